@@ -1,0 +1,97 @@
+// What the agent is told to do: the launcher's flags and variables, checked and resolved.
+//
+// A plain value; launcher/launch_plan.h makes it, agent/io/agent.h takes it. Meanings and defaults
+// are torchrun's unless a comment says otherwise (docs/compatibility.md).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/time.h"
+
+namespace muster {
+
+/// Which of a worker's streams something applies to: torchrun's 0, 1, 2 and 3.
+struct StreamSet {
+  bool out = false;
+  bool err = false;
+  bool operator==(const StreamSet&) const = default;
+};
+
+/// A value for every local rank: `-r 3`, or `-r 0:1,1:3` with nothing for the others.
+struct StreamMap {
+  StreamSet all;
+  std::map<int, StreamSet> by_local_rank;  // Replaces `all` when not empty.
+  bool per_rank = false;
+
+  StreamSet at(int local_rank) const {
+    if (!per_rank) return all;
+    const auto found = by_local_rank.find(local_rank);
+    return found == by_local_rank.end() ? StreamSet{} : found->second;
+  }
+  bool operator==(const StreamMap&) const = default;
+};
+
+/// When muster keeps a copy of the end of a worker's stderr that is neither redirected nor teed.
+enum class CaptureStderr {
+  Auto,    // Unless it is a terminal, which the worker then has itself.
+  Always,  // Also on a terminal: the worker sees a pipe.
+  Never,   // The worker inherits the descriptor, as under torchrun.
+};
+
+struct LogOptions {
+  std::string dir;           // --log-dir; empty: a temporary directory, removed after success.
+  bool discard = false;      // --log-dir /dev/null: no directory, no error file.
+  StreamMap redirects;       // -r: to the file only.
+  StreamMap tee;             // -t: to the file and, prefixed, to the console.
+  std::set<int> local_ranks_filter;  // Empty: every local rank is shown on the console.
+  std::vector<std::string> duplicate_stdout_filters;
+  std::vector<std::string> duplicate_stderr_filters;
+  std::string prefix_template;  // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[role<rank>]:".
+  CaptureStderr capture_stderr = CaptureStderr::Auto;
+};
+
+enum class RendezvousBackend { Static, C10d };
+
+struct RendezvousOptions {
+  RendezvousBackend backend = RendezvousBackend::C10d;
+  bool standalone = true;  // One node that meets only itself: no network beyond loopback.
+  std::string endpoint;    // host[:port], as given.
+  std::map<std::string, std::string> conf;  // --rdzv-conf
+  int node_rank = 0;
+  std::string master_addr;
+  std::uint16_t master_port = 29500;
+  std::string local_addr;  // --local-addr; empty: not given.
+};
+
+struct AgentOptions {
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int local_world_size = 1;  // Workers on this node.
+  std::string run_id;
+  std::string role = "default";
+  int max_restarts = 0;
+  Duration shutdown_timeout = std::chrono::seconds(30);  // From SIGTERM to SIGKILL.
+  std::vector<int> signals_to_handle;  // Numbers; each ends the job gracefully.
+  std::string signals_to_handle_text;  // As given: goes into the workers' environment.
+
+  /// The worker's command before macro substitution. command[0] is a path or a name to look up
+  /// in PATH. Words from `first_argument` on are subject to ${local_rank} substitution.
+  std::vector<std::string> command;
+  std::size_t first_argument = 1;
+  /// Where to insert "--local-rank=N" (torch.distributed.launch); nothing for torchrun.
+  std::optional<std::size_t> local_rank_argument_at;
+  std::string entry_point;  // The failure summary's title: the script, module or program.
+
+  bool virtual_local_rank = false;
+  bool set_omp_num_threads = false;  // OMP_NUM_THREADS=1 for each worker: nproc > 1 and unset.
+
+  RendezvousOptions rendezvous;
+  LogOptions log;
+};
+
+}  // namespace muster

@@ -1,0 +1,27 @@
+// The identities that could be mixed up, each a type of its own.
+
+#pragma once
+
+#include <compare>
+
+namespace muster {
+
+/// A worker among all workers of the round: RANK, 0 to WORLD_SIZE - 1.
+struct GlobalRank {
+  int value = 0;
+  auto operator<=>(const GlobalRank&) const = default;
+};
+
+/// A worker among the workers of one node: LOCAL_RANK, 0 to LOCAL_WORLD_SIZE - 1.
+struct LocalRank {
+  int value = 0;
+  auto operator<=>(const LocalRank&) const = default;
+};
+
+/// A node among the nodes of the round: GROUP_RANK, 0 to GROUP_WORLD_SIZE - 1.
+struct GroupRank {
+  int value = 0;
+  auto operator<=>(const GroupRank&) const = default;
+};
+
+}  // namespace muster
