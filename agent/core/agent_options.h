@@ -44,10 +44,10 @@ enum class CaptureStderr {
 };
 
 struct LogOptions {
-  std::string dir;           // --log-dir; empty: a temporary directory, removed after success.
-  bool discard = false;      // --log-dir /dev/null: no directory, no error file.
-  StreamMap redirects;       // -r: to the file only.
-  StreamMap tee;             // -t: to the file and, prefixed, to the console.
+  std::string dir;       // --log-dir; empty: a temporary directory, removed after success.
+  bool discard = false;  // --log-dir /dev/null: no directory, no error file.
+  StreamMap redirects;   // -r: to the file only.
+  StreamMap tee;         // -t: to the file and, prefixed, to the console.
   std::set<int> local_ranks_filter;  // Empty: every local rank is shown on the console.
   std::vector<std::string> duplicate_stdout_filters;
   std::vector<std::string> duplicate_stderr_filters;
@@ -76,7 +76,7 @@ struct AgentOptions {
   std::string role = "default";
   int max_restarts = 0;
   Duration shutdown_timeout = std::chrono::seconds(30);  // From SIGTERM to SIGKILL.
-  std::vector<int> signals_to_handle;  // Numbers; each ends the job gracefully.
+  std::vector<int> signals_to_handle;                    // Numbers; each ends the job gracefully.
   std::string signals_to_handle_text;  // As given: goes into the workers' environment.
 
   /// The worker's command before macro substitution. command[0] is a path or a name to look up

@@ -1,0 +1,198 @@
+#include "agent/core/supervisor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+namespace {
+
+constexpr int kTerminate = 15;  // SIGTERM's number on Linux: core code includes no system header.
+
+}  // namespace
+
+Supervisor::Supervisor(SupervisorSettings settings) : settings_(settings) {
+  MUSTER_CHECK(settings_.local_world_size > 0);
+  MUSTER_CHECK(settings_.max_restarts >= 0);
+}
+
+SupervisorActions Supervisor::step(const SupervisorEvent& event, Instant now) {
+  if (state_ == State::Done) return {};  // Late news of a job that is over.
+  return std::visit([this, now](const auto& e) { return on(e, now); }, event);
+}
+
+SupervisorActions Supervisor::on(const Begun&, Instant) {
+  MUSTER_CHECK(state_ == State::Idle);
+  state_ = State::Joining;
+  return {JoinRendezvous{}};
+}
+
+SupervisorActions Supervisor::on(const RendezvousCompleted&, Instant) {
+  if (state_ != State::Joining) return {};
+  state_ = State::Starting;
+  slots_.assign(static_cast<std::size_t>(settings_.local_world_size), Slot::Asked);
+  outcome_ = Finish{.why = Finish::Why::Succeeded, .started = true};
+  return {StartWorkers{restarts_}};
+}
+
+SupervisorActions Supervisor::on(const RendezvousFailed& event, Instant) {
+  if (state_ != State::Joining) return {};
+  outcome_.why = Finish::Why::RendezvousFailed;
+  outcome_.reason = event.reason;
+  return finish();
+}
+
+SupervisorActions Supervisor::on(const WorkerStarted& event, Instant now) {
+  // It may have been asked for before we changed our mind: then it was told to end after it began,
+  // since the shim does one thing after the other.
+  if (slot(event.rank) == Slot::Asked) slot(event.rank) = Slot::Alive;
+  return after_worker_change(now);
+}
+
+SupervisorActions Supervisor::on(const WorkerStartFailed& event, Instant now) {
+  slot(event.rank) = Slot::Failed;
+  // The same command fails the same way again: restarts are for workers that ran.
+  if (state_ == State::Starting && outcome_.why == Finish::Why::Succeeded) {
+    outcome_.why = Finish::Why::StartFailed;
+    outcome_.reason = event.reason;
+  }
+  return after_worker_change(now);
+}
+
+SupervisorActions Supervisor::on(const WorkerEnded& event, Instant now) {
+  slot(event.rank) = event.end.ok() ? Slot::Succeeded : Slot::Failed;
+  SupervisorActions actions;
+  const bool first_failure = (state_ == State::Starting || state_ == State::Running) &&
+                             outcome_.why == Finish::Why::Succeeded && !event.end.ok();
+  if (first_failure) {
+    outcome_.why = Finish::Why::WorkerFailed;
+    actions.push_back(AnnounceFailure{event.rank, event.end, settings_.max_restarts - restarts_});
+  }
+  SupervisorActions more = after_worker_change(now);
+  actions.insert(actions.end(), more.begin(), more.end());
+  return actions;
+}
+
+// In Starting everything waits until each start is answered: a stop that overtook a start would
+// miss that worker.
+SupervisorActions Supervisor::after_worker_change(Instant now) {
+  switch (state_) {
+    case State::Starting:
+      if (any(Slot::Asked)) return {};
+      state_ = State::Running;
+      [[fallthrough]];
+    case State::Running:
+      if (outcome_.why == Finish::Why::Succeeded)
+        return any(Slot::Alive) ? SupervisorActions{} : kill();
+      if (outcome_.why == Finish::Why::WorkerFailed && restarts_ < settings_.max_restarts) {
+        ++restarts_;
+        next_ = Next::Restart;
+      }
+      return stop(kTerminate, now);
+    case State::Stopping:
+      return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : kill();
+    case State::Idle:
+    case State::Joining:
+    case State::Killing:
+    case State::Done:
+      return {};
+  }
+  return {};
+}
+
+SupervisorActions Supervisor::on(const EverythingGone& event, Instant) {
+  if (state_ != State::Killing) return {};
+  if (next_ == Next::Finish || !event.complete) {
+    if (!event.complete && outcome_.reason.empty())
+      outcome_.reason = "a process could not be killed: a restart beside it would not be safe";
+    return finish();
+  }
+  next_ = Next::Finish;
+  state_ = State::Joining;
+  return {JoinRendezvous{}};
+}
+
+SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
+  const bool again = std::exchange(signalled_, true);
+  // What has been decided already stands: an end that only remains to be carried out keeps its
+  // cause, and its summary. A restart does not happen any more.
+  const bool decided = state_ == State::Killing || outcome_.why != Finish::Why::Succeeded;
+  if (!decided || next_ == Next::Restart) {
+    outcome_.why = Finish::Why::Signalled;
+    outcome_.signal = event.number;
+  }
+  next_ = Next::Finish;
+  switch (state_) {
+    case State::Idle:
+    case State::Joining:
+      return finish();
+    case State::Starting:
+    case State::Running:
+      return again ? kill() : stop(event.number, now);
+    case State::Stopping:
+      if (again) return kill();
+      return {SignalWorkers{event.number}};  // A worker may handle it in its own way.
+    case State::Killing:
+    case State::Done:
+      return {};
+  }
+  return {};
+}
+
+SupervisorActions Supervisor::on(const TimePassed&, Instant now) {
+  if (!deadline_ || now < *deadline_) return {};
+  deadline_.reset();
+  return state_ == State::Stopping ? kill() : SupervisorActions{};
+}
+
+SupervisorActions Supervisor::stop(int signal, Instant now) {
+  if (!any(Slot::Alive) && !any(Slot::Asked)) return kill();
+  state_ = State::Stopping;
+  deadline_ = now + settings_.stop_timeout;
+  return {SignalWorkers{signal}};
+}
+
+// Also after workers that ended well: what they left behind must not outlive them.
+SupervisorActions Supervisor::kill() {
+  state_ = State::Killing;
+  deadline_.reset();
+  return {KillEverything{}};
+}
+
+SupervisorActions Supervisor::finish() {
+  state_ = State::Done;
+  deadline_.reset();
+  return {outcome_};
+}
+
+bool Supervisor::any(Slot wanted) const {
+  return std::find(slots_.begin(), slots_.end(), wanted) != slots_.end();
+}
+
+Supervisor::Slot& Supervisor::slot(LocalRank rank) {
+  MUSTER_CHECK(rank.value >= 0 && static_cast<std::size_t>(rank.value) < slots_.size());
+  return slots_[static_cast<std::size_t>(rank.value)];
+}
+
+std::string_view Supervisor::reason() const {
+  switch (state_) {
+    case State::Idle:
+      return "not begun";
+    case State::Joining:
+      return "waiting for the rendezvous";
+    case State::Starting:
+      return "starting workers";
+    case State::Running:
+      return "workers are running";
+    case State::Stopping:
+      return "waiting for workers to end";
+    case State::Killing:
+      return "killing what is left";
+    case State::Done:
+      return "over";
+  }
+  return "";
+}
+
+}  // namespace muster

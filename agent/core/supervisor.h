@@ -1,0 +1,158 @@
+// One node's worker group: when to start it, stop it, restart it, and how it ended.
+//
+// Pure: no process, no clock, no log. The same events at the same instants always give the same
+// actions. State table: docs/supervision.md. The rules are torchrun 2.13's (one failed worker fails
+// the group; a failure costs a restart) except where docs/compatibility.md says otherwise.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/core/ids.h"
+#include "rendezvous/core/time.h"
+
+namespace muster {
+
+/// How a worker ended.
+struct WorkerEnd {
+  bool killed = false;  // By the signal `status`; otherwise it exited with `status`.
+  int status = 0;
+  bool core_dumped = false;
+  bool ok() const { return !killed && status == 0; }
+};
+
+// --- events ------------------------------------------------------------------------------------
+
+struct Begun {};                // First of all, once.
+struct RendezvousCompleted {};  // Ranks are known: workers may start.
+struct RendezvousFailed {
+  std::string reason;
+};  // For good: retries are the session's.
+struct WorkerStarted {
+  LocalRank rank;
+};
+struct WorkerStartFailed {
+  LocalRank rank;
+  std::string reason;
+};
+struct WorkerEnded {
+  LocalRank rank;
+  WorkerEnd end;
+};
+struct EverythingGone {
+  bool complete = true;
+};  // Answers KillEverything.
+struct SignalArrived {
+  int number = 0;
+};
+struct TimePassed {};
+
+using SupervisorEvent =
+    std::variant<Begun, RendezvousCompleted, RendezvousFailed, WorkerStarted, WorkerStartFailed,
+                 WorkerEnded, EverythingGone, SignalArrived, TimePassed>;
+
+// --- actions -----------------------------------------------------------------------------------
+
+struct JoinRendezvous {};
+struct StartWorkers {
+  int restart_count = 0;
+};  // All of them, local rank 0 first.
+struct SignalWorkers {
+  int number = 0;
+};                         // To the process group of each that lives.
+struct KillEverything {};  // And answer EverythingGone.
+struct AnnounceFailure {
+  LocalRank rank;
+  WorkerEnd end;
+  int restarts_left = 0;
+};
+
+/// The last action of all.
+struct Finish {
+  enum class Why {
+    Succeeded,
+    WorkerFailed,  // And no restart was left.
+    StartFailed,   // A worker could not be started: a restart would not help.
+    RendezvousFailed,
+    Signalled,  // By `signal`; `started` tells whether there had been workers.
+  };
+  Why why = Why::Succeeded;
+  int signal = 0;
+  bool started = false;
+  std::string reason;  // For StartFailed and RendezvousFailed.
+};
+
+using SupervisorAction = std::variant<JoinRendezvous, StartWorkers, SignalWorkers, KillEverything,
+                                      AnnounceFailure, Finish>;
+using SupervisorActions = std::vector<SupervisorAction>;
+
+struct SupervisorSettings {
+  int local_world_size = 1;
+  int max_restarts = 0;
+  Duration stop_timeout = std::chrono::seconds(30);  // From asking workers to end to killing them.
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(SupervisorSettings settings);
+
+  /// Takes one event. `now` never goes backwards between calls.
+  SupervisorActions step(const SupervisorEvent& event, Instant now);
+
+  /// When step(TimePassed) is next needed; nothing if only an event can change anything.
+  std::optional<Instant> next_deadline() const { return deadline_; }
+
+  /// What it is waiting for, as a sentence for people; changes only when the state does.
+  std::string_view reason() const;
+
+  /// Restarts used so far: TORCHELASTIC_RESTART_COUNT.
+  int restart_count() const { return restarts_; }
+  bool finished() const { return state_ == State::Done; }
+
+  enum class State {
+    Idle,      // Nothing has begun.
+    Joining,   // In the rendezvous; no worker lives.
+    Starting,  // Workers were asked for; not all answers are in.
+    Running,   // All were started; none has failed.
+    Stopping,  // Workers were asked to end, and have until the deadline.
+    Killing,   // Everything is being killed.
+    Done,
+  };
+  State state() const { return state_; }
+
+ private:
+  enum class Slot { Asked, Alive, Succeeded, Failed };  // A worker of this attempt.
+  /// What follows when nothing of this attempt lives any more.
+  enum class Next { Restart, Finish };
+
+  SupervisorActions on(const Begun& event, Instant now);
+  SupervisorActions on(const RendezvousCompleted& event, Instant now);
+  SupervisorActions on(const RendezvousFailed& event, Instant now);
+  SupervisorActions on(const WorkerStarted& event, Instant now);
+  SupervisorActions on(const WorkerStartFailed& event, Instant now);
+  SupervisorActions on(const WorkerEnded& event, Instant now);
+  SupervisorActions on(const EverythingGone& event, Instant now);
+  SupervisorActions on(const SignalArrived& event, Instant now);
+  SupervisorActions on(const TimePassed& event, Instant now);
+
+  SupervisorActions after_worker_change(Instant now);
+  SupervisorActions stop(int signal, Instant now);
+  SupervisorActions kill();
+  SupervisorActions finish();
+  bool any(Slot slot) const;
+  Slot& slot(LocalRank rank);
+
+  SupervisorSettings settings_;
+  State state_ = State::Idle;
+  std::vector<Slot> slots_;
+  Next next_ = Next::Finish;
+  Finish outcome_;
+  std::optional<Instant> deadline_;
+  int restarts_ = 0;
+  bool signalled_ = false;  // The next signal is the second: no more patience.
+};
+
+}  // namespace muster

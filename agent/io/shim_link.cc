@@ -1,0 +1,64 @@
+#include "agent/io/shim_link.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace muster {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+ShimLink::ShimLink(asio::io_context& io, int socket, Handlers handlers)
+    : socket_(io, socket), handlers_(std::move(handlers)) {
+  wait_to_read();
+}
+
+void ShimLink::send(const ShimRequest& request, std::vector<int> fds) {
+  queue_.push_back({request, std::move(fds)});
+  if (!waiting_to_write_) flush();
+}
+
+void ShimLink::flush() {
+  while (!queue_.empty() && !lost_) {
+    const Waiting& next = queue_.front();
+    const error_code error = send_request(socket_.native_handle(), next.request, next.fds);
+    if (error.value() == EAGAIN || error.value() == ETOOMANYREFS) {
+      waiting_to_write_ = true;
+      socket_.async_wait(asio::posix::descriptor_base::wait_write, [this](error_code ec) {
+        waiting_to_write_ = false;
+        if (!ec) flush();
+      });
+      return;
+    }
+    for (const int fd : next.fds)
+      ::close(fd);
+    queue_.pop_front();
+    if (error) return lose();
+  }
+}
+
+void ShimLink::wait_to_read() {
+  socket_.async_wait(asio::posix::descriptor_base::wait_read, [this](error_code ec) {
+    if (!ec) take_reports();
+  });
+}
+
+void ShimLink::take_reports() {
+  for (;;) {
+    const Result<ShimReport> report = receive_report(socket_.native_handle());
+    if (!report) {
+      if (report.error().value() == EAGAIN) return wait_to_read();
+      return lose();
+    }
+    handlers_.on_report(*report);
+  }
+}
+
+void ShimLink::lose() {
+  if (std::exchange(lost_, true)) return;
+  handlers_.on_lost();
+}
+
+}  // namespace muster

@@ -1,0 +1,50 @@
+// The agent's end of the socket to the shim, on the control loop.
+
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "agent/posix/shim_protocol.h"
+
+namespace muster {
+
+/// Sends requests in order, without ever blocking, and hands out reports as they come.
+class ShimLink {
+ public:
+  struct Handlers {
+    std::function<void(const ShimReport&)> on_report;
+    std::function<void()> on_lost;  // The shim is gone; once, and nothing after it.
+  };
+
+  /// Owns `socket`.
+  ShimLink(boost::asio::io_context& io, int socket, Handlers handlers);
+
+  /// The descriptors are closed when the request has been sent.
+  void send(const ShimRequest& request, std::vector<int> fds = {});
+
+  /// True when every request has been handed to the kernel.
+  bool idle() const { return queue_.empty(); }
+
+ private:
+  struct Waiting {
+    ShimRequest request;
+    std::vector<int> fds;
+  };
+  void flush();
+  void wait_to_read();
+  void take_reports();
+  void lose();
+
+  boost::asio::posix::stream_descriptor socket_;
+  Handlers handlers_;
+  std::deque<Waiting> queue_;  // At most one start for each worker, and a few more.
+  bool waiting_to_write_ = false;
+  bool lost_ = false;
+};
+
+}  // namespace muster

@@ -1,0 +1,35 @@
+// Finds processes in /proc: the descendants of one, or those that belong to a job.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <set>
+#include <string_view>
+#include <vector>
+
+namespace muster {
+
+struct Process {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  pid_t session = 0;
+  char state = '?';  // As in /proc/PID/stat: R, S, D, Z …
+};
+
+/// Every process there is, zombies included. Costs about 10 us each.
+std::vector<Process> all_processes();
+
+/// Every living descendant of `root`, but not `except` nor what descends from those. Complete while
+/// `root` is a subreaper: then no orphan can leave its tree.
+std::vector<Process> descendants(pid_t root, const std::set<pid_t>& except);
+
+/// The children of the calling process, zombies included. Cheap; and while it is a subreaper, no
+/// children means no descendants.
+std::set<pid_t> own_children();
+
+/// Living processes in one of `sessions`, or with MUSTER_JOB in their environment naming `job`.
+/// For the case that the common ancestor is dead. Never the calling process.
+std::vector<Process> processes_of_job(const std::set<pid_t>& sessions, std::string_view job);
+
+}  // namespace muster

@@ -1,0 +1,195 @@
+#include "agent/posix/shim_protocol.h"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kFdsMax = 4;  // The command, and three streams.
+
+boost::system::error_code from_errno(int number) {
+  return {number, boost::system::system_category()};
+}
+
+std::size_t bytes_of(const std::vector<std::string>& strings) {
+  std::size_t bytes = 0;
+  for (const std::string& s : strings)
+    bytes += s.size() + 1;
+  return bytes;
+}
+
+// The layout: three u64 (path bytes, number of arguments, number of variables), then the strings,
+// each ended by a NUL.
+struct Header {
+  std::uint64_t path_bytes;
+  std::uint64_t argc;
+  std::uint64_t envc;
+};
+
+std::string serialise(const WorkerCommand& command) {
+  const Header header{command.path.size() + 1, command.argv.size(), command.env.size()};
+  std::string out;
+  out.reserve(sizeof header + header.path_bytes + bytes_of(command.argv) + bytes_of(command.env));
+  out.append(reinterpret_cast<const char*>(&header), sizeof header);
+  const auto add = [&out](const std::string& s) { out.append(s.c_str(), s.size() + 1); };
+  add(command.path);
+  for (const std::string& s : command.argv)
+    add(s);
+  for (const std::string& s : command.env)
+    add(s);
+  return out;
+}
+
+boost::system::error_code send_packet(int socket, const void* data, std::size_t bytes,
+                                      const std::vector<int>& fds) {
+  iovec part{const_cast<void*>(data), bytes};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kFdsMax * sizeof(int))> control{};
+  if (!fds.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
+  }
+  for (;;) {
+    if (::sendmsg(socket, &message, MSG_NOSIGNAL) >= 0) return {};
+    if (errno != EINTR) return from_errno(errno);
+  }
+}
+
+Result<std::vector<int>> receive_packet(int socket, void* data, std::size_t bytes) {
+  iovec part{data, bytes};
+  msghdr message{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kFdsMax * sizeof(int))> control{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t n = 0;
+  do {
+    n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (n < 0 && errno == EINTR);
+  if (n < 0) return from_errno(errno);
+  std::vector<int> fds;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    fds.resize((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    std::memcpy(fds.data(), CMSG_DATA(header), fds.size() * sizeof(int));
+  }
+  if (n == 0) return from_errno(ENOTCONN);
+  if (static_cast<std::size_t>(n) == bytes) return fds;
+  for (const int fd : fds)
+    ::close(fd);
+  return from_errno(EPROTO);
+}
+
+}  // namespace
+
+Result<int> pack_command(const WorkerCommand& command) {
+  const std::string text = serialise(command);
+  const int fd = ::memfd_create("muster-command", MFD_CLOEXEC);
+  if (fd < 0) return from_errno(errno);
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const int error = errno;
+      ::close(fd);
+      return from_errno(error);
+    }
+    done += static_cast<std::size_t>(n);
+  }
+  return fd;
+}
+
+std::optional<PackedCommand> PackedCommand::map(int fd) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || info.st_size < static_cast<off_t>(sizeof(Header)))
+    return std::nullopt;
+  PackedCommand packed;
+  packed.bytes_ = static_cast<std::size_t>(info.st_size);
+  void* memory = ::mmap(nullptr, packed.bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  if (memory == MAP_FAILED) return std::nullopt;
+  packed.memory_ = memory;
+
+  Header header{};
+  std::memcpy(&header, memory, sizeof header);
+  char* at = static_cast<char*>(memory) + sizeof header;
+  char* const end = static_cast<char*>(memory) + packed.bytes_;
+  const auto next = [&at, end]() -> char* {
+    auto* nul = static_cast<char*>(std::memchr(at, '\0', static_cast<std::size_t>(end - at)));
+    return nul == nullptr ? nullptr : std::exchange(at, nul + 1);
+  };
+  packed.path_ = next();
+  if (packed.path_ == nullptr) return std::nullopt;
+  for (std::uint64_t i = 0; i < header.argc + header.envc; ++i) {
+    char* text = next();
+    if (text == nullptr) return std::nullopt;
+    (i < header.argc ? packed.argv_ : packed.env_).push_back(text);
+  }
+  packed.argv_.push_back(nullptr);
+  packed.env_.push_back(nullptr);
+  return packed;
+}
+
+PackedCommand::PackedCommand(PackedCommand&& other) noexcept
+    : memory_(std::exchange(other.memory_, nullptr)),
+      bytes_(other.bytes_),
+      path_(other.path_),
+      argv_(std::move(other.argv_)),
+      env_(std::move(other.env_)) {}
+
+PackedCommand::~PackedCommand() {
+  if (memory_ != nullptr) ::munmap(memory_, bytes_);
+}
+
+Result<std::pair<int, int>> make_shim_pair() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
+    return from_errno(errno);
+  return std::pair(ends[0], ends[1]);
+}
+
+boost::system::error_code send_request(int socket, const ShimRequest& request,
+                                       const std::vector<int>& fds) {
+  return send_packet(socket, &request, sizeof request, fds);
+}
+
+boost::system::error_code send_report(int socket, const ShimReport& report) {
+  return send_packet(socket, &report, sizeof report, {});
+}
+
+Result<ReceivedRequest> receive_request(int socket) {
+  ReceivedRequest received;
+  Result<std::vector<int>> fds = receive_packet(socket, &received.request, sizeof received.request);
+  if (!fds) return fds.error();
+  received.fds = std::move(*fds);
+  if (received.request.version == kShimProtocolVersion) return received;
+  for (const int fd : received.fds)
+    ::close(fd);
+  return from_errno(EPROTO);
+}
+
+Result<ShimReport> receive_report(int socket) {
+  ShimReport report;
+  const Result<std::vector<int>> fds = receive_packet(socket, &report, sizeof report);
+  if (!fds) return fds.error();
+  return report;
+}
+
+}  // namespace muster

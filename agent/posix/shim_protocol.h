@@ -1,0 +1,106 @@
+// What the shim and the agent say to each other, over a SOCK_SEQPACKET pair between two processes
+// of one binary. Each message is one packet of fixed size; a worker's argv and environment travel
+// in a memfd beside it, as they may be megabytes.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/result.h"
+
+namespace muster {
+
+/// Raised whenever a message changes: an agent that takes over a running shim compares it.
+inline constexpr std::uint32_t kShimProtocolVersion = 1;
+
+/// Agent to shim.
+struct ShimRequest {
+  enum class Kind : std::uint32_t {
+    Start,    // Start worker `worker`; descriptors: the command's memfd, then those of `streams`.
+    Signal,   // Send `number` to the process groups of all workers that are alive.
+    KillAll,  // SIGKILL every descendant until there is none, then report AllGone.
+    End,      // Kill what is left and end: by signal `number` if not 0, else with `exit_code`.
+  };
+  Kind kind = Kind::End;
+  std::uint32_t version = kShimProtocolVersion;
+  std::int32_t worker = 0;
+  std::int32_t number = 0;
+  std::int32_t exit_code = 0;
+  std::uint32_t streams = 0;  // Bit n: a descriptor for the worker's descriptor n (0, 1, 2) comes.
+};
+
+/// Shim to agent.
+struct ShimReport {
+  enum class Kind : std::uint32_t {
+    Started,      // `pid`
+    StartFailed,  // `error` is an errno, `step` a SpawnStep.
+    Exited,       // `code` and `status` are siginfo's si_code and si_status.
+    AllGone,      // Answers KillAll. `pid`: one that could not be killed, or 0.
+    Signalled,    // The shim got signal `status`, `count` times since the last report.
+  };
+  Kind kind = Kind::Signalled;
+  std::int32_t worker = 0;
+  std::int32_t pid = 0;
+  std::int32_t error = 0;
+  std::int32_t step = 0;
+  std::int32_t code = 0;
+  std::int32_t status = 0;
+  std::int32_t count = 0;
+  std::int64_t wall_ns = 0;  // When the shim saw it, since the epoch. For people and for order.
+};
+
+/// A worker's program, arguments and environment, as a sealed memfd.
+struct WorkerCommand {
+  std::string path;               // To execve: already looked up.
+  std::vector<std::string> argv;  // argv[0] included.
+  std::vector<std::string> env;   // "NAME=value"
+};
+
+/// A new close-on-exec memfd with `command`; the caller's to close.
+Result<int> pack_command(const WorkerCommand& command);
+
+/// The command in a memfd, mapped: the pointers are good until it is destroyed.
+class PackedCommand {
+ public:
+  /// Nothing when `fd` does not hold a command.
+  static std::optional<PackedCommand> map(int fd);
+  PackedCommand(PackedCommand&& other) noexcept;
+  PackedCommand(const PackedCommand&) = delete;
+  PackedCommand& operator=(const PackedCommand&) = delete;
+  PackedCommand& operator=(PackedCommand&&) = delete;
+  ~PackedCommand();
+
+  const char* path() const { return path_; }
+  char* const* argv() const { return argv_.data(); }
+  char* const* env() const { return env_.data(); }
+
+ private:
+  PackedCommand() = default;
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  const char* path_ = nullptr;
+  std::vector<char*> argv_;
+  std::vector<char*> env_;
+};
+
+/// A connected pair, non-blocking and close-on-exec: {shim's end, agent's end}.
+Result<std::pair<int, int>> make_shim_pair();
+
+/// Sends one request with its descriptors. Errors: the errno of sendmsg; EAGAIN when full.
+boost::system::error_code send_request(int socket, const ShimRequest& request,
+                                       const std::vector<int>& fds);
+boost::system::error_code send_report(int socket, const ShimReport& report);
+
+struct ReceivedRequest {
+  ShimRequest request;
+  std::vector<int> fds;  // The receiver's to close.
+};
+/// The next packet. Errors: EAGAIN when there is none; ENOTCONN at end-of-file; EPROTO for a
+/// packet of the wrong size or version.
+Result<ReceivedRequest> receive_request(int socket);
+Result<ShimReport> receive_report(int socket);
+
+}  // namespace muster

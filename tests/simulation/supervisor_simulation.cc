@@ -1,0 +1,222 @@
+// The supervisor with a simulated shim and simulated workers: starts that fail, workers that fail,
+// linger, ignore SIGTERM or leave children, signals at any moment, reports that come late. The
+// invariants are checked at every step. MUSTER_SEED=<seed> runs one seed again.
+
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "agent/core/supervisor.h"
+#include "tests/support/prng.h"
+
+namespace muster {
+namespace {
+using namespace std::chrono_literals;
+
+Duration ms(std::uint64_t n) {
+  return std::chrono::milliseconds(n);
+}
+
+// What a worker will do, drawn when it starts.
+struct Worker {
+  Instant ends_at;
+  WorkerEnd end;
+  bool ignores_signals = false;
+  Duration takes_to_end{};  // After a signal.
+};
+
+class World {
+ public:
+  explicit World(std::uint64_t seed)
+      : prng_(seed),
+        settings_{.local_world_size = 1 + static_cast<int>(prng_.below(5)),
+                  .max_restarts = static_cast<int>(prng_.below(4)),
+                  .stop_timeout = ms(prng_.below(40'000))},
+        // Some faults are off in some runs: a run with everything on hides what each does.
+        failing_(prng_.chance(70)),
+        signalling_(prng_.chance(40)),
+        start_failing_(prng_.chance(15)),
+        stubborn_(prng_.chance(50)),
+        supervisor_(settings_) {}
+
+  void run() {
+    feed(Begun{});
+    int steps = 0;
+    while (!supervisor_.finished()) {
+      REQUIRE(++steps < 2000);
+      advance();
+    }
+    check_end();
+  }
+
+ private:
+  void feed(const SupervisorEvent& event) {
+    for (const SupervisorAction& action : supervisor_.step(event, now_))
+      std::visit([this](const auto& a) { carry_out(a); }, action);
+  }
+
+  // The next thing that happens: a report that is due, a worker's end, a signal, the deadline.
+  void advance() {
+    Instant next = Instant::max();
+    if (!reports_.empty()) next = std::min(next, reports_.front().first);
+    for (const auto& [rank, worker] : alive_)
+      next = std::min(next, worker.ends_at);
+    if (const auto deadline = supervisor_.next_deadline()) next = std::min(next, *deadline);
+    if (joining_until_) next = std::min(next, *joining_until_);
+    if (signalling_ && prng_.chance(10)) {
+      ++signals_;
+      if (signals_ == 2) second_signal_at_ = now_;
+      return feed(SignalArrived{prng_.chance(50) ? 15 : 2});
+    }
+    REQUIRE(next != Instant::max());  // Nothing will ever happen, and it is not over: a hang.
+    now_ = std::max(now_, next);
+    if (joining_until_ && now_ >= *joining_until_) {
+      joining_until_.reset();
+      return feed(prng_.chance(3) ? SupervisorEvent(RendezvousFailed{"no"})
+                                  : SupervisorEvent(RendezvousCompleted{}));
+    }
+    end_workers();
+    if (!reports_.empty() && reports_.front().first <= now_) {
+      const SupervisorEvent event = reports_.front().second;
+      reports_.pop_front();
+      return feed(event);
+    }
+    feed(TimePassed{});
+  }
+
+  void end_workers() {
+    for (auto it = alive_.begin(); it != alive_.end();) {
+      if (it->second.ends_at > now_) {
+        ++it;
+        continue;
+      }
+      report(WorkerEnded{LocalRank{it->first}, it->second.end});
+      it = alive_.erase(it);
+    }
+  }
+
+  /// In order, as from the shim, each a little later.
+  void report(SupervisorEvent event) {
+    Instant due = now_ + ms(prng_.below(20));
+    if (!reports_.empty()) due = std::max(due, reports_.back().first);
+    reports_.emplace_back(due, std::move(event));
+  }
+
+  void carry_out(const JoinRendezvous&) {
+    REQUIRE(alive_.empty());
+    joining_until_ = now_ + ms(prng_.below(3000));
+  }
+
+  void carry_out(const StartWorkers& action) {
+    // No worker of an old attempt lives in a new one; restarts stay within the limit.
+    REQUIRE(alive_.empty());
+    REQUIRE(action.restart_count == attempts_);
+    REQUIRE(attempts_ <= settings_.max_restarts);
+    REQUIRE(signals_ == 0);
+    ++attempts_;
+    for (int rank = 0; rank < settings_.local_world_size; ++rank) {
+      if (start_failing_ && prng_.chance(10)) {
+        start_failed_ = true;
+        report(WorkerStartFailed{LocalRank{rank}, "no such file"});
+        continue;
+      }
+      alive_[rank] = draw_worker();
+      report(WorkerStarted{LocalRank{rank}});
+    }
+  }
+
+  Worker draw_worker() {
+    Worker worker{.ends_at = now_ + ms(prng_.below(100'000))};
+    if (failing_ && prng_.chance(30)) worker.end = {.killed = prng_.chance(40), .status = 9};
+    worker.ignores_signals = stubborn_ && prng_.chance(20);
+    worker.takes_to_end = ms(prng_.below(500));
+    return worker;
+  }
+
+  void carry_out(const SignalWorkers& action) {
+    for (auto& [rank, worker] : alive_) {
+      if (worker.ignores_signals || worker.ends_at <= now_ + worker.takes_to_end) continue;
+      worker.ends_at = now_ + worker.takes_to_end;
+      worker.end =
+          prng_.chance(20) ? WorkerEnd{} : WorkerEnd{.killed = true, .status = action.number};
+    }
+  }
+
+  void carry_out(const KillEverything&) {
+    for (auto& [rank, worker] : alive_)
+      report(WorkerEnded{LocalRank{rank}, {.killed = true, .status = 9}});
+    alive_.clear();
+    report(EverythingGone{.complete = !prng_.chance(2)});
+    if (second_signal_at_) CHECK(now_ - *second_signal_at_ <= 1s);
+  }
+
+  void carry_out(const AnnounceFailure& action) {
+    ++failures_;
+    REQUIRE_FALSE(action.end.ok());
+    REQUIRE(action.restarts_left >= 0);
+  }
+
+  void carry_out(const Finish& action) {
+    REQUIRE_FALSE(finish_);
+    REQUIRE(alive_.empty());
+    finish_ = action;
+  }
+
+  void check_end() {
+    REQUIRE(finish_);
+    CHECK(failures_ <= settings_.max_restarts + 1);
+    CHECK_FALSE(supervisor_.next_deadline());
+    switch (finish_->why) {
+      case Finish::Why::Succeeded:
+        CHECK(failures_ == attempts_ - 1);
+        break;
+      case Finish::Why::WorkerFailed:
+        CHECK(failures_ > 0);
+        break;
+      case Finish::Why::StartFailed:
+        CHECK(start_failed_);
+        break;
+      case Finish::Why::RendezvousFailed:
+        CHECK(finish_->reason == "no");
+        break;
+      case Finish::Why::Signalled:
+        CHECK(signals_ > 0);
+        break;
+    }
+    if (signals_ == 0 && finish_->why == Finish::Why::WorkerFailed && finish_->reason.empty())
+      CHECK(attempts_ == settings_.max_restarts + 1);          // No restart was kept back.
+    CHECK(supervisor_.step(SignalArrived{15}, now_).empty());  // What is over stays over.
+  }
+
+  testing::Prng prng_;
+  SupervisorSettings settings_;
+  bool failing_, signalling_, start_failing_, stubborn_;
+  Supervisor supervisor_;
+  Instant now_{};
+  std::map<int, Worker> alive_;
+  std::deque<std::pair<Instant, SupervisorEvent>> reports_;
+  std::optional<Instant> joining_until_;
+  std::optional<Instant> second_signal_at_;
+  std::optional<Finish> finish_;
+  int attempts_ = 0;
+  int failures_ = 0;
+  int signals_ = 0;
+  bool start_failed_ = false;
+};
+
+void run(std::uint64_t seed) {
+  INFO("MUSTER_SEED=" << seed);
+  World(seed).run();
+}
+
+TEST_CASE("simulation: the supervisor ends every job, and leaves nobody alive", "[simulation]") {
+  if (const char* seed = std::getenv("MUSTER_SEED")) return run(std::strtoull(seed, nullptr, 0));
+  for (std::uint64_t seed = 1; seed <= 2000; ++seed)
+    run(seed);
+}
+
+}  // namespace
+}  // namespace muster

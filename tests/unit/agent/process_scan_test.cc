@@ -1,0 +1,95 @@
+#include "agent/posix/process_scan.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+/// A child that leads a session and has a child of its own; both wait for a signal.
+struct Family {
+  pid_t parent = -1;
+  pid_t child = -1;
+
+  Family() {
+    std::array<int, 2> ready{};
+    REQUIRE(::pipe(ready.data()) == 0);
+    parent = ::fork();
+    if (parent == 0) {
+      ::setsid();
+      const pid_t grandchild = ::fork();
+      if (grandchild != 0) (void)!::write(ready[1], &grandchild, sizeof grandchild);
+      for (;;)
+        ::pause();
+    }
+    REQUIRE(::read(ready[0], &child, sizeof child) == sizeof child);
+    ::close(ready[0]);
+    ::close(ready[1]);
+  }
+  ~Family() {
+    ::kill(child, SIGKILL);
+    ::kill(parent, SIGKILL);
+    ::waitpid(parent, nullptr, 0);
+  }
+  Family(const Family&) = delete;
+  Family& operator=(const Family&) = delete;
+};
+
+bool has(const std::vector<Process>& processes, pid_t pid) {
+  return std::any_of(processes.begin(), processes.end(),
+                     [pid](const Process& process) { return process.pid == pid; });
+}
+
+TEST_CASE("process scan: descendants of every depth are found, spared ones are not",
+          "[unit][agent]") {
+  const Family family;
+  const auto all = descendants(::getpid(), {});
+  CHECK(has(all, family.parent));
+  CHECK(has(all, family.child));
+  const auto none = descendants(::getpid(), {family.parent});
+  CHECK_FALSE(has(none, family.parent));
+  CHECK_FALSE(has(none, family.child));
+}
+
+TEST_CASE("process scan: own children are the direct ones", "[unit][agent]") {
+  const Family family;
+  CHECK(own_children().contains(family.parent));
+  CHECK_FALSE(own_children().contains(family.child));
+}
+
+TEST_CASE("process scan: a job's processes are found by session", "[unit][agent]") {
+  const Family family;
+  const auto found = processes_of_job({family.parent}, "");
+  CHECK(has(found, family.parent));
+  CHECK(has(found, family.child));
+  CHECK_FALSE(has(processes_of_job({}, ""), family.child));
+}
+
+TEST_CASE("process scan: a job's processes are found by the job's name in their environment",
+          "[unit][agent]") {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const char* argv[] = {"sleep", "60", nullptr};
+    const char* env[] = {"PATH=/usr/bin:/bin", "MUSTER_JOB=outer1:inner2", nullptr};
+    ::execve("/bin/sleep", const_cast<char**>(argv), const_cast<char**>(env));
+    ::_exit(127);
+  }
+  // The environment is the new one only after exec: wait for it, within the test's own limit.
+  while (!has(processes_of_job({}, "inner2"), pid)) {
+    int status = 0;
+    REQUIRE(::waitpid(pid, &status, WNOHANG) == 0);
+  }
+  CHECK(has(processes_of_job({}, "outer1"), pid));
+  CHECK_FALSE(has(processes_of_job({}, "other3"), pid));
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace muster

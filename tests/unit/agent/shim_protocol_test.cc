@@ -1,0 +1,103 @@
+#include "agent/posix/shim_protocol.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+struct Pair {
+  int shim = -1;
+  int agent = -1;
+  Pair() {
+    const auto pair = make_shim_pair();
+    REQUIRE(pair.has_value());
+    shim = pair->first;
+    agent = pair->second;
+  }
+  ~Pair() {
+    ::close(shim);
+    ::close(agent);
+  }
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
+};
+
+TEST_CASE("shim protocol: a command comes back as it was, whatever its size", "[unit][agent]") {
+  WorkerCommand command{"/usr/bin/python3", {"python3", "-u", "", "a b"}, {"A=1", "B="}};
+  command.env.push_back("BIG=" + std::string(1 << 20, 'x'));
+  const Result<int> fd = pack_command(command);
+  REQUIRE(fd.has_value());
+  const auto packed = PackedCommand::map(*fd);
+  REQUIRE(packed);
+  CHECK(packed->path() == command.path);
+  std::vector<std::string> argv, env;
+  for (char* const* s = packed->argv(); *s != nullptr; ++s)
+    argv.emplace_back(*s);
+  for (char* const* s = packed->env(); *s != nullptr; ++s)
+    env.emplace_back(*s);
+  CHECK(argv == command.argv);
+  CHECK(env == command.env);
+  ::close(*fd);
+}
+
+TEST_CASE("shim protocol: a file that is no command is refused", "[unit][agent]") {
+  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  CHECK_FALSE(PackedCommand::map(null));
+  ::close(null);
+  const Result<int> fd = pack_command({"/bin/true", {"true"}, {}});
+  REQUIRE(fd.has_value());
+  REQUIRE(::ftruncate(*fd, 30) == 0);  // Torn: the strings are not all there.
+  CHECK_FALSE(PackedCommand::map(*fd));
+  ::close(*fd);
+}
+
+TEST_CASE("shim protocol: requests carry descriptors, close-on-exec", "[unit][agent]") {
+  const Pair pair;
+  ShimRequest request{.kind = ShimRequest::Kind::Start, .worker = 7};
+  request.streams = 0b110;
+  const int out = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  REQUIRE_FALSE(send_request(pair.agent, request, {out, out}));
+  const auto received = receive_request(pair.shim);
+  REQUIRE(received.has_value());
+  CHECK(received->request.worker == 7);
+  CHECK(received->request.streams == 0b110);
+  REQUIRE(received->fds.size() == 2);
+  CHECK((::fcntl(received->fds[0], F_GETFD) & FD_CLOEXEC) != 0);
+  for (const int fd : received->fds)
+    ::close(fd);
+  ::close(out);
+}
+
+TEST_CASE("shim protocol: nothing there, the end, and nonsense are told apart", "[unit][agent]") {
+  Pair pair;
+  CHECK(receive_request(pair.shim).error().value() == EAGAIN);
+  REQUIRE(::send(pair.agent, "x", 1, 0) == 1);
+  CHECK(receive_request(pair.shim).error().value() == EPROTO);
+  ShimRequest other_version;
+  other_version.version = kShimProtocolVersion + 1;
+  REQUIRE_FALSE(send_request(pair.agent, other_version, {}));
+  CHECK(receive_request(pair.shim).error().value() == EPROTO);
+  ::shutdown(pair.agent, SHUT_RDWR);
+  CHECK(receive_request(pair.shim).error().value() == ENOTCONN);
+}
+
+TEST_CASE("shim protocol: reports come back as they were", "[unit][agent]") {
+  const Pair pair;
+  ShimReport report{.kind = ShimReport::Kind::Exited, .worker = 3};
+  report.pid = 4711;
+  report.wall_ns = 1'234'567'890'123'456'789;
+  REQUIRE_FALSE(send_report(pair.shim, report));
+  const Result<ShimReport> received = receive_report(pair.agent);
+  REQUIRE(received.has_value());
+  CHECK(std::memcmp(&*received, &report, sizeof report) == 0);
+}
+
+}  // namespace
+}  // namespace muster

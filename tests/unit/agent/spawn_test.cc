@@ -1,0 +1,116 @@
+#include "agent/posix/spawn.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+struct Command {
+  std::string path;
+  std::vector<std::string> words;
+  SignalState signals;
+  SpawnOptions options;
+  std::vector<char*> argv;
+  std::vector<char*> env;
+
+  explicit Command(std::vector<std::string> w) : path(w[0]), words(std::move(w)) {
+    ::sigemptyset(&signals.mask);
+    ::sigemptyset(&signals.ignored);
+  }
+  Spawned start() {
+    argv.clear();
+    for (std::string& word : words)
+      argv.push_back(word.data());
+    argv.push_back(nullptr);
+    static std::string path_variable = "PATH=/usr/bin:/bin";
+    env = {path_variable.data(), nullptr};
+    options.path = path.c_str();
+    options.argv = argv.data();
+    options.env = env.data();
+    options.signals = &signals;
+    return spawn(options);
+  }
+};
+
+siginfo_t end_of(const Spawned& child) {
+  pollfd wait{child.pidfd, POLLIN, 0};
+  REQUIRE(::poll(&wait, 1, 20'000) == 1);
+  siginfo_t info{};
+  REQUIRE(::waitid(P_PIDFD, static_cast<id_t>(child.pidfd), &info, WEXITED) == 0);
+  ::close(child.pidfd);
+  return info;
+}
+
+siginfo_t end_of_shell(const std::string& script) {
+  const Spawned child = Command({"/bin/sh", "-c", script}).start();
+  REQUIRE(child.error == 0);
+  return end_of(child);
+}
+
+TEST_CASE("spawn: the exit status and the signal are told apart", "[unit][agent]") {
+  siginfo_t info = end_of_shell("exit 9");
+  CHECK(info.si_code == CLD_EXITED);
+  CHECK(info.si_status == 9);
+  info = end_of_shell("kill -9 $$");
+  CHECK(info.si_code == CLD_KILLED);
+  CHECK(info.si_status == 9);
+}
+
+TEST_CASE("spawn: exec's own error comes back, and no zombie stays", "[unit][agent]") {
+  const Spawned child = Command({"/nonexistent"}).start();
+  CHECK(child.error == ENOENT);
+  CHECK(child.step == SpawnStep::Exec);
+  CHECK(std::string(to_string(child.step)) == "execve");
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+}
+
+TEST_CASE("spawn: the worker leads its own session, with no signal blocked or ignored",
+          "[unit][agent]") {
+  ::signal(SIGPIPE, SIG_IGN);
+  CHECK(end_of_shell("read _ _ _ _ pgrp sid _ < /proc/$$/stat; [ $pgrp = $$ ] && [ $sid = $$ ] && "
+                     "grep -q 'SigBlk:.0000000000000000' /proc/$$/status && "
+                     "grep -q 'SigIgn:.0000000000000000' /proc/$$/status")
+            .si_status == 0);
+  ::signal(SIGPIPE, SIG_DFL);
+}
+
+TEST_CASE("spawn: what was blocked or ignored for us is so for the worker", "[unit][agent]") {
+  // No shell: dash unblocks everything when it begins. SIGUSR1 is bit 9, SIGHUP bit 0.
+  Command command({"/usr/bin/awk",
+                   "/SigBlk:.0000000000000200/ {n++} /SigIgn:.0000000000000001/ {n++} "
+                   "END {exit n != 2}",
+                   "/proc/self/status"});
+  ::sigaddset(&command.signals.mask, SIGUSR1);
+  ::sigaddset(&command.signals.ignored, SIGHUP);
+  const Spawned child = command.start();
+  REQUIRE(child.error == 0);
+  CHECK(end_of(child).si_status == 0);
+}
+
+TEST_CASE("spawn: streams go where they are told, and nothing else is inherited", "[unit][agent]") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  Command command({"/bin/sh", "-c", "ls /proc/self/fd; echo err >&2"});
+  command.options.fds = {-1, ends[1], ends[1]};
+  const Spawned child = command.start();
+  REQUIRE(child.error == 0);
+  ::close(ends[1]);
+  CHECK(end_of(child).si_status == 0);
+  std::string text(4096, '\0');
+  std::size_t bytes = 0;
+  for (ssize_t n = 1; n > 0 && bytes < text.size(); bytes += static_cast<std::size_t>(n))
+    n = ::read(ends[0], text.data() + bytes, text.size() - bytes);
+  ::close(ends[0]);
+  CHECK(text.substr(0, bytes) == "0\n1\n2\n3\nerr\n");  // 3 is ls's own.
+}
+
+}  // namespace
+}  // namespace muster

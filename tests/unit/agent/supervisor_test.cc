@@ -1,0 +1,193 @@
+#include "agent/core/supervisor.h"
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+using namespace std::chrono_literals;
+
+constexpr WorkerEnd kGood{};
+constexpr WorkerEnd kBad{.status = 3};
+constexpr int kTerm = 15;
+constexpr int kInterrupt = 2;
+
+struct SupervisorTest {
+  Supervisor supervisor{
+      SupervisorSettings{.local_world_size = 2, .max_restarts = 1, .stop_timeout = 30s}};
+  Instant now{};
+
+  SupervisorActions after(Duration elapsed, const SupervisorEvent& event) {
+    return supervisor.step(event, now += elapsed);
+  }
+  SupervisorActions happens(const SupervisorEvent& event) { return after(1ms, event); }
+  void run() {
+    happens(Begun{});
+    start_both();
+  }
+  void start_both() {
+    happens(RendezvousCompleted{});
+    happens(WorkerStarted{LocalRank{0}});
+    happens(WorkerStarted{LocalRank{1}});
+    REQUIRE(supervisor.state() == Supervisor::State::Running);
+  }
+};
+
+template <typename Action>
+const Action& only(const SupervisorActions& actions) {
+  REQUIRE(actions.size() == 1);
+  REQUIRE(std::holds_alternative<Action>(actions[0]));
+  return std::get<Action>(actions[0]);
+}
+
+template <typename Action>
+const Action& last(const SupervisorActions& actions) {
+  REQUIRE_FALSE(actions.empty());
+  REQUIRE(std::holds_alternative<Action>(actions.back()));
+  return std::get<Action>(actions.back());
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: workers that all end well are a success",
+                 "[unit][agent]") {
+  only<JoinRendezvous>(happens(Begun{}));
+  CHECK(only<StartWorkers>(happens(RendezvousCompleted{})).restart_count == 0);
+  CHECK(happens(WorkerStarted{LocalRank{0}}).empty());
+  CHECK(happens(WorkerStarted{LocalRank{1}}).empty());
+  CHECK(happens(WorkerEnded{LocalRank{1}, kGood}).empty());
+  // What they left behind goes, too.
+  only<KillEverything>(happens(WorkerEnded{LocalRank{0}, kGood}));
+  CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::Succeeded);
+  CHECK(supervisor.finished());
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure stops the others and costs a restart",
+                 "[unit][agent]") {
+  run();
+  const SupervisorActions actions = happens(WorkerEnded{LocalRank{1}, kBad});
+  REQUIRE(actions.size() == 2);
+  const auto& failure = std::get<AnnounceFailure>(actions[0]);
+  CHECK(failure.rank == LocalRank{1});
+  CHECK(failure.end.status == 3);
+  CHECK(failure.restarts_left == 1);
+  CHECK(std::get<SignalWorkers>(actions[1]).number == kTerm);
+
+  only<KillEverything>(happens(WorkerEnded{LocalRank{0}, {.killed = true, .status = kTerm}}));
+  only<JoinRendezvous>(happens(EverythingGone{}));
+  CHECK(only<StartWorkers>(happens(RendezvousCompleted{})).restart_count == 1);
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure with no restart left ends the job",
+                 "[unit][agent]") {
+  run();
+  happens(WorkerEnded{LocalRank{1}, kBad});
+  happens(WorkerEnded{LocalRank{0}, kBad});
+  happens(EverythingGone{});
+  start_both();
+  last<SignalWorkers>(happens(WorkerEnded{LocalRank{0}, kBad}));
+  only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kBad}));
+  CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::WorkerFailed);
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: who does not end in time is killed",
+                 "[unit][agent]") {
+  run();
+  happens(WorkerEnded{LocalRank{1}, kBad});
+  REQUIRE(supervisor.next_deadline() == now + 30s);
+  CHECK(after(29s, TimePassed{}).empty());
+  only<KillEverything>(after(1s, TimePassed{}));
+  CHECK_FALSE(supervisor.next_deadline());
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure is acted on once every start is answered",
+                 "[unit][agent]") {
+  happens(Begun{});
+  happens(RendezvousCompleted{});
+  happens(WorkerStarted{LocalRank{0}});
+  only<AnnounceFailure>(happens(WorkerEnded{LocalRank{0}, kBad}));
+  last<SignalWorkers>(happens(WorkerStarted{LocalRank{1}}));
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a command that cannot be started is not tried again",
+                 "[unit][agent]") {
+  happens(Begun{});
+  happens(RendezvousCompleted{});
+  CHECK(happens(WorkerStartFailed{LocalRank{0}, "no such file"}).empty());
+  only<SignalWorkers>(happens(WorkerStarted{LocalRank{1}}));
+  only<KillEverything>(happens(WorkerEnded{LocalRank{1}, {.killed = true, .status = kTerm}}));
+  const SupervisorActions actions = happens(EverythingGone{});
+  CHECK(only<Finish>(actions).why == Finish::Why::StartFailed);
+  CHECK(only<Finish>(actions).reason == "no such file");
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: the first signal is passed on, the second kills",
+                 "[unit][agent]") {
+  run();
+  CHECK(only<SignalWorkers>(happens(SignalArrived{kInterrupt})).number == kInterrupt);
+  only<KillEverything>(happens(SignalArrived{kInterrupt}));
+  const SupervisorActions actions = happens(EverythingGone{});
+  CHECK(only<Finish>(actions).why == Finish::Why::Signalled);
+  CHECK(only<Finish>(actions).signal == kInterrupt);
+  CHECK(only<Finish>(actions).started);
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal before the first start ends the job at once",
+                 "[unit][agent]") {
+  happens(Begun{});
+  const SupervisorActions actions = happens(SignalArrived{kTerm});
+  CHECK(only<Finish>(actions).why == Finish::Why::Signalled);
+  CHECK_FALSE(only<Finish>(actions).started);
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal during a restart's stop cancels the restart",
+                 "[unit][agent]") {
+  run();
+  happens(WorkerEnded{LocalRank{1}, kBad});
+  only<SignalWorkers>(happens(SignalArrived{kTerm}));
+  happens(WorkerEnded{LocalRank{0}, kGood});
+  CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::Signalled);
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal after the work is done changes nothing",
+                 "[unit][agent]") {
+  run();
+  happens(WorkerEnded{LocalRank{0}, kGood});
+  happens(WorkerEnded{LocalRank{1}, kGood});
+  CHECK(happens(SignalArrived{kTerm}).empty());
+  CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::Succeeded);
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: no restart beside a process that cannot be killed",
+                 "[unit][agent]") {
+  run();
+  happens(WorkerEnded{LocalRank{0}, kBad});
+  happens(WorkerEnded{LocalRank{1}, kBad});
+  const SupervisorActions actions = happens(EverythingGone{.complete = false});
+  CHECK(only<Finish>(actions).why == Finish::Why::WorkerFailed);
+  CHECK_FALSE(only<Finish>(actions).reason.empty());
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a rendezvous that fails ends the job with its reason",
+                 "[unit][agent]") {
+  happens(Begun{});
+  const SupervisorActions actions = happens(RendezvousFailed{"timed out"});
+  CHECK(only<Finish>(actions).why == Finish::Why::RendezvousFailed);
+  CHECK(only<Finish>(actions).reason == "timed out");
+  CHECK(happens(SignalArrived{kTerm}).empty());  // It is over.
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: it can say what it waits for in every state",
+                 "[unit][agent]") {
+  CHECK(supervisor.reason() == "not begun");
+  happens(Begun{});
+  CHECK(supervisor.reason() == "waiting for the rendezvous");
+  start_both();
+  CHECK(supervisor.reason() == "workers are running");
+  happens(SignalArrived{kTerm});
+  CHECK(supervisor.reason() == "waiting for workers to end");
+  happens(SignalArrived{kTerm});
+  CHECK(supervisor.reason() == "killing what is left");
+  happens(EverythingGone{});
+  CHECK(supervisor.reason() == "over");
+}
+
+}  // namespace
+}  // namespace muster
