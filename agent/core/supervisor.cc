@@ -61,13 +61,13 @@ SupervisorActions Supervisor::on(const WorkerStartFailed& event, Instant now) {
 }
 
 SupervisorActions Supervisor::on(const WorkerEnded& event, Instant now) {
-  slot(event.rank) = event.end.ok() ? Slot::Succeeded : Slot::Failed;
+  slot(event.rank) = event.exit.ok() ? Slot::Succeeded : Slot::Failed;
   SupervisorActions actions;
   const bool first_failure = (state_ == State::Starting || state_ == State::Running) &&
-                             outcome_.why == Finish::Why::Succeeded && !event.end.ok();
+                             outcome_.why == Finish::Why::Succeeded && !event.exit.ok();
   if (first_failure) {
     outcome_.why = Finish::Why::WorkerFailed;
-    actions.push_back(AnnounceFailure{event.rank, event.end, settings_.max_restarts - restarts_});
+    actions.push_back(AnnounceFailure{event.rank, event.exit, settings_.max_restarts - restarts_});
   }
   SupervisorActions more = after_worker_change(now);
   actions.insert(actions.end(), more.begin(), more.end());

@@ -17,7 +17,7 @@
 namespace muster {
 
 /// How a worker ended.
-struct WorkerEnd {
+struct WorkerExit {
   bool killed = false;  // By the signal `status`; otherwise it exited with `status`.
   int status = 0;
   bool core_dumped = false;
@@ -40,7 +40,7 @@ struct WorkerStartFailed {
 };
 struct WorkerEnded {
   LocalRank rank;
-  WorkerEnd end;
+  WorkerExit exit;
 };
 struct EverythingGone {
   bool complete = true;
@@ -66,7 +66,7 @@ struct SignalWorkers {
 struct KillEverything {};  // And answer EverythingGone.
 struct AnnounceFailure {
   LocalRank rank;
-  WorkerEnd end;
+  WorkerExit exit;
   int restarts_left = 0;
 };
 

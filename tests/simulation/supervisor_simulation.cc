@@ -23,7 +23,7 @@ Duration ms(std::uint64_t n) {
 // What a worker will do, drawn when it starts.
 struct Worker {
   Instant ends_at;
-  WorkerEnd end;
+  WorkerExit end;
   bool ignores_signals = false;
   Duration takes_to_end{};  // After a signal.
 };
@@ -141,7 +141,7 @@ class World {
       if (worker.ignores_signals || worker.ends_at <= now_ + worker.takes_to_end) continue;
       worker.ends_at = now_ + worker.takes_to_end;
       worker.end =
-          prng_.chance(20) ? WorkerEnd{} : WorkerEnd{.killed = true, .status = action.number};
+          prng_.chance(20) ? WorkerExit{} : WorkerExit{.killed = true, .status = action.number};
     }
   }
 
@@ -155,7 +155,7 @@ class World {
 
   void carry_out(const AnnounceFailure& action) {
     ++failures_;
-    REQUIRE_FALSE(action.end.ok());
+    REQUIRE_FALSE(action.exit.ok());
     REQUIRE(action.restarts_left >= 0);
   }
 

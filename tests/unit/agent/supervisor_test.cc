@@ -6,8 +6,8 @@ namespace muster {
 namespace {
 using namespace std::chrono_literals;
 
-constexpr WorkerEnd kGood{};
-constexpr WorkerEnd kBad{.status = 3};
+constexpr WorkerExit kGood{};
+constexpr WorkerExit kBad{.status = 3};
 constexpr int kTerm = 15;
 constexpr int kInterrupt = 2;
 
@@ -66,7 +66,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure stops the others and cos
   REQUIRE(actions.size() == 2);
   const auto& failure = std::get<AnnounceFailure>(actions[0]);
   CHECK(failure.rank == LocalRank{1});
-  CHECK(failure.end.status == 3);
+  CHECK(failure.exit.status == 3);
   CHECK(failure.restarts_left == 1);
   CHECK(std::get<SignalWorkers>(actions[1]).number == kTerm);
 

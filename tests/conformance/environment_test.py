@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""The same command line under torchrun and under muster: every worker's world, key by key.
+
+Compared are the environment, argv, working directory, session, signal masks, umask and open
+descriptors. What may differ is listed here, with its reason. Needs torch; exits with 77 (skipped)
+without it.
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+MUSTER = os.environ.get("MUSTER_BIN", "muster")
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = SOURCE / ".venv" / "bin" / "python"
+TORCHRUN = SOURCE / ".venv" / "bin" / "torchrun"
+
+# The worker: it writes what it sees to <dir>/<RANK>.json. Started without Python start-up files.
+SHOW = """
+import json, os, sys
+def status(name):
+    return [l.split()[1] for l in open("/proc/self/status") if l.startswith(name)][0]
+fields = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
+mask = os.umask(0); os.umask(mask)
+json.dump({
+    "env": dict(os.environ), "argv": sys.argv[1:], "cwd": os.getcwd(), "umask": mask,
+    "leads its group": fields[2] == str(os.getpid()),
+    "leads its session": fields[3] == str(os.getpid()),
+    "blocked": status("SigBlk"), "ignored": status("SigIgn"),
+    "descriptors": sorted(int(f) for f in os.listdir("/proc/self/fd") if int(f) < 3),
+    "stray descriptors": [f for f in os.listdir("/proc/self/fd")
+                          if int(f) > 2 and os.path.exists("/proc/self/fd/" + f)],
+}, open(os.environ["SHOW_DIR"] + "/" + os.environ["RANK"] + ".json", "w"))
+"""
+
+CASES = [
+    # (flags, environment beside ours, arguments of the script)
+    (["--standalone"], {}, []),
+    ([], {}, []),
+    (["--standalone", "--nproc-per-node=2"], {}, ["a", "b c", "--flag=1"]),
+    (["--standalone", "--nproc_per_node", "3"], {}, ["${local_rank}", "$local_rank", "$$", "$x"]),
+    (["--nproc-per-node=2", "--role=trainer"], {}, []),
+    (["--nproc-per-node=2", "--max-restarts=3"], {}, []),
+    (["--nproc-per-node=2"], {"OMP_NUM_THREADS": "4"}, []),
+    (["--nproc-per-node=2"], {"OMP_NUM_THREADS": ""}, []),
+    (["--nproc-per-node=2"], {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, []),
+    (["--nproc-per-node=2", "--virtual-local-rank"], {}, []),
+    (["--nproc-per-node=2", "--virtual-local-rank"], {"CUDA_VISIBLE_DEVICES": "4, 7"}, []),
+    (["--nproc-per-node=2"], {"CUDA_VISIBLE_DEVICES": "1,0"}, []),
+    (["--signals-to-handle=SIGTERM,SIGUSR1"], {}, []),
+    (["--signals-to-handle=SIGTERM, SIGUSR2"], {"TORCHELASTIC_SIGNALS_TO_HANDLE": "x"}, []),
+    (["--log-dir={dir}/logs", "-r3"], {}, []),
+    (["--log-dir={dir}/logs", "-t3", "--nproc-per-node=2"], {}, []),
+    (["--log-dir=/dev/null"], {}, []),
+    (["-r", "0:1", "--nproc-per-node=2"], {}, []),
+    (["--redirects=2", "--tee=1"], {}, []),
+    (["--local-ranks-filter=0", "--nproc-per-node=2"], {}, []),
+    (["--nproc-per-node=2"], {"RANK": "9", "WORLD_SIZE": "12", "LOCAL_RANK": "5"}, []),
+    (["--nproc-per-node=2"], {"MASTER_ADDR": "elsewhere", "MASTER_PORT": "1"}, []),
+    (["--nproc-per-node=2"], {"GROUP_RANK": "3", "TORCHELASTIC_RUN_ID": "outer"}, []),
+    ([], {"PET_NPROC_PER_NODE": "2"}, []),
+    ([], {"PET_ROLE": "fromenv", "PET_MAX_RESTARTS": "2"}, []),
+    (["--nproc-per-node=1"], {"PET_NPROC_PER_NODE": "2"}, []),
+    (["--rdzv-id=job7", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"], {}, []),
+    (["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nproc-per-node=2"], {}, []),
+    (["--monitor-interval=0.5", "--nproc-per-node=2"], {}, []),
+    (["--nproc-per-node=2", "--local-addr=127.0.0.1"], {}, []),
+    (["--nproc-per-node=2", "--master-port={port}"], {}, []),
+    (["--nproc-per-node=2", "--master-addr=127.0.0.1", "--master-port={port}", "--rdzv-id=st"], {}, []),
+    (["--nproc-per-node=2", "--node-rank=0"], {"TORCHELASTIC_ERROR_FILE": "{dir}/outer.json"}, []),
+    (["--nproc-per-node=2", "--shutdown-timeout=5"], {"NODE_RANK": "7"}, []),
+]
+
+# Ours alone: NODE_RANK is for frameworks that need it, MUSTER_JOB marks a job's processes.
+ONLY_OURS = {"NODE_RANK", "MUSTER_JOB"}
+# Chosen anew by each run, so compared for their form.
+RANDOM = {
+    "MASTER_PORT": r"\d+",
+    "TORCHELASTIC_RUN_ID": r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
+    "TORCHELASTIC_ERROR_FILE": r"(/.*/attempt_0/\d+/error\.json)?",
+}
+LOOPBACK = {"localhost", "127.0.0.1"}
+
+
+def free_port():
+    import socket
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def run(launcher, case, folder):
+    flags, env, arguments = case
+    folder.mkdir(parents=True)
+    port = free_port()
+    fill = {"dir": str(folder), "port": str(port)}
+    clean = {k: v for k, v in os.environ.items()
+             if not k.startswith(("PET_", "MUSTER_", "TORCHELASTIC_", "OMP_", "CUDA_"))}
+    done = subprocess.run(
+        [launcher, *[f.format(**fill) for f in flags], "--no-python", str(PYTHON), "-IS",
+         str(folder.parent / "show.py"), *arguments],
+        env={**clean, "SHOW_DIR": str(folder), "RES_OPTIONS": "timeout:1 attempts:1",
+             **{k: v.format(**fill) for k, v in env.items()}},
+        cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    worlds = {int(p.stem): json.loads(p.read_text()) for p in folder.glob("[0-9]*.json")}
+    return done, worlds, str(folder)
+
+
+def differences(theirs, ours, their_dir, our_dir):
+    for key in sorted(set(theirs["env"]) | set(ours["env"]) - ONLY_OURS):
+        a, b = theirs["env"].get(key), ours["env"].get(key)
+        if a is not None:
+            a = a.replace(their_dir, our_dir)
+        if a == b or key in ONLY_OURS:
+            continue
+        if key == "MASTER_ADDR" and {a, b} <= LOOPBACK:
+            continue
+        form = RANDOM.get(key)
+        if form and a is not None and b is not None and re.fullmatch(form, a) and \
+                re.fullmatch(form, b) and (a == "") == (b == ""):
+            continue
+        yield f"{key}: torchrun {a!r}, muster {b!r}"
+    for key in theirs:
+        if key != "env" and theirs[key] != (
+                ours[key].replace(our_dir, their_dir) if key == "cwd" else ours[key]):
+            yield f"{key}: torchrun {theirs[key]!r}, muster {ours[key]!r}"
+
+
+def compare(number, root):
+    case = CASES[number]
+    folder = root / str(number)
+    folder.mkdir()
+    (folder / "show.py").write_text(SHOW)
+    peer, theirs, their_dir = run(str(TORCHRUN), case, folder / "torchrun")
+    mine, ours, our_dir = run(MUSTER, case, folder / "muster")
+    problems = []
+    if peer.returncode != mine.returncode:
+        problems.append(f"exit codes: torchrun {peer.returncode}, muster {mine.returncode}\n"
+                        f"{peer.stderr[-600:]}\n--\n{mine.stderr[-600:]}")
+    if not theirs:
+        problems.append(f"torchrun's workers wrote nothing: {peer.stderr[-600:]}")
+    if set(theirs) != set(ours):
+        problems.append(f"ranks: torchrun {sorted(theirs)}, muster {sorted(ours)}")
+    for rank in sorted(set(theirs) & set(ours)):
+        problems += [f"rank {rank}: {p}"
+                     for p in differences(theirs[rank], ours[rank], their_dir, our_dir)]
+    return case, problems
+
+
+def main():
+    if not PYTHON.exists() or subprocess.run([PYTHON, "-c", "import torch"],
+                                             capture_output=True).returncode != 0:
+        print("SKIPPED: .venv has no torch: scripts/quickstart makes it")
+        return 77
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="muster-env-") as root, \
+            concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for case, problems in pool.map(lambda n: compare(n, pathlib.Path(root)), range(len(CASES))):
+            print("ok  " if not problems else "FAIL", *case[0], *case[1].items())
+            for problem in problems:
+                print("     ", problem)
+            failed += bool(problems)
+    print(f"{len(CASES) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

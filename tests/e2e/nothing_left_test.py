@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""However muster ends, no worker and no child of a worker outlives it."""
+import os
+import random
+import signal
+import sys
+import time
+
+from support import MUSTER, MusterTest, Terminal, agent_of, main, wait_for
+
+# A worker with a child in its group, one that has left its session, and one in the background.
+FAMILY = """#!/bin/sh
+sleep 1000 &
+setsid sleep 1000 &
+(setsid sh -c 'sleep 1000 & wait' &)
+echo $LOCAL_RANK >> ready
+{trap}
+while :; do sleep 1000 & wait $!; done
+"""
+STUBBORN = "trap '' TERM INT HUP QUIT"
+
+
+class NothingLeft(MusterTest):
+    def start_family(self, trap="", *args):
+        script = self.script("family.sh", FAMILY.format(trap=trap))
+        process = self.start("--standalone", "--nproc-per-node=2", *args, "--no-python", script)
+        self.ready(2)
+        wait_for(lambda: len(self.token.processes()) >= 12, "the whole family")
+        return process
+
+    def test_after_kill_9_of_muster(self):
+        process = self.start_family()
+        process.kill()
+        process.wait()
+        self.assert_nothing_left()
+
+    def test_after_kill_9_of_muster_with_workers_that_ignore_signals(self):
+        process = self.start_family(STUBBORN)
+        process.kill()
+        process.wait()
+        self.assert_nothing_left()
+
+    def test_after_kill_9_of_the_agent(self):
+        process = self.start_family(STUBBORN)
+        os.kill(agent_of(process.pid), signal.SIGKILL)
+        self.assertEqual(process.wait(60), 1)
+        self.assertIn("was killed by signal 9", self.read("err"))
+        self.assertEqual(self.token.processes(), {})
+
+    def test_after_sigterm(self):
+        process = self.start_family()
+        process.terminate()
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(self.token.processes(), {})
+
+    def test_workers_that_ignore_sigterm_are_killed_after_the_timeout(self):
+        process = self.start_family(STUBBORN, "--shutdown-timeout=1")
+        process.terminate()
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(self.token.processes(), {})
+
+    def test_a_second_signal_kills_at_once(self):
+        process = self.start_family(STUBBORN, "--shutdown-timeout=1000")
+        process.send_signal(signal.SIGINT)
+        wait_for(lambda: "SIGINT" in self.read("err"), "the first signal to be taken")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(self.token.processes(), {})
+
+    def test_after_an_unhandled_signal(self):
+        process = self.start_family()
+        process.send_signal(signal.SIGUSR1)
+        self.assertEqual(process.wait(60), -signal.SIGUSR1)
+        self.assert_nothing_left()
+
+    def test_after_success(self):
+        script = self.script("leave.sh", "#!/bin/sh\nsleep 1000 &\nsetsid sleep 1000 &\nexit 0\n")
+        self.run_muster("--standalone", "--nproc-per-node=2", "--no-python", script, expect=0)
+        self.assertEqual(self.token.processes(), {})
+
+    def test_a_restart_begins_without_children_of_the_last_attempt(self):
+        script = self.script("restart.sh", """#!/bin/sh
+if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then
+  setsid sleep 1000 & echo $! > old
+  exit 5
+fi
+kill -0 $(cat old) 2>/dev/null && exit 6
+exit 0
+""")
+        self.run_muster("--standalone", "--max-restarts=1", "--no-python", script, expect=0)
+
+    def test_after_kill_9_of_the_parent_shell(self):
+        script = self.script("family.sh", FAMILY.format(trap=""))
+        terminal = Terminal(["/bin/sh", "-c", f"{MUSTER} --standalone --nproc-per-node=2 "
+                                              f"--no-python {script}; true"],
+                            env=self.environment(), cwd=self.dir)
+        self.addCleanup(terminal.close)
+        self.ready(2)
+        terminal.process.kill()  # The terminal goes with its session's leader: SIGHUP.
+        terminal.process.wait()
+        self.assert_nothing_left()
+
+    def test_ctrl_c_twice(self):
+        script = self.script("family.sh", FAMILY.format(trap=STUBBORN))
+        terminal = Terminal([MUSTER, "--standalone", "--nproc-per-node=2", "--no-python",
+                             str(script)], env=self.environment(), cwd=self.dir)
+        self.addCleanup(terminal.close)
+        self.ready(2)
+        terminal.type(b"\x03")
+        wait_for(lambda: "SIGINT" in terminal.read(), "the first ctrl-C to be taken")
+        terminal.type(b"\x03")
+        wait_for(lambda: (terminal.read(), terminal.process.poll() is not None)[1], "the end")
+        self.assertEqual(terminal.process.returncode, 1)
+        self.assertEqual(self.token.processes(), {})
+
+    def test_ctrl_z_stops_the_workers_and_fg_continues_them(self):
+        script = self.script("count.sh", """#!/bin/sh
+echo x >> ready
+while :; do echo x >> ticks; sleep 0.01; done
+""")
+        terminal = Terminal(["/bin/bash", "--norc", "-i"], env=self.environment(), cwd=self.dir)
+        self.addCleanup(terminal.close)
+        terminal.type(f"{MUSTER} --standalone --no-python {script}\n".encode())
+        self.ready(1)
+
+        def states(name):
+            pids = [p for p, line in self.token.processes().items() if name in line]
+            return [open(f"/proc/{p}/stat").read().rsplit(")", 1)[1].split()[0] for p in pids]
+
+        terminal.type(b"\x1a")
+        wait_for(lambda: (terminal.read(), states("/bin/sh"))[1] == ["T"], "the worker to stop")
+        terminal.type(b"fg\n")
+        stopped_at = len(self.read("ticks"))
+        wait_for(lambda: (terminal.read(), len(self.read("ticks")) > stopped_at + 4)[1],
+                 "the worker to go on")
+        terminal.type(b"\x03")
+        terminal.type(b"exit\n")
+        wait_for(lambda: (terminal.read(), terminal.process.poll() is not None)[1], "the end")
+        self.assertEqual(self.token.processes(), {})
+
+    def test_children_from_before_exec_are_spared(self):
+        line = (f"sleep 1000 & echo $! > helper; exec {MUSTER} --standalone --no-python "
+                f"/bin/true")
+        import subprocess
+        subprocess.run(["/bin/sh", "-c", line], env=self.environment(), cwd=self.dir, check=True,
+                       timeout=60)
+        os.kill(int(self.read("helper")), 0)  # Still there.
+
+    def test_kill_9_at_random_moments(self):
+        """Of muster or of its agent, from its first microseconds to its end."""
+        seed = int(os.environ.get("MUSTER_SEED", "1"))
+        rounds = int(os.environ.get("MUSTER_KILL_ROUNDS", "40"))
+        chance = random.Random(seed)
+        script = self.script("short.sh", """#!/bin/sh
+sleep 1000 &
+setsid sleep 1000 &
+sleep 0.02
+[ $LOCAL_RANK = 1 ] && exit 1
+exit 0
+""")
+        for round_number in range(rounds):
+            with self.subTest(seed=seed, round=round_number):
+                process = self.start("--standalone", "--nproc-per-node=3", "--max-restarts=2",
+                                     "--no-python", script)
+                delay_s = chance.random() * 0.15
+                kill_agent = chance.random() < 0.3
+                end = time.monotonic() + delay_s
+                wait_for(lambda: time.monotonic() >= end or process.poll() is not None,
+                         "the moment", 10)
+                victim = (agent_of(process.pid) or process.pid) if kill_agent else process.pid
+                try:
+                    os.kill(victim, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+                process.wait(60)
+                self.assert_nothing_left(10)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
