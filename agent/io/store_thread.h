@@ -1,0 +1,40 @@
+// The workers' store, on a thread of its own: however busy it is, supervision does not wait for it.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include <boost/asio/io_context.hpp>
+
+#include "rendezvous/core/result.h"
+#include "rendezvous/net/store_server.h"
+
+namespace muster {
+
+class StoreThread {
+ public:
+  /// Listens, and serves until it is destroyed. The port is bound from here on: no other process
+  /// can take it between one attempt and the next.
+  static Result<std::unique_ptr<StoreThread>> start(StoreServerOptions options);
+  ~StoreThread();
+  StoreThread(const StoreThread&) = delete;
+  StoreThread& operator=(const StoreThread&) = delete;
+
+  std::uint16_t port() const { return port_; }
+
+  /// Forgets every key and closes every connection, so that an attempt never sees an earlier
+  /// one's; then calls `done` on the store's thread.
+  void reset(std::function<void()> done);
+
+ private:
+  StoreThread() = default;
+  boost::asio::io_context io_{1};
+  std::unique_ptr<StoreServer> server_;
+  std::uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace muster
