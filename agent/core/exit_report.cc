@@ -1,0 +1,285 @@
+#include "agent/core/exit_report.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <tuple>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/core/signal_name.h"
+#include "agent/core/tail_ring.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kMaxWidth = 60;  // torchrun 2.13.
+constexpr std::string_view kRecordHelp = "https://pytorch.org/docs/stable/elastic/errors.html";
+
+std::int64_t floor_s(std::int64_t ms) {
+  return ms / 1000 - (ms % 1000 < 0 ? 1 : 0);
+}
+
+// "2026-11-21_09:08:26" with '_', "2026-11-21T09:08:26" with 'T'.
+std::string date_time(std::int64_t second, char separator) {
+  using namespace std::chrono;
+  const sys_seconds time{seconds(second)};
+  const sys_days day = floor<days>(time);
+  const year_month_day date(day);
+  const hh_mm_ss clock(time - day);
+  char text[64];
+  std::snprintf(text, sizeof text, "%04d-%02u-%02u%c%02d:%02d:%02d", static_cast<int>(date.year()),
+                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()), separator,
+                static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
+                static_cast<int>(clock.seconds().count()));
+  return text;
+}
+
+// In characters, as Python's len(): bytes that continue a UTF-8 character do not count.
+std::size_t widest_line(std::string_view text) {
+  std::size_t widest = 0;
+  std::size_t width = 0;
+  for (const char c : text) {
+    if ((c & 0xc0) != 0x80) ++width;
+    if (c == '\n') width = 0;
+    widest = std::max(widest, width);
+  }
+  return widest;
+}
+
+std::string indented(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += "  ";
+  }
+  return result;
+}
+
+// The lines as a terminal would have left them, and nothing that could command the terminal.
+std::string presentable(std::string_view tail) {
+  std::string result;
+  while (!tail.empty()) {
+    const std::size_t newline = tail.find('\n');
+    std::string_view line = tail.substr(0, newline);
+    while (!line.empty() && line.back() == '\r')
+      line.remove_suffix(1);
+    if (const std::size_t back = line.rfind('\r'); back != std::string_view::npos)
+      line.remove_prefix(back + 1);
+    result += "\n";
+    for (const char c : line)
+      result += (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f ? '?' : c;
+    tail.remove_prefix(newline == std::string_view::npos ? tail.size() : newline + 1);
+  }
+  return result;
+}
+
+bool dumps_core(int signal) {
+  constexpr int kSignals[] = {SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
+                              SIGFPE,  SIGSEGV, SIGSYS,  SIGXCPU, SIGXFSZ};
+  return std::find(std::begin(kSignals), std::end(kSignals), signal) != std::end(kSignals);
+}
+
+// "Signal 11 (SIGSEGV) received by PID 123", torchrun's words, and what that lets one conclude.
+std::string death_note(const WorkerEnd& end, bool is_victim) {
+  if (!end.killed) return "";
+  const std::string name = signal_name(end.code);
+  std::string note = "Signal " + std::to_string(end.code) + " (" + (name.empty() ? "<N/A>" : name) +
+                     ") received by PID " + std::to_string(end.pid);
+  if (end.core_dumped) {
+    note += "; core dumped (coredumpctl list, or see /proc/sys/kernel/core_pattern)";
+  } else if (dumps_core(end.code)) {
+    note += "; no core was dumped (ulimit -c unlimited allows it)";
+  } else if (end.code == SIGKILL && !is_victim) {
+    note += "; not sent by muster: somebody's kill -9, or the kernel, out of memory (see dmesg)";
+  }
+  return note;
+}
+
+// How to learn more next time.
+std::string hint(const WorkerEnd& end) {
+  std::string text;
+  if (!end.stderr_file.empty())
+    text = "it wrote nothing to its stderr, " + end.stderr_file + ". ";
+  else
+    text =
+        "nothing of its stderr is known here: look further up, or keep it with --redirects 2 "
+        "or --tee 2. ";
+  return text.append("To enable traceback see: ").append(kRecordHelp);
+}
+
+nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
+  nlohmann::ordered_json json;
+  json["rank"] = end.rank.value;
+  json["local_rank"] = end.local_rank.value;
+  json["pid"] = end.pid;
+  json["exitcode"] = end.exit_code();
+  json["signal"] = end.killed ? nlohmann::ordered_json(signal_name(end.code)) : nullptr;
+  json["core_dumped"] = end.core_dumped;
+  json["victim"] = is_victim;
+  char milliseconds[8];
+  const std::int64_t second = floor_s(end.died_ms);
+  std::snprintf(milliseconds, sizeof milliseconds, ".%03dZ",
+                static_cast<int>(end.died_ms - second * 1000));
+  json["died"] = date_time(second, 'T') + milliseconds;
+  json["error_file"] = end.error_file.empty() ? nullptr : nlohmann::ordered_json(end.error_file);
+  json["error"] = nullptr;
+  json["error_file_defect"] = nullptr;
+  if (end.error && end.error->has_value()) {
+    const ErrorRecord& record = **end.error;
+    json["error"] = {{"message", record.message}, {"traceback", record.traceback}};
+    json["error"]["timestamp"] =
+        record.timestamp_s ? nlohmann::ordered_json(*record.timestamp_s) : nullptr;
+    json["error"]["error_code"] =
+        record.error_code ? nlohmann::ordered_json(*record.error_code) : nullptr;
+  } else if (end.error) {
+    json["error_file_defect"] = describe(end.error->error());
+  }
+  json["stderr_file"] = end.stderr_file.empty() ? nullptr : nlohmann::ordered_json(end.stderr_file);
+  json["stderr_tail"] = end.stderr_tail;
+  return json;
+}
+
+}  // namespace
+
+ExitReport::ExitReport(ReportOptions options, std::vector<WorkerEnd> ends)
+    : options_(std::move(options)), failures_(std::move(ends)) {
+  std::erase_if(failures_, [](const WorkerEnd& end) { return !end.failed(); });
+  std::sort(failures_.begin(), failures_.end(),
+            [](const WorkerEnd& a, const WorkerEnd& b) { return a.order < b.order; });
+  // Error files know the second only, and not the one of the death: within a second, the kernel's
+  // order decides.
+  const auto key = [this](const WorkerEnd& end) {
+    return std::tuple(is_victim(end), failed_s(end), end.order);
+  };
+  const auto first =
+      std::min_element(failures_.begin(), failures_.end(),
+                       [&key](const WorkerEnd& a, const WorkerEnd& b) { return key(a) < key(b); });
+  first_ = static_cast<std::size_t>(first - failures_.begin());
+}
+
+const WorkerEnd* ExitReport::first_failure() const {
+  return failures_.empty() ? nullptr : &failures_[first_];
+}
+
+std::optional<std::int64_t> ExitReport::recorded_s(const WorkerEnd& end) const {
+  if (!end.error || !end.error->has_value()) return std::nullopt;
+  const auto& second = (*end.error)->timestamp_s;
+  // Before the attempt or after the death: left over, or from a clock that is not ours.
+  if (!second || *second < floor_s(options_.started_ms) || *second > floor_s(end.died_ms))
+    return std::nullopt;
+  return second;
+}
+
+std::int64_t ExitReport::failed_s(const WorkerEnd& end) const {
+  return recorded_s(end).value_or(floor_s(end.died_ms));
+}
+
+bool ExitReport::is_victim(const WorkerEnd& end) const {
+  if (!end.signalled_ms) return false;
+  // It had recorded an error before it was told to end: that is its own, only its end was slow.
+  const auto recorded = recorded_s(end);
+  return !recorded || *recorded >= floor_s(*end.signalled_ms);
+}
+
+std::string ExitReport::victim_note(const WorkerEnd& end) const {
+  if (!is_victim(end)) return "";
+  std::string note = "stopped by muster";
+  if (const WorkerEnd& first = failures_[first_]; !is_victim(first))
+    note += ", because rank " + std::to_string(first.rank.value) + " had failed";
+  return note;
+}
+
+// What stands behind "traceback :".
+std::string ExitReport::explanation(const WorkerEnd& end) const {
+  std::string text = death_note(end, is_victim(end));
+  const auto add = [&text](const std::string& sentence) {
+    if (!text.empty() && !sentence.empty()) text += "; ";
+    text += sentence;
+  };
+  add(victim_note(end));
+  if (end.error && end.error->has_value()) {
+    const ErrorRecord& record = **end.error;
+    const std::string& message = record.traceback.empty() ? record.message : record.traceback;
+    if (!message.empty()) return text.empty() ? indented(message) : text + indented("\n" + message);
+  } else if (end.error) {
+    add("its error file cannot be read: " + std::string(describe(end.error->error())));
+  }
+  const std::string_view tail = last_lines(end.stderr_tail, TailLimits{}, true);
+  if (!tail.empty()) {
+    add("the last lines of its stderr:");
+    return text + indented(presentable(tail));
+  }
+  if (!is_victim(end)) add(hint(end));
+  return text;
+}
+
+std::string ExitReport::block(std::size_t index) const {
+  const WorkerEnd& end = failures_[index];
+  const std::string name = end.killed ? signal_name(end.code) : "";
+  const std::int64_t local_s = failed_s(end) + options_.utc_offset_s;
+  std::string text = "[" + std::to_string(index) + "]:\n";
+  text += "  time      : " + date_time(local_s, '_') + "\n";
+  text += "  host      : " + options_.host + "\n";
+  text += "  rank      : " + std::to_string(end.rank.value) +
+          " (local_rank: " + std::to_string(end.local_rank.value) + ")\n";
+  text += "  exitcode  : " + std::to_string(end.exit_code()) + " (pid: " + std::to_string(end.pid) +
+          ") " + (name.empty() ? "" : " (" + name + ")") + "\n";
+  text += "  error_file: " + (end.error_file.empty() ? "<N/A>" : end.error_file) + "\n";
+  text += "  traceback : " + explanation(end);
+  return text;
+}
+
+std::string ExitReport::text() const {
+  if (failures_.empty()) return "";
+  const std::string title = options_.title + " FAILED";
+  std::string others;
+  std::size_t width = widest_line(title);
+  for (std::size_t i = 0; i < failures_.size(); ++i) {
+    const std::string one = block(i);
+    width = std::max(width, widest_line(one));
+    if (i != first_) others += one + "\n";
+  }
+  if (others.empty()) others = "  <NO_OTHER_FAILURES>\n";
+  width = std::min(width, kMaxWidth);
+  const std::string border(width, '=');
+  const std::string section(width, '-');
+  return "\n" + border + "\n" + title + "\n" + section + "\nFailures:\n" + others + section +
+         "\nRoot Cause (first observed failure):\n" + block(first_) + "\n" + border;
+}
+
+std::string ExitReport::log_line(std::string_view binary) const {
+  const WorkerEnd* end = first_failure();
+  if (end == nullptr) return "";
+  return "failed (exitcode: " + std::to_string(end->exit_code()) +
+         ") local_rank: " + std::to_string(end->local_rank.value) +
+         " (pid: " + std::to_string(end->pid) + ") of binary: " + std::string(binary);
+}
+
+std::string ExitReport::json() const {
+  nlohmann::ordered_json json;
+  json["title"] = options_.title;
+  json["host"] = options_.host;
+  json["first_failure"] =
+      failures_.empty() ? nullptr : nlohmann::ordered_json(failures_[first_].rank.value);
+  json["failures"] = nlohmann::ordered_json::array();
+  for (const WorkerEnd& end : failures_)
+    json["failures"].push_back(failure_json(end, is_victim(end)));
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string ExitReport::error_file(std::string_view original) const {
+  const WorkerEnd* end = first_failure();
+  if (end == nullptr) return "";
+  if (auto merged = merge_error_file(original, end->exit_code())) return std::move(*merged);
+  ErrorRecord record;
+  record.message = "rank " + std::to_string(end->rank.value) + " on " + options_.host +
+                   " failed (exitcode: " + std::to_string(end->exit_code()) + ")";
+  record.traceback = explanation(*end);
+  record.timestamp_s = failed_s(*end);
+  record.error_code = end->exit_code();
+  return write_error_file(record);
+}
+
+}  // namespace muster

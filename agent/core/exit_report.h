@@ -1,0 +1,81 @@
+// Who failed first, and why: from how every worker of the last attempt ended to the text that the
+// user reads. The text has the shape of torchrun 2.13's, and says more inside it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/core/error_file.h"
+#include "rendezvous/core/ids.h"
+
+namespace muster {
+
+/// How one worker of the attempt ended.
+struct WorkerEnd {
+  LocalRank local_rank;
+  GlobalRank rank;
+  int pid = 0;
+  bool killed = false;  // By a signal.
+  int code = 0;         // The exit code, or the signal's number.
+  bool core_dumped = false;
+  int order = 0;             // Of the deaths, as the kernel reported them: 0 was first.
+  std::int64_t died_ms = 0;  // Wall clock since the epoch: for people, and against error files.
+  std::optional<std::int64_t> signalled_ms;  // When muster told it to end, if it did.
+
+  std::string error_file;  // Path; empty: the worker had none, or wrote none.
+  std::optional<boost::system::result<ErrorRecord, ErrorFileDefect>> error;  // What it held.
+  std::string stderr_tail;  // The last lines; empty: not kept, or there were none.
+  std::string stderr_file;  // Path of its stderr.log; empty: not redirected.
+
+  bool failed() const { return killed || code != 0; }
+  /// As Python has it: a signal's number is negative.
+  int exit_code() const { return killed ? -code : code; }
+};
+
+struct ReportOptions {
+  std::string title;  // AgentOptions::entry_point.
+  std::string host;
+  int utc_offset_s = 0;         // Of the local time zone, when the report is made.
+  std::int64_t started_ms = 0;  // When the attempt began: no error of it is older.
+};
+
+class ExitReport {
+ public:
+  /// `ends`: all workers of the attempt, those that succeeded included.
+  ExitReport(ReportOptions options, std::vector<WorkerEnd> ends);
+
+  /// The failures, in the order of the deaths.
+  const std::vector<WorkerEnd>& failures() const { return failures_; }
+  /// The cause: the first to fail among those that failed by themselves; a worker that only did as
+  /// muster told it is a victim, and the cause only if there is nobody else. Null if none failed.
+  const WorkerEnd* first_failure() const;
+  bool is_victim(const WorkerEnd& end) const;
+
+  /// The block between the lines of '=', as torchrun's ChildFailedError prints it, with a newline
+  /// before and none after. Empty if none failed.
+  std::string text() const;
+  /// "failed (exitcode: 3) local_rank: 1 (pid: 123) of binary: /usr/bin/python" for the cause.
+  std::string log_line(std::string_view binary) const;
+  /// For --failure-report: the same facts, for programs.
+  std::string json() const;
+  /// For the agent's own TORCHELASTIC_ERROR_FILE. `original`: the text of the cause's error file,
+  /// passed on with the exit code added; without a readable one, a record is made of what is known.
+  std::string error_file(std::string_view original) const;
+
+ private:
+  /// The second in which it failed, as well as it is known.
+  std::int64_t failed_s(const WorkerEnd& end) const;
+  std::optional<std::int64_t> recorded_s(const WorkerEnd& end) const;
+  std::string block(std::size_t index) const;
+  std::string explanation(const WorkerEnd& end) const;
+  std::string victim_note(const WorkerEnd& end) const;
+
+  ReportOptions options_;
+  std::vector<WorkerEnd> failures_;
+  std::size_t first_ = 0;
+};
+
+}  // namespace muster

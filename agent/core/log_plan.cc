@@ -1,0 +1,134 @@
+#include "agent/core/log_plan.h"
+
+#include <algorithm>
+
+#include "agent/core/string_template.h"
+
+namespace muster {
+namespace {
+
+// A file name has 255 bytes; the suffix, and what others append to it, need some.
+constexpr std::size_t kMaxRunIdBytes = 200;
+constexpr std::string_view kDefaultPrefix = "[${role_name}${local_rank}]:";
+
+bool is_shown(const LogOptions& log, LocalRank rank) {
+  return log.local_ranks_filter.empty() || log.local_ranks_filter.contains(rank.value);
+}
+
+StreamPlan to_file(std::string file, bool tee) {
+  return {StreamTarget::File, std::move(file), tee};
+}
+
+// A stream that is not redirected. What is kept of it, is kept for the failure report.
+StreamPlan unredirected(bool shown, bool keep_tail) {
+  if (keep_tail) return {StreamTarget::Tap, "", shown};
+  return {shown ? StreamTarget::Inherit : StreamTarget::Discard, "", false};
+}
+
+// A worker that the filter hides has no terminal to lose, so Auto means yes for it.
+bool keeps_stderr_tail(const LogOptions& log, bool shown, bool stderr_is_terminal) {
+  switch (log.capture_stderr) {
+    case CaptureStderr::Always:
+      return true;
+    case CaptureStderr::Never:
+      return false;
+    case CaptureStderr::Auto:
+      return !shown || !stderr_is_terminal;
+  }
+  return false;
+}
+
+WorkerLogPlan plan_worker(const AgentOptions& options, const LogSurroundings& surroundings,
+                          LocalRank local_rank) {
+  const LogOptions& log = options.log;
+  const bool shown = is_shown(log, local_rank);
+  WorkerLogPlan plan;
+  plan.local_rank = local_rank;
+  plan.prefix = LinePrefix::from_template(
+      log.prefix_template, {.role = options.role,
+                            .rank = {surroundings.base_global_rank.value + local_rank.value},
+                            .local_rank = local_rank,
+                            .host = surroundings.host});
+
+  StreamSet files;
+  StreamSet tee;
+  if (!log.discard) {  // With /dev/null, -r and -t have no effect, as under torchrun.
+    plan.dir = surroundings.attempt_dir + "/" + std::to_string(local_rank.value);
+    plan.error_file = plan.dir + "/error.json";
+    tee = log.tee.at(local_rank.value);
+    const StreamSet redirects = log.redirects.at(local_rank.value);
+    files = {redirects.out || tee.out, redirects.err || tee.err};
+  }
+
+  const bool keep_tail = keeps_stderr_tail(log, shown, surroundings.stderr_is_terminal);
+  plan.err = files.err ? to_file(plan.dir + "/stderr.log", tee.err && shown)
+                       : unredirected(shown, keep_tail);
+  plan.one_tap = surroundings.console_is_one_file && shown && !files.out &&
+                 plan.err.target == StreamTarget::Tap;
+  plan.out = files.out ? to_file(plan.dir + "/stdout.log", tee.out && shown)
+                       : unredirected(shown, plan.one_tap);
+  return plan;
+}
+
+}  // namespace
+
+std::string run_dir_name(std::string_view run_id, std::string_view suffix) {
+  std::size_t size = std::min(run_id.size(), kMaxRunIdBytes);
+  const auto continues_character = [&](std::size_t i) { return (run_id[i] & 0xc0) == 0x80; };
+  while (size < run_id.size() && size > 0 && continues_character(size))
+    --size;  // Not in the middle of a UTF-8 character.
+  std::string name(run_id.substr(0, size));
+  for (char& c : name)
+    if (c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '_';
+  return name.append("_").append(suffix);
+}
+
+std::string attempt_dir_name(int restart_count, const std::set<std::string>& existing) {
+  const std::string first = "attempt_" + std::to_string(restart_count);
+  std::string name = first;
+  for (int k = 1; existing.contains(name); ++k)
+    name = first + "." + std::to_string(k);
+  return name;
+}
+
+LinePrefix LinePrefix::from_template(std::string_view text, const Facts& facts) {
+  LinePrefix prefix(std::string{});
+  for (const TemplatePiece& piece : parse_template(text.empty() ? kDefaultPrefix : text)) {
+    if (piece.name == "time") {
+      prefix.pieces_.emplace_back();
+    } else {
+      std::string& here = prefix.pieces_.back();
+      if (piece.name == "role_name") {
+        here += facts.role;
+      } else if (piece.name == "rank") {
+        here += std::to_string(facts.rank.value);
+      } else if (piece.name == "local_rank") {
+        here += std::to_string(facts.local_rank.value);
+      } else if (piece.name == "host") {
+        here += facts.host;
+      } else {
+        here += piece.text;
+      }
+    }
+  }
+  return prefix;
+}
+
+AttemptLogPlan plan_logs(const AgentOptions& options, const LogSurroundings& surroundings) {
+  AttemptLogPlan plan;
+  const LogOptions& log = options.log;
+  if (!log.discard) {
+    plan.directories.push_back(surroundings.attempt_dir);
+    if (!log.duplicate_stdout_filters.empty())
+      plan.filtered_stdout = surroundings.attempt_dir + "/filtered_stdout.log";
+    if (!log.duplicate_stderr_filters.empty())
+      plan.filtered_stderr = surroundings.attempt_dir + "/filtered_stderr.log";
+  }
+  for (int i = 0; i < options.local_world_size; ++i) {
+    plan.workers.push_back(plan_worker(options, surroundings, LocalRank{i}));
+    if (!log.discard) plan.directories.push_back(plan.workers.back().dir);
+  }
+  return plan;
+}
+
+}  // namespace muster

@@ -1,0 +1,27 @@
+#include "agent/core/worker_command.h"
+
+#include "agent/core/string_template.h"
+#include "rendezvous/core/check.h"
+
+namespace muster {
+
+std::vector<std::string> worker_command(const AgentOptions& options, LocalRank local_rank) {
+  MUSTER_CHECK(!options.command.empty());
+  const std::string rank = std::to_string(local_rank.value);
+  const auto lookup = [&rank](std::string_view name) -> std::optional<std::string> {
+    if (name == "local_rank") return rank;
+    return std::nullopt;
+  };
+
+  std::vector<std::string> argv = options.command;
+  for (std::size_t i = options.first_argument; i < argv.size(); ++i)
+    argv[i] = safe_substitute(argv[i], lookup);
+  if (options.local_rank_argument_at) {
+    const std::size_t at = *options.local_rank_argument_at;
+    MUSTER_CHECK(at <= argv.size());
+    argv.insert(argv.begin() + static_cast<std::ptrdiff_t>(at), "--local-rank=" + rank);
+  }
+  return argv;
+}
+
+}  // namespace muster

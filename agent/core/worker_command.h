@@ -1,0 +1,17 @@
+// What a worker executes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/core/agent_options.h"
+#include "rendezvous/core/ids.h"
+
+namespace muster {
+
+/// The worker's argv: ${local_rank} replaced in every word from options.first_argument on, by the
+/// rules of Python's string.Template ("$$" becomes "$", unknown names stay), and
+/// "--local-rank=N" inserted where options ask for it. argv[0] may still need a look-up in PATH.
+std::vector<std::string> worker_command(const AgentOptions& options, LocalRank local_rank);
+
+}  // namespace muster

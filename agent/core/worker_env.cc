@@ -1,0 +1,146 @@
+#include "agent/core/worker_env.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+namespace {
+
+constexpr std::string_view kJob = "MUSTER_JOB";
+// Tokens of the jobs around this one, outermost first, joined with ':'.
+constexpr std::string_view kOuterJobs = "MUSTER_OUTER_JOBS";
+constexpr std::string_view kVisibleDevices = "CUDA_VISIBLE_DEVICES";
+constexpr std::string_view kAsyncErrors = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+Variables parse(const std::vector<std::string>& entries) {
+  Variables result;
+  std::set<std::string, std::less<>> seen;
+  for (const std::string& entry : entries) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos || equals == 0) continue;
+    std::string name = entry.substr(0, equals);
+    if (seen.insert(name).second) result.emplace_back(std::move(name), entry.substr(equals + 1));
+  }
+  return result;
+}
+
+std::optional<std::string> find(const Variables& variables, std::string_view name) {
+  const auto found = std::find_if(variables.begin(), variables.end(),
+                                  [name](const auto& variable) { return variable.first == name; });
+  if (found == variables.end()) return std::nullopt;
+  return found->second;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+// The device that worker `local_rank` sees as its only one; nothing if the list is too short. An
+// empty list is one empty entry, as torchrun 2.13 has it.
+std::optional<std::string> visible_device(const std::optional<std::string>& devices,
+                                          LocalRank local_rank) {
+  if (!devices) return std::to_string(local_rank.value);
+  std::string_view rest = *devices;
+  for (int entry = 0; entry < local_rank.value; ++entry) {
+    const std::size_t comma = rest.find(',');
+    if (comma == std::string_view::npos) return std::nullopt;
+    rest.remove_prefix(comma + 1);
+  }
+  return std::string(trimmed(rest.substr(0, rest.find(','))));
+}
+
+WorkerEnvError too_few_devices(const std::string& devices, LocalRank local_rank) {
+  const auto count = std::count(devices.begin(), devices.end(), ',') + 1;
+  return {"--virtual-local-rank: CUDA_VISIBLE_DEVICES=\"" + devices + "\" names " +
+          std::to_string(count) + " device(s), but local rank " + std::to_string(local_rank.value) +
+          " needs entry number " + std::to_string(local_rank.value + 1) +
+          ": name more devices or lower --nproc-per-node"};
+}
+
+Variables identity(const AgentOptions& options, const RoundFacts& round,
+                   const WorkerIdentity& worker) {
+  const LocalRank local = worker.local_rank;
+  const auto text = [](int number) { return std::to_string(number); };
+  return {
+      {"LOCAL_RANK", text(options.virtual_local_rank ? 0 : local.value)},
+      {"RANK", text(round.ranks.global_rank(local).value)},
+      {"GROUP_RANK", text(round.group_rank.value)},
+      {"NODE_RANK", text(round.group_rank.value)},  // Not torchrun's; Lightning and others want it.
+      {"ROLE_RANK", text(round.ranks.role_rank(local))},
+      {"ROLE_NAME", options.role},
+      {"LOCAL_WORLD_SIZE", text(options.local_world_size)},
+      {"WORLD_SIZE", text(round.ranks.world_size)},
+      {"GROUP_WORLD_SIZE", text(round.group_world_size)},
+      {"ROLE_WORLD_SIZE", text(round.ranks.role_world_size)},
+      {"MASTER_ADDR", round.master_addr},
+      {"MASTER_PORT", text(round.master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", text(round.restart_count)},
+      {"TORCHELASTIC_MAX_RESTARTS", text(options.max_restarts)},
+      {"TORCHELASTIC_RUN_ID", options.run_id},
+      {"TORCHELASTIC_USE_AGENT_STORE", round.use_agent_store ? "True" : "False"},
+      {"TORCHELASTIC_ERROR_FILE", worker.error_file},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", options.signals_to_handle_text},
+      {std::string(kJob), worker.job_token},
+  };
+}
+
+// Tokens of the launchers around this one, itself left out: a worker may be a muster of its own.
+std::string outer_jobs(const Variables& inherited, std::string_view own_token) {
+  std::string outer = find(inherited, kOuterJobs).value_or("");
+  const std::string job = find(inherited, kJob).value_or("");
+  if (job.empty() || job == own_token) return outer;
+  return outer.empty() ? job : outer + ":" + job;
+}
+
+}  // namespace
+
+boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
+    const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
+    const WorkerIdentity& worker) {
+  MUSTER_CHECK(worker.local_rank.value >= 0 && worker.local_rank.value < options.local_world_size);
+  const Variables before = parse(inherited);
+  Variables ours = identity(options, round, worker);
+  if (!find(before, kAsyncErrors)) ours.emplace_back(kAsyncErrors, "1");
+  if (options.set_omp_num_threads && !find(before, "OMP_NUM_THREADS"))
+    ours.emplace_back("OMP_NUM_THREADS", "1");
+  if (options.virtual_local_rank) {
+    const auto devices = find(before, kVisibleDevices);
+    auto device = visible_device(devices, worker.local_rank);
+    if (!device) return too_few_devices(*devices, worker.local_rank);
+    ours.emplace_back(kVisibleDevices, std::move(*device));
+  }
+  if (std::string outer = outer_jobs(before, worker.job_token); !outer.empty())
+    ours.emplace_back(kOuterJobs, std::move(outer));
+
+  std::vector<std::string> result;
+  for (const auto& [name, value] : before)
+    if (!find(ours, name)) result.push_back(name + "=" + value);
+  for (const auto& [name, value] : ours)
+    result.push_back(name + "=" + value);
+  return result;
+}
+
+bool marks_job(std::string_view variable, std::string_view job_token) {
+  const std::size_t equals = variable.find('=');
+  if (equals == std::string_view::npos || job_token.empty()) return false;
+  const std::string_view name = variable.substr(0, equals);
+  std::string_view value = variable.substr(equals + 1);
+  if (name == kJob) return value == job_token;
+  if (name != kOuterJobs) return false;
+  for (;;) {
+    const std::size_t colon = value.find(':');
+    if (value.substr(0, colon) == job_token) return true;
+    if (colon == std::string_view::npos) return false;
+    value.remove_prefix(colon + 1);
+  }
+}
+
+}  // namespace muster
