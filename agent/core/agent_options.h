@@ -75,6 +75,8 @@ struct AgentOptions {
   std::string run_id;
   std::string role = "default";
   int max_restarts = 0;
+  bool propagate_exit_code = false;  // --exit-code=propagate
+  std::string failure_report;        // A file for the JSON form of the report; empty: none.
   Duration shutdown_timeout = std::chrono::seconds(30);  // From SIGTERM to SIGKILL.
   std::vector<int> signals_to_handle;                    // Numbers; each ends the job gracefully.
   std::string signals_to_handle_text;  // As given: goes into the workers' environment.

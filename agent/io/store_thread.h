@@ -8,8 +8,8 @@
 #include <thread>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/system/result.hpp>
 
-#include "rendezvous/core/result.h"
 #include "rendezvous/net/store_server.h"
 
 namespace muster {
@@ -18,7 +18,8 @@ class StoreThread {
  public:
   /// Listens, and serves until it is destroyed. The port is bound from here on: no other process
   /// can take it between one attempt and the next.
-  static Result<std::unique_ptr<StoreThread>> start(StoreServerOptions options);
+  static boost::system::result<std::unique_ptr<StoreThread>, ListenError> start(
+      StoreServerOptions options);
   ~StoreThread();
   StoreThread(const StoreThread&) = delete;
   StoreThread& operator=(const StoreThread&) = delete;

@@ -1,0 +1,302 @@
+#include "agent/io/agent.h"
+
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <spdlog/spdlog.h>
+
+#include "agent/core/signal_name.h"
+#include "agent/core/supervisor.h"
+#include "agent/io/failure_output.h"
+#include "agent/posix/job_cleanup.h"
+#include "agent/io/log_pump.h"
+#include "agent/io/run_dir.h"
+#include "agent/io/shim_link.h"
+#include "agent/io/store_thread.h"
+#include "agent/io/worker_group.h"
+#include "agent/posix/spawn.h"
+#include "rendezvous/net/clock.h"
+
+namespace muster {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+
+// For what dead workers left in pipes that a grandchild may still hold.
+constexpr Duration kDrainLimit = 2s;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+/// The loop: feeds the supervisor with what happens, and carries out what it decides.
+class Agent {
+ public:
+  Agent(const AgentOptions& options, std::vector<std::string> environment, int socket)
+      : options_(options),
+        job_(random_name(12)),
+        environment_(std::move(environment)),
+        timer_(io_),
+        link_(io_, socket,
+              {.on_report = [this](const ShimReport& report) { on_report(report); },
+               .on_lost = [this] { on_shim_lost(); }}),
+        supervisor_({.local_world_size = options.local_world_size,
+                     .max_restarts = options.max_restarts,
+                     .stop_timeout = options.shutdown_timeout}) {}
+
+  int run() {
+    if (!prepare()) return 1;
+    feed(Begun{});
+    io_.run();
+    return 0;  // Nobody reads it: the shim knows the outcome already.
+  }
+
+ private:
+  bool prepare() {
+    auto pump = LogPump::start({});
+    if (!pump) return give_up("cannot start the log thread: " + pump.error().message());
+    pump_ = std::move(*pump);
+    std::string where;
+    Result<RunDir> dir = RunDir::make(options_, where);
+    if (!dir)
+      return give_up("cannot make a directory for logs and error files in " + where + ": " +
+                     dir.error().message() + " (--log-dir chooses another place)");
+    run_dir_ = *dir;
+    group_.emplace(options_, WorkerGroup::Surroundings{environment_, job_, host_name()}, *pump_);
+    return true;
+  }
+
+  bool give_up(const std::string& reason) {
+    spdlog::error("{}", reason);
+    end(1);
+    return false;
+  }
+
+  // --- events --------------------------------------------------------------------------------
+
+  /// Actions may lead to events at once: those wait for their turn.
+  void feed(SupervisorEvent event) {
+    events_.push_back(std::move(event));
+    if (std::exchange(feeding_, true)) return;
+    for (; !events_.empty(); events_.pop_front())
+      for (const SupervisorAction& action : supervisor_.step(events_.front(), now()))
+        std::visit([this](const auto& a) { carry_out(a); }, action);
+    feeding_ = false;
+    arm_timer();
+  }
+
+  void arm_timer() {
+    const auto deadline = supervisor_.next_deadline();
+    if (deadline == armed_) return;
+    armed_ = deadline;
+    timer_.cancel();
+    if (!deadline) return;
+    timer_.expires_at(std::chrono::steady_clock::time_point(deadline->time_since_epoch()));
+    timer_.async_wait([this](boost::system::error_code ec) {
+      if (ec) return;
+      armed_.reset();
+      feed(TimePassed{});
+    });
+  }
+
+  void on_report(const ShimReport& report) {
+    switch (report.kind) {
+      case ShimReport::Kind::Started:
+        group_->started(report);
+        sessions_.insert(report.pid);
+        return feed(WorkerStarted{LocalRank{report.worker}});
+      case ShimReport::Kind::StartFailed:
+        return feed(WorkerStartFailed{LocalRank{report.worker}, start_failure(report)});
+      case ShimReport::Kind::Exited:
+        group_->ended(report);
+        return feed(WorkerEnded{LocalRank{report.worker},
+                                {.killed = report.code != CLD_EXITED,
+                                 .status = report.status,
+                                 .core_dumped = report.code == CLD_DUMPED}});
+      case ShimReport::Kind::AllGone:
+        if (report.pid != 0)
+          spdlog::error("process {} could not be killed (uninterruptible I/O?): it is left behind",
+                        report.pid);
+        return feed(EverythingGone{.complete = report.pid == 0});
+      case ShimReport::Kind::Signalled:
+        for (int i = 0; i < report.count; ++i)
+          on_signal(report.status);
+        return;
+    }
+  }
+
+  void on_signal(int number) {
+    using std::chrono::duration_cast;
+    using State = Supervisor::State;
+    const State before = supervisor_.state();
+    if (before == State::Starting || before == State::Running || before == State::Stopping)
+      spdlog::warn(signals_++ == 0 ? "received {}: stopping the workers, SIGKILL after {} s; a "
+                                     "second signal kills them at once"
+                                   : "received {} again: killing the workers",
+                   signal_name(number),
+                   duration_cast<std::chrono::seconds>(options_.shutdown_timeout).count());
+    feed(SignalArrived{number});
+  }
+
+  std::string start_failure(const ShimReport& report) const {
+    const std::string text = boost::system::error_code(report.error, boost::system::system_category())
+                                 .message();
+    std::string reason = "cannot start '" + group_->program() + "': " + text;
+    if (static_cast<SpawnStep>(report.step) != SpawnStep::Exec)
+      return reason + " (" + to_string(static_cast<SpawnStep>(report.step)) + ")";
+    if (report.error == ENOENT) reason += " (its interpreter, in the first line, is not there)";
+    return reason;
+  }
+
+  // The shim is gone, so nobody owns the workers: those that it started itself have died with it.
+  void on_shim_lost() {
+    if (ended_) return io_.stop();
+    kill_job(sessions_, job_);
+    run_dir_.tidy(false);
+    ::_exit(1);
+  }
+
+  // --- actions -------------------------------------------------------------------------------
+
+  // One node that meets only itself: the round is the store, empty, and ranks from 0.
+  void carry_out(const JoinRendezvous&) {
+    if (store_) {
+      return store_->reset([this] { asio::post(io_, [this] { feed(RendezvousCompleted{}); }); });
+    }
+    StoreServerOptions options;
+    const std::string& address = options_.rendezvous.local_addr;
+    options.addresses = {"127.0.0.1"};
+    if (!address.empty()) options.addresses.clear();  // A name, perhaps: every interface.
+    auto store = StoreThread::start(std::move(options));
+    if (!store) return feed(RendezvousFailed{"cannot host the store: " + store.error().what()});
+    store_ = std::move(*store);
+    feed(RendezvousCompleted{});
+  }
+
+  void carry_out(const StartWorkers& action) {
+    const std::string& address = options_.rendezvous.local_addr;
+    RoundFacts round{.ranks = {.world_size = options_.local_world_size,
+                               .role_world_size = options_.local_world_size},
+                     .master_addr = address.empty() ? "127.0.0.1" : address,
+                     .master_port = store_->port(),
+                     .restart_count = action.restart_count};
+    auto starts = group_->prepare(round, run_dir_);
+    if (!starts) {
+      for (int rank = 0; rank < options_.local_world_size; ++rank)
+        feed(WorkerStartFailed{LocalRank{rank}, starts.error().reason});
+      return;
+    }
+    for (WorkerGroup::Start& start : *starts)
+      link_.send(start.request, std::move(start.fds));
+  }
+
+  void carry_out(const SignalWorkers& action) {
+    group_->signalled();
+    link_.send({.kind = ShimRequest::Kind::Signal, .number = action.number});
+  }
+
+  void carry_out(const KillEverything&) {
+    group_->signalled();
+    link_.send({.kind = ShimRequest::Kind::KillAll});
+  }
+
+  void carry_out(const AnnounceFailure& action) {
+    const int code = action.exit.killed ? -action.exit.status : action.exit.status;
+    spdlog::error("failed (exitcode: {}) local_rank: {} (pid: {}) of binary: {}", code,
+                  action.rank.value, group_->pid(action.rank), group_->program());
+    if (action.restarts_left > 0)
+      spdlog::warn("restarting all workers of this node: {} of {} restarts left after this one",
+                   action.restarts_left - 1, options_.max_restarts);
+  }
+
+  void carry_out(const Finish& action) {
+    pump_->finish(kDrainLimit, [this, action](const FinishReport& report) {
+      asio::post(io_, [this, action, report] { finish(action, report); });
+    });
+  }
+
+  void finish(const Finish& action, const FinishReport& logs) {
+    switch (action.why) {
+      case Finish::Why::Succeeded:
+        run_dir_.tidy(true);
+        return end(0);
+      case Finish::Why::StartFailed:
+      case Finish::Why::RendezvousFailed:
+        spdlog::error("{}", action.reason);
+        run_dir_.tidy(false);
+        return end(1);
+      case Finish::Why::Signalled:
+        run_dir_.tidy(false);
+        if (!action.started) return end(1, action.signal);
+        return end(options_.propagate_exit_code ? 128 + action.signal : 1);
+      case Finish::Why::WorkerFailed:
+        break;
+    }
+    if (!action.reason.empty()) spdlog::error("{}", action.reason);
+    const int code = report_failure(options_, *group_, host_name(), logs, environment_);
+    run_dir_.tidy(false);
+    end(code);
+  }
+
+  /// Tells the shim, which ends the whole; its end ends us.
+  void end(int exit_code, int signal = 0) {
+    ended_ = true;
+    link_.send({.kind = ShimRequest::Kind::End, .number = signal, .exit_code = exit_code});
+    end_when_sent();
+  }
+
+  void end_when_sent() {
+    if (!link_.idle()) return asio::post(io_, [this] { end_when_sent(); });
+    if (pump_) pump_->stop(kDrainLimit);
+    io_.stop();
+  }
+
+  const AgentOptions& options_;
+  const std::string job_;
+  const std::vector<std::string> environment_;
+  asio::io_context io_{1};
+  asio::steady_timer timer_;
+  std::optional<Instant> armed_;
+  ShimLink link_;
+  Supervisor supervisor_;
+  std::deque<SupervisorEvent> events_;
+  bool feeding_ = false;
+  std::unique_ptr<LogPump> pump_;
+  std::unique_ptr<StoreThread> store_;
+  RunDir run_dir_;
+  std::optional<WorkerGroup> group_;
+  std::set<pid_t> sessions_;  // Of the workers so far: for the case that the shim dies.
+  int signals_ = 0;
+  bool ended_ = false;
+};
+
+// The store holds a descriptor for every worker; workers get the shim's limit, which stays.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+int run_agent(const AgentOptions& options, std::vector<std::string> environment, int shim_socket) {
+  raise_descriptor_limit();
+  return Agent(options, std::move(environment), shim_socket).run();
+}
+
+}  // namespace muster

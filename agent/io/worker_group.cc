@@ -1,0 +1,236 @@
+#include "agent/io/worker_group.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <boost/system/system_error.hpp>
+
+#include "agent/core/worker_command.h"
+#include "agent/io/error_file_io.h"
+#include "agent/posix/find_program.h"
+
+namespace muster {
+namespace {
+
+boost::system::error_code from_errno(int number) {
+  return {number, boost::system::system_category()};
+}
+
+Result<int> open_file(const std::string& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  if (fd < 0) return from_errno(errno);
+  return fd;
+}
+
+// As Python's os.get_exec_path() has it.
+std::string_view path_variable(const std::vector<std::string>& environment) {
+  constexpr std::string_view kName = "PATH=";
+  for (const std::string& variable : environment)
+    if (variable.compare(0, kName.size(), kName) == 0)
+      return std::string_view(variable).substr(kName.size());
+  return "/bin:/usr/bin";
+}
+
+// Makes `path` and what is missing above it.
+boost::system::error_code make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return {};
+  if (errno != ENOENT) return from_errno(errno);
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos || slash == 0) return from_errno(ENOENT);
+  if (const auto error = make_directory(path.substr(0, slash))) return error;
+  return ::mkdir(path.c_str(), 0777) == 0 ? boost::system::error_code{} : from_errno(errno);
+}
+
+bool is_terminal(int fd) { return ::isatty(fd) == 1; }
+
+bool is_one_file(int a, int b) {
+  struct stat first {};
+  struct stat second {};
+  return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+}  // namespace
+
+std::int64_t wall_clock_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+WorkerGroup::WorkerGroup(const AgentOptions& options, Surroundings surroundings, LogPump& pump)
+    : options_(options), surroundings_(std::move(surroundings)), pump_(pump) {}
+
+boost::system::result<std::vector<WorkerGroup::Start>, WorkerGroup::NotStarted>
+WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir) {
+  members_.clear();
+  deaths_ = 0;
+  started_ms_ = wall_clock_ms();
+  LogSurroundings facts{.base_global_rank = round.ranks.base_global_rank,
+                        .host = surroundings_.host,
+                        .stderr_is_terminal = is_terminal(2),
+                        .console_is_one_file = is_one_file(1, 2)};
+  if (!run_dir.path().empty()) {
+    const std::vector<std::string> names = run_dir.entries();
+    facts.attempt_dir = run_dir.path() + "/" +
+                        attempt_dir_name(round.restart_count, {names.begin(), names.end()});
+  }
+  const AttemptLogPlan plan = plan_logs(options_, facts);
+  for (const std::string& dir : plan.directories)
+    if (const auto error = make_directory(dir))
+      return NotStarted{LocalRank{0}, "cannot make the log directory " + dir + ": " +
+                                          error.message() + " (--log-dir chooses another place)"};
+
+  std::vector<Start> starts;
+  for (const WorkerLogPlan& log : plan.workers) {
+    Member& member = members_.emplace_back();
+    member.log = log;
+    member.end.local_rank = log.local_rank;
+    member.end.rank = round.ranks.global_rank(log.local_rank);
+    auto start = prepare_worker(round, member, plan);
+    if (!start) {
+      for (const Start& made : starts)
+        for (const int fd : made.fds)
+          ::close(fd);
+      return start.error();
+    }
+    starts.push_back(std::move(*start));
+  }
+  return starts;
+}
+
+boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::prepare_worker(
+    const RoundFacts& round, Member& member, const AttemptLogPlan& plan) {
+  const LocalRank rank = member.end.local_rank;
+  auto environment = worker_env(surroundings_.environment, options_, round,
+                                {rank, member.log.error_file, surroundings_.job_token});
+  if (!environment) return NotStarted{rank, environment.error().text};
+
+  WorkerCommand command{"", worker_command(options_, rank), std::move(*environment)};
+  const Result<std::string> program = find_program(command.argv[0], path_variable(command.env));
+  if (!program)
+    return NotStarted{rank, "cannot start '" + command.argv[0] + "': " + program.error().message()};
+  program_ = command.path = *program;
+
+  Start start{{.kind = ShimRequest::Kind::Start, .worker = rank.value}, {}};
+  const Result<int> packed = pack_command(command);
+  if (!packed) return NotStarted{rank, "cannot pass on the command: " + packed.error().message()};
+  start.fds.push_back(*packed);
+  const Result<std::vector<int>> streams = open_streams(member, plan, start.request.streams);
+  if (!streams) {
+    ::close(*packed);
+    return NotStarted{rank, "cannot open the log files in " + member.log.dir + ": " +
+                                streams.error().message()};
+  }
+  start.fds.insert(start.fds.end(), streams->begin(), streams->end());
+  return start;
+}
+
+Result<std::vector<int>> WorkerGroup::open_streams(Member& member, const AttemptLogPlan& plan,
+                                                   std::uint32_t& streams) {
+  std::vector<int> fds;
+  if (member.log.one_tap) {
+    const Result<int> pipe =
+        pump_.tap({member.end.local_rank, LogStream::Err, member.log.err.to_console});
+    if (!pipe) return pipe.error();
+    const Result<int> again = [&]() -> Result<int> {
+      const int fd = ::fcntl(*pipe, F_DUPFD_CLOEXEC, 3);
+      return fd < 0 ? Result<int>(from_errno(errno)) : fd;
+    }();
+    fds.push_back(*pipe);
+    if (!again) {
+      ::close(*pipe);
+      return again.error();
+    }
+    fds.push_back(*again);
+    streams = 0b110;
+    return fds;
+  }
+  for (const bool is_stderr : {false, true}) {
+    const StreamPlan& stream = is_stderr ? member.log.err : member.log.out;
+    if (stream.target == StreamTarget::Inherit) continue;
+    const Result<int> fd = open_stream(member, plan, is_stderr);
+    if (!fd) {
+      for (const int opened : fds)
+        ::close(opened);
+      return fd.error();
+    }
+    fds.push_back(*fd);
+    streams |= is_stderr ? 0b100U : 0b010U;
+  }
+  return fds;
+}
+
+Result<int> WorkerGroup::open_stream(const Member& member, const AttemptLogPlan& plan,
+                                     bool is_stderr) {
+  const StreamPlan& stream = is_stderr ? member.log.err : member.log.out;
+  const LogStream console = is_stderr ? LogStream::Err : LogStream::Out;
+  const LocalRank rank = member.end.local_rank;
+  switch (stream.target) {
+    case StreamTarget::Discard:
+      return open_file("/dev/null", O_WRONLY);
+    case StreamTarget::Tap:
+      return pump_.tap({rank, console, stream.to_console});
+    case StreamTarget::Inherit:
+      break;  // The caller's case.
+    case StreamTarget::File: {
+      const Result<int> fd = open_file(stream.file, O_WRONLY | O_CREAT | O_APPEND);
+      if (!fd) return fd;
+      if (is_stderr) pump_.keep_tail_of(rank, stream.file);
+      if (!stream.to_console) return fd;
+      const auto& filters = is_stderr ? options_.log.duplicate_stderr_filters
+                                      : options_.log.duplicate_stdout_filters;
+      pump_.follow({rank, console, stream.file, member.log.prefix, filters,
+                    is_stderr ? plan.filtered_stderr : plan.filtered_stdout});
+      return fd;
+    }
+  }
+  return from_errno(EINVAL);
+}
+
+void WorkerGroup::started(const ShimReport& report) {
+  Member& member = at(LocalRank{report.worker});
+  member.end.pid = report.pid;
+  member.alive = true;
+}
+
+void WorkerGroup::ended(const ShimReport& report) {
+  Member& member = at(LocalRank{report.worker});
+  member.alive = false;
+  member.end.killed = report.code != CLD_EXITED;
+  member.end.code = report.status;
+  member.end.core_dumped = report.code == CLD_DUMPED;
+  member.end.order = deaths_++;
+  member.end.died_ms = report.wall_ns / 1'000'000;
+}
+
+void WorkerGroup::signalled() {
+  const std::int64_t now_ms = wall_clock_ms();
+  for (Member& member : members_)
+    if (member.alive && !member.end.signalled_ms) member.end.signalled_ms = now_ms;
+}
+
+std::vector<WorkerEnd> WorkerGroup::ends(std::int64_t* started_ms) const {
+  *started_ms = started_ms_;
+  std::vector<WorkerEnd> ends;
+  for (const Member& member : members_) {
+    if (member.end.pid == 0) continue;  // It was never started.
+    WorkerEnd& end = ends.emplace_back(member.end);
+    if (member.log.err.target == StreamTarget::File) end.stderr_file = member.log.err.file;
+    if (const auto text = read_error_file_at(member.log.error_file)) {
+      end.error_file = member.log.error_file;
+      end.error = read_error_file(*text);
+    }
+  }
+  return ends;
+}
+
+}  // namespace muster

@@ -1,0 +1,16 @@
+// The last resort: the shim, which owned the workers, was killed.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <set>
+#include <string>
+
+namespace muster {
+
+/// Kills every process of the job until none is found: those in the workers' sessions, and those
+/// whose environment names the job. Bounded: what is in uninterruptible I/O may stay.
+void kill_job(const std::set<pid_t>& sessions, const std::string& job);
+
+}  // namespace muster
