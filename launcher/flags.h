@@ -1,0 +1,88 @@
+// The command line as typed fields: what was asked for, before anything is resolved or checked.
+//
+// Pure. Field names are the options'; launch_plan.h says what they lead to.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/argparse.h"
+#include "launcher/option_table.h"
+
+namespace muster {
+
+struct Flags {
+  // torchrun's.
+  std::string nnodes;
+  std::string nproc_per_node;
+  std::string rdzv_backend;
+  std::string rdzv_endpoint;
+  std::string rdzv_id;
+  std::string rdzv_conf;
+  bool standalone = false;
+  std::int64_t max_restarts = 0;
+  double monitor_interval = 0;
+  std::string start_method;
+  std::string event_log_handler;
+  std::string role;
+  bool module = false;
+  bool no_python = false;
+  bool run_path = false;
+  std::string log_dir;
+  std::string redirects;
+  std::string tee;
+  std::string local_ranks_filter;
+  std::vector<std::string> duplicate_stdout_filters;
+  std::vector<std::string> duplicate_stderr_filters;
+  std::int64_t node_rank = 0;
+  std::string master_addr;
+  std::optional<std::int64_t> master_port;
+  std::string local_addr;
+  std::optional<std::string> logs_specs;
+  std::optional<std::string> numa_binding;
+  std::string signals_to_handle;
+  std::optional<std::int64_t> shutdown_timeout;
+  bool virtual_local_rank = false;
+  // As python -m torch.distributed.launch; then use_env means that no --local-rank is passed.
+  bool launch_module = false;
+  bool use_env = false;
+  // muster's own.
+  bool dry_run = false;
+  bool strict = false;
+  std::string capture_stderr;  // auto, always, never
+  std::string failure_report;
+  bool propagate_exit_code = false;
+  std::optional<std::string> omp;
+  std::optional<std::string> log_on_full;
+  std::optional<double> hang_timeout;
+  std::string on_agent_death;
+
+  std::string script;
+  std::vector<std::string> script_arguments;
+
+  struct Given {
+    Source source = Source::Default;
+    std::string spelled;
+  };
+  std::array<Given, kOptionCount> given;
+
+  Source source(OptionId id) const { return given[static_cast<std::size_t>(id)].source; }
+  bool on_line(OptionId id) const { return source(id) == Source::Words; }
+  /// How to name it to the user: the option as written, or the variable that it came from.
+  std::string name_of(OptionId id) const;
+};
+
+Flags flags_from(const CommandLine& line, bool launch_module);
+
+/// Which program this is, by the name it was called with.
+struct ProgramName {
+  std::string shown;           // In usage and errors: the file name, "torchrun" if so called.
+  bool launch_module = false;  // muster-launch: as python -m torch.distributed.launch.
+};
+ProgramName program_name(std::string_view argv0);
+
+}  // namespace muster

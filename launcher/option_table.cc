@@ -1,0 +1,194 @@
+#include "launcher/option_table.h"
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+namespace {
+
+using enum OptionId;
+using Kind = OptionKind;
+using Group = OptionGroup;
+using enum OptionOrigin;
+
+constexpr std::string_view kStartMethods[] = {"spawn", "fork", "forkserver"};
+constexpr std::string_view kNumaModes[] = {"node", "socket", "exclusive", "core-complex"};
+constexpr std::string_view kCaptureModes[] = {"auto", "always", "never"};
+constexpr std::string_view kExitCodes[] = {"torchrun", "propagate"};
+constexpr std::string_view kOnFull[] = {"drop", "fail"};
+constexpr std::string_view kOnAgentDeath[] = {"kill"};
+constexpr std::string_view kShells[] = {"bash", "zsh", "fish"};
+constexpr auto kNone = std::nullopt;
+
+// Source of names, kinds, defaults and order: torch/distributed/run.py and launch.py of 2.13.0.
+// A table: one value a line would not be one.
+// clang-format off
+constexpr std::array<Option, kOptionCount> kTable{{
+    {Help, Torchrun, Group::Muster, Kind::Action, {"-h", "--help"}, "", "", kNone, {},
+     "Print this text."},
+    {Nnodes, Torchrun, Group::Workers, Kind::Text, {"--nnodes"}, "PET_NNODES", "N|MIN:MAX",
+     "1:1", {},
+     "Number of nodes, or the fewest and the most for a job that may grow and shrink."},
+    {NprocPerNode, Torchrun, Group::Workers, Kind::Text, {"--nproc-per-node",
+     "--nproc_per_node"}, "PET_NPROC_PER_NODE", "N", "1", {},
+     "Workers on this node: a number; gpu, xpu or cpu for one on each that is visible; auto for "
+     "accelerators where there are any and CPUs otherwise; gpu:1,3,5 for one on each of these "
+     "GPUs."},
+    {RdzvBackend, Torchrun, Group::Rendezvous, Kind::Text, {"--rdzv-backend", "--rdzv_backend"},
+     "PET_RDZV_BACKEND", "NAME", "static", {},
+     "How the nodes meet: c10d, static, etcd-v2 or etcd. Static on a single node without "
+     "endpoint and master port means --standalone."},
+    {RdzvEndpoint, Torchrun, Group::Rendezvous, Kind::Text, {"--rdzv-endpoint",
+     "--rdzv_endpoint"}, "PET_RDZV_ENDPOINT", "HOST[:PORT]", "", {},
+     "Where they meet. The port is 29400 with c10d when not given; an IPv6 address may stand in "
+     "brackets."},
+    {RdzvId, Torchrun, Group::Rendezvous, Kind::Text, {"--rdzv-id", "--rdzv_id"}, "PET_RDZV_ID",
+     "ID", "none", {},
+     "Name of the job, the same on all of its nodes."},
+    {RdzvConf, Torchrun, Group::Rendezvous, Kind::Text, {"--rdzv-conf", "--rdzv_conf"},
+     "PET_RDZV_CONF", "KEY=VALUE,...", "", {},
+     "Settings of the rendezvous, such as join_timeout=600,last_call_timeout=30."},
+    {Standalone, Torchrun, Group::Rendezvous, Kind::Switch, {"--standalone"}, "PET_STANDALONE",
+     "", kNone, {},
+     "This node meets only itself, on a free port; backend, endpoint and id are chosen here."},
+    {MaxRestarts, Torchrun, Group::Failures, Kind::Integer, {"--max-restarts", "--max_restarts"},
+     "PET_MAX_RESTARTS", "N", "0", {},
+     "How often the workers are started again after one of them fails."},
+    {MonitorInterval, Torchrun, Group::Failures, Kind::Real, {"--monitor-interval",
+     "--monitor_interval"}, "PET_MONITOR_INTERVAL", "SECONDS", "0.1", {},
+     "Checked, without effect: muster does not poll, it is told at once when a worker ends."},
+    {StartMethod, Torchrun, Group::Program, Kind::Text, {"--start-method", "--start_method"},
+     "PET_START_METHOD", "METHOD", "spawn", kStartMethods,
+     "How Python starts the workers of --run-path; without it there is no effect."},
+    {EventLogHandler, Torchrun, Group::Logs, Kind::Text, {"--event-log-handler",
+     "--event_log_handler"}, "PET_EVENT_LOG_HANDLER", "NAME", "null", {},
+     "Where the records of the job's events go."},
+    {Role, Torchrun, Group::Workers, Kind::Text, {"--role"}, "PET_ROLE", "NAME", "default", {},
+     "What these workers are called in prefixes and in ROLE_NAME."},
+    {Module, Torchrun, Group::Program, Kind::Switch, {"-m", "--module"}, "PET_MODULE", "", kNone,
+     {},
+     "The script is a module's name, run as python -m does."},
+    {NoPython, Torchrun, Group::Program, Kind::Switch, {"--no-python", "--no_python"},
+     "PET_NO_PYTHON", "", kNone, {},
+     "The script is a program, run without Python."},
+    {RunPath, Torchrun, Group::Program, Kind::Switch, {"--run-path", "--run_path"},
+     "PET_RUN_PATH", "", kNone, {},
+     "Run the script inside a forked or spawned Python; stronger than --no-python."},
+    {LogDir, Torchrun, Group::Logs, Kind::Text, {"--log-dir", "--log_dir"}, "PET_LOG_DIR", "DIR",
+     kNone, {},
+     "Where the log files of -r and -t go; without it a temporary directory."},
+    {Redirects, Torchrun, Group::Logs, Kind::Text, {"-r", "--redirects"}, "PET_REDIRECTS",
+     "STREAMS", "0", {},
+     "Streams that go to log files only: 0 none, 1 stdout, 2 stderr, 3 both, or for each local "
+     "rank, as in 0:3,1:2."},
+    {Tee, Torchrun, Group::Logs, Kind::Text, {"-t", "--tee"}, "PET_TEE", "STREAMS", "0", {},
+     "Streams that go to log files and, with a prefix, to the console; written as for -r."},
+    {LocalRanksFilter, Torchrun, Group::Logs, Kind::Text, {"--local-ranks-filter",
+     "--local_ranks_filter"}, "PET_LOCAL_RANKS_FILTER", "RANKS", "", {},
+     "Local ranks that may write to the console, as in 0,2; the files are not affected."},
+    {DuplicateStdoutFilters, Torchrun, Group::Logs, Kind::List, {"--duplicate-stdout-filters",
+     "--duplicate_stdout_filters"}, "PET_DUPLICATE_STDOUT_FILTERS", "TEXT,...", "", {},
+     "Copy the lines of teed stdout that contain one of these texts to filtered_stdout.log; two "
+     "commas stand for one inside a text."},
+    {DuplicateStderrFilters, Torchrun, Group::Logs, Kind::List, {"--duplicate-stderr-filters",
+     "--duplicate_stderr_filters"}, "PET_DUPLICATE_STDERR_FILTERS", "TEXT,...", "", {},
+     "The same for stderr and filtered_stderr.log."},
+    {NodeRank, Torchrun, Group::FixedRanks, Kind::Integer, {"--node-rank", "--node_rank"},
+     "PET_NODE_RANK", "N", "0", {},
+     "This node's rank."},
+    {MasterAddr, Torchrun, Group::FixedRanks, Kind::Text, {"--master-addr", "--master_addr"},
+     "PET_MASTER_ADDR", "HOST", "127.0.0.1", {},
+     "Address of the node with rank 0."},
+    {MasterPort, Torchrun, Group::FixedRanks, Kind::Integer, {"--master-port", "--master_port"},
+     "PET_MASTER_PORT", "PORT", kNone, {},
+     "Port on that node, 29500 when not given. Giving it selects static on a single node, too."},
+    {LocalAddr, Torchrun, Group::Rendezvous, Kind::Text, {"--local-addr", "--local_addr"},
+     "PET_LOCAL_ADDR", "HOST", kNone, {},
+     "The address by which the other nodes reach this one; without it this host's full name."},
+    {LogsSpecs, Torchrun, Group::Logs, Kind::Text, {"--logs-specs", "--logs_specs"}, "", "NAME",
+     kNone, {},
+     "A Python entry point that lays out the logs."},
+    {NumaBinding, Torchrun, Group::Devices, Kind::Text, {"--numa-binding", "--numa_binding"}, "",
+     "MODE", kNone, kNumaModes,
+     "Bind each worker to the CPUs near its GPU."},
+    {SignalsToHandle, Torchrun, Group::Failures, Kind::Text, {"--signals-to-handle",
+     "--signals_to_handle"}, "PET_SIGNALS_TO_HANDLE", "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+     {},
+     "Signals that end the job in an orderly way: passed on to the workers, which then have the "
+     "shutdown timeout."},
+    {ShutdownTimeout, Torchrun, Group::Failures, Kind::Integer, {"--shutdown-timeout",
+     "--shutdown_timeout"}, "PET_SHUTDOWN_TIMEOUT", "SECONDS", kNone, {},
+     "Time between asking the workers to end and killing them; without it "
+     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT or 30."},
+    {VirtualLocalRank, Torchrun, Group::Devices, Kind::Switch, {"--virtual-local-rank",
+     "--virtual_local_rank"}, "PET_VIRTUAL_LOCAL_RANK", "", kNone, {},
+     "Each worker sees only its own GPU, as device 0, and LOCAL_RANK=0."},
+    {UseEnv, LaunchModule, Group::Program, Kind::Switch, {"--use-env", "--use_env"}, "", "",
+     kNone, {},
+     "Do not pass --local-rank=N to the script; it reads LOCAL_RANK."},
+    {DryRun, Muster, Group::Muster, Kind::Switch, {"--dry-run", "--dry_run"}, "MUSTER_DRY_RUN",
+     "", kNone, {},
+     "Print what would run, and with what, and end."},
+    {Strict, Muster, Group::Muster, Kind::Switch, {"--strict"}, "MUSTER_STRICT", "", kNone, {},
+     "Make every warning about the options an error."},
+    {CaptureStderr, Muster, Group::Failures, Kind::Text, {"--capture-stderr",
+     "--capture_stderr"}, "MUSTER_CAPTURE_STDERR", "WHEN", "auto", kCaptureModes,
+     "Keep the last lines that a worker wrote to stderr for the failure summary: auto unless it "
+     "is a terminal."},
+    {FailureReport, Muster, Group::Failures, Kind::Text, {"--failure-report",
+     "--failure_report"}, "MUSTER_FAILURE_REPORT", "FILE", kNone, {},
+     "Write the failure summary to FILE, as JSON."},
+    {ExitCode, Muster, Group::Failures, Kind::Text, {"--exit-code", "--exit_code"},
+     "MUSTER_EXIT_CODE", "RULE", "torchrun", kExitCodes,
+     "Exit status after a failure: torchrun is always 1, propagate is the first cause's, 128+N "
+     "for signal N."},
+    {Omp, Muster, Group::Devices, Kind::Text, {"--omp"}, "MUSTER_OMP", "auto|N", kNone, {},
+     "OMP_NUM_THREADS for each worker; auto shares this node's CPUs out evenly."},
+    {LogOnFull, Muster, Group::Logs, Kind::Text, {"--log-on-full", "--log_on_full"},
+     "MUSTER_LOG_ON_FULL", "WHAT", kNone, kOnFull,
+     "When the disk of the logs is full: drop what does not fit, or fail the job."},
+    {HangTimeout, Muster, Group::Failures, Kind::Real, {"--hang-timeout", "--hang_timeout"},
+     "MUSTER_HANG_TIMEOUT", "SECONDS", kNone, {},
+     "Write the stacks of all workers and fail when none has done anything for so long."},
+    {OnAgentDeath, Muster, Group::Failures, Kind::Text, {"--on-agent-death", "--on_agent_death"},
+     "MUSTER_ON_AGENT_DEATH", "WHAT", "kill", kOnAgentDeath,
+     "What happens to the workers when the agent dies."},
+    {Completion, Muster, Group::Muster, Kind::ActionOfValue, {"--completion"}, "", "SHELL",
+     kNone, kShells,
+     "Print the completion script for a shell."},
+    {ManPage, Muster, Group::Hidden, Kind::Action, {"--man-page"}, "", "", kNone, {},
+     "Print the manual page."},
+    {OptionId::Version, Muster, Group::Muster, Kind::Action, {"--version"}, "", "", kNone, {},
+     "Print muster's version."},
+}};
+// clang-format on
+
+constexpr bool ids_are_indices() {
+  for (std::size_t i = 0; i < kTable.size(); ++i)
+    if (static_cast<std::size_t>(kTable[i].id) != i) return false;
+  return true;
+}
+static_assert(ids_are_indices());
+
+}  // namespace
+
+std::string Option::display_name() const {
+  std::string text(names[0]);
+  if (!names[1].empty()) text.append("/").append(names[1]);
+  return text;
+}
+
+std::span<const Option> all_options() {
+  return kTable;
+}
+
+const Option& option(OptionId id) {
+  const auto index = static_cast<std::size_t>(id);
+  MUSTER_CHECK(index < kTable.size());
+  return kTable[index];
+}
+
+bool is_known(const Option& option, bool launch_module) {
+  return option.origin != OptionOrigin::LaunchModule || launch_module;
+}
+
+}  // namespace muster

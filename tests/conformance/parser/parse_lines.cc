@@ -1,0 +1,80 @@
+// Reads command lines, prints what muster's parser makes of each: parser_diff.py compares that with
+// torchrun's own parser.
+//
+// In and out one JSON value a line. In: {"argv": [...], "env": {...}, "launch": bool}. Out:
+// {"outcome": "ok" | "exit" | "error", ..., "script_at": number}.
+#include <iostream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/argparse.h"
+#include "launcher/option_table.h"
+
+namespace {
+
+using muster::CommandLine;
+using nlohmann::json;
+
+std::string dest_of(const muster::Option& option) {
+  std::string dest(option.long_name().substr(2));
+  for (char& c : dest)
+    if (c == '-') c = '_';
+  return dest;
+}
+
+json value_of(const muster::OptionValue& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
+  if (const auto* number = std::get_if<std::int64_t>(&value)) return *number;
+  // As text: JSON has neither infinity nor "not a number".
+  if (const auto* number = std::get_if<double>(&value)) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%.17g", *number);
+    return json{{"float", text}};
+  }
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* items = std::get_if<std::vector<std::string>>(&value)) return *items;
+  return nullptr;
+}
+
+json namespace_of(const CommandLine& line, bool launch) {
+  json values;
+  for (const muster::Option& option : muster::all_options()) {
+    if (option.ends_muster() || option.origin == muster::OptionOrigin::Muster) continue;
+    if (!muster::is_known(option, launch)) continue;
+    values[dest_of(option)] = value_of(line.at(option.id).value);
+  }
+  values["training_script"] = line.script;
+  values["training_script_args"] = line.script_arguments;
+  return values;
+}
+
+json outcome_of(const json& request) {
+  const auto words = request.at("argv").get<std::vector<std::string>>();
+  const auto variables = request.at("env").get<std::map<std::string, std::string>>();
+  const muster::Environment environment(variables.begin(), variables.end());
+  const bool launch = request.at("launch").get<bool>();
+  const auto parsed = muster::parse_command_line(
+      {.words = words, .environment = environment, .launch_module = launch});
+  json result{{"script_at", muster::script_position(words, launch)}};
+  if (const auto* line = std::get_if<CommandLine>(&parsed)) {
+    result["outcome"] = "ok";
+    result["values"] = namespace_of(*line, launch);
+  } else if (const auto* early = std::get_if<muster::EarlyExit>(&parsed)) {
+    result["outcome"] = "exit";
+    result["option"] = muster::option(early->option).long_name();
+  } else {
+    result["outcome"] = "error";
+    result["message"] = std::get<muster::UsageError>(parsed).message;
+  }
+  return result;
+}
+
+}  // namespace
+
+int main() {
+  std::ios::sync_with_stdio(false);
+  for (std::string line; std::getline(std::cin, line);)
+    std::cout << outcome_of(json::parse(line)).dump() << '\n';
+  return 0;
+}
