@@ -20,12 +20,12 @@
 #include "agent/core/signal_name.h"
 #include "agent/core/supervisor.h"
 #include "agent/io/failure_output.h"
-#include "agent/posix/job_cleanup.h"
 #include "agent/io/log_pump.h"
 #include "agent/io/run_dir.h"
 #include "agent/io/shim_link.h"
 #include "agent/io/store_thread.h"
 #include "agent/io/worker_group.h"
+#include "agent/posix/job_cleanup.h"
 #include "agent/posix/spawn.h"
 #include "rendezvous/net/clock.h"
 
@@ -143,18 +143,22 @@ class Agent {
     using std::chrono::duration_cast;
     using State = Supervisor::State;
     const State before = supervisor_.state();
-    if (before == State::Starting || before == State::Running || before == State::Stopping)
-      spdlog::warn(signals_++ == 0 ? "received {}: stopping the workers, SIGKILL after {} s; a "
-                                     "second signal kills them at once"
-                                   : "received {} again: killing the workers",
-                   signal_name(number),
-                   duration_cast<std::chrono::seconds>(options_.shutdown_timeout).count());
+    const bool stopping =
+        before == State::Starting || before == State::Running || before == State::Stopping;
+    if (stopping && signals_++ == 0)
+      spdlog::warn(
+          "received {}: stopping the workers, SIGKILL after {} s; a second signal kills "
+          "them at once",
+          signal_name(number),
+          duration_cast<std::chrono::seconds>(options_.shutdown_timeout).count());
+    else if (stopping)
+      spdlog::warn("received {} again: killing the workers", signal_name(number));
     feed(SignalArrived{number});
   }
 
   std::string start_failure(const ShimReport& report) const {
-    const std::string text = boost::system::error_code(report.error, boost::system::system_category())
-                                 .message();
+    const std::string text =
+        boost::system::error_code(report.error, boost::system::system_category()).message();
     std::string reason = "cannot start '" + group_->program() + "': " + text;
     if (static_cast<SpawnStep>(report.step) != SpawnStep::Exec)
       return reason + " (" + to_string(static_cast<SpawnStep>(report.step)) + ")";

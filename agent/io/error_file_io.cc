@@ -13,7 +13,9 @@
 namespace muster {
 namespace {
 
-boost::system::error_code last_error() { return {errno, boost::system::system_category()}; }
+boost::system::error_code last_error() {
+  return {errno, boost::system::system_category()};
+}
 
 bool write_all(int fd, const std::string& text) {
   for (std::size_t done = 0; done < text.size();) {

@@ -50,7 +50,9 @@ boost::system::error_code make_directory(const std::string& path) {
   return ::mkdir(path.c_str(), 0777) == 0 ? boost::system::error_code{} : from_errno(errno);
 }
 
-bool is_terminal(int fd) { return ::isatty(fd) == 1; }
+bool is_terminal(int fd) {
+  return ::isatty(fd) == 1;
+}
 
 bool is_one_file(int a, int b) {
   struct stat first {};
@@ -80,8 +82,8 @@ WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir) {
                         .console_is_one_file = is_one_file(1, 2)};
   if (!run_dir.path().empty()) {
     const std::vector<std::string> names = run_dir.entries();
-    facts.attempt_dir = run_dir.path() + "/" +
-                        attempt_dir_name(round.restart_count, {names.begin(), names.end()});
+    facts.attempt_dir =
+        run_dir.path() + "/" + attempt_dir_name(round.restart_count, {names.begin(), names.end()});
   }
   const AttemptLogPlan plan = plan_logs(options_, facts);
   for (const std::string& dir : plan.directories)
@@ -127,8 +129,8 @@ boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::
   const Result<std::vector<int>> streams = open_streams(member, plan, start.request.streams);
   if (!streams) {
     ::close(*packed);
-    return NotStarted{rank, "cannot open the log files in " + member.log.dir + ": " +
-                                streams.error().message()};
+    return NotStarted{
+        rank, "cannot open the log files in " + member.log.dir + ": " + streams.error().message()};
   }
   start.fds.insert(start.fds.end(), streams->begin(), streams->end());
   return start;
@@ -186,8 +188,8 @@ Result<int> WorkerGroup::open_stream(const Member& member, const AttemptLogPlan&
       if (!fd) return fd;
       if (is_stderr) pump_.keep_tail_of(rank, stream.file);
       if (!stream.to_console) return fd;
-      const auto& filters = is_stderr ? options_.log.duplicate_stderr_filters
-                                      : options_.log.duplicate_stdout_filters;
+      const auto& filters =
+          is_stderr ? options_.log.duplicate_stderr_filters : options_.log.duplicate_stdout_filters;
       pump_.follow({rank, console, stream.file, member.log.prefix, filters,
                     is_stderr ? plan.filtered_stderr : plan.filtered_stdout});
       return fd;
