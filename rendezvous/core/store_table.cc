@@ -1,0 +1,332 @@
+#include "rendezvous/core/store_table.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+
+namespace {
+
+// What a name costs besides its bytes: the map's node, rounded up.
+constexpr std::size_t kEntryBytes = 160;
+// Below this a value is copied out of the buffer that it came in: the buffer is used again.
+constexpr std::size_t kShareBytes = 16 << 10;
+
+// What a new value of this size will hold; SharedBytes::footprint() adds a small head.
+std::size_t value_cost(std::size_t bytes) {
+  return bytes + 16;
+}
+
+std::size_t footprint(const std::optional<SharedBytes>& value) {
+  return value ? value->footprint() : 0;
+}
+
+SharedBytes take(std::string_view value, ByteBuffer* buffer) {
+  if (value.size() >= kShareBytes && buffer != nullptr && buffer->mostly(value))
+    return buffer->share(value);
+  return SharedBytes::copy_of(value);
+}
+
+// The sum as the wire's 64 bits have it: it wraps around.
+std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+
+}  // namespace
+
+std::optional<std::int64_t> parse_stored_number(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\n\v\f\r");
+  if (begin == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(begin);
+  if (text.starts_with('+')) {
+    text.remove_prefix(1);
+    if (text.starts_with('-')) return std::nullopt;
+  }
+  std::int64_t number = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (ec != std::errc()) return std::nullopt;
+  return number;
+}
+
+Reply StoreTable::apply(ConnectionId from, const Request& request) {
+  released_.clear();
+  switch (request.query) {
+    case Query::Set:
+      return set(request.key, request.value, request.buffer);
+    case Query::CompareSet:
+      return compare_set(request);
+    case Query::Get:
+      return get(request.key);
+    case Query::Add:
+      return add(request.key, request.number);
+    case Query::Check:
+      return check(request);
+    case Query::Wait:
+      return wait(from, request);
+    case Query::GetNumKeys:
+      return Number{static_cast<std::int64_t>(values_)};
+    case Query::DeleteKey:
+      return delete_key(request.key);
+    case Query::Append:
+      return append(request.key, request.value);
+    case Query::MultiGet:
+      return multi_get(request);
+    case Query::MultiSet:
+      return multi_set(request);
+    case Query::CancelWait:
+      end_wait(from);
+      return kWaitCanceled;
+    case Query::Ping:
+      return Nonce{static_cast<std::uint32_t>(request.number)};
+    case Query::QueuePush:
+      return queue_push(request.key, request.value, request.buffer);
+    case Query::QueuePop:
+      return queue_pop(request.key);
+    case Query::QueueLen:
+      return queue_len(request.key);
+    case Query::ListKeys:
+      return list_keys();
+    case Query::Barrier:
+      return barrier(from, request);
+    case Query::Validate:
+      return NoReply{};  // The codec has checked it.
+  }
+  MUSTER_CHECK(false);
+  return NoReply{};
+}
+
+void StoreTable::disconnect(ConnectionId client) {
+  if (client.value >= waits_.size()) return;
+  end_wait(client);
+  waits_[client.value] = Wait{};
+}
+
+void StoreTable::clear() {
+  for (Wait& wait : waits_)
+    wait = Wait{};
+  map_.clear();
+  released_.clear();
+  values_ = bytes_ = waiting_ = 0;
+}
+
+std::size_t StoreTable::entry_cost(std::string_view key) {
+  return kEntryBytes + key.size();
+}
+
+std::optional<Refusal> StoreTable::room_for(std::size_t new_entries, std::size_t new_bytes) const {
+  if (new_entries > 0 && map_.size() + new_entries > limits_.keys) return Refusal::TooManyKeys;
+  if (new_bytes > limits_.bytes || bytes_ > limits_.bytes - new_bytes) return Refusal::TooManyBytes;
+  return std::nullopt;
+}
+
+std::optional<Refusal> StoreTable::room_for_value(Map::const_iterator entry, std::string_view key,
+                                                  std::size_t footprint_after) const {
+  if (entry == map_.end()) return room_for(1, entry_cost(key) + footprint_after);
+  const std::size_t before = footprint(entry->second.value);
+  return room_for(0, footprint_after > before ? footprint_after - before : 0);
+}
+
+StoreTable::Map::iterator StoreTable::find_or_make(std::string_view key) {
+  const auto place = map_.lower_bound(key);
+  if (place != map_.end() && place->first == key) return place;
+  bytes_ += entry_cost(key);
+  return map_.emplace_hint(place, std::string(key), Entry{});
+}
+
+void StoreTable::erase_if_unused(Map::iterator entry) {
+  if (entry->second.present() || entry->second.oldest != nullptr) return;
+  bytes_ -= entry_cost(entry->first);
+  map_.erase(entry);
+}
+
+void StoreTable::store(Map::iterator entry, SharedBytes value) {
+  auto& stored = entry->second.value;
+  bytes_ -= footprint(stored);
+  if (!stored) ++values_;
+  stored = std::move(value);
+  bytes_ += footprint(stored);
+}
+
+void StoreTable::store_number(Map::iterator entry, std::int64_t number) {
+  std::array<char, 24> text;
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
+  const std::string_view digits(text.data(), static_cast<std::size_t>(end - text.data()));
+  auto& stored = entry->second.value;
+  if (!stored) return store(entry, SharedBytes::copy_of(digits));
+  bytes_ -= stored->footprint();
+  stored->assign(digits);
+  bytes_ += stored->footprint();
+}
+
+Reply StoreTable::set(std::string_view key, std::string_view value, ByteBuffer* buffer) {
+  const auto place = map_.lower_bound(key);
+  const bool known = place != map_.end() && place->first == key;
+  if (const auto refusal =
+          room_for_value(known ? place : map_.end(), key, value_cost(value.size())))
+    return *refusal;
+  if (known && place->second.value && value.size() < kShareBytes) {
+    SharedBytes& stored = *place->second.value;  // Often in place: no allocation.
+    bytes_ -= stored.footprint();
+    stored.assign(value);
+    bytes_ += stored.footprint();
+    if (place->second.oldest != nullptr) release_all(place);
+    return NoReply{};
+  }
+  if (!known) bytes_ += entry_cost(key);
+  const auto entry = known ? place : map_.emplace_hint(place, std::string(key), Entry{});
+  store(entry, take(value, buffer));
+  release_all(entry);
+  return NoReply{};
+}
+
+Reply StoreTable::append(std::string_view key, std::string_view value) {
+  const auto found = map_.find(key);
+  const SharedBytes nothing;
+  const bool known = found != map_.end() && found->second.value;
+  const SharedBytes& before = known ? *found->second.value : nothing;
+  if (const auto refusal = room_for_value(found, key, before.footprint_after_append(value.size())))
+    return *refusal;
+  const auto entry = found != map_.end() ? found : find_or_make(key);
+  if (!known) {
+    store(entry, SharedBytes::copy_of(value));
+  } else {
+    bytes_ -= before.footprint();
+    entry->second.value->append(value);
+    bytes_ += before.footprint();
+  }
+  release_all(entry);
+  return NoReply{};
+}
+
+Reply StoreTable::compare_set(const Request& request) {
+  const auto found = map_.find(request.key);
+  if (found == map_.end() || !found->second.value) {
+    // torch answers what the client expected although the key is missing; rendezvous depends on it.
+    if (!request.expected.empty()) return Value{SharedBytes::copy_of(request.expected)};
+  } else if (found->second.value->view() != request.expected) {
+    return Value{*found->second.value};
+  }
+  const Reply done = set(request.key, request.value, request.buffer);
+  if (std::holds_alternative<Refusal>(done)) return done;
+  return get(request.key);
+}
+
+Reply StoreTable::multi_set(const Request& request) {
+  MUSTER_CHECK(request.keys.size() == request.values.size());
+  // All or nothing: what one after the other could need at most is there before the first is set.
+  std::size_t new_entries = 0;
+  std::size_t new_bytes = 0;
+  for (std::size_t i = 0; i < request.keys.size(); ++i) {
+    const auto found = map_.find(request.keys[i]);
+    const std::size_t before = found == map_.end() ? 0 : footprint(found->second.value);
+    const std::size_t after = value_cost(request.values[i].size());
+    if (after > before) new_bytes += after - before;
+    if (found == map_.end()) ++new_entries, new_bytes += entry_cost(request.keys[i]);
+  }
+  if (const auto refusal = room_for(new_entries, new_bytes)) return *refusal;
+  for (std::size_t i = 0; i < request.keys.size(); ++i) {
+    const auto entry = find_or_make(request.keys[i]);
+    store(entry, SharedBytes::copy_of(request.values[i]));
+    release_all(entry);
+  }
+  return NoReply{};
+}
+
+Reply StoreTable::get(std::string_view key) const {
+  const auto found = map_.find(key);
+  if (found == map_.end() || !found->second.value) return Value{};
+  return Value{*found->second.value};
+}
+
+Reply StoreTable::multi_get(const Request& request) const {
+  Values values;
+  values.each.reserve(request.keys.size());
+  for (const std::string_view key : request.keys) {
+    const auto found = map_.find(key);
+    const bool known = found != map_.end() && found->second.value;
+    values.each.push_back(known ? *found->second.value : SharedBytes());
+  }
+  return values;
+}
+
+Reply StoreTable::delete_key(std::string_view key) {
+  const auto found = map_.find(key);
+  if (found == map_.end() || !found->second.value) return Number{0};
+  bytes_ -= footprint(found->second.value);
+  found->second.value.reset();
+  --values_;
+  erase_if_unused(found);
+  return Number{1};
+}
+
+Reply StoreTable::check(const Request& request) const {
+  const bool ready = std::all_of(request.keys.begin(), request.keys.end(), [&](auto key) {
+    const auto found = map_.find(key);
+    return found != map_.end() && found->second.present();
+  });
+  return ready ? kReady : kNotReady;
+}
+
+Reply StoreTable::list_keys() const {
+  Keys keys;
+  keys.each.reserve(values_);
+  for (const auto& [key, entry] : map_)
+    if (entry.value) keys.each.push_back(key);
+  return keys;
+}
+
+Reply StoreTable::add(std::string_view key, std::int64_t delta) {
+  const auto found = map_.find(key);
+  std::int64_t number = 0;
+  if (found != map_.end() && found->second.value) {
+    const auto stored = parse_stored_number(found->second.value->view());
+    if (!stored) return Refusal::NotANumber;
+    number = *stored;
+  } else if (const auto refusal = room_for_value(found, key, value_cost(20))) {
+    return *refusal;
+  }
+  number = wrapping_sum(number, delta);
+  const auto entry = found != map_.end() ? found : find_or_make(key);
+  store_number(entry, number);
+  release_all(entry);
+  return Number{number};
+}
+
+Reply StoreTable::queue_push(std::string_view name, std::string_view value, ByteBuffer* buffer) {
+  const auto found = map_.find(name);
+  const bool known = found != map_.end();
+  const std::size_t cost = sizeof(SharedBytes) + value_cost(value.size());
+  if (const auto refusal = room_for(known ? 0 : 1, cost + (known ? 0 : entry_cost(name))))
+    return *refusal;
+  const auto entry = known ? found : find_or_make(name);
+  auto& queue = entry->second.queue;
+  if (!queue) queue = std::make_unique<std::deque<SharedBytes>>();
+  queue->push_back(take(value, buffer));
+  bytes_ += sizeof(SharedBytes) + queue->back().footprint();
+  release_one(entry);
+  return NoReply{};
+}
+
+Reply StoreTable::queue_pop(std::string_view name) {
+  const auto found = map_.find(name);
+  if (found == map_.end() || !found->second.queue) return Popped{0, {}};
+  auto& queue = found->second.queue;
+  Popped popped{static_cast<std::int64_t>(queue->size()), std::move(queue->front())};
+  queue->pop_front();
+  bytes_ -= sizeof(SharedBytes) + popped.bytes.footprint();
+  if (queue->empty()) queue.reset();
+  erase_if_unused(found);
+  return popped;
+}
+
+Reply StoreTable::queue_len(std::string_view name) const {
+  const auto found = map_.find(name);
+  if (found == map_.end() || !found->second.queue) return Number{0};
+  return Number{static_cast<std::int64_t>(found->second.queue->size())};
+}
+
+}  // namespace muster

@@ -1,0 +1,122 @@
+// The store's keys and queues, and who waits for which of them.
+//
+// Pure: no sockets, no threads, no clock, no log. Behaves as the libuv server of torch 2.13 where a
+// client can tell, without its bugs: docs/protocol.md has the list. Waits are in store_waits.cc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/core/store_request.h"
+
+namespace muster {
+
+struct StoreLimits {
+  std::size_t keys = 4'000'000;               // Names stored, queued or waited for.
+  std::size_t bytes = std::size_t{16} << 30;  // Names, values, queues and waits together.
+};
+
+class StoreTable {
+ public:
+  explicit StoreTable(StoreLimits limits) : limits_(limits) {}
+  StoreTable(const StoreTable&) = delete;
+  StoreTable& operator=(const StoreTable&) = delete;
+
+  /// Carries out one request of a client. A Refusal has changed no key, no queue
+  /// and no other client's wait.
+  Reply apply(ConnectionId from, const Request& request);
+  /// Whose waits the last apply() has ended, in the order in which they began. Each is owed
+  /// kStopWaiting, before the reply of the request itself.
+  std::span<const ConnectionId> released() const { return released_; }
+  /// The client is gone: its wait is, too.
+  void disconnect(ConnectionId client);
+  /// Forgets everything, waits included; nobody is released.
+  void clear();
+
+  std::size_t num_keys() const { return values_; }
+  std::size_t bytes() const { return bytes_; }
+  std::size_t waiting() const { return waiting_; }  // Clients.
+  bool is_waiting(ConnectionId client) const {
+    return client.value < waits_.size() && waits_[client.value].remaining > 0;
+  }
+
+ private:
+  struct WaitItem;
+  struct Entry {
+    std::optional<SharedBytes> value;
+    std::unique_ptr<std::deque<SharedBytes>> queue;  // Nothing, or not empty.
+    WaitItem* oldest = nullptr;
+    WaitItem* newest = nullptr;
+    bool present() const { return value || queue; }
+  };
+  // Ordered, so that the same requests list the same keys in the same order on every machine.
+  using Map = std::map<std::string, Entry, std::less<>>;
+  struct WaitItem {
+    Map::iterator entry;
+    ConnectionId who;
+    WaitItem* older = nullptr;
+    WaitItem* newer = nullptr;
+    bool linked = false;  // On the entry's list: the name has not come yet.
+  };
+  struct Wait {
+    std::vector<WaitItem> items;  // Not resized while any is linked.
+    std::size_t remaining = 0;    // Linked items: names that are still missing.
+    bool passed_over = false;     // One of the names had a push while others were missing.
+  };
+
+  Reply set(std::string_view key, std::string_view value, ByteBuffer* buffer);
+  Reply append(std::string_view key, std::string_view value);
+  Reply compare_set(const Request& request);
+  Reply multi_set(const Request& request);
+  Reply multi_get(const Request& request) const;
+  Reply get(std::string_view key) const;
+  Reply delete_key(std::string_view key);
+  Reply check(const Request& request) const;
+  Reply add(std::string_view key, std::int64_t delta);
+  Reply barrier(ConnectionId from, const Request& request);
+  Reply wait(ConnectionId from, const Request& request);
+  Reply queue_push(std::string_view name, std::string_view value, ByteBuffer* buffer);
+  Reply queue_pop(std::string_view name);
+  Reply queue_len(std::string_view name) const;
+  Reply list_keys() const;
+
+  static std::size_t entry_cost(std::string_view key);
+  std::optional<Refusal> room_for(std::size_t new_entries, std::size_t new_bytes) const;
+  std::optional<Refusal> room_for_value(Map::const_iterator entry, std::string_view key,
+                                        std::size_t footprint) const;
+  Map::iterator find_or_make(std::string_view key);
+  void store(Map::iterator entry, SharedBytes value);
+  void store_number(Map::iterator entry, std::int64_t number);
+  void erase_if_unused(Map::iterator entry);
+
+  Wait& make_wait(ConnectionId who, std::size_t items);
+  void link(Wait& wait, Map::iterator entry, ConnectionId who);
+  void unlink(WaitItem& item);
+  void end_wait(ConnectionId who);
+  void release_all(Map::iterator entry);
+  void release_one(Map::iterator entry);
+  void release(ConnectionId who);
+  static bool satisfied(const Wait& wait);
+
+  StoreLimits limits_;
+  Map map_;
+  std::vector<Wait> waits_;  // By ConnectionId.
+  std::vector<ConnectionId> released_;
+  std::size_t values_ = 0;
+  std::size_t bytes_ = 0;
+  std::size_t waiting_ = 0;
+};
+
+/// A number as std::stoll reads it from a stored value: leading white space, a sign, digits, and
+/// whatever follows. Nothing if there are no digits or it does not fit.
+std::optional<std::int64_t> parse_stored_number(std::string_view text);
+
+}  // namespace muster

@@ -1,0 +1,139 @@
+// StoreTable's waits: who is put on which list, and who is released when.
+
+#include <algorithm>
+#include <array>
+
+#include "rendezvous/core/check.h"
+#include "rendezvous/core/store_table.h"
+
+namespace muster {
+
+namespace {
+
+constexpr std::size_t kItemsKept = 64;    // Of a client's vector between two of its waits.
+constexpr std::size_t kNumberBytes = 40;  // A stored number's footprint, at the most.
+
+}  // namespace
+
+Reply StoreTable::wait(ConnectionId from, const Request& request) {
+  end_wait(from);  // A client waits once: what it waited for before is forgotten.
+  std::size_t absent = 0;
+  std::size_t new_entries = 0;
+  std::size_t new_bytes = 0;
+  for (const std::string_view key : request.keys) {
+    const auto found = map_.find(key);
+    if (found != map_.end() && found->second.present()) continue;
+    ++absent;
+    new_bytes += sizeof(WaitItem);
+    // A new name that is listed twice counts twice here: the estimate may only be too high.
+    if (found == map_.end()) ++new_entries, new_bytes += entry_cost(key);
+  }
+  if (absent == 0) return kStopWaiting;
+  if (const auto refusal = room_for(new_entries, new_bytes)) return *refusal;
+  Wait& wait = make_wait(from, absent);
+  for (const std::string_view key : request.keys) {
+    const auto entry = find_or_make(key);
+    if (!entry->second.present()) link(wait, entry, from);
+  }
+  return NoReply{};
+}
+
+Reply StoreTable::barrier(ConnectionId from, const Request& request) {
+  end_wait(from);
+  const auto found = map_.find(request.key);
+  std::int64_t arrived = 0;
+  if (found != map_.end() && found->second.value) {
+    const auto stored = parse_stored_number(found->second.value->view());
+    if (!stored) return Refusal::NotANumber;
+    arrived = *stored;
+  }
+  if (const auto refusal = room_for_value(found, request.key, kNumberBytes + sizeof(WaitItem)))
+    return *refusal;
+  // It wraps around, as ADD does.
+  arrived = static_cast<std::int64_t>(static_cast<std::uint64_t>(arrived) + 1);
+  const auto entry = found != map_.end() ? found : find_or_make(request.key);
+  store_number(entry, arrived);
+  if (arrived >= request.number) {
+    release_all(entry);
+    return kStopWaiting;
+  }
+  link(make_wait(from, 1), entry, from);
+  return NoReply{};
+}
+
+StoreTable::Wait& StoreTable::make_wait(ConnectionId who, std::size_t items) {
+  if (who.value >= waits_.size()) waits_.resize(who.value + std::size_t{1});
+  Wait& wait = waits_[who.value];
+  MUSTER_CHECK(wait.items.empty() && wait.remaining == 0);
+  wait.items.reserve(items);  // The items have addresses that lists refer to.
+  return wait;
+}
+
+void StoreTable::link(Wait& wait, Map::iterator entry, ConnectionId who) {
+  MUSTER_CHECK(wait.items.size() < wait.items.capacity());
+  WaitItem& item = wait.items.emplace_back();
+  item.entry = entry;
+  item.who = who;
+  item.linked = true;
+  item.older = entry->second.newest;
+  (item.older != nullptr ? item.older->newer : entry->second.oldest) = &item;
+  entry->second.newest = &item;
+  ++wait.remaining;
+  bytes_ += sizeof(WaitItem);
+  if (wait.remaining == 1) ++waiting_;
+}
+
+void StoreTable::unlink(WaitItem& item) {
+  Entry& entry = item.entry->second;
+  (item.older != nullptr ? item.older->newer : entry.oldest) = item.newer;
+  (item.newer != nullptr ? item.newer->older : entry.newest) = item.older;
+  item.linked = false;
+  bytes_ -= sizeof(WaitItem);
+  Wait& wait = waits_[item.who.value];
+  if (--wait.remaining == 0) --waiting_;
+}
+
+void StoreTable::end_wait(ConnectionId who) {
+  if (who.value >= waits_.size()) return;
+  Wait& wait = waits_[who.value];
+  for (WaitItem& item : wait.items) {
+    if (!item.linked) continue;
+    unlink(item);
+    erase_if_unused(item.entry);
+  }
+  wait.items.clear();
+  wait.passed_over = false;
+  if (wait.items.capacity() > kItemsKept) wait.items = {};
+}
+
+void StoreTable::release(ConnectionId who) {
+  end_wait(who);
+  released_.push_back(who);
+}
+
+// A count-down, not a second look: a key that was written has come, whatever becomes of it later.
+void StoreTable::release_all(Map::iterator entry) {
+  while (WaitItem* item = entry->second.oldest) {
+    const ConnectionId who = item->who;
+    unlink(*item);
+    const Wait& wait = waits_[who.value];
+    if (wait.remaining == 0 || (wait.passed_over && satisfied(wait))) release(who);
+  }
+}
+
+// One push, one release: the longest waiting client that misses nothing else.
+void StoreTable::release_one(Map::iterator entry) {
+  for (WaitItem* item = entry->second.oldest; item != nullptr; item = item->newer) {
+    Wait& wait = waits_[item->who.value];
+    if (wait.remaining == 1 || (wait.passed_over && satisfied(wait))) return release(item->who);
+    wait.passed_over = true;
+  }
+}
+
+// Whether each name that is still missing has a queue with something in it by now.
+bool StoreTable::satisfied(const Wait& wait) {
+  return std::all_of(wait.items.begin(), wait.items.end(),
+                     [](const WaitItem& item) { return !item.linked || item.entry->second.queue; });
+}
+
+}  // namespace muster

@@ -1,0 +1,160 @@
+// musterd: the store as a program of its own.
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "rendezvous/net/store_server.h"
+
+namespace muster {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+struct Arguments {
+  StoreServerOptions store;
+  double validate_seconds = 30;
+  double stalled_seconds = 300;
+  std::string log_level = "info";
+};
+
+void add_options(CLI::App& app, Arguments& arguments) {
+  StoreServerOptions& store = arguments.store;
+  app.add_option("--bind", store.addresses, "Address to listen on; may be given again")
+      ->type_name("ADDRESS")
+      ->default_str("every interface, IPv6 and IPv4")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            boost::system::error_code ec;
+            boost::asio::ip::make_address(text, ec);
+            return ec ? text + " is not a numeric IPv4 or IPv6 address" : std::string();
+          },
+          ""));
+  app.add_option("--port", store.port, "Port; 0 takes a free one")
+      ->type_name("PORT")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app.add_option("--log-level", arguments.log_level, "debug, info, warning, error or critical")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "critical"}))
+      ->capture_default_str();
+
+  const auto limit = [&app](const char* name, auto& value, const char* text) {
+    app.add_option(name, value, text)->group("Limits")->type_name("N")->capture_default_str();
+  };
+  limit("--max-key-bytes", store.codec.key_bytes, "Length of a key");
+  limit("--max-value-bytes", store.codec.value_bytes, "Length of one value in a request");
+  limit("--max-request-keys", store.codec.keys_per_request, "Keys in one request");
+  limit("--max-request-bytes", store.codec.request_bytes, "Length of one request");
+  limit("--max-keys", store.table.keys, "Names stored, queued or waited for");
+  limit("--max-total-bytes", store.table.bytes, "Memory for names, values, queues and waits");
+  limit("--max-connections", store.connections, "Connections at once");
+  limit("--max-queued-bytes", store.queued_bytes, "Unread replies of one client");
+  const auto seconds = [&app](const char* name, double& value, const char* text) {
+    app.add_option(name, value, text)
+        ->group("Limits")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.001, 1e9))
+        ->capture_default_str();
+  };
+  seconds("--validate-seconds", arguments.validate_seconds,
+          "From connecting to a valid first request");
+  seconds("--stalled-seconds", arguments.stalled_seconds,
+          "Half a request, or unread replies, without progress");
+}
+
+Duration to_duration(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+// The descriptors that a service manager listens on for us, by the protocol of systemd's
+// sd_listen_fds(3): they begin at 3, and are ours if LISTEN_PID names this process.
+std::vector<int> inherited_descriptors() {
+  constexpr int kFirst = 3;
+  const char* pid = std::getenv("LISTEN_PID");
+  const char* count = std::getenv("LISTEN_FDS");
+  std::vector<int> descriptors;
+  if (pid == nullptr || count == nullptr || std::atol(pid) != ::getpid()) return descriptors;
+  for (int i = 0; i < std::atoi(count); ++i)
+    descriptors.push_back(kFirst + i);
+  return descriptors;
+}
+
+// A connection is a descriptor: as many as the hard limit allows.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// One line for whoever started us and waits for it; everything else goes to stderr.
+void announce(const boost::asio::ip::tcp::endpoint& endpoint) {
+  std::printf("musterd: listening on %s\n", to_text(endpoint).c_str());
+  std::fflush(stdout);
+}
+
+int serve(Arguments arguments) {
+  arguments.store.validate_within = to_duration(arguments.validate_seconds);
+  arguments.store.stalled_after = to_duration(arguments.stalled_seconds);
+  arguments.store.descriptors = inherited_descriptors();
+  boost::asio::io_context loop(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO);
+  StoreServer server(loop, std::move(arguments.store));
+  boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
+  signals.async_wait([&](const boost::system::error_code& ec, int) {
+    if (!ec) server.stop();
+  });
+  if (const auto started = server.start(); !started) {
+    std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
+    return kExitFailure;
+  }
+  announce(server.endpoints().front());
+  loop.run();
+  return EXIT_SUCCESS;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Serves the c10d TCPStore through which PyTorch processes find each other.",
+               "musterd"};
+  app.set_version_flag("--version", "musterd " MUSTER_VERSION);
+  Arguments arguments;
+  add_options(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "musterd: %s\nTry `musterd --help`.\n", error.what());
+    return kExitUsage;
+  }
+  spdlog::set_default_logger(spdlog::stderr_logger_st("musterd"));
+  spdlog::set_level(spdlog::level::from_str(arguments.log_level));
+  raise_descriptor_limit();
+  return serve(std::move(arguments));
+}
+
+}  // namespace
+}  // namespace muster
+
+int main(int argc, char** argv) {
+  try {
+    return muster::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "musterd: %s\n", error.what());
+    return muster::kExitFailure;
+  }
+}

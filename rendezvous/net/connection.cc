@@ -1,0 +1,266 @@
+#include "rendezvous/net/connection.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+
+namespace {
+
+constexpr std::size_t kDirectReadBytes = 1 << 20;  // Of one large value at a time: others wait.
+constexpr std::size_t kTopUpBytes = 4096;
+constexpr std::size_t kPieces = 16;
+
+std::string describe(const ParseError& error, const CodecLimits& limits) {
+  const auto text = fmt::format("{} at byte {}", to_string(error.fault), error.offset);
+  switch (error.fault) {
+    case ParseFault::KeyTooLong:
+      return fmt::format("{}: limit key_bytes={}", text, limits.key_bytes);
+    case ParseFault::ValueTooLong:
+      return fmt::format("{}: limit value_bytes={}", text, limits.value_bytes);
+    case ParseFault::TooManyKeys:
+      return fmt::format("{}: limit keys_per_request={}", text, limits.keys_per_request);
+    case ParseFault::RequestTooLong:
+      return fmt::format("{}: limit request_bytes={}", text, limits.request_bytes);
+    default:
+      return text;
+  }
+}
+
+std::string describe(Refusal refusal, const StoreLimits& limits) {
+  switch (refusal) {
+    case Refusal::NotANumber:
+      return "ADD or BARRIER on a value that is not a number";
+    case Refusal::TooManyKeys:
+      return fmt::format("the store is full: limit keys={}", limits.keys);
+    case Refusal::TooManyBytes:
+      break;
+  }
+  return fmt::format("the store is full: limit total_bytes={}", limits.bytes);
+}
+
+}  // namespace
+
+Connection::Connection(ConnectionShared& shared, OwnedFd fd, ConnectionId id,
+                       const boost::asio::ip::tcp::endpoint& peer)
+    : shared_(shared), fd_(std::move(fd)), id_(id), peer_(peer), decoder_(shared.codec) {}
+
+Connection::~Connection() {
+  shared_.input_bytes -= counted_input_;
+  shared_.table.disconnect(id_);
+}
+
+void Connection::on_readable() {
+  if (paused_ || ended_) return;
+  const std::size_t missing = input_.empty() ? 0 : decoder_.wanted() - input_.size();
+  if (missing >= ConnectionShared::kReadBytes) return read_into_buffer();
+  const ssize_t got = ::recv(fd_.get(), shared_.read_buffer.get(), ConnectionShared::kReadBytes, 0);
+  if (got > 0) {
+    take_in({shared_.read_buffer.get(), static_cast<std::size_t>(got)});
+  } else if (got == 0) {
+    end(false);
+  } else if (errno != EAGAIN && errno != EINTR) {
+    end(true);
+  }
+}
+
+// The rest of a large request goes where it will stay.
+void Connection::read_into_buffer() {
+  const auto [room, size] = input_.room(decoder_.wanted());
+  const ssize_t got = ::recv(fd_.get(), room, std::min(size, kDirectReadBytes), 0);
+  if (got > 0) {
+    input_.commit(static_cast<std::size_t>(got));
+    note_input();
+    if (ended_) return flush();
+    if (input_.size() < decoder_.wanted()) return;
+    serving_ = true;
+    input_.erase_front(serve(input_.view(), &input_));
+    serving_ = false;
+    note_input();
+    flush();
+  } else if (got == 0) {
+    end(false);
+  } else if (errno != EAGAIN && errno != EINTR) {
+    end(true);
+  }
+}
+
+void Connection::take_in(std::string_view bytes) {
+  serving_ = true;
+  while (!bytes.empty() && !ended_) {
+    if (paused_) {
+      input_.append(bytes);
+      break;
+    }
+    if (input_.empty()) {
+      bytes.remove_prefix(serve(bytes, nullptr));
+      if (!bytes.empty() && !ended_) input_.append(bytes);
+      break;
+    }
+    // To the end of the request, and a little more only where that needs no new memory: a large
+    // request ends exactly where its memory ends.
+    const std::size_t missing = decoder_.wanted() - input_.size();
+    const std::size_t spare = std::min(kTopUpBytes, input_.capacity() - input_.size());
+    const std::size_t take = std::min(bytes.size(), std::max(missing, spare));
+    input_.append(bytes.substr(0, take));
+    bytes.remove_prefix(take);
+    input_.erase_front(serve(input_.view(), &input_));
+  }
+  serving_ = false;
+  note_input();
+  flush();
+}
+
+// Serves the complete requests in `bytes`; returns how many bytes they had.
+std::size_t Connection::serve(std::string_view bytes, ByteBuffer* buffer) {
+  std::size_t served = 0;
+  while (served < bytes.size() && !ended_) {
+    if (out().size() > shared_.queued_bytes) {
+      send(out());
+      if (out().size() > shared_.queued_bytes) {
+        paused_ = true;
+        break;
+      }
+    }
+    const std::string_view rest = bytes.substr(served);
+    const auto complete = decoder_.scan(rest);
+    if (!complete) {
+      refuse(describe(complete.error(), shared_.codec));
+      break;
+    }
+    if (!*complete) break;
+    Request request = decoder_.request(rest, shared_.scratch);
+    request.buffer = buffer;
+    serve_one(request);
+    served += decoder_.size();
+    decoder_.next();
+  }
+  return served;
+}
+
+void Connection::serve_one(const Request& request) {
+  ++shared_.requests;
+  const Reply reply = shared_.table.apply(id_, request);
+  for (const ConnectionId released : shared_.table.released()) {
+    if (released == id_)
+      out().add_byte(kStopWaiting.value);
+    else
+      shared_.wake(released);
+  }
+  if (const auto* refusal = std::get_if<Refusal>(&reply))
+    refuse(describe(*refusal, shared_.limits));
+  else
+    encode_reply(reply, out());
+}
+
+// After a pause: what had been read by then comes before what is still in the socket.
+void Connection::serve_buffered() {
+  paused_ = false;
+  serving_ = true;
+  input_.erase_front(serve(input_.view(), &input_));
+  serving_ = false;
+  note_input();
+  flush();
+}
+
+void Connection::note_input() {
+  // A list of keys is kept with its views; both are gone when the request is served.
+  constexpr std::size_t kScratchKept = 4096;
+  if (shared_.scratch.keys.capacity() > kScratchKept) shared_.scratch = RequestScratch{};
+  if (input_.capacity() == counted_input_) return;
+  shared_.input_bytes += input_.capacity() - counted_input_;
+  counted_input_ = input_.capacity();
+  const std::size_t table = shared_.table.bytes();
+  if (input_.empty() || shared_.input_bytes + table <= shared_.limits.bytes) return;
+  refuse(describe(Refusal::TooManyBytes, shared_.limits));
+}
+
+void Connection::on_writable() {
+  send(replies_);
+  if (paused_ && replies_.size() <= shared_.queued_bytes / 2) serve_buffered();
+  if (ended_ && replies_.empty()) done_ = true;
+}
+
+void Connection::on_hang_up() {
+  if (!interest().read) end(true);  // Otherwise reading finds out, after the last bytes.
+}
+
+void Connection::wake() {
+  if (broken_) return;
+  if (replies_.empty()) {
+    const ssize_t sent = ::send(fd_.get(), &kStopWaiting.value, 1, MSG_NOSIGNAL);
+    if (sent == 1) return;
+    broken_ = errno != EAGAIN && errno != EINTR;
+    if (broken_) return;
+  }
+  replies_.add_byte(kStopWaiting.value);
+}
+
+// The replies of the requests that have just been served leave, or join those that wait.
+void Connection::flush() {
+  if (!shared_.replies.empty()) {
+    send(shared_.replies);
+    if (!shared_.replies.empty()) replies_.take(shared_.replies);
+  }
+  if (ended_ && replies_.empty()) done_ = true;
+}
+
+void Connection::send(ReplyQueue& queue) {
+  std::array<std::string_view, kPieces> pieces;
+  std::array<iovec, kPieces> vectors;
+  while (!queue.empty() && !broken_) {
+    const std::size_t count = queue.gather(pieces);
+    std::size_t offered = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      vectors[i] = {const_cast<char*>(pieces[i].data()), pieces[i].size()};
+      offered += pieces[i].size();
+    }
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    message.msg_iovlen = count;
+    const ssize_t sent = count == 1 ? ::send(fd_.get(), vectors[0].iov_base, offered, MSG_NOSIGNAL)
+                                    : ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      // A reset: what the peer had sent before is still served, nothing is answered any more.
+      if (errno != EAGAIN) broken_ = true;
+      break;
+    }
+    queue.consume(static_cast<std::size_t>(sent));
+    if (static_cast<std::size_t>(sent) < offered) break;
+  }
+  if (broken_) queue.clear();
+  if (&queue == &replies_ && queue.empty()) replies_ = ReplyQueue{};
+}
+
+// The peer sends no more. What it is owed it still gets, unless it has reset the connection.
+void Connection::end(bool by_reset) {
+  ended_ = true;
+  if (reason_.empty() && decoder_.begun())
+    reason_ = "the client left in the middle of a request";
+  else if (reason_.empty() && shared_.table.is_waiting(id_))
+    reason_ = "the client left while it was waiting";
+  shared_.table.disconnect(id_);
+  input_.clear();
+  note_input();
+  if (by_reset || replies_.empty()) done_ = true;
+}
+
+void Connection::refuse(std::string reason) {
+  if (violation_) return;
+  violation_ = true;
+  ended_ = true;
+  reason_ = std::move(reason);
+  shared_.table.disconnect(id_);
+}
+
+}  // namespace muster

@@ -1,0 +1,38 @@
+// Deadlines that are all equally far away when they are set: a list is enough, the first is next.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+
+#include "rendezvous/core/store_request.h"
+#include "rendezvous/core/time.h"
+
+namespace muster {
+
+class DeadlineList {
+ public:
+  struct Deadline {
+    Instant at;
+    ConnectionId who;
+  };
+  using Place = std::list<Deadline>::iterator;
+
+  explicit DeadlineList(Duration after) : after_(after) {}
+
+  Place add(ConnectionId who, Instant now) {
+    return deadlines_.insert(deadlines_.end(), Deadline{now + after_, who});
+  }
+  void renew(Place place, Instant now) {
+    place->at = now + after_;
+    deadlines_.splice(deadlines_.end(), deadlines_, place);
+  }
+  void remove(Place place) { deadlines_.erase(place); }
+  const Deadline* first() const { return deadlines_.empty() ? nullptr : &deadlines_.front(); }
+
+ private:
+  Duration after_;
+  std::list<Deadline> deadlines_;
+};
+
+}  // namespace muster

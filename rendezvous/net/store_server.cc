@@ -1,0 +1,374 @@
+#include "rendezvous/net/store_server.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <spdlog/spdlog.h>
+
+#include "rendezvous/core/check.h"
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/connection.h"
+#include "rendezvous/net/deadline_list.h"
+#include "rendezvous/net/log_limiter.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+constexpr int kEventsAtOnce = 256;
+constexpr int kRoundsAtOnce = 8;     // Before others on the same loop have their turn.
+constexpr int kAcceptsAtOnce = 256;  // Before connections that are there have theirs.
+constexpr Duration kAcceptRetry = std::chrono::milliseconds(200);
+constexpr std::uint64_t kListenerTag = std::uint64_t{1} << 63;
+
+std::chrono::steady_clock::time_point to_steady(Instant at) {
+  return std::chrono::steady_clock::time_point(at.time_since_epoch());
+}
+
+}  // namespace
+
+// An epoll set of its own, which the io_context watches as one descriptor. Why:
+// docs/decisions/0003-store-loop.md.
+class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl> {
+ public:
+  Impl(asio::io_context& loop, StoreServerOptions options)
+      : options_(std::move(options)),
+        shared_(options_.codec, options_.table, options_.queued_bytes),
+        set_(loop),
+        timer_(loop),
+        unvalidated_(options_.validate_within),
+        stalled_(options_.stalled_after) {
+    shared_.wake = [this](ConnectionId id) { wake(id); };
+  }
+
+  boost::system::result<void, ListenError> start();
+  void reset();
+  void stop();
+  StoreServerStats stats() const;
+  const std::vector<Listener>& listeners() const { return listeners_; }
+
+ private:
+  // One client's place; `generation` tells an event for it from one for who had the place before.
+  struct Slot {
+    std::unique_ptr<Connection> connection;
+    std::uint32_t generation = 0;
+    DeadlineList* waits_in = nullptr;
+    DeadlineList::Place deadline;
+  };
+
+  int epoll() { return set_.native_handle(); }
+  void wait_for_events();
+  void on_events();
+  void on_event(const epoll_event& event);
+  void accept_from(std::size_t listener);
+  void admit(OwnedFd fd, const tcp::endpoint& peer);
+  void pause_accepting(int error);
+  void resume_accepting();
+  bool watch_listeners(std::uint32_t events);
+  void wake(ConnectionId id);
+  void settle(Slot& slot);
+  void set_deadline(Slot& slot, DeadlineList* list);
+  void close(Slot& slot, const std::string& reason, bool warn);
+  void close_all();
+  void arm_timer();
+  void on_timer();
+  Slot& slot_of(ConnectionId id) { return slots_[id.value]; }
+
+  StoreServerOptions options_;
+  ConnectionShared shared_;
+  asio::posix::stream_descriptor set_;
+  asio::steady_timer timer_;
+  std::optional<Instant> timer_at_;
+  std::vector<Listener> listeners_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_slots_;
+  DeadlineList unvalidated_;
+  DeadlineList stalled_;
+  std::optional<Instant> accept_again_;  // Out of descriptors until then.
+  LogLimiter log_;
+  Instant now_{};
+  std::uint64_t accepted_ = 0;
+  std::size_t open_ = 0;
+};
+
+boost::system::result<void, ListenError> StoreServer::Impl::start() {
+  MUSTER_CHECK(listeners_.empty());
+  auto listening = options_.descriptors.empty() ? listen_on(options_.addresses, options_.port)
+                                                : take_over(options_.descriptors);
+  if (!listening) return listening.error();
+  const int fd = ::epoll_create1(EPOLL_CLOEXEC);
+  if (fd < 0)
+    return ListenError{
+        "epoll_create1", "any", options_.port, {errno, boost::system::system_category()}};
+  set_.assign(fd);
+  listeners_ = std::move(*listening);
+  now_ = muster::now();
+  for (std::size_t i = 0; i < listeners_.size(); ++i) {
+    epoll_event event{EPOLLIN, {.u64 = kListenerTag | i}};
+    if (::epoll_ctl(fd, EPOLL_CTL_ADD, listeners_[i].fd.get(), &event) < 0) {
+      const error_code code(errno, boost::system::system_category());
+      const auto endpoint = listeners_[i].endpoint;
+      return ListenError{"epoll_ctl", endpoint.address().to_string(), endpoint.port(), code};
+    }
+  }
+  wait_for_events();
+  return {};
+}
+
+void StoreServer::Impl::wait_for_events() {
+  set_.async_wait(asio::posix::descriptor_base::wait_read,
+                  [self = shared_from_this()](const error_code& ec) {
+                    if (ec || !self->set_.is_open()) return;
+                    self->on_events();
+                    if (self->set_.is_open()) self->wait_for_events();
+                  });
+}
+
+void StoreServer::Impl::on_events() {
+  std::array<epoll_event, kEventsAtOnce> events;
+  for (int round = 0; round < kRoundsAtOnce; ++round) {
+    const int count = ::epoll_wait(epoll(), events.data(), kEventsAtOnce, 0);
+    if (count <= 0) return;  // EINTR: it is readable still.
+    now_ = muster::now();
+    for (int i = 0; i < count; ++i)
+      on_event(events[static_cast<std::size_t>(i)]);
+    if (!set_.is_open()) return;
+  }
+}
+
+void StoreServer::Impl::on_event(const epoll_event& event) {
+  const std::uint64_t tag = event.data.u64;
+  if (tag & kListenerTag) return accept_from(static_cast<std::size_t>(tag & ~kListenerTag));
+  Slot& slot = slots_[tag & 0xffffffff];
+  if (!slot.connection || slot.generation != tag >> 32) return;  // Closed earlier in this batch.
+  Connection& connection = *slot.connection;
+  if (event.events & EPOLLOUT) connection.on_writable();
+  if (connection.interest().read)
+    connection.on_readable();
+  else if (event.events & (EPOLLHUP | EPOLLERR))
+    connection.on_hang_up();
+  settle(slots_[tag & 0xffffffff]);
+}
+
+void StoreServer::Impl::wake(ConnectionId id) {
+  Slot& slot = slot_of(id);
+  if (!slot.connection) return;
+  slot.connection->wake();
+  settle(slot);
+}
+
+// What follows from an event: closed, watched for something else, another deadline.
+void StoreServer::Impl::settle(Slot& slot) {
+  Connection& connection = *slot.connection;
+  if (connection.done()) return close(slot, connection.reason(), connection.violation());
+  const Connection::Interest interest = connection.interest();
+  if (interest != connection.watched) {
+    epoll_event event{};
+    event.events = (interest.read ? EPOLLIN : 0U) | (interest.write ? EPOLLOUT : 0U);
+    event.data.u64 = std::uint64_t{slot.generation} << 32 | connection.id().value;
+    ::epoll_ctl(epoll(), EPOLL_CTL_MOD, connection.fd(), &event);
+    connection.watched = interest;
+  }
+  if (!connection.validated()) return;  // Its deadline stands.
+  set_deadline(slot, connection.in_between() ? &stalled_ : nullptr);
+}
+
+void StoreServer::Impl::set_deadline(Slot& slot, DeadlineList* list) {
+  if (slot.waits_in == list) {
+    if (list != nullptr) list->renew(slot.deadline, now_);
+    return;
+  }
+  if (slot.waits_in != nullptr) slot.waits_in->remove(slot.deadline);
+  slot.waits_in = list;
+  if (list == nullptr) return;
+  slot.deadline = list->add(slot.connection->id(), now_);
+  if (!timer_at_ || slot.deadline->at < *timer_at_) arm_timer();
+}
+
+void StoreServer::Impl::accept_from(std::size_t listener) {
+  if (accept_again_) return;
+  for (int i = 0; i < kAcceptsAtOnce && set_.is_open(); ++i) {
+    tcp::endpoint peer;
+    socklen_t size = static_cast<socklen_t>(peer.capacity());
+    OwnedFd fd(
+        ::accept4(listeners_[listener].fd.get(), peer.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.get() >= 0) {
+      peer.resize(size);
+      admit(std::move(fd), peer);
+      continue;
+    }
+    if (errno == EAGAIN) return;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+      return pause_accepting(errno);
+    // Anything else is about a connection that has failed before we took it.
+  }
+}
+
+void StoreServer::Impl::admit(OwnedFd fd, const tcp::endpoint& peer) {
+  ++accepted_;
+  const char* refused = nullptr;
+  if (options_.admit && !options_.admit(unmapped(peer.address())))
+    refused = "this address may not connect";
+  if (open_ >= options_.connections) refused = "too many connections: limit connections is reached";
+  if (refused != nullptr) {
+    if (const auto left_out = log_.admit(now_))
+      spdlog::warn("store_connection_refused peer={} reason=\"{}\" connections={} left_out={}",
+                   to_text(peer), refused, open_, *left_out);
+    return;
+  }
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
+    slots_.emplace_back();
+  }
+  const ConnectionId id{free_slots_.back()};
+  Slot& slot = slot_of(id);
+  epoll_event event{EPOLLIN, {.u64 = std::uint64_t{slot.generation} << 32 | id.value}};
+  if (::epoll_ctl(epoll(), EPOLL_CTL_ADD, fd.get(), &event) < 0) return pause_accepting(errno);
+  free_slots_.pop_back();
+  slot.connection = std::make_unique<Connection>(shared_, std::move(fd), id, peer);
+  slot.connection->watched = {.read = true};
+  ++open_;
+  set_deadline(slot, &unvalidated_);
+}
+
+void StoreServer::Impl::pause_accepting(int error) {
+  if (!accept_again_) {
+    if (const auto left_out = log_.admit(now_))
+      spdlog::error(
+          "store_accept_failed error=\"{}\" connections={} left_out={} advice=\"new clients "
+          "wait in the kernel; raise the limit of open files (`ulimit -n`, LimitNOFILE=)\"",
+          error_code(error, boost::system::system_category()).message(), open_, *left_out);
+    watch_listeners(0);
+  }
+  accept_again_ = now_ + kAcceptRetry;
+  if (!timer_at_ || *accept_again_ < *timer_at_) arm_timer();
+}
+
+void StoreServer::Impl::resume_accepting() {
+  accept_again_.reset();
+  watch_listeners(EPOLLIN);
+}
+
+bool StoreServer::Impl::watch_listeners(std::uint32_t events) {
+  bool all = true;
+  for (std::size_t i = 0; i < listeners_.size(); ++i) {
+    epoll_event event{events, {.u64 = kListenerTag | i}};
+    all = ::epoll_ctl(epoll(), EPOLL_CTL_MOD, listeners_[i].fd.get(), &event) == 0 && all;
+  }
+  return all;
+}
+
+void StoreServer::Impl::close(Slot& slot, const std::string& reason, bool warn) {
+  Connection& connection = *slot.connection;
+  if (!reason.empty()) {
+    if (const auto left_out = log_.admit(now_))
+      spdlog::log(warn ? spdlog::level::warn : spdlog::level::info,
+                  "store_connection_closed peer={} reason=\"{}\" left_out={}", connection.peer(),
+                  reason, *left_out);
+  }
+  if (slot.waits_in != nullptr) std::exchange(slot.waits_in, nullptr)->remove(slot.deadline);
+  free_slots_.push_back(connection.id().value);
+  slot.connection.reset();
+  ++slot.generation;
+  --open_;
+  if (accept_again_) resume_accepting();  // A descriptor has come back.
+}
+
+void StoreServer::Impl::arm_timer() {
+  std::optional<Instant> next = accept_again_;
+  for (const DeadlineList* list : {&unvalidated_, &stalled_})
+    if (const auto* first = list->first(); first && (!next || first->at < *next)) next = first->at;
+  timer_at_ = next;
+  if (!next) return;
+  timer_.expires_at(to_steady(*next));
+  timer_.async_wait([self = shared_from_this()](const error_code& ec) {
+    if (!ec && self->set_.is_open()) self->on_timer();
+  });
+}
+
+void StoreServer::Impl::on_timer() {
+  now_ = muster::now();
+  if (accept_again_ && *accept_again_ <= now_) resume_accepting();
+  while (const auto* first = unvalidated_.first()) {
+    if (first->at > now_) break;
+    close(slot_of(first->who), "no VALIDATE in time: limit validate_seconds", true);
+  }
+  while (const auto* first = stalled_.first()) {
+    if (first->at > now_) break;
+    Slot& slot = slot_of(first->who);
+    close(slot,
+          slot.connection->unread_replies() ? "replies are not read: limit stalled_seconds"
+                                            : "half a request: limit stalled_seconds",
+          true);
+  }
+  arm_timer();
+}
+
+void StoreServer::Impl::close_all() {
+  now_ = muster::now();
+  shared_.table.clear();
+  for (Slot& slot : slots_)
+    if (slot.connection) close(slot, {}, false);
+}
+
+void StoreServer::Impl::reset() {
+  close_all();
+}
+
+void StoreServer::Impl::stop() {
+  if (!set_.is_open()) return;
+  close_all();
+  listeners_.clear();
+  timer_.cancel();
+  set_.close();
+}
+
+StoreServerStats StoreServer::Impl::stats() const {
+  return {open_,     shared_.table.waiting(), shared_.table.num_keys(), shared_.table.bytes(),
+          accepted_, shared_.requests};
+}
+
+StoreServer::StoreServer(asio::io_context& loop, StoreServerOptions options)
+    : impl_(std::make_shared<Impl>(loop, std::move(options))) {}
+
+StoreServer::~StoreServer() {
+  impl_->stop();
+}
+
+boost::system::result<void, ListenError> StoreServer::start() {
+  return impl_->start();
+}
+
+std::uint16_t StoreServer::port() const {
+  return impl_->listeners().empty() ? std::uint16_t{0} : impl_->listeners().front().endpoint.port();
+}
+
+std::vector<tcp::endpoint> StoreServer::endpoints() const {
+  std::vector<tcp::endpoint> endpoints;
+  for (const Listener& listener : impl_->listeners())
+    endpoints.push_back(listener.endpoint);
+  return endpoints;
+}
+
+void StoreServer::reset() {
+  impl_->reset();
+}
+void StoreServer::stop() {
+  impl_->stop();
+}
+StoreServerStats StoreServer::stats() const {
+  return impl_->stats();
+}
+
+}  // namespace muster

@@ -1,0 +1,305 @@
+#include "rendezvous/wire/c10d_codec.h"
+
+#include <utility>
+
+#include <boost/endian/conversion.hpp>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+
+namespace {
+
+using Result = boost::system::result<bool, ParseError>;
+
+// What follows the query's byte. k: key, v: value, n: 64-bit number, m: 32-bit number,
+// K: count and keys, P: count and pairs of key and value.
+constexpr std::array<std::string_view, kQueryCount> kLayouts = {
+    "m", "kv", "kvv", "k", "kn", "K", "K", "", "k", "kv",
+    "K", "P",  "",    "m", "kv", "k", "k", "", "kn"};
+
+std::string_view layout(Query query) {
+  return kLayouts[static_cast<std::size_t>(query)];
+}
+
+const unsigned char* at(std::string_view bytes, std::size_t offset) {
+  return reinterpret_cast<const unsigned char*>(bytes.data() + offset);
+}
+
+void put_u64(std::string& out, std::uint64_t number) {
+  std::array<unsigned char, 8> bytes;
+  boost::endian::store_little_u64(bytes.data(), number);
+  out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+void put_u32(std::string& out, std::uint32_t number) {
+  std::array<unsigned char, 4> bytes;
+  boost::endian::store_little_u32(bytes.data(), number);
+  out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+void put_string(std::string& out, std::string_view text) {
+  put_u64(out, text.size());
+  out.append(text);
+}
+
+}  // namespace
+
+std::string_view to_string(ParseFault fault) {
+  switch (fault) {
+    case ParseFault::NotValidated:
+      return "the first request is not VALIDATE";
+    case ParseFault::WrongMagic:
+      return "VALIDATE has the wrong magic number";
+    case ParseFault::ValidatedTwice:
+      return "VALIDATE came a second time";
+    case ParseFault::UnknownQuery:
+      return "unknown query type";
+    case ParseFault::KeyTooLong:
+      return "key is too long";
+    case ParseFault::ValueTooLong:
+      return "value is too long";
+    case ParseFault::TooManyKeys:
+      return "too many keys in one request";
+    case ParseFault::RequestTooLong:
+      return "request is too long";
+  }
+  return "unknown";
+}
+
+Result RequestDecoder::scan(std::string_view bytes) {
+  while (phase_ != Phase::Complete) {
+    if (bytes.size() < wanted_) return false;
+    if (const Result stepped = step(bytes); !stepped) return stepped;
+    if (wanted_ > limits_->request_bytes) return fault(ParseFault::RequestTooLong);
+  }
+  return true;
+}
+
+// One field's head or body: wanted_ bytes are there.
+Result RequestDecoder::step(std::string_view bytes) {
+  if (phase_ == Phase::Code) return begin_query(*at(bytes, 0));
+  if (phase_ == Phase::Body) {
+    scanned_ = wanted_;
+    next_field();
+    return true;
+  }
+  switch (layout(query_)[field_]) {
+    case 'k':
+      return read_length(bytes, true);
+    case 'v':
+      return read_length(bytes, false);
+    case 'K':
+    case 'P': {
+      const bool pairs = layout(query_)[field_] == 'P';
+      if (list_count_ == 0)
+        return begin_list(boost::endian::load_little_u64(at(bytes, scanned_)), pairs);
+      return read_length(bytes, !pairs || list_left_ % 2 == 0);
+    }
+    default:
+      return end_number(bytes);
+  }
+}
+
+Result RequestDecoder::begin_query(std::uint8_t code) {
+  if (code >= kQueryCount)
+    return fault(validated_ ? ParseFault::UnknownQuery : ParseFault::NotValidated);
+  query_ = static_cast<Query>(code);
+  if (!validated_ && query_ != Query::Validate) return fault(ParseFault::NotValidated);
+  if (validated_ && query_ == Query::Validate) return fault(ParseFault::ValidatedTwice);
+  scanned_ = 1;
+  field_ = 0;
+  phase_ = Phase::Body;
+  wanted_ = 1;
+  // Onto the first field, or none.
+  --field_;
+  next_field();
+  return true;
+}
+
+void RequestDecoder::next_field() {
+  const std::string_view fields = layout(query_);
+  const bool in_list = list_left_ > 0;
+  if (in_list && --list_left_ > 0) {
+    phase_ = Phase::Head;
+    wanted_ = scanned_ + 8;
+    return;
+  }
+  ++field_;
+  if (field_ >= fields.size()) {
+    phase_ = Phase::Complete;
+    wanted_ = scanned_;
+    return;
+  }
+  phase_ = Phase::Head;
+  wanted_ = scanned_ + (fields[field_] == 'm' ? 4 : 8);
+}
+
+// A string's length: checked before anything is kept for it.
+Result RequestDecoder::read_length(std::string_view bytes, bool is_key) {
+  const std::uint64_t length = boost::endian::load_little_u64(at(bytes, scanned_));
+  if (is_key && length > limits_->key_bytes) return fault(ParseFault::KeyTooLong);
+  if (!is_key && length > limits_->value_bytes) return fault(ParseFault::ValueTooLong);
+  scanned_ += 8;
+  if (list_left_ == 0) fields_[field_] = Field{scanned_, static_cast<std::size_t>(length)};
+  phase_ = Phase::Body;
+  wanted_ = scanned_ + static_cast<std::size_t>(length);
+  return true;
+}
+
+Result RequestDecoder::begin_list(std::uint64_t count, bool pairs) {
+  // MULTI_SET's count is signed in torch; a negative one is far too large here.
+  if (count > limits_->keys_per_request) return fault(ParseFault::TooManyKeys);
+  scanned_ += 8;
+  fields_[field_] = Field{scanned_, 0};
+  list_count_ = count;
+  list_left_ = pairs ? 2 * count : count;
+  if (count == 0) {
+    next_field();
+  } else {
+    phase_ = Phase::Head;
+    wanted_ = scanned_ + 8;
+  }
+  return true;
+}
+
+Result RequestDecoder::end_number(std::string_view bytes) {
+  const std::size_t size = layout(query_)[field_] == 'm' ? 4 : 8;
+  if (query_ == Query::Validate) {
+    if (boost::endian::load_little_u32(at(bytes, scanned_)) != c10d::kValidationMagic)
+      return fault(ParseFault::WrongMagic);
+    validated_ = true;
+  }
+  fields_[field_] = Field{scanned_, size};
+  scanned_ += size;
+  next_field();
+  return true;
+}
+
+Request RequestDecoder::request(std::string_view bytes, RequestScratch& scratch) const {
+  MUSTER_CHECK(phase_ == Phase::Complete && bytes.size() >= scanned_);
+  Request request;
+  request.query = query_;
+  bool has_value = false;
+  const std::string_view fields = layout(query_);
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const std::string_view text = bytes.substr(fields_[i].begin, fields_[i].size);
+    switch (fields[i]) {
+      case 'k':
+        request.key = text;
+        break;
+      case 'v':
+        if (has_value) request.expected = request.value;  // COMPARE_SET: expected, then desired.
+        request.value = text;
+        has_value = true;
+        break;
+      case 'n':
+        request.number = boost::endian::load_little_s64(at(bytes, fields_[i].begin));
+        break;
+      case 'm':
+        request.number = boost::endian::load_little_u32(at(bytes, fields_[i].begin));
+        break;
+      default:
+        read_list(bytes.substr(fields_[i].begin, scanned_ - fields_[i].begin), scratch,
+                  fields[i] == 'P');
+        request.keys = scratch.keys;
+        request.values = scratch.values;
+    }
+  }
+  return request;
+}
+
+void RequestDecoder::read_list(std::string_view bytes, RequestScratch& scratch, bool pairs) const {
+  const auto next_string = [&bytes] {
+    const auto length = static_cast<std::size_t>(boost::endian::load_little_u64(at(bytes, 0)));
+    const std::string_view text = bytes.substr(8, length);
+    bytes.remove_prefix(8 + length);
+    return text;
+  };
+  scratch.keys.clear();
+  scratch.values.clear();
+  scratch.keys.reserve(static_cast<std::size_t>(list_count_));
+  if (pairs) scratch.values.reserve(static_cast<std::size_t>(list_count_));
+  for (std::uint64_t i = 0; i < list_count_; ++i) {
+    scratch.keys.push_back(next_string());
+    if (pairs) scratch.values.push_back(next_string());
+  }
+}
+
+void RequestDecoder::next() {
+  MUSTER_CHECK(phase_ == Phase::Complete);
+  consumed_ += scanned_;
+  scanned_ = 0;
+  wanted_ = 1;
+  list_count_ = list_left_ = 0;
+  phase_ = Phase::Code;
+}
+
+void encode_request(const Request& request, std::string& out) {
+  out.push_back(static_cast<char>(request.query));
+  bool expected_put = request.query != Query::CompareSet;
+  for (const char field : layout(request.query)) {
+    switch (field) {
+      case 'k':
+        put_string(out, request.key);
+        break;
+      case 'v':
+        put_string(out, std::exchange(expected_put, true) ? request.value : request.expected);
+        break;
+      case 'n':
+        put_u64(out, static_cast<std::uint64_t>(request.number));
+        break;
+      case 'm':
+        put_u32(out, static_cast<std::uint32_t>(request.number));
+        break;
+      default:
+        put_u64(out, request.keys.size());
+        for (std::size_t i = 0; i < request.keys.size(); ++i) {
+          put_string(out, request.keys[i]);
+          if (field == 'P') put_string(out, request.values[i]);
+        }
+    }
+  }
+}
+
+namespace {
+
+struct ReplyEncoder {
+  ReplyQueue& out;
+
+  void put(const SharedBytes& bytes) const {
+    out.add_u64(bytes.size());
+    out.add(bytes);
+  }
+  void operator()(const NoReply&) const {}
+  void operator()(const Flag& flag) const { out.add_byte(flag.value); }
+  void operator()(const Number& number) const {
+    out.add_u64(static_cast<std::uint64_t>(number.value));
+  }
+  void operator()(const Nonce& nonce) const { out.add_u32(nonce.value); }
+  void operator()(const Value& value) const { put(value.bytes); }
+  void operator()(const Values& values) const {
+    for (const SharedBytes& bytes : values.each)
+      put(bytes);
+  }
+  void operator()(const Popped& popped) const {
+    out.add_u64(static_cast<std::uint64_t>(popped.length_before));
+    if (popped.length_before > 0) put(popped.bytes);
+  }
+  void operator()(const Keys& keys) const {
+    out.add_u64(keys.each.size());
+    for (const std::string_view key : keys.each) {
+      out.add_u64(key.size());
+      out.add(key);
+    }
+  }
+  void operator()(const Refusal&) const { MUSTER_CHECK(false); }
+};
+
+}  // namespace
+
+void encode_reply(const Reply& reply, ReplyQueue& out) {
+  std::visit(ReplyEncoder{out}, reply);
+}
+
+}  // namespace muster
