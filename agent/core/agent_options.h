@@ -89,6 +89,8 @@ struct AgentOptions {
   std::optional<std::size_t> local_rank_argument_at;
   std::string entry_point;  // The failure summary's title: the script, module or program.
 
+  /// Variables that options set for every worker, over what it inherits (gpu:1,3; --omp).
+  std::map<std::string, std::string> worker_environment;
   bool virtual_local_rank = false;
   bool set_omp_num_threads = false;  // OMP_NUM_THREADS=1 for each worker: nproc > 1 and unset.
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -288,6 +289,17 @@ class Agent {
   bool ended_ = false;
 };
 
+// What options say about workers' variables goes before what the environment says.
+std::vector<std::string> with_overrides(std::vector<std::string> environment,
+                                        const std::map<std::string, std::string>& overrides) {
+  std::erase_if(environment, [&overrides](const std::string& variable) {
+    return overrides.contains(variable.substr(0, variable.find('=')));
+  });
+  for (const auto& [name, value] : overrides)
+    environment.push_back(name + "=" + value);
+  return environment;
+}
+
 // The store holds a descriptor for every worker; workers get the shim's limit, which stays.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -300,7 +312,9 @@ void raise_descriptor_limit() {
 
 int run_agent(const AgentOptions& options, std::vector<std::string> environment, int shim_socket) {
   raise_descriptor_limit();
-  return Agent(options, std::move(environment), shim_socket).run();
+  return Agent(options, with_overrides(std::move(environment), options.worker_environment),
+               shim_socket)
+      .run();
 }
 
 }  // namespace muster

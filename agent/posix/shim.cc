@@ -66,6 +66,7 @@ class Shim {
         if (events[static_cast<std::size_t>(i)].data.fd == signal_fd_) take_signals();
       reap();
       take_requests();
+      if (agent_reaped_ && !ended_) lose_agent();  // Only now: its last word may have been there.
       if (killing_) kill_step();
       flush();
     }
@@ -99,7 +100,7 @@ class Shim {
   void carry_out(const ShimRequest& request, const std::vector<int>& fds) {
     switch (request.kind) {
       case ShimRequest::Kind::Start:
-        return start(request, fds);
+        return agent_reaped_ ? void() : start(request, fds);
       case ShimRequest::Kind::Signal:
         return signal_workers(request.number);
       case ShimRequest::Kind::KillAll:
@@ -191,7 +192,6 @@ class Shim {
       if (info.si_pid == agent_) {
         agent_status_ = info;
         agent_reaped_ = true;
-        if (!ended_) lose_agent();
         continue;
       }
       const auto found = workers_.find(info.si_pid);
@@ -272,11 +272,11 @@ class Shim {
 
   int finish() {
     kill_leftovers();
+    wait_for_agent();
     if (agent_gone_) {
       explain_lost_agent();
       return exit_code_;
     }
-    wait_for_agent();
     if (exit_signal_ != 0) die_of(exit_signal_);
     return exit_code_;
   }

@@ -178,7 +178,7 @@ sys.exit(1)
 
     def test_death_by_signal_is_shown_by_name(self):
         _, _, err = self.run_muster("--standalone", "--no-python", "/bin/sh", "-c",
-                                    "kill -SEGV $$", expect=1)
+                                    "kill -SEGV $$$$", expect=1)
         self.assertRegex(err, r"exitcode  : -11 \(pid: \d+\)  \(SIGSEGV\)")
 
     def test_a_program_that_is_not_there_fails_at_once(self):
@@ -206,7 +206,7 @@ sys.exit(1)
         self.assertIn("9", json.dumps(report))
 
     def test_exit_code_propagate(self):
-        for line, code in (("exit 9", 9), ("kill -TERM $$", 128 + 15)):
+        for line, code in (("exit 9", 9), ("kill -TERM $$$$", 128 + 15)):
             self.run_muster("--standalone", "--exit-code=propagate", "--no-python", "/bin/sh",
                             "-c", line, expect=code)
 

@@ -1,0 +1,37 @@
+#include "launcher/log_setup.h"
+
+#include <algorithm>
+#include <cctype>
+#include <memory>
+#include <string>
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace muster {
+namespace {
+
+spdlog::level::level_enum level_of(const Environment& environment) {
+  const auto found = environment.find("LOGLEVEL");
+  std::string name = found == environment.end() ? "" : found->second;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  if (name == "DEBUG" || name == "NOTSET") return spdlog::level::debug;
+  if (name == "INFO") return spdlog::level::info;
+  if (name == "ERROR") return spdlog::level::err;
+  if (name == "CRITICAL" || name == "FATAL") return spdlog::level::critical;
+  return spdlog::level::warn;
+}
+
+}  // namespace
+
+void set_up_logging(const Environment& environment) {
+  auto logger =
+      std::make_shared<spdlog::logger>("muster", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_pattern("%L%m%d %H:%M:%S.%f %P muster] %v");
+  logger->set_level(level_of(environment));
+  logger->flush_on(spdlog::level::trace);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+}  // namespace muster
