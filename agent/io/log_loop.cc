@@ -103,6 +103,7 @@ void LogLoop::dispatch(std::uint64_t id) {
 
 Instant LogLoop::next_turn(Instant now) const {
   Instant next = now + kLongWait;
+  if (files_resume_ > now) next = files_resume_;  // inotify is listened to again from then.
   for (const auto& file : files_) {
     if (file->dirty && has_room(file->output())) next = std::min(next, files_resume_);
     if (file->watch < 0) next = std::min(next, polled_ + kPollInterval);

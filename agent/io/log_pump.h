@@ -37,9 +37,10 @@ struct FollowOptions {
   LocalRank worker;
   LogStream stream = LogStream::Out;
   std::string file;  // Made if it is not there yet; read from its beginning.
-  LinePrefix prefix;
-  std::vector<std::string> filters;  // Lines that contain any of them go to filtered_file, too.
-  std::string filtered_file;
+  LinePrefix prefix = {};
+  std::vector<std::string> filters =
+      {};  // Lines that contain any of them go to filtered_file, too.
+  std::string filtered_file = {};
 };
 
 struct TapOptions {
@@ -59,7 +60,7 @@ class LogPump {
   struct Options {
     int stdout_fd = 1;  // Where LogStream::Out goes; the descriptors stay the caller's.
     int stderr_fd = 2;
-    LineLimits limits;
+    LineLimits limits = {};
   };
 
   /// Starts the thread. Fails with the errno of epoll, pipe or pthread_create; without inotify

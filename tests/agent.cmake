@@ -1,0 +1,25 @@
+muster_add_tests(agent_core_tests unit
+  SOURCES
+    unit/agent/error_file_test.cc
+    unit/agent/exit_report_test.cc
+    unit/agent/line_assembler_test.cc
+    unit/agent/line_merger_test.cc
+    unit/agent/log_plan_test.cc
+    unit/agent/ranks_test.cc
+    unit/agent/signal_name_test.cc
+    unit/agent/string_template_test.cc
+    unit/agent/tail_ring_test.cc
+    unit/agent/worker_command_test.cc
+    unit/agent/worker_env_test.cc
+  LINK muster_agent_core nlohmann_json::nlohmann_json)
+
+muster_add_tests(agent_logs_tests unit
+  SOURCES
+    unit/agent/log_console_test.cc
+    unit/agent/log_pump_test.cc
+  LINK muster_agent_logs)
+
+# Measures the log thread: bytes of short lines, from files to the console.
+add_executable(log_pump_rate unit/agent/log_pump_rate.cc)
+set_target_properties(log_pump_rate PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(log_pump_rate PRIVATE muster_options muster_agent_logs)

@@ -1,0 +1,145 @@
+#include "agent/core/error_file.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+namespace muster {
+namespace {
+
+using Json = nlohmann::json;
+
+ErrorRecord read(const std::string& text) {
+  const auto record = read_error_file(text);
+  INFO(text);
+  REQUIRE(record.has_value());
+  return *record;
+}
+
+ErrorFileDefect defect(const std::string& text) {
+  const auto record = read_error_file(text);
+  INFO(text.substr(0, 100));
+  REQUIRE_FALSE(record.has_value());
+  return record.error();
+}
+
+TEST_CASE("error_file: what @record writes is read", "[unit][agent]") {
+  const ErrorRecord record = read(
+      R"({"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack":)"
+      R"( "Traceback (most recent call last):\n  File \"x.py\"\n", "timestamp": "1795252105"}}})");
+  CHECK(record.message == "ValueError: boom");
+  CHECK(record.traceback == "Traceback (most recent call last):\n  File \"x.py\"\n");
+  CHECK(record.timestamp_s == 1795252105);
+  CHECK_FALSE(record.error_code.has_value());
+}
+
+TEST_CASE("error_file: timestamps come in several shapes, and may be missing", "[unit][agent]") {
+  const auto stamp = [](const std::string& json) {
+    return read(R"({"message": {"message": "m", "extraInfo": {"timestamp": )" + json + "}}}")
+        .timestamp_s;
+  };
+  CHECK(stamp("1795252105") == 1795252105);
+  CHECK(stamp("1795252105.9") == 1795252105);
+  CHECK(stamp("\" 1795252105\\n\"") == 1795252105);
+  CHECK(stamp("\"1795252105.25\"") == 1795252105);
+  // Not 1970, and not the year 56,000.
+  for (const char* absurd : {"0", "\"0\"", "-1", "1e300", "1795252105000", "18446744073709551615",
+                             "\"\"", "\" \"", "\"soon\"", "\"1795252105s\"", "null", "true",
+                             "[1795252105]", "\"99999999999999999999\""}) {
+    INFO(absurd);
+    CHECK_FALSE(stamp(absurd).has_value());
+  }
+  CHECK_FALSE(read(R"({"message": {"message": "m"}})").timestamp_s.has_value());
+  CHECK_FALSE(read(R"({"message": {"message": "m", "extraInfo": 3}})").timestamp_s.has_value());
+}
+
+TEST_CASE("error_file: a message that is a text is read", "[unit][agent]") {
+  CHECK(read(R"({"message": "boom", "timestamp": 1795252105})").timestamp_s == 1795252105);
+  CHECK(read(R"({"message": "boom"})").message == "boom");
+  CHECK_FALSE(read(R"({"message": "boom"})").timestamp_s.has_value());
+  CHECK(read(R"({"message": ""})") == ErrorRecord{});
+}
+
+TEST_CASE("error_file: odd fields are shown rather than dropped", "[unit][agent]") {
+  const ErrorRecord record = read(
+      R"({"message": {"message": {"a": [1]}, "errorCode": 17, "extraInfo": {"py_callstack": 5}}})");
+  CHECK(record.message == R"({"a":[1]})");
+  CHECK(record.traceback == "5");
+  CHECK(record.error_code == 17);
+  CHECK_FALSE(read(R"({"message": {"errorCode": 99999999999}})").error_code.has_value());
+  CHECK(read(R"({"message": {"errorCode": "-9"}})").error_code == -9);
+}
+
+TEST_CASE("error_file: why a file is unreadable has a name", "[unit][agent]") {
+  CHECK(defect("") == ErrorFileDefect::Empty);
+  CHECK(defect(" \n") == ErrorFileDefect::Empty);
+  CHECK(defect("Traceback") == ErrorFileDefect::NotJson);
+  CHECK(defect("{\"message\": 'x'}") == ErrorFileDefect::NotJson);
+  CHECK(defect("{\"message\": \"\xff\"}") == ErrorFileDefect::NotJson);
+  CHECK(defect(std::string(8, '\0')) == ErrorFileDefect::NotJson);
+  CHECK(defect("{}") == ErrorFileDefect::NoMessage);
+  CHECK(defect("[]") == ErrorFileDefect::NoMessage);
+  CHECK(defect("7") == ErrorFileDefect::NoMessage);
+  CHECK(defect("null") == ErrorFileDefect::NoMessage);
+  CHECK(defect("{\"message\": null}") == ErrorFileDefect::NoMessage);
+  CHECK(defect("{\"message\": [1]}") == ErrorFileDefect::NoMessage);
+  for (const auto one :
+       {ErrorFileDefect::Empty, ErrorFileDefect::Torn, ErrorFileDefect::NotJson,
+        ErrorFileDefect::TooLarge, ErrorFileDefect::TooDeep, ErrorFileDefect::NoMessage})
+    CHECK_FALSE(describe(one).empty());
+}
+
+TEST_CASE("error_file: a file torn at any byte is torn, never a crash", "[unit][agent]") {
+  const std::string whole =
+      R"({"message": {"message": "m\u00e9", "extraInfo": {"timestamp": "17", "x": [true, 1.5]}}})";
+  for (std::size_t size = 1; size < whole.size(); ++size) {
+    INFO(size);
+    CHECK(defect(whole.substr(0, size)) == ErrorFileDefect::Torn);
+  }
+}
+
+TEST_CASE("error_file: size and depth have limits, which are reached", "[unit][agent]") {
+  const std::string head = R"({"message": ")";
+  const std::string tail = "\"}";
+  const std::string padding(kMaxErrorFileBytes - head.size() - tail.size(), 'x');
+  CHECK(read(head + padding + tail).message == padding);
+  CHECK(defect(head + padding + "x" + tail) == ErrorFileDefect::TooLarge);
+
+  const auto nested = [](int depth) {
+    const auto n = static_cast<std::size_t>(depth);
+    return "{\"message\": \"m\", \"deep\": " + std::string(n, '[') + std::string(n, ']') + "}";
+  };
+  CHECK(read(nested(kMaxErrorFileDepth - 1)).message == "m");
+  CHECK(defect(nested(kMaxErrorFileDepth + 1)) == ErrorFileDefect::TooDeep);
+  CHECK(defect(nested(200'000)) == ErrorFileDefect::TooDeep);
+  CHECK_FALSE(merge_error_file(nested(200'000), 1).has_value());
+}
+
+TEST_CASE("error_file: what is written is read again", "[unit][agent]") {
+  const ErrorRecord record{"boom \"quoted\"", "line 1\nline 2", 1795252105, -9};
+  CHECK(read(write_error_file(record)) == record);
+  const Json json = Json::parse(write_error_file({"m", "", 1795252105, std::nullopt}));
+  CHECK(json == Json::parse(R"({"message": {"message": "m",
+      "extraInfo": {"py_callstack": "m", "timestamp": "1795252105"}}})"));
+  CHECK(read(write_error_file({"broken \xff text", "", {}, {}})).message ==
+        "broken \xef\xbf\xbd text");
+}
+
+TEST_CASE("error_file: the parent's copy has the exit code and everything else", "[unit][agent]") {
+  const std::string text =
+      R"({"z": 1, "message": {"message": "m", "extraInfo": {"timestamp": "17", "odd": []}}})";
+  const auto merged = merge_error_file(text, 3);
+  REQUIRE(merged.has_value());
+  Json expected = Json::parse(text);
+  expected["message"]["errorCode"] = 3;
+  CHECK(Json::parse(*merged) == expected);
+  CHECK(Json::parse(*merge_error_file(text, 0)) == Json::parse(text));
+  // A text has no place for the code: it is passed on as it is.
+  CHECK(Json::parse(*merge_error_file(R"({"message": "m"})", 3)) ==
+        Json::parse(R"({"message": "m"})"));
+  CHECK_FALSE(merge_error_file("", 3).has_value());
+  CHECK_FALSE(merge_error_file("{\"mess", 3).has_value());
+  CHECK_FALSE(merge_error_file("[1]", 3).has_value());
+}
+
+}  // namespace
+}  // namespace muster

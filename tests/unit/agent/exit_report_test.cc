@@ -1,0 +1,332 @@
+#include "agent/core/exit_report.h"
+
+#include <csignal>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+namespace muster {
+namespace {
+
+using Catch::Contains;
+using Catch::EndsWith;
+
+// 2026-11-21 09:08:26 UTC.
+constexpr std::int64_t kSecond = 1'795'252'106;
+constexpr std::int64_t kStart = (kSecond - 60) * 1000;
+
+struct ExitReportTest {
+  // A worker that ended `ms` after the second above; ends are given in the order of the deaths.
+  WorkerEnd& end(int rank, std::int64_t ms) {
+    WorkerEnd one;
+    one.local_rank = {rank};
+    one.rank = {rank + 4};
+    one.pid = 100 + rank;
+    one.order = static_cast<int>(ends.size());
+    one.died_ms = kSecond * 1000 + ms;
+    ends.push_back(one);
+    return ends.back();
+  }
+  WorkerEnd& exited(int rank, int code, std::int64_t ms = 0) {
+    WorkerEnd& one = end(rank, ms);
+    one.code = code;
+    return one;
+  }
+  WorkerEnd& killed(int rank, int signal, std::int64_t ms = 0) {
+    WorkerEnd& one = end(rank, ms);
+    one.killed = true;
+    one.code = signal;
+    return one;
+  }
+  WorkerEnd& victim(int rank, std::int64_t ms = 0) {
+    WorkerEnd& one = killed(rank, SIGTERM, ms);
+    one.signalled_ms = one.died_ms - 5;
+    return one;
+  }
+  ExitReport report() const {
+    return ExitReport({.title = "train.py",
+                       .host = "node1.example.com",
+                       .utc_offset_s = 3600,
+                       .started_ms = kStart},
+                      ends);
+  }
+  int first() const { return report().first_failure()->local_rank.value; }
+
+  std::vector<WorkerEnd> ends;
+};
+
+void recorded(WorkerEnd& end, std::optional<std::int64_t> second) {
+  end.error_file = "/logs/error.json";
+  end.error = ErrorRecord{"ValueError: boom", "Traceback:\n  File x\nValueError: boom", second, {}};
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: nobody failed, nothing to say", "[unit][agent]") {
+  exited(0, 0);
+  exited(1, 0);
+  CHECK(report().first_failure() == nullptr);
+  CHECK(report().failures().empty());
+  CHECK(report().text().empty());
+  CHECK(report().log_line("python").empty());
+  CHECK(report().error_file("").empty());
+  CHECK(nlohmann::json::parse(report().json())["first_failure"].is_null());
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: the text has torchrun's shape", "[unit][agent]") {
+  exited(1, 1);
+  recorded(ends.back(), kSecond - 1);
+  victim(0, 30);
+  exited(2, 0, 40);
+  CHECK(report().text() == R"(
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-21_10:08:26
+  host      : node1.example.com
+  rank      : 4 (local_rank: 0)
+  exitcode  : -15 (pid: 100)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 100; stopped by muster, because rank 5 had failed
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_10:08:25
+  host      : node1.example.com
+  rank      : 5 (local_rank: 1)
+  exitcode  : 1 (pid: 101) 
+  error_file: /logs/error.json
+  traceback : Traceback:
+    File x
+  ValueError: boom
+============================================================)");
+  CHECK(report().log_line("/usr/bin/python") ==
+        "failed (exitcode: 1) local_rank: 1 (pid: 101) of binary: /usr/bin/python");
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: the frame is as wide as the widest line, at most 60",
+                 "[unit][agent]") {
+  exited(0, 3);
+  recorded(ends.back(), std::nullopt);
+  // Characters are counted, not bytes: "  error_file: " has 14, and 30 follow.
+  ends.back().error_file.clear();
+  for (int i = 0; i < 30; ++i)
+    ends.back().error_file += "\xc3\xa9";
+  const std::string text = report().text();
+  CHECK_THAT(text,
+             Catch::StartsWith("\n" + std::string(44, '=') + "\ntrain.py FAILED\n" +
+                               std::string(44, '-') + "\nFailures:\n  <NO_OTHER_FAILURES>\n"));
+  CHECK_THAT(text, EndsWith("\n" + std::string(44, '=')));
+}
+
+TEST_CASE_METHOD(ExitReportTest,
+                 "exit_report: without other evidence the first to die is the cause",
+                 "[unit][agent]") {
+  exited(2, 1, 100);
+  exited(0, 1, 101);
+  CHECK(first() == 2);
+}
+
+TEST_CASE_METHOD(ExitReportTest,
+                 "exit_report: an error recorded earlier was the first, if its "
+                 "worker died later",
+                 "[unit][agent]") {
+  exited(2, 1, 100);
+  recorded(exited(0, 1, 5000), kSecond - 10);
+  CHECK(first() == 0);
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: within a second the order of the deaths decides",
+                 "[unit][agent]") {
+  exited(2, 1, 100);
+  recorded(exited(0, 1, 900), kSecond);
+  CHECK(first() == 2);
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: a time without sense does not make a cause",
+                 "[unit][agent]") {
+  exited(2, 1, 100);
+  WorkerEnd& other = exited(0, 1, 900);
+  SECTION("older than the attempt") {
+    recorded(other, kStart / 1000 - 1);
+  }
+  SECTION("later than the death") {
+    recorded(other, kSecond + 100);
+  }
+  SECTION("none") {
+    recorded(other, std::nullopt);
+  }
+  CHECK(first() == 2);
+  CHECK_THAT(report().text(), !Contains("1970"));
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: a victim is never the cause, unless it is alone",
+                 "[unit][agent]") {
+  victim(0);
+  CHECK(first() == 0);
+  CHECK_THAT(report().text(), Contains("received by PID 100; stopped by muster\n"));
+  exited(1, 1, 5000);
+  CHECK(first() == 1);
+}
+
+TEST_CASE_METHOD(ExitReportTest,
+                 "exit_report: who had recorded an error before it was stopped is "
+                 "no victim",
+                 "[unit][agent]") {
+  exited(1, 1, 100);
+  WorkerEnd& slow = victim(0, 300);
+  SECTION("a second before: its own failure, and the first") {
+    recorded(slow, kSecond - 3);
+    CHECK_FALSE(report().is_victim(report().failures()[1]));
+    CHECK(first() == 0);
+  }
+  SECTION("in the same second: perhaps because of the signal") {
+    recorded(slow, kSecond);
+    CHECK(report().is_victim(report().failures()[1]));
+    CHECK(first() == 1);
+  }
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: a victim that exits with a code is marked, too",
+                 "[unit][agent]") {
+  exited(1, 1);
+  exited(0, 143, 10).signalled_ms = kSecond * 1000 + 2;
+  CHECK_THAT(report().text(), Contains("exitcode  : 143 (pid: 100) \n"));
+  CHECK_THAT(report().text(),
+             Contains("traceback : stopped by muster, because rank 5 had failed\n"));
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: signals are explained", "[unit][agent]") {
+  SECTION("a core that was dumped") {
+    killed(0, SIGSEGV).core_dumped = true;
+    CHECK_THAT(report().text(), Contains("exitcode  : -11 (pid: 100)  (SIGSEGV)\n"));
+    CHECK_THAT(report().text(), Contains("Signal 11 (SIGSEGV) received by PID 100; core dumped"));
+  }
+  SECTION("a core that was not") {
+    killed(0, SIGABRT);
+    CHECK_THAT(report().text(), Contains("no core was dumped (ulimit -c unlimited"));
+  }
+  SECTION("a kill -9 that was not ours") {
+    killed(0, SIGKILL);
+    CHECK_THAT(report().text(), Contains("not sent by muster"));
+    CHECK_THAT(report().text(), Contains("out of memory"));
+  }
+  SECTION("a signal without a name") {
+    killed(0, 40);
+    CHECK_THAT(report().text(), Contains("exitcode  : -40 (pid: 100) \n"));
+    CHECK_THAT(report().text(), Contains("Signal 40 (<N/A>) received by PID 100"));
+  }
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: without an error file the last stderr lines tell",
+                 "[unit][agent]") {
+  exited(0, 1).stderr_tail = "  0%\r 50%\r100%\r\nFile \"x\"\n\x1b[31mboom\x07\nlast";
+  CHECK_THAT(report().text(), Contains("  traceback : the last lines of its stderr:\n"
+                                       "  100%\n"
+                                       "  File \"x\"\n"
+                                       "  ?[31mboom?\n"
+                                       "  last\n=="));
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: the stderr shown is bounded", "[unit][agent]") {
+  WorkerEnd& one = exited(0, 1);
+  for (int i = 0; i < 100; ++i)
+    one.stderr_tail += "line " + std::to_string(i) + "\n";
+  CHECK_THAT(report().text(), Contains("stderr:\n  line 80\n"));
+  CHECK_THAT(report().text(), !Contains("line 79"));
+  one.stderr_tail = std::string(100'000, 'x');
+  CHECK(report().text().size() < 6000);
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: with nothing known it says how to know more",
+                 "[unit][agent]") {
+  WorkerEnd& one = exited(0, 1);
+  CHECK_THAT(report().text(), Contains("--redirects 2 or --tee 2"));
+  CHECK_THAT(report().text(), Contains("To enable traceback see: https://pytorch.org/"));
+  one.stderr_file = "/logs/0/stderr.log";
+  CHECK_THAT(report().text(), Contains("wrote nothing to its stderr, /logs/0/stderr.log"));
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: an unreadable error file is said to be so",
+                 "[unit][agent]") {
+  WorkerEnd& one = exited(0, 1);
+  one.error_file = "/logs/error.json";
+  one.error = ErrorFileDefect::Torn;
+  one.stderr_tail = "boom\n";
+  CHECK_THAT(report().text(), Contains("its error file cannot be read: it ends in the middle"));
+  CHECK_THAT(report().text(), Contains("stderr:\n  boom\n"));
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: a message without a traceback is shown",
+                 "[unit][agent]") {
+  WorkerEnd& one = exited(0, 1);
+  one.error = ErrorRecord{"just words", "", kSecond, {}};
+  CHECK_THAT(report().text(), Contains("  traceback : just words\n"));
+  one.error = ErrorRecord{};  // An empty one: as if there were none.
+  CHECK_THAT(report().text(), Contains("To enable traceback"));
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: programs get the same facts", "[unit][agent]") {
+  WorkerEnd& one = killed(1, SIGSEGV, 250);
+  one.core_dumped = true;
+  one.stderr_tail = "bad \xff byte";
+  recorded(victim(0, 999), kSecond);
+  const auto json = nlohmann::json::parse(report().json());
+  CHECK(json["title"] == "train.py");
+  CHECK(json["host"] == "node1.example.com");
+  CHECK(json["first_failure"] == 5);
+  REQUIRE(json["failures"].size() == 2);
+  const auto& cause = json["failures"][0];
+  CHECK(cause["rank"] == 5);
+  CHECK(cause["local_rank"] == 1);
+  CHECK(cause["pid"] == 101);
+  CHECK(cause["exitcode"] == -11);
+  CHECK(cause["signal"] == "SIGSEGV");
+  CHECK(cause["core_dumped"] == true);
+  CHECK(cause["victim"] == false);
+  CHECK(cause["died"] == "2026-11-21T09:08:26.250Z");
+  CHECK(cause["error_file"].is_null());
+  CHECK(cause["error"].is_null());
+  CHECK(cause["stderr_tail"] == "bad \xef\xbf\xbd byte");
+  const auto& other = json["failures"][1];
+  CHECK(other["victim"] == true);
+  CHECK(other["error"]["message"] == "ValueError: boom");
+  CHECK(other["error"]["timestamp"] == kSecond);
+  CHECK(other["error"]["error_code"].is_null());
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: a defect of an error file is in the JSON, too",
+                 "[unit][agent]") {
+  exited(0, 1).error = ErrorFileDefect::Empty;
+  const auto json = nlohmann::json::parse(report().json());
+  CHECK(json["failures"][0]["error_file_defect"] == "it is empty");
+  CHECK(json["failures"][0]["signal"].is_null());
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: the agent's own error file passes the cause on",
+                 "[unit][agent]") {
+  exited(0, 3).stderr_tail = "boom\n";
+  const auto copied = read_error_file(report().error_file(R"({"message": {"message": "m"}})"));
+  REQUIRE(copied.has_value());
+  CHECK(copied->message == "m");
+  CHECK(copied->error_code == 3);
+
+  const auto made = read_error_file(report().error_file(""));
+  REQUIRE(made.has_value());
+  CHECK(made->message == "rank 4 on node1.example.com failed (exitcode: 3)");
+  CHECK_THAT(made->traceback, Contains("boom"));
+  CHECK(made->timestamp_s == kSecond);
+  CHECK(made->error_code == 3);
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: times before 1970 and in leap years are right",
+                 "[unit][agent]") {
+  exited(0, 1).died_ms = 1'709'164'800'000;  // 2024-02-29 00:00:00 UTC.
+  CHECK_THAT(report().text(), Contains("time      : 2024-02-29_01:00:00\n"));
+  ends.back().died_ms = -1;
+  CHECK_THAT(report().text(), Contains("time      : 1970-01-01_00:59:59\n"));
+  CHECK_THAT(report().json(), Contains("1969-12-31T23:59:59.999Z"));
+}
+
+}  // namespace
+}  // namespace muster

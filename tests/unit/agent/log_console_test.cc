@@ -1,0 +1,184 @@
+#include "agent/io/log_console.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+struct Pipe {
+  Pipe() {
+    std::array<int, 2> fds{};
+    REQUIRE(::pipe2(fds.data(), O_CLOEXEC) == 0);
+    read_end = LogFd(fds[0]);
+    write_end = LogFd(fds[1]);
+    ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
+  }
+  std::string read_all() {
+    std::string text;
+    std::array<char, 65536> buffer;
+    for (ssize_t n = 0; (n = ::read(read_end.get(), buffer.data(), buffer.size())) > 0;)
+      text.append(buffer.data(), static_cast<std::size_t>(n));
+    return text;
+  }
+  LogFd read_end;
+  LogFd write_end;
+};
+
+LogFd temporary_file(int flags = 0) {
+  std::string path = "/tmp/muster_console_XXXXXX";
+  LogFd fd(::mkostemp(path.data(), O_CLOEXEC | flags));
+  REQUIRE(fd.is_open());
+  ::unlink(path.c_str());
+  return fd;
+}
+
+void ignore_sigpipe() {
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+TEST_CASE("log_console: what is appended is written", "[unit][agent]") {
+  Pipe pipe;
+  LogConsole console(pipe.write_end.get());
+  console.buffer() += "one\n";
+  CHECK(console.unwritten_bytes() == 4);
+  console.flush();
+  CHECK(console.unwritten_bytes() == 0);
+  console.buffer() += "two\n";
+  console.flush();
+  CHECK(pipe.read_all() == "one\ntwo\n");
+}
+
+TEST_CASE("log_console: a pipe that nobody empties does not block, and loses nothing",
+          "[unit][agent]") {
+  Pipe pipe;
+  LogConsole console(pipe.write_end.get());
+  std::string all;
+  for (int i = 0; all.size() < (1 << 20); ++i)
+    all += std::to_string(i) + "\n";
+  console.buffer() += all;
+  console.flush();
+  CHECK(console.unwritten_bytes() > 0);
+  std::string read;
+  while (console.unwritten_bytes() > 0) {
+    read += pipe.read_all();
+    console.flush();
+  }
+  read += pipe.read_all();
+  CHECK(read == all);
+}
+
+TEST_CASE("log_console: the flags of the descriptor that others share are left alone",
+          "[unit][agent]") {
+  Pipe pipe;
+  const int before = ::fcntl(pipe.write_end.get(), F_GETFL);
+  LogConsole console(pipe.write_end.get());
+  console.buffer() += std::string(1 << 20, 'x');
+  console.flush();
+  CHECK(::fcntl(pipe.write_end.get(), F_GETFL) == before);
+  CHECK((before & O_NONBLOCK) == 0);
+}
+
+TEST_CASE("log_console: a pipe without a reader is closed, and that is all", "[unit][agent]") {
+  ignore_sigpipe();
+  Pipe pipe;
+  LogConsole console(pipe.write_end.get());
+  pipe.read_end.reset();
+  console.buffer() += "x";
+  console.flush();
+  CHECK(console.is_closed());
+  console.buffer() += "y";
+  CHECK(console.unwritten_bytes() == 0);
+  console.flush();
+  CHECK(console.buffer().empty());
+}
+
+TEST_CASE("log_console: a pipe whose reader has gone before it is opened is closed, too",
+          "[unit][agent]") {
+  ignore_sigpipe();
+  Pipe pipe;
+  pipe.read_end.reset();
+  LogConsole console(pipe.write_end.get());
+  console.buffer() += "x";
+  console.flush();
+  CHECK(console.is_closed());
+}
+
+TEST_CASE("log_console: a socket is written to without blocking", "[unit][agent]") {
+  std::array<int, 2> fds{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
+  LogFd ours(fds[0]);
+  LogFd theirs(fds[1]);
+  LogConsole console(ours.get());
+  console.buffer() += std::string(8 << 20, 'x');
+  console.flush();
+  CHECK(console.unwritten_bytes() > 0);
+  theirs.reset();
+  console.flush();  // No SIGPIPE: MSG_NOSIGNAL.
+  CHECK(console.is_closed());
+}
+
+TEST_CASE("log_console: a file keeps the position that it shares", "[unit][agent]") {
+  LogFd file = temporary_file();
+  REQUIRE(::write(file.get(), "before\n", 7) == 7);
+  LogConsole console(file.get());
+  console.buffer() += "line\n";
+  console.flush();
+  REQUIRE(::write(file.get(), "after\n", 6) == 6);
+  std::array<char, 64> text{};
+  const ssize_t n = ::pread(file.get(), text.data(), text.size(), 0);
+  CHECK(std::string(text.data(), static_cast<std::size_t>(n)) == "before\nline\nafter\n");
+}
+
+TEST_CASE("log_console: /dev/full is a closed console, /dev/null an open one", "[unit][agent]") {
+  const LogFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  LogConsole console(full.get());
+  console.buffer() += "x";
+  console.flush();
+  CHECK(console.is_closed());
+
+  const LogFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  LogConsole nowhere(null.get());
+  nowhere.buffer() += "x";
+  nowhere.flush();
+  CHECK_FALSE(nowhere.is_closed());
+  CHECK(nowhere.unwritten_bytes() == 0);
+}
+
+TEST_CASE("log_console: a descriptor that is not open is a closed console", "[unit][agent]") {
+  LogConsole console(-1);
+  CHECK(console.is_closed());
+  console.buffer() += "x";
+  console.flush();
+  CHECK(console.unwritten_bytes() == 0);
+}
+
+TEST_CASE("log_console: one console is recognised behind two descriptors", "[unit][agent]") {
+  Pipe pipe;
+  Pipe other;
+  const LogFd copy(::dup(pipe.write_end.get()));
+  CHECK(is_one_console(pipe.write_end.get(), copy.get()));
+  CHECK_FALSE(is_one_console(pipe.write_end.get(), other.write_end.get()));
+  CHECK_FALSE(is_one_console(pipe.write_end.get(), -1));
+
+  const LogFd file = temporary_file();
+  const LogFd file_copy(::dup(file.get()));
+  CHECK(is_one_console(file.get(), file_copy.get()));
+  // The same file, opened twice: each has a position of its own.
+  const LogFd opened_again(
+      ::open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_WRONLY | O_CLOEXEC));
+  REQUIRE(opened_again.is_open());
+  CHECK_FALSE(is_one_console(file.get(), opened_again.get()));
+}
+
+}  // namespace
+}  // namespace muster

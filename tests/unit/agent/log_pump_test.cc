@@ -1,0 +1,494 @@
+#include "agent/io/log_pump.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/prng.h"
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPatience = 20s;  // Bounds every wait; none is expected to come near it.
+
+struct Pipe {
+  Pipe() {
+    std::array<int, 2> fds{};
+    REQUIRE(::pipe2(fds.data(), O_CLOEXEC) == 0);
+    read_end = LogFd(fds[0]);
+    write_end = LogFd(fds[1]);
+    ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
+  }
+  LogFd read_end;
+  LogFd write_end;
+};
+
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    REQUIRE(n > 0);
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+struct LogPumpTest {
+  LogPumpTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "muster_logs_XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    dir = name;
+    start({});
+  }
+  ~LogPumpTest() {
+    pump.reset();
+    std::filesystem::remove_all(dir);
+  }
+  void start(LineLimits limits) {
+    pump.reset();
+    auto started = LogPump::start(
+        {.stdout_fd = out.write_end.get(), .stderr_fd = err.write_end.get(), .limits = limits});
+    REQUIRE(started.has_value());
+    pump = std::move(*started);
+  }
+  std::string path(const std::string& name) const { return (dir / name).string(); }
+  LogFd open_log(const std::string& name) const {
+    LogFd fd(::open(path(name).c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+    REQUIRE(fd.is_open());
+    return fd;
+  }
+  void follow(const std::string& name, int rank, LogStream stream = LogStream::Out) {
+    pump->follow({.worker = {rank},
+                  .stream = stream,
+                  .file = path(name),
+                  .prefix = LinePrefix("[" + std::to_string(rank) + "]")});
+  }
+  LogFd tap(int rank, bool to_console = true) {
+    const auto fd =
+        pump->tap({.worker = {rank}, .console = LogStream::Err, .to_console = to_console});
+    REQUIRE(fd.has_value());
+    return LogFd(*fd);
+  }
+  // Reads the console until it has shown `size` bytes.
+  std::string shown(Pipe& console, std::size_t size) const {
+    std::string text;
+    std::array<char, 65536> buffer;
+    const auto deadline = Clock::now() + kPatience;
+    while (text.size() < size && Clock::now() < deadline) {
+      pollfd request{console.read_end.get(), POLLIN, 0};
+      ::poll(&request, 1, 100);
+      const ssize_t n = ::read(console.read_end.get(), buffer.data(), buffer.size());
+      if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
+    }
+    return text;
+  }
+  std::string rest(Pipe& console) const {
+    std::string text;
+    std::array<char, 65536> buffer;
+    for (ssize_t n = 0; (n = ::read(console.read_end.get(), buffer.data(), buffer.size())) > 0;)
+      text.append(buffer.data(), static_cast<std::size_t>(n));
+    return text;
+  }
+  std::future<FinishReport> begin_finish(Duration limit = kPatience) {
+    auto promise = std::make_shared<std::promise<FinishReport>>();
+    pump->finish(limit, [promise](FinishReport report) { promise->set_value(std::move(report)); });
+    return promise->get_future();
+  }
+  FinishReport finish(Duration limit = kPatience) {
+    auto report = begin_finish(limit);
+    REQUIRE(report.wait_for(kPatience + 5s) == std::future_status::ready);
+    return report.get();
+  }
+  std::string tail(int rank) {
+    auto promise = std::make_shared<std::promise<std::string>>();
+    pump->tail({rank}, [promise](std::string text) { promise->set_value(std::move(text)); });
+    auto text = promise->get_future();
+    REQUIRE(text.wait_for(kPatience) == std::future_status::ready);
+    return text.get();
+  }
+
+  std::filesystem::path dir;
+  Pipe out;
+  Pipe err;
+  std::unique_ptr<LogPump> pump;
+};
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: lines of a file come to the console while it is written",
+                 "[unit][agent]") {
+  const LogFd log = open_log("stdout.log");
+  follow("stdout.log", 0);
+  write_all(log.get(), "one\n");
+  CHECK(shown(out, 7) == "[0]one\n");
+  write_all(log.get(), "two\nthree\n");
+  CHECK(shown(out, 16) == "[0]two\n[0]three\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that is not there yet is waited for",
+                 "[unit][agent]") {
+  follow("stdout.log", 0);
+  tail(0);  // The pump has seen the message: what follows comes after.
+  write_all(open_log("stdout.log").get(), "late\n");
+  CHECK(shown(out, 8) == "[0]late\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: stdout and stderr go to consoles of their own",
+                 "[unit][agent]") {
+  follow("stdout.log", 0, LogStream::Out);
+  follow("stderr.log", 0, LogStream::Err);
+  write_all(open_log("stdout.log").get(), "o\n");
+  write_all(open_log("stderr.log").get(), "e\n");
+  const FinishReport report = finish();
+  CHECK(report.all_read);
+  CHECK(report.all_shown);
+  CHECK(rest(out) == "[0]o\n");
+  CHECK(rest(err) == "[0]e\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: finish shows all that is in the files, and ends the lines",
+                 "[unit][agent]") {
+  const LogFd a = open_log("a");
+  const LogFd b = open_log("b");
+  follow("a", 0);
+  follow("b", 1);
+  write_all(a.get(), "whole\nunfinished");
+  write_all(b.get(), "also");
+  CHECK(finish().all_read);
+  const std::string text = rest(out);
+  CHECK_THAT(text, Catch::Contains("[0]whole\n") && Catch::Contains("[0]unfinished\n") &&
+                       Catch::Contains("[1]also\n"));
+  CHECK(text.size() == 9 + 14 + 8);
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: after finish a stream is forgotten, and a new one begins",
+                 "[unit][agent]") {
+  const LogFd old_log = open_log("old");
+  follow("old", 0);
+  write_all(old_log.get(), "old\n");
+  finish();
+  write_all(old_log.get(), "too late\n");
+  follow("new", 0);
+  write_all(open_log("new").get(), "new\n");
+  finish();
+  CHECK(rest(out) == "[0]old\n[0]new\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: an unfinished line is shown when its stream rests",
+                 "[unit][agent]") {
+  start({.quiet = 20ms});
+  const LogFd log = open_log("a");
+  follow("a", 0);
+  write_all(log.get(), "name? ");
+  CHECK(shown(out, 9) == "[0]name? ");
+  write_all(log.get(), "x\n");
+  CHECK(shown(out, 2) == "x\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: what is tapped comes at once and unchanged",
+                 "[unit][agent]") {
+  const LogFd end = tap(0);
+  CHECK(end.get() > 2);
+  CHECK((::fcntl(end.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK((::fcntl(end.get(), F_GETFL) & O_NONBLOCK) == 0);  // The worker's end blocks.
+  write_all(end.get(), "no newline");
+  CHECK(shown(err, 10) == "no newline");
+  write_all(end.get(), "\r\x01\xff\n");
+  CHECK(shown(err, 4) == "\r\x01\xff\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: the tail of a tapped stream is known, dead or alive",
+                 "[unit][agent]") {
+  LogFd end = tap(3);
+  std::string expected;
+  for (int i = 0; i < 100; ++i)
+    write_all(end.get(), "line " + std::to_string(i) + "\n");
+  for (int i = 80; i < 100; ++i)
+    expected += "line " + std::to_string(i) + "\n";
+  CHECK(tail(3) == expected);
+  end.reset();
+  CHECK(tail(3) == expected);
+  const FinishReport report = finish();
+  CHECK(report.all_read);
+  CHECK(report.stderr_tails == std::map<LocalRank, std::string>{{LocalRank{3}, expected}});
+  CHECK(tail(3) == expected);  // Still, until the next attempt.
+  CHECK(tail(4).empty());
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a hidden rank's end is kept, and not shown",
+                 "[unit][agent]") {
+  {
+    const LogFd end = tap(0, false);
+    write_all(end.get(), "secret\n");
+  }
+  CHECK(finish().stderr_tails.at(LocalRank{0}) == "secret\n");
+  CHECK(rest(err).empty());
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: the tail of a redirected stderr is read from its file",
+                 "[unit][agent]") {
+  pump->keep_tail_of({0}, path("stderr.log"));
+  CHECK(tail(0).empty());  // No file yet.
+  write_all(open_log("stderr.log").get(), std::string(10'000, 'x') + "\nboom\n");
+  CHECK(tail(0) == "boom\n");
+  follow("followed.log", 1, LogStream::Err);
+  write_all(open_log("followed.log").get(), "bang\n");
+  const FinishReport report = finish();
+  CHECK(report.stderr_tails.at(LocalRank{0}) == "boom\n");
+  CHECK(report.stderr_tails.at(LocalRank{1}) == "bang\n");
+  CHECK(rest(err) == "[1]bang\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a new attempt does not show the old one's tail",
+                 "[unit][agent]") {
+  {
+    const LogFd end = tap(0);
+    write_all(end.get(), "old\n");
+  }
+  finish();
+  CHECK(tail(0) == "old\n");
+  const LogFd end = tap(0);
+  CHECK(tail(0).empty());
+}
+
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: a pipe that a grandchild holds is waited for to the limit "
+                 "only, and served on",
+                 "[unit][agent]") {
+  LogFd end = tap(0);
+  write_all(end.get(), "worker\n");
+  const FinishReport report = finish(50ms);
+  CHECK_FALSE(report.all_read);
+  CHECK(report.all_shown);
+  CHECK(report.stderr_tails.at(LocalRank{0}) == "worker\n");
+  write_all(end.get(), "grandchild\n");  // Neither SIGPIPE nor silence.
+  CHECK(shown(err, 18) == "worker\ngrandchild\n");
+  CHECK(finish().all_read);  // The next attempt does not wait for it.
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a console without a reader loses no log, and kills nobody",
+                 "[unit][agent]") {
+  const LogFd log = open_log("a");
+  follow("a", 0);
+  const LogFd end = tap(0);
+  out.read_end.reset();
+  err.read_end.reset();
+  const std::string line(1000, 'x');
+  for (int i = 0; i < 3000; ++i) {  // More than any pipe or buffer on the way holds.
+    write_all(log.get(), line + "\n");
+    write_all(end.get(), line + "\n");
+  }
+  write_all(end.get(), "last\n");
+  CHECK_THAT(tail(0), Catch::EndsWith("last\n"));
+  CHECK(std::filesystem::file_size(path("a")) == 3000 * 1001);
+  const FinishReport report = finish(100ms);
+  CHECK(report.all_shown);  // Nobody is there to see it.
+  CHECK(pump->stop(kPatience));
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up the display alone",
+                 "[unit][agent]") {
+  const LogFd log = open_log("a");
+  follow("a", 0);
+  const std::string line(1000, 'x');
+  for (int i = 0; i < 8000; ++i)
+    write_all(log.get(), line + "\n");  // The worker is never slowed: it is a file.
+  LogFd end = tap(1);
+  write_all(end.get(), "boom\n");
+  end.reset();
+  CHECK(tail(1) == "boom\n");  // Supervision gets its answers.
+  const FinishReport report = finish(50ms);
+  CHECK_FALSE(report.all_shown);
+  CHECK(report.stderr_tails.at(LocalRank{1}) == "boom\n");
+  CHECK_FALSE(pump->stop(50ms));
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a slow console gets everything in the end",
+                 "[unit][agent]") {
+  const LogFd log = open_log("a");
+  follow("a", 0);
+  std::string expected;
+  for (int i = 0; i < 300'000; ++i) {
+    const std::string number = std::to_string(i) + "\n";
+    expected += "[0]" + number;
+  }
+  for (int i = 0; i < 300'000; i += 1000) {
+    std::string block;
+    for (int k = 0; k < 1000; ++k)
+      block += std::to_string(i + k) + "\n";
+    write_all(log.get(), block);
+  }
+  auto report = begin_finish();
+  CHECK(shown(out, expected.size()) == expected);
+  REQUIRE(report.wait_for(kPatience) == std::future_status::ready);
+  CHECK(report.get().all_read);
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: lines that pass a filter are copied, with the prefix",
+                 "[unit][agent]") {
+  start({.max_line_bytes = 16});
+  for (int rank = 0; rank < 2; ++rank)
+    pump->follow({.worker = {rank},
+                  .stream = LogStream::Out,
+                  .file = path(std::to_string(rank)),
+                  .prefix = LinePrefix("[" + std::to_string(rank) + "]"),
+                  .filters = {"loss", "acc"},
+                  .filtered_file = path("filtered")});
+  write_all(open_log("0").get(), "epoch 1\nloss 0.5\nLoss\nacc 9");
+  finish();
+  CHECK(contents(path("filtered")) == "[0]loss 0.5\n[0]acc 9\n");
+
+  // A line that comes in pieces is matched as a whole.
+  pump->follow({.worker = {1},
+                .stream = LogStream::Out,
+                .file = path("1"),
+                .prefix = LinePrefix("[1]"),
+                .filters = {"needle"},
+                .filtered_file = path("filtered1")});
+  write_all(open_log("1").get(), "0123456789abcneedle\nother\n");
+  finish();
+  CHECK(contents(path("filtered1")) == "[1]0123456789abcneedle\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: an empty filter takes every line, no filter none",
+                 "[unit][agent]") {
+  for (const char* name : {"all", "none"})
+    pump->follow({.worker = {0},
+                  .stream = LogStream::Out,
+                  .file = path("a"),
+                  .prefix = LinePrefix(""),
+                  .filters = name == std::string("all") ? std::vector<std::string>{""}
+                                                        : std::vector<std::string>{},
+                  .filtered_file = path(name)});
+  write_all(open_log("a").get(), "x\n\n");
+  finish();
+  CHECK(contents(path("all")) == "x\n\n");
+  CHECK(std::filesystem::exists(path("none")));  // Made, as torchrun makes it.
+  CHECK(contents(path("none")).empty());
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a prefix with the time has one", "[unit][agent]") {
+  pump->follow({.worker = {0},
+                .stream = LogStream::Out,
+                .file = path("a"),
+                .prefix = LinePrefix::from_template("${time} ", {})});
+  write_all(open_log("a").get(), "x\n");
+  finish();
+  const std::string text = rest(out);
+  REQUIRE(text.size() == 15);  // "HH:MM:SS.mmm x\n".
+  CHECK(text[2] == ':');
+  CHECK(text[8] == '.');
+  CHECK(text.substr(12) == " x\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that is truncated is read from its beginning",
+                 "[unit][agent]") {
+  const LogFd log = open_log("a");
+  follow("a", 0);
+  write_all(log.get(), "before\n");
+  CHECK(shown(out, 10) == "[0]before\n");
+  REQUIRE(::ftruncate(log.get(), 0) == 0);
+  write_all(log.get(), "new\n");
+  CHECK(shown(out, 7) == "[0]new\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a log that cannot be opened harms nothing else",
+                 "[unit][agent]") {
+  follow("no/such/dir/a", 0);
+  follow("b", 1);
+  write_all(open_log("b").get(), "x\n");
+  CHECK(finish().all_read);
+  CHECK(rest(out) == "[1]x\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: many writers, all lines whole and in order",
+                 "[unit][agent]") {
+  constexpr int kWriters = 4;
+  constexpr int kLines = 3000;
+  testing::Prng prng(7);
+  std::vector<LogFd> logs;
+  for (int rank = 0; rank < kWriters; ++rank) {
+    logs.push_back(open_log(std::to_string(rank)));
+    follow(std::to_string(rank), rank);
+  }
+  std::string text;
+  std::size_t expected = 0;
+  std::array<int, kWriters> written{};
+  for (int left = kWriters * kLines; left > 0; --left) {
+    std::size_t rank = prng.below(kWriters);
+    while (written[rank] == kLines)
+      rank = (rank + 1) % kWriters;
+    std::string line = std::to_string(written[rank]++) + std::string(prng.below(200), 'x') + "\n";
+    expected += 3 + line.size();
+    // Cut anywhere: a line must not come out as two.
+    const std::size_t cut = prng.below(line.size());
+    if (cut > 0) write_all(logs[rank].get(), line.substr(0, cut));
+    write_all(logs[rank].get(), line.substr(cut));
+    if (left % 64 == 0) text += rest(out);
+  }
+  auto report = begin_finish();
+  text += shown(out, expected - text.size());
+  REQUIRE(report.wait_for(kPatience) == std::future_status::ready);
+  REQUIRE(text.size() == expected);
+  std::array<int, kWriters> seen{};
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    REQUIRE(line.size() >= 4);
+    REQUIRE(line[0] == '[');
+    const auto rank = static_cast<std::size_t>(line[1] - '0');
+    REQUIRE(rank < kWriters);
+    REQUIRE(std::stoi(line.substr(3)) == seen[rank]);
+    ++seen[rank];
+  }
+  for (const int count : seen)
+    CHECK(count == kLines);
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: both consoles in one keep lines and taps apart",
+                 "[unit][agent]") {
+  auto started = LogPump::start(
+      {.stdout_fd = out.write_end.get(), .stderr_fd = out.write_end.get(), .limits = {}});
+  REQUIRE(started.has_value());
+  pump = std::move(*started);
+  LogFd end = tap(0);
+  write_all(end.get(), "tapped");
+  CHECK(shown(out, 6) == "tapped");
+  follow("a", 1);
+  write_all(open_log("a").get(), "line\n");
+  CHECK(shown(out, 9) == "\n[1]line\n");  // Not behind "tapped".
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: stop without finish shows what is there",
+                 "[unit][agent]") {
+  write_all(open_log("a").get(), "x\ny");
+  follow("a", 0);
+  CHECK(pump->stop(kPatience));
+  CHECK(rest(out) == "[0]x\n[0]y\n");
+  CHECK(pump->stop(kPatience));  // Once more does no harm.
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: stop while a finish waits answers both", "[unit][agent]") {
+  const LogFd held = tap(0);
+  auto report = begin_finish(kPatience);
+  CHECK_FALSE(pump->stop(50ms));
+  REQUIRE(report.wait_for(0s) == std::future_status::ready);
+  CHECK_FALSE(report.get().all_read);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,25 @@
+#include "agent/core/signal_name.h"
+
+#include <csignal>
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+TEST_CASE("signal_name: numbers have Python's names, unknown ones have none", "[unit][agent]") {
+  CHECK(signal_name(SIGTERM) == "SIGTERM");
+  CHECK(signal_name(SIGKILL) == "SIGKILL");
+  CHECK(signal_name(SIGABRT) == "SIGABRT");  // Not SIGIOT.
+  CHECK(signal_name(SIGCHLD) == "SIGCHLD");  // Not SIGCLD.
+  CHECK(signal_name(SIGIO) == "SIGIO");      // Not SIGPOLL.
+  CHECK(signal_name(SIGRTMIN) == "SIGRTMIN");
+  CHECK(signal_name(SIGRTMAX) == "SIGRTMAX");
+  CHECK(signal_name(SIGRTMIN + 1).empty());
+  CHECK(signal_name(0).empty());
+  CHECK(signal_name(-9).empty());
+  CHECK(signal_name(1000).empty());
+}
+
+}  // namespace
+}  // namespace muster

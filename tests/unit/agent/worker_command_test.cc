@@ -1,0 +1,59 @@
+#include "agent/core/worker_command.h"
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+using Words = std::vector<std::string>;
+
+AgentOptions python(Words arguments) {
+  AgentOptions options;
+  options.command = {"/opt/$local_rank/python", "-u"};
+  options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+  return options;
+}
+
+TEST_CASE("worker_command: the rank is put into every argument, not into the interpreter",
+          "[unit][agent]") {
+  const AgentOptions options = python({"train_${local_rank}.py", "--device", "cuda:$local_rank"});
+  CHECK(worker_command(options, LocalRank{2}) ==
+        Words{"/opt/$local_rank/python", "-u", "train_2.py", "--device", "cuda:2"});
+  CHECK(worker_command(options, LocalRank{11}).back() == "cuda:11");
+}
+
+TEST_CASE("worker_command: dollars in the user's arguments follow Python's rules",
+          "[unit][agent]") {
+  const AgentOptions options = python({"x", "pa$$word", "$HOME", "^a$", "${local_rank:-0}", ""});
+  CHECK(worker_command(options, LocalRank{0}) == Words{"/opt/$local_rank/python", "-u", "x",
+                                                       "pa$word", "$HOME", "^a$",
+                                                       "${local_rank:-0}", ""});
+}
+
+TEST_CASE("worker_command: with --no-python the program stays as it is", "[unit][agent]") {
+  AgentOptions options;
+  options.command = {"./run_${local_rank}", "$local_rank"};
+  options.first_argument = 1;
+  CHECK(worker_command(options, LocalRank{1}) == Words{"./run_${local_rank}", "1"});
+}
+
+TEST_CASE("worker_command: --local-rank goes where launch puts it", "[unit][agent]") {
+  AgentOptions options = python({"train.py", "--lr", "1"});
+  options.local_rank_argument_at = 3;
+  CHECK(worker_command(options, LocalRank{1}) ==
+        Words{"/opt/$local_rank/python", "-u", "train.py", "--local-rank=1", "--lr", "1"});
+
+  options.command = {"python", "-u", "-m", "package.train"};
+  options.local_rank_argument_at = 4;  // After the last word.
+  CHECK(worker_command(options, LocalRank{7}) ==
+        Words{"python", "-u", "-m", "package.train", "--local-rank=7"});
+}
+
+TEST_CASE("worker_command: a command of one word is enough", "[unit][agent]") {
+  AgentOptions options;
+  options.command = {"true"};
+  CHECK(worker_command(options, LocalRank{0}) == Words{"true"});
+}
+
+}  // namespace
+}  // namespace muster
