@@ -2,8 +2,8 @@
 """scripts/quickstart on machines that lack something: it must stop early and say what to do.
 
 Each test copies scripts/ into an empty folder and runs it with a PATH of its own, on which the
-programs that would change the machine (apt-get, cmake, pip's Python, …) are small recorders. What is
-tested is what the script decides; the real run, with the network, is scripts/test's "main-job".
+programs that would change the machine (apt-get, cmake, pip's Python, …) are small recorders. What
+is tested is what the script decides; the real run is scripts/test's "main-job".
 """
 
 import os
