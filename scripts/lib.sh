@@ -1,0 +1,297 @@
+# shellcheck shell=bash disable=SC2034,SC2154  # Set here for the caller, or there for us.
+# What scripts/quickstart and scripts/test share: packages, the Python environment, the build, the main job.
+# Sourced, never run. The caller has set `program` (its name, for messages) and strict mode.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+logs=$root/build/logs
+venv=$root/.venv
+launcher=${MUSTER_LAUNCHER:-$root/build/release/bin/muster}
+
+# Debian 12's names. The first list builds and runs muster, the second is for its tests.
+BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libboost1.81-dev libspdlog-dev nlohmann-json3-dev
+  libcli11-dev catch2 libhwloc-dev libsystemd-dev python3 python3-venv)
+TEST_PACKAGES=(libgloo-dev clang-format-14 clang-14 libclang-rt-14-dev clang-tidy-19 shellcheck
+  iproute2 procps)
+
+TORCH_VERSION=2.13.0
+TORCH_PACKAGE=${MUSTER_TORCH_PACKAGE:-torch==$TORCH_VERSION}
+NUMPY_PACKAGE='numpy>=2.2,<3' # Not needed to train, but without it torch prints a warning per rank.
+
+# Measured with the CPU build of torch; a build with CUDA takes about 7,000 MB more.
+VENV_MB=2000
+PRESET_MB=1000
+SYSTEM_MB=2000
+MB_PER_JOB=1024 # A file with Asio and sanitizers takes most of it.
+
+ACCURACY_FLOOR=95
+MAIN_JOB_LIMIT_S=300
+
+ENVIRONMENT_HELP="Environment:
+  MUSTER_SKIP_PACKAGES=1  leave the system's packages to you: nothing is asked of apt
+  MUSTER_TORCH_PACKAGE    what pip installs as torch (default: torch==$TORCH_VERSION). pip's own settings say
+                          where from; where that is a CUDA build of several GB and you want a smaller
+                          one, name that build's version here
+  MUSTER_PYTHON           the Python that makes .venv (default: python3)
+  MUSTER_LAUNCHER         what starts the main job (default: build/release/bin/muster), for comparing"
+
+say() { printf '%s: %s\n' "$program" "$*"; }
+
+die() {
+  printf '%s: %s\n' "$program" "$1" >&2
+  shift
+  for line in "$@"; do printf '    %s\n' "$line" >&2; done
+  exit 1
+}
+
+usage_error() {
+  printf '%s: %s (--help lists the options)\n' "$program" "$1" >&2
+  exit 2
+}
+
+# Runs a command with its output in build/logs/NAME.log; shows the end of that if it fails.
+logged() {
+  local log=$logs/$1.log
+  shift
+  mkdir -p "$logs"
+  if "$@" >"$log" 2>&1 </dev/null; then return 0; fi
+  printf '    the end of %s:\n' "$log" >&2
+  tail -n 30 "$log" | sed 's/^/    | /' >&2
+  return 1
+}
+
+log_says() { grep -qiE "$2" "$logs/$1.log"; }
+
+default_jobs() {
+  local cores available_mb by_memory
+  cores=$(nproc)
+  available_mb=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)
+  by_memory=$((available_mb / MB_PER_JOB))
+  if ((by_memory < 1)); then by_memory=1; fi
+  echo $((cores < by_memory ? cores : by_memory))
+}
+
+check_jobs() {
+  [[ $1 =~ ^[1-9][0-9]*$ ]] || usage_error "--jobs $1: expected a whole number from 1 on"
+}
+
+# require_disk FOLDER MB WHAT
+require_disk() {
+  local free_mb
+  free_mb=$(df -Pm "$1" | awk 'NR == 2 { print $4 }')
+  if ((free_mb < $2)); then
+    die "too little disk: $1 has $free_mb MB free, $3 needs about $2 MB." \
+      "Free some space, or clone to a larger disk, and run this again."
+  fi
+}
+
+# --- Packages ----------------------------------------------------------------------------------
+
+os_release_value() {
+  # A test may put another file in place of the system's.
+  local file=${MUSTER_OS_RELEASE:-/etc/os-release}
+  [[ -r $file ]] || return 0
+  sed -n "s/^$1=//p" "$file" | tr -d '"' | head -n 1
+}
+
+# Debian 12 itself, or a distribution that names it as what its packages are from.
+is_bookworm() {
+  local id like codename debian_codename
+  id=$(os_release_value ID)
+  like=$(os_release_value ID_LIKE)
+  codename=$(os_release_value VERSION_CODENAME)
+  debian_codename=$(os_release_value DEBIAN_CODENAME)
+  [[ $debian_codename == bookworm ]] && return 0
+  [[ $codename == bookworm && " $id $like " == *" debian "* ]]
+}
+
+missing_packages() {
+  local package status
+  for package in "$@"; do
+    # shellcheck disable=SC2016  # ${db:...} is dpkg-query's, not the shell's.
+    status=$(dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null || true)
+    # One line for each architecture that it is installed for.
+    grep -qx installed <<<"$status" || echo "$package"
+  done
+}
+
+# Prints the words that run a command as root, nothing if we are root; fails if there is no way.
+root_prefix() {
+  if [[ $(id -u) == 0 ]]; then return 0; fi
+  command -v sudo >/dev/null || return 1
+  # Where nobody can type a password, sudo must not wait for one.
+  if [[ -t 0 ]]; then echo sudo; else echo sudo -n; fi
+}
+
+# install_packages MAY_INSTALL PACKAGE...
+install_packages() {
+  local may_install=$1 missing prefix prefix_words
+  shift
+  if [[ ${MUSTER_SKIP_PACKAGES:-} == 1 ]]; then
+    say "packages: left to you (MUSTER_SKIP_PACKAGES=1)"
+    check_tools
+    return 0
+  fi
+  if ! is_bookworm; then
+    die "this is $(os_release_value PRETTY_NAME), and the packages are known for Debian 12 only." \
+      "Install these, or what your system calls them, by hand:" "$*" \
+      "(CMake 3.25, g++ 12, Boost 1.81 and Python 3.10, or newer.) Then go on with" \
+      "MUSTER_SKIP_PACKAGES=1 $0"
+  fi
+  mapfile -t missing < <(missing_packages "$@")
+  if ((${#missing[@]} == 0)); then
+    say "packages: all $# are installed"
+    return 0
+  fi
+  if [[ $may_install != yes ]]; then
+    die "missing packages, and --no-install was given:" "apt-get install ${missing[*]}"
+  fi
+  if ! prefix=$(root_prefix); then
+    die "missing packages, and this is neither root nor is there sudo. Ask an administrator for:" \
+      "apt-get install ${missing[*]}"
+  fi
+  read -ra prefix_words <<<"$prefix"
+  require_disk /usr "$SYSTEM_MB" "the packages"
+  say "packages: installing ${missing[*]}"
+  local apt=("${prefix_words[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get
+    -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3)
+  logged apt-update "${apt[@]}" -o APT::Update::Error-Mode=any update || apt_failed apt-update
+  logged apt-install "${apt[@]}" install -y --no-install-recommends "${missing[@]}" ||
+    apt_failed apt-install
+}
+
+apt_failed() {
+  if log_says "$1" 'a password is required|not in the sudoers|not allowed to execute'; then
+    die "sudo did not let us install packages. Ask an administrator, or run this where you can" \
+      "type sudo's password."
+  elif log_says "$1" 'no space left|have enough free space'; then
+    die "apt ran out of disk. Free some space and run this again."
+  elif log_says "$1" 'could not get lock|unable to acquire the dpkg|unable to lock'; then
+    die "another program is installing packages. Wait until it is done and run this again."
+  elif log_says "$1" 'failure resolving|could not resolve|could not connect|unreachable|failed to fetch|timed out'; then
+    die "apt cannot reach its package servers: no network, or a proxy that apt does not know." \
+      "Once 'apt-get update' works, run this again."
+  elif log_says "$1" 'unable to locate package|no installation candidate'; then
+    die "apt does not know a package: its sources lack part of Debian 12's main section." \
+      "The log above names the package."
+  fi
+  die "apt failed: the log above says why."
+}
+
+# For those who bring the packages: the programs that the build cannot do without.
+check_tools() {
+  local tool absent=()
+  for tool in cmake ninja g++ pkg-config; do
+    command -v "$tool" >/dev/null || absent+=("$tool")
+  done
+  if ((${#absent[@]} > 0)); then
+    die "not found on PATH: ${absent[*]}" "They are needed: ${BUILD_PACKAGES[*]} (Debian 12's names)."
+  fi
+}
+
+# --- Python ------------------------------------------------------------------------------------
+
+installed_version() {
+  "$venv/bin/python" -c "import importlib.metadata as m; print(m.version('$1'))" 2>/dev/null || true
+}
+
+have_torch() {
+  local version
+  version=$(installed_version torch)
+  [[ -n $version && -n $(installed_version numpy) ]] || return 1
+  if [[ -n ${MUSTER_TORCH_PACKAGE:-} ]]; then
+    [[ $(cat "$venv/muster-torch-package" 2>/dev/null) == "$TORCH_PACKAGE" ]]
+  else
+    [[ ${version%%+*} == "$TORCH_VERSION" ]]
+  fi
+}
+
+# make_venv MAY_INSTALL: leaves .venv with torch in it, first on PATH.
+make_venv() {
+  local may_install=$1 python=${MUSTER_PYTHON:-python3}
+  if have_torch; then
+    say "python: .venv has torch $(installed_version torch)"
+  else
+    if [[ $may_install != yes ]]; then
+      die "no torch in .venv, and --no-install was given. By hand:" \
+        "$python -m venv .venv && .venv/bin/pip install '$TORCH_PACKAGE' '$NUMPY_PACKAGE'"
+    fi
+    check_python "$python"
+    require_disk "$root" "$VENV_MB" "Python's environment with torch"
+    if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+      say "python: making .venv with $("$python" --version 2>&1)"
+      # One that was left half made, or whose Python is gone, is cleared first.
+      local clear=()
+      [[ -e $venv/pyvenv.cfg ]] && clear=(--clear)
+      logged venv "$python" -m venv "${clear[@]}" "$venv" || die "the virtual environment failed."
+    fi
+    say "python: installing $TORCH_PACKAGE into .venv (200 MB to several GB, as your index has it)"
+    logged pip env LC_ALL=C "$venv/bin/python" -m pip install --no-input \
+      --disable-pip-version-check "$TORCH_PACKAGE" "$NUMPY_PACKAGE" || pip_failed
+    printf '%s\n' "$TORCH_PACKAGE" >"$venv/muster-torch-package"
+  fi
+  # As `. .venv/bin/activate` does: the launcher and CMake then find this Python.
+  export VIRTUAL_ENV=$venv PATH=$venv/bin:$PATH
+  unset PYTHONHOME
+}
+
+check_python() {
+  command -v "$1" >/dev/null || die "there is no $1 on PATH. Install Python 3.10 or newer."
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    die "$("$1" --version 2>&1) is too old: torch $TORCH_VERSION needs 3.10 or newer." \
+      "Name a newer one: MUSTER_PYTHON=/path/to/python3 $0"
+  "$1" -c 'import venv, ensurepip' 2>/dev/null ||
+    die "$(command -v "$1") cannot make virtual environments: it has no ensurepip." \
+      "On Debian, 'apt-get install python3-venv' brings it for /usr/bin/python3. Or name another" \
+      "Python: MUSTER_PYTHON=/usr/bin/python3 $0"
+}
+
+pip_failed() {
+  if log_says pip 'no space left on device'; then
+    die "pip ran out of disk while installing $TORCH_PACKAGE. A build of torch with CUDA takes about" \
+      "9 GB in all. Free some space, or choose a smaller build with MUSTER_TORCH_PACKAGE."
+  elif log_says pip 'failed to establish|connection (error|refused|aborted)|name resolution|network is unreachable|timed out|ProxyError|SSLError|from versions: none'; then
+    die "pip cannot reach its package index: no network, or a proxy or mirror that pip does not know" \
+      "(pip config list). Run this again once it is reachable."
+  elif log_says pip 'no matching distribution'; then
+    die "pip's index has no package that fits $TORCH_PACKAGE and this Python and machine." \
+      "Another requirement: MUSTER_TORCH_PACKAGE='torch==...' $0"
+  fi
+  die "pip failed: the log above says why."
+}
+
+# --- Build and main job ------------------------------------------------------------------------
+
+# build_preset PRESET JOBS TARGET...: configures and builds; no target means everything.
+build_preset() {
+  local preset=$1 jobs=$2
+  shift 2
+  cd "$root" || return 1
+  cmake --preset "$preset" -DPython3_EXECUTABLE="$venv/bin/python" || return 1
+  if (($# > 0)); then set -- --target "$@"; fi
+  cmake --build --preset "$preset" --parallel "$jobs" "$@"
+}
+
+# Trains on the digits with two processes; fails unless the accuracy is above the floor.
+run_main_job() {
+  local log=$logs/main-job.log begin=$SECONDS accuracy
+  local job=(--standalone --nproc-per-node=2 examples/digits/train.py --save build/digits.pt)
+  mkdir -p "$logs"
+  cd "$root" || return 1
+  say "running: ${launcher#"$root/"} ${job[*]}"
+  # --foreground: ctrl-C reaches the launcher, which knows how to stop its workers.
+  if ! timeout --foreground --kill-after=30 "$MAIN_JOB_LIMIT_S" "$launcher" "${job[@]}" 2>&1 |
+    tee "$log"; then
+    say "the main job failed, or took longer than $MAIN_JOB_LIMIT_S s; its output is above" >&2
+    return 1
+  fi
+  accuracy=$(sed -n 's/.*test accuracy: \([0-9.]*\) %.*/\1/p' "$log" | tail -n 1)
+  if [[ -z $accuracy ]]; then
+    say "the main job ended well, but named no accuracy" >&2
+    return 1
+  fi
+  if ! awk -v reached="$accuracy" -v floor="$ACCURACY_FLOOR" 'BEGIN { exit !(reached > floor) }'; then
+    say "two processes reached $accuracy % accuracy: expected more than $ACCURACY_FLOOR %" >&2
+    return 1
+  fi
+  say "two processes reached $accuracy % accuracy on digits they had not seen, in $((SECONDS - begin)) s"
+}
