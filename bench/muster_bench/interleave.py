@@ -2,7 +2,7 @@
 import dataclasses
 import typing
 
-from .model import MeasureError, Row
+from .model import MeasureError, Row, TooSlow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,8 @@ def interleave(quantities, contenders, rounds, say=lambda text: None):
         try:
             measured = contender.sample()
         except MeasureError as error:
-            failed[contender.role] = f"failed: {error}"
+            kind = "too slow" if isinstance(error, TooSlow) else "failed"
+            failed[contender.role] = f"{kind}: {error}"
             say(f"  {contender.role} {failed[contender.role]}")
             continue
         for name, value in measured.items():

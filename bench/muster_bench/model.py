@@ -10,6 +10,10 @@ class MeasureError(Exception):
     """A program that is there did not do what was asked of it. The text says what it did."""
 
 
+class TooSlow(MeasureError):
+    """It works, but not within the time that the bench has for it: no number, and no failure."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Target:
     """What muster's number should be: a bound, or a bound relative to another column."""
