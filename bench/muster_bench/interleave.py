@@ -1,0 +1,59 @@
+"""Who is measured when: A B C A B C …, so that a slow minute of the machine meets all of them."""
+import dataclasses
+import typing
+
+from .model import MeasureError, Row, TooSlow
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """One column. `sample` measures once: it returns {quantity name: value}."""
+    role: str
+    sample: typing.Callable[[], dict[str, float]] | None
+    why_not: str = ""  # Why there is no `sample`.
+    per_round: int = 1  # Samples in a row each round: more for what takes milliseconds.
+
+
+def schedule(contenders, rounds):
+    """The order of samples: every contender in every round, always in the same order."""
+    present = [contender for contender in contenders if contender.sample is not None]
+    return [contender for _ in range(rounds) for contender in present
+            for _ in range(contender.per_round)]
+
+
+def interleave(quantities, contenders, rounds, say=lambda text: None):
+    """Measures everyone, and returns a Row for each quantity.
+
+    A contender that fails loses its column, also what it had measured before: half a column would
+    be compared with whole ones. The others go on.
+    """
+    rows = {quantity.name: Row(quantity, {contender.role: [] for contender in contenders})
+            for quantity in quantities}
+    for contender in contenders:
+        if contender.sample is None:
+            for row in rows.values():
+                row.why[contender.role] = contender.why_not
+    failed = {}
+    for contender in schedule(contenders, rounds):
+        if contender.role in failed:
+            continue
+        try:
+            measured = contender.sample()
+        except MeasureError as error:
+            kind = "too slow" if isinstance(error, TooSlow) else "failed"
+            failed[contender.role] = f"{kind}: {error}"
+            say(f"  {contender.role} {failed[contender.role]}")
+            continue
+        for name, value in measured.items():
+            rows[name].samples[contender.role].append(value)
+        say(f"  {contender.role}: " +
+            ", ".join(f"{name} {value:.4g}" for name, value in measured.items()))
+    for role, reason in failed.items():
+        for row in rows.values():
+            row.samples[role] = []
+            row.why[role] = reason
+    for row in rows.values():
+        for contender in contenders:
+            if contender.sample and not row.samples[contender.role]:
+                row.why.setdefault(contender.role, "does not have this")
+    return list(rows.values())

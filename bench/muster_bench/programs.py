@@ -1,0 +1,89 @@
+"""Which programs there are to measure, and why one is not there."""
+import dataclasses
+import os
+import pathlib
+import platform
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A path, or the reason that there is none."""
+    path: str | None
+    why_not: str = ""
+
+    def __bool__(self):
+        return self.path is not None
+
+
+def executable(path, hint):
+    if os.access(path, os.X_OK) and not os.path.isdir(path):
+        return Program(str(path))
+    return Program(None, f"no {shown(path)} ({hint})")
+
+
+def shown(path):
+    """Relative to the repository where it is inside: the table is read on other machines."""
+    try:
+        return str(pathlib.Path(path).absolute().relative_to(ROOT))
+    except ValueError:
+        return str(path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Programs:
+    muster: Program
+    musterd: Program
+    torchrun: Program
+    python: Program  # The one beside torchrun: it has torch.
+    native_dir: pathlib.Path
+
+    def native(self, name):
+        """One of our own native programs: note_time, bare_launcher and so on."""
+        return executable(self.native_dir / name,
+                          "cmake --preset release && cmake --build --preset release")
+
+
+def find(muster=None, musterd=None, torchrun=None, native_dir=None):
+    """Default places, unless a path is given. A given path that is wrong is the user's error."""
+    for given in (muster, musterd, torchrun):
+        if given and not os.access(given, os.X_OK):
+            raise FileNotFoundError(f"{given}: no such program")
+    build = ROOT / "build" / "release"
+    muster_path = pathlib.Path(muster).absolute() if muster else build / "bin" / "muster"
+    torchrun_path = pathlib.Path(torchrun) if torchrun else ROOT / ".venv" / "bin" / "torchrun"
+    hint = "cmake --build --preset release"
+    venv = "scripts/quickstart makes it"
+    return Programs(
+        muster=executable(muster_path, hint),
+        musterd=executable(musterd or muster_path.parent / "musterd", hint),
+        torchrun=executable(torchrun_path.absolute(), venv),
+        python=executable(torchrun_path.absolute().parent / "python3", venv),
+        native_dir=pathlib.Path(native_dir or build / "bench").absolute(),
+    )
+
+
+def torch_version(programs):
+    """Read from the files beside torchrun: importing torch takes a second. None if not found."""
+    if not programs.torchrun:
+        return None
+    library = pathlib.Path(programs.torchrun.path).resolve().parent.parent / "lib"
+    for file in library.glob("python3*/site-packages/torch/version.py"):
+        for line in file.read_text().splitlines():
+            if line.startswith("__version__"):
+                return line.split("=")[1].strip().strip("'\"")
+    return None
+
+
+def machine():
+    """The machine in one line, nothing of it written down beforehand."""
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
+                  if line.startswith("model name")), platform.machine())
+    memory_kib = next(int(line.split()[1]) for line in open("/proc/meminfo")
+                      if line.startswith("MemTotal"))
+    release = next((line.split("=")[1].strip().strip('"') for line in open("/etc/os-release")
+                    if line.startswith("PRETTY_NAME")), platform.system())
+    return (f"{os.cpu_count()} × {model}, {memory_kib / 2**20:.0f} GiB, {release}, "
+            f"Linux {platform.release().split('-')[0]}")
+

@@ -1,0 +1,88 @@
+"""A store server for as long as it is measured, and what it costs meanwhile."""
+import os
+import re
+import select
+import subprocess
+import tempfile
+import time
+
+from .command import clean_environment, descendants
+from .model import MeasureError
+
+READY_LIMIT_S = 60.0
+END_LIMIT_S = 5.0
+
+
+class Server:
+    """Started from its command line; ready when its first line, which ends with its port, is out.
+    Use as a context: it has ended afterwards."""
+
+    def __init__(self, argv):
+        self.argv = [str(word) for word in argv]
+        self.port = None
+
+    def __enter__(self):
+        self._errors = tempfile.TemporaryFile()
+        # Its standard input stays open as long as we live: a server may end with it.
+        self._process = subprocess.Popen(self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         stderr=self._errors, env=clean_environment(),
+                                         start_new_session=True)
+        try:
+            self.port = self._read_port()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._process.terminate()
+        try:
+            self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._errors.close()
+
+    def _read_port(self):
+        deadline_s = time.monotonic() + READY_LIMIT_S
+        text = b""
+        while b"\n" not in text:
+            left_s = max(deadline_s - time.monotonic(), 0)
+            if not select.select([self._process.stdout], [], [], left_s)[0]:
+                raise MeasureError(f"its server was not ready within {READY_LIMIT_S:g} s")
+            data = os.read(self._process.stdout.fileno(), 4096)
+            if not data:
+                raise MeasureError(f"its server ended before it was ready{self._last_error()}")
+            text += data
+        line = text.split(b"\n")[0].decode(errors="replace").strip()
+        port = re.search(r"(\d+)$", line)
+        if not port:
+            raise MeasureError(f"its server's first line has no port at its end: {line!r}")
+        return int(port[1])
+
+    def _last_error(self):
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
+
+    def pids(self):
+        return [self._process.pid, *descendants(self._process.pid)]
+
+    def cpu_ns(self):
+        """CPU time of all its threads so far."""
+        total = 0
+        for pid in self.pids():
+            for task in os.listdir(f"/proc/{pid}/task"):
+                try:
+                    with open(f"/proc/{pid}/task/{task}/schedstat") as file:
+                        total += int(file.read().split()[0])
+                except OSError:
+                    pass  # A thread that has ended.
+        return total
+
+    def require_alive(self):
+        if self._process.poll() is not None:
+            raise MeasureError(f"its server ended with {self._process.returncode}"
+                               f"{self._last_error()}")
