@@ -1,3 +1,11 @@
+muster_add_tests(unit_launcher unit
+  SOURCES
+    unit/launcher/argparse_test.cc
+    unit/launcher/devices_test.cc
+    unit/launcher/flag_values_test.cc
+    unit/launcher/launch_plan_test.cc
+  LINK muster_launcher)
+
 add_executable(parse_lines conformance/parser/parse_lines.cc)
 set_target_properties(parse_lines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(parse_lines PRIVATE muster_options muster_launcher nlohmann_json::nlohmann_json)

@@ -89,9 +89,11 @@ struct AgentOptions {
   std::optional<std::size_t> local_rank_argument_at;
   std::string entry_point;  // The failure summary's title: the script, module or program.
 
-  /// Variables that options set for every worker, over what it inherits (gpu:1,3; --omp).
+  /// In addition to the agent's own environment and stronger: CUDA_VISIBLE_DEVICES of
+  /// --nproc-per-node gpu:1,3, OMP_NUM_THREADS of --omp.
   std::map<std::string, std::string> worker_environment;
-  bool virtual_local_rank = false;
+
+  bool virtual_local_rank = false;  // Entries of CUDA_VISIBLE_DEVICES in worker_environment first.
   bool set_omp_num_threads = false;  // OMP_NUM_THREADS=1 for each worker: nproc > 1 and unset.
 
   RendezvousOptions rendezvous;

@@ -1,0 +1,130 @@
+#include "launcher/inert_flags.h"
+
+#include <algorithm>
+
+#include "launcher/python_text.h"
+
+namespace muster {
+namespace {
+
+class Finder {
+ public:
+  Finder(const Flags& flags, const AgentOptions& plan) : flags_(flags), plan_(plan) {}
+
+  std::vector<std::string> run(const Environment& environment) {
+    find_rendezvous();
+    find_logs();
+    find_misread();
+    find_variables(environment);
+    return std::move(lines_);
+  }
+
+ private:
+  void add(OptionId id, const std::string& text) { lines_.push_back(flags_.name_of(id) + text); }
+  void add_if_on_line(OptionId id, const std::string& text) {
+    if (flags_.on_line(id)) add(id, text);
+  }
+  void find_rendezvous();
+  void find_logs();
+  void find_misread();
+  void find_variables(const Environment& environment);
+  void find_ranks(OptionId id, const StreamMap& streams);
+
+  const Flags& flags_;
+  const AgentOptions& plan_;
+  std::vector<std::string> lines_;
+};
+
+void Finder::find_rendezvous() {
+  const bool is_static = plan_.rendezvous.backend == RendezvousBackend::Static;
+  if (flags_.standalone)
+    for (const OptionId id : {OptionId::RdzvBackend, OptionId::RdzvEndpoint, OptionId::RdzvId})
+      add_if_on_line(id, " has no effect with --standalone, which chooses it");
+  if (!is_static || !flags_.rdzv_endpoint.empty()) {
+    const std::string why =
+        is_static ? " has no effect where --rdzv-endpoint is given"
+        : flags_.rdzv_backend == "static" && !flags_.standalone
+            ? " has no effect on a single node without --master-port"
+            : " has no effect with this rendezvous; it is for --rdzv-backend static without "
+              "--rdzv-endpoint";
+    add_if_on_line(OptionId::MasterAddr, why);
+    add_if_on_line(OptionId::MasterPort, why);
+  }
+  if (!is_static && flags_.node_rank != 0)
+    add(OptionId::NodeRank, " has no effect: only --rdzv-backend static gives nodes fixed ranks");
+  if (is_static && plan_.max_nodes > 1 && !flags_.rdzv_endpoint.empty() &&
+      flags_.source(OptionId::RdzvBackend) == Source::Default &&
+      flags_.source(OptionId::NodeRank) == Source::Default)
+    add(OptionId::RdzvEndpoint,
+        " without --rdzv-backend means static, with this as node 0; give --rdzv-backend c10d, or "
+        "--node-rank");
+}
+
+void Finder::find_ranks(OptionId id, const StreamMap& streams) {
+  for (const auto& [rank, set] : streams.by_local_rank)
+    if (rank >= plan_.local_world_size)
+      add(id, " names local rank " + std::to_string(rank) + ", but the last one is " +
+                  std::to_string(plan_.local_world_size - 1));
+}
+
+void Finder::find_logs() {
+  const LogOptions& log = plan_.log;
+  if (log.discard) {
+    for (const OptionId id : {OptionId::Redirects, OptionId::Tee, OptionId::DuplicateStdoutFilters,
+                              OptionId::DuplicateStderrFilters})
+      if (flags_.source(id) != Source::Default)
+        add(id, " has no effect with the log directory /dev/null");
+    return;
+  }
+  find_ranks(OptionId::Redirects, log.redirects);
+  find_ranks(OptionId::Tee, log.tee);
+  bool tees_out = false;
+  bool tees_err = false;
+  for (int rank = 0; rank < plan_.local_world_size; ++rank) {
+    tees_out = tees_out || log.tee.at(rank).out;
+    tees_err = tees_err || log.tee.at(rank).err;
+  }
+  if (!log.duplicate_stdout_filters.empty() && !tees_out)
+    add(OptionId::DuplicateStdoutFilters, " has no effect: no stdout is teed; add -t 1 or -t 3");
+  if (!log.duplicate_stderr_filters.empty() && !tees_err)
+    add(OptionId::DuplicateStderrFilters, " has no effect: no stderr is teed; add -t 2 or -t 3");
+  const auto& filter = log.local_ranks_filter;
+  const bool shows_any = std::any_of(filter.begin(), filter.end(), [this](int rank) {
+    return rank >= 0 && rank < plan_.local_world_size;
+  });
+  if (!filter.empty() && !shows_any)
+    add(OptionId::LocalRanksFilter, " names no local rank of this node: nothing will be shown");
+}
+
+void Finder::find_misread() {
+  const auto& spelled = flags_.given[static_cast<std::size_t>(OptionId::LocalRanksFilter)].spelled;
+  if (spelled == "--local_rank" || spelled == "--local-rank")
+    lines_.push_back(spelled +
+                     " in front of the script is read as --local-ranks-filter, as torchrun reads "
+                     "it: the console shows only those ranks; put it behind the script if it is "
+                     "the script's");
+  add_if_on_line(OptionId::MonitorInterval,
+                 " has no effect: muster does not poll, it is told at once when a worker ends");
+  if (!flags_.run_path) add_if_on_line(OptionId::StartMethod, " has no effect without --run-path");
+}
+
+void Finder::find_variables(const Environment& environment) {
+  for (auto it = environment.lower_bound("PET_"); it != environment.end(); ++it) {
+    const std::string& name = it->first;
+    if (!name.starts_with("PET_")) return;
+    const auto options = all_options();
+    const bool is_read = std::any_of(options.begin(), options.end(), [&](const Option& option) {
+      return option.environment == name;
+    });
+    if (!is_read) lines_.push_back(name + " has no effect: no option reads it");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> inert_flags(const Flags& flags, const Environment& environment,
+                                     const AgentOptions& plan) {
+  return Finder(flags, plan).run(environment);
+}
+
+}  // namespace muster

@@ -1,0 +1,321 @@
+#include "launcher/launch_plan.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "launcher/inert_flags.h"
+#include "launcher/python_text.h"
+#include "launcher/rendezvous_flags.h"
+#include "launcher/stream_flags.h"
+#include "launcher/worker_count.h"
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kDefaultMasterPort = 29500;           // torch/distributed/run.py
+constexpr std::int64_t kMaxShutdownSeconds = 1'000'000'000;  // A duration in ns holds ten times it.
+
+using Outcome = Checked<void>;
+
+class Planner {
+ public:
+  Planner(const Flags& flags, const Environment& environment, const NodeFacts& facts)
+      : flags_(flags), environment_(environment), facts_(facts) {}
+
+  Checked<LaunchPlan> run();
+
+ private:
+  Outcome plan_nodes();
+  Outcome plan_workers();
+  Outcome plan_rendezvous();
+  Outcome plan_endpoint();
+  void plan_run_id(bool chosen_here);
+  Outcome plan_logs();
+  Outcome plan_signals();
+  Outcome plan_shutdown_timeout();
+  Outcome plan_command();
+  Outcome check_last();
+  Outcome plan_omp();
+
+  std::string name(OptionId id) const { return flags_.name_of(id); }
+  void warn(std::string text) { plan_.warnings.push_back(std::move(text)); }
+  const std::string* variable(std::string_view name) const {
+    const auto found = environment_.find(name);
+    return found == environment_.end() ? nullptr : &found->second;
+  }
+
+  const Flags& flags_;
+  const Environment& environment_;
+  const NodeFacts& facts_;
+  LaunchPlan plan_;
+};
+
+/// Goes on with the next check, or leaves with the first error.
+#define MUSTER_TRY(expression)                                \
+  do {                                                        \
+    if (auto done = (expression); !done) return done.error(); \
+  } while (false)
+
+Outcome Planner::plan_nodes() {
+  const auto nodes = parse_nnodes(flags_.nnodes, name(OptionId::Nnodes));
+  if (!nodes) return nodes.error();
+  plan_.agent.min_nodes = nodes->min;
+  plan_.agent.max_nodes = nodes->max;
+  if (flags_.standalone) {
+    // Under torchrun this waits for nodes that can never come.
+    if (nodes->min > 1)
+      return FlagError{name(OptionId::Nnodes) + " is " + python_repr(flags_.nnodes) + ", but " +
+                       name(OptionId::Standalone) +
+                       " means this node alone; leave out one of the two"};
+    plan_.agent.max_nodes = 1;
+  }
+  if (flags_.max_restarts < 0)
+    return FlagError{name(OptionId::MaxRestarts) + " is " + std::to_string(flags_.max_restarts) +
+                     ": it must be 0 or more"};
+  plan_.agent.max_restarts = static_cast<int>(
+      std::min<std::int64_t>(flags_.max_restarts, std::numeric_limits<int>::max()));
+  plan_.agent.role = flags_.role;
+  return {};
+}
+
+Outcome Planner::plan_workers() {
+  const std::string* devices = variable("CUDA_VISIBLE_DEVICES");
+  auto count = count_workers({.text = flags_.nproc_per_node,
+                              .flag = name(OptionId::NprocPerNode),
+                              .cuda_visible_devices = devices,
+                              .facts = facts_});
+  if (!count) return count.error();
+  plan_.agent.local_world_size = count->workers;
+  if (count->cuda_visible_devices)
+    plan_.agent.worker_environment["CUDA_VISIBLE_DEVICES"] = *count->cuda_visible_devices;
+  return plan_omp();
+}
+
+Outcome Planner::plan_omp() {
+  const int workers = plan_.agent.local_world_size;
+  const bool is_set = variable("OMP_NUM_THREADS") != nullptr;
+  if (flags_.omp) {
+    std::optional<std::int64_t> threads = parse_python_int(*flags_.omp);
+    if (*flags_.omp == "auto") threads = std::max(1, facts_.cpus() / std::max(1, workers));
+    if (!threads || *threads <= 0)
+      return FlagError{name(OptionId::Omp) + " is " + python_repr(*flags_.omp) +
+                       ": give auto or a number above 0"};
+    plan_.agent.worker_environment["OMP_NUM_THREADS"] = std::to_string(*threads);
+    if (is_set)
+      plan_.notices.push_back("OMP_NUM_THREADS is " + std::to_string(*threads) +
+                              " for each worker, from " + name(OptionId::Omp) +
+                              "; the environment's value is not used");
+  } else if (!is_set && workers > 1) {
+    plan_.agent.set_omp_num_threads = true;
+    plan_.notices.emplace_back(
+        "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not crowd each other out; "
+        "set it or give --omp auto to share the CPUs out");
+  }
+  return {};
+}
+
+void Planner::plan_run_id(bool chosen_here) {
+  std::string& run_id = plan_.agent.run_id;
+  run_id = flags_.rdzv_id;
+  const bool is_given = flags_.source(OptionId::RdzvId) != Source::Default;
+  // torchrun replaces the given one even where nothing else names the job; here it is kept, as
+  // the log directory and TORCHELASTIC_RUN_ID are what people look for it in.
+  if (chosen_here && (!is_given || flags_.standalone)) run_id = facts_.new_run_id();
+  if (run_id.empty()) {
+    warn(name(OptionId::RdzvId) + " is empty: a new id is used instead");
+    run_id = facts_.new_run_id();
+  }
+}
+
+Outcome Planner::plan_rendezvous() {
+  RendezvousOptions& rendezvous = plan_.agent.rendezvous;
+  const bool chosen_here =
+      flags_.standalone || (flags_.rdzv_backend == "static" && flags_.rdzv_endpoint.empty() &&
+                            !flags_.master_port && plan_.agent.max_nodes == 1);
+  const std::string backend = chosen_here ? "c10d" : flags_.rdzv_backend;
+  const auto conf = parse_rendezvous_conf(flags_.rdzv_conf, backend, name(OptionId::RdzvConf));
+  if (!conf) return conf.error();
+  rendezvous.conf = conf->values;
+  for (const std::string& key : conf->without_effect)
+    warn(name(OptionId::RdzvConf) + ": " + key + " has no effect with the backend " + backend);
+  if (backend != "c10d" && backend != "static")
+    return FlagError{name(OptionId::RdzvBackend) + " is " + python_repr(backend) +
+                     ": give c10d or static"};
+  rendezvous.backend = backend == "c10d" ? RendezvousBackend::C10d : RendezvousBackend::Static;
+  rendezvous.standalone = chosen_here;
+  rendezvous.local_addr = flags_.local_addr;
+  plan_run_id(chosen_here);
+  if (plan_.agent.run_id.find('/') != std::string::npos)
+    return FlagError{name(OptionId::RdzvId) + " is " + python_repr(plan_.agent.run_id) +
+                     ": it names the log directory, so it cannot have a slash"};
+  if (chosen_here) {
+    rendezvous.endpoint = "localhost:0";
+    return {};
+  }
+  return plan_endpoint();
+}
+
+Outcome Planner::plan_endpoint() {
+  RendezvousOptions& rendezvous = plan_.agent.rendezvous;
+  constexpr auto kMaxInt = std::numeric_limits<int>::max();
+  rendezvous.node_rank = static_cast<int>(
+      std::clamp<std::int64_t>(flags_.node_rank, std::numeric_limits<int>::min(), kMaxInt));
+  const bool is_static = rendezvous.backend == RendezvousBackend::Static;
+  const auto store = rendezvous.conf.find("store_type");
+  if (!is_static && store != rendezvous.conf.end() && strip(store->second) == "file") {
+    rendezvous.endpoint = flags_.rdzv_endpoint;  // A path.
+    return {};
+  }
+  Endpoint endpoint;
+  if (is_static && flags_.rdzv_endpoint.empty()) {
+    // Not put together and read again: an IPv6 address needs no brackets here.
+    const std::int64_t port = flags_.master_port.value_or(kDefaultMasterPort);
+    if (port < 0 || port > 65535)
+      return FlagError{name(OptionId::MasterPort) + " is " + std::to_string(port) +
+                       ": a port is a number from 0 to 65535"};
+    const auto parsed = parse_endpoint("[" + std::string(strip(flags_.master_addr)) + "]",
+                                       name(OptionId::MasterAddr));
+    const auto plain = parse_endpoint(flags_.master_addr, name(OptionId::MasterAddr));
+    const auto& address = plain && !plain->port ? plain : parsed;
+    if (!address) return address.error();
+    endpoint = {.host = address->host, .port = static_cast<int>(port)};
+  } else {
+    const auto parsed = parse_endpoint(flags_.rdzv_endpoint, name(OptionId::RdzvEndpoint));
+    if (!parsed) return parsed.error();
+    endpoint = *parsed;
+  }
+  if (is_static && !endpoint.port)
+    return FlagError{name(OptionId::RdzvEndpoint) + " is " + python_repr(flags_.rdzv_endpoint) +
+                     ": the static backend needs a port; give HOST:PORT"};
+  rendezvous.endpoint = to_text(endpoint);
+  if (is_static) {
+    rendezvous.master_addr = endpoint.host;
+    rendezvous.master_port = static_cast<std::uint16_t>(*endpoint.port);
+  }
+  return {};
+}
+
+Outcome Planner::plan_logs() {
+  LogOptions& log = plan_.agent.log;
+  const auto filter = parse_ranks(flags_.local_ranks_filter, name(OptionId::LocalRanksFilter));
+  if (!filter) return filter.error();
+  const auto redirects = parse_streams(flags_.redirects, name(OptionId::Redirects));
+  if (!redirects) return redirects.error();
+  const auto tee = parse_streams(flags_.tee, name(OptionId::Tee));
+  if (!tee) return tee.error();
+  log.local_ranks_filter = *filter;
+  log.discard = flags_.log_dir == "/dev/null";
+  if (!log.discard) {
+    log.dir = flags_.log_dir;
+    log.redirects = *redirects;
+    log.tee = *tee;
+    log.duplicate_stdout_filters = flags_.duplicate_stdout_filters;
+    log.duplicate_stderr_filters = flags_.duplicate_stderr_filters;
+  }
+  if (const auto* prefix = variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"))
+    log.prefix_template = *prefix;
+  log.capture_stderr = flags_.capture_stderr == "always"  ? CaptureStderr::Always
+                       : flags_.capture_stderr == "never" ? CaptureStderr::Never
+                                                          : CaptureStderr::Auto;
+  return {};
+}
+
+Outcome Planner::plan_signals() {
+  const auto signals = parse_signals(flags_.signals_to_handle, name(OptionId::SignalsToHandle));
+  if (!signals) return signals.error();
+  plan_.agent.signals_to_handle = signals->numbers;
+  plan_.agent.signals_to_handle_text = flags_.signals_to_handle;
+  for (const std::string& unknown : signals->unknown)
+    warn(name(OptionId::SignalsToHandle) + ": there is no signal " + python_repr(unknown) +
+         "; names are such as SIGTERM and SIGUSR1");
+  return {};
+}
+
+Outcome Planner::plan_shutdown_timeout() {
+  std::int64_t seconds = 30;
+  if (flags_.shutdown_timeout) {
+    seconds = *flags_.shutdown_timeout;
+    if (seconds < 0)
+      return FlagError{name(OptionId::ShutdownTimeout) + " is " + std::to_string(seconds) +
+                       ": it must be 0 seconds or more"};
+  } else if (const auto* text = variable("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+             text != nullptr && !text->empty()) {
+    const auto number = parse_python_int(*text);
+    if (!number)
+      return FlagError{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT is " + python_repr(*text) +
+                       ": it must be a whole number of seconds"};
+    seconds = *number;
+    if (seconds < 0) warn("TORCH_ELASTIC_SHUTDOWN_TIMEOUT is " + *text + ": taken as 0");
+  }
+  plan_.agent.shutdown_timeout =
+      std::chrono::seconds(std::clamp<std::int64_t>(seconds, 0, kMaxShutdownSeconds));
+  return {};
+}
+
+Outcome Planner::plan_command() {
+  AgentOptions& agent = plan_.agent;
+  if (flags_.no_python && flags_.module && !flags_.run_path)
+    return FlagError{name(OptionId::NoPython) + " and " + name(OptionId::Module) +
+                     " contradict each other: a module needs Python"};
+  if (!flags_.no_python) {
+    auto python = find_python(environment_, facts_.argv0, facts_.is_executable);
+    if (!python) return python.error();
+    agent.command = {*std::move(python), "-u"};
+    if (flags_.module) agent.command.emplace_back("-m");
+  }
+  agent.command.push_back(flags_.script);
+  agent.entry_point = flags_.script;
+  if (flags_.launch_module && !flags_.use_env) agent.local_rank_argument_at = agent.command.size();
+  agent.command.insert(agent.command.end(), flags_.script_arguments.begin(),
+                       flags_.script_arguments.end());
+  return {};
+}
+
+Outcome Planner::check_last() {
+  if (plan_.agent.local_world_size <= 0)
+    return FlagError{name(OptionId::NprocPerNode) + " is " + python_repr(flags_.nproc_per_node) +
+                     ": there must be at least one worker"};
+  if (!(flags_.monitor_interval > 0))  // Also for "not a number".
+    return FlagError{name(OptionId::MonitorInterval) + " must be a number above 0"};
+  if (flags_.script.empty())
+    return FlagError{
+        "the name of the script is empty; give a file, or with -m a module, or with --no-python a "
+        "program"};
+  plan_.agent.virtual_local_rank = flags_.virtual_local_rank;
+  if (flags_.virtual_local_rank) return check_virtual_devices(plan_.agent, environment_);
+  return {};
+}
+
+Checked<LaunchPlan> Planner::run() {
+  if (flags_.launch_module && flags_.no_python && !flags_.use_env)
+    return FlagError{name(OptionId::NoPython) +
+                     " also needs --use-env: a program by itself is not given --local-rank"};
+  MUSTER_TRY(plan_nodes());
+  MUSTER_TRY(plan_workers());
+  MUSTER_TRY(plan_rendezvous());
+  MUSTER_TRY(plan_logs());
+  MUSTER_TRY(plan_signals());
+  MUSTER_TRY(plan_shutdown_timeout());
+  MUSTER_TRY(plan_command());
+  MUSTER_TRY(check_last());
+  for (std::string& line : inert_flags(flags_, environment_, plan_.agent))
+    warn(std::move(line));
+  if (flags_.strict && !plan_.warnings.empty()) {
+    std::string text = name(OptionId::Strict) + " makes these errors:";
+    for (const std::string& warning : plan_.warnings)
+      text.append("\n  ").append(warning);
+    return FlagError{std::move(text)};
+  }
+  return std::move(plan_);
+}
+
+}  // namespace
+
+Checked<LaunchPlan> plan_launch(const Flags& flags, const Environment& environment,
+                                const NodeFacts& facts) {
+  return Planner(flags, environment, facts).run();
+}
+
+}  // namespace muster

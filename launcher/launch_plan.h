@@ -1,0 +1,42 @@
+// Flags and environment -> what the agent is told to do, or what is wrong with them.
+//
+// Pure: what must be asked of the machine comes in as functions, called only where needed. The
+// order of the checks is torchrun's, so that the same one of several errors is reported.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/core/agent_options.h"
+#include "launcher/flag_error.h"
+#include "launcher/flags.h"
+#include "launcher/python_lookup.h"
+
+namespace muster {
+
+/// What the plan needs to know of this machine.
+struct NodeFacts {
+  std::function<int()> cpus;  // That this process may use.
+  std::function<int()> gpus;  // That CUDA would show, with CUDA_VISIBLE_DEVICES.
+  std::function<int()> xpus;  // That Level Zero would show, with ZE_AFFINITY_MASK.
+  std::function<std::string()> new_run_id;
+  IsExecutable is_executable;
+  std::string argv0;  // As muster was called.
+};
+
+struct LaunchPlan {
+  AgentOptions agent;
+  std::vector<std::string> warnings;  // About flags; with --strict they are errors.
+  std::vector<std::string> notices;   // Good to know; never errors.
+};
+
+Checked<LaunchPlan> plan_launch(const Flags& flags, const Environment& environment,
+                                const NodeFacts& facts);
+
+/// The first thing asked for that muster does not carry out yet, said in a sentence. Nothing if it
+/// does all of it. For these muster ends with 2, like any option that it does not know.
+std::optional<std::string> unsupported(const Flags& flags);
+
+}  // namespace muster

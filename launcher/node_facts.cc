@@ -1,0 +1,78 @@
+#include "launcher/node_facts.h"
+
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "launcher/devices.h"
+#include "launcher/python_text.h"
+#include "rendezvous/core/check.h"
+
+namespace muster {
+namespace {
+
+bool is_executable_file(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         access(path.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+Environment read_environment() {
+  Environment variables;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const auto equals = text.find('=');
+    if (equals == std::string_view::npos || equals == 0) continue;
+    variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+std::string random_uuid() {
+  std::array<std::uint8_t, 16> bytes{};
+  // The kernel gives up to 256 bytes at once or none; none only before it has any randomness.
+  MUSTER_CHECK(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  bytes[6] = static_cast<std::uint8_t>((bytes[6] & 0x0f) | 0x40);
+  bytes[8] = static_cast<std::uint8_t>((bytes[8] & 0x3f) | 0x80);
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    constexpr std::string_view kHex = "0123456789abcdef";
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text.append({kHex[bytes[i] >> 4], kHex[bytes[i] & 15]});
+  }
+  return text;
+}
+
+NodeFacts node_facts(const Environment& environment, const std::string& argv0) {
+  return {
+      .cpus = [] { return count_cpus(); },
+      .gpus = [&environment] { return count_gpus(environment); },
+      .xpus = [&environment] { return count_xpus(environment); },
+      .new_run_id = [] { return random_uuid(); },
+      .is_executable = is_executable_file,
+      .argv0 = argv0,
+  };
+}
+
+int terminal_width(const Environment& environment) {
+  constexpr int kNarrowest = 40;
+  constexpr int kWidest = 160;
+  const auto columns = environment.find("COLUMNS");
+  if (columns != environment.end())
+    if (const auto given = parse_python_int(columns->second); given && *given > 0)
+      return static_cast<int>(std::clamp<std::int64_t>(*given, kNarrowest, kWidest));
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    return std::clamp<int>(size.ws_col, kNarrowest, kWidest);
+  return 80;
+}
+
+}  // namespace muster

@@ -1,0 +1,220 @@
+#include "launcher/rendezvous_flags.h"
+
+#include <arpa/inet.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "launcher/python_text.h"
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kMaxNodes = 1'000'000;
+
+bool is_ipv6(std::string_view text) {
+  const std::string address(text.substr(0, text.find('%')));  // Without a scope, "%eth0".
+  in6_addr parsed{};
+  return inet_pton(AF_INET6, address.c_str(), &parsed) == 1;
+}
+
+/// A name, an address, or something like them; names may also be written in other scripts.
+bool is_host(std::string_view text) {
+  if (text.empty()) return false;
+  if (is_ipv6(text)) return true;
+  for (const char c : text) {
+    const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      c == '_' || static_cast<unsigned char>(c) >= 0x80;
+    if (!word && c != '.' && c != ':' && c != '-') return false;
+  }
+  return true;
+}
+
+std::optional<int> port_from(std::string_view text) {
+  if (text.empty() || text.size() > 5) return std::nullopt;
+  int port = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    port = port * 10 + (c - '0');
+  }
+  return port < 65536 ? std::optional(port) : std::nullopt;
+}
+
+enum class ValueKind : std::uint8_t { Text, Count, Positive, Boolean, StoreType, Protocol };
+enum Backends : std::uint8_t { kC10d = 1, kStatic = 2, kEtcdV2 = 4, kEtcd = 8 };
+
+struct ConfKey {
+  std::string_view name;
+  ValueKind kind;
+  int backends;  // Which read it.
+};
+
+// Source: torch/distributed/elastic/rendezvous of 2.13.0, all of its backends.
+constexpr ConfKey kConfKeys[] = {
+    {"ca_cert", ValueKind::Text, kEtcdV2},
+    {"cacert", ValueKind::Text, kEtcd},
+    {"cert", ValueKind::Text, kEtcd},
+    {"close_timeout", ValueKind::Positive, kC10d | kEtcdV2},
+    {"etcd_prefix", ValueKind::Text, kEtcd},
+    {"heartbeat_timeout", ValueKind::Positive, kC10d | kEtcdV2},
+    {"is_host", ValueKind::Boolean, kC10d},
+    {"join_timeout", ValueKind::Positive, kC10d | kEtcdV2},
+    {"keep_alive_interval", ValueKind::Count, kC10d | kEtcdV2},
+    {"keep_alive_max_attempt", ValueKind::Count, kC10d | kEtcdV2},
+    {"key", ValueKind::Text, kEtcd},
+    {"last_call_timeout", ValueKind::Positive, kC10d | kEtcdV2 | kEtcd},
+    {"protocol", ValueKind::Protocol, kEtcdV2 | kEtcd},
+    {"rank", ValueKind::Count, 0},
+    {"read_timeout", ValueKind::Positive, kC10d | kEtcdV2},
+    {"ssl_cert", ValueKind::Text, kEtcdV2},
+    {"ssl_cert_key", ValueKind::Text, kEtcdV2},
+    {"store_type", ValueKind::StoreType, kC10d},
+    {"timeout", ValueKind::Positive, kStatic | kEtcd},
+    {"use_libuv", ValueKind::Boolean, 0},
+    {"heartbeat", ValueKind::Text, 0},  // In PyTorch's own docs, but nothing reads it.
+};
+
+const ConfKey* find_key(std::string_view name) {
+  for (const ConfKey& key : kConfKeys)
+    if (key.name == name) return &key;
+  return nullptr;
+}
+
+int backend_bit(std::string_view backend) {
+  if (backend == "c10d") return kC10d;
+  if (backend == "static") return kStatic;
+  if (backend == "etcd-v2") return kEtcdV2;
+  return backend == "etcd" ? kEtcd : 0;
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
+  return result;
+}
+
+bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
+  for (const std::string_view word : words)
+    if (word == text) return true;
+  return false;
+}
+
+/// What the value should have been; nothing if it is that.
+std::optional<std::string_view> complaint(ValueKind kind, std::string_view value) {
+  const auto number = parse_python_int(value);
+  switch (kind) {
+    case ValueKind::Text:
+      return std::nullopt;
+    case ValueKind::Count:
+      if (!number) return "must be an integer";
+      return std::nullopt;
+    case ValueKind::Positive:
+      if (!number || *number <= 0) return "must be an integer above 0";
+      return std::nullopt;
+    case ValueKind::Boolean:
+      if (is_one_of(lower(value), {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"}))
+        return std::nullopt;
+      return "must be true or false";
+    case ValueKind::StoreType:
+      if (is_one_of(lower(value), {"tcp", "file"})) return std::nullopt;
+      return "must be tcp or file";
+    case ValueKind::Protocol:
+      if (is_one_of(lower(value), {"http", "https"})) return std::nullopt;
+      return "must be http or https";
+  }
+  return std::nullopt;
+}
+
+std::string known_keys(std::string_view backend) {
+  std::string text;
+  for (const ConfKey& key : kConfKeys)
+    if ((key.backends & backend_bit(backend)) != 0)
+      text.append(text.empty() ? "" : ", ").append(key.name);
+  return text;
+}
+
+}  // namespace
+
+Checked<NodeRange> parse_nnodes(std::string_view text, const std::string& flag) {
+  const auto parts = split(text, ':');
+  const auto min = parse_python_int(parts.front());
+  const auto max = parse_python_int(parts.back());
+  if (parts.size() > 2 || !min || !max)
+    return FlagError{flag + " is " + python_repr(text) +
+                     ": give a number of nodes, or MIN:MAX as in 1:4"};
+  if (*min <= 0 || *min > *max)
+    return FlagError{flag + " is " + python_repr(text) +
+                     ": the smallest number of nodes must be above 0 and not above the largest"};
+  if (*max > kMaxNodes)
+    return FlagError{flag + " is " + python_repr(text) + ": at most " + std::to_string(kMaxNodes) +
+                     " nodes"};
+  return NodeRange{.min = static_cast<int>(*min), .max = static_cast<int>(*max)};
+}
+
+Checked<Endpoint> parse_endpoint(std::string_view text, const std::string& flag) {
+  text = strip(text);
+  if (text.empty()) return Endpoint{.host = "localhost", .port = {}};
+  std::string_view host = text;
+  std::optional<std::string_view> port_text;
+  const auto colon = text.rfind(':');
+  const bool all_brackets = text.front() == '[' && text.back() == ']';
+  // torchrun cuts a bare IPv6 address at its last colon ("::1" is host ":", port 1). It is cut
+  // here only where the part before is an address by itself.
+  const bool bare_ipv6 = is_ipv6(text) && !is_ipv6(text.substr(0, colon));
+  if (colon != std::string_view::npos && !all_brackets && !bare_ipv6) {
+    host = text.substr(0, colon);
+    port_text = text.substr(colon + 1);
+  }
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  Endpoint endpoint{.host = std::string(host), .port = {}};
+  if (port_text) {
+    endpoint.port = port_from(*port_text);
+    if (!endpoint.port)
+      return FlagError{flag + " is " + python_repr(text) + ": its port " + python_repr(*port_text) +
+                       " must be a number from 0 to 65535"};
+  }
+  if (!is_host(host))
+    return FlagError{flag + " is " + python_repr(text) + ": " + python_repr(host) +
+                     " is no host name or address; give HOST:PORT or [IPV6]:PORT"};
+  return endpoint;
+}
+
+std::string to_text(const Endpoint& endpoint) {
+  std::string text = endpoint.host;
+  if (text.find(':') != std::string::npos) text = "[" + text + "]";
+  if (endpoint.port) text.append(":").append(std::to_string(*endpoint.port));
+  return text;
+}
+
+Checked<RendezvousConf> parse_rendezvous_conf(std::string_view text, std::string_view backend,
+                                              const std::string& flag) {
+  RendezvousConf conf;
+  text = strip(text);
+  if (text.empty()) return conf;
+  for (const std::string_view part : split(text, ',')) {
+    const auto equals = part.find('=');
+    const std::string_view name = strip(part.substr(0, equals));
+    const std::string_view value =
+        equals == std::string_view::npos ? std::string_view{} : strip(part.substr(equals + 1));
+    if (name.empty())
+      return FlagError{flag + " is " + python_repr(text) +
+                       ": a setting has no name; write KEY=VALUE,KEY=VALUE"};
+    if (value.empty())
+      return FlagError{flag + ": " + std::string(name) + " has no value; write " +
+                       std::string(name) + "=VALUE"};
+    const ConfKey* key = find_key(name);
+    if (key == nullptr)
+      return FlagError{flag + ": there is no setting " + python_repr(name) + "; " +
+                       std::string(backend) + " has " + known_keys(backend)};
+    if (const auto wrong = complaint(key->kind, value))
+      return FlagError{flag + ": " + std::string(name) + " is " + python_repr(value) + ", but " +
+                       std::string(*wrong)};
+    if ((key->backends & backend_bit(backend)) == 0) conf.without_effect.emplace_back(name);
+    conf.values.insert_or_assign(std::string(name), std::string(value));
+  }
+  return conf;
+}
+
+}  // namespace muster

@@ -1,0 +1,122 @@
+#include "launcher/stream_flags.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "launcher/python_text.h"
+
+namespace muster {
+namespace {
+
+struct NamedSignal {
+  std::string_view name;
+  int number;
+};
+
+std::optional<int> signal_number(std::string_view name) {
+  // Every name that Python's signal module has on Linux.
+  static constexpr NamedSignal kSignals[] = {
+      {"SIGABRT", SIGABRT},     {"SIGALRM", SIGALRM},     {"SIGBUS", SIGBUS},
+      {"SIGCHLD", SIGCHLD},     {"SIGCLD", SIGCHLD},      {"SIGCONT", SIGCONT},
+      {"SIGFPE", SIGFPE},       {"SIGHUP", SIGHUP},       {"SIGILL", SIGILL},
+      {"SIGINT", SIGINT},       {"SIGIO", SIGIO},         {"SIGIOT", SIGABRT},
+      {"SIGKILL", SIGKILL},     {"SIGPIPE", SIGPIPE},     {"SIGPOLL", SIGPOLL},
+      {"SIGPROF", SIGPROF},     {"SIGPWR", SIGPWR},       {"SIGQUIT", SIGQUIT},
+      {"SIGSEGV", SIGSEGV},     {"SIGSTKFLT", SIGSTKFLT}, {"SIGSTOP", SIGSTOP},
+      {"SIGSYS", SIGSYS},       {"SIGTERM", SIGTERM},     {"SIGTRAP", SIGTRAP},
+      {"SIGTSTP", SIGTSTP},     {"SIGTTIN", SIGTTIN},     {"SIGTTOU", SIGTTOU},
+      {"SIGURG", SIGURG},       {"SIGUSR1", SIGUSR1},     {"SIGUSR2", SIGUSR2},
+      {"SIGVTALRM", SIGVTALRM}, {"SIGWINCH", SIGWINCH},   {"SIGXCPU", SIGXCPU},
+      {"SIGXFSZ", SIGXFSZ},     {"SIGRTMIN", 34},  // The C library's first; SIGRTMIN is a function
+                                                   // call.
+  };
+  for (const NamedSignal& known : kSignals)
+    if (known.name == name) return known.number;
+  if (name == "SIGRTMAX") return 64;
+  return std::nullopt;
+}
+
+std::optional<StreamSet> stream_set(std::string_view text) {
+  if (text.size() != 1 || text[0] < '0' || text[0] > '3') return std::nullopt;
+  const int bits = text[0] - '0';
+  return StreamSet{.out = (bits & 1) != 0, .err = (bits & 2) != 0};
+}
+
+/// Digits only, as many as an int surely holds.
+std::optional<int> plain_rank(std::string_view text) {
+  if (text.empty() || text.size() > 9) return std::nullopt;
+  int rank = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    rank = rank * 10 + (c - '0');
+  }
+  return rank;
+}
+
+}  // namespace
+
+Checked<StreamMap> parse_streams(std::string_view text, const std::string& flag) {
+  StreamMap map;
+  if (const auto all = stream_set(text)) {
+    map.all = *all;
+    return map;
+  }
+  map.per_rank = true;
+  for (const std::string_view part : split(text, ',')) {
+    const auto colon = part.find(':');
+    const auto rank = plain_rank(part.substr(0, colon));
+    const auto streams =
+        colon == std::string_view::npos ? std::nullopt : stream_set(part.substr(colon + 1));
+    if (!rank || !streams)
+      return FlagError{flag + " is " + python_repr(text) +
+                       ": give 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or one of them for "
+                       "each local rank, as in 0:3,1:2"};
+    map.by_local_rank.insert_or_assign(*rank, *streams);
+  }
+  return map;
+}
+
+Checked<std::set<int>> parse_ranks(std::string_view text, const std::string& flag) {
+  std::set<int> ranks;
+  if (text.empty()) return ranks;
+  for (const std::string_view part : split(text, ',')) {
+    const auto rank = parse_python_int(part);
+    if (!rank)
+      return FlagError{flag + " is " + python_repr(text) +
+                       ": give local ranks with commas between, as in 0,2"};
+    // Ranks that no worker can have are as good as any other that this node lacks.
+    ranks.insert(
+        static_cast<int>(std::clamp<std::int64_t>(*rank, -1, std::numeric_limits<int>::max())));
+  }
+  return ranks;
+}
+
+Checked<SignalList> parse_signals(std::string_view text, const std::string& flag) {
+  SignalList list;
+  for (const std::string_view part : split(text, ',')) {
+    const std::string name(strip(part));
+    const auto number = signal_number(name);
+    if (!number) {
+      list.unknown.push_back(name);
+      continue;
+    }
+    if (*number == SIGKILL || *number == SIGSTOP)
+      return FlagError{flag + " names " + name +
+                       ", which no process can handle; leave it out (muster's workers end with it "
+                       "however it ends)"};
+    if (*number == SIGCHLD)
+      return FlagError{flag + " names " + name +
+                       ", which comes whenever a worker ends and so cannot mean the end of the "
+                       "job; leave it out"};
+    if (std::find(list.numbers.begin(), list.numbers.end(), *number) == list.numbers.end())
+      list.numbers.push_back(*number);
+  }
+  return list;
+}
+
+}  // namespace muster

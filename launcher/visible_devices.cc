@@ -1,0 +1,92 @@
+// Which devices of an inventory CUDA_VISIBLE_DEVICES and ZE_AFFINITY_MASK leave: devices.h.
+//
+// Source of the rules for CUDA: torch/cuda/__init__.py of 2.13.0, which repeats the driver's.
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "launcher/devices.h"
+#include "launcher/python_text.h"
+
+namespace muster {
+namespace {
+
+/// As strtoul: digits, and what follows them does not matter. Nothing for a negative number or no
+/// number at all, which end the list.
+std::optional<int> leading_number(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  constexpr int kLimit = 100'000'000;
+  std::optional<int> number;
+  for (const char c : text) {
+    if (c < '0' || c > '9') break;
+    number = std::min(number.value_or(0) * 10 + (c - '0'), kLimit);
+  }
+  return number;
+}
+
+/// Numbers: up to the first that there is not. A repeated one makes all invisible.
+int visible_by_number(int count, std::string_view list) {
+  std::vector<int> numbers;
+  for (const std::string_view entry : split(list, ',')) {
+    const auto number = leading_number(strip(entry));
+    if (!number) break;
+    if (std::find(numbers.begin(), numbers.end(), *number) != numbers.end()) return 0;
+    numbers.push_back(*number);
+  }
+  const auto missing =
+      std::find_if(numbers.begin(), numbers.end(), [count](int number) { return number >= count; });
+  return static_cast<int>(missing - numbers.begin());
+}
+
+/// Beginnings of UUIDs: up to the first that fits none or several. A repeated one makes all
+/// invisible.
+int visible_by_uuid(const std::vector<std::string>& uuids, std::string_view list,
+                    std::string_view prefix) {
+  std::set<std::string_view> entries;
+  std::vector<std::string_view> in_order;
+  for (const std::string_view entry : split(list, ',')) {
+    if (entries.contains(entry)) return 0;
+    if (!entry.starts_with(prefix)) break;
+    entries.insert(entry);
+    in_order.push_back(entry);
+  }
+  std::set<std::size_t> chosen;
+  for (const std::string_view entry : in_order) {
+    std::optional<std::size_t> fit;
+    bool is_ambiguous = false;
+    for (std::size_t i = 0; i < uuids.size(); ++i) {
+      if (!uuids[i].starts_with(entry)) continue;
+      is_ambiguous = fit.has_value();
+      if (is_ambiguous) break;
+      fit = i;
+    }
+    if (!fit || is_ambiguous) break;
+    if (!chosen.insert(*fit).second) return 0;
+  }
+  return static_cast<int>(chosen.size());
+}
+
+}  // namespace
+
+int visible_gpus(const GpuInventory& inventory, const std::string* devices) {
+  if (devices == nullptr) return inventory.count;
+  if (devices->starts_with("GPU-")) return visible_by_uuid(inventory.uuids, *devices, "GPU-");
+  // A process of CUDA sees one MIG device at most, however many are listed.
+  if (devices->starts_with("MIG-"))
+    return std::min(1, visible_by_uuid(inventory.mig_uuids, *devices, "MIG-"));
+  return visible_by_number(inventory.count, *devices);
+}
+
+int visible_xpus(const XpuInventory& inventory, const std::string* mask) {
+  const int count = inventory.discrete > 0 ? inventory.discrete : inventory.integrated;
+  if (mask == nullptr || mask->empty()) return count;
+  // "0,1" or with parts of devices "0.0,0.1,1": so many different devices.
+  std::set<int> chosen;
+  for (const std::string_view entry : split(*mask, ','))
+    if (const auto number = leading_number(strip(entry)); number && *number < count)
+      chosen.insert(*number);
+  return static_cast<int>(chosen.size());
+}
+
+}  // namespace muster

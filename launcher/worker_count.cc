@@ -1,0 +1,100 @@
+#include "launcher/worker_count.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "launcher/python_text.h"
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kMaxWorkers = 65536;  // More than a Linux node starts by default.
+
+FlagError none_of(const WorkerCountRequest& request, std::string_view what) {
+  std::string text = request.flag + " is " + python_repr(request.text) + ", but there is no " +
+                     std::string(what) + " that workers could use on this node";
+  if (what == "GPU" && request.cuda_visible_devices != nullptr)
+    text += " (CUDA_VISIBLE_DEVICES is " + python_repr(*request.cuda_visible_devices) + ")";
+  return FlagError{text + "; give a number, cpu or auto"};
+}
+
+/// "gpu:1,3,5": one worker on each, numbered as the programs of this environment see them.
+Checked<WorkerCount> chosen_gpus(const WorkerCountRequest& request) {
+  const std::string where = request.flag + " is " + python_repr(request.text);
+  const int visible = request.facts.gpus();
+  std::vector<std::string_view> entries;
+  if (request.cuda_visible_devices != nullptr) entries = split(*request.cuda_visible_devices, ',');
+  std::set<std::int64_t> seen;
+  WorkerCount count;
+  std::string devices;
+  for (const std::string_view part : split(request.text.substr(4), ',')) {
+    const auto index = parse_python_int(part);
+    if (!index || *index < 0)
+      return FlagError{where + ": give the GPUs' numbers with commas between, as in gpu:0,2"};
+    if (*index >= visible)
+      return FlagError{where + ", but this node shows " + std::to_string(visible) +
+                       " GPUs, numbered from 0; there is no GPU " + std::to_string(*index)};
+    if (!seen.insert(*index).second)
+      return FlagError{where + ": GPU " + std::to_string(*index) + " is named twice"};
+    if (!devices.empty()) devices += ',';
+    const auto at = static_cast<std::size_t>(*index);
+    devices += at < entries.size() ? std::string(strip(entries[at])) : std::to_string(*index);
+    ++count.workers;
+  }
+  count.cuda_visible_devices = devices;
+  return count;
+}
+
+}  // namespace
+
+Checked<WorkerCount> count_workers(const WorkerCountRequest& request) {
+  const std::string_view text = request.text;
+  if (const auto number = parse_python_int(text)) {
+    if (*number > kMaxWorkers)
+      return FlagError{request.flag + " is " + python_repr(text) + ": at most " +
+                       std::to_string(kMaxWorkers) + " workers on one node"};
+    return WorkerCount{.workers = static_cast<int>(std::max<std::int64_t>(*number, 0)),
+                       .cuda_visible_devices = {}};
+  }
+  const auto result = [](int workers) {
+    return WorkerCount{.workers = workers, .cuda_visible_devices = {}};
+  };
+  if (text == "cpu") return result(request.facts.cpus());
+  if (text == "gpu") {
+    const int gpus = request.facts.gpus();
+    if (gpus <= 0) return none_of(request, "GPU");
+    return result(gpus);
+  }
+  if (text == "xpu") {
+    const int xpus = request.facts.xpus();
+    if (xpus <= 0) return none_of(request, "XPU");
+    return result(xpus);
+  }
+  if (text == "auto") {
+    if (const int gpus = request.facts.gpus(); gpus > 0) return result(gpus);
+    if (const int xpus = request.facts.xpus(); xpus > 0) return result(xpus);
+    return result(request.facts.cpus());
+  }
+  if (text.starts_with("gpu:")) return chosen_gpus(request);
+  return FlagError{request.flag + " is " + python_repr(text) +
+                   ": give a number, gpu, xpu, cpu, auto, or GPUs by number as in gpu:0,2"};
+}
+
+Checked<void> check_virtual_devices(const AgentOptions& options, const Environment& environment) {
+  const auto chosen = options.worker_environment.find("CUDA_VISIBLE_DEVICES");
+  const auto inherited = environment.find("CUDA_VISIBLE_DEVICES");
+  if (chosen == options.worker_environment.end() && inherited == environment.end()) return {};
+  const std::string& devices =
+      chosen != options.worker_environment.end() ? chosen->second : inherited->second;
+  const auto entries = split(devices, ',').size();
+  if (entries >= static_cast<std::size_t>(options.local_world_size)) return {};
+  return FlagError{
+      "--virtual-local-rank gives each worker one entry of CUDA_VISIBLE_DEVICES, but "
+      "that is " +
+      python_repr(devices) + " and there are " + std::to_string(options.local_world_size) +
+      " workers; list more devices or start fewer workers"};
+}
+
+}  // namespace muster

@@ -1,0 +1,267 @@
+#include "launcher/launch_plan.h"
+
+#include <signal.h>
+
+#include "tests/unit/launcher/plan_fixture.h"
+
+namespace muster::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+using Catch::Matchers::Contains;
+using namespace std::chrono_literals;
+
+TEST_CASE_METHOD(PlanFixture, "plan: one node without more is standalone", "[unit][launcher]") {
+  const AgentOptions plan = agent({"x.py", "a"});
+  CHECK(plan.min_nodes == 1);
+  CHECK(plan.max_nodes == 1);
+  CHECK(plan.local_world_size == 1);
+  CHECK(plan.rendezvous.standalone);
+  CHECK(plan.rendezvous.backend == RendezvousBackend::C10d);
+  CHECK(plan.rendezvous.endpoint == "localhost:0");
+  CHECK(plan.run_id == "new-id");
+  CHECK(plan.command == Words{"/usr/bin/python3", "-u", "x.py", "a"});
+  CHECK(plan.first_argument == 1);
+  CHECK(plan.entry_point == "x.py");
+  CHECK_FALSE(plan.local_rank_argument_at);
+  CHECK(plan.shutdown_timeout == 30s);
+  CHECK(plan.signals_to_handle == std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT});
+  CHECK(plan.signals_to_handle_text == "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+  CHECK(warnings({"x.py"}).empty());
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: node counts", "[unit][launcher]") {
+  CHECK(agent({"--nnodes", " 1 : 4 ", "x"}).max_nodes == 4);
+  CHECK(agent({"--nnodes", "1_0", "x"}).min_nodes == 10);
+  for (const char* bad : {"", "a", "1:2:3", "0", "0:2", "3:2", "-1", "1:", ":", "2000000"})
+    CHECK_THAT(error({std::string("--nnodes=") + bad, "x"}), Contains("--nnodes is"));
+  environment["PET_NNODES"] = "zwei";
+  CHECK_THAT(error({"x"}), Contains("PET_NNODES is 'zwei'"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: --standalone is one node, whatever else is given",
+                 "[unit][launcher]") {
+  const Words words = {"--standalone",
+                       "--nnodes=1:4",
+                       "--rdzv-backend",
+                       "etcd",
+                       "--rdzv-id=7",
+                       "--rdzv-endpoint",
+                       "h:1",
+                       "x"};
+  CHECK(agent(words).max_nodes == 1);
+  CHECK(agent(words).run_id == "new-id");
+  CHECK(agent(words).rendezvous.endpoint == "localhost:0");
+  CHECK(warnings(words).size() == 3);
+  CHECK_THAT(error({"--standalone", "--nnodes", "2", "x"}), Contains("this node alone"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: the id that was given is kept on one node",
+                 "[unit][launcher]") {
+  CHECK(agent({"--rdzv-id", "job7", "x"}).run_id == "job7");
+  CHECK(agent({"--rdzv-id", "job7", "x"}).rendezvous.standalone);
+  CHECK(agent({"--rdzv-id=", "x"}).run_id == "new-id");
+  CHECK(warnings({"--rdzv-id=", "x"}).size() == 1);
+  CHECK_THAT(error({"--rdzv-id", "a/b", "x"}), Contains("slash"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: a master port selects static", "[unit][launcher]") {
+  const AgentOptions plan = agent({"--master-port", "29511", "x"});
+  CHECK(plan.rendezvous.backend == RendezvousBackend::Static);
+  CHECK_FALSE(plan.rendezvous.standalone);
+  CHECK(plan.rendezvous.master_addr == "127.0.0.1");
+  CHECK(plan.rendezvous.master_port == 29511);
+  CHECK(plan.run_id == "none");
+  CHECK_THAT(error({"--master-port", "99999", "x"}), Contains("0 to 65535"));
+  const Words ipv6 = {"--master-port=5", "--master-addr", "::1", "x"};
+  CHECK(agent(ipv6).rendezvous.master_addr == "::1");
+  CHECK(agent(ipv6).rendezvous.endpoint == "[::1]:5");
+  CHECK(agent({"--master-port=5", "--master-addr", "[::1]", "x"}).rendezvous.master_addr == "::1");
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: several nodes", "[unit][launcher]") {
+  const AgentOptions fixed = agent({"--nnodes=2", "--node-rank=1", "--master-addr=h", "x"});
+  CHECK(fixed.rendezvous.master_addr == "h");
+  CHECK(fixed.rendezvous.master_port == 29500);
+  CHECK(fixed.rendezvous.node_rank == 1);
+  const AgentOptions c10d =
+      agent({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:7", "x"});
+  CHECK(c10d.rendezvous.backend == RendezvousBackend::C10d);
+  CHECK(c10d.rendezvous.endpoint == "h:7");
+  CHECK(c10d.run_id == "none");
+  CHECK_THAT(error({"--nnodes=2", "--rdzv-endpoint=h", "x"}), Contains("needs a port"));
+  CHECK_THAT(warnings({"--nnodes=2", "--rdzv-endpoint=h:1", "x"}).at(0), Contains("c10d"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: restarts, interval, timeout", "[unit][launcher]") {
+  CHECK(agent({"--max-restarts", "3", "x"}).max_restarts == 3);
+  CHECK_THAT(error({"--max-restarts", "-1", "x"}), Contains("0 or more"));
+  for (const char* bad : {"0", "-1", "nan"})
+    CHECK_THAT(error({"--monitor-interval", bad, "x"}), Contains("above 0"));
+  CHECK(agent({"--shutdown-timeout", "0", "x"}).shutdown_timeout == 0s);
+  CHECK_THAT(error({"--shutdown-timeout", "-1", "x"}), Contains("0 seconds or more"));
+  environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "7";
+  CHECK(agent({"x"}).shutdown_timeout == 7s);
+  CHECK(agent({"--shutdown-timeout", "9", "x"}).shutdown_timeout == 9s);
+  environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "soon";
+  CHECK_THAT(error({"x"}), Contains("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"));
+  CHECK(agent({"--shutdown-timeout", "9", "x"}).shutdown_timeout == 9s);
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: the first error is the one that torchrun would report",
+                 "[unit][launcher]") {
+  CHECK_THAT(error({"--nnodes=0", "--max-restarts=-1", "x"}), Contains("--nnodes"));
+  CHECK_THAT(error({"--max-restarts=-1", "--nproc-per-node=foo", "x"}), Contains("--max-restarts"));
+  CHECK_THAT(error({"--nproc-per-node=foo", "--rdzv-conf=a", "x"}), Contains("--nproc-per-node"));
+  CHECK_THAT(error({"--rdzv-conf=a", "--local-ranks-filter=a", "x"}), Contains("--rdzv-conf"));
+  CHECK_THAT(error({"--local-ranks-filter=a", "-r9", "x"}), Contains("--local-ranks-filter"));
+  CHECK_THAT(error({"-r9", "--shutdown-timeout=-1", "x"}), Contains("--redirects"));
+  CHECK_THAT(error({"--shutdown-timeout=-1", "-m", "--no-python", "x"}), Contains("shutdown"));
+  CHECK_THAT(error({"-m", "--no-python", "--nproc-per-node=0", "x"}), Contains("contradict"));
+  CHECK_THAT(error({"--nproc-per-node=0", "--monitor-interval=0", "x"}), Contains("at least one"));
+  CHECK_THAT(error({"--monitor-interval=0", ""}), Contains("--monitor-interval"));
+  CHECK_THAT(error({""}), Contains("script is empty"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: how many workers", "[unit][launcher]") {
+  const auto count = [this](const std::string& text) {
+    return agent({"--nproc-per-node", text, "x"}).local_world_size;
+  };
+  CHECK(count(" 4 ") == 4);
+  CHECK(count("cpu") == 8);
+  CHECK(count("auto") == 8);
+  xpus = 2;
+  CHECK(count("xpu") == 2);
+  CHECK(count("auto") == 2);
+  gpus = 4;
+  CHECK(count("gpu") == 4);
+  CHECK(count("auto") == 4);
+  for (const char* bad : {"CPU", "2.0", "foo", "", "gpu:", "gpu:x", "gpu:4", "gpu:1,1", "70000"})
+    CHECK_THAT(error({std::string("--nproc-per-node=") + bad, "x"}), Contains("--nproc-per-node"));
+  gpus = 0;
+  environment["CUDA_VISIBLE_DEVICES"] = "";
+  CHECK_THAT(error({"--nproc-per-node=gpu", "x"}), Contains("CUDA_VISIBLE_DEVICES is ''"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: GPUs by number are shown to the workers in that order",
+                 "[unit][launcher]") {
+  gpus = 6;
+  const AgentOptions plan = agent({"--nproc-per-node", "gpu:5,1,3", "x"});
+  CHECK(plan.local_world_size == 3);
+  CHECK(plan.worker_environment.at("CUDA_VISIBLE_DEVICES") == "5,1,3");
+  gpus = 3;
+  environment["CUDA_VISIBLE_DEVICES"] = "4, GPU-a,6";
+  const AgentOptions within = agent({"--nproc-per-node", "gpu:2,1", "x"});
+  CHECK(within.worker_environment.at("CUDA_VISIBLE_DEVICES") == "6,GPU-a");
+  CHECK_FALSE(
+      agent({"--nproc-per-node", "gpu", "x"}).worker_environment.contains("CUDA_VISIBLE_DEVICES"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: threads for each worker", "[unit][launcher]") {
+  CHECK_FALSE(agent({"x"}).set_omp_num_threads);
+  CHECK(agent({"--nproc-per-node=2", "x"}).set_omp_num_threads);
+  CHECK(good({"--nproc-per-node=2", "x"}).notices.size() == 1);
+  CHECK(warnings({"--nproc-per-node=2", "--strict", "x"}).empty());
+  CHECK(agent({"--nproc-per-node=3", "--omp=auto", "x"}).worker_environment.at("OMP_NUM_THREADS") ==
+        "2");
+  CHECK(agent({"--omp=5", "x"}).worker_environment.at("OMP_NUM_THREADS") == "5");
+  CHECK_THAT(error({"--omp=0", "x"}), Contains("--omp"));
+  environment["OMP_NUM_THREADS"] = "";
+  CHECK_FALSE(agent({"--nproc-per-node=2", "x"}).set_omp_num_threads);
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: logs", "[unit][launcher]") {
+  environment["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = "<${rank}>";
+  const LogOptions log = agent({"--log-dir=d", "-r1", "-t", "0:2", "--local-ranks-filter= 0 ,1",
+                                "--duplicate-stderr-filters=a", "x"})
+                             .log;
+  CHECK(log.dir == "d");
+  CHECK(log.redirects.at(0) == StreamSet{.out = true, .err = false});
+  CHECK(log.tee.at(0) == StreamSet{.out = false, .err = true});
+  CHECK(log.local_ranks_filter == std::set<int>{0, 1});
+  CHECK(log.duplicate_stderr_filters == Words{"a"});
+  CHECK(log.prefix_template == "<${rank}>");
+  CHECK(agent({"--log-dir=/dev/null", "-t3", "x"}).log.discard);
+  CHECK(agent({"--log-dir=/dev/null", "-t3", "x"}).log.tee == StreamMap{});
+  CHECK(warnings({"--log-dir=/dev/null", "-t3", "-r", "1", "x"}).size() == 2);
+  CHECK(agent({"--capture-stderr", "always", "x"}).log.capture_stderr == CaptureStderr::Always);
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: the worker's command", "[unit][launcher]") {
+  CHECK(agent({"-m", "pkg.mod", "a"}).command ==
+        Words{"/usr/bin/python3", "-u", "-m", "pkg.mod", "a"});
+  CHECK(agent({"--no-python", "./prog", "a"}).command == Words{"./prog", "a"});
+  programs.clear();
+  CHECK(agent({"--no-python", "./prog"}).entry_point == "./prog");
+  CHECK_THAT(error({"x.py"}), Contains("no Python was found"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: muster-launch inserts --local-rank", "[unit][launcher]") {
+  argv0 = "muster-launch";
+  CHECK(agent({"x", "a"}).local_rank_argument_at == 3U);
+  CHECK(agent({"-m", "x", "a"}).local_rank_argument_at == 4U);
+  CHECK_FALSE(agent({"--use-env", "x"}).local_rank_argument_at);
+  CHECK_THAT(error({"--no-python", "--nnodes=0", "x"}), Contains("--use-env"));
+  CHECK(agent({"--no-python", "--use-env", "x"}).command == Words{"x"});
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: virtual local ranks need a device for each worker",
+                 "[unit][launcher]") {
+  const Words words = {"--virtual-local-rank", "--nproc-per-node=2", "x"};
+  CHECK(agent(words).virtual_local_rank);
+  environment["CUDA_VISIBLE_DEVICES"] = "0,1";
+  CHECK(agent(words).virtual_local_rank);
+  environment["CUDA_VISIBLE_DEVICES"] = "";
+  CHECK_THAT(error(words), Contains("CUDA_VISIBLE_DEVICES"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: flags without effect are named", "[unit][launcher]") {
+  struct Row {
+    Words words;
+    std::string says;
+  };
+  const std::vector<Row> rows = {
+      {{"--monitor-interval", "1", "x"}, "--monitor-interval has no effect"},
+      {{"--start-method=fork", "x"}, "--start-method has no effect without --run-path"},
+      {{"--local_rank=0", "x"}, "--local_rank in front of the script is read as"},
+      {{"--master-addr=h", "x"}, "--master-addr has no effect on a single node"},
+      {{"--rdzv-backend=c10d", "--master-port=1", "x"}, "--master-port has no effect"},
+      {{"--node-rank=1", "x"}, "--node-rank has no effect"},
+      {{"-r", "0:1,1:3", "x"}, "-r names local rank 1"},
+      {{"--duplicate-stdout-filters=a", "-t2", "x"}, "--duplicate-stdout-filters has no effect"},
+      {{"--local-ranks-filter=3", "x"}, "nothing will be shown"},
+      {{"--signals-to-handle=SIGTERM,USR2", "x"}, "there is no signal 'USR2'"},
+      {{"--rdzv-conf=timeout=9", "x"}, "timeout has no effect with the backend c10d"},
+  };
+  for (const Row& row : rows) {
+    INFO(row.says);
+    const auto lines = warnings(row.words);
+    REQUIRE(lines.size() == 1);
+    CHECK_THAT(lines[0], Contains(row.says));
+    Words strict = {"--strict"};
+    strict.insert(strict.end(), row.words.begin(), row.words.end());
+    CHECK_THAT(error(strict), Contains(row.says));
+  }
+  environment["PET_T"] = "3";
+  CHECK_THAT(warnings({"x"}).at(0), Contains("PET_T has no effect"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: what muster does not do yet is said, once and clearly",
+                 "[unit][launcher]") {
+  const auto says = [this](const Words& words) { return unsupported(flags(words)).value_or(""); };
+  CHECK_THAT(says({"--run-path", "x"}), Contains("--run-path: muster"));
+  CHECK_THAT(says({"--numa-binding=node", "x"}), Contains("--numa-binding"));
+  CHECK_THAT(says({"--event-log-handler=console", "x"}), Contains("--event-log-handler"));
+  CHECK_THAT(says({"--logs-specs=a", "x"}), Contains("--logs-specs"));
+  CHECK_THAT(says({"--nnodes=1:2", "x"}), Contains("more than one node"));
+  CHECK_THAT(says({"--rdzv-backend=etcd-v2", "x"}), Contains("--rdzv-backend"));
+  CHECK_THAT(says({"--log-on-full=drop", "x"}), Contains("--log-on-full"));
+  CHECK_THAT(says({"--hang-timeout=9", "x"}), Contains("--hang-timeout"));
+  CHECK(says({"--standalone", "--nnodes=1:2", "--rdzv-backend=etcd", "x"}).empty());
+  CHECK(says({"--start-method=fork", "--master-port=1", "x"}).empty());
+  environment["PET_NNODES"] = "4";
+  CHECK_THAT(says({"x"}), Contains("PET_NNODES: muster"));
+}
+
+}  // namespace
+}  // namespace muster::testing

@@ -1,0 +1,71 @@
+// A machine made up for the plan's tests, and verbs to plan on it.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "launcher/launch_plan.h"
+
+namespace muster::testing {
+
+struct PlanFixture {
+  Environment environment;
+  std::string argv0 = "muster";
+  int cpus = 8;
+  int gpus = 0;
+  int xpus = 0;
+  std::set<std::string> programs = {"/usr/bin/python3"};
+
+  PlanFixture() { environment["PATH"] = "/usr/local/bin:/usr/bin"; }
+
+  ParseOutcome parse(const std::vector<std::string>& words) const {
+    return parse_command_line({.words = words,
+                               .environment = environment,
+                               .launch_module = program_name(argv0).launch_module});
+  }
+  Flags flags(const std::vector<std::string>& words) const {
+    const ParseOutcome outcome = parse(words);
+    if (const auto* error = std::get_if<UsageError>(&outcome)) FAIL(error->message);
+    REQUIRE(std::holds_alternative<CommandLine>(outcome));
+    return flags_from(std::get<CommandLine>(outcome), program_name(argv0).launch_module);
+  }
+  Checked<LaunchPlan> plan(const std::vector<std::string>& words) const {
+    const NodeFacts facts{
+        .cpus = [this] { return cpus; },
+        .gpus = [this] { return gpus; },
+        .xpus = [this] { return xpus; },
+        .new_run_id = [] { return std::string("new-id"); },
+        .is_executable = [this](const std::string& path) { return programs.contains(path); },
+        .argv0 = argv0,
+    };
+    return plan_launch(flags(words), environment, facts);
+  }
+  /// The plan, which must be without errors.
+  LaunchPlan good(const std::vector<std::string>& words) const {
+    auto result = plan(words);
+    if (!result) FAIL(result.error().message);
+    return *std::move(result);
+  }
+  AgentOptions agent(const std::vector<std::string>& words) const { return good(words).agent; }
+  /// The error's text, which there must be.
+  std::string error(const std::vector<std::string>& words) const {
+    const auto result = plan(words);
+    REQUIRE_FALSE(result.has_value());
+    return result.error().message;
+  }
+  std::vector<std::string> warnings(const std::vector<std::string>& words) const {
+    return good(words).warnings;
+  }
+  /// The usage error's text, which there must be.
+  std::string usage_error(const std::vector<std::string>& words) const {
+    const ParseOutcome outcome = parse(words);
+    REQUIRE(std::holds_alternative<UsageError>(outcome));
+    return std::get<UsageError>(outcome).message;
+  }
+};
+
+}  // namespace muster::testing
