@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <string>
 #include <variant>
@@ -15,12 +14,13 @@
 #include "agent/io/agent.h"
 #include "agent/posix/shim.h"
 #include "launcher/argparse.h"
-#include "launcher/devices.h"
 #include "launcher/dry_run.h"
 #include "launcher/flags.h"
 #include "launcher/help.h"
 #include "launcher/launch_plan.h"
 #include "launcher/log_setup.h"
+#include "launcher/node_facts.h"
+#include "launcher/rank_plans.h"
 
 namespace muster {
 namespace {
@@ -35,56 +35,53 @@ std::vector<std::string> inherited_environment() {
   return variables;
 }
 
-// As getenv sees it: of a name that occurs twice the first counts.
-Environment as_map(const std::vector<std::string>& variables) {
-  Environment environment;
-  for (const std::string& variable : variables) {
-    const std::size_t equals = variable.find('=');
-    if (equals != std::string::npos)
-      environment.emplace(variable.substr(0, equals), variable.substr(equals + 1));
-  }
-  return environment;
+int fail(const std::string& message) {
+  spdlog::error("{}", message);
+  return kFailureExit;
 }
 
-int usage_error(const ProgramName& program, const std::string& message) {
-  std::fprintf(stderr, "%s\n%s: error: %s\n", usage(program).c_str(), program.shown.c_str(),
-               message.c_str());
-  return kUsageExit;
+int print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0 ? 0 : kFailureExit;
 }
 
-int launch(const LaunchPlan& plan, std::vector<std::string> environment) {
-  return split_into_shim_and_agent({.signals = plan.agent.signals_to_handle}, [&](int socket) {
-    return run_agent(plan.agent, std::move(environment), socket);
+int dry_run(const LaunchPlan& plan) {
+  const auto ranks = plan_ranks(plan.agent, inherited_environment());
+  if (!ranks) return fail(ranks.error().message);
+  return print(dry_run_text(plan.agent, *ranks));
+}
+
+int launch(const AgentOptions& options) {
+  return split_into_shim_and_agent({.signals = options.signals_to_handle}, [&](int socket) {
+    return run_agent(options, inherited_environment(), socket);
   });
 }
 
 int run(int argc, char** argv) {
-  const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   const std::string argv0 = argc > 0 ? argv[0] : "muster";
+  const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   const ProgramName program = program_name(argv0);
-  std::vector<std::string> variables = inherited_environment();
-  const Environment environment = as_map(variables);
+  const Environment environment = read_environment();
 
   const ParseOutcome outcome = parse_command_line({words, environment, program.launch_module});
-  if (const auto* error = std::get_if<UsageError>(&outcome))
-    return usage_error(program, error->message);
-  if (const auto* exit = std::get_if<EarlyExit>(&outcome))
-    return print_and_exit(*exit, program, environment);
-
+  if (const auto* early = std::get_if<EarlyExit>(&outcome))
+    return print(early_exit_text(*early, program, terminal_width(environment)));
+  const auto usage_error = [&program](const std::string& message) {
+    std::fputs(usage_error_text(program, message).c_str(), stderr);
+    return kUsageExit;
+  };
+  if (const auto* error = std::get_if<UsageError>(&outcome)) return usage_error(error->message);
   const Flags flags = flags_from(std::get<CommandLine>(outcome), program.launch_module);
-  if (const auto reason = unsupported(flags)) return usage_error(program, *reason);
+  if (const auto reason = unsupported(flags)) return usage_error(*reason);
+
   set_up_logging(environment);
   const Checked<LaunchPlan> plan = plan_launch(flags, environment, node_facts(environment, argv0));
-  if (!plan) {
-    spdlog::error("{}", plan.error().message);
-    return kFailureExit;
-  }
-  for (const std::string& warning : plan->warnings)
-    spdlog::warn("{}", warning);
-  for (const std::string& notice : plan->notices)
-    spdlog::warn("{}", notice);
-  if (flags.dry_run) return print_dry_run(*plan, variables);
-  return launch(*plan, std::move(variables));
+  if (!plan) return fail(plan.error().message);
+  for (const std::string& line : plan->warnings)
+    spdlog::warn("{}", line);
+  for (const std::string& line : plan->notices)
+    spdlog::warn("{}", line);
+  return flags.dry_run ? dry_run(*plan) : launch(plan->agent);
 }
 
 }  // namespace
