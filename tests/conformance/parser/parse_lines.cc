@@ -3,12 +3,16 @@
 //
 // In and out one JSON value a line. In: {"argv": [...], "env": {...}, "launch": bool}. Out:
 // {"outcome": "ok" | "exit" | "error", ..., "script_at": number}.
+//
+// With arguments, it prints what muster prints for them: parse_lines --completion bash.
 #include <iostream>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
 #include "launcher/argparse.h"
+#include "launcher/flags.h"
+#include "launcher/help.h"
 #include "launcher/option_table.h"
 
 namespace {
@@ -70,10 +74,21 @@ json outcome_of(const json& request) {
   return result;
 }
 
+int print_text(std::vector<std::string> words) {
+  const muster::Environment nothing;
+  const auto parsed = muster::parse_command_line({.words = words, .environment = nothing});
+  const auto* early = std::get_if<muster::EarlyExit>(&parsed);
+  if (early == nullptr) return 2;
+  constexpr int kColumns = 80;
+  std::cout << muster::early_exit_text(*early, muster::program_name("muster"), kColumns);
+  return 0;
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
+  if (argc > 1) return print_text({argv + 1, argv + argc});
   for (std::string line; std::getline(std::cin, line);)
     std::cout << outcome_of(json::parse(line)).dump() << '\n';
   return 0;

@@ -1,0 +1,233 @@
+#include "launcher/completion.h"
+
+#include <functional>
+
+#include "launcher/option_table.h"
+
+namespace muster {
+namespace {
+
+constexpr std::string_view kPrograms = "muster torchrun muster-launch";
+
+std::string joined(const std::function<bool(const Option&)>& is_wanted, std::string_view between,
+                   const std::function<bool(std::string_view)>& is_wanted_name = {}) {
+  std::string text;
+  for (const Option& option : all_options()) {
+    if (option.group == OptionGroup::Hidden || !is_wanted(option)) continue;
+    for (const std::string_view name : option.names)
+      if (!name.empty() && (!is_wanted_name || is_wanted_name(name)))
+        text.append(text.empty() ? "" : between).append(name);
+  }
+  return text;
+}
+
+std::string joined_choices(const Option& option) {
+  std::string text;
+  for (const std::string_view choice : option.choices)
+    text.append(text.empty() ? "" : " ").append(choice);
+  return text;
+}
+
+bool takes_folder(const Option& option) {
+  return option.id == OptionId::LogDir;
+}
+bool takes_file(const Option& option) {
+  return option.id == OptionId::FailureReport;
+}
+
+/// Up to the first full stop or semicolon: lists of completions are read at a glance.
+std::string short_help(const Option& option) {
+  std::string_view text = option.help;
+  text = text.substr(0, text.find_first_of(";:"));
+  if (text.ends_with('.')) text.remove_suffix(1);
+  if (const auto stop = text.find(". "); stop != std::string_view::npos)
+    text = text.substr(0, stop);
+  return std::string(text);
+}
+
+std::string bash_script() {
+  const auto takes_value = [](const Option& option) { return option.takes_value(); };
+  const auto is_offered = [](const Option& option) { return is_known(option, false); };
+  const auto has_underscore = [](std::string_view name) { return name.find('_') != name.npos; };
+  std::string text = "# bash completion for muster: eval \"$(muster --completion bash)\"\n";
+  text +=
+      "_muster() {\n"
+      "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i\n"
+      "    COMPREPLY=()\n"
+      "    # bash takes \"--option=value\" apart at the \"=\".\n"
+      "    [[ $cur == \"=\" ]] && cur=\n"
+      "    [[ $prev == \"=\" ]] && prev=${COMP_WORDS[COMP_CWORD-2]}\n"
+      "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+      "        case ${COMP_WORDS[i]} in\n"
+      "            ";
+  text += joined(takes_value, "|") +
+          ")\n"
+          "                [[ ${COMP_WORDS[i+1]} == \"=\" ]] && ((i++))\n"
+          "                ((i++)) ;;\n"
+          "            -*) ;;\n"
+          "            *)  # Behind the script: its own arguments.\n"
+          "                compopt -o default 2>/dev/null\n"
+          "                return ;;\n"
+          "        esac\n"
+          "    done\n"
+          "    case $prev in\n";
+  for (const Option& option : all_options()) {
+    if (!option.takes_value()) continue;
+    std::string reply;
+    if (!option.choices.empty())
+      reply = "compgen -W '" + joined_choices(option) + "' -- \"$cur\"";
+    else if (takes_folder(option))
+      reply = "compgen -d -- \"$cur\"";
+    else if (takes_file(option))
+      reply = "compgen -f -- \"$cur\"";
+    else
+      continue;
+    text.append("        ").append(option.names[0]);
+    if (!option.names[1].empty()) text.append("|").append(option.names[1]);
+    text.append(") COMPREPLY=($(").append(reply).append(")); return ;;\n");
+  }
+  text += "        " + joined(takes_value, "|") +
+          ") return ;;\n"
+          "    esac\n"
+          "    if [[ $cur == -* ]]; then\n"
+          "        # With underscores only for who has begun so.\n"
+          "        local names='" +
+          joined(is_offered, " ", [&](std::string_view name) { return !has_underscore(name); }) +
+          "'\n"
+          "        [[ $cur == *_* ]] && names='" +
+          joined(is_offered, " ", has_underscore) +
+          "'\n"
+          "        [[ $1 == *muster-launch ]] && names+=' --use-env --use_env'\n"
+          "        COMPREPLY=($(compgen -W \"$names\" -- \"$cur\"))\n"
+          "    else\n"
+          "        compopt -o default 2>/dev/null\n"
+          "    fi\n"
+          "}\n"
+          "complete -F _muster ";
+  return text.append(kPrograms).append("\n");
+}
+
+/// Inside '...' of zsh's _arguments: brackets and colons are its own.
+std::string for_zsh(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '\'') {
+      result += "'\\''";
+      continue;
+    }
+    if (c == '[' || c == ']' || c == ':' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+std::string zsh_script() {
+  std::string text = "#compdef " + std::string(kPrograms) +
+                     "\n# zsh completion for muster: put it into $fpath as _muster, or\n"
+                     "# eval \"$(muster --completion zsh)\"\n"
+                     "_muster() {\n"
+                     "    local -a launch\n"
+                     "    [[ $service == muster-launch ]] && launch=(\n";
+  std::string all;
+  for (const Option& option : all_options()) {
+    if (option.group == OptionGroup::Hidden) continue;
+    std::string action;
+    if (option.takes_value()) {
+      action = ":" + for_zsh(option.metavar) + ":";
+      if (!option.choices.empty()) action += "(" + joined_choices(option) + ")";
+      if (takes_folder(option)) action += "_directories";
+      if (takes_file(option)) action += "_files";
+    }
+    std::string& specs = option.origin == OptionOrigin::LaunchModule ? text : all;
+    for (const std::string_view name : option.names) {
+      if (name.empty()) continue;
+      const std::string_view suffix = !option.takes_value()    ? ""
+                                      : name.starts_with("--") ? "="
+                                                               : "+";
+      specs.append("        '").append(name).append(suffix).append("[");
+      specs.append(for_zsh(short_help(option))).append("]").append(action).append("'\n");
+    }
+  }
+  return text + "    )\n    _arguments -s -S : \\\n        $launch \\\n" +
+         [&all] {
+           std::string continued;
+           for (const char c : all)
+             continued += c == '\n' ? std::string(" \\\n") : std::string(1, c);
+           return continued;
+         }() +
+         "        '1:script:_files' \\\n"
+         "        '*::arguments of the script:_files'\n"
+         "}\n"
+         "if [[ $funcstack[1] == _muster ]]; then\n"
+         "    _muster \"$@\"\n"
+         "else\n"
+         "    compdef _muster " +
+         std::string(kPrograms) + "\nfi\n";
+}
+
+std::string for_fish(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '\'' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+std::string fish_script() {
+  std::string text =
+      "# fish completion for muster: muster --completion fish | source\n"
+      "function __muster_before_script\n"
+      "    set -l words (commandline -opc)\n"
+      "    set -e words[1]\n"
+      "    set -l is_value 0\n"
+      "    for word in $words\n"
+      "        if test $is_value -eq 1\n"
+      "            set is_value 0\n"
+      "            continue\n"
+      "        end\n"
+      "        switch $word\n"
+      "            case ";
+  text += joined([](const Option& option) { return option.takes_value(); }, " ") +
+          "\n                set is_value 1\n"
+          "            case '-*'\n"
+          "            case '*'\n"
+          "                return 1\n"
+          "        end\n"
+          "    end\n"
+          "    return 0\n"
+          "end\n"
+          "for program in ";
+  text.append(kPrograms).append("\n");
+  for (const Option& option : all_options()) {
+    if (option.group == OptionGroup::Hidden || option.origin == OptionOrigin::LaunchModule)
+      continue;
+    text += "    complete -c $program -n __muster_before_script";
+    for (const std::string_view name : option.names) {
+      if (name.empty()) continue;
+      const bool is_long = name.starts_with("--");
+      text.append(is_long ? " -l " : " -s ").append(name.substr(is_long ? 2 : 1));
+    }
+    if (takes_folder(option))
+      text += " -x -a '(__fish_complete_directories)'";
+    else if (takes_file(option))
+      text += " -r";
+    else if (!option.choices.empty())
+      text += " -x -a '" + joined_choices(option) + "'";
+    else
+      text += option.takes_value() ? " -x" : "";
+    text += " -d '" + for_fish(short_help(option)) + "'\n";
+  }
+  return text +
+         "end\ncomplete -c muster-launch -n __muster_before_script -l use-env -l use_env -d '" +
+         for_fish(short_help(option(OptionId::UseEnv))) + "'\n";
+}
+
+}  // namespace
+
+std::string completion_script(std::string_view shell) {
+  if (shell == "zsh") return zsh_script();
+  return shell == "fish" ? fish_script() : bash_script();
+}
+
+}  // namespace muster

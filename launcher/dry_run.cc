@@ -1,0 +1,112 @@
+#include "launcher/dry_run.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace muster {
+namespace {
+
+std::string quoted(std::string_view word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos)
+    return std::string(word);
+  std::string text = "'";
+  for (const char c : word)
+    text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+void append_row(std::string& out, std::string_view name, std::string_view value) {
+  constexpr std::size_t kValueColumn = 16;
+  out.append("  ").append(name);
+  out.append(kValueColumn > name.size() + 2 ? kValueColumn - name.size() - 2 : 1, ' ');
+  out.append(value).append("\n");
+}
+
+std::string rendezvous_text(const AgentOptions& options) {
+  const RendezvousOptions& rendezvous = options.rendezvous;
+  if (rendezvous.standalone) return "this node alone, on a free port";
+  if (rendezvous.backend == RendezvousBackend::Static)
+    return "static at " + rendezvous.endpoint + ", this is node " +
+           std::to_string(rendezvous.node_rank);
+  return "c10d at " + rendezvous.endpoint;
+}
+
+std::string signals_text(const AgentOptions& options) {
+  std::string text;
+  for (const int number : options.signals_to_handle) {
+    const char* name = sigabbrev_np(number);
+    text.append(text.empty() ? "" : " ");
+    text.append(name != nullptr ? "SIG" + std::string(name) : std::to_string(number));
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string seconds_text(Duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
+}
+
+std::string stream_text(const std::string& file, bool is_teed, bool is_shown) {
+  if (file.empty()) return is_shown ? "the console" : "nowhere (--local-ranks-filter)";
+  return is_teed && is_shown ? file + ", and the console" : file;
+}
+
+void append_rank(std::string& out, const AgentOptions& options, const RankPlan& rank) {
+  const LogOptions& log = options.log;
+  const bool is_shown =
+      log.local_ranks_filter.empty() || log.local_ranks_filter.contains(rank.local_rank);
+  const StreamSet tee = log.tee.at(rank.local_rank);
+  out.append("\nrank ").append(std::to_string(rank.global_rank));
+  out.append(" (local rank ").append(std::to_string(rank.local_rank)).append(")\n");
+  append_row(out, "command", shell_quoted(rank.command));
+  append_row(out, "stdout", stream_text(rank.stdout_file, tee.out, is_shown));
+  append_row(out, "stderr", stream_text(rank.stderr_file, tee.err, is_shown));
+  if (!rank.error_file.empty()) append_row(out, "error file", rank.error_file);
+  if (!rank.cpus.empty()) append_row(out, "CPUs", rank.cpus);
+  std::string_view name = "environment";
+  for (const auto& [variable, value] : rank.environment) {
+    append_row(out, name, variable + "=" + (value.empty() ? value : quoted(value)));
+    name = "";
+  }
+}
+
+}  // namespace
+
+std::string shell_quoted(std::span<const std::string> words) {
+  std::string text;
+  for (const std::string& word : words)
+    text.append(text.empty() ? "" : " ").append(quoted(word));
+  return text;
+}
+
+std::string dry_run_text(const AgentOptions& options, std::span<const RankPlan> ranks) {
+  const std::string nodes =
+      options.min_nodes == options.max_nodes
+          ? std::to_string(options.min_nodes)
+          : std::to_string(options.min_nodes) + " to " + std::to_string(options.max_nodes);
+  std::string text = "Nothing is started (--dry-run). muster would start:\n\n";
+  append_row(
+      text, "workers",
+      std::to_string(options.local_world_size) + " on this node, role " + quoted(options.role));
+  append_row(text, "nodes", nodes);
+  append_row(text, "rendezvous", rendezvous_text(options));
+  for (const auto& [key, value] : options.rendezvous.conf)
+    append_row(text, "", key + "=" + value);
+  append_row(text, "run id", options.run_id);
+  append_row(text, "restarts", std::to_string(options.max_restarts));
+  append_row(text, "signals", signals_text(options));
+  append_row(text, "to end", seconds_text(options.shutdown_timeout) + " from SIGTERM to SIGKILL");
+  append_row(text, "logs",
+             options.log.discard       ? std::string("none")
+             : options.log.dir.empty() ? std::string("a temporary directory")
+                                       : options.log.dir);
+  for (const RankPlan& rank : ranks)
+    append_rank(text, options, rank);
+  return text;
+}
+
+}  // namespace muster

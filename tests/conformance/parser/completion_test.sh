@@ -1,0 +1,52 @@
+#!/bin/bash
+# The completion scripts in the shells themselves. zsh and fish only where they are installed, and
+# then only whether they can read them.
+# Usage: completion_test.sh PARSE_LINES_PROGRAM
+set -u
+program=$1
+failures=0
+
+source <("$program" --completion bash)
+
+# expect "words, the last one to be completed" "what is offered, sorted"
+expect() {
+    local -a words
+    read -ra words <<<"$1"
+    [[ $1 == *" " ]] && words+=("")
+    COMP_WORDS=("${words[@]}")
+    COMP_CWORD=$((${#words[@]} - 1))
+    _muster "${words[0]}" 2>/dev/null
+    local offered
+    offered=$(printf '%s\n' ${COMPREPLY[@]+"${COMPREPLY[@]}"} | sort | tr '\n' ' ')
+    offered=${offered% }
+    if [[ $offered != "$2" ]]; then
+        echo "completion of '$1': '$offered' and not '$2'"
+        failures=$((failures + 1))
+    fi
+}
+
+expect "muster --nn" "--nnodes"
+expect "muster --rdzv" "--rdzv-backend --rdzv-conf --rdzv-endpoint --rdzv-id"
+expect "muster --rdzv_" "--rdzv_backend --rdzv_conf --rdzv_endpoint --rdzv_id"
+expect "muster --start-method " "fork forkserver spawn"
+expect "muster --start-method fork" "fork forkserver"
+expect "muster --start-method = f" "fork forkserver"
+expect "muster --completion " "bash fish zsh"
+expect "muster --nnodes " ""
+expect "muster --nnodes 2 --vers" "--version"
+expect "muster --nnodes = 2 --vers" "--version"
+expect "muster -m --vers" "--version"
+expect "muster train.py --vers" ""
+expect "muster --use" ""
+expect "muster-launch --use-" "--use-env"
+
+for shell in zsh fish; do
+    if ! command -v "$shell" >/dev/null; then
+        echo "completion_test: $shell is not installed: its script is not tried"
+    elif ! "$program" --completion "$shell" | "$shell" --no-execute; then
+        echo "$shell cannot read its script"
+        failures=$((failures + 1))
+    fi
+done
+[[ $failures == 0 ]] && echo "completion_test: passed"
+exit $((failures > 0))

@@ -1,0 +1,116 @@
+// What muster prints about itself, and the table behind it.
+#include "launcher/help.h"
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include <catch2/catch.hpp>
+
+#include "launcher/completion.h"
+#include "launcher/dry_run.h"
+#include "launcher/man_page.h"
+#include "launcher/python_text.h"
+
+namespace muster::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+
+TEST_CASE("table: names, variables and defaults fit together", "[unit][launcher]") {
+  std::set<std::string_view> names;
+  for (const Option& option : all_options()) {
+    INFO(option.long_name());
+    CHECK(option.long_name().starts_with("--"));
+    for (const std::string_view name : option.names)
+      if (!name.empty()) CHECK(names.insert(name).second);
+    std::string dest(option.long_name().substr(2));
+    const bool has_dash = dest.find('-') != std::string::npos;
+    for (char& c : dest)
+      c = c == '-' ? '_' : c;
+    // Only muster's own that print something have no second spelling.
+    if (has_dash && !option.ends_muster()) CHECK(option.names[1] == "--" + dest);
+    if (!option.environment.empty()) {
+      std::string variable = option.origin == OptionOrigin::Torchrun ? "PET_" : "MUSTER_";
+      for (const char c : dest)
+        variable += c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
+      CHECK(option.environment == variable);
+    }
+    CHECK(option.takes_value() == !option.metavar.empty());
+    CHECK(option.help.ends_with('.'));
+  }
+}
+
+TEST_CASE("help: every option, within the terminal's width", "[unit][launcher]") {
+  for (const int columns : {40, 60, 80, 120}) {
+    const std::string text = help_text({.shown = "torchrun", .launch_module = false}, columns);
+    CHECK(text.starts_with("usage: torchrun [options] training_script"));
+    for (const Option& option : all_options()) {
+      if (option.group == OptionGroup::Hidden || !is_known(option, false)) continue;
+      CHECK_THAT(text, Contains(std::string(option.long_name())));
+      if (!option.environment.empty()) CHECK_THAT(text, Contains(std::string(option.environment)));
+    }
+    if (columns < 80) continue;  // Single words do not always fit into less.
+    for (const std::string_view line : split(text, '\n'))
+      CHECK(line.size() <= static_cast<std::size_t>(columns));
+  }
+  CHECK_THAT(help_text({.shown = "muster-launch", .launch_module = true}, 80),
+             Contains("--use-env"));
+  CHECK_THAT(help_text({.shown = "muster", .launch_module = false}, 80), !Contains("--use-env"));
+  CHECK_THAT(help_text({.shown = "muster", .launch_module = false}, 80), !Contains("--man-page"));
+}
+
+TEST_CASE("help: usage errors have argparse's form", "[unit][launcher]") {
+  CHECK(usage_error_text({.shown = "torchrun", .launch_module = false}, "what") ==
+        "usage: torchrun [options] training_script [arguments of the script ...]\n"
+        "torchrun: error: what\n");
+  CHECK(version_text() == "muster " MUSTER_VERSION "\n");
+}
+
+TEST_CASE("completion: each shell is offered every option", "[unit][launcher]") {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const std::string script = completion_script(shell);
+    for (const Option& option : all_options()) {
+      if (option.group == OptionGroup::Hidden) continue;
+      INFO(shell << " " << option.long_name());
+      CHECK_THAT(script, Contains(std::string(option.long_name().substr(2))));
+    }
+    CHECK_THAT(script, !Contains("man-page"));
+  }
+}
+
+TEST_CASE("man page: docs/muster.1 is what the table gives", "[unit][launcher]") {
+  std::ifstream file(MUSTER_MAN_PAGE);
+  std::stringstream text;
+  text << file.rdbuf();
+  INFO("to renew: build/release/bin/muster --man-page > docs/muster.1");
+  CHECK(text.str() == man_page());
+}
+
+TEST_CASE("dry run: the plan and each rank", "[unit][launcher]") {
+  AgentOptions options;
+  options.local_world_size = 2;
+  options.run_id = "job7";
+  options.signals_to_handle = {15, 34};
+  options.log.tee = {.all = {.out = true, .err = false}, .by_local_rank = {}, .per_rank = false};
+  options.log.local_ranks_filter = {0};
+  std::vector<RankPlan> ranks(2);
+  ranks[0].command = {"python", "-u", "my train.py", "it's", ""};
+  ranks[0].environment = {{"RANK", "0"}, {"EMPTY", ""}, {"TEXT", "a b"}};
+  ranks[0].stdout_file = "/logs/0/stdout.log";
+  ranks[1].local_rank = ranks[1].global_rank = 1;
+  ranks[1].command = {"x"};
+  ranks[1].stdout_file = "/logs/1/stdout.log";
+  const std::string text = dry_run_text(options, ranks);
+  for (const char* line :
+       {"  workers       2 on this node, role default\n", "  run id        job7\n",
+        "  signals       SIGTERM 34\n", "rank 0 (local rank 0)\n",
+        "  command       python -u 'my train.py' 'it'\\''s' ''\n",
+        "  stdout        /logs/0/stdout.log, and the console\n", "  stderr        the console\n",
+        "  environment   EMPTY=\n", "                TEXT='a b'\n", "rank 1 (local rank 1)\n",
+        "  stdout        /logs/1/stdout.log\n", "  stderr        nowhere (--local-ranks-filter)\n"})
+    CHECK_THAT(text, Contains(line));
+}
+
+}  // namespace
+}  // namespace muster::testing
