@@ -71,7 +71,7 @@ bool LogLoop::has_room(LogOutput& output) {
 }
 
 bool LogLoop::run() {
-  while (!stopped_) {
+  while (!stopped_ && !abandoned_) {
     update_interests(now());
     wait();
     const Instant time = now();
@@ -126,7 +126,6 @@ void LogLoop::read_mailbox() {
     const std::unique_ptr<Message> message(messages[i]);
     if (!abandoned_) (*message)(*this);
   }
-  if (abandoned_) stopped_ = true;
 }
 
 void LogLoop::read_inotify() {

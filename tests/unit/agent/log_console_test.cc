@@ -113,6 +113,65 @@ TEST_CASE("log_console: a pipe whose reader has gone before it is opened is clos
   CHECK(console.is_closed());
 }
 
+// A pipe that cannot be opened once more, as that of another user cannot: here because it has no
+// reader at that moment.
+TEST_CASE("log_console: without a descriptor of its own it does not block either",
+          "[unit][agent]") {
+  std::string dir = "/tmp/muster_fifo_XXXXXX";
+  REQUIRE(::mkdtemp(dir.data()) != nullptr);
+  const std::string path = dir + "/fifo";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  LogFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const LogFd writer(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  REQUIRE(writer.is_open());
+  reader.reset();
+  LogConsole console(writer.get());
+  reader = LogFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ::unlink(path.c_str());
+  ::rmdir(dir.c_str());
+  REQUIRE(reader.is_open());
+
+  const std::string all(300'000, 'x');
+  console.buffer() += all;
+  console.flush();
+  CHECK(console.unwritten_bytes() > 0);
+  std::size_t read = 0;
+  std::array<char, 65536> buffer;
+  for (ssize_t n = 0; (n = ::read(reader.get(), buffer.data(), buffer.size())) > 0;) {
+    read += static_cast<std::size_t>(n);
+    console.flush();
+  }
+  CHECK(console.unwritten_bytes() == 0);
+  CHECK(read == all.size());
+}
+
+TEST_CASE("log_console: a terminal that is stopped does not block", "[unit][agent]") {
+  const LogFd terminal(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
+  REQUIRE(terminal.is_open());
+  REQUIRE(::grantpt(terminal.get()) == 0);
+  REQUIRE(::unlockpt(terminal.get()) == 0);
+  const LogFd inside(::open(::ptsname(terminal.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  REQUIRE(inside.is_open());
+  LogConsole console(inside.get());
+  std::string line(99, 'x');
+  line += '\n';
+  for (int i = 0; i < 1000; ++i)
+    console.buffer() += line;
+  console.flush();
+  CHECK(console.unwritten_bytes() > 0);  // Nobody reads the other side.
+  std::string shown;
+  std::array<char, 65536> buffer;
+  const auto pump = [&] {
+    const ssize_t n = ::read(terminal.get(), buffer.data(), buffer.size());
+    if (n > 0) shown.append(buffer.data(), static_cast<std::size_t>(n));
+    console.flush();
+  };
+  for (int i = 0; i < 1'000'000 && shown.size() < 1000 * 101; ++i)
+    pump();  // The terminal's own side runs behind: a bound in tries, not in time.
+  CHECK(shown.size() == 1000 * 101);  // It makes CR LF of every newline.
+  CHECK((::fcntl(inside.get(), F_GETFL) & O_NONBLOCK) == 0);
+}
+
 TEST_CASE("log_console: a socket is written to without blocking", "[unit][agent]") {
   std::array<int, 2> fds{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);

@@ -490,5 +490,25 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: stop while a finish waits answers both"
   CHECK_FALSE(report.get().all_read);
 }
 
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop from returning",
+                 "[unit][agent]") {
+  // As a write to a dead disk would, this answer does not return.
+  auto release = std::make_shared<std::promise<void>>();
+  const std::weak_ptr<std::promise<void>> alive = release;
+  pump->tail({0},
+             [wait = release->get_future().share(), release](const std::string&) { wait.wait(); });
+  bool called = false;
+  pump->tail({0}, [&called](const std::string&) { called = true; });
+  CHECK_FALSE(pump->stop(1ms));
+  pump.reset();
+  release->set_value();
+  release.reset();
+  const auto deadline = Clock::now() + kPatience;
+  while (!alive.expired() && Clock::now() < deadline)
+    std::this_thread::yield();
+  CHECK(alive.expired());  // The thread has gone on, and forgotten its messages.
+  CHECK_FALSE(called);
+}
+
 }  // namespace
 }  // namespace muster
