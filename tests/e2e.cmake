@@ -1,10 +1,21 @@
 # The real programs, driven as a person or a scheduler would. MUSTER_BIN names the program.
-function(muster_add_e2e name)
-  add_test(NAME e2e.${name}
-    COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/e2e/${name}_test.py)
-  set_tests_properties(e2e.${name} PROPERTIES LABELS e2e TIMEOUT 600
-    ENVIRONMENT "MUSTER_BIN=$<TARGET_FILE:muster>;PYTHONDONTWRITEBYTECODE=1")
+set(e2e_environment "MUSTER_BIN=$<TARGET_FILE:muster>;PYTHONDONTWRITEBYTECODE=1")
+
+function(muster_add_python_test name label script)
+  add_test(NAME ${name} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/${script})
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 900 SKIP_RETURN_CODE 77
+    ENVIRONMENT "${e2e_environment}")
 endfunction()
 
-muster_add_e2e(lifecycle)
-muster_add_e2e(nothing_left)
+muster_add_python_test(e2e.lifecycle e2e e2e/lifecycle_test.py)
+muster_add_python_test(e2e.nothing_left e2e e2e/nothing_left_test.py)
+muster_add_python_test(e2e.quickstart_script scripts e2e/digits_quickstart_test.py)
+muster_add_python_test(conformance.environment conformance conformance/environment_test.py)
+muster_add_python_test(conformance.workers conformance conformance/workers_test.py)
+muster_add_python_test(bench.selftest bench ../bench/selftest.py)
+
+# train.py's own tests need its torch.
+add_test(NAME e2e.digits_data
+  COMMAND ${MUSTER_TORCH_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/digits_data_test.py)
+set_tests_properties(e2e.digits_data PROPERTIES LABELS examples TIMEOUT 600
+  ENVIRONMENT "${e2e_environment}")

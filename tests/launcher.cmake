@@ -12,11 +12,7 @@ add_executable(parse_lines conformance/parser/parse_lines.cc)
 set_target_properties(parse_lines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(parse_lines PRIVATE muster_options muster_launcher nlohmann_json::nlohmann_json)
 
-# torchrun's own parser needs its torch: the virtual environment's Python, where there is one.
-set(MUSTER_TORCH_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python)
-if(NOT EXISTS ${MUSTER_TORCH_PYTHON})
-  set(MUSTER_TORCH_PYTHON ${Python3_EXECUTABLE})
-endif()
+# Reads the options of torchrun's own parser.
 add_test(NAME parser_diff
   COMMAND ${MUSTER_TORCH_PYTHON}
     ${CMAKE_CURRENT_SOURCE_DIR}/conformance/parser/parser_diff.py $<TARGET_FILE:parse_lines>)
