@@ -42,12 +42,12 @@ inline constexpr std::size_t kQueryCount = 19;
 /// to whoever made the request and live as long as the call that takes it.
 struct Request {
   Query query = Query::Ping;
-  std::string_view key;       // Or the name of a queue.
-  std::string_view value;     // CompareSet: the desired value.
-  std::string_view expected;  // CompareSet only.
-  std::int64_t number = 0;    // Add: delta. Barrier: world size. Validate: magic. Ping: nonce.
-  std::span<const std::string_view> keys;
-  std::span<const std::string_view> values;  // MultiSet: as many as keys.
+  std::string_view key = {};       // Or the name of a queue.
+  std::string_view value = {};     // CompareSet: the desired value.
+  std::string_view expected = {};  // CompareSet only.
+  std::int64_t number = 0;         // Add: delta. Barrier: world size. Validate: magic. Ping: nonce.
+  std::span<const std::string_view> keys = {};
+  std::span<const std::string_view> values = {};  // MultiSet: as many as keys.
   ByteBuffer* buffer = nullptr;  // Where `value` lies, if its memory may be kept; else nothing.
 };
 

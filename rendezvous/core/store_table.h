@@ -69,7 +69,7 @@ class StoreTable {
   struct Wait {
     std::vector<WaitItem> items;  // Not resized while any is linked.
     std::size_t remaining = 0;    // Linked items: names that are still missing.
-    bool passed_over = false;     // One of the names had a push while others were missing.
+    std::size_t watched = 0;      // An item that satisfied() found missing last.
   };
 
   Reply set(std::string_view key, std::string_view value, ByteBuffer* buffer);
@@ -104,7 +104,7 @@ class StoreTable {
   void release_all(Map::iterator entry);
   void release_one(Map::iterator entry);
   void release(ConnectionId who);
-  static bool satisfied(const Wait& wait);
+  static bool satisfied(Wait& wait);
 
   StoreLimits limits_;
   Map map_;

@@ -1,7 +1,6 @@
 // StoreTable's waits: who is put on which list, and who is released when.
 
-#include <algorithm>
-#include <array>
+#include <cstddef>
 
 #include "rendezvous/core/check.h"
 #include "rendezvous/core/store_table.h"
@@ -102,7 +101,7 @@ void StoreTable::end_wait(ConnectionId who) {
     erase_if_unused(item.entry);
   }
   wait.items.clear();
-  wait.passed_over = false;
+  wait.watched = 0;
   if (wait.items.capacity() > kItemsKept) wait.items = {};
 }
 
@@ -116,24 +115,29 @@ void StoreTable::release_all(Map::iterator entry) {
   while (WaitItem* item = entry->second.oldest) {
     const ConnectionId who = item->who;
     unlink(*item);
-    const Wait& wait = waits_[who.value];
-    if (wait.remaining == 0 || (wait.passed_over && satisfied(wait))) release(who);
+    if (satisfied(waits_[who.value])) release(who);
   }
 }
 
 // One push, one release: the longest waiting client that misses nothing else.
 void StoreTable::release_one(Map::iterator entry) {
-  for (WaitItem* item = entry->second.oldest; item != nullptr; item = item->newer) {
-    Wait& wait = waits_[item->who.value];
-    if (wait.remaining == 1 || (wait.passed_over && satisfied(wait))) return release(item->who);
-    wait.passed_over = true;
-  }
+  for (WaitItem* item = entry->second.oldest; item != nullptr; item = item->newer)
+    if (satisfied(waits_[item->who.value])) return release(item->who);
 }
 
-// Whether each name that is still missing has a queue with something in it by now.
-bool StoreTable::satisfied(const Wait& wait) {
-  return std::all_of(wait.items.begin(), wait.items.end(),
-                     [](const WaitItem& item) { return !item.linked || item.entry->second.queue; });
+// Whether each name that is still missing has a queue with something in it by now. It begins where
+// it found one missing last time, so that a wait for many keys is not gone through at each of them.
+bool StoreTable::satisfied(Wait& wait) {
+  if (wait.remaining == 0) return true;
+  const std::size_t size = wait.items.size();
+  for (std::size_t i = 0; i < size; ++i) {
+    const std::size_t index = (wait.watched + i) % size;
+    const WaitItem& item = wait.items[index];
+    if (!item.linked || item.entry->second.queue) continue;
+    wait.watched = index;
+    return false;
+  }
+  return true;
 }
 
 }  // namespace muster

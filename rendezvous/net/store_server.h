@@ -23,12 +23,12 @@
 namespace muster {
 
 struct StoreServerOptions {
-  std::vector<std::string> addresses;  // Numeric; none: every interface, IPv6 and IPv4.
-  std::uint16_t port = 0;              // 0: the kernel chooses.
-  std::vector<int> descriptors;        // Bound sockets to take over; then the two above are unused.
+  std::vector<std::string> addresses = {};  // Numeric; none: every interface, IPv6 and IPv4.
+  std::uint16_t port = 0;                   // 0: the kernel chooses.
+  std::vector<int> descriptors = {};  // Bound sockets to take over; then the two above are unused.
 
-  CodecLimits codec;
-  StoreLimits table;
+  CodecLimits codec = {};
+  StoreLimits table = {};
   std::size_t connections = 100'000;
   /// From accept to a complete VALIDATE.
   Duration validate_within = std::chrono::seconds(30);
@@ -38,7 +38,7 @@ struct StoreServerOptions {
   /// it is gone; a single reply may be larger.
   std::size_t queued_bytes = std::size_t{4} << 20;
   /// Whether a peer may connect, asked before a byte is read; empty: anyone.
-  std::function<bool(const boost::asio::ip::address&)> admit;
+  std::function<bool(const boost::asio::ip::address&)> admit = {};
 };
 
 struct StoreServerStats {

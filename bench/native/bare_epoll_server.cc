@@ -1,0 +1,158 @@
+// The least that a store server can do: the physical limit against which musterd is measured.
+//
+// One epoll set, one recv() and at most one send() for each readable socket, and just enough
+// parsing to answer VALIDATE, PING, SET, WAIT, GET and ADD from a fixed table. No limits, no
+// fragmentation, no waiting: a request that is not there completely ends the program. Not a store.
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace {
+
+constexpr std::size_t kReadBytes = 64 << 10;
+constexpr std::size_t kSlots = 1 << 12;
+constexpr std::size_t kValueBytes = 4096;
+
+struct Slot {
+  std::uint64_t size = 0;
+  std::array<char, kValueBytes> value;
+};
+
+[[noreturn]] void fail(const char* what) {
+  std::perror(what);
+  std::exit(1);
+}
+
+std::uint64_t load_u64(const char* from) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, from, sizeof number);
+  return number;
+}
+
+// FNV-1a over the last bytes: keys differ at their end. Two keys in one slot do not matter here.
+std::size_t slot_of(const char* key, std::uint64_t size) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (std::uint64_t i = size > 16 ? size - 16 : 0; i < size; ++i)
+    hash = (hash ^ static_cast<unsigned char>(key[i])) * 0x100000001b3;
+  return (hash ^ (hash >> 32)) % kSlots;
+}
+
+class Table {
+ public:
+  // One request at `at`; the answer goes to `out`, which moves. Returns where the next one begins.
+  const char* serve(const char* at, char*& out) {
+    const char code = *at++;
+    if (code == 0) return at + 4;
+    if (code == 13) {
+      std::memcpy(out, at, 4);
+      out += 4;
+      return at + 4;
+    }
+    if (code == 6) at += 8;  // WAIT: a list of one.
+    const std::uint64_t key_bytes = load_u64(at);
+    Slot& slot = slots_[slot_of(at + 8, key_bytes)];
+    at += 8 + key_bytes;
+    switch (code) {
+      case 1: {
+        slot.size = load_u64(at);
+        if (slot.size > kValueBytes) fail("value");
+        std::memcpy(slot.value.data(), at + 8, slot.size);
+        return at + 8 + slot.size;
+      }
+      case 3:
+        std::memcpy(out, &slot.size, 8);
+        std::memcpy(out + 8, slot.value.data(), slot.size);
+        out += 8 + slot.size;
+        return at;
+      case 4: {
+        const std::uint64_t sum = ++slot.size;
+        std::memcpy(out, &sum, 8);
+        out += 8;
+        return at + 8;
+      }
+      case 6:
+        *out++ = 0;
+        return at;
+      default:
+        fail("unknown request");
+    }
+  }
+
+ private:
+  std::unique_ptr<std::array<Slot, kSlots>> owned_ = std::make_unique<std::array<Slot, kSlots>>();
+  std::array<Slot, kSlots>& slots_ = *owned_;
+};
+
+int listen_on_loopback() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const int on = 1;
+  ::setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&address), size) < 0) fail("bind");
+  if (::listen(listener, -1) < 0) fail("listen");
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  std::printf("bare: listening on 127.0.0.1:%u\n", static_cast<unsigned>(ntohs(address.sin_port)));
+  std::fflush(stdout);
+  return listener;
+}
+
+void watch(int set, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) < 0) fail("epoll_ctl");
+}
+
+void serve_forever(int listener) {
+  const int set = ::epoll_create1(EPOLL_CLOEXEC);
+  watch(set, listener);
+  Table table;
+  auto in = std::make_unique<std::array<char, kReadBytes>>();
+  auto out = std::make_unique<std::array<char, 16 * kReadBytes>>();
+  std::array<epoll_event, 256> events;
+  for (;;) {
+    const int count = ::epoll_wait(set, events.data(), static_cast<int>(events.size()), -1);
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[static_cast<std::size_t>(i)].data.fd;
+      if (fd == listener) {
+        watch(set, ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        continue;
+      }
+      const ssize_t got = ::recv(fd, in->data(), in->size(), 0);
+      if (got <= 0) {
+        ::close(fd);
+        continue;
+      }
+      char* end = out->data();
+      for (const char* at = in->data(); at < in->data() + got;)
+        at = table.serve(at, end);
+      const auto bytes = static_cast<std::size_t>(end - out->data());
+      if (bytes > 0 && ::send(fd, out->data(), bytes, MSG_NOSIGNAL) < 0) ::close(fd);
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  serve_forever(listen_on_loopback());
+}

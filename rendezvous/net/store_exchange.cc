@@ -1,0 +1,256 @@
+#include "rendezvous/net/store_exchange.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/endian/conversion.hpp>
+
+#include "rendezvous/net/clock.h"
+#include "rendezvous/wire/c10d_codec.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+using asio::experimental::awaitable_operators::operator||;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
+constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
+constexpr Duration kRetryMost = std::chrono::seconds(2);
+
+// Boost's categories are never deleted through their base, which is why its destructor is not virtual.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wnon-virtual-dtor"
+class StoreCategory final : public boost::system::error_category {
+ public:
+  const char* name() const noexcept override { return "muster.store"; }
+  std::string message(int code) const override {
+    switch (static_cast<StoreErrc>(code)) {
+      case StoreErrc::ConnectTimedOut:
+        return "the store did not answer in time";
+      case StoreErrc::WaitTimedOut:
+        return "what was waited for did not come in time";
+      case StoreErrc::ReplyTimedOut:
+        return "the store owes an answer and is silent";
+      case StoreErrc::Closed:
+        return "the store has closed the connection";
+      case StoreErrc::UnexpectedReply:
+        return "the answer is not a store's";
+      case StoreErrc::ReplyTooLarge:
+        return "the answer is too large";
+      case StoreErrc::QueueEmpty:
+        return "the queue is empty";
+    }
+    return "unknown";
+  }
+};
+#pragma GCC diagnostic pop
+
+std::chrono::steady_clock::time_point to_steady(Instant at) {
+  return std::chrono::steady_clock::time_point(at.time_since_epoch());
+}
+
+}  // namespace
+
+const boost::system::error_category& store_category() {
+  static const StoreCategory kCategory;
+  return kCategory;
+}
+
+std::string bytes_of(const Request& request) {
+  std::string bytes;
+  encode_request(request, bytes);
+  return bytes;
+}
+
+StoreExchange::Awaitable StoreExchange::within(Instant deadline, asio::awaitable<error_code> work,
+                                               StoreErrc timed_out) {
+  deadline_.expires_at(to_steady(deadline));
+  const auto done = co_await (std::move(work) || deadline_.async_wait(kNoThrow));
+  const auto* ec = std::get_if<0>(&done);
+  co_return ec != nullptr ? *ec : make_error_code(timed_out);
+}
+
+// Only a name needs the resolver, which needs a thread.
+StoreExchange::Awaitable StoreExchange::resolve(std::vector<tcp::endpoint>& endpoints) {
+  error_code not_numeric;
+  const auto address = asio::ip::make_address(options_.host, not_numeric);
+  if (!not_numeric) {
+    endpoints.emplace_back(address, options_.port);
+    co_return error_code();
+  }
+  tcp::resolver resolver(socket_.get_executor());
+  const std::string port = std::to_string(options_.port);
+  auto [ec, found] = co_await resolver.async_resolve(options_.host, port,
+                                                     tcp::resolver::numeric_service, kNoThrow);
+  for (const auto& entry : found)
+    endpoints.push_back(entry.endpoint());
+  co_return ec;
+}
+
+StoreExchange::Awaitable StoreExchange::nothing() {
+  co_return error_code();
+}
+
+StoreExchange::Awaitable StoreExchange::connect_once() {
+  std::vector<tcp::endpoint> endpoints;
+  if (const error_code ec = co_await resolve(endpoints); ec) co_return ec;
+  auto [connect_error, endpoint] = co_await asio::async_connect(socket_, endpoints, kNoThrow);
+  if (connect_error) co_return connect_error;
+  error_code ignored;
+  socket_.set_option(tcp::no_delay(true), ignored);
+  socket_.set_option(asio::socket_base::keep_alive(true), ignored);
+  std::string greeting = bytes_of({.query = Query::Validate, .number = c10d::kValidationMagic});
+  if (options_.ping) greeting += bytes_of({.query = Query::Ping, .number = ::getpid()});
+  auto [write_error, written] =
+      co_await asio::async_write(socket_, asio::buffer(greeting), kNoThrow);
+  if (write_error) co_return write_error;
+  if (!options_.ping) co_return error_code();
+  co_return co_await read_nonce();
+}
+
+StoreExchange::Awaitable StoreExchange::read_nonce() {
+  std::array<unsigned char, 4> nonce{};
+  if (const error_code ec = co_await read(nonce.data(), nonce.size()); ec) co_return ec;
+  const bool ours =
+      boost::endian::load_little_u32(nonce.data()) == static_cast<std::uint32_t>(::getpid());
+  co_return ours ? error_code() : make_error_code(StoreErrc::UnexpectedReply);
+}
+
+StoreExchange::Awaitable StoreExchange::connect() {
+  const Instant deadline = now() + options_.timeout;
+  Duration pause = kRetryFirst;
+  for (;;) {
+    close();
+    const error_code ec = co_await within(deadline, connect_once(), StoreErrc::ConnectTimedOut);
+    if (!ec) co_return ec;
+    close();
+    if (ec == StoreErrc::ConnectTimedOut || ec == StoreErrc::UnexpectedReply) co_return ec;
+    if (now() + pause >= deadline) co_return ec;  // The real reason says more than "timed out".
+    deadline_.expires_after(pause);
+    co_await deadline_.async_wait(kNoThrow);
+    pause = std::min(2 * pause, kRetryMost);
+  }
+}
+
+StoreExchange::Awaitable StoreExchange::read(void* to, std::size_t size) {
+  auto [ec, got] = co_await asio::async_read(socket_, asio::buffer(to, size), kNoThrow);
+  if (ec == asio::error::eof || ec == asio::error::connection_reset)
+    co_return make_error_code(StoreErrc::Closed);
+  co_return ec;
+}
+
+StoreExchange::Awaitable StoreExchange::read_number(std::int64_t& number) {
+  std::array<unsigned char, 8> bytes{};
+  const error_code ec = co_await read(bytes.data(), bytes.size());
+  number = boost::endian::load_little_s64(bytes.data());
+  co_return ec;
+}
+
+// Read in pieces that grow: an announced length alone takes no memory.
+StoreExchange::Awaitable StoreExchange::read_text(std::string& text) {
+  constexpr std::size_t kFirstBytes = 1 << 20;
+  std::int64_t length = 0;
+  if (const error_code ec = co_await read_number(length); ec) co_return ec;
+  const auto wanted = static_cast<std::uint64_t>(length);
+  if (wanted > options_.reply_bytes) co_return make_error_code(StoreErrc::ReplyTooLarge);
+  text.clear();
+  while (text.size() < wanted) {
+    const std::size_t had = text.size();
+    text.resize(std::min<std::size_t>(wanted, std::max(2 * had, kFirstBytes)));
+    if (const error_code ec = co_await read(text.data() + had, text.size() - had); ec) co_return ec;
+  }
+  co_return error_code();
+}
+
+StoreExchange::Awaitable StoreExchange::read_texts(std::vector<std::string>& texts) {
+  for (std::string& text : texts)
+    if (const error_code ec = co_await read_text(text); ec) co_return ec;
+  co_return error_code();
+}
+
+StoreExchange::Awaitable StoreExchange::read_list(std::vector<std::string>& texts) {
+  std::int64_t count = 0;
+  if (const error_code ec = co_await read_number(count); ec) co_return ec;
+  if (count < 0) co_return make_error_code(StoreErrc::UnexpectedReply);
+  for (std::int64_t i = 0; i < count; ++i) {
+    texts.emplace_back();
+    if (const error_code ec = co_await read_text(texts.back()); ec) co_return ec;
+  }
+  co_return error_code();
+}
+
+StoreExchange::Awaitable StoreExchange::read_popped(std::int64_t& length, std::string& text) {
+  if (const error_code ec = co_await read_number(length); ec) co_return ec;
+  if (length <= 0) co_return error_code();
+  co_return co_await read_text(text);
+}
+
+StoreExchange::Awaitable StoreExchange::write_then(const std::string& bytes,
+                                                   asio::awaitable<error_code> reply) {
+  auto [ec, sent] = co_await asio::async_write(socket_, asio::buffer(bytes), kNoThrow);
+  if (ec == asio::error::broken_pipe || ec == asio::error::connection_reset)
+    co_return make_error_code(StoreErrc::Closed);
+  if (ec) co_return ec;
+  co_return co_await std::move(reply);
+}
+
+StoreExchange::Awaitable StoreExchange::ask(std::string bytes, asio::awaitable<error_code> reply) {
+  if (!connected()) co_return make_error_code(StoreErrc::Closed);
+  auto work = write_then(bytes, std::move(reply));
+  const error_code ec =
+      co_await within(now() + options_.reply_timeout, std::move(work), StoreErrc::ReplyTimedOut);
+  if (ec) close();  // What may still come would answer another question.
+  co_return ec;
+}
+
+StoreExchange::Awaitable StoreExchange::tell(std::string bytes) {
+  co_return co_await ask(std::move(bytes), nothing());
+}
+
+StoreExchange::Awaitable StoreExchange::wait(std::string bytes, Duration timeout) {
+  if (!connected()) co_return make_error_code(StoreErrc::Closed);
+  std::uint8_t answer = 0;
+  auto work = write_then(bytes, read_byte(answer));
+  const error_code ec = co_await within(now() + timeout, std::move(work), StoreErrc::WaitTimedOut);
+  if (!ec && answer == kStopWaiting.value) co_return ec;
+  if (ec == StoreErrc::WaitTimedOut) {
+    const error_code cancelled = co_await cancel_wait();
+    co_return cancelled ? cancelled : ec;
+  }
+  close();
+  co_return ec ? ec : make_error_code(StoreErrc::UnexpectedReply);
+}
+
+// The key may come while the cancellation is on its way: then 00 is read before 01.
+StoreExchange::Awaitable StoreExchange::cancel_wait() {
+  std::uint8_t answer = 0;
+  auto first = read_byte(answer);
+  error_code ec = co_await ask(bytes_of({.query = Query::CancelWait}), std::move(first));
+  if (!ec && answer == kStopWaiting.value) {
+    auto second = read_byte(answer);
+    ec = co_await ask({}, std::move(second));
+  }
+  if (!ec && answer != kWaitCanceled.value) {
+    close();
+    ec = make_error_code(StoreErrc::UnexpectedReply);
+  }
+  co_return ec;
+}
+
+}  // namespace muster

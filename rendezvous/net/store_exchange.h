@@ -1,0 +1,68 @@
+// The bytes of a StoreClient: connecting, asking, waiting, each with its deadline.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/core/store_request.h"
+#include "rendezvous/net/store_client.h"
+
+namespace muster {
+
+/// A request as bytes.
+std::string bytes_of(const Request& request);
+
+/// One connection: whole exchanges, each under one deadline.
+class StoreExchange {
+ public:
+  using Awaitable = boost::asio::awaitable<boost::system::error_code>;
+
+  StoreExchange(boost::asio::any_io_executor executor, StoreClientOptions options)
+      : options_(std::move(options)), socket_(executor), deadline_(executor) {}
+
+  Awaitable connect();
+  /// Sends a request that has no answer.
+  Awaitable tell(std::string bytes);
+  /// Sends a request and reads what `read_reply` of this class reads, under one deadline.
+  Awaitable ask(std::string bytes, Awaitable reply);
+  /// Sends a WAIT or BARRIER; on a timeout cancels it and stays in step with the server.
+  Awaitable wait(std::string bytes, Duration timeout);
+
+  Awaitable read(void* to, std::size_t size);
+  Awaitable read_number(std::int64_t& number);
+  Awaitable read_byte(std::uint8_t& byte) { return read(&byte, 1); }
+  Awaitable read_text(std::string& text);
+  Awaitable read_texts(std::vector<std::string>& texts);
+  Awaitable read_list(std::vector<std::string>& texts);
+  Awaitable read_popped(std::int64_t& length, std::string& text);
+
+  void close() {
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+  }
+  bool connected() const { return socket_.is_open(); }
+  const StoreClientOptions& options() const { return options_; }
+
+ private:
+  Awaitable resolve(std::vector<boost::asio::ip::tcp::endpoint>& endpoints);
+  Awaitable connect_once();
+  Awaitable read_nonce();
+  Awaitable write_then(const std::string& bytes, Awaitable reply);
+  Awaitable cancel_wait();
+  Awaitable within(Instant deadline, Awaitable work, StoreErrc timed_out);
+  static Awaitable nothing();
+
+  StoreClientOptions options_;
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer deadline_;
+};
+
+}  // namespace muster

@@ -1,0 +1,475 @@
+// The server over loopback: its limits at their edges, and what bad clients cost the others.
+
+#include "rendezvous/net/store_server.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+#include <boost/endian/conversion.hpp>
+#include <catch2/catch.hpp>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+namespace muster {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using namespace std::chrono_literals;
+
+constexpr int kPatienceMs = 20'000;  // A bound for what should come at once.
+
+std::string u64(std::uint64_t number) {
+  std::array<unsigned char, 8> bytes;
+  boost::endian::store_little_u64(bytes.data(), number);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string bytes_of(const Request& request) {
+  std::string out;
+  encode_request(request, out);
+  return out;
+}
+
+const std::string kHello = bytes_of({.query = Query::Validate, .number = c10d::kValidationMagic});
+const std::string kPing = bytes_of({.query = Query::Ping, .number = 7});
+const std::string kPong("\x07\0\0\0", 4);
+
+std::string set_of(std::string_view key, std::string_view value) {
+  return bytes_of({.query = Query::Set, .key = key, .value = value});
+}
+std::string get_of(std::string_view key) {
+  return bytes_of({.query = Query::Get, .key = key});
+}
+std::string wait_for(std::string_view key) {
+  const std::array<std::string_view, 1> keys{key};
+  return bytes_of({.query = Query::Wait, .keys = keys});
+}
+
+/// A server alone on its thread, as in the agent; its log is kept.
+class RunningServer {
+ private:
+  template <typename Work>
+  auto on_loop(Work work) {
+    std::packaged_task<decltype(work())()> task(work);
+    auto result = task.get_future();
+    asio::post(loop_, [&task] { task(); });
+    return result.get();
+  }
+
+ public:
+  explicit RunningServer(StoreServerOptions options = {}) {
+    auto logger = std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_));
+    previous_ = spdlog::default_logger();
+    spdlog::set_default_logger(logger);
+    if (options.descriptors.empty() && options.addresses.empty()) options.addresses = {"127.0.0.1"};
+    server_ = std::make_unique<StoreServer>(loop_, std::move(options));
+    const auto started = server_->start();
+    REQUIRE(started.has_value());
+    port_ = server_->port();
+    thread_ = std::thread([this] { loop_.run(); });
+  }
+  RunningServer(const RunningServer&) = delete;
+  RunningServer& operator=(const RunningServer&) = delete;
+  ~RunningServer() { stop(); }
+
+  /// Stops; the loop must have nothing left to do. Then the log is complete.
+  std::string stop() {
+    if (thread_.joinable()) {
+      asio::post(loop_, [this] { server_->stop(); });
+      thread_.join();
+      spdlog::default_logger()->flush();
+      spdlog::set_default_logger(previous_);
+    }
+    return log_.str();
+  }
+  std::uint16_t port() const { return port_; }
+  void reset() {
+    on_loop([this] {
+      server_->reset();
+      return 0;
+    });
+  }
+  StoreServerStats stats() {
+    return on_loop([this] { return server_->stats(); });
+  }
+  /// Looks until `done` says yes; bounded.
+  template <typename Done>
+  bool until(Done done) {
+    for (const auto end = std::chrono::steady_clock::now() + 20s;
+         std::chrono::steady_clock::now() < end; ::poll(nullptr, 0, 2))
+      if (done(stats())) return true;
+    return false;
+  }
+
+ private:
+  std::ostringstream log_;
+  std::shared_ptr<spdlog::logger> previous_;
+  asio::io_context loop_{1};
+  std::unique_ptr<StoreServer> server_;
+  std::thread thread_;
+  std::uint16_t port_ = 0;
+};
+
+class Client {
+ public:
+  explicit Client(std::uint16_t port, bool hello = true, const char* host = "127.0.0.1")
+      : socket_(loop_) {
+    socket_.connect({asio::ip::make_address(host), port});
+    socket_.set_option(tcp::no_delay(true));
+    const timeval patience{kPatienceMs / 1000, 0};
+    ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    if (hello) send(kHello);
+  }
+  /// Sends what the server takes; a connection that it has closed is no failure here.
+  Client& send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = ::send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) break;
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    return *this;
+  }
+  std::string receive(std::size_t bytes) {
+    std::string got(bytes, '\0');
+    std::size_t size = 0;
+    while (size < bytes) {
+      const ssize_t part = ::recv(fd(), got.data() + size, bytes - size, 0);
+      if (part <= 0) break;
+      size += static_cast<std::size_t>(part);
+    }
+    got.resize(size);
+    return got;
+  }
+  /// Whether the server closes the connection, after whatever else it may send.
+  bool closed() {
+    char ignored = 0;
+    for (;;) {
+      const ssize_t got = ::recv(fd(), &ignored, 1, 0);
+      if (got == 0 || (got < 0 && errno == ECONNRESET)) return true;
+      if (got < 0) return false;
+    }
+  }
+  bool alive() { return send(kPing).receive(4) == kPong; }
+  /// Whether bytes can be read now.
+  bool readable() {
+    pollfd watch{fd(), POLLIN, 0};
+    return ::poll(&watch, 1, 0) > 0;
+  }
+  std::string name() const {
+    return "127.0.0.1:" + std::to_string(socket_.local_endpoint().port());
+  }
+  int fd() const { return const_cast<tcp::socket&>(socket_).native_handle(); }
+  void half_close() { socket_.shutdown(tcp::socket::shutdown_send); }
+  void reset_connection() {
+    socket_.set_option(asio::socket_base::linger(true, 0));
+    socket_.close();
+  }
+
+ private:
+  asio::io_context loop_;
+  tcp::socket socket_;
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("store server: a value goes in and comes out, of any size up to the limit",
+          "[conformance][store]") {
+  RunningServer server({.codec = {.value_bytes = 1 << 20}});
+  Client a(server.port());
+  for (const std::size_t size : {0, 1, 16'383, 16'384, 65'535, 65'536, 200'000, 1 << 20}) {
+    const std::string value(size, static_cast<char>('a' + size % 26));
+    a.send(set_of("/k", value)).send(get_of("/k"));
+    REQUIRE(a.receive(8) == u64(size));
+    REQUIRE(a.receive(size) == value);
+  }
+  Client over(server.port());
+  over.send(bytes_of({.query = Query::Set, .key = "/k"}).substr(0, 11) + u64((1 << 20) + 1));
+  CHECK(over.closed());
+  CHECK(a.alive());
+  CHECK(contains(server.stop(), over.name() + " reason=\"value is too long"));
+}
+
+TEST_CASE("store server: large requests in small pieces, with others behind them",
+          "[conformance][store]") {
+  RunningServer server;
+  Client a(server.port());
+  const std::string value(300'000, 'v');
+  std::string bytes;
+  for (const char key : {'a', 'b', 'c'})
+    bytes += set_of(std::string("/") + key, value) + kPing;
+  bytes += get_of("/b");
+  for (std::size_t at = 0; at < bytes.size(); at += 70'001)
+    a.send(std::string_view(bytes).substr(at, 70'001));
+  CHECK(a.receive(12) == kPong + kPong + kPong);
+  CHECK(a.receive(8 + value.size()) == u64(value.size()) + value);
+}
+
+TEST_CASE("store server: garbage and absurd lengths close the one connection, and are named",
+          "[conformance][store]") {
+  RunningServer server;
+  Client good(server.port());
+  const std::string key = u64(2) + "/k";
+  const std::string set(1, '\1');
+  for (const std::string& bad :
+       {std::string("\xff"), std::string("\x13"), set + u64(std::uint64_t{1} << 63),
+        set + u64(~std::uint64_t{0}), set + key + u64(std::uint64_t{1} << 62),
+        std::string("\x05") + u64(std::uint64_t{1} << 63),
+        std::string("\x0b") + u64(std::uint64_t{1} << 63), set + u64(8193), kHello}) {
+    Client client(server.port());
+    client.send(kPing + bad);
+    CHECK(client.receive(4) == kPong);  // What came before is answered.
+    CHECK(client.closed());
+    CHECK(good.alive());
+  }
+  Client http(server.port(), false);
+  http.send("GET / HTTP/1.1\r\n\r\n");
+  CHECK(http.closed());
+  Client early(server.port(), false);
+  early.send(set_of("/evil", "1"));
+  CHECK(early.closed());
+  CHECK(good.send(get_of("/evil")).receive(8) == u64(0));
+  CHECK(contains(server.stop(), http.name() + " reason=\"the first request is not VALIDATE"));
+}
+
+TEST_CASE("store server: who does not validate in time is closed, who does may stay silent",
+          "[conformance][store]") {
+  RunningServer server({.validate_within = 200ms});
+  Client silent(server.port(), false);
+  Client half(server.port(), false);
+  half.send(std::string_view(kHello).substr(0, 3));
+  Client good(server.port());
+  CHECK(silent.closed());
+  CHECK(half.closed());
+  CHECK(good.alive());
+  const std::string log = server.stop();
+  CHECK(contains(log, silent.name() + " reason=\"no VALIDATE in time"));
+  CHECK(contains(log, half.name()));
+  CHECK_FALSE(contains(log, good.name()));
+}
+
+TEST_CASE("store server: half a request and then silence costs the others nothing",
+          "[conformance][store]") {
+  RunningServer server({.stalled_after = 200ms});
+  Client half(server.port());
+  half.send(set_of("/k", "value").substr(0, 15));
+  Client good(server.port());
+  CHECK(good.alive());
+  CHECK(half.closed());
+  CHECK(good.send(get_of("/k")).receive(8) == u64(0));
+  CHECK(contains(server.stop(), half.name() + " reason=\"half a request"));
+}
+
+TEST_CASE("store server: one connection more than allowed is closed, and a place is used again",
+          "[conformance][store]") {
+  RunningServer server({.connections = 2});
+  auto first = std::make_unique<Client>(server.port());
+  Client second(server.port());
+  REQUIRE(first->alive());
+  REQUIRE(second.alive());
+  Client third(server.port());
+  CHECK(third.closed());
+  first.reset();
+  REQUIRE(server.until([](const StoreServerStats& stats) { return stats.connections == 1; }));
+  Client fourth(server.port());
+  CHECK(fourth.alive());
+  CHECK(contains(server.stop(), third.name() + " reason=\"too many connections"));
+}
+
+TEST_CASE("store server: a full table closes who would overfill it", "[conformance][store]") {
+  RunningServer server({.table = {.keys = 1, .bytes = 1 << 20}});
+  Client a(server.port());
+  a.send(set_of("/a", "1"));
+  REQUIRE(a.alive());
+  Client b(server.port());
+  b.send(set_of("/b", "1"));
+  CHECK(b.closed());
+  CHECK(a.alive());
+  CHECK(contains(server.stop(), b.name() + " reason=\"the store is full: limit keys=1\""));
+}
+
+TEST_CASE("store server: requests in the making count as memory, too", "[conformance][store]") {
+  RunningServer server({.codec = {.value_bytes = 8 << 20}, .table = {.bytes = 1 << 20}});
+  Client good(server.port());
+  Client greedy(server.port());
+  greedy.send(set_of("/k", std::string(4 << 20, 'v')).substr(0, 3 << 20));
+  CHECK(greedy.closed());
+  CHECK(good.alive());
+  CHECK(contains(server.stop(), greedy.name() + " reason=\"the store is full: limit total_bytes"));
+}
+
+TEST_CASE("store server: a slow reader is not read from any more, and then gets everything",
+          "[conformance][store]") {
+  constexpr std::size_t kValueBytes = 1 << 20;
+  constexpr std::size_t kReplies = 64;
+  RunningServer server({.queued_bytes = 1 << 20});
+  Client slow(server.port());
+  Client good(server.port());
+  slow.send(set_of("/v", std::string(kValueBytes, 'v')));
+  const std::uint64_t before = server.stats().requests;
+  for (std::size_t i = 0; i < kReplies; ++i)
+    slow.send(get_of("/v"));
+  slow.send(kPing);
+  REQUIRE(good.alive());
+  // The kernel's buffers take some megabytes; the server keeps the rest as requests, not as
+  // replies.
+  REQUIRE(server.until([&](const StoreServerStats& stats) { return stats.requests > before + 2; }));
+  CHECK(good.alive());
+  CHECK(server.stats().requests < before + kReplies);
+  for (std::size_t i = 0; i < kReplies; ++i) {
+    REQUIRE(slow.receive(8) == u64(kValueBytes));
+    REQUIRE(slow.receive(kValueBytes).size() == kValueBytes);
+  }
+  CHECK(slow.receive(4) == kPong);
+}
+
+TEST_CASE("store server: replies that nobody ever reads are given up", "[conformance][store]") {
+  RunningServer server({.stalled_after = 200ms, .queued_bytes = 1 << 20});
+  Client slow(server.port());
+  slow.send(set_of("/v", std::string(4 << 20, 'v')));
+  for (int i = 0; i < 16; ++i)
+    slow.send(get_of("/v"));
+  REQUIRE(server.until(
+      [](const StoreServerStats& stats) { return stats.accepted == 1 && stats.connections == 0; }));
+  CHECK(contains(server.stop(), slow.name() + " reason=\"replies are not read"));
+}
+
+TEST_CASE("store server: requests before a half-close are answered, then the server closes",
+          "[conformance][store]") {
+  RunningServer server;
+  const std::string value(3 << 20, 'v');
+  Client a(server.port());
+  a.send(set_of("/k", value) + get_of("/k") + wait_for("/never") + kPing);
+  a.half_close();
+  CHECK(a.receive(8 + value.size()) == u64(value.size()) + value);
+  CHECK(a.receive(5) == kPong);  // And nothing for the wait: it is closed.
+  CHECK(Client(server.port()).send(get_of("/k")).receive(8) == u64(value.size()));
+}
+
+TEST_CASE("store server: clients that leave while they wait disturb nobody",
+          "[conformance][store]") {
+  RunningServer server;
+  Client good(server.port());
+  std::vector<std::unique_ptr<Client>> waiters;
+  for (int i = 0; i < 10; ++i) {
+    waiters.push_back(std::make_unique<Client>(server.port()));
+    waiters.back()->send(wait_for("/x"));
+  }
+  REQUIRE(server.until([](const StoreServerStats& stats) { return stats.waiting == 10; }));
+  const std::string gone = waiters[0]->name();
+  for (std::size_t i = 0; i < 9; ++i) {
+    if (i % 2 == 1) waiters[i]->reset_connection();
+    waiters[i].reset();
+  }
+  REQUIRE(server.until([](const StoreServerStats& stats) { return stats.waiting == 1; }));
+  good.send(set_of("/x", "1"));
+  CHECK(waiters[9]->receive(1) == std::string(1, '\0'));
+  CHECK(good.alive());
+  CHECK(contains(server.stop(), gone + " reason=\"the client left while it was waiting\""));
+}
+
+TEST_CASE("store server: a cancelled wait and a SET that cross are both answered, in order",
+          "[conformance][store]") {
+  RunningServer server;
+  Client waiter(server.port());
+  Client setter(server.port());
+  for (int i = 0; i < 200; ++i) {
+    const std::string key = "/k" + std::to_string(i);
+    waiter.send(wait_for(key));
+    setter.send(set_of(key, "1"));
+    waiter.send(bytes_of({.query = Query::CancelWait}));
+    const std::string first = waiter.receive(1);
+    // 00 and 01 if the SET was first, 01 alone otherwise; nothing after 01.
+    if (first == std::string(1, '\0')) REQUIRE(waiter.receive(1) == "\x01");
+    REQUIRE(setter.alive());
+    REQUIRE(waiter.alive());
+  }
+}
+
+TEST_CASE("store server: a SET wakes every waiter and only them", "[conformance][store]") {
+  RunningServer server;
+  std::vector<std::unique_ptr<Client>> waiters;
+  for (int i = 0; i < 100; ++i) {
+    waiters.push_back(std::make_unique<Client>(server.port()));
+    waiters.back()->send(wait_for(i % 2 == 0 ? "/even" : "/odd"));
+  }
+  REQUIRE(server.until([](const StoreServerStats& stats) { return stats.waiting == 100; }));
+  Client setter(server.port());
+  setter.send(set_of("/even", ""));
+  REQUIRE(setter.alive());
+  for (std::size_t i = 0; i < 100; i += 2)
+    REQUIRE(waiters[i]->receive(1) == std::string(1, '\0'));
+  REQUIRE(server.stats().waiting == 50);
+  for (std::size_t i = 1; i < 100; i += 2)
+    REQUIRE_FALSE(waiters[i]->readable());
+}
+
+TEST_CASE("store server: reset() closes everyone, empties the table and goes on",
+          "[conformance][store]") {
+  RunningServer server;
+  Client old(server.port());
+  old.send(set_of("/stale", "1") + wait_for("/never"));
+  REQUIRE(old.alive());
+  server.reset();
+  CHECK(old.closed());
+  Client next(server.port());
+  CHECK(next.send(bytes_of({.query = Query::GetNumKeys})).receive(8) == u64(0));
+  CHECK(server.stats().waiting == 0);
+}
+
+TEST_CASE("store server: peers that may not connect are closed unread", "[conformance][store]") {
+  asio::ip::address asked;
+  RunningServer server({.addresses = {"::"}, .admit = [&asked](const asio::ip::address& address) {
+                          asked = address;
+                          return address.is_v6();
+                        }});
+  Client stranger(server.port());
+  CHECK(stranger.closed());
+  CHECK(Client(server.port(), true, "::1").alive());
+  CHECK(contains(server.stop(), stranger.name() + " reason=\"this address may not connect\""));
+  CHECK(asked == asio::ip::make_address("::1"));  // As they are, not as IPv6 maps them.
+}
+
+TEST_CASE("store server: a descriptor that is bound already is taken over, listening or not",
+          "[conformance][store]") {
+  for (const bool listening : {false, true}) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    const tcp::endpoint loopback(asio::ip::address_v4::loopback(), 0);
+    REQUIRE(::bind(fd, loopback.data(), static_cast<socklen_t>(loopback.size())) == 0);
+    if (listening) REQUIRE(::listen(fd, 5) == 0);
+    RunningServer server({.descriptors = {fd}});
+    CHECK(Client(server.port()).alive());
+  }
+}
+
+TEST_CASE("store server: what cannot be listened on is an error that says why",
+          "[conformance][store]") {
+  asio::io_context loop;
+  RunningServer other;
+  const auto fails = [&loop](StoreServerOptions options) {
+    StoreServer server(loop, std::move(options));
+    const auto started = server.start();
+    REQUIRE(started.has_error());
+    return started.error().what();
+  };
+  CHECK(contains(fails({.addresses = {"127.0.0.1"}, .port = other.port()}), "ss -ltnp"));
+  CHECK(contains(fails({.addresses = {"localhost"}}), "not a numeric"));
+  CHECK(contains(fails({.descriptors = {::dup(0)}}), "cannot listen on descriptor"));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,142 @@
+#include "rendezvous/core/shared_bytes.h"
+
+#include <array>
+#include <cstring>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "rendezvous/wire/reply_queue.h"
+#include "tests/support/prng.h"
+
+namespace muster {
+namespace {
+
+TEST_CASE("shared bytes: copies look at one block, and writing leaves the others alone",
+          "[unit][bytes]") {
+  SharedBytes a = SharedBytes::copy_of("hello");
+  SharedBytes b = a;
+  CHECK(a.view().data() == b.view().data());
+  b.append(" world");
+  CHECK(a.view() == "hello");
+  CHECK(b.view() == "hello world");
+  a.assign("other");
+  CHECK(a.view() == "other");
+  const SharedBytes c = std::move(a);
+  CHECK(c.view() == "other");
+  CHECK(SharedBytes().view().empty());
+  CHECK(SharedBytes().footprint() == 0);
+}
+
+TEST_CASE("shared bytes: appending a byte at a time allocates rarely, and never more than foretold",
+          "[unit][bytes]") {
+  SharedBytes bytes;
+  std::string model;
+  int moves = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    const std::size_t foretold = bytes.footprint_after_append(1);
+    const char* before = bytes.view().data();
+    const char next = static_cast<char>(i);
+    bytes.append({&next, 1});
+    model.push_back(next);
+    moves += bytes.view().data() != before ? 1 : 0;
+    REQUIRE(bytes.footprint() <= foretold);
+  }
+  CHECK(bytes.view() == model);
+  CHECK(moves < 40);
+}
+
+TEST_CASE("byte buffer: a large part is shared without a copy, and stays when the buffer goes",
+          "[unit][bytes]") {
+  ByteBuffer buffer;
+  const std::string value(1 << 20, 'v');
+  buffer.append("head");
+  while (buffer.size() < value.size() + 4) {
+    const auto [room, size] = buffer.room(value.size() + 4);
+    REQUIRE(size > 0);
+    std::memcpy(room, value.data() + buffer.size() - 4, size);
+    buffer.commit(size);
+  }
+  CHECK(buffer.capacity() == value.size() + 4);  // Exactly what was announced.
+  const std::string_view part = buffer.view().substr(4);
+  REQUIRE(buffer.mostly(part));
+  CHECK_FALSE(buffer.mostly(buffer.view().substr(0, 4)));
+  CHECK_FALSE(buffer.mostly(value));
+  SharedBytes shared = buffer.share(part);
+  CHECK(shared.view().data() == part.data());
+  buffer.clear();
+  CHECK(shared.view() == value);
+  CHECK(shared.footprint() >= value.size());
+}
+
+TEST_CASE("byte buffer: what is behind a shared part can be kept", "[unit][bytes]") {
+  ByteBuffer buffer;
+  buffer.append("valuerest");
+  const SharedBytes value = buffer.share(buffer.view().substr(0, 5));
+  buffer.erase_front(5);
+  buffer.append("!");
+  CHECK(buffer.view() == "rest!");
+  CHECK(value.view() == "value");
+}
+
+TEST_CASE("byte buffer: an announcement alone takes no memory for what it announces",
+          "[unit][bytes]") {
+  ByteBuffer buffer;
+  buffer.append("head");
+  buffer.room(std::size_t{1} << 40);
+  CHECK(buffer.capacity() < (1 << 20));
+}
+
+TEST_CASE("reply queue: bytes leave in the order in which they came, in any pieces",
+          "[unit][bytes]") {
+  testing::Prng prng(7);
+  ReplyQueue queue;
+  ReplyQueue behind;
+  std::string model;
+  std::string sent;
+  const auto drain = [&](std::size_t most) {
+    std::array<std::string_view, 3> pieces;
+    std::size_t left = most;
+    const std::size_t count = queue.gather(pieces);
+    std::size_t taken = 0;
+    for (std::size_t i = 0; i < count && left > 0; ++i) {
+      const std::size_t part = std::min(left, pieces[i].size());
+      sent.append(pieces[i].substr(0, part));
+      taken += part;
+      left -= part;
+    }
+    queue.consume(taken);
+  };
+  for (int i = 0; i < 3000; ++i) {
+    const std::string text(prng.below(40), static_cast<char>('a' + i % 26));
+    switch (prng.below(5)) {
+      case 0:
+        queue.add(text), model += text;
+        break;
+      case 1:
+        queue.add_byte(7), model += '\7';
+        break;
+      case 2: {
+        const std::string large(ReplyQueue::kShareBytes + prng.below(3) - 1, 'L');
+        queue.add(SharedBytes::copy_of(large)), model += large;
+        break;
+      }
+      case 3:
+        behind.add(text);
+        behind.add(SharedBytes::copy_of(std::string(ReplyQueue::kShareBytes, 'M')));
+        queue.take(behind);
+        REQUIRE(behind.empty());
+        model += text + std::string(ReplyQueue::kShareBytes, 'M');
+        break;
+      default:
+        drain(prng.below(20'000));
+    }
+    REQUIRE(queue.size() == model.size() - sent.size());
+  }
+  while (!queue.empty())
+    drain(100'000);
+  CHECK(sent == model);
+}
+
+}  // namespace
+}  // namespace muster
