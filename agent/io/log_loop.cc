@@ -117,13 +117,13 @@ Instant LogLoop::next_turn(Instant now) const {
 }
 
 void LogLoop::read_mailbox() {
-  std::array<Message*, 64> messages{};
-  const ssize_t n = ::read(mailbox_.get(), messages.data(), sizeof messages);
+  std::array<std::uintptr_t, 64> addresses{};
+  const ssize_t n = ::read(mailbox_.get(), addresses.data(), sizeof addresses);
   if (n <= 0) return;
-  // Pointers are written whole, so they are read whole.
-  MUSTER_CHECK(static_cast<std::size_t>(n) % sizeof(Message*) == 0);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n) / sizeof(Message*); ++i) {
-    const std::unique_ptr<Message> message(messages[i]);
+  // Addresses are written whole, so they are read whole.
+  MUSTER_CHECK(static_cast<std::size_t>(n) % sizeof(std::uintptr_t) == 0);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n) / sizeof(std::uintptr_t); ++i) {
+    const std::unique_ptr<Message> message(reinterpret_cast<Message*>(addresses[i]));
     if (!abandoned_) (*message)(*this);
   }
 }
@@ -294,25 +294,24 @@ bool LogLoop::nothing_to_read() const {
 
 void LogLoop::advance_finishing(Instant now) {
   if (!finishing_) return;
-  const bool late = now >= finishing_->deadline;
-  if (finishing_->reading && (late || nothing_to_read())) {
-    finishing_->report.all_read = nothing_to_read();
-    end_streams();
-    finishing_->reading = false;
-    flush();
+  Finishing& finishing = *finishing_;
+  const bool late = now >= finishing.deadline;
+  if (finishing.reading) {
+    if (!late && !nothing_to_read()) return;
+    finishing.report.all_read = nothing_to_read();
+    finishing.report.stderr_tails = end_streams();
+    finishing.reading = false;
   }
-  if (finishing_->reading) return;
-  const bool shown = std::all_of(outputs_.begin(), outputs_.end(), [](const auto& output) {
-    return output->console.unwritten_bytes() == 0;
-  });
-  if (!shown && !late) return;
-  finishing_->report.all_shown = shown;
-  const Finishing finished = std::move(*finishing_);
+  finishing.report.all_shown =
+      std::all_of(outputs_.begin(), outputs_.end(),
+                  [](const auto& output) { return output->console.unwritten_bytes() == 0; });
+  if (!finishing.report.all_shown && !late) return;
+  const Finishing finished = std::move(finishing);
   finishing_.reset();
   if (!abandoned_) finished.done(finished.report);
 }
 
-void LogLoop::end_streams() {
+std::map<LocalRank, std::string> LogLoop::end_streams() {
   for (const auto& file : files_) {
     file->finish(file->needs_time() ? time_text() : std::string_view());
     if (file->watch >= 0) ::inotify_rm_watch(inotify_.get(), file->watch);
@@ -333,7 +332,7 @@ void LogLoop::end_streams() {
   flush();  // The filter files, before they are forgotten.
   filtered_.clear();
   last_tails_ = tails;
-  finishing_->report.stderr_tails = std::move(tails);
+  return tails;
 }
 
 std::string_view LogLoop::time_text() {

@@ -86,12 +86,12 @@ LogPump::~LogPump() {
 
 void LogPump::post(Message message) {
   MUSTER_CHECK(thread_.joinable());  // Nothing after stop().
-  auto* const pointer = new Message(std::move(message));
+  const auto address = reinterpret_cast<std::uintptr_t>(new Message(std::move(message)));
   ssize_t n = 0;
   do {
-    n = ::write(mailbox_.get(), &pointer, sizeof pointer);
+    n = ::write(mailbox_.get(), &address, sizeof address);
   } while (n < 0 && errno == EINTR);
-  MUSTER_CHECK(n == sizeof pointer);  // The thread holds the other end until stop().
+  MUSTER_CHECK(n == sizeof address);  // The thread holds the other end until stop().
 }
 
 void LogPump::follow(FollowOptions options) {
