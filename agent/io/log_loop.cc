@@ -33,6 +33,7 @@ constexpr std::size_t kMaxUnwrittenBytes = 1 << 20;  // Of a console, before its
 constexpr Duration kFilesPause = milliseconds(2);
 constexpr Duration kPollInterval = milliseconds(100);  // Of files, where inotify is not to be had.
 constexpr Duration kRetryInterval = milliseconds(10);  // Of a console that epoll cannot wait for.
+constexpr std::size_t kPointerBytes = sizeof(void*);
 constexpr Duration kLongWait = std::chrono::hours(1);
 
 }  // namespace
@@ -117,13 +118,14 @@ Instant LogLoop::next_turn(Instant now) const {
 }
 
 void LogLoop::read_mailbox() {
-  std::array<std::uintptr_t, 64> addresses{};
-  const ssize_t n = ::read(mailbox_.get(), addresses.data(), sizeof addresses);
+  std::array<Message*, 64> messages{};
+  const ssize_t n =
+      ::read(mailbox_.get(), static_cast<void*>(messages.data()), messages.size() * kPointerBytes);
   if (n <= 0) return;
-  // Addresses are written whole, so they are read whole.
-  MUSTER_CHECK(static_cast<std::size_t>(n) % sizeof(std::uintptr_t) == 0);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n) / sizeof(std::uintptr_t); ++i) {
-    const std::unique_ptr<Message> message(reinterpret_cast<Message*>(addresses[i]));
+  // Pointers are written whole, so they are read whole.
+  MUSTER_CHECK(static_cast<std::size_t>(n) % kPointerBytes == 0);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n) / kPointerBytes; ++i) {
+    const std::unique_ptr<Message> message(messages[i]);
     if (!abandoned_) (*message)(*this);
   }
 }
@@ -321,8 +323,9 @@ std::map<LocalRank, std::string> LogLoop::end_streams() {
   std::map<LocalRank, std::string> tails;
   for (auto& [id, tap] : taps_) {
     if (!tap->worker) continue;
+    const LocalRank worker = *tap->worker;
     if (!tap->has_ended) tap->read(kBytesPerTurn, buffer_);  // A full console does not matter now.
-    tails[*tap->worker] = tap->tail().lines(TailLimits{});
+    tails[worker] = tap->tail().lines(TailLimits{});
     tap->worker.reset();
   }
   std::erase_if(taps_, [](const auto& tap) { return tap.second->has_ended; });
