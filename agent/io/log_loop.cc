@@ -107,7 +107,7 @@ Instant LogLoop::next_turn(Instant now) const {
   if (files_resume_ > now) next = files_resume_;  // inotify is listened to again from then.
   for (const auto& file : files_) {
     if (file->dirty && has_room(file->output())) next = std::min(next, files_resume_);
-    if (file->watch < 0) next = std::min(next, polled_ + kPollInterval);
+    if (file->must_be_polled()) next = std::min(next, polled_ + kPollInterval);
     if (const auto deadline = file->next_deadline()) next = std::min(next, *deadline);
   }
   for (const auto& output : outputs_)
@@ -149,7 +149,7 @@ void LogLoop::read_inotify() {
 void LogLoop::read_files(Instant now) {
   if (now >= polled_ + kPollInterval) {
     for (const auto& file : files_)
-      if (file->watch < 0) file->dirty = true;
+      if (file->must_be_polled()) file->dirty = true;
     polled_ = now;
   }
   if (now < files_resume_) return;
@@ -322,10 +322,10 @@ std::map<LocalRank, std::string> LogLoop::end_streams() {
 
   std::map<LocalRank, std::string> tails;
   for (auto& [id, tap] : taps_) {
-    if (!tap->worker) continue;
-    const LocalRank worker = *tap->worker;
+    const std::optional<LocalRank> worker = tap->worker;
+    if (!worker) continue;
     if (!tap->has_ended) tap->read(kBytesPerTurn, buffer_);  // A full console does not matter now.
-    tails[worker] = tap->tail().lines(TailLimits{});
+    tails[*worker] = tap->tail().lines(TailLimits{});
     tap->worker.reset();
   }
   std::erase_if(taps_, [](const auto& tap) { return tap.second->has_ended; });

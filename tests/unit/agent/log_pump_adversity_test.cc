@@ -1,5 +1,6 @@
 // What may go wrong around the log thread: consoles, pipes, files and disks.
 
+#include <sys/inotify.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -144,6 +145,30 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop 
     std::this_thread::yield();
   CHECK(alive.expired());  // The thread has gone on, and forgotten its messages.
   CHECK_FALSE(called);
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: without inotify files are followed all the same",
+                 "[unit][agent]") {
+  pump.reset();
+  std::vector<LogFd> instances;  // As many as this user may have.
+  do {
+    instances.emplace_back(::inotify_init1(IN_CLOEXEC));
+  } while (instances.back().is_open());
+  const LogFd spare(::dup(out.write_end.get()));
+  const bool descriptors_left = spare.is_open();
+  if (descriptors_left) start({});
+  instances.clear();
+  if (!descriptors_left) {
+    WARN("not tested: the limit of descriptors is below that of inotify instances");
+    return;
+  }
+  const LogFd log = open_log("a");
+  follow("a", 0);
+  write_all(log.get(), "one\n");
+  CHECK(shown(out, 7) == "[0]one\n");
+  write_all(log.get(), "two\n");
+  CHECK(shown(out, 7) == "[0]two\n");
+  CHECK(finish().all_read);
 }
 
 }  // namespace
