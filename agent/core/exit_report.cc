@@ -81,18 +81,18 @@ bool dumps_core(int signal) {
   return std::find(std::begin(kSignals), std::end(kSignals), signal) != std::end(kSignals);
 }
 
-// "Signal 11 (SIGSEGV) received by PID 123", torchrun's words, and what that lets one conclude.
+// "Signal 11 (SIGSEGV) received by PID 123", torchrun's words, and below what that may mean.
 std::string death_note(const WorkerEnd& end, bool is_victim) {
   if (!end.killed) return "";
   const std::string name = signal_name(end.code);
   std::string note = "Signal " + std::to_string(end.code) + " (" + (name.empty() ? "<N/A>" : name) +
                      ") received by PID " + std::to_string(end.pid);
   if (end.core_dumped) {
-    note += "; core dumped (coredumpctl list, or see /proc/sys/kernel/core_pattern)";
+    note += "\ncore dumped (coredumpctl list, or see /proc/sys/kernel/core_pattern)";
   } else if (dumps_core(end.code)) {
-    note += "; no core was dumped (ulimit -c unlimited allows it)";
+    note += "\nno core was dumped (ulimit -c unlimited allows it)";
   } else if (end.code == SIGKILL && !is_victim) {
-    note += "; not sent by muster: somebody's kill -9, or the kernel, out of memory (see dmesg)";
+    note += "\nnot sent by muster: somebody's kill -9, or the kernel, out of memory (see dmesg)";
   }
   return note;
 }
@@ -101,11 +101,11 @@ std::string death_note(const WorkerEnd& end, bool is_victim) {
 std::string hint(const WorkerEnd& end) {
   std::string text;
   if (!end.stderr_file.empty())
-    text = "it wrote nothing to its stderr, " + end.stderr_file + ". ";
+    text = "it wrote nothing to its stderr, " + end.stderr_file + "\n";
   else
     text =
         "nothing of its stderr is known here: look further up, or keep it with --redirects 2 "
-        "or --tee 2. ";
+        "or --tee 2\n";
   return text.append("To enable traceback see: ").append(kRecordHelp);
 }
 
@@ -191,27 +191,30 @@ std::string ExitReport::victim_note(const WorkerEnd& end) const {
   return note;
 }
 
-// What stands behind "traceback :".
+// What stands behind "traceback :": torchrun's words, if it has any, alone on the first line.
 std::string ExitReport::explanation(const WorkerEnd& end) const {
   std::string text = death_note(end, is_victim(end));
-  const auto add = [&text](const std::string& sentence) {
-    if (!text.empty() && !sentence.empty()) text += "; ";
-    text += sentence;
+  const auto add_line = [&text](std::string_view line) {
+    if (!text.empty() && !line.empty()) text += '\n';
+    text += line;
   };
-  add(victim_note(end));
+  add_line(victim_note(end));
   if (end.error && end.error->has_value()) {
     const ErrorRecord& record = **end.error;
     const std::string& message = record.traceback.empty() ? record.message : record.traceback;
-    if (!message.empty()) return text.empty() ? indented(message) : text + indented("\n" + message);
+    if (!message.empty()) {
+      add_line(message);
+      return text;
+    }
   } else if (end.error) {
-    add("its error file cannot be read: " + std::string(describe(end.error->error())));
+    add_line("its error file cannot be read: " + std::string(describe(end.error->error())));
   }
   const std::string_view tail = last_lines(end.stderr_tail, TailLimits{}, true);
   if (!tail.empty()) {
-    add("the last lines of its stderr:");
-    return text + indented(presentable(tail));
+    add_line("the last lines of its stderr:");
+    return text + presentable(tail);
   }
-  if (!is_victim(end)) add(hint(end));
+  if (!is_victim(end)) add_line(hint(end));
   return text;
 }
 
@@ -227,7 +230,7 @@ std::string ExitReport::block(std::size_t index) const {
   text += "  exitcode  : " + std::to_string(end.exit_code()) + " (pid: " + std::to_string(end.pid) +
           ") " + (name.empty() ? "" : " (" + name + ")") + "\n";
   text += "  error_file: " + (end.error_file.empty() ? "<N/A>" : end.error_file) + "\n";
-  text += "  traceback : " + explanation(end);
+  text += "  traceback : " + indented(explanation(end));
   return text;
 }
 

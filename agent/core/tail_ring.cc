@@ -37,7 +37,7 @@ void TailRing::append(std::string_view bytes) {
   }
   if (size_ + bytes.size() > ring_.size()) overwritten_ = true;
   const std::size_t before_end = std::min(bytes.size(), ring_.size() - next_);
-  std::copy_n(bytes.data(), before_end, ring_.begin() + static_cast<std::ptrdiff_t>(next_));
+  std::copy_n(bytes.begin(), before_end, ring_.begin() + static_cast<std::ptrdiff_t>(next_));
   std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(before_end), bytes.end(), ring_.begin());
   next_ = (next_ + bytes.size()) % ring_.size();
   size_ = std::min(size_ + bytes.size(), ring_.size());

@@ -114,17 +114,20 @@ boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
   if (options.virtual_local_rank) {
     const auto devices = find(before, kVisibleDevices);
     auto device = visible_device(devices, worker.local_rank);
-    if (!device) return too_few_devices(*devices, worker.local_rank);
+    if (!device) return too_few_devices(devices.value_or(""), worker.local_rank);
     ours.emplace_back(kVisibleDevices, std::move(*device));
   }
   if (std::string outer = outer_jobs(before, worker.job_token); !outer.empty())
     ours.emplace_back(kOuterJobs, std::move(outer));
 
   std::vector<std::string> result;
+  const auto add = [&result](const std::string& name, const std::string& value) {
+    result.emplace_back(name).append("=").append(value);
+  };
   for (const auto& [name, value] : before)
-    if (!find(ours, name)) result.push_back(name + "=" + value);
+    if (!find(ours, name)) add(name, value);
   for (const auto& [name, value] : ours)
-    result.push_back(name + "=" + value);
+    add(name, value);
   return result;
 }
 

@@ -33,6 +33,7 @@ constexpr std::size_t kMaxUnwrittenBytes = 1 << 20;  // Of a console, before its
 constexpr Duration kFilesPause = milliseconds(2);
 constexpr Duration kPollInterval = milliseconds(100);  // Of files, where inotify is not to be had.
 constexpr Duration kRetryInterval = milliseconds(10);  // Of a console that epoll cannot wait for.
+constexpr std::size_t kPointerBytes = sizeof(void*);
 constexpr Duration kLongWait = std::chrono::hours(1);
 
 }  // namespace
@@ -106,7 +107,7 @@ Instant LogLoop::next_turn(Instant now) const {
   if (files_resume_ > now) next = files_resume_;  // inotify is listened to again from then.
   for (const auto& file : files_) {
     if (file->dirty && has_room(file->output())) next = std::min(next, files_resume_);
-    if (file->watch < 0) next = std::min(next, polled_ + kPollInterval);
+    if (file->must_be_polled()) next = std::min(next, polled_ + kPollInterval);
     if (const auto deadline = file->next_deadline()) next = std::min(next, *deadline);
   }
   for (const auto& output : outputs_)
@@ -118,11 +119,12 @@ Instant LogLoop::next_turn(Instant now) const {
 
 void LogLoop::read_mailbox() {
   std::array<Message*, 64> messages{};
-  const ssize_t n = ::read(mailbox_.get(), messages.data(), sizeof messages);
+  const ssize_t n =
+      ::read(mailbox_.get(), static_cast<void*>(messages.data()), messages.size() * kPointerBytes);
   if (n <= 0) return;
   // Pointers are written whole, so they are read whole.
-  MUSTER_CHECK(static_cast<std::size_t>(n) % sizeof(Message*) == 0);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n) / sizeof(Message*); ++i) {
+  MUSTER_CHECK(static_cast<std::size_t>(n) % kPointerBytes == 0);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n) / kPointerBytes; ++i) {
     const std::unique_ptr<Message> message(messages[i]);
     if (!abandoned_) (*message)(*this);
   }
@@ -147,7 +149,7 @@ void LogLoop::read_inotify() {
 void LogLoop::read_files(Instant now) {
   if (now >= polled_ + kPollInterval) {
     for (const auto& file : files_)
-      if (file->watch < 0) file->dirty = true;
+      if (file->must_be_polled()) file->dirty = true;
     polled_ = now;
   }
   if (now < files_resume_) return;
@@ -294,25 +296,24 @@ bool LogLoop::nothing_to_read() const {
 
 void LogLoop::advance_finishing(Instant now) {
   if (!finishing_) return;
-  const bool late = now >= finishing_->deadline;
-  if (finishing_->reading && (late || nothing_to_read())) {
-    finishing_->report.all_read = nothing_to_read();
-    end_streams();
-    finishing_->reading = false;
-    flush();
+  Finishing& finishing = *finishing_;
+  const bool late = now >= finishing.deadline;
+  if (finishing.reading) {
+    if (!late && !nothing_to_read()) return;
+    finishing.report.all_read = nothing_to_read();
+    finishing.report.stderr_tails = end_streams();
+    finishing.reading = false;
   }
-  if (finishing_->reading) return;
-  const bool shown = std::all_of(outputs_.begin(), outputs_.end(), [](const auto& output) {
-    return output->console.unwritten_bytes() == 0;
-  });
-  if (!shown && !late) return;
-  finishing_->report.all_shown = shown;
-  const Finishing finished = std::move(*finishing_);
+  finishing.report.all_shown =
+      std::all_of(outputs_.begin(), outputs_.end(),
+                  [](const auto& output) { return output->console.unwritten_bytes() == 0; });
+  if (!finishing.report.all_shown && !late) return;
+  const Finishing finished = std::move(finishing);
   finishing_.reset();
   if (!abandoned_) finished.done(finished.report);
 }
 
-void LogLoop::end_streams() {
+std::map<LocalRank, std::string> LogLoop::end_streams() {
   for (const auto& file : files_) {
     file->finish(file->needs_time() ? time_text() : std::string_view());
     if (file->watch >= 0) ::inotify_rm_watch(inotify_.get(), file->watch);
@@ -321,9 +322,10 @@ void LogLoop::end_streams() {
 
   std::map<LocalRank, std::string> tails;
   for (auto& [id, tap] : taps_) {
-    if (!tap->worker) continue;
+    const std::optional<LocalRank> worker = tap->worker;
+    if (!worker) continue;
     if (!tap->has_ended) tap->read(kBytesPerTurn, buffer_);  // A full console does not matter now.
-    tails[*tap->worker] = tap->tail().lines(TailLimits{});
+    tails[*worker] = tap->tail().lines(TailLimits{});
     tap->worker.reset();
   }
   std::erase_if(taps_, [](const auto& tap) { return tap.second->has_ended; });
@@ -333,7 +335,7 @@ void LogLoop::end_streams() {
   flush();  // The filter files, before they are forgotten.
   filtered_.clear();
   last_tails_ = tails;
-  finishing_->report.stderr_tails = std::move(tails);
+  return tails;
 }
 
 std::string_view LogLoop::time_text() {

@@ -61,7 +61,7 @@ class LogLoop {
   void update_interests(Instant now);
   bool set_interest(int fd, std::uint64_t id, std::uint32_t& current, std::uint32_t wanted);
   void advance_finishing(Instant now);
-  void end_streams();
+  std::map<LocalRank, std::string> end_streams();
   bool nothing_to_read() const;
   Output& output_of(LogStream stream);
   static bool has_room(LogOutput& output);

@@ -19,6 +19,7 @@ namespace muster {
 namespace {
 
 constexpr int kPipeBytes = 1 << 20;  // As much as an ordinary user may ask for.
+constexpr std::size_t kPointerBytes = sizeof(void*);
 constexpr Duration kStopGrace = std::chrono::seconds(1);
 constexpr Duration kDestructorLimit = std::chrono::seconds(1);
 
@@ -89,9 +90,10 @@ void LogPump::post(Message message) {
   auto* const pointer = new Message(std::move(message));
   ssize_t n = 0;
   do {
-    n = ::write(mailbox_.get(), &pointer, sizeof pointer);
+    n = ::write(mailbox_.get(), static_cast<const void*>(&pointer), kPointerBytes);
   } while (n < 0 && errno == EINTR);
-  MUSTER_CHECK(n == sizeof pointer);  // The thread holds the other end until stop().
+  MUSTER_CHECK(
+      n == static_cast<ssize_t>(kPointerBytes));  // The thread holds the other end until stop().
 }
 
 void LogPump::follow(FollowOptions options) {

@@ -64,6 +64,7 @@ class FollowedFile final : private LineSink {
   bool needs_time() const { return options_.prefix.needs_time(); }
   const std::string& path() const { return options_.path; }
   LogOutput& output() { return output_; }
+  bool must_be_polled() const { return watch < 0 && fd_.is_open(); }
 
   int watch = -1;     // Of inotify; -1: not watched, so looked at from time to time.
   bool dirty = true;  // There may be something to read.

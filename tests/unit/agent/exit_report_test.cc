@@ -77,9 +77,9 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: the text has torchrun's shape", "
   victim(0, 30);
   exited(2, 0, 40);
   CHECK(report().text() == R"(
-============================================================
+=====================================================
 train.py FAILED
-------------------------------------------------------------
+-----------------------------------------------------
 Failures:
 [1]:
   time      : 2026-11-21_10:08:26
@@ -87,8 +87,9 @@ Failures:
   rank      : 4 (local_rank: 0)
   exitcode  : -15 (pid: 100)  (SIGTERM)
   error_file: <N/A>
-  traceback : Signal 15 (SIGTERM) received by PID 100; stopped by muster, because rank 5 had failed
-------------------------------------------------------------
+  traceback : Signal 15 (SIGTERM) received by PID 100
+  stopped by muster, because rank 5 had failed
+-----------------------------------------------------
 Root Cause (first observed failure):
 [0]:
   time      : 2026-11-21_10:08:25
@@ -99,7 +100,7 @@ Root Cause (first observed failure):
   traceback : Traceback:
     File x
   ValueError: boom
-============================================================)");
+=====================================================)");
   CHECK(report().log_line("/usr/bin/python") ==
         "failed (exitcode: 1) local_rank: 1 (pid: 101) of binary: /usr/bin/python");
 }
@@ -164,7 +165,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: a victim is never the cause, unle
                  "[unit][agent]") {
   victim(0);
   CHECK(first() == 0);
-  CHECK_THAT(report().text(), Contains("received by PID 100; stopped by muster\n"));
+  CHECK_THAT(report().text(), Contains("received by PID 100\n  stopped by muster\n"));
   exited(1, 1, 5000);
   CHECK(first() == 1);
 }
@@ -200,7 +201,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: signals are explained", "[unit][a
   SECTION("a core that was dumped") {
     killed(0, SIGSEGV).core_dumped = true;
     CHECK_THAT(report().text(), Contains("exitcode  : -11 (pid: 100)  (SIGSEGV)\n"));
-    CHECK_THAT(report().text(), Contains("Signal 11 (SIGSEGV) received by PID 100; core dumped"));
+    CHECK_THAT(report().text(), Contains("Signal 11 (SIGSEGV) received by PID 100\n  core dumped"));
   }
   SECTION("a core that was not") {
     killed(0, SIGABRT);

@@ -1,47 +1,19 @@
-#include "agent/io/log_pump.h"
-
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <array>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include <catch2/catch.hpp>
-
 #include "tests/support/prng.h"
+#include "tests/unit/agent/log_pump_fixture.h"
 
 namespace muster {
 namespace {
 
+using testing::kPatience;
+using testing::LogPumpTest;
+using testing::write_all;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
-
-constexpr auto kPatience = 20s;  // Bounds every wait; none is expected to come near it.
-
-struct Pipe {
-  Pipe() {
-    std::array<int, 2> fds{};
-    REQUIRE(::pipe2(fds.data(), O_CLOEXEC) == 0);
-    read_end = LogFd(fds[0]);
-    write_end = LogFd(fds[1]);
-    ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
-  }
-  LogFd read_end;
-  LogFd write_end;
-};
-
-void write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    REQUIRE(n > 0);
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
 
 std::string contents(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -49,86 +21,6 @@ std::string contents(const std::filesystem::path& path) {
   text << file.rdbuf();
   return text.str();
 }
-
-struct LogPumpTest {
-  LogPumpTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "muster_logs_XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    dir = name;
-    start({});
-  }
-  ~LogPumpTest() {
-    pump.reset();
-    std::filesystem::remove_all(dir);
-  }
-  void start(LineLimits limits) {
-    pump.reset();
-    auto started = LogPump::start(
-        {.stdout_fd = out.write_end.get(), .stderr_fd = err.write_end.get(), .limits = limits});
-    REQUIRE(started.has_value());
-    pump = std::move(*started);
-  }
-  std::string path(const std::string& name) const { return (dir / name).string(); }
-  LogFd open_log(const std::string& name) const {
-    LogFd fd(::open(path(name).c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
-    REQUIRE(fd.is_open());
-    return fd;
-  }
-  void follow(const std::string& name, int rank, LogStream stream = LogStream::Out) {
-    pump->follow({.worker = {rank},
-                  .stream = stream,
-                  .file = path(name),
-                  .prefix = LinePrefix("[" + std::to_string(rank) + "]")});
-  }
-  LogFd tap(int rank, bool to_console = true) {
-    const auto fd =
-        pump->tap({.worker = {rank}, .console = LogStream::Err, .to_console = to_console});
-    REQUIRE(fd.has_value());
-    return LogFd(*fd);
-  }
-  // Reads the console until it has shown `size` bytes.
-  std::string shown(Pipe& console, std::size_t size) const {
-    std::string text;
-    std::array<char, 65536> buffer;
-    const auto deadline = Clock::now() + kPatience;
-    while (text.size() < size && Clock::now() < deadline) {
-      pollfd request{console.read_end.get(), POLLIN, 0};
-      ::poll(&request, 1, 100);
-      const ssize_t n = ::read(console.read_end.get(), buffer.data(), buffer.size());
-      if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
-    }
-    return text;
-  }
-  std::string rest(Pipe& console) const {
-    std::string text;
-    std::array<char, 65536> buffer;
-    for (ssize_t n = 0; (n = ::read(console.read_end.get(), buffer.data(), buffer.size())) > 0;)
-      text.append(buffer.data(), static_cast<std::size_t>(n));
-    return text;
-  }
-  std::future<FinishReport> begin_finish(Duration limit = kPatience) {
-    auto promise = std::make_shared<std::promise<FinishReport>>();
-    pump->finish(limit, [promise](FinishReport report) { promise->set_value(std::move(report)); });
-    return promise->get_future();
-  }
-  FinishReport finish(Duration limit = kPatience) {
-    auto report = begin_finish(limit);
-    REQUIRE(report.wait_for(kPatience + 5s) == std::future_status::ready);
-    return report.get();
-  }
-  std::string tail(int rank) {
-    auto promise = std::make_shared<std::promise<std::string>>();
-    pump->tail({rank}, [promise](std::string text) { promise->set_value(std::move(text)); });
-    auto text = promise->get_future();
-    REQUIRE(text.wait_for(kPatience) == std::future_status::ready);
-    return text.get();
-  }
-
-  std::filesystem::path dir;
-  Pipe out;
-  Pipe err;
-  std::unique_ptr<LogPump> pump;
-};
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: lines of a file come to the console while it is written",
                  "[unit][agent]") {
@@ -266,79 +158,6 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a new attempt does not show the old one
   CHECK(tail(0).empty());
 }
 
-TEST_CASE_METHOD(LogPumpTest,
-                 "log_pump: a pipe that a grandchild holds is waited for to the limit "
-                 "only, and served on",
-                 "[unit][agent]") {
-  LogFd end = tap(0);
-  write_all(end.get(), "worker\n");
-  const FinishReport report = finish(50ms);
-  CHECK_FALSE(report.all_read);
-  CHECK(report.all_shown);
-  CHECK(report.stderr_tails.at(LocalRank{0}) == "worker\n");
-  write_all(end.get(), "grandchild\n");  // Neither SIGPIPE nor silence.
-  CHECK(shown(err, 18) == "worker\ngrandchild\n");
-  CHECK(finish().all_read);  // The next attempt does not wait for it.
-}
-
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a console without a reader loses no log, and kills nobody",
-                 "[unit][agent]") {
-  const LogFd log = open_log("a");
-  follow("a", 0);
-  const LogFd end = tap(0);
-  out.read_end.reset();
-  err.read_end.reset();
-  const std::string line(1000, 'x');
-  for (int i = 0; i < 3000; ++i) {  // More than any pipe or buffer on the way holds.
-    write_all(log.get(), line + "\n");
-    write_all(end.get(), line + "\n");
-  }
-  write_all(end.get(), "last\n");
-  CHECK_THAT(tail(0), Catch::EndsWith("last\n"));
-  CHECK(std::filesystem::file_size(path("a")) == 3000 * 1001);
-  const FinishReport report = finish(100ms);
-  CHECK(report.all_shown);  // Nobody is there to see it.
-  CHECK(pump->stop(kPatience));
-}
-
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up the display alone",
-                 "[unit][agent]") {
-  const LogFd log = open_log("a");
-  follow("a", 0);
-  const std::string line(1000, 'x');
-  for (int i = 0; i < 8000; ++i)
-    write_all(log.get(), line + "\n");  // The worker is never slowed: it is a file.
-  LogFd end = tap(1);
-  write_all(end.get(), "boom\n");
-  end.reset();
-  CHECK(tail(1) == "boom\n");  // Supervision gets its answers.
-  const FinishReport report = finish(50ms);
-  CHECK_FALSE(report.all_shown);
-  CHECK(report.stderr_tails.at(LocalRank{1}) == "boom\n");
-  CHECK_FALSE(pump->stop(50ms));
-}
-
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a slow console gets everything in the end",
-                 "[unit][agent]") {
-  const LogFd log = open_log("a");
-  follow("a", 0);
-  std::string expected;
-  for (int i = 0; i < 300'000; ++i) {
-    const std::string number = std::to_string(i) + "\n";
-    expected += "[0]" + number;
-  }
-  for (int i = 0; i < 300'000; i += 1000) {
-    std::string block;
-    for (int k = 0; k < 1000; ++k)
-      block += std::to_string(i + k) + "\n";
-    write_all(log.get(), block);
-  }
-  auto report = begin_finish();
-  CHECK(shown(out, expected.size()) == expected);
-  REQUIRE(report.wait_for(kPatience) == std::future_status::ready);
-  CHECK(report.get().all_read);
-}
-
 TEST_CASE_METHOD(LogPumpTest, "log_pump: lines that pass a filter are copied, with the prefix",
                  "[unit][agent]") {
   start({.max_line_bytes = 16});
@@ -396,26 +215,6 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a prefix with the time has one", "[unit
   CHECK(text.substr(12) == " x\n");
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that is truncated is read from its beginning",
-                 "[unit][agent]") {
-  const LogFd log = open_log("a");
-  follow("a", 0);
-  write_all(log.get(), "before\n");
-  CHECK(shown(out, 10) == "[0]before\n");
-  REQUIRE(::ftruncate(log.get(), 0) == 0);
-  write_all(log.get(), "new\n");
-  CHECK(shown(out, 7) == "[0]new\n");
-}
-
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a log that cannot be opened harms nothing else",
-                 "[unit][agent]") {
-  follow("no/such/dir/a", 0);
-  follow("b", 1);
-  write_all(open_log("b").get(), "x\n");
-  CHECK(finish().all_read);
-  CHECK(rest(out) == "[1]x\n");
-}
-
 TEST_CASE_METHOD(LogPumpTest, "log_pump: many writers, all lines whole and in order",
                  "[unit][agent]") {
   constexpr int kWriters = 4;
@@ -471,43 +270,6 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: both consoles in one keep lines and tap
   follow("a", 1);
   write_all(open_log("a").get(), "line\n");
   CHECK(shown(out, 9) == "\n[1]line\n");  // Not behind "tapped".
-}
-
-TEST_CASE_METHOD(LogPumpTest, "log_pump: stop without finish shows what is there",
-                 "[unit][agent]") {
-  write_all(open_log("a").get(), "x\ny");
-  follow("a", 0);
-  CHECK(pump->stop(kPatience));
-  CHECK(rest(out) == "[0]x\n[0]y\n");
-  CHECK(pump->stop(kPatience));  // Once more does no harm.
-}
-
-TEST_CASE_METHOD(LogPumpTest, "log_pump: stop while a finish waits answers both", "[unit][agent]") {
-  const LogFd held = tap(0);
-  auto report = begin_finish(kPatience);
-  CHECK_FALSE(pump->stop(50ms));
-  REQUIRE(report.wait_for(0s) == std::future_status::ready);
-  CHECK_FALSE(report.get().all_read);
-}
-
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop from returning",
-                 "[unit][agent]") {
-  // As a write to a dead disk would, this answer does not return.
-  auto release = std::make_shared<std::promise<void>>();
-  const std::weak_ptr<std::promise<void>> alive = release;
-  pump->tail({0},
-             [wait = release->get_future().share(), release](const std::string&) { wait.wait(); });
-  bool called = false;
-  pump->tail({0}, [&called](const std::string&) { called = true; });
-  CHECK_FALSE(pump->stop(1ms));
-  pump.reset();
-  release->set_value();
-  release.reset();
-  const auto deadline = Clock::now() + kPatience;
-  while (!alive.expired() && Clock::now() < deadline)
-    std::this_thread::yield();
-  CHECK(alive.expired());  // The thread has gone on, and forgotten its messages.
-  CHECK_FALSE(called);
 }
 
 }  // namespace

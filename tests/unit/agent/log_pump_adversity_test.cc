@@ -1,0 +1,175 @@
+// What may go wrong around the log thread: consoles, pipes, files and disks.
+
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "tests/unit/agent/log_pump_fixture.h"
+
+namespace muster {
+namespace {
+
+using testing::Clock;
+using testing::kPatience;
+using testing::LogPumpTest;
+using testing::write_all;
+using namespace std::chrono_literals;
+
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: a pipe that a grandchild holds is waited for to the limit "
+                 "only, and served on",
+                 "[unit][agent]") {
+  LogFd end = tap(0);
+  write_all(end.get(), "worker\n");
+  const FinishReport report = finish(50ms);
+  CHECK_FALSE(report.all_read);
+  CHECK(report.all_shown);
+  CHECK(report.stderr_tails.at(LocalRank{0}) == "worker\n");
+  write_all(end.get(), "grandchild\n");  // Neither SIGPIPE nor silence.
+  CHECK(shown(err, 18) == "worker\ngrandchild\n");
+  CHECK(finish().all_read);  // The next attempt does not wait for it.
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a console without a reader loses no log, and kills nobody",
+                 "[unit][agent]") {
+  const LogFd log = open_log("a");
+  follow("a", 0);
+  const LogFd end = tap(0);
+  out.read_end.reset();
+  err.read_end.reset();
+  const std::string line(1000, 'x');
+  for (int i = 0; i < 3000; ++i) {  // More than any pipe or buffer on the way holds.
+    write_all(log.get(), line + "\n");
+    write_all(end.get(), line + "\n");
+  }
+  write_all(end.get(), "last\n");
+  CHECK_THAT(tail(0), Catch::EndsWith("last\n"));
+  CHECK(std::filesystem::file_size(path("a")) == 3000 * 1001);
+  const FinishReport report = finish(100ms);
+  CHECK(report.all_shown);  // Nobody is there to see it.
+  CHECK(pump->stop(kPatience));
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up the display alone",
+                 "[unit][agent]") {
+  const LogFd log = open_log("a");
+  follow("a", 0);
+  const std::string line(1000, 'x');
+  for (int i = 0; i < 8000; ++i)
+    write_all(log.get(), line + "\n");  // The worker is never slowed: it is a file.
+  LogFd end = tap(1);
+  write_all(end.get(), "boom\n");
+  end.reset();
+  CHECK(tail(1) == "boom\n");  // Supervision gets its answers.
+  const FinishReport report = finish(50ms);
+  CHECK_FALSE(report.all_shown);
+  CHECK(report.stderr_tails.at(LocalRank{1}) == "boom\n");
+  CHECK_FALSE(pump->stop(50ms));
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a slow console gets everything in the end",
+                 "[unit][agent]") {
+  const LogFd log = open_log("a");
+  follow("a", 0);
+  std::string expected;
+  for (int i = 0; i < 300'000; ++i) {
+    const std::string number = std::to_string(i) + "\n";
+    expected += "[0]" + number;
+  }
+  for (int i = 0; i < 300'000; i += 1000) {
+    std::string block;
+    for (int k = 0; k < 1000; ++k)
+      block += std::to_string(i + k) + "\n";
+    write_all(log.get(), block);
+  }
+  auto report = begin_finish();
+  CHECK(shown(out, expected.size()) == expected);
+  REQUIRE(report.wait_for(kPatience) == std::future_status::ready);
+  CHECK(report.get().all_read);
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that is truncated is read from its beginning",
+                 "[unit][agent]") {
+  const LogFd log = open_log("a");
+  follow("a", 0);
+  write_all(log.get(), "before\n");
+  CHECK(shown(out, 10) == "[0]before\n");
+  REQUIRE(::ftruncate(log.get(), 0) == 0);
+  write_all(log.get(), "new\n");
+  CHECK(shown(out, 7) == "[0]new\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a log that cannot be opened harms nothing else",
+                 "[unit][agent]") {
+  follow("no/such/dir/a", 0);
+  follow("b", 1);
+  write_all(open_log("b").get(), "x\n");
+  CHECK(finish().all_read);
+  CHECK(rest(out) == "[1]x\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: stop without finish shows what is there",
+                 "[unit][agent]") {
+  write_all(open_log("a").get(), "x\ny");
+  follow("a", 0);
+  CHECK(pump->stop(kPatience));
+  CHECK(rest(out) == "[0]x\n[0]y\n");
+  CHECK(pump->stop(kPatience));  // Once more does no harm.
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: stop while a finish waits answers both", "[unit][agent]") {
+  const LogFd held = tap(0);
+  auto report = begin_finish(kPatience);
+  CHECK_FALSE(pump->stop(50ms));
+  REQUIRE(report.wait_for(0s) == std::future_status::ready);
+  CHECK_FALSE(report.get().all_read);
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop from returning",
+                 "[unit][agent]") {
+  // As a write to a dead disk would, this answer does not return.
+  auto release = std::make_shared<std::promise<void>>();
+  const std::weak_ptr<std::promise<void>> alive = release;
+  pump->tail({0},
+             [wait = release->get_future().share(), release](const std::string&) { wait.wait(); });
+  bool called = false;
+  pump->tail({0}, [&called](const std::string&) { called = true; });
+  CHECK_FALSE(pump->stop(1ms));
+  pump.reset();
+  release->set_value();
+  release.reset();
+  const auto deadline = Clock::now() + kPatience;
+  while (!alive.expired() && Clock::now() < deadline)
+    std::this_thread::yield();
+  CHECK(alive.expired());  // The thread has gone on, and forgotten its messages.
+  CHECK_FALSE(called);
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: without inotify files are followed all the same",
+                 "[unit][agent]") {
+  pump.reset();
+  std::vector<LogFd> instances;  // As many as this user may have.
+  do {
+    instances.emplace_back(::inotify_init1(IN_CLOEXEC));
+  } while (instances.back().is_open());
+  const LogFd spare(::dup(out.write_end.get()));
+  const bool descriptors_left = spare.is_open();
+  if (descriptors_left) start({});
+  instances.clear();
+  if (!descriptors_left) {
+    WARN("not tested: the limit of descriptors is below that of inotify instances");
+    return;
+  }
+  const LogFd log = open_log("a");
+  follow("a", 0);
+  write_all(log.get(), "one\n");
+  CHECK(shown(out, 7) == "[0]one\n");
+  write_all(log.get(), "two\n");
+  CHECK(shown(out, 7) == "[0]two\n");
+  CHECK(finish().all_read);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,129 @@
+// A log thread over pipes and a temporary directory, and waits that have a bound.
+
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "agent/io/log_pump.h"
+
+namespace muster::testing {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+inline constexpr auto kPatience = 20s;  // Bounds every wait; none is expected to come near it.
+
+struct Pipe {
+  Pipe() {
+    std::array<int, 2> fds{};
+    REQUIRE(::pipe2(fds.data(), O_CLOEXEC) == 0);
+    read_end = LogFd(fds[0]);
+    write_end = LogFd(fds[1]);
+    ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
+  }
+  LogFd read_end;
+  LogFd write_end;
+};
+
+inline void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    REQUIRE(n > 0);
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+struct LogPumpTest {
+  LogPumpTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "muster_logs_XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    dir = name;
+    start({});
+  }
+  ~LogPumpTest() {
+    pump.reset();
+    std::filesystem::remove_all(dir);
+  }
+  void start(LineLimits limits) {
+    pump.reset();
+    auto started = LogPump::start(
+        {.stdout_fd = out.write_end.get(), .stderr_fd = err.write_end.get(), .limits = limits});
+    REQUIRE(started.has_value());
+    pump = std::move(*started);
+  }
+  std::string path(const std::string& name) const { return (dir / name).string(); }
+  LogFd open_log(const std::string& name) const {
+    LogFd fd(::open(path(name).c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+    REQUIRE(fd.is_open());
+    return fd;
+  }
+  void follow(const std::string& name, int rank, LogStream stream = LogStream::Out) {
+    pump->follow({.worker = {rank},
+                  .stream = stream,
+                  .file = path(name),
+                  .prefix = LinePrefix("[" + std::to_string(rank) + "]")});
+  }
+  LogFd tap(int rank, bool to_console = true) {
+    const auto fd =
+        pump->tap({.worker = {rank}, .console = LogStream::Err, .to_console = to_console});
+    REQUIRE(fd.has_value());
+    return LogFd(*fd);
+  }
+  // Reads the console until it has shown `size` bytes.
+  std::string shown(Pipe& console, std::size_t size) const {
+    std::string text;
+    std::array<char, 65536> buffer;
+    const auto deadline = Clock::now() + kPatience;
+    while (text.size() < size && Clock::now() < deadline) {
+      pollfd request{console.read_end.get(), POLLIN, 0};
+      ::poll(&request, 1, 100);
+      const ssize_t n = ::read(console.read_end.get(), buffer.data(), buffer.size());
+      if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
+    }
+    return text;
+  }
+  std::string rest(Pipe& console) const {
+    std::string text;
+    std::array<char, 65536> buffer;
+    for (ssize_t n = 0; (n = ::read(console.read_end.get(), buffer.data(), buffer.size())) > 0;)
+      text.append(buffer.data(), static_cast<std::size_t>(n));
+    return text;
+  }
+  std::future<FinishReport> begin_finish(Duration limit = kPatience) {
+    auto promise = std::make_shared<std::promise<FinishReport>>();
+    pump->finish(limit, [promise](FinishReport report) { promise->set_value(std::move(report)); });
+    return promise->get_future();
+  }
+  FinishReport finish(Duration limit = kPatience) {
+    auto report = begin_finish(limit);
+    REQUIRE(report.wait_for(kPatience + 5s) == std::future_status::ready);
+    return report.get();
+  }
+  std::string tail(int rank) {
+    auto promise = std::make_shared<std::promise<std::string>>();
+    pump->tail({rank}, [promise](std::string text) { promise->set_value(std::move(text)); });
+    auto text = promise->get_future();
+    REQUIRE(text.wait_for(kPatience) == std::future_status::ready);
+    return text.get();
+  }
+
+  std::filesystem::path dir;
+  Pipe out;
+  Pipe err;
+  std::unique_ptr<LogPump> pump;
+};
+
+}  // namespace muster::testing
