@@ -263,10 +263,14 @@ pip_failed() {
 
 # build_preset PRESET JOBS TARGET...: configures and builds; no target means everything.
 build_preset() {
-  local preset=$1 jobs=$2
+  local preset=$1 jobs=$2 fresh=() cache=$root/build/$1/CMakeCache.txt
   shift 2
   cd "$root" || return 1
-  cmake --preset "$preset" -DPython3_EXECUTABLE="$venv/bin/python" || return 1
+  # CMake refuses a build folder that was copied or moved here from elsewhere.
+  if [[ -e $cache ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$cache"; then
+    fresh=(--fresh)
+  fi
+  cmake --preset "$preset" "${fresh[@]}" -DPython3_EXECUTABLE="$venv/bin/python" || return 1
   if (($# > 0)); then set -- --target "$@"; fi
   cmake --build --preset "$preset" --parallel "$jobs" "$@"
 }
