@@ -282,9 +282,10 @@ run_main_job() {
   mkdir -p "$logs"
   cd "$root" || return 1
   say "running: ${launcher#"$root/"} ${job[*]}"
-  # --foreground: ctrl-C reaches the launcher, which knows how to stop its workers.
+  # --foreground: ctrl-C reaches the launcher, which knows how to stop its workers, and tee -i stays
+  # to show how it does.
   if ! timeout --foreground --kill-after=30 "$MAIN_JOB_LIMIT_S" "$launcher" "${job[@]}" 2>&1 |
-    tee "$log"; then
+    tee -i "$log"; then
     say "the main job failed, or took longer than $MAIN_JOB_LIMIT_S s; its output is above" >&2
     return 1
   fi
