@@ -263,10 +263,14 @@ pip_failed() {
 
 # build_preset PRESET JOBS TARGET...: configures and builds; no target means everything.
 build_preset() {
-  local preset=$1 jobs=$2
+  local preset=$1 jobs=$2 fresh=() cache=$root/build/$1/CMakeCache.txt
   shift 2
   cd "$root" || return 1
-  cmake --preset "$preset" -DPython3_EXECUTABLE="$venv/bin/python" || return 1
+  # CMake refuses a build folder that was copied or moved here from elsewhere.
+  if [[ -e $cache ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$cache"; then
+    fresh=(--fresh)
+  fi
+  cmake --preset "$preset" "${fresh[@]}" -DPython3_EXECUTABLE="$venv/bin/python" || return 1
   if (($# > 0)); then set -- --target "$@"; fi
   cmake --build --preset "$preset" --parallel "$jobs" "$@"
 }
@@ -278,9 +282,10 @@ run_main_job() {
   mkdir -p "$logs"
   cd "$root" || return 1
   say "running: ${launcher#"$root/"} ${job[*]}"
-  # --foreground: ctrl-C reaches the launcher, which knows how to stop its workers.
+  # --foreground: ctrl-C reaches the launcher, which knows how to stop its workers, and tee -i stays
+  # to show how it does.
   if ! timeout --foreground --kill-after=30 "$MAIN_JOB_LIMIT_S" "$launcher" "${job[@]}" 2>&1 |
-    tee "$log"; then
+    tee -i "$log"; then
     say "the main job failed, or took longer than $MAIN_JOB_LIMIT_S s; its output is above" >&2
     return 1
   fi

@@ -10,6 +10,8 @@ The data are MNIST's IDX files, compressed or not, with images of any size from 
 """
 
 import argparse
+import contextlib
+import errno
 import os
 import pathlib
 import sys
@@ -191,22 +193,38 @@ def count_correct(
     return int(counts[0]), int(counts[1])
 
 
+def check_save_path(path: pathlib.Path) -> None:
+    """Finds out before the training what would spoil its end."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise cannot_save(path, error) from error
+
+
 def save_model(model: nn.Module, path: pathlib.Path) -> None:
     """Replaces `path` in one step: a reader finds the old file or the new one, never a half."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with open(partial, "wb") as file:
             torch.save(model.state_dict(), file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as error:
-        raise SetupError(
-            f"{path}: the model cannot be saved: {error.strerror}. Name another place with --save."
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise cannot_save(path, error) from error
+
+
+def cannot_save(path: pathlib.Path, error: OSError) -> SetupError:
+    return SetupError(
+        f"{path}: the model cannot be saved there: {error.strerror}. Name a file in a folder that "
+        "you may write to with --save."
+    )
 
 
 def train(arguments: argparse.Namespace, device: torch.device, data: tuple[Digits, Digits]) -> None:
@@ -263,6 +281,8 @@ def main() -> None:
         )
     # What can be wrong on this node is found out before the others wait for it.
     data = load(arguments.data_dir)
+    if arguments.save is not None and os.environ["RANK"] == "0":
+        check_save_path(arguments.save)
     device = choose_device(arguments.device)
     if device.type == "cuda":
         dist.init_process_group("nccl", device_id=device)

@@ -194,6 +194,29 @@ class TrainProgram(DigitsTest):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("8x8 to train, but of 9x8 to test", done.stderr)
 
+    def test_a_place_to_save_that_is_none_is_found_before_the_training(self) -> None:
+        (self.folder / "file").touch()
+        for place in (self.folder, self.folder / "file" / "model.pt"):
+            with self.subTest(place=place):
+                done = self.train("--save", str(place), RANK="0", LOCAL_RANK="0")
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertEqual(done.stdout, "", "it began to train")
+                self.assertIn(f"train.py: rank 0: {place}: the model cannot be saved", done.stderr)
+
+    def test_a_world_of_one_trains_and_saves_a_whole_model(self) -> None:
+        model = self.folder / "new" / "model.pt"
+        done = self.train(
+            "--epochs", "1", "--save", str(model), "--device", "cpu",
+            RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", OMP_NUM_THREADS="1",
+            MASTER_ADDR="127.0.0.1", MASTER_PORT="0",  # The kernel picks one.
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"test accuracy: [0-9.]+ % \([0-9]+ of 359\)\n$")
+        self.assertEqual([path.name for path in model.parent.iterdir()], ["model.pt"])
+        import torch
+
+        self.assertIn("classify.weight", torch.load(model, weights_only=True))
+
     def test_without_a_launcher(self) -> None:
         done = self.train()
         self.assertEqual(done.returncode, 1, done.stderr)

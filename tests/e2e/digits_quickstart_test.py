@@ -139,6 +139,14 @@ class WhenAllIsThere(Quickstart):
         self.quickstart("--jobs", "3")
         self.assertTrue(any("--parallel 3" in call for call in self.called("cmake")))
 
+    def test_a_build_folder_from_elsewhere_is_made_anew(self) -> None:
+        cache = self.root / "build/release/CMakeCache.txt"
+        for home, fresh in ((self.root, False), ("/somewhere/else", True)):
+            cache.write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={home}\n")
+            self.assertEqual(self.quickstart().returncode, 0)
+            configured = [call for call in self.called("cmake") if "--build" not in call]
+            self.assertEqual("--fresh" in configured[-1], fresh, configured[-1])
+
     def test_an_ordinary_user_needs_no_sudo(self) -> None:
         self.tool("id", "echo 1000")
         self.assertEqual(self.quickstart().returncode, 0)
