@@ -18,8 +18,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.dont_write_bytecode = True
 
-from muster_bench import context, docs, families, idle_connections, interleave  # noqa: E402
-from muster_bench import lines, model, programs, server, table  # noqa: E402
+from muster_bench import context, docs, families, interleave  # noqa: E402
+from muster_bench import lines, model, programs, table  # noqa: E402
 from muster_bench.command import Command, clean_environment  # noqa: E402
 
 FAKE_LAUNCHER = r'''#!{python}
@@ -48,31 +48,27 @@ for rank in range(count):
 '''
 
 FAKE_SERVER = r"""#!{python}
-import selectors, socket
-listening = socket.create_server(("127.0.0.1", 0), backlog=100)
+import signal, socket
+listening = socket.create_server(("127.0.0.1", 0))
 print("{name}: listening on 127.0.0.1:%d" % listening.getsockname()[1], flush=True)
-selector = selectors.DefaultSelector()
-selector.register(listening, selectors.EVENT_READ)
-kept = []
-while True:
-    for key, _ in selector.select():
-        if key.fileobj is listening:
-            selector.register(listening.accept()[0], selectors.EVENT_READ)
-            kept.append(bytearray(100_000))
-        else:
-            words = key.fileobj.recv(100)
-            key.fileobj.send(words[6:10]) if words else selector.unregister(key.fileobj)
+signal.pause()
 """
 
 FAKE_LOAD = r"""#!{python}
-import json, os, sys
+import json, os, sys, time
+SLOW = None
+def given(name):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
 with open(os.environ["ORDER_FILE"], "a") as file:
-    file.write(sys.argv[sys.argv.index("--port") + 1] + "\n")
-mode = sys.argv[sys.argv.index("--mode") + 1]
-sum(range(300000))
-print(json.dumps({"getset": {"ops": 100, "ops_per_s": 5.0, "p99_us": 7.0},
-                  "connect": {"seconds": 3.0}, "wake": {"milliseconds": None},
-                  "barrier": {"milliseconds": 2.0}, "value": {"milliseconds": 1.0}}[mode]))
+    file.write(given("--port") + "\n")
+os.kill(int(given("--pid")), 0)
+if SLOW and given("--scenario") == SLOW:
+    time.sleep(60)
+print(json.dumps({None: {"ops_s": 5.0, "p99_us": 7.0, "server_cpu_us_per_request": 0.5},
+                  "connect": {"connect_s": 3.0}, "wake": {"wake_ms": 4.0},
+                  "barrier": {"barrier_ms": 2.0},
+                  "large": {"set_mb_s": 1.0, "get_mb_s": 2.0, "memcpy_mb_s": 9.0},
+                  "idle": {"rss_before_mb": 10.0, "rss_mb": 12.5}}[given("--scenario")]))
 """
 
 
@@ -333,8 +329,6 @@ class RunTest(WithFakes):
 
 
 class StoreTest(WithFakes):
-    CONNECTIONS = 50
-
     def measured(self, rounds=1, **given):
         """name -> Row, of the whole family with fake servers and a fake load."""
         for name in ("musterd", "python3", "bare_epoll_server"):
@@ -346,8 +340,7 @@ class StoreTest(WithFakes):
         found = programs.find(musterd=self.folder / "musterd", torchrun=self.folder / "torchrun",
                               native_dir=self.folder)
         store = families.load()["store"]
-        with unittest.mock.patch.object(store, "IDLE_CONNECTIONS", self.CONNECTIONS), \
-                unittest.mock.patch.object(store.socket, "getnameinfo"), \
+        with unittest.mock.patch.object(store.socket, "getnameinfo"), \
                 unittest.mock.patch.dict(os.environ, {"ORDER_FILE": str(self.order)}):
             rows = store.measure(context.Bench(found, lambda text: None, repetitions=rounds))
         return {one.quantity.name: one for one in rows}
@@ -357,24 +350,23 @@ class StoreTest(WithFakes):
         ports = self.order.read_text().split()
         muster, peer, limit = ports[:3]
         self.assertEqual(len({muster, peer, limit}), 3)
-        usual = [muster, peer, limit] * 2
-        thousand = ([muster] * 3 + [peer] + [limit] * 3) * 2
-        self.assertEqual(ports, usual * 2 + thousand * 4 + usual)
+        usual, thousand = [muster, peer, limit] * 2, ([muster] * 3 + [peer] + [limit] * 3) * 2
+        # The bare server cannot wake or hold at a barrier.
+        without_limit = ([muster] * 3 + [peer]) * 2
+        shared = usual * 2 + thousand + without_limit * 2
+        self.assertEqual(ports[:len(shared)], shared)
+        # Connect, the large value and the idle ones have servers of their own.
+        others = ports[len(shared):]
+        self.assertEqual(len(others), 14 + 4 + 6)
+        self.assertTrue({muster, peer, limit}.isdisjoint(others))
         self.assertEqual(found["store.64.getset_ops_s"].medians(),
                          {"muster": 5.0, "peer": 5.0, "limit": 5.0})
-        self.assertFalse(any(why for one in found.values() for why in one.why.values()
-                             if why != "does not have this"))
-
-    def test_what_a_server_cannot_do_is_empty_and_no_failure(self):
-        found = self.measured()
-        self.assertEqual(found["store.wake_1000_ms"].why,
-                         dict.fromkeys(model.ROLES, "does not have this"))
-
-    def test_the_memory_of_idle_connections_is_what_the_server_grew_by(self):
-        grown = self.measured()["store.idle_10000_mb"].medians()
-        for role in model.ROLES:  # The fake keeps 0.1 MB for each connection.
-            self.assertGreater(grown[role], 0.09 * self.CONNECTIONS)
-            self.assertLess(grown[role], 0.3 * self.CONNECTIONS)
+        self.assertEqual(found["store.wake_1000_ms"].why, {"limit": families.load()["store"].BARE_CANNOT})
+        self.assertEqual(found["store.value_64mb.get_mb_s"].medians(),
+                         {"muster": 2.0, "peer": 2.0, "limit": 9.0})
+        self.assertEqual(found["store.idle_10000_mb"].medians(), dict.fromkeys(model.ROLES, 2.5))
+        self.assertFalse(any(why.startswith("failed") for one in found.values()
+                             for why in one.why.values()))
 
     def test_a_server_that_does_not_start_is_a_failure_with_its_reason(self):
         found = self.measured(musterd="#!/bin/sh\necho no such option >&2\nexit 2\n")
@@ -388,14 +380,11 @@ class StoreTest(WithFakes):
         self.assertIn("lost a reply", found["store.1.p99_us"].why["muster"])
         self.assertTrue(found["store.1.p99_us"].why["muster"].startswith("failed: "))
 
-    def test_a_server_that_does_not_answer_in_time_is_too_slow_not_failed(self):
-        self.program("mute", "#!{python}\nimport signal, socket\n"
-                     "listening = socket.create_server(('127.0.0.1', 0), backlog=100)\n"
-                     "print(listening.getsockname()[1], flush=True)\nsignal.pause()\n")
-        with server.Server([self.folder / "mute"]) as mute, \
-                self.assertRaisesRegex(model.TooSlow, "0 of 20 connections answered"):
-            with idle_connections.open_connections(mute.port, 20, limit_s=0.3):
-                pass
+    def test_a_load_that_takes_too_long_is_too_slow_and_no_failure(self):
+        with unittest.mock.patch.object(families.load()["store"], "IDLE_LIMIT_S", 0.2):
+            found = self.measured(store_load=FAKE_LOAD.replace("SLOW = None", 'SLOW = "idle"'))
+        self.assertRegex(found["store.idle_10000_mb"].why["peer"], "^too slow: .*not done within")
+        self.assertEqual(found["store.1.p99_us"].median("peer"), 7.0)
 
 
 class CommandTest(WithFakes):
