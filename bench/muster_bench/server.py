@@ -26,8 +26,8 @@ class Server:
         self._errors = tempfile.TemporaryFile()
         # Its standard input stays open as long as we live: a server may end with it.
         self._process = subprocess.Popen(self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=self._errors, env=clean_environment(**self.environment),
-                                         start_new_session=True)
+                                         stderr=self._errors, start_new_session=True,
+                                         env=clean_environment(**self.environment))
         try:
             self.port = self._read_port()
         except BaseException:

@@ -27,7 +27,7 @@ LOOKUPS = 100
 LARGE_BYTES = 64_000_000
 # torch's server looks up the name of each client that connects, and a resolver that loses one
 # look-up in fifty stops it for 5 s each time. That is in the time to connect 1,000 clients, where
-# it belongs; for all the others it gets a resolver that gives up sooner, or we would wait for hours.
+# it belongs; for all the others it gets a resolver that gives up sooner: we would wait for hours.
 IMPATIENT_RESOLVER = {"RES_OPTIONS": "timeout:1 attempts:1"}
 ALL = (MUSTER, PEER, LIMIT)
 BARE_CANNOT = "the bare server knows no such request"
