@@ -1,16 +1,12 @@
 #!/usr/bin/env python3
-"""Tests of the bench itself, with fake programs: nothing here depends on how long anything takes.
+"""Tests of the bench itself: nothing here depends on how long anything takes.
 
     python3 bench/selftest.py
 """
 import io
 import json
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
-import time
 import unittest
 import unittest.mock
 
@@ -18,62 +14,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.dont_write_bytecode = True
 
-from muster_bench import context, docs, families, idle_connections, interleave  # noqa: E402
-from muster_bench import lines, model, programs, server, table  # noqa: E402
-from muster_bench.command import Command, clean_environment  # noqa: E402
-
-FAKE_LAUNCHER = r'''#!{python}
-"""Takes torchrun's words (or bare_launcher's), and plays the workers itself."""
-import os, re, sys, time
-with open(os.environ["ORDER_FILE"], "a") as file:
-    file.write("{name}\n")
-words = sys.argv[1:]
-given = [re.fullmatch(r"--nproc-per-node=(\d+)", word) for word in words]
-count = next((int(match[1]) for match in given if match), None)
-if count is None:
-    count = int(words[2])
-mode = words[-1]
-notes = os.open(os.environ["MUSTER_BENCH_NOTES"], os.O_WRONLY)
-def note(what, rank, attempt):
-    os.write(notes, b"%s %d %d %d %d\n" % (what, rank, attempt, 1, time.monotonic_ns()))
-for rank in range(count):
-    note(b"main", rank, 0)
-open(os.environ["MUSTER_BENCH_GATE"]).read()
-if mode == "fail-once":
-    note(b"end", 0, 0)
-    for rank in range(count):
-        note(b"main", rank, 1)
-for rank in range(count):
-    note(b"end", rank, 1 if mode == "fail-once" else 0)
-'''
-
-FAKE_SERVER = r"""#!{python}
-import selectors, socket
-listening = socket.create_server(("127.0.0.1", 0), backlog=100)
-print("{name}: listening on 127.0.0.1:%d" % listening.getsockname()[1], flush=True)
-selector = selectors.DefaultSelector()
-selector.register(listening, selectors.EVENT_READ)
-kept = []
-while True:
-    for key, _ in selector.select():
-        if key.fileobj is listening:
-            selector.register(listening.accept()[0], selectors.EVENT_READ)
-            kept.append(bytearray(100_000))
-        else:
-            words = key.fileobj.recv(100)
-            key.fileobj.send(words[6:10]) if words else selector.unregister(key.fileobj)
-"""
-
-FAKE_LOAD = r"""#!{python}
-import json, os, sys
-with open(os.environ["ORDER_FILE"], "a") as file:
-    file.write(sys.argv[sys.argv.index("--port") + 1] + "\n")
-mode = sys.argv[sys.argv.index("--mode") + 1]
-sum(range(300000))
-print(json.dumps({"getset": {"ops": 100, "ops_per_s": 5.0, "p99_us": 7.0},
-                  "connect": {"seconds": 3.0}, "wake": {"milliseconds": None},
-                  "barrier": {"milliseconds": 2.0}, "value": {"milliseconds": 1.0}}[mode]))
-"""
+from muster_bench import docs, interleave, lines, model, table  # noqa: E402
+from selftest_programs import CommandTest, RunTest, StoreTest  # noqa: E402, F401 (run from here)
 
 
 def row(name="x.ms", better="lower", target=None, why=None, **samples):
@@ -241,197 +183,6 @@ class LinesTest(unittest.TestCase):
         for bad in (good[:-1], good + b"x", good.replace(b"\n", b" ", 1)):
             with self.assertRaises(model.MeasureError):
                 lines.check_plain(io.BytesIO(bad), self.COUNT)
-
-
-class WithFakes(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="muster-bench-selftest-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.order = self.folder / "order"
-
-    def program(self, name, text):
-        path = self.folder / name
-        path.write_text(text.replace("{python}", sys.executable).replace("{name}", name))
-        path.chmod(0o755)
-        return path
-
-    def fakes(self):
-        for name in ("muster", "torchrun", "bare_launcher", "note_time"):
-            self.program(name, FAKE_LAUNCHER)
-
-    def run_bench(self, *words):
-        return subprocess.run(
-            [HERE / "run", *words, "--native", self.folder], capture_output=True, text=True,
-            timeout=120, env=os.environ | {"ORDER_FILE": str(self.order)})
-
-    def measured(self, *words):
-        file = self.folder / "result.json"
-        done = self.run_bench(*words, "--json", file)
-        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-        return {record["name"]: record for record in json.loads(file.read_text())}
-
-    def given(self):
-        return ("--muster", self.folder / "muster", "--torchrun", self.folder / "torchrun")
-
-
-class RunTest(WithFakes):
-    def test_launchers_are_measured_in_turn_and_every_name_is_there(self):
-        self.fakes()
-        found = self.measured("start", "--repetitions", "2", *self.given())
-        self.assertEqual(list(found), [f"start.{count}.{which}_ms" for count in (1, 2, 8, 64)
-                                       for which in ("first", "last")])
-        # Two rounds for each of the four counts; muster and the limit go 5 times in each.
-        one_round = ["muster"] * 5 + ["torchrun"] + ["bare_launcher"] * 5
-        self.assertEqual(self.order.read_text().split(), one_round * 2 * 4)
-        for record in found.values():
-            self.assertEqual([len(record["samples"][role]) for role in model.ROLES], [10, 2, 10])
-            self.assertTrue(all(record[role] > 0 for role in model.ROLES), record)
-
-    def test_exit_restart_and_memory_read_the_workers_notes(self):
-        self.fakes()
-        found = self.measured("exit", "restart", "memory", "--quick", *self.given())
-        self.assertEqual(list(found), ["exit.2_ms", "exit.64_ms", "restart.2_ms",
-                                       "agent.memory_mb", "agent.largest_rss_mb"])
-        self.assertTrue(all(record["muster"] > 0 for record in found.values()), found)
-
-    def test_what_is_missing_is_null_and_the_table_says_so(self):
-        self.fakes()
-        (self.folder / "bare_launcher").unlink()
-        done = self.run_bench("restart", "--quick", *self.given(), "--json",
-                              self.folder / "out.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("limit empty: no ", done.stdout)
-        [record] = json.loads((self.folder / "out.json").read_text())
-        self.assertIsNone(record["limit"])
-        self.assertEqual(record["samples"]["limit"], [])
-
-    def test_a_program_that_fails_is_told_with_what_it_printed(self):
-        self.fakes()
-        self.program("muster", "#!/bin/sh\necho this is why >&2\nexit 7\n")
-        done = self.run_bench("restart", "--quick", *self.given())
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("muster empty: failed: ended with status 7", done.stdout)
-        self.assertIn("this is why", done.stdout)
-
-    def test_earlier_results_are_kept_and_replaced_by_name(self):
-        self.fakes()
-        self.measured("restart", "--quick", *self.given())
-        earlier = self.folder / "earlier.json"
-        (self.folder / "result.json").rename(earlier)
-        both = self.measured("exit", "--quick", *self.given(), "--from", earlier)
-        self.assertEqual(list(both), ["restart.2_ms", "exit.2_ms", "exit.64_ms"])
-
-    def test_bad_usage_is_2(self):
-        for words in (["nothing"], ["--repetitions", "0"], ["--muster", "/no/such/program"]):
-            self.assertEqual(self.run_bench(*words).returncode, 2, words)
-
-    def test_the_list_names_every_family(self):
-        done = self.run_bench("--list")
-        self.assertEqual([line.split()[0] for line in done.stdout.splitlines()],
-                         list(families.load()))
-
-
-class StoreTest(WithFakes):
-    CONNECTIONS = 50
-
-    def measured(self, rounds=1, **given):
-        """name -> Row, of the whole family with fake servers and a fake load."""
-        for name in ("musterd", "python3", "bare_epoll_server"):
-            self.program(name, FAKE_SERVER)
-        self.program("torchrun", FAKE_LAUNCHER)
-        self.program("store_load", FAKE_LOAD)
-        for name, text in given.items():
-            self.program(name, text)
-        found = programs.find(musterd=self.folder / "musterd", torchrun=self.folder / "torchrun",
-                              native_dir=self.folder)
-        store = families.load()["store"]
-        with unittest.mock.patch.object(store, "IDLE_CONNECTIONS", self.CONNECTIONS), \
-                unittest.mock.patch.object(store.socket, "getnameinfo"), \
-                unittest.mock.patch.dict(os.environ, {"ORDER_FILE": str(self.order)}):
-            rows = store.measure(context.Bench(found, lambda text: None, repetitions=rounds))
-        return {one.quantity.name: one for one in rows}
-
-    def test_the_three_servers_get_each_load_in_turn(self):
-        found = self.measured(rounds=2)
-        ports = self.order.read_text().split()
-        muster, peer, limit = ports[:3]
-        self.assertEqual(len({muster, peer, limit}), 3)
-        usual = [muster, peer, limit] * 2
-        thousand = ([muster] * 3 + [peer] + [limit] * 3) * 2
-        self.assertEqual(ports, usual * 2 + thousand * 4 + usual)
-        self.assertEqual(found["store.64.getset_ops_s"].medians(),
-                         {"muster": 5.0, "peer": 5.0, "limit": 5.0})
-        self.assertFalse(any(why for one in found.values() for why in one.why.values()
-                             if why != "does not have this"))
-
-    def test_what_a_server_cannot_do_is_empty_and_no_failure(self):
-        found = self.measured()
-        self.assertEqual(found["store.wake_1000_ms"].why,
-                         dict.fromkeys(model.ROLES, "does not have this"))
-
-    def test_the_memory_of_idle_connections_is_what_the_server_grew_by(self):
-        grown = self.measured()["store.idle_10000_mb"].medians()
-        for role in model.ROLES:  # The fake keeps 0.1 MB for each connection.
-            self.assertGreater(grown[role], 0.09 * self.CONNECTIONS)
-            self.assertLess(grown[role], 0.3 * self.CONNECTIONS)
-
-    def test_a_server_that_does_not_start_is_a_failure_with_its_reason(self):
-        found = self.measured(musterd="#!/bin/sh\necho no such option >&2\nexit 2\n")
-        row_of_64 = found["store.64.getset_ops_s"]
-        self.assertIn("failed: its server ended before it was ready: no such option",
-                      row_of_64.why["muster"])
-        self.assertEqual(row_of_64.median("limit"), 5.0)
-
-    def test_a_load_that_fails_is_a_failure_with_its_reason(self):
-        found = self.measured(store_load="#!/bin/sh\necho lost a reply >&2\nexit 1\n")
-        self.assertIn("lost a reply", found["store.1.p99_us"].why["muster"])
-        self.assertTrue(found["store.1.p99_us"].why["muster"].startswith("failed: "))
-
-    def test_a_server_that_does_not_answer_in_time_is_too_slow_not_failed(self):
-        self.program("mute", "#!{python}\nimport signal, socket\n"
-                     "listening = socket.create_server(('127.0.0.1', 0), backlog=100)\n"
-                     "print(listening.getsockname()[1], flush=True)\nsignal.pause()\n")
-        with server.Server([self.folder / "mute"]) as mute, \
-                self.assertRaisesRegex(model.TooSlow, "0 of 20 connections answered"):
-            with idle_connections.open_connections(mute.port, 20, limit_s=0.3):
-                pass
-
-
-class CommandTest(WithFakes):
-    def test_one_that_does_not_end_is_ended_with_what_it_started(self):
-        child = self.folder / "child"
-        path = self.program("stuck", f"#!/bin/sh\nsleep 1000 &\necho $! >{child}\nwait\n")
-        with self.assertRaises(model.MeasureError):
-            with Command([path], limit_s=2) as command:
-                command.wait_for_mains(1)
-        self.assertEqual(command.status, -9)
-        self.assert_gone(int(child.read_text()))
-
-    def assert_gone(self, pid):
-        """Gone, or dead and not yet reaped by whoever inherited it."""
-        deadline_s = time.monotonic() + 10
-        while time.monotonic() < deadline_s:
-            try:
-                state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            except (FileNotFoundError, ProcessLookupError):
-                return
-            if state == "Z":
-                return
-            time.sleep(0.01)
-        self.fail(f"process {pid} is still there")
-
-    def test_a_surrounding_launchers_variables_are_not_passed_on(self):
-        with unittest.mock.patch.dict(os.environ, {"RANK": "3", "PET_NNODES": "2", "PATH": "/bin"}):
-            environment = clean_environment(MORE="1")
-        self.assertNotIn("RANK", environment)
-        self.assertNotIn("PET_NNODES", environment)
-        self.assertEqual((environment["PATH"], environment["MORE"]), ("/bin", "1"))
-
-    def test_paths_in_the_table_are_relative_to_the_repository(self):
-        found = programs.find()
-        for program in (found.muster, found.torchrun):
-            self.assertNotIn(str(programs.ROOT), program.why_not)
 
 
 if __name__ == "__main__":

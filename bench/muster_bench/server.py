@@ -1,4 +1,4 @@
-"""A store server for as long as it is measured, and what it costs meanwhile."""
+"""A store server for as long as it is measured."""
 import os
 import re
 import select
@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import time
 
-from .command import clean_environment, descendants
+from .command import clean_environment
 from .model import MeasureError
 
 READY_LIMIT_S = 60.0
@@ -17,16 +17,17 @@ class Server:
     """Started from its command line; ready when its first line, which ends with its port, is out.
     Use as a context: it has ended afterwards."""
 
-    def __init__(self, argv):
+    def __init__(self, argv, **environment):
         self.argv = [str(word) for word in argv]
+        self.environment = environment
         self.port = None
 
     def __enter__(self):
         self._errors = tempfile.TemporaryFile()
         # Its standard input stays open as long as we live: a server may end with it.
         self._process = subprocess.Popen(self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=self._errors, env=clean_environment(),
-                                         start_new_session=True)
+                                         stderr=self._errors, start_new_session=True,
+                                         env=clean_environment(**self.environment))
         try:
             self.port = self._read_port()
         except BaseException:
@@ -67,20 +68,9 @@ class Server:
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return f": {lines[-1]}" if lines else ""
 
-    def pids(self):
-        return [self._process.pid, *descendants(self._process.pid)]
-
-    def cpu_ns(self):
-        """CPU time of all its threads so far."""
-        total = 0
-        for pid in self.pids():
-            for task in os.listdir(f"/proc/{pid}/task"):
-                try:
-                    with open(f"/proc/{pid}/task/{task}/schedstat") as file:
-                        total += int(file.read().split()[0])
-                except OSError:
-                    pass  # A thread that has ended.
-        return total
+    @property
+    def pid(self):
+        return self._process.pid
 
     def require_alive(self):
         if self._process.poll() is not None:

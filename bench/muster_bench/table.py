@@ -70,8 +70,8 @@ def spreads(rows):
         texts = []
         for role in ROLES:
             spread = row.spread(role)
-            texts.append("" if spread is None else
-                         f"{number(spread[0])} .. {number(row.median(role))} .. {number(spread[1])}")
+            texts.append("" if spread is None else " .. ".join(
+                number(value) for value in (spread[0], row.median(role), spread[1])))
         lines.append((row.quantity.name, *texts, row.quantity.unit))
     return columns(lines, left=(0, 4))
 

@@ -59,7 +59,8 @@ def sample(argv):
 def measure(bench):
     quantities = [
         Quantity("agent.memory_mb", "MB",
-                 f"the launcher's processes, {COUNT} workers running: sum of PSS", target=Target(10)),
+                 f"the launcher's processes, {COUNT} workers running: sum of PSS",
+                 target=Target(10)),
         Quantity("agent.largest_rss_mb", "MB", "the largest of them: RSS"),
     ]
     worker = [bench.programs.native("note_time"), "hold"]

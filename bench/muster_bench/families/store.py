@@ -11,21 +11,26 @@ import statistics
 import subprocess
 import time
 
-from ..idle_connections import open_connections
 from ..interleave import Contender, interleave
-from ..model import LIMIT, MUSTER, PEER, MeasureError, Quantity, Target
+from ..model import LIMIT, MUSTER, PEER, MeasureError, Quantity, Target, TooSlow
 from ..programs import ROOT
 from ..server import Server
-from .memory import kib
 
 NAME = "store"
 ABOUT = "the store: rate, p99 and CPU at 1, 64, 1,000 connections; connect, wake, barrier, idle"
 ORDER = 60
 
 LOAD_LIMIT_S = 400.0
-IDLE_CONNECTIONS = 10_000
+QUICK_LIMIT_S = 30.0
 IDLE_LIMIT_S = 60.0
 LOOKUPS = 100
+LARGE_BYTES = 64_000_000
+# torch's server looks up the name of each client that connects, and a resolver that loses one
+# look-up in fifty stops it for 5 s each time. That is in the time to connect 1,000 clients, where
+# it belongs; for all the others it gets a resolver that gives up sooner: we would wait for hours.
+IMPATIENT_RESOLVER = {"RES_OPTIONS": "timeout:1 attempts:1"}
+ALL = (MUSTER, PEER, LIMIT)
+BARE_CANNOT = "the bare server knows no such request"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +38,9 @@ class Workload:
     """One run of store_load. `fields`: quantity -> its field in what store_load printed."""
     words: tuple[str, ...]
     fields: dict[Quantity, str]
-    cpu: Quantity | None = None  # The server's CPU time for each request.
     rounds: int = 5
     fast: int = 1
+    who: tuple[str, ...] = ALL  # The bare server knows only the requests that the rates need.
 
 
 def getset(connections, seconds, **more):
@@ -43,36 +48,41 @@ def getset(connections, seconds, **more):
     near_limit = Target(0.95, of=LIMIT, or_equal=True) if connections == 64 else None
     who = f"{connections:,} connection{'s' if connections > 1 else ''}"
     return Workload(
-        ("--mode", "getset", "--connections", str(connections), "--seconds", str(seconds)),
-        {Quantity(f"{name}.getset_ops_s", "op/s", f"{who}: SET and GET in turn, each is one op",
-                  better="higher", target=near_limit): "ops_per_s",
-         Quantity(f"{name}.p99_us", "µs", f"{who}: 99 of 100 answers came within"): "p99_us"},
-        cpu=Quantity(f"{name}.server_cpu_us", "µs", f"{who}: the server's CPU time for each op"),
-        **more)
+        ("--mode", "getset", "--connections", str(connections), "--seconds", str(seconds)), {
+            Quantity(f"{name}.getset_ops_s", "op/s",
+                     f"{who}: SET and GET in turn as torch's client does them, each is one op",
+                     better="higher", target=near_limit): "ops_s",
+            Quantity(f"{name}.p99_us", "µs", f"{who}: 99 of 100 answers came within"): "p99_us",
+            Quantity(f"{name}.server_cpu_us", "µs", f"{who}: the server's CPU time for a request "
+                     "(SET, WAIT or GET)"): "server_cpu_us_per_request",
+        }, **more)
 
 
-def moment(name, mode, field, unit, what, target=None, connections=1000, **more):
-    return Workload(("--mode", mode, "--connections", str(connections)),
+def moment(scenario, name, unit, what, *, field, target=None, **more):
+    return Workload(("--scenario", scenario, "--connections", "1000"),
                     {Quantity(name, unit, what, target=target): field}, **more)
 
 
-# torch's server looks up the name of each client that connects: where a resolver lets one look-up
-# in fifty run into its 5 s, connecting 1,000 takes it 100 s. So it gets one sample here, the others 3.
+# With 1,000 clients torch's server gets one sample where the others get three: it needs a minute.
 THOUSAND = {"rounds": 1, "fast": 3}
-WORKLOADS = (
-    getset(1, 1),
-    getset(64, 2),
-    getset(1000, 2, **THOUSAND),
-    moment("store.connect_1000_s", "connect", "seconds", "s",
-           "1,000 clients connect at once, until the last has its first answer",
-           target=Target(0.2), **THOUSAND),
-    moment("store.wake_1000_ms", "wake", "milliseconds", "ms",
-           "a SET that 1,000 clients wait for, until the last knows", **THOUSAND),
-    moment("store.barrier_1000_ms", "barrier", "milliseconds", "ms",
-           "1,000 clients: ADD, the last one SETs, all WAIT", **THOUSAND),
-    moment("store.value_64mb_ms", "value", "milliseconds", "ms",
-           "SET and GET of a 64 MB value by one client", connections=1),
+CONNECT = moment("connect", "store.connect_1000_s", "s",
+                 "1,000 clients connect at once, until the last has its first answer",
+                 field="connect_s", target=Target(0.2), **THOUSAND)
+LARGE = Workload(("--scenario", "large", "--value-bytes", str(LARGE_BYTES)), {
+    Quantity(f"store.value_64mb.{query}_mb_s", "MB/s",
+             f"{query.upper()} of a 64 MB value. torch: its older server, the newer refuses more "
+             "than 8 MiB. The limit: memcpy", better="higher"):
+    f"{query}_mb_s" for query in ("set", "get")}, rounds=3, who=(MUSTER, PEER))
+RATES = (getset(1, 1), getset(64, 2), getset(1000, 2, **THOUSAND))
+TOGETHER = (
+    moment("wake", "store.wake_1000_ms", "ms",
+           "a SET that 1,000 clients wait for, until the last knows",
+           field="wake_ms", who=(MUSTER, PEER), **THOUSAND),
+    moment("barrier", "store.barrier_1000_ms", "ms",
+           "1,000 clients arrive at a barrier, until the last may go",
+           field="barrier_ms", who=(MUSTER, PEER), **THOUSAND),
 )
+IDLE = ("--scenario", "idle", "--connections", "10000")
 
 
 def lines_of(bench):
@@ -87,45 +97,51 @@ def lines_of(bench):
     }
 
 
-def run_load(load, port, words):
-    argv = [load, "--port", str(port), *words]
+def large_lines_of(lines):
+    """torch's libuv server refuses values of more than 8 MiB; the one before it does not."""
+    more = {MUSTER: ["--max-value-bytes", LARGE_BYTES], PEER: ["--legacy"], LIMIT: []}
+    return {role: words if isinstance(words, str) else words + more[role]
+            for role, words in lines.items()}
+
+
+def run_load(load, server, words, limit_s):
+    argv = [load, "--port", str(server.port), "--pid", str(server.pid), *words]
+    what = " ".join(words)
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=LOAD_LIMIT_S)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=limit_s)
     except subprocess.TimeoutExpired:
-        raise MeasureError(f"{' '.join(words)}: not done within {LOAD_LIMIT_S:g} s") from None
+        raise TooSlow(f"{what}: not done within {limit_s:g} s") from None
+    server.require_alive()
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [""])[-1]
-        raise MeasureError(f"{' '.join(words)}: store_load ended with {done.returncode}: {last}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+        raise MeasureError(f"{what}: store_load ended with {done.returncode}: {last}")
+    return json.loads(done.stdout)
 
 
-def sample(load, workload, server):
-    before_ns = server.cpu_ns()
-    result = run_load(load, server.port, workload.words)
-    server.require_alive()
-    if any(result.get(field) is None for field in workload.fields.values()):
-        return {}  # This server cannot do that: the bare one knows no waiting.
-    values = {quantity.name: result[field] for quantity, field in workload.fields.items()}
-    if workload.cpu:
-        values[workload.cpu.name] = (server.cpu_ns() - before_ns) / 1e3 / result["ops"]
-    return values
+def load_limit_s(bench):
+    return QUICK_LIMIT_S if bench.quick else LOAD_LIMIT_S
 
 
-def idle_sample(bench, argv):
+def sample(bench, load, workload, server):
+    result = run_load(load, server, workload.words, load_limit_s(bench))
+    return {quantity.name: result[field] for quantity, field in workload.fields.items()}
+
+
+def large_sample(bench, load, copies, server):
+    """Also keeps how fast memcpy was at that moment: the limit's samples."""
+    result = run_load(load, server, LARGE.words, load_limit_s(bench))
+    copies.append(result["memcpy_mb_s"])
+    return {quantity.name: result[field] for quantity, field in LARGE.fields.items()}
+
+
+def idle_sample(bench, load, argv):
     """In a server of its own: one that was busy has memory to spare."""
-    count, limit_s = IDLE_CONNECTIONS, IDLE_LIMIT_S / (6 if bench.quick else 1)
-
-    def anonymous_kib(server):
-        return sum(kib(pid, "smaps_rollup", "Anonymous") for pid in server.pids())
-
-    with Server(argv) as server:
-        before = anonymous_kib(server)
-        with open_connections(server.port, count, limit_s):
-            after = anonymous_kib(server)
-        return {"store.idle_10000_mb": (after - before) * 1024 / 1e6}
+    with Server(argv, **IMPATIENT_RESOLVER) as server:
+        result = run_load(load, server, IDLE, IDLE_LIMIT_S / (6 if bench.quick else 1))
+        return {"store.idle_10000_mb": result["rss_mb"] - result["rss_before_mb"]}
 
 
-def start_servers(stack, lines):
+def start_servers(stack, lines, **environment):
     """{role: Server, or the reason that there is none}."""
     servers = {}
     for role, words in lines.items():
@@ -133,18 +149,18 @@ def start_servers(stack, lines):
             servers[role] = words
             continue
         try:
-            servers[role] = stack.enter_context(Server(words))
+            servers[role] = stack.enter_context(Server(words, **environment))
         except MeasureError as error:
             servers[role] = f"failed: {error}"
     return servers
 
 
-def contenders(bench, found, sample_one, fast=1):
+def contenders(bench, found, sample_one, workload):
     return [
         Contender(role, None, why_not=one) if isinstance(one, str) else
         Contender(role, lambda one=one: sample_one(one),
-                  per_round=1 if role == PEER else bench.per_round(fast))
-        for role, one in found.items()
+                  per_round=1 if role == PEER else bench.per_round(workload.fast))
+        for role, one in found.items() if role in workload.who
     ]
 
 
@@ -160,6 +176,50 @@ def lookup_note():
             f"the slowest {max(took_ms):,.0f} ms")
 
 
+def measure_workload(bench, load, servers, workload):
+    rows = interleave(
+        list(workload.fields),
+        contenders(bench, servers, lambda server: sample(bench, load, workload, server), workload),
+        bench.rounds(workload.rounds), bench.say)
+    for row in rows:
+        if LIMIT not in workload.who:
+            row.why[LIMIT] = BARE_CANNOT
+    return rows
+
+
+def measure_connect(bench, load, lines):
+    with contextlib.ExitStack() as stack:
+        rows = measure_workload(bench, load, start_servers(stack, lines), CONNECT)
+    if rows[0].samples[PEER]:
+        rows[0].notes.append(lookup_note())
+    return rows
+
+
+def measure_large(bench, load, lines):
+    copies = []
+    with contextlib.ExitStack() as stack:
+        servers = start_servers(stack, large_lines_of({**lines, LIMIT: ""}), **IMPATIENT_RESOLVER)
+        rows = interleave(
+            list(LARGE.fields),
+            contenders(bench, servers,
+                       lambda server: large_sample(bench, load, copies, server), LARGE),
+            bench.rounds(LARGE.rounds), bench.say)
+    for row in rows:
+        row.samples[LIMIT] = list(copies)
+    return rows
+
+
+def measure_idle(bench, load, lines):
+    workload = Workload(IDLE, {
+        Quantity("store.idle_10000_mb", "MB",
+                 "10,000 idle connections: what the server's resident set grew by",
+                 target=Target(100)): "rss_mb"}, rounds=2)
+    return interleave(
+        list(workload.fields),
+        contenders(bench, lines, lambda argv: idle_sample(bench, load, argv), workload),
+        bench.rounds(workload.rounds), bench.say)
+
+
 def measure(bench):
     load = bench.programs.native("store_load")
     lines = lines_of(bench)
@@ -167,19 +227,8 @@ def measure(bench):
         lines = {role: load.why_not for role in lines}
     rows = []
     with contextlib.ExitStack() as stack:
-        servers = start_servers(stack, lines)
-        for workload in WORKLOADS:
-            quantities = [*workload.fields, *([workload.cpu] if workload.cpu else [])]
-            rows += interleave(
-                quantities,
-                contenders(bench, servers,
-                           lambda server, workload=workload: sample(load.path, workload, server),
-                           workload.fast),
-                bench.rounds(workload.rounds), bench.say)
-            if "connect" in workload.words and rows[-1].samples[PEER]:
-                rows[-1].notes.append(lookup_note())
-    idle = Quantity("store.idle_10000_mb", "MB",
-                    "10,000 idle connections: what the server's memory grew by", target=Target(100))
-    rows += interleave([idle], contenders(bench, lines, lambda argv: idle_sample(bench, argv)),
-                       bench.rounds(2), bench.say)
-    return rows
+        servers = start_servers(stack, lines, **IMPATIENT_RESOLVER)
+        for workload in RATES + TOGETHER:
+            rows += measure_workload(bench, load.path, servers, workload)
+    return [*rows, *measure_connect(bench, load.path, lines),
+            *measure_large(bench, load.path, lines), *measure_idle(bench, load.path, lines)]
