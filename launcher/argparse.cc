@@ -3,30 +3,11 @@
 #include <optional>
 #include <utility>
 
+#include "launcher/option_words.h"
 #include "launcher/python_text.h"
 
 namespace muster {
 namespace {
-
-/// What one word is, before its neighbours are looked at.
-struct Word {
-  enum class Kind { Positional, Known, Unknown, Ambiguous } kind = Kind::Positional;
-  const Option* option = nullptr;
-  std::string_view name;                     // The option's full name.
-  std::optional<std::string_view> attached;  // After "=", or after a short option's letter.
-  std::vector<std::string_view> candidates;
-};
-
-/// argparse's own: -1, -.5, -1.5 are arguments and not options.
-bool looks_like_negative_number(std::string_view word) {
-  constexpr std::string_view kDigits = "0123456789";
-  if (word.ends_with('\n')) word.remove_suffix(1);  // Python's $ also matches before it.
-  word.remove_prefix(1);
-  const auto point = word.find_first_not_of(kDigits);
-  if (point == std::string_view::npos) return !word.empty();
-  return word[point] == '.' && point + 1 < word.size() &&
-         word.find_first_not_of(kDigits, point + 1) == std::string_view::npos;
-}
 
 class Parser {
  public:
@@ -43,8 +24,7 @@ class Parser {
     std::optional<std::string_view> value;
   };
 
-  Word classify(std::string_view word) const;
-  const Option* find(std::string_view name) const;
+  Word classify(std::string_view word) const { return classify_word(word, request_.launch_module); }
   bool is_value(std::size_t index) const;
   std::size_t take_option(std::size_t index, Word word);
   std::optional<std::vector<Taken>> read_cluster(std::size_t index, Word word, std::size_t& next);
@@ -72,58 +52,6 @@ void Parser::fail(const Option& option, std::string_view message, std::string_vi
   text.append(message);
   if (!from.empty()) text.append(" (from ").append(from).append(")");
   error_ = UsageError{std::move(text)};
-}
-
-const Option* Parser::find(std::string_view name) const {
-  for (const Option& candidate : all_options())
-    if (is_known(candidate, request_.launch_module) && !name.empty() &&
-        (name == candidate.names[0] || name == candidate.names[1]))
-      return &candidate;
-  return nullptr;
-}
-
-Word Parser::classify(std::string_view word) const {
-  if (word.empty() || word[0] != '-') return {};
-  if (const Option* exact = find(word))
-    return {
-        .kind = Word::Kind::Known, .option = exact, .name = word, .attached = {}, .candidates = {}};
-  if (word.size() == 1) return {};
-  Word result{
-      .kind = Word::Kind::Unknown, .option = nullptr, .name = {}, .attached = {}, .candidates = {}};
-  std::string_view prefix = word;
-  if (const auto equals = word.find('='); equals != std::string_view::npos) {
-    result.attached = word.substr(equals + 1);
-    prefix = word.substr(0, equals);
-    if ((result.option = find(prefix)) != nullptr) {
-      result.kind = Word::Kind::Known;
-      result.name = prefix;
-      return result;
-    }
-  }
-  const bool is_long = word[1] == '-';
-  if (!is_long) {  // A letter, and its value or more letters behind it.
-    prefix = word.substr(0, 2);
-    result.attached = word.substr(2);
-  }
-  // muster's own options do not take part: a new one must not make an old abbreviation ambiguous.
-  for (const Option& candidate : all_options()) {
-    if (!is_known(candidate, request_.launch_module)) continue;
-    if (candidate.origin == OptionOrigin::Muster) continue;
-    for (const std::string_view name : candidate.names) {
-      if (name.empty() || (is_long ? !name.starts_with(prefix) : name != prefix)) continue;
-      result.candidates.push_back(name);
-      result.option = &candidate;
-      result.name = name;
-    }
-  }
-  if (result.candidates.size() > 1) {
-    result.kind = Word::Kind::Ambiguous;
-  } else if (result.candidates.size() == 1) {
-    result.kind = Word::Kind::Known;
-  } else if (looks_like_negative_number(word) || word.find(' ') != std::string_view::npos) {
-    result.kind = Word::Kind::Positional;
-  }
-  return result;
 }
 
 /// Whether an option may take this word as its value.
@@ -157,7 +85,7 @@ std::optional<std::vector<Parser::Taken>> Parser::read_cluster(std::size_t index
     const Option* following = nullptr;
     if (!word.name.starts_with("--") && !word.attached->empty()) {
       letter = {'-', word.attached->front()};
-      following = find(letter);
+      following = find_option(letter, request_.launch_module);
     }
     if (following == nullptr) {
       fail(*word.option, "ignored explicit argument " + python_repr(*word.attached));

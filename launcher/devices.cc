@@ -179,7 +179,8 @@ int count_xpus(const Environment& environment) {
 
 int count_cpus() {
   // The kernel refuses a mask shorter than its own.
-  for (std::size_t cpus = 1024; cpus <= 1024 * 1024; cpus *= 2) {
+  constexpr std::size_t kMostCpus = 1 << 20;
+  for (std::size_t cpus = 1024; cpus <= kMostCpus; cpus *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
         CPU_ALLOC(cpus), [](cpu_set_t* set) { CPU_FREE(set); });
     const std::size_t bytes = CPU_ALLOC_SIZE(cpus);

@@ -95,7 +95,7 @@ std::string dry_run_text(const AgentOptions& options, std::span<const RankPlan> 
   append_row(text, "nodes", nodes);
   append_row(text, "rendezvous", rendezvous_text(options));
   for (const auto& [key, value] : options.rendezvous.conf)
-    append_row(text, "", key + "=" + value);
+    append_row(text, "", std::string(key).append("=").append(value));
   append_row(text, "run id", options.run_id);
   append_row(text, "restarts", std::to_string(options.max_restarts));
   append_row(text, "signals", signals_text(options));

@@ -88,8 +88,8 @@ Outcome Planner::plan_workers() {
                               .facts = facts_});
   if (!count) return count.error();
   plan_.agent.local_world_size = count->workers;
-  if (count->cuda_visible_devices)
-    plan_.agent.worker_environment["CUDA_VISIBLE_DEVICES"] = *count->cuda_visible_devices;
+  if (const auto& shown = count->cuda_visible_devices; shown.has_value())
+    plan_.agent.worker_environment["CUDA_VISIBLE_DEVICES"] = *shown;
   return plan_omp();
 }
 
@@ -135,30 +135,31 @@ Outcome Planner::plan_rendezvous() {
       flags_.standalone || (flags_.rdzv_backend == "static" && flags_.rdzv_endpoint.empty() &&
                             !flags_.master_port && plan_.agent.max_nodes == 1);
   const std::string backend = chosen_here ? "c10d" : flags_.rdzv_backend;
+  if (backend != "c10d" && backend != "static")
+    return FlagError{name(OptionId::RdzvBackend) + " is " + python_repr(backend) +
+                     ": give c10d or static"};
   const auto conf = parse_rendezvous_conf(flags_.rdzv_conf, backend, name(OptionId::RdzvConf));
   if (!conf) return conf.error();
   rendezvous.conf = conf->values;
   for (const std::string& key : conf->without_effect)
-    warn(name(OptionId::RdzvConf) + ": " + key + " has no effect with the backend " + backend);
-  if (backend != "c10d" && backend != "static")
-    return FlagError{name(OptionId::RdzvBackend) + " is " + python_repr(backend) +
-                     ": give c10d or static"};
+    warn(name(OptionId::RdzvConf).append(": ").append(key) + " has no effect with the backend " +
+         backend);
   rendezvous.backend = backend == "c10d" ? RendezvousBackend::C10d : RendezvousBackend::Static;
   rendezvous.standalone = chosen_here;
   rendezvous.local_addr = flags_.local_addr;
   plan_run_id(chosen_here);
-  if (plan_.agent.run_id.find('/') != std::string::npos)
-    return FlagError{name(OptionId::RdzvId) + " is " + python_repr(plan_.agent.run_id) +
-                     ": it names the log directory, so it cannot have a slash"};
-  if (chosen_here) {
-    rendezvous.endpoint = "localhost:0";
-    return {};
-  }
-  return plan_endpoint();
+  return {};
 }
 
 Outcome Planner::plan_endpoint() {
   RendezvousOptions& rendezvous = plan_.agent.rendezvous;
+  if (plan_.agent.run_id.find('/') != std::string::npos)
+    return FlagError{name(OptionId::RdzvId) + " is " + python_repr(plan_.agent.run_id) +
+                     ": it names the log directory, so it cannot have a slash"};
+  if (rendezvous.standalone) {
+    rendezvous.endpoint = "localhost:0";
+    return {};
+  }
   constexpr auto kMaxInt = std::numeric_limits<int>::max();
   rendezvous.node_rank = static_cast<int>(
       std::clamp<std::int64_t>(flags_.node_rank, std::numeric_limits<int>::min(), kMaxInt));
@@ -175,12 +176,11 @@ Outcome Planner::plan_endpoint() {
     if (port < 0 || port > 65535)
       return FlagError{name(OptionId::MasterPort) + " is " + std::to_string(port) +
                        ": a port is a number from 0 to 65535"};
-    const auto parsed = parse_endpoint("[" + std::string(strip(flags_.master_addr)) + "]",
-                                       name(OptionId::MasterAddr));
-    const auto plain = parse_endpoint(flags_.master_addr, name(OptionId::MasterAddr));
-    const auto& address = plain && !plain->port ? plain : parsed;
-    if (!address) return address.error();
-    endpoint = {.host = address->host, .port = static_cast<int>(port)};
+    std::string address(strip(flags_.master_addr));
+    if (!address.starts_with('[')) address = "[" + address + "]";
+    const auto parsed = parse_endpoint(address, name(OptionId::MasterAddr));
+    if (!parsed) return parsed.error();
+    endpoint = {.host = parsed->host, .port = static_cast<int>(port)};
   } else {
     const auto parsed = parse_endpoint(flags_.rdzv_endpoint, name(OptionId::RdzvEndpoint));
     if (!parsed) return parsed.error();
@@ -299,6 +299,7 @@ Checked<LaunchPlan> Planner::run() {
   MUSTER_TRY(plan_signals());
   MUSTER_TRY(plan_shutdown_timeout());
   MUSTER_TRY(plan_command());
+  MUSTER_TRY(plan_endpoint());
   MUSTER_TRY(check_last());
   for (std::string& line : inert_flags(flags_, environment_, plan_.agent))
     warn(std::move(line));

@@ -41,12 +41,16 @@ std::optional<int> port_from(std::string_view text) {
 }
 
 enum class ValueKind : std::uint8_t { Text, Count, Positive, Boolean, StoreType, Protocol };
-enum Backends : std::uint8_t { kC10d = 1, kStatic = 2, kEtcdV2 = 4, kEtcd = 8 };
+// Which backends read a key.
+constexpr int kC10d = 1;
+constexpr int kStatic = 2;
+constexpr int kEtcdV2 = 4;
+constexpr int kEtcd = 8;
 
 struct ConfKey {
   std::string_view name;
   ValueKind kind;
-  int backends;  // Which read it.
+  int backends;
 };
 
 // Source: torch/distributed/elastic/rendezvous of 2.13.0, all of its backends.

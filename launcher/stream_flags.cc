@@ -106,11 +106,11 @@ Checked<SignalList> parse_signals(std::string_view text, const std::string& flag
       continue;
     }
     if (*number == SIGKILL || *number == SIGSTOP)
-      return FlagError{flag + " names " + name +
+      return FlagError{std::string(flag).append(" has ").append(name) +
                        ", which no process can handle; leave it out (muster's workers end with it "
                        "however it ends)"};
     if (*number == SIGCHLD)
-      return FlagError{flag + " names " + name +
+      return FlagError{std::string(flag).append(" has ").append(name) +
                        ", which comes whenever a worker ends and so cannot mean the end of the "
                        "job; leave it out"};
     if (std::find(list.numbers.begin(), list.numbers.end(), *number) == list.numbers.end())

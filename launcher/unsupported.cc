@@ -29,9 +29,9 @@ constexpr Row kRows[] = {
      "Python entry points for logs"},
     {OptionId::RdzvBackend,
      [](const Flags& f) {
-       return !f.standalone && f.rdzv_backend != "static" && f.rdzv_backend != "c10d";
+       return !f.standalone && (f.rdzv_backend == "etcd" || f.rdzv_backend == "etcd-v2");
      },
-     "rendezvous other than c10d and static"},
+     "rendezvous through etcd; give c10d or static"},
     {OptionId::Nnodes, [](const Flags& f) { return !f.standalone && largest_node_count(f) > 1; },
      "jobs of more than one node"},
     {OptionId::LogOnFull, [](const Flags& f) { return f.log_on_full.has_value(); },

@@ -89,6 +89,7 @@ TEST_CASE_METHOD(PlanFixture, "plan: several nodes", "[unit][launcher]") {
   CHECK(c10d.rendezvous.backend == RendezvousBackend::C10d);
   CHECK(c10d.rendezvous.endpoint == "h:7");
   CHECK(c10d.run_id == "none");
+  CHECK_THAT(error({"--rdzv-backend=zoo", "x"}), Contains("--rdzv-backend is 'zoo'"));
   CHECK_THAT(error({"--nnodes=2", "--rdzv-endpoint=h", "x"}), Contains("needs a port"));
   CHECK_THAT(warnings({"--nnodes=2", "--rdzv-endpoint=h:1", "x"}).at(0), Contains("c10d"));
 }
@@ -117,7 +118,8 @@ TEST_CASE_METHOD(PlanFixture, "plan: the first error is the one that torchrun wo
   CHECK_THAT(error({"--local-ranks-filter=a", "-r9", "x"}), Contains("--local-ranks-filter"));
   CHECK_THAT(error({"-r9", "--shutdown-timeout=-1", "x"}), Contains("--redirects"));
   CHECK_THAT(error({"--shutdown-timeout=-1", "-m", "--no-python", "x"}), Contains("shutdown"));
-  CHECK_THAT(error({"-m", "--no-python", "--nproc-per-node=0", "x"}), Contains("contradict"));
+  CHECK_THAT(error({"-m", "--no-python", "--master-port=-1", "x"}), Contains("contradict"));
+  CHECK_THAT(error({"--master-port=-1", "--nproc-per-node=0", "x"}), Contains("--master-port"));
   CHECK_THAT(error({"--nproc-per-node=0", "--monitor-interval=0", "x"}), Contains("at least one"));
   CHECK_THAT(error({"--monitor-interval=0", ""}), Contains("--monitor-interval"));
   CHECK_THAT(error({""}), Contains("script is empty"));
