@@ -8,6 +8,20 @@ muster_add_tests(unit_launcher unit
   LINK muster_launcher)
 target_compile_definitions(unit_launcher PRIVATE MUSTER_MAN_PAGE="${PROJECT_SOURCE_DIR}/docs/muster.1")
 
+# NVML's library stands in a folder of its own, so that only this test loads it.
+add_library(fake_nvml SHARED unit/launcher/fake_nvml.cc)
+target_link_libraries(fake_nvml PRIVATE muster_options)
+set_target_properties(fake_nvml PROPERTIES OUTPUT_NAME nvidia-ml SOVERSION 1
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/fake_nvml)
+add_executable(unit_launcher_nvml unit/launcher/nvml_test.cc)
+set_target_properties(unit_launcher_nvml PROPERTIES
+  RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(unit_launcher_nvml PRIVATE muster_options muster_launcher Catch2::Catch2WithMain)
+add_dependencies(unit_launcher_nvml fake_nvml)
+add_test(NAME unit_launcher_nvml COMMAND unit_launcher_nvml)
+set_tests_properties(unit_launcher_nvml PROPERTIES LABELS unit TIMEOUT 60
+  ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/tests/fake_nvml")
+
 add_executable(parse_lines conformance/parser/parse_lines.cc)
 set_target_properties(parse_lines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(parse_lines PRIVATE muster_options muster_launcher nlohmann_json::nlohmann_json)
@@ -16,7 +30,11 @@ target_link_libraries(parse_lines PRIVATE muster_options muster_launcher nlohman
 add_test(NAME parser_diff
   COMMAND ${MUSTER_TORCH_PYTHON}
     ${CMAKE_CURRENT_SOURCE_DIR}/conformance/parser/parser_diff.py $<TARGET_FILE:parse_lines>)
-set_tests_properties(parser_diff PROPERTIES LABELS conformance TIMEOUT 120 SKIP_RETURN_CODE 77)
+add_test(NAME devices_diff
+  COMMAND ${MUSTER_TORCH_PYTHON}
+    ${CMAKE_CURRENT_SOURCE_DIR}/conformance/parser/devices_diff.py $<TARGET_FILE:parse_lines>)
+set_tests_properties(parser_diff devices_diff PROPERTIES
+  LABELS conformance TIMEOUT 120 SKIP_RETURN_CODE 77)
 
 add_test(NAME completion
   COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/conformance/parser/completion_test.sh

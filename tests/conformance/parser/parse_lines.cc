@@ -4,6 +4,9 @@
 // In and out one JSON value a line. In: {"argv": [...], "env": {...}, "launch": bool}. Out:
 // {"outcome": "ok" | "exit" | "error", ..., "script_at": number}.
 //
+// {"cuda_visible_devices": "...", "count": number, "uuids": [...]} asks how many GPUs are visible
+// and gives that number (devices_diff.py).
+//
 // With arguments, it prints what muster prints for them: parse_lines --completion bash.
 #include <iostream>
 #include <string>
@@ -11,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/argparse.h"
+#include "launcher/devices.h"
 #include "launcher/flags.h"
 #include "launcher/help.h"
 #include "launcher/option_table.h"
@@ -54,6 +58,13 @@ json namespace_of(const CommandLine& line, bool launch) {
 }
 
 json outcome_of(const json& request) {
+  if (request.contains("cuda_visible_devices")) {
+    const auto devices = request.at("cuda_visible_devices").get<std::string>();
+    return muster::visible_gpus({.count = request.at("count").get<int>(),
+                                 .uuids = request.at("uuids").get<std::vector<std::string>>(),
+                                 .mig_uuids = {}},
+                                &devices);
+  }
   const auto words = request.at("argv").get<std::vector<std::string>>();
   const auto variables = request.at("env").get<std::map<std::string, std::string>>();
   const muster::Environment environment(variables.begin(), variables.end());
