@@ -170,7 +170,7 @@ class Agent {
   // The shim is gone, so nobody owns the workers: those that it started itself have died with it.
   void on_shim_lost() {
     if (ended_) return io_.stop();
-    kill_job(sessions_, job_);
+    kill_job(sessions_, [this](std::string_view variable) { return marks_job(variable, job_); });
     run_dir_.tidy(false);
     ::_exit(1);
   }

@@ -54,13 +54,6 @@ bool is_terminal(int fd) {
   return ::isatty(fd) == 1;
 }
 
-bool is_one_file(int a, int b) {
-  struct stat first {};
-  struct stat second {};
-  return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
-         first.st_ino == second.st_ino;
-}
-
 }  // namespace
 
 std::int64_t wall_clock_ms() {
@@ -79,7 +72,7 @@ WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir) {
   LogSurroundings facts{.base_global_rank = round.ranks.base_global_rank,
                         .host = surroundings_.host,
                         .stderr_is_terminal = is_terminal(2),
-                        .console_is_one_file = is_one_file(1, 2)};
+                        .console_is_one_file = is_one_console(1, 2)};
   if (!run_dir.path().empty()) {
     const std::vector<std::string> names = run_dir.entries();
     facts.attempt_dir =

@@ -3,8 +3,6 @@
 #include <poll.h>
 #include <signal.h>
 
-#include "agent/posix/process_scan.h"
-
 namespace muster {
 namespace {
 
@@ -15,10 +13,10 @@ constexpr int kEmptyScansToBelieve = 3;
 
 }  // namespace
 
-void kill_job(const std::set<pid_t>& sessions, const std::string& job) {
+void kill_job(const std::set<pid_t>& sessions, const EnvironmentMark& mark) {
   int empty = 0;
   for (int scan = 0; scan < kScansMax && empty < kEmptyScansToBelieve; ++scan) {
-    const auto processes = processes_of_job(sessions, job);
+    const auto processes = processes_of_job(sessions, mark);
     empty = processes.empty() ? empty + 1 : 0;
     for (const Process& process : processes)
       ::kill(process.pid, SIGKILL);

@@ -5,12 +5,13 @@
 #include <sys/types.h>
 
 #include <set>
-#include <string>
+
+#include "agent/posix/process_scan.h"
 
 namespace muster {
 
 /// Kills every process of the job until none is found: those in the workers' sessions, and those
-/// whose environment names the job. Bounded: what is in uninterruptible I/O may stay.
-void kill_job(const std::set<pid_t>& sessions, const std::string& job);
+/// whose environment is marked. Bounded: what is in uninterruptible I/O may stay.
+void kill_job(const std::set<pid_t>& sessions, const EnvironmentMark& mark);
 
 }  // namespace muster

@@ -52,17 +52,13 @@ bool is_alive(const Process& process) {
   return process.state != 'Z' && process.state != 'X';
 }
 
-// MUSTER_JOB lists the jobs that a process is in, outermost first: "a1b2:c3d4".
-bool environment_names(pid_t pid, std::string_view job) {
+bool is_marked(pid_t pid, const EnvironmentMark& mark) {
   std::array<char, 64> path;
   std::snprintf(path.data(), path.size(), "/proc/%d/environ", pid);
   const std::string text = read_file(path.data(), kEnvironBytesMax);
-  constexpr std::string_view kName = "MUSTER_JOB=";
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\0', at), text.size());
-    const std::string_view entry(text.data() + at, end - at);
-    if (entry.substr(0, kName.size()) == kName && entry.find(job) != std::string_view::npos)
-      return true;
+    if (mark(std::string_view(text).substr(at, end - at))) return true;
     at = end + 1;
   }
   return false;
@@ -121,12 +117,13 @@ std::set<pid_t> own_children() {
   }
 }
 
-std::vector<Process> processes_of_job(const std::set<pid_t>& sessions, std::string_view job) {
+std::vector<Process> processes_of_job(const std::set<pid_t>& sessions,
+                                      const EnvironmentMark& mark) {
   const pid_t self = ::getpid();
   std::vector<Process> found;
   for (const Process& process : all_processes()) {
     if (process.pid == self || !is_alive(process)) continue;
-    if (sessions.contains(process.session) || (!job.empty() && environment_names(process.pid, job)))
+    if (sessions.contains(process.session) || is_marked(process.pid, mark))
       found.push_back(process);
   }
   return found;

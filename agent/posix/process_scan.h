@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -28,8 +29,11 @@ std::vector<Process> descendants(pid_t root, const std::set<pid_t>& except);
 /// children means no descendants.
 std::set<pid_t> own_children();
 
-/// Living processes in one of `sessions`, or with MUSTER_JOB in their environment naming `job`.
+/// Whether a variable, "NAME=value", marks the process that has it.
+using EnvironmentMark = std::function<bool(std::string_view variable)>;
+
+/// Living processes in one of `sessions`, or with a variable in their environment that marks them.
 /// For the case that the common ancestor is dead. Never the calling process.
-std::vector<Process> processes_of_job(const std::set<pid_t>& sessions, std::string_view job);
+std::vector<Process> processes_of_job(const std::set<pid_t>& sessions, const EnvironmentMark& mark);
 
 }  // namespace muster

@@ -41,6 +41,10 @@ struct Family {
   Family& operator=(const Family&) = delete;
 };
 
+bool no_mark(std::string_view) {
+  return false;
+}
+
 bool has(const std::vector<Process>& processes, pid_t pid) {
   return std::any_of(processes.begin(), processes.end(),
                      [pid](const Process& process) { return process.pid == pid; });
@@ -65,28 +69,28 @@ TEST_CASE("process scan: own children are the direct ones", "[unit][agent]") {
 
 TEST_CASE("process scan: a job's processes are found by session", "[unit][agent]") {
   const Family family;
-  const auto found = processes_of_job({family.parent}, "");
+  const auto found = processes_of_job({family.parent}, no_mark);
   CHECK(has(found, family.parent));
   CHECK(has(found, family.child));
-  CHECK_FALSE(has(processes_of_job({}, ""), family.child));
+  CHECK_FALSE(has(processes_of_job({}, no_mark), family.child));
 }
 
-TEST_CASE("process scan: a job's processes are found by the job's name in their environment",
+TEST_CASE("process scan: a job's processes are found by a mark in their environment",
           "[unit][agent]") {
   const pid_t pid = ::fork();
   if (pid == 0) {
     const char* argv[] = {"sleep", "60", nullptr};
-    const char* env[] = {"PATH=/usr/bin:/bin", "MUSTER_JOB=outer1:inner2", nullptr};
+    const char* env[] = {"PATH=/usr/bin:/bin", "MUSTER_JOB=this1", nullptr};
     ::execve("/bin/sleep", const_cast<char**>(argv), const_cast<char**>(env));
     ::_exit(127);
   }
   // The environment is the new one only after exec: wait for it, within the test's own limit.
-  while (!has(processes_of_job({}, "inner2"), pid)) {
+  const auto marked = [](std::string_view variable) { return variable == "MUSTER_JOB=this1"; };
+  while (!has(processes_of_job({}, marked), pid)) {
     int status = 0;
     REQUIRE(::waitpid(pid, &status, WNOHANG) == 0);
   }
-  CHECK(has(processes_of_job({}, "outer1"), pid));
-  CHECK_FALSE(has(processes_of_job({}, "other3"), pid));
+  CHECK_FALSE(has(processes_of_job({}, no_mark), pid));
   ::kill(pid, SIGKILL);
   ::waitpid(pid, nullptr, 0);
 }
