@@ -54,7 +54,11 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->capture_default_str();
 
   const auto limit = [&app](const char* name, auto& value, const char* text) {
-    app.add_option(name, value, text)->group("Limits")->type_name("N")->capture_default_str();
+    app.add_option(name, value, text)
+        ->group("Limits")
+        ->type_name("N")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
   };
   limit("--max-key-bytes", store.codec.key_bytes, "Length of a key");
   limit("--max-value-bytes", store.codec.value_bytes, "Length of one value in a request");

@@ -15,12 +15,16 @@ namespace {
 constexpr std::string_view kPrefix = "/";  // torch's TCPStore puts it before every key.
 
 std::string prefixed(std::string_view key) {
-  return std::string(kPrefix).append(key);
+  std::string name;
+  name.reserve(kPrefix.size() + key.size());
+  name.append(kPrefix);
+  name.append(key);
+  return name;
 }
 
 std::vector<std::string> prefixed(std::vector<std::string> keys) {
   for (std::string& key : keys)
-    key.insert(0, kPrefix);
+    key = prefixed(std::string_view(key));
   return keys;
 }
 

@@ -33,7 +33,8 @@ constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
 constexpr Duration kRetryMost = std::chrono::seconds(2);
 
-// Boost's categories are never deleted through their base, which is why its destructor is not virtual.
+// Boost's categories are never deleted through their base, which is why its destructor is not
+// virtual.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wnon-virtual-dtor"
 class StoreCategory final : public boost::system::error_category {
