@@ -301,6 +301,8 @@ Checked<LaunchPlan> Planner::run() {
   MUSTER_TRY(plan_command());
   MUSTER_TRY(plan_endpoint());
   MUSTER_TRY(check_last());
+  plan_.agent.propagate_exit_code = flags_.propagate_exit_code;
+  plan_.agent.failure_report = flags_.failure_report;
   for (std::string& line : inert_flags(flags_, environment_, plan_.agent))
     warn(std::move(line));
   if (flags_.strict && !plan_.warnings.empty()) {

@@ -12,7 +12,6 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/io/agent.h"
-#include "agent/posix/shim.h"
 #include "launcher/argparse.h"
 #include "launcher/dry_run.h"
 #include "launcher/flags.h"
@@ -51,12 +50,6 @@ int dry_run(const LaunchPlan& plan) {
   return print(dry_run_text(plan.agent, *ranks));
 }
 
-int launch(const AgentOptions& options) {
-  return split_into_shim_and_agent({.signals = options.signals_to_handle}, [&](int socket) {
-    return run_agent(options, inherited_environment(), socket);
-  });
-}
-
 int run(int argc, char** argv) {
   const std::string argv0 = argc > 0 ? argv[0] : "muster";
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
@@ -81,7 +74,7 @@ int run(int argc, char** argv) {
     spdlog::warn("{}", line);
   for (const std::string& line : plan->notices)
     spdlog::warn("{}", line);
-  return flags.dry_run ? dry_run(*plan) : launch(plan->agent);
+  return flags.dry_run ? dry_run(*plan) : run_job(plan->agent, inherited_environment());
 }
 
 }  // namespace

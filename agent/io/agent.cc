@@ -27,7 +27,7 @@
 #include "agent/io/store_thread.h"
 #include "agent/io/worker_group.h"
 #include "agent/posix/job_cleanup.h"
-#include "agent/posix/spawn.h"
+#include "agent/posix/shim.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -183,20 +183,30 @@ class Agent {
       return store_->reset([this] { asio::post(io_, [this] { feed(RendezvousCompleted{}); }); });
     }
     StoreServerOptions options;
-    const std::string& address = options_.rendezvous.local_addr;
-    options.addresses = {"127.0.0.1"};
-    if (!address.empty()) options.addresses.clear();  // A name, perhaps: every interface.
+    if (has_fixed_address()) options.port = options_.rendezvous.master_port;
+    // Loopback is enough unless the user named an address, which may be any of ours.
+    if (master_addr() == "127.0.0.1") options.addresses = {"127.0.0.1"};
     auto store = StoreThread::start(std::move(options));
     if (!store) return feed(RendezvousFailed{"cannot host the store: " + store.error().what()});
     store_ = std::move(*store);
     feed(RendezvousCompleted{});
   }
 
+  /// --master-addr and --master-port: the static rendezvous, here of one node.
+  bool has_fixed_address() const {
+    return !options_.rendezvous.standalone &&
+           options_.rendezvous.backend == RendezvousBackend::Static;
+  }
+  std::string master_addr() const {
+    if (has_fixed_address()) return options_.rendezvous.master_addr;
+    const std::string& local = options_.rendezvous.local_addr;
+    return local.empty() ? "127.0.0.1" : local;
+  }
+
   void carry_out(const StartWorkers& action) {
-    const std::string& address = options_.rendezvous.local_addr;
     RoundFacts round{.ranks = {.world_size = options_.local_world_size,
                                .role_world_size = options_.local_world_size},
-                     .master_addr = address.empty() ? "127.0.0.1" : address,
+                     .master_addr = master_addr(),
                      .master_port = store_->port(),
                      .restart_count = action.restart_count};
     auto starts = group_->prepare(round, run_dir_);
@@ -310,11 +320,11 @@ void raise_descriptor_limit() {
 
 }  // namespace
 
-int run_agent(const AgentOptions& options, std::vector<std::string> environment, int shim_socket) {
-  raise_descriptor_limit();
-  return Agent(options, with_overrides(std::move(environment), options.worker_environment),
-               shim_socket)
-      .run();
+int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
+  return split_into_shim_and_agent({.signals = options.signals_to_handle}, [&](int socket) {
+    raise_descriptor_limit();
+    return Agent(options, with_overrides(environment, options.worker_environment), socket).run();
+  });
 }
 
 }  // namespace muster
