@@ -124,11 +124,15 @@ while :; do echo x >> ticks; sleep 0.01; done
         self.ready(1)
 
         def states(name):
-            pids = [p for p, line in self.token.processes().items() if name in line]
-            return [open(f"/proc/{p}/stat").read().rsplit(")", 1)[1].split()[0] for p in pids]
+            found = set()  # The worker, and perhaps a child of it that was about to exec.
+            for pid, line in self.token.processes().items():
+                if name in line:
+                    with open(f"/proc/{pid}/stat") as f:
+                        found.add(f.read().rsplit(")", 1)[1].split()[0])
+            return found
 
         terminal.type(b"\x1a")
-        wait_for(lambda: (terminal.read(), states("/bin/sh"))[1] == ["T"], "the worker to stop")
+        wait_for(lambda: (terminal.read(), states("/bin/sh"))[1] == {"T"}, "the worker to stop")
         terminal.type(b"fg\n")
         stopped_at = len(self.read("ticks"))
         wait_for(lambda: (terminal.read(), len(self.read("ticks")) > stopped_at + 4)[1],
