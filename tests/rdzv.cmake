@@ -20,3 +20,12 @@ endif()
 add_test(NAME state_against_torch
   COMMAND ${rendezvous_python} ${rendezvous_goldens}/state_against_torch.py $<TARGET_FILE:state_tool>)
 set_tests_properties(state_against_torch PROPERTIES LABELS conformance TIMEOUT 300 SKIP_RETURN_CODE 77)
+
+muster_add_tests(rendezvous_simulation simulation
+  SOURCES
+    simulation/rendezvous_counts.cc
+    simulation/rendezvous_nodes.cc
+    simulation/rendezvous_simulation.cc
+    simulation/rendezvous_world.cc
+    support/torch_model.cc
+  LINK muster_rendezvous_wire)
