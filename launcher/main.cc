@@ -1,8 +1,10 @@
 // muster: from the command line to the exit status. Under the name torchrun it is the same; under
 // the name muster-launch it behaves as `python -m torch.distributed.launch`.
 
+#include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -52,9 +54,12 @@ int dry_run(const LaunchPlan& plan) {
 }
 
 int launch(const AgentOptions& options) {
-  return split_into_shim_and_agent({.signals = options.signals_to_handle}, [&](int socket) {
-    return run_agent(options, inherited_environment(), socket);
-  });
+  // SIGUSR2 asks for stacks, unless the user means something else by it.
+  const auto& handled = options.signals_to_handle;
+  const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
+  return split_into_shim_and_agent(
+      {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0},
+      [&](int socket) { return run_agent(options, inherited_environment(), socket); });
 }
 
 int run(int argc, char** argv) {

@@ -78,7 +78,8 @@ struct AgentOptions {
   bool propagate_exit_code = false;  // --exit-code=propagate
   std::string failure_report;        // A file for the JSON form of the report; empty: none.
   Duration shutdown_timeout = std::chrono::seconds(30);  // From SIGTERM to SIGKILL.
-  std::vector<int> signals_to_handle;                    // Numbers; each ends the job gracefully.
+  Duration hang_timeout{};  // --hang-timeout; 0: workers may do nothing for as long as they like.
+  std::vector<int> signals_to_handle;  // Numbers; each ends the job gracefully.
   std::string signals_to_handle_text;  // As given: goes into the workers' environment.
 
   /// The worker's command before macro substitution. command[0] is a path or a name to look up
@@ -93,7 +94,7 @@ struct AgentOptions {
   /// --nproc-per-node gpu:1,3, OMP_NUM_THREADS of --omp.
   std::map<std::string, std::string> worker_environment;
 
-  bool virtual_local_rank = false;  // Entries of CUDA_VISIBLE_DEVICES in worker_environment first.
+  bool virtual_local_rank = false;   // Entries of CUDA_VISIBLE_DEVICES in worker_environment first.
   bool set_omp_num_threads = false;  // OMP_NUM_THREADS=1 for each worker: nproc > 1 and unset.
 
   RendezvousOptions rendezvous;
