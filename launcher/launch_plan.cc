@@ -35,6 +35,7 @@ class Planner {
   Outcome plan_logs();
   Outcome plan_signals();
   Outcome plan_shutdown_timeout();
+  Outcome plan_hang_timeout();
   Outcome plan_command();
   Outcome check_last();
   Outcome plan_omp();
@@ -254,6 +255,16 @@ Outcome Planner::plan_shutdown_timeout() {
   return {};
 }
 
+Outcome Planner::plan_hang_timeout() {
+  if (!flags_.hang_timeout) return {};
+  const double seconds = *flags_.hang_timeout;
+  if (!(seconds > 0))  // Also for "not a number".
+    return FlagError{name(OptionId::HangTimeout) + " must be a number of seconds above 0"};
+  plan_.agent.hang_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(
+      std::clamp(seconds, 0.001, static_cast<double>(kMaxShutdownSeconds)) * 1000));
+  return {};
+}
+
 Outcome Planner::plan_command() {
   AgentOptions& agent = plan_.agent;
   if (flags_.no_python && flags_.module && !flags_.run_path)
@@ -298,6 +309,7 @@ Checked<LaunchPlan> Planner::run() {
   MUSTER_TRY(plan_logs());
   MUSTER_TRY(plan_signals());
   MUSTER_TRY(plan_shutdown_timeout());
+  MUSTER_TRY(plan_hang_timeout());
   MUSTER_TRY(plan_command());
   MUSTER_TRY(plan_endpoint());
   MUSTER_TRY(check_last());

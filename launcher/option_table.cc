@@ -148,7 +148,8 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "When the disk of the logs is full: drop what does not fit, or fail the job."},
     {HangTimeout, Muster, Group::Failures, Kind::Real, {"--hang-timeout", "--hang_timeout"},
      "MUSTER_HANG_TIMEOUT", "SECONDS", kNone, {},
-     "Write the stacks of all workers and fail when none has done anything for so long."},
+     "Write the stacks of all workers and end one as failed when it has written nothing and taken no "
+     "CPU time for so long, its child processes included."},
     {OnAgentDeath, Muster, Group::Failures, Kind::Text, {"--on-agent-death", "--on_agent_death"},
      "MUSTER_ON_AGENT_DEATH", "WHAT", "kill", kOnAgentDeath,
      "What happens to the workers when the agent dies."},

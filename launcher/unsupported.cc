@@ -36,8 +36,6 @@ constexpr Row kRows[] = {
      "jobs of more than one node"},
     {OptionId::LogOnFull, [](const Flags& f) { return f.log_on_full.has_value(); },
      "handling of full log disks"},
-    {OptionId::HangTimeout, [](const Flags& f) { return f.hang_timeout.has_value(); },
-     "detection of hanging workers"},
 };
 
 }  // namespace

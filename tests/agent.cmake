@@ -2,11 +2,13 @@ muster_add_tests(agent_core_tests unit
   SOURCES
     unit/agent/error_file_test.cc
     unit/agent/exit_report_test.cc
+    unit/agent/hang_detector_test.cc
     unit/agent/line_assembler_test.cc
     unit/agent/line_merger_test.cc
     unit/agent/log_plan_test.cc
     unit/agent/ranks_test.cc
     unit/agent/signal_name_test.cc
+    unit/agent/stack_text_test.cc
     unit/agent/string_template_test.cc
     unit/agent/tail_ring_test.cc
     unit/agent/worker_command_test.cc

@@ -9,6 +9,8 @@ endfunction()
 
 muster_add_python_test(e2e.lifecycle e2e e2e/lifecycle_test.py)
 muster_add_python_test(e2e.nothing_left e2e e2e/nothing_left_test.py)
+muster_add_python_test(e2e.hang e2e e2e/hang_test.py)
+muster_add_python_test(e2e.loaders e2e e2e/loaders_test.py)
 muster_add_python_test(e2e.quickstart_script scripts e2e/digits_quickstart_test.py)
 muster_add_python_test(conformance.environment conformance conformance/environment_test.py)
 muster_add_python_test(conformance.workers conformance conformance/workers_test.py)

@@ -78,7 +78,8 @@ struct AgentOptions {
   bool propagate_exit_code = false;  // --exit-code=propagate
   std::string failure_report;        // A file for the JSON form of the report; empty: none.
   Duration shutdown_timeout = std::chrono::seconds(30);  // From SIGTERM to SIGKILL.
-  std::vector<int> signals_to_handle;                    // Numbers; each ends the job gracefully.
+  Duration hang_timeout{};  // --hang-timeout; 0: workers may do nothing for as long as they like.
+  std::vector<int> signals_to_handle;  // Numbers; each ends the job gracefully.
   std::string signals_to_handle_text;  // As given: goes into the workers' environment.
 
   /// The worker's command before macro substitution. command[0] is a path or a name to look up

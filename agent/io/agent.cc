@@ -1,9 +1,11 @@
 #include "agent/io/agent.h"
 
+#include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -21,11 +23,15 @@
 #include "agent/core/signal_name.h"
 #include "agent/core/supervisor.h"
 #include "agent/io/failure_output.h"
+#include "agent/io/hang_output.h"
+#include "agent/io/hang_watch.h"
 #include "agent/io/log_pump.h"
 #include "agent/io/run_dir.h"
 #include "agent/io/shim_link.h"
+#include "agent/io/stack_collector.h"
 #include "agent/io/store_thread.h"
 #include "agent/io/worker_group.h"
+#include "agent/posix/helper_process.h"
 #include "agent/posix/job_cleanup.h"
 #include "agent/posix/shim.h"
 #include "rendezvous/net/clock.h"
@@ -57,7 +63,12 @@ class Agent {
                .on_lost = [this] { on_shim_lost(); }}),
         supervisor_({.local_world_size = options.local_world_size,
                      .max_restarts = options.max_restarts,
-                     .stop_timeout = options.shutdown_timeout}) {}
+                     .stop_timeout = options.shutdown_timeout}),
+        stacks_(io_, environment_) {
+    if (options.hang_timeout > 0s)
+      hang_watch_.emplace(io_, options.hang_timeout,
+                          [this](std::vector<IdleWorker> idle) { on_hang(std::move(idle)); });
+  }
 
   int run() {
     if (!prepare()) return 1;
@@ -119,11 +130,15 @@ class Agent {
       case ShimReport::Kind::Started:
         group_->started(report);
         sessions_.insert(report.pid);
+        alive_[LocalRank{report.worker}] = report.pid;
+        if (hang_watch_) hang_watch_->started(LocalRank{report.worker}, report.pid);
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
         return feed(WorkerStartFailed{LocalRank{report.worker}, start_failure(report)});
       case ShimReport::Kind::Exited:
         group_->ended(report);
+        alive_.erase(LocalRank{report.worker});
+        if (hang_watch_) hang_watch_->ended(LocalRank{report.worker});
         return feed(WorkerEnded{LocalRank{report.worker},
                                 {.killed = report.code != CLD_EXITED,
                                  .status = report.status,
@@ -141,6 +156,9 @@ class Agent {
   }
 
   void on_signal(int number) {
+    const auto& handled = options_.signals_to_handle;
+    if (std::find(handled.begin(), handled.end(), number) == handled.end())
+      return on_stacks_asked(number);
     using std::chrono::duration_cast;
     using State = Supervisor::State;
     const State before = supervisor_.state();
@@ -155,6 +173,42 @@ class Agent {
     else if (stopping)
       spdlog::warn("received {} again: killing the workers", signal_name(number));
     feed(SignalArrived{number});
+  }
+
+  // Only one signal comes that does not end the job (ShimOptions::request_signal).
+  void on_stacks_asked(int number) {
+    const std::string name = signal_name(number);
+    if (alive_.empty()) return spdlog::warn("received {}: no worker is running", name);
+    if (stacks_.busy())
+      return spdlog::warn("received {}: the stacks are being written already", name);
+    spdlog::warn("received {}: writing where the workers stand", name);
+    collect_stacks(name + " was received", [](const auto& evidence) { log_evidence(evidence); });
+  }
+
+  void on_hang(std::vector<IdleWorker> idle) {
+    if (stacks_.busy()) {  // By a signal, just now: the hang stays, and is seen again.
+      for (const auto& [rank, pid] : alive_)
+        hang_watch_->started(rank, pid);
+      return;
+    }
+    spdlog::warn("local rank {} has had {}: writing where the workers stand",
+                 idle.front().rank.value, idle_text(idle.front().idle));
+    const std::string why = "local rank " + std::to_string(idle.front().rank.value) + " had " +
+                            idle_text(idle.front().idle);
+    const int attempt = supervisor_.restart_count();
+    collect_stacks(why, [this, attempt, idle = std::move(idle)](const auto& evidence) {
+      log_evidence(evidence);
+      if (attempt != supervisor_.restart_count()) return;  // They were ended meanwhile.
+      feed(WorkerHung{choose_hung_worker(idle, evidence)});
+    });
+  }
+
+  void collect_stacks(std::string why, StackCollector::Done done) {
+    std::vector<StackCollector::Target> targets;
+    for (const auto& [rank, pid] : alive_)
+      targets.push_back({rank, pid, group_->log_dir(rank)});
+    has_stacks_ = true;
+    stacks_.collect(std::move(targets), std::move(why), group_->program(), std::move(done));
   }
 
   std::string start_failure(const ShimReport& report) const {
@@ -219,12 +273,18 @@ class Agent {
       link_.send(start.request, std::move(start.fds));
   }
 
+  void carry_out(const EndWorker& action) {
+    signal_worker(alive_[action.rank], ::getppid(), action.number);
+  }
+
   void carry_out(const SignalWorkers& action) {
+    if (hang_watch_) hang_watch_->reset();
     group_->signalled();
     link_.send({.kind = ShimRequest::Kind::Signal, .number = action.number});
   }
 
   void carry_out(const KillEverything&) {
+    if (hang_watch_) hang_watch_->reset();
     group_->signalled();
     link_.send({.kind = ShimRequest::Kind::KillAll});
   }
@@ -247,7 +307,7 @@ class Agent {
   void finish(const Finish& action, const FinishReport& logs) {
     switch (action.why) {
       case Finish::Why::Succeeded:
-        run_dir_.tidy(true);
+        run_dir_.tidy(!has_stacks_);  // Whoever asked for them wants to read them.
         return end(0);
       case Finish::Why::StartFailed:
       case Finish::Why::RendezvousFailed:
@@ -294,6 +354,10 @@ class Agent {
   std::unique_ptr<StoreThread> store_;
   RunDir run_dir_;
   std::optional<WorkerGroup> group_;
+  StackCollector stacks_;
+  std::optional<HangWatch> hang_watch_;
+  std::map<LocalRank, pid_t> alive_;
+  bool has_stacks_ = false;
   std::set<pid_t> sessions_;  // Of the workers so far: for the case that the shim dies.
   int signals_ = 0;
   bool ended_ = false;
@@ -321,10 +385,15 @@ void raise_descriptor_limit() {
 }  // namespace
 
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
-  return split_into_shim_and_agent({.signals = options.signals_to_handle}, [&](int socket) {
-    raise_descriptor_limit();
-    return Agent(options, with_overrides(environment, options.worker_environment), socket).run();
-  });
+  // SIGUSR2 asks for stacks, unless the user means something else by it.
+  const auto& handled = options.signals_to_handle;
+  const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
+  return split_into_shim_and_agent(
+      {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
+        raise_descriptor_limit();
+        return Agent(options, with_overrides(environment, options.worker_environment), socket)
+            .run();
+      });
 }
 
 }  // namespace muster

@@ -48,6 +48,8 @@ class WorkerGroup {
 
   int pid(LocalRank rank) const { return at(rank).end.pid; }
   const std::string& program() const { return program_; }
+  /// Its directory of this attempt; empty: none.
+  const std::string& log_dir(LocalRank rank) const { return at(rank).log.dir; }
 
   /// How each of them ended, with what it left: error files, the end of its stderr.
   std::vector<WorkerEnd> ends(std::int64_t* started_ms) const;
