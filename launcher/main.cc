@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <variant>
 #include <vector>
@@ -44,6 +45,18 @@ int print(const std::string& text) {
   return std::fflush(stdout) == 0 ? 0 : kFailureExit;
 }
 
+// bin/muster and share/muster/python/, in a build folder as where it is installed.
+int print_python_entry() {
+  namespace fs = std::filesystem;
+  std::error_code ec;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ec);
+  const fs::path folder = program.parent_path().parent_path() / "share/muster/python";
+  if (!fs::exists(folder / "muster_entry.py", ec))
+    return fail("there is no " + (folder / "muster_entry.py").string() +
+                ": it is installed with muster, beside bin/");
+  return print(folder.string() + "\n");
+}
+
 int dry_run(const LaunchPlan& plan) {
   const auto ranks = plan_ranks(plan.agent, inherited_environment());
   if (!ranks) return fail(ranks.error().message);
@@ -57,8 +70,9 @@ int run(int argc, char** argv) {
   const Environment environment = read_environment();
 
   const ParseOutcome outcome = parse_command_line({words, environment, program.launch_module});
-  if (const auto* early = std::get_if<EarlyExit>(&outcome))
-    return print(early_exit_text(*early, program, terminal_width(environment)));
+  const auto* early = std::get_if<EarlyExit>(&outcome);
+  if (early != nullptr && early->option == OptionId::PythonEntry) return print_python_entry();
+  if (early != nullptr) return print(early_exit_text(*early, program, terminal_width(environment)));
   const auto usage_error = [&program](const std::string& message) {
     std::fputs(usage_error_text(program, message).c_str(), stderr);
     return kUsageExit;

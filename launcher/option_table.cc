@@ -156,6 +156,9 @@ constexpr std::array<Option, kOptionCount> kTable{{
     {Completion, Muster, Group::Muster, Kind::ActionOfValue, {"--completion"}, "", "SHELL",
      kNone, kShells,
      "Print the completion script for a shell."},
+    {PythonEntry, Muster, Group::Muster, Kind::Action, {"--python-entry"}, "", "", kNone, {},
+     "Print the folder that makes accelerate launch, fabric run and the like start through muster "
+     "when it is in PYTHONPATH."},
     {ManPage, Muster, Group::Hidden, Kind::Action, {"--man-page"}, "", "", kNone, {},
      "Print the manual page."},
     {OptionId::Version, Muster, Group::Muster, Kind::Action, {"--version"}, "", "", kNone, {},
