@@ -29,3 +29,18 @@ muster_add_tests(rendezvous_simulation simulation
     simulation/rendezvous_world.cc
     support/torch_model.cc
   LINK muster_rendezvous_wire)
+
+muster_add_tests(rendezvous_tests unit
+  SOURCES
+    support/torch_model.cc
+    unit/rendezvous/rendezvous_c10d_test.cc
+    unit/rendezvous/rendezvous_parts_test.cc
+    unit/rendezvous/rendezvous_test.cc
+    unit/rendezvous/state_codec_test.cc
+  LINK muster_rendezvous_wire)
+
+add_executable(state_codec_fuzz fuzz/state_codec_fuzz.cc)
+set_target_properties(state_codec_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(state_codec_fuzz PRIVATE muster_options muster_rendezvous_wire)
+add_test(NAME state_codec_fuzz COMMAND state_codec_fuzz ${rendezvous_goldens} 20000)
+set_tests_properties(state_codec_fuzz PROPERTIES LABELS fuzz TIMEOUT 300)

@@ -48,7 +48,7 @@ Duration Rendezvous::torch_lease(const Member& member) const {
 void Rendezvous::rebuild(WallTime wall) {
   RendezvousState state{.round = round_, .complete = complete_, .closed = closed_};
   if (deadline_ && !shown_deadline_ && !complete_)
-    shown_deadline_ = WallTime{wall.microseconds + microseconds(*deadline_ - now_)};
+    shown_deadline_ = WallTime{wall.microseconds + ahead_us_ + microseconds(*deadline_ - now_)};
   if (!complete_) state.deadline = shown_deadline_;
   for (const auto& [order, id] : at(Place::Participant))
     state.participants.add_new(members_.at(id).name, complete_ ? members_.at(id).rank : 0);
@@ -80,6 +80,8 @@ void Rendezvous::learn_skew(Member& member, WallTime wall) {
   // Not for every millisecond: the stamp of all muster nodes would change each time.
   if (before != 0 && std::abs(ahead_us_ - before) < kSkewThatMattersUs / 2) ahead_us_ = before;
   if (ahead_us_ != stamped_ahead_us_ && natives_ > 0) renew_stamp(now_, wall);
+  // By the fastest clock, the last call must not be over early.
+  if (ahead_us_ != before && deadline_) shown_deadline_.reset();
   if (std::abs(member.skew_us) <= kSkewThatMattersUs || member.skew_told) return;
   member.skew_told = true;
   actions_.push_back(ClockSkewSeen{member.name, member.skew_us});
@@ -202,7 +204,8 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
   if (operation.kind == Kind::MarkComplete) {
     // Its minimum is not the run's: the deadline goes, and it waits on.
     if (run_ && static_cast<int>(count(Place::Participant)) < run_->min_nodes) return;
-    if (count(Place::Participant) > 0) complete_round();
+    if (run_) deadline_ = now_;  // The last call is over; who else is let in is for settle().
+    if (!run_ && count(Place::Participant) > 0) complete_round();
     return;
   }
   const MemberId id = torch_member(operation, proposal.from, wall);

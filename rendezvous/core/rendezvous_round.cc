@@ -71,7 +71,9 @@ bool Rendezvous::admit_one() {
   if (!newcomer) return false;
   const bool only_replaces = !first_round() && run_->scale_policy == ScalePolicy::Never;
   const auto limit = only_replaces ? spare_target() : static_cast<std::size_t>(run_->max_nodes);
-  return taken + expected() < limit && admit(*newcomer);
+  // Places are kept for those who are about to come back, until the last call is over.
+  const bool over = deadline_ && *deadline_ <= now_;
+  return taken + (over ? 0 : expected()) < limit && admit(*newcomer);
 }
 
 bool Rendezvous::admit_spare() {

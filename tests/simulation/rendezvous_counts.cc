@@ -116,9 +116,9 @@ TEST_CASE("simulation: keep-alives of muster nodes do not make torchrun's tries 
   REQUIRE(world.run_until(Instant(10s), [&] { return all_in(world, 0); }));
   world.counts = {};
   world.run_until(world.now() + 60s);
-  // Twelve keep-alives each in a minute, and none of them twice.
+  // At most twelve keep-alives each in a minute, and none of them twice.
   CHECK(world.counts.compare_sets <= 8 * 13);
-  CHECK(world.counts.compare_sets >= 8 * 10);
+  CHECK(world.counts.compare_sets >= 8 * 6);
   CHECK(all_in(world, 0));
 }
 

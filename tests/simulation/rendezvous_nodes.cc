@@ -212,7 +212,7 @@ void TorchNode::finished() {
   run_timers();
 }
 
-/// Ten times a second: workers, waiting nodes, keep-alives.
+/// Four times a second (torchrun: ten): workers, waiting nodes, keep-alives.
 void TorchNode::run_timers() {
   if (!alive_ || phase_ != Phase::Running) return;
   if (!in_flight_ && !operation_) {
@@ -229,7 +229,7 @@ void TorchNode::run_timers() {
       world_.get(*this);
     }
   }
-  world_.at(100ms, [this, mine = incarnation_] {
+  world_.at(250ms, [this, mine = incarnation_] {
     if (mine == incarnation_) run_timers();
   });
 }
@@ -243,7 +243,11 @@ void TorchNode::restart() {
 }
 
 void TorchNode::fail() {
-  if (alive_ && phase_ == Phase::Running) restart_wanted_ = true;
+  if (!alive_ || phase_ != Phase::Running) return;
+  if (in_flight_ || operation_)
+    restart_wanted_ = true;
+  else
+    restart();
 }
 
 void TorchNode::finish() {

@@ -67,7 +67,12 @@ class Scenario {
     const bool muster = kinds == 0 || (kinds == 2 && dice_.chance(50));
     const std::string addr = "node" + std::to_string(index);
     Node& node = muster ? world_.add_muster(addr, dice_.chance(10)) : world_.add_torch(addr);
-    if (skewed_) node.skew = std::chrono::milliseconds(dice_.below(60'000)) - 30s;
+    // Where nobody tells us the run's settings, it is left to torchrun's own rules, and those hold
+    // for clocks that differ by less than 15 s.
+    const Duration most = options_.host_knows_settings ? 30s : 5s;
+    if (skewed_)
+      node.skew =
+          std::chrono::milliseconds(dice_.below(static_cast<std::uint64_t>(2 * most / 1ms))) - most;
     node.start();
   }
 
@@ -82,14 +87,17 @@ class Scenario {
       case 1:
         return node.die(false);  // The whole host: nobody says anything.
       case 2:                    // A partition, shorter than it takes to be noticed, or not.
+        node.disturbed = true;
         node.stalled_until = world_.now() + std::chrono::milliseconds(dice_.below(8'000));
         return;
       case 3:
         if (auto* torch = dynamic_cast<TorchNode*>(&node)) return torch->fail();
         return dynamic_cast<MusterNode&>(node).fail("rank 1 was killed by SIGSEGV");
       default:  // A clock is set.
-        if (dynamic_cast<TorchNode*>(&node) != nullptr && skewed_)
+        if (dynamic_cast<TorchNode*>(&node) != nullptr && skewed_) {
+          node.disturbed = true;
           node.skew += std::chrono::milliseconds(dice_.below(4'000)) - 2s;
+        }
         return;
     }
   }
@@ -106,6 +114,7 @@ class Scenario {
       if (muster != nullptr && muster->phase() == MusterNode::Phase::Refused) continue;
       const auto* torch = dynamic_cast<const TorchNode*>(node.get());
       if (torch != nullptr && torch->phase() == TorchNode::Phase::Failed) continue;
+      if (torch != nullptr && is_ghost(*torch)) continue;
       ++alive;
       all_settled = all_settled && is_settled(*node);
     }
@@ -114,12 +123,20 @@ class Scenario {
     return server.phase() == Rendezvous::Phase::Gathering && alive < options_.run.min_nodes;
   }
 
+  /// A torchrun node that was silent for too long is dropped, and nobody can tell it: it trains on
+  /// until it looks again. Only those that were cut off, or whose clock was set.
+  bool is_ghost(const TorchNode& node) {
+    if (!node.disturbed || !node.round()) return false;
+    const RendezvousState& state =
+        world_.server().render(world_.now(), WallTime{world_.wall(node).microseconds});
+    return !state.last_heartbeats.contains(node.name());
+  }
+
   bool is_settled(const Node& node) {
     Rendezvous& server = world_.server();
     if (node.round()) {
-      // It runs: then in the round that the server has. A torchrun node that was dropped while it
-      // was silent trains on as a ghost until it looks again; nobody can tell it.
-      return *node.round() == server.round() || dynamic_cast<const TorchNode*>(&node) != nullptr;
+      // It runs: then in the round that the server has.
+      return *node.round() == server.round();
     }
     if (node.settled()) return true;
     // Waiting for a place or for the next round.

@@ -230,6 +230,12 @@ void World::check() {
     REQUIRE(ranks.insert(rank).second);
   }
   const auto size = static_cast<int>(ranks.size());
+  std::string others;
+  for (const auto& node : nodes_)
+    others += node->describe() + "\n";
+  INFO("phase " << static_cast<int>(server_->phase()) << ", " << state.wait_list.size()
+                << " waiting, " << state.redundancy_list.size() << " redundant\n"
+                << others);
   REQUIRE(size >= options_.run.min_nodes);
   REQUIRE(size <= options_.run.max_nodes);
   REQUIRE(*ranks.begin() == 0);

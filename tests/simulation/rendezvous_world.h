@@ -55,6 +55,7 @@ class Node {
   ConnectionId connection{};
   Duration skew{};  // Of its wall clock.
   Instant stalled_until{};
+  bool disturbed = false;  // It was cut off, or its clock was set.
   // Per direction: nothing overtakes.
   Instant last_to_server{}, last_to_node{};
 
