@@ -128,9 +128,11 @@ while [ ! -e go ]; do sleep 0.05; done
                 wait_for(lambda: "stacks: " in self.read("err"), "the stacks")
                 (self.dir / "go").touch()
                 self.assertEqual(process.wait(60), 0)
-                path = re.search(r"stacks: (\S+)", self.read("err"))[1]
-                self.assertTrue(path.startswith(str(self.dir / "tmp")), path)
-                self.assertIn("SIGUSR2 was received", pathlib.Path(path).read_text())
+                path = pathlib.Path(re.search(r"stacks: (\S+)", self.read("err"))[1])
+                ours = next((p for p in path.parents if p.name.startswith("muster_")), None)
+                if ours:  # In memory, perhaps: outside of what the test cleans up.
+                    self.addCleanup(shutil.rmtree, ours, ignore_errors=True)
+                self.assertIn("SIGUSR2 was received", path.read_text())
 
     def test_sigusr2_is_the_users_when_listed(self):
         script = self.script("worker.sh", "#!/bin/sh\necho x >> ready\nsleep 1000\n")
