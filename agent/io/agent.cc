@@ -53,7 +53,8 @@ std::string host_name() {
 /// The loop: feeds the supervisor with what happens, and carries out what it decides.
 class Agent {
  public:
-  Agent(const AgentOptions& options, std::vector<std::string> environment, int socket)
+  Agent(const AgentOptions& options, std::vector<std::string> environment, RunDir run_dir,
+        int socket)
       : options_(options),
         job_(random_name(12)),
         environment_(std::move(environment)),
@@ -82,12 +83,6 @@ class Agent {
     auto pump = LogPump::start({});
     if (!pump) return give_up("cannot start the log thread: " + pump.error().message());
     pump_ = std::move(*pump);
-    std::string where;
-    Result<RunDir> dir = RunDir::make(options_, where);
-    if (!dir)
-      return give_up("cannot make a directory for logs and error files in " + where + ": " +
-                     dir.error().message() + " (--log-dir chooses another place)");
-    run_dir_ = *dir;
     group_.emplace(options_, WorkerGroup::Surroundings{environment_, job_, host_name()}, *pump_);
     return true;
   }
@@ -385,15 +380,28 @@ void raise_descriptor_limit() {
 }  // namespace
 
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
+  // Before the split: should the agent be killed, the shim knows what to tidy.
+  std::string where;
+  const Result<RunDir> run_dir = RunDir::make(options, where);
+  if (!run_dir) {
+    spdlog::error(
+        "cannot make a directory for logs and error files in {}: {} (--log-dir chooses "
+        "another place)",
+        where, run_dir.error().message());
+    return 1;
+  }
   // SIGUSR2 asks for stacks, unless the user means something else by it.
   const auto& handled = options.signals_to_handle;
   const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
-  return split_into_shim_and_agent(
+  const int exit_code = split_into_shim_and_agent(
       {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
         raise_descriptor_limit();
-        return Agent(options, with_overrides(environment, options.worker_environment), socket)
+        return Agent(options, with_overrides(environment, options.worker_environment), *run_dir,
+                     socket)
             .run();
       });
+  run_dir->tidy(false);
+  return exit_code;
 }
 
 }  // namespace muster

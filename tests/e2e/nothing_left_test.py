@@ -46,6 +46,7 @@ class NothingLeft(MusterTest):
         self.assertEqual(process.wait(60), 1)
         self.assertIn("was killed by signal 9", self.read("err"))
         self.assertEqual(self.token.processes(), {})
+        self.assertEqual(os.listdir(self.memory) + os.listdir(self.dir / "tmp"), [])
 
     def test_after_sigterm(self):
         process = self.start_family()
