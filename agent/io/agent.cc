@@ -65,6 +65,7 @@ class Agent {
         supervisor_({.local_world_size = options.local_world_size,
                      .max_restarts = options.max_restarts,
                      .stop_timeout = options.shutdown_timeout}),
+        run_dir_(std::move(run_dir)),
         stacks_(io_, environment_) {
     if (options.hang_timeout > 0s)
       hang_watch_.emplace(io_, options.hang_timeout,
