@@ -219,6 +219,7 @@ class Agent {
 
   // The shim is gone, so nobody owns the workers: those that it started itself have died with it.
   void on_shim_lost() {
+    stacks_.cancel();
     if (ended_) return io_.stop();
     kill_job(sessions_, [this](std::string_view variable) { return marks_job(variable, job_); });
     run_dir_.tidy(false);
@@ -326,6 +327,7 @@ class Agent {
   /// Tells the shim, which ends the whole; its end ends us.
   void end(int exit_code, int signal = 0) {
     ended_ = true;
+    stacks_.cancel();
     link_.send({.kind = ShimRequest::Kind::End, .number = signal, .exit_code = exit_code});
     end_when_sent();
   }

@@ -59,8 +59,7 @@ LocalRank choose_hung_worker(const std::vector<IdleWorker>& idle,
       one == evidence.end() ? "local rank " + std::to_string(chosen.rank.value) : name_of(*one);
   const std::string where = chosen.line ? "; it stands at " + to_text(*chosen.line) : "";
   const std::string others =
-      suspects.size() > 1 ? " (" + std::to_string(suspects.size() - 1) + " more are idle, too)"
-                          : "";
+      suspects.size() > 1 ? " (" + std::to_string(suspects.size() - 1) + " more idle)" : "";
   spdlog::error("{} hangs: {}{}{}: ending it", name, idle_text(chosen.idle), where, others);
   return chosen.rank;
 }

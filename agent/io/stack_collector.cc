@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -171,6 +172,7 @@ struct StackCollector::Job : std::enable_shared_from_this<StackCollector::Job> {
   std::vector<Evidence> evidence;
   std::deque<Step> steps;
   std::size_t runners = 0;
+  std::set<HelperProcess*> running;
   std::function<void(std::vector<Evidence>)> done;
 };
 
@@ -212,7 +214,7 @@ asio::awaitable<void> StackCollector::Job::take_turns() {
     else
       co_await python_stacks(step.index);
   }
-  if (--runners == 0) done(std::move(evidence));
+  if (--runners == 0 && done) done(std::move(evidence));
 }
 
 asio::awaitable<ToolOutput> StackCollector::Job::run_tool(const std::vector<std::string>& argv,
@@ -229,12 +231,14 @@ asio::awaitable<ToolOutput> StackCollector::Job::run_tool(const std::vector<std:
     output.text = "cannot start it: " + helper.error().message() + "\n";
     co_return output;
   }
+  running.insert(&*helper);
   asio::posix::stream_descriptor ended(io, ::fcntl(helper->pidfd(), F_DUPFD_CLOEXEC, 3));
   asio::steady_timer timer(io, end - now());
   const auto first =
       co_await (ended.async_wait(asio::posix::descriptor_base::wait_read, kNoThrow) ||
                 timer.async_wait(kNoThrow));
   const bool in_time = first.index() == 0;
+  running.erase(&*helper);
   output.ok = helper->finish();
   output.text = helper->output(kOutputBytesMax);
   if (!in_time) {
@@ -326,7 +330,18 @@ void StackCollector::collect(std::vector<Target> targets, std::string why,
     busy_ = false;
     done(std::move(evidence));
   };
+  job_ = job;
   job->begin();
+}
+
+void StackCollector::cancel() {
+  const auto job = job_.lock();
+  if (!job) return;
+  job->steps.clear();
+  job->until = {};  // No other program is begun.
+  job->done = nullptr;
+  for (HelperProcess* helper : job->running)
+    helper->finish();
 }
 
 }  // namespace muster

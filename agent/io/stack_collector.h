@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,12 +44,15 @@ class StackCollector {
   /// `why` is the files' first line; `python` is the workers' program, beside which py-spy may be.
   /// Calls `done` within about half a minute, in the order of the targets. Not while busy.
   void collect(std::vector<Target> targets, std::string why, const std::string& python, Done done);
+  /// Ends every program that is running, now; `done` is not called any more.
+  void cancel();
 
  private:
   struct Job;
 
   boost::asio::io_context& io_;
   const std::vector<std::string> environment_;
+  std::weak_ptr<Job> job_;
   bool busy_ = false;
 };
 

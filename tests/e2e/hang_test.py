@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import sys
 
 from support import SOURCE, MusterTest, main, wait_for
@@ -31,7 +32,8 @@ class Hang(MusterTest):
     def environment(self, **more):
         path = os.environ["PATH"]
         more.setdefault("PATH", f"{py_spy().parent}:{path}" if py_spy() else path)
-        return super().environment(PYTHON_EXEC=sys.executable, **more)
+        more.setdefault("PYTHON_EXEC", sys.executable)
+        return super().environment(**more)
 
     def stacks(self, attempt=0):
         return {p.parent.name: p.read_text()
@@ -62,6 +64,28 @@ class Hang(MusterTest):
         self.assertIn(f"    {LINE} (", self.stacks()["1"])
         self.assertIn("    work (", self.stacks()["0"])
         self.assertIn("native stacks, by ", self.stacks()["1"])
+
+    def test_in_a_job_of_torch_the_one_that_keeps_the_others_waiting_is_named(self):
+        python = SOURCE / ".venv/bin/python"
+        if not py_spy() or subprocess.run([python, "-c", "import torch"], check=False,
+                                          stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("no torch in .venv, or no py-spy")
+        script = self.script("train.py", """import threading, torch, torch.distributed as dist
+def broken_augmentation():
+    threading.Event().wait()
+dist.init_process_group("gloo")
+for step in range(1000):
+    if step == 20 and dist.get_rank() == 1: broken_augmentation()
+    dist.all_reduce(torch.ones(4))
+""")
+        _, _, err = self.run_muster("--standalone", "--nproc-per-node=3", "--hang-timeout=5",
+                                    "--log-dir=logs", script, env={"PYTHON_EXEC": str(python)},
+                                    expect=1)
+        if "not permitted" in err:
+            self.skipTest("ptrace is not permitted here")
+        self.assertRegex(err, r"local rank 0 .*train.py:7\), inside all_reduce .*; stacks: ")
+        self.assertRegex(err, r"local rank 1 .* hangs: .* stands at broken_augmentation .*2 more idle")
+        self.assertRegex(err, r"(?s)Root Cause.*rank +: 1 ")
 
     def test_a_hang_costs_a_restart(self):
         _, _, err = self.run_hanging("--hang-timeout=1", "--max-restarts=1", expect=0)

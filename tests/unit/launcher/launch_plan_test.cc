@@ -256,7 +256,7 @@ TEST_CASE_METHOD(PlanFixture, "plan: the hang timeout is any number of seconds a
   CHECK(plan({"--hang-timeout=1e300", "x"})->agent.hang_timeout > 24h);
   for (const char* wrong : {"0", "-1", "nan"}) {
     const auto result = plan({std::string("--hang-timeout=") + wrong, "x"});
-    REQUIRE_FALSE(result);
+    REQUIRE_FALSE(result.has_value());
     CHECK_THAT(result.error().message, Contains("--hang-timeout"));
   }
 }
