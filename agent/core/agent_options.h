@@ -53,6 +53,8 @@ struct LogOptions {
   std::vector<std::string> duplicate_stderr_filters;
   std::string prefix_template;  // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[role<rank>]:".
   CaptureStderr capture_stderr = CaptureStderr::Auto;
+  std::int64_t max_bytes = 0;   // --log-max-bytes, of each log file; 0: no limit.
+  bool fail_when_full = false;  // --log-on-full=fail: a full disk ends the job.
 };
 
 enum class RendezvousBackend { Static, C10d };
@@ -93,7 +95,7 @@ struct AgentOptions {
   /// --nproc-per-node gpu:1,3, OMP_NUM_THREADS of --omp.
   std::map<std::string, std::string> worker_environment;
 
-  bool virtual_local_rank = false;  // Entries of CUDA_VISIBLE_DEVICES in worker_environment first.
+  bool virtual_local_rank = false;   // Entries of CUDA_VISIBLE_DEVICES in worker_environment first.
   bool set_omp_num_threads = false;  // OMP_NUM_THREADS=1 for each worker: nproc > 1 and unset.
 
   RendezvousOptions rendezvous;

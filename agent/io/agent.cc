@@ -1,5 +1,6 @@
 #include "agent/io/agent.h"
 
+#include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -68,7 +69,12 @@ class Agent {
 
  private:
   bool prepare() {
-    auto pump = LogPump::start({});
+    auto pump =
+        LogPump::start({.space = {.max_bytes = options_.log.max_bytes,
+                                  .drop_when_full = !options_.log.fail_when_full,
+                                  .on_full = [this](const std::string& reason) {
+                                    asio::post(io_, [this, reason] { on_logs_full(reason); });
+                                  }}});
     if (!pump) return give_up("cannot start the log thread: " + pump.error().message());
     pump_ = std::move(*pump);
     std::string where;
@@ -155,6 +161,14 @@ class Agent {
     else if (stopping)
       spdlog::warn("received {} again: killing the workers", signal_name(number));
     feed(SignalArrived{number});
+  }
+
+  // --log-on-full=fail: the workers are stopped as by a signal, and the job has failed.
+  void on_logs_full(const std::string& reason) {
+    if (std::exchange(logs_are_full_, true) || supervisor_.finished()) return;
+    spdlog::error("{}: stopping the workers (--log-on-full=drop goes on without some logs)",
+                  reason);
+    feed(SignalArrived{SIGTERM});
   }
 
   std::string start_failure(const ShimReport& report) const {
@@ -246,6 +260,7 @@ class Agent {
         return end(1);
       case Finish::Why::Signalled:
         run_dir_.tidy(false);
+        if (logs_are_full_) return end(1);
         if (!action.started) return end(1, action.signal);
         return end(options_.propagate_exit_code ? 128 + action.signal : 1);
       case Finish::Why::WorkerFailed:
@@ -286,6 +301,7 @@ class Agent {
   std::optional<WorkerGroup> group_;
   std::set<pid_t> sessions_;  // Of the workers so far: for the case that the shim dies.
   int signals_ = 0;
+  bool logs_are_full_ = false;
   bool ended_ = false;
 };
 
