@@ -69,6 +69,7 @@ Flags flags_from(const CommandLine& line, bool launch_module) {
   reader.read(ExitCode, exit_code);
   flags.propagate_exit_code = exit_code == "propagate";
   reader.read(Omp, flags.omp);
+  reader.read(LogMaxBytes, flags.log_max_bytes);
   reader.read(LogOnFull, flags.log_on_full);
   reader.read(HangTimeout, flags.hang_timeout);
   reader.read(OnAgentDeath, flags.on_agent_death);

@@ -57,7 +57,8 @@ struct Flags {
   std::string failure_report;
   bool propagate_exit_code = false;
   std::optional<std::string> omp;
-  std::optional<std::string> log_on_full;
+  std::optional<std::string> log_max_bytes;
+  std::string log_on_full;  // drop, fail
   std::optional<double> hang_timeout;
   std::string on_agent_death;
 

@@ -71,7 +71,7 @@ void Finder::find_logs() {
   const LogOptions& log = plan_.log;
   if (log.discard) {
     for (const OptionId id : {OptionId::Redirects, OptionId::Tee, OptionId::DuplicateStdoutFilters,
-                              OptionId::DuplicateStderrFilters})
+                              OptionId::DuplicateStderrFilters, OptionId::LogMaxBytes})
       if (flags_.source(id) != Source::Default)
         add(id, " has no effect with the log directory /dev/null");
     return;
@@ -80,10 +80,16 @@ void Finder::find_logs() {
   find_ranks(OptionId::Tee, log.tee);
   bool tees_out = false;
   bool tees_err = false;
+  bool writes_files = false;
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
     tees_out = tees_out || log.tee.at(rank).out;
     tees_err = tees_err || log.tee.at(rank).err;
+    const StreamSet redirects = log.redirects.at(rank);
+    writes_files = writes_files || redirects.out || redirects.err;
   }
+  writes_files = writes_files || tees_out || tees_err;
+  if (log.max_bytes > 0 && !writes_files)
+    add(OptionId::LogMaxBytes, " has no effect: no stream goes to a file; add -r or -t");
   if (!log.duplicate_stdout_filters.empty() && !tees_out)
     add(OptionId::DuplicateStdoutFilters, " has no effect: no stdout is teed; add -t 1 or -t 3");
   if (!log.duplicate_stderr_filters.empty() && !tees_err)

@@ -215,6 +215,12 @@ Outcome Planner::plan_logs() {
     log.duplicate_stdout_filters = flags_.duplicate_stdout_filters;
     log.duplicate_stderr_filters = flags_.duplicate_stderr_filters;
   }
+  if (flags_.log_max_bytes) {
+    const auto bytes = parse_log_limit(*flags_.log_max_bytes, name(OptionId::LogMaxBytes));
+    if (!bytes) return bytes.error();
+    log.max_bytes = *bytes;
+  }
+  log.fail_when_full = flags_.log_on_full == "fail";
   if (const auto* prefix = variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"))
     log.prefix_template = *prefix;
   log.capture_stderr = flags_.capture_stderr == "always"  ? CaptureStderr::Always

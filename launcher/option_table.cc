@@ -143,9 +143,14 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "for signal N."},
     {Omp, Muster, Group::Devices, Kind::Text, {"--omp"}, "MUSTER_OMP", "auto|N", kNone, {},
      "OMP_NUM_THREADS for each worker; auto shares this node's CPUs out evenly."},
+    {LogMaxBytes, Muster, Group::Logs, Kind::Text, {"--log-max-bytes", "--log_max_bytes"},
+     "MUSTER_LOG_MAX_BYTES", "SIZE", kNone, {},
+     "Keep each log file below SIZE bytes (64K, 100M, 2G) by removing its middle: the beginning and "
+     "the end of each attempt stay."},
     {LogOnFull, Muster, Group::Logs, Kind::Text, {"--log-on-full", "--log_on_full"},
-     "MUSTER_LOG_ON_FULL", "WHAT", kNone, kOnFull,
-     "When the disk of the logs is full: drop what does not fit, or fail the job."},
+     "MUSTER_LOG_ON_FULL", "WHAT", "drop", kOnFull,
+     "When the disk of the logs is full: drop the middle of the log files and go on, or fail the "
+     "job."},
     {HangTimeout, Muster, Group::Failures, Kind::Real, {"--hang-timeout", "--hang_timeout"},
      "MUSTER_HANG_TIMEOUT", "SECONDS", kNone, {},
      "Write the stacks of all workers and end one as failed when it has written nothing and taken no "

@@ -54,6 +54,7 @@ enum class OptionId : std::uint8_t {
   FailureReport,
   ExitCode,
   Omp,
+  LogMaxBytes,
   LogOnFull,
   HangTimeout,
   OnAgentDeath,

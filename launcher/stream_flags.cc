@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "agent/core/log_room.h"
 #include "launcher/python_text.h"
 
 namespace muster {
@@ -94,6 +95,24 @@ Checked<std::set<int>> parse_ranks(std::string_view text, const std::string& fla
         static_cast<int>(std::clamp<std::int64_t>(*rank, -1, std::numeric_limits<int>::max())));
   }
   return ranks;
+}
+
+Checked<std::int64_t> parse_log_limit(std::string_view text, const std::string& flag) {
+  constexpr std::string_view kUnits = "KMG";
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  std::string_view digits = text;
+  int shift = 0;
+  if (!text.empty())
+    if (const auto unit = kUnits.find(static_cast<char>(text.back() & ~0x20));
+        unit != std::string_view::npos) {
+      shift = 10 * (static_cast<int>(unit) + 1);
+      digits.remove_suffix(1);
+    }
+  const auto number = parse_python_int(digits);
+  if (!number || *number > (kMax >> shift) || (*number << shift) < kMinLogLimitBytes)
+    return FlagError{flag + " is " + python_repr(text) +
+                     ": give a number of bytes, at least 64K, as in 500K, 100M or 2G"};
+  return *number << shift;
 }
 
 Checked<SignalList> parse_signals(std::string_view text, const std::string& flag) {

@@ -3,6 +3,7 @@
 // Pure. `flag` is how to name the flag in an error.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@ Checked<StreamMap> parse_streams(std::string_view text, const std::string& flag)
 
 /// --local-ranks-filter: "0,2"; empty: no filter.
 Checked<std::set<int>> parse_ranks(std::string_view text, const std::string& flag);
+
+/// --log-max-bytes: bytes, or with K, M or G of 1024, as in 100M; at least kMinLogLimitBytes.
+Checked<std::int64_t> parse_log_limit(std::string_view text, const std::string& flag);
 
 struct SignalList {
   std::vector<int> numbers;          // Without repetitions, in the order given.

@@ -34,8 +34,6 @@ constexpr Row kRows[] = {
      "rendezvous through etcd; give c10d or static"},
     {OptionId::Nnodes, [](const Flags& f) { return !f.standalone && largest_node_count(f) > 1; },
      "jobs of more than one node"},
-    {OptionId::LogOnFull, [](const Flags& f) { return f.log_on_full.has_value(); },
-     "handling of full log disks"},
 };
 
 }  // namespace

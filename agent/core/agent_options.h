@@ -53,6 +53,8 @@ struct LogOptions {
   std::vector<std::string> duplicate_stderr_filters;
   std::string prefix_template;  // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[role<rank>]:".
   CaptureStderr capture_stderr = CaptureStderr::Auto;
+  std::int64_t max_bytes = 0;   // --log-max-bytes, of each log file; 0: no limit.
+  bool fail_when_full = false;  // --log-on-full=fail: a full disk ends the job.
 };
 
 enum class RendezvousBackend { Static, C10d };

@@ -91,8 +91,12 @@ std::string death_note(const WorkerEnd& end, bool is_victim) {
     note += "\ncore dumped (coredumpctl list, or see /proc/sys/kernel/core_pattern)";
   } else if (dumps_core(end.code)) {
     note += "\nno core was dumped (ulimit -c unlimited allows it)";
+  } else if (!end.oom_evidence.empty()) {
+    note += "\nkilled by the kernel's OOM killer: " + end.oom_evidence;
   } else if (end.code == SIGKILL && !is_victim) {
-    note += "\nnot sent by muster: somebody's kill -9, or the kernel, out of memory (see dmesg)";
+    note +=
+        "\nSIGKILL from outside (not muster): somebody's kill -9, or perhaps the OOM killer, of "
+        "which no trace can be read here (see dmesg)";
   }
   return note;
 }
@@ -102,6 +106,8 @@ std::string hint(const WorkerEnd& end) {
   std::string text;
   if (!end.stderr_file.empty())
     text = "it wrote nothing to its stderr, " + end.stderr_file + "\n";
+  else if (end.stderr_known)
+    text = "it wrote nothing to stderr\n";
   else
     text =
         "nothing of its stderr is known here: look further up, or keep it with --redirects 2 "
@@ -118,6 +124,8 @@ nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
   json["signal"] = end.killed ? nlohmann::ordered_json(signal_name(end.code)) : nullptr;
   json["core_dumped"] = end.core_dumped;
   json["victim"] = is_victim;
+  json["oom_evidence"] =
+      end.oom_evidence.empty() ? nullptr : nlohmann::ordered_json(end.oom_evidence);
   char milliseconds[8];
   const std::int64_t second = floor_s(end.died_ms);
   std::snprintf(milliseconds, sizeof milliseconds, ".%03dZ",
@@ -137,6 +145,7 @@ nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
     json["error_file_defect"] = describe(end.error->error());
   }
   json["stderr_file"] = end.stderr_file.empty() ? nullptr : nlohmann::ordered_json(end.stderr_file);
+  json["stderr_known"] = end.stderr_known;
   json["stderr_tail"] = end.stderr_tail;
   return json;
 }

@@ -27,8 +27,10 @@ struct WorkerEnd {
 
   std::string error_file;  // Path; empty: the worker had none, or wrote none.
   std::optional<boost::system::result<ErrorRecord, ErrorFileDefect>> error;  // What it held.
-  std::string stderr_tail;  // The last lines; empty: not kept, or there were none.
-  std::string stderr_file;  // Path of its stderr.log; empty: not redirected.
+  bool stderr_known = false;  // It was captured or redirected, so what is empty was empty.
+  std::string stderr_tail;    // The last lines; empty: not kept, or there were none.
+  std::string stderr_file;    // Path of its stderr.log; empty: not redirected.
+  std::string oom_evidence;   // That the kernel's OOM killer killed it (oom_evidence.h); or empty.
 
   bool failed() const { return killed || code != 0; }
   /// As Python has it: a signal's number is negative.

@@ -81,7 +81,12 @@ class Agent {
 
  private:
   bool prepare() {
-    auto pump = LogPump::start({});
+    auto pump =
+        LogPump::start({.space = {.max_bytes = options_.log.max_bytes,
+                                  .drop_when_full = !options_.log.fail_when_full,
+                                  .on_full = [this](const std::string& reason) {
+                                    asio::post(io_, [this, reason] { on_logs_full(reason); });
+                                  }}});
     if (!pump) return give_up("cannot start the log thread: " + pump.error().message());
     pump_ = std::move(*pump);
     group_.emplace(options_, WorkerGroup::Surroundings{environment_, job_, host_name()}, *pump_);
@@ -207,6 +212,14 @@ class Agent {
     stacks_.collect(std::move(targets), std::move(why), group_->program(), std::move(done));
   }
 
+  // --log-on-full=fail: the workers are stopped as by a signal, and the job has failed.
+  void on_logs_full(const std::string& reason) {
+    if (std::exchange(logs_are_full_, true) || supervisor_.finished()) return;
+    spdlog::error("{}: stopping the workers (--log-on-full=drop goes on without some logs)",
+                  reason);
+    feed(SignalArrived{SIGTERM});
+  }
+
   std::string start_failure(const ShimReport& report) const {
     const std::string text =
         boost::system::error_code(report.error, boost::system::system_category()).message();
@@ -313,6 +326,7 @@ class Agent {
         return end(1);
       case Finish::Why::Signalled:
         run_dir_.tidy(false);
+        if (logs_are_full_) return end(1);
         if (!action.started) return end(1, action.signal);
         return end(options_.propagate_exit_code ? 128 + action.signal : 1);
       case Finish::Why::WorkerFailed:
@@ -358,6 +372,7 @@ class Agent {
   bool has_stacks_ = false;
   std::set<pid_t> sessions_;  // Of the workers so far: for the case that the shim dies.
   int signals_ = 0;
+  bool logs_are_full_ = false;
   bool ended_ = false;
 };
 

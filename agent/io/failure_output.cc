@@ -40,8 +40,10 @@ int report_failure(const AgentOptions& options, const WorkerGroup& group, const 
   ReportOptions facts{.title = options.entry_point, .host = host, .utc_offset_s = utc_offset_s()};
   std::vector<WorkerEnd> ends = group.ends(&facts.started_ms);
   for (WorkerEnd& end : ends)
-    if (const auto tail = logs.stderr_tails.find(end.local_rank); tail != logs.stderr_tails.end())
+    if (const auto tail = logs.stderr_tails.find(end.local_rank); tail != logs.stderr_tails.end()) {
+      end.stderr_known = true;
       end.stderr_tail = tail->second;
+    }
   const ExitReport report(facts, std::move(ends));
   const WorkerEnd* cause = report.first_failure();
   if (cause == nullptr) return 1;

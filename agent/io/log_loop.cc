@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -31,6 +32,7 @@ constexpr std::size_t kBytesPerTurn = 1 << 20;       // Of one stream, before th
 constexpr std::size_t kMaxUnwrittenBytes = 1 << 20;  // Of a console, before its streams wait.
 // A worker that writes line by line would wake us for each: this many at most.
 constexpr Duration kFilesPause = milliseconds(2);
+constexpr Duration kKeepPause = milliseconds(20);      // The same, where nobody wants to see them.
 constexpr Duration kPollInterval = milliseconds(100);  // Of files, where inotify is not to be had.
 constexpr Duration kRetryInterval = milliseconds(10);  // Of a console that epoll cannot wait for.
 constexpr std::size_t kPointerBytes = sizeof(void*);
@@ -50,6 +52,7 @@ Result<std::unique_ptr<LogLoop>> LogLoop::open(const LogPump::Options& options, 
 
 LogLoop::LogLoop(const LogPump::Options& options, LogFd mailbox, LogFd epoll)
     : limits_(options.limits),
+      space_(options.space),
       mailbox_(std::move(mailbox)),
       epoll_(std::move(epoll)),
       inotify_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)),
@@ -78,6 +81,7 @@ bool LogLoop::run() {
     const Instant time = now();
     time_text_.clear();
     read_files(time);
+    keep_files();
     expire(time);
     flush();
     advance_finishing(time);
@@ -110,6 +114,8 @@ Instant LogLoop::next_turn(Instant now) const {
     if (file->must_be_polled()) next = std::min(next, polled_ + kPollInterval);
     if (const auto deadline = file->next_deadline()) next = std::min(next, *deadline);
   }
+  for (const auto& space : kept_)
+    if (space->must_be_polled()) next = std::min(next, polled_ + kPollInterval);
   for (const auto& output : outputs_)
     if (!output->can_wait && output->console.unwritten_bytes() > 0)
       next = std::min(next, now + kRetryInterval);
@@ -143,6 +149,8 @@ void LogLoop::read_inotify() {
     last = event.wd;
     for (const auto& file : files_)
       if (all || file->watch == event.wd) file->dirty = true;
+    for (const auto& space : kept_)
+      if (all || space->watch == event.wd) space->dirty = true;
   }
 }
 
@@ -150,6 +158,8 @@ void LogLoop::read_files(Instant now) {
   if (now >= polled_ + kPollInterval) {
     for (const auto& file : files_)
       if (file->must_be_polled()) file->dirty = true;
+    for (const auto& space : kept_)
+      if (space->must_be_polled()) space->dirty = true;
     polled_ = now;
   }
   if (now < files_resume_) return;
@@ -164,6 +174,29 @@ void LogLoop::read_files(Instant now) {
     file->output().console.flush();
   }
   if (any && !more && !finishing_) files_resume_ = now + kFilesPause;
+  const bool keeps =
+      std::any_of(kept_.begin(), kept_.end(), [](const auto& s) { return s->dirty; });
+  if (keeps && !any && !finishing_) files_resume_ = now + kKeepPause;
+}
+
+// After read_files(): what was read may go.
+void LogLoop::keep_files() {
+  for (const auto& space : kept_) {
+    if (!std::exchange(space->dirty, false)) continue;
+    FollowedFile* const follower = follower_of(*space);
+    const auto removal = space->look(follower == nullptr ? LogSpace::kAllRead : follower->offset());
+    if (!removal) continue;
+    space->dirty = true;  // There may be more to do.
+    if (follower != nullptr)
+      follower->removed(*removal, follower->needs_time() ? time_text() : std::string_view());
+  }
+}
+
+FollowedFile* LogLoop::follower_of(const LogSpace& space) const {
+  const auto found = std::find_if(files_.begin(), files_.end(), [&space](const auto& file) {
+    return file->path() == space.path();
+  });
+  return found == files_.end() ? nullptr : found->get();
 }
 
 void LogLoop::read_tap(std::uint64_t id) {
@@ -251,6 +284,28 @@ void LogLoop::keep_tail_of(LocalRank worker, std::string stderr_file) {
   stderr_files_[worker] = std::move(stderr_file);
 }
 
+void LogLoop::keep(const std::string& file) {
+  kept_.push_back(std::make_unique<LogSpace>(file, space_));
+  if (inotify_.is_open())
+    kept_.back()->watch = ::inotify_add_watch(inotify_.get(), file.c_str(), IN_MODIFY);
+}
+
+void LogLoop::release_files() {
+  std::int64_t bytes = 0;
+  std::int64_t files = 0;
+  for (const auto& space : kept_) {
+    if (space->watch >= 0) ::inotify_rm_watch(inotify_.get(), space->watch);
+    space->release();
+    bytes += space->dropped_bytes();
+    files += space->dropped_bytes() > 0 ? 1 : 0;
+  }
+  kept_.clear();
+  if (bytes > 0)
+    spdlog::warn(
+        "the full disk cost {} bytes from the middle of {} log files: a line in each says where",
+        bytes, files);
+}
+
 std::string LogLoop::tail(LocalRank worker) {
   for (auto& [id, tap] : taps_) {
     if (tap->worker != worker) continue;
@@ -319,6 +374,7 @@ std::map<LocalRank, std::string> LogLoop::end_streams() {
     if (file->watch >= 0) ::inotify_rm_watch(inotify_.get(), file->watch);
   }
   files_.clear();
+  release_files();
 
   std::map<LocalRank, std::string> tails;
   for (auto& [id, tap] : taps_) {

@@ -29,6 +29,7 @@ class LogLoop {
   void follow(FollowOptions options);
   void tap(const TapOptions& options, LogFd read_end);
   void keep_tail_of(LocalRank worker, std::string stderr_file);
+  void keep(const std::string& file);
   std::string tail(LocalRank worker);
   void finish(Instant deadline, std::function<void(FinishReport)> done);
   void stop(Instant deadline);
@@ -55,6 +56,9 @@ class LogLoop {
   void read_mailbox();
   void read_inotify();
   void read_files(Instant now);
+  void keep_files();
+  void release_files();
+  FollowedFile* follower_of(const LogSpace& space) const;
   void read_tap(std::uint64_t id);
   void expire(Instant now);
   void flush();
@@ -68,12 +72,14 @@ class LogLoop {
   std::string_view time_text();
 
   LineLimits limits_;
+  const LogSpaceOptions space_;
   LogFd mailbox_;
   LogFd epoll_;
   LogFd inotify_;
   std::uint32_t inotify_interest_ = 0;
   std::vector<std::unique_ptr<Output>> outputs_;  // Out, Err; one if both are one console.
   std::vector<std::unique_ptr<FollowedFile>> files_;
+  std::vector<std::unique_ptr<LogSpace>> kept_;
   std::map<std::uint64_t, std::unique_ptr<TappedPipe>> taps_;
   std::map<std::string, std::shared_ptr<LogFilterFile>> filtered_;
   std::map<LocalRank, std::string> stderr_files_;

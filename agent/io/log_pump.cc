@@ -116,6 +116,10 @@ void LogPump::keep_tail_of(LocalRank worker, std::string stderr_file) {
   post([worker, file = std::move(stderr_file)](LogLoop& loop) { loop.keep_tail_of(worker, file); });
 }
 
+void LogPump::keep(std::string file) {
+  post([file = std::move(file)](LogLoop& loop) { loop.keep(file); });
+}
+
 void LogPump::tail(LocalRank worker, std::function<void(std::string)> done) {
   post([worker, done = std::move(done)](LogLoop& loop) { done(loop.tail(worker)); });
 }

@@ -22,6 +22,7 @@
 #include "agent/core/line_assembler.h"
 #include "agent/core/log_plan.h"
 #include "agent/io/log_console.h"
+#include "agent/io/log_space.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/result.h"
 #include "rendezvous/core/time.h"
@@ -61,6 +62,7 @@ class LogPump {
     int stdout_fd = 1;  // Where LogStream::Out goes; the descriptors stay the caller's.
     int stderr_fd = 2;
     LineLimits limits = {};
+    LogSpaceOptions space = {};
   };
 
   /// Starts the thread. Fails with the errno of epoll, pipe or pthread_create; without inotify
@@ -77,6 +79,10 @@ class LogPump {
   Result<int> tap(const TapOptions& options);
   /// Says where a worker's stderr is, if it is neither tapped nor followed: for tail().
   void keep_tail_of(LocalRank worker, std::string stderr_file);
+
+  /// Keeps a log file within its limit, and room free behind its end, until finish(). The file is
+  /// there, and reserve_log_space() was called for it. Before follow() of the same file.
+  void keep(std::string file);
 
   /// The last lines of the worker's stderr, of this attempt or, after finish(), of the last one.
   void tail(LocalRank worker, std::function<void(std::string)> done);

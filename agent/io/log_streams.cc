@@ -83,6 +83,20 @@ void FollowedFile::on_time(Instant now, std::string_view time) {
   assembler_.on_time(now, *this);
 }
 
+void FollowedFile::removed(const LogRemoval& removal, std::string_view time) {
+  const std::int64_t end = removal.range.end();
+  const std::int64_t unread = end - std::max(offset_, removal.range.offset);
+  if (unread > 0) {
+    time_ = time;
+    assembler_.finish(*this);
+    const std::string text = "[muster: " + std::to_string(unread) +
+                             " bytes are not shown here: the disk of the log was full]";
+    take({text});
+    offset_ = std::max(offset_, end);
+  }
+  if (removal.collapsed && offset_ >= end) offset_ -= removal.range.length;
+}
+
 void FollowedFile::finish(std::string_view time) {
   time_ = time;
   assembler_.finish(*this);

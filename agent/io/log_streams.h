@@ -13,6 +13,7 @@
 #include "agent/core/log_plan.h"
 #include "agent/core/tail_ring.h"
 #include "agent/io/log_console.h"
+#include "agent/io/log_space.h"
 #include "rendezvous/core/ids.h"
 
 namespace muster {
@@ -57,6 +58,9 @@ class FollowedFile final : private LineSink {
   /// Reads up to `limit_bytes` more. True if it stopped there, so that there may be more.
   bool read(std::size_t limit_bytes, Instant now, std::string_view time, std::vector<char>& buffer);
   void on_time(Instant now, std::string_view time);
+  /// Something was taken out of the file. What had not been read of it is named on the console.
+  void removed(const LogRemoval& removal, std::string_view time);
+  std::int64_t offset() const { return offset_; }
   /// No more will be read.
   void finish(std::string_view time);
   std::optional<Instant> next_deadline() const { return assembler_.next_deadline(); }

@@ -1,6 +1,7 @@
 #include "agent/io/worker_group.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,9 +14,11 @@
 #include <utility>
 
 #include <boost/system/system_error.hpp>
+#include <spdlog/spdlog.h>
 
 #include "agent/core/worker_command.h"
 #include "agent/io/error_file_io.h"
+#include "agent/io/log_space.h"
 #include "agent/posix/find_program.h"
 
 namespace muster {
@@ -50,6 +53,19 @@ boost::system::error_code make_directory(const std::string& path) {
   return ::mkdir(path.c_str(), 0777) == 0 ? boost::system::error_code{} : from_errno(errno);
 }
 
+// Of those that died of a SIGKILL that was not muster's.
+void find_oom_victims(const OomWatch& watch, std::vector<WorkerEnd>& ends) {
+  const auto is_unexplained = [](const WorkerEnd& end) {
+    return end.killed && end.code == SIGKILL && !end.signalled_ms;
+  };
+  const auto count = std::count_if(ends.begin(), ends.end(), is_unexplained);
+  if (count == 0) return;
+  const OomFacts facts = watch.facts();
+  for (WorkerEnd& end : ends)
+    if (is_unexplained(end))
+      end.oom_evidence = oom_evidence(facts, end.pid, static_cast<int>(count));
+}
+
 bool is_terminal(int fd) {
   return ::isatty(fd) == 1;
 }
@@ -69,6 +85,7 @@ WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir) {
   members_.clear();
   deaths_ = 0;
   started_ms_ = wall_clock_ms();
+  oom_watch_.begin();
   LogSurroundings facts{.base_global_rank = round.ranks.base_global_rank,
                         .host = surroundings_.host,
                         .stderr_is_terminal = is_terminal(2),
@@ -164,31 +181,55 @@ Result<std::vector<int>> WorkerGroup::open_streams(Member& member, const Attempt
   return fds;
 }
 
-Result<int> WorkerGroup::open_stream(const Member& member, const AttemptLogPlan& plan,
-                                     bool is_stderr) {
+Result<int> WorkerGroup::open_stream(Member& member, const AttemptLogPlan& plan, bool is_stderr) {
   const StreamPlan& stream = is_stderr ? member.log.err : member.log.out;
   const LogStream console = is_stderr ? LogStream::Err : LogStream::Out;
-  const LocalRank rank = member.end.local_rank;
   switch (stream.target) {
     case StreamTarget::Discard:
       return open_file("/dev/null", O_WRONLY);
     case StreamTarget::Tap:
-      return pump_.tap({rank, console, stream.to_console});
+      return pump_.tap({member.end.local_rank, console, stream.to_console});
+    case StreamTarget::File:
+      return open_log_file(member, plan, is_stderr);
     case StreamTarget::Inherit:
       break;  // The caller's case.
-    case StreamTarget::File: {
-      const Result<int> fd = open_file(stream.file, O_WRONLY | O_CREAT | O_APPEND);
-      if (!fd) return fd;
-      if (is_stderr) pump_.keep_tail_of(rank, stream.file);
-      if (!stream.to_console) return fd;
-      const auto& filters =
-          is_stderr ? options_.log.duplicate_stderr_filters : options_.log.duplicate_stdout_filters;
-      pump_.follow({rank, console, stream.file, member.log.prefix, filters,
-                    is_stderr ? plan.filtered_stderr : plan.filtered_stdout});
-      return fd;
-    }
   }
   return from_errno(EINVAL);
+}
+
+Result<int> WorkerGroup::open_log_file(Member& member, const AttemptLogPlan& plan, bool is_stderr) {
+  const StreamPlan stream = is_stderr ? member.log.err : member.log.out;
+  const LocalRank rank = member.end.local_rank;
+  const Result<int> fd = open_file(stream.file, O_WRONLY | O_CREAT | O_APPEND);
+  const int error = fd ? reserve_log_space(*fd) : fd.error().value();
+  if (fd && error != 0) ::close(*fd);
+  if (error == ENOSPC || error == EDQUOT) {
+    if (options_.log.fail_when_full) return from_errno(error);
+    return without_log_file(member, is_stderr);
+  }
+  if (!fd) return fd;
+  pump_.keep(stream.file);
+  if (is_stderr) pump_.keep_tail_of(rank, stream.file);
+  if (!stream.to_console) return fd;
+  const auto& filters =
+      is_stderr ? options_.log.duplicate_stderr_filters : options_.log.duplicate_stdout_filters;
+  pump_.follow({rank, is_stderr ? LogStream::Err : LogStream::Out, stream.file, member.log.prefix,
+                filters, is_stderr ? plan.filtered_stderr : plan.filtered_stdout});
+  return fd;
+}
+
+// The disk is full before the worker has begun: it does without the file, not without running.
+Result<int> WorkerGroup::without_log_file(Member& member, bool is_stderr) {
+  StreamPlan& stream = is_stderr ? member.log.err : member.log.out;
+  const char* place = stream.to_console ? "only to the console" : "nowhere";
+  spdlog::warn("the disk of the logs is full: {} goes {} (--log-on-full=fail ends the job instead)",
+               stream.file, is_stderr && !stream.to_console ? "only to a failure report" : place);
+  const bool shown = stream.to_console;
+  stream = {is_stderr ? StreamTarget::Tap : StreamTarget::Discard, "", shown};
+  if (is_stderr) return pump_.tap({member.end.local_rank, LogStream::Err, shown});
+  if (!shown) return open_file("/dev/null", O_WRONLY);
+  const int fd = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+  return fd < 0 ? Result<int>(from_errno(errno)) : fd;
 }
 
 void WorkerGroup::started(const ShimReport& report) {
@@ -225,6 +266,7 @@ std::vector<WorkerEnd> WorkerGroup::ends(std::int64_t* started_ms) const {
       end.error = read_error_file(*text);
     }
   }
+  find_oom_victims(oom_watch_, ends);
   return ends;
 }
 

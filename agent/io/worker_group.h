@@ -12,6 +12,7 @@
 #include "agent/core/log_plan.h"
 #include "agent/core/worker_env.h"
 #include "agent/io/log_pump.h"
+#include "agent/io/oom_watch.h"
 #include "agent/io/run_dir.h"
 #include "agent/posix/shim_protocol.h"
 
@@ -51,7 +52,7 @@ class WorkerGroup {
   /// Its directory of this attempt; empty: none.
   const std::string& log_dir(LocalRank rank) const { return at(rank).log.dir; }
 
-  /// How each of them ended, with what it left: error files, the end of its stderr.
+  /// How each of them ended, with what it left: error files, traces of the OOM killer.
   std::vector<WorkerEnd> ends(std::int64_t* started_ms) const;
 
  private:
@@ -64,7 +65,9 @@ class WorkerGroup {
                                                           const AttemptLogPlan& plan);
   Result<std::vector<int>> open_streams(Member& member, const AttemptLogPlan& plan,
                                         std::uint32_t& streams);
-  Result<int> open_stream(const Member& member, const AttemptLogPlan& plan, bool is_stderr);
+  Result<int> open_stream(Member& member, const AttemptLogPlan& plan, bool is_stderr);
+  Result<int> open_log_file(Member& member, const AttemptLogPlan& plan, bool is_stderr);
+  Result<int> without_log_file(Member& member, bool is_stderr);
   Member& at(LocalRank rank) { return members_[static_cast<std::size_t>(rank.value)]; }
   const Member& at(LocalRank rank) const { return members_[static_cast<std::size_t>(rank.value)]; }
 
@@ -75,6 +78,7 @@ class WorkerGroup {
   std::string program_;  // As found in PATH.
   std::int64_t started_ms_ = 0;
   int deaths_ = 0;
+  OomWatch oom_watch_;
 };
 
 /// Milliseconds since the epoch, by the wall clock: for people, never compared with a deadline.

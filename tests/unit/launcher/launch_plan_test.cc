@@ -270,7 +270,6 @@ TEST_CASE_METHOD(PlanFixture, "plan: what muster does not do yet is said, once a
   CHECK_THAT(says({"--logs-specs=a", "x"}), Contains("--logs-specs"));
   CHECK_THAT(says({"--nnodes=1:2", "x"}), Contains("more than one node"));
   CHECK_THAT(says({"--rdzv-backend=etcd-v2", "x"}), Contains("--rdzv-backend"));
-  CHECK_THAT(says({"--log-on-full=drop", "x"}), Contains("--log-on-full"));
   CHECK(says({"--standalone", "--nnodes=1:2", "--rdzv-backend=etcd", "x"}).empty());
   CHECK(says({"--start-method=fork", "--master-port=1", "x"}).empty());
   environment["PET_NNODES"] = "4";

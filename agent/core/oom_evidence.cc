@@ -1,0 +1,92 @@
+#include "agent/core/oom_evidence.h"
+
+#include <charconv>
+#include <cstdio>
+
+namespace muster {
+namespace {
+
+// The next part of `text` up to `separator`, which is taken away with it.
+std::string_view take_until(std::string_view& text, char separator) {
+  const std::size_t at = text.find(separator);
+  const std::string_view part = text.substr(0, at);
+  text.remove_prefix(at == std::string_view::npos ? text.size() : at + 1);
+  return part;
+}
+
+// The number that the text begins with.
+std::optional<std::int64_t> leading_number(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end == text.data()) return std::nullopt;
+  return number;
+}
+
+bool names_memory(std::string_view controllers) {
+  while (!controllers.empty())
+    if (take_until(controllers, ',') == "memory") return true;
+  return false;
+}
+
+std::string mebibytes(std::int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.0f MiB", static_cast<double>(bytes) / (1 << 20));
+  return text;
+}
+
+}  // namespace
+
+std::optional<MemoryCgroup> memory_cgroup(std::string_view proc_cgroup) {
+  std::optional<MemoryCgroup> unified;
+  while (!proc_cgroup.empty()) {
+    std::string_view path = take_until(proc_cgroup, '\n');
+    const std::string_view number = take_until(path, ':');
+    const std::string_view controllers = take_until(path, ':');
+    if (path.empty()) continue;
+    if (names_memory(controllers)) return MemoryCgroup{std::string(path), false};
+    if (number == "0" && controllers.empty()) unified = MemoryCgroup{std::string(path), true};
+  }
+  return unified;
+}
+
+std::optional<std::int64_t> oom_kill_count(std::string_view text) {
+  while (!text.empty()) {
+    std::string_view value = take_until(text, '\n');
+    if (take_until(value, ' ') == "oom_kill") return leading_number(value);
+  }
+  return std::nullopt;
+}
+
+std::optional<KernelMessage> kernel_message(std::string_view record) {
+  std::string_view text = record;
+  std::string_view fields = take_until(text, ';');
+  take_until(fields, ',');
+  take_until(fields, ',');
+  const auto time = leading_number(fields);
+  if (!time || text.empty()) return std::nullopt;
+  return KernelMessage{*time, take_until(text, '\n')};
+}
+
+std::optional<int> oom_victim(std::string_view text) {
+  // mm/oom_kill.c: "%s: Killed process %d (%s) total-vm:…" of Linux 5 and 6, "Killed process …" 4.
+  constexpr std::string_view kWords = "Killed process ";
+  const std::size_t at = text.find(kWords);
+  if (at == std::string_view::npos) return std::nullopt;
+  const auto pid = leading_number(text.substr(at + kWords.size()));
+  if (!pid) return std::nullopt;
+  return static_cast<int>(*pid);
+}
+
+std::string oom_evidence(const OomFacts& facts, int pid, int unexplained) {
+  for (const std::string& line : facts.kernel_lines)
+    if (oom_victim(line) == pid) return "the kernel's log says \"" + line + "\"";
+  if (facts.kills == 0) return "";
+  const std::string limit =
+      facts.limit_bytes ? ", which has a limit of " + mebibytes(*facts.limit_bytes) : "";
+  const std::string counted = "it killed " + std::to_string(facts.kills) +
+                              (facts.kills == 1 ? " process of " : " processes of ") +
+                              facts.cgroup_dir + limit;
+  return facts.kills < unexplained ? counted + ", perhaps this one" : counted;
+}
+
+}  // namespace muster

@@ -1,0 +1,98 @@
+#include "agent/io/oom_watch.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+
+#include "agent/io/log_console.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = 64 << 10;
+constexpr std::size_t kMaxRecordBytes = 8 << 10;  // Linux: CONSOLE_EXT_LOG_MAX of printk.
+constexpr int kMaxRecords = 1 << 20;              // More than any buffer of the kernel holds.
+// Above this, cgroup v1 means no limit: PAGE_COUNTER_MAX in pages of any size.
+constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
+
+std::optional<std::string> read_all(const std::string& path) {
+  const LogFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.is_open()) return std::nullopt;
+  std::string text(kMaxFileBytes, '\0');
+  const ssize_t n = ::read(fd.get(), text.data(), text.size());
+  if (n < 0) return std::nullopt;
+  text.resize(static_cast<std::size_t>(n));
+  return text;
+}
+
+std::optional<std::int64_t> kills_of(const std::string& dir, bool is_v2) {
+  const auto text = read_all(dir + (is_v2 ? "/memory.events" : "/memory.oom_control"));
+  return text ? oom_kill_count(*text) : std::nullopt;
+}
+
+std::optional<std::int64_t> limit_of(const std::string& dir, bool is_v2) {
+  const auto text = read_all(dir + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));
+  std::int64_t bytes = 0;
+  if (!text || std::from_chars(text->data(), text->data() + text->size(), bytes).ec != std::errc{})
+    return std::nullopt;  // "max" is none.
+  return bytes < kNoLimit ? std::optional(bytes) : std::nullopt;
+}
+
+std::int64_t monotonic_us() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_nsec / 1'000;
+}
+
+// Lines about killed processes; none where the log may not be read.
+std::vector<std::string> kernel_lines(std::int64_t since_us) {
+  std::vector<std::string> lines;
+  const LogFd log(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  std::array<char, kMaxRecordBytes> record{};
+  for (int i = 0; i < kMaxRecords && log.is_open(); ++i) {
+    const ssize_t n = ::read(log.get(), record.data(), record.size());
+    if (n < 0 && (errno == EPIPE || errno == EINTR)) continue;  // Overwritten meanwhile: the next.
+    if (n <= 0) break;
+    const auto message = kernel_message({record.data(), static_cast<std::size_t>(n)});
+    if (message && message->time_us >= since_us && oom_victim(message->text))
+      lines.emplace_back(message->text);
+  }
+  return lines;
+}
+
+}  // namespace
+
+void OomWatch::begin() {
+  constexpr std::int64_t kClockSlackUs = 1'000'000;  // The kernel's log has a clock of its own.
+  began_us_ = monotonic_us() - kClockSlackUs;
+  dir_.clear();
+  const auto own = read_all("/proc/self/cgroup");
+  const auto cgroup = own ? memory_cgroup(*own) : std::nullopt;
+  if (!cgroup) return;
+  is_v2_ = cgroup->is_v2;
+  // In a container the path may be the host's, while what is mounted begins at the container's own.
+  const std::string mount = is_v2_ ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+  for (const std::string& dir : {mount + cgroup->path, mount}) {
+    const auto kills = kills_of(dir, is_v2_);
+    if (!kills) continue;
+    dir_ = dir;
+    kills_ = *kills;
+    return;
+  }
+}
+
+OomFacts OomWatch::facts() const {
+  OomFacts facts;
+  facts.kernel_lines = kernel_lines(began_us_);
+  if (dir_.empty()) return facts;
+  facts.cgroup_dir = dir_;
+  facts.limit_bytes = limit_of(dir_, is_v2_);
+  facts.kills = kills_of(dir_, is_v2_).value_or(kills_) - kills_;
+  return facts;
+}
+
+}  // namespace muster
