@@ -93,8 +93,13 @@ struct AgentOptions {
   /// --nproc-per-node gpu:1,3, OMP_NUM_THREADS of --omp.
   std::map<std::string, std::string> worker_environment;
 
-  bool virtual_local_rank = false;  // Entries of CUDA_VISIBLE_DEVICES in worker_environment first.
+  bool virtual_local_rank = false;   // Entries of CUDA_VISIBLE_DEVICES in worker_environment first.
   bool set_omp_num_threads = false;  // OMP_NUM_THREADS=1 for each worker: nproc > 1 and unset.
+
+  /// --numa-binding: for each local rank the CPUs that it may run on; empty: not bound.
+  std::vector<std::set<int>> cpus;
+  bool runs_path = false;          // --run-path: the command is muster's own small program.
+  bool events_on_console = false;  // --event-log-handler console
 
   RendezvousOptions rendezvous;
   LogOptions log;

@@ -20,6 +20,7 @@
 
 #include "agent/core/signal_name.h"
 #include "agent/core/supervisor.h"
+#include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/log_pump.h"
 #include "agent/io/run_dir.h"
@@ -55,6 +56,7 @@ class Agent {
         link_(io_, socket,
               {.on_report = [this](const ShimReport& report) { on_report(report); },
                .on_lost = [this] { on_shim_lost(); }}),
+        event_log_(options, host_name()),
         supervisor_({.local_world_size = options.local_world_size,
                      .max_restarts = options.max_restarts,
                      .stop_timeout = options.shutdown_timeout}) {}
@@ -119,6 +121,7 @@ class Agent {
       case ShimReport::Kind::Started:
         group_->started(report);
         sessions_.insert(report.pid);
+        event_log_.worker_started(LocalRank{report.worker}, report.pid);
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
         return feed(WorkerStartFailed{LocalRank{report.worker}, start_failure(report)});
@@ -179,6 +182,7 @@ class Agent {
 
   // One node that meets only itself: the round is the store, empty, and ranks from 0.
   void carry_out(const JoinRendezvous&) {
+    event_log_.rendezvous_begun(supervisor_.restart_count());
     if (store_) {
       return store_->reset([this] { asio::post(io_, [this] { feed(RendezvousCompleted{}); }); });
     }
@@ -193,12 +197,14 @@ class Agent {
   }
 
   void carry_out(const StartWorkers& action) {
+    event_log_.rendezvous_completed();
     const std::string& address = options_.rendezvous.local_addr;
     RoundFacts round{.ranks = {.world_size = options_.local_world_size,
                                .role_world_size = options_.local_world_size},
                      .master_addr = address.empty() ? "127.0.0.1" : address,
                      .master_port = store_->port(),
                      .restart_count = action.restart_count};
+    event_log_.ranks_assigned(round);
     auto starts = group_->prepare(round, run_dir_);
     if (!starts) {
       for (int rank = 0; rank < options_.local_world_size; ++rank)
@@ -235,6 +241,10 @@ class Agent {
   }
 
   void finish(const Finish& action, const FinishReport& logs) {
+    if (options_.events_on_console) {
+      std::int64_t started_ms = 0;
+      event_log_.finished(action, group_->ends(&started_ms));
+    }
     switch (action.why) {
       case Finish::Why::Succeeded:
         run_dir_.tidy(true);
@@ -277,6 +287,7 @@ class Agent {
   asio::steady_timer timer_;
   std::optional<Instant> armed_;
   ShimLink link_;
+  EventLog event_log_;
   Supervisor supervisor_;
   std::deque<SupervisorEvent> events_;
   bool feeding_ = false;
