@@ -6,8 +6,12 @@
 #include <utility>
 
 #include "launcher/inert_flags.h"
+#include "launcher/log_setup.h"
+#include "launcher/numa_setup.h"
 #include "launcher/python_text.h"
 #include "launcher/rendezvous_flags.h"
+#include "launcher/run_path.h"
+#include "launcher/script_check.h"
 #include "launcher/stream_flags.h"
 #include "launcher/worker_count.h"
 
@@ -39,6 +43,7 @@ class Planner {
   Outcome plan_command();
   Outcome check_last();
   Outcome plan_omp();
+  Outcome plan_events();
 
   std::string name(OptionId id) const { return flags_.name_of(id); }
   void warn(std::string text) { plan_.warnings.push_back(std::move(text)); }
@@ -273,7 +278,13 @@ Outcome Planner::plan_hang_timeout() {
 
 Outcome Planner::plan_command() {
   AgentOptions& agent = plan_.agent;
-  if (flags_.no_python && flags_.module && !flags_.run_path)
+  if (flags_.run_path) {
+    auto python = find_python(environment_, facts_.argv0, facts_.is_executable);
+    if (!python) return python.error();
+    plan_run_path(flags_, *std::move(python), agent);
+    return {};
+  }
+  if (flags_.no_python && flags_.module)
     return FlagError{name(OptionId::NoPython) + " and " + name(OptionId::Module) +
                      " contradict each other: a module needs Python"};
   if (!flags_.no_python) {
@@ -290,6 +301,16 @@ Outcome Planner::plan_command() {
   return {};
 }
 
+Outcome Planner::plan_events() {
+  const std::string& handler = flags_.event_log_handler;
+  if (handler != "console" && handler != "null" && handler != "dynamic_rendezvous")
+    return FlagError{name(OptionId::EventLogHandler) + " is " + python_repr(handler) +
+                     ": the known handlers are console, null and dynamic_rendezvous (which records "
+                     "nothing, as null)"};
+  plan_.agent.events_on_console = handler == "console" && shows_events(environment_);
+  return {};
+}
+
 Outcome Planner::check_last() {
   if (plan_.agent.local_world_size <= 0)
     return FlagError{name(OptionId::NprocPerNode) + " is " + python_repr(flags_.nproc_per_node) +
@@ -300,6 +321,8 @@ Outcome Planner::check_last() {
     return FlagError{
         "the name of the script is empty; give a file, or with -m a module, or with --no-python a "
         "program"};
+  MUSTER_TRY(check_script(flags_, facts_, plan_.agent));
+  MUSTER_TRY(plan_numa(flags_, environment_, facts_, plan_));
   plan_.agent.virtual_local_rank = flags_.virtual_local_rank;
   if (flags_.virtual_local_rank) return check_virtual_devices(plan_.agent, environment_);
   return {};
@@ -313,6 +336,7 @@ Checked<LaunchPlan> Planner::run() {
   MUSTER_TRY(plan_workers());
   MUSTER_TRY(plan_rendezvous());
   MUSTER_TRY(plan_logs());
+  MUSTER_TRY(plan_events());
   MUSTER_TRY(plan_signals());
   MUSTER_TRY(plan_shutdown_timeout());
   MUSTER_TRY(plan_hang_timeout());

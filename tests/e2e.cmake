@@ -7,6 +7,8 @@ function(muster_add_python_test name label script)
     ENVIRONMENT "${e2e_environment}")
 endfunction()
 
+muster_add_python_test(e2e.devices e2e e2e/devices_test.py)
+muster_add_python_test(e2e.events e2e e2e/events_test.py)
 muster_add_python_test(e2e.lifecycle e2e e2e/lifecycle_test.py)
 muster_add_python_test(e2e.nothing_left e2e e2e/nothing_left_test.py)
 muster_add_python_test(e2e.hang e2e e2e/hang_test.py)

@@ -99,6 +99,11 @@ struct AgentOptions {
   bool virtual_local_rank = false;   // Entries of CUDA_VISIBLE_DEVICES in worker_environment first.
   bool set_omp_num_threads = false;  // OMP_NUM_THREADS=1 for each worker: nproc > 1 and unset.
 
+  /// --numa-binding: for each local rank the CPUs that it may run on; empty: not bound.
+  std::vector<std::set<int>> cpus;
+  bool runs_path = false;          // --run-path: the command is muster's own small program.
+  bool events_on_console = false;  // --event-log-handler console
+
   RendezvousOptions rendezvous;
   LogOptions log;
 };

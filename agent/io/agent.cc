@@ -22,6 +22,7 @@
 
 #include "agent/core/signal_name.h"
 #include "agent/core/supervisor.h"
+#include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/hang_output.h"
 #include "agent/io/hang_watch.h"
@@ -62,6 +63,7 @@ class Agent {
         link_(io_, socket,
               {.on_report = [this](const ShimReport& report) { on_report(report); },
                .on_lost = [this] { on_shim_lost(); }}),
+        event_log_(options, host_name()),
         supervisor_({.local_world_size = options.local_world_size,
                      .max_restarts = options.max_restarts,
                      .stop_timeout = options.shutdown_timeout}),
@@ -133,6 +135,7 @@ class Agent {
         sessions_.insert(report.pid);
         alive_[LocalRank{report.worker}] = report.pid;
         if (hang_watch_) hang_watch_->started(LocalRank{report.worker}, report.pid);
+        event_log_.worker_started(LocalRank{report.worker}, report.pid);
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
         return feed(WorkerStartFailed{LocalRank{report.worker}, start_failure(report)});
@@ -243,6 +246,7 @@ class Agent {
 
   // One node that meets only itself: the round is the store, empty, and ranks from 0.
   void carry_out(const JoinRendezvous&) {
+    event_log_.rendezvous_begun(supervisor_.restart_count());
     if (store_) {
       return store_->reset([this] { asio::post(io_, [this] { feed(RendezvousCompleted{}); }); });
     }
@@ -268,11 +272,13 @@ class Agent {
   }
 
   void carry_out(const StartWorkers& action) {
+    event_log_.rendezvous_completed();
     RoundFacts round{.ranks = {.world_size = options_.local_world_size,
                                .role_world_size = options_.local_world_size},
                      .master_addr = master_addr(),
                      .master_port = store_->port(),
                      .restart_count = action.restart_count};
+    event_log_.ranks_assigned(round);
     auto starts = group_->prepare(round, run_dir_);
     if (!starts) {
       for (int rank = 0; rank < options_.local_world_size; ++rank)
@@ -315,6 +321,10 @@ class Agent {
   }
 
   void finish(const Finish& action, const FinishReport& logs) {
+    if (options_.events_on_console) {
+      std::int64_t started_ms = 0;
+      event_log_.finished(action, group_->ends(&started_ms));
+    }
     switch (action.why) {
       case Finish::Why::Succeeded:
         run_dir_.tidy(!has_stacks_);  // Whoever asked for them wants to read them.
@@ -359,6 +369,7 @@ class Agent {
   asio::steady_timer timer_;
   std::optional<Instant> armed_;
   ShimLink link_;
+  EventLog event_log_;
   Supervisor supervisor_;
   std::deque<SupervisorEvent> events_;
   bool feeding_ = false;

@@ -124,6 +124,7 @@ class Shim {
     if (command) {
       SpawnOptions options{command->path(), command->argv(), command->env(), {-1, -1, -1}, nullptr};
       options.signals = &worker_signals_;
+      options.cpu_mask = command->cpu_mask();
       std::size_t next = 1;
       for (std::size_t stream = 0; stream < 3; ++stream)
         if ((request.streams >> stream & 1U) != 0 && next < fds.size())

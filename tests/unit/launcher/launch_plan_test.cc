@@ -264,9 +264,6 @@ TEST_CASE_METHOD(PlanFixture, "plan: the hang timeout is any number of seconds a
 TEST_CASE_METHOD(PlanFixture, "plan: what muster does not do yet is said, once and clearly",
                  "[unit][launcher]") {
   const auto says = [this](const Words& words) { return unsupported(flags(words)).value_or(""); };
-  CHECK_THAT(says({"--run-path", "x"}), Contains("--run-path: muster"));
-  CHECK_THAT(says({"--numa-binding=node", "x"}), Contains("--numa-binding"));
-  CHECK_THAT(says({"--event-log-handler=console", "x"}), Contains("--event-log-handler"));
   CHECK_THAT(says({"--logs-specs=a", "x"}), Contains("--logs-specs"));
   CHECK_THAT(says({"--nnodes=1:2", "x"}), Contains("more than one node"));
   CHECK_THAT(says({"--rdzv-backend=etcd-v2", "x"}), Contains("--rdzv-backend"));
