@@ -58,7 +58,7 @@ struct Flags {
   bool propagate_exit_code = false;
   std::optional<std::string> omp;
   std::optional<std::string> log_max_bytes;
-  std::string log_on_full;  // drop, fail
+  std::string log_on_full;  // reserve, drop, fail
   std::optional<double> hang_timeout;
   std::string on_agent_death;
 

@@ -225,7 +225,9 @@ Outcome Planner::plan_logs() {
     if (!bytes) return bytes.error();
     log.max_bytes = *bytes;
   }
-  log.fail_when_full = flags_.log_on_full == "fail";
+  log.on_full = flags_.log_on_full == "drop"   ? LogOnFull::Drop
+                : flags_.log_on_full == "fail" ? LogOnFull::Fail
+                                               : LogOnFull::Reserve;
   if (const auto* prefix = variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"))
     log.prefix_template = *prefix;
   log.capture_stderr = flags_.capture_stderr == "always"  ? CaptureStderr::Always

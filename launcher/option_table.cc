@@ -14,7 +14,7 @@ constexpr std::string_view kStartMethods[] = {"spawn", "fork", "forkserver"};
 constexpr std::string_view kNumaModes[] = {"node", "socket", "exclusive", "core-complex"};
 constexpr std::string_view kCaptureModes[] = {"auto", "always", "never"};
 constexpr std::string_view kExitCodes[] = {"torchrun", "propagate"};
-constexpr std::string_view kOnFull[] = {"drop", "fail"};
+constexpr std::string_view kOnFull[] = {"reserve", "drop", "fail"};
 constexpr std::string_view kOnAgentDeath[] = {"kill"};
 constexpr std::string_view kShells[] = {"bash", "zsh", "fish"};
 constexpr auto kNone = std::nullopt;
@@ -148,9 +148,10 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "Keep each log file below SIZE bytes (64K, 100M, 2G) by removing its middle: the beginning and "
      "the end of each attempt stay."},
     {LogOnFull, Muster, Group::Logs, Kind::Text, {"--log-on-full", "--log_on_full"},
-     "MUSTER_LOG_ON_FULL", "WHAT", "drop", kOnFull,
-     "When the disk of the logs is full: drop the middle of the log files and go on, or fail the "
-     "job."},
+     "MUSTER_LOG_ON_FULL", "WHAT", "reserve", kOnFull,
+     "When the disk of the logs is full: reserve keeps room ahead of the workers and drops the "
+     "middle of their files, which is enough unless they write a lot at once; drop writes the files "
+     "for them, so that they can never notice; fail ends the job."},
     {HangTimeout, Muster, Group::Failures, Kind::Real, {"--hang-timeout", "--hang_timeout"},
      "MUSTER_HANG_TIMEOUT", "SECONDS", kNone, {},
      "Write the stacks of all workers and end one as failed when it has written nothing and taken no "

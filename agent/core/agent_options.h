@@ -43,6 +43,13 @@ enum class CaptureStderr {
   Never,   // The worker inherits the descriptor, as under torchrun.
 };
 
+/// What a full disk does to the workers that write log files.
+enum class LogOnFull {
+  Reserve,  // They write the files themselves; muster keeps room reserved ahead of them.
+  Drop,     // Muster writes the files, and drops what does not fit: a worker can never notice.
+  Fail,     // It ends the job.
+};
+
 struct LogOptions {
   std::string dir;       // --log-dir; empty: a temporary directory, removed after success.
   bool discard = false;  // --log-dir /dev/null: no directory, no error file.
@@ -53,8 +60,8 @@ struct LogOptions {
   std::vector<std::string> duplicate_stderr_filters;
   std::string prefix_template;  // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[role<rank>]:".
   CaptureStderr capture_stderr = CaptureStderr::Auto;
-  std::int64_t max_bytes = 0;   // --log-max-bytes, of each log file; 0: no limit.
-  bool fail_when_full = false;  // --log-on-full=fail: a full disk ends the job.
+  std::int64_t max_bytes = 0;              // --log-max-bytes, of each log file; 0: no limit.
+  LogOnFull on_full = LogOnFull::Reserve;  // --log-on-full
 };
 
 enum class RendezvousBackend { Static, C10d };

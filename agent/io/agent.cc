@@ -85,7 +85,7 @@ class Agent {
   bool prepare() {
     auto pump =
         LogPump::start({.space = {.max_bytes = options_.log.max_bytes,
-                                  .drop_when_full = !options_.log.fail_when_full,
+                                  .drop_when_full = options_.log.on_full != LogOnFull::Fail,
                                   .on_full = [this](const std::string& reason) {
                                     asio::post(io_, [this, reason] { on_logs_full(reason); });
                                   }}});

@@ -102,7 +102,7 @@ void LogLoop::wait() {
 void LogLoop::dispatch(std::uint64_t id) {
   if (id == kMailbox) return read_mailbox();
   if (id == kInotify) return read_inotify();
-  if (id >= kFirstTap) return read_tap(id);
+  if (id >= kFirstTap) return read_pipe(id);
   // A console has room again: flush() comes with every turn.
 }
 
@@ -174,22 +174,47 @@ void LogLoop::read_files(Instant now) {
     file->output().console.flush();
   }
   if (any && !more && !finishing_) files_resume_ = now + kFilesPause;
+  const bool tight =
+      std::any_of(kept_.begin(), kept_.end(), [](const auto& s) { return s->is_tight(); });
   const bool keeps =
       std::any_of(kept_.begin(), kept_.end(), [](const auto& s) { return s->dirty; });
-  if (keeps && !any && !finishing_) files_resume_ = now + kKeepPause;
+  if (keeps && !any && !finishing_) files_resume_ = now + (tight ? kFilesPause : kKeepPause);
 }
 
 // After read_files(): what was read may go.
 void LogLoop::keep_files() {
   for (const auto& space : kept_) {
-    if (!std::exchange(space->dirty, false)) continue;
-    FollowedFile* const follower = follower_of(*space);
-    const auto removal = space->look(follower == nullptr ? LogSpace::kAllRead : follower->offset());
-    if (!removal) continue;
-    space->dirty = true;  // There may be more to do.
-    if (follower != nullptr)
-      follower->removed(*removal, follower->needs_time() ? time_text() : std::string_view());
+    if (std::exchange(space->dirty, false)) look_at(*space, false);
   }
+}
+
+// True if something was removed.
+bool LogLoop::look_at(LogSpace& space, bool is_full) {
+  FollowedFile* const follower = follower_of(space);
+  const std::int64_t read_to = follower == nullptr ? LogSpace::kAllRead : follower->offset();
+  const auto removal = is_full ? space.make_room(read_to) : space.look(read_to);
+  if (!removal) return false;
+  space.dirty = true;  // There may be more to do.
+  if (follower != nullptr)
+    follower->removed(*removal, follower->needs_time() ? time_text() : std::string_view());
+  return true;
+}
+
+bool LogLoop::read_record(RecordedPipe& record) {
+  if (!record.has_ended)
+    record.has_ended =
+        record.read(kBytesPerTurn, buffer_, [&] { return make_room(record.path()); });
+  for (const auto& file : files_)
+    if (file->path() == record.path()) file->dirty = true;
+  for (const auto& space : kept_)
+    if (space->path() == record.path()) space->dirty = true;
+  return record.has_ended;
+}
+
+bool LogLoop::make_room(const std::string& file) {
+  const auto found = std::find_if(kept_.begin(), kept_.end(),
+                                  [&file](const auto& space) { return space->path() == file; });
+  return found != kept_.end() && look_at(**found, true);
 }
 
 FollowedFile* LogLoop::follower_of(const LogSpace& space) const {
@@ -197,6 +222,17 @@ FollowedFile* LogLoop::follower_of(const LogSpace& space) const {
     return file->path() == space.path();
   });
   return found == files_.end() ? nullptr : found->get();
+}
+
+void LogLoop::read_pipe(std::uint64_t id) {
+  const auto record = records_.find(id);
+  if (record == records_.end()) return read_tap(id);
+  RecordedPipe& pipe = *record->second;
+  if (!read_record(pipe)) return;
+  if (pipe.is_forgotten)
+    records_.erase(record);
+  else
+    set_interest(pipe.fd(), id, pipe.interest, 0);
 }
 
 void LogLoop::read_tap(std::uint64_t id) {
@@ -238,6 +274,8 @@ void LogLoop::update_interests(Instant now) {
     const bool wanted = !tap->has_ended && (tap->output() == nullptr || has_room(*tap->output()));
     set_interest(tap->fd(), id, tap->interest, wanted ? EPOLLIN : 0U);
   }
+  for (const auto& [id, record] : records_)
+    set_interest(record->fd(), id, record->interest, record->has_ended ? 0U : EPOLLIN);
 }
 
 // Nothing wanted means out of epoll, which else reports a hang-up again and again.
@@ -288,6 +326,10 @@ void LogLoop::keep(const std::string& file) {
   kept_.push_back(std::make_unique<LogSpace>(file, space_));
   if (inotify_.is_open())
     kept_.back()->watch = ::inotify_add_watch(inotify_.get(), file.c_str(), IN_MODIFY);
+}
+
+void LogLoop::record(const std::string& file, LogFd read_end) {
+  records_.emplace(next_tap_++, std::make_unique<RecordedPipe>(std::move(read_end), file));
 }
 
 void LogLoop::release_files() {
@@ -345,8 +387,12 @@ void LogLoop::stop(Instant deadline) {
 
 bool LogLoop::nothing_to_read() const {
   return std::none_of(files_.begin(), files_.end(), [](const auto& file) { return file->dirty; }) &&
-         std::all_of(taps_.begin(), taps_.end(),
-                     [](const auto& tap) { return tap.second->has_ended || !tap.second->worker; });
+         std::all_of(
+             taps_.begin(), taps_.end(),
+             [](const auto& tap) { return tap.second->has_ended || !tap.second->worker; }) &&
+         std::all_of(records_.begin(), records_.end(), [](const auto& record) {
+           return record.second->has_ended || record.second->is_forgotten;
+         });
 }
 
 void LogLoop::advance_finishing(Instant now) {
@@ -369,6 +415,9 @@ void LogLoop::advance_finishing(Instant now) {
 }
 
 std::map<LocalRank, std::string> LogLoop::end_streams() {
+  for (const auto& [id, record] : records_)
+    record->is_forgotten = true;
+  std::erase_if(records_, [](const auto& record) { return record.second->has_ended; });
   for (const auto& file : files_) {
     file->finish(file->needs_time() ? time_text() : std::string_view());
     if (file->watch >= 0) ::inotify_rm_watch(inotify_.get(), file->watch);

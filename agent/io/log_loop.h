@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/io/log_pump.h"
+#include "agent/io/log_record.h"
 #include "agent/io/log_streams.h"
 
 namespace muster {
@@ -30,6 +31,7 @@ class LogLoop {
   void tap(const TapOptions& options, LogFd read_end);
   void keep_tail_of(LocalRank worker, std::string stderr_file);
   void keep(const std::string& file);
+  void record(const std::string& file, LogFd read_end);
   std::string tail(LocalRank worker);
   void finish(Instant deadline, std::function<void(FinishReport)> done);
   void stop(Instant deadline);
@@ -59,7 +61,11 @@ class LogLoop {
   void keep_files();
   void release_files();
   FollowedFile* follower_of(const LogSpace& space) const;
+  void read_pipe(std::uint64_t id);
   void read_tap(std::uint64_t id);
+  bool read_record(RecordedPipe& record);
+  bool make_room(const std::string& file);
+  bool look_at(LogSpace& space, bool is_full);
   void expire(Instant now);
   void flush();
   void update_interests(Instant now);
@@ -80,6 +86,7 @@ class LogLoop {
   std::vector<std::unique_ptr<Output>> outputs_;  // Out, Err; one if both are one console.
   std::vector<std::unique_ptr<FollowedFile>> files_;
   std::vector<std::unique_ptr<LogSpace>> kept_;
+  std::map<std::uint64_t, std::unique_ptr<RecordedPipe>> records_;
   std::map<std::uint64_t, std::unique_ptr<TappedPipe>> taps_;
   std::map<std::string, std::shared_ptr<LogFilterFile>> filtered_;
   std::map<LocalRank, std::string> stderr_files_;

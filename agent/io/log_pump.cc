@@ -40,6 +40,14 @@ Result<std::array<LogFd, 2>> make_pipe() {
   return ends;
 }
 
+Result<std::array<LogFd, 2>> make_worker_pipe() {
+  auto pipe = make_pipe();
+  if (!pipe) return pipe;
+  ::fcntl((*pipe)[0].get(), F_SETFL, O_NONBLOCK);       // Of this end only.
+  ::fcntl((*pipe)[1].get(), F_SETPIPE_SZ, kPipeBytes);  // Not to be had is no harm.
+  return pipe;
+}
+
 }  // namespace
 
 struct LogPump::Shared {
@@ -101,15 +109,23 @@ void LogPump::follow(FollowOptions options) {
 }
 
 Result<int> LogPump::tap(const TapOptions& options) {
-  auto pipe = make_pipe();
+  auto pipe = make_worker_pipe();
   if (!pipe) return pipe.error();
   auto [read_end, write_end] = std::move(*pipe);
-  ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);        // Of this end only.
-  ::fcntl(write_end.get(), F_SETPIPE_SZ, kPipeBytes);  // Not to be had is no harm.
   // std::function wants to be copied, which a descriptor does not.
   auto shared_end = std::make_shared<LogFd>(std::move(read_end));
   post([options, shared_end](LogLoop& loop) { loop.tap(options, std::move(*shared_end)); });
   return write_end.release();
+}
+
+Result<int> LogPump::record(std::string file) {
+  auto pipe = make_worker_pipe();
+  if (!pipe) return pipe.error();
+  auto shared_end = std::make_shared<LogFd>(std::move((*pipe)[0]));
+  post([file = std::move(file), shared_end](LogLoop& loop) {
+    loop.record(file, std::move(*shared_end));
+  });
+  return (*pipe)[1].release();
 }
 
 void LogPump::keep_tail_of(LocalRank worker, std::string stderr_file) {

@@ -77,6 +77,9 @@ class LogPump {
   /// comes out goes to the console at once, unchanged. The descriptor returned is above 2,
   /// close-on-exec and the caller's, to be closed as soon as the worker has been started.
   Result<int> tap(const TapOptions& options);
+  /// A pipe, too; what comes out of it is appended to a log file that is there already, and dropped
+  /// when the disk is full. The descriptor is as of tap(). Before follow() of the same file.
+  Result<int> record(std::string file);
   /// Says where a worker's stderr is, if it is neither tapped nor followed: for tail().
   void keep_tail_of(LocalRank worker, std::string stderr_file);
 

@@ -96,24 +96,34 @@ LogSpace::LogSpace(std::string path, const LogSpaceOptions& options)
 std::optional<LogRemoval> LogSpace::look(std::int64_t read_to) {
   struct stat status {};
   if (!fd_.is_open() || ::fstat(fd_.get(), &status) != 0) return std::nullopt;
-  const std::int64_t size = status.st_size;
-  room_.seen(size);
-  if (const auto cut = room_.cut_over_limit(size, std::min(read_to, size)))
+  size_ = status.st_size;
+  room_.seen(size_);
+  if (const auto cut = room_.cut_over_limit(size_, std::min(read_to, size_)))
     if (const auto removal = remove(*cut)) return removal;  // The rest at the next look.
   if (!reserves_) return std::nullopt;
   const auto range = room_.to_reserve();
   if (!range) return std::nullopt;
   const int error = reserve(*range);
   if (error == 0) return std::nullopt;
-  if (is_full(error)) return make_room(size, read_to);
+  if (is_full(error)) return make_room(read_to);
   reserves_ = false;  // Not on this file system.
   spdlog::debug("log_not_reserved path=\"{}\" reason=\"{}\"", path_,
                 std::generic_category().message(error));
   return std::nullopt;
 }
 
+// So that one file's reserve is not what fills the disk.
+std::int64_t LogSpace::fair_reserve() const {
+  constexpr std::int64_t kShares = 16;
+  struct statvfs disk {};
+  if (::fstatvfs(fd_.get(), &disk) != 0) return kMinReserveBytes;
+  const auto free = static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize);
+  return std::max(kMinReserveBytes, free / kShares);
+}
+
 // As much of it as there is.
 int LogSpace::reserve(LogRange range) {
+  range.length = std::min(range.length, fair_reserve());
   for (;;) {
     const int error = allocate(fd_.get(), range);
     if (error == 0) room_.reserved(range);
@@ -122,7 +132,11 @@ int LogSpace::reserve(LogRange range) {
   }
 }
 
-std::optional<LogRemoval> LogSpace::make_room(std::int64_t size, std::int64_t read_to) {
+std::optional<LogRemoval> LogSpace::make_room(std::int64_t read_to) {
+  struct stat status {};
+  if (!fd_.is_open() || ::fstat(fd_.get(), &status) != 0) return std::nullopt;
+  const std::int64_t size = size_ = status.st_size;
+  room_.seen(size);
   const std::string reason = "the disk of the logs is full: " + describe_disk(fd_.get());
   if (!options_.drop_when_full) {
     if (!std::exchange(told_full_, true) && options_.on_full) options_.on_full(reason);

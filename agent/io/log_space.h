@@ -47,12 +47,15 @@ class LogSpace {
   /// Does what has to be done now; `read_to`: up to where its follower, if any, has read. What was
   /// removed may be behind that if the disk is full.
   std::optional<LogRemoval> look(std::int64_t read_to);
+  /// The disk is full: drops most of the middle. Nothing if there is nothing to drop.
+  std::optional<LogRemoval> make_room(std::int64_t read_to);
   /// Nobody writes any more: gives the reserve back, unless somebody still has the file open.
   void release();
 
   const std::string& path() const { return path_; }
   /// Because the disk was full.
   std::int64_t dropped_bytes() const { return dropped_; }
+  bool is_tight() const { return told_full_; }
   bool must_be_polled() const { return watch < 0 && fd_.is_open(); }
 
   int watch = -1;     // As of FollowedFile.
@@ -60,7 +63,7 @@ class LogSpace {
 
  private:
   std::optional<LogRemoval> remove(const LogRange& cut);
-  std::optional<LogRemoval> make_room(std::int64_t size, std::int64_t read_to);
+  std::int64_t fair_reserve() const;
   int reserve(LogRange range);
 
   std::string path_;
@@ -71,6 +74,7 @@ class LogSpace {
   bool punches_ = true;
   bool reserves_ = true;
   bool told_full_ = false;
+  std::int64_t size_ = 0;  // At the last look.
   std::int64_t dropped_ = 0;
 };
 

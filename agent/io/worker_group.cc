@@ -205,18 +205,26 @@ Result<int> WorkerGroup::open_log_file(Member& member, const AttemptLogPlan& pla
   const int error = fd ? reserve_log_space(*fd) : fd.error().value();
   if (fd && error != 0) ::close(*fd);
   if (error == ENOSPC || error == EDQUOT) {
-    if (options_.log.fail_when_full) return from_errno(error);
+    if (options_.log.on_full == LogOnFull::Fail) return from_errno(error);
     return without_log_file(member, is_stderr);
   }
   if (!fd) return fd;
   pump_.keep(stream.file);
   if (is_stderr) pump_.keep_tail_of(rank, stream.file);
-  if (!stream.to_console) return fd;
+  const Result<int> result = worker_end(*fd, stream.file);
+  if (!result || !stream.to_console) return result;
   const auto& filters =
       is_stderr ? options_.log.duplicate_stderr_filters : options_.log.duplicate_stdout_filters;
   pump_.follow({rank, is_stderr ? LogStream::Err : LogStream::Out, stream.file, member.log.prefix,
                 filters, is_stderr ? plan.filtered_stderr : plan.filtered_stdout});
-  return fd;
+  return result;
+}
+
+// What the worker gets of its log file: the file itself, or a pipe to the log thread.
+Result<int> WorkerGroup::worker_end(int file, const std::string& path) {
+  if (options_.log.on_full != LogOnFull::Drop) return file;
+  ::close(file);
+  return pump_.record(path);
 }
 
 // The disk is full before the worker has begun: it does without the file, not without running.
