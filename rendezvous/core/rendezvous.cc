@@ -93,7 +93,10 @@ void Rendezvous::on(const NodeJoined& event) {
 
 void Rendezvous::join_again(MemberId id, const NodeJoined& event) {
   Member& member = members_.at(id);
-  if (member.place == Place::Participant && complete_)
+  // Sent before it heard of the round, or of the restart: it says nothing new.
+  if (member.place == Place::Participant && (!complete_ || event.last_round < round_)) return;
+  if (event.last_round < member.restarted_round) return;
+  if (member.place == Place::Participant)
     begin_restart(RestartCause::Requested, event.name, "it joined again");
   if (outcome_) return;
   if (member.succeeded) --succeeded_;

@@ -58,6 +58,9 @@ class Rendezvous {
   /// When step(RendezvousTimePassed) is next needed.
   std::optional<Instant> next_deadline() const;
 
+  /// A torchrun node's connection asked for anything (it does once a second). Counts as a sign of
+  /// life if its clock is so slow that we renew its heartbeat.
+  void heard(ConnectionId from, Instant now);
   /// The state as torchrun nodes see it. The heartbeats of all muster nodes are renewed together,
   /// here and at most once per keep-alive interval.
   const RendezvousState& render(Instant now, WallTime wall);
@@ -115,6 +118,7 @@ class Rendezvous {
     bool spare = false;
     bool hosts_rendezvous = false;
     bool succeeded = false;
+    std::int64_t restarted_round = -1;  // Of the last RestartRound to it.
     std::optional<Instant> join_deadline;
     // torchrun nodes.
     WallTime heartbeat;        // As it wrote it.
@@ -226,6 +230,7 @@ class Rendezvous {
   WallTime stamp_;
   std::int64_t ahead_us_ = 0;  // The fastest clock of a torchrun node, if it is off by much.
   std::int64_t stamped_ahead_us_ = 0;
+  bool slow_clocks_ = false;  // Somebody's heartbeat is renewed by us.
   std::uint64_t revision_ = 0;
   mutable std::string reason_;
   mutable bool reason_dirty_ = true;

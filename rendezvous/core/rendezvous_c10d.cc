@@ -19,11 +19,20 @@ std::int64_t microseconds(Duration duration) {
 
 }  // namespace
 
+void Rendezvous::heard(ConnectionId client, Instant now) {
+  MUSTER_CHECK(now >= now_);
+  now_ = now;
+  MemberId id = 0;
+  const Member* member = from(client, &id);
+  // Of the others the heartbeat tells: one that goes stale is dead to every torchrun node.
+  if (member != nullptr && !member->native && behind_us(*member) > 0) touch(id);
+}
+
 const RendezvousState& Rendezvous::render(Instant now, WallTime wall) {
   MUSTER_CHECK(now >= now_);
   now_ = now;
   const bool due = !stamped_ || now - *stamped_ >= setup_.keep_alive_interval;
-  if (natives_ > 0 && due) renew_stamp(now, wall);
+  if ((natives_ > 0 || slow_clocks_) && due) renew_stamp(now, wall);
   if (dirty_) rebuild(wall);
   return shown_;
 }
@@ -60,8 +69,10 @@ void Rendezvous::rebuild(WallTime wall) {
       state.redundancy_list.add_new(members_.at(id).name);
   for (const auto& [id, member] : members_) {
     if (member.place == Place::Away || member.place == Place::Finished) continue;
-    const WallTime at =
-        member.native ? stamp_ : WallTime{member.heartbeat.microseconds + behind_us(member)};
+    // A slow clock's heartbeat looks dead to a fast one, and, shown as by the fast clock, is never
+    // due to its owner. So as long as we hear the node we renew it, as that of a muster node.
+    const bool ours = member.native || behind_us(member) > 0;
+    const WallTime at = ours ? stamp_ : member.heartbeat;
     state.last_heartbeats.add_new(member.name, at);
   }
   state.foreign = foreign_;
@@ -79,7 +90,10 @@ void Rendezvous::learn_skew(Member& member, WallTime wall) {
   if (ahead_us_ <= kSkewThatMattersUs) ahead_us_ = 0;
   // Not for every millisecond: the stamp of all muster nodes would change each time.
   if (before != 0 && std::abs(ahead_us_ - before) < kSkewThatMattersUs / 2) ahead_us_ = before;
-  if (ahead_us_ != stamped_ahead_us_ && natives_ > 0) renew_stamp(now_, wall);
+  slow_clocks_ = std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
+    return !entry.second.native && behind_us(entry.second) > 0;
+  });
+  if (ahead_us_ != stamped_ahead_us_ || (slow_clocks_ && !stamped_)) renew_stamp(now_, wall);
   // By the fastest clock, the last call must not be over early.
   if (ahead_us_ != before && deadline_) shown_deadline_.reset();
   if (std::abs(member.skew_us) <= kSkewThatMattersUs || member.skew_told) return;

@@ -28,6 +28,9 @@ struct NodeJoined {
   RunSettings run;
   int protocol_version = kNativeProtocolVersion;
   std::string muster_version;
+  /// The newest round that it was told of, complete or to be restarted; -1 for none. Tells a join
+  /// that answers a restart from one that was sent before.
+  std::int64_t last_round = -1;
   std::optional<int> preferred_rank;
   bool spare = false;
   bool hosts_rendezvous = false;

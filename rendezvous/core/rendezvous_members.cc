@@ -71,7 +71,10 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
     return;
   }
   erase(id);
-  if (lost && natives_ > 0) begin_restart(cause, who, what);
+  if (lost && natives_ > 0)
+    begin_restart(cause, who, what);
+  else if (lost)
+    preparing_ = false;  // No muster node is left to be told anything.
   end_if_finished();
   end_if_hopeless();
 }

@@ -185,9 +185,10 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
   for (const auto& [order, id] : at(Place::Participant))
     ids.push_back(id);
   for (const MemberId id : ids) {
-    const Member& member = members_.at(id);
+    Member& member = members_.at(id);
     if (!member.native) continue;  // It notices when it sees somebody on the wait list.
     place(id, member.succeeded ? Place::Finished : Place::Restarting);
+    member.restarted_round = round_;
     if (!member.succeeded && member.connection)
       actions_.push_back(RestartRound{*member.connection, round_, cause, culprit, what});
   }

@@ -21,6 +21,7 @@ void MusterNode::join() {
                                 .role = "default",
                                 .run = world_.options().run,
                                 .muster_version = "test",
+                                .last_round = told_,
                                 .preferred_rank = role_.preferred,
                                 .spare = role_.spare});
 }
@@ -46,7 +47,7 @@ void MusterNode::on(const RoundComplete& message) {
   // No rank of an old round in a new one.
   REQUIRE(message.round > round_);
   REQUIRE(phase_ == Phase::Joining);
-  round_ = message.round;
+  round_ = told_ = message.round;
   last_round_ = message;
   phase_ = Phase::Running;
   world_.learned(*this, message.round, message.group_rank.value, message.group_world_size);
@@ -62,6 +63,7 @@ void MusterNode::on(const RestartRound& message) {
   last_restart_ = message;
   if (phase_ == Phase::Finished || phase_ == Phase::Ended) return;
   REQUIRE(message.round >= round_);
+  told_ = message.round;
   phase_ = Phase::Stopping;
   world_.at(std::chrono::microseconds(world_.prng().below(world_.options().stop_us)), [this] {
     if (alive_ && phase_ == Phase::Stopping) join();

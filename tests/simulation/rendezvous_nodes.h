@@ -50,6 +50,7 @@ class MusterNode : public Node {
   Role role_;
   Phase phase_ = Phase::Joining;
   std::int64_t round_ = -1;
+  std::int64_t told_ = -1;
   std::optional<RoundComplete> last_round_;
   std::optional<RunEnded> end_;
   std::optional<JoinRefused> refusal_;

@@ -141,7 +141,10 @@ State World::shown() {
 void World::get(Node& from) {
   ++counts.gets;
   const ConnectionId client = from.connection;
-  deliver_to_server(from, [this, client] { answer(client, shown()); });
+  deliver_to_server(from, [this, client] {
+    server_->heard(client, now_);
+    answer(client, shown());
+  });
 }
 
 void World::answer(ConnectionId to, State state) {

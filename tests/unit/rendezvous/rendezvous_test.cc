@@ -34,7 +34,8 @@ struct RendezvousTest {
             .local_world_size = 2,
             .role = "default",
             .run = settings,
-            .muster_version = "1.0"};
+            .muster_version = "1.0",
+            .last_round = rendezvous.round()};
   }
   RendezvousActions joins(std::uint32_t id, std::string addr) {
     return after(0s, join(id, std::move(addr)));
@@ -255,6 +256,20 @@ TEST_CASE_METHOD(RendezvousTest, "rendezvous: a join that waits for too long is 
   CHECK(refused.at(1).text ==
         "no round within 600 s (--rdzv-conf join_timeout): round 0: 1 of 2 to 4 nodes have joined "
         "(a_1_0); 1 more must come");
+}
+
+TEST_CASE_METHOD(FourNodes, "rendezvous: a join from before the round, or the restart, is no news",
+                 "[unit][rendezvous]") {
+  auto stale = join(2, "b");
+  stale.last_round = -1;
+  CHECK(after(0s, stale).empty());
+  CHECK(rendezvous.phase() == Rendezvous::Phase::Running);
+  after(1s, WorkersFailed{{1}, 0, "x"});
+  joins(1, "a");
+  joins(3, "c");
+  joins(4, "d");
+  CHECK(after(0s, stale).empty());
+  CHECK(sent<PrepareStore>(joins(2, "b")).size() == 1);
 }
 
 TEST_CASE_METHOD(FourNodes, "rendezvous: it says who is missing", "[unit][rendezvous]") {
