@@ -118,7 +118,8 @@ std::vector<FamilyActivity> family_activity(const std::vector<pid_t>& leaders) {
       const Stat stat = read_stat(folder);
       sum.cpu += from_ticks(stat.own_ticks + stat.children_ticks);
       sum.bytes_written += bytes_written(folder);
-      if (pid == leader) sum.stopped = stat.state == 'T' || stat.state == 't';
+      // A leader in the midst of vfork cannot stop before its child goes on: so anyone's counts.
+      sum.stopped = sum.stopped || stat.state == 'T' || stat.state == 't';
     }
   }
   return activities;

@@ -16,7 +16,7 @@ namespace muster {
 struct FamilyActivity {
   std::chrono::nanoseconds cpu{};
   std::uint64_t bytes_written = 0;  // To anything, by write() and its kin.
-  bool stopped = false;             // The worker itself: by a signal or a debugger.
+  bool stopped = false;             // One of them: by a signal or a debugger.
 };
 
 /// For each of `leaders`, in their order: its descendants, and whoever is in its session. One pass
