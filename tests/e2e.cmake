@@ -8,6 +8,7 @@ function(muster_add_python_test name label script)
 endfunction()
 
 muster_add_python_test(e2e.lifecycle e2e e2e/lifecycle_test.py)
+muster_add_python_test(e2e.logs e2e e2e/logs_test.py)
 muster_add_python_test(e2e.nothing_left e2e e2e/nothing_left_test.py)
 muster_add_python_test(e2e.quickstart_script scripts e2e/digits_quickstart_test.py)
 muster_add_python_test(conformance.environment conformance conformance/environment_test.py)
