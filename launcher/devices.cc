@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -51,6 +52,7 @@ class Nvml {
     load("nvmlDeviceGetCount_v2", get_count_);
     load("nvmlDeviceGetHandleByIndex_v2", get_handle_);
     load("nvmlDeviceGetUUID", get_uuid_);
+    load("nvmlDeviceGetPciInfo_v3", get_pci_);
     load("nvmlDeviceGetMaxMigDeviceCount", get_mig_count_);
     load("nvmlDeviceGetMigDeviceHandleByIndex", get_mig_handle_);
     is_ready_ = init_ != nullptr && get_count_ != nullptr && init_() == 0;
@@ -68,6 +70,14 @@ class Nvml {
   std::string uuid(Device device) const {
     std::array<char, 96> text{};  // NVML_DEVICE_UUID_V2_BUFFER_SIZE.
     if (get_uuid_ == nullptr || get_uuid_(device, text.data(), text.size()) != 0) return {};
+    return text.data();
+  }
+  /// As /sys/bus/pci/devices names it; empty if it cannot be asked.
+  std::string pci_address(Device device) const {
+    PciInfo info{};
+    if (get_pci_ == nullptr || get_pci_(device, &info) != 0) return {};
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.0", info.domain, info.bus, info.device);
     return text.data();
   }
   Device device(unsigned int index) const {
@@ -89,6 +99,16 @@ class Nvml {
   }
 
  private:
+  struct PciInfo {  // nvmlPciInfo_t of nvml.h, CUDA 12.
+    std::array<char, 16> legacy_bus_id;
+    unsigned int domain;
+    unsigned int bus;
+    unsigned int device;
+    unsigned int pci_device_id;
+    unsigned int pci_subsystem_id;
+    std::array<char, 32> bus_id;
+  };
+
   template <typename Function>
   void load(const char* name, Function*& function) {
     // POSIX has symbols and functions convert into each other; C++ only says that it may.
@@ -102,6 +122,7 @@ class Nvml {
   int (*get_count_)(unsigned int*) = nullptr;
   int (*get_handle_)(unsigned int, Device*) = nullptr;
   int (*get_uuid_)(Device, char*, unsigned int) = nullptr;
+  int (*get_pci_)(Device, PciInfo*) = nullptr;
   int (*get_mig_count_)(Device, unsigned int*) = nullptr;
   int (*get_mig_handle_)(Device, unsigned int, Device*) = nullptr;
 };
@@ -118,13 +139,18 @@ std::string uuid_in_information(const fs::path& folder) {
 GpuInventory gpus_from_files() {
   GpuInventory gpus;
   for (const fs::path& folder : entries_of("/proc/driver/nvidia/gpus"))
-    if (std::string uuid = uuid_in_information(folder); !uuid.empty())
+    if (std::string uuid = uuid_in_information(folder); !uuid.empty()) {
       gpus.uuids.push_back(std::move(uuid));
+      gpus.pci_addresses.push_back(folder.filename().string());
+    }
   for (const fs::path& node : entries_of("/dev"))
     if (is_name_and_number(node.filename().string(), "nvidia")) ++gpus.count;
   // A container may be given fewer nodes in /dev than the driver lists.
   if (gpus.count == 0) gpus.count = static_cast<int>(gpus.uuids.size());
-  if (gpus.count != static_cast<int>(gpus.uuids.size())) gpus.uuids.clear();
+  if (gpus.count != static_cast<int>(gpus.uuids.size())) {
+    gpus.uuids.clear();
+    gpus.pci_addresses.clear();
+  }
   return gpus;
 }
 
@@ -134,14 +160,19 @@ GpuInventory find_gpus() {
   const Nvml nvml;
   unsigned int count = 0;
   if (!nvml.is_ready() || !nvml.count(count)) return gpus_from_files();
-  GpuInventory gpus{.count = static_cast<int>(count), .uuids = {}, .mig_uuids = {}};
+  GpuInventory gpus{.count = static_cast<int>(count)};
   for (unsigned int i = 0; i < count; ++i) {
     const Nvml::Device device = nvml.device(i);
     if (device == nullptr) continue;
     gpus.uuids.push_back(nvml.uuid(device));
-    for (std::string& uuid : nvml.mig_uuids(device))
+    if (std::string address = nvml.pci_address(device); !address.empty())
+      gpus.pci_addresses.push_back(std::move(address));
+    for (std::string& uuid : nvml.mig_uuids(device)) {
       gpus.mig_uuids.push_back(std::move(uuid));
+      gpus.mig_gpus.push_back(static_cast<int>(i));
+    }
   }
+  if (gpus.pci_addresses.size() != count) gpus.pci_addresses.clear();
   if (gpus.uuids.size() != count) gpus.uuids.clear();
   return gpus;
 }
@@ -165,8 +196,7 @@ int count_gpus(const Environment& environment) {
   const auto devices = environment.find("CUDA_VISIBLE_DEVICES");
   const std::string* text = devices == environment.end() ? nullptr : &devices->second;
   // Nothing visible: no need to wake the driver.
-  if (text != nullptr &&
-      visible_gpus({.count = 1 << 20, .uuids = {}, .mig_uuids = {}}, text) == 0 &&
+  if (text != nullptr && visible_gpus({.count = 1 << 20}, text) == 0 &&
       !text->starts_with("GPU-") && !text->starts_with("MIG-"))
     return 0;
   return visible_gpus(find_gpus(), text);

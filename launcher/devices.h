@@ -14,10 +14,14 @@ namespace muster {
 struct GpuInventory {
   int count = 0;                   // In NVML's order, which CUDA_VISIBLE_DEVICES' numbers follow.
   std::vector<std::string> uuids;  // "GPU-...", as many, or none if they could not be asked.
-  std::vector<std::string> mig_uuids;  // "MIG-...", of all of them.
+  std::vector<std::string> mig_uuids;      // "MIG-...", of all of them.
+  std::vector<int> mig_gpus;               // For each of these the GPU that it is a part of.
+  std::vector<std::string> pci_addresses;  // "0000:dc:00.0", as many as GPUs, or none.
 };
 
-/// What torch.cuda.device_count() says where CUDA_VISIBLE_DEVICES is `*devices`; null: not set.
+/// The GPUs that CUDA shows where CUDA_VISIBLE_DEVICES is `*devices`, in its order; null: not set.
+std::vector<int> visible_gpu_numbers(const GpuInventory& inventory, const std::string* devices);
+/// How many: what torch.cuda.device_count() says.
 int visible_gpus(const GpuInventory& inventory, const std::string* devices);
 
 struct XpuInventory {

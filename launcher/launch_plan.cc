@@ -6,8 +6,12 @@
 #include <utility>
 
 #include "launcher/inert_flags.h"
+#include "launcher/log_setup.h"
+#include "launcher/numa_setup.h"
 #include "launcher/python_text.h"
 #include "launcher/rendezvous_flags.h"
+#include "launcher/run_path.h"
+#include "launcher/script_check.h"
 #include "launcher/stream_flags.h"
 #include "launcher/worker_count.h"
 
@@ -35,9 +39,11 @@ class Planner {
   Outcome plan_logs();
   Outcome plan_signals();
   Outcome plan_shutdown_timeout();
+  Outcome plan_hang_timeout();
   Outcome plan_command();
   Outcome check_last();
   Outcome plan_omp();
+  Outcome plan_events();
 
   std::string name(OptionId id) const { return flags_.name_of(id); }
   void warn(std::string text) { plan_.warnings.push_back(std::move(text)); }
@@ -262,9 +268,25 @@ Outcome Planner::plan_shutdown_timeout() {
   return {};
 }
 
+Outcome Planner::plan_hang_timeout() {
+  if (!flags_.hang_timeout) return {};
+  const double seconds = *flags_.hang_timeout;
+  if (!(seconds > 0))  // Also for "not a number".
+    return FlagError{name(OptionId::HangTimeout) + " must be a number of seconds above 0"};
+  plan_.agent.hang_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(
+      std::clamp(seconds, 0.001, static_cast<double>(kMaxShutdownSeconds)) * 1000));
+  return {};
+}
+
 Outcome Planner::plan_command() {
   AgentOptions& agent = plan_.agent;
-  if (flags_.no_python && flags_.module && !flags_.run_path)
+  if (flags_.run_path) {
+    auto python = find_python(environment_, facts_.argv0, facts_.is_executable);
+    if (!python) return python.error();
+    plan_run_path(flags_, *std::move(python), agent);
+    return {};
+  }
+  if (flags_.no_python && flags_.module)
     return FlagError{name(OptionId::NoPython) + " and " + name(OptionId::Module) +
                      " contradict each other: a module needs Python"};
   if (!flags_.no_python) {
@@ -281,6 +303,16 @@ Outcome Planner::plan_command() {
   return {};
 }
 
+Outcome Planner::plan_events() {
+  const std::string& handler = flags_.event_log_handler;
+  if (handler != "console" && handler != "null" && handler != "dynamic_rendezvous")
+    return FlagError{name(OptionId::EventLogHandler) + " is " + python_repr(handler) +
+                     ": the known handlers are console, null and dynamic_rendezvous (which records "
+                     "nothing, as null)"};
+  plan_.agent.events_on_console = handler == "console" && shows_events(environment_);
+  return {};
+}
+
 Outcome Planner::check_last() {
   if (plan_.agent.local_world_size <= 0)
     return FlagError{name(OptionId::NprocPerNode) + " is " + python_repr(flags_.nproc_per_node) +
@@ -291,6 +323,8 @@ Outcome Planner::check_last() {
     return FlagError{
         "the name of the script is empty; give a file, or with -m a module, or with --no-python a "
         "program"};
+  MUSTER_TRY(check_script(flags_, facts_, plan_.agent));
+  MUSTER_TRY(plan_numa(flags_, environment_, facts_, plan_));
   plan_.agent.virtual_local_rank = flags_.virtual_local_rank;
   if (flags_.virtual_local_rank) return check_virtual_devices(plan_.agent, environment_);
   return {};
@@ -304,11 +338,15 @@ Checked<LaunchPlan> Planner::run() {
   MUSTER_TRY(plan_workers());
   MUSTER_TRY(plan_rendezvous());
   MUSTER_TRY(plan_logs());
+  MUSTER_TRY(plan_events());
   MUSTER_TRY(plan_signals());
   MUSTER_TRY(plan_shutdown_timeout());
+  MUSTER_TRY(plan_hang_timeout());
   MUSTER_TRY(plan_command());
   MUSTER_TRY(plan_endpoint());
   MUSTER_TRY(check_last());
+  plan_.agent.propagate_exit_code = flags_.propagate_exit_code;
+  plan_.agent.failure_report = flags_.failure_report;
   for (std::string& line : inert_flags(flags_, environment_, plan_.agent))
     warn(std::move(line));
   if (flags_.strict && !plan_.warnings.empty()) {

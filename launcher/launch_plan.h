@@ -10,11 +10,18 @@
 #include <vector>
 
 #include "agent/core/agent_options.h"
+#include "agent/core/numa_plan.h"
 #include "launcher/flag_error.h"
 #include "launcher/flags.h"
 #include "launcher/python_lookup.h"
 
 namespace muster {
+
+/// For --numa-binding.
+struct NumaFacts {
+  NumaTopology topology;
+  std::vector<int> node_of_gpu;  // For each that CUDA shows, in its order.
+};
 
 /// What the plan needs to know of this machine.
 struct NodeFacts {
@@ -24,6 +31,10 @@ struct NodeFacts {
   std::function<std::string()> new_run_id;
   IsExecutable is_executable;
   std::string argv0;  // As muster was called.
+  /// With CUDA_VISIBLE_DEVICES as the workers will have it; null: not set.
+  std::function<Checked<NumaFacts>(const std::string* cuda_visible_devices)> numa;
+  /// Why Python could not run this file or directory; nothing if it can be tried.
+  std::function<std::optional<std::string>(const std::string& script)> script_problem;
 };
 
 struct LaunchPlan {

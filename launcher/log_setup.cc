@@ -11,11 +11,16 @@
 namespace muster {
 namespace {
 
-spdlog::level::level_enum level_of(const Environment& environment) {
+std::string level_name(const Environment& environment) {
   const auto found = environment.find("LOGLEVEL");
   std::string name = found == environment.end() ? "" : found->second;
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return name;
+}
+
+spdlog::level::level_enum level_of(const Environment& environment) {
+  const std::string name = level_name(environment);
   if (name == "DEBUG" || name == "NOTSET") return spdlog::level::debug;
   if (name == "INFO") return spdlog::level::info;
   if (name == "ERROR") return spdlog::level::err;
@@ -32,6 +37,12 @@ void set_up_logging(const Environment& environment) {
   logger->set_level(level_of(environment));
   logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(std::move(logger));
+}
+
+bool shows_events(const Environment& environment) {
+  const std::string name = level_name(environment);
+  return name != "WARNING" && name != "WARN" && name != "ERROR" && name != "CRITICAL" &&
+         name != "FATAL";
 }
 
 }  // namespace muster

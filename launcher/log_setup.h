@@ -10,4 +10,8 @@ namespace muster {
 /// level name in any case; WARNING if it is unset or unknown.
 void set_up_logging(const Environment& environment);
 
+/// Whether LOGLEVEL lets torchrun's INFO records of events through: they have a logger of their
+/// own, whose level is INFO if the variable is unset.
+bool shows_events(const Environment& environment);
+
 }  // namespace muster

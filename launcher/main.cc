@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <variant>
 #include <vector>
@@ -12,7 +13,6 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/io/agent.h"
-#include "agent/posix/shim.h"
 #include "launcher/argparse.h"
 #include "launcher/dry_run.h"
 #include "launcher/flags.h"
@@ -45,16 +45,22 @@ int print(const std::string& text) {
   return std::fflush(stdout) == 0 ? 0 : kFailureExit;
 }
 
+// bin/muster and share/muster/python/, in a build folder as where it is installed.
+int print_python_entry() {
+  namespace fs = std::filesystem;
+  std::error_code ec;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ec);
+  const fs::path folder = program.parent_path().parent_path() / "share/muster/python";
+  if (!fs::exists(folder / "muster_entry.py", ec))
+    return fail("there is no " + (folder / "muster_entry.py").string() +
+                ": it is installed with muster, beside bin/");
+  return print(folder.string() + "\n");
+}
+
 int dry_run(const LaunchPlan& plan) {
   const auto ranks = plan_ranks(plan.agent, inherited_environment());
   if (!ranks) return fail(ranks.error().message);
   return print(dry_run_text(plan.agent, *ranks));
-}
-
-int launch(const AgentOptions& options) {
-  return split_into_shim_and_agent({.signals = options.signals_to_handle}, [&](int socket) {
-    return run_agent(options, inherited_environment(), socket);
-  });
 }
 
 int run(int argc, char** argv) {
@@ -64,8 +70,9 @@ int run(int argc, char** argv) {
   const Environment environment = read_environment();
 
   const ParseOutcome outcome = parse_command_line({words, environment, program.launch_module});
-  if (const auto* early = std::get_if<EarlyExit>(&outcome))
-    return print(early_exit_text(*early, program, terminal_width(environment)));
+  const auto* early = std::get_if<EarlyExit>(&outcome);
+  if (early != nullptr && early->option == OptionId::PythonEntry) return print_python_entry();
+  if (early != nullptr) return print(early_exit_text(*early, program, terminal_width(environment)));
   const auto usage_error = [&program](const std::string& message) {
     std::fputs(usage_error_text(program, message).c_str(), stderr);
     return kUsageExit;
@@ -81,7 +88,7 @@ int run(int argc, char** argv) {
     spdlog::warn("{}", line);
   for (const std::string& line : plan->notices)
     spdlog::warn("{}", line);
-  return flags.dry_run ? dry_run(*plan) : launch(plan->agent);
+  return flags.dry_run ? dry_run(*plan) : run_job(plan->agent, inherited_environment());
 }
 
 }  // namespace

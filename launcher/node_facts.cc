@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <string_view>
 
+#include "agent/io/numa_topology.h"
 #include "launcher/devices.h"
 #include "launcher/python_text.h"
+#include "launcher/script_check.h"
 #include "rendezvous/core/check.h"
 
 namespace muster {
@@ -21,6 +23,21 @@ bool is_executable_file(const std::string& path) {
   struct stat status {};
   return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
          access(path.c_str(), X_OK) == 0;
+}
+
+Checked<NumaFacts> read_numa_facts(const std::string* cuda_visible_devices) {
+  auto topology = read_numa_topology();
+  if (!topology) return FlagError{topology.error().text};
+  const GpuInventory gpus = find_gpus();
+  std::vector<std::string> addresses;
+  for (const int number : visible_gpu_numbers(gpus, cuda_visible_devices)) {
+    if (gpus.pci_addresses.empty())
+      return FlagError{"the NVIDIA driver does not say where on the PCI bus the GPUs are"};
+    addresses.push_back(gpus.pci_addresses.at(static_cast<std::size_t>(number)));
+  }
+  auto nodes = numa_nodes_of(addresses);
+  if (!nodes) return FlagError{nodes.error().text};
+  return NumaFacts{*std::move(topology), *std::move(nodes)};
 }
 
 }  // namespace
@@ -59,6 +76,8 @@ NodeFacts node_facts(const Environment& environment, const std::string& argv0) {
       .new_run_id = [] { return random_uuid(); },
       .is_executable = is_executable_file,
       .argv0 = argv0,
+      .numa = read_numa_facts,
+      .script_problem = script_problem,
   };
 }
 

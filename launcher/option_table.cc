@@ -154,13 +154,17 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "for them, so that they can never notice; fail ends the job."},
     {HangTimeout, Muster, Group::Failures, Kind::Real, {"--hang-timeout", "--hang_timeout"},
      "MUSTER_HANG_TIMEOUT", "SECONDS", kNone, {},
-     "Write the stacks of all workers and fail when none has done anything for so long."},
+     "Write the stacks of all workers and end one as failed when it has written nothing and taken no "
+     "CPU time for so long, its child processes included."},
     {OnAgentDeath, Muster, Group::Failures, Kind::Text, {"--on-agent-death", "--on_agent_death"},
      "MUSTER_ON_AGENT_DEATH", "WHAT", "kill", kOnAgentDeath,
      "What happens to the workers when the agent dies."},
     {Completion, Muster, Group::Muster, Kind::ActionOfValue, {"--completion"}, "", "SHELL",
      kNone, kShells,
      "Print the completion script for a shell."},
+    {PythonEntry, Muster, Group::Muster, Kind::Action, {"--python-entry"}, "", "", kNone, {},
+     "Print the folder that makes accelerate launch, fabric run and the like start through muster "
+     "when it is in PYTHONPATH."},
     {ManPage, Muster, Group::Hidden, Kind::Action, {"--man-page"}, "", "", kNone, {},
      "Print the manual page."},
     {OptionId::Version, Muster, Group::Muster, Kind::Action, {"--version"}, "", "", kNone, {},

@@ -59,6 +59,7 @@ enum class OptionId : std::uint8_t {
   HangTimeout,
   OnAgentDeath,
   Completion,
+  PythonEntry,
   ManPage,
   Version,
 };

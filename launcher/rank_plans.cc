@@ -4,6 +4,7 @@
 #include <set>
 
 #include "agent/core/log_plan.h"
+#include "agent/core/numa_plan.h"
 #include "agent/core/worker_command.h"
 #include "agent/core/worker_env.h"
 
@@ -54,6 +55,7 @@ Checked<std::vector<RankPlan>> plan_ranks(const AgentOptions& options,
                          .master_addr = address.empty() ? "127.0.0.1" : address};
   std::vector<RankPlan> plans;
   for (const WorkerLogPlan& log : plan_files(options).workers) {
+    const auto rank = static_cast<std::size_t>(log.local_rank.value);
     const auto environment =
         worker_env(inherited, options, round, {log.local_rank, log.error_file, "unknown"});
     if (!environment) return FlagError{environment.error().text};
@@ -63,7 +65,8 @@ Checked<std::vector<RankPlan>> plan_ranks(const AgentOptions& options,
                      .environment = additions(inherited, *environment),
                      .stdout_file = file_of(log.out),
                      .stderr_file = file_of(log.err),
-                     .error_file = log.error_file});
+                     .error_file = log.error_file,
+                     .cpus = options.cpus.empty() ? std::string() : cpu_list(options.cpus[rank])});
   }
   return plans;
 }

@@ -18,15 +18,10 @@ int largest_node_count(const Flags& flags) {
 }
 
 constexpr Row kRows[] = {
-    {OptionId::RunPath, [](const Flags& f) { return f.run_path; },
-     "running scripts inside a forked or spawned Python; leave it out and the script is run as "
-     "python -u SCRIPT"},
-    {OptionId::NumaBinding, [](const Flags& f) { return f.numa_binding.has_value(); },
-     "binding workers to CPUs near their GPUs"},
-    {OptionId::EventLogHandler, [](const Flags& f) { return f.event_log_handler != "null"; },
-     "recording events other than with null"},
     {OptionId::LogsSpecs, [](const Flags& f) { return f.logs_specs.has_value(); },
-     "Python entry points for logs"},
+     "Python plug-ins that lay out the logs: it has no Python in it; --log-dir, -r and -t say "
+     "where "
+     "they go"},
     {OptionId::RdzvBackend,
      [](const Flags& f) {
        return !f.standalone && (f.rdzv_backend == "etcd" || f.rdzv_backend == "etcd-v2");
@@ -34,8 +29,6 @@ constexpr Row kRows[] = {
      "rendezvous through etcd; give c10d or static"},
     {OptionId::Nnodes, [](const Flags& f) { return !f.standalone && largest_node_count(f) > 1; },
      "jobs of more than one node"},
-    {OptionId::HangTimeout, [](const Flags& f) { return f.hang_timeout.has_value(); },
-     "detection of hanging workers"},
 };
 
 }  // namespace

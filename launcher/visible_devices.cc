@@ -26,32 +26,33 @@ std::optional<int> leading_number(std::string_view text) {
 }
 
 /// Numbers: up to the first that there is not. A repeated one makes all invisible.
-int visible_by_number(int count, std::string_view list) {
+std::vector<int> visible_by_number(int count, std::string_view list) {
   std::vector<int> numbers;
   for (const std::string_view entry : split(list, ',')) {
     const auto number = leading_number(strip(entry));
     if (!number) break;
-    if (std::find(numbers.begin(), numbers.end(), *number) != numbers.end()) return 0;
+    if (std::find(numbers.begin(), numbers.end(), *number) != numbers.end()) return {};
     numbers.push_back(*number);
   }
   const auto missing =
       std::find_if(numbers.begin(), numbers.end(), [count](int number) { return number >= count; });
-  return static_cast<int>(missing - numbers.begin());
+  numbers.erase(missing, numbers.end());
+  return numbers;
 }
 
 /// Beginnings of UUIDs: up to the first that fits none or several. A repeated one makes all
 /// invisible.
-int visible_by_uuid(const std::vector<std::string>& uuids, std::string_view list,
-                    std::string_view prefix) {
+std::vector<int> visible_by_uuid(const std::vector<std::string>& uuids, std::string_view list,
+                                 std::string_view prefix) {
   std::set<std::string_view> entries;
   std::vector<std::string_view> in_order;
   for (const std::string_view entry : split(list, ',')) {
-    if (entries.contains(entry)) return 0;
+    if (entries.contains(entry)) return {};
     if (!entry.starts_with(prefix)) break;
     entries.insert(entry);
     in_order.push_back(entry);
   }
-  std::set<std::size_t> chosen;
+  std::vector<int> chosen;
   for (const std::string_view entry : in_order) {
     std::optional<std::size_t> fit;
     bool is_ambiguous = false;
@@ -62,20 +63,35 @@ int visible_by_uuid(const std::vector<std::string>& uuids, std::string_view list
       fit = i;
     }
     if (!fit || is_ambiguous) break;
-    if (!chosen.insert(*fit).second) return 0;
+    const int number = static_cast<int>(*fit);
+    if (std::find(chosen.begin(), chosen.end(), number) != chosen.end()) return {};
+    chosen.push_back(number);
   }
-  return static_cast<int>(chosen.size());
+  return chosen;
 }
 
 }  // namespace
 
+std::vector<int> visible_gpu_numbers(const GpuInventory& inventory, const std::string* devices) {
+  std::vector<int> numbers;
+  if (devices == nullptr) {
+    for (int number = 0; number < inventory.count; ++number)
+      numbers.push_back(number);
+    return numbers;
+  }
+  if (devices->starts_with("GPU-")) return visible_by_uuid(inventory.uuids, *devices, "GPU-");
+  if (!devices->starts_with("MIG-")) return visible_by_number(inventory.count, *devices);
+  // A process of CUDA sees one MIG device at most, however many are listed.
+  const std::vector<int> parts = visible_by_uuid(inventory.mig_uuids, *devices, "MIG-");
+  if (parts.empty()) return numbers;
+  const auto part = static_cast<std::size_t>(parts.front());
+  numbers.push_back(part < inventory.mig_gpus.size() ? inventory.mig_gpus[part] : 0);
+  return numbers;
+}
+
 int visible_gpus(const GpuInventory& inventory, const std::string* devices) {
   if (devices == nullptr) return inventory.count;
-  if (devices->starts_with("GPU-")) return visible_by_uuid(inventory.uuids, *devices, "GPU-");
-  // A process of CUDA sees one MIG device at most, however many are listed.
-  if (devices->starts_with("MIG-"))
-    return std::min(1, visible_by_uuid(inventory.mig_uuids, *devices, "MIG-"));
-  return visible_by_number(inventory.count, *devices);
+  return static_cast<int>(visible_gpu_numbers(inventory, devices).size());
 }
 
 int visible_xpus(const XpuInventory& inventory, const std::string* mask) {

@@ -1,21 +1,25 @@
 muster_add_tests(agent_core_tests unit
   SOURCES
     unit/agent/error_file_test.cc
+    unit/agent/event_record_test.cc
     unit/agent/exit_report_test.cc
+    unit/agent/hang_detector_test.cc
     unit/agent/line_assembler_test.cc
     unit/agent/line_merger_test.cc
     unit/agent/log_plan_test.cc
     unit/agent/log_room_test.cc
+    unit/agent/numa_plan_test.cc
     unit/agent/oom_evidence_test.cc
     unit/agent/ranks_test.cc
     unit/agent/signal_name_test.cc
+    unit/agent/stack_text_test.cc
     unit/agent/string_template_test.cc
     unit/agent/tail_ring_test.cc
     unit/agent/worker_command_test.cc
     unit/agent/worker_env_test.cc
   LINK muster_agent_core nlohmann_json::nlohmann_json)
 
-muster_add_tests(agent_logs_tests unit
+muster_add_tests(agent_logs_tests "unit;threads"
   SOURCES
     unit/agent/log_console_test.cc
     unit/agent/log_pump_adversity_test.cc
@@ -26,3 +30,16 @@ muster_add_tests(agent_logs_tests unit
 add_executable(log_pump_rate unit/agent/log_pump_rate.cc)
 set_target_properties(log_pump_rate PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(log_pump_rate PRIVATE muster_options muster_agent_logs)
+
+# The reader of the machine, on machines that hwloc makes up; and the plan, against torch's.
+muster_add_tests(agent_numa_tests unit
+  SOURCES unit/agent/numa_topology_test.cc
+  LINK muster_agent_numa)
+add_executable(numa_plans conformance/numa/numa_plans.cc)
+set_target_properties(numa_plans PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(numa_plans
+  PRIVATE muster_options muster_agent_numa nlohmann_json::nlohmann_json)
+add_test(NAME numa_diff
+  COMMAND ${MUSTER_TORCH_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/conformance/numa/numa_diff.py
+    $<TARGET_FILE:numa_plans>)
+set_tests_properties(numa_diff PROPERTIES LABELS conformance TIMEOUT 300 SKIP_RETURN_CODE 77)

@@ -1,6 +1,7 @@
 muster_add_tests(unit_launcher unit
   SOURCES
     unit/launcher/argparse_test.cc
+    unit/launcher/devices_plan_test.cc
     unit/launcher/devices_test.cc
     unit/launcher/flag_values_test.cc
     unit/launcher/help_test.cc

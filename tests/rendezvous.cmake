@@ -8,7 +8,7 @@ muster_add_tests(rendezvous_unit_tests unit
 muster_add_tests(store_simulation simulation
   SOURCES simulation/store_simulation.cc
   LINK muster_rendezvous_wire)
-muster_add_tests(store_server_tests conformance
+muster_add_tests(store_server_tests "conformance;threads"
   SOURCES
     conformance/store_client_test.cc
     conformance/store_server_test.cc

@@ -87,7 +87,8 @@ struct AgentOptions {
   bool propagate_exit_code = false;  // --exit-code=propagate
   std::string failure_report;        // A file for the JSON form of the report; empty: none.
   Duration shutdown_timeout = std::chrono::seconds(30);  // From SIGTERM to SIGKILL.
-  std::vector<int> signals_to_handle;                    // Numbers; each ends the job gracefully.
+  Duration hang_timeout{};  // --hang-timeout; 0: workers may do nothing for as long as they like.
+  std::vector<int> signals_to_handle;  // Numbers; each ends the job gracefully.
   std::string signals_to_handle_text;  // As given: goes into the workers' environment.
 
   /// The worker's command before macro substitution. command[0] is a path or a name to look up
@@ -104,6 +105,11 @@ struct AgentOptions {
 
   bool virtual_local_rank = false;   // Entries of CUDA_VISIBLE_DEVICES in worker_environment first.
   bool set_omp_num_threads = false;  // OMP_NUM_THREADS=1 for each worker: nproc > 1 and unset.
+
+  /// --numa-binding: for each local rank the CPUs that it may run on; empty: not bound.
+  std::vector<std::set<int>> cpus;
+  bool runs_path = false;          // --run-path: the command is muster's own small program.
+  bool events_on_console = false;  // --event-log-handler console
 
   RendezvousOptions rendezvous;
   LogOptions log;

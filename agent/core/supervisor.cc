@@ -8,7 +8,13 @@
 namespace muster {
 namespace {
 
-constexpr int kTerminate = 15;  // SIGTERM's number on Linux: core code includes no system header.
+// Signals' numbers on Linux: core code includes no system header.
+constexpr int kAbort = 6;
+constexpr int kKill = 9;
+constexpr int kTerminate = 15;
+
+// What a hung worker has for its last words (Python's faulthandler) and its core file.
+constexpr Duration kAbortTimeout = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -32,6 +38,7 @@ SupervisorActions Supervisor::on(const RendezvousCompleted&, Instant) {
   if (state_ != State::Joining) return {};
   state_ = State::Starting;
   slots_.assign(static_cast<std::size_t>(settings_.local_world_size), Slot::Asked);
+  hung_.reset();
   outcome_ = Finish{.why = Finish::Why::Succeeded, .started = true};
   return {StartWorkers{restarts_}};
 }
@@ -62,6 +69,10 @@ SupervisorActions Supervisor::on(const WorkerStartFailed& event, Instant now) {
 
 SupervisorActions Supervisor::on(const WorkerEnded& event, Instant now) {
   slot(event.rank) = event.exit.ok() ? Slot::Succeeded : Slot::Failed;
+  if (hung_ == event.rank) {
+    hung_.reset();
+    if (state_ == State::Running) deadline_.reset();
+  }
   SupervisorActions actions;
   const bool first_failure = (state_ == State::Starting || state_ == State::Running) &&
                              outcome_.why == Finish::Why::Succeeded && !event.exit.ok();
@@ -99,6 +110,25 @@ SupervisorActions Supervisor::after_worker_change(Instant now) {
       return {};
   }
   return {};
+}
+
+// Only it is ended: so it is the failure, and the others are its victims.
+SupervisorActions Supervisor::on(const WorkerHung& event, Instant now) {
+  if (state_ != State::Running || hung_ || slot(event.rank) != Slot::Alive) return {};
+  hung_ = event.rank;
+  hung_signal_ = 0;
+  return end_hung_worker(now);
+}
+
+SupervisorActions Supervisor::end_hung_worker(Instant now) {
+  if (hung_signal_ == kKill) {  // Not even that: it waits in the kernel.
+    outcome_.why = Finish::Why::WorkerFailed;
+    outcome_.reason = "a worker that hangs could not be killed";
+    return kill();
+  }
+  hung_signal_ = hung_signal_ == 0 ? kAbort : kKill;
+  deadline_ = now + kAbortTimeout;
+  return {EndWorker{*hung_, hung_signal_}};
 }
 
 SupervisorActions Supervisor::on(const EverythingGone& event, Instant) {
@@ -143,6 +173,7 @@ SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
 SupervisorActions Supervisor::on(const TimePassed&, Instant now) {
   if (!deadline_ || now < *deadline_) return {};
   deadline_.reset();
+  if (state_ == State::Running && hung_) return end_hung_worker(now);
   return state_ == State::Stopping ? kill() : SupervisorActions{};
 }
 

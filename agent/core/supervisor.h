@@ -45,6 +45,9 @@ struct WorkerEnded {
 struct EverythingGone {
   bool complete = true;
 };  // Answers KillEverything.
+struct WorkerHung {
+  LocalRank rank;
+};  // It does nothing any more; its stacks are written.
 struct SignalArrived {
   int number = 0;
 };
@@ -52,7 +55,7 @@ struct TimePassed {};
 
 using SupervisorEvent =
     std::variant<Begun, RendezvousCompleted, RendezvousFailed, WorkerStarted, WorkerStartFailed,
-                 WorkerEnded, EverythingGone, SignalArrived, TimePassed>;
+                 WorkerEnded, WorkerHung, EverythingGone, SignalArrived, TimePassed>;
 
 // --- actions -----------------------------------------------------------------------------------
 
@@ -62,7 +65,11 @@ struct StartWorkers {
 };  // All of them, local rank 0 first.
 struct SignalWorkers {
   int number = 0;
-};                         // To the process group of each that lives.
+};  // To the process group of each that lives.
+struct EndWorker {
+  LocalRank rank;
+  int number = 0;
+};                         // By this signal: it hangs, and fails by that.
 struct KillEverything {};  // And answer EverythingGone.
 struct AnnounceFailure {
   LocalRank rank;
@@ -85,8 +92,8 @@ struct Finish {
   std::string reason;  // For StartFailed and RendezvousFailed.
 };
 
-using SupervisorAction = std::variant<JoinRendezvous, StartWorkers, SignalWorkers, KillEverything,
-                                      AnnounceFailure, Finish>;
+using SupervisorAction = std::variant<JoinRendezvous, StartWorkers, SignalWorkers, EndWorker,
+                                      KillEverything, AnnounceFailure, Finish>;
 using SupervisorActions = std::vector<SupervisorAction>;
 
 struct SupervisorSettings {
@@ -134,11 +141,13 @@ class Supervisor {
   SupervisorActions on(const WorkerStarted& event, Instant now);
   SupervisorActions on(const WorkerStartFailed& event, Instant now);
   SupervisorActions on(const WorkerEnded& event, Instant now);
+  SupervisorActions on(const WorkerHung& event, Instant now);
   SupervisorActions on(const EverythingGone& event, Instant now);
   SupervisorActions on(const SignalArrived& event, Instant now);
   SupervisorActions on(const TimePassed& event, Instant now);
 
   SupervisorActions after_worker_change(Instant now);
+  SupervisorActions end_hung_worker(Instant now);
   SupervisorActions stop(int signal, Instant now);
   SupervisorActions kill();
   SupervisorActions finish();
@@ -151,6 +160,8 @@ class Supervisor {
   Next next_ = Next::Finish;
   Finish outcome_;
   std::optional<Instant> deadline_;
+  std::optional<LocalRank> hung_;  // Told to end by hung_signal_; it has until the deadline.
+  int hung_signal_ = 0;
   int restarts_ = 0;
   bool signalled_ = false;  // The next signal is the second: no more patience.
 };

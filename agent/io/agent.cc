@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -21,14 +22,19 @@
 
 #include "agent/core/signal_name.h"
 #include "agent/core/supervisor.h"
+#include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
+#include "agent/io/hang_output.h"
+#include "agent/io/hang_watch.h"
 #include "agent/io/log_pump.h"
 #include "agent/io/run_dir.h"
 #include "agent/io/shim_link.h"
+#include "agent/io/stack_collector.h"
 #include "agent/io/store_thread.h"
 #include "agent/io/worker_group.h"
+#include "agent/posix/helper_process.h"
 #include "agent/posix/job_cleanup.h"
-#include "agent/posix/spawn.h"
+#include "agent/posix/shim.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -48,7 +54,8 @@ std::string host_name() {
 /// The loop: feeds the supervisor with what happens, and carries out what it decides.
 class Agent {
  public:
-  Agent(const AgentOptions& options, std::vector<std::string> environment, int socket)
+  Agent(const AgentOptions& options, std::vector<std::string> environment, RunDir run_dir,
+        int socket)
       : options_(options),
         job_(random_name(12)),
         environment_(std::move(environment)),
@@ -56,9 +63,16 @@ class Agent {
         link_(io_, socket,
               {.on_report = [this](const ShimReport& report) { on_report(report); },
                .on_lost = [this] { on_shim_lost(); }}),
+        event_log_(options, host_name()),
         supervisor_({.local_world_size = options.local_world_size,
                      .max_restarts = options.max_restarts,
-                     .stop_timeout = options.shutdown_timeout}) {}
+                     .stop_timeout = options.shutdown_timeout}),
+        run_dir_(std::move(run_dir)),
+        stacks_(io_, environment_) {
+    if (options.hang_timeout > 0s)
+      hang_watch_.emplace(io_, options.hang_timeout,
+                          [this](std::vector<IdleWorker> idle) { on_hang(std::move(idle)); });
+  }
 
   int run() {
     if (!prepare()) return 1;
@@ -77,12 +91,6 @@ class Agent {
                                   }}});
     if (!pump) return give_up("cannot start the log thread: " + pump.error().message());
     pump_ = std::move(*pump);
-    std::string where;
-    Result<RunDir> dir = RunDir::make(options_, where);
-    if (!dir)
-      return give_up("cannot make a directory for logs and error files in " + where + ": " +
-                     dir.error().message() + " (--log-dir chooses another place)");
-    run_dir_ = *dir;
     group_.emplace(options_, WorkerGroup::Surroundings{environment_, job_, host_name()}, *pump_);
     return true;
   }
@@ -125,11 +133,16 @@ class Agent {
       case ShimReport::Kind::Started:
         group_->started(report);
         sessions_.insert(report.pid);
+        alive_[LocalRank{report.worker}] = report.pid;
+        if (hang_watch_) hang_watch_->started(LocalRank{report.worker}, report.pid);
+        event_log_.worker_started(LocalRank{report.worker}, report.pid);
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
         return feed(WorkerStartFailed{LocalRank{report.worker}, start_failure(report)});
       case ShimReport::Kind::Exited:
         group_->ended(report);
+        alive_.erase(LocalRank{report.worker});
+        if (hang_watch_) hang_watch_->ended(LocalRank{report.worker});
         return feed(WorkerEnded{LocalRank{report.worker},
                                 {.killed = report.code != CLD_EXITED,
                                  .status = report.status,
@@ -147,6 +160,9 @@ class Agent {
   }
 
   void on_signal(int number) {
+    const auto& handled = options_.signals_to_handle;
+    if (std::find(handled.begin(), handled.end(), number) == handled.end())
+      return on_stacks_asked(number);
     using std::chrono::duration_cast;
     using State = Supervisor::State;
     const State before = supervisor_.state();
@@ -161,6 +177,42 @@ class Agent {
     else if (stopping)
       spdlog::warn("received {} again: killing the workers", signal_name(number));
     feed(SignalArrived{number});
+  }
+
+  // Only one signal comes that does not end the job (ShimOptions::request_signal).
+  void on_stacks_asked(int number) {
+    const std::string name = signal_name(number);
+    if (alive_.empty()) return spdlog::warn("received {}: no worker is running", name);
+    if (stacks_.busy())
+      return spdlog::warn("received {}: the stacks are being written already", name);
+    spdlog::warn("received {}: writing where the workers stand", name);
+    collect_stacks(name + " was received", [](const auto& evidence) { log_evidence(evidence); });
+  }
+
+  void on_hang(std::vector<IdleWorker> idle) {
+    if (stacks_.busy()) {  // By a signal, just now: the hang stays, and is seen again.
+      for (const auto& [rank, pid] : alive_)
+        hang_watch_->started(rank, pid);
+      return;
+    }
+    spdlog::warn("local rank {} has had {}: writing where the workers stand",
+                 idle.front().rank.value, idle_text(idle.front().idle));
+    const std::string why = "local rank " + std::to_string(idle.front().rank.value) + " had " +
+                            idle_text(idle.front().idle);
+    const int attempt = supervisor_.restart_count();
+    collect_stacks(why, [this, attempt, idle = std::move(idle)](const auto& evidence) {
+      log_evidence(evidence);
+      if (attempt != supervisor_.restart_count()) return;  // They were ended meanwhile.
+      feed(WorkerHung{choose_hung_worker(idle, evidence)});
+    });
+  }
+
+  void collect_stacks(std::string why, StackCollector::Done done) {
+    std::vector<StackCollector::Target> targets;
+    for (const auto& [rank, pid] : alive_)
+      targets.push_back({rank, pid, group_->log_dir(rank)});
+    has_stacks_ = true;
+    stacks_.collect(std::move(targets), std::move(why), group_->program(), std::move(done));
   }
 
   // --log-on-full=fail: the workers are stopped as by a signal, and the job has failed.
@@ -183,6 +235,7 @@ class Agent {
 
   // The shim is gone, so nobody owns the workers: those that it started itself have died with it.
   void on_shim_lost() {
+    stacks_.cancel();
     if (ended_) return io_.stop();
     kill_job(sessions_, [this](std::string_view variable) { return marks_job(variable, job_); });
     run_dir_.tidy(false);
@@ -193,26 +246,39 @@ class Agent {
 
   // One node that meets only itself: the round is the store, empty, and ranks from 0.
   void carry_out(const JoinRendezvous&) {
+    event_log_.rendezvous_begun(supervisor_.restart_count());
     if (store_) {
       return store_->reset([this] { asio::post(io_, [this] { feed(RendezvousCompleted{}); }); });
     }
     StoreServerOptions options;
-    const std::string& address = options_.rendezvous.local_addr;
-    options.addresses = {"127.0.0.1"};
-    if (!address.empty()) options.addresses.clear();  // A name, perhaps: every interface.
+    if (has_fixed_address()) options.port = options_.rendezvous.master_port;
+    // Loopback is enough unless the user named an address, which may be any of ours.
+    if (master_addr() == "127.0.0.1") options.addresses = {"127.0.0.1"};
     auto store = StoreThread::start(std::move(options));
     if (!store) return feed(RendezvousFailed{"cannot host the store: " + store.error().what()});
     store_ = std::move(*store);
     feed(RendezvousCompleted{});
   }
 
+  /// --master-addr and --master-port: the static rendezvous, here of one node.
+  bool has_fixed_address() const {
+    return !options_.rendezvous.standalone &&
+           options_.rendezvous.backend == RendezvousBackend::Static;
+  }
+  std::string master_addr() const {
+    if (has_fixed_address()) return options_.rendezvous.master_addr;
+    const std::string& local = options_.rendezvous.local_addr;
+    return local.empty() ? "127.0.0.1" : local;
+  }
+
   void carry_out(const StartWorkers& action) {
-    const std::string& address = options_.rendezvous.local_addr;
+    event_log_.rendezvous_completed();
     RoundFacts round{.ranks = {.world_size = options_.local_world_size,
                                .role_world_size = options_.local_world_size},
-                     .master_addr = address.empty() ? "127.0.0.1" : address,
+                     .master_addr = master_addr(),
                      .master_port = store_->port(),
                      .restart_count = action.restart_count};
+    event_log_.ranks_assigned(round);
     auto starts = group_->prepare(round, run_dir_);
     if (!starts) {
       for (int rank = 0; rank < options_.local_world_size; ++rank)
@@ -223,12 +289,18 @@ class Agent {
       link_.send(start.request, std::move(start.fds));
   }
 
+  void carry_out(const EndWorker& action) {
+    signal_worker(alive_[action.rank], ::getppid(), action.number);
+  }
+
   void carry_out(const SignalWorkers& action) {
+    if (hang_watch_) hang_watch_->reset();
     group_->signalled();
     link_.send({.kind = ShimRequest::Kind::Signal, .number = action.number});
   }
 
   void carry_out(const KillEverything&) {
+    if (hang_watch_) hang_watch_->reset();
     group_->signalled();
     link_.send({.kind = ShimRequest::Kind::KillAll});
   }
@@ -249,9 +321,13 @@ class Agent {
   }
 
   void finish(const Finish& action, const FinishReport& logs) {
+    if (options_.events_on_console) {
+      std::int64_t started_ms = 0;
+      event_log_.finished(action, group_->ends(&started_ms));
+    }
     switch (action.why) {
       case Finish::Why::Succeeded:
-        run_dir_.tidy(true);
+        run_dir_.tidy(!has_stacks_);  // Whoever asked for them wants to read them.
         return end(0);
       case Finish::Why::StartFailed:
       case Finish::Why::RendezvousFailed:
@@ -275,6 +351,7 @@ class Agent {
   /// Tells the shim, which ends the whole; its end ends us.
   void end(int exit_code, int signal = 0) {
     ended_ = true;
+    stacks_.cancel();
     link_.send({.kind = ShimRequest::Kind::End, .number = signal, .exit_code = exit_code});
     end_when_sent();
   }
@@ -292,6 +369,7 @@ class Agent {
   asio::steady_timer timer_;
   std::optional<Instant> armed_;
   ShimLink link_;
+  EventLog event_log_;
   Supervisor supervisor_;
   std::deque<SupervisorEvent> events_;
   bool feeding_ = false;
@@ -299,6 +377,10 @@ class Agent {
   std::unique_ptr<StoreThread> store_;
   RunDir run_dir_;
   std::optional<WorkerGroup> group_;
+  StackCollector stacks_;
+  std::optional<HangWatch> hang_watch_;
+  std::map<LocalRank, pid_t> alive_;
+  bool has_stacks_ = false;
   std::set<pid_t> sessions_;  // Of the workers so far: for the case that the shim dies.
   int signals_ = 0;
   bool logs_are_full_ = false;
@@ -326,11 +408,29 @@ void raise_descriptor_limit() {
 
 }  // namespace
 
-int run_agent(const AgentOptions& options, std::vector<std::string> environment, int shim_socket) {
-  raise_descriptor_limit();
-  return Agent(options, with_overrides(std::move(environment), options.worker_environment),
-               shim_socket)
-      .run();
+int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
+  // Before the split: should the agent be killed, the shim knows what to tidy.
+  std::string where;
+  const Result<RunDir> run_dir = RunDir::make(options, where);
+  if (!run_dir) {
+    spdlog::error(
+        "cannot make a directory for logs and error files in {}: {} (--log-dir chooses "
+        "another place)",
+        where, run_dir.error().message());
+    return 1;
+  }
+  // SIGUSR2 asks for stacks, unless the user means something else by it.
+  const auto& handled = options.signals_to_handle;
+  const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
+  const int exit_code = split_into_shim_and_agent(
+      {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
+        raise_descriptor_limit();
+        return Agent(options, with_overrides(environment, options.worker_environment), *run_dir,
+                     socket)
+            .run();
+      });
+  run_dir->tidy(false);
+  return exit_code;
 }
 
 }  // namespace muster

@@ -9,9 +9,9 @@
 
 namespace muster {
 
-/// Runs the job of `options` over the shim at the other end of `shim_socket` (agent/posix/shim.h).
-/// `environment`: what the workers inherit. Returns the exit status of the agent's process; that of
-/// the whole is the shim's, which is told before.
-int run_agent(const AgentOptions& options, std::vector<std::string> environment, int shim_socket);
+/// Runs the job of `options` to its end. The calling process, which must have one thread, becomes
+/// the shim that owns the workers; the agent is a child of it (agent/posix/shim.h).
+/// `environment`: what the workers inherit. Returns the exit status of the whole.
+int run_job(const AgentOptions& options, const std::vector<std::string>& environment);
 
 }  // namespace muster

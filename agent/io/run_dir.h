@@ -12,7 +12,8 @@ namespace muster {
 
 class RunDir {
  public:
-  /// Makes <log dir>/<run id>_<8 characters>, or that in a new temporary directory. With
+  /// Makes <log dir>/<run id>_<8 characters>, or that in a new temporary directory (in memory
+  /// if it is for error files alone). With
   /// --log-dir /dev/null there is none, and path() is empty. `what_failed` names the path.
   static Result<RunDir> make(const AgentOptions& options, std::string& what_failed);
 

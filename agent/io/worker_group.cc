@@ -126,7 +126,8 @@ boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::
                                 {rank, member.log.error_file, surroundings_.job_token});
   if (!environment) return NotStarted{rank, environment.error().text};
 
-  WorkerCommand command{"", worker_command(options_, rank), std::move(*environment)};
+  WorkerCommand command{"", worker_command(options_, rank), std::move(*environment), {}};
+  if (!options_.cpus.empty()) command.cpus = options_.cpus[static_cast<std::size_t>(rank.value)];
   const Result<std::string> program = find_program(command.argv[0], path_variable(command.env));
   if (!program)
     return NotStarted{rank, "cannot start '" + command.argv[0] + "': " + program.error().message()};

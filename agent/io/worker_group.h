@@ -49,6 +49,8 @@ class WorkerGroup {
 
   int pid(LocalRank rank) const { return at(rank).end.pid; }
   const std::string& program() const { return program_; }
+  /// Its directory of this attempt; empty: none.
+  const std::string& log_dir(LocalRank rank) const { return at(rank).log.dir; }
 
   /// How each of them ended, with what it left: error files, traces of the OOM killer.
   std::vector<WorkerEnd> ends(std::int64_t* started_ms) const;

@@ -47,10 +47,12 @@ struct Worker {
 
 class Shim {
  public:
-  Shim(pid_t agent, int socket, int signal_fd, SignalState worker_signals, std::set<pid_t> spared)
+  Shim(pid_t agent, int socket, int signal_fd, SignalState worker_signals, std::set<pid_t> spared,
+       int request_signal)
       : agent_(agent),
         socket_(socket),
         signal_fd_(signal_fd),
+        request_signal_(request_signal),
         worker_signals_(worker_signals),
         spared_(std::move(spared)),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
@@ -122,6 +124,7 @@ class Shim {
     if (command) {
       SpawnOptions options{command->path(), command->argv(), command->env(), {-1, -1, -1}, nullptr};
       options.signals = &worker_signals_;
+      options.cpu_mask = command->cpu_mask();
       std::size_t next = 1;
       for (std::size_t stream = 0; stream < 3; ++stream)
         if ((request.streams >> stream & 1U) != 0 && next < fds.size())
@@ -165,7 +168,7 @@ class Shim {
   }
 
   void report_signal(int number) {
-    if (++signals_ >= kSignalsUntilKill) begin_kill();
+    if (number != request_signal_ && ++signals_ >= kSignalsUntilKill) begin_kill();
     for (ShimReport& waiting : outbox_) {
       if (waiting.kind != ShimReport::Kind::Signalled || waiting.status != number) continue;
       ++waiting.count;
@@ -331,6 +334,7 @@ class Shim {
   const pid_t agent_;
   const int socket_;
   const int signal_fd_;
+  const int request_signal_;
   const SignalState worker_signals_;
   const std::set<pid_t> spared_;  // Children from before we were muster: `helper & exec muster`.
   const int epoll_;
@@ -367,6 +371,8 @@ sigset_t watched_signals(const ShimOptions& options) {
   if (!is_ignored(SIGTSTP)) ::sigaddset(&watched, SIGTSTP);
   for (const int number : options.signals)
     if (number != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&watched, number);
+  const int request = options.request_signal;
+  if (request != 0 && !is_ignored(request)) ::sigaddset(&watched, request);
   return watched;
 }
 
@@ -390,6 +396,7 @@ void become_agent(const ShimOptions& options) {
   ::signal(SIGPIPE, SIG_IGN);
   for (const int number : options.signals)
     ::signal(number, SIG_IGN);
+  if (options.request_signal != 0) ::signal(options.request_signal, SIG_IGN);
 }
 
 }  // namespace
@@ -422,7 +429,7 @@ int split_into_shim_and_agent(const ShimOptions& options,
   }
   ::close(pair->second);
   const int signal_fd = ::signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC);
-  return Shim(agent, pair->first, signal_fd, worker_signals, spared).run();
+  return Shim(agent, pair->first, signal_fd, worker_signals, spared, options.request_signal).run();
 }
 
 }  // namespace muster

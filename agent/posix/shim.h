@@ -17,6 +17,9 @@ struct ShimOptions {
   /// Signals that are reported to the agent instead of ending the shim. SIGHUP is left alone when
   /// it is ignored already: `nohup` is meant.
   std::vector<int> signals;
+  /// One more that is reported, if it is not ignored already: it asks for something and is no wish
+  /// to end, however often it comes. 0: none.
+  int request_signal = 0;
 };
 
 /// Splits the calling process, which must have one thread: `agent_main` runs in a child with its

@@ -27,19 +27,39 @@ std::size_t bytes_of(const std::vector<std::string>& strings) {
   return bytes;
 }
 
-// The layout: three u64 (path bytes, number of arguments, number of variables), then the strings,
-// each ended by a NUL.
+// The layout: this header, the CPU mask, then the path, the arguments and the variables, each ended
+// by a NUL.
 struct Header {
   std::uint64_t path_bytes;
   std::uint64_t argc;
   std::uint64_t envc;
+  std::uint64_t mask_words;
 };
 
+// The kernel's own form: bit n of the words is CPU n.
+using MaskWord = unsigned long;
+
+std::vector<MaskWord> mask_of(const std::set<int>& cpus) {
+  constexpr std::size_t kBits = 8 * sizeof(MaskWord);
+  std::vector<MaskWord> words;
+  for (const int cpu : cpus) {
+    const auto bit = static_cast<std::size_t>(cpu);
+    if (words.size() <= bit / kBits) words.resize(bit / kBits + 1);
+    words[bit / kBits] |= MaskWord{1} << (bit % kBits);
+  }
+  return words;
+}
+
 std::string serialise(const WorkerCommand& command) {
-  const Header header{command.path.size() + 1, command.argv.size(), command.env.size()};
+  const std::vector<MaskWord> mask = mask_of(command.cpus);
+  const std::size_t mask_bytes = mask.size() * sizeof(MaskWord);
+  const Header header{command.path.size() + 1, command.argv.size(), command.env.size(),
+                      mask.size()};
   std::string out;
-  out.reserve(sizeof header + header.path_bytes + bytes_of(command.argv) + bytes_of(command.env));
+  out.reserve(sizeof header + mask_bytes + header.path_bytes + bytes_of(command.argv) +
+              bytes_of(command.env));
   out.append(reinterpret_cast<const char*>(&header), sizeof header);
+  if (!mask.empty()) out.append(reinterpret_cast<const char*>(mask.data()), mask_bytes);
   const auto add = [&out](const std::string& s) { out.append(s.c_str(), s.size() + 1); };
   add(command.path);
   for (const std::string& s : command.argv)
@@ -131,6 +151,11 @@ std::optional<PackedCommand> PackedCommand::map(int fd) {
   std::memcpy(&header, memory, sizeof header);
   char* at = static_cast<char*>(memory) + sizeof header;
   char* const end = static_cast<char*>(memory) + packed.bytes_;
+  if (header.mask_words > static_cast<std::size_t>(end - at) / sizeof(MaskWord))
+    return std::nullopt;
+  const std::size_t mask_bytes = header.mask_words * sizeof(MaskWord);
+  packed.cpu_mask_ = {reinterpret_cast<const std::byte*>(at), mask_bytes};  // Aligned: 32 bytes in.
+  at += mask_bytes;
   const auto next = [&at, end]() -> char* {
     auto* nul = static_cast<char*>(std::memchr(at, '\0', static_cast<std::size_t>(end - at)));
     return nul == nullptr ? nullptr : std::exchange(at, nul + 1);
@@ -152,7 +177,8 @@ PackedCommand::PackedCommand(PackedCommand&& other) noexcept
       bytes_(other.bytes_),
       path_(other.path_),
       argv_(std::move(other.argv_)),
-      env_(std::move(other.env_)) {}
+      env_(std::move(other.env_)),
+      cpu_mask_(std::exchange(other.cpu_mask_, {})) {}
 
 PackedCommand::~PackedCommand() {
   if (memory_ != nullptr) ::munmap(memory_, bytes_);

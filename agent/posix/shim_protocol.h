@@ -4,8 +4,11 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,7 +17,7 @@
 namespace muster {
 
 /// Raised whenever a message changes: an agent that takes over a running shim compares it.
-inline constexpr std::uint32_t kShimProtocolVersion = 1;
+inline constexpr std::uint32_t kShimProtocolVersion = 2;
 
 /// Agent to shim.
 struct ShimRequest {
@@ -52,11 +55,12 @@ struct ShimReport {
   std::int64_t wall_ns = 0;  // When the shim saw it, since the epoch. For people and for order.
 };
 
-/// A worker's program, arguments and environment, as a sealed memfd.
+/// A worker's program, arguments, environment and CPUs, as a sealed memfd.
 struct WorkerCommand {
   std::string path;               // To execve: already looked up.
   std::vector<std::string> argv;  // argv[0] included.
   std::vector<std::string> env;   // "NAME=value"
+  std::set<int> cpus;             // That it is bound to; empty: those that the shim may use.
 };
 
 /// A new close-on-exec memfd with `command`; the caller's to close.
@@ -76,6 +80,8 @@ class PackedCommand {
   const char* path() const { return path_; }
   char* const* argv() const { return argv_.data(); }
   char* const* env() const { return env_.data(); }
+  /// For sched_setaffinity, as it takes it; empty: not bound.
+  std::span<const std::byte> cpu_mask() const { return cpu_mask_; }
 
  private:
   PackedCommand() = default;
@@ -84,6 +90,7 @@ class PackedCommand {
   const char* path_ = nullptr;
   std::vector<char*> argv_;
   std::vector<char*> env_;
+  std::span<const std::byte> cpu_mask_;
 };
 
 /// A connected pair, non-blocking and close-on-exec: {shim's end, agent's end}.

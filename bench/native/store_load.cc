@@ -21,9 +21,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <memory>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -115,14 +115,15 @@ struct ProcessUse {
 ProcessUse use_of(int pid) {
   ProcessUse use;
   if (pid == 0) return use;
-  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
-  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 2)));
-  std::vector<std::string> words{std::istream_iterator<std::string>(fields), {}};
-  if (words.size() < 22) return use;
-  use.cpu_s =
-      (std::stod(words[11]) + std::stod(words[12])) / static_cast<double>(::sysconf(_SC_CLK_TCK));
-  use.rss_mb = std::stod(words[21]) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 1e6;
+  const std::string proc = "/proc/" + std::to_string(pid);
+  for (const auto& task : std::filesystem::directory_iterator(proc + "/task")) {
+    double nanoseconds = 0;  // schedstat is exact, where stat counts ticks.
+    std::ifstream(task.path() / "schedstat") >> nanoseconds;
+    use.cpu_s += nanoseconds / 1e9;
+  }
+  double pages = 0;
+  std::ifstream(proc + "/statm") >> pages >> pages;
+  use.rss_mb = pages * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 1e6;
   return use;
 }
 

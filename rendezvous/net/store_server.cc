@@ -27,6 +27,7 @@ using boost::system::error_code;
 namespace {
 
 constexpr int kEventsAtOnce = 256;
+constexpr int kBusyEvents = 16;
 constexpr int kRoundsAtOnce = 8;     // Before others on the same loop have their turn.
 constexpr int kAcceptsAtOnce = 256;  // Before connections that are there have theirs.
 constexpr Duration kAcceptRetry = std::chrono::milliseconds(200);
@@ -143,7 +144,8 @@ void StoreServer::Impl::on_events() {
     now_ = muster::now();
     for (int i = 0; i < count; ++i)
       on_event(events[static_cast<std::size_t>(i)]);
-    if (!set_.is_open()) return;
+    // A second look pays only where it is likely to find something.
+    if (!set_.is_open() || count < kBusyEvents) return;
   }
 }
 

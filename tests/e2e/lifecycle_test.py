@@ -50,8 +50,14 @@ class Success(MusterTest):
         self.assertEqual(out, "__main__ ['x']\n")
 
     def test_nothing_stays_in_the_temporary_directory(self):
-        self.run_muster("--standalone", "--no-python", "/bin/true", expect=0)
-        self.assertEqual(os.listdir(self.dir / "tmp"), [])
+        script = self.script("where.sh", "#!/bin/sh\necho $TORCHELASTIC_ERROR_FILE\n")
+        for flags in ([], ["-t1"]):
+            with self.subTest(flags=flags):
+                _, out, _ = self.run_muster("--standalone", *flags, "--no-python", script,
+                                            expect=0)
+                path = re.search(r"(/.*)/attempt_0/0/error.json", out)[1]
+                self.assertFalse(os.path.exists(os.path.dirname(path)), path)
+                self.assertEqual(os.listdir(self.dir / "tmp"), [])
 
     def test_two_jobs_at_once_do_not_collide(self):
         script = self.script("port.sh", "#!/bin/sh\necho $MASTER_PORT >> ready\nread line\n")

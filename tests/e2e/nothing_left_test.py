@@ -46,6 +46,7 @@ class NothingLeft(MusterTest):
         self.assertEqual(process.wait(60), 1)
         self.assertIn("was killed by signal 9", self.read("err"))
         self.assertEqual(self.token.processes(), {})
+        self.assertEqual(os.listdir(self.memory) + os.listdir(self.dir / "tmp"), [])
 
     def test_after_sigterm(self):
         process = self.start_family()
@@ -114,21 +115,30 @@ exit 0
         self.assertEqual(self.token.processes(), {})
 
     def test_ctrl_z_stops_the_workers_and_fg_continues_them(self):
-        script = self.script("count.sh", """#!/bin/sh
-echo x >> ready
-while :; do echo x >> ticks; sleep 0.01; done
+        # No shell: a stopped child of it, between vfork and exec, would keep it from stopping.
+        script = self.script("count.py", """
+import time
+open("ready", "w").write("x")
+while True:
+    with open("ticks", "a") as f:
+        f.write("x")
+    time.sleep(0.01)
 """)
         terminal = Terminal(["/bin/bash", "--norc", "-i"], env=self.environment(), cwd=self.dir)
         self.addCleanup(terminal.close)
-        terminal.type(f"{MUSTER} --standalone --no-python {script}\n".encode())
+        terminal.type(f"{MUSTER} --standalone --no-python {sys.executable} {script}\n".encode())
         self.ready(1)
 
         def states(name):
-            pids = [p for p, line in self.token.processes().items() if name in line]
-            return [open(f"/proc/{p}/stat").read().rsplit(")", 1)[1].split()[0] for p in pids]
+            found = set()
+            for pid, line in self.token.processes().items():
+                if line.startswith(name):
+                    with open(f"/proc/{pid}/stat") as f:
+                        found.add(f.read().rsplit(")", 1)[1].split()[0])
+            return found
 
         terminal.type(b"\x1a")
-        wait_for(lambda: (terminal.read(), states("/bin/sh"))[1] == ["T"], "the worker to stop")
+        wait_for(lambda: (terminal.read(), states(f"{sys.executable} {script}"))[1] == {"T"}, "the worker to stop")
         terminal.type(b"fg\n")
         stopped_at = len(self.read("ticks"))
         wait_for(lambda: (terminal.read(), len(self.read("ticks")) > stopped_at + 4)[1],

@@ -86,15 +86,19 @@ class MusterTest(unittest.TestCase):
         self.token = Token()
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-e2e-"))
         (self.dir / "tmp").mkdir()
+        # Where muster puts error files alone: in memory, if there is such a place.
+        self.memory = tempfile.mkdtemp(prefix="muster-e2e-", dir="/dev/shm") \
+            if os.access("/dev/shm", os.W_OK) else str(self.dir / "tmp")
         self.addCleanup(self.clean_up)
 
     def clean_up(self):
         for pid in self.token.processes():
             os.kill(pid, signal.SIGKILL)
-        subprocess.run(["rm", "-rf", str(self.dir)], check=False)
+        subprocess.run(["rm", "-rf", str(self.dir), self.memory], check=False)
 
     def environment(self, **more):
-        return self.token.environment(TMPDIR=str(self.dir / "tmp"), **more)
+        return self.token.environment(TMPDIR=str(self.dir / "tmp"),
+                                      XDG_RUNTIME_DIR=self.memory, **more)
 
     def start(self, *args, env=None, **popen):
         """Muster with these arguments; its output goes to files out and err."""

@@ -40,6 +40,7 @@ class World {
         signalling_(prng_.chance(40)),
         start_failing_(prng_.chance(15)),
         stubborn_(prng_.chance(50)),
+        hanging_(prng_.chance(30)),
         supervisor_(settings_) {}
 
   void run() {
@@ -71,6 +72,9 @@ class World {
       if (signals_ == 2) second_signal_at_ = now_;
       return feed(SignalArrived{prng_.chance(50) ? 15 : 2});
     }
+    if (hanging_ && prng_.chance(10))
+      return feed(WorkerHung{LocalRank{
+          static_cast<int>(prng_.below(static_cast<std::uint64_t>(settings_.local_world_size)))}});
     REQUIRE(next != Instant::max());  // Nothing will ever happen, and it is not over: a hang.
     now_ = std::max(now_, next);
     if (joining_until_ && now_ >= *joining_until_) {
@@ -145,6 +149,17 @@ class World {
     }
   }
 
+  void carry_out(const EndWorker& action) {
+    REQUIRE((action.number == 6 || action.number == 9));
+    const auto found = alive_.find(action.rank.value);
+    if (found == alive_.end()) return;  // Its end is on its way.
+    Worker& worker = found->second;
+    if (action.number == 9 ? prng_.chance(2) : worker.ignores_signals) return;
+    worker.ends_at = std::min(worker.ends_at, now_ + worker.takes_to_end);
+    worker.end =
+        prng_.chance(5) ? WorkerExit{} : WorkerExit{.killed = true, .status = action.number};
+  }
+
   void carry_out(const KillEverything&) {
     for (auto& [rank, worker] : alive_)
       report(WorkerEnded{LocalRank{rank}, {.killed = true, .status = 9}});
@@ -174,7 +189,7 @@ class World {
         CHECK(failures_ == attempts_ - 1);
         break;
       case Finish::Why::WorkerFailed:
-        CHECK(failures_ > 0);
+        CHECK((failures_ > 0 || !finish_->reason.empty()));
         break;
       case Finish::Why::StartFailed:
         CHECK(start_failed_);
@@ -193,7 +208,7 @@ class World {
 
   testing::Prng prng_;
   SupervisorSettings settings_;
-  bool failing_, signalling_, start_failing_, stubborn_;
+  bool failing_, signalling_, start_failing_, stubborn_, hanging_;
   Supervisor supervisor_;
   Instant now_{};
   std::map<int, Worker> alive_;

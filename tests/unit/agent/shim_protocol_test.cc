@@ -30,7 +30,7 @@ struct Pair {
 };
 
 TEST_CASE("shim protocol: a command comes back as it was, whatever its size", "[unit][agent]") {
-  WorkerCommand command{"/usr/bin/python3", {"python3", "-u", "", "a b"}, {"A=1", "B="}};
+  WorkerCommand command{"/usr/bin/python3", {"python3", "-u", "", "a b"}, {"A=1", "B="}, {}};
   command.env.push_back("BIG=" + std::string(1 << 20, 'x'));
   const Result<int> fd = pack_command(command);
   REQUIRE(fd.has_value());
@@ -47,13 +47,43 @@ TEST_CASE("shim protocol: a command comes back as it was, whatever its size", "[
   ::close(*fd);
 }
 
+TEST_CASE("shim protocol: the CPUs come back as the kernel's mask", "[unit][agent]") {
+  const auto mask = [](std::set<int> cpus) {
+    const Result<int> fd = pack_command({"/bin/true", {"true", "x"}, {"A=1"}, std::move(cpus)});
+    REQUIRE(fd.has_value());
+    const auto packed = PackedCommand::map(*fd);
+    ::close(*fd);
+    REQUIRE(packed);
+    CHECK(std::string(packed->path()) == "/bin/true");  // It does not shift what follows.
+    CHECK(std::string(packed->argv()[1]) == "x");
+    std::vector<unsigned long> words(packed->cpu_mask().size() / sizeof(unsigned long));
+    std::memcpy(words.data(), packed->cpu_mask().data(), packed->cpu_mask().size());
+    return words;
+  };
+  CHECK(mask({}).empty());
+  CHECK(mask({0}) == std::vector<unsigned long>{1});
+  CHECK(mask({1, 63, 64, 200}) == std::vector<unsigned long>{2 | 1UL << 63, 1, 0, 1UL << 8});
+}
+
+TEST_CASE("shim protocol: a mask that claims more than the file holds is refused",
+          "[unit][agent]") {
+  const Result<int> fd = pack_command({"/bin/true", {"true"}, {}, {5}});
+  REQUIRE(fd.has_value());
+  constexpr off_t kMaskWordsAt = 24;
+  for (const std::uint64_t words : {100UL, 1UL << 61, ~0UL}) {
+    REQUIRE(::pwrite(*fd, &words, sizeof words, kMaskWordsAt) == sizeof words);
+    CHECK_FALSE(PackedCommand::map(*fd));
+  }
+  ::close(*fd);
+}
+
 TEST_CASE("shim protocol: a file that is no command is refused", "[unit][agent]") {
   const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   CHECK_FALSE(PackedCommand::map(null));
   ::close(null);
-  const Result<int> fd = pack_command({"/bin/true", {"true"}, {}});
+  const Result<int> fd = pack_command({"/bin/true", {"true"}, {}, {}});
   REQUIRE(fd.has_value());
-  REQUIRE(::ftruncate(*fd, 30) == 0);  // Torn: the strings are not all there.
+  REQUIRE(::ftruncate(*fd, 38) == 0);  // Torn: the strings are not all there.
   CHECK_FALSE(PackedCommand::map(*fd));
   ::close(*fd);
 }

@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -85,6 +88,36 @@ TEST_CASE("spawn: the worker leads its own session, with no signal blocked or ig
   REQUIRE(child.error == 0);
   CHECK(end_of(child).si_status == 0);
   ::signal(SIGPIPE, SIG_DFL);
+}
+
+TEST_CASE("spawn: the worker may run only where it is told, and we everywhere still",
+          "[unit][agent]") {
+  cpu_set_t ours;
+  REQUIRE(::sched_getaffinity(0, sizeof ours, &ours) == 0);
+  std::size_t last = 0;
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &ours)) last = cpu;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(last, &one);
+  Command command({"/bin/grep", "-q", "^Cpus_allowed_list:.*[^0-9-]" + std::to_string(last) + "$",
+                   "/proc/self/status"});
+  command.options.cpu_mask = std::as_bytes(std::span(&one, 1));
+  const Spawned child = command.start();
+  REQUIRE(child.error == 0);
+  CHECK(end_of(child).si_status == 0);
+  cpu_set_t after;
+  REQUIRE(::sched_getaffinity(0, sizeof after, &after) == 0);
+  CHECK(CPU_EQUAL(&ours, &after));
+}
+
+TEST_CASE("spawn: CPUs that there are not are an error with its step", "[unit][agent]") {
+  const unsigned long none = 0;
+  Command command({"/bin/true"});
+  command.options.cpu_mask = std::as_bytes(std::span(&none, 1));
+  const Spawned child = command.start();
+  CHECK(child.error == EINVAL);
+  CHECK(std::string(to_string(child.step)) == "sched_setaffinity");
 }
 
 TEST_CASE("spawn: what was blocked or ignored for us is so for the worker", "[unit][agent]") {

@@ -174,6 +174,52 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a rendezvous that fails ends the j
   CHECK(happens(SignalArrived{kTerm}).empty());  // It is over.
 }
 
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a worker that hangs is ended, and that is a failure",
+                 "[unit][agent]") {
+  run();
+  const SupervisorActions abort = happens(WorkerHung{LocalRank{1}});
+  CHECK(only<EndWorker>(abort).rank == LocalRank{1});
+  CHECK(only<EndWorker>(abort).number == 6);
+  CHECK(happens(WorkerHung{LocalRank{0}}).empty());  // One at a time.
+  const SupervisorActions actions =
+      happens(WorkerEnded{LocalRank{1}, {.killed = true, .status = 6}});
+  REQUIRE(actions.size() == 2);
+  CHECK(std::get<AnnounceFailure>(actions[0]).rank == LocalRank{1});
+  CHECK(std::get<SignalWorkers>(actions[1]).number == kTerm);
+  happens(WorkerEnded{LocalRank{0}, {.killed = true, .status = kTerm}});
+  only<JoinRendezvous>(happens(EverythingGone{}));  // As after any failure.
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a hanging worker that survives SIGABRT is killed",
+                 "[unit][agent]") {
+  run();
+  happens(WorkerHung{LocalRank{0}});
+  REQUIRE(supervisor.next_deadline() == now + 10s);
+  CHECK(after(9s, TimePassed{}).empty());
+  CHECK(only<EndWorker>(after(1s, TimePassed{})).number == 9);
+  SECTION("and then it is a failure like any other") {
+    happens(WorkerEnded{LocalRank{0}, {.killed = true, .status = 9}});
+    CHECK(supervisor.state() == Supervisor::State::Stopping);
+  }
+  SECTION("and if that does not help either, the job ends") {
+    only<KillEverything>(after(10s, TimePassed{}));
+    const SupervisorActions actions = happens(EverythingGone{.complete = false});
+    CHECK(only<Finish>(actions).why == Finish::Why::WorkerFailed);
+    CHECK_THAT(only<Finish>(actions).reason, Catch::Contains("hangs"));
+  }
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a hang that is over when it is told changes nothing",
+                 "[unit][agent]") {
+  run();
+  happens(WorkerEnded{LocalRank{0}, kGood});
+  CHECK(happens(WorkerHung{LocalRank{0}}).empty());
+  happens(WorkerHung{LocalRank{1}});
+  CHECK(supervisor.next_deadline());
+  only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kGood}));  // It ended well after all.
+  CHECK_FALSE(supervisor.next_deadline());
+}
+
 TEST_CASE_METHOD(SupervisorTest, "supervisor: it can say what it waits for in every state",
                  "[unit][agent]") {
   CHECK(supervisor.reason() == "not begun");

@@ -7,6 +7,12 @@ bool is_started = false;
 constexpr const char* kUuids[] = {"GPU-first", "GPU-second", "MIG-one", "MIG-two"};
 constexpr int kNotFound = 6;       // NVML_ERROR_NOT_FOUND
 constexpr int kUninitialized = 1;  // NVML_ERROR_UNINITIALIZED
+// nvmlPciInfo_t, written down a second time: from nvml.h of CUDA 12.
+struct PciInfo {
+  char legacy_bus_id[16];
+  unsigned int domain, bus, device, pci_device_id, pci_subsystem_id;
+  char bus_id[32];
+};
 }  // namespace
 
 extern "C" {
@@ -32,6 +38,13 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** device) {
 int nvmlDeviceGetUUID(void* device, char* text, unsigned int size) {
   const auto index = static_cast<int*>(device) - devices;
   std::snprintf(text, size, "%s", kUuids[index]);
+  return 0;
+}
+int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* info) {
+  *info = {};
+  info->domain = device == &devices[0] ? 0 : 0x10000;
+  info->bus = 0xdc;
+  info->device = 3;
   return 0;
 }
 int nvmlDeviceGetMaxMigDeviceCount(void* device, unsigned int* count) {

@@ -1,0 +1,65 @@
+#include "agent/core/hang_detector.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kLooksPerTimeout = 10;
+constexpr Duration kIntervalMin = 20ms;  // A look costs about 10 us for each process there is.
+constexpr Duration kIntervalMax = 10s;
+constexpr int kIdleCpuPercent = 1;
+constexpr Duration kIdleCpuMin = 20ms;  // The kernel counts in ticks of 10 ms.
+// A longer gap between two looks is not idleness, and shorter idleness is not worth telling.
+constexpr int kIntervalsToBelieve = 2;
+
+}  // namespace
+
+HangDetector::HangDetector(Duration timeout)
+    : timeout_(timeout),
+      interval_(std::clamp(timeout / kLooksPerTimeout, kIntervalMin, kIntervalMax)) {
+  MUSTER_CHECK(timeout_ > 0s);
+}
+
+std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>& samples,
+                                              Instant now) {
+  const Duration passed =
+      watched_.empty() ? 0s : std::min<Duration>(now - last_, kIntervalsToBelieve * interval_);
+  last_ = now;
+  const Duration allowance = std::max(timeout_ * kIdleCpuPercent / 100, kIdleCpuMin);
+  std::map<LocalRank, Watched> seen;
+  std::vector<IdleWorker> idle;
+  bool hangs = false;
+  for (const WorkerActivity& sample : samples) {
+    Watched fresh{.cpu = sample.cpu, .bytes_written = sample.bytes_written};
+    if (const auto before = watched_.find(sample.rank); before != watched_.end()) {
+      const Watched& old = before->second;
+      // Less than before: a descendant has ended, which is a sign of life, too.
+      const bool works = sample.stopped || sample.bytes_written != old.bytes_written ||
+                         sample.cpu < old.cpu || sample.cpu - old.cpu > allowance;
+      if (!works) {
+        fresh.cpu = old.cpu;
+        fresh.idle = old.idle + passed;
+      }
+    }
+    if (fresh.idle >= kIntervalsToBelieve * interval_) idle.push_back({sample.rank, fresh.idle});
+    hangs = hangs || fresh.idle >= timeout_;
+    seen.emplace(sample.rank, fresh);
+  }
+  watched_ = std::move(seen);
+  if (!hangs) return {};
+  std::stable_sort(idle.begin(), idle.end(),
+                   [](const IdleWorker& a, const IdleWorker& b) { return a.idle > b.idle; });
+  return idle;
+}
+
+void HangDetector::reset() {
+  watched_.clear();
+}
+
+}  // namespace muster

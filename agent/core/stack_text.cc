@@ -1,0 +1,126 @@
+#include "agent/core/stack_text.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <tuple>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+namespace {
+
+// py-spy 0.4: frames are indented by four, threads begin in the first column.
+constexpr std::string_view kFrameIndent = "    ";
+constexpr std::string_view kThread = "Thread ";
+constexpr std::string_view kMainThread = "\"MainThread\"";
+constexpr std::size_t kFramesMax = 1000;
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+/// "name (file.py:12)": native frames have an address or no line, and are not Python's.
+bool is_python_frame(std::string_view frame) {
+  if (frame.empty() || frame.back() != ')' || frame.rfind(" (") == std::string_view::npos)
+    return false;
+  frame.remove_suffix(1);
+  const std::size_t colon = frame.rfind(':');
+  if (colon == std::string_view::npos || colon + 1 == frame.size()) return false;
+  return std::all_of(frame.begin() + static_cast<std::ptrdiff_t>(colon) + 1, frame.end(),
+                     [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+/// Python's own library, installed packages, and what the interpreter makes up.
+bool is_library_frame(std::string_view frame) {
+  return contains(frame, "/site-packages/") || contains(frame, "/dist-packages/") ||
+         contains(frame, "/lib/python3") || contains(frame, "(<frozen ");
+}
+
+struct Thread {
+  bool is_main = false;
+  std::vector<std::string_view> frames;  // Innermost first.
+};
+
+std::vector<Thread> threads_of(std::string_view dump) {
+  std::vector<Thread> threads;
+  while (!dump.empty()) {
+    const std::size_t end = std::min(dump.find('\n'), dump.size());
+    std::string_view line = dump.substr(0, end);
+    dump.remove_prefix(std::min(end + 1, dump.size()));
+    if (line.starts_with(kThread)) {
+      threads.push_back({.is_main = contains(line, kMainThread), .frames = {}});
+    } else if (!threads.empty() && line.starts_with(kFrameIndent)) {
+      line.remove_prefix(kFrameIndent.size());
+      auto& frames = threads.back().frames;
+      if (is_python_frame(line) && frames.size() < kFramesMax) frames.push_back(line);
+    }
+  }
+  return threads;
+}
+
+std::string key_of(const HangSuspect& suspect) {
+  return suspect.line ? suspect.line->innermost + "\n" + suspect.line->own : std::string();
+}
+
+}  // namespace
+
+std::optional<StandingLine> standing_line(std::string_view py_spy_dump) {
+  const std::vector<Thread> threads = threads_of(py_spy_dump);
+  auto chosen = std::find_if(threads.begin(), threads.end(),
+                             [](const Thread& t) { return t.is_main && !t.frames.empty(); });
+  if (chosen == threads.end())
+    chosen = std::find_if(threads.begin(), threads.end(),
+                          [](const Thread& t) { return !t.frames.empty(); });
+  if (chosen == threads.end()) return std::nullopt;
+  const auto& frames = chosen->frames;
+  StandingLine line{.innermost = std::string(frames.front())};
+  const auto own = std::find_if_not(frames.begin(), frames.end(), is_library_frame);
+  line.own = own == frames.end() ? line.innermost : std::string(*own);
+  line.waits_for_others = std::any_of(frames.begin(), own, [](std::string_view frame) {
+    return contains(frame, "/torch/distributed/");
+  });
+  return line;
+}
+
+std::string to_text(const StandingLine& line) {
+  if (line.own == line.innermost) return line.own;
+  return line.own + ", inside " + line.innermost;
+}
+
+StackRefusal stack_refusal(std::string_view tool_output) {
+  constexpr std::array<std::string_view, 4> kNoPermission{"Permission Denied", "Permission denied",
+                                                          "Operation not permitted", "EPERM"};
+  constexpr std::array<std::string_view, 2> kNotPython{"Failed to find a python interpreter",
+                                                       "Failed to find python version"};
+  const auto says = [tool_output](std::string_view words) { return contains(tool_output, words); };
+  if (std::any_of(kNoPermission.begin(), kNoPermission.end(), says))
+    return StackRefusal::NoPermission;
+  if (std::any_of(kNotPython.begin(), kNotPython.end(), says)) return StackRefusal::NotPython;
+  return StackRefusal::None;
+}
+
+std::string_view permission_advice() {
+  return "Looking into another process was not permitted (ptrace). What allows it:\n"
+         "  on a host:      sysctl kernel.yama.ptrace_scope=0, or run muster as root\n"
+         "  in Docker:      docker run --cap-add=SYS_PTRACE\n"
+         "  in Kubernetes:  securityContext: {capabilities: {add: [SYS_PTRACE]}}\n";
+}
+
+std::size_t main_suspect(const std::vector<HangSuspect>& suspects) {
+  MUSTER_CHECK(!suspects.empty());
+  const auto order = [&suspects](std::size_t i) {
+    const HangSuspect& suspect = suspects[i];
+    const std::string key = key_of(suspect);
+    const auto sharing = std::count_if(suspects.begin(), suspects.end(),
+                                       [&key](const HangSuspect& s) { return key_of(s) == key; });
+    const bool waits = suspect.line && suspect.line->waits_for_others;
+    return std::tuple(waits, sharing, -suspect.idle.count(), suspect.rank.value);
+  };
+  std::size_t chosen = 0;
+  for (std::size_t i = 1; i < suspects.size(); ++i)
+    if (order(i) < order(chosen)) chosen = i;
+  return chosen;
+}
+
+}  // namespace muster

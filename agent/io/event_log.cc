@@ -1,0 +1,102 @@
+#include "agent/io/event_log.h"
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include "agent/core/signal_name.h"
+#include "agent/io/error_file_io.h"
+#include "agent/io/worker_group.h"
+#include "rendezvous/net/clock.h"
+
+namespace muster {
+
+EventLog::EventLog(const AgentOptions& options, const std::string& hostname)
+    : begun_(now()), mark_(begun_) {
+  if (options.events_on_console) context_ = event_context(options, hostname);
+}
+
+void EventLog::rendezvous_begun(int restart_count) {
+  if (!context_) return;
+  context_->agent_restarts = restart_count;
+  mark_ = now();
+}
+
+void EventLog::rendezvous_completed() {
+  if (!context_) return;
+  write(agent_event(context(), "RENDEZVOUS", since_mark_ms()));
+}
+
+void EventLog::ranks_assigned(const RoundFacts& round) {
+  if (!context_) return;
+  write(agent_event(context(), "ASSIGN_WORKER_RANKS", since_mark_ms()));
+  ranks_ = round.ranks;
+  context_->group_rank = round.group_rank;
+  context_->group_world_size = round.group_world_size;
+}
+
+void EventLog::worker_started(LocalRank rank, int pid) {
+  if (!context_) return;
+  write(worker_event(context(), ranks_, {.state = "START", .local_rank = rank, .pid = pid}));
+}
+
+void EventLog::finished(const Finish& action, const std::vector<WorkerEnd>& ends) {
+  if (!context_) return;
+  context_->total_run_time_s =
+      std::chrono::duration_cast<std::chrono::seconds>(now() - begun_).count();
+  switch (action.why) {
+    case Finish::Why::Succeeded:
+    case Finish::Why::WorkerFailed:
+      workers_ended(action.why == Finish::Why::Succeeded, ends);
+      // torch's word: the agent has done its work, whatever became of the workers.
+      return write(agent_event(context(), "SUCCEEDED"));
+    case Finish::Why::Signalled:
+      return write(
+          agent_event(context(), "FAILED", std::nullopt, "received " + signal_name(action.signal)));
+    case Finish::Why::StartFailed:
+    case Finish::Why::RendezvousFailed:
+      return write(agent_event(context(), "FAILED", std::nullopt, action.reason));
+  }
+}
+
+void EventLog::workers_ended(bool succeeded, const std::vector<WorkerEnd>& ends) {
+  for (const WorkerEnd& end : ends) {
+    WorkerEvent event{.state = succeeded ? "SUCCEEDED" : "TERMINATED",
+                      .local_rank = end.local_rank,
+                      .pid = end.pid};
+    if (!succeeded && end.failed()) {
+      event.state = "FAILED";
+      event.failed = true;
+      event.exit_code = end.exit_code();
+      event.error_text = read_error_file_at(end.error_file).value_or("");
+    }
+    write(worker_event(context(), ranks_, event));
+  }
+}
+
+double EventLog::since_mark_ms() {
+  const Instant before = std::exchange(mark_, now());
+  return std::chrono::duration<double, std::milli>(mark_ - before).count();
+}
+
+EventContext& EventLog::context() {
+  context_->now_ms = wall_clock_ms();
+  return *context_;
+}
+
+// In one piece where the kernel can: workers write to the same stream.
+void EventLog::write(std::string line) const {
+  line += '\n';
+  for (std::string_view rest = line; !rest.empty();) {
+    const ssize_t n = ::write(STDERR_FILENO, rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return;
+    rest.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace muster

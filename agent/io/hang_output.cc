@@ -1,0 +1,67 @@
+#include "agent/io/hang_output.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <set>
+
+#include <spdlog/spdlog.h>
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kLinesMax = 16;  // Of one each for a worker; the files are all there.
+
+std::string name_of(const StackCollector::Evidence& evidence) {
+  return "local rank " + std::to_string(evidence.rank.value) + " (pid " +
+         std::to_string(evidence.pid) + ")";
+}
+
+}  // namespace
+
+std::string idle_text(Duration idle) {
+  std::array<char, 32> seconds{};
+  std::snprintf(seconds.data(), seconds.size(), "%.3g",
+                std::chrono::duration<double>(idle).count());
+  return std::string("no output and no CPU time for ") + seconds.data() + " s";
+}
+
+void log_evidence(const std::vector<StackCollector::Evidence>& evidence) {
+  std::set<std::string> problems;
+  for (std::size_t i = 0; i < std::min(evidence.size(), kLinesMax); ++i) {
+    const StackCollector::Evidence& one = evidence[i];
+    const std::string where =
+        one.line ? " stands at " + to_text(*one.line) + "; stacks: " : ": stacks: ";
+    if (!one.file.empty()) spdlog::warn("{}{}{}", name_of(one), where, one.file);
+  }
+  if (evidence.size() > kLinesMax)
+    spdlog::warn("and {} workers more, whose stacks are beside these", evidence.size() - kLinesMax);
+  for (const StackCollector::Evidence& one : evidence)
+    if (!one.problem.empty() && problems.insert(one.problem).second)
+      spdlog::warn("{}", one.problem);
+}
+
+LocalRank choose_hung_worker(const std::vector<IdleWorker>& idle,
+                             const std::vector<StackCollector::Evidence>& evidence) {
+  const auto seen = [&evidence](LocalRank rank) {
+    return std::find_if(evidence.begin(), evidence.end(),
+                        [rank](const auto& one) { return one.rank == rank; });
+  };
+  std::vector<HangSuspect> suspects;
+  for (const IdleWorker& worker : idle) {
+    const auto one = seen(worker.rank);
+    suspects.push_back({.rank = worker.rank, .idle = worker.idle, .line = {}});
+    if (one != evidence.end()) suspects.back().line = one->line;
+  }
+  const HangSuspect& chosen = suspects[main_suspect(suspects)];
+  const auto one = seen(chosen.rank);
+  const std::string name =
+      one == evidence.end() ? "local rank " + std::to_string(chosen.rank.value) : name_of(*one);
+  const std::string where = chosen.line ? "; it stands at " + to_text(*chosen.line) : "";
+  const std::string others =
+      suspects.size() > 1 ? " (" + std::to_string(suspects.size() - 1) + " more idle)" : "";
+  spdlog::error("{} hangs: {}{}{}: ending it", name, idle_text(chosen.idle), where, others);
+  return chosen.rank;
+}
+
+}  // namespace muster

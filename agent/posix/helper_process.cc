@@ -1,0 +1,106 @@
+#include "agent/posix/helper_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "agent/posix/process_scan.h"
+#include "agent/posix/spawn.h"
+
+namespace muster {
+namespace {
+
+boost::system::error_code from_errno(int number) {
+  return {number, boost::system::system_category()};
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words)
+    pointers.push_back(const_cast<char*>(word.c_str()));  // execve's type; it does not write.
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+Result<HelperProcess> HelperProcess::start(const std::vector<std::string>& argv,
+                                           const std::vector<std::string>& environment) {
+  HelperProcess helper;
+  helper.output_ = ::memfd_create("muster-helper-output", MFD_CLOEXEC);
+  if (helper.output_ < 0) return from_errno(errno);
+  const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (input < 0) return from_errno(errno);
+
+  SignalState signals;
+  ::sigemptyset(&signals.mask);
+  ::sigemptyset(&signals.ignored);
+  const std::vector<char*> words = pointers_to(argv);
+  const std::vector<char*> variables = pointers_to(environment);
+  const Spawned child = spawn({.path = words[0],
+                               .argv = words.data(),
+                               .env = variables.data(),
+                               .fds = {input, helper.output_, helper.output_},
+                               .signals = &signals});
+  ::close(input);
+  if (child.error != 0) return from_errno(child.error);
+  helper.pidfd_ = child.pidfd;
+  return helper;
+}
+
+HelperProcess::HelperProcess(HelperProcess&& other) noexcept
+    : pidfd_(std::exchange(other.pidfd_, -1)), output_(std::exchange(other.output_, -1)) {}
+
+HelperProcess::~HelperProcess() {
+  finish();
+  if (output_ >= 0) ::close(output_);
+}
+
+bool HelperProcess::finish() {
+  if (pidfd_ < 0) return false;
+  ::syscall(SYS_pidfd_send_signal, pidfd_, SIGKILL, nullptr, 0);  // Nothing, if it has ended.
+  siginfo_t info{};
+  while (::waitid(P_PIDFD, static_cast<id_t>(pidfd_), &info, WEXITED) != 0 && errno == EINTR) {
+  }
+  ::close(std::exchange(pidfd_, -1));
+  return info.si_code == CLD_EXITED && info.si_status == 0;
+}
+
+std::string HelperProcess::output(std::size_t bytes_max) const {
+  std::string text(bytes_max, '\0');
+  std::size_t size = 0;
+  while (size < bytes_max) {
+    const ssize_t n =
+        ::pread(output_, text.data() + size, bytes_max - size, static_cast<off_t>(size));
+    if (n <= 0) break;
+    size += static_cast<std::size_t>(n);
+  }
+  text.resize(size);
+  return text;
+}
+
+bool signal_worker(pid_t pid, pid_t parent, int number) {
+  // The descriptor first: from then on the number cannot become another process's unseen.
+  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  if (pidfd < 0) return false;
+  const std::vector<Process> all = all_processes();
+  const bool is_worker = std::any_of(all.begin(), all.end(), [pid, parent](const Process& p) {
+    return p.pid == pid && p.parent == parent && p.session == pid;
+  });
+  const bool sent = is_worker && ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
+  ::close(pidfd);
+  return sent;
+}
+
+void resume_process(pid_t pid) {
+  ::kill(pid, SIGCONT);
+}
+
+}  // namespace muster

@@ -1,0 +1,46 @@
+// A program that the agent runs for itself, such as one that prints stacks: started like a worker,
+// watched by its pidfd, killed with the agent.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/result.h"
+
+namespace muster {
+
+class HelperProcess {
+ public:
+  /// Starts argv[0], a path, with stdin from /dev/null and both outputs into one file in memory.
+  static Result<HelperProcess> start(const std::vector<std::string>& argv,
+                                     const std::vector<std::string>& environment);
+  HelperProcess(HelperProcess&& other) noexcept;
+  HelperProcess(const HelperProcess&) = delete;
+  HelperProcess& operator=(const HelperProcess&) = delete;
+  HelperProcess& operator=(HelperProcess&&) = delete;
+  ~HelperProcess();  // Kills and reaps it.
+
+  /// Readable once it has ended. Ours.
+  int pidfd() const { return pidfd_; }
+  /// Kills it if it lives, reaps it; true if it had exited with 0 by itself.
+  bool finish();
+  /// What it has written so far, up to `bytes_max`.
+  std::string output(std::size_t bytes_max) const;
+
+ private:
+  HelperProcess() = default;
+  int pidfd_ = -1;
+  int output_ = -1;
+};
+
+/// Sends a signal to a worker: the process `pid` if it leads a session and is a child of `parent`,
+/// so that a number that another process has by now is not touched. False if there is none.
+bool signal_worker(pid_t pid, pid_t parent, int number);
+
+/// Lets a process go on that a tracer has left stopped; nothing for one that is not.
+void resume_process(pid_t pid);
+
+}  // namespace muster

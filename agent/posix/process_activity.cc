@@ -1,0 +1,173 @@
+#include "agent/posix/process_activity.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+#include "agent/posix/process_scan.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kFileBytesMax = 64 << 10;
+constexpr std::size_t kThreadsMax = 1000;  // Those of one process that are shown.
+
+std::string read_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  std::string text;
+  std::array<char, 4096> chunk;
+  while (text.size() < kFileBytesMax) {
+    const ssize_t n = ::read(fd, chunk.data(), chunk.size());
+    if (n <= 0) break;
+    text.append(chunk.data(), static_cast<std::size_t>(n));
+  }
+  ::close(fd);
+  return text;
+}
+
+std::string trimmed(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' '))
+    text.pop_back();
+  return text;
+}
+
+struct Stat {
+  char state = '?';
+  unsigned long long own_ticks = 0;
+  unsigned long long children_ticks = 0;
+};
+
+/// proc(5): state is field 3; utime, stime, cutime, cstime are 14 to 17.
+Stat read_stat(const std::string& folder) {
+  const std::string text = read_file(folder + "/stat");
+  const std::size_t close = text.rfind(')');  // The name before it may hold anything.
+  Stat stat;
+  if (close == std::string::npos) return stat;
+  unsigned long long user = 0;
+  unsigned long long kernel = 0;
+  long long children_user = 0;
+  long long children_kernel = 0;
+  if (std::sscanf(text.c_str() + close + 1,
+                  " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %lld %lld", &stat.state,
+                  &user, &kernel, &children_user, &children_kernel) == 5) {
+    stat.own_ticks = user + kernel;
+    stat.children_ticks = static_cast<unsigned long long>(children_user + children_kernel);
+  }
+  return stat;
+}
+
+std::uint64_t bytes_written(const std::string& folder) {
+  const std::string text = read_file(folder + "/io");
+  const std::size_t at = text.find("wchar: ");
+  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 7, nullptr, 10);
+}
+
+std::chrono::nanoseconds from_ticks(unsigned long long ticks) {
+  static const long per_second = ::sysconf(_SC_CLK_TCK);
+  return std::chrono::nanoseconds(ticks * 1'000'000'000ULL /
+                                  static_cast<unsigned long long>(per_second));
+}
+
+std::string folder_of(pid_t pid) {
+  return "/proc/" + std::to_string(pid);
+}
+
+bool is_alive(const Process& process) {
+  return process.state != 'Z' && process.state != 'X';
+}
+
+std::set<pid_t> family_in(const std::vector<Process>& all, pid_t leader) {
+  std::set<pid_t> family{leader};
+  // A child may come before its parent in /proc's order once pids have wrapped: until no change.
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (const Process& process : all)
+      if (is_alive(process) && (process.session == leader || family.contains(process.parent)))
+        grew = family.insert(process.pid).second || grew;
+  }
+  return family;
+}
+
+std::vector<pid_t> thread_ids(pid_t pid) {
+  std::vector<pid_t> ids;
+  DIR* folder = ::opendir((folder_of(pid) + "/task").c_str());
+  if (folder == nullptr) return ids;
+  while (const dirent* entry = ::readdir(folder))
+    if (const long id = std::strtol(entry->d_name, nullptr, 10); id > 0)
+      ids.push_back(static_cast<pid_t>(id));
+  ::closedir(folder);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+}  // namespace
+
+std::vector<FamilyActivity> family_activity(const std::vector<pid_t>& leaders) {
+  const std::vector<Process> all = all_processes();
+  std::vector<FamilyActivity> activities;
+  for (const pid_t leader : leaders) {
+    FamilyActivity& sum = activities.emplace_back();
+    for (const pid_t pid : family_in(all, leader)) {
+      const std::string folder = folder_of(pid);
+      const Stat stat = read_stat(folder);
+      sum.cpu += from_ticks(stat.own_ticks + stat.children_ticks);
+      sum.bytes_written += bytes_written(folder);
+      if (pid == leader) sum.stopped = stat.state == 'T' || stat.state == 't';
+    }
+  }
+  return activities;
+}
+
+std::vector<pid_t> family_of(pid_t leader) {
+  std::set<pid_t> family = family_in(all_processes(), leader);
+  family.erase(leader);
+  return {family.begin(), family.end()};
+}
+
+std::string command_line(pid_t pid) {
+  std::string text = read_file(folder_of(pid) + "/cmdline");
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  return trimmed(std::move(text));
+}
+
+std::string executable_of(pid_t pid) {
+  std::array<char, 4096> path;
+  const ssize_t n = ::readlink((folder_of(pid) + "/exe").c_str(), path.data(), path.size());
+  return n > 0 ? std::string(path.data(), static_cast<std::size_t>(n)) : std::string();
+}
+
+std::string thread_table(pid_t pid) {
+  std::string table;
+  const std::vector<pid_t> ids = thread_ids(pid);
+  for (const pid_t id : ids) {
+    const std::string folder = folder_of(pid) + "/task/" + std::to_string(id);
+    const Stat stat = read_stat(folder);
+    const auto cpu_ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(from_ticks(stat.own_ticks)).count();
+    std::string waits_in = trimmed(read_file(folder + "/wchan"));
+    if (waits_in.empty() || waits_in == "0") waits_in = "-";
+    std::string call = trimmed(read_file(folder + "/syscall"));
+    if (call.empty()) call = "not readable";
+    table += "thread " + std::to_string(id) + " " + trimmed(read_file(folder + "/comm")) +
+             ": state " + stat.state + ", CPU time " + std::to_string(cpu_ms) + " ms, waits in " +
+             waits_in + ", system call " + call + "\n";
+    const std::string stack = read_file(folder + "/stack");
+    for (std::size_t at = 0; at < stack.size();) {
+      const std::size_t end = std::min(stack.find('\n', at), stack.size());
+      table.append("    ").append(stack, at, end - at).append("\n");
+      at = end + 1;
+    }
+    if (id == ids[std::min(ids.size(), kThreadsMax) - 1]) break;
+  }
+  if (ids.size() > kThreadsMax)
+    table += "and " + std::to_string(ids.size() - kThreadsMax) + " threads more\n";
+  return table.empty() ? "it has ended\n" : table;
+}
+
+}  // namespace muster

@@ -1,0 +1,39 @@
+// What processes have done, and where they stand in the kernel, from /proc.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace muster {
+
+/// Sums over a worker and its descendants, ended ones that were waited for included.
+struct FamilyActivity {
+  std::chrono::nanoseconds cpu{};
+  std::uint64_t bytes_written = 0;  // To anything, by write() and its kin.
+  bool stopped = false;             // The worker itself: by a signal or a debugger.
+};
+
+/// For each of `leaders`, in their order: its descendants, and whoever is in its session. One pass
+/// over /proc.
+std::vector<FamilyActivity> family_activity(const std::vector<pid_t>& leaders);
+
+/// A worker's living descendants and members of its session, without itself.
+std::vector<pid_t> family_of(pid_t leader);
+
+/// The command line, its words separated by blanks; for a kernel thread or a dead one, empty.
+std::string command_line(pid_t pid);
+
+/// The path of its program, every link followed; empty if it cannot be read.
+std::string executable_of(pid_t pid);
+
+/// One paragraph for each thread: name, state, CPU time, the kernel function and the system call
+/// that it waits in, and its kernel stack where root asks. Needs no ptrace.
+std::string thread_table(pid_t pid);
+
+}  // namespace muster

@@ -1,0 +1,51 @@
+# muster --run-path: python -u -c THIS SCRIPT ARGUMENTS...
+import faulthandler
+import json
+import os
+import runpy
+import sys
+import time
+import traceback
+
+
+def record(error):
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not path:
+        return
+    errors = sys.modules.get("torch.distributed.elastic.multiprocessing.errors")
+    if errors and isinstance(error, errors.ChildFailedError):
+        failure = error.get_first_failure()[1]
+        if os.path.exists(failure.error_file):
+            errors.get_error_handler().dump_error_file(failure.error_file, failure.exitcode)
+        return
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    with open(path, "w") as file:
+        json.dump({"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": {
+            "py_callstack": text, "timestamp": str(int(time.time()))}}}, file)
+
+
+def main():
+    faulthandler.enable(all_threads=True)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    del sys.argv[0]
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = os.path.dirname(os.path.realpath(sys.argv[0]))
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except Exception as error:
+        frames = error.__traceback__
+        while frames and frames.tb_frame.f_code.co_filename in (
+                "<string>", "<frozen runpy>", runpy.__file__):
+            frames = frames.tb_next
+        error.__traceback__ = frames or error.__traceback__
+        try:
+            record(error)
+        except OSError as problem:
+            print(f"cannot write the error file: {problem}", file=sys.stderr)
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.exit(1)
+
+
+main()

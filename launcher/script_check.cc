@@ -1,0 +1,67 @@
+#include "launcher/script_check.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "agent/core/worker_command.h"
+#include "launcher/python_text.h"
+#include "launcher/run_path.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kScriptAt = 2;  // python -u SCRIPT
+
+std::string text_of(int number) {
+  return std::generic_category().message(number);
+}
+
+/// Python takes __main__.py, its compiled form, and what an import would find beside them.
+bool has_main(const std::string& folder, std::error_code& error) {
+  namespace fs = std::filesystem;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    if (it->path().stem() == "__main__") return true;
+  return false;
+}
+
+/// What the person may have meant.
+std::string hint_for(const std::string& script) {
+  if (script.ends_with(".py") || script.find('/') != std::string::npos) return {};
+  return "; for a module give -m, for a program that is not Python --no-python";
+}
+
+}  // namespace
+
+std::optional<std::string> script_problem(const std::string& script) {
+  struct stat status {};
+  if (::stat(script.c_str(), &status) != 0) return text_of(errno);
+  if (::faccessat(AT_FDCWD, script.c_str(), R_OK, AT_EACCESS) != 0) return text_of(errno);
+  if (!S_ISDIR(status.st_mode)) return std::nullopt;  // A file, or a zip archive, or a pipe.
+  std::error_code error;
+  if (has_main(script, error)) return std::nullopt;
+  if (error) return error.message();
+  return "it is a directory without __main__.py";
+}
+
+Checked<void> check_script(const Flags& flags, const NodeFacts& facts, const AgentOptions& agent) {
+  const bool is_file = flags.run_path || (!flags.module && !flags.no_python);
+  if (!is_file || !facts.script_problem || flags.script.starts_with('-')) return {};
+  const bool differs = flags.script.find('$') != std::string::npos;
+  const std::size_t at = flags.run_path ? kRunPathScriptAt : kScriptAt;
+  for (int rank = 0; rank < (differs ? agent.local_world_size : 1); ++rank) {
+    const std::string script = worker_command(agent, LocalRank{rank}).at(at);
+    if (const auto problem = facts.script_problem(script)) {
+      std::string text = "cannot run the script " + python_repr(script);
+      if (differs) text += " of local rank " + std::to_string(rank);
+      return FlagError{text + ": " + *problem + hint_for(script)};
+    }
+  }
+  return {};
+}
+
+}  // namespace muster

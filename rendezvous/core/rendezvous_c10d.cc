@@ -1,0 +1,274 @@
+// The c10d door: the state as torchrun nodes see it, and what they may change in it.
+
+#include <algorithm>
+
+#include "rendezvous/core/check.h"
+#include "rendezvous/core/rendezvous.h"
+
+namespace muster {
+namespace {
+
+using Kind = StateOperation::Kind;
+
+// Below, clocks are as good as equal: torchrun works up to 15 s.
+constexpr std::int64_t kSkewThatMattersUs = 5'000'000;
+
+std::int64_t microseconds(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+}
+
+}  // namespace
+
+const RendezvousState& Rendezvous::render(Instant now, WallTime wall) {
+  MUSTER_CHECK(now >= now_);
+  now_ = now;
+  const bool due = !stamped_ || now - *stamped_ >= setup_.keep_alive_interval;
+  if (natives_ > 0 && due) renew_stamp(now, wall);
+  if (dirty_) rebuild(wall);
+  return shown_;
+}
+
+void Rendezvous::renew_stamp(Instant now, WallTime wall) {
+  stamped_ = now;
+  stamped_ahead_us_ = ahead_us_;
+  stamp_ = {wall.microseconds + ahead_us_};
+  dirty_ = true;
+}
+
+/// How far its clock is behind the fastest, if so far that others might take it for dead.
+std::int64_t Rendezvous::behind_us(const Member& member) const {
+  const std::int64_t behind = ahead_us_ - member.skew_us;
+  return behind > kSkewThatMattersUs ? behind : 0;
+}
+
+Duration Rendezvous::torch_lease(const Member& member) const {
+  return setup_.dead_after + std::chrono::microseconds(behind_us(member));
+}
+
+void Rendezvous::rebuild(WallTime wall) {
+  RendezvousState state{.round = round_, .complete = complete_, .closed = closed_};
+  if (deadline_ && !shown_deadline_ && !complete_)
+    shown_deadline_ = WallTime{wall.microseconds + ahead_us_ + microseconds(*deadline_ - now_)};
+  if (!complete_) state.deadline = shown_deadline_;
+  for (const auto& [order, id] : at(Place::Participant))
+    state.participants.add_new(members_.at(id).name, complete_ ? members_.at(id).rank : 0);
+  for (const Place where : {Place::Restarting, Place::Waiting})
+    for (const auto& [order, id] : at(where))
+      state.wait_list.add_new(members_.at(id).name);
+  for (const Place where : {Place::LeftOut, Place::Redundant, Place::Standby})
+    for (const auto& [order, id] : at(where))
+      state.redundancy_list.add_new(members_.at(id).name);
+  for (const auto& [id, member] : members_) {
+    if (member.place == Place::Away || member.place == Place::Finished) continue;
+    const WallTime at =
+        member.native ? stamp_ : WallTime{member.heartbeat.microseconds + behind_us(member)};
+    state.last_heartbeats.add_new(member.name, at);
+  }
+  state.foreign = foreign_;
+  shown_ = std::move(state);
+  dirty_ = false;
+  ++revision_;
+}
+
+void Rendezvous::learn_skew(Member& member, WallTime wall) {
+  const std::int64_t before = ahead_us_;
+  member.skew_us = member.heartbeat.microseconds - wall.microseconds;
+  ahead_us_ = 0;
+  for (const auto& [id, other] : members_)
+    if (!other.native) ahead_us_ = std::max(ahead_us_, other.skew_us);
+  if (ahead_us_ <= kSkewThatMattersUs) ahead_us_ = 0;
+  // Not for every millisecond: the stamp of all muster nodes would change each time.
+  if (before != 0 && std::abs(ahead_us_ - before) < kSkewThatMattersUs / 2) ahead_us_ = before;
+  if (ahead_us_ != stamped_ahead_us_ && natives_ > 0) renew_stamp(now_, wall);
+  // By the fastest clock, the last call must not be over early.
+  if (ahead_us_ != before && deadline_) shown_deadline_.reset();
+  if (std::abs(member.skew_us) <= kSkewThatMattersUs || member.skew_told) return;
+  member.skew_told = true;
+  actions_.push_back(ClockSkewSeen{member.name, member.skew_us});
+}
+
+ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, WallTime wall) {
+  MUSTER_CHECK(now >= now_);
+  now_ = now;
+  actions_.clear();
+  ProposalResult result;
+  const Member* client = from(proposal.from);
+  const auto writer = client != nullptr ? std::optional(client->name) : std::nullopt;
+  const auto operation = explain(proposal.seen, proposal.proposed, writer);
+  const bool idle = !operation && same_content(proposal.seen, proposal.proposed);
+  const auto known =
+      operation && operation->node ? by_name_.find(*operation->node) : by_name_.end();
+  const bool native_name = known != by_name_.end() && members_.at(known->second).native;
+  if ((!operation && !idle) || native_name || (client != nullptr && client->native)) {
+    result.verdict = ProposalVerdict::Refused;
+    return result;
+  }
+  if (operation) {
+    drop_dead(*operation);
+    settle();
+  }
+  if (operation && may_apply(*operation, proposal)) {
+    if (proposal.proposed.foreign != proposal.seen.foreign) foreign_ = proposal.proposed.foreign;
+    apply(*operation, proposal, wall);
+    settle();
+    result.verdict = ProposalVerdict::Merged;
+  }
+  if (dirty_) rebuild(wall);
+  if (same_content(shown_, proposal.proposed)) result.verdict = ProposalVerdict::Accepted;
+  result.actions = std::exchange(actions_, {});
+  return result;
+}
+
+/// Only nodes that have been silent for us, too: the writer's clock may be wrong.
+void Rendezvous::drop_dead(const StateOperation& operation) {
+  for (const NodeName& name : operation.dropped) {
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end() || members_.at(found->second).native) continue;
+    const auto standing = liveness_.standing(found->second, now_);
+    if (standing == Liveness::Standing::OnTime) continue;
+    gone(found->second, RestartCause::NodeLost, "torchrun nodes do not hear it any more");
+  }
+}
+
+/// Whether nothing has changed since `seen` that the writer looked at when it joined or completed.
+bool Rendezvous::same_round_as(const RendezvousState& seen) const {
+  if (seen.round != round_ || seen.complete != complete_ || seen.deadline != shown_deadline_ ||
+      seen.participants.size() != count(Place::Participant))
+    return false;
+  std::set<NodeName> known;
+  for (const auto& [name, rank] : seen.participants)
+    known.insert(name);
+  return std::all_of(
+      at(Place::Participant).begin(), at(Place::Participant).end(),
+      [&](const auto& entry) { return known.contains(members_.at(entry.second).name); });
+}
+
+bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal& proposal) const {
+  const auto found = operation.node ? by_name_.find(*operation.node) : by_name_.end();
+  const auto now_in = [&](std::initializer_list<Place> places) {
+    return found != by_name_.end() && std::find(places.begin(), places.end(),
+                                                members_.at(found->second).place) != places.end();
+  };
+  const bool absent = found == by_name_.end() || now_in({Place::Away});
+  const bool same_round = proposal.seen.round == round_;
+  const auto taken = count(Place::Participant);
+  switch (operation.kind) {
+    case Kind::KeepAlive:
+      return now_in({Place::Participant, Place::Waiting, Place::Redundant});
+    case Kind::RemoveFromParticipants:
+      return now_in({Place::Participant}) && same_round &&
+             (complete_ || run_ || same_round_as(proposal.seen));
+    case Kind::RemoveFromWaitList:
+      return now_in({Place::Waiting});
+    case Kind::RemoveFromRedundancyList:
+      return now_in({Place::Redundant});
+    case Kind::AddToWaitList:
+      return complete_ && same_round && (absent || now_in({Place::Redundant})) &&
+             taken <= proposal.seen.participants.size();
+    case Kind::AddToRedundancyList:
+      return complete_ && same_round && absent && taken == proposal.seen.participants.size();
+    case Kind::AddToParticipants:
+      if (complete_ || closed_ || proposal.proposed.round != round_) return false;
+      if (!absent && !now_in({Place::Waiting, Place::Redundant})) return false;
+      // With the run's minimum and maximum we take the steps that the writer would have taken.
+      return run_ || proposal.seen.round != round_ || same_round_as(proposal.seen);
+    case Kind::MarkComplete:
+      return !complete_ && same_round && (run_ || same_round_as(proposal.seen));
+    case Kind::MarkClosed:
+      return true;
+  }
+  return false;
+}
+
+Rendezvous::MemberId Rendezvous::torch_member(const StateOperation& operation, ConnectionId client,
+                                              WallTime wall) {
+  const auto found = by_name_.find(*operation.node);
+  const MemberId id = found != by_name_.end() ? found->second : add_member(*operation.node, false);
+  Member& member = members_.at(id);
+  // One connection may in principle serve several nodes: the first is who it is.
+  const auto bound = by_connection_.find(client.value);
+  if (bound == by_connection_.end()) bind(id, client);
+  if (operation.heartbeat) {
+    member.heartbeat = *operation.heartbeat;
+    learn_skew(member, wall);
+  }
+  touch(id);
+  changed();
+  return id;
+}
+
+void Rendezvous::apply(const StateOperation& operation, const StateProposal& proposal,
+                       WallTime wall) {
+  const RendezvousState& proposed = proposal.proposed;
+  if (operation.kind == Kind::MarkClosed) return closed_by_torch();
+  if (operation.kind == Kind::MarkComplete) {
+    // Its minimum is not the run's: the deadline goes, and it waits on.
+    if (run_ && static_cast<int>(count(Place::Participant)) < run_->min_nodes) return;
+    if (run_) deadline_ = now_;  // The last call is over; who else is let in is for settle().
+    if (!run_ && count(Place::Participant) > 0) complete_round();
+    return;
+  }
+  const MemberId id = torch_member(operation, proposal.from, wall);
+  switch (operation.kind) {
+    case Kind::KeepAlive:
+      break;
+    case Kind::AddToParticipants:
+      place(id, Place::Participant);
+      if (run_) break;
+      shown_deadline_ = proposed.deadline;
+      if (proposed.complete) complete_round();
+      break;
+    case Kind::AddToWaitList:
+      torch_waits(id);
+      break;
+    case Kind::AddToRedundancyList:
+      place(id, Place::Redundant);
+      break;
+    case Kind::RemoveFromParticipants:
+      torch_leaves(id, proposal);
+      break;
+    case Kind::RemoveFromWaitList:
+      erase(id);
+      break;
+    // It goes on to the wait list at once.
+    case Kind::RemoveFromRedundancyList:
+      place(id, Place::Away);
+      break;
+    case Kind::MarkComplete:
+    case Kind::MarkClosed:
+      break;
+  }
+}
+
+void Rendezvous::torch_leaves(MemberId id, const StateProposal& proposal) {
+  if (!complete_) {
+    erase(id);
+    if (!run_) shown_deadline_ = proposal.proposed.deadline;
+    return;
+  }
+  const NodeName who = members_.at(id).name;
+  place(id, Place::Away);
+  if (natives_ > 0) begin_restart(RestartCause::Requested, who, "it left the round to restart");
+}
+
+void Rendezvous::torch_waits(MemberId id) {
+  place(id, Place::Waiting);
+  if (natives_ == 0 || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0) return;
+  begin_restart(RestartCause::NodeJoined, NodeName(members_.at(id).name), "it wants to join");
+}
+
+void Rendezvous::closed_by_torch() {
+  if (closed_) return;
+  closed_ = true;
+  std::vector<MemberId> outside;
+  for (const auto& [id, member] : members_) {
+    if (!member.native) continue;
+    if (member.connection) actions_.push_back(RunClosed{*member.connection});
+    if (member.place != Place::Participant || !complete_) outside.push_back(id);
+  }
+  for (const MemberId id : outside)
+    erase(id);
+  changed();
+}
+
+}  // namespace muster

@@ -1,0 +1,245 @@
+// The rules of rounds: who is let in, when a round is complete, when the next one begins.
+
+#include <algorithm>
+
+#include "rendezvous/core/check.h"
+#include "rendezvous/core/rendezvous.h"
+
+namespace muster {
+
+void Rendezvous::settle() {
+  while (!outcome_ && (complete_ ? settle_complete() : settle_gathering())) {
+  }
+}
+
+bool Rendezvous::settle_complete() {
+  if (count(Place::Participant) == 0) {
+    next_round();
+    return true;
+  }
+  // Newcomers restart the others only if they may, and never when the first nodes have finished.
+  if (draining_ || closed_ || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0)
+    return false;
+  if (static_cast<int>(count(Place::Participant)) >= run_->max_nodes) return false;
+  const auto newcomer = first_native(Place::Redundant);
+  if (!newcomer) return false;
+  place(*newcomer, Place::Waiting);
+  set_join_deadline(*newcomer, now_ + run_->join_timeout);
+  begin_restart(RestartCause::NodeJoined, members_.at(*newcomer).name, "it wants to join");
+  return true;
+}
+
+bool Rendezvous::settle_gathering() {
+  if (!run_ || closed_) return false;  // torchrun nodes among themselves.
+  if (admit_one() || admit_spare()) return true;
+  const bool enough = static_cast<int>(count(Place::Participant)) >= run_->min_nodes;
+  if (enough && !deadline_) {
+    deadline_ = now_ + run_->last_call_timeout;
+    shown_deadline_.reset();
+    changed();
+  } else if (!enough && (deadline_ || shown_deadline_)) {
+    deadline_.reset();
+    shown_deadline_.reset();
+    changed();
+  }
+  if (!may_complete()) return false;
+  complete_round();
+  return true;
+}
+
+std::optional<Rendezvous::MemberId> Rendezvous::first_native(Place where) const {
+  for (const auto& [order, id] : at(where))
+    if (members_.at(id).native) return id;
+  return std::nullopt;
+}
+
+bool Rendezvous::admit(MemberId id) {
+  if (!members_.at(id).join_deadline) set_join_deadline(id, now_ + run_->join_timeout);
+  place(id, Place::Participant);
+  return true;
+}
+
+bool Rendezvous::admit_one() {
+  const auto taken = count(Place::Participant);
+  if (const auto back = first_native(Place::Waiting)) {
+    if (taken < static_cast<std::size_t>(run_->max_nodes)) return admit(*back);
+    place(*back, Place::Redundant);
+    set_join_deadline(*back, std::nullopt);
+    return true;
+  }
+  const auto newcomer = first_native(Place::Redundant);
+  if (!newcomer) return false;
+  const bool only_replaces = !first_round() && run_->scale_policy == ScalePolicy::Never;
+  const auto limit = only_replaces ? spare_target() : static_cast<std::size_t>(run_->max_nodes);
+  // Places are kept for those who are about to come back, until the last call is over.
+  const bool over = deadline_ && *deadline_ <= now_;
+  return taken + (over ? 0 : expected()) < limit && admit(*newcomer);
+}
+
+bool Rendezvous::admit_spare() {
+  const auto taken = count(Place::Participant);
+  const auto spare = first_native(Place::Standby);
+  if (!first_round()) return spare && taken + expected() < spare_target() && admit(*spare);
+  if (!spares_step_in_ || *spares_step_in_ > now_) return false;
+  if (spare && taken < static_cast<std::size_t>(run_->min_nodes)) return admit(*spare);
+  spares_step_in_.reset();
+  return false;
+}
+
+/// Nodes that are alive and about to join this round.
+std::size_t Rendezvous::expected() const {
+  return count(Place::Restarting) + count(Place::Away) + count(Place::Waiting) + torch_redundant_;
+}
+
+/// Up to how many nodes those that only replace are let in.
+std::size_t Rendezvous::spare_target() const {
+  const auto least = std::max(static_cast<std::size_t>(run_->min_nodes), last_world_);
+  return std::min(least, static_cast<std::size_t>(run_->max_nodes));
+}
+
+bool Rendezvous::may_complete() const {
+  const auto taken = static_cast<int>(count(Place::Participant));
+  if (taken < run_->min_nodes) return false;
+  if (taken >= run_->max_nodes || (deadline_ && *deadline_ <= now_)) return true;
+  if (first_round() || expected() > 0) return false;
+  // A restart: everyone who is still alive is back. Nobody else can be waited for.
+  return std::any_of(at(Place::Participant).begin(), at(Place::Participant).end(),
+                     [&](const auto& entry) { return members_.at(entry.second).last_rank; });
+}
+
+void Rendezvous::complete_round() {
+  std::vector<MemberId> ids;
+  std::vector<RankCandidate> candidates;
+  for (const auto& [order, id] : at(Place::Participant)) {
+    const Member& member = members_.at(id);
+    ids.push_back(id);
+    candidates.push_back({.name = member.name,
+                          .native = member.native,
+                          .hosts_rendezvous = member.hosts_rendezvous,
+                          .preferred = member.preferred_rank,
+                          .last_rank = member.last_rank});
+  }
+  for (auto& [id, member] : members_)
+    member.last_rank.reset();
+  const auto by_rank = assign_group_ranks(candidates);
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    Member& member = members_.at(ids[by_rank[rank]]);
+    member.rank = static_cast<int>(rank);
+    member.last_rank = member.rank;
+    set_join_deadline(ids[by_rank[rank]], std::nullopt);
+  }
+  while (!at(Place::Restarting).empty())
+    place(at(Place::Restarting).begin()->second, Place::LeftOut);
+  complete_ = true;
+  had_round_ = true;
+  last_world_ = by_rank.size();
+  deadline_.reset();
+  shown_deadline_.reset();
+  spares_step_in_.reset();
+  changed();
+  const Member& first = members_.at(ids[by_rank[0]]);
+  if (!first.native) return announce_round(std::nullopt);
+  preparing_ = true;
+  MUSTER_CHECK(first.connection.has_value());
+  actions_.push_back(PrepareStore{*first.connection, round_});
+}
+
+void Rendezvous::announce_round(const std::optional<StoreAddress>& store) {
+  preparing_ = false;
+  changed();
+  std::vector<const Member*> by_rank(count(Place::Participant));
+  bool all_native = true;
+  for (const auto& [order, id] : at(Place::Participant)) {
+    const Member& member = members_.at(id);
+    by_rank.at(static_cast<std::size_t>(member.rank)) = &member;
+    all_native = all_native && member.native;
+  }
+  std::vector<WorkerRanks> workers;
+  if (all_native) {
+    std::vector<NodeWorkers> nodes;
+    for (const Member* member : by_rank)
+      nodes.push_back({member->role, member->local_world_size});
+    workers = assign_worker_ranks(nodes);
+  }
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const Member& member = *by_rank[rank];
+    if (!member.native || !member.connection) continue;
+    RoundComplete message{.to = *member.connection,
+                          .round = round_,
+                          .group_rank = {static_cast<int>(rank)},
+                          .group_world_size = static_cast<int>(by_rank.size()),
+                          .restart_count = restarts_used_,
+                          .workers = std::nullopt,
+                          .store = store};
+    if (all_native) message.workers = workers[rank];
+    actions_.push_back(std::move(message));
+  }
+}
+
+void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const std::string& what) {
+  if (!complete_ || draining_ || outcome_) return;
+  if (closed_) return end_run(false, who, what + "; the run is closed, so nobody can restart");
+  const NodeName culprit = who;
+  preparing_ = false;
+  std::vector<MemberId> ids;
+  for (const auto& [order, id] : at(Place::Participant))
+    ids.push_back(id);
+  for (const MemberId id : ids) {
+    const Member& member = members_.at(id);
+    if (!member.native) continue;  // It notices when it sees somebody on the wait list.
+    place(id, member.succeeded ? Place::Finished : Place::Restarting);
+    if (!member.succeeded && member.connection)
+      actions_.push_back(RestartRound{*member.connection, round_, cause, culprit, what});
+  }
+  // torchrun nodes restart only if somebody waits; among themselves they run on.
+  draining_ = expected() > torch_redundant_;
+  changed();
+}
+
+void Rendezvous::next_round() {
+  ++round_;
+  complete_ = draining_ = preparing_ = false;
+  deadline_.reset();
+  shown_deadline_.reset();
+  changed();
+}
+
+void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std::string& why) {
+  if (outcome_) return;
+  outcome_ = RunEnded{{}, succeeded, std::move(who), why};
+  closed_ = true;
+  deadline_.reset();
+  shown_deadline_.reset();
+  spares_step_in_.reset();
+  for (auto& [id, member] : members_) {
+    set_join_deadline(id, std::nullopt);
+    if (!member.native || !member.connection) continue;
+    RunEnded message = *outcome_;
+    message.to = *member.connection;
+    actions_.push_back(std::move(message));
+  }
+  changed();
+}
+
+void Rendezvous::end_if_finished() {
+  if (!complete_ || draining_ || outcome_ || natives_ == 0 || at(Place::Participant).empty())
+    return;
+  for (const auto& [order, id] : at(Place::Participant))
+    if (!members_.at(id).succeeded) return;
+  end_run(true, std::nullopt, "every node has finished");
+}
+
+/// Some nodes have finished: those that are left must be enough, for nobody will come back.
+void Rendezvous::end_if_hopeless() {
+  if (succeeded_ == 0 || outcome_ || !run_ || (complete_ && !draining_)) return;
+  const std::size_t left = members_.size() - succeeded_;
+  if (left >= static_cast<std::size_t>(run_->min_nodes)) return;
+  if (left == 0 && restarts_used_ == 0)
+    return end_run(true, std::nullopt, "every node has finished");
+  end_run(false, std::nullopt,
+          std::to_string(succeeded_) + " nodes have finished, and the " + std::to_string(left) +
+              " that are left to restart are fewer than --nnodes asks for (" +
+              std::to_string(run_->min_nodes) + ")");
+}
+
+}  // namespace muster

@@ -1,0 +1,232 @@
+#include "rendezvous/core/settings.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <limits>
+
+namespace muster {
+namespace {
+
+using Conf = std::map<std::string, std::string>;
+template <typename T>
+using OrReason = boost::system::result<T, std::string>;
+
+constexpr std::int64_t kMaxSeconds = std::numeric_limits<std::int64_t>::max() / 2'000'000'000;
+
+std::string trimmed(std::string_view text) {
+  const auto blank = [](unsigned char c) { return std::isspace(c) != 0; };
+  while (!text.empty() && blank(static_cast<unsigned char>(text.front())))
+    text.remove_prefix(1);
+  while (!text.empty() && blank(static_cast<unsigned char>(text.back())))
+    text.remove_suffix(1);
+  return std::string(text);
+}
+
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+/// What Python's int() takes: blanks around, a sign, single underscores between digits.
+std::optional<std::int64_t> python_int(std::string_view raw) {
+  const std::string text = trimmed(raw);
+  std::string digits;
+  std::size_t i = 0;
+  if (i < text.size() && (text[i] == '+' || text[i] == '-')) {
+    if (text[i] == '-') digits += '-';
+    ++i;
+  }
+  bool digit_before = false;
+  for (; i < text.size(); ++i) {
+    const bool digit = text[i] >= '0' && text[i] <= '9';
+    if (!digit && !(text[i] == '_' && digit_before)) return std::nullopt;
+    if (digit) digits += text[i];
+    digit_before = digit;
+  }
+  if (!digit_before) return std::nullopt;
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<bool> python_bool(std::string_view raw) {
+  const std::string text = lower(std::string(raw));
+  for (const char* yes : {"1", "true", "t", "yes", "y"})
+    if (text == yes) return true;
+  for (const char* no : {"0", "false", "f", "no", "n"})
+    if (text == no) return false;
+  return std::nullopt;
+}
+
+std::string error(std::string_view key, std::string_view value, std::string_view wanted) {
+  return "--rdzv-conf " + std::string(key) + "=" + std::string(value) + ": must be " +
+         std::string(wanted);
+}
+
+OrReason<Duration> seconds(std::string_view key, const std::string& value) {
+  const auto number = python_int(value);
+  if (!number || *number <= 0 || *number > kMaxSeconds)
+    return error(key, value, "a whole number of seconds above 0");
+  return Duration(std::chrono::seconds(*number));
+}
+
+// One key of --rdzv-conf: sets its field, or says what is wrong.
+struct Key {
+  std::string_view name;
+  std::string (*set)(RendezvousSettings&, std::string_view, const std::string&);
+};
+
+template <Duration RendezvousSettings::*Field>
+std::string set_seconds(RendezvousSettings& settings, std::string_view key,
+                        const std::string& value) {
+  const auto parsed = seconds(key, value);
+  if (!parsed) return parsed.error();
+  settings.*Field = *parsed;
+  return {};
+}
+template <Duration RunSettings::*Field>
+std::string set_run_seconds(RendezvousSettings& settings, std::string_view key,
+                            const std::string& value) {
+  const auto parsed = seconds(key, value);
+  if (!parsed) return parsed.error();
+  settings.run.*Field = *parsed;
+  return {};
+}
+std::string set_attempts(RendezvousSettings& settings, std::string_view key,
+                         const std::string& value) {
+  const auto number = python_int(value);
+  if (!number || *number < 1 || *number > 1'000'000)
+    return error(key, value, "a whole number above 0");
+  settings.keep_alive_max_attempt = static_cast<int>(*number);
+  return {};
+}
+std::string set_is_host(RendezvousSettings& settings, std::string_view key,
+                        const std::string& value) {
+  settings.is_host = python_bool(value);
+  return settings.is_host ? std::string() : error(key, value, "true or false");
+}
+std::string set_spare(RendezvousSettings& settings, std::string_view key,
+                      const std::string& value) {
+  const auto spare = python_bool(value);
+  if (!spare) return error(key, value, "true or false");
+  settings.spare = *spare;
+  return {};
+}
+std::string set_store_type(RendezvousSettings& settings, std::string_view key,
+                           const std::string& value) {
+  const std::string type = lower(trimmed(value));
+  if (type != "tcp" && type != "file") return error(key, value, "tcp or file");
+  settings.store_type =
+      type == "tcp" ? RendezvousSettings::StoreType::Tcp : RendezvousSettings::StoreType::File;
+  return {};
+}
+std::string set_scale_policy(RendezvousSettings& settings, std::string_view key,
+                             const std::string& value) {
+  for (const auto policy : {ScalePolicy::Now, ScalePolicy::AtRestart, ScalePolicy::Never})
+    if (value == to_string(policy)) {
+      settings.run.scale_policy = policy;
+      return {};
+    }
+  return error(key, value, "now, at-restart or never");
+}
+/// static: the launcher's --node-rank is what counts (torchrun overwrites it, too).
+std::string ignore(RendezvousSettings&, std::string_view, const std::string&) {
+  return {};
+}
+
+constexpr std::array kKeys{
+    Key{"close_timeout", set_seconds<&RendezvousSettings::close_timeout>},
+    Key{"heartbeat_timeout", set_seconds<&RendezvousSettings::heartbeat_timeout>},
+    Key{"is_host", set_is_host},
+    Key{"join_timeout", set_run_seconds<&RunSettings::join_timeout>},
+    Key{"keep_alive_interval", set_seconds<&RendezvousSettings::keep_alive_interval>},
+    Key{"keep_alive_max_attempt", set_attempts},
+    Key{"last_call_timeout", set_run_seconds<&RunSettings::last_call_timeout>},
+    Key{"lease", set_seconds<&RendezvousSettings::lease>},
+    Key{"rank", ignore},
+    Key{"read_timeout", set_seconds<&RendezvousSettings::read_timeout>},
+    Key{"scale_policy", set_scale_policy},
+    Key{"spare", set_spare},
+    Key{"store_type", set_store_type},
+    Key{"timeout", set_seconds<&RendezvousSettings::timeout>},
+    Key{"use_libuv", ignore},  // torchrun accepts it, and always uses libuv.
+};
+
+std::string known_keys() {
+  std::string list;
+  for (const Key& key : kKeys)
+    list += (list.empty() ? "" : ", ") + std::string(key.name);
+  return list;
+}
+
+std::string range(const RunSettings& run) {
+  return std::to_string(run.min_nodes) + ":" + std::to_string(run.max_nodes);
+}
+
+std::string whole_seconds(Duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count());
+}
+
+}  // namespace
+
+std::string_view to_string(ScalePolicy policy) {
+  switch (policy) {
+    case ScalePolicy::Now:
+      return "now";
+    case ScalePolicy::AtRestart:
+      return "at-restart";
+    case ScalePolicy::Never:
+      return "never";
+  }
+  return "";
+}
+
+std::string describe_difference(const RunSettings& here, const RunSettings& there) {
+  std::string text;
+  const auto compare = [&](std::string_view what, const std::string& mine,
+                           const std::string& theirs) {
+    if (mine == theirs) return;
+    if (!text.empty()) text += ", ";
+    text += std::string(what) + "=" + mine + " against " + theirs;
+  };
+  compare("--nnodes", range(here), range(there));
+  compare("--max-restarts", std::to_string(here.max_restarts), std::to_string(there.max_restarts));
+  compare("--scale-policy", std::string(to_string(here.scale_policy)),
+          std::string(to_string(there.scale_policy)));
+  compare("join_timeout", whole_seconds(here.join_timeout), whole_seconds(there.join_timeout));
+  compare("last_call_timeout", whole_seconds(here.last_call_timeout),
+          whole_seconds(there.last_call_timeout));
+  return text;
+}
+
+boost::system::result<RendezvousSettings, SettingsError> make_settings(
+    const SettingsRequest& request, const Conf& conf) {
+  RendezvousSettings settings;
+  if (request.run_id.empty()) return SettingsError{"the run id (--rdzv-id) must not be empty"};
+  if (request.min_nodes < 1)
+    return SettingsError{"--nnodes: at least 1 node is needed, not " +
+                         std::to_string(request.min_nodes)};
+  if (request.max_nodes < request.min_nodes)
+    return SettingsError{"--nnodes: the largest number (" + std::to_string(request.max_nodes) +
+                         ") is below the smallest (" + std::to_string(request.min_nodes) + ")"};
+  settings.run_id = request.run_id;
+  settings.run.min_nodes = request.min_nodes;
+  settings.run.max_nodes = request.max_nodes;
+  settings.run.max_restarts = std::max(0, request.max_restarts);
+  for (const auto& [name, value] : conf) {
+    const auto key =
+        std::find_if(kKeys.begin(), kKeys.end(), [&](const Key& k) { return k.name == name; });
+    if (key == kKeys.end())
+      return SettingsError{"--rdzv-conf: unknown key \"" + name + "\"; known are " + known_keys()};
+    if (std::string wrong = key->set(settings, name, value); !wrong.empty())
+      return SettingsError{std::move(wrong)};
+  }
+  return settings;
+}
+
+}  // namespace muster

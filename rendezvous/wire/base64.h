@@ -1,0 +1,24 @@
+// Base64 as Python's b64encode writes it: the standard alphabet, padding, no line breaks.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <boost/system/result.hpp>
+
+namespace muster {
+
+/// Where the first character is that does not belong there.
+struct Base64Error {
+  std::size_t offset = 0;
+};
+
+std::string base64_encode(std::string_view bytes);
+
+/// Takes only what base64_encode() can have written: no other characters, no missing padding, no
+/// stray bits. (Python's own decoder is more lenient; torch compares whole texts, so no writer
+/// can live from that.)
+boost::system::result<std::string, Base64Error> base64_decode(std::string_view text);
+
+}  // namespace muster

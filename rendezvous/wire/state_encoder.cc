@@ -1,0 +1,161 @@
+#include <array>
+#include <map>
+
+#include "rendezvous/core/check.h"
+#include "rendezvous/wire/base64.h"
+#include "rendezvous/wire/pickle_writer.h"
+#include "rendezvous/wire/python_time.h"
+#include "rendezvous/wire/state_codec.h"
+#include "rendezvous/wire/utf8.h"
+
+namespace muster {
+namespace {
+
+using pickle::AllowedClass;
+using pickle::Graph;
+using pickle::Kind;
+using pickle::Ref;
+
+// A foreign attribute lies in the dict of the state.
+constexpr int kStateDepth = 16;
+
+// Makes the graph that torch has in memory after reading a state: names and classes are one object
+// each, a node is one object wherever it occurs, UTC is one object, every time is its own.
+class Builder {
+ public:
+  Graph take() { return std::move(graph_); }
+
+  Ref state(const RendezvousState& state) {
+    const Ref instance = object(AllowedClass::State);
+    const Ref attributes = graph_.add({.kind = Kind::Dict});
+    const auto put = [&](std::string_view name, Ref value) {
+      const Ref key = name_text(name);
+      graph_.at(attributes).items.insert(graph_.at(attributes).items.end(), {key, value});
+    };
+    put("round", integer(state.round));
+    put("complete", boolean(state.complete));
+    put("deadline", state.deadline ? time(*state.deadline) : graph_.add({}));
+    put("closed", boolean(state.closed));
+    put("participants", participants(state));
+    put("wait_list", set(state.wait_list));
+    put("redundancy_list", set(state.redundancy_list));
+    put("last_heartbeats", heartbeats(state));
+    for (const ForeignAttribute& attribute : state.foreign) {
+      const auto value = pickle::read_pickle(attribute.pickled, graph_);
+      MUSTER_CHECK(value.has_value());  // Our own writer's work.
+      put(attribute.name, *value);
+    }
+    graph_.at(instance).items.push_back(attributes);
+    return instance;
+  }
+
+ private:
+  Ref integer(std::int64_t value) { return graph_.add({.kind = Kind::Integer, .number = value}); }
+  Ref boolean(bool value) { return graph_.add({.kind = Kind::Bool, .number = value}); }
+  /// A name in the source of torch: one object, however often it is mentioned.
+  Ref name_text(std::string_view name) {
+    const auto [known, is_new] = names_.try_emplace(name, 0);
+    if (is_new) known->second = graph_.add({.kind = Kind::Text, .text = name});
+    return known->second;
+  }
+  Ref class_ref(AllowedClass which) {
+    auto& known = classes_[static_cast<std::size_t>(which)];
+    if (known) return *known;
+    struct Name {
+      std::string_view module, name;
+    };
+    static constexpr std::array<Name, 5> kNames{{{pickle::kTorchModule, "_RendezvousState"},
+                                                 {pickle::kTorchModule, "_NodeDesc"},
+                                                 {"datetime", "datetime"},
+                                                 {"datetime", "timezone"},
+                                                 {"datetime", "timedelta"}}};
+    const Name& name = kNames.at(static_cast<std::size_t>(which));
+    const Ref module = name_text(name.module);
+    // The class datetime has the name of its module; to Python that is another object.
+    const Ref own = which == AllowedClass::Time
+                        ? graph_.add({.kind = Kind::Text, .text = name.name})
+                        : name_text(name.name);
+    known = graph_.add(
+        {.kind = Kind::Class, .number = static_cast<std::int64_t>(which), .items = {module, own}});
+    return *known;
+  }
+  Ref object(AllowedClass which) {
+    const Ref of = class_ref(which);
+    return graph_.add({.kind = Kind::Instance, .items = {of}});
+  }
+  Ref call(AllowedClass which, std::vector<Ref> arguments) {
+    const Ref callee = class_ref(which);
+    const Ref tuple = graph_.add({.kind = Kind::Tuple, .items = std::move(arguments)});
+    return graph_.add({.kind = Kind::Call, .items = {callee, tuple}});
+  }
+  Ref utc() {
+    if (utc_) return *utc_;
+    const Ref offset = call(AllowedClass::Delta, {integer(0), integer(0), integer(0)});
+    utc_ = call(AllowedClass::Zone, {offset});
+    return *utc_;
+  }
+  Ref time(WallTime at) {
+    const auto bytes = python_time_bytes(at);
+    graph_.owned.emplace_back(bytes.data(), bytes.size());
+    const Ref data = graph_.add({.kind = Kind::Bytes, .text = graph_.owned.back()});
+    const Ref zone = utc();
+    return call(AllowedClass::Time, {data, zone});
+  }
+  Ref address(std::string_view addr) {
+    if (is_at_most_one_latin1(addr)) return name_text(addr);
+    return graph_.add({.kind = Kind::Text, .text = addr});
+  }
+  Ref node(const NodeName& name) {
+    const auto [known, is_new] = nodes_.try_emplace(name, 0);
+    if (!is_new) return known->second;
+    const Ref instance = object(AllowedClass::Node);
+    const Ref attributes = graph_.add({.kind = Kind::Dict});
+    std::vector<Ref> items{name_text("addr"), address(name.addr),    name_text("pid"),
+                           integer(name.pid), name_text("local_id"), integer(name.local_id)};
+    graph_.at(attributes).items = std::move(items);
+    graph_.at(instance).items.push_back(attributes);
+    known->second = instance;
+    return instance;
+  }
+  Ref participants(const RendezvousState& state) {
+    std::vector<Ref> items;
+    for (const auto& [name, rank] : state.participants) {
+      items.push_back(node(name));
+      items.push_back(integer(rank));
+    }
+    return graph_.add({.kind = Kind::Dict, .items = std::move(items)});
+  }
+  Ref heartbeats(const RendezvousState& state) {
+    std::vector<Ref> items;
+    for (const auto& [name, at] : state.last_heartbeats) {
+      items.push_back(node(name));
+      items.push_back(time(at));
+    }
+    return graph_.add({.kind = Kind::Dict, .items = std::move(items)});
+  }
+  Ref set(const NodeSet& nodes) {
+    std::vector<Ref> items;
+    for (const NodeName& name : nodes)
+      items.push_back(node(name));
+    return graph_.add({.kind = Kind::Set, .items = std::move(items)});
+  }
+
+  Graph graph_;
+  std::map<std::string_view, Ref> names_;
+  std::map<NodeName, Ref> nodes_;
+  std::array<std::optional<Ref>, 5> classes_;
+  std::optional<Ref> utc_;
+};
+
+}  // namespace
+
+std::string encode_state(const RendezvousState& state) {
+  Builder builder;
+  const Ref root = builder.state(state);
+  const Graph graph = builder.take();
+  const auto bytes = pickle::write_pickle(graph, root, kStateDepth + pickle::kMaxPickleDepth);
+  MUSTER_CHECK(bytes.has_value());  // Foreign attributes passed the limit when they were read.
+  return base64_encode(*bytes);
+}
+
+}  // namespace muster

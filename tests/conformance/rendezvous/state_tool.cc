@@ -1,0 +1,27 @@
+// The state codec as a filter, for state_against_torch.py. One line in, one line out:
+// a JSON twin becomes the text of a state, a text becomes its twin or "refused: …".
+
+#include <iostream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/wire/state_codec.h"
+#include "tests/support/state_twin.h"
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    if (!line.empty() && line[0] == '{') {
+      std::cout << muster::encode_state(muster::testing::state_of_twin(nlohmann::json::parse(line)))
+                << std::endl;
+      continue;
+    }
+    const auto state = muster::decode_state(line);
+    if (!state)
+      std::cout << "refused: " << muster::describe(state.error()) << std::endl;
+    else if (!state->has_value())
+      std::cout << "null" << std::endl;
+    else
+      std::cout << muster::testing::twin_of(**state).dump() << std::endl;
+  }
+}

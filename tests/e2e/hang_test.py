@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""A worker that hangs is found, named with its line, and ended; SIGUSR2 asks for the same evidence."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+from support import SOURCE, MusterTest, main, wait_for
+
+# One rank stands still where the others work; the second attempt ends well.
+WORKER = """import os, sys, threading
+def stand_still():
+    threading.Event().wait()  # the line
+def work():
+    while True: sum(range(1000))
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1": sys.exit(0)
+with open("ready", "a") as f: print("x", file=f)
+stand_still() if os.environ["RANK"] == os.environ.get("STILL", "1") else work()
+"""
+LINE = "stand_still"
+
+
+def py_spy():
+    found = [p for p in (SOURCE / ".venv/bin/py-spy", shutil.which("py-spy")) if p]
+    return next((pathlib.Path(p) for p in found if os.access(p, os.X_OK)), None)
+
+
+class Hang(MusterTest):
+    def environment(self, **more):
+        path = os.environ["PATH"]
+        more.setdefault("PATH", f"{py_spy().parent}:{path}" if py_spy() else path)
+        more.setdefault("PYTHON_EXEC", sys.executable)
+        return super().environment(**more)
+
+    def stacks(self, attempt=0):
+        return {p.parent.name: p.read_text()
+                for p in self.dir.glob(f"logs/*/attempt_{attempt}/*/stacks.0.txt")}
+
+    def run_hanging(self, *args, **more):
+        script = self.script("worker.py", WORKER)
+        return self.run_muster("--standalone", "--nproc-per-node=2", "--log-dir=logs", *args,
+                               script, **more)
+
+    def test_a_worker_that_hangs_is_named_and_ended(self):
+        _, _, err = self.run_hanging("--hang-timeout=1", expect=1)
+        self.assertRegex(err, r"local rank 1 \(pid \d+\) hangs: no output and no CPU time for 1")
+        self.assertRegex(err, r"(?s)Root Cause.*rank +: 1 .*-6 .*SIGABRT")
+        self.assertEqual(set(self.stacks()), {"0", "1"})
+        for text in self.stacks().values():
+            self.assertIn("threads in the kernel", text)
+            self.assertRegex(text, r"thread \d+ python\S*: state [RS]")
+
+    def test_the_line_is_named(self):
+        if not py_spy():
+            self.skipTest("py-spy is neither in .venv nor in PATH")
+        _, _, err = self.run_hanging("--hang-timeout=1", expect=1)
+        if "not permitted" in err:
+            self.skipTest("ptrace is not permitted here")
+        self.assertRegex(err, r"local rank 1 .* hangs: .*; it stands at stand_still "
+                              r"\(\S*/worker.py:3\), inside \S+ \(\S+threading.py:\d+\)")
+        self.assertIn(f"    {LINE} (", self.stacks()["1"])
+        self.assertIn("    work (", self.stacks()["0"])
+        self.assertIn("native stacks, by ", self.stacks()["1"])
+
+    def test_in_a_job_of_torch_the_one_that_keeps_the_others_waiting_is_named(self):
+        python = SOURCE / ".venv/bin/python"
+        if not py_spy() or subprocess.run([python, "-c", "import torch"], check=False,
+                                          stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("no torch in .venv, or no py-spy")
+        script = self.script("train.py", """import threading, torch, torch.distributed as dist
+def broken_augmentation():
+    threading.Event().wait()
+dist.init_process_group("gloo")
+for step in range(1000):
+    if step == 20 and dist.get_rank() == 1: broken_augmentation()
+    dist.all_reduce(torch.ones(4))
+""")
+        _, _, err = self.run_muster("--standalone", "--nproc-per-node=3", "--hang-timeout=5",
+                                    "--log-dir=logs", script, env={"PYTHON_EXEC": str(python)},
+                                    expect=1)
+        if "not permitted" in err:
+            self.skipTest("ptrace is not permitted here")
+        self.assertRegex(err, r"local rank 0 .*train.py:7\), inside all_reduce .*; stacks: ")
+        self.assertRegex(err, r"local rank 1 .* hangs: .* stands at broken_augmentation .*2 more idle")
+        self.assertRegex(err, r"(?s)Root Cause.*rank +: 1 ")
+
+    def test_a_hang_costs_a_restart(self):
+        _, _, err = self.run_hanging("--hang-timeout=1", "--max-restarts=1", expect=0)
+        self.assertIn("restarting all workers", err)
+        self.assertEqual(set(self.stacks()), {"0", "1"})
+        self.assertEqual(self.stacks(attempt=1), {})
+
+    def test_a_worker_that_ignores_sigabrt_is_killed(self):
+        script = self.script("deaf.sh", "#!/bin/sh\ntrap '' ABRT TERM\nsleep 1000\n")
+        _, _, err = self.run_muster("--standalone", "--hang-timeout=0.3", "--no-python", script,
+                                    expect=1)
+        self.assertIn("(exitcode: -9)", err)
+        self.assertEqual(self.token.processes(), {})
+
+    def test_who_works_or_writes_does_not_hang(self):
+        # Longer than the timeout: CPU time alone, output alone, a child's work alone.
+        script = self.script("busy.py", """import os, subprocess, sys, time
+end = time.monotonic() + 2.5
+rank = os.environ["RANK"]
+if rank == "0":
+    while time.monotonic() < end: pass
+elif rank == "1":
+    while time.monotonic() < end: print("alive", flush=True); time.sleep(0.01)
+else:
+    subprocess.run([sys.executable, "-S", "-c",
+                    "import time; end = time.monotonic() + 2.5\\nwhile time.monotonic() < end: pass"])
+""")
+        _, _, err = self.run_muster("--standalone", "--nproc-per-node=3", "--hang-timeout=1.5",
+                                    script, expect=0)
+        self.assertNotIn("no output", err)
+
+    def test_without_the_option_nobody_watches(self):
+        script = self.script("still.sh", "#!/bin/sh\nsleep 1.5\n")
+        _, _, err = self.run_muster("--standalone", "--no-python", script, expect=0)
+        self.assertNotIn("no output", err)
+
+    def test_sigusr2_writes_stacks_and_the_job_goes_on(self):
+        script = self.script("worker.py", """import os, time
+with open("ready", "a") as f: print("x", file=f)
+while not os.path.exists("go"): time.sleep(0.01)
+""")
+        process = self.start("--standalone", "--nproc-per-node=2", "--log-dir=logs", script)
+        self.ready(2)
+        for n in range(4):  # More often than what makes the shim impatient.
+            process.send_signal(signal.SIGUSR2)
+            wait_for(lambda: len(list(self.dir.glob(f"logs/*/attempt_0/*/stacks.{n}.txt"))) == 2
+                     and self.read("err").count("stacks: ") == 2 * (n + 1), "the stacks")
+        self.assertIn("received SIGUSR2: writing where the workers stand", self.read("err"))
+        (self.dir / "go").touch()
+        self.assertEqual(process.wait(60), 0, self.read("err"))
+
+    def test_stacks_outlive_a_success_without_log_directory(self):
+        script = self.script("worker.sh", """#!/bin/sh
+echo x >> ready
+while [ ! -e go ]; do sleep 0.05; done
+""")
+        for options in ([], ["--log-dir=/dev/null"]):
+            with self.subTest(options=options):
+                for name in ("ready", "go"):
+                    (self.dir / name).unlink(missing_ok=True)
+                process = self.start("--standalone", *options, "--no-python", script)
+                self.ready(1)
+                process.send_signal(signal.SIGUSR2)
+                wait_for(lambda: "stacks: " in self.read("err"), "the stacks")
+                (self.dir / "go").touch()
+                self.assertEqual(process.wait(60), 0)
+                path = pathlib.Path(re.search(r"stacks: (\S+)", self.read("err"))[1])
+                ours = next((p for p in path.parents if p.name.startswith("muster_")), None)
+                if ours:  # In memory, perhaps: outside of what the test cleans up.
+                    self.addCleanup(shutil.rmtree, ours, ignore_errors=True)
+                self.assertIn("SIGUSR2 was received", path.read_text())
+
+    def test_sigusr2_is_the_users_when_listed(self):
+        script = self.script("worker.sh", "#!/bin/sh\necho x >> ready\nsleep 1000\n")
+        process = self.start("--standalone", "--signals-to-handle=SIGUSR2", "--no-python", script)
+        self.ready(1)
+        process.send_signal(signal.SIGUSR2)
+        self.assertEqual(process.wait(60), 1)
+        self.assertIn("received SIGUSR2: stopping the workers", self.read("err"))
+
+    def test_without_permission_it_says_what_to_do(self):
+        # As with Yama or without CAP_SYS_PTRACE: a program that answers as py-spy does then.
+        (self.dir / "bin").mkdir()
+        self.script("bin/py-spy", "#!/bin/sh\necho 'Permission Denied: Try running again with "
+                                  "elevated permissions' >&2\nexit 1\n")
+        script = self.script("worker.sh", "#!/bin/sh\necho x >> ready\nsleep 1000\n")
+        process = self.start("--standalone", "--log-dir=logs", "--no-python", script,
+                             env={"PATH": f"{self.dir}/bin:/bin:/usr/bin"})
+        self.ready(1)
+        process.send_signal(signal.SIGUSR2)
+        wait_for(lambda: "ptrace_scope" in self.read("err"), "the advice")
+        self.assertIn("SYS_PTRACE", self.stacks()["0"])
+
+    def test_a_tool_that_never_ends_is_stopped(self):
+        (self.dir / "bin").mkdir()
+        for tool in ("py-spy", "gdb", "eu-stack"):
+            self.script(f"bin/{tool}", "#!/bin/sh\nexec sleep 1000\n")
+        script = self.script("worker.sh", "#!/bin/sh\necho x >> ready\nexec sleep 1000\n")
+        process = self.start("--standalone", "--log-dir=logs", "--no-python", script,
+                             env={"PATH": f"{self.dir}/bin:/bin:/usr/bin"})
+        self.ready(1)
+        process.send_signal(signal.SIGUSR2)
+        wait_for(lambda: "sleep 1000" in " ".join(self.token.processes().values()) and self.stacks(),
+                 "the tool to be run")
+        process.terminate()  # It does not keep muster from ending, nor does it stay.
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(self.token.processes(), {})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

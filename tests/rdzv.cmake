@@ -1,0 +1,46 @@
+# The rendezvous: unit tests, recorded states of torch, torch itself, the seeded simulation.
+set(rendezvous_goldens ${CMAKE_CURRENT_SOURCE_DIR}/conformance/rendezvous)
+
+muster_add_tests(state_golden_tests conformance
+  SOURCES conformance/rendezvous/golden_test.cc
+  LINK muster_rendezvous_wire nlohmann_json::nlohmann_json)
+target_compile_definitions(state_golden_tests PRIVATE
+  MUSTER_RENDEZVOUS_GOLDENS="${rendezvous_goldens}")
+
+add_executable(state_tool conformance/rendezvous/state_tool.cc)
+set_target_properties(state_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(state_tool PRIVATE
+  muster_options muster_rendezvous_wire nlohmann_json::nlohmann_json)
+
+# Skipped, and says so, where torch is not installed.
+set(rendezvous_python ${Python3_EXECUTABLE})
+if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  set(rendezvous_python ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+endif()
+add_test(NAME state_against_torch
+  COMMAND ${rendezvous_python} ${rendezvous_goldens}/state_against_torch.py $<TARGET_FILE:state_tool>)
+set_tests_properties(state_against_torch PROPERTIES LABELS conformance TIMEOUT 300 SKIP_RETURN_CODE 77)
+
+muster_add_tests(rendezvous_simulation simulation
+  SOURCES
+    simulation/rendezvous_counts.cc
+    simulation/rendezvous_nodes.cc
+    simulation/rendezvous_simulation.cc
+    simulation/rendezvous_world.cc
+    support/torch_model.cc
+  LINK muster_rendezvous_wire)
+
+muster_add_tests(rendezvous_tests unit
+  SOURCES
+    support/torch_model.cc
+    unit/rendezvous/rendezvous_c10d_test.cc
+    unit/rendezvous/rendezvous_parts_test.cc
+    unit/rendezvous/rendezvous_test.cc
+    unit/rendezvous/state_codec_test.cc
+  LINK muster_rendezvous_wire)
+
+add_executable(state_codec_fuzz fuzz/state_codec_fuzz.cc)
+set_target_properties(state_codec_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(state_codec_fuzz PRIVATE muster_options muster_rendezvous_wire)
+add_test(NAME state_codec_fuzz COMMAND state_codec_fuzz ${rendezvous_goldens} 20000)
+set_tests_properties(state_codec_fuzz PROPERTIES LABELS fuzz TIMEOUT 300)

@@ -1,0 +1,112 @@
+// The two kinds of nodes of the simulation.
+#pragma once
+
+#include "tests/simulation/rendezvous_world.h"
+
+namespace muster::testing {
+
+/// A muster agent, as far as the rendezvous goes.
+class MusterNode : public Node {
+ public:
+  struct Role {
+    bool spare = false;
+    std::optional<int> preferred;
+  };
+  enum class Phase { Joining, Running, Stopping, Finished, Ended, Refused };
+
+  MusterNode(World& world, NodeName name, Role role) : Node(world, std::move(name)), role_(role) {}
+
+  void start() override;
+  void receive(const RendezvousAction& message) override;
+  void reply(State) override {}
+  bool settled() const override { return phase_ != Phase::Stopping && phase_ != Phase::Joining; }
+  std::optional<std::int64_t> round() const override {
+    return phase_ == Phase::Running ? std::optional(round_) : std::nullopt;
+  }
+  std::string describe() const override;
+
+  void fail(const std::string& what);  // A worker of it.
+  void finish(bool succeeded);
+  void leave();
+
+  Phase phase() const { return phase_; }
+  const std::optional<RoundComplete>& last_round() const { return last_round_; }
+  const std::optional<RunEnded>& end() const { return end_; }
+  const std::optional<JoinRefused>& refusal() const { return refusal_; }
+  const std::optional<RestartRound>& last_restart() const { return last_restart_; }
+
+ private:
+  void join();
+  void keep_alive();
+  void on(const PrepareStore& message);
+  void on(const RoundComplete& message);
+  void on(const RestartRound& message);
+  void on(const RunClosed&) {}
+  void on(const RunEnded& message);
+  void on(const JoinRefused& message);
+  void on(const NotAMember& message);
+  void on(const ClockSkewSeen&) {}
+
+  Role role_;
+  Phase phase_ = Phase::Joining;
+  std::int64_t round_ = -1;
+  std::optional<RoundComplete> last_round_;
+  std::optional<RunEnded> end_;
+  std::optional<JoinRefused> refusal_;
+  std::optional<RestartRound> last_restart_;
+};
+
+/// torchrun's agent: next_rendezvous, keep-alives, the look for waiting nodes once a second.
+class TorchNode : public Node {
+ public:
+  enum class Phase { Joining, Running, Stopping, Closing, Ended, Failed };
+
+  TorchNode(World& world, NodeName name);
+
+  void start() override;
+  void receive(const RendezvousAction&) override {}
+  void reply(State state) override;
+  bool settled() const override;
+  std::optional<std::int64_t> round() const override {
+    return phase_ == Phase::Running ? std::optional(model_.state.round) : std::nullopt;
+  }
+  std::string describe() const override;
+
+  void fail();    // A worker of it: it restarts.
+  void finish();  // Closes the rendezvous and ends.
+
+  Phase phase() const { return phase_; }
+  std::size_t tries() const { return tries_; }
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+
+ private:
+  using Operation = TorchModel::Operation;
+  using Action = TorchModel::Action;
+
+  void restart();
+  void begin(Operation operation, Duration limit);
+  void sync();
+  void decide();
+  void finished();
+  void run_timers();
+
+  TorchModel model_;
+  State seen_;  // The fencing token: what the local copy was when it came.
+  Phase phase_ = Phase::Joining;
+  std::optional<Operation> operation_;
+  Instant operation_ends_{};
+  std::optional<Instant> last_sync_;
+  bool dirty_ = false;
+  bool in_flight_ = false;
+  bool watching_ = false;  // The request in flight is a look for waiting nodes.
+  bool restart_wanted_ = false;
+  bool close_wanted_ = false;
+  Instant next_keep_alive_{};
+  std::uint64_t incarnation_ = 0;  // Of the timers.
+  std::size_t tries_ = 0;
+  int rank_ = -1;
+  int world_size_ = 0;
+};
+
+}  // namespace muster::testing

@@ -1,0 +1,266 @@
+#include "tests/simulation/rendezvous_world.h"
+
+#include <set>
+
+#include <catch2/catch.hpp>
+
+#include "rendezvous/wire/state_codec.h"
+#include "tests/simulation/rendezvous_nodes.h"
+
+namespace muster::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// REQUIRE costs too much where it holds a million times.
+#define MUSTER_ALWAYS(condition)        \
+  do {                                  \
+    if (!(condition)) FAIL(#condition); \
+  } while (false)
+
+constexpr std::int64_t kWallAtStart = 1'790'000'000'000'000;
+
+std::int64_t us(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+}
+
+}  // namespace
+
+void Node::die(bool noticed) {
+  alive_ = false;
+  const ConnectionId gone = connection;
+  if (noticed) world_.at(1ms, [this, gone] { world_.disconnect(gone); });
+}
+
+World::World(std::uint64_t seed, WorldOptions options) : options_(std::move(options)), prng_(seed) {
+  RendezvousSetup setup;
+  if (options_.host_knows_settings) setup.run = options_.run;
+  server_ = std::make_unique<Rendezvous>(setup);
+}
+World::~World() = default;
+
+Node& World::add_muster(std::string addr, bool spare, std::optional<int> preferred) {
+  nodes_.push_back(std::make_unique<MusterNode>(
+      *this, NodeName{std::move(addr), static_cast<std::int64_t>(100 + nodes_.size()), 0},
+      MusterNode::Role{spare, preferred}));
+  connect(*nodes_.back());
+  return *nodes_.back();
+}
+
+Node& World::add_torch(std::string addr) {
+  nodes_.push_back(std::make_unique<TorchNode>(
+      *this, NodeName{std::move(addr), static_cast<std::int64_t>(100 + nodes_.size()), 0}));
+  connect(*nodes_.back());
+  return *nodes_.back();
+}
+
+void World::connect(Node& node) {
+  node.connection = {next_connection_++};
+  node.last_to_server = node.last_to_node = now_;
+  connections_[node.connection.value] = &node;
+}
+
+void World::at(Duration delay, std::function<void()> what) {
+  events_.push({now_ + delay, order_++, std::move(what)});
+}
+
+bool World::run_until(Instant end, const std::function<bool()>& done) {
+  while (!(done && done())) {
+    if (events_.empty() || events_.top().when > end) {
+      now_ = std::max(now_, end);
+      return !done;
+    }
+    Event event = events_.top();
+    events_.pop();
+    if (event.when > now_) at_this_instant_ = 0;
+    if (++at_this_instant_ > 100'000) FAIL("time stands still");
+    now_ = std::max(now_, event.when);
+    event.what();
+  }
+  return true;
+}
+
+WallTime World::server_wall() const {
+  return {kWallAtStart + us(now_.time_since_epoch())};
+}
+WallTime World::wall(const Node& node) const {
+  return {server_wall().microseconds + us(node.skew)};
+}
+
+Duration World::delay() {
+  const auto most = options_.max_delay_us;
+  const auto usual = std::chrono::microseconds(50 + prng_.below(most));
+  return faults && prng_.chance(2) ? usual * 50 : usual;
+}
+
+void World::deliver_to_server(Node& from, std::function<void()> what) {
+  ++counts.to_server;
+  Instant due = std::max(now_ + delay(), from.last_to_server);
+  if (from.stalled_until > now_) due = std::max(due, from.stalled_until);
+  from.last_to_server = due;
+  const ConnectionId connection = from.connection;
+  at(due - now_, [this, connection, what = std::move(what)] {
+    if (connections_.contains(connection.value)) what();
+  });
+}
+
+void World::deliver_to_node(ConnectionId to, std::function<void(Node&)> what) {
+  const auto found = connections_.find(to.value);
+  if (found == connections_.end()) return;
+  ++counts.to_nodes;
+  Node& node = *found->second;
+  Instant due = std::max(now_ + delay(), node.last_to_node);
+  if (node.stalled_until > now_) due = std::max(due, node.stalled_until);
+  node.last_to_node = due;
+  at(due - now_, [&node, to, what = std::move(what)] {
+    if (node.alive() && node.connection == to) what(node);
+  });
+}
+
+void World::send(Node& from, RendezvousEvent event) {
+  deliver_to_server(from,
+                    [this, event = std::move(event)] { perform(server_->step(event, now_)); });
+}
+
+State World::transmitted(const State& state) const {
+  if (!options_.through_codec) return state;
+  const auto decoded = decode_state(encode_state(*state));
+  REQUIRE(decoded.has_value());
+  REQUIRE(**decoded == *state);
+  return std::make_shared<const RendezvousState>(**decoded);
+}
+
+State World::shown() {
+  const RendezvousState& state = server_->render(now_, server_wall());
+  if (!shown_ || shown_revision_ != server_->revision())
+    shown_ = std::make_shared<const RendezvousState>(state);
+  shown_revision_ = server_->revision();
+  return shown_;
+}
+
+void World::get(Node& from) {
+  ++counts.gets;
+  const ConnectionId client = from.connection;
+  deliver_to_server(from, [this, client] { answer(client, shown()); });
+}
+
+void World::answer(ConnectionId to, State state) {
+  deliver_to_node(to, [this, state](Node& node) { node.reply(transmitted(state)); });
+}
+
+void World::compare_set(Node& from, State seen, State proposed) {
+  ++counts.compare_sets;
+  const ConnectionId client = from.connection;
+  deliver_to_server(from, [this, client, seen, proposed] {
+    const ProposalResult result = server_->propose({client, *seen, *proposed}, now_, server_wall());
+    MUSTER_ALWAYS(result.verdict != ProposalVerdict::Refused);
+    const bool lost = result.verdict == ProposalVerdict::Lost;
+    if (!lost) {
+      if (turns_.may_try(client)) turns_.tried(client, true, now_);
+      answer(client, result.verdict == ProposalVerdict::Accepted ? proposed : shown());
+    } else {
+      lost_try(client);
+    }
+    perform(result.actions);
+  });
+}
+
+void World::lost_try(ConnectionId client) {
+  if (!options_.turns) return answer(client, shown());
+  if (turns_.may_try(client))
+    turns_.tried(client, false, now_);
+  else
+    turns_.hold(client, now_);
+  answer_released();
+  wake_server();
+}
+
+void World::answer_released() {
+  for (const ConnectionId client : turns_.take_released())
+    answer(client, shown());
+}
+
+void World::disconnect(ConnectionId connection) {
+  if (connections_.erase(connection.value) == 0) return;
+  turns_.gone(connection, now_);
+  perform(server_->step(ConnectionLost{connection}, now_));
+}
+
+void World::perform(RendezvousActions actions) {
+  check();
+  for (const RendezvousAction& action : actions) {
+    std::visit(
+        [&](const auto& message) {
+          if constexpr (requires { message.to; })
+            deliver_to_node(message.to, [action](Node& node) { node.receive(action); });
+        },
+        action);
+  }
+  answer_released();
+  wake_server();
+}
+
+void World::wake_server() {
+  auto next = server_->next_deadline();
+  if (const auto turn = turns_.next_deadline(); turn && (!next || *turn < *next)) next = turn;
+  if (!next || (server_wakes_ && *server_wakes_ <= *next && *server_wakes_ > now_)) return;
+  server_wakes_ = std::max(*next, now_);
+  at(*server_wakes_ - now_, [this] {
+    if (server_wakes_ && *server_wakes_ > now_) return;  // A later call armed another one.
+    server_wakes_.reset();
+    turns_.time_passed(now_);
+    perform(server_->step(RendezvousTimePassed{}, now_));
+  });
+}
+
+void World::check() {
+  const RendezvousState& state = server_->render(now_, server_wall());
+  MUSTER_ALWAYS(state.round >= last_round_);
+  last_round_ = state.round;
+  MUSTER_ALWAYS(!was_closed_ || state.closed);
+  was_closed_ = state.closed;
+  MUSTER_ALWAYS(server_->restarts_used() <= options_.run.max_restarts);
+  MUSTER_ALWAYS(!server_->reason().empty());
+  if (!state.complete || rounds_.contains(state.round)) return;
+  // A round has its members: ranks are a permutation, the size is allowed.
+  Round& round = rounds_[state.round];
+  std::set<std::int64_t> ranks;
+  for (const auto& [node, rank] : state.participants) {
+    round.ranks[node] = rank;
+    REQUIRE(ranks.insert(rank).second);
+  }
+  const auto size = static_cast<int>(ranks.size());
+  std::string others;
+  for (const auto& node : nodes_)
+    others += node->describe() + "\n";
+  INFO("phase " << static_cast<int>(server_->phase()) << ", " << state.wait_list.size()
+                << " waiting, " << state.redundancy_list.size() << " redundant\n"
+                << others);
+  REQUIRE(size >= options_.run.min_nodes);
+  REQUIRE(size <= options_.run.max_nodes);
+  REQUIRE(*ranks.begin() == 0);
+  REQUIRE(*ranks.rbegin() == size - 1);
+}
+
+void World::learned(const Node& node, std::int64_t number, int rank, int world_size) {
+  INFO(to_string(node.name()) << " learned rank " << rank << " of " << world_size << " in round "
+                              << number);
+  REQUIRE(rounds_.contains(number));
+  const Round& round = rounds_.at(number);
+  REQUIRE(round.ranks.contains(node.name()));
+  CHECK(round.ranks.at(node.name()) == rank);
+  CHECK(static_cast<std::size_t>(world_size) == round.ranks.size());
+}
+
+void World::learned_late(const Node& node, std::int64_t number, int rank, int world_size) {
+  INFO(to_string(node.name()) << " learned rank " << rank << " of " << world_size << " in round "
+                              << number);
+  REQUIRE(rounds_.contains(number));
+  const Round& round = rounds_.at(number);
+  REQUIRE(round.ranks.contains(node.name()));
+  CHECK(round.ranks.at(node.name()) == rank);
+  CHECK(static_cast<std::size_t>(world_size) <= round.ranks.size());
+  if (static_cast<std::size_t>(world_size) < round.ranks.size()) ++counts.late_looks;
+}
+
+}  // namespace muster::testing

@@ -1,0 +1,133 @@
+#include "agent/core/hang_detector.h"
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct HangDetectorTest {
+  HangDetector detector{30s};
+  Instant now{};
+  WorkerActivity a{.rank = LocalRank{0}};
+  WorkerActivity b{.rank = LocalRank{1}};
+
+  std::vector<IdleWorker> after(Duration elapsed) {
+    return detector.observe({a, b}, now += elapsed);
+  }
+  /// Looks as often as it should for so long.
+  std::vector<IdleWorker> watch(Duration elapsed) {
+    std::vector<IdleWorker> last;
+    for (Duration passed{}; passed < elapsed; passed += detector.interval())
+      last = after(detector.interval());
+    return last;
+  }
+};
+
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: who does nothing for the timeout hangs",
+                 "[unit][hang]") {
+  CHECK(detector.interval() == 3s);
+  CHECK(after(0s).empty());
+  CHECK(watch(27s).empty());
+  const auto idle = after(3s);
+  REQUIRE(idle.size() == 2);
+  CHECK(idle[0].rank == LocalRank{0});
+  CHECK(idle[0].idle == 30s);
+}
+
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: one written byte is a sign of life",
+                 "[unit][hang]") {
+  after(0s);
+  for (int i = 0; i < 20; ++i) {
+    CHECK(watch(27s).empty());
+    ++a.bytes_written;
+    ++b.bytes_written;
+    CHECK(after(3s).empty());
+  }
+}
+
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a hundredth of a CPU is not work, more is",
+                 "[unit][hang]") {
+  after(0s);
+  for (Duration passed{}; passed < 60s; passed += 3s) {
+    a.cpu += 30ms;  // What threads that wake up now and then take.
+    b.cpu += 300ms;
+    const auto idle = after(3s);
+    if (passed < 27s) CHECK(idle.empty());
+    if (passed >= 27s && passed < 30s) {
+      REQUIRE(idle.size() == 1);
+      CHECK(idle[0].rank == LocalRank{0});
+    }
+  }
+}
+
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: those idle for less are told, longest first",
+                 "[unit][hang]") {
+  after(0s);
+  for (int i = 0; i < 4; ++i) {
+    ++a.bytes_written;
+    after(3s);
+  }
+  const auto idle = watch(18s);
+  REQUIRE(idle.size() == 2);
+  CHECK(idle[0].rank == LocalRank{1});
+  CHECK(idle[0].idle == 30s);
+  CHECK(idle[1].rank == LocalRank{0});
+  CHECK(idle[1].idle == 18s);
+}
+
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a descendant's end is a sign of life",
+                 "[unit][hang]") {
+  a.cpu = b.cpu = 5s;
+  after(0s);
+  watch(27s);
+  a.cpu = b.cpu = 4s;
+  CHECK(after(3s).empty());
+}
+
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a stopped worker does not hang",
+                 "[unit][hang]") {
+  a.stopped = b.stopped = true;
+  after(0s);
+  CHECK(watch(300s).empty());
+  a.stopped = b.stopped = false;
+  CHECK(watch(27s).empty());
+  CHECK(after(3s).size() == 2);
+}
+
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: time in which nobody looked does not count",
+                 "[unit][hang]") {
+  after(0s);
+  CHECK(after(8h).empty());
+  CHECK(watch(21s).empty());
+  CHECK(after(3s).size() == 2);  // Two intervals of the gap were believed.
+}
+
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: after a reset everything begins anew",
+                 "[unit][hang]") {
+  after(0s);
+  watch(27s);
+  detector.reset();
+  CHECK(after(3s).empty());
+  CHECK(watch(27s).empty());
+  CHECK(after(3s).size() == 2);
+}
+
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a worker that is gone is forgotten",
+                 "[unit][hang]") {
+  after(0s);
+  watch(27s);
+  const auto idle = detector.observe({b}, now += 3s);
+  REQUIRE(idle.size() == 1);
+  CHECK(idle[0].rank == LocalRank{1});
+}
+
+TEST_CASE("hang_detector: looks neither too often nor too seldom", "[unit][hang]") {
+  CHECK(HangDetector(1ms).interval() == 20ms);
+  CHECK(HangDetector(1s).interval() == 100ms);
+  CHECK(HangDetector(24h).interval() == 10s);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,106 @@
+#include "agent/posix/helper_process.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include "agent/posix/process_activity.h"
+
+namespace muster {
+namespace {
+
+bool has_ended(const HelperProcess& helper, int timeout_ms) {
+  pollfd ended{.fd = helper.pidfd(), .events = POLLIN, .revents = 0};
+  return ::poll(&ended, 1, timeout_ms) == 1;
+}
+
+Result<HelperProcess> shell(const std::string& line) {
+  return HelperProcess::start({"/bin/sh", "-c", line}, {"PATH=/bin:/usr/bin", "NAME=value"});
+}
+
+TEST_CASE("helper_process: both of its outputs are kept, in their order", "[unit][posix]") {
+  auto helper = shell("echo $NAME; echo to stderr >&2; cat");
+  REQUIRE(helper.has_value());
+  REQUIRE(has_ended(*helper, 60'000));  // cat, too: stdin is empty.
+  CHECK(helper->finish());
+  CHECK(helper->output(1000) == "value\nto stderr\n");
+  CHECK(helper->output(3) == "val");
+}
+
+TEST_CASE("helper_process: a failure, and one that does not end, are no success", "[unit][posix]") {
+  auto fails = shell("exit 3");
+  REQUIRE(fails.has_value());
+  REQUIRE(has_ended(*fails, 60'000));
+  CHECK_FALSE(fails->finish());
+  auto stays = shell("exec sleep 1000");
+  REQUIRE(stays.has_value());
+  CHECK_FALSE(has_ended(*stays, 0));
+  CHECK_FALSE(stays->finish());
+  CHECK(::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG) == -1);  // Nobody is left.
+  CHECK_FALSE(HelperProcess::start({"/none"}, {}).has_value());
+}
+
+/// A child that leads a session if asked to, and waits.
+struct Child {
+  pid_t pid;
+  explicit Child(bool leads) : pid(::fork()) {
+    if (pid == 0) {
+      if (leads) ::setsid();
+      ::raise(SIGSTOP);
+      for (;;)
+        ::pause();
+    }
+    int status = 0;
+    REQUIRE(::waitpid(pid, &status, WUNTRACED) == pid);  // It has its session by now.
+  }
+  ~Child() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+};
+
+TEST_CASE("helper_process: only a worker is signalled", "[unit][posix]") {
+  const Child worker(true);
+  const Child other(false);
+  CHECK_FALSE(signal_worker(other.pid, ::getpid(), 0));
+  CHECK_FALSE(signal_worker(worker.pid, 1, 0));
+  CHECK_FALSE(signal_worker(0, ::getpid(), 0));
+  CHECK(signal_worker(worker.pid, ::getpid(), SIGKILL));
+  siginfo_t info{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(worker.pid), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(info.si_status == SIGKILL);
+}
+
+TEST_CASE("process_activity: a stopped worker, its command line and its threads", "[unit][posix]") {
+  const Child worker(true);
+  const auto activity = family_activity({worker.pid, 0x3fffffff});
+  REQUIRE(activity.size() == 2);
+  CHECK(activity[0].stopped);
+  CHECK_FALSE(activity[1].stopped);  // There is no such process.
+  CHECK(activity[1].bytes_written == 0);
+  CHECK_THAT(thread_table(worker.pid), Catch::Contains("state T"));
+  CHECK_THAT(thread_table(0x3fffffff), Catch::Contains("it has ended"));
+  CHECK_FALSE(command_line(worker.pid).empty());
+  CHECK(executable_of(worker.pid) == executable_of(::getpid()));
+}
+
+TEST_CASE("process_activity: what descendants write and compute counts", "[unit][posix]") {
+  auto helper = shell("(head -c 100000 /dev/zero; exec sleep 1000) & wait");
+  REQUIRE(helper.has_value());
+  pid_t leader = 0;
+  while (helper->output(200'000).size() < 100'000)
+    REQUIRE_FALSE(has_ended(*helper, 1));
+  // Of our descendants the one that has some itself.
+  for (const pid_t pid : family_of(::getpid()))
+    if (!family_of(pid).empty()) leader = pid;
+  REQUIRE(leader != 0);
+  CHECK(family_activity({leader})[0].bytes_written >= 100'000);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,104 @@
+#include "agent/core/stack_text.h"
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+
+// As py-spy 0.4.3 prints it, the paths shortened.
+constexpr const char* kDump = R"dump(Process 29144: /venv/bin/python w.py
+Python v3.11.7 (/opt/python/bin/python3.11)
+
+Thread 29146 (active): "Thread-1 (loop)"
+    loop (/home/a/w.py:3)
+Thread 29144 (idle): "MainThread"
+    Condition.wait (/opt/python/lib/python3.11/threading.py:327)
+    Event.wait (/opt/python/lib/python3.11/threading.py:629)
+    stuck (/home/a/w.py:5)
+    <module> (/home/a/w.py:8)
+)dump";
+
+TEST_CASE("stack_text: the main thread's line, and the user's own above the library",
+          "[unit][hang]") {
+  const auto line = standing_line(kDump);
+  REQUIRE(line);
+  CHECK(line->innermost == "Condition.wait (/opt/python/lib/python3.11/threading.py:327)");
+  CHECK(line->own == "stuck (/home/a/w.py:5)");
+  CHECK_FALSE(line->waits_for_others);
+  CHECK(to_text(*line) ==
+        "stuck (/home/a/w.py:5), inside Condition.wait "
+        "(/opt/python/lib/python3.11/threading.py:327)");
+}
+
+TEST_CASE("stack_text: native frames are not lines of Python", "[unit][hang]") {
+  const auto line = standing_line(R"dump(Thread 1 (idle): "MainThread"
+    0x7fca45ea3e96 (/usr/lib/x86_64-linux-gnu/libc.so.6)
+    PyThread_acquire_lock_timed (/opt/lib/libpython3.11.so.1.0)
+    stuck (/home/a/w.py:3)
+)dump");
+  REQUIRE(line);
+  CHECK(line->innermost == "stuck (/home/a/w.py:3)");
+  CHECK(to_text(*line) == "stuck (/home/a/w.py:3)");
+}
+
+TEST_CASE("stack_text: inside torch.distributed it waits for others", "[unit][hang]") {
+  const auto line = standing_line(R"dump(Thread 1 (idle): "MainThread"
+    barrier (/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:5129)
+    wrapper (/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py:83)
+    main (/home/a/train.py:40)
+)dump");
+  REQUIRE(line);
+  CHECK(line->own == "main (/home/a/train.py:40)");
+  CHECK(line->waits_for_others);
+}
+
+TEST_CASE("stack_text: a thread without a name, library frames only, and no thread at all",
+          "[unit][hang]") {
+  const auto nameless = standing_line("Thread 0x7F (idle)\n    f (a.py:1)\n");
+  REQUIRE(nameless);
+  CHECK(nameless->own == "f (a.py:1)");
+  const auto library = standing_line("Thread 1 (idle)\n    f (/usr/lib/python3.11/a.py:1)\n");
+  REQUIRE(library);
+  CHECK(library->own == library->innermost);
+  CHECK_FALSE(standing_line(""));
+  CHECK_FALSE(standing_line("Thread 1 (idle): \"MainThread\"\n"));
+  CHECK_FALSE(standing_line("Error: Failed to get process executable name."));
+  CHECK_FALSE(standing_line("    f (a.py:1)\n"));  // A frame of no thread.
+  CHECK_FALSE(standing_line("Thread 1\n    f (a.py:)\n    (a.py:1\n    )\n"));
+}
+
+TEST_CASE("stack_text: what tools say when they may not", "[unit][hang]") {
+  CHECK(stack_refusal("Permission Denied: Try running again with elevated permissions by going") ==
+        StackRefusal::NoPermission);
+  CHECK(stack_refusal("Could not attach to process. ptrace: Operation not permitted.") ==
+        StackRefusal::NoPermission);
+  CHECK(stack_refusal("Error: Failed to find a python interpreter in the process.") ==
+        StackRefusal::NotPython);
+  CHECK(stack_refusal(kDump) == StackRefusal::None);
+}
+
+HangSuspect suspect(int rank, Duration idle, const char* own, bool waits = false) {
+  return {LocalRank{rank}, idle,
+          StandingLine{.innermost = own, .own = own, .waits_for_others = waits}};
+}
+
+TEST_CASE("stack_text: the one to blame", "[unit][hang]") {
+  SECTION("does not wait for others") {
+    CHECK(main_suspect({suspect(0, 40s, "a", true), suspect(1, 10s, "b")}) == 1);
+  }
+  SECTION("stands where the fewest stand") {
+    CHECK(main_suspect({suspect(0, 40s, "a"), suspect(1, 10s, "b"), suspect(2, 40s, "a")}) == 1);
+  }
+  SECTION("has been idle for longest") {
+    CHECK(main_suspect({suspect(0, 30s, "a"), suspect(1, 40s, "b")}) == 1);
+  }
+  SECTION("has the lowest rank, when nothing is known") {
+    CHECK(main_suspect({{LocalRank{3}, 30s, {}}, {LocalRank{2}, 30s, {}}}) == 1);
+    CHECK(main_suspect({{LocalRank{7}, 30s, {}}}) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,152 @@
+// --numa-binding, --run-path, --event-log-handler and the script itself, on a made-up machine.
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "launcher/run_path.h"
+#include "launcher/script_check.h"
+#include "tests/unit/launcher/plan_fixture.h"
+
+namespace muster::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+using Catch::Matchers::Contains;
+
+struct DevicesFixture : PlanFixture {
+  NumaTopology topology{.nodes = {{0, {0, 1}}, {1, {2, 3}}},
+                        .packages = {{0, {0, 1, 2, 3}}},
+                        .cores = {{0}, {1}, {2}, {3}},
+                        .caches = {},
+                        .allowed = {0, 1, 2, 3}};
+  std::vector<int> node_of_gpu;
+  std::string numa_error;
+  std::set<std::string> scripts = {"x.py"};
+  mutable std::vector<std::string> asked;  // CUDA_VISIBLE_DEVICES, "unset" for none.
+
+  Checked<LaunchPlan> plan_on_devices(const Words& words) const {
+    NodeFacts facts{
+        .cpus = [this] { return cpus; },
+        .gpus = [this] { return gpus; },
+        .xpus = [this] { return xpus; },
+        .new_run_id = [] { return std::string("new-id"); },
+        .is_executable = [this](const std::string& path) { return programs.contains(path); },
+        .argv0 = argv0,
+    };
+    facts.numa = [this](const std::string* devices) -> Checked<NumaFacts> {
+      asked.push_back(devices == nullptr ? "unset" : *devices);
+      if (!numa_error.empty()) return FlagError{numa_error};
+      return NumaFacts{topology, node_of_gpu};
+    };
+    facts.script_problem = [this](const std::string& script) -> std::optional<std::string> {
+      if (scripts.contains(script)) return std::nullopt;
+      return "No such file or directory";
+    };
+    return plan_launch(flags(words), environment, facts);
+  }
+  LaunchPlan good_plan(const Words& words) const {
+    auto result = plan_on_devices(words);
+    if (!result) FAIL(result.error().message);
+    return *std::move(result);
+  }
+  std::string plan_error(const Words& words) const {
+    const auto result = plan_on_devices(words);
+    REQUIRE_FALSE(result.has_value());
+    return result.error().message;
+  }
+};
+
+TEST_CASE_METHOD(DevicesFixture, "plan: workers are bound near their GPUs", "[unit][launcher]") {
+  node_of_gpu = {1, 0};
+  const Words words = {"--numa-binding=node", "--nproc-per-node=2", "x.py"};
+  CHECK(good_plan(words).agent.cpus == CpusByLocalRank{{2, 3}, {0, 1}});
+  CHECK(asked == Words{"unset"});
+  environment["CUDA_VISIBLE_DEVICES"] = "5,6";
+  good_plan(words);
+  CHECK(asked.back() == "5,6");
+  gpus = 2;
+  good_plan({"--numa-binding=node", "--nproc-per-node=gpu:1,0", "x.py"});
+  CHECK(asked.back() == "6,5");
+  CHECK_THAT(plan_error({"--numa-binding=node", "--nproc-per-node=3", "x.py"}),
+             Contains("--numa-binding node: there are 3 workers") && Contains("2 visible"));
+  numa_error = "no hwloc";
+  CHECK(plan_error(words) == "--numa-binding: no hwloc");
+  asked.clear();
+  CHECK(good_plan({"--nproc-per-node=2", "x.py"}).agent.cpus.empty());
+  CHECK(asked.empty());  // Asking costs time.
+}
+
+TEST_CASE_METHOD(DevicesFixture, "plan: without GPUs workers are spread over the NUMA nodes",
+                 "[unit][launcher]") {
+  environment["OMP_NUM_THREADS"] = "1";
+  const LaunchPlan plan = good_plan({"--numa-binding=exclusive", "--nproc-per-node=4", "x.py"});
+  CHECK(plan.agent.cpus == CpusByLocalRank{{0}, {1}, {2}, {3}});
+  REQUIRE(plan.notices.size() == 1);
+  CHECK_THAT(plan.notices[0], Contains("no GPU is visible"));
+}
+
+TEST_CASE_METHOD(DevicesFixture, "plan: --run-path runs the script in a fresh Python",
+                 "[unit][launcher]") {
+  const AgentOptions plan = good_plan({"--run-path", "x.py", "a", "b"}).agent;
+  REQUIRE(plan.command.size() == 7);
+  CHECK(plan.command[0] == "/usr/bin/python3");
+  CHECK(plan.command[2] == "-c");
+  CHECK_THAT(plan.command[3], Contains("runpy.run_path(sys.argv[0], run_name=\"__main__\")"));
+  CHECK(plan.command[kRunPathScriptAt] == "x.py");
+  CHECK(plan.command[6] == "b");
+  CHECK(plan.first_argument == kRunPathScriptAt);  // Macros are the user's, not the program's.
+  CHECK(plan.entry_point == "run_script_path");
+  // Stronger than the others, as torchrun has it.
+  CHECK(good_plan({"--run-path", "--no-python", "-m", "x.py"}).agent.command[2] == "-c");
+  argv0 = "muster-launch";
+  CHECK(good_plan({"--run-path", "x.py"}).agent.local_rank_argument_at == 5);
+  CHECK_FALSE(good_plan({"--run-path", "--use-env", "x.py"}).agent.local_rank_argument_at);
+}
+
+TEST_CASE_METHOD(DevicesFixture, "plan: a script that cannot be run is found out at once",
+                 "[unit][launcher]") {
+  CHECK(plan_error({"y.py"}) == "cannot run the script 'y.py': No such file or directory");
+  CHECK_THAT(plan_error({"--run-path", "y.py"}), Contains("'y.py'"));
+  CHECK_THAT(plan_error({"train"}), Contains("for a module give -m"));
+  scripts = {"0.py", "1.py"};
+  good_plan({"--nproc-per-node=2", "${local_rank}.py"});
+  CHECK_THAT(plan_error({"--nproc-per-node=3", "${local_rank}.py"}),
+             Contains("'2.py' of local rank 2"));
+  programs.insert("/bin/tool");
+  for (const Words& words : {Words{"-m", "y"}, {"--no-python", "y"}, {"--", "-c", "pass"}, {"-"}})
+    good_plan(words);
+}
+
+TEST_CASE("script check: files, folders and what cannot be read", "[unit][launcher]") {
+  namespace fs = std::filesystem;
+  const fs::path folder =
+      fs::temp_directory_path() / ("muster_check_" + std::to_string(::getpid()));
+  fs::create_directories(folder / "package");
+  std::ofstream(folder / "x.py") << "pass\n";
+  CHECK_FALSE(script_problem(folder / "x.py"));
+  CHECK(script_problem(folder / "y.py") == "No such file or directory");
+  CHECK(script_problem(folder / "x.py" / "y") == "Not a directory");
+  CHECK(script_problem(folder / "package") == "it is a directory without __main__.py");
+  std::ofstream(folder / "package" / "__main__.py") << "pass\n";
+  CHECK_FALSE(script_problem(folder / "package"));
+  CHECK_FALSE(script_problem("/dev/null"));
+  fs::permissions(folder / "x.py", fs::perms::none);
+  if (::geteuid() != 0) CHECK(script_problem(folder / "x.py") == "Permission denied");
+  fs::remove_all(folder);
+}
+
+TEST_CASE_METHOD(DevicesFixture, "plan: handlers of events", "[unit][launcher]") {
+  CHECK_FALSE(good_plan({"x.py"}).agent.events_on_console);
+  CHECK_FALSE(
+      good_plan({"--event-log-handler=dynamic_rendezvous", "x.py"}).agent.events_on_console);
+  CHECK(good_plan({"--event-log-handler=console", "x.py"}).agent.events_on_console);
+  CHECK_THAT(plan_error({"--event-log-handler=scuba", "x.py"}),
+             Contains("'scuba'") && Contains("console, null and dynamic_rendezvous"));
+  environment["LOGLEVEL"] = "warning";
+  CHECK_FALSE(good_plan({"--event-log-handler=console", "x.py"}).agent.events_on_console);
+}
+
+}  // namespace
+}  // namespace muster::testing

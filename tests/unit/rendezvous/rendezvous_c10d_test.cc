@@ -1,0 +1,223 @@
+// The c10d door: torchrun nodes by their model, without a network.
+
+#include <catch2/catch.hpp>
+
+#include "rendezvous/core/rendezvous.h"
+#include "tests/support/torch_model.h"
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::TorchModel;
+using Action = TorchModel::Action;
+
+struct DoorTest {
+  explicit DoorTest(std::optional<RunSettings> run = RunSettings{.min_nodes = 2, .max_nodes = 2})
+      : rendezvous(RendezvousSetup{.run = run}) {}
+
+  WallTime wall() const { return {1'790'000'000'000'000 + (now.time_since_epoch() / 1us)}; }
+  const RendezvousState& shown() { return rendezvous.render(now, wall()); }
+  TorchModel torch(std::string addr, int min = 2, int max = 2) {
+    return TorchModel({std::move(addr), 7, 0}, {.min_nodes = min, .max_nodes = max});
+  }
+  /// `node` saw `seen`, does `action` to it and proposes the outcome.
+  ProposalVerdict does(TorchModel& node, std::uint32_t client, Action action,
+                       const RendezvousState& seen) {
+    node.state = seen;
+    node.apply(action, wall());
+    result = rendezvous.propose({{client}, seen, node.state}, now, wall());
+    node.state = shown();
+    return result.verdict;
+  }
+  ProposalVerdict does(TorchModel& node, std::uint32_t client, Action action) {
+    return does(node, client, action, RendezvousState(shown()));
+  }
+  RendezvousActions joins(std::uint32_t id, std::string addr, RunSettings run) {
+    return rendezvous.step(NodeJoined{.from = {id},
+                                      .name = {std::move(addr), 1, 0},
+                                      .role = "default",
+                                      .run = run,
+                                      .muster_version = "1"},
+                           now);
+  }
+
+  Rendezvous rendezvous;
+  Instant now{};
+  ProposalResult result;
+};
+
+TEST_CASE_METHOD(DoorTest, "c10d door: two torchrun nodes form a round", "[unit][rendezvous]") {
+  auto a = torch("a");
+  auto b = torch("b");
+  CHECK(rendezvous.untouched());
+  CHECK(does(a, 1, Action::AddToParticipants) == ProposalVerdict::Accepted);
+  CHECK(does(b, 2, Action::AddToParticipants) == ProposalVerdict::Accepted);
+  CHECK(shown().complete);
+  CHECK(*shown().participants.find(b.name()) == 1);
+}
+
+TEST_CASE_METHOD(DoorTest, "c10d door: muster and torchrun share a round; muster is rank 0",
+                 "[unit][rendezvous]") {
+  auto a = torch("a");  // By name it would come first.
+  joins(9, "m", {.min_nodes = 2, .max_nodes = 2});
+  CHECK(shown().participants.contains({"m", 1, 0}));
+  CHECK(does(a, 1, Action::AddToParticipants) == ProposalVerdict::Merged);
+  CHECK(shown().complete);
+  CHECK(*shown().participants.find({"m", 1, 0}) == 0);
+  CHECK(std::holds_alternative<PrepareStore>(result.actions.at(0)));
+  const auto told = rendezvous.step(StoreReady{{9}, 0, "m", 1}, now);
+  REQUIRE(told.size() == 1);
+  CHECK_FALSE(std::get<RoundComplete>(told[0]).workers);  // torchrun's workers are not known yet.
+  CHECK(std::get<RoundComplete>(told[0]).store);
+}
+
+TEST_CASE("c10d door: harmless operations are merged into a newer state", "[unit][rendezvous]") {
+  DoorTest test(RunSettings{.min_nodes = 1, .max_nodes = 3});
+  auto a = test.torch("a", 1, 3);
+  auto b = test.torch("b", 1, 3);
+  test.does(a, 1, Action::AddToParticipants);
+  test.does(b, 2, Action::AddToParticipants);
+  const RendezvousState old = test.shown();
+  test.now += 6s;
+  SECTION("a keep-alive") {
+    CHECK(test.does(a, 1, Action::KeepAlive, old) == ProposalVerdict::Accepted);
+    CHECK(test.does(b, 2, Action::KeepAlive, old) == ProposalVerdict::Merged);
+    CHECK(*test.shown().last_heartbeats.find(a.name()) == test.wall());
+    CHECK(*test.shown().last_heartbeats.find(b.name()) == test.wall());
+  }
+  SECTION("a close") {
+    CHECK(test.does(a, 1, Action::KeepAlive, old) == ProposalVerdict::Accepted);
+    CHECK(test.does(b, 2, Action::MarkClosed, old) == ProposalVerdict::Merged);
+    CHECK(test.shown().closed);
+  }
+  SECTION("a leave and an entry in the wait list, after the round is complete") {
+    test.now += 25s;
+    test.rendezvous.step(RendezvousTimePassed{}, test.now);
+    REQUIRE_FALSE(test.shown().complete);  // Nobody was heard for 31 s.
+  }
+}
+
+TEST_CASE("c10d door: a join must not be merged while nobody knows the minimum",
+          "[unit][rendezvous]") {
+  DoorTest test{std::nullopt};
+  auto a = test.torch("a", 3, 4);
+  auto b = test.torch("b", 3, 4);
+  const RendezvousState old = test.shown();
+  CHECK(test.does(a, 1, Action::AddToParticipants, old) == ProposalVerdict::Accepted);
+  CHECK(test.does(b, 2, Action::AddToParticipants, old) == ProposalVerdict::Lost);
+  CHECK(test.shown().participants.size() == 1);
+  // A keep-alive in between is no obstacle: it is nothing that a join looks at.
+  const RendezvousState seen = test.shown();
+  test.now += 5s;
+  test.does(a, 1, Action::KeepAlive);
+  CHECK(test.does(b, 2, Action::AddToParticipants, seen) == ProposalVerdict::Merged);
+  CHECK(test.shown().participants.size() == 2);
+}
+
+TEST_CASE("c10d door: with the minimum known, a merged join gets its deadline from us",
+          "[unit][rendezvous]") {
+  DoorTest test(RunSettings{.min_nodes = 2, .max_nodes = 3});
+  auto a = test.torch("a", 2, 3);
+  auto b = test.torch("b", 2, 3);
+  const RendezvousState old = test.shown();
+  test.does(a, 1, Action::AddToParticipants, old);
+  CHECK(test.does(b, 2, Action::AddToParticipants, old) == ProposalVerdict::Merged);
+  CHECK(test.shown().deadline == WallTime{test.wall().microseconds + 30'000'000});
+}
+
+TEST_CASE_METHOD(DoorTest, "c10d door: heartbeats of muster nodes are renewed once per interval",
+                 "[unit][rendezvous]") {
+  joins(8, "m", {.min_nodes = 2, .max_nodes = 2});
+  joins(9, "n", {.min_nodes = 2, .max_nodes = 2});
+  shown();
+  const auto revision = rendezvous.revision();
+  for (int i = 0; i < 49; ++i) {
+    now += 100ms;
+    rendezvous.step(KeptAlive{{8}}, now);
+    rendezvous.step(KeptAlive{{9}}, now);
+    shown();
+  }
+  CHECK(rendezvous.revision() == revision);
+  now += 100ms;
+  shown();
+  CHECK(rendezvous.revision() == revision + 1);
+  CHECK(*shown().last_heartbeats.find({"m", 1, 0}) == wall());
+}
+
+TEST_CASE("c10d door: rank 0 stays where it was, whoever completes the round",
+          "[unit][rendezvous]") {
+  DoorTest test{std::nullopt};
+  auto b = test.torch("b", 1, 2);
+  auto a = test.torch("a", 1, 2);
+  test.does(b, 1, Action::AddToParticipants);
+  test.now += 31s;
+  test.does(b, 1, Action::KeepAlive);
+  test.does(b, 1, Action::MarkComplete);
+  REQUIRE(test.shown().complete);
+  test.does(a, 2, Action::AddToWaitList);
+  test.does(b, 1, Action::RemoveFromParticipants);
+  REQUIRE(test.shown().round == 1);
+  test.does(b, 1, Action::AddToParticipants);
+  // torchrun would sort by name and make "a" rank 0, and the nodes would meet at two places.
+  CHECK(test.does(a, 2, Action::AddToParticipants) == ProposalVerdict::Merged);
+  REQUIRE(test.shown().complete);
+  CHECK(*test.shown().participants.find(b.name()) == 0);
+}
+
+TEST_CASE_METHOD(DoorTest, "c10d door: clocks that are 20 s apart do not evict anybody",
+                 "[unit][rendezvous]") {
+  auto a = torch("a");
+  auto b = torch("b");
+  const auto at = [&](Duration skew) { return WallTime{wall().microseconds + skew / 1us}; };
+  // "a" is 20 s ahead: it takes "b" for dead, and says so when it joins.
+  b.apply(Action::AddToParticipants, at(-20s));
+  rendezvous.propose({{2}, {}, b.state}, now, wall());
+  a.state = shown();
+  a.sanitize(at(20s));
+  CHECK(a.state.participants.empty());
+  const RendezvousState seen = shown();
+  a.apply(Action::AddToParticipants, at(20s));
+  const auto answer = rendezvous.propose({{1}, seen, a.state}, now, wall());
+  CHECK(answer.verdict == ProposalVerdict::Merged);
+  CHECK(std::holds_alternative<ClockSkewSeen>(answer.actions.at(0)));
+  for (const Duration skew : {-20s, 0s, 20s}) {
+    a.state = shown();
+    a.sanitize(at(skew));
+    CHECK(a.state.complete);
+    CHECK(a.state.participants.size() == 2);
+  }
+}
+
+TEST_CASE_METHOD(DoorTest, "c10d door: a muster node's name cannot be used by others",
+                 "[unit][rendezvous]") {
+  joins(9, "m", {.min_nodes = 2, .max_nodes = 2});
+  TorchModel thief({"m", 1, 0}, {.min_nodes = 2, .max_nodes = 2});
+  const RendezvousState seen = shown();
+  now += 1s;
+  CHECK(does(thief, 1, Action::KeepAlive, seen) == ProposalVerdict::Refused);
+  // Nor can two nodes be changed at once.
+  RendezvousState wild = shown();
+  wild.participants.set({"x", 1, 0}, 0);
+  wild.last_heartbeats.set({"x", 1, 0}, wall());
+  wild.participants.set({"y", 1, 0}, 0);
+  wild.last_heartbeats.set({"y", 1, 0}, wall());
+  CHECK(rendezvous.propose({{1}, shown(), wild}, now, wall()).verdict == ProposalVerdict::Refused);
+}
+
+TEST_CASE("c10d door: a foreign attribute stays", "[unit][rendezvous]") {
+  DoorTest test;
+  auto a = test.torch("a");
+  RendezvousState seen = test.shown();
+  a.state = seen;
+  a.state.foreign = {{"x_other", "\x80\x04N."}};
+  a.apply(Action::AddToParticipants, test.wall());
+  test.rendezvous.propose({{1}, seen, a.state}, test.now, test.wall());
+  auto b = test.torch("b");
+  test.does(b, 2, Action::AddToParticipants);
+  REQUIRE(test.shown().foreign.size() == 1);
+  CHECK(test.shown().foreign[0].name == "x_other");
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,269 @@
+#include "rendezvous/core/rendezvous.h"
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct RendezvousTest {
+  explicit RendezvousTest(RunSettings run = {.min_nodes = 2, .max_nodes = 4, .max_restarts = 1})
+      : settings(run), rendezvous(RendezvousSetup{.run = run}) {}
+
+  RendezvousActions after(Duration elapsed, const RendezvousEvent& event) {
+    return rendezvous.step(event, now += elapsed);
+  }
+  /// Lets `elapsed` pass; everybody in `alive` says that it lives.
+  RendezvousActions pass(Duration elapsed, std::vector<std::uint32_t> alive) {
+    RendezvousActions all;
+    const Instant end = now + elapsed;
+    while (now < end) {
+      for (const auto id : alive)
+        append(all, after(0s, KeptAlive{{id}}));
+      append(all, after(std::min<Duration>(1s, end - now), RendezvousTimePassed{}));
+    }
+    return all;
+  }
+  static void append(RendezvousActions& all, RendezvousActions more) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  NodeJoined join(std::uint32_t id, std::string addr) const {
+    return {.from = {id},
+            .name = {std::move(addr), 1, 0},
+            .local_world_size = 2,
+            .role = "default",
+            .run = settings,
+            .muster_version = "1.0"};
+  }
+  RendezvousActions joins(std::uint32_t id, std::string addr) {
+    return after(0s, join(id, std::move(addr)));
+  }
+  /// The store of the round's rank 0 is ready.
+  RendezvousActions ready(const RendezvousActions& actions) {
+    for (const auto& action : actions)
+      if (const auto* prepare = std::get_if<PrepareStore>(&action))
+        return after(0s, StoreReady{prepare->to, prepare->round, "store", 29400});
+    FAIL("nobody was asked for the store");
+    return {};
+  }
+  template <typename T>
+  static std::map<std::uint32_t, T> sent(const RendezvousActions& actions) {
+    std::map<std::uint32_t, T> found;
+    for (const auto& action : actions)
+      if (const auto* message = std::get_if<T>(&action)) found.emplace(message->to.value, *message);
+    return found;
+  }
+
+  RunSettings settings;
+  Rendezvous rendezvous;
+  Instant now{};
+};
+
+struct FourNodes : RendezvousTest {
+  FourNodes() {
+    joins(1, "a");
+    joins(2, "b");
+    joins(3, "c");
+    const auto complete = sent<RoundComplete>(ready(joins(4, "d")));
+    REQUIRE(complete.size() == 4);
+    for (std::uint32_t id = 1; id <= 4; ++id)
+      REQUIRE(complete.at(id).group_rank.value == static_cast<int>(id) - 1);
+  }
+};
+
+TEST_CASE_METHOD(RendezvousTest, "rendezvous: the maximum completes the round at once",
+                 "[unit][rendezvous]") {
+  CHECK(joins(1, "b").empty());
+  CHECK(joins(2, "a").empty());
+  CHECK(rendezvous.next_deadline() == now + 5s);  // The lease; the last call ends later.
+  CHECK(joins(3, "d").empty());
+  const auto actions = joins(4, "c");
+  REQUIRE(actions.size() == 1);
+  CHECK(std::get<PrepareStore>(actions[0]).to.value == 2);  // "a" is rank 0.
+  const auto complete = sent<RoundComplete>(ready(actions));
+  REQUIRE(complete.size() == 4);
+  CHECK(complete.at(1).group_rank.value == 1);
+  CHECK(complete.at(1).workers->base_global_rank.value == 2);
+  CHECK(complete.at(1).workers->world_size == 8);
+  CHECK(complete.at(1).store == StoreAddress{"store", 29400});
+  CHECK(rendezvous.phase() == Rendezvous::Phase::Running);
+}
+
+TEST_CASE_METHOD(RendezvousTest, "rendezvous: the last call runs out, the round is complete",
+                 "[unit][rendezvous]") {
+  joins(1, "a");
+  pass(5s, {1});
+  joins(2, "b");
+  CHECK(sent<PrepareStore>(pass(29s, {1, 2})).empty());
+  CHECK(rendezvous.reason() ==
+        "round 0: 2 of 2 to 4 nodes have joined (a_1_0, b_1_0); the last call is running");
+  CHECK(sent<PrepareStore>(pass(1s, {1, 2})).size() == 1);
+}
+
+TEST_CASE_METHOD(RendezvousTest, "rendezvous: a preferred rank orders, the host comes next",
+                 "[unit][rendezvous]") {
+  auto preferred = join(1, "z");
+  preferred.preferred_rank = 0;
+  auto host = join(2, "y");
+  host.hosts_rendezvous = true;
+  after(0s, preferred);
+  after(0s, host);
+  joins(3, "a");
+  const auto complete = sent<RoundComplete>(ready(joins(4, "b")));
+  CHECK(complete.at(1).group_rank.value == 0);
+  CHECK(complete.at(2).group_rank.value == 1);
+  CHECK(complete.at(3).group_rank.value == 2);
+}
+
+TEST_CASE_METHOD(FourNodes, "rendezvous: a failure restarts everybody at once, with the same ranks",
+                 "[unit][rendezvous]") {
+  const auto restart = sent<RestartRound>(after(1s, WorkersFailed{{3}, 0, "rank 5 exited with 1"}));
+  REQUIRE(restart.size() == 4);
+  CHECK(restart.at(1).who.addr == "c");
+  CHECK(restart.at(1).what == "rank 5 exited with 1");
+  // A second failure of the same round is the same restart.
+  CHECK(after(0s, WorkersFailed{{2}, 0, "rank 2 was killed"}).empty());
+  CHECK(rendezvous.restarts_used() == 1);
+  joins(4, "d");
+  joins(2, "b");
+  joins(1, "a");
+  const auto complete = sent<RoundComplete>(ready(joins(3, "c")));
+  REQUIRE(complete.size() == 4);
+  CHECK(complete.at(4).group_rank.value == 3);
+  CHECK(complete.at(4).round == 1);
+  CHECK(complete.at(4).restart_count == 1);
+}
+
+TEST_CASE_METHOD(FourNodes, "rendezvous: without restarts left a failure ends the job for all",
+                 "[unit][rendezvous]") {
+  after(1s, WorkersFailed{{3}, 0, "x"});
+  for (const auto& [id, addr] : {std::pair{1U, "a"}, {2U, "b"}, {3U, "c"}})
+    joins(id, addr);
+  ready(joins(4, "d"));
+  const auto ended = sent<RunEnded>(after(1s, WorkersFailed{{1}, 1, "rank 0 exited with 7"}));
+  REQUIRE(ended.size() == 4);
+  CHECK_FALSE(ended.at(2).succeeded);
+  CHECK(ended.at(2).who->addr == "a");
+  CHECK(ended.at(2).why == "rank 0 exited with 7; all 1 restarts (--max-restarts) are used");
+  CHECK(sent<JoinRefused>(joins(9, "late")).at(9).why == JoinRefused::Why::Closed);
+}
+
+TEST_CASE_METHOD(FourNodes, "rendezvous: a lost node's survivors go on without a last call",
+                 "[unit][rendezvous]") {
+  const auto restart = sent<RestartRound>(after(1s, ConnectionLost{{2}}));
+  REQUIRE(restart.size() == 3);
+  CHECK(restart.at(1).cause == RestartCause::NodeLost);
+  joins(1, "a");
+  joins(3, "c");
+  const auto complete = sent<RoundComplete>(ready(joins(4, "d")));
+  REQUIRE(complete.size() == 3);
+  CHECK(complete.at(1).group_rank.value == 0);
+  CHECK(complete.at(3).group_rank.value == 2);
+  CHECK(complete.at(4).group_rank.value == 1);  // Moved into the hole.
+  CHECK(rendezvous.restarts_used() == 0);
+}
+
+TEST_CASE_METHOD(FourNodes, "rendezvous: a silent node is lost after its lease",
+                 "[unit][rendezvous]") {
+  CHECK(sent<RestartRound>(pass(4s, {1, 2, 3})).empty());
+  const auto restart = sent<RestartRound>(pass(1s, {1, 2, 3}));
+  REQUIRE(restart.size() == 3);
+  CHECK(restart.at(1).who.addr == "d");
+  CHECK(restart.at(1).what == "not heard for 5 s");
+  // Should it live on after all, it is told.
+  CHECK(sent<NotAMember>(after(0s, KeptAlive{{4}})).size() == 1);
+}
+
+TEST_CASE_METHOD(FourNodes, "rendezvous: a spare takes the missing node's rank",
+                 "[unit][rendezvous]") {
+  auto spare = join(5, "spare");
+  spare.spare = true;
+  CHECK(after(0s, spare).empty());
+  CHECK(sent<RestartRound>(after(1s, ConnectionLost{{1}})).size() == 3);
+  joins(2, "b");
+  joins(3, "c");
+  const auto complete = sent<RoundComplete>(ready(joins(4, "d")));
+  REQUIRE(complete.size() == 4);
+  CHECK(complete.at(5).group_rank.value == 0);
+}
+
+TEST_CASE("rendezvous: a late node restarts the others only if the policy says so",
+          "[unit][rendezvous]") {
+  const auto policy = GENERATE(ScalePolicy::Now, ScalePolicy::AtRestart, ScalePolicy::Never);
+  RendezvousTest test({.min_nodes = 2, .max_nodes = 3, .max_restarts = 3, .scale_policy = policy});
+  test.joins(1, "a");
+  test.joins(2, "b");
+  test.ready(test.pass(30s, {1, 2}));
+  const auto restart = test.sent<RestartRound>(test.joins(3, "c"));
+  CHECK(restart.size() == (policy == ScalePolicy::Now ? 2U : 0U));
+  if (policy != ScalePolicy::Now) test.after(1s, WorkersFailed{{1}, 0, "x"});
+  test.joins(1, "a");
+  const auto complete = test.sent<RoundComplete>(test.ready(test.joins(2, "b")));
+  CHECK(complete.size() == (policy == ScalePolicy::Never ? 2U : 3U));
+}
+
+TEST_CASE_METHOD(FourNodes, "rendezvous: the last to finish ends the job well, for everybody",
+                 "[unit][rendezvous]") {
+  for (std::uint32_t id = 1; id <= 3; ++id)
+    CHECK(after(1s, NodeFinished{{id}, 0, true, ""}).empty());
+  const auto ended = sent<RunEnded>(after(1s, NodeFinished{{4}, 0, true, ""}));
+  REQUIRE(ended.size() == 4);
+  CHECK(ended.at(1).succeeded);
+}
+
+TEST_CASE_METHOD(FourNodes, "rendezvous: who has finished is not waited for",
+                 "[unit][rendezvous]") {
+  after(1s, NodeFinished{{1}, 0, true, ""});
+  after(0s, ConnectionLost{{1}});  // It may go: no restart for it.
+  CHECK(rendezvous.phase() == Rendezvous::Phase::Running);
+  SECTION("enough are left: they restart without it") {
+    CHECK(sent<RestartRound>(after(1s, WorkersFailed{{2}, 0, "x"})).size() == 3);
+    joins(2, "b");
+    joins(3, "c");
+    CHECK(sent<RoundComplete>(ready(joins(4, "d"))).size() == 3);
+  }
+  SECTION("too few are left: it is over at once") {
+    after(0s, NodeFinished{{2}, 0, true, ""});
+    after(0s, NodeFinished{{3}, 0, true, ""});
+    const auto ended = sent<RunEnded>(after(1s, WorkersFailed{{4}, 0, "x"}));
+    REQUIRE(ended.size() == 3);
+    CHECK_FALSE(ended.at(4).succeeded);
+  }
+}
+
+TEST_CASE_METHOD(RendezvousTest, "rendezvous: unequal settings are refused, naming both sides",
+                 "[unit][rendezvous]") {
+  joins(1, "a");
+  auto other = join(2, "b");
+  other.run.max_nodes = 8;
+  const auto refused = sent<JoinRefused>(after(0s, other));
+  REQUIRE(refused.size() == 1);
+  CHECK(refused.at(2).text == "settings differ: --nnodes=2:8 against 2:4 (b_1_0 against the host)");
+  auto newer = join(3, "c");
+  newer.protocol_version = 2;
+  newer.muster_version = "9.0";
+  CHECK(sent<JoinRefused>(after(0s, newer)).at(3).why == JoinRefused::Why::Version);
+}
+
+TEST_CASE_METHOD(RendezvousTest, "rendezvous: a join that waits for too long is told for whom",
+                 "[unit][rendezvous]") {
+  joins(1, "a");
+  CHECK(sent<JoinRefused>(pass(599s, {1})).empty());
+  const auto refused = sent<JoinRefused>(pass(1s, {1}));
+  REQUIRE(refused.size() == 1);
+  CHECK(refused.at(1).text ==
+        "no round within 600 s (--rdzv-conf join_timeout): round 0: 1 of 2 to 4 nodes have joined "
+        "(a_1_0); 1 more must come");
+}
+
+TEST_CASE_METHOD(FourNodes, "rendezvous: it says who is missing", "[unit][rendezvous]") {
+  after(1s, ConnectionLost{{1}});
+  joins(2, "b");
+  CHECK(rendezvous.reason() ==
+        "round 1: 1 of 2 to 4 nodes have joined (b_1_0); to come back: c_1_0 (was rank 2), "
+        "d_1_0 (was rank 3)");
+}
+
+}  // namespace
+}  // namespace muster
