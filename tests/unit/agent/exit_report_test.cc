@@ -209,8 +209,15 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: signals are explained", "[unit][a
   }
   SECTION("a kill -9 that was not ours") {
     killed(0, SIGKILL);
-    CHECK_THAT(report().text(), Contains("not sent by muster"));
-    CHECK_THAT(report().text(), Contains("out of memory"));
+    CHECK_THAT(report().text(), Contains("SIGKILL from outside (not muster)"));
+    CHECK_THAT(report().text(), Contains("perhaps the OOM killer"));
+  }
+  SECTION("a kill of the OOM killer") {
+    killed(0, SIGKILL).oom_evidence = "the log says so";
+    CHECK_THAT(report().text(),
+               Contains("\n  killed by the kernel's OOM killer: the log says so\n"));
+    CHECK_THAT(report().text(), !Contains("from outside"));
+    CHECK_THAT(report().json(), Contains("\"oom_evidence\": \"the log says so\""));
   }
   SECTION("a signal without a name") {
     killed(0, 40);
@@ -244,6 +251,9 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: with nothing known it says how to
   WorkerEnd& one = exited(0, 1);
   CHECK_THAT(report().text(), Contains("--redirects 2 or --tee 2"));
   CHECK_THAT(report().text(), Contains("To enable traceback see: https://pytorch.org/"));
+  one.stderr_known = true;
+  CHECK_THAT(report().text(), Contains("it wrote nothing to stderr\n"));
+  CHECK_THAT(report().text(), !Contains("--redirects 2"));
   one.stderr_file = "/logs/0/stderr.log";
   CHECK_THAT(report().text(), Contains("wrote nothing to its stderr, /logs/0/stderr.log"));
 }
