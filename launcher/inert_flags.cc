@@ -16,6 +16,7 @@ class Finder {
     find_logs();
     find_misread();
     find_variables(environment);
+    find_watchdogs(environment);
     return std::move(lines_);
   }
 
@@ -28,6 +29,7 @@ class Finder {
   void find_logs();
   void find_misread();
   void find_variables(const Environment& environment);
+  void find_watchdogs(const Environment& environment);
   void find_ranks(OptionId id, const StreamMap& streams);
 
   const Flags& flags_;
@@ -124,6 +126,24 @@ void Finder::find_variables(const Environment& environment) {
     });
     if (!is_read) lines_.push_back(name + " has no effect: no option reads it");
   }
+}
+
+void Finder::find_watchdogs(const Environment& environment) {
+  const auto is_set = [&environment](const char* name) {
+    const auto found = environment.find(name);
+    return found != environment.end() && !found->second.empty();
+  };
+  const auto timer = environment.find("TORCHELASTIC_ENABLE_FILE_TIMER");
+  if (timer != environment.end() && timer->second == "1")
+    lines_.emplace_back(
+        "TORCHELASTIC_ENABLE_FILE_TIMER has no effect: muster does not watch expiring timers");
+  if (is_set("TORCHELASTIC_HEALTH_CHECK_PORT"))
+    lines_.emplace_back(
+        "TORCHELASTIC_HEALTH_CHECK_PORT has no effect: no health check server is started, nor does "
+        "torchrun start one");
+  if (is_set("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"))
+    lines_.emplace_back(
+        "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT has no effect: muster does not watch for it");
 }
 
 }  // namespace
