@@ -19,7 +19,10 @@ if(MUSTER_SDK_BUILT)
     conformance/sdk/ranks.cc conformance/sdk/ranks_checkpoint.cc
     conformance/sdk/ranks_collectives.cc conformance/sdk/ranks_ddp.cc)
   add_executable(sdk_tools conformance/sdk/tools.cc)
-  foreach(program sdk_ranks sdk_tools)
+  # Run by worker_sdk/gpu_check.sh: not built by default.
+  add_executable(sdk_gpu conformance/sdk/gpu.cc)
+  set_target_properties(sdk_gpu PROPERTIES EXCLUDE_FROM_ALL ON)
+  foreach(program sdk_ranks sdk_tools sdk_gpu)
     set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     target_link_libraries(${program} PRIVATE muster_options muster::worker)
   endforeach()
@@ -30,3 +33,13 @@ add_test(NAME sdk_conformance
   COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/sdk_test.py
     --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
 set_tests_properties(sdk_conformance PROPERTIES LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
+add_test(NAME sdk_consumer
+  COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/consumer_test.py
+    --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
+set_tests_properties(sdk_consumer PROPERTIES LABELS conformance TIMEOUT 600)
+
+add_subdirectory(${PROJECT_SOURCE_DIR}/examples ${CMAKE_BINARY_DIR}/examples_build)
+add_test(NAME sdk_examples
+  COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/examples_test.py
+    --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
+set_tests_properties(sdk_examples PROPERTIES LABELS conformance TIMEOUT 900 SKIP_RETURN_CODE 77)

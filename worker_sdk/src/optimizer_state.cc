@@ -12,7 +12,7 @@ namespace {
 using Dict = c10::impl::GenericDict;
 
 Dict make_dict() {
-  return {c10::StringType::get(), c10::AnyType::get()};
+  return Dict(c10::StringType::get(), c10::AnyType::get());
 }
 
 double number(const c10::IValue& value) {
