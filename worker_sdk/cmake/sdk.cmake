@@ -36,6 +36,8 @@ add_library(muster_worker STATIC
   src/distributed_sampler.cc
   src/module_state.cc
   src/optimizer_state.cc
+  src/pickle_reader.cc
+  src/pickle_writer.cc
   src/print.cc
   src/process_group.cc
   src/torch_versions.cc

@@ -6,10 +6,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include <torch/csrc/jit/serialization/pickle.h>
-
 #include "checkpoint_bytes.h"
 #include "muster/checkpoint.h"
+#include "pickle_file.h"
 
 namespace muster {
 namespace {
@@ -59,7 +58,7 @@ void write_and_rename(const std::filesystem::path& path, const std::filesystem::
 }  // namespace
 
 void save_file(const std::filesystem::path& path, const c10::IValue& value) {
-  const std::vector<char> bytes = torch::jit::pickle_save(value);
+  const std::vector<char> bytes = write_pickle_file(value);
   if (path.has_parent_path()) {
     std::error_code failure;
     std::filesystem::create_directories(path.parent_path(), failure);  // open() tells if it failed.
@@ -93,7 +92,7 @@ std::vector<char> read_bytes(const std::filesystem::path& path) {
 
 c10::IValue parse_bytes(const std::vector<char>& bytes, const std::filesystem::path& path) {
   try {
-    return torch::jit::pickle_load(bytes);
+    return read_pickle_file(bytes);
   } catch (const std::exception& error) {
     std::string reason = error.what();
     reason = reason.substr(0, reason.find('\n'));

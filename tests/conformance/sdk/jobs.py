@@ -75,7 +75,8 @@ def run_processes(commands, more):
 
 def run_tables(cpp, kinds, test, variant="-", more=None):
     """`kinds` has a "c" or a "p" for each rank: C++ or Python. Returns each rank's table."""
-    more = HostedStore().variables() if more is None else more
+    hosted = HostedStore()  # Lives as long as this variable.
+    more = hosted.variables() | (more or {})
     with tempfile.TemporaryDirectory() as folder:
         programs = {"c": [cpp], "p": [sys.executable, str(TWIN)]}
         run_processes([[*programs[kind], test, variant, folder] for kind in kinds], more)

@@ -4,10 +4,8 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 
-#include <torch/serialize.h>
-
+#include "muster/checkpoint.h"
 #include "muster/process_group.h"
 #include "muster/record.h"
 
@@ -18,9 +16,7 @@ void save(const Table& table, const std::string& path) {
   c10::Dict<std::string, torch::Tensor> dict;
   for (const auto& [name, tensor] : table)
     dict.insert(name, tensor);
-  const std::vector<char> bytes = torch::pickle_save(dict);
-  std::ofstream(path, std::ios::binary)
-      .write(bytes.data(), static_cast<std::ptrdiff_t>(bytes.size()));
+  save_file(path, dict);
 }
 
 // ranks TEST VARIANT FOLDER

@@ -52,7 +52,8 @@ int run_sampler() {
 }
 
 torch::nn::Sequential make_net() {
-  return {torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 2)};
+  return torch::nn::Sequential(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4),
+                               torch::nn::Linear(4, 2));
 }
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& kind,
