@@ -28,7 +28,7 @@ class Sink : public torch::autograd::Function<Sink> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
                                                 const c10::intrusive_ptr<SinkState>& state,
-                                                const torch::autograd::variable_list& outputs) {
+                                                at::TensorList outputs) {
     context->set_materialize_grads(false);
     context->saved_data["state"] = c10::IValue::make_capsule(
         c10::static_intrusive_pointer_cast<torch::CustomClassHolder>(state));
@@ -69,7 +69,8 @@ void register_comm_hook(c10d::Reducer& reducer, CommHook hook,
 
 std::vector<torch::Tensor> pass_through_sink(const c10::intrusive_ptr<SinkState>& state,
                                              std::vector<torch::Tensor> outputs) {
-  return Sink::apply(state, outputs);
+  // A list of exactly this type: of others LibTorch does not see the tensors inside.
+  return Sink::apply(state, at::TensorList(outputs));
 }
 
 }  // namespace muster

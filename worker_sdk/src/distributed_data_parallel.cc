@@ -167,6 +167,11 @@ const std::optional<torch::Device>& DistributedDataParallelBase::input_device() 
   return state_->options.device;
 }
 
+void DistributedDataParallelBase::zero_grad() {
+  for (torch::Tensor& parameter : state_->module->parameters())
+    parameter.mutable_grad().reset();
+}
+
 void DistributedDataParallelBase::before_forward() {
   State& state = *state_;
   if (torch::GradMode::is_enabled()) {

@@ -57,7 +57,8 @@ double step_ms(Block& block, Forward forward, const torch::Tensor& input) {
   torch::optim::AdamW optimizer(block->parameters(), 1e-4);
   const auto run = [&](int steps) {
     for (int i = 0; i < steps; ++i) {
-      optimizer.zero_grad();
+      for (torch::Tensor& p : block->parameters())
+        p.mutable_grad().reset();
       forward(input).square().mean().backward();
       optimizer.step();
     }

@@ -66,7 +66,10 @@ Table run_ddp(const std::string& variant) {
 
   Table table;
   for (int step = 0; step < kSteps; ++step) {
-    optimizer.zero_grad();
+    if (variant == "bucket_view")
+      ddp.zero_grad();
+    else
+      optimizer.zero_grad();
     if (variant == "no_sync") {
       const auto guard = ddp.no_sync();
       ddp(torch::randn({5, 8})).square().mean().backward();

@@ -196,7 +196,7 @@ class Files(Compare):
         return subprocess.run([TOOLS, *words], capture_output=True, text=True, timeout=60)
 
     def net(self):
-        return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4),
+        return torch.nn.Sequential(torch.nn.Linear(3, 4, bias=False), torch.nn.BatchNorm1d(4),
                                    torch.nn.Linear(4, 2))
 
     def train(self, net, optimizer, steps):

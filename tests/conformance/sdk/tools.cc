@@ -51,9 +51,10 @@ int run_sampler() {
   return 0;
 }
 
+// No bias before the normalisation: its gradient would be rounding noise, which Adam blows up.
 torch::nn::Sequential make_net() {
-  return torch::nn::Sequential(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4),
-                               torch::nn::Linear(4, 2));
+  return torch::nn::Sequential(torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(false)),
+                               torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 2));
 }
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& kind,

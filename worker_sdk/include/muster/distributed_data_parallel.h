@@ -38,10 +38,11 @@ struct DistributedDataParallelOptions {
   std::optional<torch::Device> device;
   bool init_sync = true;             // Compare shapes, then take parameters and buffers of rank 0.
   bool forward_sync_buffers = true;  // Take rank 0's buffers before each forward().
-  std::optional<double> bucket_cap_mb;   // MiB; default: 25, the first bucket 1.
-  bool find_unused_parameters = false;   // Parameters may take no part in the loss.
-  bool gradient_as_bucket_view = false;  // Saves one copy of the gradients; grad becomes a view.
-  bool static_graph = false;             // Used parameters and graph stay as in the first step.
+  std::optional<double> bucket_cap_mb;  // MiB; default: 25, the first bucket 1.
+  bool find_unused_parameters = false;  // Parameters may take no part in the loss.
+  /// Saves one copy of the gradients: grad becomes a view of a bucket. Then use zero_grad() of DDP.
+  bool gradient_as_bucket_view = false;
+  bool static_graph = false;  // Used parameters and graph stay as in the first step.
   CommHook comm_hook = CommHook::AllReduce;
 };
 
@@ -113,6 +114,11 @@ class DistributedDataParallelBase {
     bool before_;
   };
   NoSync no_sync() { return NoSync(*this); }
+
+  /// Gradients of all parameters become undefined. With gradient_as_bucket_view use this one:
+  /// LibTorch's Optimizer::zero_grad() detaches gradients first, which views do not allow.
+  /// (Python: optimizer.zero_grad(set_to_none=True), which works with views, too.)
+  void zero_grad();
 
  protected:
   void before_forward();
