@@ -1,0 +1,49 @@
+// Every process says who it is: what a launcher puts into the environment. Needs no LibTorch.
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+#include "muster/environment.h"
+#include "muster/record.h"
+
+namespace {
+
+constexpr const char* kNames[] = {
+    "GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",           "MASTER_ADDR", "RANK",
+    "ROLE_NAME",  "ROLE_RANK",  "TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE"};
+
+// As Python prints a dict.
+std::string environment_text() {
+  std::string text;
+  for (const char* name : kNames)
+    if (const char* value = std::getenv(name))
+      text += (text.empty() ? "'" : ", '") + std::string(name) + "': '" + value + "'";
+  return "{" + text + "}";
+}
+
+// "--devices N": GPUs of each node, to be shared among its processes.
+int devices_of(int argc, char** argv) {
+  for (int i = 1; i + 1 < argc; ++i)
+    if (std::string_view(argv[i]) == "--devices") return std::stoi(argv[i + 1]);
+  return 0;
+}
+
+int hello(int argc, char** argv) {
+  const muster::Environment environment = muster::read_environment(argc, argv);
+  const int share = devices_of(argc, argv) / environment.local_world_size;
+  std::string devices;
+  for (int i = environment.local_rank * share; i < (environment.local_rank + 1) * share; ++i)
+    devices += (devices.empty() ? "" : ", ") + std::to_string(i);
+  const std::string start = "rank " + std::to_string(environment.rank) + ": ";
+  // One write for each line: lines of several processes do not mix.
+  std::cout << start + environment_text() + "\n" << std::flush;
+  std::cout << start + "devices [" + devices + "]\n" << std::flush;
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return muster::record([&] { return hello(argc, argv); });
+}

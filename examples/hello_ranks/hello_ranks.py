@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Every process says who it is: what a launcher puts into the environment. Needs no torch."""
+
+import argparse
+import os
+
+NAMES = ("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "RANK", "ROLE_NAME",
+         "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    # torch.distributed.launch passes it; launchers of today set LOCAL_RANK only.
+    parser.add_argument("--local-rank", "--local_rank", type=int, default=None)
+    parser.add_argument("--devices", type=int, default=0, help="GPUs of each node, to be shared")
+    arguments = parser.parse_args()
+    environment = {name: os.environ[name] for name in NAMES if name in os.environ}
+    rank = int(os.environ.get("RANK", 0))
+    local_rank = int(os.environ.get("LOCAL_RANK", arguments.local_rank or 0))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    share = arguments.devices // local_size
+    devices = list(range(local_rank * share, (local_rank + 1) * share))
+    # One write for each line: lines of several processes do not mix.
+    print(f"rank {rank}: {environment}", flush=True)
+    print(f"rank {rank}: devices {devices}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""A separate project that uses the installed SDK: the trainer of docs/worker_sdk.md.
+
+consumer_test.py --build BUILD --source SOURCE. Without torch only the part that needs none is run.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SKIPPED = 77
+EPOCHS = 10
+ENV_PROGRAM = """
+#include <muster/environment.h>
+#include <muster/record.h>
+#include <cstdio>
+int main() {
+  return muster::record([] {
+    return std::printf("rank %d\\n", muster::read_environment().rank) > 0 ? 0 : 1;
+  });
+}
+"""
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--build", type=pathlib.Path, required=True)
+parser.add_argument("--source", type=pathlib.Path, required=True)
+ARGUMENTS, rest = parser.parse_known_args()
+sys.argv[1:] = rest
+HAS_SDK = (ARGUMENTS.build / "worker_sdk/libmuster_worker.a").exists()
+
+
+def run(*command, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          timeout=500, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def environment(**more):
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("TORCHELASTIC_", "SLURM_", "OMPI_"))
+            and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
+    return kept | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"} | more
+
+
+class Consumer(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.prefix = cls.folder / "installed"
+        run("cmake", "--install", ARGUMENTS.build, "--component", "sdk", "--prefix", cls.prefix)
+        cls.packages = next(cls.prefix.glob("lib*/**/pkgconfig"))
+
+    def test_pkg_config_without_torch(self):
+        flags = run("pkg-config", "--cflags", "--libs", "muster-worker-env",
+                    env=environment(PKG_CONFIG_PATH=str(self.packages))).split()
+        (self.folder / "env.cc").write_text(ENV_PROGRAM)
+        run("c++", self.folder / "env.cc", "-o", self.folder / "env", *flags)
+        self.assertEqual(run(self.folder / "env", env=environment()), "rank 0\n")
+        variables = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+                     "MASTER_ADDR": "h", "MASTER_PORT": "1"}
+        self.assertEqual(run(self.folder / "env", env=environment(**variables)), "rank 1\n")
+
+    def test_headers_do_not_name_the_source_tree(self):
+        for file in self.prefix.rglob("*"):
+            if file.suffix in (".h", ".cmake", ".pc"):
+                text = file.read_text().replace(str(ARGUMENTS.source / ".venv"), "")
+                self.assertNotIn(str(ARGUMENTS.source), text, file)
+
+    @unittest.skipUnless(HAS_SDK, "the SDK on LibTorch is not built (MUSTER_SDK)")
+    def test_trainer_of_the_documentation(self):
+        project = self.folder / "project"
+        project.mkdir()
+        text = (ARGUMENTS.source / "docs/worker_sdk.md").read_text()
+        blocks = dict(re.findall(r"<!-- ([\w.]+) -->\n```\w+\n(.*?)```", text, re.DOTALL))
+        self.assertEqual(sorted(blocks), ["CMakeLists.txt", "trainer.cc"])
+        for name, content in blocks.items():
+            (project / name).write_text(content)
+        run("cmake", "-G", "Ninja", "-S", project, "-B", project / "build",
+            f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_BUILD_TYPE=Release")
+        run("cmake", "--build", project / "build")
+        trainer = project / "build/trainer"
+        self.train(trainer, [trainer], "alone")
+        launchers = {"muster": [ARGUMENTS.build / "bin/muster"],
+                     "torchrun": [ARGUMENTS.source / ".venv/bin/torchrun"]}
+        for name, launcher in launchers.items():
+            if not launcher[0].exists():
+                print(f"not run under {name}: no {launcher[0]}", file=sys.stderr)
+                continue
+            self.train(trainer, [*launcher, "--standalone", "--nproc-per-node=2", "--no-python", trainer], name)
+
+    def train(self, trainer, command, name):
+        with self.subTest(name):
+            work = self.folder / name
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir()
+            lines = run(*command, env=environment(), cwd=work).splitlines()
+            lines = [line[line.index("epoch "):] for line in lines if "epoch " in line]
+            self.assertEqual(len(lines), EPOCHS)
+            losses = [float(line.split()[-1]) for line in lines]
+            self.assertLess(losses[-1], losses[0] / 2)
+            self.assertEqual(len(list((work / "snapshots").iterdir())), 3)
+            # Everything is done already: nothing is trained again.
+            self.assertNotIn("epoch", run(*command, env=environment(), cwd=work))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,83 @@
+"""Small jobs of C++ and Python ranks, started as a launcher starts them."""
+
+import datetime
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+
+TWIN = pathlib.Path(__file__).parent / "twin.py"
+LIMIT_S = 120
+
+
+class JobFailed(Exception):
+    """A rank ended with another status than 0, or did not end. The text has its stderr."""
+
+
+class HostedStore:
+    """What a launcher is for its workers: a store that outlives them."""
+
+    def __init__(self):
+        timeout = datetime.timedelta(seconds=LIMIT_S)
+        self.store = dist.TCPStore(
+            "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timeout
+        )
+
+    def variables(self):
+        return {"MASTER_PORT": str(self.store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+
+    def keys(self):
+        return sorted(key.decode() if isinstance(key, bytes) else key
+                      for key in self.store.list_keys())
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def rank_variables(rank, size, more):
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("TORCHELASTIC_", "SLURM_", "OMPI_", "GLOO_"))}
+    mine = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size,
+            "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": 1, "GLOO_SOCKET_IFNAME": "lo"}
+    return kept | {name: str(value) for name, value in (mine | more).items()}
+
+
+def run_processes(commands, more):
+    """Starts one process for each command, as rank 0, 1, …; returns their outputs."""
+    size = len(commands)
+    running = [
+        subprocess.Popen(command, env=rank_variables(rank, size, more), text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for rank, command in enumerate(commands)
+    ]
+    try:
+        outputs = [process.communicate(timeout=LIMIT_S) for process in running]
+    except subprocess.TimeoutExpired as error:
+        raise JobFailed(f"{commands}: not done after {LIMIT_S} s") from error
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    for rank, process in enumerate(running):
+        if process.returncode != 0:
+            raise JobFailed(f"rank {rank}, {commands[rank]}: status {process.returncode}\n"
+                            + outputs[rank][1])
+    return [output for output, _ in outputs]
+
+
+def run_tables(cpp, kinds, test, variant="-", more=None):
+    """`kinds` has a "c" or a "p" for each rank: C++ or Python. Returns each rank's table."""
+    hosted = HostedStore()  # Lives as long as this variable.
+    more = hosted.variables() | (more or {})
+    with tempfile.TemporaryDirectory() as folder:
+        programs = {"c": [cpp], "p": [sys.executable, str(TWIN)]}
+        run_processes([[*programs[kind], test, variant, folder] for kind in kinds], more)
+        return [torch.load(f"{folder}/{rank}.pt") for rank in range(len(kinds))]

@@ -1,0 +1,49 @@
+#include "tests/conformance/sdk/ranks.h"
+
+#include <ATen/Parallel.h>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "muster/checkpoint.h"
+#include "muster/process_group.h"
+#include "muster/record.h"
+
+namespace muster::testing {
+namespace {
+
+void save(const Table& table, const std::string& path) {
+  c10::Dict<std::string, torch::Tensor> dict;
+  for (const auto& [name, tensor] : table)
+    dict.insert(name, tensor);
+  save_file(path, dict);
+}
+
+// ranks TEST VARIANT FOLDER
+int run(int argc, char** argv) {
+  if (argc != 4) throw Error("usage: ranks TEST VARIANT FOLDER");
+  const std::string test = argv[1];
+  at::set_num_threads(1);
+  ProcessGroupOptions options;
+  if (const char* limit = std::getenv("MUSTER_TEST_TIMEOUT_MS"))
+    options.timeout = std::chrono::milliseconds(std::stoi(limit));
+  const ProcessGroupScope job("gloo", options);
+  Table table;
+  if (test == "collectives")
+    table = run_collectives();
+  else if (test == "ddp")
+    table = run_ddp(argv[2]);
+  else if (test == "checkpoint")
+    table = run_checkpoint(argv[2]);
+  else
+    throw Error("no test " + test);
+  save(table, std::string(argv[3]) + "/" + std::to_string(get_rank()) + ".pt");
+  return 0;
+}
+
+}  // namespace
+}  // namespace muster::testing
+
+int main(int argc, char** argv) {
+  return muster::record([&] { return muster::testing::run(argc, argv); });
+}

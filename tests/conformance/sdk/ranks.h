@@ -1,0 +1,19 @@
+// One rank of a job that is compared with Python's: each test fills a table that sdk_test.py reads.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <torch/types.h>
+
+namespace muster::testing {
+
+using Table = std::map<std::string, torch::Tensor>;
+
+/// Twins of the functions of the same names in twin.py.
+Table run_collectives();
+Table run_ddp(const std::string& variant);
+/// C++ only: trains, saving each epoch; goes on from what it finds.
+Table run_checkpoint(const std::string& variant);
+
+}  // namespace muster::testing

@@ -1,0 +1,91 @@
+#include <torch/nn.h>
+#include <torch/optim/sgd.h>
+
+#include "tests/conformance/sdk/ranks.h"
+
+#include "muster/distributed_data_parallel.h"
+
+namespace muster::testing {
+namespace {
+
+constexpr int kSteps = 4;
+
+// Shared, frozen and, in one variant, unused parameters, buffers, and more than one bucket.
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(bool with_unused)
+      : first(8, 16), norm(16), shared(16, 16), last(16, 4), frozen(4, 4), spare(4, 4) {
+    register_module("first", first);
+    register_module("norm", norm);
+    register_module("shared", shared);
+    register_module("last", last);
+    register_module("frozen", frozen);
+    frozen->weight.set_requires_grad(false);
+    frozen->bias.set_requires_grad(false);
+    if (with_unused) register_module("spare", spare);
+  }
+
+  torch::Tensor forward(const torch::Tensor& input) {
+    torch::Tensor hidden = torch::relu(norm(first(input)));
+    hidden = torch::relu(shared(torch::relu(shared(hidden))));
+    return frozen(last(hidden));
+  }
+
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear shared;
+  torch::nn::Linear last;
+  torch::nn::Linear frozen;
+  torch::nn::Linear spare;
+};
+TORCH_MODULE(Net);
+
+DistributedDataParallelOptions options_of(const std::string& variant) {
+  DistributedDataParallelOptions options;
+  if (variant == "small_buckets") options.bucket_cap_mb = 0.001;
+  if (variant == "bucket_view") options.gradient_as_bucket_view = true;
+  if (variant == "unused") options.find_unused_parameters = true;
+  if (variant == "static_graph") options.static_graph = true;
+  if (variant == "fp16") options.comm_hook = CommHook::Fp16Compress;
+  if (variant == "bf16") options.comm_hook = CommHook::Bf16Compress;
+  if (variant == "local_buffers") options.forward_sync_buffers = false;
+  return options;
+}
+
+}  // namespace
+
+Table run_ddp(const std::string& variant) {
+  // Different on each rank: DDP must take rank 0's.
+  torch::manual_seed(static_cast<std::uint64_t>(1 + get_rank()));
+  Net net(variant == "unused" || variant == "static_graph");
+  DistributedDataParallel ddp(net, options_of(variant));
+  std::vector<torch::Tensor> trained;
+  for (const torch::Tensor& parameter : net->parameters())
+    if (parameter.requires_grad()) trained.push_back(parameter);
+  torch::optim::SGD optimizer(trained, torch::optim::SGDOptions(0.1).momentum(0.9));
+  torch::manual_seed(static_cast<std::uint64_t>(100 + get_rank()));
+
+  Table table;
+  for (int step = 0; step < kSteps; ++step) {
+    if (variant == "bucket_view")
+      ddp.zero_grad();
+    else
+      optimizer.zero_grad();
+    if (variant == "no_sync") {
+      const auto guard = ddp.no_sync();
+      ddp(torch::randn({5, 8})).square().mean().backward();
+    }
+    ddp(torch::randn({5, 8})).square().mean().backward();
+    const std::string prefix = std::to_string(step) + ".";
+    for (const auto& parameter : net->named_parameters())
+      if (parameter.value().grad().defined())
+        table[prefix + parameter.key()] = parameter.value().grad().clone();
+    optimizer.step();
+  }
+  for (const auto& parameter : net->named_parameters())
+    table["end." + parameter.key()] = parameter.value().detach();
+  for (const auto& buffer : net->named_buffers())
+    table["end." + buffer.key()] = buffer.value();
+  return table;
+}
+
+}  // namespace muster::testing

@@ -1,0 +1,198 @@
+// One process that does what sdk_test.py asks for and compares with Python.
+//
+// tools sampler           lines of "size replicas rank shuffle seed epoch drop_last batch" on
+// stdin;
+//                         a line of indices for each, from next() and from indices()
+// tools save FILE         trains a little and saves; tools load FILE prints what it gives back
+// tools errors            the texts of errors, one a line
+#include <iostream>
+#include <string>
+
+#include <torch/nn.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include "muster/checkpoint.h"
+#include "muster/collectives.h"
+#include "muster/distributed_data_parallel.h"
+#include "muster/distributed_sampler.h"
+#include "muster/process_group.h"
+
+namespace muster::testing {
+namespace {
+
+void print_indices(const std::vector<std::size_t>& indices) {
+  for (const std::size_t index : indices)
+    std::cout << index << ' ';
+  std::cout << '\n';
+}
+
+int run_sampler() {
+  std::size_t size = 0;
+  std::size_t batch = 0;
+  DistributedSamplerOptions options{.replicas = 0, .rank = 0};
+  std::int64_t epoch = 0;
+  while (std::cin >> size >> *options.replicas >> *options.rank >> options.shuffle >>
+         options.seed >> epoch >> options.drop_last >> batch) {
+    DistributedSampler sampler(size, options);
+    sampler.set_epoch(epoch);
+    sampler.reset();
+    std::vector<std::size_t> walked;
+    while (const auto some = sampler.next(batch)) {
+      if (some->empty() || some->size() > batch) throw Error("a batch of a wrong size");
+      walked.insert(walked.end(), some->begin(), some->end());
+    }
+    print_indices(walked);
+    print_indices(sampler.indices());
+    if (sampler.num_samples() != walked.size()) throw Error("num_samples() is wrong");
+  }
+  return 0;
+}
+
+// No bias before the normalisation: its gradient would be rounding noise, which Adam blows up.
+torch::nn::Sequential make_net() {
+  return torch::nn::Sequential(torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(false)),
+                               torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 2));
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& kind,
+                                                        const torch::nn::Sequential& net) {
+  const auto parameters = net->parameters();
+  if (kind == "adam")
+    return std::make_unique<torch::optim::Adam>(
+        parameters, torch::optim::AdamOptions(0.01).betas({0.8, 0.95}).amsgrad(true));
+  if (kind == "adamw")
+    return std::make_unique<torch::optim::AdamW>(
+        parameters, torch::optim::AdamWOptions(0.02).weight_decay(0.1));
+  return std::make_unique<torch::optim::SGD>(parameters,
+                                             torch::optim::SGDOptions(0.1).momentum(0.5));
+}
+
+void train(torch::nn::Sequential& net, torch::optim::Optimizer& optimizer, int steps) {
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    net->forward(torch::arange(12, torch::kFloat32).reshape({4, 3}).sin())
+        .square()
+        .mean()
+        .backward();
+    optimizer.step();
+  }
+}
+
+// {"model": …, "optimizer": …, "epoch": 5, "note": "text", "more": [1, (2.5, None, True)]}
+c10::IValue everything(const torch::nn::Sequential& net, const torch::optim::Optimizer& optimizer) {
+  c10::impl::GenericDict all(c10::StringType::get(), c10::AnyType::get());
+  all.insert("model", module_state(*net));
+  all.insert("optimizer", optimizer_state(optimizer));
+  all.insert("epoch", std::int64_t{5});
+  all.insert("note", "text");
+  c10::impl::GenericList more(c10::AnyType::get());
+  more.push_back(std::int64_t{1});
+  more.push_back(c10::ivalue::Tuple::create({2.5, c10::IValue(), true}));
+  all.insert("more", more);
+  return all;
+}
+
+int run_save(const std::string& kind, const std::string& file) {
+  torch::manual_seed(5);
+  auto net = make_net();
+  const auto optimizer = make_optimizer(kind, net);
+  train(net, *optimizer, 3);
+  save_file(file, everything(net, *optimizer));
+  train(net, *optimizer, 2);
+  save_file(file + ".later", everything(net, *optimizer));
+  return 0;
+}
+
+int run_load(const std::string& kind, const std::string& file) {
+  const auto all = load_file(file).toGenericDict();
+  auto net = make_net();
+  const auto optimizer = make_optimizer(kind, net);
+  load_module_state(*net, all.at("model"));
+  load_optimizer_state(*optimizer, all.at("optimizer"));
+  if (all.at("epoch").toInt() != 5 || all.at("note").toStringRef() != "text")
+    throw Error("the rest is not what was saved");
+  train(net, *optimizer, 2);
+  save_file(file + ".resumed", everything(net, *optimizer));
+  return 0;
+}
+
+template <class Call>
+void print_error(const char* what, Call call) {
+  std::string text = "no error";
+  try {
+    call();
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  std::cout << what << ": " << text << '\n';
+}
+
+int run_errors() {
+  print_error("before init", [] { barrier(); });
+  print_error("environment", [] { environment(); });
+  print_error("sampler without group", [] { DistributedSampler sampler(5); });
+  print_error("backend", [] { init_process_group("mpi"); });
+  print_error("pair", [] { init_process_group("cpu:nccl"); });
+  print_error("nccl", [] { init_process_group("nccl"); });
+  print_error("mixed nccl", [] { init_process_group("cpu:gloo,cuda:nccl"); });
+  print_error("timeout", [] { init_process_group("gloo", {.timeout = std::chrono::seconds(0)}); });
+  print_error("device", [] { init_process_group("gloo", {.device = torch::Device("cpu")}); });
+  if (is_initialized()) throw Error("an error left a process group behind");
+
+  init_process_group("gloo");
+  print_error("twice", [] { init_process_group("gloo"); });
+  print_error("no member", [] { broadcast(torch::ones(1), 1); });
+  print_error("out of range", [] { new_group({0, 1}); });
+  print_error("double", [] { new_group({0, 0}); });
+  print_error("empty", [] { new_group({}); });
+  print_error("no rank", [] { DistributedSampler sampler(5, {.replicas = 2, .rank = 2}); });
+  print_error("no data", [] { DistributedSampler sampler(0); });
+  auto net = make_net();
+  print_error("optimizer kind", [&net] {
+    optimizer_state(torch::optim::RMSprop(net->parameters(), torch::optim::RMSpropOptions(0.1)));
+  });
+  print_error("state", [&net] {
+    torch::nn::Sequential other(torch::nn::Linear(3, 5), torch::nn::ReLU());
+    load_module_state(*net, module_state(*other));
+  });
+  print_error("keep", [] { Checkpoints checkpoints({.folder = "x", .keep = 0}); });
+  for (torch::Tensor& parameter : net->parameters())
+    parameter.set_requires_grad(false);
+  print_error("nothing to train",
+              [&net] { DistributedDataParallel<torch::nn::SequentialImpl> ddp(net); });
+
+  // A group of one works without any launcher, and once more after it was left.
+  torch::Tensor one = torch::ones(2);
+  all_reduce(one);
+  const c10::IValue object = broadcast_object(c10::IValue("text"), 0);
+  destroy_process_group();
+  init_process_group();
+  print_error("again", [] { barrier(); });
+  destroy_process_group();
+  destroy_process_group();
+  std::cout << "sum: " << one.sum().item<float>() << ", object: " << object.toStringRef() << '\n';
+  return 0;
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.size() == 2 && words[1] == "sampler") return run_sampler();
+  if (words.size() == 2 && words[1] == "errors") return run_errors();
+  if (words.size() == 4 && words[1] == "save") return run_save(words[2], words[3]);
+  if (words.size() == 4 && words[1] == "load") return run_load(words[2], words[3]);
+  throw Error("usage: tools sampler, errors, save KIND FILE, load KIND FILE");
+}
+
+}  // namespace
+}  // namespace muster::testing
+
+int main(int argc, char** argv) {
+  try {
+    return muster::testing::run({argv, argv + argc});
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
+}

@@ -1,0 +1,189 @@
+"""The Python side of ranks*.cc, written as one writes it with torch.distributed."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 4
+
+
+def mine():
+    return torch.arange(6, dtype=torch.float32).reshape(2, 3) + 10.0 * (dist.get_rank() + 1)
+
+
+def one_for_each():
+    return [mine() * (i + 1) for i in range(dist.get_world_size())]
+
+
+def run_reductions(table):
+    for name in ("sum", "product", "min", "max", "band", "bor", "bxor"):
+        tensor = torch.arange(4) + 3 * dist.get_rank() + 1
+        dist.all_reduce(tensor, getattr(dist.ReduceOp, name.upper()))
+        table[f"all_reduce_{name}"] = tensor
+    tensor = mine()
+    dist.reduce(tensor, 1)
+    if dist.get_rank() == 1:
+        table["reduce"] = tensor
+    tensor = torch.zeros_like(mine())
+    dist.reduce_scatter(tensor, one_for_each())
+    table["reduce_scatter"] = tensor
+    tensor = mine()
+    dist.all_reduce(tensor, async_op=True).wait()
+    table["all_reduce_async"] = tensor
+
+
+def run_copies(table):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    tensor = mine()
+    dist.broadcast(tensor, 1)
+    table["broadcast"] = tensor
+    all_tensors = [torch.empty_like(mine()) for _ in range(size)]
+    dist.all_gather(all_tensors, mine())
+    table["all_gather"] = torch.stack(all_tensors)
+    gathered = torch.zeros(2 * size, 3)
+    dist.all_gather_into_tensor(gathered, mine())
+    table["all_gather_into_tensor"] = gathered
+    at_1 = [torch.empty_like(mine()) for _ in range(size)] if rank == 1 else None
+    dist.gather(mine(), at_1, dst=1)
+    if rank == 1:
+        table["gather"] = torch.stack(at_1)
+    tensor = torch.zeros_like(mine())
+    dist.scatter(tensor, one_for_each() if rank == 1 else None, src=1)
+    table["scatter"] = tensor
+    outputs = [torch.zeros_like(mine()) for _ in range(size)]
+    dist.all_to_all(outputs, one_for_each())
+    table["all_to_all"] = torch.stack(outputs)
+    tensor = torch.zeros(size, 2)
+    dist.all_to_all_single(
+        tensor, torch.arange(2 * size, dtype=torch.float32).reshape(-1, 2) + 100.0 * rank
+    )
+    table["all_to_all_single"] = tensor
+
+
+def run_point_to_point(table):
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    tensor = mine()
+    if rank == 0:
+        dist.send(tensor, last, tag=7)
+    if rank == last:
+        tensor = torch.zeros_like(mine())
+        source = dist.recv(tensor, 0, tag=7)
+        table["recv"] = tensor
+        table["recv_source"] = torch.tensor(source)
+    if rank == last:
+        dist.send(tensor, 0)
+    if rank == 0:
+        source = dist.recv(tensor)
+        table["recv_any"] = tensor
+        table["recv_any_source"] = torch.tensor(source)
+
+
+def run_subgroups(table):
+    last = dist.new_group([dist.get_world_size() - 1])
+    pair = dist.new_group([1, 0])
+    table["members"] = torch.tensor(
+        [f(group) for group in (last, pair) for f in (dist.get_rank, dist.get_world_size)],
+    )
+    if dist.get_rank(pair) < 0:
+        return
+    tensor = mine()
+    dist.all_reduce(tensor, group=pair)
+    table["pair_all_reduce"] = tensor
+    tensor = mine()
+    dist.broadcast(tensor, 1, group=pair)
+    table["pair_broadcast"] = tensor
+    dist.barrier(pair)
+
+
+def run_collectives(variant):
+    table = {}
+    run_reductions(table)
+    run_copies(table)
+    run_point_to_point(table)
+    run_subgroups(table)
+    # broadcast_bytes() has the wire form of broadcast_object_list: sizes, then bytes.
+    last = dist.get_world_size() - 1
+    size = torch.tensor([6 if dist.get_rank() == last else 0])
+    dist.broadcast(size, last)
+    content = torch.frombuffer(bytearray(b"bytes\n"), dtype=torch.uint8).clone()
+    if dist.get_rank() != last:
+        content = torch.empty(int(size), dtype=torch.uint8)
+    dist.broadcast(content, last)
+    assert bytes(content.tolist()) == b"bytes\n"
+    table["bytes"] = torch.tensor(len(content))
+    dist.barrier()
+    return table
+
+
+class Net(nn.Module):
+    def __init__(self, with_unused):
+        super().__init__()
+        # C++ makes all layers first and registers some: the generator must go the same way.
+        layers = [nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 16), nn.Linear(16, 4)]
+        self.first, self.norm, self.shared, self.last = layers
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+        spare = nn.Linear(4, 4)
+        if with_unused:
+            self.spare = spare
+
+    def forward(self, x):
+        hidden = torch.relu(self.norm(self.first(x)))
+        hidden = torch.relu(self.shared(torch.relu(self.shared(hidden))))
+        return self.frozen(self.last(hidden))
+
+
+def make_ddp(net, variant):
+    options = {
+        "small_buckets": {"bucket_cap_mb": 0.001},
+        "bucket_view": {"gradient_as_bucket_view": True},
+        "unused": {"find_unused_parameters": True},
+        "static_graph": {"static_graph": True},
+        "local_buffers": {"forward_sync_buffers": False},
+    }
+    ddp = DistributedDataParallel(net, **options.get(variant, {}))
+    if variant == "fp16":
+        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    if variant == "bf16":
+        # By another name: under its own it is refused on CPUs.
+        ddp.register_comm_hook(None, lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket))
+    return ddp
+
+
+def run_ddp(variant):
+    torch.manual_seed(1 + dist.get_rank())
+    net = Net(variant in ("unused", "static_graph"))
+    ddp = make_ddp(net, variant)
+    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.1, momentum=0.9)
+    torch.manual_seed(100 + dist.get_rank())
+    table = {}
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        if variant == "no_sync":
+            with ddp.no_sync():
+                ddp(torch.randn(5, 8)).square().mean().backward()
+        ddp(torch.randn(5, 8)).square().mean().backward()
+        for name, parameter in net.named_parameters():
+            if parameter.grad is not None:
+                table[f"{step}.{name}"] = parameter.grad.clone()
+        optimizer.step()
+    for name, tensor in net.state_dict().items():
+        table[f"end.{name}"] = tensor
+    return table
+
+
+def main():
+    test, variant, folder = sys.argv[1:]
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    table = {"collectives": run_collectives, "ddp": run_ddp}[test](variant)
+    torch.save(table, f"{folder}/{dist.get_rank()}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+# The worker SDK: the part without LibTorch always, the rest where the SDK is built.
+muster_add_tests(sdk_env_tests unit
+  SOURCES unit/worker_sdk/environment_test.cc
+  LINK muster::worker_env)
+target_include_directories(sdk_env_tests PRIVATE ${PROJECT_SOURCE_DIR}/worker_sdk/src)
+
+# A program of its own: it fails on purpose, in every way.
+add_executable(sdk_record_probe conformance/sdk/record_probe.cc)
+set_target_properties(sdk_record_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
+  ENABLE_EXPORTS ON)  # Symbols in its stacks have names.
+target_link_libraries(sdk_record_probe PRIVATE muster_options muster::worker_env)
+add_test(NAME sdk_record
+  COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/record_test.py
+    $<TARGET_FILE:sdk_record_probe>)
+set_tests_properties(sdk_record PROPERTIES LABELS conformance TIMEOUT 120)
+
+add_subdirectory(${PROJECT_SOURCE_DIR}/examples ${CMAKE_BINARY_DIR}/examples_build)
+
+if(MUSTER_SDK_BUILT)
+  add_executable(sdk_ranks
+    conformance/sdk/ranks.cc conformance/sdk/ranks_checkpoint.cc
+    conformance/sdk/ranks_collectives.cc conformance/sdk/ranks_ddp.cc)
+  add_executable(sdk_tools conformance/sdk/tools.cc)
+  # Run by worker_sdk/gpu_check.sh: not built by default.
+  add_executable(sdk_gpu conformance/sdk/gpu.cc)
+  set_target_properties(sdk_gpu PROPERTIES EXCLUDE_FROM_ALL ON)
+  foreach(program sdk_ranks sdk_tools sdk_gpu)
+    set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    target_link_libraries(${program} PRIVATE muster_options muster::worker)
+  endforeach()
+
+  # Skipped, and says so, where there is no torch: the script finds out.
+  add_test(NAME sdk_conformance
+    COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/sdk_test.py
+      --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
+  set_tests_properties(sdk_conformance PROPERTIES LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
+  add_test(NAME sdk_consumer
+    COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/consumer_test.py
+      --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
+  set_tests_properties(sdk_consumer PROPERTIES LABELS conformance TIMEOUT 600)
+
+  add_test(NAME sdk_examples
+    COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/examples_test.py
+      --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
+  set_tests_properties(sdk_examples PROPERTIES LABELS conformance TIMEOUT 900 SKIP_RETURN_CODE 77)
+endif()

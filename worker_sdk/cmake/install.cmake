@@ -1,0 +1,38 @@
+# What a program outside of this tree needs: headers, libraries, find_package(muster), pkg-config.
+# cmake --install BUILD --component sdk --prefix WHERE
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/muster)
+
+install(DIRECTORY include/muster DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT sdk)
+install(TARGETS muster_worker_env EXPORT musterWorkerEnvTargets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT sdk)
+install(EXPORT musterWorkerEnvTargets NAMESPACE muster:: DESTINATION ${package_folder} COMPONENT sdk)
+set(pkg_config_files muster-worker-env)
+if(TARGET muster_worker)
+  install(TARGETS muster_worker EXPORT musterWorkerTargets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT sdk)
+  install(EXPORT musterWorkerTargets NAMESPACE muster:: DESTINATION ${package_folder} COMPONENT sdk)
+  install(FILES cmake/MusterTorch.cmake DESTINATION ${package_folder} COMPONENT sdk)
+  set(torch_pc_libraries "-ltorch_cpu -lc10")
+  if(muster_torch_CUDA)
+    set(torch_pc_libraries "-ltorch_cuda -lc10_cuda ${torch_pc_libraries}")
+  endif()
+  list(APPEND pkg_config_files muster-worker)
+endif()
+foreach(file ${pkg_config_files})
+  configure_file(cmake/${file}.pc.in ${CMAKE_CURRENT_BINARY_DIR}/${file}.pc.in @ONLY)
+  # The prefix may be given as late as at installation.
+  install(CODE "
+    file(READ \"${CMAKE_CURRENT_BINARY_DIR}/${file}.pc.in\" text)
+    string(REPLACE \"prefix=${CMAKE_INSTALL_PREFIX}\" \"prefix=\${CMAKE_INSTALL_PREFIX}\" text \"\${text}\")
+    file(WRITE \"${CMAKE_CURRENT_BINARY_DIR}/${file}.pc\" \"\${text}\")" COMPONENT sdk)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${file}.pc
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT sdk)
+endforeach()
+configure_package_config_file(cmake/musterConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/musterConfig.cmake
+  INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/musterConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/musterConfig.cmake
+  ${CMAKE_CURRENT_BINARY_DIR}/musterConfigVersion.cmake DESTINATION ${package_folder} COMPONENT sdk)

@@ -1,0 +1,95 @@
+// Checkpoints: files that are whole or not there, that Python's torch.load reads, and reads of what
+// Python's torch.save wrote.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include "muster/process_group.h"
+
+namespace muster {
+
+/// Writes `value` to a file beside `path`, syncs it, and renames it: a reader finds the old file or
+/// the new one, and so does the machine after a power cut. Tensors may be on any device.
+/// Called by ONE process for one path. Throws Error with the path and the system's reason.
+/// (Python: torch.save, which does none of this.) Python reads it with torch.load(path).
+void save_file(const std::filesystem::path& path, const c10::IValue& value);
+
+/// What torch.save or save_file() wrote: tensors, numbers, texts, None, bool, and lists, tuples and
+/// dicts of them. All tensors come on `map_location` (default: the CPU, wherever they were).
+/// Any process may call it. Throws Error if the file is missing, torn, or not of this kind.
+/// Nothing in the file is executed. (Python: torch.load(path, map_location, weights_only=True).)
+c10::IValue load_file(const std::filesystem::path& path,
+                      c10::Device map_location = c10::Device(c10::kCPU));
+
+/// Parameters and buffers by name, in Python's order; tensors are the module's own, not copies.
+/// (Python: module.state_dict().)
+c10::IValue module_state(const torch::nn::Module& module);
+/// Copies values into the module. Throws Error, having changed nothing, that lists what is missing,
+/// what is too much, and which shapes differ. (Python: module.load_state_dict(state, strict=True).)
+void load_module_state(torch::nn::Module& module, const c10::IValue& state);
+
+/// {"state": {0: {"step": …}, …}, "param_groups": [{"lr": …, "params": [0, …]}]}, as Python has it.
+/// For Adam, AdamW and SGD; throws Error for others. (Python: optimizer.state_dict().)
+c10::IValue optimizer_state(const torch::optim::Optimizer& optimizer);
+/// The other way. The optimizer must have the same groups with as many parameters each, in the same
+/// order; its learning rate and other options are set, too. Throws Error if it does not fit.
+/// (Python: optimizer.load_state_dict(state).)
+void load_optimizer_state(torch::optim::Optimizer& optimizer, const c10::IValue& state);
+
+struct CheckpointOptions {
+  std::filesystem::path folder;     // Made if it is missing. Rank 0's; others need not see it.
+  std::string name = "checkpoint";  // Files: <name>-<epoch, 8 digits>.pt.
+  int keep = 3;                     // So many of the newest stay; at least 1.
+  ProcessGroup process_group;       // Default: all processes. Its rank 0 reads and writes.
+};
+
+/// What training goes on from.
+struct Progress {
+  std::int64_t epoch = 0;            // Epochs done: the next one to run.
+  std::filesystem::path file;        // Where it came from, on rank 0.
+  std::vector<std::string> refused;  // Newer files that could not be used, and why. On rank 0.
+};
+
+/// Snapshots of a training run: model, optimizer, epoch, and each rank's random number generators.
+///
+///     muster::Checkpoints checkpoints({.folder = "snapshots"});
+///     const auto done = checkpoints.load(*net, &optimizer, device);   // All ranks.
+///     for (std::int64_t epoch = done ? done->epoch : 0; epoch < epochs; ++epoch) {
+///       train(epoch);
+///       checkpoints.save(*net, &optimizer, epoch + 1);                // All ranks.
+///     }
+///
+/// The file is a dict: "model", "optimizer" (or None), "epoch", "world_size", "rng" (a list with
+/// one dict for each rank: "cpu", and "cuda" if the model is there).
+class Checkpoints {
+ public:
+  /// Throws Error if keep < 1 or the name is empty or has a slash.
+  explicit Checkpoints(CheckpointOptions options);
+
+  /// ALL members call it. Rank 0 writes; everyone returns when the file is in place, or throws
+  /// rank 0's Error. `epoch`: how many are done.
+  void save(const torch::nn::Module& model, const torch::optim::Optimizer* optimizer,
+            std::int64_t epoch);
+
+  /// ALL members call it. The newest whole file of rank 0's folder is used; one that is torn or
+  /// foreign is passed over for the one before. Nothing if there is no file at all. The generators
+  /// are set only if the number of ranks is the one that saved.
+  /// Throws Error, on all ranks, if there are files and none can be used, or if model or optimizer
+  /// do not fit to what the file has.
+  std::optional<Progress> load(torch::nn::Module& model, torch::optim::Optimizer* optimizer,
+                               c10::Device map_location = c10::Device(c10::kCPU));
+
+ private:
+  CheckpointOptions options_;
+};
+
+}  // namespace muster

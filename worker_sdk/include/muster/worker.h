@@ -1,0 +1,11 @@
+// The whole worker SDK; the headers can be included one by one, too.
+#pragma once
+
+#include "muster/checkpoint.h"
+#include "muster/collectives.h"
+#include "muster/distributed_data_parallel.h"
+#include "muster/distributed_sampler.h"
+#include "muster/environment.h"
+#include "muster/print.h"
+#include "muster/process_group.h"
+#include "muster/record.h"

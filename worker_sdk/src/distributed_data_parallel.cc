@@ -1,0 +1,220 @@
+#include "muster/distributed_data_parallel.h"
+
+#include <limits>
+#include <set>
+
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <torch/nn/modules/embedding.h>
+#include <torch/utils.h>
+
+#include "ddp_hooks.h"
+#include "torch_versions.h"
+
+namespace muster {
+namespace {
+
+// torch/nn/parallel/distributed.py (2.13): how much is broadcast at once.
+constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;
+constexpr double kBytesPerMiB = 1 << 20;
+
+struct Parameters {
+  std::vector<torch::Tensor> tensors;
+  std::vector<bool> expect_sparse;
+  std::unordered_map<std::size_t, std::string> names;
+};
+
+bool makes_sparse_gradients(const torch::nn::Module& module) {
+  if (const auto* embedding = module.as<torch::nn::EmbeddingImpl>())
+    return embedding->options.sparse();
+  if (const auto* bag = module.as<torch::nn::EmbeddingBagImpl>()) return bag->options.sparse();
+  return false;
+}
+
+// In the order of registration, a shared parameter once: the order that Python's DDP has.
+Parameters collect_parameters(const torch::nn::Module& module) {
+  Parameters found;
+  std::set<const void*> seen;
+  for (const auto& part : module.named_modules()) {
+    for (const auto& parameter : part.value()->named_parameters(/*recurse=*/false)) {
+      const torch::Tensor& tensor = parameter.value();
+      if (!tensor.requires_grad() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+      found.names.emplace(found.tensors.size(), part.key() + "." + parameter.key());
+      found.tensors.push_back(tensor);
+      found.expect_sparse.push_back(makes_sparse_gradients(*part.value()));
+    }
+  }
+  return found;
+}
+
+void check(const torch::nn::Module& module, const Parameters& parameters) {
+  if (parameters.tensors.empty())
+    throw Error("DistributedDataParallel: no parameter of " + module.name() +
+                " requires a gradient: there is nothing to average. Use the module itself.");
+  const auto type = parameters.tensors.front().device().type();
+  for (const torch::Tensor& tensor : parameters.tensors)
+    if (tensor.device().type() != type)
+      throw Error("DistributedDataParallel: parameters of " + module.name() + " are on " +
+                  c10::DeviceTypeName(type) + " and on " +
+                  c10::DeviceTypeName(tensor.device().type()) +
+                  ": expected one type of device. Move the module before wrapping it.");
+}
+
+void take_from_rank_0(const torch::nn::Module& module,
+                      const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  std::vector<torch::Tensor> states;
+  for (const torch::Tensor& parameter : module.parameters())
+    states.push_back(parameter.detach());
+  for (const torch::Tensor& buffer : module.buffers())
+    states.push_back(buffer.detach());
+  if (!states.empty()) c10d::broadcast_coalesced(group, states, kBroadcastBytes, 0);
+}
+
+// As torch.autograd._unsafe_preserve_version_counter: a forward pass that saved a buffer before may
+// still go backward; the values are the buffer's own again on rank 0.
+void broadcast_buffers(const std::vector<torch::Tensor>& buffers,
+                       const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  const torch::NoGradGuard no_grad;
+  std::vector<std::int64_t> versions;
+  for (const torch::Tensor& buffer : buffers)
+    versions.push_back(buffer._version());
+  c10d::broadcast_coalesced(group, buffers, kBroadcastBytes, 0);
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    auto counter = torch::autograd::impl::version_counter(buffers[i]);
+    counter.set_version(versions[i]);
+  }
+}
+
+// The first assignment is only for the first backward; then the reducer orders buckets by when
+// gradients come, to the sizes that it was given.
+std::vector<std::size_t> first_limits(const DistributedDataParallelOptions& options,
+                                      std::int64_t first_bytes, std::int64_t bytes) {
+  if (options.static_graph || !options.find_unused_parameters)
+    return {static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())};
+  if (first_bytes < bytes)
+    return {static_cast<std::size_t>(first_bytes), static_cast<std::size_t>(bytes)};
+  return {static_cast<std::size_t>(bytes)};
+}
+
+}  // namespace
+
+struct DistributedDataParallelBase::State {
+  std::shared_ptr<torch::nn::Module> module;
+  DistributedDataParallelOptions options;
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  std::shared_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Logger> logger;
+  c10::intrusive_ptr<SinkState> sink;
+  bool sync_gradients = true;
+  bool sync_buffers_next = true;  // Not after a pass that did not synchronise gradients.
+};
+
+DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module,
+                                                         DistributedDataParallelOptions options)
+    : state_(std::make_unique<State>()) {
+  State& state = *state_;
+  state.module = std::move(module);
+  state.options = std::move(options);
+  state.group = state.options.process_group.torch_group();
+  Parameters parameters = collect_parameters(*state.module);
+  check(*state.module, parameters);
+  const double cap_mb =
+      state.options.bucket_cap_mb.value_or(c10d::kDefaultBucketBytesCap / kBytesPerMiB);
+  if (!(cap_mb > 0)) throw Error("bucket_cap_mb=" + std::to_string(cap_mb) + ": expected above 0.");
+  const auto bytes = static_cast<std::int64_t>(cap_mb * kBytesPerMiB);
+  const std::int64_t first_bytes =
+      state.options.bucket_cap_mb ? bytes : c10d::kDefaultFirstBucketBytes;
+
+  if (state.options.init_sync) {
+    c10d::verify_params_across_processes(state.group, parameters.tensors, std::nullopt);
+    take_from_rank_0(*state.module, state.group);
+  }
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
+      parameters.tensors, first_limits(state.options, first_bytes, bytes),
+      parameters.expect_sparse);
+  // Gradients come last parameter first, as a rule.
+  std::reverse(buckets.begin(), buckets.end());
+  ReducerRequest request{.parameters = std::move(parameters.tensors),
+                         .buckets = std::move(buckets),
+                         .group = state.group,
+                         .expect_sparse = std::move(parameters.expect_sparse),
+                         .bucket_bytes = bytes,
+                         .first_bucket_bytes = first_bytes,
+                         .find_unused_parameters = state.options.find_unused_parameters,
+                         .gradient_as_bucket_view = state.options.gradient_as_bucket_view,
+                         .names = std::move(parameters.names)};
+  state.reducer = make_reducer(std::move(request));
+  state.logger = std::make_shared<c10d::Logger>(state.reducer);
+  state.reducer->set_logger(state.logger);
+  state.logger->set_construction_data_and_log(state.module->name(), {}, -1,
+                                              state.options.forward_sync_buffers,
+                                              /*has_sync_bn=*/false, state.options.static_graph);
+  state.sink = c10::make_intrusive<SinkState>();
+  state.sink->reducer = state.reducer;
+  if (state.options.static_graph) {
+    state.sink->static_graph = true;
+    state.reducer->set_static_graph();
+    state.logger->set_static_graph();
+  }
+  register_comm_hook(*state.reducer, state.options.comm_hook, state.group);
+}
+
+DistributedDataParallelBase::~DistributedDataParallelBase() = default;
+
+const std::optional<torch::Device>& DistributedDataParallelBase::input_device() const {
+  return state_->options.device;
+}
+
+void DistributedDataParallelBase::zero_grad() {
+  for (torch::Tensor& parameter : state_->module->parameters())
+    parameter.mutable_grad().reset();
+}
+
+void DistributedDataParallelBase::before_forward() {
+  State& state = *state_;
+  if (torch::GradMode::is_enabled()) {
+    if (state.sync_gradients) {
+      state.logger->set_runtime_stats_and_log();
+      state.reducer->prepare_for_forward();
+    }
+    state.reducer->rebuild_buckets();
+  }
+  if (!state.sync_buffers_next || !state.options.forward_sync_buffers) return;
+  const auto buffers = state.module->buffers();  // Asked each time: a module may replace them.
+  if (!buffers.empty()) broadcast_buffers(buffers, state.group);
+}
+
+void DistributedDataParallelBase::after_forward(const std::vector<torch::Tensor*>& outputs) {
+  State& state = *state_;
+  const bool find_unused = state.options.find_unused_parameters && !state.options.static_graph;
+  state.sync_buffers_next = torch::GradMode::is_enabled() && state.sync_gradients;
+  if (state.sync_buffers_next) {
+    std::vector<torch::Tensor> searched;
+    if (find_unused)
+      for (const torch::Tensor* output : outputs)
+        searched.push_back(*output);
+    state.reducer->prepare_for_backward(searched);
+  }
+  const bool delays = state.options.static_graph && !state.sink->delayed_all_reduce_queued;
+  if (!find_unused && !delays) return;
+  // Tensors without a graph behind them stay as they are.
+  std::vector<torch::Tensor> tracked;
+  for (const torch::Tensor* output : outputs)
+    if (output->grad_fn()) tracked.push_back(*output);
+  if (tracked.empty()) return;
+  auto passed = pass_through_sink(state.sink, std::move(tracked));
+  std::size_t next = 0;
+  for (torch::Tensor* output : outputs)
+    if (output->grad_fn()) *output = std::move(passed[next++]);
+}
+
+DistributedDataParallelBase::NoSync::NoSync(DistributedDataParallelBase& ddp)
+    : ddp_(ddp), before_(std::exchange(ddp.state_->sync_gradients, false)) {}
+
+DistributedDataParallelBase::NoSync::~NoSync() {
+  ddp_.state_->sync_gradients = before_;
+}
+
+}  // namespace muster

@@ -1,0 +1,78 @@
+#include <algorithm>
+#include <map>
+
+#include "checkpoint_bytes.h"
+#include "muster/checkpoint.h"
+
+namespace muster {
+namespace {
+
+using Named = std::vector<std::pair<std::string, torch::Tensor>>;
+
+// Python's order: a module's parameters, its buffers, then its children.
+Named named_state(const torch::nn::Module& module) {
+  Named all;
+  for (const auto& part : module.named_modules()) {
+    const std::string prefix = part.key().empty() ? "" : part.key() + ".";
+    for (const auto& parameter : part.value()->named_parameters(/*recurse=*/false))
+      all.emplace_back(prefix + parameter.key(), parameter.value());
+    for (const auto& buffer : part.value()->named_buffers(/*recurse=*/false))
+      all.emplace_back(prefix + buffer.key(), buffer.value());
+  }
+  return all;
+}
+
+std::string shape_text(const torch::Tensor& tensor) {
+  std::string text;
+  for (const auto size : tensor.sizes())
+    text += (text.empty() ? "" : "x") + std::to_string(size);
+  return text.empty() ? "a scalar" : text;
+}
+
+}  // namespace
+
+c10::IValue entry_of(const c10::IValue& value, const std::string& key, const std::string& where) {
+  if (!value.isGenericDict()) throw Error(where + ": expected a dict, found " + value.tagKind());
+  const auto dict = value.toGenericDict();
+  const auto found = dict.find(key);
+  if (found == dict.end()) throw Error(where + ": no entry \"" + key + "\".");
+  return found->value();
+}
+
+c10::IValue module_state(const torch::nn::Module& module) {
+  c10::impl::GenericDict dict(c10::StringType::get(), c10::TensorType::get());
+  for (const auto& [name, tensor] : named_state(module))
+    dict.insert(name, tensor.detach());
+  return dict;
+}
+
+void load_module_state(torch::nn::Module& module, const c10::IValue& state) {
+  if (!state.isGenericDict())
+    throw Error("load_module_state: expected a dict of tensors, found " + state.tagKind() + ".");
+  std::map<std::string, torch::Tensor> given;
+  for (const auto& entry : state.toGenericDict())
+    if (entry.key().isString() && entry.value().isTensor())
+      given.emplace(entry.key().toStringRef(), entry.value().toTensor());
+  Named wanted = named_state(module);
+  std::string problems;
+  for (const auto& [name, tensor] : wanted) {
+    const auto found = given.find(name);
+    if (found == given.end())
+      problems += " Missing: " + name + ".";
+    else if (found->second.sizes() != tensor.sizes())
+      problems += " " + name + " is " + shape_text(found->second) + " there and " +
+                  shape_text(tensor) + " here.";
+  }
+  for (const auto& [name, tensor] : given) {
+    const auto is_name = [&name = name](const auto& one) { return one.first == name; };
+    if (std::none_of(wanted.begin(), wanted.end(), is_name))
+      problems += " Not in this model: " + name + ".";
+  }
+  if (!problems.empty())
+    throw Error("load_module_state: the state does not fit " + module.name() + ":" + problems);
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, tensor] : wanted)
+    tensor.copy_(given.at(name));
+}
+
+}  // namespace muster

@@ -1,0 +1,21 @@
+// torch.save's files: a zip archive with a pickle of protocol 2 and the tensors' bytes. Private.
+//
+// LibTorch's own pickle_save() writes types that torch.load refuses with weights_only=True, and its
+// pickle_load() refuses what module.state_dict() is in Python.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <vector>
+
+namespace muster {
+
+/// None, bool, whole numbers, doubles, texts, dense tensors; lists, tuples and dicts of them.
+/// Throws Error for anything else.
+std::vector<char> write_pickle_file(const c10::IValue& value);
+
+/// Knows a closed list of opcodes and names, and executes nothing. Throws Error, or LibTorch's
+/// exceptions, for what is torn or has anything else in it. Tensors come on the CPU.
+c10::IValue read_pickle_file(std::vector<char> bytes);
+
+}  // namespace muster

@@ -1,0 +1,73 @@
+#include "torch_versions.h"
+
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+// Which form a release has is asked of its headers, not of its number: development builds in
+// between are right, too. A template, because only there may the missing form be named.
+
+namespace muster {
+namespace {
+
+template <class Group>
+auto all_gather_of(Group& group, torch::Tensor& output, torch::Tensor& input,
+                   const c10d::AllgatherOptions& options) {
+  if constexpr (requires { group.all_gather_single(output, input, options); })
+    return group.all_gather_single(output, input, options);  // 2.13, which deprecates the other.
+  else
+    return group._allgather_base(output, input, options);
+}
+
+template <class Group>
+auto all_to_all_of(Group& group, torch::Tensor& output, torch::Tensor& input,
+                   const c10d::AllToAllOptions& options) {
+  std::vector<std::int64_t> equal_output;
+  std::vector<std::int64_t> equal_input;
+  if constexpr (requires {
+                  group.all_to_all_single(output, input, equal_output, equal_input, options);
+                })
+    return group.all_to_all_single(output, input, equal_output, equal_input, options);  // 2.13.
+  else
+    return group.alltoall_base(output, input, equal_output, equal_input, options);
+}
+
+template <class Reducer, class... Common>
+std::shared_ptr<Reducer> reducer_of(Common&&... common) {
+  constexpr bool kSkipUnused = false;
+  constexpr bool kPythonReducer = false;
+  const std::vector<std::int64_t> default_caps;
+  constexpr bool kBatchedCopy = false;
+  if constexpr (std::is_constructible_v<Reducer, Common..., bool, bool, std::vector<std::int64_t>,
+                                        bool>)  // 2.13.
+    return std::make_shared<Reducer>(std::forward<Common>(common)..., kSkipUnused, kPythonReducer,
+                                     default_caps, kBatchedCopy);
+  else if constexpr (std::is_constructible_v<Reducer, Common..., bool, bool,
+                                             std::vector<std::int64_t>>)
+    return std::make_shared<Reducer>(std::forward<Common>(common)..., kSkipUnused, kPythonReducer,
+                                     default_caps);
+  else
+    return std::make_shared<Reducer>(std::forward<Common>(common)..., kSkipUnused, kPythonReducer);
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Work> all_gather_single(c10d::ProcessGroup& group, torch::Tensor output,
+                                                 torch::Tensor input,
+                                                 const c10d::AllgatherOptions& options) {
+  return all_gather_of(group, output, input, options);
+}
+
+c10::intrusive_ptr<c10d::Work> all_to_all_single(c10d::ProcessGroup& group, torch::Tensor output,
+                                                 torch::Tensor input,
+                                                 const c10d::AllToAllOptions& options) {
+  return all_to_all_of(group, output, input, options);
+}
+
+std::shared_ptr<c10d::Reducer> make_reducer(ReducerRequest request) {
+  return reducer_of<c10d::Reducer>(
+      std::move(request.parameters), std::move(request.buckets), std::move(request.group),
+      std::move(request.expect_sparse), std::move(request.bucket_bytes),
+      std::move(request.find_unused_parameters), std::move(request.gradient_as_bucket_view),
+      std::move(request.names), std::move(request.first_bucket_bytes));
+}
+
+}  // namespace muster
