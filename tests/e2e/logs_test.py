@@ -246,8 +246,8 @@ class Oom(LogsTest):
             return False
 
     def test_the_oom_killer_is_recognised(self):
-        procs = self.make_cgroup(64 << 20)
-        script = self.script("eat.py", "x = bytearray(300 << 20)\n")
+        procs = self.make_cgroup(512 << 20)  # Room for a muster with sanitizers.
+        script = self.script("eat.py", "x = bytearray(1 << 30)\n")
         _, _, err = self.run_muster("--standalone", "--failure-report=report.json", script,
                                     expect=1, preexec_fn=lambda: procs.write_text("0"))
         self.assertIn("(SIGKILL)", err)
