@@ -337,6 +337,9 @@ void LogLoop::release_files() {
   std::int64_t files = 0;
   for (const auto& space : kept_) {
     if (space->watch >= 0) ::inotify_rm_watch(inotify_.get(), space->watch);
+    // What came since the last look counts, too: a worker may have written all in between.
+    while (space->look(LogSpace::kAllRead)) {
+    }
     space->release();
     bytes += space->dropped_bytes();
     files += space->dropped_bytes() > 0 ? 1 : 0;
