@@ -1,0 +1,69 @@
+// How one node takes part in a run's rendezvous, whatever carries it.
+//
+// One implementation for each way: native_session (a host that is muster), c10d_session (a host
+// that is torchrun), static_session (--rdzv-backend static), local_session (one node, no network).
+// A further backend is a further implementation. Everything happens on the agent's one loop; after
+// close() no handler is called any more.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "agent/core/worker_env.h"
+
+namespace muster {
+
+/// A round that is complete: the workers may start.
+struct SessionRound {
+  std::int64_t round = 0;
+  RoundFacts facts;
+  /// The rendezvous counts failures, for the whole job: facts.restart_count is its count, and it
+  /// decides whether there is another restart. Otherwise this node counts its own, as torchrun
+  /// does.
+  bool job_decides = false;
+};
+
+/// It is over for everybody.
+struct SessionEnd {
+  bool succeeded = true;
+  std::string who;  // The node that failed first; empty: nobody, or this one.
+  std::string why;
+};
+
+/// The workers' store, which the agent of rank 0 hosts.
+struct HostedStore {
+  std::uint16_t port = 0;
+};
+
+class RendezvousSession {
+ public:
+  struct Handlers {
+    std::function<void(SessionRound)> on_round;
+    /// The round is broken (a node failed, left or wants to join): stop the workers, then join()
+    /// again. `why` is a sentence for people.
+    std::function<void(std::string why)> on_restart;
+    std::function<void(SessionEnd)> on_end;
+    /// There will be no rendezvous: for good, all retries are spent. A sentence that says what was
+    /// tried, what came of it last, and which option sets the limit.
+    std::function<void(std::string reason)> on_failed;
+    /// This node is rank 0: empty the workers' store, or start it, then call `done`.
+    std::function<void(std::function<void(Result<HostedStore>)> done)> host_store;
+  };
+  virtual ~RendezvousSession() = default;
+
+  /// Wants to be in the next round; no worker of the last one lives any more. Answered by on_round,
+  /// on_end or on_failed.
+  virtual void join() = 0;
+  /// Of the current round. `what` is said to everybody: "rank 3 exited with 1". If the rendezvous
+  /// decides, join() or on_end follows; if not, the agent goes on by join() or finished(false).
+  virtual void workers_failed(const std::string& what) = 0;
+  /// This node's part is over. If it succeeded: the exit barrier; on_end follows in any case.
+  virtual void finished(bool succeeded, const std::string& what) = 0;
+  /// It will not come back, for another reason than a failure: a signal. Nothing follows.
+  virtual void leave() = 0;
+  /// Forgets everything; the network is told only what is on its way already.
+  virtual void close() = 0;
+};
+
+}  // namespace muster
