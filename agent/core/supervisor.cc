@@ -34,9 +34,12 @@ SupervisorActions Supervisor::on(const Begun&, Instant) {
   return {JoinRendezvous{}};
 }
 
-SupervisorActions Supervisor::on(const RendezvousCompleted&, Instant) {
+SupervisorActions Supervisor::on(const RendezvousCompleted& event, Instant) {
   if (state_ != State::Joining) return {};
   state_ = State::Starting;
+  job_decides_ = event.job_restarts.has_value();
+  restarts_ = event.job_restarts.value_or(restarts_);
+  restart_ordered_ = false;
   slots_.assign(static_cast<std::size_t>(settings_.local_world_size), Slot::Asked);
   hung_.reset();
   outcome_ = Finish{.why = Finish::Why::Succeeded, .started = true};
@@ -45,9 +48,40 @@ SupervisorActions Supervisor::on(const RendezvousCompleted&, Instant) {
 
 SupervisorActions Supervisor::on(const RendezvousFailed& event, Instant) {
   if (state_ != State::Joining) return {};
-  outcome_.why = Finish::Why::RendezvousFailed;
+  // A worker's failure that led here stays the cause.
+  if (outcome_.why == Finish::Why::Succeeded) outcome_.why = Finish::Why::RendezvousFailed;
   outcome_.reason = event.reason;
   return finish();
+}
+
+SupervisorActions Supervisor::on(const RestartOrdered&, Instant now) {
+  if (state_ == State::Starting) restart_ordered_ = true;
+  if (state_ != State::Running) return {};  // It stops, or joins, or its part is over.
+  next_ = Next::Restart;
+  return stop(kTerminate, now);
+}
+
+SupervisorActions Supervisor::on(const JobEnded& event, Instant now) {
+  job_over_ = true;
+  if (state_ == State::Leaving) {
+    // Our part has succeeded; that the job has not is worth a word.
+    if (!event.succeeded && outcome_.why == Finish::Why::Succeeded) outcome_.reason = event.reason;
+    return finish();
+  }
+  if (state_ == State::Joining) {
+    if (!event.succeeded) note_job_failure(event);
+    return finish();
+  }
+  if (event.succeeded) return {};  // Nobody waits for us, and we for nobody.
+  note_job_failure(event);
+  next_ = Next::Finish;
+  return state_ == State::Running ? stop(kTerminate, now) : SupervisorActions{};
+}
+
+// What happened here comes first.
+void Supervisor::note_job_failure(const JobEnded& event) {
+  if (outcome_.why == Finish::Why::Succeeded) outcome_.why = Finish::Why::JobFailed;
+  if (outcome_.why == Finish::Why::JobFailed) outcome_.reason = event.reason;
 }
 
 SupervisorActions Supervisor::on(const WorkerStarted& event, Instant now) {
@@ -94,22 +128,32 @@ SupervisorActions Supervisor::after_worker_change(Instant now) {
       state_ = State::Running;
       [[fallthrough]];
     case State::Running:
-      if (outcome_.why == Finish::Why::Succeeded)
+      if (outcome_.why == Finish::Why::Succeeded && !restart_ordered_)
         return any(Slot::Alive) ? SupervisorActions{} : kill();
-      if (outcome_.why == Finish::Why::WorkerFailed && restarts_ < settings_.max_restarts) {
-        ++restarts_;
-        next_ = Next::Restart;
-      }
+      decide_restart();
       return stop(kTerminate, now);
     case State::Stopping:
       return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : kill();
     case State::Idle:
     case State::Joining:
     case State::Killing:
+    case State::Leaving:
     case State::Done:
       return {};
   }
   return {};
+}
+
+void Supervisor::decide_restart() {
+  if (job_over_) return;
+  if (outcome_.why == Finish::Why::Succeeded) {  // It was ordered.
+    next_ = Next::Restart;
+  } else if (outcome_.why == Finish::Why::WorkerFailed) {
+    // If the job decides, its answer to the failure is the next round, or that it has ended.
+    if (!job_decides_ && restarts_ >= settings_.max_restarts) return;
+    if (!job_decides_) ++restarts_;
+    next_ = Next::Restart;
+  }
 }
 
 // Only it is ended: so it is the failure, and the others are its victims.
@@ -136,7 +180,7 @@ SupervisorActions Supervisor::on(const EverythingGone& event, Instant) {
   if (next_ == Next::Finish || !event.complete) {
     if (!event.complete && outcome_.reason.empty())
       outcome_.reason = "a process could not be killed: a restart beside it would not be safe";
-    return finish();
+    return conclude();
   }
   next_ = Next::Finish;
   state_ = State::Joining;
@@ -147,22 +191,33 @@ SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
   const bool again = std::exchange(signalled_, true);
   // What has been decided already stands: an end that only remains to be carried out keeps its
   // cause, and its summary. A restart does not happen any more.
-  const bool decided = state_ == State::Killing || outcome_.why != Finish::Why::Succeeded;
-  if (!decided || next_ == Next::Restart) {
+  const bool decided = state_ == State::Killing || state_ == State::Leaving ||
+                       outcome_.why != Finish::Why::Succeeded;
+  SupervisorActions actions;
+  if (!decided || next_ == Next::Restart || state_ == State::Joining) {
     outcome_.why = Finish::Why::Signalled;
     outcome_.signal = event.number;
+    if (!job_over_) actions.push_back(LeaveRendezvous{});
+    job_over_ = true;
   }
   next_ = Next::Finish;
+  SupervisorActions more = on_signal(event.number, again, now);
+  actions.insert(actions.end(), more.begin(), more.end());
+  return actions;
+}
+
+SupervisorActions Supervisor::on_signal(int number, bool again, Instant now) {
   switch (state_) {
     case State::Idle:
     case State::Joining:
+    case State::Leaving:
       return finish();
     case State::Starting:
     case State::Running:
-      return again ? kill() : stop(event.number, now);
+      return again ? kill() : stop(number, now);
     case State::Stopping:
       if (again) return kill();
-      return {SignalWorkers{event.number}};  // A worker may handle it in its own way.
+      return {SignalWorkers{number}};  // A worker may handle it in its own way.
     case State::Killing:
     case State::Done:
       return {};
@@ -189,6 +244,12 @@ SupervisorActions Supervisor::kill() {
   state_ = State::Killing;
   deadline_.reset();
   return {KillEverything{}};
+}
+
+SupervisorActions Supervisor::conclude() {
+  if (job_over_) return finish();
+  state_ = State::Leaving;
+  return {ReportEnd{outcome_.why == Finish::Why::Succeeded}};
 }
 
 SupervisorActions Supervisor::finish() {
@@ -220,6 +281,8 @@ std::string_view Supervisor::reason() const {
       return "waiting for workers to end";
     case State::Killing:
       return "killing what is left";
+    case State::Leaving:
+      return "waiting for the other nodes to finish";
     case State::Done:
       return "over";
   }

@@ -26,11 +26,23 @@ struct WorkerExit {
 
 // --- events ------------------------------------------------------------------------------------
 
-struct Begun {};                // First of all, once.
-struct RendezvousCompleted {};  // Ranks are known: workers may start.
+struct Begun {};  // First of all, once.
+/// Ranks are known: workers may start.
+struct RendezvousCompleted {
+  /// The rendezvous counts the failures of the whole job, and decides about restarts; this is its
+  /// count. Nothing: this node counts its own, as torchrun does.
+  std::optional<int> job_restarts;
+};
 struct RendezvousFailed {
   std::string reason;
 };  // For good: retries are the session's.
+/// Another node failed, left or wants to join: stop, and meet again. Costs no restart of ours.
+struct RestartOrdered {};
+/// It is over for everybody.
+struct JobEnded {
+  bool succeeded = true;
+  std::string reason;  // If not: who failed, and how.
+};
 struct WorkerStarted {
   LocalRank rank;
 };
@@ -53,9 +65,9 @@ struct SignalArrived {
 };
 struct TimePassed {};
 
-using SupervisorEvent =
-    std::variant<Begun, RendezvousCompleted, RendezvousFailed, WorkerStarted, WorkerStartFailed,
-                 WorkerEnded, WorkerHung, EverythingGone, SignalArrived, TimePassed>;
+using SupervisorEvent = std::variant<Begun, RendezvousCompleted, RendezvousFailed, RestartOrdered,
+                                     JobEnded, WorkerStarted, WorkerStartFailed, WorkerEnded,
+                                     WorkerHung, EverythingGone, SignalArrived, TimePassed>;
 
 // --- actions -----------------------------------------------------------------------------------
 
@@ -76,6 +88,12 @@ struct AnnounceFailure {
   WorkerExit exit;
   int restarts_left = 0;
 };
+/// Nothing lives here any more, and nothing will: tell the others, and answer JobEnded.
+struct ReportEnd {
+  bool succeeded = true;
+};
+/// This node goes, by a signal, and will not be back. Not answered.
+struct LeaveRendezvous {};
 
 /// The last action of all.
 struct Finish {
@@ -84,16 +102,19 @@ struct Finish {
     WorkerFailed,  // And no restart was left.
     StartFailed,   // A worker could not be started: a restart would not help.
     RendezvousFailed,
+    JobFailed,  // Elsewhere, for good.
     Signalled,  // By `signal`; `started` tells whether there had been workers.
   };
   Why why = Why::Succeeded;
   int signal = 0;
   bool started = false;
-  std::string reason;  // For StartFailed and RendezvousFailed.
+  /// For StartFailed, RendezvousFailed and JobFailed; otherwise what else went wrong, or empty.
+  std::string reason;
 };
 
-using SupervisorAction = std::variant<JoinRendezvous, StartWorkers, SignalWorkers, EndWorker,
-                                      KillEverything, AnnounceFailure, Finish>;
+using SupervisorAction =
+    std::variant<JoinRendezvous, StartWorkers, SignalWorkers, EndWorker, KillEverything,
+                 AnnounceFailure, ReportEnd, LeaveRendezvous, Finish>;
 using SupervisorActions = std::vector<SupervisorAction>;
 
 struct SupervisorSettings {
@@ -115,7 +136,7 @@ class Supervisor {
   /// What it is waiting for, as a sentence for people; changes only when the state does.
   std::string_view reason() const;
 
-  /// Restarts used so far: TORCHELASTIC_RESTART_COUNT.
+  /// Restarts used so far, by the job or by this node: TORCHELASTIC_RESTART_COUNT.
   int restart_count() const { return restarts_; }
   bool finished() const { return state_ == State::Done; }
 
@@ -126,6 +147,7 @@ class Supervisor {
     Running,   // All were started; none has failed.
     Stopping,  // Workers were asked to end, and have until the deadline.
     Killing,   // Everything is being killed.
+    Leaving,   // Nothing lives; the others are told, and may have something to finish first.
     Done,
   };
   State state() const { return state_; }
@@ -138,6 +160,8 @@ class Supervisor {
   SupervisorActions on(const Begun& event, Instant now);
   SupervisorActions on(const RendezvousCompleted& event, Instant now);
   SupervisorActions on(const RendezvousFailed& event, Instant now);
+  SupervisorActions on(const RestartOrdered& event, Instant now);
+  SupervisorActions on(const JobEnded& event, Instant now);
   SupervisorActions on(const WorkerStarted& event, Instant now);
   SupervisorActions on(const WorkerStartFailed& event, Instant now);
   SupervisorActions on(const WorkerEnded& event, Instant now);
@@ -147,9 +171,13 @@ class Supervisor {
   SupervisorActions on(const TimePassed& event, Instant now);
 
   SupervisorActions after_worker_change(Instant now);
+  SupervisorActions on_signal(int number, bool again, Instant now);
   SupervisorActions end_hung_worker(Instant now);
+  void decide_restart();
+  void note_job_failure(const JobEnded& event);
   SupervisorActions stop(int signal, Instant now);
   SupervisorActions kill();
+  SupervisorActions conclude();
   SupervisorActions finish();
   bool any(Slot slot) const;
   Slot& slot(LocalRank rank);
@@ -163,7 +191,10 @@ class Supervisor {
   std::optional<LocalRank> hung_;  // Told to end by hung_signal_; it has until the deadline.
   int hung_signal_ = 0;
   int restarts_ = 0;
-  bool signalled_ = false;  // The next signal is the second: no more patience.
+  bool job_decides_ = false;      // About restarts.
+  bool restart_ordered_ = false;  // While not all starts were answered.
+  bool job_over_ = false;         // Nobody is to be told anything any more.
+  bool signalled_ = false;        // The next signal is the second: no more patience.
 };
 
 }  // namespace muster

@@ -28,10 +28,11 @@
 #include "agent/io/hang_watch.h"
 #include "agent/io/log_pump.h"
 #include "agent/io/run_dir.h"
+#include "agent/io/session_choice.h"
 #include "agent/io/shim_link.h"
 #include "agent/io/stack_collector.h"
-#include "agent/io/store_thread.h"
 #include "agent/io/worker_group.h"
+#include "agent/io/workers_store.h"
 #include "agent/posix/helper_process.h"
 #include "agent/posix/job_cleanup.h"
 #include "agent/posix/shim.h"
@@ -68,7 +69,9 @@ class Agent {
                      .max_restarts = options.max_restarts,
                      .stop_timeout = options.shutdown_timeout}),
         run_dir_(std::move(run_dir)),
-        stacks_(io_, environment_) {
+        stacks_(io_, environment_),
+        workers_store_(io_, workers_store_options(options)),
+        session_(make_session(io_, options, session_handlers())) {
     if (options.hang_timeout > 0s)
       hang_watch_.emplace(io_, options.hang_timeout,
                           [this](std::vector<IdleWorker> idle) { on_hang(std::move(idle)); });
@@ -244,42 +247,41 @@ class Agent {
 
   // --- actions -------------------------------------------------------------------------------
 
-  // One node that meets only itself: the round is the store, empty, and ranks from 0.
   void carry_out(const JoinRendezvous&) {
     event_log_.rendezvous_begun(supervisor_.restart_count());
-    if (store_) {
-      return store_->reset([this] { asio::post(io_, [this] { feed(RendezvousCompleted{}); }); });
-    }
-    StoreServerOptions options;
-    if (has_fixed_address()) options.port = options_.rendezvous.master_port;
-    // Loopback is enough unless the user named an address, which may be any of ours.
-    if (master_addr() == "127.0.0.1") options.addresses = {"127.0.0.1"};
-    auto store = StoreThread::start(std::move(options));
-    if (!store) return feed(RendezvousFailed{"cannot host the store: " + store.error().what()});
-    store_ = std::move(*store);
-    feed(RendezvousCompleted{});
+    session_->join();
   }
 
-  /// --master-addr and --master-port: the static rendezvous, here of one node.
-  bool has_fixed_address() const {
-    return !options_.rendezvous.standalone &&
-           options_.rendezvous.backend == RendezvousBackend::Static;
+  RendezvousSession::Handlers session_handlers() {
+    return {
+        .on_round = [this](const SessionRound& round) { on_round(round); },
+        .on_restart =
+            [this](const std::string& why) {
+              spdlog::warn("stopping the workers to meet the other nodes again: {}", why);
+              feed(RestartOrdered{});
+            },
+        .on_end =
+            [this](const SessionEnd& end) {
+              feed(JobEnded{end.succeeded, end.who.empty() ? end.why : end.who + ": " + end.why});
+            },
+        .on_failed = [this](const std::string& why) { feed(RendezvousFailed{why}); },
+        .host_store =
+            [this](const std::function<void(const HostedStoreResult&)>& done) {
+              workers_store_.prepare(done);
+            }};
   }
-  std::string master_addr() const {
-    if (has_fixed_address()) return options_.rendezvous.master_addr;
-    const std::string& local = options_.rendezvous.local_addr;
-    return local.empty() ? "127.0.0.1" : local;
+
+  void on_round(const SessionRound& round) {
+    round_ = round.facts;
+    feed(RendezvousCompleted{round.job_decides ? std::optional(round.facts.restart_count)
+                                               : std::nullopt});
   }
 
   void carry_out(const StartWorkers& action) {
     event_log_.rendezvous_completed();
-    RoundFacts round{.ranks = {.world_size = options_.local_world_size,
-                               .role_world_size = options_.local_world_size},
-                     .master_addr = master_addr(),
-                     .master_port = store_->port(),
-                     .restart_count = action.restart_count};
-    event_log_.ranks_assigned(round);
-    auto starts = group_->prepare(round, run_dir_);
+    round_.restart_count = action.restart_count;
+    event_log_.ranks_assigned(round_);
+    auto starts = group_->prepare(round_, run_dir_);
     if (!starts) {
       for (int rank = 0; rank < options_.local_world_size; ++rank)
         feed(WorkerStartFailed{LocalRank{rank}, starts.error().reason});
@@ -310,9 +312,18 @@ class Agent {
     spdlog::error("failed (exitcode: {}) local_rank: {} (pid: {}) of binary: {}", code,
                   action.rank.value, group_->pid(action.rank), group_->program());
     if (action.restarts_left > 0)
-      spdlog::warn("restarting all workers of this node: {} of {} restarts left after this one",
-                   action.restarts_left - 1, options_.max_restarts);
+      spdlog::warn("restarting all workers of {}: {} of {} restarts left after this one",
+                   options_.max_nodes > 1 ? "the job" : "this node", action.restarts_left - 1,
+                   options_.max_restarts);
+    session_->workers_failed("rank " + std::to_string(round_.ranks.global_rank(action.rank).value) +
+                             (action.exit.killed
+                                  ? " was killed by " + signal_name(action.exit.status)
+                                  : " exited with " + std::to_string(action.exit.status)));
   }
+
+  void carry_out(const ReportEnd& action) { session_->finished(action.succeeded, ""); }
+
+  void carry_out(const LeaveRendezvous&) { session_->leave(); }
 
   void carry_out(const Finish& action) {
     pump_->finish(kDrainLimit, [this, action](const FinishReport& report) {
@@ -327,8 +338,15 @@ class Agent {
     }
     switch (action.why) {
       case Finish::Why::Succeeded:
+        if (!action.reason.empty())
+          spdlog::warn("the workers of this node have succeeded, but the job has not: {}",
+                       action.reason);
         run_dir_.tidy(!has_stacks_);  // Whoever asked for them wants to read them.
         return end(0);
+      case Finish::Why::JobFailed:
+        spdlog::error("the job has failed: {}", action.reason);
+        run_dir_.tidy(false);
+        return end(1);
       case Finish::Why::StartFailed:
       case Finish::Why::RendezvousFailed:
         spdlog::error("{}", action.reason);
@@ -374,10 +392,12 @@ class Agent {
   std::deque<SupervisorEvent> events_;
   bool feeding_ = false;
   std::unique_ptr<LogPump> pump_;
-  std::unique_ptr<StoreThread> store_;
   RunDir run_dir_;
   std::optional<WorkerGroup> group_;
   StackCollector stacks_;
+  WorkersStore workers_store_;
+  std::unique_ptr<RendezvousSession> session_;
+  RoundFacts round_;
   std::optional<HangWatch> hang_watch_;
   std::map<LocalRank, pid_t> alive_;
   bool has_stacks_ = false;

@@ -59,6 +59,7 @@ void EventLog::finished(const Finish& action, const std::vector<WorkerEnd>& ends
           agent_event(context(), "FAILED", std::nullopt, "received " + signal_name(action.signal)));
     case Finish::Why::StartFailed:
     case Finish::Why::RendezvousFailed:
+    case Finish::Why::JobFailed:
       return write(agent_event(context(), "FAILED", std::nullopt, action.reason));
   }
 }

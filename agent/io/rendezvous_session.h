@@ -11,6 +11,7 @@
 #include <string>
 
 #include "agent/core/worker_env.h"
+#include "rendezvous/net/listener.h"
 
 namespace muster {
 
@@ -35,6 +36,7 @@ struct SessionEnd {
 struct HostedStore {
   std::uint16_t port = 0;
 };
+using HostedStoreResult = boost::system::result<HostedStore, ListenError>;
 
 class RendezvousSession {
  public:
@@ -48,7 +50,7 @@ class RendezvousSession {
     /// tried, what came of it last, and which option sets the limit.
     std::function<void(std::string reason)> on_failed;
     /// This node is rank 0: empty the workers' store, or start it, then call `done`.
-    std::function<void(std::function<void(Result<HostedStore>)> done)> host_store;
+    std::function<void(std::function<void(const HostedStoreResult&)> done)> host_store;
   };
   virtual ~RendezvousSession() = default;
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <utility>
 
 #include <catch2/catch.hpp>
 
@@ -41,6 +42,8 @@ class World {
         start_failing_(prng_.chance(15)),
         stubborn_(prng_.chance(50)),
         hanging_(prng_.chance(30)),
+        has_peers_(prng_.chance(40)),
+        job_decides_(has_peers_ && prng_.chance(60)),
         supervisor_(settings_) {}
 
   void run() {
@@ -75,12 +78,18 @@ class World {
     if (hanging_ && prng_.chance(10))
       return feed(WorkerHung{LocalRank{
           static_cast<int>(prng_.below(static_cast<std::uint64_t>(settings_.local_world_size)))}});
+    if (leaving_until_) next = std::min(next, *leaving_until_);
+    if (has_peers_ && prng_.chance(4)) return feed(RestartOrdered{});
+    if (has_peers_ && prng_.chance(1)) return end_job();
     REQUIRE(next != Instant::max());  // Nothing will ever happen, and it is not over: a hang.
     now_ = std::max(now_, next);
     if (joining_until_ && now_ >= *joining_until_) {
       joining_until_.reset();
-      return feed(prng_.chance(3) ? SupervisorEvent(RendezvousFailed{"no"})
-                                  : SupervisorEvent(RendezvousCompleted{}));
+      return answer_join();
+    }
+    if (leaving_until_ && now_ >= *leaving_until_) {
+      leaving_until_.reset();
+      return feed(JobEnded{.succeeded = prng_.chance(80), .reason = "elsewhere"});
     }
     end_workers();
     if (!reports_.empty() && reports_.front().first <= now_) {
@@ -89,6 +98,18 @@ class World {
       return feed(event);
     }
     feed(TimePassed{});
+  }
+
+  void answer_join() {
+    if (prng_.chance(3)) return feed(RendezvousFailed{"no"});
+    if (!job_decides_) return feed(RendezvousCompleted{});
+    if (job_restarts_ > settings_.max_restarts) return end_job();
+    feed(RendezvousCompleted{.job_restarts = job_restarts_});
+  }
+
+  void end_job() {
+    job_failed_ = true;
+    feed(JobEnded{.succeeded = false, .reason = "elsewhere"});
   }
 
   void end_workers() {
@@ -117,8 +138,9 @@ class World {
   void carry_out(const StartWorkers& action) {
     // No worker of an old attempt lives in a new one; restarts stay within the limit.
     REQUIRE(alive_.empty());
-    REQUIRE(action.restart_count == attempts_);
-    REQUIRE(attempts_ <= settings_.max_restarts);
+    REQUIRE(action.restart_count == (job_decides_ ? job_restarts_ : failures_));
+    REQUIRE(action.restart_count <= settings_.max_restarts);
+    REQUIRE_FALSE(job_failed_);
     REQUIRE(signals_ == 0);
     ++attempts_;
     for (int rank = 0; rank < settings_.local_world_size; ++rank) {
@@ -170,9 +192,18 @@ class World {
 
   void carry_out(const AnnounceFailure& action) {
     ++failures_;
+    ++job_restarts_;
     REQUIRE_FALSE(action.exit.ok());
     REQUIRE(action.restarts_left >= 0);
   }
+
+  void carry_out(const ReportEnd& action) {
+    REQUIRE(alive_.empty());
+    reported_ = action.succeeded;
+    leaving_until_ = now_ + ms(prng_.below(3000));
+  }
+
+  void carry_out(const LeaveRendezvous&) { REQUIRE_FALSE(std::exchange(left_, true)); }
 
   void carry_out(const Finish& action) {
     REQUIRE_FALSE(finish_);
@@ -183,10 +214,19 @@ class World {
   void check_end() {
     REQUIRE(finish_);
     CHECK(failures_ <= settings_.max_restarts + 1);
+    if (reported_)
+      CHECK(*reported_ == (finish_->why == Finish::Why::Succeeded));
+    else  // Then there is nobody left to be told, or it was said otherwise.
+      CHECK((job_failed_ || left_ || finish_->reason == "no"));
     CHECK_FALSE(supervisor_.next_deadline());
     switch (finish_->why) {
       case Finish::Why::Succeeded:
-        CHECK(failures_ == attempts_ - 1);
+        CHECK(failures_ <= attempts_ - 1);
+        CHECK((has_peers_ || failures_ == attempts_ - 1));
+        break;
+      case Finish::Why::JobFailed:
+        CHECK(job_failed_);
+        CHECK(finish_->reason == "elsewhere");
         break;
       case Finish::Why::WorkerFailed:
         CHECK((failures_ > 0 || !finish_->reason.empty()));
@@ -201,14 +241,15 @@ class World {
         CHECK(signals_ > 0);
         break;
     }
-    if (signals_ == 0 && finish_->why == Finish::Why::WorkerFailed && finish_->reason.empty())
-      CHECK(attempts_ == settings_.max_restarts + 1);          // No restart was kept back.
+    if (!job_failed_ && signals_ == 0 && finish_->why == Finish::Why::WorkerFailed &&
+        finish_->reason.empty())
+      CHECK(failures_ == settings_.max_restarts + 1);          // No restart was kept back.
     CHECK(supervisor_.step(SignalArrived{15}, now_).empty());  // What is over stays over.
   }
 
   testing::Prng prng_;
   SupervisorSettings settings_;
-  bool failing_, signalling_, start_failing_, stubborn_, hanging_;
+  bool failing_, signalling_, start_failing_, stubborn_, hanging_, has_peers_, job_decides_;
   Supervisor supervisor_;
   Instant now_{};
   std::map<int, Worker> alive_;
@@ -219,6 +260,11 @@ class World {
   int attempts_ = 0;
   int failures_ = 0;
   int signals_ = 0;
+  int job_restarts_ = 0;
+  std::optional<Instant> leaving_until_;
+  std::optional<bool> reported_;
+  bool left_ = false;
+  bool job_failed_ = false;
   bool start_failed_ = false;
 };
 

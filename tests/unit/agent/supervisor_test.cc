@@ -30,6 +30,16 @@ struct SupervisorTest {
     happens(WorkerStarted{LocalRank{1}});
     REQUIRE(supervisor.state() == Supervisor::State::Running);
   }
+  /// Nothing lives any more: the others are told, and let go.
+  Finish end(bool succeeded, const EverythingGone& gone = {}) {
+    const SupervisorActions told = happens(gone);
+    REQUIRE(told.size() == 1);
+    CHECK(std::get<ReportEnd>(told[0]).succeeded == succeeded);
+    const SupervisorActions actions = happens(JobEnded{.succeeded = succeeded, .reason = ""});
+    REQUIRE(actions.size() == 1);
+    CHECK(supervisor.finished());
+    return std::get<Finish>(actions[0]);
+  }
 };
 
 template <typename Action>
@@ -55,8 +65,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: workers that all end well are a su
   CHECK(happens(WorkerEnded{LocalRank{1}, kGood}).empty());
   // What they left behind goes, too.
   only<KillEverything>(happens(WorkerEnded{LocalRank{0}, kGood}));
-  CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::Succeeded);
-  CHECK(supervisor.finished());
+  CHECK(end(true).why == Finish::Why::Succeeded);
 }
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure stops the others and costs a restart",
@@ -84,7 +93,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure with no restart left end
   start_both();
   last<SignalWorkers>(happens(WorkerEnded{LocalRank{0}, kBad}));
   only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kBad}));
-  CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::WorkerFailed);
+  CHECK(end(false).why == Finish::Why::WorkerFailed);
 }
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: who does not end in time is killed",
@@ -113,15 +122,18 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a command that cannot be started i
   CHECK(happens(WorkerStartFailed{LocalRank{0}, "no such file"}).empty());
   only<SignalWorkers>(happens(WorkerStarted{LocalRank{1}}));
   only<KillEverything>(happens(WorkerEnded{LocalRank{1}, {.killed = true, .status = kTerm}}));
-  const SupervisorActions actions = happens(EverythingGone{});
-  CHECK(only<Finish>(actions).why == Finish::Why::StartFailed);
-  CHECK(only<Finish>(actions).reason == "no such file");
+  const Finish finish = end(false);
+  CHECK(finish.why == Finish::Why::StartFailed);
+  CHECK(finish.reason == "no such file");
 }
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: the first signal is passed on, the second kills",
                  "[unit][agent]") {
   run();
-  CHECK(only<SignalWorkers>(happens(SignalArrived{kInterrupt})).number == kInterrupt);
+  const SupervisorActions first = happens(SignalArrived{kInterrupt});
+  REQUIRE(first.size() == 2);
+  CHECK(std::holds_alternative<LeaveRendezvous>(first[0]));
+  CHECK(std::get<SignalWorkers>(first[1]).number == kInterrupt);
   only<KillEverything>(happens(SignalArrived{kInterrupt}));
   const SupervisorActions actions = happens(EverythingGone{});
   CHECK(only<Finish>(actions).why == Finish::Why::Signalled);
@@ -133,15 +145,15 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal before the first start en
                  "[unit][agent]") {
   happens(Begun{});
   const SupervisorActions actions = happens(SignalArrived{kTerm});
-  CHECK(only<Finish>(actions).why == Finish::Why::Signalled);
-  CHECK_FALSE(only<Finish>(actions).started);
+  CHECK(last<Finish>(actions).why == Finish::Why::Signalled);
+  CHECK_FALSE(last<Finish>(actions).started);
 }
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal during a restart's stop cancels the restart",
                  "[unit][agent]") {
   run();
   happens(WorkerEnded{LocalRank{1}, kBad});
-  only<SignalWorkers>(happens(SignalArrived{kTerm}));
+  last<SignalWorkers>(happens(SignalArrived{kTerm}));
   happens(WorkerEnded{LocalRank{0}, kGood});
   CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::Signalled);
 }
@@ -152,7 +164,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal after the work is done ch
   happens(WorkerEnded{LocalRank{0}, kGood});
   happens(WorkerEnded{LocalRank{1}, kGood});
   CHECK(happens(SignalArrived{kTerm}).empty());
-  CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::Succeeded);
+  CHECK(end(true).why == Finish::Why::Succeeded);
 }
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: no restart beside a process that cannot be killed",
@@ -160,9 +172,9 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: no restart beside a process that c
   run();
   happens(WorkerEnded{LocalRank{0}, kBad});
   happens(WorkerEnded{LocalRank{1}, kBad});
-  const SupervisorActions actions = happens(EverythingGone{.complete = false});
-  CHECK(only<Finish>(actions).why == Finish::Why::WorkerFailed);
-  CHECK_FALSE(only<Finish>(actions).reason.empty());
+  const Finish finish = end(false, {.complete = false});
+  CHECK(finish.why == Finish::Why::WorkerFailed);
+  CHECK_FALSE(finish.reason.empty());
 }
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a rendezvous that fails ends the job with its reason",
@@ -203,9 +215,9 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a hanging worker that survives SIG
   }
   SECTION("and if that does not help either, the job ends") {
     only<KillEverything>(after(10s, TimePassed{}));
-    const SupervisorActions actions = happens(EverythingGone{.complete = false});
-    CHECK(only<Finish>(actions).why == Finish::Why::WorkerFailed);
-    CHECK_THAT(only<Finish>(actions).reason, Catch::Contains("hangs"));
+    const Finish finish = end(false, {.complete = false});
+    CHECK(finish.why == Finish::Why::WorkerFailed);
+    CHECK_THAT(finish.reason, Catch::Contains("hangs"));
   }
 }
 
@@ -233,6 +245,90 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: it can say what it waits for in ev
   CHECK(supervisor.reason() == "killing what is left");
   happens(EverythingGone{});
   CHECK(supervisor.reason() == "over");
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a restart that is ordered costs nothing here",
+                 "[unit][agent]") {
+  SECTION("while the workers run") {
+    run();
+    CHECK(only<SignalWorkers>(happens(RestartOrdered{})).number == kTerm);
+    CHECK(happens(RestartOrdered{}).empty());
+    happens(WorkerEnded{LocalRank{0}, kBad});  // A victim.
+  }
+  SECTION("while they start") {
+    happens(Begun{});
+    happens(RendezvousCompleted{});
+    happens(WorkerStarted{LocalRank{0}});
+    CHECK(happens(RestartOrdered{}).empty());
+    only<SignalWorkers>(happens(WorkerStarted{LocalRank{1}}));
+    happens(WorkerEnded{LocalRank{0}, kGood});
+  }
+  only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kGood}));
+  only<JoinRendezvous>(happens(EverythingGone{}));
+  CHECK(only<StartWorkers>(happens(RendezvousCompleted{})).restart_count == 0);
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: the job's count decides where there is one",
+                 "[unit][agent]") {
+  happens(Begun{});
+  // More than max_restarts here: the others' --max-restarts was checked when they joined.
+  CHECK(only<StartWorkers>(happens(RendezvousCompleted{.job_restarts = 7})).restart_count == 7);
+  happens(WorkerStarted{LocalRank{0}});
+  happens(WorkerStarted{LocalRank{1}});
+  last<SignalWorkers>(happens(WorkerEnded{LocalRank{1}, kBad}));
+  SECTION("it goes on") {
+    only<KillEverything>(happens(WorkerEnded{LocalRank{0}, kBad}));
+    only<JoinRendezvous>(happens(EverythingGone{}));
+    CHECK(only<StartWorkers>(happens(RendezvousCompleted{.job_restarts = 8})).restart_count == 8);
+  }
+  SECTION("it is over, and the failure here is what is reported") {
+    CHECK(happens(JobEnded{.succeeded = false, .reason = "node a failed"}).empty());
+    only<KillEverything>(happens(WorkerEnded{LocalRank{0}, kBad}));
+    CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::WorkerFailed);
+  }
+  SECTION("it is over, as is known when everything here is gone") {
+    only<KillEverything>(happens(WorkerEnded{LocalRank{0}, kBad}));
+    only<JoinRendezvous>(happens(EverythingGone{}));
+    const SupervisorActions actions = happens(JobEnded{.succeeded = false, .reason = "b failed"});
+    CHECK(only<Finish>(actions).why == Finish::Why::WorkerFailed);
+  }
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a job that failed elsewhere is over here",
+                 "[unit][agent]") {
+  const JobEnded failed{.succeeded = false, .reason = "node b: rank 3 exited with 1"};
+  SECTION("while the workers run") {
+    run();
+    only<SignalWorkers>(happens(failed));
+    happens(WorkerEnded{LocalRank{0}, kBad});
+    only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kBad}));
+    const SupervisorActions actions = happens(EverythingGone{});
+    CHECK(only<Finish>(actions).why == Finish::Why::JobFailed);
+    CHECK(only<Finish>(actions).reason == failed.reason);
+  }
+  SECTION("while it waits for a round") {
+    happens(Begun{});
+    CHECK(only<Finish>(happens(failed)).why == Finish::Why::JobFailed);
+  }
+  SECTION("when its own part is done") {
+    run();
+    happens(WorkerEnded{LocalRank{0}, kGood});
+    happens(WorkerEnded{LocalRank{1}, kGood});
+    only<ReportEnd>(happens(EverythingGone{}));
+    CHECK(supervisor.reason() == "waiting for the other nodes to finish");
+    const SupervisorActions actions = happens(failed);
+    CHECK(only<Finish>(actions).why == Finish::Why::Succeeded);
+    CHECK(only<Finish>(actions).reason == failed.reason);
+  }
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: nobody is kept by others that take their time",
+                 "[unit][agent]") {
+  run();
+  happens(WorkerEnded{LocalRank{0}, kGood});
+  happens(WorkerEnded{LocalRank{1}, kGood});
+  happens(EverythingGone{});
+  CHECK(only<Finish>(happens(SignalArrived{kTerm})).why == Finish::Why::Succeeded);
 }
 
 }  // namespace

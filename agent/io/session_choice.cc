@@ -1,0 +1,45 @@
+#include "agent/io/session_choice.h"
+
+#include <utility>
+
+#include "agent/io/local_session.h"
+
+namespace muster {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+/// --master-addr and --master-port.
+bool has_fixed_address(const RendezvousOptions& rendezvous) {
+  return !rendezvous.standalone && rendezvous.backend == RendezvousBackend::Static;
+}
+
+bool is_alone(const AgentOptions& options) {
+  return options.rendezvous.standalone ||
+         (options.max_nodes == 1 && has_fixed_address(options.rendezvous));
+}
+
+/// Where a node that is alone has its store: loopback is enough unless the user named an address.
+std::string own_master_addr(const RendezvousOptions& rendezvous) {
+  if (has_fixed_address(rendezvous)) return rendezvous.master_addr;
+  return rendezvous.local_addr.empty() ? kLoopback : rendezvous.local_addr;
+}
+
+}  // namespace
+
+std::unique_ptr<RendezvousSession> make_session(boost::asio::io_context&,
+                                                const AgentOptions& options,
+                                                RendezvousSession::Handlers handlers) {
+  return std::make_unique<LocalSession>(std::move(handlers), options.local_world_size,
+                                        own_master_addr(options.rendezvous));
+}
+
+StoreServerOptions workers_store_options(const AgentOptions& options) {
+  StoreServerOptions store;
+  if (!is_alone(options)) return store;
+  if (has_fixed_address(options.rendezvous)) store.port = options.rendezvous.master_port;
+  if (own_master_addr(options.rendezvous) == kLoopback) store.addresses = {kLoopback};
+  return store;
+}
+
+}  // namespace muster
