@@ -33,11 +33,12 @@ muster_add_tests(rendezvous_simulation simulation
 muster_add_tests(rendezvous_tests unit
   SOURCES
     support/torch_model.cc
+    unit/rendezvous/native_codec_test.cc
     unit/rendezvous/rendezvous_c10d_test.cc
     unit/rendezvous/rendezvous_parts_test.cc
     unit/rendezvous/rendezvous_test.cc
     unit/rendezvous/state_codec_test.cc
-  LINK muster_rendezvous_wire)
+  LINK muster_rendezvous_wire nlohmann_json::nlohmann_json)
 
 add_executable(state_codec_fuzz fuzz/state_codec_fuzz.cc)
 set_target_properties(state_codec_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

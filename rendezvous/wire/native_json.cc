@@ -1,0 +1,89 @@
+#include "rendezvous/wire/native_json.h"
+
+#include <algorithm>
+
+namespace muster::native {
+
+namespace {
+
+const Json kNoFields = Json::object();
+
+}  // namespace
+
+void Fields::fail(const char* name, std::string reason) {
+  if (!error_) error_ = NativeError{path_ + name, std::move(reason)};
+}
+
+bool Fields::has(const char* name) const {
+  const auto found = object_.find(name);
+  return found != object_.end() && !found->is_null();
+}
+
+const Json* Fields::find(const char* name) {
+  if (error_) return nullptr;
+  const auto found = object_.find(name);
+  if (found != object_.end()) return &*found;
+  fail(name, "missing");
+  return nullptr;
+}
+
+std::string Fields::text(const char* name, std::size_t most) {
+  const Json* value = find(name);
+  if (value == nullptr) return {};
+  const auto* text = value->get_ptr<const std::string*>();
+  if (text == nullptr) {
+    fail(name, std::string("a text is wanted, this is: ") + value->type_name());
+    return {};
+  }
+  if (text->size() <= most) return *text;
+  fail(name, "longer than " + std::to_string(most) + " bytes");
+  return {};
+}
+
+bool Fields::boolean(const char* name) {
+  const Json* value = find(name);
+  if (value == nullptr) return false;
+  if (value->is_boolean()) return value->get<bool>();
+  fail(name, std::string("true or false is wanted, this is: ") + value->type_name());
+  return false;
+}
+
+std::int64_t Fields::integer(const char* name, std::int64_t least, std::int64_t most) {
+  const Json* value = find(name);
+  if (value == nullptr) return least;
+  if (!value->is_number_integer()) {
+    fail(name, std::string("a whole number is wanted, this is: ") + value->type_name());
+    return least;
+  }
+  // Unsigned in the parser's eyes is everything that is not negative.
+  const bool huge = value->is_number_unsigned() &&
+                    value->get<std::uint64_t>() >
+                        static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const std::int64_t number = huge ? least : value->get<std::int64_t>();
+  if (!huge && number >= least && number <= most) return number;
+  fail(name,
+       value->dump() + " is not within " + std::to_string(least) + " to " + std::to_string(most));
+  return least;
+}
+
+std::size_t Fields::index_of(const char* name, std::span<const std::string_view> names) {
+  const std::string value = text(name);
+  const auto found = std::find(names.begin(), names.end(), value);
+  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
+  std::string known;
+  for (const std::string_view each : names)
+    known.append(known.empty() ? "" : ", ").append(each);
+  fail(name, "\"" + value.substr(0, 64) + "\" is none of: " + known);
+  return 0;
+}
+
+Fields Fields::object(const char* name) {
+  const Json* value = find(name);
+  std::string path = path_ + name + ".";
+  if (value != nullptr && value->is_object()) return {*value, error_, std::move(path)};
+  if (value != nullptr)
+    fail(name, std::string("an object is wanted, this is: ") + value->type_name());
+  return {kNoFields, error_, std::move(path)};
+}
+
+}  // namespace muster::native

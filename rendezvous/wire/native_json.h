@@ -1,0 +1,57 @@
+// JSON objects as the native door's messages need them: written in order, read field by field.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/wire/native_codec.h"
+
+namespace muster::native {
+
+using Json = nlohmann::ordered_json;
+
+/// One object's fields. The first thing that is wrong is kept; all reads after it give defaults.
+class Fields {
+ public:
+  Fields(const Json& object, std::optional<NativeError>& error, std::string path = {})
+      : object_(object), error_(error), path_(std::move(path)) {}
+
+  std::string text(const char* name, std::size_t most = kMaxNativeTextBytes);
+  bool boolean(const char* name);
+  template <typename Number>
+  Number number(const char* name, std::int64_t least, std::int64_t most) {
+    return static_cast<Number>(integer(name, least, most));
+  }
+  template <typename Number>
+  Number number(const char* name, std::int64_t least = 0) {
+    return number<Number>(name, least, std::int64_t{std::numeric_limits<Number>::max()});
+  }
+  /// The enumerator whose name it is: `names` are by enumerator.
+  template <typename Enum>
+  Enum one_of(const char* name, std::span<const std::string_view> names) {
+    return static_cast<Enum>(index_of(name, names));
+  }
+  /// A field that is an object; an empty one if it is wrong.
+  Fields object(const char* name);
+  /// Whether an optional field is there; null counts as absent.
+  bool has(const char* name) const;
+  void fail(const char* name, std::string reason);
+
+ private:
+  const Json* find(const char* name);
+  std::int64_t integer(const char* name, std::int64_t least, std::int64_t most);
+  std::size_t index_of(const char* name, std::span<const std::string_view> names);
+
+  const Json& object_;
+  std::optional<NativeError>& error_;
+  std::string path_;
+};
+
+}  // namespace muster::native

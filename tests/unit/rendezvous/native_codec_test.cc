@@ -1,0 +1,264 @@
+#include "rendezvous/wire/native_codec.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+namespace muster::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+// What is behind the length; the frame's length must be right.
+std::string json_of(const std::string& frame, std::size_t before) {
+  REQUIRE(frame.size() >= before + kNativeLengthBytes);
+  const auto length = read_native_length(frame.substr(before, kNativeLengthBytes));
+  REQUIRE(length.has_value());
+  std::string json = frame.substr(before + kNativeLengthBytes);
+  REQUIRE(json.size() == *length);
+  return json;
+}
+std::string json_of(const NativeRequest& request) {
+  const std::string frame = encode(request);
+  REQUIRE(static_cast<std::uint8_t>(frame.at(0)) == kNativeQuery);
+  return json_of(frame, 1);
+}
+std::string json_of(const NativeMessage& message) {
+  return json_of(encode(message), 0);
+}
+
+NodeJoined full_join() {
+  return {.from = {},
+          .name = {"node-\xc3\xa9", 4711, 1},
+          .local_world_size = 8,
+          .role = "trainer",
+          .run = {.min_nodes = 2,
+                  .max_nodes = 4,
+                  .max_restarts = 3,
+                  .scale_policy = ScalePolicy::Never,
+                  .join_timeout = std::chrono::nanoseconds(1'500'000'001),
+                  .last_call_timeout = std::chrono::milliseconds(20)},
+          .protocol_version = 7,
+          .muster_version = "1.2.3",
+          .last_round = 12,
+          .preferred_rank = 5,
+          .spare = true,
+          .hosts_rendezvous = true};
+}
+
+std::vector<NativeRequest> requests() {
+  NodeJoined bare;
+  bare.name = {"", 0, 0};
+  return {NativeHello{3, "0.4.1", "run \"7\"\n"},
+          full_join(),
+          bare,
+          KeptAlive{},
+          NodeLeft{},
+          WorkersFailed{{}, 9, "rank 3 exited with 1"},
+          RestartRequested{{}, "somebody asked"},
+          StoreReady{{}, 2, "fe80::1%eth0", 65535},
+          NodeFinished{{}, 4, true, ""},
+          NodeFinished{{}, 4, false, "rank 0: killed by SIGSEGV"}};
+}
+
+std::vector<NativeMessage> messages() {
+  RoundComplete mixed{{}, 3, {1}, 2, 1, std::nullopt, std::nullopt};
+  RoundComplete native{
+      {}, 3, {1}, 2, 1, WorkerRanks{{8}, 16, 4, 12}, StoreAddress{"10.0.0.7", 29500}};
+  return {NativeWelcome{1, "0.4.1", "::1"},
+          NativeRefused{"versions differ"},
+          NativeWaiting{"round 0: 1 of 2"},
+          PrepareStore{{}, 5},
+          mixed,
+          native,
+          RestartRound{{}, 5, RestartCause::NodeLost, {"b", 2, 0}, "not heard for 5 s"},
+          RunClosed{},
+          RunEnded{{}, true, std::nullopt, "every node has finished"},
+          RunEnded{{}, false, NodeName{"c", 3, 0}, "rank 1 exited with 1"},
+          JoinRefused{{}, JoinRefused::Why::TooManyNodes, "the run has 65536 nodes"},
+          NotAMember{}};
+}
+
+}  // namespace
+
+TEST_CASE("native codec: every request comes back as it was", "[unit][rendezvous]") {
+  for (const NativeRequest& request : requests()) {
+    const std::string json = json_of(request);
+    INFO(json);
+    const auto decoded = decode_native_request(json, ConnectionId{77});
+    REQUIRE(decoded.has_value());
+    CHECK(decoded->index() == request.index());
+    CHECK(json_of(*decoded) == json);  // Every field is written, so equal bytes are equal fields.
+    std::visit(
+        [](const auto& message) {
+          if constexpr (requires { message.from; }) CHECK(message.from.value == 77);
+        },
+        *decoded);
+  }
+}
+
+TEST_CASE("native codec: every message comes back as it was", "[unit][rendezvous]") {
+  for (const NativeMessage& message : messages()) {
+    const std::string json = json_of(message);
+    INFO(json);
+    const auto decoded = decode_native_message(json);
+    REQUIRE(decoded.has_value());
+    CHECK(decoded->index() == message.index());
+    CHECK(json_of(*decoded) == json);
+  }
+}
+
+TEST_CASE("native codec: a join's settings are exact, to the nanosecond", "[unit][rendezvous]") {
+  const auto decoded = decode_native_request(json_of(NativeRequest(full_join())), {});
+  REQUIRE(decoded.has_value());
+  const auto& join = std::get<NodeJoined>(*decoded);
+  CHECK(join.run == full_join().run);
+  CHECK(join.name == full_join().name);
+  CHECK(join.preferred_rank == 5);
+  CHECK(join.spare);
+}
+
+TEST_CASE("native codec: the documented bytes of a frame", "[unit][rendezvous]") {
+  const std::string json = R"({"type":"keep_alive"})";
+  CHECK(encode(NativeRequest(KeptAlive{})) == std::string("m\x15\0\0\0\0\0\0\0", 9) + json);
+  CHECK(encode(NativeMessage(PrepareStore{{}, 4})) ==
+        std::string("\x22\0\0\0\0\0\0\0", 8) + R"({"type":"prepare_store","round":4})");
+}
+
+TEST_CASE("native codec: fields that are not known are ignored", "[unit][rendezvous]") {
+  CHECK(decode_native_request(R"({"new":{"a":[1]},"type":"keep_alive"})", {}).has_value());
+  CHECK(decode_native_message(R"({"type":"prepare_store","round":1,"later":null})").has_value());
+}
+
+TEST_CASE("native codec: a type that is not known is named", "[unit][rendezvous]") {
+  const auto decoded = decode_native_request(R"({"type":"levitate"})", {});
+  REQUIRE(decoded.has_error());
+  CHECK(decoded.error().field == "type");
+  CHECK_THAT(describe(decoded.error()), Catch::Contains("levitate") && Catch::Contains("hello"));
+  // A message is no request.
+  CHECK(decode_native_request(R"({"type":"run_closed"})", {}).has_error());
+  CHECK(decode_native_message(R"({"type":"keep_alive"})").has_error());
+}
+
+TEST_CASE("native codec: what is no object with a type is refused", "[unit][rendezvous]") {
+  for (const char* text : {"", "nonsense", "[]", "3", "null", "{", R"({"type":"keep_alive"} x)",
+                           "{\"type\":\"keep_alive\xff\"}"}) {
+    INFO(text);
+    const auto decoded = decode_native_request(text, {});
+    REQUIRE(decoded.has_error());
+    CHECK(!decoded.error().reason.empty());
+  }
+  CHECK(decode_native_request("{}", {}).error().field == "type");
+  CHECK(decode_native_request(R"({"type":5})", {}).error().field == "type");
+  CHECK(decode_native_request(std::string(300'000, '['), {}).has_error());
+}
+
+namespace {
+
+// Every field of `object`, by path, is taken away or replaced by something of the wrong kind.
+void spoil(const Json& whole, const Json::json_pointer& at, const std::vector<Json>& wrong,
+           const std::function<void(const Json&, const std::string&)>& check) {
+  for (const auto& [name, value] : whole.at(at).items()) {
+    const auto path = at / name;
+    std::string field = path.to_string().substr(1);
+    std::replace(field.begin(), field.end(), '/', '.');
+    if (name != "preferred_rank" && name != "workers" && name != "store" && field != "who") {
+      Json without = whole;
+      without.at(at).erase(name);
+      check(without, field);
+    }
+    for (const Json& other : wrong) {
+      if (other.type() == value.type() || (other.is_number_integer() && value.is_number_integer()))
+        continue;
+      Json spoilt = whole;
+      spoilt[path] = other;
+      check(spoilt, field);
+    }
+    if (value.is_number_integer()) {
+      Json spoilt = whole;
+      for (const Json& number : {Json(-2), Json(18446744073709551615U)}) {
+        spoilt[path] = number;
+        check(spoilt, field);
+      }
+    }
+    if (value.is_string()) {
+      Json spoilt = whole;
+      spoilt[path] = std::string(kMaxNativeTextBytes + 1, 'x');
+      check(spoilt, field);
+    }
+    if (value.is_object()) spoil(whole, path, wrong, check);
+  }
+}
+
+const std::vector<Json> kWrong = {Json(true),    Json("text"),   Json(1.5),
+                                  Json::array(), Json::object(), Json(3)};
+
+}  // namespace
+
+TEST_CASE("native codec: each field that is missing or wrong is named", "[unit][rendezvous]") {
+  int checked = 0;
+  const auto expect = [&](const auto& decoded, const Json& json, const std::string& field) {
+    INFO(json.dump().substr(0, 500));
+    REQUIRE(decoded.has_error());
+    CHECK(decoded.error().field == field);
+    CHECK(!decoded.error().reason.empty());
+    ++checked;
+  };
+  for (const NativeRequest& request : requests())
+    spoil(Json::parse(json_of(request)), Json::json_pointer(), kWrong,
+          [&](const Json& json, const std::string& f) {
+            expect(decode_native_request(json.dump(), {}), json, f);
+          });
+  for (const NativeMessage& message : messages())
+    spoil(Json::parse(json_of(message)), Json::json_pointer(), kWrong,
+          [&](const Json& json, const std::string& f) {
+            expect(decode_native_message(json.dump()), json, f);
+          });
+  CHECK(checked > 300);
+}
+
+TEST_CASE("native codec: fields must fit each other", "[unit][rendezvous]") {
+  Json join = Json::parse(json_of(NativeRequest(full_join())));
+  join["run"]["max_nodes"] = 1;
+  CHECK(decode_native_request(join.dump(), {}).error().field == "run.max_nodes");
+  const auto round = decode_native_message(
+      R"({"type":"round","round":0,"group_rank":2,"group_world_size":2,"restart_count":0})");
+  CHECK(round.error().field == "group_rank");
+  const auto port =
+      decode_native_request(R"({"type":"store_ready","round":0,"addr":"a","port":65536})", {});
+  CHECK_THAT(describe(port.error()), Catch::Contains("port") && Catch::Contains("65535"));
+}
+
+TEST_CASE("native codec: a long reason is cut, and always fits a frame", "[unit][rendezvous]") {
+  // Control characters take six bytes in JSON; the cut is in the middle of a character.
+  for (const char* piece : {"\x01", "\xe2\x82\xac", "\xff"}) {
+    std::string what;
+    while (what.size() < 3 * kMaxNativeTextBytes)
+      what += piece;
+    const auto decoded =
+        decode_native_message(json_of(NativeMessage(RestartRound{{}, 0, {}, {"a", 1, 0}, what})));
+    REQUIRE(decoded.has_value());
+    CHECK(std::get<RestartRound>(*decoded).what.size() >= kMaxNativeTextBytes - 5);
+  }
+}
+
+TEST_CASE("native codec: a short reason is whole, whatever is in it", "[unit][rendezvous]") {
+  const auto decoded = decode_native_message(json_of(NativeMessage(NativeRefused{"ab\xff"})));
+  REQUIRE(decoded.has_value());
+  CHECK(std::get<NativeRefused>(*decoded).text == "ab\xef\xbf\xbd");
+}
+
+TEST_CASE("native codec: a length above the limit is refused", "[unit][rendezvous]") {
+  CHECK(*read_native_length(std::string("\0\0\x10\0\0\0\0\0", 8)) == kMaxNativeBytes);
+  const auto length = read_native_length(std::string("\1\0\x10\0\0\0\0\0", 8));
+  REQUIRE(length.has_error());
+  CHECK_THAT(describe(length.error()), Catch::Contains("1048577"));
+  CHECK(read_native_length(std::string(8, '\xff')).has_error());
+  CHECK(decode_native_message(std::string(kMaxNativeBytes + 1, ' ')).has_error());
+}
+
+}  // namespace muster::testing
