@@ -73,6 +73,8 @@ Flags flags_from(const CommandLine& line, bool launch_module) {
   reader.read(LogOnFull, flags.log_on_full);
   reader.read(HangTimeout, flags.hang_timeout);
   reader.read(OnAgentDeath, flags.on_agent_death);
+  reader.read(Spare, flags.spare);
+  reader.read(OptionId::ScalePolicy, flags.scale_policy);
   flags.script = line.script;
   flags.script_arguments = line.script_arguments;
   for (std::size_t i = 0; i < kOptionCount; ++i)

@@ -60,6 +60,8 @@ struct Flags {
   std::optional<std::string> log_max_bytes;
   std::string log_on_full;  // reserve, drop, fail
   std::optional<double> hang_timeout;
+  bool spare = false;
+  std::optional<std::string> scale_policy;  // now, at-restart, never
   std::string on_agent_death;
 
   std::string script;

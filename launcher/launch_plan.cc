@@ -19,6 +19,7 @@ namespace muster {
 namespace {
 
 constexpr std::int64_t kDefaultMasterPort = 29500;           // torch/distributed/run.py
+constexpr int kDefaultC10dPort = 29400;                      // c10d_rendezvous_backend.py
 constexpr std::int64_t kMaxShutdownSeconds = 1'000'000'000;  // A duration in ns holds ten times it.
 
 using Outcome = Checked<void>;
@@ -35,6 +36,7 @@ class Planner {
   Outcome plan_workers();
   Outcome plan_rendezvous();
   Outcome plan_endpoint();
+  Outcome plan_c10d();
   void plan_run_id(bool chosen_here);
   Outcome plan_logs();
   Outcome plan_signals();
@@ -56,6 +58,7 @@ class Planner {
   const Environment& environment_;
   const NodeFacts& facts_;
   LaunchPlan plan_;
+  std::vector<std::string> settings_without_effect_;
 };
 
 /// Goes on with the next check, or leaves with the first error.
@@ -147,6 +150,7 @@ Outcome Planner::plan_rendezvous() {
   const auto conf = parse_rendezvous_conf(flags_.rdzv_conf, backend, name(OptionId::RdzvConf));
   if (!conf) return conf.error();
   rendezvous.conf = conf->values;
+  settings_without_effect_ = conf->without_effect;
   for (const std::string& key : conf->without_effect)
     warn(name(OptionId::RdzvConf).append(": ").append(key) + " has no effect with the backend " +
          backend);
@@ -154,6 +158,43 @@ Outcome Planner::plan_rendezvous() {
   rendezvous.standalone = chosen_here;
   rendezvous.local_addr = flags_.local_addr;
   plan_run_id(chosen_here);
+  return {};
+}
+
+/// What a c10d rendezvous is told: --nnodes, --rdzv-conf, and our own options, which are stronger.
+Outcome Planner::plan_c10d() {
+  RendezvousOptions& rendezvous = plan_.agent.rendezvous;
+  if (rendezvous.standalone || rendezvous.backend != RendezvousBackend::C10d) return {};
+  auto conf = rendezvous.conf;
+  for (const std::string& key : settings_without_effect_)
+    conf.erase(key);
+  if (flags_.spare) conf["spare"] = "true";
+  if (flags_.scale_policy) conf["scale_policy"] = *flags_.scale_policy;
+  const auto settings = make_settings({.run_id = plan_.agent.run_id,
+                                       .min_nodes = plan_.agent.min_nodes,
+                                       .max_nodes = plan_.agent.max_nodes,
+                                       .max_restarts = plan_.agent.max_restarts},
+                                      conf);
+  if (!settings) return FlagError{settings.error().reason};
+  rendezvous.settings = *settings;
+  if (rendezvous.settings.store_type == RendezvousSettings::StoreType::File &&
+      plan_.agent.max_nodes > 1)
+    return FlagError{name(OptionId::RdzvConf) +
+                     ": store_type=file is not supported: nodes meet over the network; leave it "
+                     "out, and name a host with " +
+                     name(OptionId::RdzvEndpoint)};
+  if (flags_.source(OptionId::NodeRank) != Source::Default) {
+    rendezvous.preferred_rank = rendezvous.node_rank;
+    return {};
+  }
+  // What schedulers number their nodes by: Slurm, Kubernetes' indexed jobs.
+  for (const char* index : {"SLURM_NODEID", "JOB_COMPLETION_INDEX"}) {
+    const std::string* text = variable(index);
+    const auto number = text == nullptr ? std::nullopt : parse_python_int(*text);
+    if (!number || *number < 0 || *number > std::numeric_limits<int>::max()) continue;
+    rendezvous.preferred_rank = static_cast<int>(*number);
+    return {};
+  }
   return {};
 }
 
@@ -196,6 +237,14 @@ Outcome Planner::plan_endpoint() {
     return FlagError{name(OptionId::RdzvEndpoint) + " is " + python_repr(flags_.rdzv_endpoint) +
                      ": the static backend needs a port; give HOST:PORT"};
   rendezvous.endpoint = to_text(endpoint);
+  rendezvous.host = endpoint.host;
+  rendezvous.port = static_cast<std::uint16_t>(endpoint.port.value_or(kDefaultC10dPort));
+  if (is_static && (rendezvous.node_rank < 0 || rendezvous.node_rank >= plan_.agent.max_nodes))
+    return FlagError{
+        name(OptionId::NodeRank) + " is " + std::to_string(flags_.node_rank) + ": with " +
+        std::to_string(plan_.agent.max_nodes) +
+        (plan_.agent.max_nodes == 1 ? " node it is 0" : " nodes it is from 0 to ") +
+        (plan_.agent.max_nodes == 1 ? std::string() : std::to_string(plan_.agent.max_nodes - 1))};
   if (is_static) {
     rendezvous.master_addr = endpoint.host;
     rendezvous.master_port = static_cast<std::uint16_t>(*endpoint.port);
@@ -344,6 +393,7 @@ Checked<LaunchPlan> Planner::run() {
   MUSTER_TRY(plan_hang_timeout());
   MUSTER_TRY(plan_command());
   MUSTER_TRY(plan_endpoint());
+  MUSTER_TRY(plan_c10d());
   MUSTER_TRY(check_last());
   plan_.agent.propagate_exit_code = flags_.propagate_exit_code;
   plan_.agent.failure_report = flags_.failure_report;

@@ -14,6 +14,7 @@ constexpr std::string_view kStartMethods[] = {"spawn", "fork", "forkserver"};
 constexpr std::string_view kNumaModes[] = {"node", "socket", "exclusive", "core-complex"};
 constexpr std::string_view kCaptureModes[] = {"auto", "always", "never"};
 constexpr std::string_view kExitCodes[] = {"torchrun", "propagate"};
+constexpr std::string_view kScalePolicies[] = {"now", "at-restart", "never"};
 constexpr std::string_view kOnFull[] = {"reserve", "drop", "fail"};
 constexpr std::string_view kOnAgentDeath[] = {"kill"};
 constexpr std::string_view kShells[] = {"bash", "zsh", "fish"};
@@ -161,6 +162,13 @@ constexpr std::array<Option, kOptionCount> kTable{{
     {OnAgentDeath, Muster, Group::Failures, Kind::Text, {"--on-agent-death", "--on_agent_death"},
      "MUSTER_ON_AGENT_DEATH", "WHAT", "kill", kOnAgentDeath,
      "What happens to the workers when the agent dies."},
+    {Spare, Muster, Group::Rendezvous, Kind::Switch, {"--spare"}, "MUSTER_SPARE", "", kNone, {},
+     "This node waits, and takes part only when another is missing. All nodes must be muster's."},
+    {OptionId::ScalePolicy, Muster, Group::Rendezvous, Kind::Text, {"--scale-policy",
+     "--scale_policy"}, "MUSTER_SCALE_POLICY", "WHEN", kNone, kScalePolicies,
+     "When a node that joins a running job is taken in: now restarts the others at once (the "
+     "default, as under torchrun); at-restart waits for their next restart; never lets it only "
+     "replace a node that is gone. The same on all nodes."},
     {Completion, Muster, Group::Muster, Kind::ActionOfValue, {"--completion"}, "", "SHELL",
      kNone, kShells,
      "Print the completion script for a shell."},

@@ -58,6 +58,8 @@ enum class OptionId : std::uint8_t {
   LogOnFull,
   HangTimeout,
   OnAgentDeath,
+  Spare,
+  ScalePolicy,
   Completion,
   PythonEntry,
   ManPage,

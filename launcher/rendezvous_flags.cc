@@ -40,7 +40,15 @@ std::optional<int> port_from(std::string_view text) {
   return port < 65536 ? std::optional(port) : std::nullopt;
 }
 
-enum class ValueKind : std::uint8_t { Text, Count, Positive, Boolean, StoreType, Protocol };
+enum class ValueKind : std::uint8_t {
+  Text,
+  Count,
+  Positive,
+  Boolean,
+  StoreType,
+  Protocol,
+  ScalePolicy
+};
 // Which backends read a key.
 constexpr int kC10d = 1;
 constexpr int kStatic = 2;
@@ -68,8 +76,11 @@ constexpr ConfKey kConfKeys[] = {
     {"key", ValueKind::Text, kEtcd},
     {"last_call_timeout", ValueKind::Positive, kC10d | kEtcdV2 | kEtcd},
     {"protocol", ValueKind::Protocol, kEtcdV2 | kEtcd},
+    {"lease", ValueKind::Positive, kC10d},  // Ours, as scale_policy and spare.
     {"rank", ValueKind::Count, 0},
     {"read_timeout", ValueKind::Positive, kC10d | kEtcdV2},
+    {"scale_policy", ValueKind::ScalePolicy, kC10d},
+    {"spare", ValueKind::Boolean, kC10d},
     {"ssl_cert", ValueKind::Text, kEtcdV2},
     {"ssl_cert_key", ValueKind::Text, kEtcdV2},
     {"store_type", ValueKind::StoreType, kC10d},
@@ -126,6 +137,9 @@ std::optional<std::string_view> complaint(ValueKind kind, std::string_view value
     case ValueKind::Protocol:
       if (is_one_of(lower(value), {"http", "https"})) return std::nullopt;
       return "must be http or https";
+    case ValueKind::ScalePolicy:
+      if (is_one_of(value, {"now", "at-restart", "never"})) return std::nullopt;
+      return "must be now, at-restart or never";
   }
   return std::nullopt;
 }

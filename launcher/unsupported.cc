@@ -27,8 +27,11 @@ constexpr Row kRows[] = {
        return !f.standalone && (f.rdzv_backend == "etcd" || f.rdzv_backend == "etcd-v2");
      },
      "rendezvous through etcd; give c10d or static"},
-    {OptionId::Nnodes, [](const Flags& f) { return !f.standalone && largest_node_count(f) > 1; },
-     "jobs of more than one node"},
+    {OptionId::Nnodes,
+     [](const Flags& f) {
+       return !f.standalone && f.rdzv_backend == "static" && largest_node_count(f) > 1;
+     },
+     "jobs of more than one node with the static backend"},
 };
 
 }  // namespace

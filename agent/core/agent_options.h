@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/core/settings.h"
 #include "rendezvous/core/time.h"
 
 namespace muster {
@@ -70,8 +71,13 @@ struct RendezvousOptions {
   RendezvousBackend backend = RendezvousBackend::C10d;
   bool standalone = true;  // One node that meets only itself: no network beyond loopback.
   std::string endpoint;    // host[:port], as given.
+  std::string host;        // The same taken apart; static: master_addr and master_port.
+  std::uint16_t port = 29400;
   std::map<std::string, std::string> conf;  // --rdzv-conf
+  RendezvousSettings settings;              // The same, and --nnodes; c10d only.
   int node_rank = 0;
+  /// c10d: the order in a first round, by --node-rank or what a scheduler says.
+  std::optional<int> preferred_rank;
   std::string master_addr;
   std::uint16_t master_port = 29500;
   std::string local_addr;  // --local-addr; empty: not given.

@@ -24,13 +24,11 @@
 #include "agent/core/supervisor.h"
 #include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
-#include "agent/io/hang_output.h"
-#include "agent/io/hang_watch.h"
+#include "agent/io/hang_response.h"
 #include "agent/io/log_pump.h"
 #include "agent/io/run_dir.h"
 #include "agent/io/session_choice.h"
 #include "agent/io/shim_link.h"
-#include "agent/io/stack_collector.h"
 #include "agent/io/worker_group.h"
 #include "agent/io/workers_store.h"
 #include "agent/posix/helper_process.h"
@@ -69,13 +67,12 @@ class Agent {
                      .max_restarts = options.max_restarts,
                      .stop_timeout = options.shutdown_timeout}),
         run_dir_(std::move(run_dir)),
-        stacks_(io_, environment_),
+        hangs_(io_, environment_, options.hang_timeout,
+               {.workers = [this] { return stack_targets(); },
+                .program = [this] { return group_->program(); },
+                .on_hung = [this](LocalRank rank) { feed(WorkerHung{rank}); }}),
         workers_store_(io_, workers_store_options(options)),
-        session_(make_session(io_, options, session_handlers())) {
-    if (options.hang_timeout > 0s)
-      hang_watch_.emplace(io_, options.hang_timeout,
-                          [this](std::vector<IdleWorker> idle) { on_hang(std::move(idle)); });
-  }
+        session_(make_session(io_, options, session_handlers())) {}
 
   int run() {
     if (!prepare()) return 1;
@@ -137,7 +134,7 @@ class Agent {
         group_->started(report);
         sessions_.insert(report.pid);
         alive_[LocalRank{report.worker}] = report.pid;
-        if (hang_watch_) hang_watch_->started(LocalRank{report.worker}, report.pid);
+        hangs_.worker_started(LocalRank{report.worker}, report.pid);
         event_log_.worker_started(LocalRank{report.worker}, report.pid);
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
@@ -145,7 +142,7 @@ class Agent {
       case ShimReport::Kind::Exited:
         group_->ended(report);
         alive_.erase(LocalRank{report.worker});
-        if (hang_watch_) hang_watch_->ended(LocalRank{report.worker});
+        hangs_.worker_ended(LocalRank{report.worker});
         return feed(WorkerEnded{LocalRank{report.worker},
                                 {.killed = report.code != CLD_EXITED,
                                  .status = report.status,
@@ -165,7 +162,7 @@ class Agent {
   void on_signal(int number) {
     const auto& handled = options_.signals_to_handle;
     if (std::find(handled.begin(), handled.end(), number) == handled.end())
-      return on_stacks_asked(number);
+      return hangs_.asked(number);  // Only one comes that does not end the job: request_signal.
     using std::chrono::duration_cast;
     using State = Supervisor::State;
     const State before = supervisor_.state();
@@ -182,48 +179,19 @@ class Agent {
     feed(SignalArrived{number});
   }
 
-  // Only one signal comes that does not end the job (ShimOptions::request_signal).
-  void on_stacks_asked(int number) {
-    const std::string name = signal_name(number);
-    if (alive_.empty()) return spdlog::warn("received {}: no worker is running", name);
-    if (stacks_.busy())
-      return spdlog::warn("received {}: the stacks are being written already", name);
-    spdlog::warn("received {}: writing where the workers stand", name);
-    collect_stacks(name + " was received", [](const auto& evidence) { log_evidence(evidence); });
-  }
-
-  void on_hang(std::vector<IdleWorker> idle) {
-    if (stacks_.busy()) {  // By a signal, just now: the hang stays, and is seen again.
-      for (const auto& [rank, pid] : alive_)
-        hang_watch_->started(rank, pid);
-      return;
-    }
-    spdlog::warn("local rank {} has had {}: writing where the workers stand",
-                 idle.front().rank.value, idle_text(idle.front().idle));
-    const std::string why = "local rank " + std::to_string(idle.front().rank.value) + " had " +
-                            idle_text(idle.front().idle);
-    const int attempt = supervisor_.restart_count();
-    collect_stacks(why, [this, attempt, idle = std::move(idle)](const auto& evidence) {
-      log_evidence(evidence);
-      if (attempt != supervisor_.restart_count()) return;  // They were ended meanwhile.
-      feed(WorkerHung{choose_hung_worker(idle, evidence)});
-    });
-  }
-
-  void collect_stacks(std::string why, StackCollector::Done done) {
-    std::vector<StackCollector::Target> targets;
-    for (const auto& [rank, pid] : alive_)
-      targets.push_back({rank, pid, group_->log_dir(rank)});
-    has_stacks_ = true;
-    stacks_.collect(std::move(targets), std::move(why), group_->program(), std::move(done));
-  }
-
   // --log-on-full=fail: the workers are stopped as by a signal, and the job has failed.
   void on_logs_full(const std::string& reason) {
     if (std::exchange(logs_are_full_, true) || supervisor_.finished()) return;
     spdlog::error("{}: stopping the workers (--log-on-full=drop goes on without some logs)",
                   reason);
     feed(SignalArrived{SIGTERM});
+  }
+
+  std::vector<StackCollector::Target> stack_targets() const {
+    std::vector<StackCollector::Target> targets;
+    for (const auto& [rank, pid] : alive_)
+      targets.push_back({rank, pid, group_->log_dir(rank)});
+    return targets;
   }
 
   std::string start_failure(const ShimReport& report) const {
@@ -238,7 +206,7 @@ class Agent {
 
   // The shim is gone, so nobody owns the workers: those that it started itself have died with it.
   void on_shim_lost() {
-    stacks_.cancel();
+    hangs_.cancel();
     if (ended_) return io_.stop();
     kill_job(sessions_, [this](std::string_view variable) { return marks_job(variable, job_); });
     run_dir_.tidy(false);
@@ -296,13 +264,13 @@ class Agent {
   }
 
   void carry_out(const SignalWorkers& action) {
-    if (hang_watch_) hang_watch_->reset();
+    hangs_.attempt_ended();
     group_->signalled();
     link_.send({.kind = ShimRequest::Kind::Signal, .number = action.number});
   }
 
   void carry_out(const KillEverything&) {
-    if (hang_watch_) hang_watch_->reset();
+    hangs_.attempt_ended();
     group_->signalled();
     link_.send({.kind = ShimRequest::Kind::KillAll});
   }
@@ -341,7 +309,7 @@ class Agent {
         if (!action.reason.empty())
           spdlog::warn("the workers of this node have succeeded, but the job has not: {}",
                        action.reason);
-        run_dir_.tidy(!has_stacks_);  // Whoever asked for them wants to read them.
+        run_dir_.tidy(!hangs_.has_written());  // Whoever asked for them wants to read them.
         return end(0);
       case Finish::Why::JobFailed:
         spdlog::error("the job has failed: {}", action.reason);
@@ -369,9 +337,12 @@ class Agent {
   /// Tells the shim, which ends the whole; its end ends us.
   void end(int exit_code, int signal = 0) {
     ended_ = true;
-    stacks_.cancel();
-    link_.send({.kind = ShimRequest::Kind::End, .number = signal, .exit_code = exit_code});
-    end_when_sent();
+    hangs_.cancel();
+    session_->close();
+    session_->drain([this, exit_code, signal] {
+      link_.send({.kind = ShimRequest::Kind::End, .number = signal, .exit_code = exit_code});
+      end_when_sent();
+    });
   }
 
   void end_when_sent() {
@@ -394,13 +365,11 @@ class Agent {
   std::unique_ptr<LogPump> pump_;
   RunDir run_dir_;
   std::optional<WorkerGroup> group_;
-  StackCollector stacks_;
+  HangResponse hangs_;
   WorkersStore workers_store_;
   std::unique_ptr<RendezvousSession> session_;
   RoundFacts round_;
-  std::optional<HangWatch> hang_watch_;
   std::map<LocalRank, pid_t> alive_;
-  bool has_stacks_ = false;
   std::set<pid_t> sessions_;  // Of the workers so far: for the case that the shim dies.
   int signals_ = 0;
   bool logs_are_full_ = false;

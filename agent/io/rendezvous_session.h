@@ -64,8 +64,11 @@ class RendezvousSession {
   virtual void finished(bool succeeded, const std::string& what) = 0;
   /// It will not come back, for another reason than a failure: a signal. Nothing follows.
   virtual void leave() = 0;
-  /// Forgets everything; the network is told only what is on its way already.
+  /// Calls no handler any more.
   virtual void close() = 0;
+  /// After close(): calls `done` when what was told has left, and if this node hosts the
+  /// rendezvous, when the others know how it ended; after two seconds in any case.
+  virtual void drain(std::function<void()> done) { done(); }
 };
 
 }  // namespace muster

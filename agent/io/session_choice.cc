@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "agent/io/local_session.h"
+#include "agent/io/network_session.h"
 
 namespace muster {
 namespace {
@@ -15,8 +16,10 @@ bool has_fixed_address(const RendezvousOptions& rendezvous) {
 }
 
 bool is_alone(const AgentOptions& options) {
-  return options.rendezvous.standalone ||
-         (options.max_nodes == 1 && has_fixed_address(options.rendezvous));
+  const RendezvousOptions& rendezvous = options.rendezvous;
+  if (rendezvous.standalone) return true;
+  const bool in_a_file = rendezvous.settings.store_type == RendezvousSettings::StoreType::File;
+  return options.max_nodes == 1 && (has_fixed_address(rendezvous) || in_a_file);
 }
 
 /// Where a node that is alone has its store: loopback is enough unless the user named an address.
@@ -27,9 +30,11 @@ std::string own_master_addr(const RendezvousOptions& rendezvous) {
 
 }  // namespace
 
-std::unique_ptr<RendezvousSession> make_session(boost::asio::io_context&,
+std::unique_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
                                                 const AgentOptions& options,
                                                 RendezvousSession::Handlers handlers) {
+  if (!is_alone(options))
+    return std::make_unique<NetworkSession>(loop, options, std::move(handlers));
   return std::make_unique<LocalSession>(std::move(handlers), options.local_world_size,
                                         own_master_addr(options.rendezvous));
 }

@@ -35,4 +35,10 @@ void StoreThread::reset(std::function<void()> done) {
   });
 }
 
+void StoreThread::drain(Instant deadline, std::function<void()> done) {
+  asio::post(io_, [this, deadline, done = std::move(done)]() mutable {
+    server_->drain(deadline, std::move(done));
+  });
+}
+
 }  // namespace muster

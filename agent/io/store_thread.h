@@ -30,6 +30,9 @@ class StoreThread {
   /// one's; then calls `done` on the store's thread.
   void reset(std::function<void()> done);
 
+  /// StoreServer::drain(); `done` is called on the store's thread.
+  void drain(Instant deadline, std::function<void()> done);
+
  private:
   StoreThread() = default;
   boost::asio::io_context io_{1};

@@ -1,5 +1,6 @@
 #include "rendezvous/net/store_exchange.h"
 
+#include <netinet/tcp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <boost/endian/conversion.hpp>
 
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/listener.h"
 #include "rendezvous/wire/c10d_codec.h"
 
 namespace muster {
@@ -147,6 +149,24 @@ StoreExchange::Awaitable StoreExchange::connect() {
     co_await deadline_.async_wait(kNoThrow);
     pause = std::min(2 * pause, kRetryMost);
   }
+}
+
+void StoreExchange::set_lost_after(Duration time) {
+  const auto ms =
+      static_cast<unsigned>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+  ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+}
+
+asio::ip::address StoreExchange::local_address() const {
+  error_code ec;
+  const tcp::endpoint endpoint = socket_.local_endpoint(ec);
+  return ec ? asio::ip::address() : unmapped(endpoint.address());
+}
+
+asio::ip::address StoreExchange::remote_address() const {
+  error_code ec;
+  const tcp::endpoint endpoint = socket_.remote_endpoint(ec);
+  return ec ? asio::ip::address() : unmapped(endpoint.address());
 }
 
 StoreExchange::Awaitable StoreExchange::read(void* to, std::size_t size) {

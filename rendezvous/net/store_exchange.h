@@ -49,6 +49,11 @@ class StoreExchange {
     socket_.close(ignored);
   }
   bool connected() const { return socket_.is_open(); }
+  /// What was sent and not acknowledged for so long breaks the connection (TCP_USER_TIMEOUT).
+  void set_lost_after(Duration time);
+  /// Of a connected one.
+  boost::asio::ip::address local_address() const;
+  boost::asio::ip::address remote_address() const;
   const StoreClientOptions& options() const { return options_; }
 
  private:

@@ -1,0 +1,65 @@
+#include "agent/io/hang_response.h"
+
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "agent/core/signal_name.h"
+#include "agent/io/hang_output.h"
+
+namespace muster {
+
+HangResponse::HangResponse(boost::asio::io_context& loop,
+                           const std::vector<std::string>& environment, Duration timeout,
+                           Handlers handlers)
+    : handlers_(std::move(handlers)), stacks_(loop, environment) {
+  if (timeout > Duration(0))
+    watch_.emplace(loop, timeout,
+                   [this](std::vector<IdleWorker> idle) { on_idle(std::move(idle)); });
+}
+
+void HangResponse::worker_started(LocalRank rank, pid_t pid) {
+  if (watch_) watch_->started(rank, pid);
+}
+
+void HangResponse::worker_ended(LocalRank rank) {
+  if (watch_) watch_->ended(rank);
+}
+
+void HangResponse::attempt_ended() {
+  ++attempt_;
+  if (watch_) watch_->reset();
+}
+
+void HangResponse::asked(int signal) {
+  const std::string name = signal_name(signal);
+  if (handlers_.workers().empty()) return spdlog::warn("received {}: no worker is running", name);
+  if (stacks_.busy())
+    return spdlog::warn("received {}: the stacks are being written already", name);
+  spdlog::warn("received {}: writing where the workers stand", name);
+  collect(name + " was received", [](const auto& evidence) { log_evidence(evidence); });
+}
+
+void HangResponse::on_idle(std::vector<IdleWorker> idle) {
+  if (stacks_.busy()) {  // By a signal, just now: the hang stays, and is seen again.
+    for (const StackCollector::Target& worker : handlers_.workers())
+      watch_->started(worker.rank, worker.pid);
+    return;
+  }
+  const std::string rank = "local rank " + std::to_string(idle.front().rank.value);
+  const std::string what = idle_text(idle.front().idle);
+  spdlog::warn("{} has had {}: writing where the workers stand", rank, what);
+  collect(rank + " had " + what,
+          [this, attempt = attempt_, idle = std::move(idle)](const auto& evidence) {
+            log_evidence(evidence);
+            if (attempt != attempt_) return;  // They were ended meanwhile.
+            handlers_.on_hung(choose_hung_worker(idle, evidence));
+          });
+}
+
+void HangResponse::collect(std::string why, StackCollector::Done done) {
+  has_written_ = true;
+  stacks_.collect(handlers_.workers(), std::move(why), handlers_.program(), std::move(done));
+}
+
+}  // namespace muster

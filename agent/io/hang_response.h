@@ -1,0 +1,53 @@
+// Where the workers stand: written when one hangs (--hang-timeout), and when somebody asks
+// (SIGUSR2).
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/io/hang_watch.h"
+#include "agent/io/stack_collector.h"
+#include "rendezvous/core/ids.h"
+#include "rendezvous/core/time.h"
+
+namespace muster {
+
+class HangResponse {
+ public:
+  struct Handlers {
+    std::function<std::vector<StackCollector::Target>()> workers;  // Those that live.
+    std::function<std::string()> program;
+    /// This one hangs, and the stacks are written.
+    std::function<void(LocalRank)> on_hung;
+  };
+  /// `timeout`: 0 if workers may do nothing for as long as they like.
+  HangResponse(boost::asio::io_context& loop, const std::vector<std::string>& environment,
+               Duration timeout, Handlers handlers);
+
+  void worker_started(LocalRank rank, pid_t pid);
+  void worker_ended(LocalRank rank);
+  /// The attempt is over: what a worker does not do any more is no hang.
+  void attempt_ended();
+  /// A signal asks for stacks; it has no other effect.
+  void asked(int signal);
+  void cancel() { stacks_.cancel(); }
+  bool has_written() const { return has_written_; }
+
+ private:
+  void on_idle(std::vector<IdleWorker> idle);
+  void collect(std::string why, StackCollector::Done done);
+
+  Handlers handlers_;
+  StackCollector stacks_;
+  std::optional<HangWatch> watch_;
+  int attempt_ = 0;
+  bool has_written_ = false;
+};
+
+}  // namespace muster

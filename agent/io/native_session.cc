@@ -1,0 +1,257 @@
+#include "agent/io/native_session.h"
+
+#include <utility>
+
+#include <boost/asio/awaitable.hpp>
+#include <spdlog/spdlog.h>
+
+#include "rendezvous/core/check.h"
+#include "rendezvous/net/spawn_task.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+constexpr int kKeepAlivesPerLease = 3;
+
+std::string why_restart(const RestartRound& message) {
+  std::string who = to_string(message.who);
+  switch (message.cause) {
+    case RestartCause::WorkersFailed:
+      return "on node " + who + " " + message.what;
+    case RestartCause::NodeLost:
+    case RestartCause::NodeLeft:
+      return "node " + who + " is gone (" + message.what + ")";
+    case RestartCause::NodeJoined:
+      return "node " + who + " wants to join";
+    case RestartCause::Requested:
+      break;
+  }
+  return "a restart was asked for by node " + who + ": " + message.what;
+}
+
+}  // namespace
+
+NativeSession::NativeSession(asio::io_context& loop, Handlers handlers, Options options,
+                             std::unique_ptr<NativeClient> client)
+    : loop_(loop), handlers_(std::move(handlers)), options_(std::move(options)), keep_alive_(loop) {
+  begin(std::move(client));
+}
+
+NativeSession::~NativeSession() {
+  *alive_ = false;
+}
+
+void NativeSession::begin(std::unique_ptr<NativeClient> client) {
+  client_ = std::move(client);
+  client_->start({.on_message =
+                      [this](const NativeMessage& message) {
+                        std::visit([this](const auto& m) { on(m); }, message);
+                      },
+                  .on_lost = [this](const std::string& reason) { on_lost(reason); }});
+  keep_alive();
+}
+
+std::string NativeSession::host_text() const {
+  return options_.host.host + ":" + std::to_string(options_.host.port);
+}
+
+void NativeSession::keep_alive() {
+  keep_alive_.expires_after(options_.settings.lease / kKeepAlivesPerLease);
+  keep_alive_.async_wait([this, alive = alive_](const error_code& ec) {
+    if (ec || !*alive || !client_) return;
+    client_->send(KeptAlive{});
+    keep_alive();
+  });
+}
+
+// --- what the agent wants ------------------------------------------------------------------------
+
+void NativeSession::join() {
+  if (phase_ == Phase::Over) return;
+  phase_ = Phase::Joining;
+  if (client_) ask_to_join();
+}
+
+void NativeSession::ask_to_join() {
+  NodeJoined event;
+  event.name = options_.node.name;
+  event.local_world_size = options_.node.local_world_size;
+  event.role = options_.node.role;
+  event.run = options_.settings.run;
+  event.muster_version = MUSTER_VERSION;
+  event.last_round = told_;
+  event.preferred_rank = options_.node.preferred_rank;
+  event.spare = options_.settings.spare;
+  event.hosts_rendezvous = options_.node.hosts_rendezvous;
+  client_->send(event);
+}
+
+void NativeSession::workers_failed(const std::string& what) {
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Outside;
+  if (client_) client_->send(WorkersFailed{{}, round_, what});
+}
+
+void NativeSession::finished(bool succeeded, const std::string& what) {
+  if (phase_ == Phase::Over) return;
+  if (!client_) {
+    // Nobody hears it, and nobody can tell us anything: our part is what we know.
+    return end({.succeeded = succeeded,
+                .who = "",
+                .why = "the rendezvous at " + host_text() + " cannot be reached"});
+  }
+  phase_ = Phase::Finished;
+  client_->send(NodeFinished{{}, round_, succeeded, what});
+  if (succeeded) return;  // The others may have work for days.
+  farewell_.expires_after(options_.settings.close_timeout);
+  farewell_.async_wait([this, alive = alive_](const error_code& ec) {
+    if (!ec && *alive) end({.succeeded = false, .who = "", .why = ""});
+  });
+}
+
+void NativeSession::leave() {
+  if (client_) client_->send(NodeLeft{});
+  phase_ = Phase::Over;
+}
+
+void NativeSession::close() {
+  handlers_ = {};
+  phase_ = Phase::Over;
+  keep_alive_.cancel();
+  farewell_.cancel();
+  *alive_ = false;
+  if (client_) client_->close();
+}
+
+void NativeSession::drain(std::function<void()> done) {
+  if (!client_) return done();
+  client_->when_idle(std::move(done));
+}
+
+// --- what the host says --------------------------------------------------------------------------
+
+void NativeSession::on(const NativeRefused& message) {
+  end({.succeeded = false, .who = "", .why = message.text});
+}
+
+void NativeSession::on(const NativeWaiting& message) {
+  if (phase_ == Phase::Joining) spdlog::info("waiting for the other nodes: {}", message.text);
+}
+
+void NativeSession::on(const PrepareStore& message) {
+  if (phase_ != Phase::Joining) return;  // A restart is on its way.
+  const std::int64_t round = message.round;
+  handlers_.host_store([this, round, alive = alive_](const HostedStoreResult& store) {
+    if (!*alive || phase_ == Phase::Over) return;
+    if (!store) {
+      const std::string why = "cannot host the workers' store: " + store.error().what();
+      if (client_) client_->send(NodeFinished{{}, round, false, why});
+      phase_ = Phase::Over;
+      return handlers_.on_failed(why);
+    }
+    if (client_) client_->send(StoreReady{{}, round, options_.node.name.addr, store->port});
+  });
+}
+
+void NativeSession::on(const RoundComplete& message) {
+  if (phase_ != Phase::Joining) return;
+  round_ = told_ = message.round;
+  phase_ = Phase::Running;
+  SessionRound round{.round = message.round, .facts = {}, .job_decides = true};
+  RoundFacts& facts = round.facts;
+  facts.group_rank = message.group_rank;
+  facts.group_world_size = message.group_world_size;
+  facts.restart_count = message.restart_count;
+  // Only with torchrun nodes in the round are they not known here.
+  MUSTER_CHECK(message.workers && message.store);
+  facts.ranks = {.base_global_rank = message.workers->base_global_rank,
+                 .world_size = message.workers->world_size,
+                 .base_role_rank = message.workers->base_role_rank,
+                 .role_world_size = message.workers->role_world_size};
+  facts.master_addr = message.store->addr;
+  facts.master_port = message.store->port;
+  handlers_.on_round(std::move(round));
+}
+
+void NativeSession::on(const RestartRound& message) {
+  told_ = std::max(told_, message.round);
+  if (phase_ == Phase::Joining) return ask_to_join();  // It was in that round, by then.
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Outside;
+  handlers_.on_restart(why_restart(message));
+}
+
+void NativeSession::on(const RunClosed&) {
+  spdlog::info("a torchrun node has ended the run: there will be no further round");
+}
+
+void NativeSession::on(const RunEnded& message) {
+  end({.succeeded = message.succeeded,
+       .who = message.who ? "node " + to_string(*message.who) : std::string(),
+       .why = message.why});
+}
+
+void NativeSession::on(const JoinRefused& message) {
+  if (phase_ == Phase::Over) return;
+  phase_ = Phase::Over;
+  handlers_.on_failed("the rendezvous at " + host_text() + " refused this node: " + message.text);
+}
+
+void NativeSession::on(const NotAMember&) {
+  if (phase_ == Phase::Joining) return ask_to_join();
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Outside;
+  handlers_.on_restart("this node was not heard in time, and the others went on without it");
+}
+
+void NativeSession::end(SessionEnd end) {
+  if (std::exchange(phase_, Phase::Over) == Phase::Over) return;
+  keep_alive_.cancel();
+  farewell_.cancel();
+  handlers_.on_end(std::move(end));
+}
+
+// --- a connection that breaks --------------------------------------------------------------------
+
+void NativeSession::on_lost(const std::string& reason) {
+  if (phase_ == Phase::Over) return;
+  keep_alive_.cancel();
+  client_.reset();
+  if (phase_ == Phase::Finished)
+    return end({.succeeded = true, .who = "", .why = ""});  // The host has ended before us.
+  spdlog::warn(
+      "lost the rendezvous at {} ({}): connecting again for {} s", host_text(), reason,
+      std::chrono::duration_cast<std::chrono::seconds>(options_.host.connect_timeout).count());
+  spawn_task(loop_.get_executor(), "native_reconnect", reconnect(alive_, reason));
+}
+
+asio::awaitable<void> NativeSession::reconnect(std::shared_ptr<bool> alive, std::string reason) {
+  auto client = std::make_unique<NativeClient>(loop_.get_executor(), options_.host);
+  const Result<HostKind> kind = co_await client->connect();
+  if (!*alive || phase_ == Phase::Over) co_return;
+  if (kind && *kind == HostKind::Muster) co_return back(std::move(client));
+  std::string why = "the rendezvous at " + host_text() + " was lost (" + reason + ") and ";
+  if (!kind)
+    why += "cannot be reached again: " + kind.error().message();
+  else if (*kind == HostKind::Refused)
+    why += "refuses us now: " + client->refusal();
+  else
+    why += "something else listens there now";
+  if (phase_ != Phase::Joining) co_return end({.succeeded = false, .who = "", .why = why});
+  phase_ = Phase::Over;
+  handlers_.on_failed(why);
+}
+
+void NativeSession::back(std::unique_ptr<NativeClient> client) {
+  begin(std::move(client));
+  if (phase_ == Phase::Joining) return ask_to_join();
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Outside;
+  handlers_.on_restart("the rendezvous had been lost, and is back");
+}
+
+}  // namespace muster

@@ -1,0 +1,142 @@
+#include "rendezvous/net/native_client.h"
+
+#include <utility>
+
+#include "rendezvous/net/spawn_task.h"
+#include "rendezvous/net/store_exchange.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+// Shared with the two tasks, which end after it was closed.
+struct NativeClient::State {
+  State(const asio::any_io_executor& on, const NativeClientOptions& given)
+      : options(given),
+        executor(on),
+        exchange(on, {.host = given.host,
+                            .port = given.port,
+                            .timeout = given.connect_timeout,
+                            .reply_bytes = kMaxNativeBytes}) {}
+
+  NativeClientOptions options;
+  asio::any_io_executor executor;
+  StoreExchange exchange;
+  Handlers handlers;
+  NativeWelcome welcome;
+  std::string refusal;
+  std::deque<std::string> outgoing;
+  bool writing = false;
+  std::function<void()> when_idle;
+  bool closed = false;
+};
+
+NativeClient::NativeClient(asio::any_io_executor executor, NativeClientOptions options)
+    : state_(std::make_shared<State>(executor, options)) {}
+
+NativeClient::~NativeClient() {
+  close();
+}
+
+asio::awaitable<Result<HostKind>> NativeClient::connect() {
+  const std::shared_ptr<State> state = state_;
+  if (const error_code ec = co_await state->exchange.connect(); ec) co_return ec;
+  state->exchange.set_lost_after(state->options.lost_after);
+  std::string frame = encode(
+      NativeRequest(NativeHello{kNativeProtocolVersion, MUSTER_VERSION, state->options.run_id}));
+  std::string reply;
+  auto reading = state->exchange.read_text(reply);
+  const error_code ec = co_await state->exchange.ask(std::move(frame), std::move(reading));
+  // A torch server closes the connection on a query that it does not know.
+  if (ec == StoreErrc::Closed) co_return HostKind::Other;
+  if (ec) co_return ec;
+  const auto message = decode_native_message(reply);
+  if (!message) co_return make_error_code(StoreErrc::UnexpectedReply);
+  if (const auto* refused = std::get_if<NativeRefused>(&*message)) {
+    state->refusal = refused->text;
+    co_return HostKind::Refused;
+  }
+  const auto* welcome = std::get_if<NativeWelcome>(&*message);
+  if (welcome == nullptr) co_return make_error_code(StoreErrc::UnexpectedReply);
+  state->welcome = *welcome;
+  co_return HostKind::Muster;
+}
+
+void NativeClient::start(Handlers handlers) {
+  state_->handlers = std::move(handlers);
+  spawn_task(state_->executor, "native_read", read(state_));
+}
+
+asio::awaitable<void> NativeClient::read(std::shared_ptr<State> state) {
+  for (;;) {
+    std::string text;
+    const error_code ec = co_await state->exchange.read_text(text);
+    if (state->closed) co_return;
+    if (ec) co_return lost(*state, ec.message());
+    const auto message = decode_native_message(text);
+    if (!message)
+      co_return lost(*state,
+                     "it sent what this muster does not understand: " + describe(message.error()));
+    // A copy: the handler may close us, and with us the handlers.
+    const auto on_message = state->handlers.on_message;
+    on_message(*message);
+    if (state->closed) co_return;
+  }
+}
+
+void NativeClient::send(const NativeRequest& request) {
+  if (state_->closed) return;
+  state_->outgoing.push_back(encode(request));
+  if (std::exchange(state_->writing, true)) return;
+  spawn_task(state_->executor, "native_write", write(state_));
+}
+
+asio::awaitable<void> NativeClient::write(std::shared_ptr<State> state) {
+  error_code ec;
+  while (!ec && !state->outgoing.empty()) {
+    const std::string frame = std::move(state->outgoing.front());
+    state->outgoing.pop_front();
+    ec = co_await state->exchange.tell(frame);
+  }
+  state->outgoing.clear();
+  state->writing = false;
+  if (state->closed)
+    state->exchange.close();
+  else if (ec)
+    lost(*state, ec.message());
+  if (const auto done = std::exchange(state->when_idle, {})) done();
+}
+
+void NativeClient::lost(State& state, const std::string& reason) {
+  state.closed = true;
+  state.exchange.close();
+  const auto on_lost = std::exchange(state.handlers, {}).on_lost;
+  if (on_lost) on_lost(reason);
+}
+
+void NativeClient::when_idle(std::function<void()> done) {
+  if (!state_->writing) return done();
+  state_->when_idle = std::move(done);
+}
+
+void NativeClient::close() {
+  if (std::exchange(state_->closed, true)) return;
+  state_->handlers = {};
+  if (!state_->writing) state_->exchange.close();
+}
+
+const std::string& NativeClient::refusal() const {
+  return state_->refusal;
+}
+const NativeWelcome& NativeClient::welcome() const {
+  return state_->welcome;
+}
+asio::ip::address NativeClient::local_address() const {
+  return state_->exchange.local_address();
+}
+asio::ip::address NativeClient::remote_address() const {
+  return state_->exchange.remote_address();
+}
+
+}  // namespace muster

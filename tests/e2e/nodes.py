@@ -1,0 +1,136 @@
+"""Several agents of one job on this machine, each with its tag, and workers that can be told what to do."""
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+
+from support import MUSTER, PATIENCE_S, MusterTest, wait_for
+
+# Notes its start in the file "starts", then waits: "exit.TAG" holds the code with which the first
+# worker of that node to see it ends, and goes; with "finish" there, every worker ends well.
+WORKER = """
+import json, os, sys, time
+folder, tag = os.environ["TEST_DIR"], os.environ["NODE_TAG"]
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+         "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "ROLE_RANK", "ROLE_WORLD_SIZE")
+entry = {name: os.environ[name] for name in names}
+entry["node"] = tag
+fd = os.open(folder + "/starts", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+os.write(fd, (json.dumps(entry) + "\\n").encode())
+def end(code):
+    os.close(os.open(f"{folder}/ended.{tag}", os.O_CREAT | os.O_WRONLY))
+    sys.exit(code)
+while True:
+    try:
+        os.rename(f"{folder}/exit.{tag}", f"{folder}/exited.{tag}.{os.getpid()}")
+        end(int(open(f"{folder}/exited.{tag}.{os.getpid()}").read()))
+    except FileNotFoundError:
+        pass
+    if os.path.exists(folder + "/finish") or os.path.exists(f"{folder}/finish.{tag}"):
+        end(0)
+    time.sleep(0.01)
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class NodesTest(MusterTest):
+    # The command in front of the arguments, by tag: another launcher, another namespace.
+    launchers = {}
+    backend = "c10d"
+
+    def setUp(self):
+        super().setUp()
+        self.worker = self.script("worker.py", WORKER)
+        self.port = free_port()
+        self.nodes = {}
+
+    def endpoint(self):
+        return f"127.0.0.1:{self.port}"
+
+    def arguments(self, tag, nnodes, extra):
+        return [f"--nnodes={nnodes}", f"--rdzv-backend={self.backend}", "--rdzv-id=job",
+                f"--rdzv-endpoint={self.endpoint()}", *extra]
+
+    def node(self, tag, nnodes, *extra, command=None, env=None):
+        """Starts one more agent of the job."""
+        launcher = self.launchers.get(tag, [MUSTER])
+        out = open(self.dir / f"out.{tag}", "wb")
+        err = open(self.dir / f"err.{tag}", "wb")
+        self.addCleanup(out.close)
+        self.addCleanup(err.close)
+        process = subprocess.Popen(
+            [*launcher, *self.arguments(tag, nnodes, extra), *(command or [str(self.worker)])],
+            stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=self.dir,
+            env=self.environment(TEST_DIR=str(self.dir), NODE_TAG=tag, **(env or {})))
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.nodes[tag] = process
+        return process
+
+    def starts(self):
+        """What every worker noted so far, in order."""
+        lines = self.read("starts").splitlines()
+        return [json.loads(line) for line in lines]
+
+    def output(self, tag):
+        return f"stderr of {tag}:\n{self.read('err.' + tag)}"
+
+    def all_output(self):
+        return "\n".join(self.output(tag) for tag in self.nodes)
+
+    def round_of(self, world, after=0, nodes=None):
+        """The workers of the first complete world of this size after so many starts."""
+        def complete():
+            entries = [e for e in self.starts()[after:] if e["WORLD_SIZE"] == str(world)]
+            ranks = {e["RANK"]: e for e in entries}
+            if len(ranks) < world:
+                return None
+            if nodes is not None and {e["node"] for e in ranks.values()} != set(nodes):
+                return None
+            return [ranks[str(rank)] for rank in range(world)]
+        try:
+            found = wait_for(complete, f"a world of {world}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nstarts: {self.starts()}\n{self.all_output()}") from None
+        self.check_round(found)
+        return found
+
+    def check_round(self, entries):
+        """What must hold in every round, whoever launched it."""
+        self.assertEqual(len({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in entries}), 1, entries)
+        by_node = {}
+        for entry in entries:
+            by_node.setdefault(entry["node"], []).append(entry)
+        self.assertEqual(sorted(int(e[0]["GROUP_RANK"]) for e in by_node.values()),
+                         list(range(len(by_node))), entries)
+        for own in by_node.values():
+            self.assertEqual([int(e["LOCAL_RANK"]) for e in own], list(range(len(own))))
+            self.assertEqual({e["GROUP_WORLD_SIZE"] for e in own}, {str(len(by_node))})
+
+    def tell(self, name, text=""):
+        temporary = self.dir / f"{name}.new"
+        temporary.write_text(text)
+        temporary.rename(self.dir / name)
+
+    def worker_ended(self, tag):
+        wait_for((self.dir / f"ended.{tag}").exists, f"the end of a worker of {tag}")
+
+    def ends(self, **codes):
+        """Every node ends with its code."""
+        for tag, expected in codes.items():
+            try:
+                code = self.nodes[tag].wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"{tag} does not end\n{self.all_output()}") from None
+            self.assertEqual(code, expected, f"{tag}\n{self.all_output()}")
+
+    def kill(self, tag):
+        os.kill(self.nodes[tag].pid, signal.SIGKILL)
+        self.nodes[tag].wait()

@@ -1,0 +1,258 @@
+"""Jobs of several nodes, all of them muster's: rounds, failures, nodes that come and go."""
+import signal
+import time
+
+from nodes import NodesTest
+from support import main, wait_for
+
+
+class Rounds(NodesTest):
+    def test_two_nodes_meet_and_finish(self):
+        self.node("a", 2, "--nproc-per-node=2")
+        self.node("b", 2, "--nproc-per-node=3")
+        workers = self.round_of(5)
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in workers}, {"0"})
+        self.assertEqual({e["MASTER_ADDR"] for e in workers}, {"127.0.0.1"})
+        self.tell("finish")
+        self.ends(a=0, b=0)
+        self.assert_nothing_left()
+
+    def test_the_nodes_may_come_in_any_order(self):
+        self.node("b", 3, "--rdzv-conf=is_host=false")
+        self.node("c", 3, "--rdzv-conf=is_host=false")
+        wait_for(lambda: len(self.token.processes()) >= 2, "both")
+        self.node("a", 3)
+        self.assertEqual(self.round_of(3)[0]["node"], "a")  # The host is rank 0.
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
+
+    def test_node_rank_orders_the_nodes(self):
+        self.node("c", 3, "--node-rank=2")
+        self.node("a", 3, "--node-rank=0")
+        self.node("b", 3, "--node-rank=1")
+        self.assertEqual([e["node"] for e in self.round_of(3)], ["a", "b", "c"])
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
+
+    def test_a_schedulers_index_orders_the_nodes(self):
+        self.node("b", 2, env={"SLURM_NODEID": "1"})
+        self.node("a", 2, env={"SLURM_NODEID": "0"})
+        self.assertEqual([e["node"] for e in self.round_of(2)], ["a", "b"])
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_roles_are_counted_apart(self):
+        self.node("a", 2, "--role=train", "--node-rank=0", "--nproc-per-node=2")
+        self.node("b", 2, "--role=serve", "--node-rank=1")
+        workers = self.round_of(3)
+        self.assertEqual([(e["ROLE_RANK"], e["ROLE_WORLD_SIZE"]) for e in workers],
+                         [("0", "2"), ("1", "2"), ("0", "1")])
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_one_node_through_the_network_needs_nobody(self):
+        self.node("a", "1:1")
+        self.round_of(1)
+        self.tell("finish")
+        self.ends(a=0)
+
+
+class Failures(NodesTest):
+    def test_a_failure_restarts_everybody_and_is_counted_once(self):
+        for tag in "abc":
+            self.node(tag, 3, "--max-restarts=2")
+        first = self.round_of(3)
+        self.tell("exit.b", "7")
+        second = self.round_of(3, after=3)
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in second}, {"1"})
+        self.assertEqual([e["node"] for e in second], [e["node"] for e in first])  # Ranks stick.
+        self.tell("exit.c", "7")
+        third = self.round_of(3, after=6)
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in third}, {"2"})
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
+
+    def test_the_last_failure_ends_the_job_everywhere_and_says_whose_it_was(self):
+        for tag in "abc":
+            self.node(tag, 3)
+        self.round_of(3)
+        self.tell("exit.b", "7")
+        self.ends(a=1, b=1, c=1)
+        self.assertIn("exitcode  : 7", self.read("err.b"))
+        for tag in "ac":
+            self.assertRegex(self.read("err." + tag), r"the job has failed: .*rank \d exited with 7")
+        self.assert_nothing_left()
+
+    def test_a_failing_host_ends_the_job_everywhere(self):
+        self.node("a", 2, "--node-rank=0")
+        self.node("b", 2, "--node-rank=1", "--rdzv-conf=is_host=false")
+        self.round_of(2)
+        self.tell("exit.a", "3")
+        self.ends(a=1, b=1)
+        self.assertIn("rank 0 exited with 3", self.read("err.b"))
+
+    def test_a_program_that_is_not_there_ends_the_job_everywhere(self):
+        self.node("a", 2)
+        self.node("b", 2, "--no-python", command=["./not-there"])
+        self.ends(b=1)
+        self.node("c", 2, "--no-python", command=[str(self.script("late", "#!/nowhere/sh\n"))])
+        self.ends(c=1, a=1)
+        self.assertIn("interpreter", self.read("err.c"))
+
+    def test_settings_that_differ_are_refused_with_both_sides_named(self):
+        self.node("a", 2)
+        wait_for(lambda: "waiting for" in self.read("err.a"), "a to wait")
+        self.node("b", 3)
+        self.ends(b=1)
+        self.assertRegex(self.read("err.b"), r"--nnodes=3:3 against 2:2")
+        self.node("c", 2)
+        self.round_of(2)
+        self.tell("finish")
+        self.ends(a=0, c=0)
+
+
+class Membership(NodesTest):
+    def test_who_is_killed_is_missed_at_once(self):
+        for tag in "abcd":
+            self.node(tag, "2:4", "--rdzv-conf=last_call_timeout=600",
+                      *([] if tag == "a" else ["--rdzv-conf=is_host=false"]))
+        self.round_of(4)
+        begin = time.monotonic()
+        self.kill("c")
+        second = self.round_of(3, after=4, nodes="abd")
+        self.assertLess(time.monotonic() - begin, 30)  # No lease, no last call.
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in second}, {"0"})
+        self.tell("finish")
+        self.ends(a=0, b=0, d=0)
+
+    def test_a_replacement_takes_the_place_and_the_rank(self):
+        self.node("a", 2, "--node-rank=0")
+        self.node("b", 2, "--node-rank=1", "--rdzv-conf=is_host=false")
+        self.round_of(2)
+        self.kill("b")
+        wait_for(lambda: "is missing" in self.read("err.a") or "waiting for" in self.read("err.a"),
+                 "a to say whom it waits for")
+        self.node("c", 2, "--rdzv-conf=is_host=false")
+        second = self.round_of(2, after=2, nodes="ac")
+        self.assertEqual([e["node"] for e in second], ["a", "c"])
+        self.tell("finish")
+        self.ends(a=0, c=0)
+
+    def test_a_late_joiner_makes_the_world_larger(self):
+        conf = "--rdzv-conf=last_call_timeout=1"
+        self.node("a", "1:2", conf)
+        self.round_of(1)
+        self.node("b", "1:2", conf, )
+        second = self.round_of(2, after=1)
+        self.assertEqual(second[0]["node"], "a")
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in second}, {"0"})
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_a_late_joiner_may_have_to_wait_for_a_restart(self):
+        more = ["--rdzv-conf=last_call_timeout=1", "--scale-policy=at-restart", "--max-restarts=1"]
+        self.node("a", "1:2", *more)
+        self.round_of(1)
+        self.node("b", "1:2", *more)
+        wait_for(lambda: "waiting for" in self.read("err.b"), "b to wait")
+        self.assertEqual(len(self.starts()), 1)
+        self.tell("exit.a", "1")
+        self.round_of(2, after=1)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_a_spare_steps_in(self):
+        self.node("a", 2)
+        self.node("b", 2, "--rdzv-conf=is_host=false")
+        self.round_of(2)
+        self.node("s", 2, "--spare")
+        wait_for(lambda: "waiting for" in self.read("err.s"), "the spare to wait")
+        self.kill("b")
+        self.round_of(2, after=2, nodes="as")
+        self.tell("finish")
+        self.ends(a=0, s=0)
+
+    def test_a_spare_that_is_never_needed_ends_well(self):
+        self.node("a", 1)
+        self.round_of(1)
+        self.node("s", 1, "--spare")
+        wait_for(lambda: "waiting for" in self.read("err.s"), "the spare to wait")
+        self.tell("finish")
+        self.ends(a=0, s=0)
+
+    def test_a_signal_takes_one_node_out_and_the_others_go_on(self):
+        for tag in "ab":
+            self.node(tag, "1:2", *([] if tag == "a" else ["--rdzv-conf=is_host=false"]))
+        self.round_of(2)
+        self.nodes["b"].send_signal(signal.SIGTERM)
+        self.ends(b=1)
+        self.round_of(1, after=2, nodes="a")
+        self.tell("finish")
+        self.ends(a=0)
+
+    def test_who_finishes_first_waits_for_the_others(self):
+        self.node("a", 2)
+        self.node("b", 2, "--rdzv-conf=is_host=false")
+        self.round_of(2)
+        self.tell("finish.b")
+        self.worker_ended("b")
+        self.assertIsNone(self.nodes["b"].poll())
+        self.tell("finish.a")
+        self.ends(a=0, b=0)
+
+    def test_a_failure_after_others_have_finished_is_known_at_once(self):
+        self.node("a", 2)
+        self.node("b", 2, "--rdzv-conf=is_host=false")
+        self.round_of(2)
+        self.tell("finish.b")
+        self.worker_ended("b")
+        self.tell("exit.a", "5")
+        self.ends(a=1)
+        self.ends(b=0)
+        self.assertIn("exited with 5", self.read("err.b"))
+
+
+class Waiting(NodesTest):
+    def test_nobody_there_is_said_with_the_reason_and_the_option(self):
+        self.node("b", 2, "--rdzv-conf=is_host=false,read_timeout=1")
+        self.ends(b=1)
+        text = self.read("err.b")
+        self.assertIn(f"cannot reach the rendezvous at {self.endpoint()}", text)
+        self.assertIn("refused", text)
+        self.assertIn("read_timeout", text)
+
+    def test_a_join_that_takes_too_long_names_who_was_there(self):
+        self.node("a", 2, "--rdzv-conf=join_timeout=1")
+        self.ends(a=1)
+        self.assertRegex(self.read("err.a"), r"no round within 1 s .*join_timeout.*1 .*2")
+
+    def test_a_signal_while_waiting_is_answered_at_once(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            node = self.node("a", 2)
+            wait_for(lambda: "waiting for" in self.read("err.a"), "a to wait")
+            node.send_signal(number)
+            self.ends(a=-number)
+
+    def test_a_silent_stranger_does_not_hang_us(self):
+        import socket
+        with socket.socket() as stranger:
+            stranger.bind(("127.0.0.1", 0))
+            stranger.listen()
+            self.port = stranger.getsockname()[1]
+            self.node("a", 2, "--rdzv-conf=is_host=false,read_timeout=1")
+            self.ends(a=1)
+            self.assertIn("did not answer in time", self.read("err.a"))
+
+    def test_a_port_in_use_is_named_where_this_node_must_host(self):
+        import socket
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            self.port = holder.getsockname()[1]
+            self.node("a", 2, "--rdzv-conf=is_host=true")
+            self.ends(a=1)
+            self.assertIn(str(self.port), self.read("err.a"))
+            self.assertIn("in use", self.read("err.a"))
+
+
+if __name__ == "__main__":
+    main()
