@@ -37,7 +37,8 @@ std::string why_restart(const RestartRound& message) {
 
 NativeSession::NativeSession(asio::io_context& loop, Handlers handlers, Options options,
                              std::unique_ptr<NativeClient> client)
-    : loop_(loop), handlers_(std::move(handlers)), options_(std::move(options)), keep_alive_(loop) {
+    : loop_(loop), handlers_(std::move(handlers)), options_(std::move(options)), keep_alive_(loop),
+      farewell_(loop) {
   begin(std::move(client));
 }
 

@@ -1,10 +1,16 @@
 #include "agent/io/network_session.h"
 
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <utility>
 
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/net/clock.h"
@@ -18,6 +24,25 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr Duration kDrainLimit = std::chrono::seconds(2);
+
+bool is_own(const asio::ip::address& address) {
+  if (address.is_loopback()) return true;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return false;
+  bool found = false;
+  for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    if (entry->ifa_addr->sa_family == AF_INET && address.is_v4()) {
+      const auto* own = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+      found = std::memcmp(&own->sin_addr, address.to_v4().to_bytes().data(), 4) == 0;
+    } else if (entry->ifa_addr->sa_family == AF_INET6 && address.is_v6()) {
+      const auto* own = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+      found = std::memcmp(&own->sin6_addr, address.to_v6().to_bytes().data(), 16) == 0;
+    }
+  }
+  ::freeifaddrs(list);
+  return found;
+}
 
 std::int64_t seconds(Duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
@@ -70,11 +95,25 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
   }
 }
 
+asio::awaitable<bool> NetworkSession::decide_host() {
+  const std::string& host = options_.rendezvous.host;
+  boost::system::error_code not_numeric;
+  const auto address = asio::ip::make_address(host, not_numeric);
+  if (!not_numeric) co_return is_own(address);
+  if (host == "localhost") co_return true;
+  asio::ip::tcp::resolver resolver(loop_);
+  auto [ec, found] =
+      co_await resolver.async_resolve(host, "", asio::as_tuple(asio::use_awaitable));
+  for (const auto& entry : found)
+    if (is_own(entry.endpoint().address())) co_return true;
+  co_return false;
+}
+
 // True if this node may go on: as the host, or as somebody else's client.
 bool NetworkSession::start_hosting(bool must) {
   StoreServerOptions server;
   server.port = options_.rendezvous.port;
-  server.runs = RunServiceOptions{.only_run = options_.run_id};
+  server.runs = RunServiceOptions{.muster_version = MUSTER_VERSION, .only_run = options_.run_id};
   auto hosted = StoreThread::start(std::move(server));
   if (hosted) {
     hosted_ = std::move(*hosted);
