@@ -249,7 +249,7 @@ SupervisorActions Supervisor::kill() {
 SupervisorActions Supervisor::conclude() {
   if (job_over_) return finish();
   state_ = State::Leaving;
-  return {ReportEnd{outcome_.why == Finish::Why::Succeeded}};
+  return {ReportEnd{outcome_.why == Finish::Why::Succeeded, outcome_.reason}};
 }
 
 SupervisorActions Supervisor::finish() {

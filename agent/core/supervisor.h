@@ -91,6 +91,7 @@ struct AnnounceFailure {
 /// Nothing lives here any more, and nothing will: tell the others, and answer JobEnded.
 struct ReportEnd {
   bool succeeded = true;
+  std::string what;  // Went wrong, as far as it is not told already.
 };
 /// This node goes, by a signal, and will not be back. Not answered.
 struct LeaveRendezvous {};

@@ -289,7 +289,7 @@ class Agent {
                                   : " exited with " + std::to_string(action.exit.status)));
   }
 
-  void carry_out(const ReportEnd& action) { session_->finished(action.succeeded, ""); }
+  void carry_out(const ReportEnd& action) { session_->finished(action.succeeded, action.what); }
 
   void carry_out(const LeaveRendezvous&) { session_->leave(); }
 

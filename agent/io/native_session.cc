@@ -140,7 +140,7 @@ void NativeSession::on(const NativeRefused& message) {
 }
 
 void NativeSession::on(const NativeWaiting& message) {
-  if (phase_ == Phase::Joining) spdlog::info("waiting for the other nodes: {}", message.text);
+  if (phase_ == Phase::Joining) spdlog::warn("waiting for the other nodes: {}", message.text);
 }
 
 void NativeSession::on(const PrepareStore& message) {

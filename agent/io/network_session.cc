@@ -102,8 +102,7 @@ asio::awaitable<bool> NetworkSession::decide_host() {
   if (!not_numeric) co_return is_own(address);
   if (host == "localhost") co_return true;
   asio::ip::tcp::resolver resolver(loop_);
-  auto [ec, found] =
-      co_await resolver.async_resolve(host, "", asio::as_tuple(asio::use_awaitable));
+  auto [ec, found] = co_await resolver.async_resolve(host, "", asio::as_tuple(asio::use_awaitable));
   for (const auto& entry : found)
     if (is_own(entry.endpoint().address())) co_return true;
   co_return false;
@@ -113,7 +112,13 @@ asio::awaitable<bool> NetworkSession::decide_host() {
 bool NetworkSession::start_hosting(bool must) {
   StoreServerOptions server;
   server.port = options_.rendezvous.port;
-  server.runs = RunServiceOptions{.muster_version = MUSTER_VERSION, .only_run = options_.run_id};
+  const RendezvousSettings& settings = options_.rendezvous.settings;
+  server.runs = RunServiceOptions{.muster_version = MUSTER_VERSION,
+                                  .only_run = options_.run_id,
+                                  .setup = {.run = settings.run,
+                                            .lease = settings.lease,
+                                            .keep_alive_interval = settings.keep_alive_interval,
+                                            .dead_after = settings.dead_after()}};
   auto hosted = StoreThread::start(std::move(server));
   if (hosted) {
     hosted_ = std::move(*hosted);
