@@ -21,6 +21,10 @@ add_test(NAME state_against_torch
   COMMAND ${rendezvous_python} ${rendezvous_goldens}/state_against_torch.py $<TARGET_FILE:state_tool>)
 set_tests_properties(state_against_torch PROPERTIES LABELS conformance TIMEOUT 300 SKIP_RETURN_CODE 77)
 
+add_test(NAME rendezvous_handlers
+  COMMAND ${rendezvous_python} ${rendezvous_goldens}/handlers_test.py $<TARGET_FILE:musterd>)
+set_tests_properties(rendezvous_handlers PROPERTIES LABELS conformance TIMEOUT 300 SKIP_RETURN_CODE 77)
+
 muster_add_tests(rendezvous_simulation simulation
   SOURCES
     simulation/rendezvous_counts.cc
@@ -37,8 +41,13 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/rendezvous_c10d_test.cc
     unit/rendezvous/rendezvous_parts_test.cc
     unit/rendezvous/rendezvous_test.cc
+    unit/rendezvous/run_service_test.cc
     unit/rendezvous/state_codec_test.cc
   LINK muster_rendezvous_wire nlohmann_json::nlohmann_json)
+
+muster_add_tests(rendezvous_door_tests "conformance;threads"
+  SOURCES conformance/rendezvous/doors_test.cc
+  LINK muster_rendezvous_net)
 
 add_executable(state_codec_fuzz fuzz/state_codec_fuzz.cc)
 set_target_properties(state_codec_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

@@ -199,6 +199,10 @@ void Connection::note_input() {
 }
 
 void Connection::on_writable() {
+  send_waiting();
+}
+
+void Connection::send_waiting() {
   send(replies_);
   if (paused_ && replies_.size() <= shared_.queued_bytes / 2) serve_buffered();
   if (ended_ && replies_.empty()) done_ = true;

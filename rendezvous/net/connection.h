@@ -107,6 +107,7 @@ class Connection {
   void serve_buffered();
   ReplyQueue& out() { return replies_.empty() && serving_ ? shared_.replies : replies_; }
   void flush();
+  void send_waiting();
   void send(ReplyQueue& queue);
   void end(bool by_reset);
   void refuse(std::string reason);

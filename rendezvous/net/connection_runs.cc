@@ -92,17 +92,20 @@ void Connection::answer(const SharedBytes& text) {
   if (!std::exchange(held_, false) || ended_) return;
   encode_reply(Value{text}, replies_);
   send(replies_);
-  if (!paused_) serve_buffered();
+  if (replies_.size() <= shared_.queued_bytes / 2)
+    serve_buffered();
+  else
+    paused_ = true;
 }
 
 void Connection::push(std::string_view frame) {
   if (broken_ || ended_) return;
-  if (replies_.size() + frame.size() > shared_.queued_bytes) {
+  if (replies_.size() > shared_.queued_bytes) {
     done_ = true;
     return refuse("it does not read what it is sent: limit queued_bytes");
   }
   replies_.add(frame);
-  send(replies_);
+  send_waiting();
 }
 
 boost::asio::ip::address Connection::local_address() const {

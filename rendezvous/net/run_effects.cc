@@ -46,6 +46,31 @@ void forget_keys(const ForgetRun& forget, ConnectionShared& shared) {
   if (forget.with_state) apply(shared, {.query = Query::DeleteKey, .key = forget.state_key});
 }
 
+std::string value_of(ConnectionShared& shared, const std::string& key) {
+  const Reply reply = shared.table.apply({}, {.query = Query::Get, .key = key});
+  const auto* value = std::get_if<Value>(&reply);
+  return value == nullptr ? std::string() : std::string(value->bytes.view());
+}
+
+void repeat_master(const RepeatMaster& repeat, ConnectionShared& shared) {
+  const auto keys_of = [&](std::int64_t round) {
+    const std::string prefix = repeat.state_key + "." + std::to_string(round) + "/MASTER_";
+    return std::pair(prefix + "ADDR", prefix + "PORT");
+  };
+  const auto [addr_key, port_key] = keys_of(repeat.round);
+  if (shared.table.has(addr_key)) return;
+  for (std::int64_t round = repeat.round - 1; round >= 0; --round) {
+    const auto [old_addr, old_port] = keys_of(round);
+    if (!shared.table.has(old_port) || value_of(shared, old_addr) != repeat.addr) continue;
+    const std::string port = value_of(shared, old_port);
+    apply(shared, {.query = Query::Set, .key = addr_key, .value = repeat.addr});
+    apply(shared, {.query = Query::Set, .key = port_key, .value = port});
+    spdlog::info("master_repeated key={} addr={} port={} from_round={}", repeat.state_key,
+                 repeat.addr, port, round);
+    return;
+  }
+}
+
 spdlog::level::level_enum to_level(RunNote::Level level) {
   switch (level) {
     case RunNote::Level::Debug:
@@ -79,6 +104,8 @@ std::optional<ConnectionId> carry_out(const RunEffect& effect, ConnectionShared&
       apply(shared, {.query = Query::Set, .key = show->state_key, .value = kNoStateText});
   } else if (const auto* forget = std::get_if<ForgetRun>(&effect)) {
     forget_keys(*forget, shared);
+  } else if (const auto* repeat = std::get_if<RepeatMaster>(&effect)) {
+    repeat_master(*repeat, shared);
   } else if (const auto* note = std::get_if<RunNote>(&effect)) {
     spdlog::log(to_level(note->level), "{}", note->line);
   }

@@ -70,6 +70,8 @@ void RunService::note_progress(Run& run, Instant now) {
     run.gathering = now;
   if (phase == Rendezvous::Phase::Running && run.noted_round != rendezvous.round()) {
     run.noted_round = rendezvous.round();
+    // In a first round everybody says it, and in all-muster rounds nobody looks.
+    if (rendezvous.round() > 0) run.repeat_master = now + options_.master_patience;
     const Duration took = now - run.gathering.value_or(now);
     run.gathering.reset();
     note(RunNote::Level::Info,

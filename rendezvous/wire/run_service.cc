@@ -63,6 +63,7 @@ bool RunService::reusable(const Run& run, Instant now) const {
 void RunService::begin_again(Run& run) {
   run.rendezvous.emplace(options_.setup);
   ++run.generation;
+  run.repeat_master.reset();
   run.waiting.clear();
   run.text_revision.reset();
   run.told.clear();
@@ -92,6 +93,7 @@ void RunService::settle(Run& run, Instant now) {
     if (other && (!next || *other < *next)) next = other;
   };
   also(run.turns.next_deadline());
+  also(run.repeat_master);
   if (run.may_tell && !run.waiting.empty()) also(run.tell_at);
   if (run.deserted && run.clients.empty()) also(*run.deserted + options_.forget_after);
   if (next == run.deadline) return;
@@ -116,6 +118,7 @@ void RunService::time_passed(Time time) {
     run->turns.time_passed(time.now);
     answer_released(*run, time);
     if (run->may_tell && run->tell_at <= time.now) tell_waiting(*run, time.now);
+    if (run->repeat_master && *run->repeat_master <= time.now) repeat_master(*run, time);
     settle(*run, time.now);
   }
 }
@@ -370,6 +373,14 @@ void RunService::tell_waiting(Run& run, Instant now) {
   run.tell_at = now + options_.waiting_interval;
   for (const std::uint32_t client : run.waiting)
     effects_.emplace_back(SendNative{{client}, NativeWaiting{run.told}});
+}
+
+void RunService::repeat_master(Run& run, Time time) {
+  run.repeat_master.reset();
+  const RendezvousState& state = run.rendezvous->render(time.now, time.wall);
+  for (const auto& [name, rank] : state.participants)
+    if (state.complete && rank == 0)
+      effects_.emplace_back(RepeatMaster{run.key, state.round, name.addr});
 }
 
 // --- connections ---------------------------------------------------------------------------------

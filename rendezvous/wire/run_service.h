@@ -37,6 +37,8 @@ struct RunServiceOptions {
   /// A run that nobody is in any more is forgotten after this; if it has ended, its id can be used
   /// again at once.
   Duration forget_after = std::chrono::seconds(60);
+  /// How long a torchrun rank 0 may take to say where its workers meet: it looks once a second.
+  Duration master_patience = std::chrono::seconds(3);
   /// To those who wait for a round, at most so often: who has joined, who is missing.
   Duration waiting_interval = std::chrono::seconds(1);
 };
@@ -61,12 +63,19 @@ struct ForgetRun {
   std::string state_key;
   bool with_state = false;
 };
+/// A torchrun rank 0 says where its workers meet in its first round only, and newcomers wait for it
+/// for ever. If nobody has said it for `round`, repeat what was said last with this address.
+struct RepeatMaster {
+  std::string state_key;
+  std::int64_t round = 0;
+  std::string addr;  // Rank 0's.
+};
 struct RunNote {
   enum class Level { Debug, Info, Warning };
   Level level = Level::Info;
   std::string line;
 };
-using RunEffect = std::variant<SendNative, AnswerHeld, ShowState, ForgetRun, RunNote>;
+using RunEffect = std::variant<SendNative, AnswerHeld, ShowState, ForgetRun, RepeatMaster, RunNote>;
 
 // --- a compare-and-set's outcome -----------------------------------------------------------------
 
@@ -141,13 +150,14 @@ class RunService {
     std::set<std::uint32_t> waiting;  // Muster nodes that wait for a round.
     SharedBytes text;
     std::optional<std::uint64_t> text_revision;
-    std::optional<Instant> deserted;   // Nobody is in it, since then.
-    std::optional<Instant> deadline;   // As in deadlines_.
-    std::string told;                  // To those who wait.
-    bool may_tell = false;             // Something has changed since.
-    Instant tell_at{};                 // Not before.
-    std::optional<Instant> gathering;  // Since the round's first node came.
-    std::size_t joins = 0;             // In this generation.
+    std::optional<Instant> deserted;       // Nobody is in it, since then.
+    std::optional<Instant> deadline;       // As in deadlines_.
+    std::string told;                      // To those who wait.
+    bool may_tell = false;                 // Something has changed since.
+    Instant tell_at{};                     // Not before.
+    std::optional<Instant> gathering;      // Since the round's first node came.
+    std::size_t joins = 0;                 // In this generation.
+    std::optional<Instant> repeat_master;  // If it is still missing then.
     std::optional<std::int64_t> noted_round;
     bool noted_end = false;
     bool noted_closed = false;
@@ -185,6 +195,7 @@ class RunService {
   void carry_out(Run& run, RendezvousActions actions, Instant now);
   void sent(Run& run, ConnectionId to, const NativeMessage& message);
   void tell_waiting(Run& run, Instant now);
+  void repeat_master(Run& run, Time time);
   void settle(Run& run, Instant now);
 
   // run_notes.cc: the log.

@@ -127,6 +127,103 @@ class Handlers(unittest.TestCase):
                 for node in nodes:
                     node.handler.shutdown()
 
+    def test_a_run_id_is_used_again(self):
+        """F15 of torchrun: closed for ever, with the keys of its old rounds."""
+        nodes = [Node(self.server, "again", i, 2, 2) for i in range(2)]
+        meet(nodes)
+        other = self.server.store()
+        other.set("torch.rendezvous.again.0/left", "over")
+        for node in nodes:
+            node.handler.shutdown()
+        with self.assertRaises(RendezvousClosedError):  # The two are still connected.
+            late = Node(self.server, "again", 2, 1, 1)
+            late.join()
+            late.joined()
+        del late, node
+        nodes.clear()  # Their connections close.
+        until(lambda: not other.check(["torch.rendezvous.again.0/left"]) or self.begins("again"))
+        nodes = [Node(self.server, "again", i, 2, 2) for i in range(2)]
+        meet(nodes)
+        self.assertEqual({node.round for node in nodes}, {0})
+        self.assertFalse(other.check(["torch.rendezvous.again.0/left"]))
+
+    def begins(self, run_id):
+        """As every torchrun node begins; whether that made the run a new one is for the caller to see."""
+        C10dRendezvousBackend(self.server.store(), run_id)
+        return False
+
+    def test_the_state_cannot_vanish(self):
+        """F11 of torchrun: compare-and-sets without a pause against a key that is gone."""
+        node = Node(self.server, "gone", 0, 2, 2)
+        node.join()
+        until(lambda: node.backend.get_state() is not None)
+        self.assertFalse(self.server.store().delete_key("torch.rendezvous.gone"))
+        before = node.backend.tries
+        other = Node(self.server, "gone", 1, 2, 2)
+        other.join()
+        self.assertEqual(sorted([node.joined().rank, other.joined().rank]), [0, 1])
+        self.assertLessEqual(node.backend.tries - before, 4)
+
+    def test_a_node_that_dies_is_replaced(self):
+        """A connection that closes is a node that is gone: at once, not after 15 s of silence. And F1 of torchrun: the
+        one that comes instead learns MASTER_ADDR, though a torchrun rank 0 says it in its first round only."""
+        nodes = [Node(self.server, "dies", i, 2, 2) for i in range(2)]
+        meet(nodes)
+        ranks = [node.info.rank for node in nodes]
+        gone = nodes[ranks.index(1)]
+        stays = nodes[ranks.index(0)]
+        gone.handler._stop_heartbeats()
+        gone.handler = gone.backend = gone.store = gone.info = None
+        backend = C10dRendezvousBackend(self.server.store(), "dies")
+        until(lambda: len(self.state(backend).participants) == 1)
+        nodes = [stays, Node(self.server, "dies", 2, 2, 2)]
+        nodes[1].join()
+        until(lambda: stays.handler.num_nodes_waiting() > 0)
+        stays.join()
+        infos = [node.joined() for node in nodes]
+        self.assertEqual([info.rank for info in infos], [0, 1])
+        self.assertEqual(len({(i.bootstrap_store_info.master_addr, i.bootstrap_store_info.master_port) for i in infos}), 1)
+
+    @staticmethod
+    def state(backend):
+        import pickle
+        return pickle.loads(backend.get_state()[0])  # From our own server, which writes it itself.
+
+    def test_a_client_in_the_queue_may_die(self):
+        """Turns pass on; who waits behind a dead one is answered."""
+        count = 8
+        nodes = [Node(self.server, "queue", i, count, count) for i in range(count)]
+        killer = subprocess.Popen([sys.executable, "-c", STORM, str(self.server.port)], stdout=subprocess.PIPE)
+        killer.stdout.readline()
+        for node in nodes:
+            node.join()
+        killer.kill()
+        killer.wait()
+        self.assertEqual(sorted(node.joined().rank for node in nodes), list(range(count)))
+
+
+# Loses compare-and-sets for ever: stands in the queue, or has a turn, when it dies.
+STORM = """
+import pickle, sys
+from datetime import timedelta
+from torch.distributed import TCPStore
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
+backend = C10dRendezvousBackend(TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False), "queue")
+print("ready", flush=True)
+state = _RendezvousState()
+state.round, state.complete = 7, True
+old = pickle.dumps(state)
+node = _NodeDesc("storm", 1, 0)
+state.wait_list.add(node)
+import datetime
+state.last_heartbeats[node] = datetime.datetime.now(datetime.timezone.utc)
+new = pickle.dumps(state)
+import base64
+while True:
+    backend.set_state(new, base64.b64encode(old))
+"""
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

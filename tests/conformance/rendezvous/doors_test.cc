@@ -1,0 +1,413 @@
+// Both doors of a server over loopback: muster nodes and torchrun's requests in one rendezvous.
+
+#include <sys/socket.h>
+
+#include <array>
+#include <deque>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rendezvous/wire/state_codec.h"
+#include "tests/conformance/rendezvous/door_fixture.h"
+
+namespace muster::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kKey = "/torch.rendezvous.job";
+
+RunSettings for_nodes(int least, int most, int max_restarts = 1) {
+  return {.min_nodes = least, .max_nodes = most, .max_restarts = max_restarts};
+}
+
+/// Nodes that have joined the same run.
+std::deque<NativeNode> nodes_of(std::uint16_t port, int count, const RunSettings& run) {
+  std::deque<NativeNode> nodes;
+  for (int i = 0; i < count; ++i) {
+    nodes.emplace_back(port).hello();
+    nodes.back().join("node" + std::to_string(i), run);
+  }
+  return nodes;
+}
+
+std::set<int> ranks(std::deque<NativeNode>& nodes, std::int64_t round, int restart_count) {
+  std::set<int> found;
+  for (NativeNode& node : nodes) {
+    const RoundComplete place = node.round();
+    CHECK(place.round == round);
+    CHECK(place.restart_count == restart_count);
+    CHECK(place.group_world_size == static_cast<int>(nodes.size()));
+    found.insert(place.group_rank.value);
+  }
+  return found;
+}
+
+std::set<int> first(int count) {
+  std::set<int> numbers;
+  for (int i = 0; i < count; ++i)
+    numbers.insert(numbers.end(), i);
+  return numbers;
+}
+
+RendezvousState state_of(const std::string& text) {
+  const auto decoded = decode_state(text);
+  REQUIRE(decoded.has_value());
+  return decoded->value_or(RendezvousState{});
+}
+
+std::string joined_by(const std::string& name, const std::string& seen) {
+  RendezvousState state = state_of(seen);
+  state.participants.set({name, 1, 0}, 0);
+  state.last_heartbeats.set({name, 1, 0}, wall_now());
+  return encode_state(state);
+}
+
+}  // namespace
+
+TEST_CASE("doors: muster nodes meet, fail, meet again and finish", "[conformance][rendezvous]") {
+  DoorServer server;
+  constexpr int kNodes = 24;
+  const RunSettings run = for_nodes(kNodes, kNodes);
+  auto nodes = nodes_of(server.port(), kNodes, run);
+  CHECK(ranks(nodes, 0, 0) == first(kNodes));
+  nodes[7].tell(WorkersFailed{{}, 0, "rank 7 exited with 3"});
+  for (NativeNode& node : nodes) {
+    const auto restart = node.next<RestartRound>();
+    CHECK(restart.cause == RestartCause::WorkersFailed);
+    CHECK(restart.who.addr == "node7");
+    CHECK(restart.what == "rank 7 exited with 3");
+  }
+  for (int i = 0; i < kNodes; ++i)
+    nodes[static_cast<std::size_t>(i)].join("node" + std::to_string(i), run, 0);
+  CHECK(ranks(nodes, 1, 1) == first(kNodes));
+  for (NativeNode& node : nodes)
+    node.tell(NodeFinished{{}, 1, true, ""});
+  for (NativeNode& node : nodes)
+    CHECK(node.next<RunEnded>().succeeded);
+  const std::string log = server.stop();
+  CHECK(contains(log, "round_complete run=job round=0 nodes=24 took_ms="));
+  CHECK(contains(log, "round_restarts run=job round=0 cause=workers_failed who=node7_1_0"));
+  CHECK(contains(log, "run_ended run=job succeeded=true"));
+}
+
+TEST_CASE("doors: messages grow with the number of nodes, and no faster",
+          "[conformance][rendezvous]") {
+  for (const int count : {4, 64}) {
+    DoorServer server;
+    const RunSettings run = for_nodes(count, count);
+    auto nodes = nodes_of(server.port(), count, run);
+    ranks(nodes, 0, 0);
+    nodes[0].tell(WorkersFailed{{}, 0, "x"});
+    for (NativeNode& node : nodes)
+      node.next<RestartRound>();
+    for (int i = 0; i < count; ++i)
+      nodes[static_cast<std::size_t>(i)].join("node" + std::to_string(i), run, 0);
+    ranks(nodes, 1, 1);
+    std::size_t received = 0;
+    for (const NativeNode& node : nodes)
+      received += node.received;
+    // Each: welcome, round, restart, round; rank 0 twice "prepare the store". A slow machine may
+    // take more than a second, and then some are told who is missing.
+    const auto n = static_cast<std::size_t>(count);
+    CHECK(received >= 4 * n + 2);
+    CHECK(received <= 4 * n + 2 + kPatienceSeconds * n);
+    // hello, join, join; one failure, two stores that are ready.
+    CHECK(server.stats().requests == 3 * n + 3);
+  }
+}
+
+TEST_CASE("doors: a connection that closes is a node that is lost", "[conformance][rendezvous]") {
+  DoorServer server;
+  const RunSettings run = for_nodes(2, 3);
+  auto nodes = nodes_of(server.port(), 3, run);
+  ranks(nodes, 0, 0);
+  nodes[1].close();
+  for (const std::size_t i : {0U, 2U}) {
+    const auto restart = nodes[i].next<RestartRound>();
+    CHECK(restart.cause == RestartCause::NodeLost);
+    CHECK(restart.who.addr == "node1");
+  }
+  nodes[0].join("node0", run, 0);
+  nodes[2].join("node2", run, 0);
+  // Everyone who is alive is back: at once, without a last call.
+  CHECK(nodes[0].round().group_world_size == 2);
+  CHECK(nodes[2].round().restart_count == 0);  // It costs none of --max-restarts.
+}
+
+TEST_CASE("doors: a node that says nothing is lost when its lease is over",
+          "[conformance][rendezvous]") {
+  DoorServer server({.setup = {.lease = 300ms}});
+  const RunSettings run = for_nodes(1, 2);
+  auto nodes = nodes_of(server.port(), 2, run);
+  // The lease counts from the last message of each.
+  for (NativeNode& node : nodes)
+    node.tell(KeptAlive{});
+  ranks(nodes, 0, 0);
+  while (!nodes[0].readable(50))
+    nodes[0].tell(KeptAlive{});
+  const auto restart = nodes[0].next<RestartRound>();
+  CHECK(restart.cause == RestartCause::NodeLost);
+  CHECK(restart.who.addr == "node1");
+}
+
+TEST_CASE("doors: who waits is told for whom", "[conformance][rendezvous]") {
+  DoorServer server({.waiting_interval = 10ms});
+  auto nodes = nodes_of(server.port(), 2, for_nodes(3, 3));
+  const NativeMessage message = nodes[0].next_of_all();
+  REQUIRE(std::holds_alternative<NativeWaiting>(message));
+  CHECK(contains(std::get<NativeWaiting>(message).text, "of 3 nodes have joined"));
+}
+
+TEST_CASE("doors: garbage on the native door closes the one connection, and is named",
+          "[conformance][rendezvous]") {
+  DoorServer server;
+  NativeNode good(server.port());
+  CHECK(good.hello().peer_address == good.address());
+  const auto frame = [](const std::string& json) {
+    std::string bytes = encode(NativeRequest(KeptAlive{})).substr(0, 1);
+    std::array<unsigned char, 8> length;
+    boost::endian::store_little_u64(length.data(), json.size());
+    return bytes + std::string(length.begin(), length.end()) + json;
+  };
+  const std::string hello =
+      encode(NativeRequest(NativeHello{kNativeProtocolVersion, "9.9", "job"}));
+  struct Bad {
+    std::string bytes, reason;
+  };
+  for (const Bad& bad :
+       {Bad{frame("{"), "native message: the message: not JSON; in the request at byte 0"},
+        Bad{frame("{\"type\":\"levitate\"}"), "levitate"},
+        Bad{frame("{\"type\":\"keep_alive\"}"), "the first one is not hello"},
+        Bad{frame("{\"type\":\"hello\",\"protocol_version\":1}"), "field muster_version: missing"},
+        Bad{hello + hello, "hello came too late"},
+        Bad{hello + "\x03", "not a native message, on a connection that is native at byte"},
+        Bad{hello + frame("[]"), "an object is wanted"},
+        Bad{std::string("m\xff\xff\xff\xff\xff\xff\xff\x7f"),
+            "native message is too long at byte 1"},
+        Bad{encode(NativeRequest(NativeHello{99, "12.0", "job"})),
+            "muster 12.0 at 127.0.0.1 speaks protocol 99"}}) {
+    INFO(bad.reason);
+    NativeNode client(server.port());
+    client.send(bad.bytes);
+    CHECK(client.closed());
+    good.tell(KeptAlive{});  // Not a member: it is answered, so it is served.
+    good.next<NotAMember>();
+  }
+  const std::string log = server.stop();
+  CHECK(contains(log, "native message: the message: not JSON; in the request at byte 0"));
+  CHECK(contains(log, "native message is too long at byte 1"));
+  CHECK(contains(log, "hello came too late"));
+}
+
+TEST_CASE("doors: a torch server's refusal of the native query is ours without a rendezvous",
+          "[conformance][rendezvous]") {
+  boost::asio::io_context loop{1};
+  StoreServer server(loop, {.addresses = {"127.0.0.1"}});
+  REQUIRE(server.start().has_value());
+  std::thread thread([&] { loop.run(); });
+  DoorClient client(server.port());
+  client.send(encode(NativeRequest(NativeHello{kNativeProtocolVersion, "9.9", "job"})));
+  CHECK(client.closed());
+  boost::asio::post(loop, [&] { server.stop(); });
+  thread.join();
+}
+
+TEST_CASE("doors: messages in small pieces are put together", "[conformance][rendezvous]") {
+  DoorServer server;
+  NativeNode node(server.port());
+  const std::string hello =
+      encode(NativeRequest(NativeHello{kNativeProtocolVersion, "9.9", "job"}));
+  for (const char byte : hello + encode(NativeRequest(KeptAlive{})))
+    node.send({&byte, 1});
+  node.next<NativeWelcome>();
+  node.next<NotAMember>();
+}
+
+TEST_CASE("doors: a held compare-and-set is answered in turn", "[conformance][rendezvous]") {
+  DoorServer server({.turns = {.turn = 10s, .hold = 15s}});
+  std::deque<StateClient> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back(server.port()).ask_compare_set(kKey, "", kNoStateText);
+    CHECK(clients.back().value() == kNoStateText);
+  }
+  const std::string first_state = joined_by("n0", std::string(kNoStateText));
+  clients[0].ask_compare_set(kKey, kNoStateText, first_state);
+  CHECK(clients[0].value() == first_state);
+  // The first loser has its turn at once; the others wait for it, and nothing of theirs is served.
+  clients[1].ask_compare_set(kKey, kNoStateText, joined_by("n1", std::string(kNoStateText)));
+  CHECK(clients[1].value() == first_state);
+  const std::string ping = StateClient::bytes_of({.query = Query::Ping, .number = 5});
+  for (const std::size_t i : {2U, 3U})
+    clients[i]
+        .ask_compare_set(kKey, kNoStateText, joined_by("n2", std::string(kNoStateText)))
+        .send(ping);
+  REQUIRE(server.until([](const auto& stats) { return stats.requests >= 4 + 4 + 4; }));
+  CHECK(!clients[2].readable());
+  CHECK(!clients[3].readable());
+
+  SECTION("when the one before has won") {
+    const std::string second = joined_by("n1", first_state);
+    clients[1].ask_compare_set(kKey, first_state, second);
+    CHECK(clients[1].value() == second);
+    CHECK(clients[2].value() == second);
+    CHECK(clients[2].receive(4) == std::string("\5\0\0\0", 4));  // What came behind it.
+    CHECK(!clients[3].readable());
+  }
+  SECTION("when the one before dies, and when one in the queue dies") {
+    clients[2].close();
+    REQUIRE(server.until([](const auto& stats) { return stats.connections == 3; }));
+    CHECK(!clients[3].readable());
+    clients[1].close();
+    CHECK(clients[3].value() == first_state);
+    CHECK(clients[3].receive(4).size() == 4);
+  }
+  SECTION("when the one before asks for something else") {
+    clients[1].ask({.query = Query::Get, .key = kKey});
+    CHECK(clients[1].value() == first_state);
+    CHECK(clients[2].value() == first_state);
+  }
+}
+
+TEST_CASE("doors: the state's key behaves as one", "[conformance][rendezvous]") {
+  DoorServer server;
+  const std::array<std::string_view, 2> keys{kKey, "/other"};
+  const std::span<const std::string_view> state_only(keys.data(), 1);
+  StateClient early(server.port());
+  early.ask({.query = Query::Wait, .keys = state_only});
+  REQUIRE(server.until([](const auto& stats) { return stats.waiting == 1; }));
+  NativeNode node(server.port());
+  node.hello();
+  CHECK(early.receive(1) == std::string(1, '\0'));  // A muster node has made it known.
+  node.join("node", for_nodes(1, 1));
+  node.round();
+
+  StateClient client(server.port());
+  client.ask({.query = Query::Check, .keys = state_only});
+  CHECK(client.receive(1) == std::string(1, '\0'));
+  client.ask({.query = Query::Set, .key = "/other", .value = "o"});
+  client.ask({.query = Query::Get, .key = kKey});
+  const std::string text = client.value();
+  CHECK(state_of(text).complete);
+  CHECK(state_of(text).participants.contains({"node", 1, 0}));
+  client.ask({.query = Query::MultiGet, .keys = keys});
+  CHECK(client.value() == text);
+  CHECK(client.value() == "o");
+  client.ask({.query = Query::DeleteKey, .key = kKey});
+  CHECK(client.receive(8) == std::string(8, '\0'));
+  client.ask({.query = Query::Set, .key = kKey, .value = "mine"});
+  CHECK(client.closed());
+  StateClient garbage(server.port());
+  garbage.ask_compare_set(kKey, text, "gASVgarbage");
+  CHECK(garbage.closed());
+  const std::string log = server.stop();
+  CHECK(
+      contains(log, "a rendezvous' state is written by COMPARE_SET only; in the request at byte"));
+  CHECK(contains(log, "the desired state of /torch.rendezvous.job: "));
+}
+
+TEST_CASE("doors: an id is used again, and the keys of its old rounds are gone",
+          "[conformance][rendezvous]") {
+  DoorServer server;
+  NativeNode node(server.port());
+  node.hello();
+  node.join("node", for_nodes(1, 1));
+  node.round();
+  StateClient store(server.port());
+  for (const char* key : {"/torch.rendezvous.job.0/MASTER_ADDR", "/torch.rendezvous.job.x/kept",
+                          "/torch.rendezvous.job2.0/kept"})
+    store.ask({.query = Query::Set, .key = key, .value = "1"});
+  node.tell(NodeFinished{{}, 0, true, ""});
+  CHECK(node.next<RunEnded>().succeeded);
+  StateClient late(server.port());
+  late.ask_compare_set(kKey, "", kNoStateText);
+  CHECK(late.value() == kNoStateText);  // Nobody is in it: not closed for ever.
+  store.ask({.query = Query::Get, .key = "/torch.rendezvous.job.0/MASTER_ADDR"});
+  CHECK(store.value().empty());
+  for (const char* key : {"/torch.rendezvous.job.x/kept", "/torch.rendezvous.job2.0/kept"}) {
+    store.ask({.query = Query::Get, .key = key});
+    CHECK(store.value() == "1");
+  }
+}
+
+TEST_CASE("doors: a store on the server's machine is reached where the server is",
+          "[conformance][rendezvous]") {
+  // Every address of 127/8 is loopback: only a mapped peer from elsewhere would be rewritten.
+  DoorServer server;
+  auto nodes = nodes_of(server.port(), 2, for_nodes(2, 2));
+  CHECK(nodes[0].round("127.0.0.1").store->addr == "127.0.0.1");
+  CHECK(nodes[1].round().store->addr == "127.0.0.1");
+}
+
+TEST_CASE("doors: a node that does not read is closed, and holds up nobody",
+          "[conformance][rendezvous]") {
+  DoorServer server({}, {.stalled_after = 100ms, .queued_bytes = 4096});
+  NativeNode good(server.port());
+  good.hello();
+  NativeNode deaf(server.port());
+  deaf.hello();
+  // Each is answered that it is no member. When too much is unread, nothing more is taken from it.
+  std::string many;
+  while (many.size() < (64U << 10))
+    many += encode(NativeRequest(KeptAlive{}));
+  std::size_t sent = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kPatienceSeconds);
+  bool closed = false;
+  while (!closed && std::chrono::steady_clock::now() < end) {
+    const std::string_view rest = std::string_view(many).substr(sent % many.size());
+    const ssize_t part = ::send(deaf.fd(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (part > 0) sent += static_cast<std::size_t>(part);
+    closed = part < 0 && errno != EAGAIN;
+    if (part < 0 && !closed) {
+      good.tell(KeptAlive{}).next<NotAMember>();
+      pollfd writable{deaf.fd(), POLLOUT, 0};
+      ::poll(&writable, 1, 10);
+    }
+  }
+  CHECK(closed);
+  CHECK(server.stats().connections == 1);
+  CHECK(contains(server.stop(), "not read"));  // limit stalled_seconds, or queued_bytes.
+}
+
+TEST_CASE("doors: a drained server has told everybody and lets torchrun nodes leave",
+          "[conformance][rendezvous]") {
+  DoorServer server({.only_run = "job"});
+  NativeNode node(server.port());
+  node.hello();
+  node.join("node", for_nodes(1, 1));
+  node.round();
+  StateClient torch(server.port());
+  torch.ask({.query = Query::Get, .key = kKey});
+  CHECK(!torch.value().empty());
+  node.tell(NodeFinished{{}, 0, true, ""});
+  std::promise<void> drained;
+  auto done = drained.get_future();
+  const auto drain = [&](Duration within) {
+    server.on_loop([&](StoreServer& store) {
+      store.drain(now() + within, [&] { drained.set_value(); });
+      return 0;
+    });
+  };
+
+  SECTION("when the last one has left") {
+    drain(1h);
+    CHECK(node.next<RunEnded>().succeeded);
+    NativeNode late(server.port());
+    late.tell(NativeHello{kNativeProtocolVersion, "9.9", "job"});
+    CHECK(contains(late.next<NativeRefused>().text, "ending"));
+    CHECK(done.wait_for(0s) == std::future_status::timeout);
+    torch.ask({.query = Query::Get, .key = kKey});
+    CHECK(state_of(torch.value()).closed);
+    torch.close();
+    CHECK(done.wait_for(std::chrono::seconds(kPatienceSeconds)) == std::future_status::ready);
+  }
+  SECTION("or at the deadline") {
+    drain(50ms);
+    CHECK(done.wait_for(std::chrono::seconds(kPatienceSeconds)) == std::future_status::ready);
+    torch.ask({.query = Query::Get, .key = kKey});  // Until it stops, it serves.
+    CHECK(!torch.value().empty());
+  }
+}
+
+}  // namespace muster::testing

@@ -1,0 +1,433 @@
+#include "rendezvous/wire/run_service.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "rendezvous/wire/state_codec.h"
+
+namespace muster::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kKey = "/torch.rendezvous.job";
+
+RunSettings for_nodes(int count) {
+  return {.min_nodes = count, .max_nodes = count, .max_restarts = 1};
+}
+
+struct RunServiceTest {
+  RunServiceTest() { reset({}); }
+  void reset(RunServiceOptions options) {
+    options.muster_version = "9.9";
+    service = std::make_unique<RunService>(std::move(options));
+    take();
+  }
+
+  RunService::Time at(Duration elapsed = 0s) {
+    now += elapsed;
+    return {now, {1'700'000'000'000'000 + now.time_since_epoch().count() / 1000}};
+  }
+  /// Effects so far, notes aside.
+  std::vector<RunEffect> take() {
+    std::vector<RunEffect> effects;
+    for (RunEffect& effect : service->take_effects())
+      if (const auto* note = std::get_if<RunNote>(&effect))
+        notes += note->line + "\n";
+      else
+        effects.push_back(std::move(effect));
+    return effects;
+  }
+  /// The messages of one kind that are on their way, by client.
+  template <typename Message>
+  std::map<std::uint32_t, Message> messages() {
+    std::map<std::uint32_t, Message> found;
+    for (const RunEffect& effect : take())
+      if (const auto* send = std::get_if<SendNative>(&effect))
+        if (const auto* message = std::get_if<Message>(&send->message))
+          found.emplace(send->to.value, *message);
+    return found;
+  }
+
+  NativeAnswer tell(std::uint32_t client, const NativeRequest& request) {
+    const std::string frame = encode(request);
+    return service->receive({client}, std::string_view(frame).substr(1 + kNativeLengthBytes),
+                            "10.0.0." + std::to_string(client), at());
+  }
+  void hello(std::uint32_t client, const std::string& run_id = "job") {
+    const auto answer = tell(client, NativeHello{kNativeProtocolVersion, "9.9", run_id});
+    REQUIRE(answer.close.empty());
+    REQUIRE(std::holds_alternative<NativeWelcome>(*answer.reply));
+  }
+  void join(std::uint32_t client, int nodes, std::int64_t last_round = -1) {
+    NodeJoined joined;
+    joined.name = {"host" + std::to_string(client), client, 0};
+    joined.run = for_nodes(nodes);
+    joined.last_round = last_round;
+    REQUIRE(tell(client, joined).close.empty());
+  }
+  /// Two muster nodes in a round, with clients 1 and 2.
+  void two_in_a_round() {
+    for (const std::uint32_t client : {1, 2}) {
+      hello(client);
+      join(client, 2);
+    }
+    REQUIRE(messages<PrepareStore>().size() == 1);
+    tell(1, StoreReady{{}, 0, "10.0.0.1", 29500});
+    REQUIRE(messages<RoundComplete>().size() == 2);
+  }
+
+  CompareSetOutcome compare_set(std::uint32_t client, std::string_view expected,
+                                std::string_view desired, const std::string& key = kKey) {
+    return service->compare_set({client}, {key, expected, desired}, at());
+  }
+  std::string text(const CompareSetOutcome& outcome) {
+    REQUIRE(std::holds_alternative<StateNow>(outcome));
+    return std::string(std::get<StateNow>(outcome).text.view());
+  }
+  RendezvousState state(const std::string& from) {
+    const auto decoded = decode_state(from);
+    REQUIRE(decoded.has_value());
+    return decoded->value_or(RendezvousState{});
+  }
+  /// As a torchrun node that begins.
+  std::string begin(std::uint32_t client) { return text(compare_set(client, "", kNoStateText)); }
+  /// What it writes to join, of many, after it has read `seen`.
+  std::string joined_by(std::uint32_t client, const std::string& seen) {
+    RendezvousState next = state(seen);
+    const NodeName name{"host" + std::to_string(client), client, 0};
+    next.participants.set(name, 0);
+    next.last_heartbeats.set(name, at().wall);
+    return encode_state(next);
+  }
+
+  Instant now{1h};
+  std::unique_ptr<RunService> service;
+  std::string notes;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(RunServiceTest, "runs: muster nodes meet, fail, restart and finish",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  tell(2, WorkersFailed{{}, 0, "rank 1 exited with 1"});
+  const auto restarts = messages<RestartRound>();
+  REQUIRE(restarts.size() == 2);
+  CHECK(restarts.at(1).what == "rank 1 exited with 1");
+  join(1, 2, 0);
+  join(2, 2, 0);
+  CHECK(messages<PrepareStore>().count(1) == 1);
+  tell(1, StoreReady{{}, 1, "10.0.0.1", 29500});
+  const auto rounds = messages<RoundComplete>();
+  REQUIRE(rounds.size() == 2);
+  CHECK(rounds.at(2).round == 1);
+  CHECK(rounds.at(2).restart_count == 1);
+  tell(1, NodeFinished{{}, 1, true, ""});
+  CHECK(messages<RunEnded>().empty());
+  tell(2, NodeFinished{{}, 1, true, ""});
+  CHECK(messages<RunEnded>().size() == 2);
+  CHECK_THAT(notes, Catch::Contains("round_complete run=job round=0 nodes=2") &&
+                        Catch::Contains("round_restarts run=job round=0 cause=workers_failed "
+                                        "who=host2_2_0 what=\"rank 1 exited with 1\" restarts=1") &&
+                        Catch::Contains("round_complete run=job round=1") &&
+                        Catch::Contains("run_ended run=job succeeded=true"));
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: a closed connection is a lost node", "[unit][rendezvous]") {
+  two_in_a_round();
+  service->gone({2}, at());
+  const auto restarts = messages<RestartRound>();
+  REQUIRE(restarts.size() == 1);
+  CHECK(restarts.at(1).cause == RestartCause::NodeLost);
+  CHECK_THAT(restarts.at(1).what, Catch::Contains("closed"));
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: a silent node is lost when its lease is over",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  at(4s);
+  tell(1, KeptAlive{});
+  REQUIRE(service->next_deadline() == now + 1s);
+  service->time_passed(at(1s));
+  const auto restarts = messages<RestartRound>();
+  REQUIRE(restarts.count(1) == 1);
+  CHECK_THAT(restarts.at(1).what, Catch::Contains("not heard for 5 s"));
+  tell(2, KeptAlive{});
+  CHECK(messages<NotAMember>().count(2) == 1);
+}
+
+TEST_CASE_METHOD(RunServiceTest,
+                 "runs: who waits is told of whom, once a second and when it changes",
+                 "[unit][rendezvous]") {
+  for (const std::uint32_t client : {1, 2}) {
+    hello(client);
+    join(client, 3);
+  }
+  CHECK(messages<NativeWaiting>().empty());
+  REQUIRE(service->next_deadline() == now + 1s);
+  service->time_passed(at(1s));
+  const auto told = messages<NativeWaiting>();
+  REQUIRE(told.size() == 2);
+  CHECK_THAT(told.at(1).text,
+             Catch::Contains("host1_1_0, host2_2_0") && Catch::Contains("1 more must come"));
+  // Nothing new: nothing said, however long it takes.
+  for (int i = 0; i < 10; ++i) {
+    tell(1, KeptAlive{});
+    tell(2, KeptAlive{});
+    service->time_passed(at(1s));
+  }
+  CHECK(take().empty());
+  service->gone({2}, at());
+  service->time_passed(at());
+  CHECK(messages<NativeWaiting>().size() == 1);
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: the first message must be a hello that fits",
+                 "[unit][rendezvous]") {
+  CHECK_THAT(tell(1, KeptAlive{}).close, Catch::Contains("not hello"));
+  const auto older = tell(2, NativeHello{7, "3.1", "job"});
+  CHECK_THAT(older.close, Catch::Contains("muster 3.1 at 10.0.0.2 speaks protocol 7") &&
+                              Catch::Contains("muster 9.9 with protocol 1"));
+  CHECK_THAT(std::get<NativeRefused>(*older.reply).text, Catch::Contains("protocol 7"));
+  CHECK_THAT(tell(3, NativeHello{kNativeProtocolVersion, "9.9", ""}).close,
+             Catch::Contains("empty"));
+  hello(4);
+  CHECK_THAT(tell(4, NativeHello{kNativeProtocolVersion, "9.9", "job"}).close,
+             Catch::Contains("too late"));
+  const auto garbage = service->receive({5}, "{\"type\":3}", "10.0.0.5", at());
+  CHECK_THAT(garbage.close, Catch::Contains("field type"));
+  CHECK(std::holds_alternative<NativeRefused>(*garbage.reply));
+  CHECK(service->runs() == 1);
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: an agent serves its own run only", "[unit][rendezvous]") {
+  reset({.only_run = "job"});
+  CHECK(service->has_state(kKey));
+  const auto answer = tell(1, NativeHello{kNativeProtocolVersion, "9.9", "other"});
+  CHECK_THAT(answer.close, Catch::Contains("other") && Catch::Contains("only job"));
+  // For others it is a store, as torch's is.
+  CHECK(std::holds_alternative<NotOfARun>(
+      compare_set(2, "", kNoStateText, "/torch.rendezvous.other")));
+  hello(3);
+  service->drain();
+  CHECK_THAT(tell(4, NativeHello{kNativeProtocolVersion, "9.9", "job"}).close,
+             Catch::Contains("ending"));
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: a state makes a run known, anything else is the store's",
+                 "[unit][rendezvous]") {
+  CHECK(std::holds_alternative<NotOfARun>(compare_set(1, "", "no state at all")));
+  CHECK(std::holds_alternative<NotOfARun>(compare_set(1, "what?", kNoStateText)));
+  CHECK(std::holds_alternative<NotOfARun>(
+      service->compare_set({1}, {kKey, "", kNoStateText, true}, at())));
+  CHECK(std::holds_alternative<NotOfARun>(compare_set(1, "", kNoStateText, "/other")));
+  CHECK(!service->has_state(kKey));
+  CHECK(begin(1) == kNoStateText);
+  CHECK(service->has_state(kKey));
+  const auto effects = take();
+  REQUIRE(effects.size() == 1);
+  CHECK(std::get<ShowState>(effects[0]).state_key == kKey);
+  CHECK(service->state_clients() == 1);
+  service->gone({1}, at());
+  CHECK(service->state_clients() == 0);
+}
+
+TEST_CASE_METHOD(RunServiceTest,
+                 "runs: a key that nobody knows is answered with the state, not a lie",
+                 "[unit][rendezvous]") {
+  // A torchrun node that had seen a state which is gone: the store was restarted.
+  const std::string old = joined_by(1, std::string(kNoStateText));
+  const std::string next = joined_by(2, old);
+  CHECK(text(compare_set(2, old, next)) != old);
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: a torchrun node gets its own text back when it has won",
+                 "[unit][rendezvous]") {
+  const std::string seen = begin(1);
+  const std::string desired = joined_by(1, seen);
+  CHECK(text(compare_set(1, seen, desired)) == desired);
+  CHECK(std::string(service->read_state({9}, kKey, at()).view()) == desired);
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: losers of a compare-and-set take turns",
+                 "[unit][rendezvous]") {
+  const std::string seen = begin(1);
+  for (const std::uint32_t client : {2, 3, 4})
+    begin(client);
+  take();
+  const std::string first = joined_by(1, seen);
+  CHECK(text(compare_set(1, seen, first)) == first);
+  // All others had seen the same: the first of them has its turn at once, the others wait.
+  CHECK(text(compare_set(2, seen, joined_by(2, seen))) == first);
+  CHECK(std::holds_alternative<HeldBack>(compare_set(3, seen, joined_by(3, seen))));
+  CHECK(std::holds_alternative<HeldBack>(compare_set(4, seen, joined_by(4, seen))));
+  CHECK(take().empty());
+  const std::string second = joined_by(2, first);
+  CHECK(text(compare_set(2, first, second)) == second);
+  auto effects = take();
+  REQUIRE(effects.size() == 1);
+  CHECK(std::get<AnswerHeld>(effects[0]).to == ConnectionId{3});
+  CHECK(std::get<AnswerHeld>(effects[0]).text.view() == second);
+
+  SECTION("a turn that is not used passes on") {
+    service->time_passed(at(50ms));
+    effects = take();
+    REQUIRE(effects.size() == 1);
+    CHECK(std::get<AnswerHeld>(effects[0]).to == ConnectionId{4});
+  }
+  SECTION("a client that dies with the turn passes it on") {
+    service->gone({3}, at());
+    effects = take();
+    REQUIRE(effects.size() == 1);
+    CHECK(std::get<AnswerHeld>(effects[0]).to == ConnectionId{4});
+  }
+  SECTION("a client that asks for something else has had its turn") {
+    service->read_state({3}, kKey, at());
+    effects = take();
+    REQUIRE(effects.size() == 1);
+    CHECK(std::get<AnswerHeld>(effects[0]).to == ConnectionId{4});
+  }
+  SECTION("a client that dies in the queue is left out") {
+    service->gone({4}, at());
+    const std::string third = joined_by(3, second);
+    CHECK(text(compare_set(3, second, third)) == third);
+    CHECK(take().empty());
+  }
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: what is no state is refused, with the place",
+                 "[unit][rendezvous]") {
+  const std::string seen = begin(1);
+  const auto desired = compare_set(1, seen, "gASV!");
+  REQUIRE(std::holds_alternative<StateRefused>(desired));
+  CHECK_THAT(std::get<StateRefused>(desired).reason,
+             Catch::Contains("desired state of " + kKey) && Catch::Contains("character 5"));
+  const auto expected = compare_set(1, "nonsense?", joined_by(1, seen));
+  REQUIRE(std::holds_alternative<StateRefused>(expected));
+  CHECK_THAT(std::get<StateRefused>(expected).reason, Catch::Contains("expected state"));
+  // Two joins in one step: nothing that torchrun does.
+  const auto both = compare_set(1, seen, joined_by(2, joined_by(1, seen)));
+  CHECK(std::holds_alternative<StateRefused>(both));
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: a muster node is in the state that torchrun nodes read",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  const RendezvousState seen = state(begin(5));
+  CHECK(seen.complete);
+  CHECK(seen.participants.size() == 2);
+  CHECK(*seen.participants.find(NodeName{"host2", 2, 0}) == 1);
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: an id is free again when its run has ended",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  for (const std::uint32_t client : {1, 2})
+    tell(client, NodeFinished{{}, 0, true, ""});
+  REQUIRE(messages<RunEnded>().size() == 2);
+
+  SECTION("for a muster node") {
+    hello(3);
+    join(3, 1);
+    const auto effects = take();
+    REQUIRE(effects.size() >= 2);
+    CHECK(std::get<ForgetRun>(effects[0]).state_key == kKey);
+    CHECK(!std::get<ForgetRun>(effects[0]).with_state);
+    tell(3, StoreReady{{}, 0, "10.0.0.3", 1});
+    CHECK(messages<RoundComplete>().count(3) == 1);
+    // The first ones are still connected, and nothing to the new run.
+    tell(1, KeptAlive{});
+    service->gone({1}, at());
+    CHECK(take().empty());
+    CHECK(service->rendezvous("job")->members() == 1);
+  }
+  SECTION("for a torchrun node") {
+    CHECK(begin(3) == kNoStateText);
+    CHECK(std::holds_alternative<ForgetRun>(take().at(0)));
+  }
+  SECTION("but not for a node of the old one that has not heard of it yet") {
+    join(1, 2, 0);
+    const auto refused = messages<JoinRefused>();
+    REQUIRE(refused.count(1) == 1);
+    CHECK(refused.at(1).why == JoinRefused::Why::Closed);
+    hello(6);
+    join(6, 2, 0);  // It came back over a new connection.
+    CHECK(messages<JoinRefused>().count(6) == 1);
+  }
+  SECTION("and forgotten, a while after the last has left") {
+    for (const std::uint32_t client : {1, 2})
+      service->gone({client}, at());
+    service->time_passed(at(59s));
+    CHECK(service->runs() == 1);
+    service->time_passed(at(1s));
+    CHECK(service->runs() == 0);
+    CHECK(std::get<ForgetRun>(take().back()).with_state);
+    CHECK(!service->next_deadline());
+  }
+}
+
+TEST_CASE_METHOD(RunServiceTest,
+                 "runs: one that all have left without an end can be used again, later",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  hello(3);  // Keeps it known.
+  for (const std::uint32_t client : {1, 2})
+    service->gone({client}, at());
+  take();
+  SECTION("at once it is the same run, with its settings") {
+    join(3, 4);
+    const auto refused = messages<JoinRefused>();
+    REQUIRE(refused.count(3) == 1);
+    CHECK(refused.at(3).why == JoinRefused::Why::Settings);
+  }
+  SECTION("later it begins again") {
+    at(60s);
+    join(3, 4);
+    CHECK(messages<JoinRefused>().empty());
+    CHECK(service->rendezvous("job")->round() == 0);
+  }
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: their number is limited, and those without nodes give way",
+                 "[unit][rendezvous]") {
+  reset({.runs = 2});
+  hello(1, "a");
+  hello(2, "b");
+  const auto refused = tell(3, NativeHello{kNativeProtocolVersion, "9.9", "c"});
+  CHECK_THAT(refused.close, Catch::Contains("limit runs=2"));
+  CHECK(std::holds_alternative<StateRefused>(
+      compare_set(4, "", kNoStateText, "/torch.rendezvous.c")));
+  service->gone({1}, at());
+  hello(3, "c");
+  CHECK(!service->has_state("/torch.rendezvous.a"));
+  CHECK(service->runs() == 2);
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: one connection may hold several torchrun nodes' runs",
+                 "[unit][rendezvous]") {
+  CHECK(text(compare_set(1, "", kNoStateText, "/torch.rendezvous.a")) == kNoStateText);
+  CHECK(text(compare_set(1, "", kNoStateText, "/torch.rendezvous.b")) == kNoStateText);
+  CHECK(service->state_clients() == 1);
+  service->gone({1}, at());
+  CHECK(service->state_clients() == 0);
+  service->time_passed(at(60s));
+  CHECK(service->runs() == 0);
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: what a peer says stays within its line of the log",
+                 "[unit][rendezvous]") {
+  hello(1, "a\nb");
+  NodeJoined joined;
+  joined.name = {"x\" evil=\"1\n", 1, 0};
+  joined.run = for_nodes(1);
+  tell(1, joined);
+  take();
+  CHECK_THAT(notes, Catch::Contains("node_joined run=a'b node=x' evil='1'_1_0"));
+}
+
+}  // namespace muster::testing
