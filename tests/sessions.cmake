@@ -7,3 +7,8 @@ muster_add_tests(c10d_participant_simulation simulation
     simulation/c10d_participant_simulation.cc
     support/torch_model.cc
   LINK muster_rendezvous_core)
+muster_add_tests(agent_sessions_core_tests unit
+  SOURCES
+    unit/agent/host_match_test.cc
+    unit/agent/rank_messages_test.cc
+  LINK muster_agent_core)

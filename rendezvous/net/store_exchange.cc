@@ -18,6 +18,7 @@
 #include <boost/endian/conversion.hpp>
 
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/listener.h"
 #include "rendezvous/wire/c10d_codec.h"
 
 namespace muster {
@@ -141,12 +142,19 @@ StoreExchange::Awaitable StoreExchange::connect() {
     const error_code ec = co_await within(deadline, connect_once(), StoreErrc::ConnectTimedOut);
     if (!ec) co_return ec;
     close();
-    if (ec == StoreErrc::ConnectTimedOut || ec == StoreErrc::UnexpectedReply) co_return ec;
+    if (!options_.retry || ec == StoreErrc::ConnectTimedOut || ec == StoreErrc::UnexpectedReply)
+      co_return ec;
     if (now() + pause >= deadline) co_return ec;  // The real reason says more than "timed out".
     deadline_.expires_after(pause);
     co_await deadline_.async_wait(kNoThrow);
     pause = std::min(2 * pause, kRetryMost);
   }
+}
+
+std::string StoreExchange::local_address() const {
+  error_code not_connected;
+  const tcp::endpoint local = socket_.local_endpoint(not_connected);
+  return not_connected ? std::string() : unmapped(local.address()).to_string();
 }
 
 StoreExchange::Awaitable StoreExchange::read(void* to, std::size_t size) {

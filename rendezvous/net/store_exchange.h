@@ -49,6 +49,7 @@ class StoreExchange {
     socket_.close(ignored);
   }
   bool connected() const { return socket_.is_open(); }
+  std::string local_address() const;
   const StoreClientOptions& options() const { return options_; }
 
  private:
