@@ -12,3 +12,9 @@ muster_add_tests(agent_sessions_core_tests unit
     unit/agent/host_match_test.cc
     unit/agent/rank_messages_test.cc
   LINK muster_agent_core)
+
+# With real torchrun nodes; skipped, and says so, where torch is not installed.
+add_executable(session_driver conformance/sessions/session_driver.cc)
+set_target_properties(session_driver PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(session_driver
+  PRIVATE muster_options muster_agent_io muster_spdlog nlohmann_json::nlohmann_json)

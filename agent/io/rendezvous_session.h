@@ -11,6 +11,7 @@
 #include <string>
 
 #include "agent/core/worker_env.h"
+#include "rendezvous/core/result.h"
 
 namespace muster {
 
