@@ -18,3 +18,10 @@ add_executable(session_driver conformance/sessions/session_driver.cc)
 set_target_properties(session_driver PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(session_driver
   PRIVATE muster_options muster_agent_io muster_spdlog nlohmann_json::nlohmann_json)
+set(sessions ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sessions)
+foreach(test c10d static adversity)
+  add_test(NAME session_${test}
+    COMMAND ${MUSTER_TORCH_PYTHON} ${sessions}/${test}_test.py $<TARGET_FILE:session_driver>)
+  set_tests_properties(session_${test} PROPERTIES
+    LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
+endforeach()
