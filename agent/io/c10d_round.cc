@@ -14,6 +14,8 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::int64_t kEarlierRounds = 64;
+// A store that is gone by the exit barrier has had its reasons.
+constexpr Duration kBarrierDial = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -55,8 +57,8 @@ RoundExchange C10dRound::exchange() const {
   });
 }
 
-asio::awaitable<ExchangeResult<void>> C10dRound::connect() {
-  client_ = co_await dialer_.dial(now() + options_.settings.read_timeout);
+asio::awaitable<ExchangeResult<void>> C10dRound::connect(Duration limit) {
+  client_ = co_await dialer_.dial(now() + limit);
   if (client_ && !closed_) co_return ExchangeResult<void>();
   ExchangeError none{"no connection with the store: " + dialer_.last_error()};
   co_return none;
@@ -82,7 +84,7 @@ asio::awaitable<ExchangeResult<MasterAddress>> C10dRound::master(RoundExchange& 
 }
 
 asio::awaitable<ExchangeResult<SessionRound>> C10dRound::begin(HostStore host) {
-  const auto connected = co_await connect();
+  const auto connected = co_await connect(options_.settings.read_timeout);
   if (!connected) co_return connected.error();
   RoundExchange exchange = this->exchange();
   const auto found = co_await master(exchange, std::move(host));
@@ -101,7 +103,7 @@ asio::awaitable<ExchangeResult<SessionRound>> C10dRound::begin(HostStore host) {
 }
 
 asio::awaitable<ExchangeResult<void>> C10dRound::end() {
-  const auto connected = co_await connect();
+  const auto connected = co_await connect(std::min(options_.settings.read_timeout, kBarrierDial));
   if (!connected) co_return connected.error();
   RoundExchange exchange = this->exchange();
   co_return co_await exchange.exit_barrier(options_.exit_barrier);

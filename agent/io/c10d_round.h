@@ -28,7 +28,7 @@ class C10dRound {
   const RoundReady& ready() const { return ready_; }
 
  private:
-  boost::asio::awaitable<ExchangeResult<void>> connect();
+  boost::asio::awaitable<ExchangeResult<void>> connect(Duration limit);
   boost::asio::awaitable<ExchangeResult<MasterAddress>> master(RoundExchange& exchange,
                                                                HostStore host);
   RoundExchange exchange() const;

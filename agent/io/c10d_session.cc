@@ -169,8 +169,7 @@ void C10dSession::Impl::finished(bool succeeded, const std::string& what) {
   if (phase_ == Phase::Over) return;
   cancel_exchange();
   end_ = {.succeeded = succeeded, .why = what};
-  const bool in_round = phase_ == Phase::Running && participant_ && link_.connected();
-  if (in_round && succeeded) {
+  if (phase_ == Phase::Running && succeeded) {
     phase_ = Phase::Barrier;
     // Another connection, as that of the exchange is closed.
     round_ = std::make_shared<C10dRound>(executor_, options_, round_->ready());
@@ -238,17 +237,20 @@ void C10dSession::Impl::cancel_exchange() {
 }
 
 asio::awaitable<void> C10dSession::Impl::pause(Duration time) {
-  if (wanted_ != Wanted::Nothing || phase_ == Phase::Over) co_return;
+  if (phase_ == Phase::Over) co_return;
   wake_.expires_after(time);
   co_await wake_.async_wait(kNoThrow);
 }
 
 asio::awaitable<void> C10dSession::Impl::run() {
   while (phase_ != Phase::Over) {
-    if (!link_.connected())
-      co_await reconnect();
-    else
+    const bool connected = link_.connected();
+    if (connected)
       co_await look();
+    else
+      co_await reconnect();
+    // Not at once: a store that takes connections and drops them is asked again in peace.
+    if (connected && !link_.connected()) co_await pause(jittered(kPoll, random_));
   }
 }
 
@@ -260,8 +262,9 @@ asio::awaitable<void> C10dSession::Impl::reconnect() {
   if (phase_ == Phase::Over) co_return;
   if (outcome == Outcome::Unreadable) co_return fail(link_.error());
   if (outcome == Outcome::Lost) {
-    if (*deadline <= now() + kPoll) lost_for_good();
-    co_return co_await pause(kPoll);
+    co_await pause(std::clamp(*deadline - now(), Duration::zero(), kPoll));
+    if (now() >= *deadline) lost_for_good();
+    co_return;
   }
   if (std::exchange(lost_told_, false))
     spdlog::info("rendezvous_store_back store={}:{}", options_.host, options_.port);
@@ -275,7 +278,7 @@ void C10dSession::Impl::lost_for_good() {
   switch (phase_) {
     case Phase::Joining:
     case Phase::Exchanging:
-      if (now() < connect_deadline_ - kPoll) return;  // Asked for while another dial was under way.
+      if (now() < connect_deadline_) return;  // Asked for while another dial was under way.
       return fail("no rendezvous store answers at " + store + " (--rdzv-endpoint) within " +
                   seconds_text(options_.settings.read_timeout) +
                   " (--rdzv-conf read_timeout); the last try: " + link_.error());
@@ -342,7 +345,7 @@ asio::awaitable<void> C10dSession::Impl::look() {
   act(std::move(step));
   closed_looks_ = closed ? closed_looks_ + 1 : 0;
   if (closed_looks_ >= kClosedLooks && phase_ != Phase::Over) co_await look_at_closed();
-  co_await pause(jittered(kPoll, random_) + kPoll / 4);
+  if (wanted_ == Wanted::Nothing) co_await pause(jittered(kPoll, random_) + kPoll / 4);
 }
 
 asio::awaitable<void> C10dSession::Impl::write(RendezvousState state) {

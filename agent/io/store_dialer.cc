@@ -21,6 +21,7 @@ constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kPatienceFirst = std::chrono::seconds(5);
 constexpr Duration kPatienceMost = std::chrono::seconds(40);
 constexpr Duration kResolveWithin = std::chrono::seconds(15);
+constexpr Duration kWorthTelling = std::chrono::seconds(1);
 constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
 constexpr Duration kPauseMost = std::chrono::seconds(2);
 
@@ -72,11 +73,15 @@ asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::try_all(
                                .timeout = left_until(deadline, patience_),
                                .reply_timeout = target_.reply_timeout,
                                .retry = false};
+    const Instant tried_at = now();
     trying_ = std::make_shared<StoreClient>(executor_, std::move(options));
     const auto done = co_await trying_->connect();
     const auto client = std::exchange(trying_, nullptr);
     if (done && !closed_) co_return client;
-    if (!done) {
+    // A try for which there was hardly time says less than the one before.
+    const bool hurried = done.has_error() && now() - tried_at < kWorthTelling &&
+                         done.error() == StoreErrc::ConnectTimedOut && !last_error_.empty();
+    if (!done && !hurried) {
       last_error_ = endpoint_text(address, target_.port) + ": " + done.error().message();
       silent = silent || done.error() == StoreErrc::ConnectTimedOut;
     }
@@ -91,8 +96,9 @@ asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::dial(std::optional<In
   while (!closed_) {
     auto client = co_await try_all(deadline);
     if (client) co_return client;
-    if (closed_ || (deadline && now() + most >= *deadline)) break;
-    co_await pause(most);
+    if (closed_) break;
+    co_await pause(left_until(deadline, most));
+    if (deadline && now() >= *deadline) break;
     most = std::min(2 * most, kPauseMost);
   }
   co_return nullptr;

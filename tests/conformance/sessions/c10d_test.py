@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """muster nodes in a c10d rendezvous that a real torchrun node hosts."""
+import signal
 import sys
 
 import harness
 from harness import agree, free_port
 
 
-def torchrun(nodes, port, size, addr="127.0.0.2", restarts=3, nproc=1, host=False):
-    minimum, _, maximum = size.partition(":")
+def torchrun(nodes, port, size, addr="127.0.0.2", restarts=3, nproc=1, host=False, conf="",
+             environment=None):
     # A second torchrun on this machine would try to host, too, and become a client.
     return nodes.torchrun("--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=t",
                           f"--nnodes={size}", f"--local-addr={addr}", f"--max-restarts={restarts}",
-                          f"--rdzv-conf=last_call_timeout=1,is_host={int(host)},read_timeout=60",
-                          nproc=nproc)
+                          f"--rdzv-conf=last_call_timeout=1,is_host={int(host)}{conf}",
+                          nproc=nproc, environment=environment)
 
 
 def muster(nodes, port, size, addr="127.0.0.3", **conf):
@@ -106,6 +107,34 @@ def a_newcomer_of_muster_learns_the_address_of_torchrun(nodes):
     agree([late.round(), torch.round()], [1, 1])
 
 
+def identical_workers_need_no_exchange(nodes):
+    port = free_port()
+    torch = torchrun(nodes, port, "2", "127.0.0.2", host=True, nproc=2,
+                     environment={"TORCH_ELASTIC_WORKER_IDENTICAL": "1"})
+    ours = muster(nodes, port, "2", "127.0.0.3", nproc=2, identical=1)
+    agree([torch.round(), ours.round()], [2, 2])
+
+
+def who_was_dropped_comes_back(nodes):
+    """Stopped for longer than its heartbeats last; under torchrun it would never notice."""
+    port = free_port()
+    torch = torchrun(nodes, port, "2", "127.0.0.2", host=True,
+                     conf=",keep_alive_interval=1,keep_alive_max_attempt=3")
+    ours = muster(nodes, port, "2", "127.0.0.3", keep_alive_interval=1, keep_alive_max_attempt=3)
+    agree([torch.round(), ours.round()], [1, 1])
+    # The state as a third node sees it: a spare that never gets a place.
+    spare = muster(nodes, port, "2", "127.0.0.4", keep_alive_interval=1, keep_alive_max_attempt=3)
+    harness.wait_for("the spare sees the round", lambda: "2 nodes of 2 in round 0" in spare.log(),
+                     told=spare.log)
+    ours.process.send_signal(signal.SIGSTOP)
+    agree([torch.round(), spare.round()], [1, 1])
+    ours.process.send_signal(signal.SIGCONT)
+    assert "have not heard from this one" in ours.event("restart")["why"]
+    ours.tell("join")  # There is no place: it is the spare now.
+    spare.tell("leave")
+    agree([torch.round(), ours.round()], [1, 1])
+
+
 def a_killed_muster_node_is_replaced(nodes):
     port = free_port()
     torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
@@ -186,6 +215,7 @@ if __name__ == "__main__":
                        two_and_two_with_restarts_from_either_side,
                        a_newcomer_of_torchrun_learns_the_address,
                        a_newcomer_of_muster_learns_the_address_of_torchrun,
+                       identical_workers_need_no_exchange, who_was_dropped_comes_back,
                        a_killed_muster_node_is_replaced,
                        a_spare_takes_over_at_once_from_who_leaves,
                        a_spare_ends_well_when_the_run_does,

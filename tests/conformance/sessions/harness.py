@@ -80,8 +80,8 @@ class Nodes:
         self.nodes.append(node)
         return node
 
-    def torchrun(self, *arguments, nproc=1):
-        node = TorchrunNode(self, f"torchrun{len(self.nodes)}", arguments, nproc)
+    def torchrun(self, *arguments, nproc=1, environment=None):
+        node = TorchrunNode(self, f"torchrun{len(self.nodes)}", arguments, nproc, environment or {})
         self.nodes.append(node)
         return node
 
@@ -158,13 +158,13 @@ class MusterNode(Node):
 class TorchrunNode(Node):
     """torchrun as it is, with workers that write down what they are told."""
 
-    def __init__(self, nodes, name, arguments, nproc):
+    def __init__(self, nodes, name, arguments, nproc, environment):
         super().__init__(nodes, name)
         self.nproc = nproc
         self.seen = set()
         command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={nproc}",
                    *arguments, str(nodes.dir / "worker.py"), str(self.dir)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
         with self.log_path.open("w") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT,
                                             env=environment, start_new_session=True)
