@@ -12,6 +12,9 @@ muster_add_tests(agent_sessions_core_tests unit
     unit/agent/host_match_test.cc
     unit/agent/rank_messages_test.cc
   LINK muster_agent_core)
+muster_add_tests(round_exchange_tests conformance
+  SOURCES conformance/sessions/round_exchange_test.cc
+  LINK muster_agent_io)
 
 # With real torchrun nodes; skipped, and says so, where torch is not installed.
 add_executable(session_driver conformance/sessions/session_driver.cc)
@@ -19,7 +22,7 @@ set_target_properties(session_driver PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE
 target_link_libraries(session_driver
   PRIVATE muster_options muster_agent_io muster_spdlog nlohmann_json::nlohmann_json)
 set(sessions ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sessions)
-foreach(test c10d static adversity)
+foreach(test c10d static adversity hosts)
   add_test(NAME session_${test}
     COMMAND ${MUSTER_TORCH_PYTHON} ${sessions}/${test}_test.py $<TARGET_FILE:session_driver>)
   set_tests_properties(session_${test} PROPERTIES

@@ -1,6 +1,7 @@
 // One session of an agent, without an agent: prints what happens as JSON lines, takes commands.
 //
 //   session_driver c10d|static HOST PORT RUN_ID MIN MAX [key=value ...]
+//   session_driver hosts NAME...      whether each name means this machine
 //
 // Of the keys, nproc, role, local_addr, node_rank, identical and exit_barrier are the driver's, the
 // others those of --rdzv-conf. Commands, one a line: join, fail TEXT, finish, give_up TEXT, leave.
@@ -13,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/io_context.hpp>
@@ -25,6 +27,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/io/c10d_session.h"
+#include "agent/io/rendezvous_host.h"
 #include "agent/io/static_session.h"
 #include "agent/io/store_thread.h"
 #include "rendezvous/net/spawn_task.h"
@@ -184,10 +187,28 @@ void Driver::run(int count, char** arguments) {
   loop_.run();
 }
 
+asio::awaitable<void> tell_hosts(std::vector<std::string> names) {
+  for (const std::string& name : names) {
+    std::string host = name;
+    const HostAnswer answer = co_await find_host(std::move(host), std::chrono::seconds(10));
+    const char* match = answer.match == HostMatch::Here          ? "here"
+                        : answer.match == HostMatch::OnInterface ? "on_interface"
+                                                                 : "elsewhere";
+    say({{"name", name}, {"match", match}, {"trouble", answer.trouble}});
+  }
+}
+
 }  // namespace
 }  // namespace muster
 
 int main(int count, char** arguments) {
+  if (count > 2 && std::string(arguments[1]) == "hosts") {
+    boost::asio::io_context loop{1};
+    const std::vector<std::string> names(arguments + 2, arguments + count);
+    muster::spawn_task(loop.get_executor(), "hosts", muster::tell_hosts(names));
+    loop.run();
+    return 0;
+  }
   if (count < 7) {
     std::cerr << "session_driver c10d|static HOST PORT RUN_ID MIN MAX [key=value ...]\n";
     return 2;
