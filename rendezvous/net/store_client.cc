@@ -49,6 +49,9 @@ void StoreClient::close() {
 bool StoreClient::connected() const {
   return impl_->connected();
 }
+std::string StoreClient::local_address() const {
+  return impl_->connected() ? impl_->local_address().to_string() : std::string();
+}
 
 namespace {
 

@@ -44,6 +44,7 @@ struct StoreClientOptions {
       std::chrono::seconds(60);  // Of everything that a server answers at once.
   /// Servers of torch before 2.5 close the connection on PING.
   bool ping = true;
+  bool retry = true;  // connect() tries until `timeout`, not once.
   std::uint64_t reply_bytes = std::uint64_t{1} << 30;
 };
 
@@ -63,6 +64,8 @@ class StoreClient {
   Awaitable<void> connect();
   void close();
   bool connected() const;
+  /// Of our end of the connection, numeric; empty when not connected.
+  std::string local_address() const;
 
   /// The names are torch's, and so is what they do; see docs/protocol.md. The strings that are
   /// passed must live until the answer is there.

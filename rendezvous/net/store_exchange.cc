@@ -143,7 +143,8 @@ StoreExchange::Awaitable StoreExchange::connect() {
     const error_code ec = co_await within(deadline, connect_once(), StoreErrc::ConnectTimedOut);
     if (!ec) co_return ec;
     close();
-    if (ec == StoreErrc::ConnectTimedOut || ec == StoreErrc::UnexpectedReply) co_return ec;
+    if (!options_.retry || ec == StoreErrc::ConnectTimedOut || ec == StoreErrc::UnexpectedReply)
+      co_return ec;
     if (now() + pause >= deadline) co_return ec;  // The real reason says more than "timed out".
     deadline_.expires_after(pause);
     co_await deadline_.async_wait(kNoThrow);

@@ -1,0 +1,69 @@
+#include "agent/core/rank_messages.h"
+
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+namespace muster {
+namespace {
+
+using nlohmann::json;
+
+// A name that is not UTF-8 cannot be said in JSON; what cannot be read is replaced, not refused.
+std::string json_text(const std::string& text) {
+  return json(text).dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+std::optional<int> whole_number(const json& value, int least, int most) {
+  if (!value.is_number_integer()) return std::nullopt;
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(most))
+    return std::nullopt;
+  const auto number = value.get<std::int64_t>();
+  if (number < least || number > most) return std::nullopt;
+  return static_cast<int>(number);
+}
+
+}  // namespace
+
+std::string encode_role_info(const RoleInfo& info) {
+  return R"({"role": )" + json_text(info.role) + R"(, "rank": )" +
+         std::to_string(info.group_rank.value) + R"(, "local_world_size": )" +
+         std::to_string(info.local_world_size) + "}";
+}
+
+boost::system::result<RoleInfo, RankMessageError> decode_role_info(std::string_view text) {
+  const json message = json::parse(text, nullptr, false);
+  if (!message.is_object()) return RankMessageError{"it is not a JSON object"};
+  const auto role = message.find("role");
+  if (role == message.end() || !role->is_string()) return RankMessageError{"role is not a text"};
+  const auto rank = message.find("rank");
+  const auto size = message.find("local_world_size");
+  const auto group_rank =
+      rank == message.end() ? std::nullopt : whole_number(*rank, 0, kMaxWorldSize);
+  if (!group_rank) return RankMessageError{"rank is not a whole number in its range"};
+  const auto workers = size == message.end() ? std::nullopt : whole_number(*size, 1, kMaxWorldSize);
+  if (!workers) return RankMessageError{"local_world_size is not a whole number in its range"};
+  return RoleInfo{{*group_rank}, role->get<std::string>(), *workers};
+}
+
+std::string encode_assigned_ranks(const AssignedRanks& ranks) {
+  return "[" + std::to_string(ranks.base_global_rank.value) + ", " +
+         std::to_string(ranks.world_size) + ", " + std::to_string(ranks.base_role_rank) + ", " +
+         std::to_string(ranks.role_world_size) + "]";
+}
+
+boost::system::result<AssignedRanks, RankMessageError> decode_assigned_ranks(
+    std::string_view text) {
+  const json message = json::parse(text, nullptr, false);
+  if (!message.is_array() || message.size() != 4)
+    return RankMessageError{"it is not a JSON array of four numbers"};
+  const auto base = whole_number(message[0], 0, kMaxWorldSize - 1);
+  const auto world = whole_number(message[1], 1, kMaxWorldSize);
+  const auto role_base = whole_number(message[2], 0, kMaxWorldSize - 1);
+  const auto role_world = whole_number(message[3], 1, kMaxWorldSize);
+  if (!base || !world || !role_base || !role_world || *base >= *world || *role_base >= *role_world)
+    return RankMessageError{"its numbers are no ranks"};
+  return AssignedRanks{{*base}, *world, *role_base, *role_world};
+}
+
+}  // namespace muster

@@ -1,0 +1,363 @@
+#include "rendezvous/core/c10d_participant.h"
+
+#include <algorithm>
+
+#include "rendezvous/core/check.h"
+#include "rendezvous/core/round_ranks.h"
+
+namespace muster {
+namespace {
+
+// As torchrun has it: so long after a missed join a node tries to take itself out again.
+constexpr Duration kRollback = std::chrono::seconds(5);
+// Every torchrun node looks once a second; one that looks after a member has left counts wrong.
+constexpr Duration kAllHaveLooked = std::chrono::seconds(2);
+// torchrun works up to 15 s; below 5 s, clocks are as good as equal.
+constexpr std::int64_t kSkewThatMattersUs = 5'000'000;
+constexpr std::size_t kNamesShown = 8;
+
+std::int64_t microseconds(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+}
+
+std::string seconds_text(Duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
+}
+
+std::string nodes_text(int count) {
+  return std::to_string(count) + (count == 1 ? " node" : " nodes");
+}
+
+}  // namespace
+
+void C10dParticipant::join(Instant now) {
+  deadline_ = now + settings_.run.join_timeout;
+  join_again();
+}
+
+void C10dParticipant::join_again() {
+  MUSTER_CHECK(deadline_.has_value());
+  goal_ = Goal::Join;
+  leave_first_ = true;
+  was_spare_ = false;
+}
+
+void C10dParticipant::close(Instant now) {
+  goal_ = Goal::Close;
+  deadline_ = now + settings_.close_timeout;
+}
+
+void C10dParticipant::leave(Instant now) {
+  goal_ = Goal::Leave;
+  deadline_ = now + settings_.close_timeout;
+}
+
+C10dStep C10dParticipant::step(const RendezvousState& seen, Instant now, WallTime wall) {
+  observe(seen, now, wall);
+  RendezvousState state = without_dead(seen, now);
+  tell_progress(state);
+  closed_while_member_ = goal_ == Goal::Stay && state.closed;
+  switch (goal_) {
+    case Goal::Nothing:
+      return LookLater{};
+    case Goal::Join:
+      return step_join(std::move(state), now, wall);
+    case Goal::Stay:
+      return step_stay(std::move(state), now, wall);
+    case Goal::Close:
+      return step_close(std::move(state), now);
+    case Goal::Leave:
+      return step_leave(std::move(state), now);
+  }
+  return LookLater{};
+}
+
+void C10dParticipant::observe(const RendezvousState& seen, Instant now, WallTime wall) {
+  std::erase_if(pulses_,
+                [&](const auto& entry) { return !seen.last_heartbeats.contains(entry.first); });
+  for (const auto& [node, at] : seen.last_heartbeats) {
+    const auto [entry, is_new] = pulses_.try_emplace(node);
+    Pulse& pulse = entry->second;
+    const std::int64_t ahead_us = at.microseconds - wall.microseconds;
+    if (is_new) {
+      pulse = {.value = at, .since = now};
+      pulse.confirmed = ahead_us > -microseconds(settings_.dead_after());
+    } else if (pulse.value != at) {
+      pulse.value = at;
+      pulse.since = now;
+      pulse.confirmed = true;
+      pulse.ahead_us = ahead_us;
+    }
+  }
+  if (!seen.deadline)
+    last_call_.reset();
+  else if (!last_call_ || last_call_->first != *seen.deadline)
+    last_call_ = {*seen.deadline, now};
+  if (seen.complete && round_of(seen)) last_ranks_ = seen.participants;
+}
+
+std::vector<std::pair<NodeName, std::int64_t>> C10dParticipant::take_skewed() {
+  std::vector<std::pair<NodeName, std::int64_t>> skewed;
+  for (auto& [node, pulse] : pulses_) {
+    if (node == name_ || pulse.skew_told || std::abs(pulse.ahead_us) <= kSkewThatMattersUs)
+      continue;
+    pulse.skew_told = true;
+    skewed.emplace_back(node, pulse.ahead_us);
+  }
+  return skewed;
+}
+
+// By the clock that is furthest ahead, if that matters: to its owner we must not look dead.
+WallTime C10dParticipant::stamp(WallTime wall) const {
+  std::int64_t ahead_us = 0;
+  for (const auto& [node, pulse] : pulses_)
+    if (node != name_) ahead_us = std::max(ahead_us, pulse.ahead_us);
+  return {wall.microseconds + (ahead_us > kSkewThatMattersUs ? ahead_us : 0)};
+}
+
+void C10dParticipant::tell_progress(const RendezvousState& state) {
+  const int joined = static_cast<int>(state.participants.size());
+  const int min = settings_.run.min_nodes;
+  const int max = settings_.run.max_nodes;
+  progress_ = nodes_text(joined) + " of " + std::to_string(min);
+  if (max != min) progress_ += " to " + std::to_string(max);
+  progress_ += state.complete ? " in round " + std::to_string(state.round) : " joined";
+  std::size_t shown = 0;
+  for (const auto& [node, rank] : state.participants) {
+    if (shown == kNamesShown) {
+      progress_ += ", ...";
+      break;
+    }
+    progress_ += (shown++ == 0 ? ": " : ", ") + to_string(node);
+  }
+  if (!state.complete && joined < min) progress_ += "; " + nodes_text(min - joined) + " missing";
+  if (!state.wait_list.empty())
+    progress_ += "; waiting for the next round: " + std::to_string(state.wait_list.size());
+}
+
+RendezvousState C10dParticipant::without_dead(const RendezvousState& seen, Instant now) const {
+  RendezvousState state = seen;
+  bool participant = false;
+  for (const auto& [node, pulse] : pulses_) {
+    if (node == name_ || now - pulse.since < settings_.dead_after()) continue;
+    participant = remove_everywhere(state, node) || participant;
+  }
+  if (participant) participant_left(state);
+  return state;
+}
+
+/// Of a node whose heartbeat was old when it was first seen nobody knows whether it lives.
+bool C10dParticipant::anybody_suspect(const RendezvousState& state) const {
+  return std::any_of(state.participants.begin(), state.participants.end(), [&](const auto& entry) {
+    const auto found = pulses_.find(entry.first);
+    return entry.first != name_ && found != pulses_.end() && !found->second.confirmed;
+  });
+}
+
+/// True if it was a participant.
+bool C10dParticipant::remove_everywhere(RendezvousState& state, const NodeName& node) const {
+  state.last_heartbeats.erase(node);
+  state.wait_list.erase(node);
+  state.redundancy_list.erase(node);
+  return state.participants.erase(node);
+}
+
+void C10dParticipant::participant_left(RendezvousState& state) const {
+  const bool too_few = static_cast<int>(state.participants.size()) < settings_.run.min_nodes;
+  if (state.complete && state.participants.empty()) {
+    state.complete = false;
+    ++state.round;
+  } else if (!state.complete && too_few) {
+    state.deadline.reset();
+  }
+}
+
+void C10dParticipant::complete(RendezvousState& state) const {
+  std::vector<RankCandidate> candidates;
+  const bool first_round = last_ranks_.empty();
+  for (const auto& [node, unranked] : state.participants) {
+    RankCandidate candidate{.name = node, .native = !first_round && node == name_};
+    if (const auto* last = last_ranks_.find(node)) candidate.last_rank = static_cast<int>(*last);
+    candidates.push_back(std::move(candidate));
+  }
+  const std::vector<std::size_t> order = assign_group_ranks(candidates);
+  for (std::size_t rank = 0; rank < order.size(); ++rank)
+    state.participants.set(candidates[order[rank]].name, static_cast<std::int64_t>(rank));
+  state.complete = true;
+  state.deadline.reset();
+  park_surplus(state);
+}
+
+/// Waiting nodes make running torchrun nodes restart, and would for ever where there is no place
+/// for them: under torchrun, one that has once waited never becomes a spare. True if any waited.
+bool C10dParticipant::park_surplus(RendezvousState& state) const {
+  const bool full = static_cast<int>(state.participants.size()) >= settings_.run.max_nodes;
+  if (!state.complete || !full || state.wait_list.empty()) return false;
+  for (const NodeName& node : state.wait_list)
+    state.redundancy_list.insert(node);
+  state.wait_list = {};
+  return true;
+}
+
+/// The round, unless members have begun to leave it again: then ranks are missing.
+std::optional<RoundReady> C10dParticipant::round_of(const RendezvousState& state) const {
+  RoundReady round{.round = state.round, .nodes = {}};
+  round.nodes.resize(state.participants.size());
+  std::vector<bool> taken(state.participants.size());
+  for (const auto& [node, rank] : state.participants) {
+    const auto place = static_cast<std::size_t>(rank);
+    if (rank < 0 || place >= taken.size() || taken[place]) return std::nullopt;
+    taken[place] = true;
+    round.nodes[place] = node;
+    if (node == name_) round.rank = static_cast<int>(rank);
+  }
+  return round;
+}
+
+C10dStep C10dParticipant::alive_or_later(RendezvousState state, Instant now, WallTime wall) const {
+  const auto pulse = pulses_.find(name_);
+  if (pulse == pulses_.end() || now - pulse->second.since < settings_.keep_alive_interval)
+    return LookLater{};
+  state.last_heartbeats.set(name_, stamp(wall));
+  return WriteState{std::move(state)};
+}
+
+C10dStep C10dParticipant::step_join(RendezvousState state, Instant now, WallTime wall) {
+  if (state.closed) return RunIsClosed{state.redundancy_list.contains(name_) || was_spare_};
+  if (auto step = step_leave_first(state, now)) return std::move(*step);
+  if (auto step = step_spare(state, now, wall)) return std::move(*step);
+  const bool participant = state.participants.contains(name_);
+  if (state.complete && participant) {
+    auto ready = round_of(state);
+    if (!ready) {  // Others have left before this node has looked: it counts nobody's world.
+      remove_everywhere(state, name_);
+      participant_left(state);
+      return WriteState{std::move(state)};
+    }
+    if (park_surplus(state)) return WriteState{std::move(state)};
+    goal_ = Goal::Stay;
+    settled_ = false;
+    ready_at_ = now;
+    round_ = state.round;
+    return std::move(*ready);
+  }
+  if (now > *deadline_) return step_too_late(std::move(state), now);
+  return step_into_round(std::move(state), now, wall);
+}
+
+/// Out of the round that is over. A member that has not looked yet would count the world without
+/// this node, so a round that has only just become complete is left a little later.
+std::optional<C10dStep> C10dParticipant::step_leave_first(RendezvousState& state, Instant now) {
+  if (!leave_first_) return std::nullopt;
+  if (!state.participants.contains(name_)) {
+    leave_first_ = false;
+    return std::nullopt;
+  }
+  if (state.complete && !settled_ && now < ready_at_ + kAllHaveLooked) return LookLater{};
+  state.participants.erase(name_);
+  state.last_heartbeats.erase(name_);
+  participant_left(state);
+  return WriteState{std::move(state)};
+}
+
+std::optional<C10dStep> C10dParticipant::step_spare(RendezvousState& state, Instant now,
+                                                    WallTime wall) {
+  if (!state.redundancy_list.contains(name_)) return std::nullopt;
+  was_spare_ = true;
+  // No limit applies as long as all places are taken; with a place comes a new one.
+  deadline_ = now + settings_.run.join_timeout;
+  if (static_cast<int>(state.participants.size()) >= settings_.run.max_nodes) {
+    if (park_surplus(state)) return WriteState{std::move(state)};
+    return alive_or_later(std::move(state), now, wall);
+  }
+  state.redundancy_list.erase(name_);
+  state.last_heartbeats.erase(name_);
+  return WriteState{std::move(state)};
+}
+
+C10dStep C10dParticipant::step_too_late(RendezvousState state, Instant now) {
+  const bool in = state.participants.contains(name_) || state.wait_list.contains(name_);
+  if (in && now <= *deadline_ + kRollback) {
+    if (remove_everywhere(state, name_)) participant_left(state);
+    return WriteState{std::move(state)};
+  }
+  return JoinTimedOut{"no round was complete within " + seconds_text(settings_.run.join_timeout) +
+                      " (--rdzv-conf join_timeout); " + progress_};
+}
+
+C10dStep C10dParticipant::step_into_round(RendezvousState state, Instant now, WallTime wall) {
+  const int max = settings_.run.max_nodes;
+  const int count = static_cast<int>(state.participants.size());
+  const bool waiting = state.wait_list.contains(name_);
+  if (park_surplus(state)) return WriteState{std::move(state)};
+  if (state.complete) {
+    if (waiting) return alive_or_later(std::move(state), now, wall);
+    if (count < max)
+      state.wait_list.insert(name_);
+    else
+      state.redundancy_list.insert(name_);
+    state.last_heartbeats.set(name_, stamp(wall));
+    return WriteState{std::move(state)};
+  }
+  if (state.participants.contains(name_)) {
+    const bool enough = count >= settings_.run.min_nodes && count <= max;
+    if (!enough || !last_call_over(state, now, wall) || anybody_suspect(state))
+      return alive_or_later(std::move(state), now, wall);
+    complete(state);
+    return WriteState{std::move(state)};
+  }
+  // More than the maximum: other nodes were given another one.
+  if (count >= max || (count + 1 == max && anybody_suspect(state)))
+    return alive_or_later(std::move(state), now, wall);
+  was_spare_ = false;
+  state.wait_list.erase(name_);
+  state.participants.set(name_, 0);
+  state.last_heartbeats.set(name_, stamp(wall));
+  if (count + 1 == settings_.run.min_nodes)
+    state.deadline =
+        WallTime{stamp(wall).microseconds + microseconds(settings_.run.last_call_timeout)};
+  if (count + 1 == max) complete(state);
+  return WriteState{std::move(state)};
+}
+
+// By the clock of whoever set it, or, as that may be wrong, by how long it is there.
+bool C10dParticipant::last_call_over(const RendezvousState& state, Instant now,
+                                     WallTime wall) const {
+  if (!state.deadline || !last_call_) return false;
+  return *state.deadline < wall || now - last_call_->second > settings_.run.last_call_timeout;
+}
+
+C10dStep C10dParticipant::step_stay(RendezvousState state, Instant now, WallTime wall) {
+  const bool nobody = state.participants.empty() && state.wait_list.empty();
+  if (!state.participants.contains(name_) || state.round != round_) {
+    // A store that has forgotten everything: as long as nobody needs a round, the workers go on.
+    if (nobody || state.closed) return LookLater{};
+    return RoundBroken{"the other nodes have not heard from this one and go on without it"};
+  }
+  if (park_surplus(state)) return WriteState{std::move(state)};
+  if (!state.wait_list.empty() && !state.closed) {
+    const std::string first = to_string(*state.wait_list.begin());
+    const std::size_t more = state.wait_list.size() - 1;
+    return RoundBroken{first + (more > 0 ? " and " + std::to_string(more) + " more" : "") +
+                       " will be in the next round"};
+  }
+  return alive_or_later(std::move(state), now, wall);
+}
+
+C10dStep C10dParticipant::step_close(RendezvousState state, Instant now) {
+  if (state.closed) return ParticipantDone{};
+  if (now > *deadline_) return ParticipantDone{false};
+  state.closed = true;
+  return WriteState{std::move(state)};
+}
+
+C10dStep C10dParticipant::step_leave(RendezvousState state, Instant now) {
+  const bool in = state.participants.contains(name_) || state.wait_list.contains(name_) ||
+                  state.redundancy_list.contains(name_);
+  if (!in) return ParticipantDone{};
+  if (now > *deadline_) return ParticipantDone{false};
+  if (remove_everywhere(state, name_)) participant_left(state);
+  return WriteState{std::move(state)};
+}
+
+}  // namespace muster

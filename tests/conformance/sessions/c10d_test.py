@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""muster nodes in a c10d rendezvous that a real torchrun node hosts."""
+import signal
+import sys
+
+import harness
+from harness import agree, free_port
+
+
+def torchrun(nodes, port, size, addr="127.0.0.2", restarts=3, nproc=1, host=False, conf="",
+             environment=None):
+    # A second torchrun on this machine would try to host, too, and become a client.
+    return nodes.torchrun("--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=t",
+                          f"--nnodes={size}", f"--local-addr={addr}", f"--max-restarts={restarts}",
+                          f"--rdzv-conf=last_call_timeout=1,is_host={int(host)}{conf}",
+                          nproc=nproc, environment=environment)
+
+
+def muster(nodes, port, size, addr="127.0.0.3", **conf):
+    minimum, _, maximum = size.partition(":")
+    return nodes.muster("c10d", "localhost", port, "t", minimum, maximum or minimum,
+                        local_addr=addr, last_call_timeout=1, **conf)
+
+
+def one_and_one_torch_is_rank_0(nodes):
+    port = free_port()
+    torch = torchrun(nodes, port, "2", host=True)
+    ours = muster(nodes, port, "2", nproc=3)
+    rounds = [torch.round(), ours.round()]
+    agree(rounds, [1, 3])
+    assert rounds[0]["GROUP_RANK"] == 0 and rounds[0]["MASTER"][0] == "127.0.0.2"
+    assert ours.seen[-1]["job_decides"] is False
+    # The exit barrier: neither ends before the other.
+    ours.tell("finish")
+    torch.finish()
+    assert ours.event("end")["succeeded"] is True
+    assert torch.exit_code() == 0
+
+
+def one_and_one_muster_is_rank_0(nodes):
+    port = free_port()
+    ours = muster(nodes, port, "2", addr="127.0.0.1", nproc=2)  # Waits for a store to be there.
+    torch = torchrun(nodes, port, "2", host=True, nproc=2)
+    rounds = [torch.round(), ours.round()]
+    agree(rounds, [2, 2])
+    assert rounds[1]["GROUP_RANK"] == 0 and rounds[1]["MASTER"][0] == "127.0.0.1"
+    torch.finish()
+    ours.tell("finish")
+    assert ours.event("end")["succeeded"] is True
+    assert torch.exit_code() == 0
+
+
+def two_and_two_with_restarts_from_either_side(nodes):
+    port = free_port()
+    torch = [torchrun(nodes, port, "4", "127.0.0.2", host=True),
+             torchrun(nodes, port, "4", "127.0.0.5")]
+    ours = [muster(nodes, port, "4", "127.0.0.3", nproc=2), muster(nodes, port, "4", "127.0.0.4")]
+    everybody = torch + ours
+    first = [node.round() for node in everybody]
+    agree(first, [1, 1, 2, 1])
+
+    torch[1].fail_a_worker()
+    for node in ours:
+        assert "next round" in node.event("restart")["why"]
+        node.tell("join")
+    second = [node.round() for node in everybody]
+    agree(second, [1, 1, 2, 1])
+    assert [r["event"]["restart_count"] for r in second[2:]] == [0, 0]
+
+    ours[0].tell("fail rank 3 exited with 1")
+    ours[0].tell("join")
+    assert "next round" in ours[1].event("restart")["why"]
+    ours[1].tell("join")
+    third = [node.round() for node in everybody]
+    agree(third, [1, 1, 2, 1])
+    assert [r["event"]["restart_count"] for r in third[2:]] == [1, 0]
+    # torchrun nodes keep their first MASTER_ADDR: so it must stay.
+    assert first[0]["MASTER"] == second[0]["MASTER"] == third[0]["MASTER"]
+    for node in torch:
+        node.finish()
+    for node in ours:
+        node.tell("finish")
+    for node in ours:
+        assert node.event("end")["succeeded"] is True
+    for node in torch:
+        assert node.exit_code() == 0
+
+
+def a_newcomer_of_torchrun_learns_the_address(nodes):
+    """Scale-up: under torchrun alone, whoever joins a later round never learns MASTER_ADDR."""
+    port = free_port()
+    ours = muster(nodes, port, "2:3", "127.0.0.1")
+    torch = torchrun(nodes, port, "2:3", "127.0.0.2", host=True)
+    agree([ours.round(), torch.round()], [1, 1])
+    late = torchrun(nodes, port, "2:3", "127.0.0.5")
+    ours.event("restart")
+    ours.tell("join")
+    agree([ours.round(), torch.round(), late.round()], [1, 1, 1])
+
+
+def a_newcomer_of_muster_learns_the_address_of_torchrun(nodes):
+    """Whose rank 0 publishes it only in its first round."""
+    port = free_port()
+    torch = torchrun(nodes, port, "1:2", "127.0.0.2", host=True)
+    assert torch.round()["WORLD_SIZE"] == 1
+    late = muster(nodes, port, "1:2", "127.0.0.3")
+    agree([late.round(), torch.round()], [1, 1])
+
+
+def identical_workers_need_no_exchange(nodes):
+    port = free_port()
+    torch = torchrun(nodes, port, "2", "127.0.0.2", host=True, nproc=2,
+                     environment={"TORCH_ELASTIC_WORKER_IDENTICAL": "1"})
+    ours = muster(nodes, port, "2", "127.0.0.3", nproc=2, identical=1)
+    agree([torch.round(), ours.round()], [2, 2])
+
+
+def who_was_dropped_comes_back(nodes):
+    """Stopped for longer than its heartbeats last; under torchrun it would never notice."""
+    port = free_port()
+    torch = torchrun(nodes, port, "2", "127.0.0.2", host=True,
+                     conf=",keep_alive_interval=1,keep_alive_max_attempt=3")
+    ours = muster(nodes, port, "2", "127.0.0.3", keep_alive_interval=1, keep_alive_max_attempt=3)
+    agree([torch.round(), ours.round()], [1, 1])
+    # The state as a third node sees it: a spare that never gets a place.
+    spare = muster(nodes, port, "2", "127.0.0.4", keep_alive_interval=1, keep_alive_max_attempt=3)
+    harness.wait_for("the spare sees the round", lambda: "2 nodes of 2 in round 0" in spare.log(),
+                     told=spare.log)
+    ours.process.send_signal(signal.SIGSTOP)
+    agree([torch.round(), spare.round()], [1, 1])
+    ours.process.send_signal(signal.SIGCONT)
+    assert "have not heard from this one" in ours.event("restart")["why"]
+    ours.tell("join")  # There is no place: it is the spare now.
+    spare.tell("leave")
+    agree([torch.round(), ours.round()], [1, 1])
+
+
+def a_killed_muster_node_is_replaced(nodes):
+    port = free_port()
+    torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
+    ours = muster(nodes, port, "2", "127.0.0.3")
+    agree([torch.round(), ours.round()], [1, 1])
+    ours.kill()
+    other = muster(nodes, port, "2", "127.0.0.4")
+    torch.fail_a_worker()  # As its collectives would, in time.
+    agree([torch.round(), other.round()], [1, 1])
+
+
+def a_spare_takes_over_at_once_from_who_leaves(nodes):
+    port = free_port()
+    torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
+    ours = muster(nodes, port, "2", "127.0.0.3")
+    agree([torch.round(), ours.round()], [1, 1])
+    spare = muster(nodes, port, "2", "127.0.0.4")
+    harness.wait_for("the spare sees the round", lambda: "in round 0" in spare.log(),
+                     told=spare.log)
+    ours.tell("leave")
+    agree([torch.round(), spare.round()], [1, 1])
+
+
+def a_spare_ends_well_when_the_run_does(nodes):
+    port = free_port()
+    torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
+    ours = muster(nodes, port, "2", "127.0.0.3")
+    agree([torch.round(), ours.round()], [1, 1])
+    # A store that lives longer than the torchrun nodes would: ours closes it while torchrun waits.
+    spare = muster(nodes, port, "2", "127.0.0.4")
+    harness.wait_for("the spare sees the round", lambda: "in round 0" in spare.log(),
+                     told=spare.log)
+    ours.tell("give_up enough")
+    assert ours.event("end")["succeeded"] is False
+    assert spare.event("end")["succeeded"] is True
+
+
+def who_gives_up_ends_the_run_for_muster_nodes(nodes):
+    """Closed, and nobody at the exit barrier: under torchrun, the others' workers run on."""
+    port = free_port()
+    torch = torchrun(nodes, port, "3", "127.0.0.2", host=True)
+    ours = [muster(nodes, port, "3", "127.0.0.3"), muster(nodes, port, "3", "127.0.0.4")]
+    agree([torch.round()] + [node.round() for node in ours], [1, 1, 1])
+    ours[0].tell("give_up rank 1 exited with 1")
+    assert ours[0].event("end")["succeeded"] is False
+    end = ours[1].event("end")
+    assert end["succeeded"] is False and "given up" in end["why"]
+
+
+def the_host_dies_and_the_workers_go_on(nodes):
+    port = free_port()
+    torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
+    ours = muster(nodes, port, "2", "127.0.0.3", read_timeout=4)
+    agree([torch.round(), ours.round()], [1, 1])
+    torch.kill()
+    harness.wait_for("the loss is told", lambda: "rendezvous_store_lost" in ours.log(),
+                     told=ours.log)
+    assert ours.events.empty()
+    ours.tell("finish")
+    assert ours.event("end")["succeeded"] is True
+
+
+def the_host_dies_and_a_new_round_fails_with_words(nodes):
+    port = free_port()
+    torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
+    ours = muster(nodes, port, "2", "127.0.0.3", read_timeout=4)
+    agree([torch.round(), ours.round()], [1, 1])
+    torch.kill()
+    ours.tell("fail rank 1 exited with 1")
+    ours.tell("join")
+    reason = ours.event("failed")["reason"]
+    assert f"localhost:{port}" in reason and "read_timeout" in reason, reason
+
+
+if __name__ == "__main__":
+    harness.needs_torch()
+    harness.run_tests([one_and_one_torch_is_rank_0, one_and_one_muster_is_rank_0,
+                       two_and_two_with_restarts_from_either_side,
+                       a_newcomer_of_torchrun_learns_the_address,
+                       a_newcomer_of_muster_learns_the_address_of_torchrun,
+                       identical_workers_need_no_exchange, who_was_dropped_comes_back,
+                       a_killed_muster_node_is_replaced,
+                       a_spare_takes_over_at_once_from_who_leaves,
+                       a_spare_ends_well_when_the_run_does,
+                       who_gives_up_ends_the_run_for_muster_nodes,
+                       the_host_dies_and_the_workers_go_on,
+                       the_host_dies_and_a_new_round_fails_with_words], sys.argv[1:])

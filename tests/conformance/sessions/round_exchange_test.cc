@@ -1,0 +1,179 @@
+// Agents of one round, on one loop with the store that they meet at.
+
+#include "agent/io/round_exchange.h"
+
+#include <optional>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <catch2/catch.hpp>
+
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/spawn_task.h"
+#include "rendezvous/net/store_server.h"
+
+namespace muster {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+
+struct RoundExchangeTest {
+  asio::io_context loop{1};
+  StoreServer server{loop, {.addresses = {"127.0.0.1"}}};
+
+  RoundExchangeTest() { REQUIRE(server.start().has_value()); }
+
+  std::shared_ptr<StoreClient> client() {
+    StoreClientOptions options{.host = "127.0.0.1", .port = server.port(), .timeout = 20s};
+    auto made = std::make_shared<StoreClient>(loop.get_executor(), std::move(options));
+    const auto connected = run(made->connect());
+    REQUIRE(connected.has_value());
+    return made;
+  }
+  RoundExchange node(int rank, int nodes, Duration timeout = 20s) {
+    RoundExchangeOptions options{.prefix = "torch.rendezvous.r.3",
+                                 .group_rank = {rank},
+                                 .group_world_size = nodes,
+                                 .role = "default",
+                                 .local_world_size = rank + 1,
+                                 .timeout = timeout};
+    return RoundExchange(client(), std::move(options),
+                         [this](const std::string& text) { waiting.push_back(text); });
+  }
+  template <typename T>
+  void start(asio::awaitable<T> task, std::optional<T>& result) {
+    asio::co_spawn(loop, std::move(task), [&result](const std::exception_ptr& error, T value) {
+      CHECK(error == nullptr);
+      result = std::move(value);
+    });
+  }
+  template <typename T>
+  void until_done(const std::optional<T>& result) {
+    const Instant end = now() + 60s;
+    while (!result && now() < end)
+      loop.run_one_for(1s);
+    REQUIRE(result.has_value());
+  }
+  template <typename T>
+  T run(asio::awaitable<T> task) {
+    std::optional<T> result;
+    start(std::move(task), result);
+    until_done(result);
+    return std::move(*result);
+  }
+
+  std::vector<std::string> waiting;
+};
+
+TEST_CASE_METHOD(RoundExchangeTest, "round exchange: ranks, in whatever order nodes come",
+                 "[conformance][agent]") {
+  RoundExchange first = node(0, 2);
+  RoundExchange second = node(1, 2);
+  std::optional<ExchangeResult<AssignedRanks>> first_ranks;
+  std::optional<ExchangeResult<AssignedRanks>> second_ranks;
+  start(first.ranks(), first_ranks);
+  start(second.ranks(), second_ranks);
+  until_done(first_ranks);
+  until_done(second_ranks);
+  REQUIRE((first_ranks->has_value() && second_ranks->has_value()));
+  CHECK(**first_ranks == AssignedRanks{{0}, 3, 0, 3});
+  CHECK(**second_ranks == AssignedRanks{{1}, 3, 1, 3});
+}
+
+TEST_CASE_METHOD(RoundExchangeTest, "round exchange: who is missing is said, and it ends",
+                 "[conformance][agent]") {
+  RoundExchange first = node(0, 3, 3s);
+  const auto ranks = run(first.ranks());
+  REQUIRE(ranks.has_error());
+  CHECK(ranks.error().reason ==
+        "node ranks 1, 2 did not come within 3 s (--rdzv-conf read_timeout): no "
+        "torchelastic/role_info");
+  CHECK(waiting == std::vector<std::string>{"node ranks 1, 2"});
+}
+
+TEST_CASE_METHOD(RoundExchangeTest, "round exchange: nonsense of a peer is an error, not a world",
+                 "[conformance][agent]") {
+  const auto liar = client();
+  run(liar->set("torch.rendezvous.r.3/torchelastic/role_info/1", "[1, 2]"));
+  RoundExchange first = node(0, 2);
+  const auto ranks = run(first.ranks());
+  REQUIRE(ranks.has_error());
+  CHECK(ranks.error().reason == "role_info of node rank 1: it is not a JSON object");
+}
+
+TEST_CASE_METHOD(RoundExchangeTest, "round exchange: the address of the round is taken at once",
+                 "[conformance][agent]") {
+  RoundExchange first = node(0, 2);
+  RoundExchange second = node(1, 2);
+  std::optional<ExchangeResult<MasterAddress>> found;
+  start(second.find_master({.rank0_addr = "head"}), found);
+  MasterAddress published{"head", 1234};
+  REQUIRE(run(first.publish_master(published)).has_value());
+  until_done(found);
+  REQUIRE(found->has_value());
+  CHECK((*found)->addr == "head");
+  CHECK((*found)->port == 1234);
+}
+
+TEST_CASE_METHOD(RoundExchangeTest, "round exchange: an earlier round's address, if it is rank 0's",
+                 "[conformance][agent]") {
+  const auto torch = client();
+  const std::string port = std::to_string(server.port());
+  // Round 2 had another rank 0; in round 1 it was the node that it is now, and its store lives.
+  run(torch->set("torch.rendezvous.r.2/MASTER_ADDR", "127.0.0.9"));
+  run(torch->set("torch.rendezvous.r.2/MASTER_PORT", "1"));
+  run(torch->set("torch.rendezvous.r.1/MASTER_ADDR", "127.0.0.1"));
+  run(torch->set("torch.rendezvous.r.1/MASTER_PORT", port));
+  RoundExchange second = node(1, 2);
+  EarlierRounds earlier{
+      .prefixes = {"torch.rendezvous.r.2", "torch.rendezvous.r.1", "torch.rendezvous.r.0"},
+      .rank0_addr = "127.0.0.1"};
+  const auto found = run(second.find_master(earlier));
+  REQUIRE(found.has_value());
+  CHECK(found->addr == "127.0.0.1");
+  CHECK(found->port == server.port());
+}
+
+TEST_CASE_METHOD(RoundExchangeTest, "round exchange: no address anywhere is an error with names",
+                 "[conformance][agent]") {
+  RoundExchange second = node(1, 2, 3s);
+  const auto found = run(second.find_master({.rank0_addr = "head"}));
+  REQUIRE(found.has_error());
+  CHECK(found.error().reason ==
+        "node rank 0 (head) has not published MASTER_ADDR within 3 s (--rdzv-conf read_timeout)");
+}
+
+TEST_CASE_METHOD(RoundExchangeTest, "round exchange: the exit barrier opens with the last node",
+                 "[conformance][agent]") {
+  RoundExchange first = node(0, 2);
+  RoundExchange second = node(1, 2);
+  std::optional<ExchangeResult<void>> first_out;
+  start(first.exit_barrier(30s), first_out);
+  const auto second_out = run(second.exit_barrier(30s));
+  until_done(first_out);
+  CHECK((first_out->has_value() && second_out.has_value()));
+}
+
+TEST_CASE_METHOD(RoundExchangeTest, "round exchange: the exit barrier is bounded, and cancellable",
+                 "[conformance][agent]") {
+  RoundExchange first = node(0, 2);
+  const auto late = run(first.exit_barrier(1s));
+  REQUIRE(late.has_error());
+  CHECK(late.error().reason == "not all 2 nodes came to the exit barrier within 1 s");
+
+  const auto connection = client();
+  RoundExchangeOptions options{.prefix = "other", .group_world_size = 2};
+  RoundExchange cancelled(connection, std::move(options));
+  std::optional<ExchangeResult<void>> out;
+  start(cancelled.exit_barrier(300s), out);
+  const auto watcher = client();
+  run(watcher->get("other/torchelastic/agent/terminal_state/num_members"));
+  CHECK(!out.has_value());
+  connection->close();
+  until_done(out);
+  CHECK(out->has_error());
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,30 @@
+# A node among torchrun nodes: what it decides, alone and in a simulated crowd, and with real torch.
+muster_add_tests(c10d_participant_tests unit
+  SOURCES unit/rendezvous/c10d_participant_test.cc
+  LINK muster_rendezvous_core)
+muster_add_tests(c10d_participant_simulation simulation
+  SOURCES
+    simulation/c10d_participant_simulation.cc
+    support/torch_model.cc
+  LINK muster_rendezvous_core)
+muster_add_tests(agent_sessions_core_tests unit
+  SOURCES
+    unit/agent/host_match_test.cc
+    unit/agent/rank_messages_test.cc
+  LINK muster_agent_core)
+muster_add_tests(round_exchange_tests conformance
+  SOURCES conformance/sessions/round_exchange_test.cc
+  LINK muster_agent_io)
+
+# With real torchrun nodes; skipped, and says so, where torch is not installed.
+add_executable(session_driver conformance/sessions/session_driver.cc)
+set_target_properties(session_driver PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(session_driver
+  PRIVATE muster_options muster_agent_io muster_spdlog nlohmann_json::nlohmann_json)
+set(sessions ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sessions)
+foreach(test c10d static adversity hosts)
+  add_test(NAME session_${test}
+    COMMAND ${MUSTER_TORCH_PYTHON} ${sessions}/${test}_test.py $<TARGET_FILE:session_driver>)
+  set_tests_properties(session_${test} PROPERTIES
+    LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
+endforeach()

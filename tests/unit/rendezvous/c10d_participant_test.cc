@@ -1,0 +1,365 @@
+#include "rendezvous/core/c10d_participant.h"
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+
+const NodeName kMe{"b", 2, 0};
+const NodeName kFirst{"a", 1, 0};
+const NodeName kLast{"c", 3, 0};
+
+RendezvousSettings settings(int min, int max) {
+  RendezvousSettings made;
+  made.run = {.min_nodes = min, .max_nodes = max};
+  return made;
+}
+
+struct ParticipantTest {
+  Instant now{std::chrono::hours(1)};
+  std::int64_t wall_us = 1'700'000'000'000'000;
+  RendezvousState state;
+  C10dParticipant me{kMe, settings(2, 3)};
+
+  WallTime wall() const { return {wall_us}; }
+  void pass(Duration time) {
+    now += time;
+    wall_us += std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+  }
+  void in(const NodeName& node, std::int64_t rank = 0) {
+    state.participants.set(node, rank);
+    state.last_heartbeats.set(node, wall());
+  }
+  C10dStep step() { return me.step(state, now, wall()); }
+  /// Writes until there is nothing to write, and returns what there is then.
+  C10dStep settle() {
+    for (int i = 0; i < 10; ++i) {
+      C10dStep next = step();
+      const auto* write = std::get_if<WriteState>(&next);
+      if (write == nullptr) return next;
+      state = write->state;
+    }
+    FAIL("it writes for ever");
+    return LookLater{};
+  }
+  /// A complete round 0 of kFirst (rank 0) and this node.
+  void in_a_round() {
+    me = C10dParticipant(kMe, settings(2, 3));
+    state = {};
+    in(kFirst);
+    me.join(now);
+    REQUIRE(std::holds_alternative<LookLater>(settle()));
+    pass(31s);
+    state.last_heartbeats.set(kFirst, wall());
+    REQUIRE(std::holds_alternative<RoundReady>(settle()));
+    me.settled();
+    settle();  // Its keep-alive.
+  }
+};
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: the minimum starts the last call, once",
+                 "[unit][rendezvous]") {
+  me.join(now);
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(state.participants.contains(kMe));
+  CHECK(!state.deadline);
+  CHECK(me.progress() == "1 node of 2 to 3 joined: b_2_0; 1 node missing");
+  in(kFirst);
+  state.deadline = WallTime{wall_us + 30'000'000};
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(!state.complete);
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: the maximum completes the round, by name",
+                 "[unit][rendezvous]") {
+  in(kLast);
+  in(kFirst);
+  state.deadline = WallTime{wall_us + 30'000'000};
+  me.join(now);
+  const C10dStep last = settle();
+  REQUIRE(std::holds_alternative<RoundReady>(last));
+  const auto& round = std::get<RoundReady>(last);
+  CHECK(round.round == 0);
+  CHECK(round.rank == 1);
+  CHECK(round.nodes == std::vector<NodeName>{kFirst, kMe, kLast});
+  CHECK(state.complete);
+  CHECK(!state.deadline);
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: the last call ends by the clock of its setter",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  CHECK(state.participants.size() == 2);
+  CHECK(*state.participants.find(kFirst) == 0);
+  CHECK(*state.participants.find(kMe) == 1);
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: a last call of a clock far ahead ends, too",
+                 "[unit][rendezvous]") {
+  in(kFirst);
+  me.join(now);
+  settle();
+  state.deadline = WallTime{wall_us + 3'600'000'000};
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  for (int i = 0; i < 31; ++i) {
+    pass(1s);
+    state.last_heartbeats.set(kFirst, wall());
+    if (i < 29) CHECK(std::holds_alternative<LookLater>(settle()));
+  }
+  CHECK(std::holds_alternative<RoundReady>(settle()));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: somebody waits, so the round is broken",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  state.wait_list.insert(kLast);
+  state.last_heartbeats.set(kLast, wall());
+  const C10dStep broken = step();
+  REQUIRE(std::holds_alternative<RoundBroken>(broken));
+  CHECK(std::get<RoundBroken>(broken).why == "c_3_0 will be in the next round");
+
+  me.join(now);
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(!state.participants.contains(kMe));
+  CHECK(state.wait_list.contains(kMe));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: who was rank 0 stays it, whoever comes",
+                 "[unit][rendezvous]") {
+  me = C10dParticipant(kMe, settings(2, 2));
+  in(kLast);
+  me.join(now);
+  settle();
+  // As a muster node with the highest name would have numbered it.
+  state.participants.set(kLast, 0);
+  state.participants.set(kMe, 1);
+  settle();
+  me.settled();
+  me.join(now);
+  settle();
+  state.participants.erase(kLast);
+  state.complete = false;
+  state.round = 1;
+  in(kLast);
+  const C10dStep last = settle();
+  REQUIRE(std::holds_alternative<RoundReady>(last));
+  CHECK(std::get<RoundReady>(last).nodes == std::vector<NodeName>{kLast, kMe});
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: the last one to leave opens the next round",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  state.participants.erase(kFirst);
+  state.wait_list.insert(kFirst);
+  me.join(now);
+  settle();
+  CHECK(state.round == 1);
+  CHECK(!state.complete);
+  CHECK(state.participants.contains(kMe));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: a round that few have seen is left later",
+                 "[unit][rendezvous]") {
+  in(kLast);
+  in(kFirst);
+  me.join(now);
+  REQUIRE(std::holds_alternative<RoundReady>(settle()));
+  me.join(now);
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(state.participants.contains(kMe));
+  pass(2s);
+  settle();
+  CHECK(!state.participants.contains(kMe));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: keeps alive once in an interval",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  const WallTime before = *state.last_heartbeats.find(kMe);
+  pass(4s);
+  settle();
+  CHECK(*state.last_heartbeats.find(kMe) == before);
+  pass(1s);
+  settle();
+  CHECK(*state.last_heartbeats.find(kMe) == wall());
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: a silent node goes with the next write",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  settle();
+  for (int i = 0; i < 14; ++i) {
+    pass(1s);
+    settle();
+  }
+  CHECK(state.participants.contains(kFirst));
+  for (int i = 0; i < 6; ++i) {
+    pass(1s);
+    settle();
+  }
+  CHECK(!state.participants.contains(kFirst));
+  CHECK(!state.last_heartbeats.contains(kFirst));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: a slow clock is not death, and is told",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  for (int i = 0; i < 30; ++i) {
+    pass(1s);
+    if (i % 5 == 0) state.last_heartbeats.set(kFirst, WallTime{wall_us - 20'000'000});
+    settle();
+  }
+  CHECK(state.participants.contains(kFirst));
+  const auto skewed = me.take_skewed();
+  REQUIRE(skewed.size() == 1);
+  CHECK(skewed[0].first == kFirst);
+  CHECK(skewed[0].second == -20'000'000);
+  CHECK(me.take_skewed().empty());
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: to a fast clock this node does not look dead",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  for (int i = 0; i < 30; ++i) {
+    pass(1s);
+    if (i % 5 == 0) state.last_heartbeats.set(kFirst, WallTime{wall_us + 20'000'000});
+    settle();
+  }
+  const std::int64_t by_its_clock = wall_us + 20'000'000;
+  CHECK(state.last_heartbeats.find(kMe)->microseconds > by_its_clock - 15'000'000);
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: leftovers of a dead node complete no round",
+                 "[unit][rendezvous]") {
+  me = C10dParticipant(kMe, settings(2, 2));
+  in(kFirst);
+  pass(100s);
+  me.join(now);
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(!state.participants.contains(kMe));
+  pass(15s);
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(state.participants.contains(kMe));
+  CHECK(!state.participants.contains(kFirst));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: who was dropped joins again",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  state.participants.erase(kMe);
+  state.last_heartbeats.erase(kMe);
+  CHECK(std::holds_alternative<RoundBroken>(step()));
+  me.join(now);
+  settle();
+  CHECK(state.wait_list.contains(kMe));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: an empty store disturbs nobody",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  state = {};
+  CHECK(std::holds_alternative<LookLater>(step()));
+  in(kLast);
+  CHECK(std::holds_alternative<RoundBroken>(step()));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: closed while joining, running and as a spare",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  state.closed = true;
+  CHECK(std::holds_alternative<LookLater>(step()));
+  CHECK(me.closed_while_member());
+  me.join(now);
+  const C10dStep closed = step();
+  REQUIRE(std::holds_alternative<RunIsClosed>(closed));
+  CHECK(!std::get<RunIsClosed>(closed).as_spare);
+
+  C10dParticipant spare(kLast, settings(2, 2));
+  state.closed = false;
+  spare.join(now);
+  const C10dStep write = spare.step(state, now, wall());
+  REQUIRE(std::holds_alternative<WriteState>(write));
+  state = std::get<WriteState>(write).state;
+  CHECK(state.redundancy_list.contains(kLast));
+  CHECK(std::holds_alternative<LookLater>(spare.step(state, now, wall())));
+  state.closed = true;
+  const C10dStep spared = spare.step(state, now, wall());
+  REQUIRE(std::holds_alternative<RunIsClosed>(spared));
+  CHECK(std::get<RunIsClosed>(spared).as_spare);
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: a spare takes the place that comes free",
+                 "[unit][rendezvous]") {
+  me = C10dParticipant(kMe, settings(1, 2));
+  in(kFirst, 0);
+  in(kLast, 1);
+  state.complete = true;
+  me.join(now);
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(state.redundancy_list.contains(kMe));
+  pass(1000s);  // No time limit while it is one.
+  state.last_heartbeats.set(kFirst, wall());
+  state.last_heartbeats.set(kLast, wall());
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  state.participants.erase(kLast);
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(state.wait_list.contains(kMe));
+  CHECK(!state.redundancy_list.contains(kMe));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: who waits for a full round becomes a spare",
+                 "[unit][rendezvous]") {
+  me = C10dParticipant(kMe, settings(2, 2));
+  in(kFirst);
+  state.deadline = WallTime{wall_us + 30'000'000};
+  state.wait_list.insert(kLast);
+  state.last_heartbeats.set(kLast, wall());
+  me.join(now);
+  REQUIRE(std::holds_alternative<RoundReady>(settle()));
+  CHECK(state.wait_list.empty());
+  CHECK(state.redundancy_list.contains(kLast));
+  // A torchrun node would have left it waiting.
+  state.redundancy_list = {};
+  state.wait_list.insert(kLast);
+  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(state.redundancy_list.contains(kLast));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: too late, it takes itself out and says why",
+                 "[unit][rendezvous]") {
+  me.join(now);
+  settle();
+  pass(601s);
+  const C10dStep last = settle();
+  REQUIRE(std::holds_alternative<JoinTimedOut>(last));
+  CHECK(std::get<JoinTimedOut>(last).reason ==
+        "no round was complete within 600 s (--rdzv-conf join_timeout); 0 nodes of 2 to 3 joined; "
+        "2 nodes missing");
+  CHECK(state.participants.empty());
+  CHECK(state.last_heartbeats.empty());
+}
+
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: close and leave are written once",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  state.foreign.push_back({"extra", "pickled"});
+  SECTION("close") {
+    me.close(now);
+    CHECK(std::holds_alternative<ParticipantDone>(settle()));
+    CHECK(state.closed);
+    CHECK(state.participants.size() == 2);
+  }
+  SECTION("leave") {
+    me.leave(now);
+    CHECK(std::holds_alternative<ParticipantDone>(settle()));
+    CHECK(!state.participants.contains(kMe));
+    CHECK(!state.last_heartbeats.contains(kMe));
+  }
+  CHECK(state.foreign.size() == 1);
+}
+
+}  // namespace
+}  // namespace muster
