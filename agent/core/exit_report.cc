@@ -275,14 +275,6 @@ std::string ExitReport::text() const {
          "\nRoot Cause (first observed failure):\n" + block(first_) + "\n" + border;
 }
 
-std::string ExitReport::log_line(std::string_view binary) const {
-  const WorkerEnd* end = first_failure();
-  if (end == nullptr) return "";
-  return "failed (exitcode: " + std::to_string(end->exit_code()) +
-         ") local_rank: " + std::to_string(end->local_rank.value) +
-         " (pid: " + std::to_string(end->pid) + ") of binary: " + std::string(binary);
-}
-
 std::string ExitReport::json() const {
   nlohmann::ordered_json json;
   json["title"] = options_.title;

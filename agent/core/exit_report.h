@@ -62,8 +62,6 @@ class ExitReport {
   /// The block between the lines of '=', as torchrun's ChildFailedError prints it, with a newline
   /// before and none after. Empty if none failed.
   std::string text() const;
-  /// "failed (exitcode: 3) local_rank: 1 (pid: 123) of binary: /usr/bin/python" for the cause.
-  std::string log_line(std::string_view binary) const;
   /// For --failure-report: the same facts, for programs.
   std::string json() const;
   /// For the agent's own TORCHELASTIC_ERROR_FILE. `original`: the text of the cause's error file,

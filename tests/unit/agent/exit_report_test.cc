@@ -66,7 +66,6 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: nobody failed, nothing to say", "
   CHECK(report().first_failure() == nullptr);
   CHECK(report().failures().empty());
   CHECK(report().text().empty());
-  CHECK(report().log_line("python").empty());
   CHECK(report().error_file("").empty());
   CHECK(nlohmann::json::parse(report().json())["first_failure"].is_null());
 }
@@ -101,8 +100,6 @@ Root Cause (first observed failure):
     File x
   ValueError: boom
 =====================================================)");
-  CHECK(report().log_line("/usr/bin/python") ==
-        "failed (exitcode: 1) local_rank: 1 (pid: 101) of binary: /usr/bin/python");
 }
 
 TEST_CASE_METHOD(ExitReportTest, "exit_report: why muster ended a worker", "[unit][agent]") {
