@@ -72,30 +72,27 @@ Result<std::optional<TimerFifo>> TimerFifo::make(std::vector<std::string>& envir
     ::unlink(fifo.path_.c_str());
   }
   if (::mkfifo(fifo.path_.c_str(), 0600) != 0) return from_errno(errno);
-  fifo.held_ = LogFd(::open(fifo.path_.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!fifo.held_.is_open()) return from_errno(errno);
+  constexpr int kFlags = O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
+  fifo.fd_ = LogFd(::open(fifo.path_.c_str(), kFlags));
+  if (!fifo.fd_.is_open()) {
+    const int error = errno;
+    ::unlink(fifo.path_.c_str());
+    return from_errno(error);
+  }
   return std::optional(std::move(fifo));
 }
 
 void TimerFifo::remove() const {
   struct stat there {};
   struct stat made {};
-  if (::lstat(path_.c_str(), &there) != 0 || ::fstat(held_.get(), &made) != 0) return;
+  if (::lstat(path_.c_str(), &there) != 0 || ::fstat(fd_.get(), &made) != 0) return;
   if (there.st_dev == made.st_dev && there.st_ino == made.st_ino) ::unlink(path_.c_str());
 }
 
 // --- the timers ----------------------------------------------------------------------------------
 
-Result<std::unique_ptr<FileTimer>> FileTimer::start(asio::io_context& io, const std::string& path,
-                                                    OnExpired on_expired) {
-  // Also for writing: then the pipe does not end whenever no worker has it open.
-  const int fd = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return from_errno(errno);
-  return std::unique_ptr<FileTimer>(new FileTimer(io, fd, std::move(on_expired)));
-}
-
-FileTimer::FileTimer(asio::io_context& io, int fd, OnExpired on_expired)
-    : pipe_(io, fd), timer_(io), on_expired_(std::move(on_expired)), buffer_(kReadBytes) {
+FileTimer::FileTimer(asio::io_context& io, const TimerFifo& fifo, OnExpired on_expired)
+    : pipe_(io, fifo.fd()), timer_(io), on_expired_(std::move(on_expired)), buffer_(kReadBytes) {
   wait_to_read();
 }
 

@@ -9,7 +9,6 @@
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,8 +25,8 @@
 
 namespace muster {
 
-/// The pipe's place in the file system: made before the shim and the agent part, so that the shim
-/// can remove it should the agent be killed.
+/// The pipe and its place in the file system: made before the shim and the agent part, so that the
+/// shim can remove it should the agent be killed.
 class TimerFifo {
  public:
   /// Nothing if `environment` does not ask for it. Else makes the pipe that TORCHELASTIC_TIMER_FILE
@@ -38,12 +37,15 @@ class TimerFifo {
                                                std::string& what_failed);
 
   const std::string& path() const { return path_; }
+  /// To read from, without blocking. Also open for writing: so it does not end when no worker has
+  /// it.
+  int fd() const { return fd_.get(); }
   /// Removes it, if it is still the one that was made here.
   void remove() const;
 
  private:
   std::string path_;
-  LogFd held_;  // The pipe itself: as long as it is open, no other file gets its number.
+  LogFd fd_;  // As long as it is open, no other file gets its number.
 };
 
 class FileTimer {
@@ -61,8 +63,10 @@ class FileTimer {
 
   /// Listens at once. `on_expired` is called after the process was signalled; requests that are
   /// wrong, and timers of processes that are no worker's, are logged and have no effect.
-  static Result<std::unique_ptr<FileTimer>> start(boost::asio::io_context& io,
-                                                  const std::string& path, OnExpired on_expired);
+  FileTimer(boost::asio::io_context& io, const TimerFifo& fifo, OnExpired on_expired);
+  ~FileTimer() { pipe_.release(); }  // The descriptor is the TimerFifo's.
+  FileTimer(const FileTimer&) = delete;
+  FileTimer& operator=(const FileTimer&) = delete;
 
   void started(LocalRank rank, pid_t pid);
   void ended(LocalRank rank);
@@ -71,7 +75,6 @@ class FileTimer {
   void reset();
 
  private:
-  FileTimer(boost::asio::io_context& io, int fd, OnExpired on_expired);
   void wait_to_read();
   /// Reads what is there; false if the pipe cannot be read any more.
   bool drain(bool keep);

@@ -1,14 +1,17 @@
 // The two watchdogs' shells: a pipe, a process that really is there, and the loop.
+#include "agent/io/watchdogs.h"
+
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <catch2/catch.hpp>
@@ -120,14 +123,18 @@ struct FileTimerTest {
   std::string path = place.dir / "timers";
   boost::asio::io_context io{1};
   std::vector<FileTimer::Expired> expired;
-  std::unique_ptr<FileTimer> timers;
+  std::optional<TimerFifo> fifo;
+  std::optional<FileTimer> timers;
 
   FileTimerTest() {
-    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-    auto started = FileTimer::start(
-        io, path, [this](const FileTimer::Expired& timer) { expired.push_back(timer); });
-    REQUIRE(started.has_value());
-    timers = std::move(*started);
+    std::string where;
+    Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + path};
+    auto made = TimerFifo::make(environment, where);
+    REQUIRE(made.has_value());
+    fifo = std::move(*made);
+    REQUIRE(fifo);
+    timers.emplace(io, *fifo,
+                   [this](const FileTimer::Expired& timer) { expired.push_back(timer); });
   }
   /// As torch's client does it: open, one line, close.
   void write(const std::string& text) {
@@ -249,6 +256,28 @@ TEST_CASE("state_watch: a worker in D is reported once, another is not",
   io.restart();
   io.run_for(kPatience);
   CHECK(stuck.size() == 1);
+}
+
+TEST_CASE_METHOD(FileTimerTest, "watchdogs: what the agent hears of a worker whose timer ran out",
+                 "[unit][timer]") {
+  timers.reset();  // The pipe has one reader.
+  std::vector<std::pair<LocalRank, std::string>> reasons;
+  Watchdogs watchdogs(
+      io, {}, &*fifo,
+      {.on_reason = [&reasons](LocalRank rank,
+                               const std::string& why) { reasons.emplace_back(rank, why); },
+       .on_stuck = [](LocalRank) { FAIL("nobody is stuck"); }});
+  const Child worker(true);
+  const Child last(true);
+  watchdogs.attempt_begins();
+  watchdogs.worker_started(LocalRank{0}, worker.pid);
+  watchdogs.worker_started(LocalRank{1}, last.pid);
+  ask(worker.pid, "no signal", 0, 0);
+  until([this] { return io.poll() == 0; });
+  ask(last.pid, "step", 0);
+  until([&reasons] { return !reasons.empty(); });
+  CHECK(reasons.size() == 1);
+  CHECK(reasons[0] == std::pair(LocalRank{1}, std::string("its timer \"step\" ran out")));
 }
 
 TEST_CASE("state_watch: asked for by the environment", "[unit][uninterruptible]") {
