@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "launcher/run_path.h"
+
 namespace muster {
 namespace {
 
@@ -55,6 +57,13 @@ std::string stream_text(const std::string& file, bool is_teed, bool is_shown) {
   return is_teed && is_shown ? file + ", and the console" : file;
 }
 
+// The program that --run-path gives to Python is a page of muster's own.
+std::string command_text(const AgentOptions& options, std::vector<std::string> words) {
+  if (options.runs_path && words.size() > kRunPathScriptAt)
+    words[kRunPathScriptAt - 1] = "(muster's program that runs the script)";
+  return shell_quoted(words);
+}
+
 void append_rank(std::string& out, const AgentOptions& options, const RankPlan& rank) {
   const LogOptions& log = options.log;
   const bool is_shown =
@@ -62,7 +71,7 @@ void append_rank(std::string& out, const AgentOptions& options, const RankPlan& 
   const StreamSet tee = log.tee.at(rank.local_rank);
   out.append("\nrank ").append(std::to_string(rank.global_rank));
   out.append(" (local rank ").append(std::to_string(rank.local_rank)).append(")\n");
-  append_row(out, "command", shell_quoted(rank.command));
+  append_row(out, "command", command_text(options, rank.command));
   append_row(out, "stdout", stream_text(rank.stdout_file, tee.out, is_shown));
   append_row(out, "stderr", stream_text(rank.stderr_file, tee.err, is_shown));
   if (!rank.error_file.empty()) append_row(out, "error file", rank.error_file);

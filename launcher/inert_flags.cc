@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "agent/core/uninterruptible.h"
 #include "launcher/python_text.h"
 
 namespace muster {
@@ -133,17 +134,14 @@ void Finder::find_watchdogs(const Environment& environment) {
     const auto found = environment.find(name);
     return found != environment.end() && !found->second.empty();
   };
-  const auto timer = environment.find("TORCHELASTIC_ENABLE_FILE_TIMER");
-  if (timer != environment.end() && timer->second == "1")
-    lines_.emplace_back(
-        "TORCHELASTIC_ENABLE_FILE_TIMER has no effect: muster does not watch expiring timers");
   if (is_set("TORCHELASTIC_HEALTH_CHECK_PORT"))
     lines_.emplace_back(
         "TORCHELASTIC_HEALTH_CHECK_PORT has no effect: no health check server is started, nor does "
         "torchrun start one");
-  if (is_set("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"))
-    lines_.emplace_back(
-        "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT has no effect: muster does not watch for it");
+  constexpr const char* kStuck = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
+  if (is_set(kStuck) && !uninterruptible_timeout(environment.at(kStuck)))
+    lines_.push_back(std::string(kStuck) + " is " + python_repr(environment.at(kStuck)) +
+                     ": nothing is watched; give a number of seconds above 0");
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ muster_add_tests(agent_core_tests unit
     unit/agent/stack_text_test.cc
     unit/agent/string_template_test.cc
     unit/agent/tail_ring_test.cc
+    unit/agent/timer_table_test.cc
+    unit/agent/uninterruptible_test.cc
     unit/agent/worker_command_test.cc
     unit/agent/worker_env_test.cc
   LINK muster_agent_core nlohmann_json::nlohmann_json)
@@ -25,6 +27,10 @@ muster_add_tests(agent_logs_tests "unit;threads"
     unit/agent/log_pump_adversity_test.cc
     unit/agent/log_pump_test.cc
   LINK muster_agent_logs)
+
+muster_add_tests(agent_watchdogs_tests unit
+  SOURCES unit/agent/watchdogs_test.cc
+  LINK muster_agent_io)
 
 # Measures the log thread: bytes of short lines, from files to the console.
 add_executable(log_pump_rate unit/agent/log_pump_rate.cc)

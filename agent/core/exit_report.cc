@@ -89,10 +89,18 @@ std::string death_note(const WorkerEnd& end, bool is_victim) {
                      ") received by PID " + std::to_string(end.pid);
   if (end.core_dumped) {
     note += "\ncore dumped (coredumpctl list, or see /proc/sys/kernel/core_pattern)";
+  } else if (!end.ended_because.empty()) {
+    return note;  // That says it all.
   } else if (dumps_core(end.code)) {
     note += "\nno core was dumped (ulimit -c unlimited allows it)";
   } else if (!end.oom_evidence.empty()) {
     note += "\nkilled by the kernel's OOM killer: " + end.oom_evidence;
+  } else if (end.code == SIGKILL && !is_victim && !end.quiet_oom_counter.empty()) {
+    note +=
+        "\nSIGKILL from outside (not muster): somebody's kill -9; not the kernel's OOM killer, "
+        "which "
+        "has killed nobody in " +
+        end.quiet_oom_counter;
   } else if (end.code == SIGKILL && !is_victim) {
     note +=
         "\nSIGKILL from outside (not muster): somebody's kill -9, or perhaps the OOM killer, of "
@@ -107,7 +115,8 @@ std::string hint(const WorkerEnd& end) {
   if (!end.stderr_file.empty())
     text = "it wrote nothing to its stderr, " + end.stderr_file + "\n";
   else if (end.stderr_known)
-    text = "it wrote nothing to stderr\n";
+    text = end.tail_is_output ? "it wrote nothing to stdout and stderr\n"
+                              : "it wrote nothing to stderr\n";
   else
     text =
         "nothing of its stderr is known here: look further up, or keep it with --redirects 2 "
@@ -131,6 +140,8 @@ nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
   std::snprintf(milliseconds, sizeof milliseconds, ".%03dZ",
                 static_cast<int>(end.died_ms - second * 1000));
   json["died"] = date_time(second, 'T') + milliseconds;
+  json["ended_because"] =
+      end.ended_because.empty() ? nullptr : nlohmann::ordered_json(end.ended_because);
   json["error_file"] = end.error_file.empty() ? nullptr : nlohmann::ordered_json(end.error_file);
   json["error"] = nullptr;
   json["error_file_defect"] = nullptr;
@@ -146,7 +157,8 @@ nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
   }
   json["stderr_file"] = end.stderr_file.empty() ? nullptr : nlohmann::ordered_json(end.stderr_file);
   json["stderr_known"] = end.stderr_known;
-  json["stderr_tail"] = end.stderr_tail;
+  json["stderr_tail"] = end.tail_is_output ? "" : end.stderr_tail;
+  json["output_tail"] = end.tail_is_output ? nlohmann::ordered_json(end.stderr_tail) : nullptr;
   return json;
 }
 
@@ -207,6 +219,7 @@ std::string ExitReport::explanation(const WorkerEnd& end) const {
     if (!text.empty() && !line.empty()) text += '\n';
     text += line;
   };
+  add_line(end.ended_because);
   add_line(victim_note(end));
   if (end.error && end.error->has_value()) {
     const ErrorRecord& record = **end.error;
@@ -220,7 +233,8 @@ std::string ExitReport::explanation(const WorkerEnd& end) const {
   }
   const std::string_view tail = last_lines(end.stderr_tail, TailLimits{}, true);
   if (!tail.empty()) {
-    add_line("the last lines of its stderr:");
+    add_line(end.tail_is_output ? "the last lines of its output:"
+                                : "the last lines of its stderr:");
     return text + presentable(tail);
   }
   if (!is_victim(end)) add_line(hint(end));
@@ -259,14 +273,6 @@ std::string ExitReport::text() const {
   const std::string section(width, '-');
   return "\n" + border + "\n" + title + "\n" + section + "\nFailures:\n" + others + section +
          "\nRoot Cause (first observed failure):\n" + block(first_) + "\n" + border;
-}
-
-std::string ExitReport::log_line(std::string_view binary) const {
-  const WorkerEnd* end = first_failure();
-  if (end == nullptr) return "";
-  return "failed (exitcode: " + std::to_string(end->exit_code()) +
-         ") local_rank: " + std::to_string(end->local_rank.value) +
-         " (pid: " + std::to_string(end->pid) + ") of binary: " + std::string(binary);
 }
 
 std::string ExitReport::json() const {

@@ -27,10 +27,13 @@ struct WorkerEnd {
 
   std::string error_file;  // Path; empty: the worker had none, or wrote none.
   std::optional<boost::system::result<ErrorRecord, ErrorFileDefect>> error;  // What it held.
-  bool stderr_known = false;  // It was captured or redirected, so what is empty was empty.
-  std::string stderr_tail;    // The last lines; empty: not kept, or there were none.
-  std::string stderr_file;    // Path of its stderr.log; empty: not redirected.
-  std::string oom_evidence;   // That the kernel's OOM killer killed it (oom_evidence.h); or empty.
+  std::string ended_because;    // Why muster ended it and no other: it hung, say; or empty.
+  bool stderr_known = false;    // It was captured or redirected, so what is empty was empty.
+  std::string stderr_tail;      // The last lines; empty: not kept, or there were none.
+  bool tail_is_output = false;  // One pipe serves stdout, too, so these are the lines of both.
+  std::string stderr_file;      // Path of its stderr.log; empty: not redirected.
+  std::string oom_evidence;  // That the kernel's OOM killer killed it (oom_evidence.h); or empty.
+  std::string quiet_oom_counter;  // Where it counts, and has not; empty: no counter can be read.
 
   bool failed() const { return killed || code != 0; }
   /// As Python has it: a signal's number is negative.
@@ -59,8 +62,6 @@ class ExitReport {
   /// The block between the lines of '=', as torchrun's ChildFailedError prints it, with a newline
   /// before and none after. Empty if none failed.
   std::string text() const;
-  /// "failed (exitcode: 3) local_rank: 1 (pid: 123) of binary: /usr/bin/python" for the cause.
-  std::string log_line(std::string_view binary) const;
   /// For --failure-report: the same facts, for programs.
   std::string json() const;
   /// For the agent's own TORCHELASTIC_ERROR_FILE. `original`: the text of the cause's error file,

@@ -64,4 +64,17 @@ LocalRank choose_hung_worker(const std::vector<IdleWorker>& idle,
   return chosen.rank;
 }
 
+std::string hang_text(LocalRank rank, const std::vector<IdleWorker>& idle,
+                      const std::vector<StackCollector::Evidence>& evidence) {
+  std::string text = "it hung";
+  for (const IdleWorker& worker : idle)
+    if (worker.rank == rank) text += ": " + idle_text(worker.idle);
+  for (const StackCollector::Evidence& one : evidence) {
+    if (one.rank != rank) continue;
+    if (one.line) text += "\nit stood at " + to_text(*one.line);
+    if (!one.file.empty()) text += "\nits stacks: " + one.file;
+  }
+  return text;
+}
+
 }  // namespace muster

@@ -20,4 +20,8 @@ void log_evidence(const std::vector<StackCollector::Evidence>& evidence);
 LocalRank choose_hung_worker(const std::vector<IdleWorker>& idle,
                              const std::vector<StackCollector::Evidence>& evidence);
 
+/// For the failure report, about the one that was chosen: "it hung: no output …; it stood at …".
+std::string hang_text(LocalRank rank, const std::vector<IdleWorker>& idle,
+                      const std::vector<StackCollector::Evidence>& evidence);
+
 }  // namespace muster

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -50,6 +51,11 @@ class LogLoop {
     std::uint32_t interest = 0;
     bool can_wait = true;  // False: epoll does not take it.
   };
+
+  // Of one stream, before the next one's turn.
+  static constexpr std::size_t kBytesPerTurn = 1 << 20;
+  // Of files, where inotify is not to be had.
+  static constexpr Duration kPollInterval = std::chrono::milliseconds(100);
 
   LogLoop(const LogPump::Options& options, LogFd mailbox, LogFd epoll);
   void wait();

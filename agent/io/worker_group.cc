@@ -56,14 +56,16 @@ boost::system::error_code make_directory(const std::string& path) {
 // Of those that died of a SIGKILL that was not muster's.
 void find_oom_victims(const OomWatch& watch, std::vector<WorkerEnd>& ends) {
   const auto is_unexplained = [](const WorkerEnd& end) {
-    return end.killed && end.code == SIGKILL && !end.signalled_ms;
+    return end.killed && end.code == SIGKILL && !end.signalled_ms && end.ended_because.empty();
   };
   const auto count = std::count_if(ends.begin(), ends.end(), is_unexplained);
   if (count == 0) return;
   const OomFacts facts = watch.facts();
   for (WorkerEnd& end : ends)
-    if (is_unexplained(end))
+    if (is_unexplained(end)) {
       end.oom_evidence = oom_evidence(facts, end.pid, static_cast<int>(count));
+      if (facts.kills == 0) end.quiet_oom_counter = facts.cgroup_dir;
+    }
 }
 
 bool is_terminal(int fd) {
@@ -269,6 +271,7 @@ std::vector<WorkerEnd> WorkerGroup::ends(std::int64_t* started_ms) const {
   for (const Member& member : members_) {
     if (member.end.pid == 0) continue;  // It was never started.
     WorkerEnd& end = ends.emplace_back(member.end);
+    end.tail_is_output = member.log.one_tap;
     if (member.log.err.target == StreamTarget::File) end.stderr_file = member.log.err.file;
     if (const auto text = read_error_file_at(member.log.error_file)) {
       end.error_file = member.log.error_file;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/core/agent_options.h"
@@ -46,6 +47,8 @@ class WorkerGroup {
   void ended(const ShimReport& report);
   /// Those that live were told to end.
   void signalled();
+  /// Why muster ends this one, for the failure report: "it hung: …".
+  void explain(LocalRank rank, std::string why) { at(rank).end.ended_because = std::move(why); }
 
   int pid(LocalRank rank) const { return at(rank).end.pid; }
   const std::string& program() const { return program_; }

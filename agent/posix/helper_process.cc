@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <utility>
 
 #include "agent/posix/process_scan.h"
@@ -27,6 +28,22 @@ std::vector<char*> pointers_to(const std::vector<std::string>& words) {
     pointers.push_back(const_cast<char*>(word.c_str()));  // execve's type; it does not write.
   pointers.push_back(nullptr);
   return pointers;
+}
+
+// The worker that `pid` belongs to; 0: none.
+pid_t leader_of(pid_t pid, const std::set<pid_t>& leaders) {
+  std::map<pid_t, Process> all;
+  for (const Process& process : all_processes())
+    if (process.state != 'Z' && process.state != 'X') all.emplace(process.pid, process);
+  // A chain of parents is no longer than there are processes: /proc is not read in one instant.
+  for (std::size_t steps = 0; steps <= all.size(); ++steps) {
+    if (leaders.contains(pid)) return all.contains(pid) ? pid : 0;
+    const auto found = all.find(pid);
+    if (found == all.end()) return 0;
+    if (leaders.contains(found->second.session)) return found->second.session;
+    pid = found->second.parent;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -97,6 +114,17 @@ bool signal_worker(pid_t pid, pid_t parent, int number) {
   const bool sent = is_worker && ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
   ::close(pidfd);
   return sent;
+}
+
+pid_t signal_family_member(pid_t pid, const std::set<pid_t>& leaders, int number) {
+  if (pid <= 1) return 0;
+  // The descriptor first, as above.
+  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  if (pidfd < 0) return 0;
+  const pid_t leader = leader_of(pid, leaders);
+  const bool sent = leader != 0 && ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
+  ::close(pidfd);
+  return sent ? leader : 0;
 }
 
 void resume_process(pid_t pid) {

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,11 @@ class HelperProcess {
 /// Sends a signal to a worker: the process `pid` if it leads a session and is a child of `parent`,
 /// so that a number that another process has by now is not touched. False if there is none.
 bool signal_worker(pid_t pid, pid_t parent, int number);
+
+/// Sends a signal to `pid` if it is one of the workers `leaders`, a descendant of one, or in the
+/// session of one. Returns that worker's pid; 0: it is nobody's, or has ended, and nothing was
+/// sent. A `number` of 0 only looks.
+pid_t signal_family_member(pid_t pid, const std::set<pid_t>& leaders, int number);
 
 /// Lets a process go on that a tracer has left stopped; nothing for one that is not.
 void resume_process(pid_t pid);

@@ -81,6 +81,11 @@ std::vector<Process> all_processes() {
   return processes;
 }
 
+char process_state(pid_t pid) {
+  const auto process = read_stat(pid);
+  return process ? process->state : '?';
+}
+
 std::vector<Process> descendants(pid_t root, const std::set<pid_t>& except) {
   const std::vector<Process> all = all_processes();
   std::set<pid_t> family{root};

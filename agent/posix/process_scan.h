@@ -21,6 +21,9 @@ struct Process {
 /// Every process there is, zombies included. Costs about 10 us each.
 std::vector<Process> all_processes();
 
+/// The state of one process, as above; '?': it is not there.
+char process_state(pid_t pid);
+
 /// Every living descendant of `root`, but not `except` nor what descends from those. Complete while
 /// `root` is a subreaper: then no orphan can leave its tree.
 std::vector<Process> descendants(pid_t root, const std::set<pid_t>& except);

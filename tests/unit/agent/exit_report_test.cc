@@ -66,7 +66,6 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: nobody failed, nothing to say", "
   CHECK(report().first_failure() == nullptr);
   CHECK(report().failures().empty());
   CHECK(report().text().empty());
-  CHECK(report().log_line("python").empty());
   CHECK(report().error_file("").empty());
   CHECK(nlohmann::json::parse(report().json())["first_failure"].is_null());
 }
@@ -101,8 +100,51 @@ Root Cause (first observed failure):
     File x
   ValueError: boom
 =====================================================)");
-  CHECK(report().log_line("/usr/bin/python") ==
-        "failed (exitcode: 1) local_rank: 1 (pid: 101) of binary: /usr/bin/python");
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: why muster ended a worker", "[unit][agent]") {
+  killed(0, SIGABRT);
+  ends.back().ended_because = "it hung: it stood at step (train.py:7)";
+  CHECK_THAT(report().text(), Contains("Signal 6 (SIGABRT) received by PID 100\n"
+                                       "  it hung: it stood at step (train.py:7)\n"));
+  CHECK_THAT(report().text(), !Contains("core"));
+  CHECK(nlohmann::json::parse(report().json())["failures"][0]["ended_because"] ==
+        "it hung: it stood at step (train.py:7)");
+  ends.clear();
+  killed(0, SIGKILL);
+  ends.back().ended_because = "its timer ran out";
+  CHECK_THAT(report().text(), Contains("PID 100\n  its timer ran out\n"));
+  CHECK_THAT(report().text(), !Contains("from outside"));
+  ends.back().ended_because.clear();
+  CHECK(nlohmann::json::parse(report().json())["failures"][0]["ended_because"].is_null());
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: lines of one pipe for both streams are output",
+                 "[unit][agent]") {
+  exited(0, 1);
+  ends.back().stderr_known = ends.back().tail_is_output = true;
+  CHECK_THAT(report().text(), Contains("it wrote nothing to stdout and stderr\n"));
+  ends.back().stderr_tail = "loss 0.5\nboom\n";
+  CHECK_THAT(report().text(), Contains("the last lines of its output:\n  loss 0.5\n  boom\n"));
+  auto json = nlohmann::json::parse(report().json())["failures"][0];
+  CHECK(json["output_tail"] == "loss 0.5\nboom\n");
+  CHECK(json["stderr_tail"] == "");
+  ends.back().tail_is_output = false;
+  CHECK_THAT(report().text(), Contains("the last lines of its stderr:\n"));
+  json = nlohmann::json::parse(report().json())["failures"][0];
+  CHECK(json["output_tail"].is_null());
+  CHECK(json["stderr_tail"] == "loss 0.5\nboom\n");
+}
+
+TEST_CASE_METHOD(ExitReportTest,
+                 "exit_report: a SIGKILL that the OOM killer's counter does not know",
+                 "[unit][agent]") {
+  killed(0, SIGKILL);
+  CHECK_THAT(report().text(), Contains("perhaps the OOM killer"));
+  ends.back().quiet_oom_counter = "/sys/fs/cgroup/job";
+  CHECK_THAT(report().text(), Contains("somebody's kill -9; not the kernel's OOM killer") &&
+                                  Contains("killed nobody in /sys/fs/cgroup/job"));
+  CHECK_THAT(report().text(), !Contains("perhaps"));
 }
 
 TEST_CASE_METHOD(ExitReportTest, "exit_report: the frame is as wide as the widest line, at most 60",

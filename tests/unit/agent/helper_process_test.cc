@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include "agent/posix/process_activity.h"
+#include "agent/posix/process_scan.h"
 
 namespace muster {
 namespace {
@@ -74,6 +75,24 @@ TEST_CASE("helper_process: only a worker is signalled", "[unit][posix]") {
   siginfo_t info{};
   REQUIRE(::waitid(P_PID, static_cast<id_t>(worker.pid), &info, WEXITED | WNOWAIT) == 0);
   CHECK(info.si_status == SIGKILL);
+}
+
+TEST_CASE("helper_process: a signal for a worker or what descends from it", "[unit][posix]") {
+  const Child worker(true);
+  const Child child(false);  // Of this process, as the worker is.
+  CHECK(process_state(worker.pid) == 'T');
+  CHECK(process_state(0x3fffffff) == '?');
+  CHECK(signal_family_member(worker.pid, {worker.pid}, 0) == worker.pid);
+  CHECK(signal_family_member(child.pid, {worker.pid}, SIGKILL) == 0);
+  CHECK(signal_family_member(child.pid, {}, SIGKILL) == 0);
+  CHECK(signal_family_member(1, {worker.pid, 1}, 0) == 0);
+  CHECK(signal_family_member(0x3fffffff, {0x3fffffff}, 0) == 0);  // It is not there.
+  CHECK(process_state(child.pid) != 'Z');
+  CHECK(signal_family_member(child.pid, {::getpid(), worker.pid}, SIGKILL) == ::getpid());
+  siginfo_t info{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(info.si_status == SIGKILL);
+  CHECK(signal_family_member(child.pid, {child.pid}, 0) == 0);  // A dead one is nobody's.
 }
 
 TEST_CASE("process_activity: a stopped worker, its command line and its threads", "[unit][posix]") {

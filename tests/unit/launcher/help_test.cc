@@ -112,5 +112,16 @@ TEST_CASE("dry run: the plan and each rank", "[unit][launcher]") {
     CHECK_THAT(text, Contains(line));
 }
 
+TEST_CASE("dry run: --run-path shows the script and not muster's program", "[unit][launcher]") {
+  AgentOptions options;
+  options.runs_path = true;
+  std::vector<RankPlan> ranks(1);
+  ranks[0].command = {"python", "-u", "-c", "import runpy\nmany lines\n", "x.py", "--lr", "1"};
+  CHECK_THAT(dry_run_text(options, ranks),
+             Contains("  command       python -u -c '(muster'\\''s program that runs the script)' "
+                      "x.py --lr 1\n") &&
+                 !Contains("runpy"));
+}
+
 }  // namespace
 }  // namespace muster::testing

@@ -1,0 +1,143 @@
+#include "agent/core/timer_table.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+namespace muster {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kMaxDepth = 4;        // A request has none: 1 would do.
+constexpr double kFarAheadS = 1e9;  // Some thirty years: as good as never, and no overflow.
+constexpr int kLargestSignal = 64;  // Linux.
+
+// Into `json`; false if it is none. (No Result: Json converts from anything, errors included.)
+bool parse(std::string_view line, Json& json) {
+  bool too_deep = false;
+  const auto limit_depth = [&too_deep](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kMaxDepth;
+    return !too_deep;
+  };
+  try {
+    json = Json::parse(line, limit_depth);
+    return !too_deep && json.is_object();
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
+std::optional<int> integer(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  if (found->is_number_unsigned() && found->get<std::uint64_t>() > std::numeric_limits<int>::max())
+    return std::nullopt;
+  const auto number = found->get<std::int64_t>();
+  if (number < std::numeric_limits<int>::min() || number > std::numeric_limits<int>::max())
+    return std::nullopt;
+  return static_cast<int>(number);
+}
+
+TimerLineDefect missing(const char* what) {
+  return {std::string("it has no ") + what};
+}
+
+}  // namespace
+
+boost::system::result<TimerRequest, TimerLineDefect> parse_timer_request(std::string_view line) {
+  Json json;
+  if (line.size() > kMaxTimerLineBytes) return TimerLineDefect{"it is too long"};
+  if (!parse(line, json)) return TimerLineDefect{"it is no object of JSON"};
+  TimerRequest request;
+  const auto pid = integer(json, "pid");
+  if (!pid || *pid <= 0) return missing("pid above 0");
+  request.pid = *pid;
+  const auto scope = json.find("scope_id");
+  if (scope == json.end() || !scope->is_string()) return missing("text scope_id");
+  request.scope = scope->get<std::string>();
+  const auto time = json.find("expiration_time");
+  if (time == json.end() || !time->is_number()) return missing("number expiration_time");
+  const auto signal = integer(json, "signal");
+  if (!signal || *signal > kLargestSignal) return missing("number of a signal");
+  request.signal = *signal;
+  if (const auto seconds = time->get<double>(); !(seconds < 0)) request.expires_at_s = seconds;
+  return request;
+}
+
+std::vector<std::string> TimerLines::take(std::string_view bytes) {
+  std::vector<std::string> lines;
+  while (!bytes.empty()) {
+    const std::size_t newline = bytes.find('\n');
+    const std::string_view part = bytes.substr(0, newline);
+    bytes.remove_prefix(newline == std::string_view::npos ? bytes.size() : newline + 1);
+    if (!skipping_) begun_.append(part.substr(0, kMaxTimerLineBytes + 1 - begun_.size()));
+    const bool is_too_long = begun_.size() > kMaxTimerLineBytes;
+    if ((newline != std::string_view::npos && !begun_.empty()) || is_too_long)
+      lines.push_back(std::exchange(begun_, {}));
+    skipping_ = newline == std::string_view::npos && (skipping_ || is_too_long);
+  }
+  return lines;
+}
+
+bool TimerTable::take(const TimerRequest& request, Instant now, double wall_now_s) {
+  const std::pair key(request.pid, request.scope);
+  if (!request.expires_at_s) {
+    timers_.erase(key);
+    return true;
+  }
+  if (timers_.size() >= kMaxTimers && !timers_.contains(key)) return false;
+  const double left_s = std::clamp(*request.expires_at_s - wall_now_s, 0.0, kFarAheadS);
+  timers_[key] = {now + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(left_s)),
+                  request.signal};
+  return true;
+}
+
+std::optional<Instant> TimerTable::next_deadline() const {
+  std::optional<Instant> next;
+  for (const auto& [key, timer] : timers_)
+    if (!next || timer.deadline < *next) next = timer.deadline;
+  return next;
+}
+
+std::vector<ExpiredTimer> TimerTable::expire(Instant now) {
+  std::vector<ExpiredTimer> expired;
+  // The keys are in the order of the processes: a process's timers are neighbours.
+  for (auto it = timers_.begin(); it != timers_.end();) {
+    const int pid = it->first.first;
+    auto first = timers_.end();
+    for (; it != timers_.end() && it->first.first == pid; ++it) {
+      if (it->second.deadline > now) continue;
+      const auto rank = [](const Timer& timer) {
+        return std::pair(timer.signal <= 0, timer.deadline);
+      };
+      if (first == timers_.end() || rank(it->second) < rank(first->second)) first = it;
+    }
+    if (first != timers_.end()) expired.push_back({pid, first->first.second, first->second.signal});
+  }
+  for (const ExpiredTimer& timer : expired)
+    forget(timer.pid);
+  return expired;
+}
+
+void TimerTable::forget(int pid) {
+  const auto begin = timers_.lower_bound({pid, ""});
+  auto end = begin;
+  while (end != timers_.end() && end->first.first == pid)
+    ++end;
+  timers_.erase(begin, end);
+}
+
+void TimerTable::clear() {
+  timers_.clear();
+}
+
+std::vector<int> TimerTable::pids() const {
+  std::vector<int> pids;
+  for (const auto& [key, timer] : timers_)
+    if (pids.empty() || pids.back() != key.first) pids.push_back(key.first);
+  return pids;
+}
+
+}  // namespace muster

@@ -1,0 +1,62 @@
+#include "agent/core/uninterruptible.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kLooksPerTimeout = 10;
+constexpr Duration kIntervalMin = 100ms;  // torchrun's --monitor-interval.
+constexpr Duration kIntervalMax = 10s;
+constexpr double kMaxSeconds = 1e9;
+
+}  // namespace
+
+std::optional<Duration> uninterruptible_timeout(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\n\r\f\v";
+  const std::size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return std::nullopt;
+  text = text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  if (!(seconds > 0)) return std::nullopt;  // Also for "not a number".
+  const std::chrono::duration<double> timeout(std::min(seconds, kMaxSeconds));
+  return std::max<Duration>(std::chrono::duration_cast<Duration>(timeout), 1ns);
+}
+
+UninterruptibleDetector::UninterruptibleDetector(Duration timeout)
+    : timeout_(timeout),
+      interval_(std::clamp<Duration>(timeout / kLooksPerTimeout, kIntervalMin, kIntervalMax)) {
+  MUSTER_CHECK(timeout_ > Duration{});
+}
+
+std::optional<StuckWorker> UninterruptibleDetector::observe(const std::vector<WorkerState>& states,
+                                                            Instant now) {
+  std::map<LocalRank, Instant> since;
+  std::optional<StuckWorker> longest;
+  for (const WorkerState& worker : states) {
+    if (worker.state != 'D') continue;
+    const auto before = since_.find(worker.rank);
+    const Instant began = before == since_.end() ? now : before->second;
+    since.emplace(worker.rank, began);
+    const Duration stuck = now - began;
+    if (stuck >= timeout_ && (!longest || stuck > longest->stuck))
+      longest = StuckWorker{worker.rank, stuck};
+  }
+  since_ = std::move(since);
+  return longest;
+}
+
+void UninterruptibleDetector::reset() {
+  since_.clear();
+}
+
+}  // namespace muster

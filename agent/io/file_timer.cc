@@ -1,0 +1,212 @@
+#include "agent/io/file_timer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "agent/core/signal_name.h"
+#include "agent/io/run_dir.h"
+#include "agent/posix/helper_process.h"
+#include "rendezvous/net/clock.h"
+
+namespace muster {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr std::string_view kEnable = "TORCHELASTIC_ENABLE_FILE_TIMER=";
+constexpr std::string_view kFile = "TORCHELASTIC_TIMER_FILE=";
+constexpr std::size_t kReadBytes = 65536;  // What a pipe holds.
+constexpr int kReadsAtOnce = 16;           // Then others have their turn.
+constexpr std::size_t kShownBytes = 200;   // Of a line that is wrong.
+
+boost::system::error_code from_errno(int number) {
+  return {number, boost::system::system_category()};
+}
+
+std::string variable(const std::vector<std::string>& environment, std::string_view name) {
+  for (const std::string& entry : environment)
+    if (entry.starts_with(name)) return entry.substr(name.size());
+  return {};
+}
+
+double wall_clock_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Nothing in it that could command a terminal.
+std::string shown(std::string_view line) {
+  std::string text(line.substr(0, kShownBytes));
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return line.size() > kShownBytes ? text + "…" : text;
+}
+
+}  // namespace
+
+// --- the pipe ------------------------------------------------------------------------------------
+
+Result<std::optional<TimerFifo>> TimerFifo::make(std::vector<std::string>& environment,
+                                                 std::string& what_failed) {
+  if (variable(environment, kEnable) != "1") return std::optional<TimerFifo>();
+  TimerFifo fifo;
+  fifo.path_ = variable(environment, kFile);
+  if (fifo.path_.empty()) {
+    const std::string dir = variable(environment, "TMPDIR=");
+    fifo.path_ = (dir.empty() ? "/tmp" : dir) + "/watchdog_timer_" + random_name(20);
+    std::erase_if(environment, [](const std::string& entry) { return entry.starts_with(kFile); });
+    environment.push_back(std::string(kFile) + fifo.path_);
+  }
+  what_failed = fifo.path_;
+  struct stat old {};
+  if (::lstat(fifo.path_.c_str(), &old) == 0) {
+    if (!S_ISFIFO(old.st_mode)) return from_errno(EEXIST);
+    ::unlink(fifo.path_.c_str());
+  }
+  if (::mkfifo(fifo.path_.c_str(), 0600) != 0) return from_errno(errno);
+  constexpr int kFlags = O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
+  fifo.fd_ = LogFd(::open(fifo.path_.c_str(), kFlags));
+  if (!fifo.fd_.is_open()) {
+    const int error = errno;
+    ::unlink(fifo.path_.c_str());
+    return from_errno(error);
+  }
+  return std::optional(std::move(fifo));
+}
+
+void TimerFifo::remove() const {
+  struct stat there {};
+  struct stat made {};
+  if (::lstat(path_.c_str(), &there) != 0 || ::fstat(fd_.get(), &made) != 0) return;
+  if (there.st_dev == made.st_dev && there.st_ino == made.st_ino) ::unlink(path_.c_str());
+}
+
+// --- the timers ----------------------------------------------------------------------------------
+
+FileTimer::FileTimer(asio::io_context& io, const TimerFifo& fifo, OnExpired on_expired)
+    : pipe_(io, fifo.fd()), timer_(io), on_expired_(std::move(on_expired)), buffer_(kReadBytes) {
+  wait_to_read();
+}
+
+void FileTimer::started(LocalRank rank, pid_t pid) {
+  workers_[rank] = pid;
+}
+
+void FileTimer::ended(LocalRank rank) {
+  const auto found = workers_.find(rank);
+  if (found == workers_.end()) return;
+  table_.forget(found->second);
+  workers_.erase(found);
+  arm();
+}
+
+void FileTimer::reset() {
+  drain(false);
+  lines_ = {};
+  workers_.clear();
+  table_.clear();
+  arm();
+}
+
+void FileTimer::wait_to_read() {
+  pipe_.async_wait(asio::posix::descriptor_base::wait_read, [this](boost::system::error_code ec) {
+    if (ec || !drain(true)) return;
+    arm();
+    wait_to_read();
+  });
+}
+
+bool FileTimer::drain(bool keep) {
+  for (int i = 0; i < kReadsAtOnce; ++i) {
+    const ssize_t n = ::read(pipe_.native_handle(), buffer_.data(), buffer_.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return true;
+    if (n <= 0) {
+      spdlog::error("the timers' pipe cannot be read any more: {}", from_errno(errno).message());
+      return false;
+    }
+    if (!keep) continue;
+    for (const std::string& line : lines_.take({buffer_.data(), static_cast<std::size_t>(n)}))
+      take(line);
+  }
+  return true;
+}
+
+void FileTimer::take(const std::string& line) {
+  const auto complain = [this, &line](std::string_view why) {
+    if (const auto left_out = complaints_.admit(now()))
+      spdlog::warn("a line in the timers' pipe is ignored, {}: {}{}", why, shown(line),
+                   *left_out == 0 ? "" : fmt::format(" (and {} before)", *left_out));
+  };
+  const auto request = parse_timer_request(line);
+  if (!request) return complain(request.error().text);
+  if (table_.take(*request, now(), wall_clock_s())) return;
+  make_room();
+  if (!table_.take(*request, now(), wall_clock_s())) complain("there are too many timers");
+}
+
+// Timers of processes that have ended without calling them off.
+void FileTimer::make_room() {
+  std::set<pid_t> leaders;
+  for (const auto& [rank, pid] : workers_)
+    leaders.insert(pid);
+  for (const int pid : table_.pids())
+    if (signal_family_member(pid, leaders, 0) == 0) table_.forget(pid);
+}
+
+void FileTimer::arm() {
+  const auto deadline = table_.next_deadline();
+  if (deadline == armed_) return;
+  armed_ = deadline;
+  timer_.cancel();
+  if (!deadline) return;
+  timer_.expires_at(std::chrono::steady_clock::time_point(deadline->time_since_epoch()));
+  timer_.async_wait([this](boost::system::error_code ec) {
+    if (!ec) look();
+  });
+}
+
+void FileTimer::look() {
+  armed_.reset();
+  // What was called off in time counts, also if it has not been read yet.
+  drain(true);
+  for (const ExpiredTimer& timer : table_.expire(now()))
+    carry_out(timer);
+  arm();
+}
+
+void FileTimer::carry_out(const ExpiredTimer& timer) {
+  std::set<pid_t> leaders;
+  for (const auto& [rank, pid] : workers_)
+    leaders.insert(pid);
+  const pid_t leader = signal_family_member(timer.pid, leaders, std::max(timer.signal, 0));
+  if (leader == 0)
+    return spdlog::info("timer \"{}\" of process {} ran out: it is no process of a worker, or over",
+                        shown(timer.scope), timer.pid);
+  Expired expired{.pid = timer.pid,
+                  .is_worker = leader == timer.pid,
+                  .scope = shown(timer.scope),
+                  .signal = timer.signal};
+  for (const auto& [rank, pid] : workers_)
+    if (pid == leader) expired.rank = rank;
+  const std::string who = fmt::format("local rank {} (pid {})", expired.rank.value, leader);
+  const std::string what = timer.signal > 0
+                               ? signal_name(timer.signal) + " was sent"
+                               : std::string("it asked for no signal, so nothing is done");
+  if (expired.is_worker)
+    spdlog::warn("timer \"{}\" of {} ran out: {}", expired.scope, who, what);
+  else
+    spdlog::warn("timer \"{}\" of process {} of {} ran out: {}", expired.scope, timer.pid, who,
+                 what);
+  on_expired_(expired);
+}
+
+}  // namespace muster

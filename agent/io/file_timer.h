@@ -1,0 +1,98 @@
+// Timers that workers set through a pipe with a name (TORCHELASTIC_ENABLE_FILE_TIMER=1): a process
+// of a worker that does not call its timer off in time gets the signal that it asked for itself.
+//
+// Requests and their meaning: agent/core/timer_table.h. Unlike torchrun's, the agent does not die
+// with the process: the worker's death is a failure like others, and a restart may follow.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/core/timer_table.h"
+#include "agent/io/log_console.h"
+#include "rendezvous/core/ids.h"
+#include "rendezvous/core/result.h"
+#include "rendezvous/net/log_limiter.h"
+
+namespace muster {
+
+/// The pipe and its place in the file system: made before the shim and the agent part, so that the
+/// shim can remove it should the agent be killed.
+class TimerFifo {
+ public:
+  /// Nothing if `environment` does not ask for it. Else makes the pipe that TORCHELASTIC_TIMER_FILE
+  /// names, or one in the temporary directory, and sets the variable in `environment`, from which
+  /// workers inherit it. An old pipe in its place is replaced; whatever else is there stays, and is
+  /// an error. `what_failed` names the path.
+  static Result<std::optional<TimerFifo>> make(std::vector<std::string>& environment,
+                                               std::string& what_failed);
+
+  const std::string& path() const { return path_; }
+  /// To read from, without blocking. Also open for writing: so it does not end when no worker has
+  /// it.
+  int fd() const { return fd_.get(); }
+  /// Removes it, if it is still the one that was made here.
+  void remove() const;
+
+ private:
+  std::string path_;
+  LogFd fd_;  // As long as it is open, no other file gets its number.
+};
+
+class FileTimer {
+ public:
+  /// A timer of `pid` ran out: it belongs to the worker `rank` (and is that itself, if
+  /// `is_worker`).
+  struct Expired {
+    LocalRank rank;
+    pid_t pid = 0;
+    bool is_worker = false;
+    std::string scope;
+    int signal = 0;  // What it got; 0 and below: the timer asked for none.
+  };
+  using OnExpired = std::function<void(const Expired&)>;
+
+  /// Listens at once. `on_expired` is called after the process was signalled; requests that are
+  /// wrong, and timers of processes that are no worker's, are logged and have no effect.
+  FileTimer(boost::asio::io_context& io, const TimerFifo& fifo, OnExpired on_expired);
+  ~FileTimer() { pipe_.release(); }  // The descriptor is the TimerFifo's.
+  FileTimer(const FileTimer&) = delete;
+  FileTimer& operator=(const FileTimer&) = delete;
+
+  void started(LocalRank rank, pid_t pid);
+  void ended(LocalRank rank);
+  /// The attempt is over, and none of its processes lives: its timers, and requests that have not
+  /// been read yet, are forgotten.
+  void reset();
+
+ private:
+  void wait_to_read();
+  /// Reads what is there; false if the pipe cannot be read any more.
+  bool drain(bool keep);
+  void take(const std::string& line);
+  void make_room();
+  void arm();
+  void look();
+  void carry_out(const ExpiredTimer& timer);
+
+  boost::asio::posix::stream_descriptor pipe_;
+  boost::asio::steady_timer timer_;
+  std::optional<Instant> armed_;
+  OnExpired on_expired_;
+  TimerLines lines_;
+  TimerTable table_;
+  std::map<LocalRank, pid_t> workers_;
+  std::vector<char> buffer_;
+  LogLimiter complaints_;
+};
+
+}  // namespace muster

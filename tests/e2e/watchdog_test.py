@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Timers that workers set with torch's own client, and workers that are stuck in the kernel."""
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import unittest
+
+from support import SOURCE, MusterTest, agent_of, main, wait_for
+
+PYTHON = SOURCE / ".venv/bin/python"
+
+# torch's client, as its documentation shows it.
+TORCH_WORKER = """import os, sys, time
+import torch.distributed.elastic.timer as timer
+timer.configure(timer.FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
+with timer.expires(after=600, scope="quick"): pass
+if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] in sys.argv[1:]:
+    with timer.expires(after=0.2, scope="slow step"): time.sleep(1000)
+with timer.expires(after=600, scope="the end"): print("done", flush=True)
+"""
+
+# The same lines without torch's two seconds of import.
+WORKER = """import json, os, sys, time
+def ask(in_s, signal, pid=os.getpid(), scope="step"):
+    with open(os.environ["TORCHELASTIC_TIMER_FILE"], "w") as pipe:
+        pipe.write(json.dumps({"version": 1, "pid": pid, "scope_id": scope,
+                               "expiration_time": time.time() + in_s if in_s >= 0 else -1,
+                               "signal": signal}) + "\\n")
+"""
+
+# clone(CLONE_VM | CLONE_VFORK): the parent waits in the kernel, in state D, until the child ends.
+STUCK = """import ctypes, os, time
+if os.environ["RANK"] != "1": time.sleep(1000)
+libc = ctypes.CDLL(None)
+stack = ctypes.create_string_buffer(65536)
+top = (ctypes.addressof(stack) + 65536) & ~15
+libc.clone(ctypes.cast(libc.pause, ctypes.c_void_p), ctypes.c_void_p(top), 0x100 | 0x4000 | 17, None)
+"""
+
+
+def has_torch():
+    return PYTHON.exists() and subprocess.run([PYTHON, "-c", "import torch"], check=False,
+                                              stderr=subprocess.DEVNULL).returncode == 0
+
+
+class FileTimers(MusterTest):
+    ON = {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
+
+    def pipes(self):
+        return [path for path in (self.dir / "tmp").iterdir() if path.is_fifo()]
+
+    def plain(self, body):
+        return ["--no-python", sys.executable, "-S", self.script("worker.py", WORKER + body)]
+
+    @unittest.skipUnless(has_torch(), "no torch in .venv")
+    def test_with_torchs_client_a_worker_that_is_late_is_killed_and_restarted(self):
+        script = self.script("train.py", TORCH_WORKER)
+        _, out, err = self.run_muster("--standalone", "--nproc-per-node=2", "--max-restarts=1",
+                                      script, "0", env={**self.ON, "PYTHON_EXEC": str(PYTHON)},
+                                      expect=0)
+        self.assertRegex(err, r'timer "slow step" of local rank 1 \(pid \d+\) ran out: SIGKILL')
+        self.assertIn("restarting all workers", err)
+        self.assertEqual(out.splitlines()[-2:], ["done", "done"])
+        self.assertNotIn("of local rank 0", err)
+        self.assertEqual(self.pipes(), [])
+        self.assert_nothing_left()
+
+    def test_without_a_restart_left_the_report_says_why(self):
+        body = "if os.environ['RANK'] == '1': ask(0.1, 15, scope='load')\ntime.sleep(1000)\n"
+        _, _, err = self.run_muster("--standalone", "--nproc-per-node=2", *self.plain(body),
+                                    env=self.ON, expect=1)
+        cause = err[err.index("Root Cause"):]
+        self.assertRegex(cause, r"Signal 15 \(SIGTERM\) received by PID \d+\n"
+                                r'  its timer "load" ran out\n')
+        self.assertEqual(self.pipes(), [])
+
+    def test_a_name_that_is_given_and_wrong_lines(self):
+        pipe = self.dir / "timers"
+        body = """
+path = os.environ["TORCHELASTIC_TIMER_FILE"]
+with open(path, "w") as pipe: print("no timer", file=pipe)
+ask(0, 9, pid=1)
+ask(0, 9, pid=os.getppid())
+ask(600, 9)
+ask(-1, 0)
+# The pipe is read in order: when this one has killed the child, the others have been read.
+child = os.fork()
+if child == 0: time.sleep(1000)
+ask(0, 9, pid=child)
+print(os.waitpid(child, 0)[1], path)
+"""
+        _, out, err = self.run_muster("--standalone", *self.plain(body), expect=0,
+                                      env={**self.ON, "TORCHELASTIC_TIMER_FILE": str(pipe)})
+        self.assertEqual(out, f"9 {pipe}\n")
+        self.assertRegex(err, "a line in the timers' pipe is ignored, .*: no timer")
+        self.assertRegex(err, r'timer "step" of process \d+ of local rank 0 \(pid \d+\) ran out')
+        self.assertFalse(pipe.exists())
+
+    def test_a_file_of_somebodys_is_not_replaced(self):
+        pipe = self.dir / "timers"
+        pipe.write_text("precious")
+        _, _, err = self.run_muster("--standalone", *self.plain(""), expect=1,
+                                    env={**self.ON, "TORCHELASTIC_TIMER_FILE": str(pipe)})
+        self.assertIn(f"cannot make the timers' pipe {pipe}: File exists", err)
+        self.assertEqual(pipe.read_text(), "precious")
+        self.assertEqual(list(pathlib.Path(self.memory).iterdir()), [])
+
+    def test_the_pipe_goes_whoever_is_killed(self):
+        for victim in ("muster", "agent"):
+            with self.subTest(victim):
+                (self.dir / "ready").unlink(missing_ok=True)
+                body = "print('x', file=open('ready', 'a'))\ntime.sleep(1000)\n"
+                process = self.start("--standalone", *self.plain(body), env=self.ON)
+                self.ready(1)
+                self.assertEqual(len(self.pipes()), 1)
+                self.assertEqual(stat.S_IMODE(self.pipes()[0].stat().st_mode), 0o600)
+                os.kill(process.pid if victim == "muster" else agent_of(process.pid), 9)
+                process.wait(60)
+                self.assert_nothing_left()
+                self.assertEqual(self.pipes(), [])
+
+    def test_without_the_variable_there_is_no_pipe(self):
+        body = "print(os.environ.get('TORCHELASTIC_TIMER_FILE'))\n"
+        _, out, _ = self.run_muster("--standalone", *self.plain(body), expect=0)
+        self.assertEqual(out, "None\n")
+
+
+class StuckInTheKernel(MusterTest):
+    def start_stuck(self, **env):
+        return self.start("--standalone", "--nproc-per-node=2", "--no-python", sys.executable,
+                          "-S", self.script("stuck.py", STUCK), env=env)
+
+    def test_a_worker_in_state_d_is_named_and_the_job_fails(self):
+        process = self.start_stuck(TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT="0.5")
+        self.assertEqual(process.wait(60), 1, self.read("err"))  # 0 under torchrun.
+        err = self.read("err")
+        self.assertRegex(err, r"local rank 1 \(pid \d+\): it waited in the kernel \(state D\) for "
+                              r"0\.\d s, where no signal reaches it: ending it")
+        cause = err[err.index("Root Cause"):]
+        self.assertRegex(cause, r"rank +: 1 .*\n.*\n.*\n.*received by PID \d+\n"
+                                r"  it waited in the kernel \(state D\)")
+        self.assert_nothing_left()
+
+    def test_without_the_variable_nobody_watches(self):
+        process = self.start_stuck()
+        wait_for(lambda: any(self.state(pid) == "D" for pid in self.token.processes()),
+                 "a worker in state D")
+        self.assertIsNone(process.poll())
+        process.terminate()
+        self.assertEqual(process.wait(60), 1)
+        self.assert_nothing_left()
+
+    @staticmethod
+    def state(pid):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                return file.read().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            return "?"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

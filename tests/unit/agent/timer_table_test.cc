@@ -1,0 +1,157 @@
+#include "agent/core/timer_table.h"
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string defect(std::string_view line) {
+  const auto request = parse_timer_request(line);
+  REQUIRE_FALSE(request.has_value());
+  return request.error().text;
+}
+
+TEST_CASE("timer_table: a line of torch's client", "[unit][timer]") {
+  const auto set =
+      parse_timer_request(R"({"version": 1, "pid": 4711, "scope_id": "/home/a/x.py#12", )"
+                          R"("expiration_time": 1795252105.25, "signal": 9})");
+  REQUIRE(set.has_value());
+  CHECK(set->pid == 4711);
+  CHECK(set->scope == "/home/a/x.py#12");
+  CHECK(set->expires_at_s == 1795252105.25);
+  CHECK(set->signal == 9);
+  const auto off = parse_timer_request(
+      R"({"version": 1, "pid": 4711, "scope_id": "s", "expiration_time": -1, "signal": 0})");
+  REQUIRE(off.has_value());
+  CHECK_FALSE(off->expires_at_s);
+}
+
+TEST_CASE("timer_table: lines that are none, and why", "[unit][timer]") {
+  CHECK(defect("hello") == "it is no object of JSON");
+  CHECK(defect("") == "it is no object of JSON");
+  CHECK(defect("[1]") == "it is no object of JSON");
+  CHECK(defect(R"({"pid": 1)") == "it is no object of JSON");
+  CHECK(defect(R"({"a": [[[[[[[[1]]]]]]]]})") == "it is no object of JSON");
+  CHECK(defect("{}") == "it has no pid above 0");
+  CHECK(defect(R"({"pid": -1})") == "it has no pid above 0");
+  CHECK(defect(R"({"pid": 18446744073709551615})") == "it has no pid above 0");
+  CHECK(defect(R"({"pid": "1"})") == "it has no pid above 0");
+  CHECK(defect(R"({"pid": 1, "scope_id": 2})") == "it has no text scope_id");
+  CHECK(defect(R"({"pid": 1, "scope_id": "s", "expiration_time": "soon"})") ==
+        "it has no number expiration_time");
+  CHECK(defect(R"({"pid": 1, "scope_id": "s", "expiration_time": 1, "signal": 65})") ==
+        "it has no number of a signal");
+  CHECK(defect(std::string(kMaxTimerLineBytes + 1, 'x')) == "it is too long");
+}
+
+TEST_CASE("timer_table: bytes become lines, however they come", "[unit][timer]") {
+  TimerLines lines;
+  CHECK(lines.take("on").empty());
+  CHECK(lines.take("e\ntwo\n\nthr") == std::vector<std::string>{"one", "two"});
+  CHECK(lines.take("ee\n") == std::vector<std::string>{"three"});
+}
+
+TEST_CASE("timer_table: a line without end takes no memory, and the next is read",
+          "[unit][timer]") {
+  TimerLines lines;
+  std::size_t seen = 0;
+  for (int i = 0; i < 100; ++i)
+    for (const std::string& line : lines.take(std::string(1000, 'x'))) {
+      CHECK(line.size() == kMaxTimerLineBytes + 1);
+      ++seen;
+    }
+  CHECK(seen == 1);
+  CHECK(lines.take("xxx\nnext\n") == std::vector<std::string>{"next"});
+}
+
+struct TimerTableTest {
+  TimerTable table;
+  Instant now{Duration(1h)};
+  static constexpr double kWall = 1.8e9;
+
+  /// A timer that runs out in so long.
+  bool set(int pid, const std::string& scope, double in_s, int signal = 9) {
+    return table.take({pid, scope, kWall + in_s, signal}, now, kWall);
+  }
+  void release(int pid, const std::string& scope) {
+    table.take({pid, scope, std::nullopt, 0}, now, kWall);
+  }
+};
+
+TEST_CASE_METHOD(TimerTableTest, "timer_table: a timer that is not called off runs out",
+                 "[unit][timer]") {
+  CHECK_FALSE(table.next_deadline());
+  CHECK(set(1, "a", 2.5));
+  CHECK(table.next_deadline() == now + 2500ms);
+  CHECK(table.expire(now + 2499ms).empty());
+  CHECK(table.expire(now + 2500ms) == std::vector<ExpiredTimer>{{1, "a", 9}});
+  CHECK(table.expire(now + 1h).empty());
+  CHECK_FALSE(table.next_deadline());
+}
+
+TEST_CASE_METHOD(TimerTableTest, "timer_table: one that is called off does not", "[unit][timer]") {
+  set(1, "a", 1);
+  set(1, "b", 2);
+  set(2, "a", 3);
+  release(1, "a");
+  release(1, "never set");
+  CHECK(table.next_deadline() == now + 2s);
+  CHECK(table.expire(now + 10s) == std::vector<ExpiredTimer>{{1, "b", 9}, {2, "a", 9}});
+}
+
+TEST_CASE_METHOD(TimerTableTest, "timer_table: the same scope again is the same timer, later",
+                 "[unit][timer]") {
+  set(1, "a", 1);
+  set(1, "a", 5);
+  CHECK(table.expire(now + 4s).empty());
+  CHECK(table.expire(now + 5s).size() == 1);
+}
+
+TEST_CASE_METHOD(TimerTableTest,
+                 "timer_table: of a process's timers the first with a signal decides",
+                 "[unit][timer]") {
+  set(1, "says nothing", 1, 0);
+  set(1, "terminate", 3, 15);
+  set(1, "kill", 2, 9);
+  set(1, "not yet", 100, 6);
+  CHECK(table.expire(now + 5s) == std::vector<ExpiredTimer>{{1, "kill", 9}});
+  CHECK_FALSE(table.next_deadline());  // With a process its timers go.
+  set(1, "says nothing", 1, 0);
+  CHECK(table.expire(now + 5s) == std::vector<ExpiredTimer>{{1, "says nothing", 0}});
+}
+
+TEST_CASE_METHOD(TimerTableTest, "timer_table: odd times are the past or far ahead",
+                 "[unit][timer]") {
+  set(1, "long ago", -1e12);
+  CHECK(table.expire(now).size() == 1);
+  set(1, "never", 1e300);
+  CHECK(table.next_deadline() > now + 24h * 3650);
+}
+
+TEST_CASE_METHOD(TimerTableTest, "timer_table: a process is forgotten with its timers",
+                 "[unit][timer]") {
+  set(1, "a", 1);
+  set(2, "a", 2);
+  set(2, "b", 2);
+  set(3, "a", 3);
+  CHECK(table.pids() == std::vector<int>{1, 2, 3});
+  table.forget(2);
+  CHECK(table.pids() == std::vector<int>{1, 3});
+  table.clear();
+  CHECK_FALSE(table.next_deadline());
+}
+
+TEST_CASE_METHOD(TimerTableTest, "timer_table: there is a limit, and old timers can still change",
+                 "[unit][timer]") {
+  for (std::size_t i = 0; i < kMaxTimers; ++i)
+    REQUIRE(set(1, std::to_string(i), 10));
+  CHECK_FALSE(set(1, "one more", 10));
+  CHECK(set(1, "0", 20));
+  release(1, "1");
+  CHECK(set(1, "one more", 10));
+}
+
+}  // namespace
+}  // namespace muster

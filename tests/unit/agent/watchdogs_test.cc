@@ -1,0 +1,292 @@
+// The two watchdogs' shells: a pipe, a process that really is there, and the loop.
+#include "agent/io/watchdogs.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <catch2/catch.hpp>
+
+#include "agent/io/file_timer.h"
+#include "agent/io/state_watch.h"
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+using Environment = std::vector<std::string>;
+
+constexpr auto kPatience = 20s;
+
+struct Place {
+  Place() {
+    std::string name = (fs::temp_directory_path() / "muster_timer_XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    dir = name;
+  }
+  ~Place() { fs::remove_all(dir); }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  fs::path dir;
+};
+
+// A process that waits to be killed; as a worker it leads a session.
+struct Child {
+  explicit Child(bool leads) : pid(::fork()) {
+    if (pid == 0) {
+      ::signal(SIGTERM, SIG_DFL);  // Not the test framework's.
+      if (leads) ::setsid();
+      for (;;)
+        ::pause();
+    }
+    // Only then is it what it is meant to be.
+    while (leads && ::getsid(pid) != pid) {
+    }
+  }
+  ~Child() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  /// The signal that it has died of; 0: it lives.
+  int death() const {
+    siginfo_t info{};
+    ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
+    return info.si_pid == 0 ? 0 : info.si_status;
+  }
+  pid_t pid;
+};
+
+TEST_CASE("timer_fifo: only where it is asked for", "[unit][timer]") {
+  std::string where;
+  for (Environment environment : {Environment{},
+                                  {"TORCHELASTIC_ENABLE_FILE_TIMER=0"},
+                                  {"TORCHELASTIC_TIMER_FILE=/nowhere/x"}}) {
+    const Environment before = environment;
+    const auto fifo = TimerFifo::make(environment, where);
+    REQUIRE(fifo.has_value());
+    CHECK_FALSE(fifo->has_value());
+    CHECK(environment == before);
+  }
+}
+
+TEST_CASE("timer_fifo: a place of its own is told to the workers", "[unit][timer]") {
+  const Place place;
+  std::string where;
+  Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TMPDIR=" + place.dir.string(),
+                          "TORCHELASTIC_TIMER_FILE="};
+  const auto fifo = TimerFifo::make(environment, where);
+  REQUIRE(fifo.has_value());
+  REQUIRE(fifo->has_value());
+  CHECK(environment.back() == "TORCHELASTIC_TIMER_FILE=" + (*fifo)->path());
+  CHECK(environment.size() == 3);
+  CHECK(fs::is_fifo((*fifo)->path()));
+  CHECK(fs::path((*fifo)->path()).parent_path() == place.dir);
+  (*fifo)->remove();
+  CHECK(fs::is_empty(place.dir));
+}
+
+TEST_CASE("timer_fifo: an old pipe is replaced, a file of somebody's is not", "[unit][timer]") {
+  const Place place;
+  const std::string path = place.dir / "timers";
+  std::string where;
+  Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + path};
+  const auto first = TimerFifo::make(environment, where);
+  REQUIRE(first.has_value());
+  const auto second = TimerFifo::make(environment, where);
+  REQUIRE(second.has_value());
+  (*first)->remove();  // It is not its own any more.
+  CHECK(fs::is_fifo(path));
+  (*second)->remove();
+  CHECK_FALSE(fs::exists(path));
+  std::ofstream(path) << "precious";
+  const auto third = TimerFifo::make(environment, where);
+  REQUIRE_FALSE(third.has_value());
+  CHECK(third.error().value() == EEXIST);
+  CHECK(where == path);
+  CHECK(fs::file_size(path) == 8);
+}
+
+struct FileTimerTest {
+  Place place;
+  std::string path = place.dir / "timers";
+  boost::asio::io_context io{1};
+  std::vector<FileTimer::Expired> expired;
+  std::optional<TimerFifo> fifo;
+  std::optional<FileTimer> timers;
+
+  FileTimerTest() {
+    std::string where;
+    Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + path};
+    auto made = TimerFifo::make(environment, where);
+    REQUIRE(made.has_value());
+    fifo = std::move(*made);
+    REQUIRE(fifo);
+    timers.emplace(io, *fifo,
+                   [this](const FileTimer::Expired& timer) { expired.push_back(timer); });
+  }
+  /// As torch's client does it: open, one line, close.
+  void write(const std::string& text) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    REQUIRE(fd >= 0);
+    REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+    ::close(fd);
+  }
+  void ask(pid_t pid, const std::string& scope, double in_s, int signal = SIGKILL) {
+    const double now =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    write(R"({"version": 1, "pid": )" + std::to_string(pid) + R"(, "scope_id": ")" + scope +
+          R"(", "expiration_time": )" + std::to_string(in_s < 0 ? -1 : now + in_s) +
+          R"(, "signal": )" + std::to_string(signal) + "}\n");
+  }
+  /// Runs the loop until the condition holds.
+  template <typename Condition>
+  void until(Condition condition) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!condition()) {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      io.restart();
+      io.run_one_for(100ms);
+    }
+  }
+};
+
+TEST_CASE_METHOD(FileTimerTest, "file_timer: a worker whose timer runs out is killed",
+                 "[unit][timer]") {
+  const Child worker(true);
+  const Child other(true);
+  timers->started(LocalRank{0}, other.pid);
+  timers->started(LocalRank{1}, worker.pid);
+  ask(worker.pid, "step", 0.05, SIGTERM);
+  until([this] { return !expired.empty(); });
+  CHECK(expired[0].rank == LocalRank{1});
+  CHECK(expired[0].is_worker);
+  CHECK(expired[0].scope == "step");
+  CHECK(expired[0].signal == SIGTERM);
+  until([&worker] { return worker.death() != 0; });
+  CHECK(worker.death() == SIGTERM);
+  CHECK(other.death() == 0);
+}
+
+TEST_CASE_METHOD(FileTimerTest, "file_timer: what was called off in time kills nobody",
+                 "[unit][timer]") {
+  const Child worker(true);
+  const Child last(true);
+  timers->started(LocalRank{0}, worker.pid);
+  timers->started(LocalRank{1}, last.pid);
+  // The loop has not run yet: set and called off are read when the deadline is over already.
+  ask(worker.pid, "step", 0);
+  ask(worker.pid, "step", -1, 0);
+  ask(last.pid, "step", 0);
+  until([this] { return !expired.empty(); });
+  CHECK(expired.size() == 1);
+  CHECK(expired[0].pid == last.pid);
+  CHECK(worker.death() == 0);
+}
+
+TEST_CASE_METHOD(FileTimerTest, "file_timer: nobody else is killed, whoever asks for it",
+                 "[unit][timer]") {
+  const Child worker(true);
+  const Child stranger(true);
+  timers->started(LocalRank{0}, worker.pid);
+  ask(stranger.pid, "step", 0);
+  ask(::getpid(), "step", 0);
+  ask(1, "step", 0);
+  write("no timer\n");
+  write(std::string(3, '\n') + "{}\n");
+  ask(worker.pid, "step", 0.01, 0);  // The last in time: when it is out, so are the others.
+  until([this] { return !expired.empty(); });
+  CHECK(expired.size() == 1);
+  CHECK(expired[0].signal == 0);
+  CHECK(worker.death() == 0);
+  CHECK(stranger.death() == 0);
+}
+
+TEST_CASE_METHOD(FileTimerTest, "file_timer: a child of a worker may have a timer, too",
+                 "[unit][timer]") {
+  const Child first(true);
+  timers->started(LocalRank{0}, ::getpid());  // So that the child has a worker above it.
+  ask(first.pid, "step", 0);
+  until([this] { return !expired.empty(); });
+  CHECK_FALSE(expired[0].is_worker);
+  CHECK(expired[0].pid == first.pid);
+}
+
+TEST_CASE_METHOD(FileTimerTest, "file_timer: reset forgets also what has not been read",
+                 "[unit][timer]") {
+  const Child worker(true);
+  const Child last(true);
+  ask(worker.pid, "step", 0);
+  write("{\"begun");
+  timers->reset();
+  timers->started(LocalRank{0}, worker.pid);
+  timers->started(LocalRank{1}, last.pid);
+  ask(last.pid, "step", 0.02);
+  until([this] { return !expired.empty(); });
+  CHECK(expired[0].pid == last.pid);
+  CHECK(worker.death() == 0);
+}
+
+TEST_CASE("state_watch: a worker in D is reported once, another is not",
+          "[unit][uninterruptible]") {
+  boost::asio::io_context io(1);
+  std::vector<StuckWorker> stuck;
+  StateWatch watch(
+      io, 150ms, [&stuck](const StuckWorker& worker) { stuck.push_back(worker); },
+      [](pid_t pid) { return pid == 11 ? 'D' : 'S'; });
+  watch.started(LocalRank{0}, 10);
+  watch.started(LocalRank{1}, 11);
+  io.run_for(kPatience);  // Nothing is left to do when it has reported.
+  REQUIRE(stuck.size() == 1);
+  CHECK(stuck[0].rank == LocalRank{1});
+  CHECK(stuck[0].stuck >= 150ms);
+  watch.started(LocalRank{0}, 10);
+  watch.ended(LocalRank{0});
+  io.restart();
+  io.run_for(kPatience);
+  CHECK(stuck.size() == 1);
+}
+
+TEST_CASE_METHOD(FileTimerTest, "watchdogs: what the agent hears of a worker whose timer ran out",
+                 "[unit][timer]") {
+  timers.reset();  // The pipe has one reader.
+  std::vector<std::pair<LocalRank, std::string>> reasons;
+  Watchdogs watchdogs(
+      io, {}, &*fifo,
+      {.on_reason = [&reasons](LocalRank rank,
+                               const std::string& why) { reasons.emplace_back(rank, why); },
+       .on_stuck = [](LocalRank) { FAIL("nobody is stuck"); }});
+  const Child worker(true);
+  const Child last(true);
+  watchdogs.attempt_begins();
+  watchdogs.worker_started(LocalRank{0}, worker.pid);
+  watchdogs.worker_started(LocalRank{1}, last.pid);
+  ask(worker.pid, "no signal", 0, 0);
+  until([this] { return io.poll() == 0; });
+  ask(last.pid, "step", 0);
+  until([&reasons] { return !reasons.empty(); });
+  CHECK(reasons.size() == 1);
+  CHECK(reasons[0] == std::pair(LocalRank{1}, std::string("its timer \"step\" ran out")));
+}
+
+TEST_CASE("state_watch: asked for by the environment", "[unit][uninterruptible]") {
+  CHECK_FALSE(uninterruptible_timeout_of({"A=1"}));
+  CHECK_FALSE(uninterruptible_timeout_of({"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=x"}));
+  CHECK(uninterruptible_timeout_of({"A=1", "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=2"}) == 2s);
+  CHECK(stuck_text(30s) ==
+        "it waited in the kernel (state D) for 30.0 s, where no signal reaches it");
+}
+
+}  // namespace
+}  // namespace muster
