@@ -36,7 +36,7 @@ class Planner {
   Outcome plan_workers();
   Outcome plan_rendezvous();
   Outcome plan_endpoint();
-  Outcome plan_c10d();
+  Outcome plan_settings();
   void plan_run_id(bool chosen_here);
   Outcome plan_logs();
   Outcome plan_signals();
@@ -157,14 +157,17 @@ Outcome Planner::plan_rendezvous() {
   rendezvous.backend = backend == "c10d" ? RendezvousBackend::C10d : RendezvousBackend::Static;
   rendezvous.standalone = chosen_here;
   rendezvous.local_addr = flags_.local_addr;
+  const std::string* identical = variable("TORCH_ELASTIC_WORKER_IDENTICAL");
+  rendezvous.worker_identical = identical != nullptr && *identical == "1";
   plan_run_id(chosen_here);
   return {};
 }
 
-/// What a c10d rendezvous is told: --nnodes, --rdzv-conf, and our own options, which are stronger.
-Outcome Planner::plan_c10d() {
+/// What a rendezvous over a network is told: --nnodes, --rdzv-conf, and our own options, which are
+/// stronger.
+Outcome Planner::plan_settings() {
   RendezvousOptions& rendezvous = plan_.agent.rendezvous;
-  if (rendezvous.standalone || rendezvous.backend != RendezvousBackend::C10d) return {};
+  if (rendezvous.standalone) return {};
   auto conf = rendezvous.conf;
   for (const std::string& key : settings_without_effect_)
     conf.erase(key);
@@ -177,6 +180,7 @@ Outcome Planner::plan_c10d() {
                                       conf);
   if (!settings) return FlagError{settings.error().reason};
   rendezvous.settings = *settings;
+  if (rendezvous.backend != RendezvousBackend::C10d) return {};
   if (rendezvous.settings.store_type == RendezvousSettings::StoreType::File &&
       plan_.agent.max_nodes > 1)
     return FlagError{name(OptionId::RdzvConf) +
@@ -393,7 +397,7 @@ Checked<LaunchPlan> Planner::run() {
   MUSTER_TRY(plan_hang_timeout());
   MUSTER_TRY(plan_command());
   MUSTER_TRY(plan_endpoint());
-  MUSTER_TRY(plan_c10d());
+  MUSTER_TRY(plan_settings());
   MUSTER_TRY(check_last());
   plan_.agent.propagate_exit_code = flags_.propagate_exit_code;
   plan_.agent.failure_report = flags_.failure_report;

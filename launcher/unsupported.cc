@@ -1,6 +1,5 @@
 // What torchrun has and muster does not carry out yet. A row goes when its feature comes.
 #include "launcher/launch_plan.h"
-#include "launcher/rendezvous_flags.h"
 
 namespace muster {
 namespace {
@@ -10,12 +9,6 @@ struct Row {
   bool (*is_asked_for)(const Flags&);
   const char* what;
 };
-
-/// A count that is wrong is not this file's matter: the plan says so.
-int largest_node_count(const Flags& flags) {
-  const auto nodes = parse_nnodes(flags.nnodes, "--nnodes");
-  return nodes ? nodes->max : 1;
-}
 
 constexpr Row kRows[] = {
     {OptionId::LogsSpecs, [](const Flags& f) { return f.logs_specs.has_value(); },
@@ -27,11 +20,6 @@ constexpr Row kRows[] = {
        return !f.standalone && (f.rdzv_backend == "etcd" || f.rdzv_backend == "etcd-v2");
      },
      "rendezvous through etcd; give c10d or static"},
-    {OptionId::Nnodes,
-     [](const Flags& f) {
-       return !f.standalone && f.rdzv_backend == "static" && largest_node_count(f) > 1;
-     },
-     "jobs of more than one node with the static backend"},
 };
 
 }  // namespace

@@ -74,13 +74,14 @@ struct RendezvousOptions {
   std::string host;        // The same taken apart; static: master_addr and master_port.
   std::uint16_t port = 29400;
   std::map<std::string, std::string> conf;  // --rdzv-conf
-  RendezvousSettings settings;              // The same, and --nnodes; c10d only.
+  RendezvousSettings settings;              // The same, and --nnodes; unless standalone.
   int node_rank = 0;
   /// c10d: the order in a first round, by --node-rank or what a scheduler says.
   std::optional<int> preferred_rank;
   std::string master_addr;
   std::uint16_t master_port = 29500;
-  std::string local_addr;  // --local-addr; empty: not given.
+  std::string local_addr;         // --local-addr; empty: not given.
+  bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
 };
 
 struct AgentOptions {

@@ -16,6 +16,7 @@ using boost::system::error_code;
 namespace {
 
 constexpr int kKeepAlivesPerLease = 3;
+constexpr Duration kExitBarrier = std::chrono::seconds(300);  // torchrun's.
 
 std::string why_restart(const RestartRound& message) {
   std::string who = to_string(message.who);
@@ -37,7 +38,10 @@ std::string why_restart(const RestartRound& message) {
 
 NativeSession::NativeSession(asio::io_context& loop, Handlers handlers, Options options,
                              std::unique_ptr<NativeClient> client)
-    : loop_(loop), handlers_(std::move(handlers)), options_(std::move(options)), keep_alive_(loop),
+    : loop_(loop),
+      handlers_(std::move(handlers)),
+      options_(std::move(options)),
+      keep_alive_(loop),
       farewell_(loop) {
   begin(std::move(client));
 }
@@ -107,6 +111,7 @@ void NativeSession::finished(bool succeeded, const std::string& what) {
   }
   phase_ = Phase::Finished;
   client_->send(NodeFinished{{}, round_, succeeded, what});
+  if (succeeded && store_) spawn_task(loop_.get_executor(), "exit_barrier", exit_barrier(alive_));
   if (succeeded) return;  // The others may have work for days.
   farewell_.expires_after(options_.settings.close_timeout);
   farewell_.async_wait([this, alive = alive_](const error_code& ec) {
@@ -125,6 +130,7 @@ void NativeSession::close() {
   keep_alive_.cancel();
   farewell_.cancel();
   *alive_ = false;
+  if (store_) store_->close();
   if (client_) client_->close();
 }
 
@@ -160,26 +166,34 @@ void NativeSession::on(const PrepareStore& message) {
 
 void NativeSession::on(const RoundComplete& message) {
   if (phase_ != Phase::Joining) return;
-  round_ = told_ = message.round;
-  phase_ = Phase::Running;
+  told_ = message.round;
   SessionRound round{.round = message.round, .facts = {}, .job_decides = true};
   RoundFacts& facts = round.facts;
   facts.group_rank = message.group_rank;
   facts.group_world_size = message.group_world_size;
   facts.restart_count = message.restart_count;
-  // Only with torchrun nodes in the round are they not known here.
-  MUSTER_CHECK(message.workers && message.store);
+  store_.reset();
+  if (!message.workers || !message.store)
+    return spawn_task(loop_.get_executor(), "round_exchange",
+                      exchange(alive_, std::move(round), message.store));
   facts.ranks = {.base_global_rank = message.workers->base_global_rank,
                  .world_size = message.workers->world_size,
                  .base_role_rank = message.workers->base_role_rank,
                  .role_world_size = message.workers->role_world_size};
   facts.master_addr = message.store->addr;
   facts.master_port = message.store->port;
+  begin_round(std::move(round));
+}
+
+void NativeSession::begin_round(SessionRound round) {
+  round_ = round.round;
+  phase_ = Phase::Running;
   handlers_.on_round(std::move(round));
 }
 
 void NativeSession::on(const RestartRound& message) {
   told_ = std::max(told_, message.round);
+  ++exchanges_;
   if (phase_ == Phase::Joining) return ask_to_join();  // It was in that round, by then.
   if (phase_ != Phase::Running) return;
   phase_ = Phase::Outside;
@@ -187,7 +201,12 @@ void NativeSession::on(const RestartRound& message) {
 }
 
 void NativeSession::on(const RunClosed&) {
-  spdlog::info("a torchrun node has ended the run: there will be no further round");
+  if (phase_ != Phase::Joining)
+    return spdlog::info("a torchrun node has ended the run: there will be no further round");
+  const std::string why = "a torchrun node has ended the run: there will be no further round";
+  if (options_.settings.spare) return end({.succeeded = true, .who = "", .why = why});
+  phase_ = Phase::Over;
+  handlers_.on_failed(why);
 }
 
 void NativeSession::on(const RunEnded& message) {
@@ -214,6 +233,79 @@ void NativeSession::end(SessionEnd end) {
   keep_alive_.cancel();
   farewell_.cancel();
   handlers_.on_end(std::move(end));
+}
+
+// --- torchrun nodes in the round -----------------------------------------------------------------
+
+RoundExchange NativeSession::round_exchange(const RoundFacts& facts, std::int64_t round) const {
+  return RoundExchange(
+      store_,
+      {.prefix = "torch.rendezvous." + options_.settings.run_id + "." + std::to_string(round),
+       .group_rank = facts.group_rank,
+       .group_world_size = facts.group_world_size,
+       .role = options_.node.role,
+       .local_world_size = options_.node.local_world_size,
+       .identical = options_.worker_identical,
+       .timeout = options_.settings.read_timeout},
+      [](const std::string& whom) { spdlog::warn("waiting for {}", whom); });
+}
+
+asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, SessionRound round,
+                                              std::optional<StoreAddress> store) {
+  const int number = ++exchanges_;
+  const auto is_over = [this, alive, number] {
+    return !*alive || phase_ != Phase::Joining || number != exchanges_;
+  };
+  store_ = std::make_shared<StoreClient>(
+      loop_.get_executor(), StoreClientOptions{.host = options_.host.host,
+                                               .port = options_.host.port,
+                                               .timeout = options_.settings.read_timeout});
+  const auto client = store_;
+  const Result<void> connected = co_await client->connect();
+  if (is_over()) co_return;
+  std::string trouble = connected ? std::string() : connected.error().message();
+  RoundExchange others = round_exchange(round.facts, round.round);
+  if (trouble.empty() && round.facts.group_rank.value == 0) {
+    // Torchrun nodes know no other way to learn it.
+    MasterAddress master{options_.node.name.addr, store ? store->port : std::uint16_t{0}};
+    const auto published = co_await others.publish_master(master);
+    if (!published) trouble = published.error().reason;
+  } else if (trouble.empty() && !store) {
+    EarlierRounds earlier;
+    const auto master = co_await others.find_master(earlier);
+    if (master)
+      store = StoreAddress{master->addr, master->port};
+    else
+      trouble = master.error().reason;
+  }
+  if (is_over()) co_return;
+  if (trouble.empty()) {
+    const auto ranks = co_await others.ranks();
+    if (ranks)
+      round.facts.ranks = *ranks;
+    else
+      trouble = ranks.error().reason;
+  }
+  if (is_over()) co_return;
+  if (!trouble.empty()) {
+    spdlog::warn("round {}: {}", round.round, trouble);
+    if (client_) client_->send(RestartRequested{{}, trouble});
+    co_return;
+  }
+  round.facts.master_addr = store->addr;
+  round.facts.master_port = store->port;
+  facts_ = round.facts;
+  begin_round(std::move(round));
+}
+
+// Torchrun nodes wait in theirs until all have come, and then close the run.
+asio::awaitable<void> NativeSession::exit_barrier(std::shared_ptr<bool> alive) {
+  const auto client = store_;
+  RoundExchange others = round_exchange(facts_, round_);
+  const auto all = co_await others.exit_barrier(kExitBarrier);
+  if (!*alive || phase_ != Phase::Finished) co_return;
+  if (!all) spdlog::warn("the exit barrier was left: {}", all.error().reason);
+  end({.succeeded = true, .who = "", .why = ""});
 }
 
 // --- a connection that breaks --------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/io/rendezvous_session.h"
+#include "agent/io/round_exchange.h"
 #include "rendezvous/core/rendezvous_state.h"
 #include "rendezvous/core/settings.h"
 #include "rendezvous/net/native_client.h"
@@ -33,6 +34,7 @@ class NativeSession final : public RendezvousSession {
     RendezvousSettings settings;
     NodeFacts node;
     NativeClientOptions host;
+    bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
   };
   /// `client`: connected and welcome, not started.
   NativeSession(boost::asio::io_context& loop, Handlers handlers, Options options,
@@ -69,6 +71,12 @@ class NativeSession final : public RendezvousSession {
   void on(const JoinRefused& message);
   void on(const NotAMember& message);
   void on_lost(const std::string& reason);
+  void begin_round(SessionRound round);
+  /// A round with torchrun nodes in it: what its nodes tell each other goes through the store.
+  boost::asio::awaitable<void> exchange(std::shared_ptr<bool> alive, SessionRound round,
+                                        std::optional<StoreAddress> store);
+  boost::asio::awaitable<void> exit_barrier(std::shared_ptr<bool> alive);
+  RoundExchange round_exchange(const RoundFacts& facts, std::int64_t round) const;
   boost::asio::awaitable<void> reconnect(std::shared_ptr<bool> alive, std::string reason);
   void back(std::unique_ptr<NativeClient> client);
   void end(SessionEnd end);
@@ -81,6 +89,9 @@ class NativeSession final : public RendezvousSession {
   boost::asio::steady_timer keep_alive_;
   boost::asio::steady_timer farewell_;  // A failure is told for so long at most.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
+  std::shared_ptr<StoreClient> store_;  // For the exchange; only in a round with torchrun nodes.
+  RoundFacts facts_;                    // Of that round.
+  int exchanges_ = 0;                   // The latest one counts.
   Phase phase_ = Phase::Outside;
   std::int64_t round_ = -1;  // Of the workers.
   std::int64_t told_ = -1;   // The newest that we heard of.

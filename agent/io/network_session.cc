@@ -1,18 +1,14 @@
 #include "agent/io/network_session.h"
 
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/io/c10d_session.h"
+#include "agent/io/rendezvous_host.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/spawn_task.h"
 
@@ -23,26 +19,8 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
+constexpr Duration kLookupLimit = std::chrono::seconds(10);
 constexpr Duration kDrainLimit = std::chrono::seconds(2);
-
-bool is_own(const asio::ip::address& address) {
-  if (address.is_loopback()) return true;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return false;
-  bool found = false;
-  for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
-    if (entry->ifa_addr->sa_family == AF_INET && address.is_v4()) {
-      const auto* own = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-      found = std::memcmp(&own->sin_addr, address.to_v4().to_bytes().data(), 4) == 0;
-    } else if (entry->ifa_addr->sa_family == AF_INET6 && address.is_v6()) {
-      const auto* own = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
-      found = std::memcmp(&own->sin6_addr, address.to_v6().to_bytes().data(), 16) == 0;
-    }
-  }
-  ::freeifaddrs(list);
-  return found;
-}
 
 std::int64_t seconds(Duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
@@ -95,17 +73,12 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
   }
 }
 
+// More than torchrun would: it does not look at the interfaces, and then nobody hosts.
 asio::awaitable<bool> NetworkSession::decide_host() {
-  const std::string& host = options_.rendezvous.host;
-  boost::system::error_code not_numeric;
-  const auto address = asio::ip::make_address(host, not_numeric);
-  if (!not_numeric) co_return is_own(address);
-  if (host == "localhost") co_return true;
-  asio::ip::tcp::resolver resolver(loop_);
-  auto [ec, found] = co_await resolver.async_resolve(host, "", asio::as_tuple(asio::use_awaitable));
-  for (const auto& entry : found)
-    if (is_own(entry.endpoint().address())) co_return true;
-  co_return false;
+  const HostAnswer answer = co_await find_host(options_.rendezvous.host, kLookupLimit);
+  if (!answer.trouble.empty())
+    spdlog::debug("rendezvous_host_unclear reason=\"{}\"", answer.trouble);
+  co_return answer.match != HostMatch::Elsewhere;
 }
 
 // True if this node may go on: as the host, or as somebody else's client.
@@ -141,8 +114,7 @@ NativeClientOptions NetworkSession::host_options() const {
 }
 
 NodeFacts NetworkSession::node_facts(const std::string& address) const {
-  const std::string& local = options_.rendezvous.local_addr;
-  return {.name = {.addr = local.empty() ? address : local, .pid = ::getpid(), .local_id = 0},
+  return {.name = {.addr = address, .pid = ::getpid(), .local_id = 0},
           .local_world_size = options_.local_world_size,
           .role = options_.role,
           .preferred_rank = options_.rendezvous.preferred_rank,
@@ -150,18 +122,34 @@ NodeFacts NetworkSession::node_facts(const std::string& address) const {
 }
 
 void NetworkSession::begin_native(std::unique_ptr<NativeClient> client) {
-  const std::string address = client->local_address().to_string();
+  const auto own = client->local_address();
+  // The host reaches itself by loopback: the others come by the endpoint's name.
+  const std::string address = node_address(options_.rendezvous.local_addr, options_.rendezvous.host,
+                                           own.to_string(), own.is_loopback());
   inner_ = std::make_unique<NativeSession>(
       loop_, handlers_,
       NativeSession::Options{.settings = options_.rendezvous.settings,
                              .node = node_facts(address),
-                             .host = host_options()},
+                             .host = host_options(),
+                             .worker_identical = options_.rendezvous.worker_identical},
       std::move(client));
   inner_->join();
 }
 
 void NetworkSession::begin_torch() {
-  fail("a torchrun hosts the rendezvous at " + endpoint_text());
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  spdlog::debug("rendezvous_by_torchrun endpoint={}", endpoint_text());
+  inner_ = std::make_unique<C10dSession>(
+      loop_.get_executor(),
+      C10dSessionOptions{.host = rendezvous.host,
+                         .port = rendezvous.port,
+                         .settings = rendezvous.settings,
+                         .local_addr = rendezvous.local_addr,
+                         .role = options_.role,
+                         .local_world_size = options_.local_world_size,
+                         .worker_identical = rendezvous.worker_identical},
+      handlers_);
+  inner_->join();
 }
 
 void NetworkSession::fail(const std::string& reason) {

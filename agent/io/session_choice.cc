@@ -4,6 +4,7 @@
 
 #include "agent/io/local_session.h"
 #include "agent/io/network_session.h"
+#include "agent/io/static_session.h"
 
 namespace muster {
 namespace {
@@ -33,6 +34,20 @@ std::string own_master_addr(const RendezvousOptions& rendezvous) {
 std::unique_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
                                                 const AgentOptions& options,
                                                 RendezvousSession::Handlers handlers) {
+  const RendezvousOptions& rendezvous = options.rendezvous;
+  if (!is_alone(options) && rendezvous.backend == RendezvousBackend::Static)
+    return std::make_unique<StaticSession>(
+        loop.get_executor(),
+        StaticSessionOptions{.run_id = options.run_id,
+                             .host = rendezvous.master_addr,
+                             .port = rendezvous.master_port,
+                             .node_rank = rendezvous.node_rank,
+                             .nodes = options.max_nodes,
+                             .role = options.role,
+                             .local_world_size = options.local_world_size,
+                             .worker_identical = rendezvous.worker_identical,
+                             .timeout = rendezvous.settings.timeout},
+        std::move(handlers));
   if (!is_alone(options))
     return std::make_unique<NetworkSession>(loop, options, std::move(handlers));
   return std::make_unique<LocalSession>(std::move(handlers), options.local_world_size,
