@@ -22,6 +22,7 @@
 
 #include "agent/core/signal_name.h"
 #include "agent/core/supervisor.h"
+#include "agent/core/worker_command.h"
 #include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/hang_response.h"
@@ -29,6 +30,7 @@
 #include "agent/io/run_dir.h"
 #include "agent/io/session_choice.h"
 #include "agent/io/shim_link.h"
+#include "agent/io/watchdogs.h"
 #include "agent/io/worker_group.h"
 #include "agent/io/workers_store.h"
 #include "agent/posix/helper_process.h"
@@ -54,7 +56,7 @@ std::string host_name() {
 class Agent {
  public:
   Agent(const AgentOptions& options, std::vector<std::string> environment, RunDir run_dir,
-        int socket)
+        const TimerFifo* fifo, int socket)
       : options_(options),
         job_(random_name(12)),
         environment_(std::move(environment)),
@@ -70,7 +72,16 @@ class Agent {
         hangs_(io_, environment_, options.hang_timeout,
                {.workers = [this] { return stack_targets(); },
                 .program = [this] { return group_->program(); },
-                .on_hung = [this](LocalRank rank) { feed(WorkerHung{rank}); }}),
+                .on_hung =
+                    [this](LocalRank rank, const std::string& why) {
+                      group_->explain(rank, why);
+                      feed(WorkerHung{rank});
+                    }}),
+        fifo_(fifo),
+        watchdogs_(io_, environment_, fifo,
+                   {.on_reason = [this](LocalRank rank,
+                                        const std::string& why) { group_->explain(rank, why); },
+                    .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }}),
         workers_store_(io_, workers_store_options(options)),
         session_(make_session(io_, options, session_handlers())) {}
 
@@ -135,6 +146,7 @@ class Agent {
         sessions_.insert(report.pid);
         alive_[LocalRank{report.worker}] = report.pid;
         hangs_.worker_started(LocalRank{report.worker}, report.pid);
+        watchdogs_.worker_started(LocalRank{report.worker}, report.pid);
         event_log_.worker_started(LocalRank{report.worker}, report.pid);
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
@@ -143,6 +155,7 @@ class Agent {
         group_->ended(report);
         alive_.erase(LocalRank{report.worker});
         hangs_.worker_ended(LocalRank{report.worker});
+        watchdogs_.worker_ended(LocalRank{report.worker});
         return feed(WorkerEnded{LocalRank{report.worker},
                                 {.killed = report.code != CLD_EXITED,
                                  .status = report.status,
@@ -208,6 +221,7 @@ class Agent {
   void on_shim_lost() {
     hangs_.cancel();
     if (ended_) return io_.stop();
+    if (fifo_ != nullptr) fifo_->remove();
     kill_job(sessions_, [this](std::string_view variable) { return marks_job(variable, job_); });
     run_dir_.tidy(false);
     ::_exit(1);
@@ -249,6 +263,7 @@ class Agent {
     event_log_.rendezvous_completed();
     round_.restart_count = action.restart_count;
     event_log_.ranks_assigned(round_);
+    watchdogs_.attempt_begins();
     auto starts = group_->prepare(round_, run_dir_);
     if (!starts) {
       for (int rank = 0; rank < options_.local_world_size; ++rank)
@@ -265,20 +280,22 @@ class Agent {
 
   void carry_out(const SignalWorkers& action) {
     hangs_.attempt_ended();
+    watchdogs_.attempt_ends();
     group_->signalled();
     link_.send({.kind = ShimRequest::Kind::Signal, .number = action.number});
   }
 
   void carry_out(const KillEverything&) {
     hangs_.attempt_ended();
+    watchdogs_.attempt_ends();
     group_->signalled();
     link_.send({.kind = ShimRequest::Kind::KillAll});
   }
 
   void carry_out(const AnnounceFailure& action) {
     const int code = action.exit.killed ? -action.exit.status : action.exit.status;
-    spdlog::error("failed (exitcode: {}) local_rank: {} (pid: {}) of binary: {}", code,
-                  action.rank.value, group_->pid(action.rank), group_->program());
+    spdlog::error("failed (exitcode: {}) local_rank: {} (pid: {}) {}", code, action.rank.value,
+                  group_->pid(action.rank), failed_program_text(options_, group_->program()));
     if (action.restarts_left > 0)
       spdlog::warn("restarting all workers of {}: {} of {} restarts left after this one",
                    options_.max_nodes > 1 ? "the job" : "this node", action.restarts_left - 1,
@@ -366,6 +383,8 @@ class Agent {
   RunDir run_dir_;
   std::optional<WorkerGroup> group_;
   HangResponse hangs_;
+  const TimerFifo* fifo_;
+  Watchdogs watchdogs_;
   WorkersStore workers_store_;
   std::unique_ptr<RendezvousSession> session_;
   RoundFacts round_;
@@ -408,16 +427,23 @@ int run_job(const AgentOptions& options, const std::vector<std::string>& environ
         where, run_dir.error().message());
     return 1;
   }
+  std::vector<std::string> inherited = with_overrides(environment, options.worker_environment);
+  const Result<std::optional<TimerFifo>> fifo = TimerFifo::make(inherited, where);
+  if (!fifo) {
+    spdlog::error("cannot make the timers' pipe {}: {} (TORCHELASTIC_TIMER_FILE names its place)",
+                  where, fifo.error().message());
+    run_dir->tidy(false);
+    return 1;
+  }
   // SIGUSR2 asks for stacks, unless the user means something else by it.
   const auto& handled = options.signals_to_handle;
   const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
   const int exit_code = split_into_shim_and_agent(
       {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
         raise_descriptor_limit();
-        return Agent(options, with_overrides(environment, options.worker_environment), *run_dir,
-                     socket)
-            .run();
+        return Agent(options, inherited, *run_dir, *fifo ? &**fifo : nullptr, socket).run();
       });
+  if (*fifo) (*fifo)->remove();
   run_dir->tidy(false);
   return exit_code;
 }

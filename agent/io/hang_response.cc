@@ -53,7 +53,8 @@ void HangResponse::on_idle(std::vector<IdleWorker> idle) {
           [this, attempt = attempt_, idle = std::move(idle)](const auto& evidence) {
             log_evidence(evidence);
             if (attempt != attempt_) return;  // They were ended meanwhile.
-            handlers_.on_hung(choose_hung_worker(idle, evidence));
+            const LocalRank hung = choose_hung_worker(idle, evidence);
+            handlers_.on_hung(hung, hang_text(hung, idle, evidence));
           });
 }
 

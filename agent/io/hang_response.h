@@ -23,8 +23,8 @@ class HangResponse {
   struct Handlers {
     std::function<std::vector<StackCollector::Target>()> workers;  // Those that live.
     std::function<std::string()> program;
-    /// This one hangs, and the stacks are written.
-    std::function<void(LocalRank)> on_hung;
+    /// This one hangs, and the stacks are written. `why`: for the failure report.
+    std::function<void(LocalRank, const std::string& why)> on_hung;
   };
   /// `timeout`: 0 if workers may do nothing for as long as they like.
   HangResponse(boost::asio::io_context& loop, const std::vector<std::string>& environment,
