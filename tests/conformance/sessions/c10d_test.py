@@ -187,6 +187,7 @@ def who_gives_up_ends_the_run_for_muster_nodes(nodes):
 def the_host_dies_and_the_workers_go_on(nodes):
     port = free_port()
     torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
+    harness.wait_until_listening(port)  # torchrun may take longer to start than the limit below.
     ours = muster(nodes, port, "2", "127.0.0.3", read_timeout=4)
     agree([torch.round(), ours.round()], [1, 1])
     torch.kill()
@@ -200,6 +201,7 @@ def the_host_dies_and_the_workers_go_on(nodes):
 def the_host_dies_and_a_new_round_fails_with_words(nodes):
     port = free_port()
     torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
+    harness.wait_until_listening(port)  # torchrun may take longer to start than the limit below.
     ours = muster(nodes, port, "2", "127.0.0.3", read_timeout=4)
     agree([torch.round(), ours.round()], [1, 1])
     torch.kill()

@@ -56,6 +56,16 @@ def wait_for(what, condition, seconds=BOUND_S, told=lambda: ""):
     raise AssertionError(f"not within {seconds} s: {what}\n{told()}")
 
 
+def wait_until_listening(port):
+    def listens():
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            return True
+        except OSError:
+            return False
+    wait_for(f"port {port} listens", listens)
+
+
 class Nodes:
     """All nodes of one test; what is left at its end is killed."""
 
