@@ -87,6 +87,8 @@ class Rendezvous {
   int restarts_used() const { return restarts_used_; }
   std::size_t members() const { return members_.size(); }
   std::size_t participants() const { return count(Place::Participant); }
+  /// The torchrun node that is rank 0 of a complete round; nothing if a muster node is.
+  const NodeName* torchrun_leader() const;
   /// How it ended, if it did; who failed first.
   const std::optional<RunEnded>& outcome() const { return outcome_; }
   /// Closed, and nobody is left in it who has not been told: the run id may be used again.

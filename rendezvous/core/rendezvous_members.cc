@@ -88,6 +88,15 @@ bool Rendezvous::forsaken() const {
          });
 }
 
+const NodeName* Rendezvous::torchrun_leader() const {
+  if (!complete_) return nullptr;
+  for (const auto& [order, id] : at(Place::Participant)) {
+    const Member& member = members_.at(id);
+    if (member.rank == 0) return member.native ? nullptr : &member.name;
+  }
+  return nullptr;
+}
+
 void Rendezvous::touch(MemberId id) {
   const Member& member = members_.at(id);
   liveness_.seen(id, now_, member.native ? setup_.lease : torch_lease(member));

@@ -118,7 +118,7 @@ void RunService::time_passed(Time time) {
     run->turns.time_passed(time.now);
     answer_released(*run, time);
     if (run->may_tell && run->tell_at <= time.now) tell_waiting(*run, time.now);
-    if (run->repeat_master && *run->repeat_master <= time.now) repeat_master(*run, time);
+    if (run->repeat_master && *run->repeat_master <= time.now) repeat_master(*run);
     settle(*run, time.now);
   }
 }
@@ -375,12 +375,10 @@ void RunService::tell_waiting(Run& run, Instant now) {
     effects_.emplace_back(SendNative{{client}, NativeWaiting{run.told}});
 }
 
-void RunService::repeat_master(Run& run, Time time) {
+void RunService::repeat_master(Run& run) {
   run.repeat_master.reset();
-  const RendezvousState& state = run.rendezvous->render(time.now, time.wall);
-  for (const auto& [name, rank] : state.participants)
-    if (state.complete && rank == 0)
-      effects_.emplace_back(RepeatMaster{run.key, state.round, name.addr});
+  if (const NodeName* leader = run.rendezvous->torchrun_leader())
+    effects_.emplace_back(RepeatMaster{run.key, run.rendezvous->round(), leader->addr});
 }
 
 // --- connections ---------------------------------------------------------------------------------

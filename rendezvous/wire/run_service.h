@@ -195,7 +195,7 @@ class RunService {
   void carry_out(Run& run, RendezvousActions actions, Instant now);
   void sent(Run& run, ConnectionId to, const NativeMessage& message);
   void tell_waiting(Run& run, Instant now);
-  void repeat_master(Run& run, Time time);
+  void repeat_master(Run& run);
   void settle(Run& run, Instant now);
 
   // run_notes.cc: the log.

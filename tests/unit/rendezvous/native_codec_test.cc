@@ -8,6 +8,8 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/prng.h"
+
 namespace muster::testing {
 namespace {
 
@@ -250,6 +252,34 @@ TEST_CASE("native codec: a short reason is whole, whatever is in it", "[unit][re
   const auto decoded = decode_native_message(json_of(NativeMessage(NativeRefused{"ab\xff"})));
   REQUIRE(decoded.has_value());
   CHECK(std::get<NativeRefused>(*decoded).text == "ab\xef\xbf\xbd");
+}
+
+TEST_CASE("native codec: any bytes are read or refused", "[unit][rendezvous]") {
+  Prng prng(7);
+  std::vector<std::string> seeds;
+  for (const NativeRequest& request : requests())
+    seeds.push_back(json_of(request));
+  std::size_t read = 0, refused = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string json = seeds[prng.below(seeds.size())];
+    for (auto changes = 1 + prng.below(3); changes > 0 && !json.empty(); --changes) {
+      const auto at = prng.below(json.size());
+      if (prng.below(4) == 0)
+        json.erase(at, 1 + prng.below(8));
+      else
+        json[at] = static_cast<char>(prng.below(2) == 0 ? prng.below(256) : '0' + prng.below(10));
+    }
+    const auto decoded = decode_native_request(json, {});
+    ++(decoded.has_value() ? read : refused);
+    // What is read can be said again, and is then the same.
+    if (!decoded) continue;
+    const std::string again = json_of(*decoded);
+    const auto twice = decode_native_request(again, {});
+    REQUIRE(twice.has_value());
+    REQUIRE(json_of(*twice) == again);
+  }
+  CHECK(read > 500);
+  CHECK(refused > 1'000);
 }
 
 TEST_CASE("native codec: a length above the limit is refused", "[unit][rendezvous]") {

@@ -419,6 +419,66 @@ TEST_CASE_METHOD(RunServiceTest, "runs: one connection may hold several torchrun
   CHECK(service->runs() == 0);
 }
 
+TEST_CASE_METHOD(RunServiceTest,
+                 "runs: where a torchrun rank 0 is, is repeated in later rounds only",
+                 "[unit][rendezvous]") {
+  const auto repeats = [&] {
+    std::vector<RepeatMaster> found;
+    for (const RunEffect& effect : take())
+      if (const auto* repeat = std::get_if<RepeatMaster>(&effect)) found.push_back(*repeat);
+    return found;
+  };
+  // Two torchrun nodes, left to themselves: the second one sees the maximum and completes.
+  const auto round_of = [&](const std::string& seen, const std::vector<std::uint32_t>& clients) {
+    std::string text = seen;
+    for (const std::uint32_t client : clients) {
+      std::string next = joined_by(client, text);
+      if (client == clients.back()) {
+        RendezvousState complete = state(next);
+        complete.complete = true;
+        int rank = 0;
+        for (auto& [name, number] : complete.participants)
+          number = rank++;
+        next = encode_state(complete);
+      }
+      text = this->text(compare_set(client, text, next));
+    }
+    return text;
+  };
+  std::string text = round_of(begin(1), {1, 2});
+  REQUIRE(state(text).complete);
+  service->time_passed(at(10s));
+  CHECK(repeats().empty());
+  service->gone({1}, at());
+  service->gone({2}, at());
+  text = round_of(begin(3), {3, 4});
+  REQUIRE(state(text).complete);
+  REQUIRE(state(text).round == 1);
+  CHECK(repeats().empty());
+  service->time_passed(at(3s));
+  const auto found = repeats();
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].round == 1);
+  CHECK(found[0].state_key == kKey);
+  CHECK(found[0].addr.substr(0, 4) == "host");
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: in a muster node's round nothing is repeated",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  tell(2, WorkersFailed{{}, 0, "x"});
+  join(1, 2, 0);
+  join(2, 2, 0);
+  tell(1, StoreReady{{}, 1, "10.0.0.1", 29500});
+  for (int i = 0; i < 5; ++i) {
+    tell(1, KeptAlive{});
+    tell(2, KeptAlive{});
+    service->time_passed(at(1s));
+  }
+  for (const RunEffect& effect : take())
+    CHECK(!std::holds_alternative<RepeatMaster>(effect));
+}
+
 TEST_CASE_METHOD(RunServiceTest, "runs: what a peer says stays within its line of the log",
                  "[unit][rendezvous]") {
   hello(1, "a\nb");
