@@ -38,11 +38,6 @@ constexpr int kExchangeTries = 3;
 // A closed run is looked at twice: what ends this node's workers, too, says more by itself.
 constexpr int kClosedLooks = 2;
 
-WallTime wall_now() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  return {std::chrono::duration_cast<std::chrono::microseconds>(since).count()};
-}
-
 std::string seconds_text(Duration duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
