@@ -1,0 +1,173 @@
+"""Jobs whose nodes are muster's and the real torchrun's, and the static backend among both."""
+import os
+import signal
+import sys
+
+from nodes import NodesTest
+from support import SOURCE, main, wait_for
+
+TORCH_PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv/bin/python"))
+TORCHRUN = [TORCH_PYTHON, "-m", "torch.distributed.run"]
+
+# Adds what every rank brings, by gloo, in each round; then as the other worker.
+REDUCE = """
+import datetime, os, torch, torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+total = torch.tensor([2.0 ** dist.get_rank()])
+dist.all_reduce(total)
+assert total.item() == 2.0 ** dist.get_world_size() - 1, total
+dist.barrier()
+"""
+
+
+class MixedTest(NodesTest):
+    launchers = {tag: TORCHRUN for tag in ("t", "u", "v")}
+    no_host = "--rdzv-conf=is_host=false,last_call_timeout=3"
+    host = "--rdzv-conf=is_host=true,last_call_timeout=3"
+
+    def listens(self, tag):
+        """The rendezvous is there: torchrun takes seconds to begin."""
+        def there():
+            import socket
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return True
+            except OSError:
+                self.assertIsNone(self.nodes[tag].poll(), self.output(tag))
+                return False
+        wait_for(there, f"{tag} to listen")
+
+    def pair(self, nnodes=2, *more):
+        """a (muster) and t (torchrun), a being the host."""
+        self.node("a", nnodes, self.host, "--local-addr=127.0.0.1", *more)
+        self.listens("a")
+        self.node("t", nnodes, self.no_host, "--local-addr=127.0.0.1", *more)
+
+    def pair_at_torchrun(self, nnodes=2, *more):
+        self.node("t", nnodes, self.host, "--local-addr=127.0.0.1", *more)
+        self.listens("t")
+        self.node("a", nnodes, self.no_host, "--local-addr=127.0.0.1", *more)
+
+
+class MusterHosts(MixedTest):
+    def test_they_meet_reduce_and_finish(self):
+        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.pair(2, "--nproc-per-node=2")
+        self.round_of(4)
+        self.tell("finish")
+        self.ends(a=0, t=0)
+        self.assert_nothing_left()
+
+    def test_a_failure_on_muster_restarts_both_and_they_reduce_again(self):
+        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.pair(2, "--max-restarts=1")
+        self.round_of(2)
+        self.tell("exit.a", "7")
+        self.round_of(2, after=2, nodes="at")
+        self.tell("finish")
+        self.ends(a=0, t=0)
+
+    def test_a_failure_on_torchrun_restarts_both(self):
+        self.pair(2, "--max-restarts=1")
+        self.round_of(2)
+        self.tell("exit.t", "7")
+        self.round_of(2, after=2, nodes="at")
+        self.tell("finish")
+        self.ends(a=0, t=0)
+
+    def test_a_torchrun_that_comes_late_is_taken_in(self):
+        self.node("a", "1:3", self.host, "--local-addr=127.0.0.1")
+        self.round_of(1)
+        self.node("t", "1:3", self.no_host, "--local-addr=127.0.0.1")
+        self.round_of(2, after=1, nodes="at")
+        started = len(self.starts())
+        self.node("b", "1:3", self.no_host, "--local-addr=127.0.0.1")
+        self.round_of(3, after=started, nodes="abt")
+        self.tell("finish")
+        self.ends(a=0, b=0, t=0)
+
+    def test_a_killed_muster_node_is_missed_at_once(self):
+        self.node("a", "2:3", self.host, "--local-addr=127.0.0.1")
+        self.listens("a")
+        self.node("b", "2:3", self.no_host, "--local-addr=127.0.0.1")
+        self.node("t", "2:3", self.no_host, "--local-addr=127.0.0.1")
+        self.round_of(3)
+        self.kill("b")
+        self.round_of(2, after=3, nodes="at")
+        self.tell("finish")
+        self.ends(a=0, t=0)
+
+    def test_a_failure_for_good_ends_both(self):
+        self.pair(2)
+        self.round_of(2)
+        self.tell("exit.a", "7")
+        self.ends(a=1)
+        self.tell("exit.t", "7")  # As its collectives would fail.
+        self.ends(t=1)
+
+
+class TorchrunHosts(MixedTest):
+    def test_they_meet_reduce_and_finish(self):
+        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.pair_at_torchrun(2, "--nproc-per-node=2")
+        self.round_of(4)
+        self.tell("finish")
+        self.ends(a=0, t=0)
+        self.assert_nothing_left()
+
+    def test_a_failure_on_either_restarts_both(self):
+        self.pair_at_torchrun(2, "--max-restarts=2")
+        self.round_of(2)
+        self.tell("exit.a", "7")
+        self.round_of(2, after=2, nodes="at")
+        self.tell("exit.t", "7")
+        self.round_of(2, after=4, nodes="at")
+        self.tell("finish")
+        self.ends(a=0, t=0)
+
+
+class Static(MixedTest):
+    backend = "static"
+
+    def arguments(self, tag, nnodes, extra):
+        return [f"--nnodes={nnodes}", "--master-addr=127.0.0.1", f"--master-port={self.port}",
+                *extra]
+
+    def finish_two(self):
+        workers = self.round_of(3)
+        self.assertEqual({e["MASTER_ADDR"] for e in workers}, {"127.0.0.1"})
+        self.assertEqual({e["MASTER_PORT"] for e in workers}, {str(self.port)})
+        self.tell("finish")
+
+    def test_muster_with_muster(self):
+        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.node("b", 2, "--node-rank=1", "--nproc-per-node=2")
+        self.node("a", 2, "--node-rank=0")
+        self.finish_two()
+        self.ends(a=0, b=0)
+
+    def test_torchrun_at_muster(self):
+        self.node("a", 2, "--node-rank=0", "--nproc-per-node=2")
+        self.node("t", 2, "--node-rank=1")
+        self.finish_two()
+        self.ends(a=0, t=0)
+
+    def test_muster_at_torchrun(self):
+        self.node("t", 2, "--node-rank=0", "--nproc-per-node=2")
+        self.node("a", 2, "--node-rank=1")
+        self.finish_two()
+        self.ends(a=0, t=0)
+
+    def test_a_signal_while_waiting_is_answered_at_once(self):
+        for rank in (0, 1):
+            node = self.node("a", 2, f"--node-rank={rank}")
+            wait_for(lambda: "wait" in self.read("err.a") or node.poll() is not None, "a to wait")
+            node.send_signal(signal.SIGTERM)
+            self.ends(a=-signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    if not os.access(TORCH_PYTHON, os.X_OK):
+        print(f"skipped: there is no torch: {TORCH_PYTHON}")
+        sys.exit(77)
+    main()
