@@ -1,7 +1,7 @@
 """A machine of its own for a test: systemd-nspawn boots the host's own system, with nothing of the host's services.
 
 Its root is an overlay in memory above the host's /, so nothing is downloaded and nothing is kept.
-Everything is in a mount namespace and control groups of its own, and dies with the test.
+Everything is in namespaces and control groups of its own, and dies with the test.
 """
 import os
 import pathlib
@@ -21,7 +21,8 @@ After=systemd-journald.service
 """
 NEEDED = ("systemd-nspawn", "unshare", "nsenter", "setpriv", "cmake")
 
-# Runs in a mount namespace of its own and becomes systemd-nspawn. $1: an empty folder.
+# The first process of mount and pid namespaces of its own: with it, everything ends. It becomes
+# systemd-nspawn. $1: an empty folder.
 BOOT = """
 set -e
 mount --make-rprivate /
@@ -87,8 +88,8 @@ class Machine:
                        + install)
             enter = "".join(f"echo $$ > {shlex.quote(str(g))}/cgroup.procs\n" for g in self.groups)
             self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "sh", "-c",
-                 enter + BOOT.replace("{install}", install), "sh", root],
+                ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child",
+                 "--mount-proc", "sh", "-c", enter + BOOT.replace("{install}", install), "sh", root],
                 stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
             self.leader = wait_for(self._leader, "the machine's first process")
             wait_for(self._is_up, "the machine to boot")
@@ -103,11 +104,10 @@ class Machine:
 
     def _leader(self):
         self._alive()
-        with open(f"/proc/{self.process.pid}/comm") as comm:
-            if comm.read().strip() != "systemd-nspawn":
-                return None
-        # Until it has become systemd it is another part of systemd-nspawn.
-        return next((p for p in children(self.process.pid) if self._comm(p) == "systemd"), None)
+        # unshare, systemd-nspawn, and the machine's own systemd, once it has become that.
+        return next((leader for nspawn in children(self.process.pid) for leader in children(nspawn)
+                     if self._comm(nspawn) == "systemd-nspawn" and self._comm(leader) == "systemd"),
+                    None)
 
     @staticmethod
     def _comm(pid):
@@ -150,7 +150,7 @@ class Machine:
         return self.log.read().decode(errors="replace")
 
     def close(self):
-        """Pulls the plug: nspawn's death is that of everything inside."""
+        """Pulls the plug."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
