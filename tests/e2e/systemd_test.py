@@ -172,6 +172,20 @@ class Systemd(unittest.TestCase):
         self.machine.run("touch", "/run/finish")
         self.has_ended_well("a", "b")
 
+    def test_a_running_job_outlives_a_killed_musterd(self):
+        self.start("musterd")
+        self.job("a", "b", worker=LONG_WORKER)
+        for name in "ab":
+            self.wait_for_journal(f"muster@{name}", "world=2")
+        self.machine.run("systemctl", "kill", "--signal=KILL", "musterd")
+        self.is_up_again(0)
+        for name in "ab":  # They meet again; that is not one of --max-restarts.
+            wait_for(lambda name=name: self.journal(f"muster@{name}").count("world=2") == 2,
+                     f"{name}'s worker to start again")
+        self.assertNotIn("restarts=1", self.journal("muster@*"))
+        self.machine.run("touch", "/run/finish")
+        self.has_ended_well("a", "b")
+
     def test_stopping_an_agent_stops_its_workers_in_order(self):
         self.start("musterd")
         self.job("a", worker="#!/bin/sh\ntrap 'echo saved; exit 0' TERM\necho begun\n"
