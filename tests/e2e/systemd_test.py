@@ -12,7 +12,7 @@ from support import PATIENCE_S, wait_for
 
 BUILD = os.environ.get("MUSTER_BUILD", "build/release")
 # 10 * the exposure that `systemd-analyze security` may find in musterd.service: docs/services.md.
-EXPOSURE_LIMIT = 15
+EXPOSURE_LIMIT = 12
 
 WORKER = """#!/bin/sh
 echo "worker rank=$RANK world=$WORLD_SIZE node=$GROUP_RANK restarts=$TORCHELASTIC_RESTART_COUNT"
