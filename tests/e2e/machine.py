@@ -21,6 +21,11 @@ After=systemd-journald.service
 """
 NEEDED = ("systemd-nspawn", "unshare", "nsenter", "setpriv", "cmake")
 
+PROBE = """
+mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work /mnt/root &&
+  mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root
+"""
+
 # The first process of mount and pid namespaces of its own: with it, everything ends. It becomes
 # systemd-nspawn. $1: an empty folder.
 BOOT = """
@@ -50,10 +55,13 @@ def why_not():
             return f"{program} is not installed"
     if not os.path.exists("/lib/systemd/systemd"):
         return "systemd is not installed"
-    probe = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
-                           capture_output=True, text=True, check=False)
+    # Containers often may not.
+    probe = subprocess.run(["unshare", "--mount", "sh", "-c", PROBE], capture_output=True, text=True,
+                           check=False)
     if probe.returncode != 0:
         return f"may not mount here: {probe.stderr.strip()}"
+    if not (groups := own_control_groups()) or not all(os.access(g, os.W_OK) for g in groups):
+        return "may not make control groups here"
     return None
 
 
