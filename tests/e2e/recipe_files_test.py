@@ -133,13 +133,18 @@ class Kubernetes(unittest.TestCase):
             self.assertRegex(container["name"], r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
             self.assertTrue(container["image"])
             self.assertEqual({m["name"] for m in container.get("volumeMounts", [])}, volumes)
+            seen = set()
             for entry in container.get("env", []):
-                self.assertIsInstance(entry["value"], str, entry)  # A bare 2 is refused.
+                if "valueFrom" not in entry:
+                    self.assertIsInstance(entry["value"], str, entry)  # A bare 2 is refused.
+                    # Only those above are put in.
+                    self.assertLessEqual(set(re.findall(r"\$\((\w+)\)", entry["value"])), seen)
+                seen.add(entry["name"])
             for word in container["command"] + container.get("args", []):
                 self.assertIsInstance(word, str)
 
     def environment(self, spec):
-        return {entry["name"]: entry["value"] for entry in spec["containers"][0]["env"]}
+        return {entry["name"]: entry.get("value") for entry in spec["containers"][0]["env"]}
 
     def test_kinds_and_versions(self):
         self.assertEqual([(r["apiVersion"], r["kind"]) for name in ("job", "musterd", "pytorchjob")
@@ -158,7 +163,7 @@ class Kubernetes(unittest.TestCase):
         self.assertEqual(pod["subdomain"], service["metadata"]["name"])
         self.assertEqual(spec["completionMode"], "Indexed")
         variables = self.environment(pod)
-        self.assertEqual(variables["PET_RDZV_ENDPOINT"], f"{name}-0.{pod['subdomain']}:29400")
+        self.assertEqual(variables["PET_RDZV_ENDPOINT"], f"{name}-0.{pod['subdomain']}.$(POD_NAMESPACE).svc.cluster.local:29400")
         self.assertEqual(int(variables["PET_NNODES"]), spec["completions"])
         self.assertEqual(spec["completions"], spec["parallelism"])
         self.assertGreater(pod["terminationGracePeriodSeconds"], SHUTDOWN_TIMEOUT_S)

@@ -234,18 +234,25 @@ class Recipes(MusterTest):
 
     # Kubernetes
 
-    def pod(self, host, spec, name=None, **injected):
-        """The one container of a pod, with $(NAME) in its command as Kubernetes has it."""
+    def pod(self, host, spec, replaced=None, **injected):
+        """The one container of a pod, with $(NAME) in variables and command as Kubernetes has it."""
         [container] = spec["containers"]
-        variables = {entry["name"]: entry["value"] for entry in container.get("env", [])}
-        variables = {**injected, **variables, **(name or {})}
-        command = [re.sub(r"\$\((\w+)\)", lambda m: variables[m[1]], word)
-                   for word in container["command"] + container.get("args", [])]
+        variables = dict(injected)
+
+        def expanded(text):
+            return re.sub(r"\$\((\w+)\)", lambda m: variables[m[1]], text)
+        fields = {"metadata.namespace": "jobs"}
+        for entry in container.get("env", []):
+            variables[entry["name"]] = expanded(entry["value"]) if "value" in entry else \
+                fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+        variables.update(replaced or {})
+        command = [expanded(word) for word in container["command"] + container.get("args", [])]
         return self.run_on(self.lan.in_container_on(host), command, **variables)
 
     def test_kubernetes_job(self):
         _, job = load("kubernetes/job.yaml")
-        self.hosts("train-0", "train-1", train_0=["train-0.train"], train_1=["train-1.train"])
+        domain = "train.jobs.svc.cluster.local"
+        self.hosts("train-0", "train-1", train_0=[f"train-0.{domain}"], train_1=[f"train-1.{domain}"])
         spec = job["spec"]["template"]["spec"]
         pods = [self.pod(f"train-{i}", spec, JOB_COMPLETION_INDEX=str(i)) for i in (1, 0)]
         self.end_well(*pods)
