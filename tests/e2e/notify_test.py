@@ -44,7 +44,7 @@ class Notify(MusterTest):
         self.assertEqual(ready["STATUS"], f"listening on {endpoint}, 0 connections, 0 keys")
         socket.create_connection(("127.0.0.1", int(endpoint.split(":")[1])), PATIENCE_S).close()
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(self.next_message()["STOPPING"], "1")
+        wait_for(lambda: self.next_message().get("STOPPING") == "1", "that it stops")
         self.assertEqual(process.wait(PATIENCE_S), 0)
         self.assertEqual(self.read("err"), "")
 
