@@ -31,17 +31,18 @@ def why_not():
 
 
 class Lan:
-    """`aliases`: by name of a host, the other names that all hosts know it by."""
+    """`aliases`: by name of a host, the other names that all hosts know it by. `names` has all, and the address."""
 
     def __init__(self, folder, names, aliases=None):
         self.folder = folder
         self.holders = []
         self.pids = {}
         self.addresses = {name: f"10.77.0.{i}" for i, name in enumerate(names, 1)}
+        self.names = {name: [name, *(aliases or {}).get(name, []), address]
+                      for name, address in self.addresses.items()}
         hosts = folder / "hosts"
         hosts.write_text("127.0.0.1 localhost\n" + "".join(
-            f"{address} {' '.join([name, *(aliases or {}).get(name, [])])}\n"
-            for name, address in self.addresses.items()))
+            f"{names[-1]} {' '.join(names[:-1])}\n" for names in self.names.values()))
         try:
             switch = self._hold("switch", hosts)
             self._ip(switch, "link", "add", "wire", "type", "bridge")
