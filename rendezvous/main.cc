@@ -15,9 +15,11 @@
 #include <CLI/Formatter.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <spdlog/fmt/fmt.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "rendezvous/net/service_manager.h"
 #include "rendezvous/net/store_server.h"
 
 namespace muster {
@@ -131,6 +133,13 @@ void announce(const boost::asio::ip::tcp::endpoint& endpoint) {
   std::fflush(stdout);
 }
 
+// The line of `systemctl status`.
+std::string status_of(const StoreServer& server) {
+  const StoreServerStats stats = server.stats();
+  return fmt::format("listening on {}, {} connections, {} keys",
+                     to_text(server.endpoints().front()), stats.connections, stats.keys);
+}
+
 int serve(Arguments arguments) {
   arguments.store.validate_within = to_duration(arguments.validate_seconds);
   arguments.store.stalled_after = to_duration(arguments.stalled_seconds);
@@ -146,15 +155,19 @@ int serve(Arguments arguments) {
   }
   boost::asio::io_context loop(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO);
   StoreServer server(loop, std::move(arguments.store));
+  ServiceManager manager(loop, [&server] { return status_of(server); });
   boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
   signals.async_wait([&](const boost::system::error_code& ec, int) {
-    if (!ec) server.stop();
+    if (ec) return;
+    manager.stopping();
+    server.stop();
   });
   if (const auto started = server.start(); !started) {
     std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
     return kExitFailure;
   }
   announce(server.endpoints().front());
+  manager.ready();
   loop.run();
   return EXIT_SUCCESS;
 }

@@ -1,0 +1,141 @@
+#include "rendezvous/net/service_manager.h"
+
+#include <dlfcn.h>
+#include <systemd/sd-daemon.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include <boost/asio/steady_timer.hpp>
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+
+namespace muster {
+namespace {
+
+using std::chrono::microseconds;
+
+// How old the status may be where no watchdog asks for more.
+constexpr microseconds kStatusInterval = std::chrono::seconds(10);
+
+struct LibSystemd {
+  static constexpr const char* kLibrary = "libsystemd.so.0";
+
+  decltype(&sd_notify) notify = nullptr;
+  decltype(&sd_watchdog_enabled) watchdog_enabled = nullptr;
+
+  /// Empty, or what is missing. The library stays loaded.
+  std::string open() {
+    void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return ::dlerror();
+    const bool complete = find(library, "sd_notify", notify) &&
+                          find(library, "sd_watchdog_enabled", watchdog_enabled);
+    return complete ? std::string() : ::dlerror();
+  }
+
+ private:
+  template <typename Function>
+  static bool find(void* library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(::dlsym(library, name));
+    return function != nullptr;
+  }
+};
+
+}  // namespace
+
+class ServiceManager::Impl {
+ public:
+  Impl(boost::asio::io_context& loop, std::function<std::string()> status, LibSystemd systemd)
+      : timer_(loop), status_(std::move(status)), systemd_(systemd) {
+    std::uint64_t timeout_us = 0;
+    const int enabled = systemd_.watchdog_enabled(0, &timeout_us);
+    if (enabled < 0)
+      spdlog::warn("watchdog_unknown reason=\"sd_watchdog_enabled: {}\"", std::strerror(-enabled));
+    watchdog_ = enabled > 0;
+    // Half of it, as sd_watchdog_enabled(3) asks for. A timeout of 1 us must not become a busy
+    // loop.
+    if (watchdog_)
+      interval_ = std::clamp(microseconds(timeout_us / 2), microseconds(1000), kStatusInterval);
+  }
+
+  void ready() {
+    last_status_ = status_();
+    tell(fmt::format("READY=1\nSTATUS={}", last_status_));
+    arm();
+  }
+
+  void stopping() {
+    timer_.cancel();
+    stopping_ = true;
+    tell("STOPPING=1\nSTATUS=stopping");
+  }
+
+ private:
+  void arm() {
+    timer_.expires_after(interval_);
+    timer_.async_wait([this](const boost::system::error_code& ec) {
+      // A timer that had expired when it was cancelled comes without an error.
+      if (ec || stopping_) return;
+      tick();
+      arm();
+    });
+  }
+
+  void tick() {
+    std::string message;
+    if (watchdog_) message = "WATCHDOG=1";
+    if (std::string status = status_(); status != last_status_) {
+      message += fmt::format("{}STATUS={}", message.empty() ? "" : "\n", status);
+      last_status_ = std::move(status);
+    }
+    if (!message.empty()) tell(message);
+  }
+
+  void tell(const std::string& message) {
+    const int sent = systemd_.notify(0, message.c_str());
+    if (sent >= 0 || std::exchange(warned_, true)) return;
+    const char* socket = std::getenv("NOTIFY_SOCKET");
+    spdlog::warn("service_manager_not_told socket={} reason=\"sd_notify: {}\"",
+                 socket == nullptr ? "" : socket, std::strerror(-sent));
+  }
+
+  boost::asio::steady_timer timer_;
+  std::function<std::string()> status_;
+  LibSystemd systemd_;
+  microseconds interval_ = kStatusInterval;
+  std::string last_status_;
+  bool watchdog_ = false;
+  bool stopping_ = false;
+  bool warned_ = false;
+};
+
+ServiceManager::ServiceManager(boost::asio::io_context& loop, std::function<std::string()> status) {
+  const char* socket = std::getenv("NOTIFY_SOCKET");
+  if (socket == nullptr || *socket == '\0') return;
+  LibSystemd systemd;
+  if (const std::string missing = systemd.open(); !missing.empty()) {
+    spdlog::warn(
+        "service_manager_not_told socket={} reason=\"{}\": it will take this service for one that "
+        "does not start. Install libsystemd (libsystemd0 in Debian and Ubuntu, systemd-libs in "
+        "Fedora and Red Hat), or write Type=exec and no WatchdogSec= in the unit",
+        socket, missing);
+    return;
+  }
+  impl_ = std::make_unique<Impl>(loop, std::move(status), systemd);
+}
+
+ServiceManager::~ServiceManager() = default;
+
+void ServiceManager::ready() {
+  if (impl_) impl_->ready();
+}
+
+void ServiceManager::stopping() {
+  if (impl_) impl_->stopping();
+}
+
+}  // namespace muster

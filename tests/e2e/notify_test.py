@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""What musterd tells a service manager, with this test in the manager's place."""
+import os
+import signal
+import socket
+import subprocess
+import time
+
+from support import PATIENCE_S, MusterTest, main, wait_for
+
+MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
+
+
+class Notify(MusterTest):
+    def setUp(self):
+        super().setUp()
+        self.path = str(self.dir / "notify")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(self.socket.close)
+        self.socket.bind(self.path)
+        self.socket.settimeout(PATIENCE_S)
+
+    def musterd(self, *prefix, bound=True, **env):
+        err = open(self.dir / "err", "wb")
+        self.addCleanup(err.close)
+        # Only who is told to tell does so: the variables of a manager of ours are not for musterd.
+        inherited = {k: v for k, v in self.environment().items() if not k.startswith("WATCHDOG_")}
+        inherited["NOTIFY_SOCKET"] = self.path if bound else str(self.dir / "nobody")
+        process = subprocess.Popen([*prefix, MUSTERD, "--bind=127.0.0.1", "--port=0"],
+                                   stdout=subprocess.PIPE, stderr=err, env={**inherited, **env})
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def next_message(self):
+        return dict(line.split("=", 1) for line in self.socket.recv(65536).decode().split("\n"))
+
+    def test_ready_after_it_listens_then_stopping(self):
+        process = self.musterd()
+        ready = self.next_message()
+        self.assertEqual(ready["READY"], "1")
+        endpoint = process.stdout.readline().decode().split()[-1]
+        self.assertEqual(ready["STATUS"], f"listening on {endpoint}, 0 connections, 0 keys")
+        socket.create_connection(("127.0.0.1", int(endpoint.split(":")[1])), PATIENCE_S).close()
+        process.send_signal(signal.SIGTERM)
+        wait_for(lambda: self.next_message().get("STOPPING") == "1", "that it stops")
+        self.assertEqual(process.wait(PATIENCE_S), 0)
+        self.assertEqual(self.read("err"), "")
+
+    def test_no_watchdog_is_fed_that_nobody_set(self):
+        process = self.musterd()
+        self.next_message()
+        process.send_signal(signal.SIGTERM)
+        self.assertNotIn("WATCHDOG", self.next_message())
+
+    def test_the_watchdog_is_fed_and_brings_the_status(self):
+        process = self.musterd(WATCHDOG_USEC="100000")
+        self.assertNotIn("WATCHDOG", self.next_message())
+        port = int(process.stdout.readline().decode().rsplit(":", 1)[1])
+        for _ in range(3):
+            self.assertEqual(self.next_message(), {"WATCHDOG": "1"})
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S):
+            status = wait_for(lambda: self.next_message().get("STATUS"), "another status")
+        self.assertIn(" 1 connections", status)
+
+    def test_the_watchdog_is_another_process(self):
+        process = self.musterd(WATCHDOG_USEC="100000", WATCHDOG_PID="1")
+        self.next_message()
+        process.send_signal(signal.SIGTERM)
+        self.assertNotIn("WATCHDOG", self.next_message())
+
+    def test_a_loop_that_stands_still_feeds_nothing(self):
+        process = self.musterd(WATCHDOG_USEC="100000")
+        self.next_message()
+        self.assertEqual(self.next_message(), {"WATCHDOG": "1"})
+        process.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        self.addCleanup(process.send_signal, signal.SIGCONT)
+        # What it had sent before it stopped may still come; nothing does after that.
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        self.socket.settimeout(0.5)
+        with self.assertRaises(TimeoutError):
+            while time.monotonic() < stopped + PATIENCE_S:
+                self.next_message()
+        process.send_signal(signal.SIGCONT)
+        self.socket.settimeout(PATIENCE_S)
+        self.assertEqual(self.next_message(), {"WATCHDOG": "1"})
+
+    def test_a_manager_that_is_gone_is_one_warning(self):
+        process = self.musterd(bound=False, WATCHDOG_USEC="20000")
+        wait_for(lambda: "service_manager_not_told" in self.read("err"), "the warning")
+        port = int(process.stdout.readline().decode().rsplit(":", 1)[1])
+        socket.create_connection(("127.0.0.1", port), PATIENCE_S).close()  # It serves all the same.
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(PATIENCE_S), 0)
+        self.assertEqual(self.read("err").count("service_manager_not_told"), 1)
+
+    def test_without_the_library_it_serves_and_says_what_is_missing(self):
+        library = next((f"{folder}/libsystemd.so.0" for folder in
+                        ("/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib64", "/lib64")
+                        if os.path.exists(f"{folder}/libsystemd.so.0")), None)
+        if os.geteuid() != 0 or library is None:
+            self.skipTest("hides libsystemd in a mount namespace: needs root")
+        hidden = ["unshare", "--mount", "sh", "-c",
+                  f"mount --bind /dev/null {library} && exec \"$@\"", "sh"]
+        process = self.musterd(*hidden)
+        port = int(process.stdout.readline().decode().rsplit(":", 1)[1])
+        socket.create_connection(("127.0.0.1", port), PATIENCE_S).close()
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(PATIENCE_S), 0)
+        self.assertIn("libsystemd0 in Debian", self.read("err"))
+
+    def test_without_a_manager_the_library_is_not_loaded(self):
+        process = self.musterd(NOTIFY_SOCKET="")
+        process.stdout.readline()
+        with open(f"/proc/{process.pid}/maps") as maps:
+            self.assertNotIn("libsystemd", maps.read())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""The files in configs/ as files: what refers to what, known fields, known variables. Runs nothing of them."""
+import json
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+from support import SOURCE
+
+try:
+    import yaml
+except ImportError:
+    yaml = None
+
+CONFIGS = SOURCE / "configs"
+SHUTDOWN_TIMEOUT_S = 30  # muster's default: whoever kills must wait longer.
+
+# Of the compose specification: what there is at the top, and in a service as far as it is used here.
+COMPOSE_TOP = {"name", "services", "networks", "volumes", "configs", "secrets"}
+COMPOSE_SERVICE = {
+    "image": str, "build": dict, "entrypoint": list, "command": list, "environment": dict,
+    "depends_on": list, "deploy": dict, "restart": str, "read_only": bool, "cap_drop": list,
+    "ulimits": dict, "stop_grace_period": str, "shm_size": str}
+
+
+def text(name):
+    return (CONFIGS / name).read_text()
+
+
+def load(name):
+    return list(yaml.safe_load_all(text(name)))
+
+
+def seconds(duration):
+    return int(re.fullmatch(r"(\d+)s", duration)[1])
+
+
+class Variables(unittest.TestCase):
+    def test_every_variable_is_one_that_muster_reads(self):
+        known = set(re.findall(r"\b(?:PET|MUSTER)_[A-Z_]+\b",
+                               (SOURCE / "docs/muster.1").read_text().replace("\\", "")))
+        self.assertIn("PET_NNODES", known)
+        # musterd.service's and muster@.service's own.
+        known |= {"MUSTERD_OPTIONS", "MUSTER_COMMAND"}
+        used = {}
+        for path in CONFIGS.rglob("*"):
+            # CMake's variables are not ours.
+            if path.is_file() and path.name not in ("CMakeLists.txt", "Dockerfile"):
+                for name in re.findall(r"\b(?:PET|MUSTERD?)_[A-Z_]+[A-Z]\b", path.read_text()):
+                    used.setdefault(name, path.name)
+        self.assertIn("PET_RDZV_ENDPOINT", used)
+        self.assertEqual({n: f for n, f in used.items() if n not in known}, {})
+
+    def test_the_job_file_is_what_systemd_reads(self):
+        for name in ("job.conf", "musterd.default"):
+            for line in text(name).splitlines():
+                self.assertRegex(line, r'^(#.*|[A-Z_]+=("[^"]*"|[^"\'\\]*)|)$', name)
+
+    def test_who_kills_waits_for_the_shutdown_timeout(self):
+        stop = re.search(r"^TimeoutStopSec=(\d+)s$", text("muster@.service"), re.MULTILINE)
+        self.assertGreater(int(stop[1]), SHUTDOWN_TIMEOUT_S)
+        for script in sorted(CONFIGS.glob("slurm/*.sbatch")):
+            before = re.search(r"^#SBATCH --signal=TERM@(\d+)$", script.read_text(), re.MULTILINE)
+            self.assertGreater(int(before[1]), SHUTDOWN_TIMEOUT_S, script)
+
+
+class Docker(unittest.TestCase):
+    def test_the_compose_file_is_one(self):
+        [compose] = load("docker/compose.yaml")
+        self.assertLessEqual(set(compose), COMPOSE_TOP)
+        for name, service in compose["services"].items():
+            with self.subTest(service=name):
+                self.assertRegex(name, r"^[a-zA-Z0-9._-]+$")
+                for key, value in service.items():
+                    self.assertIsInstance(value, COMPOSE_SERVICE[key], key)
+                self.assertLessEqual(set(service.get("depends_on", [])), set(compose["services"]))
+                self.assertIn(service.get("restart", "no"), ("no", "always", "on-failure", "unless-stopped"))
+                self.assertTrue(all(isinstance(v, (str, int)) for v in service.get("environment", {}).values()))
+                self.assertRegex(service.get("shm_size", "1gb"), r"^\d+[kmg]b$")
+                if "build" in service:
+                    context = (CONFIGS / "docker" / service["build"]["context"]).resolve()
+                    self.assertEqual(context, SOURCE)
+                    self.assertTrue((context / service["build"]["dockerfile"]).exists())
+
+    def test_the_nodes_find_their_rendezvous(self):
+        [compose] = load("docker/compose.yaml")
+        node = compose["services"]["node"]
+        host, port = node["environment"]["PET_RDZV_ENDPOINT"].split(":")
+        self.assertIn(f"--port={port}", compose["services"][host]["command"])
+        self.assertEqual(node["environment"]["PET_NNODES"], f"${{NNODES:-{node['deploy']['replicas']}}}")
+        self.assertGreater(seconds(node["stop_grace_period"]), SHUTDOWN_TIMEOUT_S)
+
+    def test_docker_agrees(self):
+        compose = next((c for c in (["docker", "compose"], ["docker-compose"])
+                        if shutil.which(c[0]) and
+                        subprocess.run([*c, "version"], capture_output=True, check=False).returncode == 0), None)
+        if compose is None:
+            self.skipTest("docker compose is not installed")
+        done = subprocess.run([*compose, "-f", str(CONFIGS / "docker/compose.yaml"), "config", "-q"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_the_image_is_built_as_the_static_preset(self):
+        dockerfile = text("docker/Dockerfile").replace("\\\n", " ")
+        presets = json.loads((SOURCE / "CMakePresets.json").read_text())["configurePresets"]
+        by_name = {preset["name"]: preset for preset in presets}
+        wanted, preset = {}, by_name["static"]
+        while preset is not None:
+            wanted = {**preset.get("cacheVariables", {}), **wanted}
+            preset = by_name.get(preset.get("inherits"))
+        self.assertEqual(dict(re.findall(r" -D(\w+)=(\w+)", dockerfile)), wanted)
+
+    def test_the_image_has_what_the_build_needs(self):
+        dockerfile = text("docker/Dockerfile").replace("\\\n", " ")
+        installed = set(re.search(r"--no-install-recommends ([^&]*)&&", dockerfile)[1].split())
+        listed = re.search(r"BUILD_PACKAGES=\(([^)]*)\)", (SOURCE / "scripts/lib.sh").read_text())[1]
+        # Catch2 is for the tests, and the last image brings its own Python.
+        self.assertEqual(installed, set(listed.split()) - {"catch2", "python3", "python3-venv"})
+
+    def test_the_image_copies_what_there_is(self):
+        copied = re.findall(r"^COPY (?!--from)(\S+) \S+$", text("docker/Dockerfile"), re.MULTILINE)
+        self.assertIn(".", copied)
+        for path in copied:
+            self.assertTrue((SOURCE / path).exists(), path)
+
+
+class Kubernetes(unittest.TestCase):
+    def check_pod(self, spec):
+        volumes = {volume["name"] for volume in spec.get("volumes", [])}
+        for container in spec["containers"]:
+            self.assertRegex(container["name"], r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+            self.assertTrue(container["image"])
+            self.assertEqual({m["name"] for m in container.get("volumeMounts", [])}, volumes)
+            seen = set()
+            for entry in container.get("env", []):
+                if "valueFrom" not in entry:
+                    self.assertIsInstance(entry["value"], str, entry)  # A bare 2 is refused.
+                    # Only those above are put in.
+                    self.assertLessEqual(set(re.findall(r"\$\((\w+)\)", entry["value"])), seen)
+                seen.add(entry["name"])
+            for word in container["command"] + container.get("args", []):
+                self.assertIsInstance(word, str)
+
+    def environment(self, spec):
+        return {entry["name"]: entry.get("value") for entry in spec["containers"][0]["env"]}
+
+    def test_kinds_and_versions(self):
+        self.assertEqual([(r["apiVersion"], r["kind"]) for name in ("job", "musterd", "pytorchjob")
+                          for r in load(f"kubernetes/{name}.yaml")],
+                         [("v1", "Service"), ("batch/v1", "Job"), ("v1", "Service"),
+                          ("apps/v1", "Deployment"), ("kubeflow.org/v1", "PyTorchJob")])
+
+    def test_the_job_and_its_names(self):
+        service, job = load("kubernetes/job.yaml")
+        spec, pod = job["spec"], job["spec"]["template"]["spec"]
+        name = job["metadata"]["name"]
+        self.check_pod(pod)
+        self.assertEqual(service["spec"]["clusterIP"], "None")
+        # The job controller's own label.
+        self.assertEqual(service["spec"]["selector"], {"batch.kubernetes.io/job-name": name})
+        self.assertEqual(pod["subdomain"], service["metadata"]["name"])
+        self.assertEqual(spec["completionMode"], "Indexed")
+        variables = self.environment(pod)
+        self.assertEqual(variables["PET_RDZV_ENDPOINT"], f"{name}-0.{pod['subdomain']}.$(POD_NAMESPACE).svc.cluster.local:29400")
+        self.assertEqual(int(variables["PET_NNODES"]), spec["completions"])
+        self.assertEqual(spec["completions"], spec["parallelism"])
+        self.assertGreater(pod["terminationGracePeriodSeconds"], SHUTDOWN_TIMEOUT_S)
+
+    def test_the_job_fails_when_muster_says_so_and_not_when_a_node_is_drained(self):
+        _, job = load("kubernetes/job.yaml")
+        self.assertEqual(job["spec"]["template"]["spec"]["restartPolicy"], "Never")  # The policy needs it.
+        fail, ignore = job["spec"]["podFailurePolicy"]["rules"]
+        self.assertEqual((fail["action"], fail["onExitCodes"]["values"]), ("FailJob", [1]))
+        self.assertEqual(fail["onExitCodes"]["containerName"],
+                         job["spec"]["template"]["spec"]["containers"][0]["name"])
+        self.assertEqual((ignore["action"], ignore["onPodConditions"][0]["type"]),
+                         ("Ignore", "DisruptionTarget"))
+
+    def test_musterd_and_its_names(self):
+        service, deployment = load("kubernetes/musterd.yaml")
+        template = deployment["spec"]["template"]
+        self.check_pod(template["spec"])
+        self.assertEqual(deployment["spec"]["selector"]["matchLabels"], template["metadata"]["labels"])
+        self.assertEqual(service["spec"]["selector"], template["metadata"]["labels"])
+        [container] = template["spec"]["containers"]
+        [port], [target] = service["spec"]["ports"], container["ports"]
+        self.assertEqual(port["targetPort"], target["name"])
+        self.assertEqual(port["port"], target["containerPort"])
+        self.assertIn(f"--port={target['containerPort']}", container["args"])
+        for probe in ("readinessProbe", "livenessProbe"):
+            self.assertEqual(container[probe]["tcpSocket"]["port"], target["name"])
+        self.assertEqual(deployment["spec"]["replicas"], 1)
+
+    def test_kubeflows_job(self):
+        [job] = load("kubernetes/pytorchjob.yaml")
+        self.assertIsInstance(job["spec"]["nprocPerNode"], str)
+        self.assertEqual(set(job["spec"]["pytorchReplicaSpecs"]), {"Master", "Worker"})
+        for replica in job["spec"]["pytorchReplicaSpecs"].values():
+            self.check_pod(replica["template"]["spec"])
+            # The operator looks for this name.
+            self.assertEqual(replica["template"]["spec"]["containers"][0]["name"], "pytorch")
+
+    def test_the_schemas_of_kubernetes_agree(self):
+        try:
+            import kubernetes_validate
+        except ImportError:
+            self.skipTest("kubernetes-validate is not installed")
+        for name in ("job", "musterd"):
+            for resource in load(f"kubernetes/{name}.yaml"):
+                kubernetes_validate.validate(resource, "1.31", strict=True)
+
+
+if __name__ == "__main__":
+    if yaml is None:
+        print("skipped: PyYAML is not installed (python3-yaml)")
+        sys.exit(77)
+    unittest.main(verbosity=2)

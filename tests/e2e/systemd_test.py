@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""The units in configs/, installed by CMake and run by a real systemd."""
+import json
+import os
+import resource
+import subprocess
+import sys
+import unittest
+
+import machine
+from support import PATIENCE_S, wait_for
+
+BUILD = os.environ.get("MUSTER_BUILD", "build/release")
+# 10 * the exposure that `systemd-analyze security` may find in musterd.service: docs/services.md.
+EXPOSURE_LIMIT = 12
+
+WORKER = """#!/bin/sh
+echo "worker rank=$RANK world=$WORLD_SIZE node=$GROUP_RANK restarts=$TORCHELASTIC_RESTART_COUNT"
+"""
+# Goes on until there is /run/finish.
+LONG_WORKER = WORKER + "while ! [ -e /run/finish ]; do sleep 0.05; done\n"
+
+# Connects again and again until there is /run/connected-enough; prints how often it was refused.
+CONNECT = """
+import json, os, socket
+connected = refused = 0
+while not os.path.exists("/run/connected-enough"):
+    try:
+        socket.create_connection(("127.0.0.1", 29400), 30).close()
+        connected += 1
+    except ConnectionRefusedError:
+        refused += 1
+print(json.dumps([connected, refused]))
+"""
+
+
+class Systemd(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        install = "".join(
+            f'DESTDIR="$1/root" cmake --install "{os.path.abspath(BUILD)}" --prefix /usr --strip '
+            f'--component {component} >&2\n' for component in ("programs", "services"))
+        cls.machine = machine.Machine(install)
+        cls.addClassCleanup(cls.machine.close)
+        cls.machine.run("systemd-sysusers")
+
+    def setUp(self):
+        self.machine.run("systemctl", "stop", "musterd.socket", "musterd.service", "muster@*.service")
+        self.machine.run("systemctl", "reset-failed")
+        self.machine.run("rm", "-rf", "/etc/muster", "/run/finish", "/run/connected-enough",
+                         "/etc/systemd/system/musterd.service.d")
+        self.machine.run("systemctl", "daemon-reload")
+        self.mark = self.end_of_journal()
+
+    def end_of_journal(self):
+        return self.machine.journal("-n0", "--show-cursor").split("-- cursor: ")[-1].strip()
+
+    def journal(self, unit, mark=None):
+        """What this unit wrote, and systemd about it, in this test or since the mark."""
+        return self.machine.journal("-o", "cat", f"--after-cursor={mark or self.mark}",
+                                    f"--unit={unit}")
+
+    def start(self, *units):
+        self.machine.run("systemctl", "start", *units)
+
+    def wait_for_journal(self, unit, text):
+        wait_for(lambda: text in self.journal(unit), f"{text!r} in the journal of {unit}")
+
+    def job(self, *names, worker=WORKER, **options):
+        """Starts one agent for each name, all of them of one job."""
+        self.machine.write("/run/worker.sh", worker)
+        self.machine.run("chmod", "755", "/run/worker.sh")
+        variables = {"PET_NNODES": len(names), "PET_RDZV_ID": "job", "PET_NPROC_PER_NODE": 1,
+                     "PET_RDZV_ENDPOINT": "127.0.0.1:29400",
+                     "MUSTER_COMMAND": "--no-python /run/worker.sh", **options}
+        for name in names:
+            self.machine.write(f"/etc/muster/{name}.conf",
+                               "".join(f"{k}={v}\n" for k, v in variables.items()))
+        self.start(*(f"muster@{name}.service" for name in names))
+
+    def has_ended_well(self, *names):
+        for name in names:
+            unit = f"muster@{name}.service"
+            wait_for(lambda unit=unit: self.machine.show(unit, "ActiveState") in ("inactive", "failed"),
+                     f"the end of {unit}:\n{self.machine.journal()}")
+            self.assertEqual(self.machine.show(unit, "Result"), "success", self.machine.journal())
+            self.assertEqual(self.machine.show(unit, "ExecMainStatus"), "0")
+
+    def a_job_of_two_nodes_works(self):
+        mark = self.end_of_journal()
+        self.job("a", "b")
+        self.has_ended_well("a", "b")
+        lines = [line for name in "ab" for line in self.journal(f"muster@{name}", mark).splitlines()
+                 if "worker rank=" in line]
+        self.assertEqual(sorted(lines), ["worker rank=0 world=2 node=0 restarts=0",
+                                              "worker rank=1 world=2 node=1 restarts=0"])
+
+    def restarts(self):
+        return int(self.machine.show("musterd", "NRestarts"))
+
+    def is_up_again(self, before):
+        wait_for(lambda: self.restarts() > before and
+                 self.machine.show("musterd", "ActiveState") == "active",
+                 "musterd to be started again")
+
+    def test_the_units_are_as_systemd_wants_them(self):
+        done = self.machine.run("systemd-analyze", "verify", "musterd.service", "musterd.socket",
+                                "muster@job.service")
+        self.assertEqual(done.stdout + done.stderr, "")
+
+    def test_little_is_exposed(self):
+        self.machine.run("systemd-analyze", "security", "--no-pager",
+                         f"--threshold={EXPOSURE_LIMIT}", "musterd.service")
+
+    def test_start_a_job_and_stop(self):
+        self.start("musterd")  # Returns when it is ready.
+        self.assertEqual(self.machine.show("musterd", "ActiveState"), "active")
+        self.assertRegex(self.machine.show("musterd", "StatusText"), r"^listening on .*:29400, 0 conn")
+        self.assertIn("musterd: listening on", self.journal("musterd"))
+        self.a_job_of_two_nodes_works()
+        self.machine.run("systemctl", "stop", "musterd")
+        self.assertEqual(self.machine.show("musterd", "ActiveState"), "inactive")
+        self.assertEqual(self.machine.show("musterd", "Result"), "success")
+        self.assertEqual(self.restarts(), 0)
+
+    def test_the_sandbox_is_there(self):
+        self.start("musterd")
+        pid = self.machine.show("musterd", "MainPID")
+        status = dict(line.split(":\t", 1) for line in
+                      self.machine.run("cat", f"/proc/{pid}/status").stdout.splitlines()
+                      if ":\t" in line)
+        self.assertEqual(status["Seccomp"], "2")
+        self.assertEqual(status["NoNewPrivs"], "1")
+        self.assertEqual({status[name] for name in ("CapBnd", "CapEff", "CapPrm", "CapAmb")},
+                         {"0" * 16})
+        # Between the two: systemd's dynamic users.
+        self.assertTrue(61184 <= int(status["Uid"].split()[0]) <= 65519, status["Uid"])
+        limit = next(line for line in self.machine.run("cat", f"/proc/{pid}/limits").stdout.splitlines()
+                     if line.startswith("Max open files"))
+        # What the unit asks for, or where the machine cannot give that, all that it can.
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        self.assertEqual(int(limit.split()[3]), min(1 << 20, hard))
+
+    def test_kill_and_come_back(self):
+        self.start("musterd")
+        self.machine.run("systemctl", "kill", "--signal=KILL", "musterd")
+        self.is_up_again(0)
+        self.assertIn("status=9/KILL", self.journal("musterd"))
+        self.a_job_of_two_nodes_works()
+
+    def test_a_musterd_that_hangs_is_replaced(self):
+        self.machine.write("/etc/systemd/system/musterd.service.d/test.conf",
+                           "[Service]\nWatchdogSec=2s\n")
+        self.machine.run("systemctl", "daemon-reload")
+        self.start("musterd")
+        self.assertEqual(self.machine.show("musterd", "WatchdogUSec"), "2s")
+        self.machine.run("systemctl", "kill", "--signal=STOP", "musterd")
+        self.is_up_again(0)
+        self.assertIn("Watchdog timeout", self.journal("musterd"))
+        self.a_job_of_two_nodes_works()
+
+    def test_a_killed_agent_is_replaced_and_the_job_goes_on(self):
+        self.start("musterd")
+        self.job("a", "b", worker=LONG_WORKER)
+        for name in "ab":
+            self.wait_for_journal(f"muster@{name}", "world=2")
+        self.machine.run("systemctl", "kill", "--signal=KILL", "--kill-who=main", "muster@b")
+        wait_for(lambda: self.journal("muster@b").count("world=2") == 2, "b's worker to be there again")
+        wait_for(lambda: self.journal("muster@a").count("world=2") == 2, "a's worker to start again")
+        self.assertEqual(self.machine.show("muster@a", "NRestarts"), "0")
+        self.assertEqual(self.machine.show("muster@b", "NRestarts"), "1")
+        self.machine.run("touch", "/run/finish")
+        self.has_ended_well("a", "b")
+
+    def test_a_running_job_outlives_a_killed_musterd(self):
+        self.start("musterd")
+        self.job("a", "b", worker=LONG_WORKER)
+        for name in "ab":
+            self.wait_for_journal(f"muster@{name}", "world=2")
+        self.machine.run("systemctl", "kill", "--signal=KILL", "musterd")
+        self.is_up_again(0)
+        for name in "ab":  # They meet again; that is not one of --max-restarts.
+            wait_for(lambda name=name: self.journal(f"muster@{name}").count("world=2") == 2,
+                     f"{name}'s worker to start again")
+        self.assertNotIn("restarts=1", self.journal("muster@*"))
+        self.machine.run("touch", "/run/finish")
+        self.has_ended_well("a", "b")
+
+    def test_stopping_an_agent_stops_its_workers_in_order(self):
+        self.start("musterd")
+        self.job("a", worker="#!/bin/sh\ntrap 'echo saved; exit 0' TERM\necho begun\n"
+                             "while :; do sleep 0.05; done\n")
+        self.wait_for_journal("muster@a", "begun")
+        self.machine.run("systemctl", "stop", "muster@a")
+        self.assertEqual(self.machine.show("muster@a", "Result"), "success")
+        self.assertIn("saved", self.journal("muster@a"))
+        self.assertEqual(self.machine.show("muster@a", "NRestarts"), "0")
+
+    def test_the_socket_holds_the_port_while_musterd_is_away(self):
+        self.start("musterd.socket")
+        self.assertEqual(self.machine.show("musterd", "ActiveState"), "inactive")
+        self.a_job_of_two_nodes_works()  # Its first connection starts musterd.
+        self.assertEqual(self.machine.show("musterd", "ActiveState"), "active")
+        connecting = subprocess.Popen(self.machine.command("python3", "-c", CONNECT),
+                                      stdout=subprocess.PIPE, text=True)
+        self.addCleanup(connecting.stdout.close)
+        self.addCleanup(connecting.wait)
+        self.addCleanup(connecting.kill)
+        for kills in range(3):
+            self.machine.run("systemctl", "kill", "--signal=KILL", "musterd")
+            self.is_up_again(kills)
+        self.machine.run("touch", "/run/connected-enough")
+        connected, refused = json.loads(connecting.communicate(timeout=PATIENCE_S)[0])
+        self.assertGreater(connected, 0)
+        self.assertEqual(refused, 0)
+        self.a_job_of_two_nodes_works()
+
+
+if __name__ == "__main__":
+    if reason := machine.why_not():
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main(verbosity=2)
