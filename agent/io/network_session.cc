@@ -2,13 +2,19 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <random>
 #include <utility>
 
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
 #include "agent/io/c10d_session.h"
 #include "agent/io/rendezvous_host.h"
+#include "agent/io/store_dialer.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/spawn_task.h"
 
@@ -19,6 +25,11 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
+// From connecting to the store's answer, before it is tried again.
+constexpr Duration kPatience = std::chrono::seconds(5);
+constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
+constexpr Duration kPauseMost = std::chrono::seconds(2);
+constexpr Duration kWorthTelling = std::chrono::seconds(2);
 constexpr Duration kLookupLimit = std::chrono::seconds(10);
 constexpr Duration kDrainLimit = std::chrono::seconds(2);
 
@@ -48,28 +59,48 @@ void NetworkSession::join() {
   spawn_task(loop_.get_executor(), "rendezvous_begin", begin(alive_));
 }
 
+// Who hosts is asked again for each try: a name may come to mean this machine only later.
 asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
   const RendezvousSettings& settings = options_.rendezvous.settings;
-  const bool is_here = settings.is_host ? *settings.is_host : co_await decide_host();
-  if (!*alive) co_return;
-  if (is_here && !start_hosting(settings.is_host.has_value())) co_return;
-  const NativeClientOptions host = host_options();
-  auto client = std::make_unique<NativeClient>(loop_.get_executor(), host);
-  const Result<HostKind> kind = co_await client->connect();
-  if (!*alive) co_return;
-  if (!kind)
-    co_return fail("cannot reach the rendezvous at " + endpoint_text() + ": " +
-                   kind.error().message() + " (tried for up to " +
-                   std::to_string(seconds(host.connect_timeout)) +
-                   " s; --rdzv-conf read_timeout=SECONDS changes that)");
-  switch (*kind) {
+  const Instant began = now();
+  const Instant deadline = began + settings.read_timeout;
+  std::minstd_rand random(std::random_device{}());
+  asio::steady_timer timer(loop_);
+  std::string told;
+  for (Duration most = kPauseFirst;; most = std::min(2 * most, kPauseMost)) {
+    bool is_here = settings.is_host.value_or(false);
+    if (!settings.is_host && !hosted_) is_here = co_await decide_host();
+    if (!*alive) co_return;
+    if (is_here && !hosted_ && !start_hosting(settings.is_host.has_value())) co_return;
+    NativeClientOptions host = host_options();
+    host.connect_timeout = std::clamp(deadline - now(), kPauseFirst, kPatience);
+    host.retry = false;
+    auto client = std::make_unique<NativeClient>(loop_.get_executor(), std::move(host));
+    const Result<HostKind> kind = co_await client->connect();
+    if (!*alive) co_return;
+    if (kind) co_return begin_with(*kind, std::move(client));
+    const std::string error = kind.error().message();
+    if (now() >= deadline)
+      co_return fail("cannot reach the rendezvous at " + endpoint_text() + ": " + error +
+                     " (tried for " + std::to_string(seconds(settings.read_timeout)) +
+                     " s; --rdzv-conf read_timeout=SECONDS changes that)");
+    if (now() - began > kWorthTelling && error != std::exchange(told, error))
+      spdlog::warn("waiting for the rendezvous at {}: {}", endpoint_text(), error);
+    timer.expires_after(std::min(jittered(most, random), deadline - now()));
+    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    if (!*alive) co_return;
+  }
+}
+
+void NetworkSession::begin_with(HostKind kind, std::unique_ptr<NativeClient> client) {
+  switch (kind) {
     case HostKind::Muster:
-      co_return begin_native(std::move(client));
+      return begin_native(std::move(client));
     case HostKind::Refused:
-      co_return fail("the rendezvous at " + endpoint_text() +
-                     " refused this node: " + client->refusal());
+      return fail("the rendezvous at " + endpoint_text() +
+                  " refused this node: " + client->refusal());
     case HostKind::Other:
-      co_return begin_torch();
+      return begin_torch();
   }
 }
 

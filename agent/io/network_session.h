@@ -31,6 +31,7 @@ class NetworkSession final : public RendezvousSession {
   boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive);
   boost::asio::awaitable<bool> decide_host();
   bool start_hosting(bool must);
+  void begin_with(HostKind kind, std::unique_ptr<NativeClient> client);
   void begin_native(std::unique_ptr<NativeClient> client);
   void begin_torch();
   void fail(const std::string& reason);

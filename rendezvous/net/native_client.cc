@@ -16,9 +16,10 @@ struct NativeClient::State {
       : options(given),
         executor(on),
         exchange(on, {.host = given.host,
-                            .port = given.port,
-                            .timeout = given.connect_timeout,
-                            .reply_bytes = kMaxNativeBytes}) {}
+                      .port = given.port,
+                      .timeout = given.connect_timeout,
+                      .retry = given.retry,
+                      .reply_bytes = kMaxNativeBytes}) {}
 
   NativeClientOptions options;
   asio::any_io_executor executor;

@@ -24,6 +24,7 @@ struct NativeClientOptions {
   std::uint16_t port = 0;
   std::string run_id;
   Duration connect_timeout = std::chrono::seconds(60);
+  bool retry = true;  // connect() tries until then, not once.
   /// What was sent and not acknowledged for so long has gone to a host that is no more.
   Duration lost_after = std::chrono::seconds(5);
 };

@@ -25,6 +25,10 @@ class MixedTest(NodesTest):
     no_host = "--rdzv-conf=is_host=false,last_call_timeout=3"
     host = "--rdzv-conf=is_host=true,last_call_timeout=3"
 
+    def environment(self, **more):
+        path = os.pathsep.join([os.path.dirname(TORCH_PYTHON), os.environ["PATH"]])
+        return super().environment(PATH=path, **more)
+
     def listens(self, tag):
         """The rendezvous is there: torchrun takes seconds to begin."""
         def there():
