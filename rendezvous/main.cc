@@ -1,4 +1,4 @@
-// musterd: the store as a program of its own.
+// musterd: the store and the rendezvous of any number of runs, as a program of its own.
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -30,6 +30,12 @@ struct Arguments {
   StoreServerOptions store;
   double validate_seconds = 30;
   double stalled_seconds = 300;
+  RunServiceOptions runs;
+  bool only_store = false;
+  double lease_seconds = 5;
+  double keep_alive_seconds = 5;
+  double dead_after_seconds = 15;
+  double forget_run_seconds = 60;
   std::string log_level = "info";
 };
 
@@ -53,6 +59,8 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "critical"}))
       ->capture_default_str();
 
+  app.add_flag("--only-store", arguments.only_store, "Serve no rendezvous, just keys and values");
+
   const auto limit = [&app](const char* name, auto& value, const char* text) {
     app.add_option(name, value, text)
         ->group("Limits")
@@ -68,9 +76,11 @@ void add_options(CLI::App& app, Arguments& arguments) {
   limit("--max-total-bytes", store.table.bytes, "Memory for names, values, queues and waits");
   limit("--max-connections", store.connections, "Connections at once");
   limit("--max-queued-bytes", store.queued_bytes, "Unread replies of one client");
-  const auto seconds = [&app](const char* name, double& value, const char* text) {
+  limit("--max-runs", arguments.runs.runs, "Jobs that have their rendezvous here at once");
+  const auto seconds = [&app](const char* name, double& value, const char* text,
+                              const char* group = "Limits") {
     app.add_option(name, value, text)
-        ->group("Limits")
+        ->group(group)
         ->type_name("SECONDS")
         ->check(CLI::Range(0.001, 1e9))
         ->capture_default_str();
@@ -79,6 +89,15 @@ void add_options(CLI::App& app, Arguments& arguments) {
           "From connecting to a valid first request");
   seconds("--stalled-seconds", arguments.stalled_seconds,
           "Half a request, or unread replies, without progress");
+  const char* rendezvous = "Rendezvous";
+  seconds("--lease-seconds", arguments.lease_seconds,
+          "A muster node that was not heard for this long is lost", rendezvous);
+  seconds("--keep-alive-seconds", arguments.keep_alive_seconds,
+          "keep_alive_interval of the torchrun nodes", rendezvous);
+  seconds("--dead-after-seconds", arguments.dead_after_seconds,
+          "A torchrun node without a new heartbeat for this long is lost", rendezvous);
+  seconds("--forget-run-seconds", arguments.forget_run_seconds,
+          "A run that nobody is in any more is forgotten after this", rendezvous);
 }
 
 Duration to_duration(double seconds) {
@@ -116,6 +135,15 @@ int serve(Arguments arguments) {
   arguments.store.validate_within = to_duration(arguments.validate_seconds);
   arguments.store.stalled_after = to_duration(arguments.stalled_seconds);
   arguments.store.descriptors = inherited_descriptors();
+  if (!arguments.only_store) {
+    RunServiceOptions& runs = arguments.runs;
+    runs.muster_version = MUSTER_VERSION;
+    runs.setup.lease = to_duration(arguments.lease_seconds);
+    runs.setup.keep_alive_interval = to_duration(arguments.keep_alive_seconds);
+    runs.setup.dead_after = to_duration(arguments.dead_after_seconds);
+    runs.forget_after = to_duration(arguments.forget_run_seconds);
+    arguments.store.runs = std::move(arguments.runs);
+  }
   boost::asio::io_context loop(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO);
   StoreServer server(loop, std::move(arguments.store));
   boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
@@ -132,8 +160,10 @@ int serve(Arguments arguments) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Serves the c10d TCPStore through which PyTorch processes find each other.",
-               "musterd"};
+  CLI::App app{
+      "Serves the c10d TCPStore through which PyTorch processes find each other, and the "
+      "rendezvous of jobs.",
+      "musterd"};
   app.set_version_flag("--version", "musterd " MUSTER_VERSION);
   Arguments arguments;
   add_options(app, arguments);

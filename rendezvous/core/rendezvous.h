@@ -86,8 +86,11 @@ class Rendezvous {
   bool closed() const { return closed_; }
   int restarts_used() const { return restarts_used_; }
   std::size_t members() const { return members_.size(); }
+  std::size_t participants() const { return count(Place::Participant); }
   /// How it ended, if it did; who failed first.
   const std::optional<RunEnded>& outcome() const { return outcome_; }
+  /// Closed, and nobody is left in it who has not been told: the run id may be used again.
+  bool forsaken() const;
 
  private:
   using MemberId = Liveness::Id;

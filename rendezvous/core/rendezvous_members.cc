@@ -1,5 +1,7 @@
 // Who is known to the rendezvous, and in which of its lists.
 
+#include <algorithm>
+
 #include "rendezvous/core/check.h"
 #include "rendezvous/core/rendezvous.h"
 
@@ -77,6 +79,13 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
     preparing_ = false;  // No muster node is left to be told anything.
   end_if_finished();
   end_if_hopeless();
+}
+
+bool Rendezvous::forsaken() const {
+  return closed_ && std::all_of(members_.begin(), members_.end(), [&](const auto& entry) {
+           const Member& member = entry.second;
+           return member.native && (outcome_ || !member.connection);
+         });
 }
 
 void Rendezvous::touch(MemberId id) {

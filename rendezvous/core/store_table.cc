@@ -52,6 +52,18 @@ std::optional<std::int64_t> parse_stored_number(std::string_view text) {
   return number;
 }
 
+bool StoreTable::has(std::string_view key) const {
+  const auto found = map_.find(key);
+  return found != map_.end() && found->second.value;
+}
+
+std::vector<std::string> StoreTable::keys_below(std::string_view prefix) const {
+  std::vector<std::string> keys;
+  for (auto at = map_.lower_bound(prefix); at != map_.end() && at->first.starts_with(prefix); ++at)
+    if (at->second.value) keys.push_back(at->first);
+  return keys;
+}
+
 Reply StoreTable::apply(ConnectionId from, const Request& request) {
   released_.clear();
   switch (request.query) {

@@ -41,6 +41,9 @@ class StoreTable {
   /// Forgets everything, waits included; nobody is released.
   void clear();
 
+  bool has(std::string_view key) const;
+  /// The keys that have a value and begin with `prefix`, in order.
+  std::vector<std::string> keys_below(std::string_view prefix) const;
   std::size_t num_keys() const { return values_; }
   std::size_t bytes() const { return bytes_; }
   std::size_t waiting() const { return waiting_; }  // Clients.

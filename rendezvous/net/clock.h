@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "rendezvous/core/rendezvous_state.h"
 #include "rendezvous/core/time.h"
 
 namespace muster {
@@ -12,6 +13,13 @@ namespace muster {
 inline Instant now() {
   return Instant(
       std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
+}
+
+/// The wall clock, for what torchrun nodes read. Nothing of ours is decided by it.
+inline WallTime wall_now() {
+  return {std::chrono::duration_cast<std::chrono::microseconds>(
+              std::chrono::system_clock::now().time_since_epoch())
+              .count()};
 }
 
 }  // namespace muster

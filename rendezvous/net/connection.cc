@@ -56,12 +56,13 @@ Connection::Connection(ConnectionShared& shared, OwnedFd fd, ConnectionId id,
 
 Connection::~Connection() {
   shared_.input_bytes -= counted_input_;
+  leave_runs();
   shared_.table.disconnect(id_);
 }
 
 void Connection::on_readable() {
   if (paused_ || ended_) return;
-  const std::size_t missing = input_.empty() ? 0 : decoder_.wanted() - input_.size();
+  const std::size_t missing = input_.empty() || held_ ? 0 : decoder_.wanted() - input_.size();
   if (missing >= ConnectionShared::kReadBytes) return read_into_buffer();
   const ssize_t got = ::recv(fd_.get(), shared_.read_buffer.get(), ConnectionShared::kReadBytes, 0);
   if (got > 0) {
@@ -97,7 +98,7 @@ void Connection::read_into_buffer() {
 void Connection::take_in(std::string_view bytes) {
   serving_ = true;
   while (!bytes.empty() && !ended_) {
-    if (paused_) {
+    if (paused_ || held_) {
       input_.append(bytes);
       break;
     }
@@ -123,7 +124,7 @@ void Connection::take_in(std::string_view bytes) {
 // Serves the complete requests in `bytes`; returns how many bytes they had.
 std::size_t Connection::serve(std::string_view bytes, ByteBuffer* buffer) {
   std::size_t served = 0;
-  while (served < bytes.size() && !ended_) {
+  while (served < bytes.size() && !ended_ && !held_) {
     if (out().size() > shared_.queued_bytes) {
       send(out());
       if (out().size() > shared_.queued_bytes) {
@@ -138,9 +139,13 @@ std::size_t Connection::serve(std::string_view bytes, ByteBuffer* buffer) {
       break;
     }
     if (!*complete) break;
-    Request request = decoder_.request(rest, shared_.scratch);
-    request.buffer = buffer;
-    serve_one(request);
+    if (decoder_.native()) {
+      serve_native(decoder_.native_message(rest));
+    } else {
+      Request request = decoder_.request(rest, shared_.scratch);
+      request.buffer = buffer;
+      serve_one(request);
+    }
     served += decoder_.size();
     decoder_.next();
   }
@@ -149,13 +154,22 @@ std::size_t Connection::serve(std::string_view bytes, ByteBuffer* buffer) {
 
 void Connection::serve_one(const Request& request) {
   ++shared_.requests;
-  const Reply reply = shared_.table.apply(id_, request);
+  if (shared_.runs && about_runs(request)) return serve_state(request);
+  send_reply(apply(request));
+}
+
+Reply Connection::apply(const Request& request) {
+  Reply reply = shared_.table.apply(id_, request);
   for (const ConnectionId released : shared_.table.released()) {
     if (released == id_)
       out().add_byte(kStopWaiting.value);
     else
       shared_.wake(released);
   }
+  return reply;
+}
+
+void Connection::send_reply(const Reply& reply) {
   if (const auto* refusal = std::get_if<Refusal>(&reply))
     refuse(describe(*refusal, shared_.limits));
   else
@@ -250,6 +264,7 @@ void Connection::end(bool by_reset) {
   else if (reason_.empty() && shared_.table.is_waiting(id_))
     reason_ = "the client left while it was waiting";
   shared_.table.disconnect(id_);
+  leave_runs();
   input_.clear();
   note_input();
   if (by_reset || replies_.empty()) done_ = true;
@@ -261,6 +276,7 @@ void Connection::refuse(std::string reason) {
   ended_ = true;
   reason_ = std::move(reason);
   shared_.table.disconnect(id_);
+  leave_runs();
 }
 
 }  // namespace muster

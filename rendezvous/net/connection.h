@@ -17,6 +17,7 @@
 #include "rendezvous/net/listener.h"
 #include "rendezvous/wire/c10d_codec.h"
 #include "rendezvous/wire/reply_queue.h"
+#include "rendezvous/wire/run_service.h"
 
 namespace muster {
 
@@ -41,6 +42,8 @@ struct ConnectionShared {
   ReplyQueue replies;           // Of the connection that is being served.
   std::size_t input_bytes = 0;  // Incomplete requests of all connections.
   std::uint64_t requests = 0;
+  std::unique_ptr<RunService> runs;        // Nothing: a store and no more.
+  Instant now{};                           // When the events that are being handled were taken.
   std::function<void(ConnectionId)> wake;  // Passes kStopWaiting to another connection.
 };
 
@@ -58,7 +61,10 @@ class Connection {
     bool operator==(const Interest&) const = default;
   };
   /// What the socket should be watched for.
-  Interest interest() const { return {!paused_ && !ended_, !replies_.empty()}; }
+  Interest interest() const {
+    const bool enough = held_ && input_.size() >= ConnectionShared::kReadBytes;
+    return {!paused_ && !ended_ && !enough, !replies_.empty()};
+  }
   Interest watched;  // What it is being watched for: the loop's note.
 
   void on_readable();
@@ -67,6 +73,10 @@ class Connection {
   void on_hang_up();
   /// Answers a wait, from within another connection's request.
   void wake();
+  /// The reply of a compare-and-set that was held back; what came behind it is served, too.
+  void answer(const SharedBytes& text);
+  /// A message that is not a reply.
+  void push(std::string_view frame);
 
   /// To be closed and forgotten now.
   bool done() const { return done_; }
@@ -83,12 +93,17 @@ class Connection {
   int fd() const { return fd_.get(); }
   ConnectionId id() const { return id_; }
   std::string peer() const { return to_text(peer_); }
+  boost::asio::ip::address peer_address() const { return unmapped(peer_.address()); }
+  /// Ours, as the peer reaches us; unspecified if the kernel does not say.
+  boost::asio::ip::address local_address() const;
 
  private:
   void read_into_buffer();
   void take_in(std::string_view bytes);
   std::size_t serve(std::string_view bytes, ByteBuffer* buffer);
   void serve_one(const Request& request);
+  Reply apply(const Request& request);
+  void send_reply(const Reply& reply);
   void serve_buffered();
   ReplyQueue& out() { return replies_.empty() && serving_ ? shared_.replies : replies_; }
   void flush();
@@ -96,6 +111,15 @@ class Connection {
   void end(bool by_reset);
   void refuse(std::string reason);
   void note_input();
+
+  // connection_runs.cc: what is about a run's rendezvous.
+  bool about_runs(const Request& request) const;
+  void serve_state(const Request& request);
+  void compare_set_state(const Request& request);
+  void serve_native(std::string_view json);
+  void leave_runs();
+  std::string at_offset(const std::string& reason) const;
+  RunService::Time time() const;
 
   ConnectionShared& shared_;
   OwnedFd fd_;
@@ -108,6 +132,8 @@ class Connection {
   std::string reason_;
   bool serving_ = false;
   bool paused_ = false;  // Too many replies are unread.
+  bool held_ = false;    // answer() is to come first.
+  bool in_runs_ = false;
   bool ended_ = false;   // Nothing more comes from the peer, or is wanted.
   bool broken_ = false;  // Nothing can be sent any more.
   bool done_ = false;

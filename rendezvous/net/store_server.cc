@@ -3,12 +3,14 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <utility>
 
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
@@ -17,6 +19,7 @@
 #include "rendezvous/net/connection.h"
 #include "rendezvous/net/deadline_list.h"
 #include "rendezvous/net/log_limiter.h"
+#include "rendezvous/net/run_effects.h"
 
 namespace muster {
 
@@ -55,6 +58,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
 
   boost::system::result<void, ListenError> start();
   void reset();
+  void drain(Instant deadline, std::function<void()> done);
   void stop();
   StoreServerStats stats() const;
   const std::vector<Listener>& listeners() const { return listeners_; }
@@ -84,6 +88,11 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void close_all();
   void arm_timer();
   void on_timer();
+  void read_clock() { now_ = shared_.now = muster::now(); }
+  void begin_runs();
+  void carry_out_runs();
+  void check_drained();
+  Connection* connection_of(ConnectionId id) { return slot_of(id).connection.get(); }
   Slot& slot_of(ConnectionId id) { return slots_[id.value]; }
 
   StoreServerOptions options_;
@@ -97,6 +106,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   DeadlineList unvalidated_;
   DeadlineList stalled_;
   std::optional<Instant> accept_again_;  // Out of descriptors until then.
+  std::optional<Instant> drained_by_;
+  std::function<void()> drained_;
   LogLimiter log_;
   Instant now_{};
   std::uint64_t accepted_ = 0;
@@ -114,7 +125,7 @@ boost::system::result<void, ListenError> StoreServer::Impl::start() {
         "epoll_create1", "any", options_.port, {errno, boost::system::system_category()}};
   set_.assign(fd);
   listeners_ = std::move(*listening);
-  now_ = muster::now();
+  read_clock();
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
     epoll_event event{EPOLLIN, {.u64 = kListenerTag | i}};
     if (::epoll_ctl(fd, EPOLL_CTL_ADD, listeners_[i].fd.get(), &event) < 0) {
@@ -123,6 +134,7 @@ boost::system::result<void, ListenError> StoreServer::Impl::start() {
       return ListenError{"epoll_ctl", endpoint.address().to_string(), endpoint.port(), code};
     }
   }
+  begin_runs();
   wait_for_events();
   return {};
 }
@@ -141,7 +153,7 @@ void StoreServer::Impl::on_events() {
   for (int round = 0; round < kRoundsAtOnce; ++round) {
     const int count = ::epoll_wait(epoll(), events.data(), kEventsAtOnce, 0);
     if (count <= 0) return;  // EINTR: it is readable still.
-    now_ = muster::now();
+    read_clock();
     for (int i = 0; i < count; ++i)
       on_event(events[static_cast<std::size_t>(i)]);
     // A second look pays only where it is likely to find something.
@@ -161,6 +173,7 @@ void StoreServer::Impl::on_event(const epoll_event& event) {
   else if (event.events & (EPOLLHUP | EPOLLERR))
     connection.on_hang_up();
   settle(slots_[tag & 0xffffffff]);
+  if (shared_.runs) carry_out_runs();
 }
 
 void StoreServer::Impl::wake(ConnectionId id) {
@@ -287,10 +300,54 @@ void StoreServer::Impl::close(Slot& slot, const std::string& reason, bool warn) 
   if (accept_again_) resume_accepting();  // A descriptor has come back.
 }
 
+void StoreServer::Impl::begin_runs() {
+  if (!options_.runs) return;
+  shared_.codec.native_door = true;
+  shared_.runs = std::make_unique<RunService>(*options_.runs);
+  carry_out_runs();
+}
+
+// What the event of one connection means to others.
+void StoreServer::Impl::carry_out_runs() {
+  const auto connection = [this](ConnectionId id) { return connection_of(id); };
+  while (shared_.runs->has_effects())
+    for (const RunEffect& effect : shared_.runs->take_effects())
+      if (const auto touched = carry_out(effect, shared_, connection)) settle(slot_of(*touched));
+  if (const auto next = shared_.runs->next_deadline(); next && (!timer_at_ || *next < *timer_at_))
+    arm_timer();
+  if (drained_) check_drained();
+}
+
+void StoreServer::Impl::drain(Instant deadline, std::function<void()> done) {
+  MUSTER_CHECK(!drained_by_);
+  drained_by_ = deadline;
+  drained_ = std::move(done);
+  if (shared_.runs) shared_.runs->drain();
+  read_clock();
+  arm_timer();
+  check_drained();
+}
+
+void StoreServer::Impl::check_drained() {
+  const auto owes = [](const Slot& slot) {
+    return slot.connection && slot.connection->unread_replies();
+  };
+  const bool all_left = !shared_.runs || shared_.runs->state_clients() == 0;
+  const bool drained = all_left && std::none_of(slots_.begin(), slots_.end(), owes);
+  if (!drained && now_ < *drained_by_) return;
+  // From the loop: it may well destroy this server.
+  asio::post(set_.get_executor(), std::exchange(drained_, nullptr));
+}
+
 void StoreServer::Impl::arm_timer() {
   std::optional<Instant> next = accept_again_;
+  const auto also = [&](std::optional<Instant> other) {
+    if (other && (!next || *other < *next)) next = other;
+  };
+  if (shared_.runs) also(shared_.runs->next_deadline());
+  if (drained_) also(drained_by_);
   for (const DeadlineList* list : {&unvalidated_, &stalled_})
-    if (const auto* first = list->first(); first && (!next || first->at < *next)) next = first->at;
+    if (const auto* first = list->first()) also(first->at);
   timer_at_ = next;
   if (!next) return;
   timer_.expires_at(to_steady(*next));
@@ -300,7 +357,7 @@ void StoreServer::Impl::arm_timer() {
 }
 
 void StoreServer::Impl::on_timer() {
-  now_ = muster::now();
+  read_clock();
   if (accept_again_ && *accept_again_ <= now_) resume_accepting();
   while (const auto* first = unvalidated_.first()) {
     if (first->at > now_) break;
@@ -314,11 +371,16 @@ void StoreServer::Impl::on_timer() {
                                             : "half a request: limit stalled_seconds",
           true);
   }
+  if (shared_.runs) {
+    shared_.runs->time_passed({now_, wall_now()});
+    carry_out_runs();
+  }
+  if (drained_) check_drained();
   arm_timer();
 }
 
 void StoreServer::Impl::close_all() {
-  now_ = muster::now();
+  read_clock();
   shared_.table.clear();
   for (Slot& slot : slots_)
     if (slot.connection) close(slot, {}, false);
@@ -326,6 +388,7 @@ void StoreServer::Impl::close_all() {
 
 void StoreServer::Impl::reset() {
   close_all();
+  begin_runs();
 }
 
 void StoreServer::Impl::stop() {
@@ -337,8 +400,13 @@ void StoreServer::Impl::stop() {
 }
 
 StoreServerStats StoreServer::Impl::stats() const {
-  return {open_,     shared_.table.waiting(), shared_.table.num_keys(), shared_.table.bytes(),
-          accepted_, shared_.requests};
+  return {open_,
+          shared_.table.waiting(),
+          shared_.table.num_keys(),
+          shared_.table.bytes(),
+          accepted_,
+          shared_.requests,
+          shared_.runs ? shared_.runs->runs() : 0};
 }
 
 StoreServer::StoreServer(asio::io_context& loop, StoreServerOptions options)
@@ -365,6 +433,9 @@ std::vector<tcp::endpoint> StoreServer::endpoints() const {
 
 void StoreServer::reset() {
   impl_->reset();
+}
+void StoreServer::drain(Instant deadline, std::function<void()> done) {
+  impl_->drain(deadline, std::move(done));
 }
 void StoreServer::stop() {
   impl_->stop();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "rendezvous/core/time.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/wire/c10d_codec.h"
+#include "rendezvous/wire/run_service.h"
 
 namespace muster {
 
@@ -39,6 +41,8 @@ struct StoreServerOptions {
   std::size_t queued_bytes = std::size_t{4} << 20;
   /// Whether a peer may connect, asked before a byte is read; empty: anyone.
   std::function<bool(const boost::asio::ip::address&)> admit = {};
+  /// Whose rendezvous is here; nothing: a store and no more.
+  std::optional<RunServiceOptions> runs = {};
 };
 
 struct StoreServerStats {
@@ -48,6 +52,7 @@ struct StoreServerStats {
   std::size_t table_bytes = 0;
   std::uint64_t accepted = 0;
   std::uint64_t requests = 0;
+  std::size_t runs = 0;
 };
 
 /// All members are to be called on the io_context's thread, or while it does not run.
@@ -67,6 +72,10 @@ class StoreServer {
   /// Closes every connection and empties the table; goes on listening. Between the attempts of a
   /// job: no key of the last one is seen by the next.
   void reset();
+  /// Lets no muster node in any more. `done` is called once, from the loop, when every reply and
+  /// message is sent and every torchrun node (who has ever asked for a rendezvous' state) has left,
+  /// or at `deadline`; not after stop(). At most once.
+  void drain(Instant deadline, std::function<void()> done);
   /// Closes everything. The loop has nothing more to do for this server.
   void stop();
 

@@ -5,6 +5,7 @@
 #include <boost/endian/conversion.hpp>
 
 #include "rendezvous/core/check.h"
+#include "rendezvous/wire/native_codec.h"
 
 namespace muster {
 
@@ -63,6 +64,10 @@ std::string_view to_string(ParseFault fault) {
       return "too many keys in one request";
     case ParseFault::RequestTooLong:
       return "request is too long";
+    case ParseFault::NativeTooLong:
+      return "native message is too long";
+    case ParseFault::NotNative:
+      return "not a native message, on a connection that is native";
   }
   return "unknown";
 }
@@ -84,14 +89,14 @@ Result RequestDecoder::step(std::string_view bytes) {
     next_field();
     return true;
   }
-  switch (layout(query_)[field_]) {
+  switch (fields()[field_]) {
     case 'k':
       return read_length(bytes, true);
     case 'v':
       return read_length(bytes, false);
     case 'K':
     case 'P': {
-      const bool pairs = layout(query_)[field_] == 'P';
+      const bool pairs = fields()[field_] == 'P';
       if (list_count_ == 0)
         return begin_list(boost::endian::load_little_u64(at(bytes, scanned_)), pairs);
       return read_length(bytes, !pairs || list_left_ % 2 == 0);
@@ -101,7 +106,21 @@ Result RequestDecoder::step(std::string_view bytes) {
   }
 }
 
+std::string_view RequestDecoder::fields() const {
+  return native_ ? std::string_view("v") : layout(query_);
+}
+
 Result RequestDecoder::begin_query(std::uint8_t code) {
+  if (native_ && code != kNativeQuery) return fault(ParseFault::NotNative);
+  if (code == kNativeQuery && limits_->native_door) {
+    // Its hello says more than VALIDATE does.
+    native_ = validated_ = true;
+    scanned_ = 1;
+    field_ = 0;
+    phase_ = Phase::Head;
+    wanted_ = 1 + kNativeLengthBytes;
+    return true;
+  }
   if (code >= kQueryCount)
     return fault(validated_ ? ParseFault::UnknownQuery : ParseFault::NotValidated);
   query_ = static_cast<Query>(code);
@@ -118,7 +137,7 @@ Result RequestDecoder::begin_query(std::uint8_t code) {
 }
 
 void RequestDecoder::next_field() {
-  const std::string_view fields = layout(query_);
+  const std::string_view fields = this->fields();
   const bool in_list = list_left_ > 0;
   if (in_list && --list_left_ > 0) {
     phase_ = Phase::Head;
@@ -138,6 +157,7 @@ void RequestDecoder::next_field() {
 // A string's length: checked before anything is kept for it.
 Result RequestDecoder::read_length(std::string_view bytes, bool is_key) {
   const std::uint64_t length = boost::endian::load_little_u64(at(bytes, scanned_));
+  if (native_ && length > kMaxNativeBytes) return fault(ParseFault::NativeTooLong);
   if (is_key && length > limits_->key_bytes) return fault(ParseFault::KeyTooLong);
   if (!is_key && length > limits_->value_bytes) return fault(ParseFault::ValueTooLong);
   scanned_ += 8;
@@ -164,7 +184,7 @@ Result RequestDecoder::begin_list(std::uint64_t count, bool pairs) {
 }
 
 Result RequestDecoder::end_number(std::string_view bytes) {
-  const std::size_t size = layout(query_)[field_] == 'm' ? 4 : 8;
+  const std::size_t size = fields()[field_] == 'm' ? 4 : 8;
   if (query_ == Query::Validate) {
     if (boost::endian::load_little_u32(at(bytes, scanned_)) != c10d::kValidationMagic)
       return fault(ParseFault::WrongMagic);
@@ -177,7 +197,7 @@ Result RequestDecoder::end_number(std::string_view bytes) {
 }
 
 Request RequestDecoder::request(std::string_view bytes, RequestScratch& scratch) const {
-  MUSTER_CHECK(phase_ == Phase::Complete && bytes.size() >= scanned_);
+  MUSTER_CHECK(phase_ == Phase::Complete && bytes.size() >= scanned_ && !native_);
   Request request;
   request.query = query_;
   bool has_value = false;
@@ -207,6 +227,11 @@ Request RequestDecoder::request(std::string_view bytes, RequestScratch& scratch)
     }
   }
   return request;
+}
+
+std::string_view RequestDecoder::native_message(std::string_view bytes) const {
+  MUSTER_CHECK(phase_ == Phase::Complete && bytes.size() >= scanned_ && native_);
+  return bytes.substr(fields_[0].begin, fields_[0].size);
 }
 
 void RequestDecoder::read_list(std::string_view bytes, RequestScratch& scratch, bool pairs) const {

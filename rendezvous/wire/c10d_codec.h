@@ -27,6 +27,8 @@ struct CodecLimits {
   std::uint64_t value_bytes = std::uint64_t{8} << 20;
   std::uint64_t keys_per_request = 131'072;
   std::uint64_t request_bytes = std::uint64_t{2} << 30;  // torch has none.
+  /// Whether a client may turn to the native door: native_codec.h.
+  bool native_door = false;
 };
 
 enum class ParseFault {
@@ -38,6 +40,8 @@ enum class ParseFault {
   ValueTooLong,
   TooManyKeys,
   RequestTooLong,
+  NativeTooLong,
+  NotNative,  // A c10d request on a connection that is native.
 };
 std::string_view to_string(ParseFault fault);
 
@@ -67,9 +71,15 @@ class RequestDecoder {
   std::size_t size() const { return scanned_; }
   bool begun() const { return wanted_ > 1; }
   bool validated() const { return validated_; }
+  /// From its first message on: all that follows are native messages.
+  bool native() const { return native_; }
+  /// From the first byte of the connection to the request's first.
+  std::uint64_t offset() const { return consumed_; }
 
   /// The complete request in `bytes`. Its views are valid as long as both are untouched.
   Request request(std::string_view bytes, RequestScratch& scratch) const;
+  /// The same of a native message: its JSON.
+  std::string_view native_message(std::string_view bytes) const;
   /// On to the next request, which begins size() bytes later.
   void next();
 
@@ -81,6 +91,7 @@ class RequestDecoder {
   };
 
   boost::system::result<bool, ParseError> step(std::string_view bytes);
+  std::string_view fields() const;
   ParseError fault(ParseFault what) const { return {what, consumed_ + scanned_}; }
   boost::system::result<bool, ParseError> begin_query(std::uint8_t code);
   boost::system::result<bool, ParseError> read_length(std::string_view bytes, bool is_key);
@@ -100,6 +111,7 @@ class RequestDecoder {
   Query query_ = Query::Validate;
   Phase phase_ = Phase::Code;
   bool validated_ = false;
+  bool native_ = false;
 };
 
 /// A request's bytes, for a client. Views, keys and values as in Request.

@@ -1,0 +1,15 @@
+// Carries out what a run's rendezvous wants done: messages, held answers, keys, lines in the log.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "rendezvous/net/connection.h"
+
+namespace muster {
+
+/// Does it. Returns whose connection has been touched, if one has: the loop looks after it.
+std::optional<ConnectionId> carry_out(const RunEffect& effect, ConnectionShared& shared,
+                                      const std::function<Connection*(ConnectionId)>& connection);
+
+}  // namespace muster
