@@ -47,8 +47,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kKeepAliveInterval = 5000ms / 3;
 /// Between connects we listen to those who are connected.
 constexpr std::size_t kConnectsInARow = 64;
-/// More connections than ports: from so many on, another loopback address.
-constexpr std::size_t kNodesPerAddress = 20'000;
+/// Before the search for a free port gets long: from so many on, another loopback address.
+constexpr std::size_t kNodesPerAddress = 8'000;
 constexpr std::uint16_t kWorkersPort = 29'400;
 
 enum class Script {
@@ -64,6 +64,9 @@ struct Settings {
   int restarts = 2;
   int pid = 0;
   double limit_seconds = 120;
+  /// Connects that are begun and not yet answered. More than the kernel queues for a listening
+  /// socket (net.core.somaxconn) are tried again by the kernel after 1, 3, 7 … s.
+  std::size_t connecting = 1'000'000;
   Script script = Script::Muster;
 };
 
@@ -134,8 +137,12 @@ class Cluster {
     next_keep_alive_ = begin + kKeepAliveInterval;
     await_round(0);
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      while (i - greeted_ >= settings_.connecting)
+        poll(10ms);
       connect(i);
-      if (i % kConnectsInARow == 0) poll(0ms);
+      if (i % kConnectsInARow != 0) continue;
+      keep_alive();
+      poll(0ms);
     }
     finish_round();
     return seconds_since(begin);
@@ -276,6 +283,7 @@ class Cluster {
 
   void greeted(Node& node) {
     node.phase = Node::Phase::Hello;
+    ++greeted_;
     if (settings_.script == Script::Bare) return bare_message(node);
     say(node, NativeHello{kNativeProtocolVersion, "bench", run_id()});
   }
@@ -365,17 +373,18 @@ class Cluster {
 
   void finish_round() {
     while (missing_ > 0) {
-      const auto now = Clock::now();
-      if (now >= deadline_)
+      if (Clock::now() >= deadline_)
         throw std::runtime_error(std::to_string(missing_) + " of " + std::to_string(nodes_.size()) +
                                  " nodes are not in round " + std::to_string(awaited_) +
                                  " within the limit");
-      if (now >= next_keep_alive_) keep_alive(now);
+      keep_alive();
       poll(100ms);
     }
   }
 
-  void keep_alive(Clock::time_point now) {
+  void keep_alive() {
+    const auto now = Clock::now();
+    if (now < next_keep_alive_) return;
     next_keep_alive_ = now + kKeepAliveInterval;
     if (settings_.script == Script::Bare) return;
     for (Node& node : nodes_) {
@@ -392,6 +401,7 @@ class Cluster {
   const Clock::time_point deadline_;
   Clock::time_point next_keep_alive_;
   Traffic traffic_;
+  std::size_t greeted_ = 0;
   std::int64_t awaited_ = 0;
   std::size_t missing_ = 0;
   std::vector<bool> taken_;
@@ -446,6 +456,8 @@ int main(int argc, char** argv) {
   app.add_option("--restarts", settings.restarts)->capture_default_str();
   app.add_option("--pid", settings.pid, "The server, for its CPU time and memory");
   app.add_option("--limit-seconds", settings.limit_seconds)->capture_default_str();
+  app.add_option("--connecting", settings.connecting, "Connects at once, at most")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--bare", bare, "The server is bare_epoll_server");
   CLI11_PARSE(app, argc, argv);
   if (bare) settings.script = muster::Script::Bare;
