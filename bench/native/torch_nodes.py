@@ -128,7 +128,6 @@ class Nodes:
 def main():
     parse = argparse.ArgumentParser()
     parse.add_argument("--port", type=int, required=True)
-    parse.add_argument("--pid", help="the server's; not used")
     parse.add_argument("--pid", help="the server's: as rendezvous_load, but not needed here")
     parse.add_argument("--nodes", type=int, default=8)
     parse.add_argument("--restarts", type=int, default=2)
