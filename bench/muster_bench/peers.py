@@ -49,12 +49,14 @@ class Peers:
 
     def _run(self):
         while True:
-            for key, _ in self._selector.select():
-                if key.fileobj is self._woken:
-                    return
-                with self._changed:
-                    self._serve(key.fileobj)
-                    self._changed.notify_all()
+            ready = [key.fileobj for key, _ in self._selector.select()]
+            if self._woken in ready:
+                return
+            # Who is gone comes before who is new: a new worker is not to go with the old ones.
+            with self._changed:
+                for one in sorted(ready, key=lambda one: one is self._listening):
+                    self._serve(one)
+                self._changed.notify_all()
 
     def _serve(self, ready):
         if ready is self._listening:

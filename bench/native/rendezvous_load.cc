@@ -85,20 +85,25 @@ struct Traffic {
   std::int64_t messages_from = 0;
   std::int64_t bytes_from = 0;
   std::int64_t keep_alives = 0;
+  std::int64_t keep_alive_bytes = 0;
   std::int64_t waitings = 0;
   std::int64_t waiting_bytes = 0;
 
   Traffic operator-(const Traffic& before) const {
-    return {messages_to - before.messages_to,     bytes_to - before.bytes_to,
-            messages_from - before.messages_from, bytes_from - before.bytes_from,
-            keep_alives - before.keep_alives,     waitings - before.waitings,
-            waiting_bytes - before.waiting_bytes};
+    return {.messages_to = messages_to - before.messages_to,
+            .bytes_to = bytes_to - before.bytes_to,
+            .messages_from = messages_from - before.messages_from,
+            .bytes_from = bytes_from - before.bytes_from,
+            .keep_alives = keep_alives - before.keep_alives,
+            .keep_alive_bytes = keep_alive_bytes - before.keep_alive_bytes,
+            .waitings = waitings - before.waitings,
+            .waiting_bytes = waiting_bytes - before.waiting_bytes};
   }
   nlohmann::json json() const {
     return {{"messages_to", messages_to},     {"bytes_to", bytes_to},
             {"messages_from", messages_from}, {"bytes_from", bytes_from},
-            {"keep_alives", keep_alives},     {"waitings", waitings},
-            {"waiting_bytes", waiting_bytes}};
+            {"keep_alives", keep_alives},     {"keep_alive_bytes", keep_alive_bytes},
+            {"waitings", waitings},           {"waiting_bytes", waiting_bytes}};
   }
 };
 
@@ -389,8 +394,10 @@ class Cluster {
     if (settings_.script == Script::Bare) return;
     for (Node& node : nodes_) {
       if (node.phase < Node::Phase::Joining) continue;
+      const std::int64_t before = traffic_.bytes_to;
       say(node, KeptAlive{});
       ++traffic_.keep_alives;
+      traffic_.keep_alive_bytes += traffic_.bytes_to - before;
     }
   }
 
