@@ -4,8 +4,9 @@ import os
 import signal
 import socket
 import unittest.mock
+import xml.etree.ElementTree
 
-from muster_bench import context, families, model, peers, programs
+from muster_bench import context, curve, families, model, peers, programs
 from selftest_programs import FAKE_LAUNCHER, FAKE_SERVER, WithFakes
 
 FAKE_NODES = r"""#!{python}
@@ -82,18 +83,19 @@ while True:
 
 
 class RendezvousTest(WithFakes):
-    def measured(self, torch_status=0, **given):
+    def measured(self, torch_status=0):
+        """name -> Row, of the whole family with fake servers and fake nodes."""
         for name in ("musterd", "bare_epoll_server"):
             self.program(name, FAKE_SERVER)
         self.program("torchrun", FAKE_LAUNCHER)
         self.program("python3", FAKE_TORCH.replace("{status}", str(torch_status)))
         self.program("rendezvous_load", FAKE_NODES)
-        for name, text in given.items():
-            self.program(name, text)
         found = programs.find(musterd=self.folder / "musterd", torchrun=self.folder / "torchrun",
                               native_dir=self.folder)
-        rows = families.load()["rendezvous"].measure(
-            context.Bench(found, lambda text: None, quick=True, repetitions=1))
+        rendezvous = families.load()["rendezvous"]
+        with unittest.mock.patch.multiple(rendezvous, QUICK_NODES=(8, 4096), QUICK_TORCH_NODES=(8,)):
+            rows = rendezvous.measure(
+                context.Bench(found, lambda text: None, quick=True, repetitions=1))
         return {row.quantity.name: row for row in rows}
 
     def test_each_contestant_has_its_column(self):
@@ -104,17 +106,13 @@ class RendezvousTest(WithFakes):
         self.assertEqual(found["rendezvous.8.restart_s"].median("muster"), 0.5)
         self.assertEqual(found["rendezvous.8.torch_join_s"].medians(),
                          {"muster": 3.0, "peer": 3.0, "limit": None})
-        self.assertEqual(found["rendezvous.32.torch_tries_per_node"].median("muster"), 4.0)
-
-    def test_what_depends_on_the_time_is_not_counted(self):
-        found = self.measured()
+        self.assertEqual(found["rendezvous.8.torch_tries_per_node"].median("muster"), 4.0)
+        # What depends on the time is not counted.
         self.assertEqual(found["rendezvous.4096.messages_per_node"].median("muster"), 20.0)
         self.assertEqual(found["rendezvous.4096.kb_per_node"].median("muster"), 3.0)
         self.assertAlmostEqual(found["rendezvous.4096.cpu_us_per_node"].median("muster"), 2.0)
         self.assertTrue(found["rendezvous.4096.host_mb"].met())
-
-    def test_more_torch_handlers_than_there_are_cores_for_are_not_tried(self):
-        found = self.measured()
+        # Nobody tries 4,096 processes with torch in them.
         self.assertRegex(found["rendezvous.4096.join_s"].why["peer"], "^not tried")
         self.assertNotIn("rendezvous.4096.torch_join_s", found)
 
@@ -124,6 +122,35 @@ class RendezvousTest(WithFakes):
             self.assertTrue(found["rendezvous.8.join_s"].why["peer"].startswith(start))
             self.assertTrue(found["rendezvous.8.torch_join_s"].why["muster"].startswith(start))
             self.assertEqual(found["rendezvous.8.join_s"].median("muster"), 1.0)
+
+
+class CurveTest(unittest.TestCase):
+    def row(self, name, **samples):
+        return model.Row(model.Quantity(name, "s", "what it is"), samples)
+
+    def test_every_series_with_two_points_is_a_line_and_what_is_not_measured_is_not_drawn(self):
+        rows = [self.row("rendezvous.8.join_s", muster=[0.001], peer=[1.0], limit=[0.0005]),
+                self.row("rendezvous.64.join_s", muster=[0.01], peer=[2.0]),
+                self.row("rendezvous.4096.join_s", muster=[0.7]),
+                self.row("start.2.first_ms", muster=[3.0])]
+        picture = xml.etree.ElementTree.fromstring(curve.draw(rows))
+        space = "{http://www.w3.org/2000/svg}"
+        self.assertEqual(len(picture.findall(space + "circle")), 3 + 2)
+        words = [one.text for one in picture.findall(space + "text")]
+        self.assertIn("muster: join", words)
+        self.assertIn("torchrun: join", words)
+        self.assertNotIn("limit: connects, a message each way", words)
+        heights = [float(one.get("cy")) for one in picture.findall(space + "circle")]
+        self.assertTrue(all(0 < y < curve.HEIGHT for y in heights), heights)
+
+    def test_more_seconds_are_higher_and_more_nodes_are_further_right(self):
+        axes = curve.Axes([[(8, 0.002), (4096, 30.0)]])
+        self.assertLess(axes.y(10), axes.y(1))
+        self.assertAlmostEqual(axes.y(1) - axes.y(10), axes.y(0.1) - axes.y(1))
+        self.assertLess(axes.x(8), axes.x(64))
+
+    def test_without_a_rendezvous_there_is_no_picture(self):
+        self.assertIsNone(curve.draw([self.row("start.2.first_ms", muster=[3.0])]))
 
 
 class RecoveryTest(WithFakes):
