@@ -1,7 +1,8 @@
 // N muster nodes in one process and one thread, through the native door of one server: they join,
 // one of them fails, they join again. Prints one JSON object.
 //
-//   rendezvous_load --port N [--nodes 64] [--restarts 2] [--pid SERVER] [--limit-seconds 120]
+//   rendezvous_load --port N [--nodes 64] [--restarts 2] [--idle-seconds 0] [--pid SERVER]
+//                   [--connecting 1000000] [--limit-seconds 120]
 //   rendezvous_load --port N --bare     the least that could be: see Script::Bare
 //
 // Each node is a real connection that says and answers what a muster agent does; only that its
@@ -63,6 +64,7 @@ struct Settings {
   int nodes = 64;
   int restarts = 2;
   int pid = 0;
+  double idle_seconds = 0;
   double limit_seconds = 120;
   /// Connects that are begun and not yet answered. More than the kernel queues for a listening
   /// socket (net.core.somaxconn) are tried again by the kernel after 1, 3, 7 … s.
@@ -166,6 +168,16 @@ class Cluster {
       say(nodes_[who], WorkersFailed{{}, round, "rank 3 exited with 1"});
     }
     finish_round();
+    return seconds_since(begin);
+  }
+
+  /// Everybody runs: keep-alives, and nothing else.
+  double idle() {
+    const auto begin = Clock::now();
+    while (seconds_since(begin) < settings_.idle_seconds) {
+      keep_alive();
+      poll(10ms);
+    }
     return seconds_since(begin);
   }
 
@@ -445,6 +457,7 @@ nlohmann::json run(const Settings& settings) {
   result["restarts"] = nlohmann::json::array();
   for (int i = 0; i < settings.restarts; ++i)
     result["restarts"].push_back(measured(settings, cluster, [&] { return cluster.restart(); }));
+  result["idle"] = measured(settings, cluster, [&] { return cluster.idle(); });
   const bench::ProcessUse use = bench::use_of(settings.pid);
   result["rss_mb"] = use.rss_mb;
   result["peak_rss_mb"] = use.peak_rss_mb;
@@ -461,6 +474,7 @@ int main(int argc, char** argv) {
   app.add_option("--port", settings.port)->required();
   app.add_option("--nodes", settings.nodes)->check(CLI::Range(1, 100'000))->capture_default_str();
   app.add_option("--restarts", settings.restarts)->capture_default_str();
+  app.add_option("--idle-seconds", settings.idle_seconds, "Afterwards, with keep-alives");
   app.add_option("--pid", settings.pid, "The server, for its CPU time and memory");
   app.add_option("--limit-seconds", settings.limit_seconds)->capture_default_str();
   app.add_option("--connecting", settings.connecting, "Connects at once, at most")
