@@ -17,7 +17,7 @@ os.kill(int(given("--pid")), 0)
 nodes, factor = int(given("--nodes")), 1 if "--bare" in sys.argv else 2
 phase = {"seconds": 0.5 * factor, "messages_to": 7 * nodes, "messages_from": 6 * nodes,
          "keep_alives": nodes, "waitings": 2 * nodes, "bytes_to": 1000 * nodes,
-         "bytes_from": 500 * nodes, "server_cpu_s": 1e-6 * nodes}
+         "bytes_from": 500 * nodes, "keep_alive_bytes": 100 * nodes, "waiting_bytes": 0, "server_cpu_s": 1e-6 * nodes}
 print(json.dumps({"nodes": nodes, "peak_rss_mb": 12.0, "join": phase,
                   "restarts": [phase, phase | {"seconds": 0.25 * factor}]}))
 """
@@ -109,7 +109,7 @@ class RendezvousTest(WithFakes):
         self.assertEqual(found["rendezvous.8.torch_tries_per_node"].median("muster"), 4.0)
         # What depends on the time is not counted.
         self.assertEqual(found["rendezvous.4096.messages_per_node"].median("muster"), 20.0)
-        self.assertEqual(found["rendezvous.4096.kb_per_node"].median("muster"), 3.0)
+        self.assertEqual(found["rendezvous.4096.kb_per_node"].median("muster"), 2.8)
         self.assertAlmostEqual(found["rendezvous.4096.cpu_us_per_node"].median("muster"), 2.0)
         self.assertTrue(found["rendezvous.4096.host_mb"].met())
         # Nobody tries 4,096 processes with torch in them.

@@ -90,6 +90,11 @@ def messages(phase):
             - phase["waitings"])
 
 
+def kilobytes(phase):
+    return (phase["bytes_to"] + phase["bytes_from"] - phase["keep_alive_bytes"]
+            - phase["waiting_bytes"]) / 1e3
+
+
 def values_of(count, result):
     """One sample: whatever this contestant has. Which row it goes to is the lines' business."""
     join, restart = result["join"], result["restarts"][-1]
@@ -98,8 +103,7 @@ def values_of(count, result):
         return found | {"tries": restart["tries"] / count}
     return found | {
         "messages": (messages(join) + messages(restart)) / count,
-        "kb": sum(phase[way] for phase in (join, restart)
-                  for way in ("bytes_to", "bytes_from")) / count / 1e3,
+        "kb": (kilobytes(join) + kilobytes(restart)) / count,
         "cpu_us": (join["server_cpu_s"] + restart["server_cpu_s"]) * 1e6 / count,
         "host_mb": result["peak_rss_mb"],
     }
