@@ -17,7 +17,8 @@ os.kill(int(given("--pid")), 0)
 nodes, factor = int(given("--nodes")), 1 if "--bare" in sys.argv else 2
 phase = {"seconds": 0.5 * factor, "messages_to": 7 * nodes, "messages_from": 6 * nodes,
          "keep_alives": nodes, "waitings": 2 * nodes, "bytes_to": 1000 * nodes,
-         "bytes_from": 500 * nodes, "keep_alive_bytes": 100 * nodes, "waiting_bytes": 0, "server_cpu_s": 1e-6 * nodes}
+         "bytes_from": 500 * nodes, "keep_alive_bytes": 100 * nodes, "waiting_bytes": 0,
+         "server_cpu_s": 1e-6 * nodes}
 print(json.dumps({"nodes": nodes, "peak_rss_mb": 12.0, "join": phase,
                   "restarts": [phase, phase | {"seconds": 0.25 * factor}]}))
 """
@@ -93,7 +94,8 @@ class RendezvousTest(WithFakes):
         found = programs.find(musterd=self.folder / "musterd", torchrun=self.folder / "torchrun",
                               native_dir=self.folder)
         rendezvous = families.load()["rendezvous"]
-        with unittest.mock.patch.multiple(rendezvous, QUICK_NODES=(8, 4096), QUICK_TORCH_NODES=(8,)):
+        with unittest.mock.patch.multiple(rendezvous, QUICK_NODES=(8, 4096),
+                                          QUICK_TORCH_NODES=(8,)):
             rows = rendezvous.measure(
                 context.Bench(found, lambda text: None, quick=True, repetitions=1))
         return {row.quantity.name: row for row in rows}

@@ -25,7 +25,7 @@ ONCE = 2
 
 def rounds_of(nodes):
     """The join and the restarts of so many nodes at a server of their own."""
-    with Server([MUSTERD, "--bind", "127.0.0.1", "--port", "0", "--log-level", "warning"]) as server:
+    with Server([MUSTERD, "--bind", "127.0.0.1", "--port", "0"]) as server:
         done = subprocess.run(
             [LOAD, "--port", str(server.port), "--nodes", str(nodes), "--restarts", "3",
              "--limit-seconds", str(LIMIT_S)], capture_output=True, text=True,

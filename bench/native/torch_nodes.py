@@ -20,10 +20,12 @@ import time
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
 from torch.distributed import TCPStore  # noqa: E402 (the log level comes first)
-from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend, dynamic_rendezvous  # noqa: E402
+from torch.distributed.elastic.rendezvous import (  # noqa: E402
+    c10d_rendezvous_backend, dynamic_rendezvous)
 
 TOO_SLOW = 3
-RUN_ID = f"bench-{os.getpid()}"  # The parent's: one store may serve several of us in turn.
+# The parent's: one store may serve several of us in turn.
+RUN_ID = f"bench-{os.getpid()}"
 
 
 class CountedBackend(c10d_rendezvous_backend.C10dRendezvousBackend):

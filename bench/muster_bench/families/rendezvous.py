@@ -121,7 +121,7 @@ def sample(contestant, count, limit_s):
     return values_of(count, result)
 
 
-# --- the table's lines -----------------------------------------------------------------------------
+# --- the table's lines --------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +186,7 @@ def row_of(line, raw):
                 for column, role in line.columns.items() if role in source.why})
 
 
-# --- the measurement -------------------------------------------------------------------------------
+# --- the measurement ----------------------------------------------------------------------------
 
 
 def contenders(bench, count, with_torch):
