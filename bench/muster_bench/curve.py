@@ -8,8 +8,8 @@ from .model import LIMIT, MUSTER, PEER
 from .programs import ROOT
 
 PICTURE = ROOT / "docs" / "pictures" / "rendezvous.svg"
-WIDTH, HEIGHT = 860, 470
-LEFT, RIGHT, TOP, BOTTOM = 64, 250, 46, 52
+WIDTH, HEIGHT = 880, 470
+LEFT, RIGHT, TOP, BOTTOM = 64, 270, 46, 52
 LABEL_APART = 17  # Pixels between two labels at the lines' ends.
 
 

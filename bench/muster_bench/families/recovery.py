@@ -131,14 +131,27 @@ def kill_agent(bench, argv):
     return {"recovery.kill_agent_s": (end_ns - begin_ns) / 1e9}
 
 
+def signal_node(agent, number):
+    """All that is below the agent, too. Returns when it began."""
+    whole = [agent.pid, *descendants(agent.pid)]
+    begin_ns = time.monotonic_ns()
+    for pid in whole:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    return begin_ns
+
+
+def vanish(bench, argv):
+    with Job(argv, bench) as job:
+        begin_ns = signal_node(job.agents[-1], signal.SIGSTOP)
+        end_ns = job.recovered_ns(job.agents[:-1], limit_s(bench), "a node that is silent")
+    return {"recovery.vanished_node_s": (end_ns - begin_ns) / 1e9}
+
+
 def kill_node(bench, argv):
     with Job(argv, bench) as job:
         require_connected(job)
-        whole = [job.agents[-1].pid, *descendants(job.agents[-1].pid)]
-        begin_ns = time.monotonic_ns()
-        for pid in whole:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        begin_ns = signal_node(job.agents[-1], signal.SIGKILL)
         end_ns = job.recovered_ns(job.agents[:-1], limit_s(bench), "kill -9 of a node's processes")
     return {"recovery.kill_node_s": (end_ns - begin_ns) / 1e9}
 
@@ -166,6 +179,10 @@ MEASURED = (
               "kill -9 of all processes of one of 4 nodes, the others' workers fail at once "
               "(gloo's do), until their last worker is in main again", target=Target(1)),
      "peers", kill_node),
+    (Quantity("recovery.vanished_node_s", "s",
+              "all processes of one of 4 nodes are stopped, its connections stay open, as when a "
+              "host is gone; nobody's peers notice; until the others' last worker is in main again",
+              target=Target(6)), "hold", vanish),
     (Quantity("recovery.worker_failure_s", "s",
               "a worker of 4 nodes fails, and with it those that wait for it, until the last "
               "worker is in main again"), "peers", worker_failure),
