@@ -25,6 +25,12 @@ muster_add_python_test(e2e.quickstart_script scripts e2e/digits_quickstart_test.
 muster_add_python_test(conformance.environment conformance conformance/environment_test.py)
 muster_add_python_test(conformance.workers conformance conformance/workers_test.py)
 muster_add_python_test(bench.selftest bench ../bench/selftest.py)
+if(MUSTER_BENCH)
+  add_test(NAME bench.traffic COMMAND Python3::Interpreter
+    ${PROJECT_SOURCE_DIR}/bench/traffic_test.py
+    $<TARGET_FILE:musterd> $<TARGET_FILE:rendezvous_load>)
+  set_tests_properties(bench.traffic PROPERTIES LABELS bench TIMEOUT 900)
+endif()
 
 # train.py's own tests need its torch.
 add_test(NAME e2e.digits_data

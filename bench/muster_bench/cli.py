@@ -5,7 +5,7 @@ import datetime
 import resource
 import sys
 
-from . import docs, families, programs, table
+from . import curve, docs, families, programs, table
 from .context import Bench
 from .model import merge
 
@@ -32,7 +32,7 @@ def parser(names):
                        help="results of an earlier --json, which this run adds to; with no NAME "
                             "nothing is measured")
     parse.add_argument("--update-docs", action="store_true",
-                       help="put the table into docs/performance.md")
+                       help="put the table into docs/performance.md, and draw its picture")
     parse.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     return parse
 
@@ -105,6 +105,7 @@ def main(words=None):
             table.write_json(rows, file)
     if arguments.update_docs:
         docs.update(f"{heading(found)}\n\n{table.markdown(rows)}")
+        curve.update(rows)
     broken = any(why.startswith("failed:") for row in measured for why in row.why.values())
     missed = arguments.check and any(row.met() is False for row in rows)
     return 1 if broken or missed else 0

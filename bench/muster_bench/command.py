@@ -39,13 +39,15 @@ def clean_environment(**more):
 class Command:
     """A launcher and what its workers note. Use as a context: nothing of it is left afterwards."""
 
-    def __init__(self, argv, *, stdout=None, limit_s=RUN_LIMIT_S):
+    def __init__(self, argv, *, stdout=None, limit_s=RUN_LIMIT_S, environment=None):
+        """`environment`: what the command gets beside the user's."""
         self.argv = [str(word) for word in argv]
         self.deadline_s = time.monotonic() + limit_s
         self.notes = []
         self.end_ns = None
         self.status = None
         self._stdout = stdout
+        self._environment = environment or {}
         self._unread = b""
 
     def __enter__(self):
@@ -58,7 +60,8 @@ class Command:
         self._notes_fd = os.open(notes, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._gate_fd = os.open(gate, os.O_RDWR | os.O_CLOEXEC)
         self._output = folder / "output"
-        environment = clean_environment(MUSTER_BENCH_NOTES=str(notes), MUSTER_BENCH_GATE=str(gate))
+        environment = clean_environment(MUSTER_BENCH_NOTES=str(notes), MUSTER_BENCH_GATE=str(gate),
+                                        **self._environment)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         stdout = str(self._stdout or self._output)
         actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

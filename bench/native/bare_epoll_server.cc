@@ -118,10 +118,9 @@ void watch(int set, int fd) {
   if (::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) < 0) fail("epoll_ctl");
 }
 
-void serve_forever(int listener) {
+void serve_forever(int listener, Table& table) {
   const int set = ::epoll_create1(EPOLL_CLOEXEC);
   watch(set, listener);
-  Table table;
   auto in = std::make_unique<std::array<char, kReadBytes>>();
   auto out = std::make_unique<std::array<char, 16 * kReadBytes>>();
   std::array<epoll_event, 256> events;
@@ -154,5 +153,6 @@ int main() {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  serve_forever(listen_on_loopback());
+  Table table;  // Its memory is touched before anybody is told where we listen.
+  serve_forever(listen_on_loopback(), table);
 }

@@ -21,8 +21,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -34,6 +32,8 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/wire/c10d_codec.h"
+
+#include "bench/native/process_use.h"
 
 namespace muster {
 namespace {
@@ -104,27 +104,6 @@ const std::string& greeting() {
       encoded({.query = Query::Validate, .number = c10d::kValidationMagic}) +
       encoded({.query = Query::Ping, .number = 4711});
   return kGreeting;
-}
-
-/// User and system time of a process, and its memory.
-struct ProcessUse {
-  double cpu_s = 0;
-  double rss_mb = 0;
-};
-
-ProcessUse use_of(int pid) {
-  ProcessUse use;
-  if (pid == 0) return use;
-  const std::string proc = "/proc/" + std::to_string(pid);
-  for (const auto& task : std::filesystem::directory_iterator(proc + "/task")) {
-    double nanoseconds = 0;  // schedstat is exact, where stat counts ticks.
-    std::ifstream(task.path() / "schedstat") >> nanoseconds;
-    use.cpu_s += nanoseconds / 1e9;
-  }
-  double pages = 0;
-  std::ifstream(proc + "/statm") >> pages >> pages;
-  use.rss_mb = pages * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 1e6;
-  return use;
 }
 
 /// The clients: connected, greeted, in an epoll set by their index.
@@ -232,7 +211,7 @@ nlohmann::json run_rate(const Settings& settings) {
   times.reserve(4'000'000);
   std::array<char, 1 << 16> buffer;
   std::uint64_t requests = 0;
-  const ProcessUse before = use_of(settings.pid);
+  const bench::ProcessUse before = bench::use_of(settings.pid);
   const auto begin = Clock::now();
   for (std::size_t i = 0; i < clients.size(); ++i)
     requests += send_next(clients[i], progress[i]);
@@ -248,7 +227,7 @@ nlohmann::json run_rate(const Settings& settings) {
     });
   }
   const double elapsed = seconds_since(begin);
-  const ProcessUse after = use_of(settings.pid);
+  const bench::ProcessUse after = bench::use_of(settings.pid);
   nlohmann::json result{{"mode", settings.mode},
                         {"connections", settings.connections},
                         {"requests_s", static_cast<double>(requests) / elapsed},
@@ -272,9 +251,9 @@ nlohmann::json run_connect(const Settings& settings) {
 }
 
 nlohmann::json run_idle(const Settings& settings) {
-  const ProcessUse before = use_of(settings.pid);
+  const bench::ProcessUse before = bench::use_of(settings.pid);
   const Clients clients(settings.port, settings.connections);
-  const ProcessUse after = use_of(settings.pid);
+  const bench::ProcessUse after = bench::use_of(settings.pid);
   return {{"connections", settings.connections},
           {"rss_before_mb", before.rss_mb},
           {"rss_mb", after.rss_mb}};

@@ -1,0 +1,80 @@
+"""Stands for the other workers of a job: what a collective would be to a real one.
+
+Each worker (native/note_time.cc, mode peers) is connected. When one is gone, the connections of all
+the others are closed, and each ends with status 1, as gloo's workers do in their next all_reduce.
+"""
+import pathlib
+import selectors
+import socket
+import tempfile
+import threading
+
+
+class Peers:
+    """Use as a context."""
+
+    def __enter__(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="muster-bench-")
+        self.path = str(pathlib.Path(self._folder.name) / "peers")
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listening.bind(self.path)
+        self._listening.listen()
+        self._wake, self._woken = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listening, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._changed = threading.Condition()
+        self._connected = {}  # pid -> socket
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._wake.close()
+        self._thread.join()
+        for one in [*self._connected.values(), self._listening, self._woken]:
+            one.close()
+        self._selector.close()
+        self._folder.cleanup()
+
+    def wait_for(self, pids, limit_s):
+        """Whether all of these were connected within the limit."""
+        with self._changed:
+            return self._changed.wait_for(lambda: set(pids) <= set(self._connected), limit_s)
+
+    def fail(self, pid):
+        """Makes one worker end with status 1; the others follow."""
+        with self._changed:
+            self._connected[pid].sendall(b"f")
+
+    def _run(self):
+        while True:
+            ready = [key.fileobj for key, _ in self._selector.select()]
+            if self._woken in ready:
+                return
+            # Who is gone comes before who is new: a new worker is not to go with the old ones.
+            with self._changed:
+                for one in sorted(ready, key=lambda one: one is self._listening):
+                    self._serve(one)
+                self._changed.notify_all()
+
+    def _serve(self, ready):
+        if ready is self._listening:
+            one, _ = ready.accept()
+            # Its pid is on its way: it says so as soon as it is connected.
+            one.settimeout(10)
+            pid = int(one.makefile("rb").readline())
+            self._connected[pid] = one
+            self._selector.register(one, selectors.EVENT_READ)
+        elif ready in self._connected.values() and not self._read(ready):
+            for one in self._connected.values():
+                self._selector.unregister(one)
+                one.close()
+            self._connected.clear()
+
+    @staticmethod
+    def _read(one):
+        try:
+            return one.recv(64)
+        except OSError:
+            return b""

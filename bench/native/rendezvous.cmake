@@ -1,0 +1,7 @@
+# What bench/run needs to measure the rendezvous: many muster nodes in one program.
+add_executable(rendezvous_load
+  ${CMAKE_CURRENT_LIST_DIR}/muster_nodes.cc ${CMAKE_CURRENT_LIST_DIR}/rendezvous_load.cc)
+target_link_libraries(rendezvous_load PRIVATE
+  muster_options muster_rendezvous_wire CLI11::CLI11 nlohmann_json::nlohmann_json)
+set_target_properties(rendezvous_load PROPERTIES
+  RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)

@@ -1,0 +1,223 @@
+"""Tests of the families of many nodes, with fake servers, loads and agents; bench/selftest.py
+runs them."""
+import os
+import signal
+import socket
+import unittest.mock
+import xml.etree.ElementTree
+
+from muster_bench import context, curve, families, model, peers, programs
+from selftest_programs import FAKE_LAUNCHER, FAKE_SERVER, WithFakes
+
+FAKE_NODES = r"""#!{python}
+import json, os, sys
+def given(name):
+    return sys.argv[sys.argv.index(name) + 1]
+os.kill(int(given("--pid")), 0)
+nodes, factor = int(given("--nodes")), 1 if "--bare" in sys.argv else 2
+phase = {"seconds": 0.5 * factor, "messages_to": 7 * nodes, "messages_from": 6 * nodes,
+         "keep_alives": nodes, "waitings": 2 * nodes, "bytes_to": 1000 * nodes,
+         "bytes_from": 500 * nodes, "keep_alive_bytes": 100 * nodes, "waiting_bytes": 0,
+         "server_cpu_s": 1e-6 * nodes}
+print(json.dumps({"nodes": nodes, "peak_rss_mb": 12.0, "join": phase,
+                  "restarts": [phase, phase | {"seconds": 0.25 * factor}]}))
+"""
+
+# Runs torch_store_server.py and torch_nodes.py, as far as the bench can tell.
+FAKE_TORCH = r"""#!{python}
+import json, os, sys
+def given(name):
+    return sys.argv[sys.argv.index(name) + 1]
+if sys.argv[1].endswith("torch_nodes.py"):
+    if STATUS:
+        sys.exit(STATUS)
+    nodes = int(given("--nodes"))
+    phase = {"seconds": 3.0, "tries": 4 * nodes, "reads": nodes}
+    print(json.dumps({"nodes": nodes, "join": phase, "restarts": [phase, phase]}))
+    sys.exit()
+""".replace("STATUS", "{status}") + FAKE_SERVER.partition("\n")[2]
+
+# The first to come is the host: it tells the others when one is gone, and each has a new worker.
+FAKE_AGENT = r"""#!{python}
+import os, select, socket, sys, time
+notes = os.open(os.environ["MUSTER_BENCH_NOTES"], os.O_WRONLY)
+port = next(int(word.rpartition(":")[2]) for word in sys.argv if "--rdzv-endpoint" in word)
+def main(attempt):
+    os.write(notes, b"main 0 %d %d %d\n" % (attempt, os.getpid(), time.monotonic_ns()))
+def among_peers():
+    if sys.argv[-1] != "peers":
+        return []
+    one = socket.socket(socket.AF_UNIX)
+    one.connect(os.environ["MUSTER_BENCH_PEERS"])
+    one.sendall(b"%d\n" % os.getpid())
+    return [one]
+listening, links, known = [], [], set()
+try:
+    listening = [socket.create_server(("127.0.0.1", port))]
+except OSError:
+    links = [socket.create_connection(("127.0.0.1", port))]
+    links[0].sendall(b"j")
+main(0)
+workers = among_peers()
+while True:
+    for one in select.select(listening + links + workers, [], [])[0]:
+        if one in listening:
+            links.append(one.accept()[0])
+        elif one in workers:
+            one.close()
+            workers = among_peers() if RESTARTS else []
+            if RESTARTS:
+                main(1)
+        elif one.recv(1) == b"j":
+            known.add(one)
+        else:
+            links.remove(one)
+            if one not in known and listening:
+                continue
+            for other in known - {one} if listening else []:
+                other.close()
+            links = []
+            if RESTARTS:
+                main(1)
+            break
+"""
+
+
+class RendezvousTest(WithFakes):
+    def measured(self, torch_status=0):
+        """name -> Row, of the whole family with fake servers and fake nodes."""
+        for name in ("musterd", "bare_epoll_server"):
+            self.program(name, FAKE_SERVER)
+        self.program("torchrun", FAKE_LAUNCHER)
+        self.program("python3", FAKE_TORCH.replace("{status}", str(torch_status)))
+        self.program("rendezvous_load", FAKE_NODES)
+        found = programs.find(musterd=self.folder / "musterd", torchrun=self.folder / "torchrun",
+                              native_dir=self.folder)
+        rendezvous = families.load()["rendezvous"]
+        with unittest.mock.patch.multiple(rendezvous, QUICK_NODES=(8, 4096),
+                                          QUICK_TORCH_NODES=(8,)):
+            rows = rendezvous.measure(
+                context.Bench(found, lambda text: None, quick=True, repetitions=1))
+        return {row.quantity.name: row for row in rows}
+
+    def test_each_contestant_has_its_column(self):
+        found = self.measured()
+        self.assertEqual(found["rendezvous.8.join_s"].medians(),
+                         {"muster": 1.0, "peer": 3.0, "limit": 0.5})
+        # The last restart is the one that counts.
+        self.assertEqual(found["rendezvous.8.restart_s"].median("muster"), 0.5)
+        self.assertEqual(found["rendezvous.8.torch_join_s"].medians(),
+                         {"muster": 3.0, "peer": 3.0, "limit": None})
+        self.assertEqual(found["rendezvous.8.torch_tries_per_node"].median("muster"), 4.0)
+        # What depends on the time is not counted.
+        self.assertEqual(found["rendezvous.4096.messages_per_node"].median("muster"), 20.0)
+        self.assertEqual(found["rendezvous.4096.kb_per_node"].median("muster"), 2.8)
+        self.assertAlmostEqual(found["rendezvous.4096.cpu_us_per_node"].median("muster"), 2.0)
+        self.assertTrue(found["rendezvous.4096.host_mb"].met())
+        # Nobody tries 4,096 processes with torch in them.
+        self.assertRegex(found["rendezvous.4096.join_s"].why["peer"], "^not tried")
+        self.assertNotIn("rendezvous.4096.torch_join_s", found)
+
+    def test_torch_handlers_that_do_not_finish_are_too_slow_and_others_that_fail_have_failed(self):
+        for status, start in ((3, "too slow: "), (1, "failed: ")):
+            found = self.measured(torch_status=status)
+            self.assertTrue(found["rendezvous.8.join_s"].why["peer"].startswith(start))
+            self.assertTrue(found["rendezvous.8.torch_join_s"].why["muster"].startswith(start))
+            self.assertEqual(found["rendezvous.8.join_s"].median("muster"), 1.0)
+
+
+class CurveTest(unittest.TestCase):
+    def row(self, name, **samples):
+        return model.Row(model.Quantity(name, "s", "what it is"), samples)
+
+    def test_every_series_with_two_points_is_a_line_and_what_is_not_measured_is_not_drawn(self):
+        rows = [self.row("rendezvous.8.join_s", muster=[0.001], peer=[1.0], limit=[0.0005]),
+                self.row("rendezvous.64.join_s", muster=[0.01], peer=[2.0]),
+                self.row("rendezvous.4096.join_s", muster=[0.7]),
+                self.row("start.2.first_ms", muster=[3.0])]
+        picture = xml.etree.ElementTree.fromstring(curve.draw(rows))
+        space = "{http://www.w3.org/2000/svg}"
+        self.assertEqual(len(picture.findall(space + "circle")), 3 + 2)
+        words = [one.text for one in picture.findall(space + "text")]
+        self.assertIn("muster: join", words)
+        self.assertIn("torchrun: join", words)
+        self.assertNotIn("limit: connects, a message each way", words)
+        heights = [float(one.get("cy")) for one in picture.findall(space + "circle")]
+        self.assertTrue(all(0 < y < curve.HEIGHT for y in heights), heights)
+
+    def test_more_seconds_are_higher_and_more_nodes_are_further_right(self):
+        axes = curve.Axes([[(8, 0.002), (4096, 30.0)]])
+        self.assertLess(axes.y(10), axes.y(1))
+        self.assertAlmostEqual(axes.y(1) - axes.y(10), axes.y(0.1) - axes.y(1))
+        self.assertLess(axes.x(8), axes.x(64))
+
+    def test_without_a_rendezvous_there_is_no_picture(self):
+        self.assertIsNone(curve.draw([self.row("start.2.first_ms", muster=[3.0])]))
+
+
+class RecoveryTest(WithFakes):
+    def measured(self, muster=True, torchrun=True):
+        for name, restarts in (("muster", muster), ("torchrun", torchrun)):
+            self.program(name, FAKE_AGENT.replace("RESTARTS", str(restarts)))
+        self.program("note_time", FAKE_SERVER)
+        found = programs.find(muster=self.folder / "muster", torchrun=self.folder / "torchrun",
+                              native_dir=self.folder)
+        recovery = families.load()["recovery"]
+        # A bound for those who are to be found too slow; the others need milliseconds.
+        limit_s = 60 if muster and torchrun else 2
+        # The fake agents know of no lease.
+        known = [one for one in recovery.MEASURED if one[2] is not recovery.vanish]
+        with unittest.mock.patch.multiple(recovery, QUICK_LIMIT_S=limit_s, MEASURED=known):
+            rows = recovery.measure(
+                context.Bench(found, lambda text: None, quick=True, repetitions=1))
+        return {row.quantity.name: row for row in rows}
+
+    def test_an_agent_a_node_and_a_worker_go_and_the_others_come_back(self):
+        found = self.measured()
+        self.assertEqual(list(found), ["recovery.kill_agent_s", "recovery.kill_node_s",
+                                       "recovery.worker_failure_s"])
+        for name, row in found.items():
+            self.assertEqual(row.why, {}, name)
+            self.assertGreater(row.median(model.MUSTER), 0)
+            self.assertGreater(row.median(model.PEER), 0)
+
+    def test_workers_that_are_not_started_again_are_too_slow_and_no_failure(self):
+        found = self.measured(torchrun=False)
+        for row in found.values():
+            self.assertRegex(row.why[model.PEER], "^too slow: .*not started again")
+
+
+class PeersTest(unittest.TestCase):
+    def connected(self, group, pid):
+        one = socket.socket(socket.AF_UNIX)
+        self.addCleanup(one.close)
+        one.settimeout(60)
+        one.connect(group.path)
+        one.sendall(b"%d\n" % pid)
+        self.assertTrue(group.wait_for([pid], 60))
+        return one
+
+    def test_when_one_goes_the_others_notice_and_new_ones_do_not(self):
+        with peers.Peers() as group:
+            first, second = self.connected(group, 1), self.connected(group, 2)
+            first.close()
+            self.assertEqual(second.recv(1), b"")
+            third, fourth = self.connected(group, 3), self.connected(group, 4)
+            group.fail(3)
+            self.assertEqual(third.recv(1), b"f")
+            third.close()
+            self.assertEqual(fourth.recv(1), b"")
+
+    def test_one_that_was_killed_is_gone(self):
+        with peers.Peers() as group:
+            other = self.connected(group, 1)
+            pid = os.fork()
+            if pid == 0:
+                one = socket.socket(socket.AF_UNIX)
+                one.connect(group.path)
+                one.sendall(b"%d\n" % os.getpid())
+                signal.pause()
+            self.assertTrue(group.wait_for([pid], 60))
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            self.assertEqual(other.recv(1), b"")
