@@ -53,7 +53,7 @@ RoundExchange C10dRound::exchange() const {
                                .timeout = options_.settings.read_timeout};
   const std::int64_t round = ready_.round;
   return RoundExchange(client_, std::move(options), [round](const std::string& waiting) {
-    spdlog::info("round_waiting round={} for=\"{}\"", round, waiting);
+    spdlog::warn("round {}: waiting for {}", round, waiting);
   });
 }
 

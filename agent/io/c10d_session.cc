@@ -377,7 +377,7 @@ asio::awaitable<void> C10dSession::Impl::look_at_closed() {
 void C10dSession::Impl::tell_progress() {
   if (phase_ != Phase::Joining || progress_ == participant_->progress()) return;
   progress_ = participant_->progress();
-  spdlog::info("rendezvous_waiting run={} nodes=\"{}\"", options_.settings.run_id, progress_);
+  spdlog::warn("waiting for the other nodes: {}", progress_);
 }
 
 void C10dSession::Impl::act(C10dStep step) {

@@ -148,9 +148,8 @@ RoundExchange StaticSession::Impl::exchange() const {
                                .identical = options_.worker_identical,
                                .timeout = options_.timeout,
                                .timeout_option = "--rdzv-conf timeout"};
-  return RoundExchange(client_, std::move(options), [](const std::string& waiting) {
-    spdlog::info("rendezvous_waiting for=\"{}\"", waiting);
-  });
+  return RoundExchange(client_, std::move(options),
+                       [](const std::string& waiting) { spdlog::warn("waiting for {}", waiting); });
 }
 
 asio::awaitable<ExchangeResult<void>> StaticSession::Impl::connect(
@@ -165,7 +164,7 @@ asio::awaitable<ExchangeResult<void>> StaticSession::Impl::connect(
     if (dialer != dialer_ || now() >= deadline) break;
     if (told != dialer->last_error()) {
       told = dialer->last_error();
-      spdlog::info("rendezvous_waiting for=\"node rank 0 at {}\" last_try=\"{}\"", store, told);
+      spdlog::warn("waiting for node rank 0 at {}: {}", store, told);
     }
     slice = std::min(2 * slice, kLongestDial);
   }

@@ -74,7 +74,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
 
   int epoll() { return set_.native_handle(); }
   void wait_for_events();
-  void on_events();
+  bool on_events();
   void on_event(const epoll_event& event);
   void accept_from(std::size_t listener);
   void admit(OwnedFd fd, const tcp::endpoint& peer);
@@ -148,17 +148,19 @@ void StoreServer::Impl::wait_for_events() {
                   });
 }
 
-void StoreServer::Impl::on_events() {
+// Whether there may be more to read.
+bool StoreServer::Impl::on_events() {
   std::array<epoll_event, kEventsAtOnce> events;
   for (int round = 0; round < kRoundsAtOnce; ++round) {
     const int count = ::epoll_wait(epoll(), events.data(), kEventsAtOnce, 0);
-    if (count <= 0) return;  // EINTR: it is readable still.
+    if (count <= 0) return false;  // EINTR: it is readable still.
     read_clock();
     for (int i = 0; i < count; ++i)
       on_event(events[static_cast<std::size_t>(i)]);
     // A second look pays only where it is likely to find something.
-    if (!set_.is_open() || count < kBusyEvents) return;
+    if (!set_.is_open() || count < kBusyEvents) return false;
   }
+  return true;
 }
 
 void StoreServer::Impl::on_event(const epoll_event& event) {
@@ -357,6 +359,11 @@ void StoreServer::Impl::arm_timer() {
 }
 
 void StoreServer::Impl::on_timer() {
+  // After a pause longer than a lease (a stopped machine, a starved one) all the keep-alives of
+  // that time wait to be read: who has spoken is heard before anybody is taken for silent.
+  for (std::size_t looks = 0; looks <= slots_.size() && on_events(); ++looks) {
+  }
+  if (!set_.is_open()) return;
   read_clock();
   if (accept_again_ && *accept_again_ <= now_) resume_accepting();
   while (const auto* first = unvalidated_.first()) {
