@@ -161,7 +161,7 @@ asio::awaitable<ExchangeResult<void>> StaticSession::Impl::connect(
   for (;;) {
     client_ = co_await dialer->dial(std::min(deadline, now() + slice));
     if (client_) co_return ExchangeResult<void>();
-    if (dialer != dialer_ || now() >= deadline) break;
+    if (dialer->closed() || now() >= deadline) break;
     if (told != dialer->last_error()) {
       told = dialer->last_error();
       spdlog::warn("waiting for node rank 0 at {}: {}", store, told);

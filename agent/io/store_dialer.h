@@ -30,6 +30,7 @@ class StoreDialer {
   /// client that name no time of their own end after seconds.
   boost::asio::awaitable<std::shared_ptr<StoreClient>> dial(std::optional<Instant> deadline);
   void close();
+  bool closed() const { return closed_; }
 
   /// "10.0.0.1:29400: Connection refused"; empty if nothing has failed yet.
   const std::string& last_error() const { return last_error_; }
