@@ -26,7 +26,7 @@ if(MUSTER_SDK_BUILT)
   set_target_properties(sdk_gpu PROPERTIES EXCLUDE_FROM_ALL ON)
   foreach(program sdk_ranks sdk_tools sdk_gpu)
     set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    target_link_libraries(${program} PRIVATE muster_options muster::worker)
+    target_link_libraries(${program} PRIVATE muster_options muster_torch_options muster::worker)
   endforeach()
 
   # Skipped, and says so, where there is no torch: the script finds out.
