@@ -133,6 +133,19 @@ class Examples(unittest.TestCase):
                 self.assertTrue(all("the step is right" in line for line in cpp), cpp)
         self.assertEqual(run(PYTHON, EXAMPLES / "toy_model/toy_model.py", "--spawn", RANKS), cpp)
 
+    def test_data_parallel_and_ddp_take_the_same_steps(self):
+        script = EXAMPLES / "toy_model/data_parallel.py"
+        alone = run(PYTHON, script)
+        for launcher in LAUNCHERS:
+            with self.subTest(launcher):
+                found = [re.fullmatch(r"(\w+), .* of 1 threads: loss (\d+\.\d+), \d+ steps/s", lines[0])
+                         for lines in (alone, launch(launcher, script))]
+                self.assertEqual([match[1] for match in found],
+                                 ["DataParallel", "DistributedDataParallel"])
+                losses = [float(match[2]) for match in found]
+                self.assertLess(losses[0], 2.25)  # ln 10 is 2.30: it has learnt something.
+                self.assertAlmostEqual(*losses, delta=2e-3)
+
     def test_collectives(self):
         for launcher in LAUNCHERS:
             with self.subTest(launcher):
