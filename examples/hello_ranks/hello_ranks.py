@@ -21,9 +21,9 @@ def main():
     local_size = arguments.local_world_size or int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     share = arguments.devices // local_size
     devices = list(range(local_rank * share, (local_rank + 1) * share))
-    # One write for each line: lines of several processes do not mix.
-    print(f"rank {rank}: {environment}", flush=True)
-    print(f"rank {rank}: devices {devices}", flush=True)
+    # One write, with the line's end in it even where Python does not buffer: the lines of several
+    # processes do not mix.
+    print(f"rank {rank}: {environment}\nrank {rank}: devices {devices}\n", end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,10 @@ RANKS = 2
 # torchrun 2.13 restarts workers with the store of the attempt before: a rank may read the address of
 # a process that is gone (pytorch/pytorch issue 135712). With this each attempt has a new store.
 STORE_OF_ITS_OWN = "1"
+# In torch 2.13 a thread of Gloo that drops the last tensor while Python shuts down aborts the process:
+# a Python program's work is done then. It is started again; a C++ program never is.
+ABORTED_AT_THE_END = "terminate called without an active exception\nFatal Python error: Aborted"
+ATTEMPTS = 4
 
 if not (PROGRAMS / "toy_model").exists() or not PYTHON.exists():
     print("skipped: the C++ examples are not built (MUSTER_SDK), or there is no .venv with torch")
@@ -44,14 +48,22 @@ def run(*command):
             if not name.startswith(("TORCHELASTIC_", "SLURM_", "OMPI_"))
             and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
     paths = {"PATH": f"{VENV}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=200,
-        env=kept | paths | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
-                            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": STORE_OF_ITS_OWN},
-    )
+    words = [str(word) for word in command]
+    for _ in range(ATTEMPTS if any(word.endswith(".py") for word in words) else 1):
+        done = run_once(words, kept | paths)
+        if done.returncode == 0 or ABORTED_AT_THE_END not in done.stderr:
+            break
     if done.returncode != 0:
         raise AssertionError(f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout.splitlines()
+
+
+def run_once(words, environment):
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=200,
+        env=environment | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+                           "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": STORE_OF_ITS_OWN},
+    )
 
 
 def launch(launcher, program, *arguments, restarts=0):
@@ -64,6 +76,12 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def muster_has_nodes():
+    done = subprocess.run([LAUNCHERS["muster"], "--nnodes=2", "--rdzv-backend=nonsense", "none"],
+                          capture_output=True, text=True, timeout=60)
+    return "does not support jobs of more than one node" not in done.stderr
 
 
 HELLO = ([EXAMPLES / "hello_ranks/hello_ranks.py"], ["--no-python", PROGRAMS / "hello_ranks"])
@@ -94,21 +112,23 @@ class Examples(unittest.TestCase):
         self.assertIn("rank 1: devices [2, 3]", lines[1])
 
     def test_hello_ranks_of_launch(self):
-        """torch.distributed.launch's style: --local-rank comes as an argument, too."""
+        """torch.distributed.launch's style: scripts get --local-rank=N as an argument, too."""
         launches = {"torchrun": [PYTHON, "-m", "torch.distributed.launch"],
                     "muster": [ARGUMENTS.build / "bin/muster-launch"]}
         for launcher in LAUNCHERS:
             with self.subTest(launcher):
                 lines = [sorted(run(*launches[launcher], "--nnode=1", "--node_rank=0",
                                     f"--nproc_per_node={RANKS}", f"--master_port={free_port()}",
-                                    *program, "--devices=8", f"--local_world_size={RANKS}"))
-                         for program in HELLO]
+                                    *style, *program, "--devices=8", f"--local_world_size={RANKS}"))
+                         for style, program in zip(([], ["--use-env"]), HELLO, strict=True)]
                 self.assertEqual(lines[0], lines[1])
                 self.assertIn("rank 1: devices [4, 5, 6, 7]", lines[0])
 
     def test_hello_ranks_on_two_nodes(self):
         for launcher in LAUNCHERS:
             with self.subTest(launcher):
+                if launcher == "muster" and not muster_has_nodes():
+                    self.skipTest("this muster does not support jobs of more than one node yet")
                 lines = [self.two_nodes(launcher, program) for program in HELLO]
                 self.assertEqual(lines[0], lines[1])
                 self.assertEqual(len(lines[0]), 2 * 2 * RANKS)
