@@ -14,6 +14,16 @@ add_test(NAME sdk_record
     $<TARGET_FILE:sdk_record_probe>)
 set_tests_properties(sdk_record PROPERTIES LABELS conformance TIMEOUT 120)
 
+# Both ends of the worker channel.
+add_executable(sdk_channel_probe conformance/sdk/channel_probe.cc)
+set_target_properties(sdk_channel_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(sdk_channel_probe PRIVATE
+  muster_options muster_agent_channel muster_spdlog muster::worker_env)
+add_test(NAME sdk_channel
+  COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/channel_test.py
+    $<TARGET_FILE:sdk_channel_probe> ${PROJECT_SOURCE_DIR}/docs/worker_channel.md)
+set_tests_properties(sdk_channel PROPERTIES LABELS conformance TIMEOUT 120)
+
 add_subdirectory(${PROJECT_SOURCE_DIR}/examples ${CMAKE_BINARY_DIR}/examples_build)
 
 if(MUSTER_SDK_BUILT)
@@ -26,7 +36,7 @@ if(MUSTER_SDK_BUILT)
   set_target_properties(sdk_gpu PROPERTIES EXCLUDE_FROM_ALL ON)
   foreach(program sdk_ranks sdk_tools sdk_gpu)
     set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    target_link_libraries(${program} PRIVATE muster_options muster::worker)
+    target_link_libraries(${program} PRIVATE muster_options muster_torch_options muster::worker)
   endforeach()
 
   # Skipped, and says so, where there is no torch: the script finds out.

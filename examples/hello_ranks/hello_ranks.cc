@@ -2,7 +2,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <string>
-#include <string_view>
 
 #include "muster/environment.h"
 #include "muster/record.h"
@@ -22,16 +21,21 @@ std::string environment_text() {
   return "{" + text + "}";
 }
 
-// "--devices N": GPUs of each node, to be shared among its processes.
-int devices_of(int argc, char** argv) {
-  for (int i = 1; i + 1 < argc; ++i)
-    if (std::string_view(argv[i]) == "--devices") return std::stoi(argv[i + 1]);
-  return 0;
+// The value of "--name N" or "--name=N".
+int option(int argc, char** argv, const std::string& name, int otherwise) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == name && i + 1 < argc) return std::stoi(argv[i + 1]);
+    if (word.starts_with(name + "=")) return std::stoi(word.substr(name.size() + 1));
+  }
+  return otherwise;
 }
 
 int hello(int argc, char** argv) {
   const muster::Environment environment = muster::read_environment(argc, argv);
-  const int share = devices_of(argc, argv) / environment.local_world_size;
+  // "--devices N": GPUs of each node, to be shared among its processes.
+  const int local_size = option(argc, argv, "--local_world_size", environment.local_world_size);
+  const int share = option(argc, argv, "--devices", 0) / local_size;
   std::string devices;
   for (int i = environment.local_rank * share; i < (environment.local_rank + 1) * share; ++i)
     devices += (devices.empty() ? "" : ", ") + std::to_string(i);

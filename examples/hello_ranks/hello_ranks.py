@@ -13,16 +13,17 @@ def main():
     # torch.distributed.launch passes it; launchers of today set LOCAL_RANK only.
     parser.add_argument("--local-rank", "--local_rank", type=int, default=None)
     parser.add_argument("--devices", type=int, default=0, help="GPUs of each node, to be shared")
+    parser.add_argument("--local_world_size", type=int, default=None, help="instead of the variable")
     arguments = parser.parse_args()
     environment = {name: os.environ[name] for name in NAMES if name in os.environ}
     rank = int(os.environ.get("RANK", 0))
     local_rank = int(os.environ.get("LOCAL_RANK", arguments.local_rank or 0))
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    local_size = arguments.local_world_size or int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     share = arguments.devices // local_size
     devices = list(range(local_rank * share, (local_rank + 1) * share))
-    # One write for each line: lines of several processes do not mix.
-    print(f"rank {rank}: {environment}", flush=True)
-    print(f"rank {rank}: devices {devices}", flush=True)
+    # One write, with the line's end in it even where Python does not buffer: the lines of several
+    # processes do not mix.
+    print(f"rank {rank}: {environment}\nrank {rank}: devices {devices}\n", end="", flush=True)
 
 
 if __name__ == "__main__":

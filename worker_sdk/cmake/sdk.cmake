@@ -45,4 +45,4 @@ add_library(muster_worker STATIC
 add_library(muster::worker ALIAS muster_worker)
 set_target_properties(muster_worker PROPERTIES EXPORT_NAME worker POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(muster_worker PUBLIC muster_worker_env muster::torch
-  PRIVATE $<BUILD_INTERFACE:muster_options>)
+  PRIVATE $<BUILD_INTERFACE:muster_options> $<BUILD_INTERFACE:muster_torch_options>)

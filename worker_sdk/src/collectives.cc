@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/jit/serialization/pickle.h>
 
+#include "pickle_file.h"
 #include "torch_versions.h"
 
 namespace muster {
@@ -235,6 +236,17 @@ std::string broadcast_bytes(const std::string& bytes, int src, const ProcessGrou
   return std::string(first, first + count);
 }
 
+namespace {
+
+std::string unreadable(int src) {
+  return "broadcast_object: what rank " + std::to_string(src) +
+         " sent cannot be read here. From Python: None, bool, numbers, texts, and lists, tuples "
+         "and "
+         "dicts of them; no tensors or bytes: ";
+}
+
+}  // namespace
+
 c10::IValue broadcast_object(const c10::IValue& value, int src, const ProcessGroup& group) {
   std::string bytes;
   if (group.group_rank(src) == group.rank()) {
@@ -242,12 +254,14 @@ c10::IValue broadcast_object(const c10::IValue& value, int src, const ProcessGro
     bytes.assign(pickled.begin(), pickled.end());
   }
   bytes = broadcast_bytes(bytes, src, group);
+  // LibTorch's own form, for tensors, too, is of protocol 2; Python's default is a later one.
+  const bool is_pythons = bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] > 2;
   try {
-    return torch::jit::unpickle(bytes.data(), bytes.size());
+    return is_pythons ? read_pickle(bytes) : torch::jit::unpickle(bytes.data(), bytes.size());
   } catch (const c10::Error& error) {
-    throw Error("broadcast_object: what rank " + std::to_string(src) +
-                " sent cannot be read here. From Python it must be pickled with protocol 2: " +
-                error.what_without_backtrace());
+    throw Error(unreadable(src) + error.what_without_backtrace());
+  } catch (const Error& error) {
+    throw Error(unreadable(src) + error.what());
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <string>
 #include <vector>
 
 namespace muster {
@@ -17,5 +18,10 @@ std::vector<char> write_pickle_file(const c10::IValue& value);
 /// Knows a closed list of opcodes and names, and executes nothing. Throws Error, or LibTorch's
 /// exceptions, for what is torn or has anything else in it. Tensors come on the CPU.
 c10::IValue read_pickle_file(std::vector<char> bytes);
+
+/// A pickle alone, of any protocol up to Python's own default: None, bool, whole numbers up to 64
+/// bits, doubles, texts; lists, tuples and dicts of them. Executes nothing. Throws Error, or
+/// LibTorch's exceptions, for anything else.
+c10::IValue read_pickle(std::string pickle);
 
 }  // namespace muster

@@ -107,16 +107,21 @@ class BytesReader : public caffe2::serialize::ReadAdapterInterface {
 
 class PickleReader {
  public:
+  // A file of torch.save, whose tensors are beside the pickle.
   explicit PickleReader(std::vector<char> bytes)
-      : archive_(std::make_shared<BytesReader>(std::move(bytes))) {
-    if (archive_.hasRecord("byteorder")) {
-      const auto [order, size] = archive_.getRecord("byteorder");
+      : archive_(std::make_unique<caffe2::serialize::PyTorchStreamReader>(
+            std::make_shared<BytesReader>(std::move(bytes)))) {
+    if (archive_->hasRecord("byteorder")) {
+      const auto [order, size] = archive_->getRecord("byteorder");
       if (std::string_view(static_cast<const char*>(order.get()), size) != "little")
         throw Error("it was written on a big-endian machine");
     }
-    const auto [pickle, size] = archive_.getRecord("data.pkl");
+    const auto [pickle, size] = archive_->getRecord("data.pkl");
     text_.assign(static_cast<const char*>(pickle.get()), size);
   }
+
+  // A pickle alone: plain values.
+  explicit PickleReader(std::string pickle) : text_(std::move(pickle)) {}
 
   c10::IValue read() {
     while (step(take(1)[0])) {
@@ -203,6 +208,7 @@ class PickleReader {
 
   void persistent_id() {
     const Item id = pop();
+    if (!archive_) fail("a tensor's storage, which is not in it");
     const auto& parts = tuple_parts(id, 5);
     const std::string key = to_value(parts[2]).toStringRef();
     Item item;
@@ -216,7 +222,7 @@ class PickleReader {
     if (!known) fail("a storage of the unknown type " + parts[1].name);
     auto& bytes = storages_[key];
     if (!bytes) {
-      auto [data, size] = archive_.getRecord("data/" + key);
+      auto [data, size] = archive_->getRecord("data/" + key);
       bytes = c10::Storage(c10::Storage::use_byte_size_t(), size, std::move(data));
     }
     item.storage.bytes = bytes;
@@ -262,11 +268,10 @@ class PickleReader {
     stack_.push_back(std::move(item));
   }
 
-  void global() {
+  void push_name(const std::string& module, const std::string& name) {
     Item item;
     item.kind = Item::Kind::Name;
-    item.name = line();
-    item.name += " " + line();
+    item.name = module + " " + name;
     stack_.push_back(std::move(item));
   }
 
@@ -276,6 +281,9 @@ class PickleReader {
       case '\x80':
         take(1);
         return true;  // PROTO
+      case '\x95':
+        take(8);
+        return true;  // FRAME: how much to read at once; all of it is here already.
       case '.':
         return false;  // STOP
       case 'N':
@@ -305,6 +313,12 @@ class PickleReader {
       case 'X':
         push(std::string(take(number(4))));
         return true;  // BINUNICODE
+      case '\x8c':
+        push(std::string(take(number(1))));
+        return true;  // SHORT_BINUNICODE
+      case '\x8d':
+        push(std::string(take(number(8))));
+        return true;  // BINUNICODE8
       case '}':
         push(c10::impl::GenericDict(c10::AnyType::get(), c10::AnyType::get()));
         return true;
@@ -344,9 +358,16 @@ class PickleReader {
         add({value});
         return true;
       }
-      case 'c':
-        global();
+      case 'c': {
+        const std::string module = line();
+        push_name(module, line());
         return true;
+      }
+      case '\x93': {
+        const std::string name = to_value(pop()).toStringRef();
+        push_name(to_value(pop()).toStringRef(), name);
+        return true;  // STACK_GLOBAL
+      }
       case 'Q':
         persistent_id();
         return true;
@@ -357,6 +378,9 @@ class PickleReader {
       case 'b':
         pop();
         return true;  // BUILD
+      case '\x94':
+        memoize(memo_.size());
+        return true;
       case 'q':
         memoize(number(1));
         return true;
@@ -371,7 +395,7 @@ class PickleReader {
         return true;
       default:
         fail("the operation " + std::to_string(static_cast<unsigned char>(opcode)) +
-             ", which no file of weights has");
+             ", which neither weights nor plain values have");
     }
   }
 
@@ -382,7 +406,7 @@ class PickleReader {
     return std::bit_cast<double>(bits);
   }
 
-  caffe2::serialize::PyTorchStreamReader archive_;
+  std::unique_ptr<caffe2::serialize::PyTorchStreamReader> archive_;
   std::string text_;
   std::size_t at_ = 0;
   std::vector<Item> stack_;
@@ -394,6 +418,10 @@ class PickleReader {
 
 c10::IValue read_pickle_file(std::vector<char> bytes) {
   return PickleReader(std::move(bytes)).read();
+}
+
+c10::IValue read_pickle(std::string pickle) {
+  return PickleReader(std::move(pickle)).read();
 }
 
 }  // namespace muster

@@ -34,10 +34,17 @@ struct DigitsNetImpl : torch::nn::Module {
     using torch::nn::Conv2dOptions;
     using torch::nn::MaxPool2d;
     using torch::nn::ReLU;
-    features = torch::nn::Sequential(Conv2d(Conv2dOptions(1, 32, 3).padding(1)), ReLU(),
-                                     Conv2d(Conv2dOptions(32, 64, 3).padding(1)), ReLU(),
-                                     MaxPool2d(2), Conv2d(Conv2dOptions(64, 64, 3).padding(1)),
-                                     ReLU(), MaxPool2d(2), torch::nn::Flatten());
+    // One after the other: weights are random, and C++ may make a call's arguments in any order.
+    features = torch::nn::Sequential();
+    features->push_back(Conv2d(Conv2dOptions(1, 32, 3).padding(1)));
+    features->push_back(ReLU());
+    features->push_back(Conv2d(Conv2dOptions(32, 64, 3).padding(1)));
+    features->push_back(ReLU());
+    features->push_back(MaxPool2d(2));
+    features->push_back(Conv2d(Conv2dOptions(64, 64, 3).padding(1)));
+    features->push_back(ReLU());
+    features->push_back(MaxPool2d(2));
+    features->push_back(torch::nn::Flatten());
     classify = torch::nn::Linear(64 * (rows / 4) * (columns / 4), kClasses);
     register_module("features", features);
     register_module("classify", classify);

@@ -99,6 +99,62 @@ void run_subgroups(Table& table) {
   barrier(pair);
 }
 
+// Something of each type that pickles of both languages have.
+c10::IValue everything() {
+  using c10::AnyType;
+  using c10::impl::GenericDict;
+  using c10::impl::GenericList;
+  GenericList numbers(AnyType::get());
+  for (const std::int64_t number : {std::int64_t{1}, std::int64_t{-2}, std::int64_t{1} << 40})
+    numbers.push_back(number);
+  GenericDict inner(c10::StringType::get(), AnyType::get());
+  inner.insert("empty", GenericList(AnyType::get()));
+  inner.insert("long", std::string(300, 'x'));
+  GenericDict all(c10::StringType::get(), AnyType::get());
+  all.insert("text", "Gr\u00fc\u00dfe");
+  all.insert("numbers", numbers);
+  all.insert("real", -0.5);
+  all.insert("yes", true);
+  all.insert("none", c10::IValue());
+  const c10::IValue pair = c10::ivalue::Tuple::create({std::string("x"), false});
+  all.insert("pair", c10::ivalue::Tuple::create({std::int64_t{70'000}, pair}));
+  all.insert("inner", inner);
+  return all;
+}
+
+// As describe() of twin.py.
+std::string describe(const c10::IValue& value) {
+  std::string text;
+  if (value.isNone()) return "none";
+  if (value.isBool()) return value.toBool() ? "yes" : "no";
+  if (value.isInt()) return std::to_string(value.toInt());
+  if (value.isDouble()) return "real " + std::to_string(value.toDouble());
+  if (value.isString()) return "'" + value.toStringRef() + "'";
+  if (value.isList()) {
+    for (const c10::IValue& part : value.toListRef())
+      text += describe(part) + ",";
+    return "[" + text + "]";
+  }
+  if (value.isTuple()) {
+    for (const c10::IValue& part : value.toTupleRef().elements())
+      text += describe(part) + ",";
+    return "(" + text + ")";
+  }
+  for (const auto& entry : value.toGenericDict())
+    text += describe(entry.key()) + ":" + describe(entry.value()) + ",";
+  return "{" + text + "}";
+}
+
+// In the mixed jobs: from C++ to Python, and from Python to C++.
+void run_objects(Table& table) {
+  for (const int source : {0, get_world_size() - 1}) {
+    const c10::IValue mine = get_rank() == source ? everything() : c10::IValue();
+    const std::string text = describe(broadcast_object(mine, source));
+    const std::vector<std::uint8_t> bytes(text.begin(), text.end());
+    table["object_" + std::to_string(source)] = torch::tensor(bytes);
+  }
+}
+
 }  // namespace
 
 Table run_collectives() {
@@ -107,6 +163,7 @@ Table run_collectives() {
   run_copies(table);
   run_point_to_point(table);
   run_subgroups(table);
+  run_objects(table);
   // From the last rank: in the mixed jobs it is C++ once.
   const int last = get_world_size() - 1;
   const std::string bytes = broadcast_bytes(get_rank() == last ? "bytes\n" : "", last);

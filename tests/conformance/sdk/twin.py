@@ -99,12 +99,45 @@ def run_subgroups(table):
     dist.barrier(pair)
 
 
+EVERYTHING = {
+    "text": "Grüße", "numbers": [1, -2, 1 << 40], "real": -0.5, "yes": True, "none": None,
+    "pair": (70_000, ("x", False)), "inner": {"empty": [], "long": "x" * 300},
+}
+
+
+def describe(value):
+    """As describe() of ranks_collectives.cc."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return f"real {value:f}"
+    if isinstance(value, str):
+        return f"'{value}'"
+    if isinstance(value, list):
+        return "[" + "".join(describe(part) + "," for part in value) + "]"
+    if isinstance(value, tuple):
+        return "(" + "".join(describe(part) + "," for part in value) + ")"
+    return "{" + "".join(f"{describe(k)}:{describe(v)}," for k, v in value.items()) + "}"
+
+
+def run_objects(table):
+    for source in (0, dist.get_world_size() - 1):
+        objects = [EVERYTHING if dist.get_rank() == source else None]
+        dist.broadcast_object_list(objects, source)
+        table[f"object_{source}"] = torch.tensor(list(describe(objects[0]).encode()), dtype=torch.uint8)
+
+
 def run_collectives(variant):
     table = {}
     run_reductions(table)
     run_copies(table)
     run_point_to_point(table)
     run_subgroups(table)
+    run_objects(table)
     # broadcast_bytes() has the wire form of broadcast_object_list: sizes, then bytes.
     last = dist.get_world_size() - 1
     size = torch.tensor([6 if dist.get_rank() == last else 0])

@@ -96,9 +96,10 @@ Work irecv(torch::Tensor tensor, int src = kAnySource, const ProcessGroup& group
 void barrier(const ProcessGroup& group = {});
 
 /// src's value, on all members; `value` counts on src only. Numbers, texts, bool, None, tensors,
-/// lists, tuples and dicts of them. A Python member receives it with broadcast_object_list of one
-/// object. The way back needs pickle's protocol 2 there, which broadcast_object_list does not use:
-/// an Error says so. (Python: broadcast_object_list.)
+/// lists, tuples and dicts of them. A Python member takes part with broadcast_object_list of one
+/// object. What comes from Python may have all of these but tensors; numbers of up to 64 bits.
+/// Throws Error for anything else: nothing that a pickle names is executed.
+/// (Python: broadcast_object_list.)
 c10::IValue broadcast_object(const c10::IValue& value, int src, const ProcessGroup& group = {});
 /// The same for bytes of any kind, without pickle.
 std::string broadcast_bytes(const std::string& bytes, int src, const ProcessGroup& group = {});

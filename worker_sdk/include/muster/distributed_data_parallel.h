@@ -1,11 +1,12 @@
 // DistributedDataParallel: one copy of a model in each process, gradients averaged among them.
 //
-//     Net model;                                          // A torch::nn::Module like any other.
+//     Net model;            // A torch::nn::Module like any other.
 //     model->to(device);
-//     muster::DistributedDataParallel ddp(model);         // All processes: parameters are rank
-//     0's. torch::optim::Adam optimizer(model->parameters());  // After it, on the model's
-//     parameters. loss_of(ddp(images), labels).backward();            // Averages while it
-//     computes. optimizer.step();
+//     muster::DistributedDataParallel ddp(model);  // All processes: parameters are now rank 0's.
+//     torch::optim::Adam optimizer(model->parameters());  // After it.
+//
+//     loss_of(ddp(images), labels).backward();  // Averages gradients while it computes them.
+//     optimizer.step();
 //
 // On LibTorch's own c10d::Reducer, as Python's: the same buckets, the same order, the same bits.
 #pragma once

@@ -1,6 +1,7 @@
 // The whole worker SDK; the headers can be included one by one, too.
 #pragma once
 
+#include "muster/agent.h"
 #include "muster/checkpoint.h"
 #include "muster/collectives.h"
 #include "muster/distributed_data_parallel.h"

@@ -1,0 +1,74 @@
+// The socket on which workers say that they get on, and hear that they will have to stop.
+//
+// docs/worker_channel.md has the protocol. Nothing that a worker sends can hold the loop up, grow
+// without bound or end the agent: a connection that breaks a rule is closed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/core/ids.h"
+#include "rendezvous/core/result.h"
+#include "rendezvous/core/time.h"
+
+namespace muster {
+
+class WorkerChannel {
+ public:
+  /// Connections at a time; the next one waits in the kernel's queue until one is closed.
+  static constexpr std::size_t kMaxConnections = 1024;
+  static constexpr std::size_t kMaxLineBytes = 4096;
+
+  /// A worker of this node has reported a step. From the loop, never from within open().
+  using OnProgress = std::function<void(LocalRank)>;
+
+  /// Listens at `path`, which only this user may then open. Fails if the path is taken or, with
+  /// its end, longer than the 108 bytes that the kernel has for it.
+  static Result<std::unique_ptr<WorkerChannel>> open(boost::asio::io_context& io, std::string path,
+                                                     int local_world_size, OnProgress on_progress);
+  /// Closes all connections and removes the path. Handlers that the loop still runs do nothing.
+  ~WorkerChannel();
+  WorkerChannel(const WorkerChannel&) = delete;
+  WorkerChannel& operator=(const WorkerChannel&) = delete;
+
+  /// What workers find in MUSTER_WORKER_CHANNEL.
+  const std::string& path() const { return path_; }
+
+  /// Tells all workers, also those that connect later, that they have until `deadline`.
+  void preempt(Instant deadline);
+
+  /// The attempt is over: its connections are closed, and a notice is no longer handed out.
+  void reset();
+
+ private:
+  class Connection;
+  using Protocol = boost::asio::local::stream_protocol;
+
+  WorkerChannel(boost::asio::io_context& io, std::string path, int local_world_size,
+                OnProgress on_progress);
+  boost::system::error_code listen();
+  void accept();
+  void retry_later(const boost::system::error_code& error);
+  void close(const std::shared_ptr<Connection>& connection);
+  bool is_local_rank(std::int64_t rank) const { return rank >= 0 && rank < local_world_size_; }
+
+  const std::string path_;
+  const int local_world_size_;
+  const OnProgress on_progress_;
+  Protocol::acceptor acceptor_;
+  boost::asio::steady_timer retry_;
+  bool bound_ = false;
+  bool accepting_ = false;
+  std::optional<Instant> deadline_;
+  std::set<std::shared_ptr<Connection>> connections_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Gone when this is.
+};
+
+}  // namespace muster

@@ -1,0 +1,173 @@
+"""The worker channel: the agent's end against the SDK's, the documentation's Python, and nonsense.
+
+channel_test.py PROBE DOCUMENTATION. Needs no torch.
+"""
+
+import json
+import os
+import pathlib
+import queue
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+DOCUMENTATION = pathlib.Path(sys.argv.pop(2))
+PROBE = sys.argv.pop(1)
+LIMIT_S = 60
+WORKERS = 3
+
+
+class Channel(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = str(pathlib.Path(folder.name) / "channel")
+        self.agent = subprocess.Popen([PROBE, "listen", self.path, str(WORKERS)], text=True,
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.lines = queue.Queue()
+        threading.Thread(target=self.read, daemon=True).start()
+        self.addCleanup(self.stop)
+        self.expect("listening")
+
+    def read(self):
+        for line in self.agent.stdout:
+            self.lines.put(line.rstrip("\n"))
+
+    def stop(self):
+        self.agent.stdin.close()
+        self.assertEqual(self.agent.wait(LIMIT_S), 0)
+        self.agent.stdout.close()
+        self.assertFalse(os.path.exists(self.path), "the path is left behind")
+
+    def expect(self, line):
+        self.assertEqual(self.lines.get(timeout=LIMIT_S), line)
+
+    def command(self, text):
+        self.agent.stdin.write(text + "\n")
+        self.agent.stdin.flush()
+        self.expect("done " + text.split()[0])
+
+    def connect(self, *lines):
+        client = socket.socket(socket.AF_UNIX)
+        self.addCleanup(client.close)
+        client.settimeout(LIMIT_S)
+        client.connect(self.path)
+        for line in lines:
+            client.sendall(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+        return client
+
+    def closed(self, client):
+        try:
+            return client.recv(1) == b""
+        except ConnectionResetError:  # It had more to say.
+            return True
+
+    def test_progress_reaches_the_agent_in_order(self):
+        first = self.connect({"type": "hello", "local_rank": 2})
+        first.sendall(b'{"type":"progress","step":1}\n{"type":"progr')
+        self.expect("progress 2")
+        second = self.connect({"type": "hello", "local_rank": 0}, {"type": "progress"})
+        self.expect("progress 0")
+        first.sendall(b'ess","step":2}\n')
+        self.expect("progress 2")
+        second.close()
+        first.sendall(b'{"type":"something new"}\n{"type":"progress","step":3,"loss":[1]}\n')
+        self.expect("progress 2")
+
+    def test_who_breaks_a_rule_is_let_go_and_others_stay(self):
+        good = self.connect({"type": "hello", "local_rank": 1})
+        hello = {"type": "hello", "local_rank": 0}
+        for lines in ([b"no json\n"], [b"[1]\n"], [b"{}\n"], [{"type": 1}], [{"type": "progress"}],
+                      [hello, hello], [{"type": "hello", "local_rank": WORKERS}],
+                      [{"type": "hello", "local_rank": -1}], [{"type": "hello", "local_rank": "0"}],
+                      [{"type": "hello"}], [{"type": "hello", "local_rank": 2**64 - 1}],
+                      [b"x" * 5000], [b"[" * 4000 + b"\n"], [b"\xff\xfe\n"]):
+            with self.subTest(lines=str(lines)[:60]):
+                self.assertTrue(self.closed(self.connect(*lines)))
+        good.sendall(b'{"type":"progress"}\n')
+        self.expect("progress 1")
+
+    def test_the_notice_reaches_all_and_those_who_come_late(self):
+        early = self.connect({"type": "hello", "local_rank": 0}, {"type": "progress"})
+        self.expect("progress 0")  # The agent knows it.
+        self.command("preempt 30")
+        found = []
+        for client in (early, self.connect({"type": "hello", "local_rank": 1})):
+            notice = json.loads(client.makefile().readline())
+            self.assertEqual(notice["type"], "preempt")
+            found.append(notice["deadline_s"])
+        self.assertLessEqual(0, found[1])
+        self.assertLessEqual(found[1], found[0])
+        self.assertLessEqual(found[0], 30)
+
+    def test_an_attempt_that_is_over(self):
+        old = self.connect({"type": "hello", "local_rank": 0}, {"type": "progress"})
+        self.expect("progress 0")
+        self.command("preempt 30")
+        self.command("reset")
+        self.assertEqual(len(old.makefile().readlines()), 1, "the notice, then the end")
+        new = self.connect({"type": "hello", "local_rank": 0}, {"type": "progress"})
+        self.expect("progress 0")
+        self.command("preempt 0")
+        self.assertEqual(json.loads(new.makefile().readline())["deadline_s"], 0)
+
+    def test_more_connections_than_the_limit_wait(self):
+        many = [self.connect({"type": "hello", "local_rank": 0}) for _ in range(1024)]
+        for client in many:  # One after the other: each is known before the next one counts.
+            client.sendall(b'{"type":"progress"}\n')
+            self.expect("progress 0")
+        waiting = self.connect({"type": "hello", "local_rank": 1}, {"type": "progress"})
+        many[0].sendall(b'{"type":"progress"}\n')
+        self.expect("progress 0")
+        many[1].close()
+        self.expect("progress 1")
+        waiting.close()
+
+    def test_the_path(self):
+        self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
+        for path, why in ((self.path, "Address already in use"),
+                          ("/tmp/" + "x" * 120, "File name too long")):
+            done = subprocess.run([PROBE, "listen", path, "1"], capture_output=True, text=True,
+                                  timeout=LIMIT_S)
+            self.assertEqual(done.stdout, f"failed {why}\n")
+        self.assertTrue(os.path.exists(self.path))
+
+    def test_the_sdk(self):
+        variables = os.environ | {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "2"}
+        worker = subprocess.Popen([PROBE, "work", "1000"], text=True, stdout=subprocess.PIPE,
+                                  env=variables)
+        self.expect("progress 2")
+        self.command("preempt 25")
+        output, _ = worker.communicate(timeout=LIMIT_S)
+        self.assertEqual(worker.returncode, 0)
+        left_s = float(output.split()[1])
+        self.assertTrue(0 < left_s <= 25, output)
+
+    def test_the_sdk_without_an_agent(self):
+        for path in ("", self.path + ".none", "/" + "x" * 200):
+            with self.subTest(path):
+                variables = os.environ | {"MUSTER_WORKER_CHANNEL": path, "LOCAL_RANK": "0"}
+                done = subprocess.run([PROBE, "report", "1000"], capture_output=True, text=True,
+                                      timeout=LIMIT_S, env=variables)
+                self.assertEqual((done.returncode, done.stdout), (0, "no notice\n"))
+
+    def test_the_python_of_the_documentation(self):
+        text = re.search(r"<!-- client.py -->\n```python\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)[1]
+        self.command("preempt 20")
+        program = text + ("\nimport time\nlimit = time.monotonic() + 60\nleft = None\n"
+                          "while left is None and time.monotonic() < limit:\n"
+                          "    left = report_progress(1)\n    time.sleep(0.01)\nprint(left)\n")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                              timeout=LIMIT_S,
+                              env=os.environ | {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "1"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(0 < float(done.stdout) <= 20, done.stdout)
+        self.expect("progress 1")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,26 @@
+// What a worker and its agent tell each other while it runs, over MUSTER_WORKER_CHANNEL.
+//
+// Needs no LibTorch. Where there is no such channel (another launcher, none) nothing happens: a
+// program need not ask. The protocol, and how a Python script uses it: docs/worker_channel.md.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+namespace muster {
+
+/// Tells the agent that this process gets on; `step` is for people, and may be any number that
+/// grows. May be called in every step: at most ten a second are sent. Never waits and never fails:
+/// an agent that is gone, or does not read, is not the training's concern. Any rank, any thread.
+void report_progress(std::int64_t step);
+
+/// Until when this process should have saved what it wants to keep, if the agent has said that it
+/// will be stopped then (preemption, a signal to the launcher). Asks the socket, does not wait:
+/// cheap enough for every step. The last notice counts. Any rank, any thread.
+///
+/// Ranks hear of it at different moments: agree, before a collective like a checkpoint, with an
+/// all_reduce (max) of whether it has come.
+std::optional<std::chrono::steady_clock::time_point> preemption_deadline();
+
+}  // namespace muster

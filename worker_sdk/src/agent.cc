@@ -1,0 +1,135 @@
+#include "muster/agent.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+namespace muster {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLeastBetweenReports = std::chrono::milliseconds(100);
+constexpr std::size_t kMaxLineBytes = 4096;
+constexpr double kMostSeconds = 1e9;  // More than a notice can mean; fits the clock.
+
+// The value of a number in a line that is a flat JSON object; the agent writes no others.
+std::optional<double> number_of(const std::string& line, const std::string& name) {
+  const std::size_t key = line.find('"' + name + '"');
+  if (key == std::string::npos) return std::nullopt;
+  const std::size_t colon = line.find_first_not_of(" \t", key + name.size() + 2);
+  if (colon == std::string::npos || line[colon] != ':') return std::nullopt;
+  const char* begin = line.c_str() + colon + 1;
+  char* end = nullptr;
+  const double value = std::strtod(begin, &end);
+  if (end == begin || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+// One for each process, connected when it is first needed and never again: what ends it is the end
+// of the agent, and with it of this process.
+class Channel {
+ public:
+  Channel() { connect(); }
+  ~Channel() { close(); }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  void report(std::int64_t step) {
+    const std::lock_guard lock(mutex_);
+    const auto now = Clock::now();
+    if (fd_ < 0 || (last_report_ && now - *last_report_ < kLeastBetweenReports)) return;
+    last_report_ = now;
+    send("{\"type\":\"progress\",\"step\":" + std::to_string(step) + "}\n");
+  }
+
+  std::optional<Clock::time_point> deadline() {
+    const std::lock_guard lock(mutex_);
+    receive();
+    return deadline_;
+  }
+
+ private:
+  void connect() {
+    const char* path = std::getenv("MUSTER_WORKER_CHANNEL");
+    const char* rank = std::getenv("LOCAL_RANK");
+    sockaddr_un where{};
+    where.sun_family = AF_UNIX;
+    if (path == nullptr || *path == '\0' || std::strlen(path) >= sizeof where.sun_path) return;
+    std::strncpy(where.sun_path, path, sizeof where.sun_path - 1);
+    fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd_ < 0) return;
+    if (::connect(fd_, reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0)
+      return close();
+    send("{\"type\":\"hello\",\"local_rank\":" + std::to_string(rank ? std::atoi(rank) : 0) +
+         "}\n");
+  }
+
+  // A line that does not fit whole is not sent at all: the next one would be unreadable.
+  void send(const std::string& line) {
+    const ssize_t sent = ::send(fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0 && static_cast<std::size_t>(sent) < line.size()) return close();
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) close();
+  }
+
+  void receive() {
+    char chunk[512];
+    while (fd_ >= 0) {
+      const ssize_t got = ::recv(fd_, chunk, sizeof chunk, MSG_DONTWAIT);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EAGAIN) return;
+      if (got <= 0) return close();
+      buffer_.append(chunk, static_cast<std::size_t>(got));
+      take_lines();
+      if (buffer_.size() > kMaxLineBytes) return close();
+    }
+  }
+
+  void take_lines() {
+    for (auto end = buffer_.find('\n'); end != std::string::npos; end = buffer_.find('\n')) {
+      const std::string line = buffer_.substr(0, end);
+      buffer_.erase(0, end + 1);
+      const auto seconds = number_of(line, "deadline_s");
+      if (!seconds || *seconds < 0 || *seconds > kMostSeconds ||
+          line.find("\"preempt\"") == std::string::npos)
+        continue;  // Of a later version of the protocol.
+      deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                     std::chrono::duration<double>(*seconds));
+    }
+  }
+
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+  std::mutex mutex_;
+  int fd_ = -1;
+  std::string buffer_;
+  std::optional<Clock::time_point> last_report_;
+  std::optional<Clock::time_point> deadline_;
+};
+
+Channel& channel() {
+  static Channel instance;
+  return instance;
+}
+
+}  // namespace
+
+void report_progress(std::int64_t step) {
+  channel().report(step);
+}
+
+std::optional<Clock::time_point> preemption_deadline() {
+  return channel().deadline();
+}
+
+}  // namespace muster
