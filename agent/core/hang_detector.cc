@@ -58,6 +58,11 @@ std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>&
   return idle;
 }
 
+void HangDetector::progressed(LocalRank rank) {
+  const auto found = watched_.find(rank);
+  if (found != watched_.end()) found->second.idle = {};
+}
+
 void HangDetector::reset() {
   watched_.clear();
 }

@@ -40,6 +40,9 @@ class HangDetector {
   /// nobody looked (the machine slept, the agent was stopped) does not count.
   std::vector<IdleWorker> observe(const std::vector<WorkerActivity>& samples, Instant now);
 
+  /// It has said that it gets on: as good as output.
+  void progressed(LocalRank rank);
+
   /// New workers: what was seen so far is of others.
   void reset();
 

@@ -11,6 +11,7 @@ namespace muster {
 namespace {
 
 constexpr std::string_view kJob = "MUSTER_JOB";
+constexpr const char* kChannel = "MUSTER_WORKER_CHANNEL";
 // Tokens of the jobs around this one, outermost first, joined with ':'.
 constexpr std::string_view kOuterJobs = "MUSTER_OUTER_JOBS";
 constexpr std::string_view kVisibleDevices = "CUDA_VISIBLE_DEVICES";
@@ -108,6 +109,7 @@ boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
   MUSTER_CHECK(worker.local_rank.value >= 0 && worker.local_rank.value < options.local_world_size);
   const Variables before = parse(inherited);
   Variables ours = identity(options, round, worker);
+  ours.emplace_back(kChannel, worker.channel);
   if (!find(before, kAsyncErrors)) ours.emplace_back(kAsyncErrors, "1");
   if (options.set_omp_num_threads && !find(before, "OMP_NUM_THREADS"))
     ours.emplace_back("OMP_NUM_THREADS", "1");
@@ -127,7 +129,7 @@ boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
   for (const auto& [name, value] : before)
     if (!find(ours, name)) add(name, value);
   for (const auto& [name, value] : ours)
-    add(name, value);
+    if (name != kChannel || !value.empty()) add(name, value);
   return result;
 }
 

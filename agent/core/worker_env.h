@@ -30,6 +30,7 @@ struct WorkerIdentity {
   LocalRank local_rank;
   std::string error_file;  // Empty: none (--log-dir /dev/null).
   std::string job_token;   // Goes into MUSTER_JOB; without ':'.
+  std::string channel;     // The path in MUSTER_WORKER_CHANNEL; empty: there is none.
 };
 
 /// Why a worker cannot have an environment: a sentence for the user.

@@ -31,6 +31,7 @@
 #include "agent/io/session_choice.h"
 #include "agent/io/shim_link.h"
 #include "agent/io/watchdogs.h"
+#include "agent/io/worker_channel.h"
 #include "agent/io/worker_group.h"
 #include "agent/io/workers_store.h"
 #include "agent/posix/helper_process.h"
@@ -102,8 +103,23 @@ class Agent {
                                   }}});
     if (!pump) return give_up("cannot start the log thread: " + pump.error().message());
     pump_ = std::move(*pump);
-    group_.emplace(options_, WorkerGroup::Surroundings{environment_, job_, host_name()}, *pump_);
+    open_channel();
+    group_.emplace(options_,
+                   WorkerGroup::Surroundings{environment_, job_, host_name(),
+                                             channel_ ? channel_->path() : std::string()},
+                   *pump_);
     return true;
+  }
+
+  // Workers can do without: where there is no directory, or its path is too long for a socket.
+  void open_channel() {
+    if (run_dir_.path().empty()) return;
+    auto channel = WorkerChannel::open(io_, run_dir_.path() + "/channel", options_.local_world_size,
+                                       [this](LocalRank rank) { hangs_.progressed(rank); });
+    if (channel)
+      channel_ = std::move(*channel);
+    else
+      spdlog::debug("worker_channel_unavailable reason=\"{}\"", channel.error().message());
   }
 
   bool give_up(const std::string& reason) {
@@ -181,6 +197,7 @@ class Agent {
     const State before = supervisor_.state();
     const bool stopping =
         before == State::Starting || before == State::Running || before == State::Stopping;
+    if (stopping && signals_ == 0 && channel_) channel_->preempt(now() + options_.shutdown_timeout);
     if (stopping && signals_++ == 0)
       spdlog::warn(
           "received {}: stopping the workers, SIGKILL after {} s; a second signal kills "
@@ -264,6 +281,7 @@ class Agent {
     round_.restart_count = action.restart_count;
     event_log_.ranks_assigned(round_);
     watchdogs_.attempt_begins();
+    if (channel_) channel_->reset();
     auto starts = group_->prepare(round_, run_dir_);
     if (!starts) {
       for (int rank = 0; rank < options_.local_world_size; ++rank)
@@ -317,6 +335,7 @@ class Agent {
   }
 
   void finish(const Finish& action, const FinishReport& logs) {
+    channel_.reset();  // It has a name in the directory that is tidied now.
     if (options_.events_on_console) {
       std::int64_t started_ms = 0;
       event_log_.finished(action, group_->ends(&started_ms));
@@ -385,6 +404,7 @@ class Agent {
   HangResponse hangs_;
   const TimerFifo* fifo_;
   Watchdogs watchdogs_;
+  std::unique_ptr<WorkerChannel> channel_;
   WorkersStore workers_store_;
   std::unique_ptr<RendezvousSession> session_;
   RoundFacts round_;

@@ -26,6 +26,10 @@ void HangResponse::worker_ended(LocalRank rank) {
   if (watch_) watch_->ended(rank);
 }
 
+void HangResponse::progressed(LocalRank rank) {
+  if (watch_) watch_->progressed(rank);
+}
+
 void HangResponse::attempt_ended() {
   ++attempt_;
   if (watch_) watch_->reset();

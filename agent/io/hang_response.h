@@ -32,6 +32,8 @@ class HangResponse {
 
   void worker_started(LocalRank rank, pid_t pid);
   void worker_ended(LocalRank rank);
+  /// A worker has said that it gets on.
+  void progressed(LocalRank rank);
   /// The attempt is over: what a worker does not do any more is no hang.
   void attempt_ended();
   /// A signal asks for stacks; it has no other effect.

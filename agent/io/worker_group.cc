@@ -124,8 +124,9 @@ WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir) {
 boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::prepare_worker(
     const RoundFacts& round, Member& member, const AttemptLogPlan& plan) {
   const LocalRank rank = member.end.local_rank;
-  auto environment = worker_env(surroundings_.environment, options_, round,
-                                {rank, member.log.error_file, surroundings_.job_token});
+  auto environment =
+      worker_env(surroundings_.environment, options_, round,
+                 {rank, member.log.error_file, surroundings_.job_token, surroundings_.channel});
   if (!environment) return NotStarted{rank, environment.error().text};
 
   WorkerCommand command{"", worker_command(options_, rank), std::move(*environment), {}};

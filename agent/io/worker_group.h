@@ -25,6 +25,7 @@ class WorkerGroup {
     std::vector<std::string> environment;  // That the workers inherit.
     std::string job_token;                 // Marks them and their descendants.
     std::string host;
+    std::string channel;  // WorkerIdentity::channel
   };
   WorkerGroup(const AgentOptions& options, Surroundings surroundings, LogPump& pump);
 

@@ -305,3 +305,7 @@ if __name__ == "__main__":
         rank = os.environ.get("RANK", "?")
         print(f"train.py: rank {rank}: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
+    # torch 2.13's DDP on Gloo may abort the process while Python shuts down, when all is done
+    # ("terminate called without an active exception"): so Python's own shutdown is left out.
+    sys.stdout.flush()
+    os._exit(0)

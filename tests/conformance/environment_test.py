@@ -75,8 +75,9 @@ CASES = [
     (["--nproc-per-node=2", "--shutdown-timeout=5"], {"NODE_RANK": "7"}, []),
 ]
 
-# Ours alone: NODE_RANK is for frameworks that need it, MUSTER_JOB marks a job's processes.
-ONLY_OURS = {"NODE_RANK", "MUSTER_JOB"}
+# Ours alone: NODE_RANK is for frameworks that need it, MUSTER_JOB marks a job's processes,
+# MUSTER_WORKER_CHANNEL is where they can say that they get on.
+ONLY_OURS = {"NODE_RANK", "MUSTER_JOB", "MUSTER_WORKER_CHANNEL"}
 # Chosen anew by each run, so compared for their form.
 RANDOM = {
     "MASTER_PORT": r"\d+",

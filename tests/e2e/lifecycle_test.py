@@ -232,9 +232,10 @@ class Usage(MusterTest):
         self.assertRegex(out, r"muster \d+\.\d+\.\d+")
 
     def test_what_is_not_supported_yet_says_so(self):
-        _, _, err = self.run_muster("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1",
+        _, _, err = self.run_muster("--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=h:1",
                                     "x", expect=2)
-        self.assertIn("--nnodes", err)
+        self.assertIn("--rdzv-backend", err)
+        self.assertIn("etcd", err)
 
 
 class Signals(MusterTest):
