@@ -13,6 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/io/c10d_session.h"
+#include "agent/io/local_session.h"
 #include "agent/io/rendezvous_host.h"
 #include "agent/io/store_dialer.h"
 #include "rendezvous/net/clock.h"
@@ -41,7 +42,10 @@ std::int64_t seconds(Duration time) {
 
 NetworkSession::NetworkSession(asio::io_context& loop, const AgentOptions& options,
                                Handlers handlers)
-    : loop_(loop), options_(options), handlers_(std::move(handlers)) {}
+    : loop_(loop),
+      options_(options),
+      handlers_(std::move(handlers)),
+      is_here_(options.rendezvous.settings.is_host.value_or(false)) {}
 
 NetworkSession::~NetworkSession() {
   *alive_ = false;
@@ -68,10 +72,9 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
   asio::steady_timer timer(loop_);
   std::string told;
   for (Duration most = kPauseFirst;; most = std::min(2 * most, kPauseMost)) {
-    bool is_here = settings.is_host.value_or(false);
-    if (!settings.is_host && !hosted_) is_here = co_await decide_host();
+    if (!settings.is_host && !hosted_) is_here_ = co_await decide_host();
     if (!*alive) co_return;
-    if (is_here && !hosted_ && !start_hosting(settings.is_host.has_value())) co_return;
+    if (is_here_ && !hosted_ && !start_hosting(settings.is_host.has_value())) co_return;
     NativeClientOptions host = host_options();
     host.connect_timeout = std::clamp(deadline - now(), kPauseFirst, kPatience);
     host.retry = false;
@@ -97,6 +100,8 @@ void NetworkSession::begin_with(HostKind kind, std::unique_ptr<NativeClient> cli
     case HostKind::Muster:
       return begin_native(std::move(client));
     case HostKind::Refused:
+      // Another job of this machine has the port. One node needs nobody else.
+      if (is_here_ && options_.max_nodes == 1) return begin_local();
       return fail("the rendezvous at " + endpoint_text() +
                   " refused this node: " + client->refusal());
     case HostKind::Other:
@@ -164,6 +169,13 @@ void NetworkSession::begin_native(std::unique_ptr<NativeClient> client) {
                              .host = host_options(),
                              .worker_identical = options_.rendezvous.worker_identical},
       std::move(client));
+  inner_->join();
+}
+
+void NetworkSession::begin_local() {
+  const std::string& address = options_.rendezvous.local_addr;
+  inner_ = std::make_unique<LocalSession>(handlers_, options_.local_world_size,
+                                          address.empty() ? kLoopback : address);
   inner_->join();
 }
 

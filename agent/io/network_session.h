@@ -34,6 +34,7 @@ class NetworkSession final : public RendezvousSession {
   void begin_with(HostKind kind, std::unique_ptr<NativeClient> client);
   void begin_native(std::unique_ptr<NativeClient> client);
   void begin_torch();
+  void begin_local();
   void fail(const std::string& reason);
   NativeClientOptions host_options() const;
   NodeFacts node_facts(const std::string& address) const;
@@ -46,6 +47,7 @@ class NetworkSession final : public RendezvousSession {
   std::unique_ptr<StoreThread> hosted_;                         // The rendezvous, if it is here.
   std::unique_ptr<RendezvousSession> inner_;                    // Once it is known which.
   bool begun_ = false;
+  bool is_here_ = false;  // The endpoint is this machine, as far as is known.
 };
 
 }  // namespace muster

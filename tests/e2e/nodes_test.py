@@ -57,6 +57,17 @@ class Rounds(NodesTest):
         self.ends(a=0)
 
 
+    def test_two_jobs_of_one_node_may_have_the_same_endpoint(self):
+        self.node("a", 1, "--rdzv-id=first")
+        self.round_of(1)
+        self.node("b", 1, "--rdzv-id=second")
+        self.round_of(1, after=1, nodes="b")
+        self.tell("finish.a")
+        self.ends(a=0)
+        self.tell("finish.b")
+        self.ends(b=0)
+
+
 class Failures(NodesTest):
     def test_a_failure_restarts_everybody_and_is_counted_once(self):
         for tag in "abc":
