@@ -1,11 +1,18 @@
 #include "agent/io/native_session.h"
 
+#include <algorithm>
+#include <random>
 #include <utility>
 
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/io/store_dialer.h"
 #include "rendezvous/core/check.h"
+#include "rendezvous/net/clock.h"
 #include "rendezvous/net/spawn_task.h"
 
 namespace muster {
@@ -16,6 +23,8 @@ using boost::system::error_code;
 namespace {
 
 constexpr int kKeepAlivesPerLease = 3;
+constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
+constexpr Duration kPauseMost = std::chrono::seconds(2);
 constexpr Duration kExitBarrier = std::chrono::seconds(300);  // torchrun's.
 
 std::string why_restart(const RestartRound& message) {
@@ -322,18 +331,34 @@ void NativeSession::on_lost(const std::string& reason) {
   spawn_task(loop_.get_executor(), "native_reconnect", reconnect(alive_, reason));
 }
 
+// A host that dies just then closes the connection before it has said who it is, as a torch server
+// would: that is no answer yet.
 asio::awaitable<void> NativeSession::reconnect(std::shared_ptr<bool> alive, std::string reason) {
-  auto client = std::make_unique<NativeClient>(loop_.get_executor(), options_.host);
-  const Result<HostKind> kind = co_await client->connect();
-  if (!*alive || phase_ == Phase::Over) co_return;
-  if (kind && *kind == HostKind::Muster) co_return back(std::move(client));
+  const Instant deadline = now() + options_.host.connect_timeout;
+  std::minstd_rand random(std::random_device{}());
+  asio::steady_timer timer(loop_);
   std::string why = "the rendezvous at " + host_text() + " was lost (" + reason + ") and ";
-  if (!kind)
-    why += "cannot be reached again: " + kind.error().message();
-  else if (*kind == HostKind::Refused)
-    why += "refuses us now: " + client->refusal();
-  else
-    why += "something else listens there now";
+  for (Duration most = kPauseFirst;; most = std::min(2 * most, kPauseMost)) {
+    NativeClientOptions host = options_.host;
+    host.connect_timeout = std::max(deadline - now(), kPauseFirst);
+    auto client = std::make_unique<NativeClient>(loop_.get_executor(), std::move(host));
+    const Result<HostKind> kind = co_await client->connect();
+    if (!*alive || phase_ == Phase::Over) co_return;
+    if (kind && *kind == HostKind::Muster) co_return back(std::move(client));
+    const bool refused = kind && *kind == HostKind::Refused;
+    if (refused || now() + most >= deadline) {
+      if (!kind)
+        why += "cannot be reached again: " + kind.error().message();
+      else if (refused)
+        why += "refuses us now: " + client->refusal();
+      else
+        why += "something else listens there now";
+      break;
+    }
+    timer.expires_after(jittered(most, random));
+    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    if (!*alive || phase_ == Phase::Over) co_return;
+  }
   if (phase_ != Phase::Joining) co_return end({.succeeded = false, .who = "", .why = why});
   phase_ = Phase::Over;
   handlers_.on_failed(why);

@@ -71,6 +71,7 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
   std::minstd_rand random(std::random_device{}());
   asio::steady_timer timer(loop_);
   std::string told;
+  bool closed_before = false;
   for (Duration most = kPauseFirst;; most = std::min(2 * most, kPauseMost)) {
     if (!settings.is_host && !hosted_) is_here_ = co_await decide_host();
     if (!*alive) co_return;
@@ -81,8 +82,12 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
     auto client = std::make_unique<NativeClient>(loop_.get_executor(), std::move(host));
     const Result<HostKind> kind = co_await client->connect();
     if (!*alive) co_return;
-    if (kind) co_return begin_with(*kind, std::move(client));
-    const std::string error = kind.error().message();
+    // A host that dies just then closes the connection, too: only who does so twice is torch's.
+    const bool closed = kind && *kind == HostKind::Other;
+    if (kind && (!closed || std::exchange(closed_before, true)))
+      co_return begin_with(*kind, std::move(client));
+    closed_before = closed;
+    const std::string error = kind ? "it has closed the connection" : kind.error().message();
     if (now() >= deadline)
       co_return fail("cannot reach the rendezvous at " + endpoint_text() + ": " + error +
                      " (tried for " + std::to_string(seconds(settings.read_timeout)) +

@@ -10,14 +10,19 @@ namespace muster {
 
 namespace {
 
+// Also the name: a host whose endpoint is localhost knows no other one of itself.
+bool is_loopback(const std::string& host) {
+  boost::system::error_code no_address;
+  const auto address = boost::asio::ip::make_address(host, no_address);
+  return no_address ? host == "localhost" : unmapped(address).is_loopback();
+}
+
 // A store at a loopback address is on this machine, for rank 0 reached us so: who comes from
 // elsewhere reaches it where it reaches us.
 NativeMessage as_reached_from(const Connection& peer, NativeMessage message) {
   auto* round = std::get_if<RoundComplete>(&message);
   if (round == nullptr || !round->store) return message;
-  boost::system::error_code ec;
-  const auto store = boost::asio::ip::make_address(round->store->addr, ec);
-  if (ec || !unmapped(store).is_loopback() || peer.peer_address().is_loopback()) return message;
+  if (!is_loopback(round->store->addr) || peer.peer_address().is_loopback()) return message;
   const auto local = peer.local_address();
   if (!local.is_unspecified()) round->store->addr = local.to_string();
   return message;

@@ -9,7 +9,6 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
@@ -34,6 +33,9 @@ namespace {
 constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
 constexpr Duration kRetryMost = std::chrono::seconds(2);
+// One try of several. The kernel would wait up to half a minute before it sends a lost SYN again,
+// and the name may mean another address by then.
+constexpr Duration kTryMost = std::chrono::seconds(5);
 
 // Boost's categories are never deleted through their base, which is why its destructor is not
 // virtual.
@@ -110,10 +112,29 @@ StoreExchange::Awaitable StoreExchange::nothing() {
   co_return error_code();
 }
 
-StoreExchange::Awaitable StoreExchange::connect_once() {
+// Each address has its share of the time: nothing at all may come back from the first one.
+StoreExchange::Awaitable StoreExchange::connect_any(std::vector<tcp::endpoint> endpoints,
+                                                    Instant deadline) {
+  error_code ec = asio::error::host_not_found;
+  asio::steady_timer limit(socket_.get_executor());
+  for (std::size_t i = 0; i < endpoints.size(); ++i) {
+    close();
+    const auto left = static_cast<Duration::rep>(endpoints.size() - i);
+    limit.expires_after((deadline - now()) / left);
+    const auto done =
+        co_await (socket_.async_connect(endpoints[i], kNoThrow) || limit.async_wait(kNoThrow));
+    const auto* connected = std::get_if<0>(&done);
+    ec = connected != nullptr ? std::get<0>(*connected)
+                              : make_error_code(StoreErrc::ConnectTimedOut);
+    if (!ec) break;
+  }
+  co_return ec;
+}
+
+StoreExchange::Awaitable StoreExchange::connect_once(Instant deadline) {
   std::vector<tcp::endpoint> endpoints;
   if (const error_code ec = co_await resolve(endpoints); ec) co_return ec;
-  auto [connect_error, endpoint] = co_await asio::async_connect(socket_, endpoints, kNoThrow);
+  const error_code connect_error = co_await connect_any(std::move(endpoints), deadline);
   if (connect_error) co_return connect_error;
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
@@ -140,11 +161,11 @@ StoreExchange::Awaitable StoreExchange::connect() {
   Duration pause = kRetryFirst;
   for (;;) {
     close();
-    const error_code ec = co_await within(deadline, connect_once(), StoreErrc::ConnectTimedOut);
+    const Instant until = options_.retry ? std::min(deadline, now() + kTryMost) : deadline;
+    const error_code ec = co_await within(until, connect_once(until), StoreErrc::ConnectTimedOut);
     if (!ec) co_return ec;
     close();
-    if (!options_.retry || ec == StoreErrc::ConnectTimedOut || ec == StoreErrc::UnexpectedReply)
-      co_return ec;
+    if (!options_.retry || ec == StoreErrc::UnexpectedReply) co_return ec;
     if (now() + pause >= deadline) co_return ec;  // The real reason says more than "timed out".
     deadline_.expires_after(pause);
     co_await deadline_.async_wait(kNoThrow);

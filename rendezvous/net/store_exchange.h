@@ -58,7 +58,8 @@ class StoreExchange {
 
  private:
   Awaitable resolve(std::vector<boost::asio::ip::tcp::endpoint>& endpoints);
-  Awaitable connect_once();
+  Awaitable connect_any(std::vector<boost::asio::ip::tcp::endpoint> endpoints, Instant deadline);
+  Awaitable connect_once(Instant deadline);
   Awaitable read_nonce();
   Awaitable write_then(const std::string& bytes, Awaitable reply);
   Awaitable cancel_wait();
