@@ -73,7 +73,7 @@ class Driver {
 
  private:
   RendezvousSession::Handlers handlers();
-  void host_store(const std::function<void(Result<HostedStore>)>& done);
+  void host_store(const std::function<void(const HostedStoreResult&)>& done);
   void command(const std::string& line);
   static asio::awaitable<void> read_commands(Driver& self);
 
@@ -82,14 +82,14 @@ class Driver {
   std::unique_ptr<RendezvousSession> session_;
 };
 
-void Driver::host_store(const std::function<void(Result<HostedStore>)>& done) {
+void Driver::host_store(const std::function<void(const HostedStoreResult&)>& done) {
   say({{"event", "host_store"}, {"again", store_ != nullptr}});
   if (store_) {
     const std::uint16_t port = store_->port();
     return store_->reset([done, port] { done(HostedStore{port}); });
   }
   auto store = StoreThread::start({});
-  if (!store) return done(store.error().code);
+  if (!store) return done(store.error());
   store_ = std::move(*store);
   done(HostedStore{store_->port()});
 }

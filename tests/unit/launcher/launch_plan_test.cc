@@ -265,12 +265,42 @@ TEST_CASE_METHOD(PlanFixture, "plan: what muster does not do yet is said, once a
                  "[unit][launcher]") {
   const auto says = [this](const Words& words) { return unsupported(flags(words)).value_or(""); };
   CHECK_THAT(says({"--logs-specs=a", "x"}), Contains("--logs-specs"));
-  CHECK_THAT(says({"--nnodes=1:2", "x"}), Contains("more than one node"));
+  CHECK(says({"--logs-specs=default", "x"}).empty());
+  CHECK(says({"--nnodes=1:2", "x"}).empty());
   CHECK_THAT(says({"--rdzv-backend=etcd-v2", "x"}), Contains("--rdzv-backend"));
   CHECK(says({"--standalone", "--nnodes=1:2", "--rdzv-backend=etcd", "x"}).empty());
   CHECK(says({"--start-method=fork", "--master-port=1", "x"}).empty());
-  environment["PET_NNODES"] = "4";
-  CHECK_THAT(says({"x"}), Contains("PET_NNODES: muster"));
+  environment["PET_RDZV_BACKEND"] = "etcd";
+  CHECK_THAT(says({"x"}), Contains("PET_RDZV_BACKEND: muster"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: the nodes' rendezvous", "[unit][launcher]") {
+  const auto rendezvous = [this](Words words) {
+    words.insert(words.end(), {"--rdzv-backend=c10d", "x"});
+    const auto made = plan(words);
+    REQUIRE(made.has_value());
+    return made->agent.rendezvous;
+  };
+  const auto plain = rendezvous({"--nnodes=2:4", "--rdzv-endpoint=h", "--max-restarts=3"});
+  CHECK(plain.host == "h");
+  CHECK(plain.port == 29400);
+  CHECK(plain.settings.run.min_nodes == 2);
+  CHECK(plain.settings.run.max_nodes == 4);
+  CHECK(plain.settings.run.max_restarts == 3);
+  CHECK_FALSE(plain.preferred_rank.has_value());
+  CHECK(rendezvous({"--node-rank=3"}).preferred_rank == 3);
+  CHECK(rendezvous({"--spare"}).settings.spare);
+  CHECK(rendezvous({"--scale-policy=never"}).settings.run.scale_policy == ScalePolicy::Never);
+  CHECK(rendezvous({"--rdzv-conf=lease=7"}).settings.lease == std::chrono::seconds(7));
+  environment["JOB_COMPLETION_INDEX"] = "5";
+  CHECK(rendezvous({}).preferred_rank == 5);
+  environment["SLURM_NODEID"] = "2";
+  CHECK(rendezvous({}).preferred_rank == 2);
+  CHECK(rendezvous({"--node-rank=0"}).preferred_rank == 0);
+
+  const auto wrong = plan({"--nnodes=2", "--node-rank=2", "--master-addr=h", "x"});
+  REQUIRE_FALSE(wrong.has_value());
+  CHECK_THAT(wrong.error().message, Contains("--node-rank is 2"));
 }
 
 }  // namespace
