@@ -76,8 +76,7 @@ class MusterdTest(NodesTest):
     def workers(self):
         """Their pids."""
         return {pid for pid, command in self.token.processes().items()
-                if command.rstrip().endswith(f"python3 {self.worker}") or
-                command.rstrip().endswith(f"python {self.worker}")}
+                if command.rstrip().endswith(f"-u {self.worker}")}
 
     def torch(self):
         if not os.access(TORCH_PYTHON, os.X_OK):
@@ -347,16 +346,37 @@ class Restarts(MusterdTest):
         self.tell("finish")
         self.ends(a=0, b=0)
 
-    def test_a_failure_for_good_without_it_ends_the_job(self):
+    def test_a_failure_that_nobody_heard_of_is_not_counted_but_the_next_one_is(self):
+        # Who is cut off cannot know: its workers may have failed because the others went on without them.
         self.running("2", "ab")
         self.stop_musterd()
         self.say("ab", "lost the rendezvous")
         self.tell("exit.b", "7")
         self.worker_ended("b")
         self.start_musterd()
-        self.ends(b=1)
+        self.round_of(2, after=2, nodes="ab")
+        self.tell("exit.b", "7")
+        self.ends(a=1, b=1)
         self.assertIn("exitcode  : 7", self.read("err.b"))
-        self.ends(a=1)
+
+    def test_after_many_rounds(self):
+        # Its rounds begin at 0 again; the nodes were in later ones.
+        self.running("3:4", "abcd", "--max-restarts=9")
+        for tag in "abc":
+            started = len(self.starts())
+            self.tell(f"exit.{tag}", "7")
+            self.round_of(4, after=started, nodes="abcd")
+        self.stop_musterd()
+        self.say("abcd", "lost the rendezvous")
+        self.start_musterd()
+        self.round_of(4, after=16, nodes="abcd")
+        for tag in "bcd":
+            started = len(self.starts())
+            self.tell(f"exit.{tag}", "7")
+            self.round_of(4, after=started, nodes="abcd")
+        self.assertEqual(len(self.starts()), 32)  # No round more than that.
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0, d=0)
 
     def test_if_it_never_comes_back_the_agents_give_up(self):
         self.conf += ",read_timeout=2"
