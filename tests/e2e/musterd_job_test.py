@@ -2,12 +2,13 @@
 """Jobs that meet at musterd: any node may be lost, and so may musterd."""
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 from nodes import NodesTest
-from support import SOURCE, main, wait_for
+from support import PATIENCE_S, SOURCE, main, wait_for
 
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 TORCH_PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv/bin/python"))
@@ -377,6 +378,46 @@ class Restarts(MusterdTest):
         self.assertEqual(len(self.starts()), 32)  # No round more than that.
         self.tell("finish")
         self.ends(a=0, b=0, c=0, d=0)
+
+    def dies_at_its_first_question(self, times):
+        """Something that accepts and knows the greeting, as a musterd that is killed right then."""
+        with socket.create_server(("127.0.0.1", self.port)) as dying:
+            dying.settimeout(PATIENCE_S)
+            for _ in range(times):
+                connection, _ = dying.accept()
+                with connection:
+                    connection.settimeout(PATIENCE_S)
+                    greeting = b""
+                    while len(greeting) < 10:  # VALIDATE and a magic number, PING and a nonce.
+                        piece = connection.recv(10 - len(greeting))
+                        if not piece:
+                            break
+                        greeting += piece
+                    connection.sendall(greeting[6:])
+                    connection.recv(1)
+
+    def test_one_that_dies_while_a_node_connects_again_is_no_torch_server(self):
+        self.running("2", "ab")
+        self.stop_musterd()
+        self.dies_at_its_first_question(2)
+        self.start_musterd()
+        self.round_of(2, after=2, nodes="ab")
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_one_that_dies_while_a_node_begins_is_no_torch_server(self):
+        self.stop_musterd()
+        self.node("a", 2)
+        self.dies_at_its_first_question(1)
+        self.start_musterd()
+        self.node("b", 2)
+        self.round_of(2)
+        wait_for(lambda: "node_joined run=job" in self.read("err.musterd2"), "the first join")
+        # Both by the native door: by the other one it would be joined by its state, and polled.
+        self.assertEqual(self.read("err.musterd2").count("workers=1 last_round=-1"), 2,
+                         self.read("err.musterd2"))
+        self.tell("finish")
+        self.ends(a=0, b=0)
 
     def test_if_it_never_comes_back_the_agents_give_up(self):
         self.conf += ",read_timeout=2"
