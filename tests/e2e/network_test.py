@@ -123,6 +123,19 @@ class Meeting(NetworkTest):
         self.tell("finish")
         self.ends(a=0, b=0)
 
+    def test_at_a_name_whose_first_address_does_not_work(self):
+        # As IPv6 that ends at some router: nothing comes back, not even an error.
+        names = "fd77::1 rendezvous\n10.77.0.1 rendezvous\n"
+        for i, name in enumerate("ab", 1):
+            self.host(name, f"10.77.0.{i}/24", f"fd77::{i}/64", hosts=names)
+        self.net.swallow("b", "fd77::1")
+        self.meeting_point = "rendezvous"
+        self.node("a", 2, CONF, "--local-addr=10.77.0.1")  # The workers are not what is tested.
+        self.node("b", 2, CONF)
+        self.round_of(2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
     def test_at_the_second_interface_of_a_host_that_knows_nothing_about_it(self):
         self.net.wire("train")
         self.host("head", "10.77.0.1/24", hosts="127.0.1.1 head\n")
