@@ -65,6 +65,7 @@ class NetworkTest(NodesTest):
         return f"{self.meeting_point}:{self.port}"
 
     def musterd_on(self, name):
+        before = self.read("err.musterd").count("listening")
         err = open(self.dir / "err.musterd", "ab")
         self.addCleanup(err.close)
         process = subprocess.Popen([*self.net.on(name), os.path.abspath(MUSTERD), f"--port={self.port}",
@@ -73,7 +74,7 @@ class NetworkTest(NodesTest):
                                    env=self.environment())
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        wait_for(lambda: self.read("err.musterd").count("listening"), "musterd to listen")
+        wait_for(lambda: self.read("err.musterd").count("listening") > before, "musterd to listen")
         return process
 
     def output(self, tag):
@@ -132,6 +133,21 @@ class Meeting(NetworkTest):
         self.meeting_point = "rendezvous"
         self.node("a", 2, CONF, "--local-addr=10.77.0.1")  # The workers are not what is tested.
         self.node("b", 2, CONF)
+        self.round_of(2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_where_the_name_server_does_not_answer(self):
+        self.hosts("ab")
+        resolver = self.dir / "resolv.conf"
+        resolver.write_text("search example.test\nnameserver 10.77.0.53\nnameserver 10.77.0.54\n")
+        for tag in "ab":
+            self.net.swallow(tag, "10.77.0.53")
+            self.net.swallow(tag, "10.77.0.54")
+            subprocess.run([*self.net.on(tag), "mount", "--bind", str(resolver), "/etc/resolv.conf"],
+                           check=True, timeout=PATIENCE_S)
+        for tag in "ab":
+            self.node(tag, 2, CONF)
         self.round_of(2)
         self.tell("finish")
         self.ends(a=0, b=0)
@@ -273,6 +289,28 @@ class Outages(NetworkTest):
     def test_a_node_that_is_heard_but_does_not_hear(self):
         self.one_way("a", "c", self.hosts("abc"))
 
+    def change_names(self, tags, before, after):
+        for tag in tags:
+            path = self.dir / f"hosts.{tag}"
+            path.write_text(path.read_text().replace(before + " ", after + " "))
+
+    def test_a_rendezvous_that_is_started_on_another_machine(self):
+        for i, name in enumerate("mnab", 1):
+            self.host(name, f"10.77.0.{i}/24", hosts="10.77.0.1 rendezvous\n")
+        self.meeting_point = "rendezvous"
+        musterd = self.musterd_on("m")
+        for tag in "ab":
+            self.node(tag, 2, CONF)
+        self.round_of(2)
+        musterd.kill()
+        for tag in "ab":
+            self.says(tag, "lost the rendezvous")
+        self.musterd_on("n")
+        self.change_names("ab", "10.77.0.1", "10.77.0.2")
+        self.round_of(2, after=2, nodes="ab")
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
     def rendezvous_moves(self, lost_in_silence):
         for i, name in enumerate("mab", 1):
             self.host(name, f"10.77.0.{i}/24", hosts="10.77.0.1 rendezvous\n")
@@ -290,9 +328,7 @@ class Outages(NetworkTest):
         self.assertEqual(len(self.starts()), 2)
         self.host("m", "10.77.0.77/24")
         self.musterd_on("m")
-        for tag in "ab":
-            path = self.dir / f"hosts.{tag}"
-            path.write_text(path.read_text().replace("10.77.0.1 ", "10.77.0.77 "))
+        self.change_names("ab", "10.77.0.1", "10.77.0.77")
         self.round_of(2, after=2, nodes="ab")
         self.tell("finish")
         self.ends(a=0, b=0)
