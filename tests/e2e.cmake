@@ -20,6 +20,10 @@ muster_add_python_test(e2e.nodes e2e e2e/nodes_test.py)
 muster_add_python_test(e2e.mixed_nodes e2e e2e/mixed_nodes_test.py)
 set_tests_properties(e2e.mixed_nodes PROPERTIES
   ENVIRONMENT "${e2e_environment};MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
+muster_add_python_test(e2e.network e2e e2e/network_test.py)
+muster_add_python_test(e2e.musterd_job e2e e2e/musterd_job_test.py)
+set_tests_properties(e2e.network e2e.musterd_job PROPERTIES ENVIRONMENT
+  "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 muster_add_python_test(e2e.examples examples e2e/examples_test.py)
 muster_add_python_test(e2e.quickstart_script scripts e2e/digits_quickstart_test.py)
 muster_add_python_test(conformance.environment conformance conformance/environment_test.py)

@@ -1,0 +1,382 @@
+#!/usr/bin/env python3
+"""Jobs over hosts of their own: namespaces with own addresses and names, no DNS, links that fail."""
+import os
+import subprocess
+import sys
+import time
+
+import lan
+from nodes import NodesTest
+from support import MUSTER, PATIENCE_S, SOURCE, main, wait_for
+
+MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
+TORCH_PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv/bin/python"))
+LEASE_S = 2
+CONF = f"--rdzv-conf=lease={LEASE_S},last_call_timeout=3"
+# How long a cable is out. The others must have gone on, and the job be in motion, before it is back.
+OUTAGE_S = 20.0
+
+# Every worker of every round reaches the store, or fails.
+REACH = """
+import os, socket
+socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 30).close()
+"""
+REDUCE = """
+import datetime, torch, torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+total = torch.tensor([2.0 ** dist.get_rank()])
+dist.all_reduce(total)
+assert total.item() == 2.0 ** dist.get_world_size() - 1, total
+dist.barrier()
+"""
+
+
+class NetworkTest(NodesTest):
+    """A node's tag is its host's name."""
+    meeting_point = None
+
+    def setUp(self):
+        super().setUp()
+        self.worker.write_text(REACH + self.worker.read_text())
+        self.launchers = {}
+        self.net = lan.Net(self.dir)
+        self.addCleanup(self.net.close)
+        self.net.wire("wire")
+
+    def host(self, name, *addresses, hosts=""):
+        """On the wire; it knows no names but these (lines of /etc/hosts)."""
+        path = self.dir / f"hosts.{name}"
+        path.write_text("127.0.0.1 localhost\n::1 localhost\n" + hosts)
+        self.net.host(name, path)
+        if addresses:
+            self.net.connect(name, "wire", *addresses)
+        self.launchers[name] = [*self.net.on(name), os.path.abspath(MUSTER)]
+
+    def hosts(self, names):
+        """Hosts with IPv4 addresses and nothing else. The nodes meet at the first one."""
+        addresses = {}
+        for i, name in enumerate(names, 1):
+            addresses[name] = f"10.77.0.{i}"
+            self.host(name, addresses[name] + "/24")
+        self.meeting_point = addresses[names[0]]
+        return addresses
+
+    def endpoint(self):
+        return f"{self.meeting_point}:{self.port}"
+
+    def musterd_on(self, name):
+        before = self.read("err.musterd").count("listening")
+        err = open(self.dir / "err.musterd", "ab")
+        self.addCleanup(err.close)
+        process = subprocess.Popen([*self.net.on(name), os.path.abspath(MUSTERD), f"--port={self.port}",
+                                    f"--lease-seconds={LEASE_S}"],
+                                   stdin=subprocess.DEVNULL, stdout=err, stderr=err,
+                                   env=self.environment())
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        wait_for(lambda: self.read("err.musterd").count("listening") > before, "musterd to listen")
+        return process
+
+    def output(self, tag):
+        return super().output(tag) + ("\nmusterd:\n" + self.read("err.musterd")
+                                      if (self.dir / "err.musterd").exists() else "")
+
+    def says(self, tag, text):
+        try:
+            wait_for(lambda: text in self.read(f"err.{tag}"), f"{tag} to say {text!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.all_output()}") from None
+
+    def masters(self, entries):
+        return {e["MASTER_ADDR"] for e in entries}
+
+
+class Meeting(NetworkTest):
+    def test_by_ipv4_address(self):
+        addresses = self.hosts("abc")
+        for tag in "cba":
+            self.node(tag, 3, CONF, "--nproc-per-node=2")
+        workers = self.round_of(6)
+        self.assertEqual(workers[0]["node"], "a")  # The host is rank 0.
+        self.assertEqual(self.masters(workers), {addresses["a"]})
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
+        self.assert_nothing_left()
+
+    def test_with_ipv6_only(self):
+        for i, name in enumerate("abc", 1):
+            self.host(name, f"fd77::{i}/64")
+        self.meeting_point = "[fd77::1]"
+        for tag in "cba":
+            self.node(tag, 3, CONF)
+        workers = self.round_of(3)
+        self.assertEqual(self.masters(workers), {"fd77::1"})
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
+
+    def test_with_ipv6_only_when_the_first_rank_is_not_the_host(self):
+        for i, name in enumerate("ab", 1):
+            self.host(name, f"fd77::{i}/64")
+        self.meeting_point = "[fd77::1]"
+        self.node("a", 2, CONF, "--node-rank=1")
+        self.node("b", 2, CONF, "--node-rank=0")
+        self.assertEqual(self.masters(self.round_of(2)), {"fd77::2"})
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_at_a_name_whose_first_address_does_not_work(self):
+        # As IPv6 that ends at some router: nothing comes back, not even an error.
+        names = "fd77::1 rendezvous\n10.77.0.1 rendezvous\n"
+        for i, name in enumerate("ab", 1):
+            self.host(name, f"10.77.0.{i}/24", f"fd77::{i}/64", hosts=names)
+        self.net.swallow("b", "fd77::1")
+        self.meeting_point = "rendezvous"
+        self.node("a", 2, CONF, "--local-addr=10.77.0.1")  # The workers are not what is tested.
+        self.node("b", 2, CONF)
+        self.round_of(2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_where_the_name_server_does_not_answer(self):
+        self.hosts("ab")
+        resolver = self.dir / "resolv.conf"
+        resolver.write_text("search example.test\nnameserver 10.77.0.53\nnameserver 10.77.0.54\n")
+        for tag in "ab":
+            self.net.swallow(tag, "10.77.0.53")
+            self.net.swallow(tag, "10.77.0.54")
+            subprocess.run([*self.net.on(tag), "mount", "--bind", str(resolver), "/etc/resolv.conf"],
+                           check=True, timeout=PATIENCE_S)
+        for tag in "ab":
+            self.node(tag, 2, CONF)
+        self.round_of(2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_at_the_second_interface_of_a_host_that_knows_nothing_about_it(self):
+        self.net.wire("train")
+        self.host("head", "10.77.0.1/24", hosts="127.0.1.1 head\n")
+        self.net.connect("head", "train", "10.78.0.1/24", device="eth1")
+        for i, name in enumerate(("b", "c"), 2):
+            self.host(name)
+            self.net.connect(name, "train", f"10.78.0.{i}/24")
+        self.meeting_point = "10.78.0.1"
+        for tag in ("b", "c", "head"):
+            self.node(tag, 3, CONF)
+        workers = self.round_of(3)
+        self.assertEqual(workers[0]["node"], "head")
+        self.assertEqual(self.masters(workers), {"10.78.0.1"})
+        self.tell("finish")
+        self.ends(head=0, b=0, c=0)
+
+    def name_that_is_loopback_at_home(self, *more, nodes):
+        """As Debian's installer has it."""
+        self.host("head", "10.77.0.1/24", hosts="127.0.1.1 head\n")
+        self.host("b", "10.77.0.2/24", hosts="10.77.0.1 head\n")
+        self.meeting_point = "head"
+        for tag, extra in nodes:
+            self.node(tag, len(nodes), CONF, *extra, *more)
+        workers = self.round_of(len(nodes))
+        self.tell("finish")
+        self.ends(**{tag: 0 for tag, _ in nodes})
+        return workers
+
+    def test_at_a_name_that_is_loopback_on_the_host_itself(self):
+        workers = self.name_that_is_loopback_at_home(nodes=[("b", []), ("head", [])])
+        self.assertEqual(workers[0]["node"], "head")
+
+    def test_the_same_when_the_first_rank_is_elsewhere(self):
+        workers = self.name_that_is_loopback_at_home(
+            nodes=[("b", ["--node-rank=0"]), ("head", ["--node-rank=1"])])
+        self.assertEqual(self.masters(workers), {"10.77.0.2"})
+
+    def test_the_same_when_the_first_rank_is_a_guest_on_the_same_machine(self):
+        self.host("head", "10.77.0.1/24", hosts="127.0.1.1 head\n")
+        self.host("b", "10.77.0.2/24", hosts="10.77.0.1 head\n")
+        self.launchers["guest"] = self.launchers["head"]
+        self.meeting_point = "head"
+        self.node("head", 3, CONF, "--node-rank=1")
+        self.says("head", "waiting for")
+        self.node("guest", 3, CONF, "--node-rank=0")
+        self.node("b", 3, CONF, "--node-rank=2")
+        self.assertEqual([e["node"] for e in self.round_of(3)], ["guest", "head", "b"])
+        self.tell("finish")
+        self.ends(head=0, guest=0, b=0)
+
+    def test_the_host_may_call_itself_localhost(self):
+        self.hosts("ab")
+        away, self.meeting_point = self.meeting_point, "localhost"
+        self.node("a", 2, CONF)
+        self.meeting_point = away
+        self.node("b", 2, CONF)
+        workers = self.round_of(2)
+        self.assertEqual(self.masters([e for e in workers if e["node"] == "b"]), {away})
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def check_round(self, entries):
+        # There, each node has its own name for the same store.
+        if "localhost" not in self.masters(entries):
+            super().check_round(entries)
+
+
+class Outages(NetworkTest):
+    def test_a_cable_that_is_out_for_a_while(self):
+        self.hosts("abc")
+        for tag in "abc":
+            self.node(tag, "2:3", CONF)
+        self.round_of(3)
+        begin = time.monotonic()
+        self.net.unplug("c")
+        self.round_of(2, after=3, nodes="ab")
+        # While the cable is out, which is what counts; the lease, and a slow machine.
+        self.assertLess(time.monotonic() - begin, OUTAGE_S)
+        self.says("c", "lost the rendezvous")
+        time.sleep(max(0.0, OUTAGE_S - (time.monotonic() - begin)))
+        self.assertIsNone(self.nodes["c"].poll(), self.all_output())
+        self.net.plug("c")
+        again = self.round_of(3, after=5, nodes="abc")
+        self.assertEqual(again[0]["node"], "a")
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {"0"})
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
+        self.assert_nothing_left()
+
+    def test_a_machine_that_vanishes_and_is_back_with_another_address(self):
+        self.hosts("mabc")
+        self.musterd_on("m")
+        for rank, tag in enumerate("abc"):
+            self.node(tag, "2:3", CONF, f"--node-rank={rank}")
+        first = self.round_of(3)
+        self.assertEqual(self.masters(first), {"10.77.0.2"})
+        self.net.vanish("a")  # Rank 0, with the store.
+        second = self.round_of(2, after=3, nodes="bc")
+        self.assertNotEqual(self.masters(second), {"10.77.0.2"})
+        self.host("a", "10.77.0.77/24")
+        self.node("a", "2:3", CONF, "--node-rank=0")
+        third = self.round_of(3, after=5, nodes="abc")
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in third}, {"0"})
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
+
+    def test_a_machine_that_vanishes_from_a_full_job_is_waited_for(self):
+        self.hosts("abc")
+        for tag in "abc":
+            self.node(tag, 3, CONF)
+        self.round_of(3)
+        self.net.vanish("b")
+        self.says("a", "waiting for")
+        self.host("b", "10.77.0.77/24")
+        self.node("b", 3, CONF)
+        self.round_of(3, after=3, nodes="abc")
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
+
+    def one_way(self, sender, receiver, addresses):
+        for tag in "abc":
+            self.node(tag, "2:3", CONF)
+        self.round_of(3)
+        self.net.swallow(sender, addresses[receiver])
+        self.round_of(2, after=3, nodes="ab")
+        self.says("c", "lost the rendezvous")
+        self.net.swallow_no_more(sender, addresses[receiver])
+        self.round_of(3, after=5, nodes="abc")
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
+
+    def test_a_node_that_hears_but_is_not_heard(self):
+        self.one_way("c", "a", self.hosts("abc"))
+
+    def test_a_node_that_is_heard_but_does_not_hear(self):
+        self.one_way("a", "c", self.hosts("abc"))
+
+    def change_names(self, tags, before, after):
+        for tag in tags:
+            path = self.dir / f"hosts.{tag}"
+            path.write_text(path.read_text().replace(before + " ", after + " "))
+
+    def test_a_rendezvous_that_is_started_on_another_machine(self):
+        for i, name in enumerate("mnab", 1):
+            self.host(name, f"10.77.0.{i}/24", hosts="10.77.0.1 rendezvous\n")
+        self.meeting_point = "rendezvous"
+        musterd = self.musterd_on("m")
+        for tag in "ab":
+            self.node(tag, 2, CONF)
+        self.round_of(2)
+        musterd.kill()
+        for tag in "ab":
+            self.says(tag, "lost the rendezvous")
+        self.musterd_on("n")
+        self.change_names("ab", "10.77.0.1", "10.77.0.2")
+        self.round_of(2, after=2, nodes="ab")
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def rendezvous_moves(self, lost_in_silence):
+        for i, name in enumerate("mab", 1):
+            self.host(name, f"10.77.0.{i}/24", hosts="10.77.0.1 rendezvous\n")
+        self.meeting_point = "rendezvous"
+        self.musterd_on("m")
+        for tag in "ab":
+            self.node(tag, 2, CONF)
+        self.round_of(2)
+        if lost_in_silence:
+            for tag in "ab":
+                self.net.swallow(tag, "10.77.0.1")
+        self.net.vanish("m")
+        for tag in "ab":
+            self.says(tag, "lost the rendezvous")
+        self.assertEqual(len(self.starts()), 2)
+        self.host("m", "10.77.0.77/24")
+        self.musterd_on("m")
+        self.change_names("ab", "10.77.0.1", "10.77.0.77")
+        self.round_of(2, after=2, nodes="ab")
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_a_rendezvous_that_vanishes_and_is_back_with_another_address(self):
+        self.rendezvous_moves(lost_in_silence=False)
+
+    def test_the_same_behind_a_router_that_says_nothing(self):
+        self.rendezvous_moves(lost_in_silence=True)
+
+
+class Gloo(NetworkTest):
+    def setUp(self):
+        super().setUp()
+        if not os.access(TORCH_PYTHON, os.X_OK):
+            self.skipTest(f"there is no torch: {TORCH_PYTHON}")
+        self.worker.write_text(REDUCE + self.worker.read_text())
+
+    def reduce(self, **environment):
+        for tag in "ab":
+            self.node(tag, 2, CONF, "--max-restarts=1",
+                      env={"PYTHON_EXEC": TORCH_PYTHON, **environment})
+        self.round_of(2)
+        self.tell("exit.b", "7")
+        self.round_of(2, after=2, nodes="ab")
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_all_reduce_where_hosts_know_their_names(self):
+        for i, name in enumerate("ab", 1):
+            self.host(name, f"10.77.0.{i}/24", hosts=f"10.77.0.{i} {name}\n")
+        self.meeting_point = "10.77.0.1"
+        self.reduce()
+
+    def test_all_reduce_by_the_name_of_the_interface(self):
+        self.hosts("ab")
+        self.reduce(GLOO_SOCKET_IFNAME="eth0")
+
+    def test_all_reduce_with_ipv6_only(self):
+        for i, name in enumerate("ab", 1):
+            self.host(name, f"fd77::{i}/64", hosts=f"fd77::{i} {name}\n")
+        self.meeting_point = "[fd77::1]"
+        self.reduce()
+
+
+if __name__ == "__main__":
+    reason = lan.why_not()
+    if reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    main()
