@@ -143,9 +143,9 @@ void NativeSession::close() {
   if (client_) client_->close();
 }
 
-void NativeSession::drain(std::function<void()> done) {
+void NativeSession::drain(const std::function<void()>& done) {
   if (!client_) return done();
-  client_->when_idle(std::move(done));
+  client_->when_idle(done);
 }
 
 // --- what the host says --------------------------------------------------------------------------
@@ -296,7 +296,7 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Sessi
       trouble = ranks.error().reason;
   }
   if (is_over()) co_return;
-  if (!trouble.empty()) {
+  if (!store || !trouble.empty()) {
     spdlog::warn("round {}: {}", round.round, trouble);
     if (client_) client_->send(RestartRequested{{}, trouble});
     co_return;

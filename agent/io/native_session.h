@@ -46,7 +46,7 @@ class NativeSession final : public RendezvousSession {
   void finished(bool succeeded, const std::string& what) override;
   void leave() override;
   void close() override;
-  void drain(std::function<void()> done) override;
+  void drain(const std::function<void()>& done) override;
 
  private:
   enum class Phase {

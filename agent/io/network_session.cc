@@ -222,8 +222,8 @@ void NetworkSession::close() {
   if (inner_) inner_->close();
 }
 
-void NetworkSession::drain(std::function<void()> done) {
-  const auto then = [this, done = std::move(done)] {
+void NetworkSession::drain(const std::function<void()>& done) {
+  const auto then = [this, done] {
     if (!hosted_) return done();
     hosted_->drain(now() + kDrainLimit, [this, done] { asio::post(loop_, done); });
   };

@@ -25,7 +25,7 @@ class NetworkSession final : public RendezvousSession {
   void finished(bool succeeded, const std::string& what) override;
   void leave() override;
   void close() override;
-  void drain(std::function<void()> done) override;
+  void drain(const std::function<void()>& done) override;
 
  private:
   boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive);

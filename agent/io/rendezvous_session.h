@@ -68,7 +68,7 @@ class RendezvousSession {
   virtual void close() = 0;
   /// After close(): calls `done` when what was told has left, and if this node hosts the
   /// rendezvous, when the others know how it ended; after two seconds in any case.
-  virtual void drain(std::function<void()> done) { done(); }
+  virtual void drain(const std::function<void()>& done) { done(); }
 };
 
 }  // namespace muster

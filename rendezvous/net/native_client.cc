@@ -116,9 +116,9 @@ void NativeClient::lost(State& state, const std::string& reason) {
   if (on_lost) on_lost(reason);
 }
 
-void NativeClient::when_idle(std::function<void()> done) {
+void NativeClient::when_idle(const std::function<void()>& done) {
   if (!state_->writing) return done();
-  state_->when_idle = std::move(done);
+  state_->when_idle = done;
 }
 
 void NativeClient::close() {

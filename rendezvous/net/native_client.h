@@ -56,7 +56,7 @@ class NativeClient {
   /// What was sent before is still sent.
   void close();
   /// Calls `done` when everything that was sent is on its way, or cannot be: at once, or later.
-  void when_idle(std::function<void()> done);
+  void when_idle(const std::function<void()>& done);
 
   const std::string& refusal() const;
   const NativeWelcome& welcome() const;
