@@ -20,7 +20,9 @@ entry["node"] = tag
 fd = os.open(folder + "/starts", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 os.write(fd, (json.dumps(entry) + "\\n").encode())
 def end(code):
-    os.close(os.open(f"{folder}/ended.{tag}", os.O_CREAT | os.O_WRONLY))
+    with open(f"{folder}/ended.{tag}.new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(f"{folder}/ended.{tag}.new", f"{folder}/ended.{tag}")
     sys.exit(code)
 while True:
     try:
@@ -121,7 +123,11 @@ class NodesTest(MusterTest):
         temporary.rename(self.dir / name)
 
     def worker_ended(self, tag):
-        wait_for((self.dir / f"ended.{tag}").exists, f"the end of a worker of {tag}")
+        """Waits until a worker of that node has ended, and has been reaped."""
+        def gone():
+            pid = self.read(f"ended.{tag}")
+            return pid and not os.path.exists(f"/proc/{pid}")
+        wait_for(gone, f"the end of a worker of {tag}")
 
     def ends(self, **codes):
         """Every node ends with its code."""
