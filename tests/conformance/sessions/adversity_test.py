@@ -100,7 +100,7 @@ def static_without_a_host(nodes):
     node = nodes.muster("static", "127.0.0.1", port, "none", 2, 2, node_rank=1, timeout=5)
     reason = node.event("failed", 30)["reason"]
     assert f"node rank 0 does not answer at 127.0.0.1:{port} within 5 s (--rdzv-conf timeout)" in reason
-    assert 'for="node rank 0 at' in node.log()
+    assert "waiting for node rank 0 at" in node.log()
 
 
 def leaving_while_nobody_answers(nodes):

@@ -225,6 +225,14 @@ def agree(rounds, workers):
         base += count
 
 
+def round_of_world(node, world_size):
+    """Its next round of this size."""
+    while True:
+        facts = node.round()
+        if facts["WORLD_SIZE"] == world_size:
+            return facts
+
+
 def run_tests(tests, arguments):
     """`arguments`: the driver, then names of tests (nothing: all)."""
     driver, *names = arguments
