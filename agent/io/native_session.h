@@ -20,7 +20,7 @@
 namespace muster {
 
 /// What this node is, to the others.
-struct NodeFacts {
+struct SessionNode {
   NodeName name;
   int local_world_size = 1;
   std::string role;
@@ -32,7 +32,7 @@ class NativeSession final : public RendezvousSession {
  public:
   struct Options {
     RendezvousSettings settings;
-    NodeFacts node;
+    SessionNode node;
     NativeClientOptions host;
     bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
   };

@@ -154,7 +154,7 @@ NativeClientOptions NetworkSession::host_options() const {
           .lost_after = rendezvous.settings.lease};
 }
 
-NodeFacts NetworkSession::node_facts(const std::string& address) const {
+SessionNode NetworkSession::node_facts(const std::string& address) const {
   return {.name = {.addr = address, .pid = ::getpid(), .local_id = 0},
           .local_world_size = options_.local_world_size,
           .role = options_.role,

@@ -37,7 +37,7 @@ class NetworkSession final : public RendezvousSession {
   void begin_local();
   void fail(const std::string& reason);
   NativeClientOptions host_options() const;
-  NodeFacts node_facts(const std::string& address) const;
+  SessionNode node_facts(const std::string& address) const;
   std::string endpoint_text() const;
 
   boost::asio::io_context& loop_;
