@@ -20,9 +20,10 @@ entry["node"] = tag
 fd = os.open(folder + "/starts", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 os.write(fd, (json.dumps(entry) + "\\n").encode())
 def end(code):
-    with open(f"{folder}/ended.{tag}.new", "w") as file:
+    new = f"{folder}/ended.{tag}.{os.getpid()}"
+    with open(new, "w") as file:
         file.write(str(os.getpid()))
-    os.rename(f"{folder}/ended.{tag}.new", f"{folder}/ended.{tag}")
+    os.rename(new, f"{folder}/ended.{tag}")
     sys.exit(code)
 while True:
     try:
