@@ -269,7 +269,7 @@ asio::awaitable<void> C10dSession::Impl::reconnect() {
 
 /// There is no connection, and no time for another try: whether that matters depends.
 void C10dSession::Impl::lost_for_good() {
-  const std::string store = options_.host + ":" + std::to_string(options_.port);
+  const std::string store = endpoint_text(options_.host, options_.port);
   switch (phase_) {
     case Phase::Joining:
     case Phase::Exchanging:

@@ -70,7 +70,7 @@ void NativeSession::begin(std::unique_ptr<NativeClient> client) {
 }
 
 std::string NativeSession::host_text() const {
-  return options_.host.host + ":" + std::to_string(options_.host.port);
+  return endpoint_text(options_.host.host, options_.host.port);
 }
 
 void NativeSession::keep_alive() {
@@ -210,9 +210,8 @@ void NativeSession::on(const RestartRound& message) {
 }
 
 void NativeSession::on(const RunClosed&) {
-  if (phase_ != Phase::Joining)
-    return spdlog::info("a torchrun node has ended the run: there will be no further round");
   const std::string why = "a torchrun node has ended the run: there will be no further round";
+  if (phase_ != Phase::Joining) return spdlog::info(why);
   if (options_.settings.spare) return end({.succeeded = true, .who = "", .why = why});
   phase_ = Phase::Over;
   handlers_.on_failed(why);

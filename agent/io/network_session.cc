@@ -51,10 +51,8 @@ NetworkSession::~NetworkSession() {
   *alive_ = false;
 }
 
-std::string NetworkSession::endpoint_text() const {
-  const std::string& host = options_.rendezvous.host;
-  const bool is_ipv6 = host.find(':') != std::string::npos;
-  return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(options_.rendezvous.port);
+std::string NetworkSession::host_text() const {
+  return endpoint_text(options_.rendezvous.host, options_.rendezvous.port);
 }
 
 void NetworkSession::join() {
@@ -89,11 +87,11 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
     closed_before = closed;
     const std::string error = kind ? "it has closed the connection" : kind.error().message();
     if (now() >= deadline)
-      co_return fail("cannot reach the rendezvous at " + endpoint_text() + ": " + error +
+      co_return fail("cannot reach the rendezvous at " + host_text() + ": " + error +
                      " (tried for " + std::to_string(seconds(settings.read_timeout)) +
                      " s; --rdzv-conf read_timeout=SECONDS changes that)");
     if (now() - began > kWorthTelling && error != std::exchange(told, error))
-      spdlog::warn("waiting for the rendezvous at {}: {}", endpoint_text(), error);
+      spdlog::warn("waiting for the rendezvous at {}: {}", host_text(), error);
     timer.expires_after(std::min(jittered(most, random), deadline - now()));
     co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
     if (!*alive) co_return;
@@ -107,8 +105,7 @@ void NetworkSession::begin_with(HostKind kind, std::unique_ptr<NativeClient> cli
     case HostKind::Refused:
       // Another job of this machine has the port. One node needs nobody else.
       if (is_here_ && options_.max_nodes == 1) return begin_local();
-      return fail("the rendezvous at " + endpoint_text() +
-                  " refused this node: " + client->refusal());
+      return fail("the rendezvous at " + host_text() + " refused this node: " + client->refusal());
     case HostKind::Other:
       return begin_torch();
   }
@@ -186,7 +183,7 @@ void NetworkSession::begin_local() {
 
 void NetworkSession::begin_torch() {
   const RendezvousOptions& rendezvous = options_.rendezvous;
-  spdlog::debug("rendezvous_by_torchrun endpoint={}", endpoint_text());
+  spdlog::debug("rendezvous_by_torchrun endpoint={}", host_text());
   inner_ = std::make_unique<C10dSession>(
       loop_.get_executor(),
       C10dSessionOptions{.host = rendezvous.host,

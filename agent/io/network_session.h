@@ -38,7 +38,7 @@ class NetworkSession final : public RendezvousSession {
   void fail(const std::string& reason);
   NativeClientOptions host_options() const;
   SessionNode node_facts(const std::string& address) const;
-  std::string endpoint_text() const;
+  std::string host_text() const;
 
   boost::asio::io_context& loop_;
   const AgentOptions& options_;

@@ -155,7 +155,7 @@ RoundExchange StaticSession::Impl::exchange() const {
 asio::awaitable<ExchangeResult<void>> StaticSession::Impl::connect(
     std::shared_ptr<StoreDialer> dialer, Duration limit) {
   const Instant deadline = now() + limit;
-  const std::string store = options_.host + ":" + std::to_string(options_.port);
+  const std::string store = endpoint_text(options_.host, options_.port);
   Duration slice = kFirstDial;
   std::string told;
   for (;;) {

@@ -30,12 +30,12 @@ Duration left_until(std::optional<Instant> deadline, Duration most) {
   return std::clamp(*deadline - now(), Duration::zero(), most);
 }
 
-std::string endpoint_text(const std::string& address, std::uint16_t port) {
-  const bool ipv6 = address.find(':') != std::string::npos;
-  return (ipv6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
-}
-
 }  // namespace
+
+std::string endpoint_text(const std::string& host, std::uint16_t port) {
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return (ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
 
 Duration jittered(Duration most, std::minstd_rand& random) {
   std::uniform_int_distribution<Duration::rep> time(most.count() / 2, most.count());

@@ -49,6 +49,9 @@ class StoreDialer {
   bool closed_ = false;
 };
 
+/// A host and its port as people write them: an IPv6 address in brackets.
+std::string endpoint_text(const std::string& host, std::uint16_t port);
+
 /// A pause of half of `most` to `most`: what failed together does not come back together.
 Duration jittered(Duration most, std::minstd_rand& random);
 
