@@ -3,21 +3,10 @@ import os
 import signal
 import sys
 
-from nodes import NodesTest
-from support import SOURCE, main, wait_for
+from nodes import REDUCE, TORCH_PYTHON, NodesTest
+from support import main, wait_for
 
-TORCH_PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv/bin/python"))
 TORCHRUN = [TORCH_PYTHON, "-m", "torch.distributed.run"]
-
-# Adds what every rank brings, by gloo, in each round; then as the other worker.
-REDUCE = """
-import datetime, os, torch, torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
-total = torch.tensor([2.0 ** dist.get_rank()])
-dist.all_reduce(total)
-assert total.item() == 2.0 ** dist.get_world_size() - 1, total
-dist.barrier()
-"""
 
 
 class MixedTest(NodesTest):

@@ -7,27 +7,12 @@ import subprocess
 import sys
 import time
 
-from nodes import NodesTest
-from support import PATIENCE_S, SOURCE, main, wait_for
+from nodes import REACH, REDUCE, TORCH_PYTHON, NodesTest
+from support import PATIENCE_S, main, wait_for
 
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
-TORCH_PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv/bin/python"))
 TORCHRUN = [TORCH_PYTHON, "-m", "torch.distributed.run"]
 LEASE_S = 2
-
-# Every worker of every round reaches the store, or fails.
-REACH = """
-import os, socket
-socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 30).close()
-"""
-REDUCE = """
-import datetime, torch, torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
-total = torch.tensor([2.0 ** dist.get_rank()])
-dist.all_reduce(total)
-assert total.item() == 2.0 ** dist.get_world_size() - 1, total
-dist.barrier()
-"""
 
 
 class MusterdTest(NodesTest):

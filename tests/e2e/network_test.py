@@ -6,29 +6,14 @@ import sys
 import time
 
 import lan
-from nodes import NodesTest
-from support import MUSTER, PATIENCE_S, SOURCE, main, wait_for
+from nodes import REACH, REDUCE, TORCH_PYTHON, NodesTest
+from support import MUSTER, PATIENCE_S, main, wait_for
 
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
-TORCH_PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv/bin/python"))
 LEASE_S = 2
 CONF = f"--rdzv-conf=lease={LEASE_S},last_call_timeout=3"
 # How long a cable is out. The others must have gone on, and the job be in motion, before it is back.
 OUTAGE_S = 20.0
-
-# Every worker of every round reaches the store, or fails.
-REACH = """
-import os, socket
-socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 30).close()
-"""
-REDUCE = """
-import datetime, torch, torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
-total = torch.tensor([2.0 ** dist.get_rank()])
-dist.all_reduce(total)
-assert total.item() == 2.0 ** dist.get_world_size() - 1, total
-dist.barrier()
-"""
 
 
 class NetworkTest(NodesTest):

@@ -6,7 +6,9 @@ import signal
 import socket
 import subprocess
 
-from support import MUSTER, PATIENCE_S, MusterTest, wait_for
+from support import MUSTER, PATIENCE_S, SOURCE, MusterTest, wait_for
+
+TORCH_PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv/bin/python"))
 
 # Notes its start in the file "starts", then waits: "exit.TAG" holds the code with which the first
 # worker of that node to see it ends, and goes; with "finish" there, every worker ends well.
@@ -34,6 +36,21 @@ while True:
     if os.path.exists(folder + "/finish") or os.path.exists(f"{folder}/finish.{tag}"):
         end(0)
     time.sleep(0.01)
+"""
+
+# Every worker of every round reaches the store, or fails.
+REACH = """
+import os, socket
+socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 30).close()
+"""
+# Adds what every rank brings, by gloo, in each round. Goes in front of the worker.
+REDUCE = """
+import datetime, torch, torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+total = torch.tensor([2.0 ** dist.get_rank()])
+dist.all_reduce(total)
+assert total.item() == 2.0 ** dist.get_world_size() - 1, total
+dist.barrier()
 """
 
 
