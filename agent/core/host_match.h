@@ -6,7 +6,7 @@
 
 namespace muster {
 
-/// Addresses are numeric and all spelled alike (agent/io/name_lookup.h).
+/// Addresses are numeric and all spelled alike (agent/sessions/name_lookup.h).
 struct HostFacts {
   std::string hostname;                         // gethostname()
   std::string own_canonical;                    // What the resolver calls it.

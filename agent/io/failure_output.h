@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "agent/core/agent_options.h"
-#include "agent/io/log_pump.h"
 #include "agent/io/worker_group.h"
+#include "agent/logs/log_pump.h"
 
 namespace muster {
 

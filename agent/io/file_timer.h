@@ -18,7 +18,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/core/timer_table.h"
-#include "agent/io/log_console.h"
+#include "agent/logs/log_console.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/result.h"
 #include "rendezvous/net/log_limiter.h"

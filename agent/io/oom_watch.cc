@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <charconv>
 
-#include "agent/io/log_console.h"
+#include "agent/logs/log_console.h"
 
 namespace muster {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "agent/core/worker_command.h"
 #include "agent/io/error_file_io.h"
-#include "agent/io/log_space.h"
+#include "agent/logs/log_space.h"
 #include "agent/posix/find_program.h"
 
 namespace muster {

@@ -12,9 +12,9 @@
 #include "agent/core/exit_report.h"
 #include "agent/core/log_plan.h"
 #include "agent/core/worker_env.h"
-#include "agent/io/log_pump.h"
 #include "agent/io/oom_watch.h"
 #include "agent/io/run_dir.h"
+#include "agent/logs/log_pump.h"
 #include "agent/posix/shim_protocol.h"
 
 namespace muster {

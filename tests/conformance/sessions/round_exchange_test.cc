@@ -1,6 +1,6 @@
 // Agents of one round, on one loop with the store that they meet at.
 
-#include "agent/io/round_exchange.h"
+#include "agent/sessions/round_exchange.h"
 
 #include <optional>
 

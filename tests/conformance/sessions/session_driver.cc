@@ -26,10 +26,10 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include "agent/io/c10d_session.h"
-#include "agent/io/rendezvous_host.h"
-#include "agent/io/static_session.h"
-#include "agent/io/store_thread.h"
+#include "agent/sessions/c10d_session.h"
+#include "agent/sessions/rendezvous_host.h"
+#include "agent/sessions/static_session.h"
+#include "agent/sessions/store_thread.h"
 #include "rendezvous/net/spawn_task.h"
 
 namespace muster {

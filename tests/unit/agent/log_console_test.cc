@@ -1,4 +1,4 @@
-#include "agent/io/log_console.h"
+#include "agent/logs/log_console.h"
 
 #include <fcntl.h>
 #include <signal.h>

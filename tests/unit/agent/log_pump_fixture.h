@@ -17,7 +17,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "agent/io/log_pump.h"
+#include "agent/logs/log_pump.h"
 
 namespace muster::testing {
 

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "agent/io/log_pump.h"
+#include "agent/logs/log_pump.h"
 
 namespace {
 

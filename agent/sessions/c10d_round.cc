@@ -1,0 +1,112 @@
+#include "agent/sessions/c10d_round.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "rendezvous/net/clock.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::int64_t kEarlierRounds = 64;
+// A store that is gone by the exit barrier has had its reasons.
+constexpr Duration kBarrierDial = std::chrono::seconds(10);
+
+}  // namespace
+
+C10dRound::C10dRound(asio::any_io_executor executor, C10dSessionOptions options, RoundReady ready)
+    : executor_(std::move(executor)),
+      options_(std::move(options)),
+      ready_(std::move(ready)),
+      dialer_(executor_, {options_.host, options_.port, options_.settings.read_timeout}) {}
+
+void C10dRound::close() {
+  closed_ = true;
+  dialer_.close();
+  if (client_) client_->close();
+}
+
+std::string C10dRound::prefix(std::int64_t round) const {
+  return "torch.rendezvous." + options_.settings.run_id + "." + std::to_string(round);
+}
+
+EarlierRounds C10dRound::earlier() const {
+  EarlierRounds rounds{.rank0_addr = ready_.nodes[0].addr};
+  const std::int64_t oldest = std::max<std::int64_t>(0, ready_.round - kEarlierRounds);
+  for (std::int64_t round = ready_.round - 1; round >= oldest; --round)
+    rounds.prefixes.push_back(prefix(round));
+  return rounds;
+}
+
+RoundExchange C10dRound::exchange() const {
+  RoundExchangeOptions options{.prefix = prefix(ready_.round),
+                               .group_rank = {ready_.rank},
+                               .group_world_size = static_cast<int>(ready_.nodes.size()),
+                               .role = options_.role,
+                               .local_world_size = options_.local_world_size,
+                               .identical = options_.worker_identical,
+                               .timeout = options_.settings.read_timeout};
+  const std::int64_t round = ready_.round;
+  return RoundExchange(client_, std::move(options), [round](const std::string& waiting) {
+    spdlog::warn("round {}: waiting for {}", round, waiting);
+  });
+}
+
+asio::awaitable<ExchangeResult<void>> C10dRound::connect(Duration limit) {
+  client_ = co_await dialer_.dial(now() + limit);
+  if (client_ && !closed_) co_return ExchangeResult<void>();
+  ExchangeError none{"no connection with the store: " + dialer_.last_error()};
+  co_return none;
+}
+
+asio::awaitable<ExchangeResult<MasterAddress>> C10dRound::master(RoundExchange& exchange,
+                                                                 HostStore host) {
+  if (ready_.rank != 0) {
+    EarlierRounds rounds = earlier();
+    co_return co_await exchange.find_master(std::move(rounds));
+  }
+  const auto hosted =
+      co_await hosted_store(executor_, std::move(host), options_.settings.read_timeout);
+  if (!hosted) {
+    ExchangeError none{"the workers' store: " + hosted.error().message()};
+    co_return none;
+  }
+  const MasterAddress master{ready_.nodes[0].addr, hosted->port};
+  MasterAddress published = master;
+  const auto done = co_await exchange.publish_master(std::move(published));
+  if (!done) co_return done.error();
+  co_return master;
+}
+
+asio::awaitable<ExchangeResult<SessionRound>> C10dRound::begin(HostStore host) {
+  const auto connected = co_await connect(options_.settings.read_timeout);
+  if (!connected) co_return connected.error();
+  RoundExchange exchange = this->exchange();
+  const auto found = co_await master(exchange, std::move(host));
+  if (!found) co_return found.error();
+  const auto ranks = co_await exchange.ranks();
+  if (!ranks) co_return ranks.error();
+  client_->close();  // It may be days until the exit barrier.
+  SessionRound round{.round = ready_.round,
+                     .facts = {.group_rank = {ready_.rank},
+                               .group_world_size = static_cast<int>(ready_.nodes.size()),
+                               .ranks = *ranks,
+                               .master_addr = found->addr,
+                               .master_port = found->port,
+                               .use_agent_store = options_.use_agent_store}};
+  co_return round;
+}
+
+asio::awaitable<ExchangeResult<void>> C10dRound::end() {
+  const auto connected = co_await connect(std::min(options_.settings.read_timeout, kBarrierDial));
+  if (!connected) co_return connected.error();
+  RoundExchange exchange = this->exchange();
+  co_return co_await exchange.exit_barrier(options_.exit_barrier);
+}
+
+}  // namespace muster

@@ -1,0 +1,46 @@
+// What a node tells and is told in one round of a C10dSession, on a connection of its own.
+#pragma once
+
+#include <memory>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+
+#include "agent/sessions/c10d_session.h"
+#include "agent/sessions/hosted_store.h"
+#include "agent/sessions/round_exchange.h"
+#include "agent/sessions/store_dialer.h"
+#include "rendezvous/core/c10d_participant.h"
+
+namespace muster {
+
+class C10dRound {
+ public:
+  C10dRound(boost::asio::any_io_executor executor, C10dSessionOptions options, RoundReady ready);
+
+  /// From the complete round to what the workers need. All but the restart count.
+  boost::asio::awaitable<ExchangeResult<SessionRound>> begin(HostStore host);
+  /// The exit barrier.
+  boost::asio::awaitable<ExchangeResult<void>> end();
+  /// For good: what is under way fails soon.
+  void close();
+
+  const RoundReady& ready() const { return ready_; }
+
+ private:
+  boost::asio::awaitable<ExchangeResult<void>> connect(Duration limit);
+  boost::asio::awaitable<ExchangeResult<MasterAddress>> master(RoundExchange& exchange,
+                                                               HostStore host);
+  RoundExchange exchange() const;
+  EarlierRounds earlier() const;
+  std::string prefix(std::int64_t round) const;
+
+  boost::asio::any_io_executor executor_;
+  C10dSessionOptions options_;
+  RoundReady ready_;
+  StoreDialer dialer_;
+  std::shared_ptr<StoreClient> client_;
+  bool closed_ = false;
+};
+
+}  // namespace muster

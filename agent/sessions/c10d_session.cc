@@ -1,0 +1,467 @@
+#include "agent/sessions/c10d_session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <spdlog/spdlog.h>
+
+#include "agent/core/host_match.h"
+#include "agent/sessions/c10d_round.h"
+#include "agent/sessions/c10d_state_link.h"
+#include "agent/sessions/name_lookup.h"
+#include "rendezvous/core/c10d_participant.h"
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/spawn_task.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+using Outcome = C10dStateLink::Outcome;
+
+namespace {
+
+constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
+constexpr Duration kPoll = std::chrono::seconds(1);  // torchrun's.
+constexpr Duration kLostPauseFirst = std::chrono::milliseconds(20);
+constexpr Duration kLostPauseMost = std::chrono::seconds(1);
+constexpr Duration kBackgroundDial = std::chrono::seconds(20);
+constexpr Duration kLastWords = std::chrono::seconds(5);
+// A round of which a member has died is complete but comes to nothing: so often it is tried again.
+constexpr int kExchangeTries = 3;
+// A closed run is looked at twice: what ends this node's workers, too, says more by itself.
+constexpr int kClosedLooks = 2;
+
+std::string seconds_text(Duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
+}
+
+}  // namespace
+
+class C10dSession::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(asio::any_io_executor executor, C10dSessionOptions options, Handlers handlers)
+      : executor_(std::move(executor)),
+        options_(std::move(options)),
+        handlers_(std::move(handlers)),
+        link_(executor_, target(), options_.settings.run_id),
+        wake_(executor_) {}
+
+  void join();
+  void workers_failed();
+  void finished(bool succeeded, const std::string& what);
+  void leave();
+  void close();
+
+ private:
+  // Idle: no round, and none asked for. Over: nothing more will happen.
+  enum class Phase { Idle, Joining, Exchanging, Running, Barrier, Closing, Leaving, Over };
+  enum class Wanted { Nothing, Join, JoinAgain, Close, Leave };
+
+  asio::awaitable<void> run();
+  asio::awaitable<void> reconnect();
+  asio::awaitable<void> look();
+  asio::awaitable<void> write(RendezvousState state);
+  asio::awaitable<void> look_at_closed();
+  asio::awaitable<void> exchange(std::shared_ptr<C10dRound> round);
+  asio::awaitable<void> barrier(std::shared_ptr<C10dRound> round);
+  asio::awaitable<void> pause(Duration time);
+
+  StoreDialer::Target target() const {
+    return {options_.host, options_.port, options_.settings.read_timeout};
+  }
+  void start();
+  void name_this_node();
+  void apply_wanted();
+  void act(C10dStep step);
+  void on(const RoundReady& ready);
+  void on(const RoundBroken& broken);
+  void tell_lost();
+  void lost_for_good();
+  void tell_progress();
+  void cancel_exchange();
+  void end(bool succeeded, const std::string& why);
+  void fail(const std::string& reason);
+  void over();
+
+  asio::any_io_executor executor_;
+  C10dSessionOptions options_;
+  Handlers handlers_;
+  C10dStateLink link_;
+  std::shared_ptr<C10dRound> round_;  // This node is in it, or was last.
+  asio::steady_timer wake_;
+  std::minstd_rand random_{std::random_device{}()};
+  std::optional<C10dParticipant> participant_;
+  Phase phase_ = Phase::Idle;
+  Wanted wanted_ = Wanted::Nothing;
+  bool started_ = false;
+  bool lost_told_ = false;
+  bool read_before_look_ = false;
+  Instant joined_at_{};
+  Instant connect_deadline_{};
+  int exchange_tries_ = 0;
+  int failures_ = 0;
+  int lost_writes_ = 0;
+  int closed_looks_ = 0;
+  SessionEnd end_;
+  std::string progress_;
+};
+
+C10dSession::C10dSession(asio::any_io_executor executor, C10dSessionOptions options,
+                         Handlers handlers)
+    : impl_(std::make_shared<Impl>(std::move(executor), std::move(options), std::move(handlers))) {}
+C10dSession::~C10dSession() {
+  impl_->close();
+}
+void C10dSession::join() {
+  impl_->join();
+}
+void C10dSession::workers_failed(const std::string& /*what*/) {
+  impl_->workers_failed();
+}
+void C10dSession::finished(bool succeeded, const std::string& what) {
+  impl_->finished(succeeded, what);
+}
+void C10dSession::leave() {
+  impl_->leave();
+}
+void C10dSession::close() {
+  impl_->close();
+}
+
+void C10dSession::Impl::start() {
+  wake_.cancel();
+  if (std::exchange(started_, true)) return;
+  auto task = [](std::shared_ptr<Impl> self) -> asio::awaitable<void> { co_await self->run(); };
+  spawn_task(executor_, "c10d_session", task(shared_from_this()));
+}
+
+void C10dSession::Impl::join() {
+  if (phase_ == Phase::Over) return;
+  cancel_exchange();
+  phase_ = Phase::Joining;
+  wanted_ = Wanted::Join;
+  joined_at_ = now();
+  connect_deadline_ =
+      joined_at_ + std::min(options_.settings.read_timeout, options_.settings.run.join_timeout);
+  exchange_tries_ = 0;
+  start();
+}
+
+/// From here on only this node's own decision counts.
+void C10dSession::Impl::workers_failed() {
+  ++failures_;
+  if (phase_ == Phase::Running) phase_ = Phase::Idle;
+}
+
+void C10dSession::Impl::finished(bool succeeded, const std::string& what) {
+  if (phase_ == Phase::Over) return;
+  cancel_exchange();
+  end_ = {.succeeded = succeeded, .why = what};
+  if (phase_ == Phase::Running && succeeded) {
+    phase_ = Phase::Barrier;
+    // Another connection, as that of the exchange is closed.
+    round_ = std::make_shared<C10dRound>(executor_, options_, round_->ready());
+    auto task = [](std::shared_ptr<Impl> self,
+                   std::shared_ptr<C10dRound> round) -> asio::awaitable<void> {
+      co_await self->barrier(std::move(round));
+    };
+    spawn_task(executor_, "c10d_barrier", task(shared_from_this(), round_));
+    return;
+  }
+  if (!link_.connected() || !participant_) {
+    if (succeeded) spdlog::warn("exit_barrier_skipped reason=\"no connection with the store\"");
+    auto task = [](std::shared_ptr<Impl> self) -> asio::awaitable<void> {
+      self->end(self->end_.succeeded, self->end_.why);
+      co_return;
+    };
+    return spawn_task(executor_, "c10d_end", task(shared_from_this()));
+  }
+  // After a success without a round there is another round, of others: that is not closed.
+  wanted_ = succeeded ? Wanted::Leave : Wanted::Close;
+  phase_ = Phase::Closing;
+  start();
+}
+
+void C10dSession::Impl::leave() {
+  if (phase_ == Phase::Over) return;
+  cancel_exchange();
+  handlers_ = {};
+  if (!link_.connected() || !participant_) return over();
+  phase_ = Phase::Leaving;
+  wanted_ = Wanted::Leave;
+  start();
+}
+
+void C10dSession::Impl::close() {
+  handlers_ = {};
+  over();
+}
+
+void C10dSession::Impl::over() {
+  phase_ = Phase::Over;
+  cancel_exchange();
+  link_.close();
+  wake_.cancel();
+}
+
+void C10dSession::Impl::end(bool succeeded, const std::string& why) {
+  if (phase_ == Phase::Over) return;
+  const auto handler = handlers_.on_end;
+  over();
+  SessionEnd end{.succeeded = succeeded, .why = why};
+  if (handler) handler(std::move(end));
+}
+
+void C10dSession::Impl::fail(const std::string& reason) {
+  if (phase_ == Phase::Over) return;
+  const auto handler = handlers_.on_failed;
+  over();
+  if (handler) handler(reason);
+}
+
+/// What is still being told and waited for in the round is of no interest any more.
+void C10dSession::Impl::cancel_exchange() {
+  if (round_) round_->close();
+}
+
+asio::awaitable<void> C10dSession::Impl::pause(Duration time) {
+  if (phase_ == Phase::Over) co_return;
+  wake_.expires_after(time);
+  co_await wake_.async_wait(kNoThrow);
+}
+
+asio::awaitable<void> C10dSession::Impl::run() {
+  while (phase_ != Phase::Over) {
+    const bool connected = link_.connected();
+    if (connected)
+      co_await look();
+    else
+      co_await reconnect();
+    // Not at once: a store that takes connections and drops them is asked again in peace.
+    if (connected && !link_.connected()) co_await pause(jittered(kPoll, random_));
+  }
+}
+
+asio::awaitable<void> C10dSession::Impl::reconnect() {
+  std::optional<Instant> deadline = now() + kBackgroundDial;
+  if (phase_ == Phase::Joining || phase_ == Phase::Exchanging) deadline = connect_deadline_;
+  if (phase_ == Phase::Closing || phase_ == Phase::Leaving) deadline = now() + kLastWords;
+  const Outcome outcome = co_await link_.connect(deadline);
+  if (phase_ == Phase::Over) co_return;
+  if (outcome == Outcome::Unreadable) co_return fail(link_.error());
+  if (outcome == Outcome::Lost) {
+    co_await pause(std::clamp(*deadline - now(), Duration::zero(), kPoll));
+    if (now() >= *deadline) lost_for_good();
+    co_return;
+  }
+  if (std::exchange(lost_told_, false))
+    spdlog::info("rendezvous_store_back store={}:{}", options_.host, options_.port);
+  read_before_look_ = false;
+  if (!participant_) name_this_node();
+}
+
+/// There is no connection, and no time for another try: whether that matters depends.
+void C10dSession::Impl::lost_for_good() {
+  const std::string store = endpoint_text(options_.host, options_.port);
+  switch (phase_) {
+    case Phase::Joining:
+    case Phase::Exchanging:
+      if (now() < connect_deadline_) return;  // Asked for while another dial was under way.
+      return fail("no rendezvous store answers at " + store + " (--rdzv-endpoint) within " +
+                  seconds_text(options_.settings.read_timeout) +
+                  " (--rdzv-conf read_timeout); the last try: " + link_.error());
+    case Phase::Closing:
+      return end(end_.succeeded, end_.why);
+    case Phase::Leaving:
+      return over();
+    case Phase::Idle:
+    case Phase::Running:
+    case Phase::Barrier:
+    case Phase::Over:
+      return;
+  }
+}
+
+void C10dSession::Impl::tell_lost() {
+  connect_deadline_ = now() + options_.settings.read_timeout;
+  if (std::exchange(lost_told_, true)) return;
+  const bool running = phase_ == Phase::Running;
+  spdlog::warn("rendezvous_store_lost store={}:{} reason=\"{}\"{}", options_.host, options_.port,
+               link_.error(), running ? " workers=\"go on\"" : "");
+}
+
+void C10dSession::Impl::name_this_node() {
+  const std::string local = link_.client().local_address();
+  NodeName name{node_address(options_.local_addr, options_.host, local, is_loopback_address(local)),
+                ::getpid(), 0};
+  spdlog::info("rendezvous_connected store={}:{} run={} node={}", options_.host, options_.port,
+               options_.settings.run_id, to_string(name));
+  participant_.emplace(std::move(name), options_.settings);
+}
+
+void C10dSession::Impl::apply_wanted() {
+  switch (std::exchange(wanted_, Wanted::Nothing)) {
+    case Wanted::Nothing:
+      return;
+    case Wanted::Join:
+      return participant_->join(joined_at_);
+    case Wanted::JoinAgain:
+      return participant_->join_again();
+    case Wanted::Close:
+      return participant_->close(now());
+    case Wanted::Leave:
+      return participant_->leave(now());
+  }
+}
+
+asio::awaitable<void> C10dSession::Impl::look() {
+  if (std::exchange(read_before_look_, true)) {
+    const Outcome outcome = co_await link_.read();
+    if (phase_ == Phase::Over) co_return;
+    if (outcome == Outcome::Unreadable) co_return fail(link_.error());
+    if (outcome == Outcome::Lost) co_return tell_lost();
+  }
+  apply_wanted();
+  C10dStep step = participant_->step(link_.state(), now(), wall_now());
+  for (const auto& [node, ahead_us] : participant_->take_skewed())
+    spdlog::warn("clock_skew node={} ahead_s={:.1f}", to_string(node),
+                 static_cast<double>(ahead_us) / 1e6);
+  tell_progress();
+  if (auto* changed = std::get_if<WriteState>(&step))
+    co_return co_await write(std::move(changed->state));
+  const bool closed = participant_->closed_while_member();
+  act(std::move(step));
+  closed_looks_ = closed ? closed_looks_ + 1 : 0;
+  if (closed_looks_ >= kClosedLooks && phase_ != Phase::Over) co_await look_at_closed();
+  if (wanted_ == Wanted::Nothing) co_await pause(jittered(kPoll, random_) + kPoll / 4);
+}
+
+asio::awaitable<void> C10dSession::Impl::write(RendezvousState state) {
+  const Outcome outcome = co_await link_.write(std::move(state));
+  read_before_look_ = false;
+  if (phase_ == Phase::Over) co_return;
+  if (outcome == Outcome::Unreadable) co_return fail(link_.error());
+  if (outcome == Outcome::Lost) co_return tell_lost();
+  if (outcome == Outcome::Done) {
+    lost_writes_ = 0;
+    co_return;
+  }
+  // Somebody was faster, and so may others be, again and again.
+  const Duration most = kLostPauseFirst * (1 << std::min(lost_writes_++, 6));
+  co_await pause(jittered(std::min(most, kLostPauseMost), random_));
+}
+
+/// Closed, and our workers run. After a success the others have waited for us at the exit barrier,
+/// or have lost patience; a node that gives up does not come to it.
+asio::awaitable<void> C10dSession::Impl::look_at_closed() {
+  if (phase_ == Phase::Barrier) {
+    cancel_exchange();
+    co_return end(end_.succeeded, end_.why);
+  }
+  if (phase_ != Phase::Running) co_return;
+  std::vector<std::string> keys{"torch.rendezvous." + options_.settings.run_id + "." +
+                                std::to_string(round_->ready().round) +
+                                "/torchelastic/agent/terminal_state/num_members"};
+  const auto somebody_done = co_await link_.client().check(std::move(keys));
+  if (phase_ != Phase::Running || !somebody_done || *somebody_done) co_return;
+  end(false, "another node has given up and closed the run");
+}
+
+void C10dSession::Impl::tell_progress() {
+  if (phase_ != Phase::Joining || progress_ == participant_->progress()) return;
+  progress_ = participant_->progress();
+  spdlog::warn("waiting for the other nodes: {}", progress_);
+}
+
+void C10dSession::Impl::act(C10dStep step) {
+  if (const auto* ready = std::get_if<RoundReady>(&step)) return on(*ready);
+  if (const auto* broken = std::get_if<RoundBroken>(&step)) return on(*broken);
+  if (const auto* closed = std::get_if<RunIsClosed>(&step))
+    return end(closed->as_spare, closed->as_spare ? "the run is over; this node was a spare"
+                                                  : "the run is closed: another node has ended it");
+  if (const auto* late = std::get_if<JoinTimedOut>(&step)) return fail(late->reason);
+  if (std::holds_alternative<ParticipantDone>(step)) {
+    if (phase_ == Phase::Closing) return end(end_.succeeded, end_.why);
+    if (phase_ == Phase::Leaving) return over();
+  }
+}
+
+void C10dSession::Impl::on(const RoundReady& ready) {
+  const auto before = round_ ? round_->ready().nodes : std::vector<NodeName>();
+  const bool moved = !before.empty() && before[0] != ready.nodes[0];
+  const bool others_stay = std::any_of(ready.nodes.begin(), ready.nodes.end(), [&](const auto& n) {
+    return n != participant_->name() && std::find(before.begin(), before.end(), n) != before.end();
+  });
+  if (moved && others_stay)
+    spdlog::warn(
+        "rank0_moved from={} to={} reason=\"torchrun nodes keep their first MASTER_ADDR: "
+        "with one of them that was in the last round, the workers cannot meet\"",
+        to_string(before[0]), to_string(ready.nodes[0]));
+  round_ = std::make_shared<C10dRound>(executor_, options_, ready);
+  phase_ = Phase::Exchanging;
+  auto task = [](std::shared_ptr<Impl> self,
+                 std::shared_ptr<C10dRound> round) -> asio::awaitable<void> {
+    co_await self->exchange(std::move(round));
+  };
+  spawn_task(executor_, "c10d_exchange", task(shared_from_this(), round_));
+}
+
+void C10dSession::Impl::on(const RoundBroken& broken) {
+  if (phase_ == Phase::Exchanging) {  // No worker has started: just again.
+    spdlog::info("round_broken round={} reason=\"{}\"", round_->ready().round, broken.why);
+    cancel_exchange();
+    phase_ = Phase::Joining;
+    wanted_ = Wanted::JoinAgain;
+  } else if (phase_ == Phase::Barrier) {
+    spdlog::warn("exit_barrier_left reason=\"{}\"", broken.why);
+    cancel_exchange();
+    phase_ = Phase::Closing;  // The others go on: leaves, but does not close the run for them.
+    wanted_ = Wanted::Leave;
+  } else if (phase_ == Phase::Running) {
+    phase_ = Phase::Idle;
+    if (const auto handler = handlers_.on_restart) handler(broken.why);
+  }
+}
+
+asio::awaitable<void> C10dSession::Impl::exchange(std::shared_ptr<C10dRound> round) {
+  auto host = handlers_.host_store;
+  auto begun = co_await round->begin(std::move(host));
+  if (round != round_ || phase_ != Phase::Exchanging) co_return;
+  if (begun) {
+    participant_->settled();
+    phase_ = Phase::Running;
+    begun->facts.restart_count = failures_;
+    if (const auto handler = handlers_.on_round) handler(std::move(*begun));
+    co_return;
+  }
+  const std::string& reason = begun.error().reason;
+  const std::string number = std::to_string(round->ready().round);
+  const auto limit = participant_->join_deadline();
+  if (++exchange_tries_ >= kExchangeTries || (limit && now() >= *limit))
+    co_return fail("round " + number + " was complete, but came to nothing: " + reason);
+  spdlog::warn("round_failed round={} reason=\"{}\" next=\"another round\"", number, reason);
+  round_->close();
+  phase_ = Phase::Joining;
+  wanted_ = Wanted::JoinAgain;
+  wake_.cancel();
+}
+
+asio::awaitable<void> C10dSession::Impl::barrier(std::shared_ptr<C10dRound> round) {
+  const auto done = co_await round->end();
+  if (round != round_ || phase_ != Phase::Barrier) co_return;
+  // As torchrun has it, the success does not depend on it.
+  if (!done) spdlog::warn("exit_barrier_failed reason=\"{}\"", done.error().reason);
+  if (!link_.connected()) co_return end(end_.succeeded, end_.why);
+  phase_ = Phase::Closing;
+  wanted_ = Wanted::Close;
+  wake_.cancel();
+}
+
+}  // namespace muster

@@ -1,0 +1,17 @@
+#include "agent/sessions/local_session.h"
+
+namespace muster {
+
+void LocalSession::join() {
+  handlers_.host_store([this](const HostedStoreResult& store) {
+    if (!handlers_.on_round) return;  // Closed meanwhile.
+    if (!store) return handlers_.on_failed("cannot host the store: " + store.error().what());
+    SessionRound round{.round = round_++, .facts = {}, .job_decides = false};
+    round.facts.ranks = {.world_size = local_world_size_, .role_world_size = local_world_size_};
+    round.facts.master_addr = master_addr_;
+    round.facts.master_port = store->port;
+    handlers_.on_round(std::move(round));
+  });
+}
+
+}  // namespace muster

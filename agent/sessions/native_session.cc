@@ -1,0 +1,374 @@
+#include "agent/sessions/native_session.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <spdlog/spdlog.h>
+
+#include "agent/sessions/store_dialer.h"
+#include "rendezvous/core/check.h"
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/spawn_task.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+constexpr int kKeepAlivesPerLease = 3;
+constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
+constexpr Duration kPauseMost = std::chrono::seconds(2);
+constexpr Duration kExitBarrier = std::chrono::seconds(300);  // torchrun's.
+
+std::string why_restart(const RestartRound& message) {
+  std::string who = to_string(message.who);
+  switch (message.cause) {
+    case RestartCause::WorkersFailed:
+      return "on node " + who + " " + message.what;
+    case RestartCause::NodeLost:
+    case RestartCause::NodeLeft:
+      return "node " + who + " is gone (" + message.what + ")";
+    case RestartCause::NodeJoined:
+      return "node " + who + " wants to join";
+    case RestartCause::Requested:
+      break;
+  }
+  return "a restart was asked for by node " + who + ": " + message.what;
+}
+
+}  // namespace
+
+NativeSession::NativeSession(asio::io_context& loop, Handlers handlers, Options options,
+                             std::unique_ptr<NativeClient> client)
+    : loop_(loop),
+      handlers_(std::move(handlers)),
+      options_(std::move(options)),
+      keep_alive_(loop),
+      farewell_(loop) {
+  begin(std::move(client));
+}
+
+NativeSession::~NativeSession() {
+  *alive_ = false;
+}
+
+void NativeSession::begin(std::unique_ptr<NativeClient> client) {
+  client_ = std::move(client);
+  client_->start({.on_message =
+                      [this](const NativeMessage& message) {
+                        std::visit([this](const auto& m) { on(m); }, message);
+                      },
+                  .on_lost = [this](const std::string& reason) { on_lost(reason); }});
+  keep_alive();
+}
+
+std::string NativeSession::host_text() const {
+  return endpoint_text(options_.host.host, options_.host.port);
+}
+
+void NativeSession::keep_alive() {
+  keep_alive_.expires_after(options_.settings.lease / kKeepAlivesPerLease);
+  keep_alive_.async_wait([this, alive = alive_](const error_code& ec) {
+    if (ec || !*alive || !client_) return;
+    client_->send(KeptAlive{});
+    keep_alive();
+  });
+}
+
+// --- what the agent wants ------------------------------------------------------------------------
+
+void NativeSession::join() {
+  if (phase_ == Phase::Over) return;
+  phase_ = Phase::Joining;
+  if (client_) ask_to_join();
+}
+
+void NativeSession::ask_to_join() {
+  NodeJoined event;
+  event.name = options_.node.name;
+  event.local_world_size = options_.node.local_world_size;
+  event.role = options_.node.role;
+  event.run = options_.settings.run;
+  event.muster_version = MUSTER_VERSION;
+  event.last_round = told_;
+  event.preferred_rank = options_.node.preferred_rank;
+  event.spare = options_.settings.spare;
+  event.hosts_rendezvous = options_.node.hosts_rendezvous;
+  client_->send(event);
+}
+
+void NativeSession::workers_failed(const std::string& what) {
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Outside;
+  if (client_) client_->send(WorkersFailed{{}, round_, what});
+}
+
+void NativeSession::finished(bool succeeded, const std::string& what) {
+  if (phase_ == Phase::Over) return;
+  if (!client_) {
+    // Nobody hears it, and nobody can tell us anything: our part is what we know.
+    return end({.succeeded = succeeded,
+                .who = "",
+                .why = "the rendezvous at " + host_text() + " cannot be reached"});
+  }
+  phase_ = Phase::Finished;
+  client_->send(NodeFinished{{}, round_, succeeded, what});
+  if (succeeded && store_) spawn_task(loop_.get_executor(), "exit_barrier", exit_barrier(alive_));
+  if (succeeded) return;  // The others may have work for days.
+  farewell_.expires_after(options_.settings.close_timeout);
+  farewell_.async_wait([this, alive = alive_](const error_code& ec) {
+    if (!ec && *alive) end({.succeeded = false, .who = "", .why = ""});
+  });
+}
+
+void NativeSession::leave() {
+  if (client_) client_->send(NodeLeft{});
+  phase_ = Phase::Over;
+}
+
+void NativeSession::close() {
+  handlers_ = {};
+  phase_ = Phase::Over;
+  keep_alive_.cancel();
+  farewell_.cancel();
+  *alive_ = false;
+  if (store_) store_->close();
+  if (client_) client_->close();
+}
+
+void NativeSession::drain(const std::function<void()>& done) {
+  if (!client_) return done();
+  client_->when_idle(done);
+}
+
+// --- what the host says --------------------------------------------------------------------------
+
+void NativeSession::on(const NativeRefused& message) {
+  end({.succeeded = false, .who = "", .why = message.text});
+}
+
+void NativeSession::on(const NativeWaiting& message) {
+  if (phase_ == Phase::Joining) spdlog::warn("waiting for the other nodes: {}", message.text);
+}
+
+void NativeSession::on(const PrepareStore& message) {
+  if (phase_ != Phase::Joining) return;  // A restart is on its way.
+  const std::int64_t round = message.round;
+  handlers_.host_store([this, round, alive = alive_](const HostedStoreResult& store) {
+    if (!*alive || phase_ == Phase::Over) return;
+    if (!store) {
+      const std::string why = "cannot host the workers' store: " + store.error().what();
+      if (client_) client_->send(NodeFinished{{}, round, false, why});
+      phase_ = Phase::Over;
+      return handlers_.on_failed(why);
+    }
+    if (client_) client_->send(StoreReady{{}, round, options_.node.name.addr, store->port});
+  });
+}
+
+void NativeSession::on(const RoundComplete& message) {
+  if (phase_ != Phase::Joining) return;
+  told_ = message.round;
+  SessionRound round{.round = message.round, .facts = {}, .job_decides = true};
+  RoundFacts& facts = round.facts;
+  facts.group_rank = message.group_rank;
+  facts.group_world_size = message.group_world_size;
+  facts.restart_count = message.restart_count;
+  store_.reset();
+  if (!message.workers || !message.store)
+    return spawn_task(loop_.get_executor(), "round_exchange",
+                      exchange(alive_, std::move(round), message.store));
+  facts.ranks = {.base_global_rank = message.workers->base_global_rank,
+                 .world_size = message.workers->world_size,
+                 .base_role_rank = message.workers->base_role_rank,
+                 .role_world_size = message.workers->role_world_size};
+  facts.master_addr = message.store->addr;
+  facts.master_port = message.store->port;
+  begin_round(std::move(round));
+}
+
+void NativeSession::begin_round(SessionRound round) {
+  round_ = round.round;
+  phase_ = Phase::Running;
+  handlers_.on_round(std::move(round));
+}
+
+void NativeSession::on(const RestartRound& message) {
+  told_ = std::max(told_, message.round);
+  ++exchanges_;
+  if (phase_ == Phase::Joining) return ask_to_join();  // It was in that round, by then.
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Outside;
+  handlers_.on_restart(why_restart(message));
+}
+
+void NativeSession::on(const RunClosed&) {
+  const std::string why = "a torchrun node has ended the run: there will be no further round";
+  if (phase_ != Phase::Joining) return spdlog::info(why);
+  if (options_.settings.spare) return end({.succeeded = true, .who = "", .why = why});
+  phase_ = Phase::Over;
+  handlers_.on_failed(why);
+}
+
+void NativeSession::on(const RunEnded& message) {
+  end({.succeeded = message.succeeded,
+       .who = message.who ? "node " + to_string(*message.who) : std::string(),
+       .why = message.why});
+}
+
+void NativeSession::on(const JoinRefused& message) {
+  if (phase_ == Phase::Over) return;
+  phase_ = Phase::Over;
+  handlers_.on_failed("the rendezvous at " + host_text() + " refused this node: " + message.text);
+}
+
+void NativeSession::on(const NotAMember&) {
+  if (phase_ == Phase::Joining) return ask_to_join();
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Outside;
+  handlers_.on_restart("this node was not heard in time, and the others went on without it");
+}
+
+void NativeSession::end(SessionEnd end) {
+  if (std::exchange(phase_, Phase::Over) == Phase::Over) return;
+  keep_alive_.cancel();
+  farewell_.cancel();
+  handlers_.on_end(std::move(end));
+}
+
+// --- torchrun nodes in the round -----------------------------------------------------------------
+
+RoundExchange NativeSession::round_exchange(const RoundFacts& facts, std::int64_t round) const {
+  return RoundExchange(
+      store_,
+      {.prefix = "torch.rendezvous." + options_.settings.run_id + "." + std::to_string(round),
+       .group_rank = facts.group_rank,
+       .group_world_size = facts.group_world_size,
+       .role = options_.node.role,
+       .local_world_size = options_.node.local_world_size,
+       .identical = options_.worker_identical,
+       .timeout = options_.settings.read_timeout},
+      [](const std::string& whom) { spdlog::warn("waiting for {}", whom); });
+}
+
+asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, SessionRound round,
+                                              std::optional<StoreAddress> store) {
+  const int number = ++exchanges_;
+  const auto is_over = [this, alive, number] {
+    return !*alive || phase_ != Phase::Joining || number != exchanges_;
+  };
+  store_ = std::make_shared<StoreClient>(
+      loop_.get_executor(), StoreClientOptions{.host = options_.host.host,
+                                               .port = options_.host.port,
+                                               .timeout = options_.settings.read_timeout});
+  const auto client = store_;
+  const Result<void> connected = co_await client->connect();
+  if (is_over()) co_return;
+  std::string trouble = connected ? std::string() : connected.error().message();
+  RoundExchange others = round_exchange(round.facts, round.round);
+  if (trouble.empty() && round.facts.group_rank.value == 0) {
+    // Torchrun nodes know no other way to learn it.
+    MasterAddress master{options_.node.name.addr, store ? store->port : std::uint16_t{0}};
+    const auto published = co_await others.publish_master(master);
+    if (!published) trouble = published.error().reason;
+  } else if (trouble.empty() && !store) {
+    EarlierRounds earlier;
+    const auto master = co_await others.find_master(earlier);
+    if (master)
+      store = StoreAddress{master->addr, master->port};
+    else
+      trouble = master.error().reason;
+  }
+  if (is_over()) co_return;
+  if (trouble.empty()) {
+    const auto ranks = co_await others.ranks();
+    if (ranks)
+      round.facts.ranks = *ranks;
+    else
+      trouble = ranks.error().reason;
+  }
+  if (is_over()) co_return;
+  if (!store || !trouble.empty()) {
+    spdlog::warn("round {}: {}", round.round, trouble);
+    if (client_) client_->send(RestartRequested{{}, trouble});
+    co_return;
+  }
+  round.facts.master_addr = store->addr;
+  round.facts.master_port = store->port;
+  facts_ = round.facts;
+  begin_round(std::move(round));
+}
+
+// Torchrun nodes wait in theirs until all have come, and then close the run.
+asio::awaitable<void> NativeSession::exit_barrier(std::shared_ptr<bool> alive) {
+  const auto client = store_;
+  RoundExchange others = round_exchange(facts_, round_);
+  const auto all = co_await others.exit_barrier(kExitBarrier);
+  if (!*alive || phase_ != Phase::Finished) co_return;
+  if (!all) spdlog::warn("the exit barrier was left: {}", all.error().reason);
+  end({.succeeded = true, .who = "", .why = ""});
+}
+
+// --- a connection that breaks --------------------------------------------------------------------
+
+void NativeSession::on_lost(const std::string& reason) {
+  if (phase_ == Phase::Over) return;
+  keep_alive_.cancel();
+  client_.reset();
+  if (phase_ == Phase::Finished)
+    return end({.succeeded = true, .who = "", .why = ""});  // The host has ended before us.
+  spdlog::warn(
+      "lost the rendezvous at {} ({}): connecting again for {} s", host_text(), reason,
+      std::chrono::duration_cast<std::chrono::seconds>(options_.host.connect_timeout).count());
+  spawn_task(loop_.get_executor(), "native_reconnect", reconnect(alive_, reason));
+}
+
+// A host that dies just then closes the connection before it has said who it is, as a torch server
+// would: that is no answer yet.
+asio::awaitable<void> NativeSession::reconnect(std::shared_ptr<bool> alive, std::string reason) {
+  const Instant deadline = now() + options_.host.connect_timeout;
+  std::minstd_rand random(std::random_device{}());
+  asio::steady_timer timer(loop_);
+  std::string why = "the rendezvous at " + host_text() + " was lost (" + reason + ") and ";
+  for (Duration most = kPauseFirst;; most = std::min(2 * most, kPauseMost)) {
+    NativeClientOptions host = options_.host;
+    host.connect_timeout = std::max(deadline - now(), kPauseFirst);
+    auto client = std::make_unique<NativeClient>(loop_.get_executor(), std::move(host));
+    const Result<HostKind> kind = co_await client->connect();
+    if (!*alive || phase_ == Phase::Over) co_return;
+    if (kind && *kind == HostKind::Muster) co_return back(std::move(client));
+    const bool refused = kind && *kind == HostKind::Refused;
+    if (refused || now() + most >= deadline) {
+      if (!kind)
+        why += "cannot be reached again: " + kind.error().message();
+      else if (refused)
+        why += "refuses us now: " + client->refusal();
+      else
+        why += "something else listens there now";
+      break;
+    }
+    timer.expires_after(jittered(most, random));
+    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    if (!*alive || phase_ == Phase::Over) co_return;
+  }
+  if (phase_ != Phase::Joining) co_return end({.succeeded = false, .who = "", .why = why});
+  phase_ = Phase::Over;
+  handlers_.on_failed(why);
+}
+
+void NativeSession::back(std::unique_ptr<NativeClient> client) {
+  begin(std::move(client));
+  if (phase_ == Phase::Joining) return ask_to_join();
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Outside;
+  handlers_.on_restart("the rendezvous had been lost, and is back");
+}
+
+}  // namespace muster

@@ -1,0 +1,231 @@
+#include "agent/sessions/network_session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <spdlog/spdlog.h>
+
+#include "agent/sessions/c10d_session.h"
+#include "agent/sessions/local_session.h"
+#include "agent/sessions/rendezvous_host.h"
+#include "agent/sessions/store_dialer.h"
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/spawn_task.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+// From connecting to the store's answer, before it is tried again.
+constexpr Duration kPatience = std::chrono::seconds(5);
+constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
+constexpr Duration kPauseMost = std::chrono::seconds(2);
+constexpr Duration kWorthTelling = std::chrono::seconds(2);
+constexpr Duration kLookupLimit = std::chrono::seconds(10);
+constexpr Duration kDrainLimit = std::chrono::seconds(2);
+
+std::int64_t seconds(Duration time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+}
+
+}  // namespace
+
+NetworkSession::NetworkSession(asio::io_context& loop, const AgentOptions& options,
+                               Handlers handlers)
+    : loop_(loop),
+      options_(options),
+      handlers_(std::move(handlers)),
+      is_here_(options.rendezvous.settings.is_host.value_or(false)) {}
+
+NetworkSession::~NetworkSession() {
+  *alive_ = false;
+}
+
+std::string NetworkSession::host_text() const {
+  return endpoint_text(options_.rendezvous.host, options_.rendezvous.port);
+}
+
+void NetworkSession::join() {
+  if (inner_) return inner_->join();
+  if (std::exchange(begun_, true)) return;
+  spawn_task(loop_.get_executor(), "rendezvous_begin", begin(alive_));
+}
+
+// Who hosts is asked again for each try: a name may come to mean this machine only later.
+asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
+  const RendezvousSettings& settings = options_.rendezvous.settings;
+  const Instant began = now();
+  const Instant deadline = began + settings.read_timeout;
+  std::minstd_rand random(std::random_device{}());
+  asio::steady_timer timer(loop_);
+  std::string told;
+  bool closed_before = false;
+  for (Duration most = kPauseFirst;; most = std::min(2 * most, kPauseMost)) {
+    if (!settings.is_host && !hosted_) is_here_ = co_await decide_host();
+    if (!*alive) co_return;
+    if (is_here_ && !hosted_ && !start_hosting(settings.is_host.has_value())) co_return;
+    NativeClientOptions host = host_options();
+    host.connect_timeout = std::clamp(deadline - now(), kPauseFirst, kPatience);
+    host.retry = false;
+    auto client = std::make_unique<NativeClient>(loop_.get_executor(), std::move(host));
+    const Result<HostKind> kind = co_await client->connect();
+    if (!*alive) co_return;
+    // A host that dies just then closes the connection, too: only who does so twice is torch's.
+    const bool closed = kind && *kind == HostKind::Other;
+    if (kind && (!closed || std::exchange(closed_before, true)))
+      co_return begin_with(*kind, std::move(client));
+    closed_before = closed;
+    const std::string error = kind ? "it has closed the connection" : kind.error().message();
+    if (now() >= deadline)
+      co_return fail("cannot reach the rendezvous at " + host_text() + ": " + error +
+                     " (tried for " + std::to_string(seconds(settings.read_timeout)) +
+                     " s; --rdzv-conf read_timeout=SECONDS changes that)");
+    if (now() - began > kWorthTelling && error != std::exchange(told, error))
+      spdlog::warn("waiting for the rendezvous at {}: {}", host_text(), error);
+    timer.expires_after(std::min(jittered(most, random), deadline - now()));
+    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    if (!*alive) co_return;
+  }
+}
+
+void NetworkSession::begin_with(HostKind kind, std::unique_ptr<NativeClient> client) {
+  switch (kind) {
+    case HostKind::Muster:
+      return begin_native(std::move(client));
+    case HostKind::Refused:
+      // Another job of this machine has the port. One node needs nobody else.
+      if (is_here_ && options_.max_nodes == 1) return begin_local();
+      return fail("the rendezvous at " + host_text() + " refused this node: " + client->refusal());
+    case HostKind::Other:
+      return begin_torch();
+  }
+}
+
+// More than torchrun would: it does not look at the interfaces, and then nobody hosts.
+asio::awaitable<bool> NetworkSession::decide_host() {
+  const HostAnswer answer = co_await find_host(options_.rendezvous.host, kLookupLimit);
+  if (!answer.trouble.empty())
+    spdlog::debug("rendezvous_host_unclear reason=\"{}\"", answer.trouble);
+  co_return answer.match != HostMatch::Elsewhere;
+}
+
+// True if this node may go on: as the host, or as somebody else's client.
+bool NetworkSession::start_hosting(bool must) {
+  StoreServerOptions server;
+  server.port = options_.rendezvous.port;
+  const RendezvousSettings& settings = options_.rendezvous.settings;
+  server.runs = RunServiceOptions{.muster_version = MUSTER_VERSION,
+                                  .only_run = options_.run_id,
+                                  .setup = {.run = settings.run,
+                                            .lease = settings.lease,
+                                            .keep_alive_interval = settings.keep_alive_interval,
+                                            .dead_after = settings.dead_after()}};
+  auto hosted = StoreThread::start(std::move(server));
+  if (hosted) {
+    hosted_ = std::move(*hosted);
+    spdlog::debug("rendezvous_hosted port={} run={}", hosted_->port(), options_.run_id);
+    return true;
+  }
+  // Another agent of this machine was first, or somebody's server: that is found out next.
+  if (!must && hosted.error().code == boost::system::errc::address_in_use) return true;
+  fail("cannot host the rendezvous: " + hosted.error().what());
+  return false;
+}
+
+NativeClientOptions NetworkSession::host_options() const {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  return {.host = hosted_ ? kLoopback : rendezvous.host,
+          .port = hosted_ ? hosted_->port() : rendezvous.port,
+          .run_id = options_.run_id,
+          .connect_timeout = rendezvous.settings.read_timeout,
+          .lost_after = rendezvous.settings.lease};
+}
+
+SessionNode NetworkSession::node_facts(const std::string& address) const {
+  return {.name = {.addr = address, .pid = ::getpid(), .local_id = 0},
+          .local_world_size = options_.local_world_size,
+          .role = options_.role,
+          .preferred_rank = options_.rendezvous.preferred_rank,
+          .hosts_rendezvous = hosted_ != nullptr};
+}
+
+void NetworkSession::begin_native(std::unique_ptr<NativeClient> client) {
+  const auto own = client->local_address();
+  // The host reaches itself by loopback: the others come by the endpoint's name.
+  const std::string address = node_address(options_.rendezvous.local_addr, options_.rendezvous.host,
+                                           own.to_string(), own.is_loopback());
+  inner_ = std::make_unique<NativeSession>(
+      loop_, handlers_,
+      NativeSession::Options{.settings = options_.rendezvous.settings,
+                             .node = node_facts(address),
+                             .host = host_options(),
+                             .worker_identical = options_.rendezvous.worker_identical},
+      std::move(client));
+  inner_->join();
+}
+
+void NetworkSession::begin_local() {
+  const std::string& address = options_.rendezvous.local_addr;
+  inner_ = std::make_unique<LocalSession>(handlers_, options_.local_world_size,
+                                          address.empty() ? kLoopback : address);
+  inner_->join();
+}
+
+void NetworkSession::begin_torch() {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  spdlog::debug("rendezvous_by_torchrun endpoint={}", host_text());
+  inner_ = std::make_unique<C10dSession>(
+      loop_.get_executor(),
+      C10dSessionOptions{.host = rendezvous.host,
+                         .port = rendezvous.port,
+                         .settings = rendezvous.settings,
+                         .local_addr = rendezvous.local_addr,
+                         .role = options_.role,
+                         .local_world_size = options_.local_world_size,
+                         .worker_identical = rendezvous.worker_identical},
+      handlers_);
+  inner_->join();
+}
+
+void NetworkSession::fail(const std::string& reason) {
+  if (handlers_.on_failed) handlers_.on_failed(reason);
+}
+
+void NetworkSession::workers_failed(const std::string& what) {
+  if (inner_) inner_->workers_failed(what);
+}
+
+void NetworkSession::finished(bool succeeded, const std::string& what) {
+  if (inner_) inner_->finished(succeeded, what);
+}
+
+void NetworkSession::leave() {
+  if (inner_) inner_->leave();
+}
+
+void NetworkSession::close() {
+  handlers_ = {};
+  *alive_ = false;
+  if (inner_) inner_->close();
+}
+
+void NetworkSession::drain(const std::function<void()>& done) {
+  const auto then = [this, done] {
+    if (!hosted_) return done();
+    hosted_->drain(now() + kDrainLimit, [this, done] { asio::post(loop_, done); });
+  };
+  if (!inner_) return then();
+  inner_->drain(then);
+}
+
+}  // namespace muster

@@ -1,0 +1,53 @@
+// --rdzv-backend c10d over a network: finds out who hosts the rendezvous (this node, another
+// muster, a torchrun), and then takes part in it by the session for that host.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include "agent/core/agent_options.h"
+#include "agent/sessions/native_session.h"
+#include "agent/sessions/rendezvous_session.h"
+#include "agent/sessions/store_thread.h"
+
+namespace muster {
+
+class NetworkSession final : public RendezvousSession {
+ public:
+  NetworkSession(boost::asio::io_context& loop, const AgentOptions& options, Handlers handlers);
+  ~NetworkSession() override;
+
+  void join() override;
+  void workers_failed(const std::string& what) override;
+  void finished(bool succeeded, const std::string& what) override;
+  void leave() override;
+  void close() override;
+  void drain(const std::function<void()>& done) override;
+
+ private:
+  boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive);
+  boost::asio::awaitable<bool> decide_host();
+  bool start_hosting(bool must);
+  void begin_with(HostKind kind, std::unique_ptr<NativeClient> client);
+  void begin_native(std::unique_ptr<NativeClient> client);
+  void begin_torch();
+  void begin_local();
+  void fail(const std::string& reason);
+  NativeClientOptions host_options() const;
+  SessionNode node_facts(const std::string& address) const;
+  std::string host_text() const;
+
+  boost::asio::io_context& loop_;
+  const AgentOptions& options_;
+  Handlers handlers_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
+  std::unique_ptr<StoreThread> hosted_;                         // The rendezvous, if it is here.
+  std::unique_ptr<RendezvousSession> inner_;                    // Once it is known which.
+  bool begun_ = false;
+  bool is_here_ = false;  // The endpoint is this machine, as far as is known.
+};
+
+}  // namespace muster

@@ -1,0 +1,292 @@
+#include "agent/sessions/round_exchange.h"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <utility>
+
+#include <boost/asio/this_coro.hpp>
+
+#include "agent/core/rank_messages.h"
+#include "rendezvous/net/clock.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::string_view kMasterAddr = "MASTER_ADDR";
+constexpr std::string_view kMasterPort = "MASTER_PORT";
+constexpr std::string_view kRoleInfo = "torchelastic/role_info";
+constexpr std::string_view kAssignedRanks = "torchelastic/assigned_ranks";
+constexpr std::string_view kNumMembers = "torchelastic/agent/terminal_state/num_members";
+constexpr std::string_view kLastMember = "torchelastic/agent/terminal_state/last_member";
+constexpr std::string_view kIgnored = "<val_ignored>";  // torch's.
+
+// How often those who wait look who is missing.
+constexpr Duration kLookFirst = std::chrono::seconds(2);
+constexpr Duration kLookMost = std::chrono::seconds(15);
+constexpr std::size_t kMissingLookedFor = 256;
+constexpr std::size_t kMissingShown = 8;
+// A rank 0 that publishes does so at once.
+constexpr Duration kBeforeEarlierRounds = std::chrono::seconds(2);
+constexpr Duration kProbeWithin = std::chrono::seconds(3);
+
+std::string seconds_text(Duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
+}
+
+std::string nodes_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "node rank " : "node ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMissingShown); ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  if (ranks.size() > kMissingShown)
+    text += " and " + std::to_string(ranks.size() - kMissingShown) + " more";
+  return text;
+}
+
+ExchangeError failed(const std::string& doing, const boost::system::error_code& error) {
+  return {doing + ": " + error.message()};
+}
+
+}  // namespace
+
+RoundExchange::RoundExchange(std::shared_ptr<StoreClient> client, RoundExchangeOptions options,
+                             Waiting waiting)
+    : client_(std::move(client)), options_(std::move(options)), waiting_(std::move(waiting)) {}
+
+std::string RoundExchange::key(std::string_view name, int rank) const {
+  return key(name) + "/" + std::to_string(rank);
+}
+
+void RoundExchange::tell(const std::string& text) {
+  if (text == told_ || !waiting_) return;
+  told_ = text;
+  waiting_(text);
+}
+
+asio::awaitable<ExchangeResult<void>> RoundExchange::publish_master(MasterAddress master) {
+  const std::vector<std::string> keys{key(kMasterAddr), key(kMasterPort)};
+  const std::string port = std::to_string(master.port);
+  // Two requests, as torch's get_master_address() has it: the address, and when it counts the port.
+  const auto addr_set = co_await client_->set(keys[0], master.addr);
+  if (!addr_set) co_return failed("publishing MASTER_ADDR", addr_set.error());
+  const auto port_set = co_await client_->set(keys[1], port);
+  if (!port_set) co_return failed("publishing MASTER_PORT", port_set.error());
+  co_return ExchangeResult<void>();
+}
+
+asio::awaitable<ExchangeResult<MasterAddress>> RoundExchange::read_master(std::string prefix) {
+  std::vector<std::string> keys{prefix + "/" + std::string(kMasterAddr),
+                                prefix + "/" + std::string(kMasterPort)};
+  const auto values = co_await client_->multi_get(keys);
+  if (!values) co_return failed("reading MASTER_ADDR", values.error());
+  MasterAddress master{(*values)[0], 0};
+  const std::string& port = (*values)[1];
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), master.port);
+  if (error != std::errc() || end != port.data() + port.size() || master.port == 0 ||
+      master.addr.empty()) {
+    ExchangeError invalid{"rank 0 has published no address: \"" + master.addr + "\" port \"" +
+                          port + "\""};
+    co_return invalid;
+  }
+  co_return master;
+}
+
+/// Of the node that is rank 0 now, and a store answers there.
+asio::awaitable<bool> RoundExchange::earlier_master(const EarlierRounds& earlier,
+                                                    MasterAddress& found) {
+  for (const std::string& prefix : earlier.prefixes) {
+    std::vector<std::string> keys{prefix + "/" + std::string(kMasterAddr),
+                                  prefix + "/" + std::string(kMasterPort)};
+    const auto there = co_await client_->check(keys);
+    if (!there) co_return false;
+    if (!*there) continue;
+    const auto master = co_await read_master(prefix);
+    if (!master || master->addr != earlier.rank0_addr) continue;
+    StoreClientOptions options{
+        .host = master->addr, .port = master->port, .timeout = kProbeWithin, .retry = false};
+    StoreClient probe(co_await asio::this_coro::executor, std::move(options));
+    const auto answers = co_await probe.connect();
+    if (!answers) continue;
+    found = *master;
+    co_return true;
+  }
+  co_return false;
+}
+
+asio::awaitable<ExchangeResult<MasterAddress>> RoundExchange::find_master(EarlierRounds earlier) {
+  const Instant start = now();
+  const Instant deadline = start + options_.timeout;
+  const std::vector<std::string> keys{key(kMasterAddr), key(kMasterPort)};
+  for (;;) {
+    const Duration slice = std::min<Duration>(kBeforeEarlierRounds, deadline - now());
+    if (slice <= Duration::zero()) break;
+    std::vector<std::string> names = keys;
+    const auto there = co_await client_->wait(std::move(names), slice);
+    if (there) {
+      std::string prefix = options_.prefix;
+      co_return co_await read_master(std::move(prefix));
+    }
+    if (there.error() != StoreErrc::WaitTimedOut)
+      co_return failed("waiting for MASTER_ADDR from node rank 0", there.error());
+    tell("MASTER_ADDR from node rank 0");
+    MasterAddress master;
+    const bool found = co_await earlier_master(earlier, master);
+    if (found) co_return master;
+  }
+  ExchangeError late{"node rank 0 (" + earlier.rank0_addr +
+                     ") has not published MASTER_ADDR within " + seconds_text(options_.timeout) +
+                     " (" + options_.timeout_option + ")"};
+  co_return late;
+}
+
+asio::awaitable<ExchangeResult<void>> RoundExchange::keep_missing(std::string name,
+                                                                  std::vector<int>& ranks) {
+  std::vector<int> missing;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    bool there = false;
+    if (i < kMissingLookedFor) {
+      std::vector<std::string> keys{key(name, ranks[i])};
+      const auto checked = co_await client_->check(std::move(keys));
+      if (!checked) co_return failed("looking for " + name, checked.error());
+      there = *checked;
+    }
+    if (!there) missing.push_back(ranks[i]);
+  }
+  ranks = std::move(missing);
+  co_return ExchangeResult<void>();
+}
+
+/// Until `name`/R is there for each of `ranks`, telling which are not.
+asio::awaitable<ExchangeResult<void>> RoundExchange::wait_for_ranks(std::string name,
+                                                                    Instant deadline,
+                                                                    std::vector<int> ranks) {
+  Duration look = kLookFirst;
+  while (!ranks.empty()) {
+    const Duration slice = std::min<Duration>(look, deadline - now());
+    if (slice <= Duration::zero()) {
+      ExchangeError late{nodes_text(ranks) + " did not come within " +
+                         seconds_text(options_.timeout) + " (" + options_.timeout_option +
+                         "): no " + name};
+      co_return late;
+    }
+    std::vector<std::string> keys;
+    for (const int rank : ranks)
+      keys.push_back(key(name, rank));
+    const auto there = co_await client_->wait(std::move(keys), slice);
+    if (there) break;
+    if (there.error() != StoreErrc::WaitTimedOut)
+      co_return failed("waiting for " + name + " of " + nodes_text(ranks), there.error());
+    std::string which = name;
+    const auto looked = co_await keep_missing(std::move(which), ranks);
+    if (!looked) co_return looked.error();
+    if (!ranks.empty()) tell(nodes_text(ranks));
+    look = std::min(2 * look, kLookMost);
+  }
+  co_return ExchangeResult<void>();
+}
+
+/// Rank 0: from everybody's role_info to everybody's assigned_ranks.
+asio::awaitable<ExchangeResult<void>> RoundExchange::assign_all() {
+  std::vector<int> ranks(static_cast<std::size_t>(options_.group_world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::vector<std::string> keys;
+  std::vector<std::string> answers;
+  for (const int rank : ranks) {
+    keys.push_back(key(kRoleInfo, rank));
+    answers.push_back(key(kAssignedRanks, rank));
+  }
+  std::string name(kRoleInfo);
+  const auto there =
+      co_await wait_for_ranks(std::move(name), now() + options_.timeout, std::move(ranks));
+  if (!there) co_return there.error();
+  const auto texts = co_await client_->multi_get(keys);
+  if (!texts) co_return failed("reading role_info", texts.error());
+  std::vector<RoleInfo> infos;
+  for (std::size_t i = 0; i < texts->size(); ++i) {
+    auto info = decode_role_info((*texts)[i]);
+    if (!info) {
+      ExchangeError invalid{"role_info of node rank " + std::to_string(i) + ": " +
+                            info.error().reason};
+      co_return invalid;
+    }
+    infos.push_back(std::move(*info));
+  }
+  const auto assigned = assign_ranks(std::move(infos));
+  if (!assigned) {
+    ExchangeError invalid{"role_info: " + std::string(describe(assigned.error()))};
+    co_return invalid;
+  }
+  std::vector<std::string> values;
+  for (const AssignedRanks& one : *assigned)
+    values.push_back(encode_assigned_ranks(one));
+  const auto written = co_await client_->multi_set(std::move(answers), std::move(values));
+  if (!written) co_return failed("publishing assigned_ranks", written.error());
+  co_return ExchangeResult<void>();
+}
+
+asio::awaitable<ExchangeResult<AssignedRanks>> RoundExchange::ranks() {
+  if (options_.identical) {
+    const int base = options_.group_rank.value * options_.local_world_size;
+    const int world = options_.group_world_size * options_.local_world_size;
+    const AssignedRanks same{{base}, world, base, world};
+    co_return same;
+  }
+  const RoleInfo info{options_.group_rank, options_.role, options_.local_world_size};
+  const std::string text = encode_role_info(info);
+  const std::string own_key = key(kRoleInfo, options_.group_rank.value);
+  const auto told = co_await client_->set(own_key, text);
+  if (!told) co_return failed("publishing role_info", told.error());
+  if (options_.group_rank.value == 0) {
+    const auto assigned = co_await assign_all();
+    if (!assigned) co_return assigned.error();
+  }
+  const Instant deadline = now() + options_.timeout;
+  const std::string answer_key = key(kAssignedRanks, options_.group_rank.value);
+  for (;;) {
+    const Duration slice = std::min<Duration>(kLookFirst, deadline - now());
+    if (slice <= Duration::zero()) {
+      ExchangeError late{"node rank 0 has assigned no ranks within " +
+                         seconds_text(options_.timeout) + " (" + options_.timeout_option +
+                         "): another node may be missing"};
+      co_return late;
+    }
+    std::vector<std::string> keys{answer_key};
+    const auto there = co_await client_->wait(std::move(keys), slice);
+    if (there) break;
+    if (there.error() != StoreErrc::WaitTimedOut)
+      co_return failed("waiting for the ranks from node rank 0", there.error());
+    tell("node rank 0, which assigns the ranks");
+  }
+  const auto answer = co_await client_->get(answer_key);
+  if (!answer) co_return failed("reading assigned_ranks", answer.error());
+  const auto ranks = decode_assigned_ranks(*answer);
+  if (!ranks) {
+    ExchangeError invalid{"assigned_ranks: " + ranks.error().reason};
+    co_return invalid;
+  }
+  co_return *ranks;
+}
+
+asio::awaitable<ExchangeResult<void>> RoundExchange::exit_barrier(Duration limit) {
+  const std::string members = key(kNumMembers);
+  const std::string last = key(kLastMember);
+  const auto arrived = co_await client_->add(members, 1);
+  if (!arrived) co_return failed("arriving at the exit barrier", arrived.error());
+  if (*arrived == options_.group_world_size) {
+    const auto opened = co_await client_->set(last, kIgnored);
+    if (!opened) co_return failed("opening the exit barrier", opened.error());
+  }
+  std::vector<std::string> keys{last};
+  const auto open = co_await client_->wait(std::move(keys), limit);
+  if (open) co_return ExchangeResult<void>();
+  if (open.error() != StoreErrc::WaitTimedOut)
+    co_return failed("waiting at the exit barrier", open.error());
+  ExchangeError late{"not all " + std::to_string(options_.group_world_size) +
+                     " nodes came to the exit barrier within " + seconds_text(limit)};
+  co_return late;
+}
+
+}  // namespace muster

@@ -1,0 +1,65 @@
+#include "agent/sessions/session_choice.h"
+
+#include <utility>
+
+#include "agent/sessions/local_session.h"
+#include "agent/sessions/network_session.h"
+#include "agent/sessions/static_session.h"
+
+namespace muster {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+/// --master-addr and --master-port.
+bool has_fixed_address(const RendezvousOptions& rendezvous) {
+  return !rendezvous.standalone && rendezvous.backend == RendezvousBackend::Static;
+}
+
+bool is_alone(const AgentOptions& options) {
+  const RendezvousOptions& rendezvous = options.rendezvous;
+  if (rendezvous.standalone) return true;
+  const bool in_a_file = rendezvous.settings.store_type == RendezvousSettings::StoreType::File;
+  return options.max_nodes == 1 && (has_fixed_address(rendezvous) || in_a_file);
+}
+
+/// Where a node that is alone has its store: loopback is enough unless the user named an address.
+std::string own_master_addr(const RendezvousOptions& rendezvous) {
+  if (has_fixed_address(rendezvous)) return rendezvous.master_addr;
+  return rendezvous.local_addr.empty() ? kLoopback : rendezvous.local_addr;
+}
+
+}  // namespace
+
+std::unique_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
+                                                const AgentOptions& options,
+                                                RendezvousSession::Handlers handlers) {
+  const RendezvousOptions& rendezvous = options.rendezvous;
+  if (!is_alone(options) && rendezvous.backend == RendezvousBackend::Static)
+    return std::make_unique<StaticSession>(
+        loop.get_executor(),
+        StaticSessionOptions{.run_id = options.run_id,
+                             .host = rendezvous.master_addr,
+                             .port = rendezvous.master_port,
+                             .node_rank = rendezvous.node_rank,
+                             .nodes = options.max_nodes,
+                             .role = options.role,
+                             .local_world_size = options.local_world_size,
+                             .worker_identical = rendezvous.worker_identical,
+                             .timeout = rendezvous.settings.timeout},
+        std::move(handlers));
+  if (!is_alone(options))
+    return std::make_unique<NetworkSession>(loop, options, std::move(handlers));
+  return std::make_unique<LocalSession>(std::move(handlers), options.local_world_size,
+                                        own_master_addr(options.rendezvous));
+}
+
+StoreServerOptions workers_store_options(const AgentOptions& options) {
+  StoreServerOptions store;
+  if (!is_alone(options)) return store;
+  if (has_fixed_address(options.rendezvous)) store.port = options.rendezvous.master_port;
+  if (own_master_addr(options.rendezvous) == kLoopback) store.addresses = {kLoopback};
+  return store;
+}
+
+}  // namespace muster

@@ -1,0 +1,44 @@
+#include "agent/sessions/store_thread.h"
+
+#include <utility>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+
+namespace muster {
+
+namespace asio = boost::asio;
+
+boost::system::result<std::unique_ptr<StoreThread>, ListenError> StoreThread::start(
+    StoreServerOptions options) {
+  std::unique_ptr<StoreThread> store(new StoreThread);
+  store->server_ = std::make_unique<StoreServer>(store->io_, std::move(options));
+  if (const auto listening = store->server_->start(); !listening) return listening.error();
+  store->port_ = store->server_->port();
+  store->thread_ = std::thread([&io = store->io_] {
+    const auto work = asio::make_work_guard(io);
+    io.run();
+  });
+  return store;
+}
+
+StoreThread::~StoreThread() {
+  if (!thread_.joinable()) return;
+  io_.stop();
+  thread_.join();
+}
+
+void StoreThread::reset(std::function<void()> done) {
+  asio::post(io_, [this, done = std::move(done)] {
+    server_->reset();
+    done();
+  });
+}
+
+void StoreThread::drain(Instant deadline, std::function<void()> done) {
+  asio::post(io_, [this, deadline, done = std::move(done)]() mutable {
+    server_->drain(deadline, std::move(done));
+  });
+}
+
+}  // namespace muster
