@@ -27,6 +27,8 @@ class Finder {
     if (flags_.on_line(id)) add(id, text);
   }
   void find_rendezvous();
+  void find_membership(bool is_static);
+  bool is_changed(OptionId id) const;
   void find_logs();
   void find_misread();
   void find_variables(const Environment& environment);
@@ -53,14 +55,38 @@ void Finder::find_rendezvous() {
     add_if_on_line(OptionId::MasterAddr, why);
     add_if_on_line(OptionId::MasterPort, why);
   }
-  if (!is_static && flags_.node_rank != 0)
-    add(OptionId::NodeRank, " has no effect: only --rdzv-backend static gives nodes fixed ranks");
+  find_membership(is_static);
   if (is_static && plan_.max_nodes > 1 && !flags_.rdzv_endpoint.empty() &&
       flags_.source(OptionId::RdzvBackend) == Source::Default &&
       flags_.source(OptionId::NodeRank) == Source::Default)
     add(OptionId::RdzvEndpoint,
         " without --rdzv-backend means static, with this as node 0; give --rdzv-backend c10d, or "
         "--node-rank");
+}
+
+void Finder::find_membership(bool is_static) {
+  const bool meets_others = plan_.max_nodes > 1 && !flags_.standalone;
+  if (!meets_others) {
+    for (const OptionId id : {OptionId::NodeRank, OptionId::Spare, OptionId::ScalePolicy})
+      if (is_changed(id)) add(id, " has no effect on a single node: it meets no others");
+    if (!plan_.rendezvous.conf.empty() && !is_static)
+      add(OptionId::RdzvConf, " has no effect on a single node: it waits for no others");
+    return;
+  }
+  if (is_static) {
+    for (const OptionId id : {OptionId::Spare, OptionId::ScalePolicy})
+      if (is_changed(id)) add(id, " has no effect with static: its nodes and ranks never change");
+    add_if_on_line(OptionId::LocalAddr, " has no effect with static: --master-addr is what counts");
+  } else if (flags_.rdzv_endpoint.empty()) {
+    lines_.push_back(flags_.name_of(OptionId::Nnodes) +
+                     " asks for several nodes, but no --rdzv-endpoint says where they meet: only "
+                     "agents on this machine can join");
+  }
+}
+
+bool Finder::is_changed(OptionId id) const {
+  if (id == OptionId::NodeRank) return flags_.node_rank != 0;
+  return flags_.source(id) != Source::Default;
 }
 
 void Finder::find_ranks(OptionId id, const StreamMap& streams) {
@@ -84,15 +110,20 @@ void Finder::find_logs() {
   bool tees_out = false;
   bool tees_err = false;
   bool writes_files = false;
+  bool all_err = true;  // To a file, where its end can be read.
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
     tees_out = tees_out || log.tee.at(rank).out;
     tees_err = tees_err || log.tee.at(rank).err;
     const StreamSet redirects = log.redirects.at(rank);
     writes_files = writes_files || redirects.out || redirects.err;
+    all_err = all_err && (redirects.err || log.tee.at(rank).err);
   }
   writes_files = writes_files || tees_out || tees_err;
-  if (log.max_bytes > 0 && !writes_files)
-    add(OptionId::LogMaxBytes, " has no effect: no stream goes to a file; add -r or -t");
+  for (const OptionId id : {OptionId::LogMaxBytes, OptionId::LogOnFull})
+    if (flags_.source(id) != Source::Default && !writes_files)
+      add(id, " has no effect: no stream goes to a file; add -r or -t");
+  if (log.capture_stderr == CaptureStderr::Always && all_err)
+    add(OptionId::CaptureStderr, " has no effect: every stderr goes to a file already");
   if (!log.duplicate_stdout_filters.empty() && !tees_out)
     add(OptionId::DuplicateStdoutFilters, " has no effect: no stdout is teed; add -t 1 or -t 3");
   if (!log.duplicate_stderr_filters.empty() && !tees_err)
@@ -114,6 +145,9 @@ void Finder::find_misread() {
                      "the script's");
   add_if_on_line(OptionId::MonitorInterval,
                  " has no effect: muster does not poll, it is told at once when a worker ends");
+  if (flags_.run_path)
+    for (const OptionId id : {OptionId::Module, OptionId::NoPython})
+      add_if_on_line(id, " has no effect with --run-path, which runs a Python file");
   if (!flags_.run_path) add_if_on_line(OptionId::StartMethod, " has no effect without --run-path");
 }
 

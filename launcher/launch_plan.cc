@@ -159,6 +159,8 @@ Outcome Planner::plan_rendezvous() {
   rendezvous.local_addr = flags_.local_addr;
   const std::string* identical = variable("TORCH_ELASTIC_WORKER_IDENTICAL");
   rendezvous.worker_identical = identical != nullptr && *identical == "1";
+  const std::string* unshared = variable("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+  rendezvous.shares_store = backend != "c10d" || unshared == nullptr || *unshared != "1";
   plan_run_id(chosen_here);
   return {};
 }

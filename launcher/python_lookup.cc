@@ -8,6 +8,7 @@
 namespace muster {
 namespace {
 
+// python3 first, as pip writes it into torchrun's first line: sys.executable is then the same.
 constexpr std::array<std::string_view, 2> kNames = {"python3", "python"};
 
 std::string_view variable(const Environment& environment, std::string_view name) {
@@ -40,12 +41,11 @@ Checked<std::string> find_python(const Environment& environment, std::string_vie
                                  const IsExecutable& is_executable) {
   if (const auto given = variable(environment, "PYTHON_EXEC"); !given.empty())
     return found(std::string(given));
-  // `python` is what an environment is sure to have; python3 is the usual name elsewhere.
   for (const std::string_view name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const auto root = variable(environment, name);
     if (root.empty()) continue;
-    for (const std::string_view python : {"bin/python", "bin/python3"})
-      if (std::string path = in_folder(root, python); is_executable(path))
+    for (const std::string_view python : kNames)
+      if (std::string path = in_folder(in_folder(root, "bin"), python); is_executable(path))
         return found(std::move(path));
   }
   const auto slash = argv0.rfind('/');
@@ -54,7 +54,7 @@ Checked<std::string> find_python(const Environment& environment, std::string_vie
                                      ? search_path(environment, "torchrun", is_executable)
                                      : std::string(argv0);
     if (!torchrun.empty())
-      for (const std::string_view python : {"python", "python3"})
+      for (const std::string_view python : kNames)
         if (std::string path = torchrun.substr(0, torchrun.rfind('/') + 1).append(python);
             is_executable(path))
           return found(std::move(path));

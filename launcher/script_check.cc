@@ -29,6 +29,13 @@ bool has_main(const std::string& folder, std::error_code& error) {
   return false;
 }
 
+/// PYTHON_EXEC may name what starts Python elsewhere, in a container or on another host: there the
+/// script may exist though it is not to be seen here.
+bool runs_here(const std::string& python) {
+  const std::string name = python.substr(python.rfind('/') + 1);
+  return name.starts_with("python") || name.starts_with("pypy");
+}
+
 /// What the person may have meant.
 std::string hint_for(const std::string& script) {
   if (script.ends_with(".py") || script.find('/') != std::string::npos) return {};
@@ -51,6 +58,7 @@ std::optional<std::string> script_problem(const std::string& script) {
 Checked<void> check_script(const Flags& flags, const NodeFacts& facts, const AgentOptions& agent) {
   const bool is_file = flags.run_path || (!flags.module && !flags.no_python);
   if (!is_file || !facts.script_problem || flags.script.starts_with('-')) return {};
+  if (!runs_here(agent.command.front())) return {};
   const bool differs = flags.script.find('$') != std::string::npos;
   const std::size_t at = flags.run_path ? kRunPathScriptAt : kScriptAt;
   for (int rank = 0; rank < (differs ? agent.local_world_size : 1); ++rank) {

@@ -3,11 +3,18 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
+#include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -41,6 +48,25 @@ struct Arguments {
   std::string log_level = "info";
 };
 
+/// A whole number that fits: CLI11 by itself takes the largest one for any that does not.
+template <typename Number>
+std::string check_count(const std::string& text) {
+  Number number = 0;
+  const auto end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  if (parsed.ec == std::errc() && parsed.ptr == end && number > 0) return {};
+  return fmt::format("'{}' is not a whole number from 1 to {}", text,
+                     std::numeric_limits<Number>::max());
+}
+
+std::string check_seconds(const std::string& text) {
+  double number = 0;
+  const auto end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  if (parsed.ec == std::errc() && parsed.ptr == end && number >= 0.001 && number <= 1e9) return {};
+  return fmt::format("'{}' is not a number of seconds from 0.001 to 1e9", text);
+}
+
 void add_options(CLI::App& app, Arguments& arguments) {
   StoreServerOptions& store = arguments.store;
   app.add_option("--bind", store.addresses, "Address to listen on; may be given again")
@@ -67,7 +93,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
     app.add_option(name, value, text)
         ->group("Limits")
         ->type_name("N")
-        ->check(CLI::PositiveNumber)
+        ->check(CLI::Validator(check_count<std::remove_reference_t<decltype(value)>>, ""))
         ->capture_default_str();
   };
   limit("--max-key-bytes", store.codec.key_bytes, "Length of a key");
@@ -84,7 +110,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
     app.add_option(name, value, text)
         ->group(group)
         ->type_name("SECONDS")
-        ->check(CLI::Range(0.001, 1e9))
+        ->check(CLI::Validator(check_seconds, ""))
         ->capture_default_str();
   };
   seconds("--validate-seconds", arguments.validate_seconds,
@@ -108,13 +134,21 @@ Duration to_duration(double seconds) {
 
 // The descriptors that a service manager listens on for us, by the protocol of systemd's
 // sd_listen_fds(3): they begin at 3, and are ours if LISTEN_PID names this process.
-std::vector<int> inherited_descriptors() {
+// Nothing if what they say makes no sense.
+std::optional<std::vector<int>> inherited_descriptors() {
   constexpr int kFirst = 3;
+  constexpr int kMost = 64;
   const char* pid = std::getenv("LISTEN_PID");
-  const char* count = std::getenv("LISTEN_FDS");
+  const char* text = std::getenv("LISTEN_FDS");
   std::vector<int> descriptors;
-  if (pid == nullptr || count == nullptr || std::atol(pid) != ::getpid()) return descriptors;
-  for (int i = 0; i < std::atoi(count); ++i)
+  if (pid == nullptr || text == nullptr || std::atol(pid) != ::getpid()) return descriptors;
+  int count = 0;
+  const std::string_view digits = text;
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() || count < 0 ||
+      count > kMost)
+    return std::nullopt;
+  for (int i = 0; i < count; ++i)
     descriptors.push_back(kFirst + i);
   return descriptors;
 }
@@ -125,6 +159,17 @@ void raise_descriptor_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Of more connects at once the kernel lets the rest come again, after 1, 3 and 7 seconds.
+void tell_backlog(std::size_t connections) {
+  std::size_t backlog = 0;
+  if (!(std::ifstream("/proc/sys/net/core/somaxconn") >> backlog) || backlog >= connections) return;
+  spdlog::info(
+      "up to {} connections at once are taken without delay, of {} that may be open; for more "
+      "raise "
+      "net.core.somaxconn (sysctl)",
+      backlog, connections);
 }
 
 // One line for whoever started us and waits for it; everything else goes to stderr.
@@ -143,7 +188,13 @@ std::string status_of(const StoreServer& server) {
 int serve(Arguments arguments) {
   arguments.store.validate_within = to_duration(arguments.validate_seconds);
   arguments.store.stalled_after = to_duration(arguments.stalled_seconds);
-  arguments.store.descriptors = inherited_descriptors();
+  auto descriptors = inherited_descriptors();
+  if (!descriptors) {
+    std::fprintf(stderr, "musterd: LISTEN_FDS is '%s', and should be a count from 0 to 64\n",
+                 std::getenv("LISTEN_FDS"));
+    return kExitFailure;
+  }
+  arguments.store.descriptors = std::move(*descriptors);
   if (!arguments.only_store) {
     RunServiceOptions& runs = arguments.runs;
     runs.muster_version = MUSTER_VERSION;
@@ -153,6 +204,7 @@ int serve(Arguments arguments) {
     runs.forget_after = to_duration(arguments.forget_run_seconds);
     arguments.store.runs = std::move(arguments.runs);
   }
+  const std::size_t connections = arguments.store.connections;
   boost::asio::io_context loop(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO);
   StoreServer server(loop, std::move(arguments.store));
   ServiceManager manager(loop, [&server] { return status_of(server); });
@@ -166,6 +218,7 @@ int serve(Arguments arguments) {
     std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
     return kExitFailure;
   }
+  tell_backlog(connections);
   announce(server.endpoints().front());
   manager.ready();
   loop.run();

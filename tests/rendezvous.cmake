@@ -28,5 +28,5 @@ endforeach()
 muster_add_musterd_test(store_conformance ${conformance}/against_musterd.py
   $<TARGET_FILE:musterd> conformance ${PROJECT_SOURCE_DIR}/.venv/bin/python)
 
-add_test(NAME store_codec_fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/run.sh 60)
+add_test(NAME store_codec_fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/run.sh)
 set_tests_properties(store_codec_fuzz PROPERTIES LABELS fuzz TIMEOUT 300 SKIP_RETURN_CODE 77)

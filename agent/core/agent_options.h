@@ -82,6 +82,7 @@ struct RendezvousOptions {
   std::uint16_t master_port = 29500;
   std::string local_addr;         // --local-addr; empty: not given.
   bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
+  bool shares_store = true;  // Not with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: rank 0 then hosts it.
 };
 
 struct AgentOptions {

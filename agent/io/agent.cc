@@ -83,7 +83,7 @@ class Agent {
                    {.on_reason = [this](LocalRank rank,
                                         const std::string& why) { group_->explain(rank, why); },
                     .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }}),
-        workers_store_(io_, workers_store_options(options)),
+        workers_store_(io_, workers_store_options(options), options.rendezvous.shares_store),
         session_(make_session(io_, options, session_handlers())) {}
 
   int run() {
@@ -272,6 +272,7 @@ class Agent {
 
   void on_round(const SessionRound& round) {
     round_ = round.facts;
+    round_.use_agent_store = options_.rendezvous.shares_store;
     feed(RendezvousCompleted{round.job_decides ? std::optional(round.facts.restart_count)
                                                : std::nullopt});
   }

@@ -1,4 +1,5 @@
-// The store that this agent hosts for the workers while it is rank 0.
+// The store that this agent hosts for the workers while it is rank 0, or the port where they host
+// it themselves.
 #pragma once
 
 #include <memory>
@@ -12,8 +13,10 @@ namespace muster {
 
 class WorkersStore {
  public:
-  WorkersStore(boost::asio::io_context& loop, StoreServerOptions options)
-      : loop_(loop), options_(std::move(options)) {}
+  /// `shares`: there is a store; else only a port that is free (torch's
+  /// TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), another one for each round, for rank 0's worker to take.
+  WorkersStore(boost::asio::io_context& loop, StoreServerOptions options, bool shares = true)
+      : loop_(loop), options_(std::move(options)), shares_(shares) {}
 
   /// Empty, and listening on the same port as ever: it begins with the first call, and forgets
   /// everything with each further one. `done` is called on the loop, at once if nothing is to be
@@ -23,6 +26,7 @@ class WorkersStore {
  private:
   boost::asio::io_context& loop_;
   StoreServerOptions options_;
+  bool shares_;
   std::unique_ptr<StoreThread> store_;
 };
 

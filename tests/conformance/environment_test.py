@@ -73,6 +73,8 @@ CASES = [
     (["--nproc-per-node=2", "--master-addr=127.0.0.1", "--master-port={port}", "--rdzv-id=st"], {}, []),
     (["--nproc-per-node=2", "--node-rank=0"], {"TORCHELASTIC_ERROR_FILE": "{dir}/outer.json"}, []),
     (["--nproc-per-node=2", "--shutdown-timeout=5"], {"NODE_RANK": "7"}, []),
+    (["--standalone", "--nproc-per-node=2"], {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, []),
+    (["--nproc-per-node=2"], {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, []),
 ]
 
 # Ours alone: NODE_RANK is for frameworks that need it, MUSTER_JOB marks a job's processes,

@@ -2,7 +2,7 @@
 # Fuzzes the store's codec and table: tests/fuzz/run.sh [seconds]
 # Needs clang with libFuzzer (Debian: clang-14); without it, says so and exits with 77.
 set -eu
-seconds=${1:-60}
+seconds=${1:-${MUSTER_FUZZ_SECONDS:-60}}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 clang=
 for name in clang++ clang++-14 clang++-16 clang++-19; do

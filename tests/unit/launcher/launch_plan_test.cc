@@ -233,7 +233,18 @@ TEST_CASE_METHOD(PlanFixture, "plan: flags without effect are named", "[unit][la
       {{"--duplicate-stdout-filters=a", "-t2", "x"}, "--duplicate-stdout-filters has no effect"},
       {{"--local-ranks-filter=3", "x"}, "nothing will be shown"},
       {{"--signals-to-handle=SIGTERM,USR2", "x"}, "there is no signal 'USR2'"},
-      {{"--rdzv-conf=timeout=9", "x"}, "timeout has no effect with the backend c10d"},
+      {{"--run-path", "-m", "x"}, "-m has no effect with --run-path"},
+      {{"--run-path", "--no-python", "x"}, "--no-python has no effect with --run-path"},
+      {{"--spare", "x"}, "--spare has no effect on a single node"},
+      {{"--scale-policy=never", "x"}, "--scale-policy has no effect on a single node"},
+      {{"--rdzv-conf=join_timeout=5", "x"}, "--rdzv-conf has no effect on a single node"},
+      {{"--nnodes=2", "--master-addr=h", "--local-addr=h", "x"}, "--local-addr has no effect"},
+      {{"--nnodes=2", "--master-addr=h", "--spare", "x"}, "--spare has no effect with static"},
+      {{"--nnodes=1:4", "--rdzv-backend=c10d", "x"}, "no --rdzv-endpoint says where they meet"},
+      {{"--capture-stderr=always", "-r3", "x"}, "--capture-stderr has no effect"},
+      {{"--log-on-full=drop", "x"}, "--log-on-full has no effect"},
+      {{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--rdzv-conf=timeout=9", "x"},
+       "timeout has no effect with the backend c10d"},
   };
   for (const Row& row : rows) {
     INFO(row.says);
@@ -244,6 +255,9 @@ TEST_CASE_METHOD(PlanFixture, "plan: flags without effect are named", "[unit][la
     strict.insert(strict.end(), row.words.begin(), row.words.end());
     CHECK_THAT(error(strict), Contains(row.says));
   }
+  CHECK(warnings({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--node-rank=1",
+                  "--spare", "--scale-policy=never", "x"})
+            .empty());
   environment["PET_T"] = "3";
   CHECK_THAT(warnings({"x"}).at(0), Contains("PET_T has no effect"));
 }
