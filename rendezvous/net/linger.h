@@ -17,7 +17,7 @@ class Linger {
   static constexpr Duration kTurn = std::chrono::milliseconds(1);
   /// What comes later than that is not prompt.
   static constexpr Duration kPrompt = std::chrono::milliseconds(1);
-  static constexpr int kTurnsFirst = 64;  // So many prompt turns in a row before waiting is tried.
+  static constexpr int kTurnsFirst = 16;  // So many prompt turns in a row before waiting is tried.
   static constexpr int kTurnsMost = 4096;
 
   /// A turn begins, because there are events; says whether to wait for more once they are served.
