@@ -187,14 +187,14 @@ class StoreTest(WithFakes):
         self.assertEqual(ports[:len(shared)], shared)
         # Connect, the large value and the idle ones have servers of their own.
         others = ports[len(shared):]
-        self.assertEqual(len(others), 14 + 4 + 6)
+        self.assertEqual(len(others), 14 + 6 + 6)
         self.assertTrue({muster, peer, limit}.isdisjoint(others))
         self.assertEqual(found["store.64.getset_ops_s"].medians(),
                          {"muster": 5.0, "peer": 5.0, "limit": 5.0})
         self.assertEqual(found["store.wake_1000_ms"].why,
                          {"limit": families.load()["store"].BARE_CANNOT})
         self.assertEqual(found["store.value_64mb.get_mb_s"].medians(),
-                         {"muster": 2.0, "peer": 2.0, "limit": 9.0})
+                         dict.fromkeys(model.ROLES, 2.0))
         self.assertEqual(found["store.idle_10000_mb"].medians(), dict.fromkeys(model.ROLES, 2.5))
         self.assertFalse(any(why.startswith("failed") for one in found.values()
                              for why in one.why.values()))

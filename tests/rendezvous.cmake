@@ -2,6 +2,7 @@
 muster_add_tests(rendezvous_unit_tests unit
   SOURCES
     unit/rendezvous/c10d_codec_test.cc
+    unit/rendezvous/linger_test.cc
     unit/rendezvous/shared_bytes_test.cc
     unit/rendezvous/store_table_test.cc
   LINK muster_rendezvous_wire)
@@ -10,6 +11,7 @@ muster_add_tests(store_simulation simulation
   LINK muster_rendezvous_wire)
 muster_add_tests(store_server_tests "conformance;threads"
   SOURCES
+    conformance/event_set_test.cc
     conformance/store_client_test.cc
     conformance/store_server_test.cc
   LINK muster_rendezvous_net)

@@ -1,29 +1,36 @@
 // The least that a store server can do: the physical limit against which musterd is measured.
 //
 // One epoll set, one recv() and at most one send() for each readable socket, and just enough
-// parsing to answer VALIDATE, PING, SET, WAIT, GET and ADD from a fixed table. No limits, no
-// fragmentation, no waiting: a request that is not there completely ends the program. Not a store.
+// parsing to answer VALIDATE, PING, SET, WAIT, GET, ADD and DELETE_KEY from a fixed table. No
+// limits, no fragmentation, no waiting: a request that is not there completely ends the program.
+// One value may be large: it is received where it stays, always the same memory, and sent from
+// there. Not a store.
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace {
 
 constexpr std::size_t kReadBytes = 64 << 10;
 constexpr std::size_t kSlots = 1 << 12;
 constexpr std::size_t kValueBytes = 4096;
+constexpr std::size_t kLargeReadBytes = 1 << 20;
 
 struct Slot {
   std::uint64_t size = 0;
@@ -52,7 +59,7 @@ std::size_t slot_of(const char* key, std::uint64_t size) {
 class Table {
  public:
   // One request at `at`; the answer goes to `out`, which moves. Returns where the next one begins.
-  const char* serve(const char* at, char*& out) {
+  const char* serve(const char* at, const char* end, char*& out) {
     const char code = *at++;
     if (code == 0) return at + 4;
     if (code == 13) {
@@ -67,12 +74,17 @@ class Table {
     switch (code) {
       case 1: {
         slot.size = load_u64(at);
-        if (slot.size > kValueBytes) fail("value");
+        if (slot.size > kValueBytes) return begin_large(slot.size, at + 8, end);
         std::memcpy(slot.value.data(), at + 8, slot.size);
         return at + 8 + slot.size;
       }
       case 3:
         std::memcpy(out, &slot.size, 8);
+        if (slot.size > kValueBytes) {
+          out += 8;
+          large_wanted_ = true;
+          return at;
+        }
         std::memcpy(out + 8, slot.value.data(), slot.size);
         out += 8 + slot.size;
         return at;
@@ -85,12 +97,51 @@ class Table {
       case 6:
         *out++ = 0;
         return at;
+      case 8: {
+        const std::uint64_t deleted = 1;
+        slot.size = 0;
+        std::memcpy(out, &deleted, 8);
+        out += 8;
+        return at;
+      }
       default:
         fail("unknown request");
     }
   }
 
+  // Whether the next bytes belong to the large value; then they are read.
+  bool read_large(int fd) {
+    if (large_missing_ == 0) return false;
+    char* to = large_.data() + large_.size() - large_missing_;
+    const ssize_t got = ::recv(fd, to, std::min(large_missing_, kLargeReadBytes), 0);
+    if (got <= 0) fail("large value");
+    large_missing_ -= static_cast<std::size_t>(got);
+    return true;
+  }
+  // If it was asked for: sends all of it, and serves nobody meanwhile.
+  void send_large(int fd) {
+    std::size_t sent = large_wanted_ ? 0 : large_.size();
+    large_wanted_ = false;
+    while (sent < large_.size()) {
+      const ssize_t part = ::send(fd, large_.data() + sent, large_.size() - sent, MSG_NOSIGNAL);
+      if (part > 0) sent += static_cast<std::size_t>(part);
+      pollfd writable{fd, POLLOUT, 0};
+      if (part < 0 && (errno != EAGAIN || ::poll(&writable, 1, -1) < 0)) return;
+    }
+  }
+
  private:
+  const char* begin_large(std::uint64_t size, const char* at, const char* end) {
+    large_.resize(size);
+    const auto there = std::min(size, static_cast<std::uint64_t>(end - at));
+    std::memcpy(large_.data(), at, there);
+    large_missing_ = size - there;
+    return at + there;
+  }
+
+  std::vector<char> large_;
+  std::size_t large_missing_ = 0;
+  bool large_wanted_ = false;
   std::unique_ptr<std::array<Slot, kSlots>> owned_ = std::make_unique<std::array<Slot, kSlots>>();
   std::array<Slot, kSlots>& slots_ = *owned_;
 };
@@ -132,6 +183,7 @@ void serve_forever(int listener, Table& table) {
         watch(set, ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         continue;
       }
+      if (table.read_large(fd)) continue;
       const ssize_t got = ::recv(fd, in->data(), in->size(), 0);
       if (got <= 0) {
         ::close(fd);
@@ -139,9 +191,10 @@ void serve_forever(int listener, Table& table) {
       }
       char* end = out->data();
       for (const char* at = in->data(); at < in->data() + got;)
-        at = table.serve(at, end);
+        at = table.serve(at, in->data() + got, end);
       const auto bytes = static_cast<std::size_t>(end - out->data());
       if (bytes > 0 && ::send(fd, out->data(), bytes, MSG_NOSIGNAL) < 0) ::close(fd);
+      table.send_large(fd);
     }
   }
 }

@@ -1,7 +1,9 @@
 #include "rendezvous/net/connection.h"
 
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,8 +19,18 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kDirectReadBytes = 1 << 20;  // Of one large value at a time: others wait.
+constexpr std::size_t kHugePageBytes = 2 << 20;    // From here on a large value gets huge pages.
 constexpr std::size_t kTopUpBytes = 4096;
 constexpr std::size_t kPieces = 16;
+
+// Half the time of receiving 64 MB went into 16,000 page faults. Best effort. The whole mapping:
+// of one that differs from page to page realloc() could not move the pages.
+void use_huge_pages(std::string_view memory) {
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data()) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(memory.data()) + memory.size();
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
 
 std::string describe(const ParseError& error, const CodecLimits& limits) {
   const auto text = fmt::format("{} at byte {}", to_string(error.fault), error.offset);
@@ -76,7 +88,10 @@ void Connection::on_readable() {
 
 // The rest of a large request goes where it will stay.
 void Connection::read_into_buffer() {
+  const std::size_t capacity = input_.capacity();
   const auto [room, size] = input_.room(decoder_.wanted());
+  if (input_.capacity() != capacity && input_.capacity() >= kHugePageBytes)
+    use_huge_pages({input_.view().data(), input_.capacity()});
   const ssize_t got = ::recv(fd_.get(), room, std::min(size, kDirectReadBytes), 0);
   if (got > 0) {
     input_.commit(static_cast<std::size_t>(got));

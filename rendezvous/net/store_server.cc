@@ -4,12 +4,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
+#include <span>
 #include <utility>
 
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
@@ -18,6 +17,7 @@
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/connection.h"
 #include "rendezvous/net/deadline_list.h"
+#include "rendezvous/net/event_set.h"
 #include "rendezvous/net/log_limiter.h"
 #include "rendezvous/net/run_effects.h"
 
@@ -29,12 +29,10 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr int kEventsAtOnce = 256;
-constexpr int kBusyEvents = 16;
-constexpr int kRoundsAtOnce = 8;     // Before others on the same loop have their turn.
 constexpr int kAcceptsAtOnce = 256;  // Before connections that are there have theirs.
 constexpr Duration kAcceptRetry = std::chrono::milliseconds(200);
 constexpr std::uint64_t kListenerTag = std::uint64_t{1} << 63;
+constexpr std::uint32_t kGenerations = std::uint32_t{1} << 31;  // Below kListenerTag in a tag.
 
 std::chrono::steady_clock::time_point to_steady(Instant at) {
   return std::chrono::steady_clock::time_point(at.time_since_epoch());
@@ -42,14 +40,13 @@ std::chrono::steady_clock::time_point to_steady(Instant at) {
 
 }  // namespace
 
-// An epoll set of its own, which the io_context watches as one descriptor. Why:
-// docs/decisions/0003-store-loop.md.
 class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl> {
  public:
   Impl(asio::io_context& loop, StoreServerOptions options)
       : options_(std::move(options)),
         shared_(options_.codec, options_.table, options_.queued_bytes),
         set_(loop),
+        serve_([this](auto events, Instant now) { on_events(events, now); }),
         timer_(loop),
         unvalidated_(options_.validate_within),
         stalled_(options_.stalled_after) {
@@ -72,9 +69,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
     DeadlineList::Place deadline;
   };
 
-  int epoll() { return set_.native_handle(); }
   void wait_for_events();
-  bool on_events();
+  void on_events(std::span<const epoll_event> events, Instant now);
   void on_event(const epoll_event& event);
   void accept_from(std::size_t listener);
   void admit(OwnedFd fd, const tcp::endpoint& peer);
@@ -88,16 +84,21 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void close_all();
   void arm_timer();
   void on_timer();
-  void read_clock() { now_ = shared_.now = muster::now(); }
+  void read_clock() { set_now(muster::now()); }
+  void set_now(Instant now) { now_ = shared_.now = now; }
   void begin_runs();
   void carry_out_runs();
   void check_drained();
   Connection* connection_of(ConnectionId id) { return slot_of(id).connection.get(); }
   Slot& slot_of(ConnectionId id) { return slots_[id.value]; }
+  static std::uint64_t tag_of(const Slot& slot, ConnectionId id) {
+    return std::uint64_t{slot.generation} << 32 | id.value;
+  }
 
   StoreServerOptions options_;
   ConnectionShared shared_;
-  asio::posix::stream_descriptor set_;
+  EventSet set_;
+  EventSet::Serve serve_;
   asio::steady_timer timer_;
   std::optional<Instant> timer_at_;
   std::vector<Listener> listeners_;
@@ -119,48 +120,33 @@ boost::system::result<void, ListenError> StoreServer::Impl::start() {
   auto listening = options_.descriptors.empty() ? listen_on(options_.addresses, options_.port)
                                                 : take_over(options_.descriptors);
   if (!listening) return listening.error();
-  const int fd = ::epoll_create1(EPOLL_CLOEXEC);
-  if (fd < 0)
-    return ListenError{
-        "epoll_create1", "any", options_.port, {errno, boost::system::system_category()}};
-  set_.assign(fd);
+  const auto failed = [](const char* call, const Listener& listener) {
+    return ListenError{call, listener.endpoint.address().to_string(), listener.endpoint.port(),
+                       error_code(errno, boost::system::system_category())};
+  };
   listeners_ = std::move(*listening);
+  if (const char* call = set_.open()) return failed(call, listeners_.front());
+  for (std::size_t i = 0; i < listeners_.size(); ++i)
+    if (!set_.add(listeners_[i].fd.get(), EPOLLIN, kListenerTag | i))
+      return failed("epoll_ctl", listeners_[i]);
   read_clock();
-  for (std::size_t i = 0; i < listeners_.size(); ++i) {
-    epoll_event event{EPOLLIN, {.u64 = kListenerTag | i}};
-    if (::epoll_ctl(fd, EPOLL_CTL_ADD, listeners_[i].fd.get(), &event) < 0) {
-      const error_code code(errno, boost::system::system_category());
-      const auto endpoint = listeners_[i].endpoint;
-      return ListenError{"epoll_ctl", endpoint.address().to_string(), endpoint.port(), code};
-    }
-  }
   begin_runs();
   wait_for_events();
   return {};
 }
 
 void StoreServer::Impl::wait_for_events() {
-  set_.async_wait(asio::posix::descriptor_base::wait_read,
-                  [self = shared_from_this()](const error_code& ec) {
-                    if (ec || !self->set_.is_open()) return;
-                    self->on_events();
-                    if (self->set_.is_open()) self->wait_for_events();
-                  });
+  set_.async_wait([self = shared_from_this()](const error_code& ec) {
+    if (ec || !self->set_.is_open()) return;
+    self->set_.take_turn(self->serve_);
+    if (self->set_.is_open()) self->wait_for_events();
+  });
 }
 
-// Whether there may be more to read.
-bool StoreServer::Impl::on_events() {
-  std::array<epoll_event, kEventsAtOnce> events;
-  for (int round = 0; round < kRoundsAtOnce; ++round) {
-    const int count = ::epoll_wait(epoll(), events.data(), kEventsAtOnce, 0);
-    if (count <= 0) return false;  // EINTR: it is readable still.
-    read_clock();
-    for (int i = 0; i < count; ++i)
-      on_event(events[static_cast<std::size_t>(i)]);
-    // A second look pays only where it is likely to find something.
-    if (!set_.is_open() || count < kBusyEvents) return false;
-  }
-  return true;
+void StoreServer::Impl::on_events(std::span<const epoll_event> events, Instant now) {
+  set_now(now);
+  for (const epoll_event& event : events)
+    if (set_.is_open()) on_event(event);
 }
 
 void StoreServer::Impl::on_event(const epoll_event& event) {
@@ -191,10 +177,8 @@ void StoreServer::Impl::settle(Slot& slot) {
   if (connection.done()) return close(slot, connection.reason(), connection.violation());
   const Connection::Interest interest = connection.interest();
   if (interest != connection.watched) {
-    epoll_event event{};
-    event.events = (interest.read ? EPOLLIN : 0U) | (interest.write ? EPOLLOUT : 0U);
-    event.data.u64 = std::uint64_t{slot.generation} << 32 | connection.id().value;
-    ::epoll_ctl(epoll(), EPOLL_CTL_MOD, connection.fd(), &event);
+    set_.change(connection.fd(), (interest.read ? EPOLLIN : 0U) | (interest.write ? EPOLLOUT : 0U),
+                tag_of(slot, connection.id()));
     connection.watched = interest;
   }
   if (!connection.validated()) return;  // Its deadline stands.
@@ -250,8 +234,7 @@ void StoreServer::Impl::admit(OwnedFd fd, const tcp::endpoint& peer) {
   }
   const ConnectionId id{free_slots_.back()};
   Slot& slot = slot_of(id);
-  epoll_event event{EPOLLIN, {.u64 = std::uint64_t{slot.generation} << 32 | id.value}};
-  if (::epoll_ctl(epoll(), EPOLL_CTL_ADD, fd.get(), &event) < 0) return pause_accepting(errno);
+  if (!set_.add(fd.get(), EPOLLIN, tag_of(slot, id))) return pause_accepting(errno);
   free_slots_.pop_back();
   slot.connection = std::make_unique<Connection>(shared_, std::move(fd), id, peer);
   slot.connection->watched = {.read = true};
@@ -280,8 +263,7 @@ void StoreServer::Impl::resume_accepting() {
 bool StoreServer::Impl::watch_listeners(std::uint32_t events) {
   bool all = true;
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
-    epoll_event event{events, {.u64 = kListenerTag | i}};
-    all = ::epoll_ctl(epoll(), EPOLL_CTL_MOD, listeners_[i].fd.get(), &event) == 0 && all;
+    all = set_.change(listeners_[i].fd.get(), events, kListenerTag | i) && all;
   }
   return all;
 }
@@ -297,7 +279,7 @@ void StoreServer::Impl::close(Slot& slot, const std::string& reason, bool warn) 
   if (slot.waits_in != nullptr) std::exchange(slot.waits_in, nullptr)->remove(slot.deadline);
   free_slots_.push_back(connection.id().value);
   slot.connection.reset();
-  ++slot.generation;
+  slot.generation = (slot.generation + 1) % kGenerations;
   --open_;
   if (accept_again_) resume_accepting();  // A descriptor has come back.
 }
@@ -338,7 +320,7 @@ void StoreServer::Impl::check_drained() {
   const bool drained = all_left && std::none_of(slots_.begin(), slots_.end(), owes);
   if (!drained && now_ < *drained_by_) return;
   // From the loop: it may well destroy this server.
-  asio::post(set_.get_executor(), std::exchange(drained_, nullptr));
+  asio::post(set_.executor(), std::exchange(drained_, nullptr));
 }
 
 void StoreServer::Impl::arm_timer() {
@@ -361,9 +343,11 @@ void StoreServer::Impl::arm_timer() {
 void StoreServer::Impl::on_timer() {
   // After a pause longer than a lease (a stopped machine, a starved one) all the keep-alives of
   // that time wait to be read: who has spoken is heard before anybody is taken for silent.
-  for (std::size_t looks = 0; looks <= slots_.size() && on_events(); ++looks) {
+  for (std::size_t looks = 0; looks <= slots_.size(); ++looks) {
+    const bool more = set_.look(serve_);
+    if (!set_.is_open()) return;
+    if (!more) break;
   }
-  if (!set_.is_open()) return;
   read_clock();
   if (accept_again_ && *accept_again_ <= now_) resume_accepting();
   while (const auto* first = unvalidated_.first()) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -416,6 +417,22 @@ TEST_CASE("store server: a SET wakes every waiter and only them", "[conformance]
   REQUIRE(server.stats().waiting == 50);
   for (std::size_t i = 1; i < 100; i += 2)
     REQUIRE_FALSE(waiters[i]->readable());
+}
+
+TEST_CASE("store server: a client that asks without a pause does not keep others from the loop",
+          "[conformance][store]") {
+  RunningServer server;
+  std::atomic<bool> enough = false;
+  std::thread busy([&] {
+    for (Client client(server.port()); !enough;)
+      client.send(kPing).receive(kPong.size());
+  });
+  for (std::uint64_t last = 0, i = 0; i < 50; ++i) {
+    CHECK(server.until([&](const StoreServerStats& stats) { return stats.requests > last + 100; }));
+    last = server.stats().requests;
+  }
+  enough = true;
+  busy.join();
 }
 
 TEST_CASE("store server: reset() closes everyone, empties the table and goes on",

@@ -1,0 +1,93 @@
+#include "rendezvous/net/event_set.h"
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "rendezvous/net/clock.h"
+
+namespace muster {
+
+namespace {
+
+constexpr int kEventsAtOnce = 256;
+
+}  // namespace
+
+const char* EventSet::open() {
+  const int fd = ::epoll_create1(EPOLL_CLOEXEC);
+  if (fd < 0) return "epoll_create1";
+  set_.assign(fd);
+  timer_ = OwnedFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (timer_.get() < 0) return "timerfd_create";
+  return add(timer_.get(), EPOLLIN, kOwnTag) ? nullptr : "epoll_ctl";
+}
+
+void EventSet::close() {
+  timer_.reset();
+  set_.close();
+}
+
+bool EventSet::add(int fd, std::uint32_t events, std::uint64_t tag) {
+  return control(EPOLL_CTL_ADD, fd, events, tag);
+}
+
+bool EventSet::change(int fd, std::uint32_t events, std::uint64_t tag) {
+  return control(EPOLL_CTL_MOD, fd, events, tag);
+}
+
+bool EventSet::control(int call, int fd, std::uint32_t events, std::uint64_t tag) {
+  epoll_event event{events, {.u64 = tag}};
+  return ::epoll_ctl(set_.native_handle(), call, fd, &event) == 0;
+}
+
+void EventSet::take_turn(const Serve& serve) {
+  const Instant begin = muster::now();
+  const bool patient = linger_.begins(begin);
+  bool waiting = false;
+  woken_ = false;
+  for (;;) {
+    const int count = take(waiting ? -1 : 0, serve);
+    if (!is_open()) return;
+    if (count < 0 || woken_) break;  // EINTR: somebody else on the loop has a signal.
+    if (now_ - begin >= Linger::kTurn) break;
+    if (waiting || count >= kBusyEvents) continue;
+    if (!patient) break;
+    waiting = true;
+    be_woken();
+  }
+  if (waiting) linger_.waited(now_);
+}
+
+// How many of the caller's events it found, and had served. Negative: errno says why none.
+int EventSet::take(int timeout_ms, const Serve& serve) {
+  std::array<epoll_event, kEventsAtOnce> events;
+  int count = ::epoll_wait(set_.native_handle(), events.data(), kEventsAtOnce, timeout_ms);
+  now_ = muster::now();
+  if (count <= 0) return count;
+  const auto end = events.begin() + count;
+  const auto own = std::find_if(events.begin(), end,
+                                [](const epoll_event& event) { return event.data.u64 == kOwnTag; });
+  if (own != end) {
+    std::uint64_t times = 0;
+    woken_ = ::read(timer_.get(), &times, sizeof times) > 0;
+    std::copy(own + 1, end, own);
+    if (--count == 0) return 0;
+  }
+  linger_.had_events(now_);
+  serve({events.data(), static_cast<std::size_t>(count)}, now_);
+  return count;
+}
+
+// Pushed on now and then, while it is far away: a timer that goes off, or is set anew for each
+// wait, costs more than what it is there for.
+void EventSet::be_woken() {
+  if (wakes_at_ - now_ >= kWait / 2) return;
+  wakes_at_ = now_ + kWait;
+  const itimerspec once{{0, 0}, {0, static_cast<long>(kWait.count())}};
+  ::timerfd_settime(timer_.get(), 0, &once, nullptr);
+}
+
+}  // namespace muster

@@ -1,0 +1,144 @@
+// The set of events in a real loop, fed through a pipe. It must neither keep the loop from others
+// nor wake it for nothing.
+
+#include "rendezvous/net/event_set.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include <boost/asio/post.hpp>
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+
+constexpr auto kBound = 20s;  // For what should come at once.
+
+/// A set that watches a pipe. As long as `more` says so, each byte that is read is written again:
+/// events without end.
+class FedSet {
+ public:
+  explicit FedSet(asio::io_context& loop) : set_(loop) {
+    REQUIRE(::pipe2(ends_, O_NONBLOCK | O_CLOEXEC) == 0);
+    REQUIRE(set_.open() == nullptr);
+    REQUIRE(set_.add(ends_[0], EPOLLIN, 7));
+    wait();
+  }
+  FedSet(const FedSet&) = delete;
+  FedSet& operator=(const FedSet&) = delete;
+  ~FedSet() {
+    if (set_.is_open()) set_.close();
+    ::close(ends_[0]);
+    ::close(ends_[1]);
+  }
+
+  void feed() { REQUIRE(::write(ends_[1], "x", 1) == 1); }
+  void close() { set_.close(); }
+
+  std::function<bool()> more = [] { return false; };
+  int turns = 0;
+  int events = 0;
+  int most_events_in_a_turn = 0;
+
+ private:
+  void wait() {
+    set_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      const int before = events;
+      ++turns;
+      set_.take_turn([this](std::span<const epoll_event> found, Instant) { serve(found); });
+      most_events_in_a_turn = std::max(most_events_in_a_turn, events - before);
+      if (set_.is_open()) wait();
+    });
+  }
+  void serve(std::span<const epoll_event> found) {
+    REQUIRE(found.size() == 1);
+    REQUIRE(found[0].data.u64 == 7);
+    char byte = 0;
+    REQUIRE(::read(ends_[0], &byte, 1) == 1);
+    ++events;
+    if (more()) feed();
+  }
+
+  EventSet set_;
+  int ends_[2];
+};
+
+/// Runs the loop until `done` says yes; bounded.
+template <typename Done>
+bool run_until(asio::io_context& loop, Done done) {
+  const auto end = std::chrono::steady_clock::now() + kBound;
+  while (!done() && std::chrono::steady_clock::now() < end)
+    loop.run_one_for(100ms);
+  return done();
+}
+
+TEST_CASE("event set: prompt events are served without going back to the loop",
+          "[conformance][event_set]") {
+  asio::io_context loop{1};
+  FedSet set(loop);
+  set.more = [] { return true; };
+  set.feed();
+  CHECK(run_until(loop, [&] { return set.most_events_in_a_turn > 1; }));
+}
+
+TEST_CASE("event set: events without end do not keep the loop from others",
+          "[conformance][event_set]") {
+  asio::io_context loop{1};
+  FedSet set(loop);
+  set.more = [] { return true; };
+  set.feed();
+  REQUIRE(run_until(loop, [&] { return set.most_events_in_a_turn > 1; }));
+  std::atomic<int> posted = 0;
+  std::thread other([&] {
+    for (int i = 0; i < 50; ++i) {
+      asio::post(loop, [&posted] { ++posted; });
+      const auto end = std::chrono::steady_clock::now() + kBound;
+      while (posted == i && std::chrono::steady_clock::now() < end)
+        std::this_thread::yield();
+    }
+  });
+  CHECK(run_until(loop, [&] { return posted == 50; }));
+  other.join();
+}
+
+TEST_CASE("event set: when the events end the loop has it back, and is not woken any more",
+          "[conformance][event_set]") {
+  asio::io_context loop{1};
+  FedSet set(loop);
+  set.more = [&set] { return set.most_events_in_a_turn <= 1; };
+  set.feed();
+  REQUIRE(run_until(loop, [&] { return set.most_events_in_a_turn > 1; }));
+  // What had been armed for the last events may come; then nothing does, for many ticks.
+  const auto quiet = [&] { return loop.run_one_for(20 * EventSet::kWait) == 0; };
+  CHECK(run_until(loop, quiet));
+  CHECK(quiet());
+  const int turns = set.turns;
+  set.feed();
+  CHECK(run_until(loop, [&] { return set.turns > turns; }));
+  CHECK(run_until(loop, quiet));
+}
+
+TEST_CASE("event set: it may be closed by what it has served", "[conformance][event_set]") {
+  asio::io_context loop{1};
+  FedSet set(loop);
+  set.more = [&set] {
+    if (set.most_events_in_a_turn > 1) set.close();
+    return set.most_events_in_a_turn <= 1;
+  };
+  set.feed();
+  const auto end = std::chrono::steady_clock::now() + kBound;
+  loop.run_until(end);
+  CHECK(loop.stopped());
+  CHECK(set.most_events_in_a_turn > 1);
+}
+
+}  // namespace
+}  // namespace muster

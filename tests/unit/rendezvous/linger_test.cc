@@ -1,0 +1,80 @@
+#include "rendezvous/net/linger.h"
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct LingerTest {
+  Linger linger;
+  Instant now = Instant{} + 1s;
+
+  /// A turn begins `after` the last event, and has one.
+  bool turn(Duration after) {
+    now += after;
+    const bool waits = linger.begins(now);
+    linger.had_events(now);
+    return waits;
+  }
+  /// How many prompt turns it takes until one waits; stops at `most`.
+  int turns_until_waiting(int most) {
+    for (int i = 1; i <= most; ++i)
+      if (turn(10us)) return i;
+    return most + 1;
+  }
+  void wait_in_vain() { linger.waited(now += Linger::kPrompt); }
+};
+
+TEST_CASE_METHOD(LingerTest, "linger: it is waited after so many prompt turns in a row",
+                 "[unit][linger]") {
+  CHECK_FALSE(turn(0us));
+  CHECK(turns_until_waiting(1000) == Linger::kTurnsFirst);
+  CHECK(turn(10us));
+}
+
+TEST_CASE_METHOD(LingerTest, "linger: a client that asks now and then is never waited for",
+                 "[unit][linger]") {
+  for (int i = 0; i < 1000; ++i)
+    CHECK_FALSE(turn(Linger::kPrompt));
+}
+
+TEST_CASE_METHOD(LingerTest, "linger: one pause, and the prompt turns are counted anew",
+                 "[unit][linger]") {
+  turn(0us);
+  turns_until_waiting(1000);
+  CHECK_FALSE(turn(Linger::kPrompt));
+  CHECK(turns_until_waiting(1000) == Linger::kTurnsFirst);
+}
+
+TEST_CASE_METHOD(LingerTest,
+                 "linger: each wait in vain doubles what the next one takes, to a limit",
+                 "[unit][linger]") {
+  turn(0us);
+  turns_until_waiting(1000);
+  for (int wanted = 2 * Linger::kTurnsFirst; wanted <= Linger::kTurnsMost; wanted *= 2) {
+    wait_in_vain();
+    turn(0us);
+    CHECK(turns_until_waiting(10'000) == wanted);
+  }
+  wait_in_vain();
+  turn(0us);
+  CHECK(turns_until_waiting(10'000) == Linger::kTurnsMost);
+}
+
+TEST_CASE_METHOD(LingerTest, "linger: a wait that was not in vain forgives those that were",
+                 "[unit][linger]") {
+  turn(0us);
+  turns_until_waiting(1000);
+  wait_in_vain();
+  turn(0us);
+  turns_until_waiting(1000);
+  linger.waited(now + 10us);
+  CHECK(turn(20us));
+  CHECK_FALSE(turn(Linger::kPrompt));
+  CHECK(turns_until_waiting(1000) == Linger::kTurnsFirst);
+}
+
+}  // namespace
+}  // namespace muster
