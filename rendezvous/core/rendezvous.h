@@ -186,7 +186,6 @@ class Rendezvous {
   std::int64_t behind_us(const Member& member) const;
   void learn_skew(Member& member, WallTime wall);
   void drop_dead(const StateOperation& operation);
-  bool has_place_for(const Member* node) const;
   bool may_apply(const StateOperation& operation, const StateProposal& proposal) const;
   bool same_round_as(const RendezvousState& seen) const;
   void apply(const StateOperation& operation, const StateProposal& proposal, WallTime wall);

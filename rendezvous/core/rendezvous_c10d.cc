@@ -184,8 +184,6 @@ bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal&
     case Kind::AddToParticipants:
       if (complete_ || closed_ || proposal.proposed.round != round_) return false;
       if (!absent && !now_in({Place::Waiting, Place::Redundant})) return false;
-      if (run_ && !has_place_for(found == by_name_.end() ? nullptr : &members_.at(found->second)))
-        return false;
       // With the run's minimum and maximum we take the steps that the writer would have taken.
       return run_ || proposal.seen.round != round_ || same_round_as(proposal.seen);
     case Kind::MarkComplete:
@@ -194,20 +192,6 @@ bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal&
       return true;
   }
   return false;
-}
-
-/// Whether `node`, null for an unknown one, may be let in: those who were in the round before and
-/// are about to come back go first, until the last call is over.
-bool Rendezvous::has_place_for(const Member* node) const {
-  const auto most = static_cast<std::size_t>(run_->max_nodes);
-  const auto taken = count(Place::Participant);
-  if (taken >= most) return false;
-  if (node != nullptr && node->last_rank) return true;
-  if (deadline_ && *deadline_ <= now_) return true;
-  std::size_t returning = count(Place::Restarting) + count(Place::Away);
-  for (const auto& [order, id] : at(Place::Waiting))
-    if (members_.at(id).last_rank) ++returning;
-  return taken + returning < most;
 }
 
 Rendezvous::MemberId Rendezvous::torch_member(const StateOperation& operation, ConnectionId client,
@@ -284,8 +268,6 @@ void Rendezvous::torch_leaves(MemberId id, const StateProposal& proposal) {
 void Rendezvous::torch_waits(MemberId id) {
   place(id, Place::Waiting);
   if (natives_ == 0 || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0) return;
-  // Its own --nnodes is larger than the run's: nobody has to go for it.
-  if (static_cast<int>(count(Place::Participant)) >= run_->max_nodes) return;
   begin_restart(RestartCause::NodeJoined, NodeName(members_.at(id).name), "it wants to join");
 }
 

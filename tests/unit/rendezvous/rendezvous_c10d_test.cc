@@ -33,14 +33,12 @@ struct DoorTest {
   ProposalVerdict does(TorchModel& node, std::uint32_t client, Action action) {
     return does(node, client, action, RendezvousState(shown()));
   }
-  RendezvousActions joins(std::uint32_t id, std::string addr, RunSettings run,
-                          std::int64_t last_round = -1) {
+  RendezvousActions joins(std::uint32_t id, std::string addr, RunSettings run) {
     return rendezvous.step(NodeJoined{.from = {id},
                                       .name = {std::move(addr), 1, 0},
                                       .role = "default",
                                       .run = run,
-                                      .muster_version = "1",
-                                      .last_round = last_round},
+                                      .muster_version = "1"},
                            now);
   }
 
@@ -72,28 +70,6 @@ TEST_CASE_METHOD(DoorTest, "c10d door: muster and torchrun share a round; muster
   REQUIRE(told.size() == 1);
   CHECK_FALSE(std::get<RoundComplete>(told[0]).workers);  // torchrun's workers are not known yet.
   CHECK(std::get<RoundComplete>(told[0]).store);
-}
-
-TEST_CASE_METHOD(DoorTest, "c10d door: a torchrun node with a larger maximum evicts nobody",
-                 "[unit][rendezvous]") {
-  const RunSettings run{.min_nodes = 2, .max_nodes = 2};
-  joins(8, "m", run);
-  joins(9, "n", run);
-  REQUIRE(shown().complete);
-  auto t = torch("a", 1, 3);
-  CHECK(does(t, 1, Action::AddToWaitList) == ProposalVerdict::Accepted);
-  CHECK(result.actions.empty());
-  CHECK(shown().complete);
-  CHECK(shown().round == 0);
-  // The workers of one fail: both come back, and the newcomer cannot be faster than they are.
-  rendezvous.step(RestartRequested{.from = {8}, .what = {}}, now);
-  joins(8, "m", run, 0);
-  REQUIRE_FALSE(shown().complete);
-  now += 1s;
-  CHECK(does(t, 1, Action::AddToParticipants) == ProposalVerdict::Lost);
-  joins(9, "n", run, 0);
-  CHECK(shown().complete);
-  CHECK_FALSE(shown().participants.contains(t.name()));
 }
 
 TEST_CASE("c10d door: harmless operations are merged into a newer state", "[unit][rendezvous]") {
