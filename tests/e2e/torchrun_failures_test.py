@@ -114,8 +114,8 @@ class ALateJoiner(Reducing):
 
 class OneLock(MixedTest):
     """F3: an agent that waits for the others at the end keeps silent, and is taken for dead."""
-    host = MixedTest.host + SHORT
-    no_host = MixedTest.no_host + SHORT
+    host = MixedTest.host.replace("timeout=3", "timeout=60") + SHORT
+    no_host = MixedTest.no_host.replace("timeout=3", "timeout=60") + SHORT
 
     def finishes_early(self, early, late):
         self.tell(f"finish.{early}")
