@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <memory>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
@@ -32,31 +35,45 @@ namespace {
 
 constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 
-/// What the C library's thread reads and writes. That thread and the coroutine each have a share:
-/// whichever is done last ends it.
+/// Both the coroutine and the thread have a share: whichever is done last ends it.
 struct Pending {
-  explicit Pending(std::string of) : name(std::move(of)), answered(::eventfd(0, EFD_CLOEXEC)) {
-    hints.ai_flags = AI_CANONNAME;
-    hints.ai_socktype = SOCK_STREAM;
-    request.ar_name = name.c_str();
-    request.ar_request = &hints;
-  }
+  explicit Pending(std::string of) : name(std::move(of)), answered(::eventfd(0, EFD_CLOEXEC)) {}
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
   ~Pending() {
-    if (request.ar_result != nullptr) ::freeaddrinfo(request.ar_result);
+    if (found != nullptr) ::freeaddrinfo(found);
   }
 
-  std::string name;
-  addrinfo hints{};
-  gaicb request{};
-  OwnedFd answered;  // Readable then.
+  const std::string name;
+  OwnedFd answered;               // Readable when there is an answer.
+  std::atomic<bool> done{false};  // The two below are the thread's until then.
+  int code = 0;
+  addrinfo* found = nullptr;
 };
 
-void on_answer(sigval value) {
-  const std::unique_ptr<std::shared_ptr<Pending>> share(
-      static_cast<std::shared_ptr<Pending>*>(value.sival_ptr));
-  ::eventfd_write((*share)->answered.get(), 1);
+void ask(Pending& pending) {
+  addrinfo hints{};
+  hints.ai_flags = AI_CANONNAME;
+  hints.ai_socktype = SOCK_STREAM;
+  pending.code = ::getaddrinfo(pending.name.c_str(), nullptr, &hints, &pending.found);
+  pending.done.store(true, std::memory_order_release);
+  ::eventfd_write(pending.answered.get(), 1);
+}
+
+/// True if it has begun. Signals are for the threads that know what to do with them.
+bool begin(const std::shared_ptr<Pending>& pending) {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  bool begun = true;
+  try {
+    std::thread([pending] { ask(*pending); }).detach();
+  } catch (const std::system_error&) {
+    begun = false;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return begun;
 }
 
 error_code last_errno() {
@@ -90,10 +107,9 @@ std::string address_of(const addrinfo& entry) {
 
 NameLookup result_of(const Pending& pending) {
   NameLookup result;
-  result.error = to_error(::gai_error(const_cast<gaicb*>(&pending.request)));
+  result.error = to_error(pending.code);
   if (result.error) return result;
-  for (const addrinfo* entry = pending.request.ar_result; entry != nullptr;
-       entry = entry->ai_next) {
+  for (const addrinfo* entry = pending.found; entry != nullptr; entry = entry->ai_next) {
     if (entry->ai_canonname != nullptr) result.canonical = entry->ai_canonname;
     const std::string address = address_of(*entry);
     auto& known = result.addresses;
@@ -102,19 +118,6 @@ NameLookup result_of(const Pending& pending) {
   }
   if (result.addresses.empty()) result.error = asio::error::no_data;
   return result;
-}
-
-/// True if the C library has taken its share.
-bool begin(const std::shared_ptr<Pending>& pending) {
-  auto share = std::make_unique<std::shared_ptr<Pending>>(pending);
-  sigevent event{};
-  event.sigev_notify = SIGEV_THREAD;
-  event.sigev_notify_function = on_answer;
-  event.sigev_value.sival_ptr = share.get();
-  gaicb* list = &pending->request;
-  if (::getaddrinfo_a(GAI_NOWAIT, &list, 1, &event) != 0) return false;
-  share.release();
-  return true;
 }
 
 }  // namespace
@@ -155,7 +158,7 @@ asio::awaitable<NameLookup> look_up(std::string name, Duration limit) {
     result.error = make_error_code(StoreErrc::ResolveTimedOut);
   else if (const error_code cancelled = std::get<0>(*ready); cancelled)
     result.error = cancelled;
-  else
+  else if (pending->done.load(std::memory_order_acquire))
     result = result_of(*pending);
   co_return result;
 }

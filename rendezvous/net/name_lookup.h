@@ -21,7 +21,7 @@ struct NameLookup {
 };
 
 /// A numeric address is its own only address. A look-up that takes longer than `limit` is
-/// abandoned (with StoreErrc::ResolveTimedOut): it ends on its own, on a thread of the C library's.
+/// abandoned (with StoreErrc::ResolveTimedOut): it ends on its own, on a thread of its own.
 boost::asio::awaitable<NameLookup> look_up(std::string name, Duration limit);
 
 /// As asio prints it, an IPv4 address within an IPv6 one as IPv4; empty if `text` is no address.
