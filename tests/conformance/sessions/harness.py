@@ -27,7 +27,7 @@ with socket.create_connection((facts["MASTER_ADDR"], int(facts["MASTER_PORT"])),
 new = here / f"new.{os.getpid()}"
 new.write_text(json.dumps(facts))
 new.rename(here / f"worker.{time.time_ns()}.{os.getpid()}")
-while True:
+while here.exists():  # Its agent may have been killed.
     for command in here.glob("exit.*"):
         if command.name.endswith(".all"):
             sys.exit(0)
