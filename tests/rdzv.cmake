@@ -2,7 +2,9 @@
 set(rendezvous_goldens ${CMAKE_CURRENT_SOURCE_DIR}/conformance/rendezvous)
 
 muster_add_tests(state_golden_tests conformance
-  SOURCES conformance/rendezvous/golden_test.cc
+  SOURCES
+    conformance/rendezvous/golden_test.cc
+    conformance/rendezvous/live_replay_test.cc
   LINK muster_rendezvous_wire nlohmann_json::nlohmann_json)
 target_compile_definitions(state_golden_tests PRIVATE
   MUSTER_RENDEZVOUS_GOLDENS="${rendezvous_goldens}")
@@ -41,6 +43,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/rendezvous_c10d_test.cc
     unit/rendezvous/rendezvous_parts_test.cc
     unit/rendezvous/rendezvous_test.cc
+    unit/rendezvous/run_service_mixed_test.cc
     unit/rendezvous/run_service_test.cc
     unit/rendezvous/state_codec_test.cc
   LINK muster_rendezvous_wire nlohmann_json::nlohmann_json)
@@ -54,3 +57,12 @@ set_target_properties(state_codec_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMA
 target_link_libraries(state_codec_fuzz PRIVATE muster_options muster_rendezvous_wire)
 add_test(NAME state_codec_fuzz COMMAND state_codec_fuzz ${rendezvous_goldens} 20000)
 set_tests_properties(state_codec_fuzz PROPERTIES LABELS fuzz TIMEOUT 300)
+
+muster_add_tests(scenario_tests scenarios
+  SOURCES
+    scenarios/rendezvous_play.cc
+    scenarios/scenarios_test.cc
+    support/torch_model.cc
+  LINK muster_rendezvous_core)
+target_compile_definitions(scenario_tests PRIVATE
+  MUSTER_SCENARIOS="${CMAKE_CURRENT_SOURCE_DIR}/scenarios")

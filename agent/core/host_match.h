@@ -6,7 +6,7 @@
 
 namespace muster {
 
-/// Addresses are numeric and all spelled alike (agent/sessions/name_lookup.h).
+/// Addresses are numeric and all spelled alike (rendezvous/net/name_lookup.h).
 struct HostFacts {
   std::string hostname;                         // gethostname()
   std::string own_canonical;                    // What the resolver calls it.
@@ -19,8 +19,7 @@ struct HostFacts {
 
 enum class HostMatch {
   Here,         // torchrun on this machine would say so, too: it hosts.
-  OnInterface,  // An interface has the address, but torchrun does not look there: it would not
-                // host.
+  OnInterface,  // An interface has the address. torchrun does not look there, and may not host.
   Elsewhere,
 };
 

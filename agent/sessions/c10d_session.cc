@@ -15,9 +15,9 @@
 #include "agent/core/host_match.h"
 #include "agent/sessions/c10d_round.h"
 #include "agent/sessions/c10d_state_link.h"
-#include "agent/sessions/name_lookup.h"
 #include "rendezvous/core/c10d_participant.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/name_lookup.h"
 #include "rendezvous/net/spawn_task.h"
 
 namespace muster {

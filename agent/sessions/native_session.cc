@@ -1,15 +1,13 @@
 #include "agent/sessions/native_session.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/sessions/retry_pause.h"
 #include "agent/sessions/store_dialer.h"
 #include "rendezvous/core/check.h"
 #include "rendezvous/net/clock.h"
@@ -23,8 +21,7 @@ using boost::system::error_code;
 namespace {
 
 constexpr int kKeepAlivesPerLease = 3;
-constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
-constexpr Duration kPauseMost = std::chrono::seconds(2);
+constexpr Duration kConnectLeast = std::chrono::milliseconds(100);
 constexpr Duration kExitBarrier = std::chrono::seconds(300);  // torchrun's.
 
 std::string why_restart(const RestartRound& message) {
@@ -275,7 +272,9 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Sessi
   RoundExchange others = round_exchange(round.facts, round.round);
   if (trouble.empty() && round.facts.group_rank.value == 0) {
     // Torchrun nodes know no other way to learn it.
-    MasterAddress master{options_.node.name.addr, store ? store->port : std::uint16_t{0}};
+    // Where they are, not as we call ourselves: the host has seen to it.
+    MasterAddress master{options_.node.name.addr, 0};
+    if (store) master = {store->addr, store->port};
     const auto published = co_await others.publish_master(master);
     if (!published) trouble = published.error().reason;
   } else if (trouble.empty() && !store) {
@@ -334,18 +333,17 @@ void NativeSession::on_lost(const std::string& reason) {
 // would: that is no answer yet.
 asio::awaitable<void> NativeSession::reconnect(std::shared_ptr<bool> alive, std::string reason) {
   const Instant deadline = now() + options_.host.connect_timeout;
-  std::minstd_rand random(std::random_device{}());
-  asio::steady_timer timer(loop_);
+  RetryPause pause(loop_.get_executor());
   std::string why = "the rendezvous at " + host_text() + " was lost (" + reason + ") and ";
-  for (Duration most = kPauseFirst;; most = std::min(2 * most, kPauseMost)) {
+  for (;;) {
     NativeClientOptions host = options_.host;
-    host.connect_timeout = std::max(deadline - now(), kPauseFirst);
+    host.connect_timeout = std::max(deadline - now(), kConnectLeast);
     auto client = std::make_unique<NativeClient>(loop_.get_executor(), std::move(host));
     const Result<HostKind> kind = co_await client->connect();
     if (!*alive || phase_ == Phase::Over) co_return;
     if (kind && *kind == HostKind::Muster) co_return back(std::move(client));
     const bool refused = kind && *kind == HostKind::Refused;
-    if (refused || now() + most >= deadline) {
+    if (refused || now() >= deadline) {
       if (!kind)
         why += "cannot be reached again: " + kind.error().message();
       else if (refused)
@@ -354,8 +352,7 @@ asio::awaitable<void> NativeSession::reconnect(std::shared_ptr<bool> alive, std:
         why += "something else listens there now";
       break;
     }
-    timer.expires_after(jittered(most, random));
-    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    co_await pause.wait(deadline);
     if (!*alive || phase_ == Phase::Over) co_return;
   }
   if (phase_ != Phase::Joining) co_return end({.succeeded = false, .who = "", .why = why});

@@ -3,18 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
 #include "agent/sessions/c10d_session.h"
 #include "agent/sessions/local_session.h"
-#include "agent/sessions/rendezvous_host.h"
+#include "agent/sessions/retry_pause.h"
 #include "agent/sessions/store_dialer.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/spawn_task.h"
@@ -27,11 +23,13 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 // From connecting to the store's answer, before it is tried again.
-constexpr Duration kPatience = std::chrono::seconds(5);
-constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
-constexpr Duration kPauseMost = std::chrono::seconds(2);
+constexpr Duration kConnectLeast = std::chrono::milliseconds(100);
+constexpr Duration kConnectMost = std::chrono::seconds(5);
+// One name server's silence takes 5 s; then the next one is asked.
+constexpr Duration kNameLeast = std::chrono::milliseconds(100);
+constexpr Duration kNameMost = std::chrono::seconds(15);
+constexpr Duration kOwnNameMost = std::chrono::seconds(1);
 constexpr Duration kWorthTelling = std::chrono::seconds(2);
-constexpr Duration kLookupLimit = std::chrono::seconds(10);
 constexpr Duration kDrainLimit = std::chrono::seconds(2);
 
 std::int64_t seconds(Duration time) {
@@ -45,6 +43,7 @@ NetworkSession::NetworkSession(asio::io_context& loop, const AgentOptions& optio
     : loop_(loop),
       options_(options),
       handlers_(std::move(handlers)),
+      host_finder_(options.rendezvous.host),
       is_here_(options.rendezvous.settings.is_host.value_or(false)) {}
 
 NetworkSession::~NetworkSession() {
@@ -66,36 +65,50 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
   const RendezvousSettings& settings = options_.rendezvous.settings;
   const Instant began = now();
   const Instant deadline = began + settings.read_timeout;
-  std::minstd_rand random(std::random_device{}());
-  asio::steady_timer timer(loop_);
+  RetryPause pause(loop_.get_executor());
   std::string told;
   bool closed_before = false;
-  for (Duration most = kPauseFirst;; most = std::min(2 * most, kPauseMost)) {
-    if (!settings.is_host && !hosted_) is_here_ = co_await decide_host();
-    if (!*alive) co_return;
+  for (;;) {
+    HostAnswer host;
+    if (!settings.is_host && !hosted_) {
+      const Duration limit = std::clamp(deadline - now(), kNameLeast, kNameMost);
+      host = co_await host_finder_.find(limit, kOwnNameMost);
+      if (!*alive) co_return;
+      // More than torchrun would: it does not look at the interfaces, and then nobody hosts.
+      is_here_ = host.match != HostMatch::Elsewhere;
+    }
     if (is_here_ && !hosted_ && !start_hosting(settings.is_host.has_value())) co_return;
-    NativeClientOptions host = host_options();
-    host.connect_timeout = std::clamp(deadline - now(), kPauseFirst, kPatience);
-    host.retry = false;
-    auto client = std::make_unique<NativeClient>(loop_.get_executor(), std::move(host));
-    const Result<HostKind> kind = co_await client->connect();
-    if (!*alive) co_return;
-    // A host that dies just then closes the connection, too: only who does so twice is torch's.
-    const bool closed = kind && *kind == HostKind::Other;
-    if (kind && (!closed || std::exchange(closed_before, true)))
-      co_return begin_with(*kind, std::move(client));
-    closed_before = closed;
-    const std::string error = kind ? "it has closed the connection" : kind.error().message();
+    std::string error = hosted_ ? std::string() : host.endpoint_trouble;
+    if (error.empty()) {
+      auto client = client_for_try(std::move(host.facts.endpoint_addresses), deadline);
+      const Result<HostKind> kind = co_await client->connect();
+      if (!*alive) co_return;
+      // A host that dies just then closes the connection, too: only who does so twice is torch's.
+      const bool closed = kind && *kind == HostKind::Other;
+      if (kind && (!closed || std::exchange(closed_before, true)))
+        co_return begin_with(*kind, std::move(client));
+      closed_before = closed;
+      error = kind ? "it has closed the connection" : kind.error().message();
+    }
     if (now() >= deadline)
       co_return fail("cannot reach the rendezvous at " + host_text() + ": " + error +
                      " (tried for " + std::to_string(seconds(settings.read_timeout)) +
                      " s; --rdzv-conf read_timeout=SECONDS changes that)");
     if (now() - began > kWorthTelling && error != std::exchange(told, error))
       spdlog::warn("waiting for the rendezvous at {}: {}", host_text(), error);
-    timer.expires_after(std::min(jittered(most, random), deadline - now()));
-    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    co_await pause.wait(deadline);
     if (!*alive) co_return;
   }
+}
+
+/// `addresses`: where the endpoint is, if that was asked for just now.
+std::unique_ptr<NativeClient> NetworkSession::client_for_try(std::vector<std::string> addresses,
+                                                             Instant deadline) {
+  NativeClientOptions options = host_options();
+  if (!hosted_) options.addresses = std::move(addresses);
+  options.connect_timeout = std::clamp(deadline - now(), kConnectLeast, kConnectMost);
+  options.retry = false;
+  return std::make_unique<NativeClient>(loop_.get_executor(), std::move(options));
 }
 
 void NetworkSession::begin_with(HostKind kind, std::unique_ptr<NativeClient> client) {
@@ -109,14 +122,6 @@ void NetworkSession::begin_with(HostKind kind, std::unique_ptr<NativeClient> cli
     case HostKind::Other:
       return begin_torch();
   }
-}
-
-// More than torchrun would: it does not look at the interfaces, and then nobody hosts.
-asio::awaitable<bool> NetworkSession::decide_host() {
-  const HostAnswer answer = co_await find_host(options_.rendezvous.host, kLookupLimit);
-  if (!answer.trouble.empty())
-    spdlog::debug("rendezvous_host_unclear reason=\"{}\"", answer.trouble);
-  co_return answer.match != HostMatch::Elsewhere;
 }
 
 // True if this node may go on: as the host, or as somebody else's client.

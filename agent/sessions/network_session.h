@@ -4,12 +4,14 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 
 #include "agent/core/agent_options.h"
 #include "agent/sessions/native_session.h"
+#include "agent/sessions/rendezvous_host.h"
 #include "agent/sessions/rendezvous_session.h"
 #include "agent/sessions/store_thread.h"
 
@@ -29,7 +31,8 @@ class NetworkSession final : public RendezvousSession {
 
  private:
   boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive);
-  boost::asio::awaitable<bool> decide_host();
+  std::unique_ptr<NativeClient> client_for_try(std::vector<std::string> addresses,
+                                               Instant deadline);
   bool start_hosting(bool must);
   void begin_with(HostKind kind, std::unique_ptr<NativeClient> client);
   void begin_native(std::unique_ptr<NativeClient> client);
@@ -44,8 +47,9 @@ class NetworkSession final : public RendezvousSession {
   const AgentOptions& options_;
   Handlers handlers_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
-  std::unique_ptr<StoreThread> hosted_;                         // The rendezvous, if it is here.
-  std::unique_ptr<RendezvousSession> inner_;                    // Once it is known which.
+  HostFinder host_finder_;
+  std::unique_ptr<StoreThread> hosted_;       // The rendezvous, if it is here.
+  std::unique_ptr<RendezvousSession> inner_;  // Once it is known which.
   bool begun_ = false;
   bool is_here_ = false;  // The endpoint is this machine, as far as is known.
 };

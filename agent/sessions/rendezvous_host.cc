@@ -8,16 +8,26 @@
 #include <array>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 
-#include "agent/sessions/name_lookup.h"
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "rendezvous/net/name_lookup.h"
+#include "rendezvous/net/spawn_task.h"
 
 namespace muster {
 
 namespace asio = boost::asio;
 
 namespace {
+
+// Several name servers, each tried twice.
+constexpr Duration kOwnNameMost = std::chrono::seconds(60);
 
 std::string errno_text(const char* call) {
   return std::string(call) + ": " + std::generic_category().message(errno);
@@ -58,25 +68,56 @@ std::string hostname(std::string& trouble) {
 
 }  // namespace
 
-asio::awaitable<HostAnswer> find_host(std::string endpoint_host, Duration limit) {
+/// Shared with the look-up, which may take longer than we are there.
+struct HostFinder::OwnName {
+  std::string name;
+  NameLookup found;
+  bool asking = false;
+  std::optional<asio::steady_timer> waiting;  // Cancelled by the answer.
+};
+
+HostFinder::HostFinder(std::string endpoint_host)
+    : endpoint_host_(std::move(endpoint_host)), own_(std::make_shared<OwnName>()) {}
+
+asio::awaitable<void> HostFinder::ask(std::shared_ptr<OwnName> own) {
+  std::string name = own->name;
+  own->found = co_await look_up(std::move(name), kOwnNameMost);
+  own->asking = false;
+  if (own->waiting) own->waiting->cancel();
+}
+
+asio::awaitable<HostAnswer> HostFinder::find(Duration limit, Duration own_limit) {
+  // Copies: the finder may be gone when an answer comes.
+  const std::string endpoint_host = endpoint_host_;
+  const auto own = own_;
   HostAnswer answer;
   HostFacts& facts = answer.facts;
   facts.endpoint_literal = normal_address(endpoint_host);
   facts.endpoint_is_loopback = is_loopback_address(endpoint_host);
-  facts.hostname = hostname(answer.trouble);
-  facts.interface_addresses = interface_addresses(answer.trouble);
+  facts.hostname = hostname(answer.own_trouble);
+  facts.interface_addresses = interface_addresses(answer.own_trouble);
   answer.match = match_host(endpoint_host, facts);
   if (answer.match == HostMatch::Here) co_return answer;  // Needs no names.
-
   std::string name = endpoint_host;
-  NameLookup endpoint = co_await look_up(std::move(name), limit / 2);
-  if (endpoint.addresses.empty()) answer.trouble = endpoint_host + ": " + endpoint.error;
+  NameLookup endpoint = co_await look_up(std::move(name), limit);
+  if (endpoint.error) answer.endpoint_trouble = endpoint.error.message();
   facts.endpoint_addresses = std::move(endpoint.addresses);
-  std::string own_name = facts.hostname;
-  NameLookup own = co_await look_up(std::move(own_name), limit / 2);
-  if (own.addresses.empty()) answer.trouble = facts.hostname + ": " + own.error;
-  facts.own_addresses = std::move(own.addresses);
-  facts.own_canonical = std::move(own.canonical);
+  answer.match = match_host(endpoint_host, facts);
+  // What torchrun would say of this machine's name matters only where the interfaces are silent.
+  if (answer.match != HostMatch::Elsewhere) co_return answer;
+
+  const auto executor = co_await asio::this_coro::executor;
+  own->name = facts.hostname;
+  own->waiting.emplace(executor);
+  own->waiting->expires_after(own_limit);
+  if (!std::exchange(own->asking, true)) spawn_task(executor, "own_name", ask(own));
+  if (own->asking) co_await own->waiting->async_wait(asio::as_tuple(asio::use_awaitable));
+  if (own->asking)
+    answer.own_trouble = facts.hostname + ": no name server has answered in time";
+  else if (own->found.error)
+    answer.own_trouble = facts.hostname + ": " + own->found.error.message();
+  facts.own_addresses = own->found.addresses;
+  facts.own_canonical = own->found.canonical;
   answer.match = match_host(endpoint_host, facts);
   co_return answer;
 }

@@ -1,6 +1,7 @@
 // Does the rendezvous' endpoint mean this machine? Asks the resolver and the kernel.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include <boost/asio/awaitable.hpp>
@@ -12,11 +13,28 @@ namespace muster {
 
 struct HostAnswer {
   HostMatch match = HostMatch::Elsewhere;
-  HostFacts facts;      // On which it rests, for the log.
-  std::string trouble;  // What could not be found out; empty: nothing. Never fatal.
+  HostFacts facts;  // On which it rests: also where the endpoint is, if that is a name.
+  // What could not be found out; empty: nothing. Never fatal.
+  std::string endpoint_trouble;  // Where the endpoint is.
+  std::string own_trouble;       // What this machine is called, and where that is.
 };
 
-/// Off the loop, and over within about `limit`; names that take longer count as unknown.
-boost::asio::awaitable<HostAnswer> find_host(std::string endpoint_host, Duration limit);
+/// Asked before each try to connect. Off the loop; no name is looked up that decides nothing.
+class HostFinder {
+ public:
+  explicit HostFinder(std::string endpoint_host);
+
+  /// The endpoint's name is looked up anew, for `limit` at most. This machine's own name may take
+  /// `own_limit`: if nobody has answered by then it counts as unknown, and is not asked for again
+  /// before there is an answer, which a later call knows.
+  boost::asio::awaitable<HostAnswer> find(Duration limit, Duration own_limit);
+
+ private:
+  struct OwnName;
+  static boost::asio::awaitable<void> ask(std::shared_ptr<OwnName> own);
+
+  std::string endpoint_host_;
+  std::shared_ptr<OwnName> own_;
+};
 
 }  // namespace muster

@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
-
-#include "agent/sessions/name_lookup.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/name_lookup.h"
 
 namespace muster {
 
@@ -15,20 +12,12 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 // From SYN to the store's answer. A torch server looks its clients' names up before it answers, so
 // that it grows where a store is silent.
 constexpr Duration kPatienceFirst = std::chrono::seconds(5);
 constexpr Duration kPatienceMost = std::chrono::seconds(40);
 constexpr Duration kResolveWithin = std::chrono::seconds(15);
 constexpr Duration kWorthTelling = std::chrono::seconds(1);
-constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
-constexpr Duration kPauseMost = std::chrono::seconds(2);
-
-Duration left_until(std::optional<Instant> deadline, Duration most) {
-  if (!deadline) return most;
-  return std::clamp(*deadline - now(), Duration::zero(), most);
-}
 
 }  // namespace
 
@@ -37,26 +26,16 @@ std::string endpoint_text(const std::string& host, std::uint16_t port) {
   return (ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-Duration jittered(Duration most, std::minstd_rand& random) {
-  std::uniform_int_distribution<Duration::rep> time(most.count() / 2, most.count());
-  return Duration(time(random));
-}
-
 StoreDialer::StoreDialer(asio::any_io_executor executor, Target target)
     : executor_(executor),
       target_(std::move(target)),
-      timer_(std::move(executor)),
+      pause_(std::move(executor)),
       patience_(kPatienceFirst) {}
 
 void StoreDialer::close() {
   closed_ = true;
   if (trying_) trying_->close();
-  timer_.cancel();
-}
-
-asio::awaitable<void> StoreDialer::pause(Duration most) {
-  timer_.expires_after(jittered(most, random_));
-  co_await timer_.async_wait(kNoThrow);
+  pause_.cancel();
 }
 
 asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::try_all(
@@ -64,7 +43,7 @@ asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::try_all(
   std::string host = target_.host;
   const Duration resolve_within = left_until(deadline, kResolveWithin);
   const NameLookup found = co_await look_up(std::move(host), resolve_within);
-  if (found.addresses.empty()) last_error_ = target_.host + ": " + found.error;
+  if (found.addresses.empty()) last_error_ = target_.host + ": " + found.error.message();
   bool silent = false;
   for (const std::string& address : found.addresses) {
     if (closed_) break;
@@ -91,15 +70,14 @@ asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::try_all(
 }
 
 asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::dial(std::optional<Instant> deadline) {
-  Duration most = kPauseFirst;
+  pause_.reset();
   patience_ = kPatienceFirst;
   while (!closed_) {
     auto client = co_await try_all(deadline);
     if (client) co_return client;
     if (closed_) break;
-    co_await pause(left_until(deadline, most));
+    co_await pause_.wait(deadline);
     if (deadline && now() >= *deadline) break;
-    most = std::min(2 * most, kPauseMost);
   }
   co_return nullptr;
 }

@@ -3,13 +3,12 @@
 
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/steady_timer.hpp>
 
+#include "agent/sessions/retry_pause.h"
 #include "rendezvous/core/time.h"
 #include "rendezvous/net/store_client.h"
 
@@ -37,12 +36,10 @@ class StoreDialer {
 
  private:
   boost::asio::awaitable<std::shared_ptr<StoreClient>> try_all(std::optional<Instant> deadline);
-  boost::asio::awaitable<void> pause(Duration most);
 
   boost::asio::any_io_executor executor_;
   Target target_;
-  boost::asio::steady_timer timer_;
-  std::minstd_rand random_{std::random_device{}()};
+  RetryPause pause_;
   Duration patience_;
   std::shared_ptr<StoreClient> trying_;
   std::string last_error_;
@@ -51,8 +48,5 @@ class StoreDialer {
 
 /// A host and its port as people write them: an IPv6 address in brackets.
 std::string endpoint_text(const std::string& host, std::uint16_t port);
-
-/// A pause of half of `most` to `most`: what failed together does not come back together.
-Duration jittered(Duration most, std::minstd_rand& random);
 
 }  // namespace muster

@@ -55,6 +55,7 @@ void C10dParticipant::leave(Instant now) {
 C10dStep C10dParticipant::step(const RendezvousState& seen, Instant now, WallTime wall) {
   observe(seen, now, wall);
   RendezvousState state = without_dead(seen, now);
+  look_for_lack(state, now);
   tell_progress(state);
   closed_while_member_ = goal_ == Goal::Stay && state.closed;
   switch (goal_) {
@@ -70,6 +71,25 @@ C10dStep C10dParticipant::step(const RendezvousState& seen, Instant now, WallTim
       return step_leave(std::move(state), now);
   }
   return LookLater{};
+}
+
+void C10dParticipant::look_for_lack(const RendezvousState& state, Instant now) {
+  const bool enough = static_cast<int>(state.participants.size()) >= settings_.run.min_nodes;
+  if (state.complete || enough)
+    lacking_since_.reset();
+  else if (!lacking_since_)
+    lacking_since_ = now;
+}
+
+/// Whether this node keeps out of it for now, as it was told to: --spare, --scale-policy. On the
+/// redundancy list it restarts nobody. Who has been in a round is wanted back in the next one.
+bool C10dParticipant::holds_back(const RendezvousState& state, Instant now) const {
+  const ScalePolicy policy = settings_.run.scale_policy;
+  const bool first_round = state.round == 0 && !state.complete;
+  const bool only_replaces = settings_.spare || (policy == ScalePolicy::Never && !first_round);
+  if (only_replaces && !took_part_)
+    return !lacking_since_ || now - *lacking_since_ < settings_.run.last_call_timeout;
+  return state.complete && policy != ScalePolicy::Now;
 }
 
 void C10dParticipant::observe(const RendezvousState& seen, Instant now, WallTime wall) {
@@ -236,6 +256,7 @@ C10dStep C10dParticipant::step_join(RendezvousState state, Instant now, WallTime
     }
     if (park_surplus(state)) return WriteState{std::move(state)};
     goal_ = Goal::Stay;
+    took_part_ = true;
     settled_ = false;
     ready_at_ = now;
     round_ = state.round;
@@ -266,7 +287,8 @@ std::optional<C10dStep> C10dParticipant::step_spare(RendezvousState& state, Inst
   was_spare_ = true;
   // No limit applies as long as all places are taken; with a place comes a new one.
   deadline_ = now + settings_.run.join_timeout;
-  if (static_cast<int>(state.participants.size()) >= settings_.run.max_nodes) {
+  const bool full = static_cast<int>(state.participants.size()) >= settings_.run.max_nodes;
+  if (full || holds_back(state, now)) {
     if (park_surplus(state)) return WriteState{std::move(state)};
     return alive_or_later(std::move(state), now, wall);
   }
@@ -290,6 +312,12 @@ C10dStep C10dParticipant::step_into_round(RendezvousState state, Instant now, Wa
   const int count = static_cast<int>(state.participants.size());
   const bool waiting = state.wait_list.contains(name_);
   if (park_surplus(state)) return WriteState{std::move(state)};
+  if (holds_back(state, now) && !state.participants.contains(name_)) {
+    state.wait_list.erase(name_);
+    state.redundancy_list.insert(name_);
+    state.last_heartbeats.set(name_, stamp(wall));
+    return WriteState{std::move(state)};
+  }
   if (state.complete) {
     if (waiting) return alive_or_later(std::move(state), now, wall);
     if (count < max)

@@ -6,7 +6,8 @@
 // - a silent node is judged by when its heartbeat was last seen to change, not by its clock;
 // - whoever had rank 0 keeps it, as torchrun nodes keep their first MASTER_ADDR for ever;
 // - a node that the others have dropped joins again;
-// - nodes without a place do not make the others restart again and again.
+// - nodes without a place do not make the others restart again and again;
+// - --spare and --scale-policy hold for this node: torchrun's own nodes know neither.
 #pragma once
 
 #include <map>
@@ -94,6 +95,8 @@ class C10dParticipant {
   };
 
   void observe(const RendezvousState& seen, Instant now, WallTime wall);
+  void look_for_lack(const RendezvousState& state, Instant now);
+  bool holds_back(const RendezvousState& state, Instant now) const;
   void tell_progress(const RendezvousState& state);
   RendezvousState without_dead(const RendezvousState& seen, Instant now) const;
   bool anybody_suspect(const RendezvousState& state) const;
@@ -121,6 +124,8 @@ class C10dParticipant {
   bool leave_first_ = false;
   bool settled_ = true;
   bool was_spare_ = false;
+  bool took_part_ = false;                // In a complete round.
+  std::optional<Instant> lacking_since_;  // Fewer than the minimum have joined.
   bool closed_while_member_ = false;
   Instant ready_at_{};
   std::int64_t round_ = 0;  // That this node is a member of.

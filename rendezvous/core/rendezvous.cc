@@ -190,6 +190,10 @@ void Rendezvous::on(const ConnectionLost& event) {
 void Rendezvous::on(const RendezvousTimePassed&) {
   for (const MemberId id : liveness_.take_lost(now_)) {
     const Member& member = members_.at(id);
+    if (member.waits != Waits::No) {
+      touch(id);
+      continue;
+    }
     const Duration silent = member.native ? setup_.lease : torch_lease(member);
     gone(id, RestartCause::NodeLost,
          "not heard for " +

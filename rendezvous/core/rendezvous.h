@@ -46,6 +46,7 @@ enum class ProposalVerdict {
 };
 struct ProposalResult {
   ProposalVerdict verdict = ProposalVerdict::Lost;
+  std::string refusal;  // Why, if it is refused.
   RendezvousActions actions;
 };
 
@@ -61,6 +62,13 @@ class Rendezvous {
   /// A torchrun node's connection asked for anything (it does once a second). Counts as a sign of
   /// life if its clock is so slow that we renew its heartbeat.
   void heard(ConnectionId from, Instant now);
+  /// A torchrun node's connection waits for a key of the store's, or does not any more. Meanwhile
+  /// it can say nothing else, not even that it lives: it lives as long as the connection does.
+  enum class Waits { No, ForAnything, AtExit };  // AtExit: its workers have ended well.
+  RendezvousActions waits(ConnectionId from, Waits how, Instant now, WallTime wall);
+  /// A torchrun node whose workers have ended well, and muster nodes have not: when it closes the
+  /// run, as torchrun does at its end, that is not for them.
+  bool finished_before_others(ConnectionId from) const;
   /// The state as torchrun nodes see it. The heartbeats of all muster nodes are renewed together,
   /// here and at most once per keep-alive interval.
   const RendezvousState& render(Instant now, WallTime wall);
@@ -129,6 +137,8 @@ class Rendezvous {
     WallTime heartbeat;        // As it wrote it.
     std::int64_t skew_us = 0;  // Its clock against ours.
     bool skew_told = false;
+    Waits waits = Waits::No;
+    bool finished = false;  // Its workers have ended well, in this round.
   };
 
   // rendezvous.cc: events.
@@ -174,6 +184,7 @@ class Rendezvous {
   void complete_round();
   void announce_round(const std::optional<StoreAddress>& store);
   void begin_restart(RestartCause cause, const NodeName& who, const std::string& what);
+  void let_go(MemberId id);
   void next_round();
   void end_run(bool succeeded, std::optional<NodeName> who, const std::string& why);
   void end_if_finished();
@@ -184,6 +195,8 @@ class Rendezvous {
   void rebuild(WallTime wall);
   void renew_stamp(Instant now, WallTime wall);
   std::int64_t behind_us(const Member& member) const;
+  bool renewed_by_us(const Member& member) const;
+  bool needs_more_places(const StateOperation& operation, const StateProposal& proposal) const;
   void learn_skew(Member& member, WallTime wall);
   void drop_dead(const StateOperation& operation);
   bool may_apply(const StateOperation& operation, const StateProposal& proposal) const;
@@ -212,6 +225,7 @@ class Rendezvous {
   std::optional<WallTime> shown_deadline_;  // As torchrun nodes see it; made when first shown.
   std::size_t last_world_ = 0;
   int restarts_used_ = 0;
+  std::optional<std::pair<NodeName, std::string>> restart_cause_;  // Of the round to come.
   std::optional<RunEnded> outcome_;
   std::vector<ForeignAttribute> foreign_;
 
@@ -235,7 +249,8 @@ class Rendezvous {
   WallTime stamp_;
   std::int64_t ahead_us_ = 0;  // The fastest clock of a torchrun node, if it is off by much.
   std::int64_t stamped_ahead_us_ = 0;
-  bool slow_clocks_ = false;  // Somebody's heartbeat is renewed by us.
+  bool slow_clocks_ = false;    // Somebody's heartbeat is renewed by us.
+  std::set<MemberId> waiting_;  // torchrun nodes that wait for a key of the store's.
   std::uint64_t revision_ = 0;
   mutable std::string reason_;
   mutable bool reason_dirty_ = true;

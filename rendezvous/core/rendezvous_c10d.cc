@@ -28,11 +28,45 @@ void Rendezvous::heard(ConnectionId client, Instant now) {
   if (member != nullptr && !member->native && behind_us(*member) > 0) touch(id);
 }
 
+RendezvousActions Rendezvous::waits(ConnectionId client, Waits how, Instant now, WallTime wall) {
+  MUSTER_CHECK(now >= now_);
+  now_ = now;
+  actions_.clear();
+  MemberId id = 0;
+  Member* member = from(client, &id);
+  if (member == nullptr || member->native) return {};
+  member->waits = how;
+  touch(id);
+  if (how == Waits::No) {
+    waiting_.erase(id);
+    // Until it writes its next one, which may take it an interval.
+    member->heartbeat = std::max(member->heartbeat, {wall.microseconds + ahead_us_});
+    changed();
+  } else {
+    waiting_.insert(id);
+  }
+  if (how == Waits::AtExit) member->finished = true;
+  if (how == Waits::AtExit && draining_ && member->place == Place::Participant) let_go(id);
+  settle();
+  return std::exchange(actions_, {});
+}
+
+bool Rendezvous::finished_before_others(ConnectionId client) const {
+  const auto found = by_connection_.find(client.value);
+  if (found == by_connection_.end() || !members_.at(found->second).finished) return false;
+  return complete_ && !outcome_ &&
+         std::any_of(at(Place::Participant).begin(), at(Place::Participant).end(),
+                     [&](const auto& entry) {
+                       const Member& member = members_.at(entry.second);
+                       return member.native && !member.succeeded;
+                     });
+}
+
 const RendezvousState& Rendezvous::render(Instant now, WallTime wall) {
   MUSTER_CHECK(now >= now_);
   now_ = now;
   const bool due = !stamped_ || now - *stamped_ >= setup_.keep_alive_interval;
-  if ((natives_ > 0 || slow_clocks_) && due) renew_stamp(now, wall);
+  if (due && (natives_ > 0 || slow_clocks_ || !waiting_.empty())) renew_stamp(now, wall);
   if (dirty_) rebuild(wall);
   return shown_;
 }
@@ -48,6 +82,12 @@ void Rendezvous::renew_stamp(Instant now, WallTime wall) {
 std::int64_t Rendezvous::behind_us(const Member& member) const {
   const std::int64_t behind = ahead_us_ - member.skew_us;
   return behind > kSkewThatMattersUs ? behind : 0;
+}
+
+/// Its heartbeat: a muster node's, and that of a torchrun node that cannot do it, or not so that
+/// all others see it.
+bool Rendezvous::renewed_by_us(const Member& member) const {
+  return member.native || behind_us(member) > 0 || member.waits != Waits::No;
 }
 
 Duration Rendezvous::torch_lease(const Member& member) const {
@@ -71,8 +111,8 @@ void Rendezvous::rebuild(WallTime wall) {
     if (member.place == Place::Away || member.place == Place::Finished) continue;
     // A slow clock's heartbeat looks dead to a fast one, and, shown as by the fast clock, is never
     // due to its owner. So as long as we hear the node we renew it, as that of a muster node.
-    const bool ours = member.native || behind_us(member) > 0;
-    const WallTime at = ours ? stamp_ : member.heartbeat;
+    const bool ours = renewed_by_us(member);
+    const WallTime at = ours ? std::max(stamp_, member.heartbeat) : member.heartbeat;
     state.last_heartbeats.add_new(member.name, at);
   }
   state.foreign = foreign_;
@@ -115,6 +155,15 @@ ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, W
   const bool native_name = known != by_name_.end() && members_.at(known->second).native;
   if ((!operation && !idle) || native_name || (client != nullptr && client->native)) {
     result.verdict = ProposalVerdict::Refused;
+    result.refusal = "it is no step that a torchrun node takes, or changes a muster node";
+    return result;
+  }
+  if (operation && needs_more_places(*operation, proposal)) {
+    result.verdict = ProposalVerdict::Refused;
+    result.refusal = "node " + to_string(*operation->node) +
+                     " has a larger maximum than --nnodes=" + std::to_string(run_->min_nodes) +
+                     ":" + std::to_string(run_->max_nodes) +
+                     ", and would make the others restart again and again";
     return result;
   }
   if (operation) {
@@ -133,11 +182,21 @@ ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, W
   return result;
 }
 
+/// Whoever waits for a place where all are taken has been given another maximum. Every other node
+/// would restart for it, in vain, and again as long as it waits.
+bool Rendezvous::needs_more_places(const StateOperation& operation,
+                                   const StateProposal& proposal) const {
+  const RendezvousState& state = proposal.proposed;  // Without those that it takes for dead.
+  return operation.kind == Kind::AddToWaitList && run_ && state.complete &&
+         state.participants.size() >= static_cast<std::size_t>(run_->max_nodes);
+}
+
 /// Only nodes that have been silent for us, too: the writer's clock may be wrong.
 void Rendezvous::drop_dead(const StateOperation& operation) {
   for (const NodeName& name : operation.dropped) {
     const auto found = by_name_.find(name);
     if (found == by_name_.end() || members_.at(found->second).native) continue;
+    if (members_.at(found->second).waits != Waits::No) continue;
     const auto standing = liveness_.standing(found->second, now_);
     if (standing == Liveness::Standing::OnTime) continue;
     gone(found->second, RestartCause::NodeLost, "torchrun nodes do not hear it any more");
@@ -227,6 +286,7 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
     case Kind::KeepAlive:
       break;
     case Kind::AddToParticipants:
+      members_.at(id).finished = false;
       place(id, Place::Participant);
       if (run_) break;
       shown_deadline_ = proposed.deadline;

@@ -134,8 +134,15 @@ struct ClockSkewSeen {
   std::int64_t microseconds = 0;  // Ahead of ours.
 };
 
+/// For the shell: a torchrun node waits at its end for others that go on without it. Nobody will
+/// come, so it need not wait; and when it closes the run, as torchrun does at its end, that is not
+/// for the others.
+struct LetGo {
+  ConnectionId client;
+};
+
 using RendezvousAction = std::variant<PrepareStore, RoundComplete, RestartRound, RunClosed,
-                                      RunEnded, JoinRefused, NotAMember, ClockSkewSeen>;
+                                      RunEnded, JoinRefused, NotAMember, ClockSkewSeen, LetGo>;
 using RendezvousActions = std::vector<RendezvousAction>;
 
 }  // namespace muster

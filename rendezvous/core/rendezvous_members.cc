@@ -51,6 +51,7 @@ void Rendezvous::erase(MemberId id) {
   const Member& member = members_.at(id);
   set_join_deadline(id, std::nullopt);
   liveness_.forget(id);
+  waiting_.erase(id);
   places_[static_cast<std::size_t>(Place::Away)].erase(member.order);
   by_name_.erase(member.name);
   if (member.connection) by_connection_.erase(member.connection->value);
@@ -64,7 +65,7 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
   const Member& member = members_.at(id);
   // Who has finished, or has closed the run before it went, was not lost.
   const bool lost = member.place == Place::Participant && complete_ && !member.succeeded &&
-                    !(closed_ && !member.native);
+                    !member.finished && !(closed_ && !member.native);
   const NodeName who = member.name;
   if (member.succeeded) {  // The result stays, and its place in the round; the node may go.
     liveness_.forget(id);

@@ -50,12 +50,13 @@ std::string Rendezvous::make_reason() const {
   };
   const std::string round = "round " + std::to_string(round_);
   const auto taken = std::to_string(count(Place::Participant));
+  const std::string nodes = taken + (count(Place::Participant) == 1 ? " node" : " nodes");
   if (complete_ && draining_)
     return round + " ends: waiting for " + names({Place::Participant}).text() +
            " to leave it (torchrun looks once a second)";
   if (complete_ && preparing_)
-    return round + " has its " + taken + " nodes: rank 0 empties the workers' store";
-  if (complete_) return round + " runs with " + taken + " nodes";
+    return round + " has its " + nodes + ": rank 0 empties the workers' store";
+  if (complete_) return round + " runs with " + nodes;
   std::string text = round + ": " + taken;
   if (run_)
     text += " of " + std::to_string(run_->min_nodes) +

@@ -132,6 +132,7 @@ void Rendezvous::complete_round() {
     place(at(Place::Restarting).begin()->second, Place::LeftOut);
   complete_ = true;
   had_round_ = true;
+  restart_cause_.reset();
   last_world_ = by_rank.size();
   deadline_.reset();
   shown_deadline_.reset();
@@ -180,13 +181,18 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
   if (!complete_ || draining_ || outcome_) return;
   if (closed_) return end_run(false, who, what + "; the run is closed, so nobody can restart");
   const NodeName culprit = who;
+  restart_cause_ = {who, what};
   preparing_ = false;
   std::vector<MemberId> ids;
   for (const auto& [order, id] : at(Place::Participant))
     ids.push_back(id);
   for (const MemberId id : ids) {
     Member& member = members_.at(id);
-    if (!member.native) continue;  // It notices when it sees somebody on the wait list.
+    if (!member.native) {
+      // It notices when it sees somebody on the wait list; at its end it looks no more.
+      if (member.waits == Waits::AtExit) let_go(id);
+      continue;
+    }
     place(id, member.succeeded ? Place::Finished : Place::Restarting);
     member.restarted_round = round_;
     if (!member.succeeded && member.connection)
@@ -195,6 +201,12 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
   // torchrun nodes restart only if somebody waits; among themselves they run on.
   draining_ = expected() > torch_redundant_;
   changed();
+}
+
+/// A torchrun node that has finished: the round to come is without it.
+void Rendezvous::let_go(MemberId id) {
+  actions_.push_back(LetGo{members_.at(id).connection.value()});
+  erase(id);
 }
 
 void Rendezvous::next_round() {
@@ -237,10 +249,15 @@ void Rendezvous::end_if_hopeless() {
   if (left >= static_cast<std::size_t>(run_->min_nodes)) return;
   if (left == 0 && restarts_used_ == 0)
     return end_run(true, std::nullopt, "every node has finished");
-  end_run(false, std::nullopt,
-          std::to_string(succeeded_) + " nodes have finished, and the " + std::to_string(left) +
-              " that are left to restart are fewer than --nnodes asks for (" +
-              std::to_string(run_->min_nodes) + ")");
+  std::string why = "nodes that have finished: " + std::to_string(succeeded_) +
+                    ", nodes that are left to restart: " + std::to_string(left) +
+                    ", fewer than --nnodes asks for (" + std::to_string(run_->min_nodes) + ")";
+  std::optional<NodeName> who;
+  if (restart_cause_) {
+    who = restart_cause_->first;
+    why = restart_cause_->second + "; " + why;
+  }
+  end_run(false, std::move(who), why);
 }
 
 }  // namespace muster

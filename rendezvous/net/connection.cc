@@ -171,6 +171,7 @@ void Connection::serve_one(const Request& request) {
   ++shared_.requests;
   if (shared_.runs && about_runs(request)) return serve_state(request);
   send_reply(apply(request));
+  if (in_runs_) note_wait(request);
 }
 
 Reply Connection::apply(const Request& request) {

@@ -119,6 +119,7 @@ class Connection {
   void compare_set_state(const Request& request);
   void serve_native(std::string_view json);
   void leave_runs();
+  void note_wait(const Request& request);
   std::string at_offset(const std::string& reason) const;
   RunService::Time time() const;
 
@@ -135,6 +136,7 @@ class Connection {
   bool paused_ = false;  // Too many replies are unread.
   bool held_ = false;    // answer() is to come first.
   bool in_runs_ = false;
+  bool waits_ = false;   // As in_runs_ was told.
   bool ended_ = false;   // Nothing more comes from the peer, or is wanted.
   bool broken_ = false;  // Nothing can be sent any more.
   bool done_ = false;

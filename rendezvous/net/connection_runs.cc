@@ -28,6 +28,7 @@ bool Connection::about_runs(const Request& request) const {
 void Connection::serve_state(const Request& request) {
   RunService& runs = *shared_.runs;
   in_runs_ = true;
+  if (waits_) note_wait(request);
   switch (request.query) {
     case Query::CompareSet:
       return compare_set_state(request);
@@ -78,6 +79,15 @@ void Connection::serve_native(std::string_view json) {
   const NativeAnswer answer = shared_.runs->receive(id_, json, peer_address().to_string(), time());
   if (answer.reply) out().add(encode(*answer.reply));
   if (!answer.close.empty()) refuse(at_offset(answer.close));
+}
+
+// A torchrun node has one connection: while it waits, it cannot say that it lives.
+void Connection::note_wait(const Request& request) {
+  const bool waits = shared_.table.is_waiting(id_);
+  if (waits == std::exchange(waits_, waits)) return;
+  std::optional<std::string_view> key;
+  if (waits) key = request.keys.size() == 1 ? request.keys.front() : std::string_view();
+  shared_.runs->waits(id_, key, time());
 }
 
 std::string Connection::at_offset(const std::string& reason) const {

@@ -16,6 +16,7 @@ struct NativeClient::State {
       : options(given),
         executor(on),
         exchange(on, {.host = given.host,
+                      .addresses = given.addresses,
                       .port = given.port,
                       .timeout = given.connect_timeout,
                       .retry = given.retry,

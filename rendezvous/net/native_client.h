@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -21,6 +22,8 @@ class StoreExchange;
 
 struct NativeClientOptions {
   std::string host;  // A name, or a numeric address.
+  /// Numeric: where the host is, if that is known already. Empty: its name is resolved.
+  std::vector<std::string> addresses = {};
   std::uint16_t port = 0;
   std::string run_id;
   Duration connect_timeout = std::chrono::seconds(60);

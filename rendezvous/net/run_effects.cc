@@ -18,13 +18,21 @@ bool is_loopback(const std::string& host) {
 }
 
 // A store at a loopback address is on this machine, for rank 0 reached us so: who comes from
-// elsewhere reaches it where it reaches us.
-NativeMessage as_reached_from(const Connection& peer, NativeMessage message) {
+// elsewhere reaches it where it reaches us. Rank 0 says it to torchrun nodes: they come from there.
+NativeMessage as_reached(const SendNative& send, const Connections& connection) {
+  NativeMessage message = send.message;
   auto* round = std::get_if<RoundComplete>(&message);
-  if (round == nullptr || !round->store) return message;
-  if (!is_loopback(round->store->addr) || peer.peer_address().is_loopback()) return message;
-  const auto local = peer.local_address();
-  if (!local.is_unspecified()) round->store->addr = local.to_string();
+  if (round == nullptr || !round->store || !is_loopback(round->store->addr)) return message;
+  std::vector<ConnectionId> readers{send.to};
+  readers.insert(readers.end(), send.readers.begin(), send.readers.end());
+  for (const ConnectionId id : readers) {
+    const Connection* reader = connection(id);
+    if (reader == nullptr || reader->peer_address().is_loopback()) continue;
+    const auto local = reader->local_address();
+    if (local.is_unspecified()) continue;
+    round->store->addr = local.to_string();
+    break;
+  }
   return message;
 }
 
@@ -91,11 +99,11 @@ spdlog::level::level_enum to_level(RunNote::Level level) {
 }  // namespace
 
 std::optional<ConnectionId> carry_out(const RunEffect& effect, ConnectionShared& shared,
-                                      const std::function<Connection*(ConnectionId)>& connection) {
+                                      const Connections& connection) {
   if (const auto* send = std::get_if<SendNative>(&effect)) {
     Connection* to = connection(send->to);
     if (to == nullptr) return std::nullopt;
-    to->push(encode(as_reached_from(*to, send->message)));
+    to->push(encode(as_reached(*send, connection)));
     return send->to;
   }
   if (const auto* answer = std::get_if<AnswerHeld>(&effect)) {
@@ -107,6 +115,8 @@ std::optional<ConnectionId> carry_out(const RunEffect& effect, ConnectionShared&
   if (const auto* show = std::get_if<ShowState>(&effect)) {
     if (!shared.table.has(show->state_key))
       apply(shared, {.query = Query::Set, .key = show->state_key, .value = kNoStateText});
+  } else if (const auto* barrier = std::get_if<OpenBarrier>(&effect)) {
+    apply(shared, {.query = Query::Set, .key = barrier->key, .value = "<val_ignored>"});
   } else if (const auto* forget = std::get_if<ForgetRun>(&effect)) {
     forget_keys(*forget, shared);
   } else if (const auto* repeat = std::get_if<RepeatMaster>(&effect)) {

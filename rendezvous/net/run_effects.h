@@ -8,8 +8,11 @@
 
 namespace muster {
 
+/// By number; nothing if it is closed.
+using Connections = std::function<Connection*(ConnectionId)>;
+
 /// Does it. Returns whose connection has been touched, if one has: the loop looks after it.
 std::optional<ConnectionId> carry_out(const RunEffect& effect, ConnectionShared& shared,
-                                      const std::function<Connection*(ConnectionId)>& connection);
+                                      const Connections& connection);
 
 }  // namespace muster

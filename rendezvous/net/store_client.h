@@ -30,6 +30,7 @@ enum class StoreErrc {
   UnexpectedReply,      // Not what a TCPStore server answers.
   ReplyTooLarge,
   QueueEmpty,
+  ResolveTimedOut,  // Nobody has said in time where the host is.
 };
 const boost::system::error_category& store_category();
 inline boost::system::error_code make_error_code(StoreErrc code) {
@@ -38,6 +39,8 @@ inline boost::system::error_code make_error_code(StoreErrc code) {
 
 struct StoreClientOptions {
   std::string host = {};  // A name, or a numeric address.
+  /// Numeric: where the host is, if that is known already. Empty: its name is resolved.
+  std::vector<std::string> addresses = {};
   std::uint16_t port = 0;
   Duration timeout = std::chrono::seconds(300);  // Of connect() and of waits.
   Duration reply_timeout =

@@ -19,6 +19,7 @@
 
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/net/name_lookup.h"
 #include "rendezvous/wire/c10d_codec.h"
 
 namespace muster {
@@ -33,6 +34,8 @@ namespace {
 constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
 constexpr Duration kRetryMost = std::chrono::seconds(2);
+// One name server's silence takes 5 s; then the next one is asked.
+constexpr Duration kResolveMost = std::chrono::seconds(15);
 // One try of several. The kernel would wait up to half a minute before it sends a lost SYN again,
 // and the name may mean another address by then.
 constexpr Duration kTryMost = std::chrono::seconds(5);
@@ -60,6 +63,8 @@ class StoreCategory final : public boost::system::error_category {
         return "the answer is too large";
       case StoreErrc::QueueEmpty:
         return "the queue is empty";
+      case StoreErrc::ResolveTimedOut:
+        return "no name server has answered in time";
     }
     return "unknown";
   }
@@ -91,21 +96,20 @@ StoreExchange::Awaitable StoreExchange::within(Instant deadline, asio::awaitable
   co_return ec != nullptr ? *ec : make_error_code(timed_out);
 }
 
-// Only a name needs the resolver, which needs a thread.
-StoreExchange::Awaitable StoreExchange::resolve(std::vector<tcp::endpoint>& endpoints) {
-  error_code not_numeric;
-  const auto address = asio::ip::make_address(options_.host, not_numeric);
-  if (!not_numeric) {
-    endpoints.emplace_back(address, options_.port);
-    co_return error_code();
+StoreExchange::Awaitable StoreExchange::resolve(std::vector<tcp::endpoint>& endpoints,
+                                                Duration limit) {
+  NameLookup found;
+  found.addresses = options_.addresses;
+  if (found.addresses.empty()) {
+    std::string name = options_.host;
+    found = co_await look_up(std::move(name), limit);
   }
-  tcp::resolver resolver(socket_.get_executor());
-  const std::string port = std::to_string(options_.port);
-  auto [ec, found] = co_await resolver.async_resolve(options_.host, port,
-                                                     tcp::resolver::numeric_service, kNoThrow);
-  for (const auto& entry : found)
-    endpoints.push_back(entry.endpoint());
-  co_return ec;
+  for (const std::string& text : found.addresses) {
+    error_code not_numeric;
+    const auto address = asio::ip::make_address(text, not_numeric);
+    if (!not_numeric) endpoints.emplace_back(address, options_.port);
+  }
+  co_return found.error;
 }
 
 StoreExchange::Awaitable StoreExchange::nothing() {
@@ -131,9 +135,8 @@ StoreExchange::Awaitable StoreExchange::connect_any(std::vector<tcp::endpoint> e
   co_return ec;
 }
 
-StoreExchange::Awaitable StoreExchange::connect_once(Instant deadline) {
-  std::vector<tcp::endpoint> endpoints;
-  if (const error_code ec = co_await resolve(endpoints); ec) co_return ec;
+StoreExchange::Awaitable StoreExchange::connect_once(std::vector<tcp::endpoint> endpoints,
+                                                     Instant deadline) {
   const error_code connect_error = co_await connect_any(std::move(endpoints), deadline);
   if (connect_error) co_return connect_error;
   error_code ignored;
@@ -161,8 +164,13 @@ StoreExchange::Awaitable StoreExchange::connect() {
   Duration pause = kRetryFirst;
   for (;;) {
     close();
-    const Instant until = options_.retry ? std::min(deadline, now() + kTryMost) : deadline;
-    const error_code ec = co_await within(until, connect_once(until), StoreErrc::ConnectTimedOut);
+    std::vector<tcp::endpoint> endpoints;
+    error_code ec = co_await resolve(endpoints, std::min<Duration>(deadline - now(), kResolveMost));
+    if (!ec) {
+      const Instant until = options_.retry ? std::min(deadline, now() + kTryMost) : deadline;
+      auto trying = connect_once(std::move(endpoints), until);
+      ec = co_await within(until, std::move(trying), StoreErrc::ConnectTimedOut);
+    }
     if (!ec) co_return ec;
     close();
     if (!options_.retry || ec == StoreErrc::UnexpectedReply) co_return ec;

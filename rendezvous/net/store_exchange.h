@@ -57,9 +57,9 @@ class StoreExchange {
   const StoreClientOptions& options() const { return options_; }
 
  private:
-  Awaitable resolve(std::vector<boost::asio::ip::tcp::endpoint>& endpoints);
+  Awaitable resolve(std::vector<boost::asio::ip::tcp::endpoint>& endpoints, Duration limit);
   Awaitable connect_any(std::vector<boost::asio::ip::tcp::endpoint> endpoints, Instant deadline);
-  Awaitable connect_once(Instant deadline);
+  Awaitable connect_once(std::vector<boost::asio::ip::tcp::endpoint> endpoints, Instant deadline);
   Awaitable read_nonce();
   Awaitable write_then(const std::string& bytes, Awaitable reply);
   Awaitable cancel_wait();

@@ -154,6 +154,22 @@ SharedBytes RunService::read_state(ConnectionId from, std::string_view key, Time
   return text;
 }
 
+void RunService::waits(ConnectionId client, std::optional<std::string_view> key, Time time) {
+  const auto known = clients_.find(client.value);
+  if (known == clients_.end()) return;
+  for (Client& one : known->second) {
+    if (one.native || one.generation != one.run->generation) continue;
+    auto how = Rendezvous::Waits::No;
+    if (key)
+      how = key->ends_with(kExitBarrierKey) ? Rendezvous::Waits::AtExit
+                                            : Rendezvous::Waits::ForAnything;
+    if (how == Rendezvous::Waits::AtExit) one.exit_barrier = *key;
+    carry_out(*one.run, one.run->rendezvous->waits(client, how, time.now, time.wall), time.now);
+    answer_released(*one.run, time);
+    settle(*one.run, time.now);
+  }
+}
+
 /// A run begins when a client writes a state, or the text for none, where nothing was.
 CompareSetOutcome RunService::begin_by_state(const StateCompareSet& request, Run*& run) {
   if (request.stored || draining_ || !options_.only_run.empty() ||
@@ -186,6 +202,13 @@ boost::system::result<StateProposal, StateRefused> RunService::read_proposal(
   return proposal;
 }
 
+bool RunService::was_let_go(ConnectionId client, const Run& run) const {
+  const auto found = clients_.find(client.value);
+  return found != clients_.end() &&
+         std::any_of(found->second.begin(), found->second.end(),
+                     [&](const Client& one) { return one.run == &run && one.let_go; });
+}
+
 CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareSet& request,
                                           Time time) {
   Run* run = find(request.key);
@@ -202,6 +225,9 @@ CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareS
   add_state_client(from, *run);
   auto proposal = read_proposal(*run, from, request, time);
   if (!proposal) return proposal.error();
+  if (proposal->proposed.closed &&
+      (was_let_go(from, *run) || run->rendezvous->finished_before_others(from)))
+    return StateNow{SharedBytes::copy_of(request.desired)};  // It believes what it likes to.
   CompareSetOutcome outcome = propose(*run, *proposal, request.desired, time);
   settle(*run, time.now);
   return outcome;
@@ -216,8 +242,7 @@ CompareSetOutcome RunService::propose(Run& run, const StateProposal& proposal,
     case ProposalVerdict::Refused:
       run.turns.answered(from, time.now);
       answer_released(run, time);
-      return StateRefused{"the desired state of " + run.key +
-                          " is no step that a torchrun node takes, or changes a muster node"};
+      return StateRefused{"the desired state of " + run.key + ": " + result.refusal};
     case ProposalVerdict::Accepted:
       run.text = SharedBytes::copy_of(desired);
       run.text_revision = run.rendezvous->revision();
@@ -340,7 +365,9 @@ void RunService::carry_out(Run& run, RendezvousActions actions, Instant now) {
   for (RendezvousAction& action : actions)
     std::visit(
         [&](auto& message) {
-          if constexpr (requires { message.to; }) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(message)>, LetGo>) {
+            let_go(run, message.client);
+          } else if constexpr (requires { message.to; }) {
             const ConnectionId to = message.to;
             sent(run, to, NativeMessage(std::move(message)));
           } else {
@@ -353,6 +380,14 @@ void RunService::carry_out(Run& run, RendezvousActions actions, Instant now) {
         action);
 }
 
+void RunService::let_go(Run& run, ConnectionId client) {
+  for (Client& one : clients_.at(client.value)) {
+    if (one.run != &run) continue;
+    one.let_go = true;
+    effects_.emplace_back(OpenBarrier{one.exit_barrier});
+  }
+}
+
 void RunService::sent(Run& run, ConnectionId to, const NativeMessage& message) {
   const bool ended = std::holds_alternative<RunEnded>(message);
   if (ended || std::holds_alternative<RoundComplete>(message) ||
@@ -362,7 +397,12 @@ void RunService::sent(Run& run, ConnectionId to, const NativeMessage& message) {
   const auto known = clients_.find(to.value);
   if (known == clients_.end()) return;
   if (ended) known->second.front().ended = true;
-  effects_.emplace_back(SendNative{to, message});
+  SendNative effect{.to = to, .message = message};
+  const auto* round = std::get_if<RoundComplete>(&message);
+  if (round != nullptr && round->group_rank.value == 0 && !round->workers)
+    for (const std::uint32_t client : run.clients)
+      if (!clients_.at(client).front().native) effect.readers.push_back({client});
+  effects_.emplace_back(std::move(effect));
 }
 
 void RunService::tell_waiting(Run& run, Instant now) {

@@ -25,6 +25,9 @@
 namespace muster {
 
 /// In front of a run id: the key of its state, as it is on the wire.
+/// The end of the key for which a torchrun node waits when its workers have ended well.
+inline constexpr std::string_view kExitBarrierKey =
+    "/torchelastic/agent/terminal_state/last_member";
 inline constexpr std::string_view kStateKeyPrefix = "/torch.rendezvous.";
 
 struct RunServiceOptions {
@@ -48,6 +51,8 @@ struct RunServiceOptions {
 struct SendNative {
   ConnectionId to;
   NativeMessage message;
+  /// To rank 0, with its round: torchrun nodes, to which it is to say where the store is.
+  std::vector<ConnectionId> readers = {};
 };
 /// The reply of a compare-and-set that was held back.
 struct AnswerHeld {
@@ -75,7 +80,12 @@ struct RunNote {
   Level level = Level::Info;
   std::string line;
 };
-using RunEffect = std::variant<SendNative, AnswerHeld, ShowState, ForgetRun, RepeatMaster, RunNote>;
+/// Those who wait for `key` need not any more.
+struct OpenBarrier {
+  std::string key;
+};
+using RunEffect =
+    std::variant<SendNative, AnswerHeld, ShowState, OpenBarrier, ForgetRun, RepeatMaster, RunNote>;
 
 // --- a compare-and-set's outcome -----------------------------------------------------------------
 
@@ -122,6 +132,9 @@ class RunService {
   NativeAnswer receive(ConnectionId from, std::string_view json, const std::string& peer_address,
                        Time time);
 
+  /// `client` begins to wait for this key alone of the store's (empty: for others, too), or has
+  /// waited. Only of clients that have asked for a state.
+  void waits(ConnectionId client, std::optional<std::string_view> key, Time time);
   /// The connection is closed. Its number may be used again once the effects are taken; those that
   /// are for it come to nothing.
   void gone(ConnectionId client, Time time);
@@ -167,7 +180,9 @@ class RunService {
   struct Client {
     Run* run = nullptr;
     bool native = false;
-    bool ended = false;  // It was told that the run is over.
+    bool ended = false;             // It was told that the run is over.
+    std::string exit_barrier = {};  // The key for which it waits at its end.
+    bool let_go = false;            // The others go on without it.
     std::uint64_t generation = 0;
   };
 
@@ -193,6 +208,8 @@ class RunService {
   void on_event(ConnectionId from, Client& client, const RendezvousEvent& event, Time time);
   bool may_join(ConnectionId from, Client& client, const NodeJoined& event, Instant now);
   void carry_out(Run& run, RendezvousActions actions, Instant now);
+  void let_go(Run& run, ConnectionId client);
+  bool was_let_go(ConnectionId client, const Run& run) const;
   void sent(Run& run, ConnectionId to, const NativeMessage& message);
   void tell_waiting(Run& run, Instant now);
   void repeat_master(Run& run);

@@ -1,45 +1,10 @@
 """Jobs whose nodes are muster's and the real torchrun's, and the static backend among both."""
-import os
 import signal
 import sys
 
-from nodes import REDUCE, TORCH_PYTHON, NodesTest
+from mixed import MixedTest, have_torch
+from nodes import REDUCE, TORCH_PYTHON
 from support import main, wait_for
-
-TORCHRUN = [TORCH_PYTHON, "-m", "torch.distributed.run"]
-
-
-class MixedTest(NodesTest):
-    launchers = {tag: TORCHRUN for tag in ("t", "u", "v")}
-    no_host = "--rdzv-conf=is_host=false,last_call_timeout=3"
-    host = "--rdzv-conf=is_host=true,last_call_timeout=3"
-
-    def environment(self, **more):
-        path = os.pathsep.join([os.path.dirname(TORCH_PYTHON), os.environ["PATH"]])
-        return super().environment(PATH=path, **more)
-
-    def listens(self, tag):
-        """The rendezvous is there: torchrun takes seconds to begin."""
-        def there():
-            import socket
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return True
-            except OSError:
-                self.assertIsNone(self.nodes[tag].poll(), self.output(tag))
-                return False
-        wait_for(there, f"{tag} to listen")
-
-    def pair(self, nnodes=2, *more):
-        """a (muster) and t (torchrun), a being the host."""
-        self.node("a", nnodes, self.host, "--local-addr=127.0.0.1", *more)
-        self.listens("a")
-        self.node("t", nnodes, self.no_host, "--local-addr=127.0.0.1", *more)
-
-    def pair_at_torchrun(self, nnodes=2, *more):
-        self.node("t", nnodes, self.host, "--local-addr=127.0.0.1", *more)
-        self.listens("t")
-        self.node("a", nnodes, self.no_host, "--local-addr=127.0.0.1", *more)
 
 
 class MusterHosts(MixedTest):
@@ -160,7 +125,7 @@ class Static(MixedTest):
 
 
 if __name__ == "__main__":
-    if not os.access(TORCH_PYTHON, os.X_OK):
+    if not have_torch():
         print(f"skipped: there is no torch: {TORCH_PYTHON}")
         sys.exit(77)
     main()

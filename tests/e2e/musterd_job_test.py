@@ -3,80 +3,26 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 
-from nodes import REACH, REDUCE, TORCH_PYTHON, NodesTest
+from mixed import LEASE_S, MUSTERD, MusterdTest, have_torch
+from nodes import REDUCE, TORCH_PYTHON
 from support import PATIENCE_S, main, wait_for
 
-MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
-TORCHRUN = [TORCH_PYTHON, "-m", "torch.distributed.run"]
-LEASE_S = 2
 
-
-class MusterdTest(NodesTest):
-    launchers = {tag: TORCHRUN for tag in ("t", "u")}
-    run_id = "job"
-    conf = f"lease={LEASE_S},last_call_timeout=3,is_host=false"
-
-    def setUp(self):
-        super().setUp()
-        self.worker.write_text(REACH + self.worker.read_text())
-        self.port = 0
-        self.start_musterd()
-
-    def start_musterd(self):
-        """On the same port as before."""
-        self.musterds = getattr(self, "musterds", 0) + 1
-        name = f"err.musterd{self.musterds}"
-        err = open(self.dir / name, "wb")
-        self.addCleanup(err.close)
-        self.musterd = subprocess.Popen(
-            [MUSTERD, "--bind=127.0.0.1", f"--port={self.port}", f"--lease-seconds={LEASE_S}"],
-            stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment())
-        self.addCleanup(self.musterd.wait)
-        self.addCleanup(self.musterd.kill)
-        wait_for(lambda: "listening on" in self.read(name) or self.musterd.poll() is not None, "musterd")
-        self.assertIsNone(self.musterd.poll(), self.read(name))
-        self.port = int(self.read(name).split("listening on", 1)[1].split("\n")[0].rsplit(":", 1)[1])
-
-    def stop_musterd(self, number=signal.SIGKILL):
-        self.musterd.send_signal(number)
-        self.musterd.wait()
-
-    def all_output(self):
-        return super().all_output() + "".join(
-            f"\nmusterd {i}:\n{self.read(f'err.musterd{i}')}" for i in range(1, self.musterds + 1))
-
-    def environment(self, **more):
-        path = os.pathsep.join([os.path.dirname(TORCH_PYTHON), os.environ["PATH"]])
-        return super().environment(PATH=path, **more)
-
-    def arguments(self, tag, nnodes, extra):
-        local = ["--local-addr=127.0.0.1"] if tag in self.launchers else []
-        conf = self.conf.replace(f"lease={LEASE_S},", "") if tag in self.launchers else self.conf
-        return [f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-id={self.run_id}",
-                f"--rdzv-endpoint={self.endpoint()}", f"--rdzv-conf={conf}", *local, *extra]
-
+class JobTest(MusterdTest):
     def workers(self):
         """Their pids."""
         return {pid for pid, command in self.token.processes().items()
                 if command.rstrip().endswith(f"-u {self.worker}")}
 
     def torch(self):
-        if not os.access(TORCH_PYTHON, os.X_OK):
+        if not have_torch():
             self.skipTest(f"there is no torch: {TORCH_PYTHON}")
 
-    def say(self, tags, text):
-        for tag in tags:
-            try:
-                wait_for(lambda tag=tag: text in self.read(f"err.{tag}"), f"{tag} to say {text!r}")
-            except AssertionError as error:
-                raise AssertionError(f"{error}\n{self.all_output()}") from None
 
-
-class Nodes(MusterdTest):
+class Nodes(JobTest):
     def lose(self, rank):
         for tag in "abcd":
             self.node(tag, "3:4")
@@ -121,7 +67,7 @@ class Nodes(MusterdTest):
             os.kill(self.nodes[tag].pid, signal.SIGKILL)
         for tag in gone:
             self.nodes[tag].wait()
-        self.say(left, "waiting for")
+        self.says(left, "waiting for")
         self.node(gone[0], "3:4")
         self.round_of(3, after=4, nodes=[*left, gone[0]])
         self.tell("finish")
@@ -131,7 +77,7 @@ class Nodes(MusterdTest):
         self.stop_musterd()
         for tag in "ab":
             self.node(tag, 2)
-        self.say("ab", "waiting for the rendezvous")
+        self.says("ab", "waiting for the rendezvous")
         self.start_musterd()
         self.round_of(2)
         self.tell("finish")
@@ -149,7 +95,7 @@ class Nodes(MusterdTest):
         self.ends(a=0, b=0)
 
 
-class Runs(MusterdTest):
+class Runs(JobTest):
     def test_a_run_id_is_used_again_after_success_and_after_failure(self):
         started = 0
         for code in (0, 3, 0):
@@ -211,7 +157,7 @@ class Runs(MusterdTest):
         self.ends(c=1, d=1, e=1)
 
 
-class Torchrun(MusterdTest):
+class Torchrun(JobTest):
     def setUp(self):
         self.torch()
         super().setUp()
@@ -252,7 +198,7 @@ class Torchrun(MusterdTest):
         self.ends(a=0, b=0)
 
 
-class Restarts(MusterdTest):
+class Restarts(JobTest):
     """Of musterd itself, with everything that it knew."""
 
     def running(self, nnodes="3:4", tags="abcd", *more):
@@ -265,7 +211,7 @@ class Restarts(MusterdTest):
         before = self.running()
         self.assertEqual(len(before), 4, self.token.processes())
         self.stop_musterd(number)
-        self.say("abcd", "lost the rendezvous")
+        self.says("abcd", "lost the rendezvous")
         self.assertEqual(self.workers(), before)
         self.start_musterd()
         second = self.round_of(4, after=4, nodes="abcd")
@@ -295,7 +241,7 @@ class Restarts(MusterdTest):
         self.running()
         self.stop_musterd()
         self.kill("b")
-        self.say("acd", "lost the rendezvous")
+        self.says("acd", "lost the rendezvous")
         self.start_musterd()
         self.round_of(3, after=4, nodes="acd")
         self.tell("finish")
@@ -304,9 +250,9 @@ class Restarts(MusterdTest):
     def test_while_nodes_wait_for_each_other(self):
         for tag in "ab":
             self.node(tag, 3)
-        self.say("ab", "waiting for the other nodes")
+        self.says("ab", "waiting for the other nodes")
         self.stop_musterd()
-        self.say("ab", "lost the rendezvous")
+        self.says("ab", "lost the rendezvous")
         self.start_musterd()
         self.node("c", 3)
         self.round_of(3)
@@ -316,7 +262,7 @@ class Restarts(MusterdTest):
     def test_workers_may_finish_without_it(self):
         self.running("2", "ab")
         self.stop_musterd()
-        self.say("ab", "lost the rendezvous")
+        self.says("ab", "lost the rendezvous")
         self.tell("finish")
         self.ends(a=0, b=0)
         self.assert_nothing_left()
@@ -324,7 +270,7 @@ class Restarts(MusterdTest):
     def test_workers_that_fail_without_it_are_started_again_when_it_is_back(self):
         self.running("2", "ab", "--max-restarts=1")
         self.stop_musterd()
-        self.say("ab", "lost the rendezvous")
+        self.says("ab", "lost the rendezvous")
         self.tell("exit.b", "7")
         self.worker_ended("b")
         self.start_musterd()
@@ -336,7 +282,7 @@ class Restarts(MusterdTest):
         # Who is cut off cannot know: its workers may have failed because the others went on without them.
         self.running("2", "ab")
         self.stop_musterd()
-        self.say("ab", "lost the rendezvous")
+        self.says("ab", "lost the rendezvous")
         self.tell("exit.b", "7")
         self.worker_ended("b")
         self.start_musterd()
@@ -353,7 +299,7 @@ class Restarts(MusterdTest):
             self.tell(f"exit.{tag}", "7")
             self.round_of(4, after=started, nodes="abcd")
         self.stop_musterd()
-        self.say("abcd", "lost the rendezvous")
+        self.says("abcd", "lost the rendezvous")
         self.start_musterd()
         self.round_of(4, after=16, nodes="abcd")
         for tag in "bcd":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Jobs over hosts of their own: namespaces with own addresses and names, no DNS, links that fail."""
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -122,20 +123,43 @@ class Meeting(NetworkTest):
         self.tell("finish")
         self.ends(a=0, b=0)
 
-    def test_where_the_name_server_does_not_answer(self):
+    def silent_name_servers(self):
+        """On hosts a and b: asked about anything but /etc/hosts, they say nothing for minutes."""
         self.hosts("ab")
         resolver = self.dir / "resolv.conf"
-        resolver.write_text("search example.test\nnameserver 10.77.0.53\nnameserver 10.77.0.54\n")
+        resolver.write_text("search example.test\noptions timeout:30 attempts:5\n"
+                            "nameserver 10.77.0.53\nnameserver 10.77.0.54\n")
         for tag in "ab":
             self.net.swallow(tag, "10.77.0.53")
             self.net.swallow(tag, "10.77.0.54")
             subprocess.run([*self.net.on(tag), "mount", "--bind", str(resolver), "/etc/resolv.conf"],
                            check=True, timeout=PATIENCE_S)
-        for tag in "ab":
-            self.node(tag, 2, CONF)
+
+    def test_where_the_name_server_does_not_answer(self):
+        self.silent_name_servers()
+        self.node("b", 2, CONF)
+        self.says("b", "waiting for the rendezvous")  # Its own name has been asked for, in vain.
+        self.node("a", 2, CONF)
         self.round_of(2)
         self.tell("finish")
         self.ends(a=0, b=0)
+
+    def test_at_a_name_that_no_name_server_answers_for(self):
+        self.silent_name_servers()
+        self.meeting_point = "rendezvous"
+        for tag, conf in (("a", ""), ("b", ",is_host=false")):
+            self.node(tag, 2, CONF + ",read_timeout=2" + conf)
+        self.ends(a=1, b=1)
+        for tag in "ab":
+            self.assertIn("no name server has answered in time", self.read(f"err.{tag}"))
+
+    def test_a_signal_while_no_name_server_answers(self):
+        self.silent_name_servers()
+        self.meeting_point = "rendezvous"
+        self.node("a", 2, CONF)
+        self.says("a", "waiting for the rendezvous")
+        self.nodes["a"].send_signal(signal.SIGTERM)
+        self.ends(a=-signal.SIGTERM)
 
     def test_at_the_second_interface_of_a_host_that_knows_nothing_about_it(self):
         self.net.wire("train")
@@ -197,6 +221,23 @@ class Meeting(NetworkTest):
         self.assertEqual(self.masters([e for e in workers if e["node"] == "b"]), {away})
         self.tell("finish")
         self.ends(a=0, b=0)
+
+    def test_a_torchrun_finds_the_workers_of_a_host_that_calls_itself_localhost(self):
+        if not os.access(TORCH_PYTHON, os.X_OK):
+            self.skipTest(f"there is no torch: {TORCH_PYTHON}")
+        self.host("a", "10.77.0.1/24")
+        self.host("t", "10.77.0.2/24", hosts="10.77.0.2 t\n")  # torchrun must know its own name.
+        self.launchers["t"] = [*self.net.on("t"), TORCH_PYTHON, "-m", "torch.distributed.run"]
+        self.meeting_point = "localhost"
+        self.node("a", 2, CONF, "--max-restarts=1", env={"PYTHON_EXEC": TORCH_PYTHON})
+        self.says("a", "waiting for")
+        self.meeting_point = "10.77.0.1"
+        self.node("t", 2, CONF, "--max-restarts=1")
+        self.assertEqual(self.masters(self.round_of(2)), {"10.77.0.1"})
+        self.tell("exit.a", "7")
+        self.assertEqual(self.masters(self.round_of(2, after=2, nodes="at")), {"10.77.0.1"})
+        self.tell("finish")
+        self.ends(a=0, t=0)
 
     def check_round(self, entries):
         # There, each node has its own name for the same store.

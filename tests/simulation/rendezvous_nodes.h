@@ -46,6 +46,7 @@ class MusterNode : public Node {
   void on(const JoinRefused& message);
   void on(const NotAMember& message);
   void on(const ClockSkewSeen&) {}
+  void on(const LetGo&) {}
 
   Role role_;
   Phase phase_ = Phase::Joining;

@@ -104,7 +104,6 @@ def a_newcomer_of_muster_learns_the_address_of_torchrun(nodes):
     torch = torchrun(nodes, port, "1:2", "127.0.0.2", host=True)
     assert torch.round()["WORLD_SIZE"] == 1
     late = muster(nodes, port, "1:2", "127.0.0.3")
-    # On a busy machine torchrun may have met alone once more, before the newcomer was seen.
     agree([harness.round_of_world(late, 2), harness.round_of_world(torch, 2)], [1, 1])
 
 
@@ -157,6 +156,34 @@ def a_spare_takes_over_at_once_from_who_leaves(nodes):
                      told=spare.log)
     ours.tell("leave")
     agree([torch.round(), spare.round()], [1, 1])
+
+
+def a_late_node_restarts_nobody_if_it_is_told_so(nodes):
+    port = free_port()
+    torch = torchrun(nodes, port, "1:2", "127.0.0.2", host=True)
+    assert torch.round()["WORLD_SIZE"] == 1
+    late = muster(nodes, port, "1:2", "127.0.0.3", scale_policy="at-restart")
+    harness.wait_for("it sees the round", lambda: "in round 0" in late.log(), told=late.log)
+    torch.fail_a_worker()
+    second = torch.round()
+    agree([second, late.round()], [1, 1])
+    # torchrun counts its workers' failures, and not the restarts that others make it do.
+    assert second["event"]["TORCHELASTIC_RESTART_COUNT"] == "1", second
+
+
+def a_marked_spare_comes_in_when_a_node_lacks(nodes):
+    port = free_port()
+    torch = torchrun(nodes, port, "2:3", "127.0.0.2", host=True)
+    ours = muster(nodes, port, "2:3", "127.0.0.3")
+    agree([torch.round(), ours.round()], [1, 1])
+    spare = muster(nodes, port, "2:3", "127.0.0.4", spare="true")
+    harness.wait_for("it sees the round", lambda: "in round 0" in spare.log(), told=spare.log)
+    assert ours.events.empty()
+    ours.kill()
+    torch.fail_a_worker()  # As its collectives would, in time.
+    second = torch.round()
+    agree([second, spare.round()], [1, 1])
+    assert second["event"]["TORCHELASTIC_RESTART_COUNT"] == "1", second
 
 
 def a_spare_ends_well_when_the_run_does(nodes):
@@ -221,6 +248,8 @@ if __name__ == "__main__":
                        identical_workers_need_no_exchange, who_was_dropped_comes_back,
                        a_killed_muster_node_is_replaced,
                        a_spare_takes_over_at_once_from_who_leaves,
+                       a_late_node_restarts_nobody_if_it_is_told_so,
+                       a_marked_spare_comes_in_when_a_node_lacks,
                        a_spare_ends_well_when_the_run_does,
                        who_gives_up_ends_the_run_for_muster_nodes,
                        the_host_dies_and_the_workers_go_on,

@@ -28,7 +28,8 @@ def main(driver):
     for answer in answers:
         torch = _matches_machine_hostname(answer["name"])
         print(answer, "torch:", torch)
-        assert (answer["match"] == "here") == torch, answer
+        # Where an interface has the address we do not ask for our own name, as torch does.
+        assert answer["match"] != "elsewhere" if torch else answer["match"] != "here", answer
         # What torch does not find though the kernel has it.
         if answer["name"] in local and not torch:
             assert answer["match"] == "on_interface", answer

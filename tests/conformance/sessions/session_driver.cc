@@ -189,12 +189,15 @@ void Driver::run(int count, char** arguments) {
 
 asio::awaitable<void> tell_hosts(std::vector<std::string> names) {
   for (const std::string& name : names) {
-    std::string host = name;
-    const HostAnswer answer = co_await find_host(std::move(host), std::chrono::seconds(10));
+    HostFinder finder(name);
+    const HostAnswer answer =
+        co_await finder.find(std::chrono::seconds(10), std::chrono::seconds(10));
     const char* match = answer.match == HostMatch::Here          ? "here"
                         : answer.match == HostMatch::OnInterface ? "on_interface"
                                                                  : "elsewhere";
-    say({{"name", name}, {"match", match}, {"trouble", answer.trouble}});
+    say({{"name", name},
+         {"match", match},
+         {"trouble", answer.endpoint_trouble + answer.own_trouble}});
   }
 }
 

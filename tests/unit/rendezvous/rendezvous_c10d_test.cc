@@ -205,6 +205,27 @@ TEST_CASE_METHOD(DoorTest, "c10d door: a muster node's name cannot be used by ot
   CHECK(rendezvous.propose({{1}, shown(), wild}, now, wall()).verdict == ProposalVerdict::Refused);
 }
 
+TEST_CASE_METHOD(DoorTest, "c10d door: who waits where all places are taken is refused",
+                 "[unit][rendezvous]") {
+  auto a = torch("a");
+  auto b = torch("b");
+  auto c = torch("c", 2, 3);  // Was given another --nnodes.
+  does(a, 1, Action::AddToParticipants);
+  does(b, 2, Action::AddToParticipants);
+  REQUIRE(shown().complete);
+  CHECK(does(c, 3, Action::AddToWaitList) == ProposalVerdict::Refused);
+  CHECK(result.refusal.find("c_7_0 has a larger maximum than --nnodes=2:2") != std::string::npos);
+  CHECK(shown().wait_list.empty());
+  // Not who takes one of the others for dead, rightly or not.
+  now += 16s;
+  c.state = shown();
+  const RendezvousState seen = shown();
+  c.state.participants.erase(b.name());
+  c.state.last_heartbeats.erase(b.name());
+  c.apply(Action::AddToWaitList, wall());
+  CHECK(rendezvous.propose({{3}, seen, c.state}, now, wall()).verdict != ProposalVerdict::Refused);
+}
+
 TEST_CASE("c10d door: a foreign attribute stays", "[unit][rendezvous]") {
   DoorTest test;
   auto a = test.torch("a");

@@ -1,0 +1,124 @@
+"""What tests with the real torchrun share: jobs of both kinds of nodes, at one of them or at musterd."""
+import os
+import signal
+import socket
+import subprocess
+
+from nodes import REACH, TORCH_PYTHON, NodesTest
+from support import PATIENCE_S, wait_for
+
+MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
+TORCHRUN = [TORCH_PYTHON, "-m", "torch.distributed.run"]
+LEASE_S = 2
+
+
+def have_torch():
+    return os.access(TORCH_PYTHON, os.X_OK)
+
+
+# Looks at the state of a run as a torchrun node would, until a condition holds.
+LOOK = """
+import pickle, sys, time
+from torch.distributed import TCPStore
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+port, run_id, condition, bound_s = sys.argv[1:]
+backend = C10dRendezvousBackend(TCPStore("127.0.0.1", int(port), is_master=False), run_id)
+end = time.monotonic() + float(bound_s)
+while True:
+    state = pickle.loads(backend.get_state()[0])
+    if eval(condition):
+        break
+    if time.monotonic() > end:
+        sys.exit(f"never {condition}, at last {vars(state)}")
+    time.sleep(0.1)
+"""
+
+
+class TorchrunTest(NodesTest):
+    """Nodes t, u and v are torchrun's."""
+    launchers = {tag: TORCHRUN for tag in ("t", "u", "v")}
+
+    def environment(self, **more):
+        path = os.pathsep.join([os.path.dirname(TORCH_PYTHON), os.environ["PATH"]])
+        return super().environment(PATH=path, **more)
+
+    def state_is(self, condition):
+        """A Python expression about `state`, torch's own."""
+        done = subprocess.run([TORCH_PYTHON, "-c", LOOK, str(self.port), "job", condition, str(PATIENCE_S)],
+                              capture_output=True, text=True, env=self.environment(), check=False)
+        self.assertEqual(done.returncode, 0, done.stderr + self.all_output())
+
+    def says(self, tags, text):
+        for tag in tags:
+            try:
+                wait_for(lambda tag=tag: text in self.read(f"err.{tag}"), f"{tag} to say {text!r}")
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self.all_output()}") from None
+
+
+class MixedTest(TorchrunTest):
+    no_host = "--rdzv-conf=is_host=false,last_call_timeout=3"
+    host = "--rdzv-conf=is_host=true,last_call_timeout=3"
+
+    def listens(self, tag):
+        """The rendezvous is there: torchrun takes seconds to begin."""
+        def there():
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return True
+            except OSError:
+                self.assertIsNone(self.nodes[tag].poll(), self.output(tag))
+                return False
+        wait_for(there, f"{tag} to listen")
+
+    def pair(self, nnodes=2, *more):
+        """a (muster) and t (torchrun), a being the host."""
+        self.node("a", nnodes, self.host, "--local-addr=127.0.0.1", *more)
+        self.listens("a")
+        self.node("t", nnodes, self.no_host, "--local-addr=127.0.0.1", *more)
+
+    def pair_at_torchrun(self, nnodes=2, *more):
+        self.node("t", nnodes, self.host, "--local-addr=127.0.0.1", *more)
+        self.listens("t")
+        self.node("a", nnodes, self.no_host, "--local-addr=127.0.0.1", *more)
+
+
+class MusterdTest(TorchrunTest):
+    """Everybody meets at musterd."""
+    run_id = "job"
+    conf = f"lease={LEASE_S},last_call_timeout=3,is_host=false"
+
+    def setUp(self):
+        super().setUp()
+        self.worker.write_text(REACH + self.worker.read_text())
+        self.port = 0
+        self.start_musterd()
+
+    def start_musterd(self):
+        """On the same port as before."""
+        self.musterds = getattr(self, "musterds", 0) + 1
+        name = f"err.musterd{self.musterds}"
+        err = open(self.dir / name, "wb")
+        self.addCleanup(err.close)
+        self.musterd = subprocess.Popen(
+            [MUSTERD, "--bind=127.0.0.1", f"--port={self.port}", f"--lease-seconds={LEASE_S}"],
+            stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment())
+        self.addCleanup(self.musterd.wait)
+        self.addCleanup(self.musterd.kill)
+        wait_for(lambda: "listening on" in self.read(name) or self.musterd.poll() is not None, "musterd")
+        self.assertIsNone(self.musterd.poll(), self.read(name))
+        self.port = int(self.read(name).split("listening on", 1)[1].split("\n")[0].rsplit(":", 1)[1])
+
+    def stop_musterd(self, number=signal.SIGKILL):
+        self.musterd.send_signal(number)
+        self.musterd.wait()
+
+    def all_output(self):
+        return super().all_output() + "".join(
+            f"\nmusterd {i}:\n{self.read(f'err.musterd{i}')}" for i in range(1, self.musterds + 1))
+
+    def arguments(self, tag, nnodes, extra):
+        local = ["--local-addr=127.0.0.1"] if tag in self.launchers else []
+        conf = self.conf.replace(f"lease={LEASE_S},", "") if tag in self.launchers else self.conf
+        return [f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-id={self.run_id}",
+                f"--rdzv-endpoint={self.endpoint()}", f"--rdzv-conf={conf}", *local, *extra]

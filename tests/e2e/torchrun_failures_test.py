@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""What fails where every node is torchrun 2.13's works where one node, or the rendezvous, is muster's.
+
+The real torchrun is told nothing that would spare it the failure: its workers share the agents' store. docs/rendezvous.md
+and docs/torchrun_peers.md say which failures these are, and what cures them.
+"""
+import os
+import sys
+import time
+
+from mixed import MUSTERD, MixedTest, MusterdTest, have_torch
+from nodes import REDUCE, TORCH_PYTHON
+from support import main
+
+LATE_S = 4.0
+# With "late" there, rank 0 comes so much later than the others: they must not be content with what it said last time.
+LATE = f"""
+import os, time
+if os.environ["RANK"] == "0" and os.path.exists(os.environ["TEST_DIR"] + "/late"):
+    time.sleep({LATE_S})
+"""
+# torchrun on a machine whose clock is off: the rendezvous is the only part of it that asks for the date.
+SKEWED = """
+import datetime, sys
+import torch.distributed.elastic.rendezvous.dynamic_rendezvous as rendezvous
+off = datetime.timedelta(seconds=float(sys.argv.pop(1)))
+class Clock:
+    @staticmethod
+    def now(zone=None):
+        return datetime.datetime.now(zone) + off
+rendezvous.datetime = Clock
+from torch.distributed.run import main
+main()
+"""
+DEAD_AFTER_S = 3.0
+SHORT = ",keep_alive_interval=1,keep_alive_max_attempt=3"
+
+
+class Reducing(MixedTest):
+    def setUp(self):
+        super().setUp()
+        self.worker.write_text(LATE + REDUCE + self.worker.read_text())
+
+    def start(self, tag, number, nnodes, *more, host=False):
+        self.node(tag, nnodes, self.host if host else self.no_host, f"--local-addr=127.0.0.{number}", *more)
+        if host:
+            self.listens(tag)
+
+
+class ALateRank0(Reducing):
+    """F2: the workers of the second attempt find the keys of the first, and wait where nobody is any more."""
+
+    def restart_twice(self, tags, failing):
+        first = self.round_of(len(tags), nodes=tags)
+        self.assertEqual(first[0]["node"], "a")
+        self.tell("late")
+        for i, tag in enumerate(failing, 1):
+            begin = time.monotonic()
+            self.tell(f"exit.{tag}", "7")
+            self.round_of(len(tags), after=i * len(tags), nodes=tags)
+            self.assertGreaterEqual(time.monotonic() - begin, LATE_S)  # It was late.
+        self.tell("finish")
+        self.ends(**{tag: 0 for tag in tags})
+        self.assertEqual(len(self.starts()), (1 + len(failing)) * len(tags))
+
+    def test_where_muster_hosts(self):
+        self.start("a", 1, 2, "--max-restarts=2", host=True)
+        self.start("t", 2, 2, "--max-restarts=2")
+        self.restart_twice("at", "ta")
+
+    def test_where_muster_hosts_two_torchruns(self):
+        self.start("a", 9, 3, "--max-restarts=2", host=True)
+        self.start("t", 2, 3, "--max-restarts=2")
+        self.start("u", 3, 3, "--max-restarts=2")
+        self.restart_twice("atu", "ut")
+
+    def test_where_torchrun_hosts(self):
+        self.start("t", 2, 2, "--max-restarts=2", host=True)
+        self.start("a", 1, 2, "--max-restarts=2")
+        self.restart_twice("at", "ta")
+
+
+class ALateJoiner(Reducing):
+    """F1: it never learns MASTER_ADDR, and every agent ends. F1b: if its name comes first, the workers meet at two places."""
+
+    def late(self, first, second, late):
+        self.start("a", first, "2:3", host=True)
+        self.start("t", second, "2:3")
+        before = self.round_of(2, nodes="at")
+        self.start("u", late, "2:3")
+        after = self.round_of(3, after=2, nodes="atu")
+        for entries in (before, after):
+            self.assertEqual(entries[0]["node"], "a")
+            self.assertEqual({e["MASTER_ADDR"] for e in entries}, {f"127.0.0.{first}"})
+        self.tell("finish")
+        self.ends(a=0, t=0, u=0)
+
+    def test_learns_where_rank_0_is(self):
+        self.late(1, 2, 3)
+
+    def test_does_not_become_rank_0(self):
+        self.late(3, 4, 1)
+
+    def test_replaces_a_node_that_was_killed(self):
+        self.start("a", 1, 2, host=True)
+        self.start("t", 2, 2)
+        self.round_of(2, nodes="at")
+        self.kill("t")
+        self.start("u", 3, 2)
+        self.round_of(2, after=2, nodes="au")
+        self.tell("finish")
+        self.ends(a=0, u=0)
+
+
+class OneLock(MixedTest):
+    """F3: an agent that waits for the others at the end keeps silent, and is taken for dead."""
+    host = MixedTest.host.replace("timeout=3", "timeout=60") + SHORT
+    no_host = MixedTest.no_host.replace("timeout=3", "timeout=60") + SHORT
+
+    def finishes_early(self, early, late):
+        self.tell(f"finish.{early}")
+        self.worker_ended(early)
+        time.sleep(2 * DEAD_AFTER_S)  # What is tested: it may keep silent for so long.
+        self.assertEqual(len(self.starts()), 2, self.all_output())
+        self.tell(f"finish.{late}")
+        self.ends(a=0, t=0)
+        self.assertEqual(len(self.starts()), 2, self.all_output())
+
+    def test_torchrun_waits_for_muster_that_hosts(self):
+        self.pair()
+        self.round_of(2)
+        self.finishes_early("t", "a")
+
+    def test_muster_that_hosts_waits_for_torchrun(self):
+        self.pair()
+        self.round_of(2)
+        self.finishes_early("a", "t")
+
+    def test_a_failure_does_not_wait_for_torchrun_that_has_finished(self):
+        """F12: nor does the one that has finished wait for the others."""
+        self.pair("1:2", "--max-restarts=1")
+        self.round_of(2)
+        self.tell("finish.t")
+        self.worker_ended("t")
+        self.tell("exit.a", "7")
+        self.round_of(1, after=2, nodes="a")
+        self.ends(t=0)
+        self.tell("exit.a", "7")
+        self.ends(a=1)
+        self.assertEqual(len(self.starts()), 3)
+
+    def test_muster_waits_for_torchrun_that_hosts(self):
+        self.pair_at_torchrun()
+        self.round_of(2)
+        self.finishes_early("a", "t")
+
+    def test_torchrun_that_hosts_waits_for_muster(self):
+        self.pair_at_torchrun()
+        self.round_of(2)
+        self.finishes_early("t", "a")
+
+
+class Clocks(MixedTest):
+    """F7: clocks more than 15 s apart, and nodes of one round count different worlds."""
+
+    def setUp(self):
+        super().setUp()
+        script = str(self.script("skewed.py", SKEWED))
+        self.launchers = {**self.launchers, **{tag: [TORCH_PYTHON, script, skew]
+                                               for tag, skew in (("t", "-20"), ("u", "20"))}}
+
+    def test_of_torchruns_at_muster(self):
+        self.node("a", 3, self.host, "--local-addr=127.0.0.1")
+        self.listens("a")
+        for tag in "tu":
+            self.node(tag, 3, self.no_host, "--local-addr=127.0.0.1")
+        self.round_of(3, nodes="atu")
+        self.tell("finish")
+        self.ends(a=0, t=0, u=0)
+        self.assertEqual(len(self.starts()), 3)
+
+    def meets_again(self, tag):
+        self.round_of(2)
+        self.tell("exit.a", "7")
+        self.round_of(2, after=2, nodes={"a", tag})
+        self.tell("finish")
+        self.ends(**{"a": 0, tag: 0})
+        self.assertEqual(len(self.starts()), 4)
+
+    def at_muster(self, tag):
+        self.node("a", 2, self.host, "--local-addr=127.0.0.1", "--max-restarts=1")
+        self.listens("a")
+        self.node(tag, 2, self.no_host, "--local-addr=127.0.0.1", "--max-restarts=1")
+        self.meets_again(tag)
+
+    def test_of_a_torchrun_that_is_behind(self):
+        self.at_muster("t")
+
+    def test_of_a_torchrun_that_is_ahead(self):
+        self.at_muster("u")
+
+
+class OtherLimits(MixedTest):
+    """F14: a node with another --nnodes restarts everybody again and again, and is not told why."""
+
+    def test_a_torchrun_with_a_larger_maximum_restarts_nobody(self):
+        self.pair(2, "--max-restarts=1")
+        self.round_of(2)
+        self.node("u", "2:3", self.no_host, "--local-addr=127.0.0.1")
+        self.ends(u=1)
+        self.says("a", "larger maximum than --nnodes=2:2")
+        self.tell("exit.a", "7")
+        self.round_of(2, after=2, nodes="at")
+        self.tell("finish")
+        self.ends(a=0, t=0)
+        self.assertEqual(len(self.starts()), 4)
+
+
+class AtMusterd(MusterdTest):
+    """No node is muster's, and the rendezvous alone cures what it can."""
+
+    def start(self, tag, number, nnodes, *more):
+        self.node(tag, nnodes, f"--local-addr=127.0.0.{number}", *more)
+
+    def late(self, late):
+        self.start("t", 3, "2:3")
+        self.start("u", 4, "2:3")
+        before = self.round_of(2, nodes="tu")
+        self.start("v", late, "2:3")
+        after = self.round_of(3, after=2, nodes="tuv")
+        self.assertEqual({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in after},
+                         {(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in before})
+        self.assertEqual(after[0]["node"], before[0]["node"])
+        self.tell("finish")
+        self.ends(t=0, u=0, v=0)
+
+    def test_a_late_joiner_learns_where_rank_0_is(self):
+        self.late(5)
+
+    def test_a_late_joiner_does_not_become_rank_0(self):
+        self.late(2)
+
+    def test_a_run_id_is_used_again(self):
+        """F15: closed for ever."""
+        for _ in range(2):
+            started = len(self.starts())
+            self.start("t", 1, 2)
+            self.start("u", 2, 2)
+            self.round_of(2, after=started, nodes="tu")
+            self.tell("finish")
+            self.ends(t=0, u=0)
+            (self.dir / "finish").unlink()
+
+
+if __name__ == "__main__":
+    if not have_torch():
+        print(f"skipped: there is no torch: {TORCH_PYTHON}")
+        sys.exit(77)
+    if not os.access(MUSTERD, os.X_OK):
+        print(f"skipped: MUSTERD_BIN={MUSTERD} is not there")
+        sys.exit(77)
+    main()

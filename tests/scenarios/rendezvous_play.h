@@ -1,0 +1,62 @@
+// One run's rendezvous, played by lines of text: what happens goes in, what it does comes out.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/rendezvous.h"
+#include "tests/support/torch_model.h"
+
+namespace muster::testing {
+
+/// A line is "SECONDS NODE VERB [KEY=VALUE ...]", or "settings KEY=VALUE ..." before anything else.
+/// tests/scenarios/README.md has the verbs. Nodes say that they live, once a second, unless told
+/// not to.
+class RendezvousPlay {
+ public:
+  /// What came of it, line by line; of a line that is wrong, why. Once its time has come.
+  std::vector<std::string> command(const std::string& line);
+
+ private:
+  using Words = std::vector<std::string>;
+  struct Node {
+    NodeName name;
+    ConnectionId connection;
+    bool connected = false;
+    bool silent = false;
+    std::int64_t told_round = -1;
+    std::int64_t round = -1;  // That its workers are in.
+    std::unique_ptr<TorchModel> torch;
+  };
+
+  void settings(const Words& words);
+  void pass_until(Instant end);
+  void keep_alive();
+  void act(const std::string& name, const Words& words);
+  void join(Node& node, const Words& words);
+  void torch(const std::string& name, const Words& words);
+  void torch_writes(Node& node, TorchModel::Operation operation);
+  void step(const RendezvousEvent& event);
+  void tell(const RendezvousActions& actions);
+  void tell_reason();
+  void say(const std::string& text);
+  std::string text_of(const RendezvousAction& action);
+  Node& at(ConnectionId connection);
+  Node& known(const std::string& name);
+  WallTime wall() const;
+
+  RunSettings run_;
+  RendezvousSetup setup_;
+  std::optional<Rendezvous> rendezvous_;
+  std::map<std::string, Node> nodes_;
+  std::uint32_t connections_ = 0;
+  Instant now_{};
+  Instant kept_alive_{};
+  std::string reason_;
+  std::vector<std::string> said_;
+};
+
+}  // namespace muster::testing

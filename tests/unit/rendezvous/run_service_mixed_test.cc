@@ -1,0 +1,122 @@
+// Runs with nodes of both kinds.
+
+#include "tests/unit/rendezvous/run_service_fixture.h"
+
+namespace muster::testing {
+namespace {
+
+/// Muster's client 1 and torchrun's client 2 in round 0, of a run that is content with one.
+struct MixedRoundTest : RunServiceTest {
+  MixedRoundTest() {
+    hello(1);
+    NodeJoined joined;
+    joined.name = {"host1", 1, 0};
+    joined.run = {.min_nodes = 1, .max_nodes = 2, .max_restarts = 1};
+    REQUIRE(tell(1, joined).close.empty());
+    const std::string seen = begin(2);
+    (void)text(compare_set(2, seen, joined_by(2, seen)));
+    REQUIRE(messages<PrepareStore>().size() == 1);
+    tell(1, StoreReady{{}, 0, "localhost", 29500});
+  }
+  void pass(Duration time) {
+    for (const Instant end = now + time; now < end;) {
+      tell(1, KeptAlive{});
+      service->time_passed(at(1s));
+    }
+  }
+  static constexpr std::string_view kBarrier =
+      "/torch.rendezvous.job.0/torchelastic/agent/terminal_state/last_member";
+};
+
+TEST_CASE_METHOD(MixedRoundTest, "runs: rank 0 is told for whom it says where the store is",
+                 "[unit][rendezvous]") {
+  const auto effects = take();
+  REQUIRE(effects.size() == 1);
+  const auto& send = std::get<SendNative>(effects[0]);
+  CHECK(std::holds_alternative<RoundComplete>(send.message));
+  CHECK(send.readers == std::vector<ConnectionId>{{2}});
+}
+
+TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that waits for a key lives",
+                 "[unit][rendezvous]") {
+  take();
+  SECTION("it is silent for longer than a torchrun node may be") {
+    service->waits({2}, "/torch.rendezvous.job.0/MASTER_ADDR", at());
+    pass(100s);
+    CHECK(take().empty());
+    const NodeName node{"host2", 2, 0};
+    const auto fresh = [&] {
+      return at().wall.microseconds -
+             state(std::string(service->read_state({9}, kKey, at()).view()))
+                 .last_heartbeats.find(node)
+                 ->microseconds;
+    };
+    CHECK(fresh() < 5'000'000);
+    service->waits({2}, std::nullopt, at());
+    CHECK(fresh() < 5'000'000);
+    pass(14s);
+    CHECK(take().empty());
+    pass(2s);
+  }
+  SECTION("the same without a wait") {
+    pass(15s);
+  }
+  const auto lost = messages<RestartRound>();
+  REQUIRE(lost.size() == 1);
+  CHECK(lost.at(1).cause == RestartCause::NodeLost);
+}
+
+TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that has finished holds up no restart",
+                 "[unit][rendezvous]") {
+  take();
+  const auto let_go = [&] {
+    for (const RunEffect& effect : take())
+      if (const auto* open = std::get_if<OpenBarrier>(&effect)) return open->key == kBarrier;
+    return false;
+  };
+  const bool before = GENERATE(true, false);
+  if (before) service->waits({2}, kBarrier, at());
+  pass(100s * (before ? 1 : 0));
+  CHECK_FALSE(let_go());
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  if (!before) {
+    CHECK_FALSE(let_go());
+    service->waits({2}, kBarrier, at());
+  }
+  CHECK(let_go());
+  CHECK(service->rendezvous("job")->round() == 1);
+  // torchrun closes the run at its end: not that of the others.
+  const auto shown = [&] { return std::string(service->read_state({9}, kKey, at()).view()); };
+  RendezvousState closed = state(shown());
+  closed.closed = true;
+  const std::string desired = encode_state(closed);
+  CHECK(text(compare_set(2, shown(), desired)) == desired);
+  CHECK_FALSE(state(shown()).closed);
+}
+
+TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that has finished may go",
+                 "[unit][rendezvous]") {
+  take();
+  service->waits({2}, kBarrier, at());
+  pass(300s);
+  service->waits({2}, std::nullopt, at());  // It waits no longer than that, and ends.
+  const auto shown = [&] { return std::string(service->read_state({2}, kKey, at()).view()); };
+  RendezvousState closed = state(shown());
+  closed.closed = true;
+  const std::string desired = encode_state(closed);
+  SECTION("muster's workers go on, and may restart") {
+    CHECK(text(compare_set(2, shown(), desired)) == desired);
+    service->gone({2}, at());
+    CHECK(take().empty());
+    tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+    CHECK(messages<RestartRound>().size() == 1);
+  }
+  SECTION("when muster's have ended, too, the run is over") {
+    tell(1, NodeFinished{{}, 0, true, ""});
+    CHECK(text(compare_set(2, shown(), desired)) == desired);
+    CHECK(state(shown()).closed);
+  }
+}
+
+}  // namespace
+}  // namespace muster::testing
