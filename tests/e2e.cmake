@@ -25,6 +25,10 @@ muster_add_python_test(e2e.musterd_job nodes e2e/musterd_job_test.py)
 set_tests_properties(e2e.network e2e.musterd_job PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 muster_add_python_test(e2e.examples examples e2e/examples_test.py)
+muster_add_python_test(e2e.examples_lan examples e2e/examples_lan_test.py)
+muster_add_python_test(e2e.fault_tolerance examples e2e/fault_tolerance_test.py)
+set_tests_properties(e2e.examples_lan e2e.fault_tolerance PROPERTIES ENVIRONMENT
+  "${e2e_environment};MUSTER_EXAMPLES=${CMAKE_BINARY_DIR}/examples")
 muster_add_python_test(e2e.quickstart_script scripts e2e/digits_quickstart_test.py)
 muster_add_python_test(conformance.environment conformance conformance/environment_test.py)
 muster_add_python_test(conformance.workers conformance conformance/workers_test.py)
