@@ -27,8 +27,10 @@ set_tests_properties(e2e.network e2e.musterd_job PROPERTIES ENVIRONMENT
 muster_add_python_test(e2e.examples examples e2e/examples_test.py)
 muster_add_python_test(e2e.examples_lan examples e2e/examples_lan_test.py)
 muster_add_python_test(e2e.fault_tolerance examples e2e/fault_tolerance_test.py)
-set_tests_properties(e2e.examples_lan e2e.fault_tolerance PROPERTIES ENVIRONMENT
-  "${e2e_environment};MUSTER_EXAMPLES=${CMAKE_BINARY_DIR}/examples")
+muster_add_python_test(e2e.readmes examples e2e/readmes_test.py)
+muster_add_python_test(e2e.troubleshooting examples e2e/troubleshooting_test.py)
+set_tests_properties(e2e.examples_lan e2e.fault_tolerance e2e.readmes e2e.troubleshooting PROPERTIES
+  TIMEOUT 1800 ENVIRONMENT "${e2e_environment};MUSTER_BUILD=${CMAKE_BINARY_DIR}")
 muster_add_python_test(e2e.quickstart_script scripts e2e/digits_quickstart_test.py)
 muster_add_python_test(conformance.environment conformance conformance/environment_test.py)
 muster_add_python_test(conformance.workers conformance conformance/workers_test.py)

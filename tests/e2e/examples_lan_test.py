@@ -13,7 +13,7 @@ import lan
 from support import MUSTER, SOURCE, MusterTest, main
 
 VENV = SOURCE / ".venv"
-PROGRAMS = pathlib.Path(os.environ.get("MUSTER_EXAMPLES", SOURCE / "build/release/examples"))
+PROGRAMS = pathlib.Path(os.environ.get("MUSTER_BUILD", SOURCE / "build/release")) / "examples"
 SKIPPED = 77
 BOUND_S = 300
 PORT = 29400  # In the hosts' own network, where nobody else is.

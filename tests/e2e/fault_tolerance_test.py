@@ -14,7 +14,7 @@ from support import MUSTER, SOURCE, MusterTest, main
 
 EXAMPLE = SOURCE / "examples/fault_tolerance"
 VENV = SOURCE / ".venv"
-PROGRAMS = pathlib.Path(os.environ.get("MUSTER_EXAMPLES", SOURCE / "build/release/examples"))
+PROGRAMS = pathlib.Path(os.environ.get("MUSTER_BUILD", SOURCE / "build/release")) / "examples"
 SKIPPED = 77
 BOUND_S = 400
 STEPS, SAVE_EVERY = 220, 20
