@@ -43,20 +43,39 @@ class Troubleshooting(MusterTest):
         self.assert_nothing_left()
 
     def test_an_interface_that_the_others_cannot_reach(self):
-        """Two hosts, the same command on each."""
+        """Two hosts, the same command on each; then the same where each host's own name is 127.0.1.1."""
         if reason := lan.why_not():
             self.skipTest(reason)
         block, = (block for block in dollar_blocks(TEXT)
                   if block.commands[0].startswith(LOOPBACK_ONLY))
-        net = lan.Lan(self.dir, ["node0", "node1"])
+        with self.subTest("GLOO_SOCKET_IFNAME=lo"):
+            net = lan.Lan(self.dir, ["node0", "node1"])
+            self.addCleanup(net.close)
+            self.fails_as_said(net, block.commands[0], block.printed)
+        with self.subTest("127.0.1.1"):
+            net = self.hosts_with_names_of_loopback()
+            self.fails_as_said(net, block.commands[0].replace("GLOO_SOCKET_IFNAME=lo ", "").replace(
+                "=node0", "=10.77.0.1"), block.printed)
+
+    def hosts_with_names_of_loopback(self):
+        net = lan.Net(self.dir)
         self.addCleanup(net.close)
-        clone = Clone(self, "lan")
-        nodes = {name: clone.start(block.commands[0], f"log.{name}", around=net.on(name))
-                 for name in net.addresses}
+        net.wire("wire")
+        for number, name in enumerate(("node0", "node1"), 1):
+            hosts = self.dir / f"hosts.{name}"
+            hosts.write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")
+            net.host(name, hosts)
+            net.connect(name, "wire", f"10.77.0.{number}/24")
+        return net
+
+    def fails_as_said(self, net, command, printed):
+        clone = Clone(self, f"lan{id(net)}")
+        nodes = {name: clone.start(command, f"log.{name}", around=net.on(name))
+                 for name in ("node0", "node1")}
         for name, process in nodes.items():
             self.assertEqual(process.wait(BOUND_S), 1, clone.text(f"log.{name}"))
         lines = [line for name in nodes for line in clone.lines(f"log.{name}")]
-        self.assertIsNone(missing(block.printed, lines), "\n".join(lines))
+        self.assertIsNone(missing(printed, lines), "\n".join(lines))
 
 
 if __name__ == "__main__":
