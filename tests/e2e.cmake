@@ -27,6 +27,12 @@ muster_add_python_test(e2e.one_file scripts e2e/one_file_test.py)
 set_tests_properties(e2e.network e2e.musterd_job e2e.one_file e2e.torchrun_failures PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 muster_add_python_test(e2e.examples examples e2e/examples_test.py)
+muster_add_python_test(e2e.examples_lan examples e2e/examples_lan_test.py)
+muster_add_python_test(e2e.fault_tolerance examples e2e/fault_tolerance_test.py)
+muster_add_python_test(e2e.readmes examples e2e/readmes_test.py)
+muster_add_python_test(e2e.troubleshooting examples e2e/troubleshooting_test.py)
+set_tests_properties(e2e.examples_lan e2e.fault_tolerance e2e.readmes e2e.troubleshooting PROPERTIES
+  TIMEOUT 1800 ENVIRONMENT "${e2e_environment};MUSTER_BUILD=${CMAKE_BINARY_DIR}")
 muster_add_python_test(e2e.quickstart_script scripts e2e/digits_quickstart_test.py)
 muster_add_python_test(conformance.environment conformance conformance/environment_test.py)
 muster_add_python_test(conformance.workers conformance conformance/workers_test.py)

@@ -52,5 +52,5 @@ if(MUSTER_SDK_BUILT)
   add_test(NAME sdk_examples
     COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/examples_test.py
       --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
-  set_tests_properties(sdk_examples PROPERTIES LABELS conformance TIMEOUT 900 SKIP_RETURN_CODE 77)
+  set_tests_properties(sdk_examples PROPERTIES LABELS conformance TIMEOUT 1800 SKIP_RETURN_CODE 77)
 endif()

@@ -9,7 +9,7 @@
 namespace {
 
 constexpr const char* kNames[] = {
-    "GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",           "MASTER_ADDR", "RANK",
+    "GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",           "MASTER_ADDR", "NODE_RANK", "RANK",
     "ROLE_NAME",  "ROLE_RANK",  "TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE"};
 
 // As Python prints a dict.

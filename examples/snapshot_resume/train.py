@@ -2,7 +2,7 @@
 """Trains a small network with DistributedDataParallel, and goes on where it was after a crash.
 
     muster --standalone --nproc-per-node=2 --max-restarts=1 \
-        examples/snapshot_resume/train.py --snapshot /tmp/run.pt --crash-at-epoch 4
+        examples/snapshot_resume/train.py --snapshot build/run.pt --crash-at-epoch 4
 
 After every epoch rank 0 writes all that the next epoch depends on. A restarted job reads it, and its
 losses are those of a job that was never interrupted, to the last digit.

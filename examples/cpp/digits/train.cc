@@ -6,16 +6,12 @@
 #include <numbers>
 
 #include <CLI/CLI.hpp>
-#include <torch/nn.h>
 #include <torch/optim/adam.h>
 
-#include "idx.h"
 #include "muster/worker.h"
+#include "net.h"
 
 namespace {
-
-constexpr int kClasses = 10;
-constexpr std::int64_t kSmallestSide = 4;  // Two poolings halve it twice; one pixel must be left.
 
 struct Arguments {
   std::string data_dir = MUSTER_DIGITS_DATA;
@@ -26,48 +22,6 @@ struct Arguments {
   std::uint64_t seed = 1;
   int log_every = 10;
 };
-
-// Three convolutions and one linear layer, for images of any size from 4x4 on.
-struct DigitsNetImpl : torch::nn::Module {
-  DigitsNetImpl(std::int64_t rows, std::int64_t columns) {
-    using torch::nn::Conv2d;
-    using torch::nn::Conv2dOptions;
-    using torch::nn::MaxPool2d;
-    using torch::nn::ReLU;
-    // One after the other: weights are random, and C++ may make a call's arguments in any order.
-    features = torch::nn::Sequential();
-    features->push_back(Conv2d(Conv2dOptions(1, 32, 3).padding(1)));
-    features->push_back(ReLU());
-    features->push_back(Conv2d(Conv2dOptions(32, 64, 3).padding(1)));
-    features->push_back(ReLU());
-    features->push_back(MaxPool2d(2));
-    features->push_back(Conv2d(Conv2dOptions(64, 64, 3).padding(1)));
-    features->push_back(ReLU());
-    features->push_back(MaxPool2d(2));
-    features->push_back(torch::nn::Flatten());
-    classify = torch::nn::Linear(64 * (rows / 4) * (columns / 4), kClasses);
-    register_module("features", features);
-    register_module("classify", classify);
-  }
-  torch::Tensor forward(const torch::Tensor& images) { return classify(features->forward(images)); }
-
-  torch::nn::Sequential features{nullptr};
-  torch::nn::Linear classify{nullptr};
-};
-TORCH_MODULE(DigitsNet);
-
-struct Dataset {
-  torch::Tensor images;  // float32, N x 1 x rows x columns, 0 to 1.
-  torch::Tensor labels;  // int64, N.
-};
-
-Dataset to_dataset(digits::Digits& digits, torch::Device device) {
-  const auto bytes = torch::dtype(torch::kUInt8);
-  const auto pixels = torch::from_blob(digits.pixels.data(),
-                                       {digits.count(), 1, digits.rows, digits.columns}, bytes);
-  const auto labels = torch::from_blob(digits.labels.data(), {digits.count()}, bytes);
-  return {(pixels.to(torch::kFloat32) / 255).to(device), labels.to(torch::kInt64).to(device)};
-}
 
 // Python's OneCycleLR with its defaults, which LibTorch lacks: the learning rate goes up and then
 // down to nothing; Adam's first beta goes the other way.
@@ -119,13 +73,13 @@ void say(const char* format, Values... values) {
 struct Training {
   Arguments arguments;
   torch::Device device;
-  Dataset train;
-  Dataset test;
+  digits::Dataset train;
+  digits::Dataset test;
   muster::DistributedSampler sampler;
 };
 
 // One pass; returns the mean loss over all ranks.
-double train_epoch(Training& training, muster::DistributedDataParallel<DigitsNetImpl>& ddp,
+double train_epoch(Training& training, muster::DistributedDataParallel<digits::DigitsNetImpl>& ddp,
                    torch::optim::Adam& optimizer, OneCycle& schedule, int epoch) {
   const auto total = torch::zeros({2}, torch::dtype(torch::kFloat64).device(training.device));
   const std::size_t batch_size = static_cast<std::size_t>(training.arguments.batch_size);
@@ -161,7 +115,7 @@ struct Count {
 
 // Every test image is looked at by exactly one rank. Shares may differ by one image and may be
 // empty, so this is the plain module: DDP's forward expects all ranks to call it equally often.
-Count count_correct(const Training& training, DigitsNetImpl& model) {
+Count count_correct(const Training& training, digits::DigitsNetImpl& model) {
   const torch::NoGradGuard no_grad;
   model.eval();
   const auto mine =
@@ -183,8 +137,8 @@ void train(const Arguments& arguments, digits::Digits& train_digits, digits::Dig
   Training training{
       .arguments = arguments,
       .device = device,
-      .train = to_dataset(train_digits, device),
-      .test = to_dataset(test_digits, device),
+      .train = digits::to_dataset(train_digits, device),
+      .test = digits::to_dataset(test_digits, device),
       .sampler = muster::DistributedSampler(static_cast<std::size_t>(train_digits.count()),
                                             {.seed = static_cast<std::int64_t>(arguments.seed)})};
   say("world of %d processes, %s on %s; %lld images of %lldx%lld to train, %lld to test",
@@ -193,7 +147,7 @@ void train(const Arguments& arguments, digits::Digits& train_digits, digits::Dig
       static_cast<long long>(train_digits.rows), static_cast<long long>(train_digits.columns),
       static_cast<long long>(test_digits.count()));
   torch::manual_seed(arguments.seed);
-  DigitsNet model(train_digits.rows, train_digits.columns);
+  digits::DigitsNet model(train_digits.rows, train_digits.columns);
   model->to(device);
   muster::DistributedDataParallel ddp(model);
   torch::optim::Adam optimizer(model->parameters(), arguments.lr);
@@ -240,7 +194,7 @@ int run(int argc, char** argv) {
   auto train_digits = digits::read_digits(arguments.data_dir, "train");
   auto test_digits = digits::read_digits(arguments.data_dir, "t10k");
   if (train_digits.rows != test_digits.rows || train_digits.columns != test_digits.columns ||
-      std::min(train_digits.rows, train_digits.columns) < kSmallestSide)
+      std::min(train_digits.rows, train_digits.columns) < digits::kSmallestSide)
     throw digits::DataError(arguments.data_dir + ": expected images of one size, 4x4 at least.");
   train(arguments, train_digits, test_digits);
   return 0;

@@ -29,10 +29,6 @@ RANKS = 2
 # torchrun 2.13 restarts workers with the store of the attempt before: a rank may read the address of
 # a process that is gone (pytorch/pytorch issue 135712). With this each attempt has a new store.
 STORE_OF_ITS_OWN = "1"
-# In torch 2.13 a thread of Gloo that drops the last tensor while Python shuts down aborts the process:
-# a Python program's work is done then. It is started again; a C++ program never is.
-ABORTED_AT_THE_END = "terminate called without an active exception\nFatal Python error: Aborted"
-ATTEMPTS = 4
 
 if not (PROGRAMS / "toy_model").exists() or not PYTHON.exists():
     print("skipped: the C++ examples are not built (MUSTER_SDK), or there is no .venv with torch")
@@ -43,33 +39,28 @@ LAUNCHERS = {name: path for name, path in LAUNCHERS.items() if path.exists()}
 print(f"launchers: {', '.join(LAUNCHERS)}", file=sys.stderr)
 
 
-def run(*command):
+def run(*command, **settings):
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith(("TORCHELASTIC_", "SLURM_", "OMPI_"))
-            and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
-    paths = {"PATH": f"{VENV}:{os.environ['PATH']}"}
-    words = [str(word) for word in command]
-    for _ in range(ATTEMPTS if any(word.endswith(".py") for word in words) else 1):
-        done = run_once(words, kept | paths)
-        if done.returncode == 0 or ABORTED_AT_THE_END not in done.stderr:
-            break
+            and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "MASTER_PORT")}
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=200,
+        env=kept | {"PATH": f"{VENV}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
+                    "GLOO_SOCKET_IFNAME": "lo",
+                    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": STORE_OF_ITS_OWN} | settings,
+    )
     if done.returncode != 0:
         raise AssertionError(f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout.splitlines()
 
 
-def run_once(words, environment):
-    return subprocess.run(
-        words, capture_output=True, text=True, timeout=200,
-        env=environment | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
-                           "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": STORE_OF_ITS_OWN},
-    )
-
-
 def launch(launcher, program, *arguments, restarts=0):
-    own = [] if program.suffix == ".py" else ["--no-python"]
     return run(LAUNCHERS[launcher], "--standalone", f"--nproc-per-node={RANKS}",
-               f"--max-restarts={restarts}", *own, program, *arguments)
+               f"--max-restarts={restarts}", *words(program), *arguments)
+
+
+def words(program):
+    return [program] if program.suffix == ".py" else ["--no-python", program]
 
 
 def free_port():
@@ -78,12 +69,30 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def muster_has_nodes():
-    done = subprocess.run([LAUNCHERS["muster"], "--nnodes=2", "--rdzv-backend=nonsense", "none"],
-                          capture_output=True, text=True, timeout=60)
-    return "does not support jobs of more than one node" not in done.stderr
+def agents(launcher, processes, flags_of, *command):
+    """The sorted lines of a job of two agents, of so many processes each."""
+    with concurrent.futures.ThreadPoolExecutor(2) as nodes:
+        running = [nodes.submit(run, LAUNCHERS[launcher], "--nnodes=2", f"--nproc-per-node={processes}",
+                                *flags_of(node), *command, NODE_RANK=str(node)) for node in range(2)]
+        return sorted(line for node in running for line in node.result())
 
 
+def by_number():
+    """Each node is told its number, and where the first one is."""
+    port = free_port()
+    return lambda node: [f"--node-rank={node}", "--master-addr=127.0.0.1", f"--master-port={port}"]
+
+
+def by_rendezvous():
+    """The same flags on each node."""
+    port = free_port()
+    return lambda node: ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
+                         f"--rdzv-id=job{port}", "--local-addr=127.0.0.1"]
+
+
+# torchrun 2.13's agents may miss each other when two of one machine both try to host the rendezvous
+# ("Broken pipe" in the second one's store): what is tested with it meets by number only.
+MUSTERS = "muster", by_rendezvous
 HELLO = ([EXAMPLES / "hello_ranks/hello_ranks.py"], ["--no-python", PROGRAMS / "hello_ranks"])
 
 
@@ -125,24 +134,35 @@ class Examples(unittest.TestCase):
                 self.assertIn("rank 1: devices [4, 5, 6, 7]", lines[0])
 
     def test_hello_ranks_on_two_nodes(self):
-        for launcher in LAUNCHERS:
-            with self.subTest(launcher):
-                if launcher == "muster" and not muster_has_nodes():
-                    self.skipTest("this muster does not support jobs of more than one node yet")
-                lines = [self.two_nodes(launcher, program) for program in HELLO]
-                self.assertEqual(lines[0], lines[1])
+        for launcher, flags in (*((launcher, by_number) for launcher in LAUNCHERS), MUSTERS):
+            with self.subTest(launcher, flags=flags.__name__):
+                lines = [agents(launcher, RANKS, flags(), *program, "--devices=2") for program in HELLO]
+                self.assertEqual(*lines)
                 self.assertEqual(len(lines[0]), 2 * 2 * RANKS)
-                self.assertEqual([f"rank {rank}: devices [0]" in lines[0] for rank in (0, 2)], [True, True])
-                self.assertIn("'GROUP_RANK': '1', 'LOCAL_RANK': '1'", "\n".join(lines[0]))
+                self.assertEqual([f"rank {rank}: devices [0]" in lines[0] for rank in (0, 2)],
+                                 [True, True])
+                text = "\n".join(lines[0])
+                self.assertIn("'GROUP_RANK': '1', 'LOCAL_RANK': '1'", text)
+                # muster tells the number that the node was given; torchrun leaves the variable alone.
+                for line in lines[0]:
+                    self.assertRegex(line, r"devices|'GROUP_RANK': '(.)'.*'NODE_RANK': '\1'")
 
-    def two_nodes(self, launcher, program):
-        port = free_port()
-        with concurrent.futures.ThreadPoolExecutor(2) as nodes:
-            running = [nodes.submit(run, LAUNCHERS[launcher], "--nnodes=2", f"--node-rank={node}",
-                                    "--master-addr=127.0.0.1", f"--master-port={port}",
-                                    f"--nproc-per-node={RANKS}", *program, "--devices=2")
-                       for node in range(2)]
-            return sorted(line for node in running for line in node.result())
+    def test_two_nodes_do_what_one_does(self):
+        launcher, flags = MUSTERS
+        for name in ("toy_model", "collectives", "model_parallel"):
+            expected = sorted(launch(launcher, PROGRAMS / name))
+            for program in (EXAMPLES / name / f"{name}.py", PROGRAMS / name):
+                with self.subTest(program=program.name):
+                    self.assertEqual(agents(launcher, 1, flags(), *words(program)), expected)
+
+    def test_checkpoint_on_two_nodes(self):
+        launcher, flags = MUSTERS
+        with tempfile.TemporaryDirectory() as folder:
+            expected = sorted(launch(launcher, PROGRAMS / "checkpoint", f"{folder}/one", "--epochs", 3))
+            for program in (EXAMPLES / "checkpoint/checkpoint.py", PROGRAMS / "checkpoint"):
+                with self.subTest(program=program.name):
+                    self.assertEqual(agents(launcher, 1, flags(), *words(program),
+                                            f"{folder}/{program.name}", "--epochs", 3), expected)
 
     def test_toy_model(self):
         for launcher in LAUNCHERS:
@@ -154,17 +174,28 @@ class Examples(unittest.TestCase):
         self.assertEqual(run(PYTHON, EXAMPLES / "toy_model/toy_model.py", "--spawn", RANKS), cpp)
 
     def test_data_parallel_and_ddp_take_the_same_steps(self):
-        script = EXAMPLES / "toy_model/data_parallel.py"
-        alone = run(PYTHON, script)
-        for launcher in LAUNCHERS:
-            with self.subTest(launcher):
-                found = [re.fullmatch(r"(\w+), .* of 1 threads: loss (\d+\.\d+), \d+ steps/s", lines[0])
-                         for lines in (alone, launch(launcher, script))]
-                self.assertEqual([match[1] for match in found],
-                                 ["DataParallel", "DistributedDataParallel"])
-                losses = [float(match[2]) for match in found]
-                self.assertLess(losses[0], 2.25)  # ln 10 is 2.30: it has learnt something.
-                self.assertAlmostEqual(*losses, delta=2e-3)
+        programs = EXAMPLES / "digits/data_parallel.py", PROGRAMS / "digits_data_parallel"
+        alone = [run(PYTHON, programs[0]), run(programs[1])]
+        self.assertEqual([lines[0] for lines in alone],
+                         ["DataParallel: 1 process of 1 threads, no GPUs; 64 images in each step"] * 2)
+        for launcher, program, one in ((a, *b) for a in LAUNCHERS for b in zip(programs, alone)):
+            with self.subTest(launcher, program=program.name):
+                lines = launch(launcher, program)
+                self.assertEqual(lines[0], f"DistributedDataParallel: {RANKS} processes of 1 threads, "
+                                           "no GPUs; 64 images in each step")
+                self.assertEqual(self.numbers_out(lines[1:]), self.numbers_out(alone[0][1:]))
+                # Sums in another order differ in the last bits, which grows from step to step.
+                self.assertAlmostEqual(self.number(lines[1]), self.number(alone[0][1]), delta=1e-3)
+                self.assertAlmostEqual(self.number(lines[1]), self.number(one[1]), delta=1e-3)
+                self.assertGreater(self.number(lines[-2]), 95.0)
+
+    @staticmethod
+    def numbers_out(lines):
+        return [re.sub(r"\d+\.\d+|\(\d+ of|\d+ images/s", "N", line) for line in lines]
+
+    @staticmethod
+    def number(line):
+        return float(re.search(r"\d+\.\d+", line)[0])
 
     def test_collectives(self):
         for launcher in LAUNCHERS:
@@ -231,9 +262,8 @@ class Examples(unittest.TestCase):
     def check_digits(self, cpp, python):
         self.assertEqual(cpp[0], python[0])
         self.assertEqual(cpp[1], python[1], "the first losses differ")
-        patterns = [re.sub(r"\d+\.\d+|\(\d+ of", "N", line) for line in cpp]
-        expected = [re.sub(r"\d+\.\d+|\(\d+ of", "N", line) for line in python]
-        self.assertEqual([line for line in patterns if not line.startswith("saved")], expected)
+        self.assertEqual(self.numbers_out(line for line in cpp if not line.startswith("saved")),
+                         self.numbers_out(python))
         accuracies = [float(re.search(r"test accuracy: ([\d.]+)", lines[-1])[1])
                       for lines in (cpp, python)]
         self.assertGreater(accuracies[0], 97.0)

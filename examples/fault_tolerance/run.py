@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""A job of three nodes that loses one, goes on with two, and takes a new one; and its picture.
+
+    python examples/fault_tolerance/run.py build/fault_tolerance
+
+The nodes are agents on this machine. FOLDER must be empty: it gets the snapshot, steps.csv, each
+agent's output in NODE.log, and steps.svg.
+"""
+
+import argparse
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from steps import Step, draw, read_steps, stretches
+
+HERE = pathlib.Path(__file__).parent
+BOUND_S = 120.0  # For each thing that is waited for, on a machine that may be loaded.
+
+
+class Failed(Exception):
+    """The job did not do what it should. The text says what."""
+
+
+class Job:
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.folder = arguments.folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.nodes: dict[str, subprocess.Popen] = {}
+        self.events: list[tuple[float, str]] = []
+
+    def start(self, name: str) -> None:
+        program = self.arguments.program
+        python = [] if program.suffix == ".py" else ["--no-python"]
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self.nodes[name] = subprocess.Popen(
+                [self.arguments.muster, "--nnodes=2:3", "--nproc-per-node=1", "--max-restarts=3",
+                 "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=lossy",
+                 "--local-addr=127.0.0.1", *python, program, self.folder,
+                 f"--steps={self.arguments.steps}", f"--save-every={self.arguments.save_every}"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def steps(self) -> list[Step]:
+        return read_steps(self.folder / "steps.csv")
+
+    def wait_for(self, what: str, condition) -> None:
+        end = time.monotonic() + BOUND_S
+        while not condition():
+            for name, process in self.nodes.items():
+                if process.poll() not in (None, 0):
+                    raise Failed(f"node {name} ended with {process.returncode} while this was waited "
+                                 f"for: {what}. See {self.folder / name}.log")
+            if time.monotonic() > end:
+                raise Failed(f"{BOUND_S:.0f} s are over without this: {what}")
+            time.sleep(0.01)
+
+    def wait_for_steps(self, count: int, processes: int) -> None:
+        """So many more of them, done by that many processes."""
+        done = len(self.steps())
+        self.wait_for(f"{count} steps of {processes} processes", lambda: sum(
+            step.processes == processes for step in self.steps()[done:]) >= count)
+
+    def listens(self) -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def say(self, words: str, mark: str | None = None) -> None:
+        print(words, flush=True)
+        if mark is not None:
+            self.events.append((time.time(), mark))
+
+    def run(self) -> None:
+        phase = self.arguments.steps * 3 // 11  # Between two snapshots.
+        self.start("a")  # Alone at first, so that it is the one that hosts the rendezvous.
+        self.wait_for("node a to listen", self.listens)
+        self.start("b")
+        self.start("c")
+        self.wait_for_steps(phase, processes=3)
+        self.say(f"step {self.steps()[-1].number} of 3 processes: kill -9 of node c",
+                 "kill -9 of node c")
+        self.nodes.pop("c").send_signal(signal.SIGKILL)
+        self.wait_for_steps(phase, processes=2)
+        self.say(f"step {self.steps()[-1].number} of 2 processes: node d is started",
+                 "node d is started")
+        self.start("d")
+        self.wait_for_steps(1, processes=3)
+        self.wait_for("the end of all nodes", lambda: all(
+            process.poll() == 0 for process in self.nodes.values()))
+
+    def stop(self) -> None:
+        """Whatever is left of it, after a failure."""
+        for process in self.nodes.values():
+            process.terminate()
+        for process in self.nodes.values():
+            process.wait()
+
+    def report(self) -> None:
+        parts = stretches(self.steps())
+        for before, after in zip(parts, parts[1:], strict=False):
+            again = before[-1].number - after[0].number + 1
+            print(f"{after[0].processes} processes went on with step {after[0].number}: "
+                  f"{after[0].time - before[-1].time:.1f} s without a step, {again} done again")
+        last = parts[-1][-1]
+        print(f"step {last.number} of {last.processes} processes: loss {last.loss:.6f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER")
+    parser.add_argument("--program", type=pathlib.Path, default=HERE / "train.py", metavar="FILE",
+                        help="what the nodes run: train.py, or the C++ program")
+    parser.add_argument("--muster", default=shutil.which("muster"), help="default: PATH's")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--save-every", type=int, default=20, metavar="STEPS")
+    arguments = parser.parse_args()
+    if arguments.muster is None:
+        raise Failed("there is no muster in PATH: name it with --muster")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    if any(arguments.folder.iterdir()):
+        raise Failed(f"{arguments.folder} is not empty: the job would go on from what is there")
+    job = Job(arguments)
+    try:
+        job.run()
+    finally:
+        job.stop()
+    job.report()
+    picture = arguments.folder / "steps.svg"
+    picture.write_text(draw(job.steps(), job.events, "A job of three nodes loses one, goes on with "
+                                                     "two, and takes a new one"), encoding="utf-8")
+    print(f"drawn: {picture}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failed as error:
+        sys.exit(f"run.py: {error}")

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""The examples' READMEs: each says what it shows, and its commands run as they stand and print what it says.
+
+Needs torch in .venv; skipped (77) where it is not.
+"""
+import os
+import re
+import subprocess
+import sys
+
+from documents import BUILD, SKIPPED, VENV, Clone, missing, readme_blocks
+from support import SOURCE, MusterTest, main
+
+EXAMPLES = SOURCE / "examples"
+# Of these only; for work on one.
+CHOSEN = os.environ.get("MUSTER_README", "")
+READMES = sorted(path for path in EXAMPLES.rglob("README.md") if path != EXAMPLES / "README.md")
+BOUND_S = 200
+# For several nodes, many GPUs, or data that is not here: whether muster takes these flags, and no more.
+NOT_HERE = re.compile(r"node0|~/|--nproc-per-node=8|\$NODE_RANK")
+# Run by tests of their own: examples_test.py, and digits_data_test.py.
+ELSEWHERE = re.compile(r"--forever|make_data\.py|^sleep ")
+FAILS = {"record_errors": 1}
+ANY_ORDER = "The order of the ranks may be another one"
+
+
+def name_of(path):
+    return str(path.parent.relative_to(EXAMPLES))
+
+
+class Readmes(MusterTest):
+    def run_command(self, clone, command, name):
+        log = f"{self.runs}.log"
+        self.runs += 1
+        code = clone.start(command, log).wait(BOUND_S)
+        self.assertEqual(code, FAILS.get(name, 0), f"{command}\n{clone.text(log)}")
+        return clone.lines(log)
+
+    def check(self, path):
+        name = name_of(path)
+        text = path.read_text()
+        clone = Clone(self, name.replace("/", "."))
+        any_order = ANY_ORDER in " ".join(text.split())
+        for block in readme_blocks(text):
+            for command in block.words():
+                if ELSEWHERE.search(command):
+                    continue
+                with self.subTest(name, command=command):
+                    if "build/release/examples/" in command and not (BUILD / "examples/digits").exists():
+                        self.skipTest("the C++ examples are not built (MUSTER_SDK)")
+                    if NOT_HERE.search(command):
+                        dry = re.sub(r"\b(muster(-launch)?) ", r"\1 --dry-run ", command, count=1)
+                        self.assertTrue(self.run_command(clone, dry, name)[0].startswith("Nothing is started"))
+                        continue
+                    lines = self.run_command(clone, command, name)
+                    left = missing(block.printed, lines, any_order)
+                    self.assertIsNone(left, f"{command}\n" + "\n".join(lines))
+                    self.compared += bool(block.printed)
+        self.assert_nothing_left()
+
+    def test_every_command_prints_what_is_said(self):
+        self.runs = self.compared = 0
+        for path in READMES:
+            if CHOSEN in str(path):
+                self.check(path)
+        self.assertGreaterEqual(self.compared, 1 if CHOSEN else 20)
+
+    def test_every_example_has_one_and_it_is_in_the_list(self):
+        folders = {path.parent for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".cc")
+                   and "__pycache__" not in path.parts}
+        self.assertEqual(folders - {path.parent for path in READMES}, set())
+        overview = (EXAMPLES / "README.md").read_text()
+        for path in READMES:
+            if path.parent.name == "data":
+                continue
+            with self.subTest(name_of(path)):
+                self.assertIn(f"({path.relative_to(EXAMPLES)})", overview)
+                text = path.read_text()
+                blocks = readme_blocks(text)
+                self.assertTrue(any("muster" in command or "run.py" in command
+                                    for block in blocks for command in block.commands))
+                self.assertTrue(any(block.printed for block in blocks))
+                self.assertTrue("examples](.." in text or ".venv/bin/activate" in text, "no set-up")
+
+    def test_no_link_leads_nowhere(self):
+        for path in [*READMES, EXAMPLES / "README.md", SOURCE / "docs/troubleshooting.md"]:
+            for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+                with self.subTest(name_of(path) if path.is_relative_to(EXAMPLES) else path.name):
+                    self.assertTrue((path.parent / target).exists(), target)
+
+
+if __name__ == "__main__":
+    if not (VENV / "bin/torchrun").exists() or subprocess.run(
+            [VENV / "bin/python", "-c", "import torch"], check=False).returncode != 0:
+        print("skipped: no .venv with torch", file=sys.stderr)
+        sys.exit(SKIPPED)
+    main()

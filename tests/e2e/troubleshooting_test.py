@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""docs/troubleshooting.md: every command in it is run, and prints what the document says.
+
+Needs torch in .venv; skipped (77) where it is not.
+"""
+import sys
+
+import lan
+from documents import SKIPPED, VENV, Clone, dollar_blocks, missing, sections
+from support import SOURCE, MusterTest, main
+
+TEXT = (SOURCE / "docs/troubleshooting.md").read_text()
+BOUND_S = 150
+# Not a job but a signal to one; tests/e2e/hang_test.py has it.
+ELSEWHERE = "kill -USR2"
+LOOPBACK_ONLY = "GLOO_SOCKET_IFNAME=lo muster --nnodes=2"
+
+
+class Troubleshooting(MusterTest):
+    def test_what_the_commands_print_is_in_the_document(self):
+        ran = 0
+        for heading, text in sections(TEXT).items():
+            blocks = [block for block in dollar_blocks(text)
+                      if not block.commands[0].startswith((ELSEWHERE, LOOPBACK_ONLY))]
+            with self.subTest(heading):
+                self.run_section(heading, blocks)
+                ran += len(blocks)
+        self.assertGreaterEqual(ran, 9)
+
+    def run_section(self, heading, blocks):
+        """One after the other; what is started with & stays, and has the port, until the end."""
+        clone = Clone(self, heading)
+        background = []
+        for number, block in enumerate(blocks):
+            command, log = block.commands[0], f"{heading}.{number}.log"
+            if command.endswith(" &"):
+                background.append(clone.in_background(command[:-2], log))
+            else:
+                self.assertNotEqual(block.printed, [], command)
+                clone.until(command, block.printed, log, BOUND_S)
+        for process in background:
+            clone.stop(process)
+        self.assert_nothing_left()
+
+    def test_an_interface_that_the_others_cannot_reach(self):
+        """Two hosts, the same command on each; then the same where each host's own name is 127.0.1.1."""
+        if reason := lan.why_not():
+            self.skipTest(reason)
+        block, = (block for block in dollar_blocks(TEXT)
+                  if block.commands[0].startswith(LOOPBACK_ONLY))
+        with self.subTest("GLOO_SOCKET_IFNAME=lo"):
+            net = lan.Lan(self.dir, ["node0", "node1"])
+            self.addCleanup(net.close)
+            self.fails_as_said(net, block.commands[0], block.printed)
+        with self.subTest("127.0.1.1"):
+            net = self.hosts_with_names_of_loopback()
+            self.fails_as_said(net, block.commands[0].replace("GLOO_SOCKET_IFNAME=lo ", "").replace(
+                "=node0", "=10.77.0.1"), block.printed)
+
+    def hosts_with_names_of_loopback(self):
+        net = lan.Net(self.dir)
+        self.addCleanup(net.close)
+        net.wire("wire")
+        for number, name in enumerate(("node0", "node1"), 1):
+            hosts = self.dir / f"hosts.{name}"
+            hosts.write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")
+            net.host(name, hosts)
+            net.connect(name, "wire", f"10.77.0.{number}/24")
+        return net
+
+    def fails_as_said(self, net, command, printed):
+        clone = Clone(self, f"lan{id(net)}")
+        nodes = {name: clone.start(command, f"log.{name}", around=net.on(name))
+                 for name in ("node0", "node1")}
+        for name, process in nodes.items():
+            self.assertEqual(process.wait(BOUND_S), 1, clone.text(f"log.{name}"))
+        lines = [line for name in nodes for line in clone.lines(f"log.{name}")]
+        self.assertIsNone(missing(printed, lines), "\n".join(lines))
+
+
+if __name__ == "__main__":
+    if not (VENV / "bin/torchrun").exists():
+        print("skipped: no .venv with torch", file=sys.stderr)
+        sys.exit(SKIPPED)
+    main()
