@@ -12,7 +12,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "agent/io/agent.h"
+#include "agent/io/run_job.h"
 #include "launcher/argparse.h"
 #include "launcher/dry_run.h"
 #include "launcher/flags.h"

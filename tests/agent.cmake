@@ -4,10 +4,12 @@ muster_add_tests(agent_core_tests unit
     unit/agent/event_record_test.cc
     unit/agent/exit_report_test.cc
     unit/agent/hang_detector_test.cc
+    unit/agent/job_outcome_test.cc
     unit/agent/line_assembler_test.cc
     unit/agent/line_merger_test.cc
     unit/agent/log_plan_test.cc
     unit/agent/log_room_test.cc
+    unit/agent/logs_specs_test.cc
     unit/agent/numa_plan_test.cc
     unit/agent/oom_evidence_test.cc
     unit/agent/ranks_test.cc
