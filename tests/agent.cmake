@@ -13,6 +13,7 @@ muster_add_tests(agent_core_tests unit
     unit/agent/numa_plan_test.cc
     unit/agent/oom_evidence_test.cc
     unit/agent/ranks_test.cc
+    unit/agent/report_text_test.cc
     unit/agent/signal_name_test.cc
     unit/agent/stack_text_test.cc
     unit/agent/string_template_test.cc
