@@ -99,6 +99,6 @@ int main(int argc, char** argv) {
     return muster::run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "muster: %s\n", error.what());
-    return 1;
+    return muster::kFailureExit;
   }
 }

@@ -80,9 +80,9 @@ WorkerLogPlan plan_worker(const AgentOptions& options, const LogSurroundings& su
 }
 
 const std::string& path_of(const std::map<int, std::string>& paths, LocalRank rank) {
-  static const std::string kNone;
+  static const std::string none;
   const auto found = paths.find(rank.value);
-  return found == paths.end() ? kNone : found->second;
+  return found == paths.end() ? none : found->second;
 }
 
 std::string folder_of(const std::string& path) {

@@ -83,7 +83,8 @@ class Agent {
                     .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }}),
         workers_store_(io_, workers_store_options(options)),
         session_(make_session(io_, options, session_handlers())) {
-    if (options.log.specs) logs_specs_.emplace(io_, options, environment_);
+    if (options.log.specs)
+      logs_specs_ = std::make_unique<LogsSpecsProgram>(io_, options, environment_);
   }
 
   int run() {
@@ -104,10 +105,11 @@ class Agent {
     if (!pump) return give_up("cannot start the log thread: " + pump.error().message());
     pump_ = std::move(*pump);
     open_channel();
-    group_.emplace(options_,
-                   WorkerGroup::Surroundings{environment_, job_, host_name(),
-                                             channel_ ? channel_->path() : std::string()},
-                   *pump_);
+    group_ = std::make_unique<WorkerGroup>(
+        options_,
+        WorkerGroup::Surroundings{environment_, job_, host_name(),
+                                  channel_ ? channel_->path() : std::string()},
+        *pump_);
     return true;
   }
 
@@ -219,6 +221,7 @@ class Agent {
 
   std::vector<StackCollector::Target> stack_targets() const {
     std::vector<StackCollector::Target> targets;
+    targets.reserve(alive_.size());
     for (const auto& [rank, pid] : alive_)
       targets.push_back({rank, pid, group_->log_dir(rank)});
     return targets;
@@ -415,8 +418,8 @@ class Agent {
   bool feeding_ = false;
   std::unique_ptr<LogPump> pump_;
   RunDir run_dir_;
-  std::optional<WorkerGroup> group_;
-  std::optional<LogsSpecsProgram> logs_specs_;  // Nothing: the logs go where we put them.
+  std::unique_ptr<WorkerGroup> group_;
+  std::unique_ptr<LogsSpecsProgram> logs_specs_;  // Null: the logs go where we put them.
   HangResponse hangs_;
   const TimerFifo* fifo_;
   Watchdogs watchdogs_;

@@ -27,7 +27,7 @@ boost::system::error_code from_errno(int number) {
 // A new directory "<name>_<8 random characters>", for this user alone.
 Result<std::string> make_unique(const fs::path& parent, std::string_view name) {
   for (int tries = 0; tries < 100; ++tries) {
-    const std::string path = parent / run_dir_name(name, random_name(8));
+    std::string path = parent / run_dir_name(name, random_name(8));
     if (::mkdir(path.c_str(), 0700) == 0) return path;
     if (errno != EEXIST) return from_errno(errno);
   }
