@@ -17,7 +17,7 @@ bool has_logs_plugin(const Flags& flags) {
 }
 
 void plan_logs_specs(const Flags& flags, std::string python, LogOptions& log) {
-  log.specs = LogsSpecsOptions{.name = *flags.logs_specs,
+  log.specs = LogsSpecsOptions{.name = flags.logs_specs.value_or(""),
                                .command = {std::move(python), "-u", "-c", kProgram},
                                .log_dir = flags.log_dir};
 }

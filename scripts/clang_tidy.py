@@ -71,8 +71,9 @@ class Tidy:
         if path not in self.headers:
             return None
         digest = hashlib.sha256(self.version.encode() + self.commands[path].encode())
-        for checks in ROOT.glob("**/.clang-tidy"):
-            digest.update(self.content(checks))
+        for folder in path.parents:
+            if folder.is_relative_to(ROOT):
+                digest.update(self.content(folder / ".clang-tidy"))
         for included in sorted(self.headers[path]):
             digest.update(str(included).encode() + b"\0" + self.content(included))
         return self.clean / digest.hexdigest()

@@ -24,6 +24,7 @@ boost::system::error_code from_errno(int number) {
 
 std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
   for (const std::string& word : words)
     pointers.push_back(const_cast<char*>(word.c_str()));  // execve's type; it does not write.
   pointers.push_back(nullptr);
