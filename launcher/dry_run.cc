@@ -52,6 +52,12 @@ std::string seconds_text(Duration duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
 
+std::string logs_text(const LogOptions& log) {
+  if (log.specs) return "as the plug-in " + log.specs->name + " lays them out (--logs-specs)";
+  if (log.discard) return "none";
+  return log.dir.empty() ? "a temporary directory" : log.dir;
+}
+
 std::string stream_text(const std::string& file, bool is_teed, bool is_shown) {
   if (file.empty()) return is_shown ? "the console" : "nowhere (--local-ranks-filter)";
   return is_teed && is_shown ? file + ", and the console" : file;
@@ -68,7 +74,7 @@ void append_rank(std::string& out, const AgentOptions& options, const RankPlan& 
   const LogOptions& log = options.log;
   const bool is_shown =
       log.local_ranks_filter.empty() || log.local_ranks_filter.contains(rank.local_rank);
-  const StreamSet tee = log.tee.at(rank.local_rank);
+  const StreamSet tee = log.specs ? StreamSet{} : log.tee.at(rank.local_rank);
   out.append("\nrank ").append(std::to_string(rank.global_rank));
   out.append(" (local rank ").append(std::to_string(rank.local_rank)).append(")\n");
   append_row(out, "command", command_text(options, rank.command));
@@ -109,10 +115,7 @@ std::string dry_run_text(const AgentOptions& options, std::span<const RankPlan> 
   append_row(text, "restarts", std::to_string(options.max_restarts));
   append_row(text, "signals", signals_text(options));
   append_row(text, "to end", seconds_text(options.shutdown_timeout) + " from SIGTERM to SIGKILL");
-  append_row(text, "logs",
-             options.log.discard       ? std::string("none")
-             : options.log.dir.empty() ? std::string("a temporary directory")
-                                       : options.log.dir);
+  append_row(text, "logs", logs_text(options.log));
   for (const RankPlan& rank : ranks)
     append_rank(text, options, rank);
   return text;

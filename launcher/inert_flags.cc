@@ -105,6 +105,7 @@ void Finder::find_logs() {
         add(id, " has no effect with the log directory /dev/null");
     return;
   }
+  if (log.specs) return;  // What the plug-in makes of them is its affair.
   find_ranks(OptionId::Redirects, log.redirects);
   find_ranks(OptionId::Tee, log.tee);
   bool tees_out = false;

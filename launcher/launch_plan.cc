@@ -7,6 +7,7 @@
 
 #include "launcher/inert_flags.h"
 #include "launcher/log_setup.h"
+#include "launcher/logs_specs.h"
 #include "launcher/numa_setup.h"
 #include "launcher/python_text.h"
 #include "launcher/rendezvous_flags.h"
@@ -267,9 +268,14 @@ Outcome Planner::plan_logs() {
   const auto tee = parse_streams(flags_.tee, name(OptionId::Tee));
   if (!tee) return tee.error();
   log.local_ranks_filter = *filter;
-  log.discard = flags_.log_dir == "/dev/null";
+  if (has_logs_plugin(flags_)) {
+    auto python = find_python(environment_, facts_.argv0, facts_.is_executable);
+    if (!python) return python.error();
+    plan_logs_specs(flags_, *std::move(python), log);
+  }
+  log.discard = !log.specs && flags_.log_dir == "/dev/null";
   if (!log.discard) {
-    log.dir = flags_.log_dir;
+    if (!log.specs) log.dir = flags_.log_dir;
     log.redirects = *redirects;
     log.tee = *tee;
     log.duplicate_stdout_filters = flags_.duplicate_stdout_filters;

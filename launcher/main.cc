@@ -12,7 +12,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "agent/io/agent.h"
+#include "agent/io/run_job.h"
 #include "launcher/argparse.h"
 #include "launcher/dry_run.h"
 #include "launcher/flags.h"
@@ -99,6 +99,6 @@ int main(int argc, char** argv) {
     return muster::run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "muster: %s\n", error.what());
-    return 1;
+    return muster::kFailureExit;
   }
 }

@@ -108,7 +108,8 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "The address by which the other nodes reach this one; without it this host's full name."},
     {LogsSpecs, Torchrun, Group::Logs, Kind::Text, {"--logs-specs", "--logs_specs"}, "", "NAME",
      kNone, {},
-     "A Python entry point that lays out the logs."},
+     "A Python plug-in that lays out the logs: an entry point of the group torchrun.logs_specs in "
+     "the workers' Python. default is torchrun's own layout."},
     {NumaBinding, Torchrun, Group::Devices, Kind::Text, {"--numa-binding", "--numa_binding"}, "",
      "MODE", kNone, kNumaModes,
      "Bind each worker to the CPUs near its GPU: those of the GPU's NUMA node or of its socket, "

@@ -12,6 +12,15 @@ namespace muster {
 namespace {
 
 AttemptLogPlan plan_files(const AgentOptions& options) {
+  if (options.log.specs) {
+    const std::string chosen = "<chosen by the plug-in " + options.log.specs->name + ">";
+    const StreamPlan stream{StreamTarget::File, chosen, false};
+    AttemptLogPlan plan;
+    for (int i = 0; i < options.local_world_size; ++i)
+      plan.workers.push_back(
+          {.local_rank = {i}, .dir = {}, .error_file = chosen, .out = stream, .err = stream});
+    return plan;
+  }
   const std::string base = options.log.dir.empty() ? "<temporary directory>" : options.log.dir;
   return plan_logs(options, {.attempt_dir = base + "/" + run_dir_name(options.run_id, "<unique>") +
                                             "/" + attempt_dir_name(0, {})});

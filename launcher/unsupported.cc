@@ -11,10 +11,6 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {OptionId::LogsSpecs,
-     [](const Flags& f) { return f.logs_specs.has_value() && *f.logs_specs != "default"; },
-     "Python plug-ins that lay out the logs (only \"default\", torch's own): it has no Python in "
-     "it; --log-dir, -r and -t say where they go"},
     {OptionId::RdzvBackend,
      [](const Flags& f) {
        return !f.standalone && (f.rdzv_backend == "etcd" || f.rdzv_backend == "etcd-v2");

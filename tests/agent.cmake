@@ -4,13 +4,16 @@ muster_add_tests(agent_core_tests unit
     unit/agent/event_record_test.cc
     unit/agent/exit_report_test.cc
     unit/agent/hang_detector_test.cc
+    unit/agent/job_outcome_test.cc
     unit/agent/line_assembler_test.cc
     unit/agent/line_merger_test.cc
     unit/agent/log_plan_test.cc
     unit/agent/log_room_test.cc
+    unit/agent/logs_specs_test.cc
     unit/agent/numa_plan_test.cc
     unit/agent/oom_evidence_test.cc
     unit/agent/ranks_test.cc
+    unit/agent/report_text_test.cc
     unit/agent/signal_name_test.cc
     unit/agent/stack_text_test.cc
     unit/agent/string_template_test.cc

@@ -1,7 +1,7 @@
 // What the agent is told to do: the launcher's flags and variables, checked and resolved.
 //
-// A plain value; launcher/launch_plan.h makes it, agent/io/agent.h takes it. Meanings and defaults
-// are torchrun's unless a comment says otherwise (docs/compatibility.md).
+// A plain value; launcher/launch_plan.h makes it, agent/io/run_job.h takes it. Meanings and
+// defaults are torchrun's unless a comment says otherwise (docs/compatibility.md).
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,16 @@ enum class LogOnFull {
   Fail,     // It ends the job.
 };
 
+/// --logs-specs NAME, of any name but torch's own: a Python plug-in says where the logs go, and
+/// makes the directories; see agent/core/logs_specs.h.
+struct LogsSpecsOptions {
+  std::string name;
+  std::vector<std::string> command;  // The program that has the plug-in in it; [0] as for workers.
+  std::string log_dir;               // --log-dir, for the plug-in; empty: not given.
+};
+
 struct LogOptions {
+  std::optional<LogsSpecsOptions> specs;  // Then `dir` is empty, and `discard` false.
   std::string dir;       // --log-dir; empty: a temporary directory, removed after success.
   bool discard = false;  // --log-dir /dev/null: no directory, no error file.
   StreamMap redirects;   // -r: to the file only.

@@ -94,7 +94,8 @@ EventContext event_context(const AgentOptions& options, std::string hostname) {
 }
 
 std::string agent_event(const EventContext& context, std::string_view state,
-                        std::optional<double> duration_ms, std::optional<std::string> raw_error) {
+                        std::optional<double> duration_ms,
+                        const std::optional<std::string>& raw_error) {
   return event_line(context, state,
                     {.raw_error = or_null(raw_error), .duration_ms = or_null(duration_ms)},
                     group_json(context));

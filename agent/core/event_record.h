@@ -35,7 +35,7 @@ EventContext event_context(const AgentOptions& options, std::string hostname);
 /// Of the whole group: RENDEZVOUS, ASSIGN_WORKER_RANKS, SUCCEEDED, FAILED.
 std::string agent_event(const EventContext& context, std::string_view state,
                         std::optional<double> duration_ms = std::nullopt,
-                        std::optional<std::string> raw_error = std::nullopt);
+                        const std::optional<std::string>& raw_error = std::nullopt);
 
 /// One worker: START, SUCCEEDED, FAILED, TERMINATED (by muster, before it could fail).
 struct WorkerEvent {

@@ -1,6 +1,8 @@
 #include "agent/core/log_plan.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <map>
 
 #include "agent/core/string_template.h"
 
@@ -10,6 +12,7 @@ namespace {
 // A file name has 255 bytes; the suffix, and what others append to it, need some.
 constexpr std::size_t kMaxRunIdBytes = 200;
 constexpr std::string_view kDefaultPrefix = "[${role_name}${local_rank}]:";
+constexpr std::string_view kNowhere = "/dev/null";
 
 bool is_shown(const LogOptions& log, LocalRank rank) {
   return log.local_ranks_filter.empty() || log.local_ranks_filter.contains(rank.value);
@@ -38,17 +41,23 @@ bool keeps_stderr_tail(const LogOptions& log, bool shown, bool stderr_is_termina
   return false;
 }
 
+LinePrefix prefix_of(const AgentOptions& options, const LogSurroundings& surroundings,
+                     LocalRank local_rank) {
+  return LinePrefix::from_template(
+      options.log.prefix_template,
+      {.role = options.role,
+       .rank = {surroundings.base_global_rank.value + local_rank.value},
+       .local_rank = local_rank,
+       .host = surroundings.host});
+}
+
 WorkerLogPlan plan_worker(const AgentOptions& options, const LogSurroundings& surroundings,
                           LocalRank local_rank) {
   const LogOptions& log = options.log;
   const bool shown = is_shown(log, local_rank);
   WorkerLogPlan plan;
   plan.local_rank = local_rank;
-  plan.prefix = LinePrefix::from_template(
-      log.prefix_template, {.role = options.role,
-                            .rank = {surroundings.base_global_rank.value + local_rank.value},
-                            .local_rank = local_rank,
-                            .host = surroundings.host});
+  plan.prefix = prefix_of(options, surroundings, local_rank);
 
   StreamSet files;
   StreamSet tee;
@@ -67,6 +76,49 @@ WorkerLogPlan plan_worker(const AgentOptions& options, const LogSurroundings& su
                  plan.err.target == StreamTarget::Tap;
   plan.out = files.out ? to_file(plan.dir + "/stdout.log", tee.out && shown)
                        : unredirected(shown, plan.one_tap);
+  return plan;
+}
+
+const std::string& path_of(const std::map<int, std::string>& paths, LocalRank rank) {
+  static const std::string none;
+  const auto found = paths.find(rank.value);
+  return found == paths.end() ? none : found->second;
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// Where the worker's stacks may be written: where its other files are.
+std::string folder_of_first(std::initializer_list<std::string> paths) {
+  for (const std::string& path : paths)
+    if (!path.empty()) return folder_of(path);
+  return {};
+}
+
+WorkerLogPlan plan_worker(const AgentOptions& options, const LogSurroundings& surroundings,
+                          const LogsDest& dest, LocalRank local_rank) {
+  WorkerLogPlan plan;
+  plan.local_rank = local_rank;
+  plan.prefix = prefix_of(options, surroundings, local_rank);
+  plan.environment = dest.environment.at(static_cast<std::size_t>(local_rank.value));
+  plan.error_file = path_of(dest.error_files, local_rank);
+  if (plan.error_file == kNowhere) plan.error_file.clear();
+
+  const auto stream = [&](const std::string& path, const std::string& tee, bool keep_tail) {
+    if (path == kNowhere) return StreamPlan{StreamTarget::Discard, "", false};
+    return path.empty() ? unredirected(true, keep_tail) : to_file(path, path == tee);
+  };
+  const std::string& out = path_of(dest.stdouts, local_rank);
+  const bool keep_tail = keeps_stderr_tail(options.log, true, surroundings.stderr_is_terminal);
+  plan.err =
+      stream(path_of(dest.stderrs, local_rank), path_of(dest.tee_stderrs, local_rank), keep_tail);
+  plan.one_tap =
+      surroundings.console_is_one_file && out.empty() && plan.err.target == StreamTarget::Tap;
+  plan.out = stream(out, path_of(dest.tee_stdouts, local_rank), plan.one_tap);
+  plan.dir = folder_of_first({plan.error_file, plan.out.file, plan.err.file});
   return plan;
 }
 
@@ -127,6 +179,23 @@ AttemptLogPlan plan_logs(const AgentOptions& options, const LogSurroundings& sur
   for (int i = 0; i < options.local_world_size; ++i) {
     plan.workers.push_back(plan_worker(options, surroundings, LocalRank{i}));
     if (!log.discard) plan.directories.push_back(plan.workers.back().dir);
+  }
+  return plan;
+}
+
+AttemptLogPlan plan_logs(const AgentOptions& options, const LogSurroundings& surroundings,
+                         const LogsDest& dest) {
+  AttemptLogPlan plan{.chosen_by_plugin = true};
+  if (!options.log.duplicate_stdout_filters.empty()) plan.filtered_stdout = dest.filtered_stdout;
+  if (!options.log.duplicate_stderr_filters.empty()) plan.filtered_stderr = dest.filtered_stderr;
+  for (int i = 0; i < options.local_world_size; ++i)
+    plan.workers.push_back(plan_worker(options, surroundings, dest, LocalRank{i}));
+  for (const bool is_stderr : {false, true}) {
+    const auto& streams = is_stderr ? dest.stderrs : dest.stdouts;
+    for (const auto& [rank, file] : is_stderr ? dest.tee_stderrs : dest.tee_stdouts)
+      if (file != path_of(streams, {rank}) && !file.empty() && file != kNowhere)
+        plan.more_shown.push_back(
+            {{rank}, is_stderr, file, prefix_of(options, surroundings, {rank})});
   }
   return plan;
 }

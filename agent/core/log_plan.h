@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent/core/agent_options.h"
+#include "agent/core/logs_specs.h"
 #include "rendezvous/core/ids.h"
 
 namespace muster {
@@ -73,6 +74,15 @@ struct WorkerLogPlan {
   /// Both streams go through one pipe, because both were one open file: their order is kept.
   bool one_tap = false;
   LinePrefix prefix;
+  EnvironmentChanges environment = {};
+};
+
+/// A file that is shown, prefixed, though no worker of ours has been given it as a stream.
+struct ShownFile {
+  LocalRank local_rank;
+  bool is_stderr = false;
+  std::string file;
+  LinePrefix prefix;
 };
 
 struct AttemptLogPlan {
@@ -80,6 +90,10 @@ struct AttemptLogPlan {
   std::string filtered_stdout;           // File for the lines that pass a filter; empty: none.
   std::string filtered_stderr;
   std::vector<WorkerLogPlan> workers;
+  std::vector<ShownFile> more_shown;
+  /// A plug-in chose the files: they may be anything, and what an earlier attempt or job has left
+  /// in them goes, as under torchrun.
+  bool chosen_by_plugin = false;
 };
 
 /// What the plan depends on and options do not say.
@@ -92,5 +106,9 @@ struct LogSurroundings {
 };
 
 AttemptLogPlan plan_logs(const AgentOptions& options, const LogSurroundings& surroundings);
+
+/// The same where a plug-in of --logs-specs has chosen the files; `attempt_dir` is ignored.
+AttemptLogPlan plan_logs(const AgentOptions& options, const LogSurroundings& surroundings,
+                         const LogsDest& dest);
 
 }  // namespace muster

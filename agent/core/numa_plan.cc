@@ -32,7 +32,7 @@ class Planner {
     if (found == topology_.nodes.end())
       return NumaPlanError{"device " + std::to_string(device) + " is on NUMA node " +
                            std::to_string(node) + ", which this machine does not show"};
-    const CpuSet cpus = intersection(found->second, topology_.allowed);
+    CpuSet cpus = intersection(found->second, topology_.allowed);
     if (cpus.empty())
       return NumaPlanError{"none of the CPUs of NUMA node " + std::to_string(node) +
                            ", where device " + std::to_string(device) +
@@ -173,6 +173,7 @@ std::vector<int> spread_over_nodes(const NumaTopology& topology, int workers) {
     if (!intersection(cpus, topology.allowed).empty()) usable.push_back(number);
   std::vector<int> nodes;
   const auto count = static_cast<std::size_t>(std::max(workers, 0));
+  nodes.reserve(count);
   for (std::size_t worker = 0; worker < count; ++worker)
     nodes.push_back(usable.empty() ? 0 : usable[worker * usable.size() / count]);
   return nodes;

@@ -1,7 +1,7 @@
 #include "agent/core/ranks.h"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 namespace muster {
 
@@ -23,24 +23,17 @@ boost::system::result<std::vector<AssignedRanks>, RanksError> assign_ranks(
   std::sort(nodes.begin(), nodes.end(),
             [](const RoleInfo& a, const RoleInfo& b) { return a.group_rank < b.group_rank; });
 
-  std::vector<AssignedRanks> result;
-  std::map<std::string, int> role_sizes;
+  std::vector<NodeWorkers> by_rank;
   int world_size = 0;
-  for (const RoleInfo& node : nodes) {
-    if (node.group_rank.value != static_cast<int>(result.size()))
+  for (RoleInfo& node : nodes) {
+    if (node.group_rank.value != static_cast<int>(by_rank.size()))
       return RanksError::NotAPermutation;
     if (node.local_world_size < 1 || node.local_world_size > kMaxWorldSize - world_size)
       return RanksError::BadLocalWorldSize;
-    int& role_size = role_sizes[node.role];
-    result.push_back({.base_global_rank = {world_size}, .base_role_rank = role_size});
     world_size += node.local_world_size;
-    role_size += node.local_world_size;
+    by_rank.push_back({.role = std::move(node.role), .local_world_size = node.local_world_size});
   }
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    result[i].world_size = world_size;
-    result[i].role_world_size = role_sizes[nodes[i].role];
-  }
-  return result;
+  return assign_worker_ranks(by_rank);
 }
 
 }  // namespace muster

@@ -1,4 +1,5 @@
-// From what every node of the round brings to the ranks of all workers.
+// From what every node of the round says to the ranks of all workers: the check of what peers sent,
+// before rendezvous/core/round_ranks.h numbers the workers.
 #pragma once
 
 #include <string>
@@ -7,6 +8,7 @@
 #include <boost/system/result.hpp>
 
 #include "rendezvous/core/ids.h"
+#include "rendezvous/core/round_ranks.h"
 
 namespace muster {
 
@@ -21,18 +23,8 @@ struct RoleInfo {
   bool operator==(const RoleInfo&) const = default;
 };
 
-/// What a node needs to number its workers: torchrun's assigned_ranks. Worker i of the node has
-/// global rank base_global_rank + i, and the same within its role.
-struct AssignedRanks {
-  GlobalRank base_global_rank;
-  int world_size = 1;
-  int base_role_rank = 0;
-  int role_world_size = 1;
-  bool operator==(const AssignedRanks&) const = default;
-
-  GlobalRank global_rank(LocalRank local) const { return {base_global_rank.value + local.value}; }
-  int role_rank(LocalRank local) const { return base_role_rank + local.value; }
-};
+/// torchrun's assigned_ranks.
+using AssignedRanks = WorkerRanks;
 
 enum class RanksError {
   NoNodes,

@@ -165,6 +165,7 @@ SupervisorActions Supervisor::on(const WorkerHung& event, Instant now) {
 }
 
 SupervisorActions Supervisor::end_hung_worker(Instant now) {
+  MUSTER_CHECK(hung_.has_value());
   if (hung_signal_ == kKill) {  // Not even that: it waits in the kernel.
     outcome_.why = Finish::Why::WorkerFailed;
     outcome_.reason = "a worker that hangs could not be killed";

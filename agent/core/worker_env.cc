@@ -17,7 +17,7 @@ constexpr std::string_view kOuterJobs = "MUSTER_OUTER_JOBS";
 constexpr std::string_view kVisibleDevices = "CUDA_VISIBLE_DEVICES";
 constexpr std::string_view kAsyncErrors = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
-using Variables = std::vector<std::pair<std::string, std::string>>;
+constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 
 Variables parse(const std::vector<std::string>& entries) {
   Variables result;
@@ -87,7 +87,7 @@ Variables identity(const AgentOptions& options, const RoundFacts& round,
       {"TORCHELASTIC_MAX_RESTARTS", text(options.max_restarts)},
       {"TORCHELASTIC_RUN_ID", options.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", round.use_agent_store ? "True" : "False"},
-      {"TORCHELASTIC_ERROR_FILE", worker.error_file},
+      {kErrorFile, worker.error_file},
       {"TORCHELASTIC_SIGNALS_TO_HANDLE", options.signals_to_handle_text},
       {std::string(kJob), worker.job_token},
   };
@@ -101,13 +101,12 @@ std::string outer_jobs(const Variables& inherited, std::string_view own_token) {
   return outer.empty() ? job : outer + ":" + job;
 }
 
-}  // namespace
-
-boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
-    const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
-    const WorkerIdentity& worker) {
+// Everything that differs from what the worker inherits.
+boost::system::result<Variables, WorkerEnvError> own_variables(const Variables& before,
+                                                               const AgentOptions& options,
+                                                               const RoundFacts& round,
+                                                               const WorkerIdentity& worker) {
   MUSTER_CHECK(worker.local_rank.value >= 0 && worker.local_rank.value < options.local_world_size);
-  const Variables before = parse(inherited);
   Variables ours = identity(options, round, worker);
   ours.emplace_back(kChannel, worker.channel);
   if (!find(before, kAsyncErrors)) ours.emplace_back(kAsyncErrors, "1");
@@ -121,6 +120,28 @@ boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
   }
   if (std::string outer = outer_jobs(before, worker.job_token); !outer.empty())
     ours.emplace_back(kOuterJobs, std::move(outer));
+  return ours;
+}
+
+void apply(const EnvironmentChanges& changes, Variables& variables) {
+  std::erase_if(variables, [&changes](const auto& variable) {
+    const auto& unset = changes.unset;
+    return std::find(unset.begin(), unset.end(), variable.first) != unset.end() ||
+           find(changes.set, variable.first);
+  });
+  variables.insert(variables.end(), changes.set.begin(), changes.set.end());
+}
+
+}  // namespace
+
+boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
+    const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
+    const WorkerIdentity& worker) {
+  const Variables before = parse(inherited);
+  auto made = own_variables(before, options, round, worker);
+  if (!made) return made.error();
+  Variables& ours = *made;
+  apply(worker.changes, ours);
 
   std::vector<std::string> result;
   const auto add = [&result](const std::string& name, const std::string& value) {
@@ -131,6 +152,23 @@ boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
   for (const auto& [name, value] : ours)
     if (name != kChannel || !value.empty()) add(name, value);
   return result;
+}
+
+boost::system::result<Variables, WorkerEnvError> announced_env(
+    const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
+    LocalRank local_rank) {
+  const Variables before = parse(inherited);
+  auto ours = own_variables(before, options, round, {local_rank, "", ""});
+  if (!ours) return ours.error();
+  // torchrun has these two in every worker's own, whatever the surroundings say, and the next not.
+  for (const std::string_view name : {kAsyncErrors, std::string_view("OMP_NUM_THREADS")})
+    if (auto value = find(before, name); value && !find(*ours, name))
+      ours->emplace_back(name, *std::move(value));
+  std::erase_if(*ours, [](const auto& variable) {
+    return variable.first.starts_with("MUSTER_") || variable.first == kErrorFile ||
+           variable.first == "TORCHELASTIC_SIGNALS_TO_HANDLE";
+  });
+  return ours;
 }
 
 bool marks_job(std::string_view variable, std::string_view job_token) {

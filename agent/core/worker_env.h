@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/system/result.hpp>
@@ -25,12 +26,23 @@ struct RoundFacts {
   bool use_agent_store = true;  // A store already listens at master_addr:master_port.
 };
 
+/// Names with their values, no name twice.
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+/// What a plug-in did to the variables that announced_env() told it of.
+struct EnvironmentChanges {
+  Variables set;
+  std::vector<std::string> unset;  // The worker has what it inherits under that name, or nothing.
+  bool operator==(const EnvironmentChanges&) const = default;
+};
+
 /// Which worker it is for, and what differs between the workers of a node.
 struct WorkerIdentity {
   LocalRank local_rank;
   std::string error_file;  // Empty: none (--log-dir /dev/null).
   std::string job_token;   // Goes into MUSTER_JOB; without ':'.
   std::string channel;     // The path in MUSTER_WORKER_CHANNEL; empty: there is none.
+  EnvironmentChanges changes = {};
 };
 
 /// Why a worker cannot have an environment: a sentence for the user.
@@ -45,6 +57,12 @@ struct WorkerEnvError {
 boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
     const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
     const WorkerIdentity& worker);
+
+/// What torchrun tells a plug-in of --logs-specs about a worker before it is started: the variables
+/// that make it this worker. Fails as worker_env().
+boost::system::result<Variables, WorkerEnvError> announced_env(
+    const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
+    LocalRank local_rank);
 
 /// True if a process with this variable ("NAME=value") in its environment descends from the job:
 /// directly, or through a launcher of ours that one of its workers started.

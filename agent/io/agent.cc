@@ -1,8 +1,6 @@
 #include "agent/io/agent.h"
 
 #include <signal.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,13 +18,14 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/core/job_outcome.h"
 #include "agent/core/signal_name.h"
 #include "agent/core/supervisor.h"
 #include "agent/core/worker_command.h"
 #include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/hang_response.h"
-#include "agent/io/run_dir.h"
+#include "agent/io/logs_specs_program.h"
 #include "agent/io/shim_link.h"
 #include "agent/io/watchdogs.h"
 #include "agent/io/worker_channel.h"
@@ -34,7 +33,7 @@
 #include "agent/logs/log_pump.h"
 #include "agent/posix/helper_process.h"
 #include "agent/posix/job_cleanup.h"
-#include "agent/posix/shim.h"
+#include "agent/posix/spawn.h"
 #include "agent/sessions/session_choice.h"
 #include "agent/sessions/workers_store.h"
 #include "rendezvous/net/clock.h"
@@ -56,20 +55,19 @@ std::string host_name() {
 /// The loop: feeds the supervisor with what happens, and carries out what it decides.
 class Agent {
  public:
-  Agent(const AgentOptions& options, std::vector<std::string> environment, RunDir run_dir,
-        const TimerFifo* fifo, int socket)
+  Agent(const AgentOptions& options, AgentSurroundings surroundings)
       : options_(options),
         job_(random_name(12)),
-        environment_(std::move(environment)),
+        environment_(std::move(surroundings.environment)),
         timer_(io_),
-        link_(io_, socket,
+        link_(io_, surroundings.socket,
               {.on_report = [this](const ShimReport& report) { on_report(report); },
                .on_lost = [this] { on_shim_lost(); }}),
         event_log_(options, host_name()),
         supervisor_({.local_world_size = options.local_world_size,
                      .max_restarts = options.max_restarts,
                      .stop_timeout = options.shutdown_timeout}),
-        run_dir_(std::move(run_dir)),
+        run_dir_(std::move(surroundings.run_dir)),
         hangs_(io_, environment_, options.hang_timeout,
                {.workers = [this] { return stack_targets(); },
                 .program = [this] { return group_->program(); },
@@ -78,13 +76,16 @@ class Agent {
                       group_->explain(rank, why);
                       feed(WorkerHung{rank});
                     }}),
-        fifo_(fifo),
-        watchdogs_(io_, environment_, fifo,
+        fifo_(surroundings.fifo),
+        watchdogs_(io_, environment_, fifo_,
                    {.on_reason = [this](LocalRank rank,
                                         const std::string& why) { group_->explain(rank, why); },
                     .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }}),
         workers_store_(io_, workers_store_options(options), options.rendezvous.shares_store),
-        session_(make_session(io_, options, session_handlers())) {}
+        session_(make_session(io_, options, session_handlers())) {
+    if (options.log.specs)
+      logs_specs_ = std::make_unique<LogsSpecsProgram>(io_, options, environment_);
+  }
 
   int run() {
     if (!prepare()) return 1;
@@ -104,10 +105,11 @@ class Agent {
     if (!pump) return give_up("cannot start the log thread: " + pump.error().message());
     pump_ = std::move(*pump);
     open_channel();
-    group_.emplace(options_,
-                   WorkerGroup::Surroundings{environment_, job_, host_name(),
-                                             channel_ ? channel_->path() : std::string()},
-                   *pump_);
+    group_ = std::make_unique<WorkerGroup>(
+        options_,
+        WorkerGroup::Surroundings{environment_, job_, host_name(),
+                                  channel_ ? channel_->path() : std::string()},
+        *pump_);
     return true;
   }
 
@@ -219,6 +221,7 @@ class Agent {
 
   std::vector<StackCollector::Target> stack_targets() const {
     std::vector<StackCollector::Target> targets;
+    targets.reserve(alive_.size());
     for (const auto& [rank, pid] : alive_)
       targets.push_back({rank, pid, group_->log_dir(rank)});
     return targets;
@@ -248,7 +251,12 @@ class Agent {
 
   void carry_out(const JoinRendezvous&) {
     event_log_.rendezvous_begun(supervisor_.restart_count());
-    session_->join();
+    if (!logs_specs_) return session_->join();
+    logs_specs_->load([this](const std::string& problem) {
+      if (supervisor_.finished()) return;
+      if (!problem.empty()) return feed(RendezvousFailed{problem});
+      session_->join();
+    });
   }
 
   RendezvousSession::Handlers session_handlers() {
@@ -283,14 +291,37 @@ class Agent {
     event_log_.ranks_assigned(round_);
     watchdogs_.attempt_begins();
     if (channel_) channel_->reset();
-    auto starts = group_->prepare(round_, run_dir_);
-    if (!starts) {
-      for (int rank = 0; rank < options_.local_world_size; ++rank)
-        feed(WorkerStartFailed{LocalRank{rank}, starts.error().reason});
-      return;
+    if (!logs_specs_) return start_workers(nullptr);
+    const auto environments = group_->announce(round_);
+    if (!environments) return no_worker_starts(environments.error().reason);
+    asks_for_logs_ = true;
+    logs_specs_->place(*environments, [this](const LogsSpecsProgram::Placed& placed) {
+      if (!std::exchange(asks_for_logs_, false)) return;  // Nobody waits for it any more.
+      if (!placed) return no_worker_starts(placed.error().text);
+      start_workers(&*placed);
+    });
+  }
+
+  // Each is on its way before the next is prepared: the shim starts it meanwhile.
+  void start_workers(const LogsDest* dest) {
+    if (const auto problem = group_->prepare(round_, run_dir_, dest))
+      return no_worker_starts(problem->reason);
+    for (int rank = 0; rank < options_.local_world_size; ++rank) {
+      auto start = group_->make_start(LocalRank{rank});
+      if (!start) return no_worker_starts(start.error().reason, rank);
+      link_.send(start->request, std::move(start->fds));
     }
-    for (WorkerGroup::Start& start : *starts)
-      link_.send(start.request, std::move(start.fds));
+    group_->starts_made();
+  }
+
+  void no_worker_starts(const std::string& reason, int from = 0) {
+    for (int rank = from; rank < options_.local_world_size; ++rank)
+      feed(WorkerStartFailed{LocalRank{rank}, reason});
+  }
+
+  // The attempt is over before it is known where its logs would go.
+  void give_up_start() {
+    if (std::exchange(asks_for_logs_, false)) no_worker_starts("stopped before the start");
   }
 
   void carry_out(const EndWorker& action) {
@@ -302,6 +333,7 @@ class Agent {
     watchdogs_.attempt_ends();
     group_->signalled();
     link_.send({.kind = ShimRequest::Kind::Signal, .number = action.number});
+    give_up_start();
   }
 
   void carry_out(const KillEverything&) {
@@ -309,6 +341,7 @@ class Agent {
     watchdogs_.attempt_ends();
     group_->signalled();
     link_.send({.kind = ShimRequest::Kind::KillAll});
+    give_up_start();
   }
 
   void carry_out(const AnnounceFailure& action) {
@@ -341,34 +374,15 @@ class Agent {
       std::int64_t started_ms = 0;
       event_log_.finished(action, group_->ends(&started_ms));
     }
-    switch (action.why) {
-      case Finish::Why::Succeeded:
-        if (!action.reason.empty())
-          spdlog::warn("the workers of this node have succeeded, but the job has not: {}",
-                       action.reason);
-        run_dir_.tidy(!hangs_.has_written());  // Whoever asked for them wants to read them.
-        return end(0);
-      case Finish::Why::JobFailed:
-        spdlog::error("the job has failed: {}", action.reason);
-        run_dir_.tidy(false);
-        return end(1);
-      case Finish::Why::StartFailed:
-      case Finish::Why::RendezvousFailed:
-        spdlog::error("{}", action.reason);
-        run_dir_.tidy(false);
-        return end(1);
-      case Finish::Why::Signalled:
-        run_dir_.tidy(false);
-        if (logs_are_full_) return end(1);
-        if (!action.started) return end(1, action.signal);
-        return end(options_.propagate_exit_code ? 128 + action.signal : 1);
-      case Finish::Why::WorkerFailed:
-        break;
-    }
-    if (!action.reason.empty()) spdlog::error("{}", action.reason);
-    const int code = report_failure(options_, *group_, host_name(), logs, environment_);
-    run_dir_.tidy(false);
-    end(code);
+    JobOutcome outcome = job_outcome(action, {.propagate_exit_code = options_.propagate_exit_code,
+                                              .logs_are_full = logs_are_full_});
+    if (outcome.say == JobOutcome::Say::Warning) spdlog::warn("{}", outcome.text);
+    if (outcome.say == JobOutcome::Say::Error) spdlog::error("{}", outcome.text);
+    if (outcome.reports_failure)
+      outcome.exit_code = report_failure(options_, *group_, host_name(), logs, environment_);
+    // Whoever asked for stacks wants to read them.
+    run_dir_.tidy(outcome.succeeded && !hangs_.has_written());
+    end(outcome.exit_code, outcome.signal);
   }
 
   /// Tells the shim, which ends the whole; its end ends us.
@@ -377,8 +391,12 @@ class Agent {
     hangs_.cancel();
     session_->close();
     session_->drain([this, exit_code, signal] {
-      link_.send({.kind = ShimRequest::Kind::End, .number = signal, .exit_code = exit_code});
-      end_when_sent();
+      const auto then = [this, exit_code, signal] {
+        link_.send({.kind = ShimRequest::Kind::End, .number = signal, .exit_code = exit_code});
+        end_when_sent();
+      };
+      if (!logs_specs_) return then();
+      logs_specs_->close(then);
     });
   }
 
@@ -401,7 +419,8 @@ class Agent {
   bool feeding_ = false;
   std::unique_ptr<LogPump> pump_;
   RunDir run_dir_;
-  std::optional<WorkerGroup> group_;
+  std::unique_ptr<WorkerGroup> group_;
+  std::unique_ptr<LogsSpecsProgram> logs_specs_;  // Null: the logs go where we put them.
   HangResponse hangs_;
   const TimerFifo* fifo_;
   Watchdogs watchdogs_;
@@ -412,61 +431,15 @@ class Agent {
   std::map<LocalRank, pid_t> alive_;
   std::set<pid_t> sessions_;  // Of the workers so far: for the case that the shim dies.
   int signals_ = 0;
+  bool asks_for_logs_ = false;  // Of logs_specs_, for workers that are to start.
   bool logs_are_full_ = false;
   bool ended_ = false;
 };
 
-// What options say about workers' variables goes before what the environment says.
-std::vector<std::string> with_overrides(std::vector<std::string> environment,
-                                        const std::map<std::string, std::string>& overrides) {
-  std::erase_if(environment, [&overrides](const std::string& variable) {
-    return overrides.contains(variable.substr(0, variable.find('=')));
-  });
-  for (const auto& [name, value] : overrides)
-    environment.push_back(name + "=" + value);
-  return environment;
-}
-
-// The store holds a descriptor for every worker; workers get the shim's limit, which stays.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 }  // namespace
 
-int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
-  // Before the split: should the agent be killed, the shim knows what to tidy.
-  std::string where;
-  const Result<RunDir> run_dir = RunDir::make(options, where);
-  if (!run_dir) {
-    spdlog::error(
-        "cannot make a directory for logs and error files in {}: {} (--log-dir chooses "
-        "another place)",
-        where, run_dir.error().message());
-    return 1;
-  }
-  std::vector<std::string> inherited = with_overrides(environment, options.worker_environment);
-  const Result<std::optional<TimerFifo>> fifo = TimerFifo::make(inherited, where);
-  if (!fifo) {
-    spdlog::error("cannot make the timers' pipe {}: {} (TORCHELASTIC_TIMER_FILE names its place)",
-                  where, fifo.error().message());
-    run_dir->tidy(false);
-    return 1;
-  }
-  // SIGUSR2 asks for stacks, unless the user means something else by it.
-  const auto& handled = options.signals_to_handle;
-  const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
-  const int exit_code = split_into_shim_and_agent(
-      {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
-        raise_descriptor_limit();
-        return Agent(options, inherited, *run_dir, *fifo ? &**fifo : nullptr, socket).run();
-      });
-  if (*fifo) (*fifo)->remove();
-  run_dir->tidy(false);
-  return exit_code;
+int run_agent(const AgentOptions& options, AgentSurroundings surroundings) {
+  return Agent(options, std::move(surroundings)).run();
 }
 
 }  // namespace muster

@@ -6,12 +6,21 @@
 #include <vector>
 
 #include "agent/core/agent_options.h"
+#include "agent/io/file_timer.h"
+#include "agent/io/run_dir.h"
 
 namespace muster {
 
-/// Runs the job of `options` to its end. The calling process, which must have one thread, becomes
-/// the shim that owns the workers; the agent is a child of it (agent/posix/shim.h).
-/// `environment`: what the workers inherit. Returns the exit status of the whole.
-int run_job(const AgentOptions& options, const std::vector<std::string>& environment);
+/// What the agent's process comes with.
+struct AgentSurroundings {
+  std::vector<std::string> environment;  // That the workers inherit.
+  RunDir run_dir;
+  const TimerFifo* fifo = nullptr;  // Null: no file timers.
+  int socket = -1;                  // To the shim; the agent's from now on.
+};
+
+/// Runs the agent until it has told the shim how the job has ended, or the shim is gone. The
+/// result means nothing to the shim.
+int run_agent(const AgentOptions& options, AgentSurroundings surroundings);
 
 }  // namespace muster

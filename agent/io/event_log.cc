@@ -11,6 +11,7 @@
 #include "agent/core/signal_name.h"
 #include "agent/io/error_file_io.h"
 #include "agent/io/worker_group.h"
+#include "rendezvous/core/check.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -85,6 +86,7 @@ double EventLog::since_mark_ms() {
 }
 
 EventContext& EventLog::context() {
+  MUSTER_CHECK(context_.has_value());
   context_->now_ms = wall_clock_ms();
   return *context_;
 }

@@ -6,6 +6,7 @@
 
 #include "agent/core/signal_name.h"
 #include "agent/io/hang_output.h"
+#include "rendezvous/core/check.h"
 
 namespace muster {
 
@@ -45,7 +46,8 @@ void HangResponse::asked(int signal) {
 }
 
 void HangResponse::on_idle(std::vector<IdleWorker> idle) {
-  if (stacks_.busy()) {  // By a signal, just now: the hang stays, and is seen again.
+  MUSTER_CHECK(watch_.has_value());  // It is who calls.
+  if (stacks_.busy()) {              // By a signal, just now: the hang stays, and is seen again.
     for (const StackCollector::Target& worker : handlers_.workers())
       watch_->started(worker.rank, worker.pid);
     return;

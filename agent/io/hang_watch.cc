@@ -38,6 +38,7 @@ void HangWatch::look() {
   armed_ = false;
   if (workers_.empty()) return;
   std::vector<pid_t> leaders;
+  leaders.reserve(workers_.size());
   for (const auto& [rank, pid] : workers_)
     leaders.push_back(pid);
   const std::vector<FamilyActivity> activities = family_activity(leaders);

@@ -139,10 +139,14 @@ boost::system::result<std::vector<int>, NumaReadError> numa_nodes_of(
     const std::vector<std::string>& pci_addresses, const std::string& devices_folder) {
   std::vector<int> nodes;
   for (const std::string& address : pci_addresses) {
-    const std::string file = devices_folder + "/" + address + "/numa_node";
+    std::string file = devices_folder;
+    file.append("/").append(address).append("/numa_node");
     int node = 0;
     if (!(std::ifstream(file) >> node))
-      return NumaReadError{"cannot read the NUMA node of the GPU at " + address + " from " + file};
+      return NumaReadError{std::string("cannot read the NUMA node of the GPU at ")
+                               .append(address)
+                               .append(" from ")
+                               .append(file)};
     nodes.push_back(node);
   }
   return nodes;

@@ -52,6 +52,7 @@ void StateWatch::look() {
   armed_ = false;
   if (workers_.empty()) return;
   std::vector<WorkerState> states;
+  states.reserve(workers_.size());
   for (const auto& [rank, pid] : workers_)
     states.push_back({rank, read_state_(pid)});
   const auto stuck = detector_.observe(states, now());

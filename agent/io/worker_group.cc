@@ -1,6 +1,5 @@
 #include "agent/io/worker_group.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -18,7 +17,6 @@
 
 #include "agent/core/worker_command.h"
 #include "agent/io/error_file_io.h"
-#include "agent/logs/log_space.h"
 #include "agent/posix/find_program.h"
 
 namespace muster {
@@ -26,21 +24,6 @@ namespace {
 
 boost::system::error_code from_errno(int number) {
   return {number, boost::system::system_category()};
-}
-
-Result<int> open_file(const std::string& path, int flags) {
-  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
-  if (fd < 0) return from_errno(errno);
-  return fd;
-}
-
-// As Python's os.get_exec_path() has it.
-std::string_view path_variable(const std::vector<std::string>& environment) {
-  constexpr std::string_view kName = "PATH=";
-  for (const std::string& variable : environment)
-    if (variable.compare(0, kName.size(), kName) == 0)
-      return std::string_view(variable).substr(kName.size());
-  return "/bin:/usr/bin";
 }
 
 // Makes `path` and what is missing above it.
@@ -80,10 +63,12 @@ std::int64_t wall_clock_ms() {
 }
 
 WorkerGroup::WorkerGroup(const AgentOptions& options, Surroundings surroundings, LogPump& pump)
-    : options_(options), surroundings_(std::move(surroundings)), pump_(pump) {}
+    : options_(options), surroundings_(std::move(surroundings)), streams_(options, pump) {}
 
-boost::system::result<std::vector<WorkerGroup::Start>, WorkerGroup::NotStarted>
-WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir) {
+std::optional<WorkerGroup::NotStarted> WorkerGroup::prepare(const RoundFacts& round,
+                                                            const RunDir& run_dir,
+                                                            const LogsDest* dest) {
+  round_ = round;
   members_.clear();
   deaths_ = 0;
   started_ms_ = wall_clock_ms();
@@ -97,151 +82,61 @@ WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir) {
     facts.attempt_dir =
         run_dir.path() + "/" + attempt_dir_name(round.restart_count, {names.begin(), names.end()});
   }
-  const AttemptLogPlan plan = plan_logs(options_, facts);
+  AttemptLogPlan plan =
+      dest == nullptr ? plan_logs(options_, facts) : plan_logs(options_, facts, *dest);
   for (const std::string& dir : plan.directories)
     if (const auto error = make_directory(dir))
-      return NotStarted{LocalRank{0}, "cannot make the log directory " + dir + ": " +
-                                          error.message() + " (--log-dir chooses another place)"};
-
-  std::vector<Start> starts;
+      return NotStarted{"cannot make the log directory " + dir + ": " + error.message() +
+                        " (--log-dir chooses another place)"};
   for (const WorkerLogPlan& log : plan.workers) {
     Member& member = members_.emplace_back();
     member.log = log;
     member.end.local_rank = log.local_rank;
     member.end.rank = round.ranks.global_rank(log.local_rank);
-    auto start = prepare_worker(round, member, plan);
-    if (!start) {
-      for (const Start& made : starts)
-        for (const int fd : made.fds)
-          ::close(fd);
-      return start.error();
-    }
-    starts.push_back(std::move(*start));
   }
-  return starts;
+  if (const auto error = streams_.begin(std::move(plan)))
+    return NotStarted{"cannot open the file for filtered lines: " + error.message()};
+  return std::nullopt;
 }
 
-boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::prepare_worker(
-    const RoundFacts& round, Member& member, const AttemptLogPlan& plan) {
-  const LocalRank rank = member.end.local_rank;
-  auto environment =
-      worker_env(surroundings_.environment, options_, round,
-                 {rank, member.log.error_file, surroundings_.job_token, surroundings_.channel});
-  if (!environment) return NotStarted{rank, environment.error().text};
+boost::system::result<std::vector<Variables>, WorkerGroup::NotStarted> WorkerGroup::announce(
+    const RoundFacts& round) const {
+  std::vector<Variables> all;
+  for (int rank = 0; rank < options_.local_world_size; ++rank) {
+    auto variables = announced_env(surroundings_.environment, options_, round, LocalRank{rank});
+    if (!variables) return NotStarted{variables.error().text};
+    all.push_back(std::move(*variables));
+  }
+  return all;
+}
+
+boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::make_start(
+    LocalRank rank) {
+  Member& member = at(rank);
+  auto environment = worker_env(surroundings_.environment, options_, round_,
+                                {rank, member.log.error_file, surroundings_.job_token,
+                                 surroundings_.channel, member.log.environment});
+  if (!environment) return NotStarted{environment.error().text};
 
   WorkerCommand command{"", worker_command(options_, rank), std::move(*environment), {}};
   if (!options_.cpus.empty()) command.cpus = options_.cpus[static_cast<std::size_t>(rank.value)];
   const Result<std::string> program = find_program(command.argv[0], path_variable(command.env));
   if (!program)
-    return NotStarted{rank, "cannot start '" + command.argv[0] + "': " + program.error().message()};
+    return NotStarted{"cannot start '" + command.argv[0] + "': " + program.error().message()};
   program_ = command.path = *program;
 
   Start start{{.kind = ShimRequest::Kind::Start, .worker = rank.value}, {}};
   const Result<int> packed = pack_command(command);
-  if (!packed) return NotStarted{rank, "cannot pass on the command: " + packed.error().message()};
+  if (!packed) return NotStarted{"cannot pass on the command: " + packed.error().message()};
   start.fds.push_back(*packed);
-  const Result<std::vector<int>> streams = open_streams(member, plan, start.request.streams);
+  const Result<std::vector<int>> streams = streams_.open(member.log, start.request.streams);
   if (!streams) {
     ::close(*packed);
-    return NotStarted{
-        rank, "cannot open the log files in " + member.log.dir + ": " + streams.error().message()};
+    return NotStarted{"cannot open the log files in " + member.log.dir + ": " +
+                      streams.error().message()};
   }
   start.fds.insert(start.fds.end(), streams->begin(), streams->end());
   return start;
-}
-
-Result<std::vector<int>> WorkerGroup::open_streams(Member& member, const AttemptLogPlan& plan,
-                                                   std::uint32_t& streams) {
-  std::vector<int> fds;
-  if (member.log.one_tap) {
-    const Result<int> pipe =
-        pump_.tap({member.end.local_rank, LogStream::Err, member.log.err.to_console});
-    if (!pipe) return pipe.error();
-    const Result<int> again = [&]() -> Result<int> {
-      const int fd = ::fcntl(*pipe, F_DUPFD_CLOEXEC, 3);
-      return fd < 0 ? Result<int>(from_errno(errno)) : fd;
-    }();
-    fds.push_back(*pipe);
-    if (!again) {
-      ::close(*pipe);
-      return again.error();
-    }
-    fds.push_back(*again);
-    streams = 0b110;
-    return fds;
-  }
-  for (const bool is_stderr : {false, true}) {
-    const StreamPlan& stream = is_stderr ? member.log.err : member.log.out;
-    if (stream.target == StreamTarget::Inherit) continue;
-    const Result<int> fd = open_stream(member, plan, is_stderr);
-    if (!fd) {
-      for (const int opened : fds)
-        ::close(opened);
-      return fd.error();
-    }
-    fds.push_back(*fd);
-    streams |= is_stderr ? 0b100U : 0b010U;
-  }
-  return fds;
-}
-
-Result<int> WorkerGroup::open_stream(Member& member, const AttemptLogPlan& plan, bool is_stderr) {
-  const StreamPlan& stream = is_stderr ? member.log.err : member.log.out;
-  const LogStream console = is_stderr ? LogStream::Err : LogStream::Out;
-  switch (stream.target) {
-    case StreamTarget::Discard:
-      return open_file("/dev/null", O_WRONLY);
-    case StreamTarget::Tap:
-      return pump_.tap({member.end.local_rank, console, stream.to_console});
-    case StreamTarget::File:
-      return open_log_file(member, plan, is_stderr);
-    case StreamTarget::Inherit:
-      break;  // The caller's case.
-  }
-  return from_errno(EINVAL);
-}
-
-Result<int> WorkerGroup::open_log_file(Member& member, const AttemptLogPlan& plan, bool is_stderr) {
-  const StreamPlan stream = is_stderr ? member.log.err : member.log.out;
-  const LocalRank rank = member.end.local_rank;
-  const Result<int> fd = open_file(stream.file, O_WRONLY | O_CREAT | O_APPEND);
-  const int error = fd ? reserve_log_space(*fd) : fd.error().value();
-  if (fd && error != 0) ::close(*fd);
-  if (error == ENOSPC || error == EDQUOT) {
-    if (options_.log.on_full == LogOnFull::Fail) return from_errno(error);
-    return without_log_file(member, is_stderr);
-  }
-  if (!fd) return fd;
-  pump_.keep(stream.file);
-  if (is_stderr) pump_.keep_tail_of(rank, stream.file);
-  const Result<int> result = worker_end(*fd, stream.file);
-  if (!result || !stream.to_console) return result;
-  const auto& filters =
-      is_stderr ? options_.log.duplicate_stderr_filters : options_.log.duplicate_stdout_filters;
-  pump_.follow({rank, is_stderr ? LogStream::Err : LogStream::Out, stream.file, member.log.prefix,
-                filters, is_stderr ? plan.filtered_stderr : plan.filtered_stdout});
-  return result;
-}
-
-// What the worker gets of its log file: the file itself, or a pipe to the log thread.
-Result<int> WorkerGroup::worker_end(int file, const std::string& path) {
-  if (options_.log.on_full != LogOnFull::Drop) return file;
-  ::close(file);
-  return pump_.record(path);
-}
-
-// The disk is full before the worker has begun: it does without the file, not without running.
-Result<int> WorkerGroup::without_log_file(Member& member, bool is_stderr) {
-  StreamPlan& stream = is_stderr ? member.log.err : member.log.out;
-  const char* place = stream.to_console ? "only to the console" : "nowhere";
-  spdlog::warn("the disk of the logs is full: {} goes {} (--log-on-full=fail ends the job instead)",
-               stream.file, is_stderr && !stream.to_console ? "only to a failure report" : place);
-  const bool shown = stream.to_console;
-  stream = {is_stderr ? StreamTarget::Tap : StreamTarget::Discard, "", shown};
-  if (is_stderr) return pump_.tap({member.end.local_rank, LogStream::Err, shown});
-  if (!shown) return open_file("/dev/null", O_WRONLY);
-  const int fd = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
-  return fd < 0 ? Result<int>(from_errno(errno)) : fd;
 }
 
 void WorkerGroup::started(const ShimReport& report) {

@@ -14,6 +14,7 @@
 #include "agent/core/worker_env.h"
 #include "agent/io/oom_watch.h"
 #include "agent/io/run_dir.h"
+#include "agent/io/worker_streams.h"
 #include "agent/logs/log_pump.h"
 #include "agent/posix/shim_protocol.h"
 
@@ -34,15 +35,21 @@ class WorkerGroup {
     ShimRequest request;
     std::vector<int> fds;
   };
-  /// Why no worker can be started: for people.
+  /// Why a worker cannot be started: for people.
   struct NotStarted {
-    LocalRank rank;
     std::string reason;
   };
-  /// Forgets the last attempt and makes everything that the next one needs: directories, files,
-  /// pipes, environments. Either all workers can be started or none is.
-  boost::system::result<std::vector<Start>, NotStarted> prepare(const RoundFacts& round,
-                                                                const RunDir& run_dir);
+  /// What a plug-in of --logs-specs is told before: announced_env() for each worker.
+  boost::system::result<std::vector<Variables>, NotStarted> announce(const RoundFacts& round) const;
+  /// Forgets the last attempt and makes what the workers of the next one share: the directories.
+  /// `dest`: where a plug-in wants the logs; null: there is none.
+  std::optional<NotStarted> prepare(const RoundFacts& round, const RunDir& run_dir,
+                                    const LogsDest* dest);
+  /// Makes everything that this worker needs: files, pipes, its environment. One after the other,
+  /// local rank 0 first.
+  boost::system::result<Start, NotStarted> make_start(LocalRank rank);
+  /// All starts are made.
+  void starts_made() { streams_.show_more(); }
 
   void started(const ShimReport& report);
   void ended(const ShimReport& report);
@@ -65,20 +72,13 @@ class WorkerGroup {
     WorkerLogPlan log;
     bool alive = false;
   };
-  boost::system::result<Start, NotStarted> prepare_worker(const RoundFacts& round, Member& member,
-                                                          const AttemptLogPlan& plan);
-  Result<std::vector<int>> open_streams(Member& member, const AttemptLogPlan& plan,
-                                        std::uint32_t& streams);
-  Result<int> open_stream(Member& member, const AttemptLogPlan& plan, bool is_stderr);
-  Result<int> open_log_file(Member& member, const AttemptLogPlan& plan, bool is_stderr);
-  Result<int> worker_end(int file, const std::string& path);
-  Result<int> without_log_file(Member& member, bool is_stderr);
   Member& at(LocalRank rank) { return members_[static_cast<std::size_t>(rank.value)]; }
   const Member& at(LocalRank rank) const { return members_[static_cast<std::size_t>(rank.value)]; }
 
   const AgentOptions& options_;
   Surroundings surroundings_;
-  LogPump& pump_;
+  WorkerStreams streams_;
+  RoundFacts round_;
   std::vector<Member> members_;
   std::string program_;  // As found in PATH.
   std::int64_t started_ms_ = 0;

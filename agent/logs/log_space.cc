@@ -64,7 +64,8 @@ std::string mount_of(int fd) {
     while (words >> word && word != "-") {
     }
     words >> type;
-    found = point + " (" + type;
+    found = point;
+    found.append(" (").append(type);
   }
   return found;
 }
@@ -170,9 +171,10 @@ std::optional<LogRemoval> LogSpace::remove(const LogRange& cut) {
   }
   if (!removal && !collapses_ && punches_) {
     constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-    if (::fallocate(fd_.get(), kPunch, cut.offset, cut.length) == 0) {
+    error = ::fallocate(fd_.get(), kPunch, cut.offset, cut.length) == 0 ? 0 : errno;
+    if (error == 0) {
       removal = LogRemoval{cut, false};
-    } else if ((error = errno) != EINTR) {
+    } else if (error != EINTR) {
       punches_ = false;
       spdlog::warn("{} cannot be cut, so it grows without limit: the file system {} says: {}",
                    path_, describe_disk(fd_.get()), std::generic_category().message(error));

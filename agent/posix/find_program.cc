@@ -41,4 +41,11 @@ Result<std::string> find_program(const std::string& name, std::string_view path)
   return make_error_code(worst);
 }
 
+std::string_view path_variable(const std::vector<std::string>& environment) {
+  constexpr std::string_view kName = "PATH=";
+  for (const std::string& variable : environment)
+    if (variable.starts_with(kName)) return std::string_view(variable).substr(kName.size());
+  return "/bin:/usr/bin";
+}
+
 }  // namespace muster

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/core/result.h"
 
@@ -13,5 +14,9 @@ namespace muster {
 /// PATH). Errors, as execvp has them: no_such_file_or_directory; permission_denied if all that was
 /// found may not be executed.
 Result<std::string> find_program(const std::string& name, std::string_view path);
+
+/// The value of PATH in this environment, or what it is without one: as Python's os.get_exec_path()
+/// has it. Lives as long as `environment`.
+std::string_view path_variable(const std::vector<std::string>& environment);
 
 }  // namespace muster

@@ -24,6 +24,7 @@ boost::system::error_code from_errno(int number) {
 
 std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
   for (const std::string& word : words)
     pointers.push_back(const_cast<char*>(word.c_str()));  // execve's type; it does not write.
   pointers.push_back(nullptr);
@@ -56,6 +57,23 @@ Result<HelperProcess> HelperProcess::start(const std::vector<std::string>& argv,
   const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input < 0) return from_errno(errno);
 
+  const auto error = helper.spawn_it(argv, environment, {input, helper.output_, helper.output_});
+  ::close(input);
+  if (error) return error;
+  return helper;
+}
+
+Result<HelperProcess> HelperProcess::start_on_socket(const std::vector<std::string>& argv,
+                                                     const std::vector<std::string>& environment,
+                                                     int socket) {
+  HelperProcess helper;
+  if (const auto error = helper.spawn_it(argv, environment, {socket, -1, -1})) return error;
+  return helper;
+}
+
+boost::system::error_code HelperProcess::spawn_it(const std::vector<std::string>& argv,
+                                                  const std::vector<std::string>& environment,
+                                                  const std::array<int, 3>& fds) {
   SignalState signals;
   ::sigemptyset(&signals.mask);
   ::sigemptyset(&signals.ignored);
@@ -64,12 +82,11 @@ Result<HelperProcess> HelperProcess::start(const std::vector<std::string>& argv,
   const Spawned child = spawn({.path = words[0],
                                .argv = words.data(),
                                .env = variables.data(),
-                               .fds = {input, helper.output_, helper.output_},
+                               .fds = fds,
                                .signals = &signals});
-  ::close(input);
   if (child.error != 0) return from_errno(child.error);
-  helper.pidfd_ = child.pidfd;
-  return helper;
+  pidfd_ = child.pidfd;
+  return {};
 }
 
 HelperProcess::HelperProcess(HelperProcess&& other) noexcept

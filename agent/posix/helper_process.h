@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,6 +19,10 @@ class HelperProcess {
   /// Starts argv[0], a path, with stdin from /dev/null and both outputs into one file in memory.
   static Result<HelperProcess> start(const std::vector<std::string>& argv,
                                      const std::vector<std::string>& environment);
+  /// Starts it with `socket`, which stays the caller's, as its stdin; it prints where we print.
+  static Result<HelperProcess> start_on_socket(const std::vector<std::string>& argv,
+                                               const std::vector<std::string>& environment,
+                                               int socket);
   HelperProcess(HelperProcess&& other) noexcept;
   HelperProcess(const HelperProcess&) = delete;
   HelperProcess& operator=(const HelperProcess&) = delete;
@@ -33,8 +38,11 @@ class HelperProcess {
 
  private:
   HelperProcess() = default;
+  boost::system::error_code spawn_it(const std::vector<std::string>& argv,
+                                     const std::vector<std::string>& environment,
+                                     const std::array<int, 3>& fds);
   int pidfd_ = -1;
-  int output_ = -1;
+  int output_ = -1;  // -1: it prints where we print.
 };
 
 /// Sends a signal to a worker: the process `pid` if it leads a session and is a child of `parent`,

@@ -155,9 +155,10 @@ std::string thread_table(pid_t pid) {
     if (waits_in.empty() || waits_in == "0") waits_in = "-";
     std::string call = trimmed(read_file(folder + "/syscall"));
     if (call.empty()) call = "not readable";
-    table += "thread " + std::to_string(id) + " " + trimmed(read_file(folder + "/comm")) +
-             ": state " + stat.state + ", CPU time " + std::to_string(cpu_ms) + " ms, waits in " +
-             waits_in + ", system call " + call + "\n";
+    table.append("thread ").append(std::to_string(id)).append(" ");
+    table.append(trimmed(read_file(folder + "/comm"))).append(": state ").append(1, stat.state);
+    table.append(", CPU time ").append(std::to_string(cpu_ms)).append(" ms, waits in ");
+    table.append(waits_in).append(", system call ").append(call).append("\n");
     const std::string stack = read_file(folder + "/stack");
     for (std::size_t at = 0; at < stack.size();) {
       const std::size_t end = std::min(stack.find('\n', at), stack.size());

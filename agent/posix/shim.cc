@@ -23,10 +23,10 @@
 namespace muster {
 namespace {
 
-constexpr int kKillSeconds = 30;      // A process in an uninterruptible wait may outlast this.
-constexpr int kRescanMs = 20;         // While killing: for what was born during the last scan.
-constexpr int kAgentEndMs = 2000;     // From its last word to its end.
-constexpr int kSignalsUntilKill = 3;  // So that an agent that hangs cannot make us deaf.
+constexpr std::int64_t kKillSeconds = 30;  // A process in an uninterruptible wait may outlast this.
+constexpr int kRescanMs = 20;              // While killing: for what was born during the last scan.
+constexpr int kAgentEndMs = 2000;          // From its last word to its end.
+constexpr int kSignalsUntilKill = 3;       // So that an agent that hangs cannot make us deaf.
 
 std::int64_t wall_ns() {
   timespec now{};

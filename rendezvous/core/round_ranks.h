@@ -27,13 +27,17 @@ struct RankCandidate {
 /// rendezvous' host, then muster nodes, then by name as torchrun does.
 std::vector<std::size_t> assign_group_ranks(const std::vector<RankCandidate>& candidates);
 
-/// What a node needs to number its workers, if every node of the round is known.
+/// What a node needs to number its workers, if every node of the round is known: worker i has
+/// global rank base_global_rank + i, and the same within its role.
 struct WorkerRanks {
   GlobalRank base_global_rank;
   int world_size = 1;
   int base_role_rank = 0;
   int role_world_size = 1;
   bool operator==(const WorkerRanks&) const = default;
+
+  GlobalRank global_rank(LocalRank local) const { return {base_global_rank.value + local.value}; }
+  int role_rank(LocalRank local) const { return base_role_rank + local.value; }
 };
 
 struct NodeWorkers {

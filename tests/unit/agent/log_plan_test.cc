@@ -189,5 +189,88 @@ TEST_CASE("log_plan: an attempt never takes the directory of another", "[unit][a
   CHECK(attempt_dir_name(0, {"attempt_0", "attempt_0.1", "attempt_0.2"}) == "attempt_0.3");
 }
 
+struct ChosenLogsTest : LogPlanTest {
+  ChosenLogsTest() {
+    dest.stdouts = {{0, "/logs/0.out"}, {1, ""}};
+    dest.stderrs = {{0, "/logs/0.err"}, {1, ""}};
+    dest.error_files = {{0, "/errors/0.json"}};
+    dest.filtered_stdout = "/logs/some.out";
+    dest.environment.resize(2);
+  }
+  AttemptLogPlan plan() const { return plan_logs(options, surroundings, dest); }
+  LogsDest dest;
+};
+
+TEST_CASE_METHOD(ChosenLogsTest, "log_plan: a plug-in's files are the workers'", "[unit][agent]") {
+  options.log.redirects.all = {.out = true, .err = true};  // The plug-in's affair, not ours.
+  dest.environment[0].set = {{"A", "b"}};
+  const AttemptLogPlan plan = this->plan();
+  CHECK(plan.chosen_by_plugin);
+  CHECK(plan.directories.empty());
+  CHECK(plan.filtered_stdout.empty());  // Nobody asked for it.
+  REQUIRE(plan.workers.size() == 2);
+  CHECK(plan.workers[0].out == file("/logs/0.out", false));
+  CHECK(plan.workers[0].err == file("/logs/0.err", false));
+  CHECK(plan.workers[0].error_file == "/errors/0.json");
+  CHECK(plan.workers[0].dir == "/errors");
+  CHECK(plan.workers[0].environment == dest.environment[0]);
+  CHECK(plan.workers[1].out == kInherit);
+  CHECK(plan.workers[1].err == kInherit);
+  CHECK(plan.workers[1].error_file.empty());
+  CHECK(plan.workers[1].dir.empty());
+  CHECK(plan.more_shown.empty());
+}
+
+TEST_CASE_METHOD(ChosenLogsTest, "log_plan: /dev/null of a plug-in means nowhere",
+                 "[unit][agent]") {
+  dest.stdouts[0] = dest.stderrs[1] = dest.error_files[0] = "/dev/null";
+  dest.tee_stdouts[0] = "/dev/null";  // As torch's own does.
+  dest.stderrs[0] = "here.err";
+  const AttemptLogPlan plan = this->plan();
+  CHECK(plan.workers[0].out == kDiscard);
+  CHECK(plan.workers[0].error_file.empty());
+  CHECK(plan.workers[0].dir == ".");
+  CHECK(plan.workers[1].err == kDiscard);
+  CHECK(plan.more_shown.empty());
+}
+
+TEST_CASE_METHOD(ChosenLogsTest, "log_plan: a plug-in tees a worker's own file, or another",
+                 "[unit][agent]") {
+  dest.tee_stdouts = {{0, "/logs/0.out"}, {1, "/logs/all"}, {5, "/logs/five"}};
+  dest.tee_stderrs = {{0, "/logs/0.out"}, {1, ""}};
+  const AttemptLogPlan plan = this->plan();
+  CHECK(plan.workers[0].out == file("/logs/0.out", true));
+  CHECK(plan.workers[0].err == file("/logs/0.err", false));
+  CHECK(plan.workers[1].out == kInherit);
+  REQUIRE(plan.more_shown.size() == 3);
+  CHECK(plan.more_shown[0].file == "/logs/all");
+  CHECK(plan.more_shown[0].local_rank == LocalRank{1});
+  CHECK_FALSE(plan.more_shown[0].is_stderr);
+  std::string text;
+  plan.more_shown[1].prefix.append_to(text, "");
+  CHECK(text == "[default5]:");
+  CHECK(plan.more_shown[2].file == "/logs/0.out");
+  CHECK(plan.more_shown[2].is_stderr);
+}
+
+TEST_CASE_METHOD(ChosenLogsTest, "log_plan: the end of a stderr is kept beside a plug-in, too",
+                 "[unit][agent]") {
+  surroundings.stderr_is_terminal = false;
+  surroundings.console_is_one_file = true;
+  CHECK(plan().workers[1].one_tap);
+  CHECK(plan().workers[1].out == kTap);
+  CHECK(plan().workers[1].err == kTap);
+  CHECK_FALSE(plan().workers[0].one_tap);
+  dest.stdouts[1] = "/logs/1.out";
+  CHECK_FALSE(plan().workers[1].one_tap);
+  CHECK(plan().workers[1].err == kTap);
+}
+
+TEST_CASE_METHOD(ChosenLogsTest, "log_plan: a plug-in's file for filtered lines", "[unit][agent]") {
+  options.log.duplicate_stdout_filters = {"loss"};
+  CHECK(plan().filtered_stdout == "/logs/some.out");
+  CHECK(plan().filtered_stderr.empty());
+}
+
 }  // namespace
 }  // namespace muster

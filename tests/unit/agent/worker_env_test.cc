@@ -46,6 +46,49 @@ struct WorkerEnvTest {
   WorkerIdentity worker;
 };
 
+TEST_CASE_METHOD(WorkerEnvTest, "worker_env: a plug-in's changes are the last word",
+                 "[unit][agent]") {
+  inherited = {"RANK=77", "PLUG_IN=no"};
+  worker.changes = {
+      .set = {{"TORCHELASTIC_ERROR_FILE", "/its/error.json"}, {"PLUG_IN", "yes"}, {"NEW", "1"}},
+      .unset = {"RANK", "ROLE_NAME"}};
+  const auto variables = this->variables();
+  CHECK(variables.at("TORCHELASTIC_ERROR_FILE") == "/its/error.json");
+  CHECK(variables.at("PLUG_IN") == "yes");
+  CHECK(variables.at("NEW") == "1");
+  CHECK(variables.at("RANK") == "77");  // As under torchrun: what surrounds it shows again.
+  CHECK_FALSE(variables.contains("ROLE_NAME"));
+  CHECK(variables.at("MUSTER_JOB") == "token7");
+}
+
+TEST_CASE_METHOD(WorkerEnvTest, "worker_env: a plug-in is told what torchrun tells it",
+                 "[unit][agent]") {
+  inherited = {"HOME=/root", "OMP_NUM_THREADS=4", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3",
+               "MUSTER_JOB=outer"};
+  const auto announced = announced_env(inherited, options, round, {1});
+  REQUIRE(announced.has_value());
+  const std::map<std::string, std::string> variables(announced->begin(), announced->end());
+  CHECK(variables.size() == announced->size());
+  CHECK(variables == std::map<std::string, std::string>{{"LOCAL_RANK", "1"},
+                                                        {"RANK", "5"},
+                                                        {"GROUP_RANK", "1"},
+                                                        {"NODE_RANK", "1"},
+                                                        {"ROLE_RANK", "2"},
+                                                        {"ROLE_NAME", "trainer"},
+                                                        {"LOCAL_WORLD_SIZE", "2"},
+                                                        {"WORLD_SIZE", "9"},
+                                                        {"GROUP_WORLD_SIZE", "3"},
+                                                        {"ROLE_WORLD_SIZE", "5"},
+                                                        {"MASTER_ADDR", "node1"},
+                                                        {"MASTER_PORT", "43210"},
+                                                        {"TORCHELASTIC_RESTART_COUNT", "2"},
+                                                        {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                                                        {"TORCHELASTIC_RUN_ID", "digits"},
+                                                        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                                        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"},
+                                                        {"OMP_NUM_THREADS", "4"}});
+}
+
 TEST_CASE_METHOD(WorkerEnvTest, "worker_env: everything that torchrun sets, and two more",
                  "[unit][agent]") {
   CHECK(variables() == std::map<std::string, std::string>{

@@ -275,11 +275,28 @@ TEST_CASE_METHOD(PlanFixture, "plan: the hang timeout is any number of seconds a
   }
 }
 
+TEST_CASE_METHOD(PlanFixture, "plan: a plug-in for the logs gets the options, and our Python",
+                 "[unit][launcher]") {
+  CHECK_FALSE(plan({"--logs-specs=default", "--log-dir=d", "x"})->agent.log.specs);
+  CHECK(plan({"--logs-specs=default", "--log-dir=d", "x"})->agent.log.dir == "d");
+  const auto result = plan({"--logs-specs=mine", "--log-dir=/dev/null", "-r3", "x"});
+  REQUIRE(result.has_value());
+  const LogOptions& log = result->agent.log;
+  REQUIRE(log.specs);
+  CHECK(log.specs->name == "mine");
+  CHECK(log.specs->log_dir == "/dev/null");
+  CHECK(log.dir.empty());
+  CHECK_FALSE(log.discard);
+  CHECK(log.redirects.all == StreamSet{.out = true, .err = true});
+  REQUIRE(log.specs->command.size() == 4);
+  CHECK(log.specs->command[0] == result->agent.command[0]);
+  CHECK_THAT(log.specs->command[3], Contains("torchrun.logs_specs"));
+  CHECK(result->warnings.empty());
+}
+
 TEST_CASE_METHOD(PlanFixture, "plan: what muster does not do yet is said, once and clearly",
                  "[unit][launcher]") {
   const auto says = [this](const Words& words) { return unsupported(flags(words)).value_or(""); };
-  CHECK_THAT(says({"--logs-specs=a", "x"}), Contains("--logs-specs"));
-  CHECK(says({"--logs-specs=default", "x"}).empty());
   CHECK(says({"--nnodes=1:2", "x"}).empty());
   CHECK_THAT(says({"--rdzv-backend=etcd-v2", "x"}), Contains("--rdzv-backend"));
   CHECK(says({"--standalone", "--nnodes=1:2", "--rdzv-backend=etcd", "x"}).empty());

@@ -1,0 +1,76 @@
+#include "agent/io/run_job.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include <spdlog/spdlog.h>
+
+#include "agent/io/agent.h"
+#include "agent/io/file_timer.h"
+#include "agent/io/run_dir.h"
+#include "agent/posix/shim.h"
+
+namespace muster {
+namespace {
+
+// What options say about workers' variables goes before what the environment says.
+std::vector<std::string> with_overrides(std::vector<std::string> environment,
+                                        const std::map<std::string, std::string>& overrides) {
+  std::erase_if(environment, [&overrides](const std::string& variable) {
+    return overrides.contains(variable.substr(0, variable.find('=')));
+  });
+  for (const auto& [name, value] : overrides)
+    environment.push_back(name + "=" + value);
+  return environment;
+}
+
+// The store holds a descriptor for every worker; workers get the shim's limit, which stays.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
+  // Before the split: should the agent be killed, the shim knows what to tidy.
+  std::string where;
+  const Result<RunDir> run_dir = RunDir::make(options, where);
+  if (!run_dir) {
+    spdlog::error(
+        "cannot make a directory for logs and error files in {}: {} (--log-dir chooses "
+        "another place)",
+        where, run_dir.error().message());
+    return 1;
+  }
+  std::vector<std::string> inherited = with_overrides(environment, options.worker_environment);
+  const Result<std::optional<TimerFifo>> fifo = TimerFifo::make(inherited, where);
+  if (!fifo) {
+    spdlog::error("cannot make the timers' pipe {}: {} (TORCHELASTIC_TIMER_FILE names its place)",
+                  where, fifo.error().message());
+    run_dir->tidy(false);
+    return 1;
+  }
+  // SIGUSR2 asks for stacks, unless the user means something else by it.
+  const auto& handled = options.signals_to_handle;
+  const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
+  const int exit_code = split_into_shim_and_agent(
+      {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
+        raise_descriptor_limit();
+        return run_agent(options, {.environment = inherited,
+                                   .run_dir = *run_dir,
+                                   .fifo = *fifo ? &**fifo : nullptr,
+                                   .socket = socket});
+      });
+  if (*fifo) (*fifo)->remove();
+  run_dir->tidy(false);
+  return exit_code;
+}
+
+}  // namespace muster

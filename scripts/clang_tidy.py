@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Runs clang-tidy on the files of a build: all that changed since a commit, or all.
+
+A file that was found clean is not looked at again until it, a header of ours that it includes, its
+compile command, the checks or clang-tidy change. So only the first run is long; without --all it
+ends when its time is over, and names what it did not get to.
+"""
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TOOL = "clang-tidy-19"
+
+
+def output_of(*argv):
+    return subprocess.run(argv, cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+def is_ours(path):
+    return path.is_relative_to(ROOT) and not path.is_relative_to(ROOT / "build")
+
+
+def commands_of(build):
+    """{source file of ours: compile command}"""
+    commands = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        path = (pathlib.Path(entry["directory"]) / entry["file"]).resolve()
+        if is_ours(path):
+            commands[path] = entry["command"]
+    return commands
+
+
+def headers_of(build):
+    """{source file: what of ours it includes}, of the files that ninja has built."""
+    headers = {}
+    for block in output_of("ninja", "-C", str(build), "-t", "deps").split("\n\n"):
+        paths = [(build / line.strip()).resolve() for line in block.splitlines()
+                 if line.startswith("    ")]
+        if paths:
+            headers[paths[0]] = [path for path in paths if path.is_relative_to(ROOT)]
+    return headers
+
+
+def changed_since(base):
+    return {ROOT / name for name in output_of("git", "diff", "--name-only", base).split("\n")}
+
+
+class Tidy:
+    def __init__(self, build):
+        self.build = build
+        self.headers = headers_of(build)
+        self.commands = commands_of(build)
+        self.clean = ROOT / "build/tidy"
+        self.clean.mkdir(parents=True, exist_ok=True)
+        self.version = output_of(TOOL, "--version")
+        self.contents = {}
+
+    def content(self, path):
+        if path not in self.contents:
+            self.contents[path] = path.read_bytes() if path.exists() else b""
+        return self.contents[path]
+
+    def stamp(self, path):
+        """The file that is there if `path`, as it is now, was found clean."""
+        if path not in self.headers:
+            return None
+        digest = hashlib.sha256(self.version.encode() + self.commands[path].encode())
+        for folder in path.parents:
+            if folder.is_relative_to(ROOT):
+                digest.update(self.content(folder / ".clang-tidy"))
+        for included in sorted(self.headers[path]):
+            digest.update(str(included).encode() + b"\0" + self.content(included))
+        return self.clean / digest.hexdigest()
+
+    def is_clean(self, path):
+        stamp = self.stamp(path)
+        return stamp is not None and stamp.exists()
+
+    def look(self, path):
+        """What clang-tidy says about it; nothing: it is clean."""
+        done = subprocess.run([TOOL, "-p", self.build, "--quiet", path], cwd=ROOT, check=False,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if done.returncode == 0:
+            if stamp := self.stamp(path):
+                stamp.touch()
+            return ""
+        return done.stdout.strip() or done.stderr.strip() or f"{TOOL} ended with {done.returncode}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser.add_argument("--base", help="only what has changed since this commit")
+    parser.add_argument("--seconds", type=float, help="begin no file after so long")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("files", nargs="*", type=pathlib.Path, help="these, instead")
+    args = parser.parse_args()
+
+    tidy = Tidy(args.build.resolve())
+    paths = sorted(tidy.commands)
+    if args.files:
+        paths = [path.resolve() for path in args.files]
+    elif args.base:
+        changed = changed_since(args.base)
+        paths = [path for path in paths if {path, path.with_suffix(".h")} & changed]
+    unknown = [path for path in paths if not tidy.is_clean(path)]
+    print(f"{len(paths)} files, {len(paths) - len(unknown)} of them known to be clean", flush=True)
+
+    end = time.monotonic() + args.seconds if args.seconds else float("inf")
+    late, found = [], 0
+
+    def turn(path):
+        return None if time.monotonic() > end else tidy.look(path)
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=args.jobs) as pool:
+        for path, said in zip(unknown, pool.map(turn, unknown)):
+            if said is None:
+                late.append(path)
+            elif said:
+                found += 1
+                print(f"{path.relative_to(ROOT)}:\n{said}", flush=True)
+    if late:
+        print(f"no time for {len(late)} files; the next run goes on with them:")
+        print("\n".join(f"  {path.relative_to(ROOT)}" for path in late))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

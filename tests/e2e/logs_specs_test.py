@@ -1,0 +1,313 @@
+#!/usr/bin/env python3
+"""--logs-specs: plug-ins that lay out the logs, in a made-up distribution, beside torchrun's."""
+import json
+import os
+import signal
+import subprocess
+import sys
+
+from nodes import TORCH_PYTHON
+from support import PATIENCE_S, MusterTest, main, wait_for
+
+PLUG_INS = '''
+import atexit, json, os, sys
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, LogsSpecs, Std
+
+
+class Flat(LogsSpecs):
+    """Every file in one directory, and a note of all that it was told."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.attempts = 0
+        self.note({name: sorted(value) if isinstance(value, set) else value
+                   for name, value in arguments.items()})
+        assert all(isinstance(value, Std) for value in arguments["tee"].values())
+        atexit.register(self.note, "over")
+        print("Flat is made", flush=True)
+
+    def note(self, what):
+        with open("notes", "a") as f:
+            f.write(json.dumps(what) + "\\n")
+
+    def path(self, name):
+        os.makedirs(self._root_log_dir, exist_ok=True)
+        return f"{self._root_log_dir}/{name}"
+
+    def reify(self, envs):
+        self.note(envs)
+        self.attempts += 1
+        dest = LogsDest()
+        for local_rank, env in envs.items():
+            name = f"{env['ROLE_NAME']}-{env['RANK']}.{self.attempts}"
+            dest.stdouts[local_rank] = self.path(name + ".out")
+            dest.stderrs[local_rank] = self.path("err")
+            dest.error_files[local_rank] = self.path(name + ".json")
+            env["TORCHELASTIC_ERROR_FILE"] = dest.error_files[local_rank]
+            env["ATTEMPTS"] = str(self.attempts)
+            if local_rank in self._tee:
+                dest.tee_stdouts[local_rank] = dest.stdouts[local_rank]
+        dest.stderrs[1] = os.devnull
+        dest.filtered_stdout = self.path("losses")
+        return dest
+
+    @property
+    def root_log_dir(self):
+        return self._root_log_dir
+
+
+class Half(Flat):
+    def reify(self, envs):
+        dest = super().reify(envs)
+        del dest.stdouts[0]
+        return dest
+
+
+class Changed(DefaultLogsSpecs):
+    """torch's own, and the run's directory has a name of its own."""
+
+    def _make_log_dir(self, log_dir, rdzv_run_id):
+        os.makedirs(f"{log_dir}/mine")
+        return f"{log_dir}/mine"
+
+
+class Broken(LogsSpecs):
+    root_log_dir = ""
+
+    def reify(self, envs):
+        raise KeyError("JOB_NAME")
+
+
+class Fifo(Broken):
+    def reify(self, envs):
+        os.mkfifo("fifo")
+        return LogsDest({0: "fifo"}, {0: ""}, {0: "fifo"}, {}, {})
+
+
+class Both(Broken):
+    def reify(self, envs):
+        with open("both", "w") as f:
+            f.write("of an earlier job\\n")
+        return LogsDest({0: "both"}, {0: "both"}, {0: "both"}, {}, {})
+
+
+class Waits(Broken):
+    def reify(self, envs):
+        open("loading", "w").close()
+        while True: __import__("time").sleep(1)
+'''
+
+ENTRY_POINTS = {
+    **{name.lower(): f"made_up_logs:{name}"
+       for name in ("Flat", "Half", "Changed", "Broken", "Fifo", "Both", "Waits")},
+    "abstract": "torch.distributed.elastic.multiprocessing:LogsSpecs",
+    "gone": "made_up_logs_that_are_not:Flat",
+    "misspelt": "made_up_logs:Flta",
+    "exits": "made_up_exit:Flat",
+    "sleeps": "made_up_sleep:Flat",
+    "other": "builtins:dict",
+}
+
+# Fails once, at rank 1, when rank 0 has printed.
+WORKER = """
+import os, sys, time
+rank, attempt = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+print(f"loss {rank} of {attempt}, {os.environ['ATTEMPTS']}", flush=True)
+print(f"rank {rank}: other", flush=True)
+print(f"error {rank} of {attempt}", file=sys.stderr, flush=True)
+open(f"printed.{rank}.{attempt}", "w").close()
+with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as f:
+    f.write('{"message": "as planned"}')
+while attempt == "0" and not (rank == "1" and os.path.exists("printed.0.0")):
+    time.sleep(0.01)
+sys.exit(attempt == "0")
+"""
+
+
+class LogsSpecsTest(MusterTest):
+    def setUp(self):
+        super().setUp()
+        site = self.dir / "site"
+        info = site / "made_up_logs-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-up-logs\nVersion: 1.0\n")
+        lines = "".join(f"{name} = {value}\n" for name, value in ENTRY_POINTS.items())
+        (info / "entry_points.txt").write_text("[torchrun.logs_specs]\n" + lines)
+        (site / "made_up_logs.py").write_text(PLUG_INS)
+        (site / "made_up_exit.py").write_text("raise SystemExit('not today')\n")
+        (site / "made_up_sleep.py").write_text(
+            "open('loading', 'w').close()\nimport time\nwhile True: time.sleep(1)\n")
+        self.more = {"PYTHONPATH": str(site), "PYTHON_EXEC": TORCH_PYTHON,
+                     "OMP_NUM_THREADS": "1"}
+
+    def run_muster(self, *args, **more):
+        return super().run_muster("--standalone", *args, env=self.more, **more)
+
+    def run_torchrun(self, *args):
+        done = subprocess.run([TORCH_PYTHON, "-m", "torch.distributed.run", "--standalone", *args],
+                              cwd=self.dir, env=self.environment(**self.more), check=False,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=5 * PATIENCE_S)
+        return done.returncode, done.stdout, done.stderr
+
+    def refused(self, name, *texts, workers=1):
+        """The job does not start, for a reason with these texts in it."""
+        script = self.script("never.py", "open('ran', 'w').close()\n")
+        _, _, err = self.run_muster(f"--nproc-per-node={workers}", f"--logs-specs={name}",
+                                    script, expect=1)
+        for text in (f"--logs-specs {name}: ", *texts):
+            self.assertIn(text, err)
+        self.assertFalse((self.dir / "ran").exists(), "a worker was started")
+        self.assert_nothing_left()
+        return err
+
+
+class BesideTorchrun(LogsSpecsTest):
+    def one_job(self, run):
+        """(what it printed, every file of the logs, what the plug-in noted)"""
+        script = self.script("worker.py", WORKER)
+        code, out, err = run(
+            "--nproc-per-node=2", "--max-restarts=1", "--role=r", "--log-dir=logs", "-r3",
+            "--tee=0:1,1:0", "--local-ranks-filter=0", "--duplicate-stdout-filters=loss",
+            "--logs-specs=flat", str(script))
+        self.assertEqual(code, 0, err)
+        files = {str(path.relative_to(self.dir)): path.read_text()
+                 for path in (self.dir / "logs").rglob("*") if path.is_file()}
+        notes = [json.loads(line) for line in self.read("notes").splitlines()]
+        subprocess.run("rm -r logs notes printed.*", shell=True, cwd=self.dir, check=True)
+        return sorted(out.splitlines()), files, notes
+
+    def test_the_same_job_leaves_the_same_files(self):
+        theirs = self.one_job(self.run_torchrun)
+        ours = self.one_job(self.run_muster)
+        self.assertEqual(ours[0], theirs[0])
+        self.assertIn("[r0]:loss 0 of 1, 2", ours[0])
+        self.assertIn("Flat is made", ours[0])
+        self.assertEqual(ours[1], theirs[1])
+        # Both attempts, the lines that passed the filter and the second one's errors.
+        self.assertEqual(sorted(ours[1]), [
+            "logs/err", "logs/losses", *sorted(f"logs/r-{rank}.{attempt}.{kind}"
+                                               for rank in (0, 1) for attempt in (1, 2)
+                                               for kind in ("json", "out"))])
+        self.assertEqual(ours[1]["logs/err"], "error 0 of 1\n")
+        # Made with the same; asked twice; and it ended in its own way.
+        self.assertEqual(len(ours[2]), 4)
+        self.assertEqual(ours[2][0], theirs[2][0])
+        self.assertEqual(ours[2][3], "over")
+        for own, other in zip(ours[2][1:3], theirs[2][1:3]):
+            for rank in ("0", "1"):
+                differs = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}
+                self.assertEqual({**other[rank], "NODE_RANK": "0"}.keys(), own[rank].keys())
+                self.assertEqual({n: v for n, v in other[rank].items() if n not in differs},
+                                 {n: v for n, v in own[rank].items()
+                                  if n not in differs | {"NODE_RANK"}})
+
+    def test_a_name_that_nobody_has(self):
+        sentence = "Could not find entrypoint under 'torchrun.logs_specs[nobodys]' key"
+        self.refused("nobodys", sentence)
+        code, _, err = self.run_torchrun("--logs-specs=nobodys", "x.py")
+        self.assertEqual(code, 1)
+        self.assertIn(sentence, err)
+
+
+class PlugIns(LogsSpecsTest):
+    def test_one_that_builds_on_torchs_own(self):
+        script = self.script("worker.py", "import os\nprint(os.environ['TORCHELASTIC_ERROR_FILE'])\n")
+        self.run_muster("--nproc-per-node=2", "--log-dir=logs", "-r1", "--logs-specs=changed",
+                        script, expect=0)
+        for rank in (0, 1):
+            folder = f"logs/mine/attempt_0/{rank}"
+            self.assertEqual(self.read(f"{folder}/stdout.log").strip(), f"{folder}/error.json")
+
+    def test_both_streams_in_one_file_keep_their_order_and_nothing_of_old(self):
+        script = self.script("worker.py", "import sys\nfor i in range(100):\n"
+                             "    print(i, file=(sys.stdout, sys.stderr)[i % 2], flush=True)\n")
+        _, out, _ = self.run_muster("--logs-specs=both", script, expect=0)
+        self.assertEqual(self.read("both").split(), [str(i) for i in range(100)])
+        self.assertEqual(out.split(), [f"[default0]:{i}" for i in range(100)])
+
+    def test_a_failed_workers_error_file_is_where_the_plug_in_said(self):
+        script = self.script("worker.py", "import os, sys\n"
+                             "with open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w') as f:\n"
+                             "    f.write('{\"message\": \"it was the disk\"}')\n"
+                             "sys.exit(3)\n")
+        _, _, err = self.run_muster("--nproc-per-node=2", "--tee=0:0", "--log-dir=logs",
+                                    "--logs-specs=flat", script, expect=1)
+        self.assertIn("it was the disk", err)
+        self.assertIn("logs/default-", err)
+
+    def test_a_dry_run_starts_no_plug_in(self):
+        self.script("x.py", "")
+        _, out, _ = self.run_muster("--dry-run", "--logs-specs=sleeps", "x.py", expect=0)
+        self.assertIn("sleeps", out)
+        self.assertFalse((self.dir / "loading").exists())
+
+
+class Errors(LogsSpecsTest):
+    def test_one_that_cannot_be_imported(self):
+        err = self.refused("gone", "ModuleNotFoundError: No module named 'made_up_logs_that_are_not'")
+        self.assertLess(len(err.splitlines()), 30)
+
+    def test_one_whose_name_is_misspelt(self):
+        self.refused("misspelt", "AttributeError", "Flta")
+
+    def test_one_that_ends_the_program(self):
+        self.refused("exits", "SystemExit: not today")
+
+    def test_one_that_is_abstract(self):
+        self.refused("abstract", "TypeError: Can't instantiate abstract class LogsSpecs")
+
+    def test_one_that_is_something_else(self):
+        self.refused("other", "builtins:dict makes a dict, which is no LogsSpecs")
+
+    def test_one_that_fails_at_work(self):
+        self.refused("broken", "KeyError: 'JOB_NAME'", "in reify")
+
+    def test_one_that_forgets_a_worker(self):
+        more = ("--tee=0:0", "--log-dir=logs")
+        script = self.script("never.py", "")
+        _, _, err = self.run_muster("--nproc-per-node=2", "--logs-specs=half", *more, script,
+                                    expect=1)
+        self.assertIn("stdouts is for the local ranks {1}", err)
+
+    def test_a_fifo_that_nobody_reads(self):
+        script = self.script("never.py", "")
+        _, _, err = self.run_muster("--logs-specs=fifo", script, expect=1)
+        self.assertIn("cannot open the log files", err)
+
+    def test_a_python_that_is_not_there(self):
+        self.more["PYTHON_EXEC"] = str(self.dir / "no-python")
+        self.refused("flat", "cannot start '")
+
+
+class Signals(LogsSpecsTest):
+    def stopped_while(self, name):
+        # The test's bound is shorter than what the workers would have: nobody waits for it.
+        process = self.start("--standalone", "--shutdown-timeout=1000", f"--logs-specs={name}",
+                             self.script("x.py", ""), env=self.more)
+        wait_for(lambda: (self.dir / "loading").exists(), "the plug-in", 3 * PATIENCE_S)
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+        self.assert_nothing_left()
+        return process.returncode
+
+    def test_during_the_import(self):
+        self.assertEqual(self.stopped_while("sleeps"), -signal.SIGTERM)
+
+    def test_while_it_is_asked(self):
+        self.assertEqual(self.stopped_while("waits"), 1)
+
+    def test_kill_9_of_muster(self):
+        process = self.start("--standalone", "--logs-specs=sleeps", self.script("x.py", ""),
+                             env=self.more)
+        wait_for(lambda: (self.dir / "loading").exists(), "the plug-in", 3 * PATIENCE_S)
+        process.kill()
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    if subprocess.run([TORCH_PYTHON, "-c", "import torch"], check=False,
+                      stderr=subprocess.DEVNULL).returncode != 0:
+        print(f"skipped: {TORCH_PYTHON} has no torch")
+        sys.exit(77)
+    sys.exit(main())

@@ -1,0 +1,38 @@
+#include "agent/core/report_text.h"
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+TEST_CASE("report_text: seconds before the epoch are whole, too", "[unit][agent]") {
+  CHECK(floor_s(1999) == 1);
+  CHECK(floor_s(0) == 0);
+  CHECK(floor_s(-1) == -1);
+  CHECK(floor_s(-1000) == -1);
+}
+
+TEST_CASE("report_text: a time as torchrun writes it", "[unit][agent]") {
+  CHECK(date_time(0, '_') == "1970-01-01_00:00:00");
+  CHECK(date_time(1'709'210'096, 'T') == "2024-02-29T12:34:56");
+  CHECK(date_time(-1, '_') == "1969-12-31_23:59:59");
+}
+
+TEST_CASE("report_text: a line is as wide as it has characters", "[unit][agent]") {
+  CHECK(widest_line("") == 0);
+  CHECK(widest_line("ab\nabcd\na") == 4);
+  CHECK(widest_line("\xc3\xa4\xe2\x82\xac") == 2);
+}
+
+TEST_CASE("report_text: all lines but the first are indented", "[unit][agent]") {
+  CHECK(indented("a\nb\n\nc") == "a\n  b\n  \n  c");
+}
+
+TEST_CASE("report_text: what a worker wrote cannot command the terminal", "[unit][agent]") {
+  CHECK(presentable("a\x1b[2J\tb\x7f") == "\na?[2J\tb?");
+  CHECK(presentable("10%\r20%\r100%\r\nnext\n") == "\n100%\nnext");
+  CHECK(presentable("").empty());
+}
+
+}  // namespace
+}  // namespace muster
