@@ -22,7 +22,8 @@ set_tests_properties(e2e.mixed_nodes PROPERTIES
   ENVIRONMENT "${e2e_environment};MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 muster_add_python_test(e2e.network nodes e2e/network_test.py)
 muster_add_python_test(e2e.musterd_job nodes e2e/musterd_job_test.py)
-set_tests_properties(e2e.network e2e.musterd_job PROPERTIES ENVIRONMENT
+muster_add_python_test(e2e.node_ends nodes e2e/node_ends_test.py)
+set_tests_properties(e2e.network e2e.musterd_job e2e.node_ends PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 muster_add_python_test(e2e.examples examples e2e/examples_test.py)
 muster_add_python_test(e2e.quickstart_script scripts e2e/digits_quickstart_test.py)

@@ -18,6 +18,11 @@ bool Rendezvous::settle_complete() {
     next_round();
     return true;
   }
+  // Whoever waited for the torchrun nodes to restart is gone: those run on.
+  if (draining_ && expected() <= torch_redundant_) {
+    draining_ = false;
+    changed();
+  }
   // Newcomers restart the others only if they may, and never when the first nodes have finished.
   if (draining_ || closed_ || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0)
     return false;
@@ -81,8 +86,11 @@ bool Rendezvous::admit_spare() {
   const auto taken = count(Place::Participant);
   const auto spare = first_native(Place::Standby);
   if (!first_round()) return spare && taken + expected() < spare_target() && admit(*spare);
+  const bool wanted = spare && taken < static_cast<std::size_t>(run_->min_nodes);
+  // Once there were enough, and some are gone.
+  if (wanted && !spares_step_in_) spares_step_in_ = now_ + run_->last_call_timeout;
   if (!spares_step_in_ || *spares_step_in_ > now_) return false;
-  if (spare && taken < static_cast<std::size_t>(run_->min_nodes)) return admit(*spare);
+  if (wanted) return admit(*spare);
   spares_step_in_.reset();
   return false;
 }

@@ -109,6 +109,22 @@ TEST_CASE("rendezvous: spares take over from those that are lost after others ha
   CHECK(complete.contains(9));
 }
 
+TEST_CASE_METHOD(RendezvousTest,
+                 "rendezvous: a spare steps into a first round that had enough nodes and lost one",
+                 "[unit][rendezvous]") {
+  joins(1, "a");
+  auto spare = join(9, "spare");
+  spare.spare = true;
+  after(0s, spare);
+  pass(20s, {1, 9});
+  joins(2, "b");  // Enough: the last call begins, and outlasts the spare's waiting.
+  pass(25s, {1, 2, 9});
+  after(0s, ConnectionLost{{2}});
+  CHECK(sent<PrepareStore>(pass(25s, {1, 9})).empty());  // Another may come.
+  CHECK(sent<PrepareStore>(pass(40s, {1, 9})).size() == 1);
+  CHECK(rendezvous.participants() == 2);
+}
+
 TEST_CASE("rendezvous: a newcomer that never took part and goes does not make the job fail",
           "[unit][rendezvous]") {
   InARound test({.min_nodes = 1, .max_nodes = 2}, 1);
