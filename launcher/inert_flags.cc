@@ -56,6 +56,11 @@ void Finder::find_rendezvous() {
     add_if_on_line(OptionId::MasterPort, why);
   }
   find_membership(is_static);
+  if (!is_static && plan_.rendezvous.settings.heartbeat_timeout)
+    add(OptionId::RdzvConf,
+        " heartbeat_timeout has no effect: a keep-alive is never given up. When a muster node is "
+        "lost is for lease to say, and a torchrun node for keep_alive_interval and "
+        "keep_alive_max_attempt");
   if (is_static && plan_.max_nodes > 1 && !flags_.rdzv_endpoint.empty() &&
       flags_.source(OptionId::RdzvBackend) == Source::Default &&
       flags_.source(OptionId::NodeRank) == Source::Default)

@@ -30,6 +30,7 @@ set_tests_properties(rendezvous_handlers PROPERTIES LABELS conformance TIMEOUT 3
 muster_add_tests(rendezvous_simulation simulation
   SOURCES
     simulation/rendezvous_counts.cc
+    simulation/rendezvous_network.cc
     simulation/rendezvous_nodes.cc
     simulation/rendezvous_simulation.cc
     simulation/rendezvous_world.cc
@@ -41,6 +42,7 @@ muster_add_tests(rendezvous_tests unit
     support/torch_model.cc
     unit/rendezvous/native_codec_test.cc
     unit/rendezvous/rendezvous_c10d_test.cc
+    unit/rendezvous/rendezvous_ends_test.cc
     unit/rendezvous/rendezvous_parts_test.cc
     unit/rendezvous/rendezvous_test.cc
     unit/rendezvous/run_service_mixed_test.cc

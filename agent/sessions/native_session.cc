@@ -40,6 +40,18 @@ std::string why_restart(const RestartRound& message) {
   return "a restart was asked for by node " + who + ": " + message.what;
 }
 
+std::int64_t seconds(Duration time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+}
+
+std::string random_instance() {
+  std::random_device random;
+  std::string text;
+  for (int i = 0; i < 4; ++i)
+    text += fmt::format("{:08x}", random());
+  return text;
+}
+
 }  // namespace
 
 NativeSession::NativeSession(asio::io_context& loop, Handlers handlers, Options options,
@@ -47,6 +59,8 @@ NativeSession::NativeSession(asio::io_context& loop, Handlers handlers, Options 
     : loop_(loop),
       handlers_(std::move(handlers)),
       options_(std::move(options)),
+      instance_(random_instance()),
+      lease_(options_.settings.lease),
       keep_alive_(loop),
       farewell_(loop) {
   begin(std::move(client));
@@ -58,6 +72,7 @@ NativeSession::~NativeSession() {
 
 void NativeSession::begin(std::unique_ptr<NativeClient> client) {
   client_ = std::move(client);
+  learn_lease(client_->welcome());
   client_->start({.on_message =
                       [this](const NativeMessage& message) {
                         std::visit([this](const auto& m) { on(m); }, message);
@@ -66,12 +81,27 @@ void NativeSession::begin(std::unique_ptr<NativeClient> client) {
   keep_alive();
 }
 
+// The host's lease decides who is lost, whatever this node was told.
+void NativeSession::learn_lease(const NativeWelcome& welcome) {
+  if (welcome.lease == host_lease_) return;
+  host_lease_ = welcome.lease;
+  lease_ = std::min(options_.settings.lease, welcome.lease.value_or(options_.settings.lease));
+  if (!welcome.lease || *welcome.lease == options_.settings.lease) return;
+  // Who was not asked for a number need not hear that there is another.
+  const auto level = options_.settings.lease_given ? spdlog::level::warn : spdlog::level::info;
+  spdlog::log(
+      level,
+      "the rendezvous at {} takes a node for lost after {} s: that counts, and not --rdzv-conf "
+      "lease={} of this node, which keeps alive by the shorter of the two",
+      host_text(), seconds(*welcome.lease), seconds(options_.settings.lease));
+}
+
 std::string NativeSession::host_text() const {
   return endpoint_text(options_.host.host, options_.host.port);
 }
 
 void NativeSession::keep_alive() {
-  keep_alive_.expires_after(options_.settings.lease / kKeepAlivesPerLease);
+  keep_alive_.expires_after(lease_ / kKeepAlivesPerLease);
   keep_alive_.async_wait([this, alive = alive_](const error_code& ec) {
     if (ec || !*alive || !client_) return;
     client_->send(KeptAlive{});
@@ -90,6 +120,7 @@ void NativeSession::join() {
 void NativeSession::ask_to_join() {
   NodeJoined event;
   event.name = options_.node.name;
+  event.instance = instance_;
   event.local_world_size = options_.node.local_world_size;
   event.role = options_.node.role;
   event.run = options_.settings.run;
@@ -153,6 +184,9 @@ void NativeSession::on(const NativeRefused& message) {
 
 void NativeSession::on(const NativeWaiting& message) {
   if (phase_ == Phase::Joining) spdlog::warn("waiting for the other nodes: {}", message.text);
+  if (phase_ == Phase::Finished)
+    spdlog::warn("the workers of this node have finished; waiting for the other nodes: {}",
+                 message.text);
 }
 
 void NativeSession::on(const PrepareStore& message) {
@@ -223,7 +257,9 @@ void NativeSession::on(const RunEnded& message) {
 void NativeSession::on(const JoinRefused& message) {
   if (phase_ == Phase::Over) return;
   phase_ = Phase::Over;
-  handlers_.on_failed("the rendezvous at " + host_text() + " refused this node: " + message.text);
+  const bool refused = message.why != JoinRefused::Why::TimedOut;
+  handlers_.on_failed("the rendezvous at " + host_text() +
+                      (refused ? " refused this node: " : ": ") + message.text);
 }
 
 void NativeSession::on(const NotAMember&) {
@@ -321,11 +357,16 @@ void NativeSession::on_lost(const std::string& reason) {
   if (phase_ == Phase::Over) return;
   keep_alive_.cancel();
   client_.reset();
-  if (phase_ == Phase::Finished)
-    return end({.succeeded = true, .who = "", .why = ""});  // The host has ended before us.
-  spdlog::warn(
-      "lost the rendezvous at {} ({}): connecting again for {} s", host_text(), reason,
-      std::chrono::duration_cast<std::chrono::seconds>(options_.host.connect_timeout).count());
+  if (phase_ == Phase::Finished) {
+    // Hosts say the end before they go. This one was killed, or its machine is gone.
+    spdlog::warn(
+        "lost the rendezvous at {} ({}) before the end of the job was known: the workers of this "
+        "node have succeeded, and of the other nodes nothing can be said",
+        host_text(), reason);
+    return end({.succeeded = true, .who = "", .why = ""});
+  }
+  spdlog::warn("lost the rendezvous at {} ({}): connecting again for {} s", host_text(), reason,
+               seconds(options_.host.connect_timeout));
   spawn_task(loop_.get_executor(), "native_reconnect", reconnect(alive_, reason));
 }
 
@@ -335,6 +376,7 @@ asio::awaitable<void> NativeSession::reconnect(std::shared_ptr<bool> alive, std:
   const Instant deadline = now() + options_.host.connect_timeout;
   RetryPause pause(loop_.get_executor());
   std::string why = "the rendezvous at " + host_text() + " was lost (" + reason + ") and ";
+  bool refused = false;
   for (;;) {
     NativeClientOptions host = options_.host;
     host.connect_timeout = std::max(deadline - now(), kConnectLeast);
@@ -342,7 +384,7 @@ asio::awaitable<void> NativeSession::reconnect(std::shared_ptr<bool> alive, std:
     const Result<HostKind> kind = co_await client->connect();
     if (!*alive || phase_ == Phase::Over) co_return;
     if (kind && *kind == HostKind::Muster) co_return back(std::move(client));
-    const bool refused = kind && *kind == HostKind::Refused;
+    refused = kind && *kind == HostKind::Refused;
     if (refused || now() >= deadline) {
       if (!kind)
         why += "cannot be reached again: " + kind.error().message();
@@ -355,6 +397,9 @@ asio::awaitable<void> NativeSession::reconnect(std::shared_ptr<bool> alive, std:
     co_await pause.wait(deadline);
     if (!*alive || phase_ == Phase::Over) co_return;
   }
+  if (!refused)
+    why += " (tried for " + std::to_string(seconds(options_.host.connect_timeout)) +
+           " s; --rdzv-conf read_timeout=SECONDS changes that)";
   if (phase_ != Phase::Joining) co_return end({.succeeded = false, .who = "", .why = why});
   phase_ = Phase::Over;
   handlers_.on_failed(why);

@@ -58,9 +58,10 @@ class NativeSession final : public RendezvousSession {
   };
 
   void begin(std::unique_ptr<NativeClient> client);
+  void learn_lease(const NativeWelcome& welcome);
   void ask_to_join();
   void keep_alive();
-  void on(const NativeWelcome&) {}
+  void on(const NativeWelcome&) {}  // Read when the connection was made.
   void on(const NativeRefused& message);
   void on(const NativeWaiting& message);
   void on(const PrepareStore& message);
@@ -86,6 +87,9 @@ class NativeSession final : public RendezvousSession {
   Handlers handlers_;
   Options options_;
   std::unique_ptr<NativeClient> client_;  // Nothing: it is being connected again.
+  std::string instance_;                  // Who we are, if another has our name.
+  Duration lease_;                        // Of the host, or ours if that is shorter.
+  std::optional<Duration> host_lease_;    // As it was told last.
   boost::asio::steady_timer keep_alive_;
   boost::asio::steady_timer farewell_;  // A failure is told for so long at most.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.

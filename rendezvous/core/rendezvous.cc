@@ -35,6 +35,24 @@ Rendezvous::Phase Rendezvous::phase() const {
   return preparing_ ? Phase::Preparing : Phase::Running;
 }
 
+/// Its own name, or where another instance has that, with the next free number behind it.
+NodeName Rendezvous::name_for(const NodeJoined& event) const {
+  NodeName name = event.name;
+  if (event.instance.empty()) return name;  // An older muster.
+  if (const auto known = by_instance_.find(event.instance); known != by_instance_.end()) {
+    const NodeName& has = members_.at(known->second).name;
+    if (has.addr == name.addr && has.pid == name.pid) return has;
+  }
+  for (auto found = by_name_.find(name); found != by_name_.end(); found = by_name_.find(name)) {
+    const Member& other = members_.at(found->second);
+    if (!other.native || other.instance.empty() || other.instance == event.instance) break;
+    // One of so many numbers is free.
+    const bool last = name.local_id < 0 || name.local_id >= std::int64_t{kMaxMembers};
+    name.local_id = last ? 0 : name.local_id + 1;
+  }
+  return name;
+}
+
 std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event) const {
   using Why = JoinRefused::Why;
   const std::string who = to_string(event.name);
@@ -61,6 +79,9 @@ std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event) const
     return refuse(Why::TooManyNodes, "the run has " + std::to_string(kMaxMembers) + " nodes");
   if (named != by_name_.end() && !members_.at(named->second).native)
     return refuse(Why::NameTaken, "a torchrun node is called " + who);
+  if (named != by_name_.end() && members_.at(named->second).instance != event.instance)
+    return refuse(Why::NameTaken, "another node is called " + who +
+                                      "; an older muster cannot be told from it by more than that");
   const auto bound = by_connection_.find(event.from.value);
   if (bound != by_connection_.end() && members_.at(bound->second).name != event.name)
     return refuse(Why::NameTaken, "this connection belongs to " +
@@ -68,7 +89,9 @@ std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event) const
   return std::nullopt;
 }
 
-void Rendezvous::on(const NodeJoined& event) {
+void Rendezvous::on(const NodeJoined& told) {
+  NodeJoined event = told;
+  event.name = name_for(told);
   if (auto refusal = refusal_of(event)) return actions_.push_back(*std::move(refusal));
   if (!run_) {
     run_ = event.run;
@@ -77,25 +100,33 @@ void Rendezvous::on(const NodeJoined& event) {
   const auto named = by_name_.find(event.name);
   const bool known = named != by_name_.end();
   const MemberId id = known ? named->second : add_member(event.name, true);
-  bind(id, event.from);
   Member& member = members_.at(id);
+  const bool reconnected = known && member.connection != event.from;
+  bind(id, event.from);
+  member.instance = event.instance;
+  if (!event.instance.empty()) by_instance_[event.instance] = id;
   member.local_world_size = event.local_world_size;
   member.role = event.role;
   member.preferred_rank = event.preferred_rank;
   member.spare = event.spare;
   member.hosts_rendezvous = event.hosts_rendezvous;
   touch(id);
-  if (known) return join_again(id, event);
+  if (known) return join_again(id, event, reconnected);
   place(id, event.spare ? Place::Standby : Place::Redundant);
   // A first round that lacks nodes is filled from the spares when nobody else comes.
   if (first_round()) spares_step_in_ = now_ + run_->last_call_timeout;
 }
 
-void Rendezvous::join_again(MemberId id, const NodeJoined& event) {
+void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnected) {
   Member& member = members_.at(id);
-  // Sent before it heard of the round, or of the restart: it says nothing new.
-  if (member.place == Place::Participant && (!complete_ || event.last_round < round_)) return;
-  if (event.last_round < member.restarted_round) return;
+  // Sent before it heard of the round, or of the restart: it says nothing new. But on another
+  // connection it says that it will never hear of them by the one before.
+  if (member.place == Place::Participant && (!complete_ || event.last_round < round_)) {
+    if (complete_ && reconnected && preparing_ && member.rank == 0) prepare_round();
+    if (complete_ && reconnected && !preparing_) actions_.push_back(announcement(member));
+    return;
+  }
+  if (event.last_round < member.restarted_round && !reconnected) return;
   if (member.place == Place::Participant)
     begin_restart(RestartCause::Requested, event.name, "it joined again");
   if (outcome_) return;
@@ -142,7 +173,6 @@ void Rendezvous::on(const WorkersFailed& event) {
   ++restarts_used_;
   const NodeName who = member->name;
   begin_restart(RestartCause::WorkersFailed, who, event.what);
-  end_if_hopeless();
 }
 
 void Rendezvous::on(const RestartRequested& event) {
@@ -160,8 +190,9 @@ void Rendezvous::on(const StoreReady& event) {
   if (member == nullptr || !member->native) return;
   touch(id);
   const bool rank_0 = member->place == Place::Participant && member->rank == 0;
-  if (complete_ && preparing_ && !draining_ && rank_0 && event.round == round_)
-    announce_round(StoreAddress{event.addr, event.port});
+  if (!complete_ || !preparing_ || draining_ || !rank_0 || event.round != round_) return;
+  store_ = StoreAddress{event.addr, event.port};
+  announce_round();
 }
 
 void Rendezvous::on(const NodeFinished& event) {
@@ -179,7 +210,6 @@ void Rendezvous::on(const NodeFinished& event) {
   // It was told to restart, but its workers had ended well before they heard of it.
   if (restarting) place(id, Place::Finished);
   end_if_finished();
-  end_if_hopeless();
 }
 
 void Rendezvous::on(const ConnectionLost& event) {
@@ -194,6 +224,7 @@ void Rendezvous::on(const RendezvousTimePassed&) {
       touch(id);
       continue;
     }
+    if (member.succeeded) continue;  // Should it live on after all, it will be told the end.
     const Duration silent = member.native ? setup_.lease : torch_lease(member);
     gone(id, RestartCause::NodeLost,
          "not heard for " +
@@ -214,7 +245,7 @@ void Rendezvous::join_deadlines() {
           JoinRefused{*member.connection, JoinRefused::Why::TimedOut,
                       "no round within " + std::to_string(seconds) +
                           " s (--rdzv-conf join_timeout): " + std::string(reason())});
-    erase(id);
+    gone(id, RestartCause::NodeLost, "its join_timeout is over");
   }
 }
 

@@ -81,6 +81,10 @@ class Rendezvous {
 
   /// Who has joined, who is missing, what is waited for; changes only when the state does.
   std::string_view reason() const;
+  /// The same for one node that waits: with why it is not let in, if that is so.
+  std::string reason_for(ConnectionId waiting) const;
+  /// As the node is called here; nothing if it is not a member.
+  const NodeName* name_of(ConnectionId connection) const;
 
   enum class Phase {
     Gathering,  // Nodes join.
@@ -125,6 +129,7 @@ class Rendezvous {
     std::optional<int> last_rank;
     int rank = 0;
     // Muster nodes.
+    std::string instance;
     int local_world_size = 1;
     std::string role;
     std::optional<int> preferred_rank;
@@ -151,15 +156,16 @@ class Rendezvous {
   void on(const NodeFinished& event);
   void on(const ConnectionLost& event);
   void on(const RendezvousTimePassed& event);
+  NodeName name_for(const NodeJoined& event) const;
   std::optional<JoinRefused> refusal_of(const NodeJoined& event) const;
-  void join_again(MemberId id, const NodeJoined& event);
+  void join_again(MemberId id, const NodeJoined& event, bool reconnected);
   void join_deadlines();
 
   // rendezvous_members.cc
   MemberId add_member(const NodeName& name, bool native);
   void bind(MemberId id, ConnectionId connection);
   void place(MemberId id, Place where);
-  void erase(MemberId id);
+  void erase(MemberId id, std::string_view why = "it gave up");
   void gone(MemberId id, RestartCause cause, const std::string& what);
   void touch(MemberId id);
   void set_join_deadline(MemberId id, std::optional<Instant> deadline);
@@ -182,7 +188,10 @@ class Rendezvous {
   std::size_t spare_target() const;
   bool may_complete() const;
   void complete_round();
-  void announce_round(const std::optional<StoreAddress>& store);
+  void prepare_round();
+  void number_workers(const std::vector<MemberId>& ids, const std::vector<std::size_t>& by_rank);
+  void announce_round();
+  RoundComplete announcement(const Member& member) const;
   void begin_restart(RestartCause cause, const NodeName& who, const std::string& what);
   void let_go(MemberId id);
   void next_round();
@@ -209,6 +218,8 @@ class Rendezvous {
   Duration torch_lease(const Member& member) const;
 
   std::string make_reason() const;
+  std::string make_gathering_reason() const;
+  std::string why_not_let_in(const Member& member) const;
 
   RendezvousSetup setup_;
   std::optional<RunSettings> run_;
@@ -219,11 +230,20 @@ class Rendezvous {
   bool complete_ = false;
   bool draining_ = false;
   bool preparing_ = false;
+  std::optional<StoreAddress> store_;  // Of the round's workers.
+  std::vector<WorkerRanks> workers_;   // By group rank; empty with a torchrun node in the round.
   bool closed_ = false;
   bool had_round_ = false;
   std::optional<Instant> deadline_;
   std::optional<WallTime> shown_deadline_;  // As torchrun nodes see it; made when first shown.
   std::size_t last_world_ = 0;
+  /// Of the last complete round, unfinished, and members no more: for whom others wait.
+  struct Lost {
+    NodeName name;
+    int rank = 0;
+    std::string why;
+  };
+  std::vector<Lost> lost_;
   int restarts_used_ = 0;
   std::optional<std::pair<NodeName, std::string>> restart_cause_;  // Of the round to come.
   std::optional<RunEnded> outcome_;
@@ -231,6 +251,7 @@ class Rendezvous {
 
   std::map<MemberId, Member> members_;
   std::map<NodeName, MemberId> by_name_;
+  std::map<std::string, MemberId> by_instance_;
   std::map<std::uint32_t, MemberId> by_connection_;
   std::array<std::map<std::uint64_t, MemberId>, kPlaces> places_;
   std::size_t natives_ = 0;

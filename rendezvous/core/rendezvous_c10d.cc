@@ -336,12 +336,12 @@ void Rendezvous::closed_by_torch() {
   closed_ = true;
   std::vector<MemberId> outside;
   for (const auto& [id, member] : members_) {
-    if (!member.native) continue;
+    if (!member.native || member.succeeded) continue;
     if (member.connection) actions_.push_back(RunClosed{*member.connection});
     if (member.place != Place::Participant || !complete_) outside.push_back(id);
   }
   for (const MemberId id : outside)
-    erase(id);
+    erase(id, "a torchrun node has closed the run");
   changed();
 }
 

@@ -23,6 +23,9 @@ inline constexpr int kNativeProtocolVersion = 1;
 struct NodeJoined {
   ConnectionId from;
   NodeName name;
+  /// Random, one for each agent's life. Agents in containers that share the host's network may have
+  /// the same address and pid: this tells them apart, and one that is back from a newcomer.
+  std::string instance;
   int local_world_size = 1;
   std::string role;
   RunSettings run;
@@ -133,6 +136,13 @@ struct ClockSkewSeen {
   NodeName who;
   std::int64_t microseconds = 0;  // Ahead of ours.
 };
+/// For the log: a node that has not finished is in the run no more.
+struct NodeGone {
+  NodeName who;
+  std::optional<int> rank;  // In the last complete round.
+  RestartCause cause = RestartCause::NodeLost;
+  std::string what;
+};
 
 /// For the shell: a torchrun node waits at its end for others that go on without it. Nobody will
 /// come, so it need not wait; and when it closes the run, as torchrun does at its end, that is not
@@ -141,8 +151,9 @@ struct LetGo {
   ConnectionId client;
 };
 
-using RendezvousAction = std::variant<PrepareStore, RoundComplete, RestartRound, RunClosed,
-                                      RunEnded, JoinRefused, NotAMember, ClockSkewSeen, LetGo>;
+using RendezvousAction =
+    std::variant<PrepareStore, RoundComplete, RestartRound, RunClosed, RunEnded, JoinRefused,
+                 NotAMember, ClockSkewSeen, NodeGone, LetGo>;
 using RendezvousActions = std::vector<RendezvousAction>;
 
 }  // namespace muster

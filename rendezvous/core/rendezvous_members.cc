@@ -27,6 +27,11 @@ void Rendezvous::bind(MemberId id, ConnectionId connection) {
   by_connection_[connection.value] = id;
 }
 
+const NodeName* Rendezvous::name_of(ConnectionId connection) const {
+  const auto found = by_connection_.find(connection.value);
+  return found == by_connection_.end() ? nullptr : &members_.at(found->second).name;
+}
+
 Rendezvous::Member* Rendezvous::from(ConnectionId connection, MemberId* id) {
   const auto found = by_connection_.find(connection.value);
   if (found == by_connection_.end()) return nullptr;
@@ -46,9 +51,15 @@ void Rendezvous::place(MemberId id, Place where) {
   changed();
 }
 
-void Rendezvous::erase(MemberId id) {
+void Rendezvous::erase(MemberId id, std::string_view why) {
   place(id, Place::Away);
   const Member& member = members_.at(id);
+  // A torchrun node that goes after the run was closed has done its part.
+  const bool unfinished = !member.succeeded && !(closed_ && !member.native);
+  if (member.last_rank && unfinished && !outcome_)
+    lost_.push_back({member.name, *member.last_rank, std::string(why)});
+  const auto instance = by_instance_.find(member.instance);
+  if (instance != by_instance_.end() && instance->second == id) by_instance_.erase(instance);
   set_join_deadline(id, std::nullopt);
   liveness_.forget(id);
   waiting_.erase(id);
@@ -67,19 +78,20 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
   const bool lost = member.place == Place::Participant && complete_ && !member.succeeded &&
                     !member.finished && !(closed_ && !member.native);
   const NodeName who = member.name;
+  if (!member.succeeded && !outcome_ && !(closed_ && !member.native))
+    actions_.push_back(NodeGone{who, member.last_rank, cause, what});
   if (member.succeeded) {  // The result stays, and its place in the round; the node may go.
     liveness_.forget(id);
     if (member.connection) by_connection_.erase(member.connection->value);
     members_.at(id).connection.reset();
     return;
   }
-  erase(id);
+  erase(id, what);
   if (lost && natives_ > 0)
     begin_restart(cause, who, what);
   else if (lost)
     preparing_ = false;  // No muster node is left to be told anything.
   end_if_finished();
-  end_if_hopeless();
 }
 
 bool Rendezvous::forsaken() const {

@@ -10,8 +10,10 @@ constexpr std::size_t kNamesShown = 8;
 // "a_1_0, b_2_0 and 3 more"
 class NameList {
  public:
-  void add(const std::string& name) {
-    if (count_++ < kNamesShown) text_ += (text_.empty() ? "" : ", ") + name;
+  void add(const NodeName& name, const std::string& remark = {}) {
+    if (count_++ >= kNamesShown) return;
+    text_ += (text_.empty() ? "" : ", ") + to_string(name);
+    if (!remark.empty()) text_ += " (" + remark + ")";
   }
   bool empty() const { return count_ == 0; }
   std::string text() const {
@@ -23,6 +25,10 @@ class NameList {
   std::string text_;
   std::size_t count_ = 0;
 };
+
+std::string have_finished(std::size_t nodes) {
+  return std::to_string(nodes) + (nodes == 1 ? " has" : " have") + " finished";
+}
 
 }  // namespace
 
@@ -37,43 +43,86 @@ std::string_view Rendezvous::reason() const {
 std::string Rendezvous::make_reason() const {
   if (outcome_) return "ended: " + outcome_->why;
   if (closed_) return "closed: nobody may join any more";
-  const auto names = [&](std::initializer_list<Place> places) {
-    NameList list;
-    for (const Place where : places)
-      for (const auto& [order, id] : at(where)) {
-        const Member& member = members_.at(id);
-        const bool known_rank = member.last_rank && where != Place::Participant;
-        list.add(to_string(member.name) +
-                 (known_rank ? " (was rank " + std::to_string(*member.last_rank) + ")" : ""));
-      }
-    return list;
-  };
+  if (!complete_) return make_gathering_reason();
   const std::string round = "round " + std::to_string(round_);
   const auto taken = std::to_string(count(Place::Participant));
   const std::string nodes = taken + (count(Place::Participant) == 1 ? " node" : " nodes");
-  if (complete_ && draining_)
-    return round + " ends: waiting for " + names({Place::Participant}).text() +
+  if (draining_) {
+    NameList leaving;
+    for (const auto& [order, id] : at(Place::Participant))
+      leaving.add(members_.at(id).name);
+    return round + " ends: waiting for " + leaving.text() +
            " to leave it (torchrun looks once a second)";
-  if (complete_ && preparing_)
-    return round + " has its " + nodes + ": rank 0 empties the workers' store";
-  if (complete_) return round + " runs with " + nodes;
-  std::string text = round + ": " + taken;
+  }
+  if (preparing_) return round + " has its " + nodes + ": rank 0 empties the workers' store";
+  std::string text = round + " runs with " + nodes;
+  if (succeeded_ == 0) return text;
+  NameList working;
+  for (const auto& [order, id] : at(Place::Participant))
+    if (const Member& member = members_.at(id); !member.succeeded)
+      working.add(member.name, "rank " + std::to_string(member.rank));
+  return text + "; " + have_finished(succeeded_) + ", still at work: " + working.text();
+}
+
+std::string Rendezvous::make_gathering_reason() const {
+  const auto was_rank = [](int rank) { return "was rank " + std::to_string(rank); };
+  const auto taken = count(Place::Participant);
+  std::string text = "round " + std::to_string(round_) + ": " + std::to_string(taken);
   if (run_)
     text += " of " + std::to_string(run_->min_nodes) +
             (run_->max_nodes > run_->min_nodes ? " to " + std::to_string(run_->max_nodes) : "");
   text += " nodes have joined";
-  if (count(Place::Participant) > 0) text += " (" + names({Place::Participant}).text() + ")";
-  const NameList missing = names({Place::Restarting, Place::Away, Place::Waiting});
+  NameList joined, missing, lost;
+  for (const auto& [order, id] : at(Place::Participant))
+    joined.add(members_.at(id).name);
+  if (!joined.empty()) text += " (" + joined.text() + ")";
+  for (const Place where : {Place::Restarting, Place::Away, Place::Waiting})
+    for (const auto& [order, id] : at(where)) {
+      const Member& member = members_.at(id);
+      missing.add(member.name, member.last_rank ? was_rank(*member.last_rank) : std::string());
+    }
   if (!missing.empty()) text += "; to come back: " + missing.text();
-  if (run_ && static_cast<int>(count(Place::Participant) + expected()) < run_->min_nodes)
-    text += "; " +
-            std::to_string(static_cast<std::size_t>(run_->min_nodes) - count(Place::Participant) -
-                           expected()) +
-            " more must come";
+  for (const Lost& node : lost_)
+    if (!by_name_.contains(node.name)) lost.add(node.name, was_rank(node.rank));
+  const auto coming = taken + expected();
+  const auto least = run_ ? static_cast<std::size_t>(run_->min_nodes) : std::size_t{0};
+  if (coming < least) {
+    text += "; " + std::to_string(least - coming) + " more must come";
+    if (!lost.empty()) text += " in place of " + lost.text();
+  } else if (!lost.empty()) {
+    text += "; gone: " + lost.text();
+  }
   if (deadline_) text += "; the last call is running";
+  if (succeeded_ > 0) text += "; " + have_finished(succeeded_);
   const auto spares = count(Place::Standby) + count(Place::Redundant);
   if (spares > 0) text += "; " + std::to_string(spares) + " spare";
   return text;
+}
+
+std::string Rendezvous::reason_for(ConnectionId waiting) const {
+  const auto found = by_connection_.find(waiting.value);
+  std::string text(reason());
+  if (found == by_connection_.end() || outcome_ || closed_) return text;
+  const std::string why = why_not_let_in(members_.at(found->second));
+  return why.empty() ? text : text + "; " + why;
+}
+
+std::string Rendezvous::why_not_let_in(const Member& member) const {
+  if (member.place == Place::Standby)
+    return "this node is a spare, and steps in when another is missing";
+  if (member.place != Place::Redundant || !run_) return {};
+  const auto taken = count(Place::Participant) + (complete_ ? 0 : expected());
+  const auto places = static_cast<std::size_t>(run_->max_nodes);
+  if (taken >= places)
+    return std::to_string(taken) + " of " + std::to_string(places) +
+           " places are taken: this node waits as a spare";
+  if (complete_ && succeeded_ > 0)
+    return "this node is let in only if those that are still at work restart";
+  if (run_->scale_policy == ScalePolicy::AtRestart)
+    return "this node is let in at the next restart (--scale-policy=at-restart)";
+  if (run_->scale_policy == ScalePolicy::Never)
+    return "this node is let in only in place of another (--scale-policy=never)";
+  return {};
 }
 
 }  // namespace muster

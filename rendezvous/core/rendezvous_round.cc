@@ -10,12 +10,18 @@ namespace muster {
 void Rendezvous::settle() {
   while (!outcome_ && (complete_ ? settle_complete() : settle_gathering())) {
   }
+  end_if_hopeless();
 }
 
 bool Rendezvous::settle_complete() {
   if (count(Place::Participant) == 0) {
     next_round();
     return true;
+  }
+  // Whoever waited for the torchrun nodes to restart is gone: those run on.
+  if (draining_ && expected() <= torch_redundant_) {
+    draining_ = false;
+    changed();
   }
   // Newcomers restart the others only if they may, and never when the first nodes have finished.
   if (draining_ || closed_ || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0)
@@ -80,8 +86,11 @@ bool Rendezvous::admit_spare() {
   const auto taken = count(Place::Participant);
   const auto spare = first_native(Place::Standby);
   if (!first_round()) return spare && taken + expected() < spare_target() && admit(*spare);
+  const bool wanted = spare && taken < static_cast<std::size_t>(run_->min_nodes);
+  // Once there were enough, and some are gone.
+  if (wanted && !spares_step_in_) spares_step_in_ = now_ + run_->last_call_timeout;
   if (!spares_step_in_ || *spares_step_in_ > now_) return false;
-  if (spare && taken < static_cast<std::size_t>(run_->min_nodes)) return admit(*spare);
+  if (wanted) return admit(*spare);
   spares_step_in_.reset();
   return false;
 }
@@ -134,47 +143,61 @@ void Rendezvous::complete_round() {
   had_round_ = true;
   restart_cause_.reset();
   last_world_ = by_rank.size();
+  lost_.clear();
   deadline_.reset();
   shown_deadline_.reset();
   spares_step_in_.reset();
   changed();
+  number_workers(ids, by_rank);
   const Member& first = members_.at(ids[by_rank[0]]);
-  if (!first.native) return announce_round(std::nullopt);
-  preparing_ = true;
-  MUSTER_CHECK(first.connection.has_value());
-  actions_.push_back(PrepareStore{*first.connection, round_});
+  preparing_ = first.native;
+  if (preparing_) return prepare_round();
+  announce_round();
 }
 
-void Rendezvous::announce_round(const std::optional<StoreAddress>& store) {
+void Rendezvous::prepare_round() {
+  for (const auto& [order, id] : at(Place::Participant)) {
+    const Member& member = members_.at(id);
+    if (member.rank != 0) continue;
+    MUSTER_CHECK(member.connection.has_value());
+    actions_.push_back(PrepareStore{*member.connection, round_});
+  }
+}
+
+/// torchrun nodes say how many workers they have in the store only.
+void Rendezvous::number_workers(const std::vector<MemberId>& ids,
+                                const std::vector<std::size_t>& by_rank) {
+  std::vector<NodeWorkers> nodes;
+  for (const std::size_t index : by_rank) {
+    const Member& member = members_.at(ids[index]);
+    if (!member.native) return workers_.clear();
+    nodes.push_back({member.role, member.local_world_size});
+  }
+  workers_ = assign_worker_ranks(nodes);
+}
+
+void Rendezvous::announce_round() {
   preparing_ = false;
   changed();
   std::vector<const Member*> by_rank(count(Place::Participant));
-  bool all_native = true;
   for (const auto& [order, id] : at(Place::Participant)) {
     const Member& member = members_.at(id);
     by_rank.at(static_cast<std::size_t>(member.rank)) = &member;
-    all_native = all_native && member.native;
   }
-  std::vector<WorkerRanks> workers;
-  if (all_native) {
-    std::vector<NodeWorkers> nodes;
-    for (const Member* member : by_rank)
-      nodes.push_back({member->role, member->local_world_size});
-    workers = assign_worker_ranks(nodes);
-  }
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const Member& member = *by_rank[rank];
-    if (!member.native || !member.connection) continue;
-    RoundComplete message{.to = *member.connection,
-                          .round = round_,
-                          .group_rank = {static_cast<int>(rank)},
-                          .group_world_size = static_cast<int>(by_rank.size()),
-                          .restart_count = restarts_used_,
-                          .workers = std::nullopt,
-                          .store = store};
-    if (all_native) message.workers = workers[rank];
-    actions_.push_back(std::move(message));
-  }
+  for (const Member* member : by_rank)
+    if (member->native && member->connection) actions_.push_back(announcement(*member));
+}
+
+RoundComplete Rendezvous::announcement(const Member& member) const {
+  RoundComplete message{.to = *member.connection,
+                        .round = round_,
+                        .group_rank = {member.rank},
+                        .group_world_size = static_cast<int>(last_world_),
+                        .restart_count = restarts_used_,
+                        .workers = std::nullopt,
+                        .store = store_};
+  if (!workers_.empty()) message.workers = workers_.at(static_cast<std::size_t>(member.rank));
+  return message;
 }
 
 void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const std::string& what) {
@@ -212,6 +235,8 @@ void Rendezvous::let_go(MemberId id) {
 void Rendezvous::next_round() {
   ++round_;
   complete_ = draining_ = preparing_ = false;
+  store_.reset();
+  workers_.clear();
   deadline_.reset();
   shown_deadline_.reset();
   changed();
@@ -242,22 +267,25 @@ void Rendezvous::end_if_finished() {
   end_run(true, std::nullopt, "every node has finished");
 }
 
-/// Some nodes have finished: those that are left must be enough, for nobody will come back.
+/// Some nodes have finished, and will not come back: a further round is for those that are left.
+/// Nobody waits for newcomers then, for nobody knows of any.
 void Rendezvous::end_if_hopeless() {
   if (succeeded_ == 0 || outcome_ || !run_ || (complete_ && !draining_)) return;
   const std::size_t left = members_.size() - succeeded_;
   if (left >= static_cast<std::size_t>(run_->min_nodes)) return;
-  if (left == 0 && restarts_used_ == 0)
-    return end_run(true, std::nullopt, "every node has finished");
-  std::string why = "nodes that have finished: " + std::to_string(succeeded_) +
-                    ", nodes that are left to restart: " + std::to_string(left) +
-                    ", fewer than --nnodes asks for (" + std::to_string(run_->min_nodes) + ")";
-  std::optional<NodeName> who;
-  if (restart_cause_) {
-    who = restart_cause_->first;
-    why = restart_cause_->second + "; " + why;
+  if (left == 0 && lost_.empty()) return end_run(true, std::nullopt, "every node has finished");
+  std::string why = std::to_string(succeeded_) + (succeeded_ == 1 ? " node has" : " nodes have") +
+                    " finished, and " + (left == 0 ? "none" : std::to_string(left)) +
+                    (left > 1 ? " are" : " is") + " left to go on: --nnodes asks for at least " +
+                    std::to_string(run_->min_nodes);
+  if (!lost_.empty()) {
+    const Lost& first = lost_.front();
+    return end_run(false, first.name,
+                   "gone before its part was finished (rank " + std::to_string(first.rank) + ": " +
+                       first.why + "); " + why);
   }
-  end_run(false, std::move(who), why);
+  if (!restart_cause_) return end_run(false, std::nullopt, why);
+  end_run(false, restart_cause_->first, restart_cause_->second + "; " + why);
 }
 
 }  // namespace muster

@@ -97,6 +97,18 @@ std::string set_run_seconds(RendezvousSettings& settings, std::string_view key,
   settings.run.*Field = *parsed;
   return {};
 }
+std::string set_heartbeat_timeout(RendezvousSettings& settings, std::string_view key,
+                                  const std::string& value) {
+  const auto parsed = seconds(key, value);
+  if (!parsed) return parsed.error();
+  settings.heartbeat_timeout = *parsed;
+  return {};
+}
+std::string set_lease(RendezvousSettings& settings, std::string_view key,
+                      const std::string& value) {
+  settings.lease_given = true;
+  return set_seconds<&RendezvousSettings::lease>(settings, key, value);
+}
 std::string set_attempts(RendezvousSettings& settings, std::string_view key,
                          const std::string& value) {
   const auto number = python_int(value);
@@ -141,13 +153,13 @@ std::string ignore(RendezvousSettings&, std::string_view, const std::string&) {
 
 constexpr std::array kKeys{
     Key{"close_timeout", set_seconds<&RendezvousSettings::close_timeout>},
-    Key{"heartbeat_timeout", set_seconds<&RendezvousSettings::heartbeat_timeout>},
+    Key{"heartbeat_timeout", set_heartbeat_timeout},
     Key{"is_host", set_is_host},
     Key{"join_timeout", set_run_seconds<&RunSettings::join_timeout>},
     Key{"keep_alive_interval", set_seconds<&RendezvousSettings::keep_alive_interval>},
     Key{"keep_alive_max_attempt", set_attempts},
     Key{"last_call_timeout", set_run_seconds<&RunSettings::last_call_timeout>},
-    Key{"lease", set_seconds<&RendezvousSettings::lease>},
+    Key{"lease", set_lease},
     Key{"rank", ignore},
     Key{"read_timeout", set_seconds<&RendezvousSettings::read_timeout>},
     Key{"scale_policy", set_scale_policy},

@@ -41,7 +41,9 @@ struct RendezvousSettings {
   std::string run_id;
   RunSettings run;
   Duration close_timeout = std::chrono::seconds(30);
-  Duration heartbeat_timeout = std::chrono::seconds(5);
+  /// torchrun gives a keep-alive so long before it lets it be until the next one. Nothing here
+  /// does.
+  std::optional<Duration> heartbeat_timeout;
   Duration keep_alive_interval = std::chrono::seconds(5);
   int keep_alive_max_attempt = 3;
   Duration read_timeout = std::chrono::seconds(60);
@@ -51,6 +53,7 @@ struct RendezvousSettings {
   Duration timeout = std::chrono::seconds(900);  // static: of its store.
   /// Ours: a muster node that was not heard for this long is lost.
   Duration lease = std::chrono::seconds(5);
+  bool lease_given = false;
   bool spare = false;  // Ours: takes part only when somebody is missing.
 
   /// How long a torchrun node may be silent, as torchrun counts.

@@ -18,6 +18,7 @@ using native::Fields;
 using native::Json;
 
 constexpr std::size_t kMaxVersionBytes = 256;
+constexpr std::size_t kMaxInstanceBytes = 64;
 constexpr std::array<std::string_view, 5> kCauses = {"workers_failed", "node_lost", "node_left",
                                                      "node_joined", "requested"};
 constexpr std::array<std::string_view, 6> kWhys = {"version", "settings",       "name_taken",
@@ -67,6 +68,7 @@ struct FieldWriter {
   }
   void operator()(const NodeJoined& joined) const {
     out["name"] = write(joined.name);
+    if (!joined.instance.empty()) out["instance"] = joined.instance;
     out["local_world_size"] = joined.local_world_size;
     out["role"] = joined.role;
     out["run"] = write(joined.run);
@@ -99,6 +101,7 @@ struct FieldWriter {
     out["protocol_version"] = welcome.protocol_version;
     out["muster_version"] = welcome.muster_version;
     out["peer_address"] = welcome.peer_address;
+    if (welcome.lease) out["lease_ns"] = welcome.lease->count();
   }
   void operator()(const NativeRefused& refused) const { out["text"] = cut(refused.text); }
   void operator()(const NativeWaiting& waiting) const { out["text"] = cut(waiting.text); }
@@ -171,6 +174,7 @@ void read(Fields& fields, NativeHello& hello) {
 }
 void read(Fields& fields, NodeJoined& joined) {
   joined.name = read_name(fields.object("name"));
+  if (fields.has("instance")) joined.instance = fields.text("instance", kMaxInstanceBytes);
   joined.local_world_size = fields.number<int>("local_world_size");
   joined.role = fields.text("role", kMaxAddressBytes);
   joined.run = read_run(fields.object("run"));
@@ -206,6 +210,7 @@ void read(Fields& fields, NativeWelcome& welcome) {
   welcome.protocol_version = fields.number<int>("protocol_version");
   welcome.muster_version = fields.text("muster_version", kMaxVersionBytes);
   welcome.peer_address = fields.text("peer_address", kMaxAddressBytes);
+  if (fields.has("lease_ns")) welcome.lease = Duration(fields.number<std::int64_t>("lease_ns", 1));
 }
 void read(Fields& fields, NativeRefused& refused) {
   refused.text = fields.text("text");

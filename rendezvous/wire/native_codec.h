@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -37,12 +38,14 @@ struct NativeWelcome {
   int protocol_version = kNativeProtocolVersion;
   std::string muster_version;
   std::string peer_address;  // The client's, numeric, as the server sees it.
+  /// A node that is silent for so long is lost. An older muster does not say it.
+  std::optional<Duration> lease;
 };
 /// The other answer: nothing more follows on this connection.
 struct NativeRefused {
   std::string text;  // A sentence that names both sides.
 };
-/// To a node that waits for a round: who has joined, who is missing.
+/// To a node that waits for a round, or has finished: who has joined, who is missing, who works on.
 struct NativeWaiting {
   std::string text;
 };

@@ -43,9 +43,25 @@ void RunService::note(RunNote::Level level, std::string line) {
 void RunService::note_join(Run& run, const NodeJoined& event, Instant now) {
   if (!run.gathering) run.gathering = now;
   const auto level = run.joins++ < kJoinsNoted ? RunNote::Level::Info : RunNote::Level::Debug;
-  note(level, "node_joined run=" + plain(run.id()) + " node=" + plain(to_string(event.name)) +
+  const NodeName* name = run.rendezvous->name_of(event.from);
+  note(level, "node_joined run=" + plain(run.id()) +
+                  " node=" + plain(to_string(name != nullptr ? *name : event.name)) +
                   " workers=" + std::to_string(event.local_world_size) +
                   " last_round=" + std::to_string(event.last_round));
+}
+
+void RunService::note_gone(const Run& run, const NodeGone& gone) {
+  note(RunNote::Level::Info,
+       std::string(gone.cause == RestartCause::NodeLeft ? "node_left" : "node_lost") +
+           " run=" + plain(run.id()) + " node=" + plain(to_string(gone.who)) + " rank=" +
+           (gone.rank ? std::to_string(*gone.rank) : "-") + " why=\"" + plain(gone.what) + "\"");
+}
+
+void RunService::note_skew(const Run& run, const ClockSkewSeen& seen) {
+  note(RunNote::Level::Warning,
+       "clock_skew run=" + plain(run.id()) + " node=" + plain(to_string(seen.who)) +
+           " ahead_seconds=" + std::to_string(seen.microseconds / 1'000'000) +
+           " advice=\"its heartbeats are read relative to that; synchronise clocks\"");
 }
 
 /// Before the actions are sent. Everybody is told the same restart: one line.

@@ -66,7 +66,6 @@ void RunService::begin_again(Run& run) {
   run.repeat_master.reset();
   run.waiting.clear();
   run.text_revision.reset();
-  run.told.clear();
   run.joins = 0;
   run.gathering.reset();
   run.noted_round.reset();
@@ -324,7 +323,9 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
                   " runs, all in use: limit runs=" + std::to_string(options_.runs));
   run->clients.insert(from.value);
   clients_[from.value] = {{.run = run, .native = true, .generation = run->generation}};
-  return {NativeWelcome{kNativeProtocolVersion, options_.muster_version, peer_address}, {}};
+  const NativeWelcome welcome{kNativeProtocolVersion, options_.muster_version, peer_address,
+                              options_.setup.lease};
+  return {welcome, {}};
 }
 
 /// Whether it may go to the run's rendezvous as it is now, which may begin anew with it.
@@ -346,13 +347,15 @@ void RunService::on_event(ConnectionId from, Client& client, const RendezvousEve
   Run& run = *client.run;
   if (const auto* join = std::get_if<NodeJoined>(&event)) {
     if (!may_join(from, client, *join, time.now)) return;
-    note_join(run, *join, time.now);
-    if (run.waiting.empty())
-      run.tell_at = std::max(run.tell_at, time.now + options_.waiting_interval);
-    run.waiting.insert(from.value);
+    begin_to_wait(run, from, time.now);
   }
   if (client.generation != run.generation) return;  // Of a run that is over.
-  carry_out(run, run.rendezvous->step(event, time.now), time.now);
+  RendezvousActions actions = run.rendezvous->step(event, time.now);
+  if (const auto* join = std::get_if<NodeJoined>(&event)) note_join(run, *join, time.now);
+  const bool waits_for_others = std::holds_alternative<NodeFinished>(event) &&
+                                run.rendezvous->name_of(from) && !run.rendezvous->outcome();
+  if (waits_for_others) begin_to_wait(run, from, time.now);
+  carry_out(run, std::move(actions), time.now);
   run.may_tell = run.may_tell || !std::holds_alternative<KeptAlive>(event);
   settle(run, time.now);
 }
@@ -365,16 +368,16 @@ void RunService::carry_out(Run& run, RendezvousActions actions, Instant now) {
   for (RendezvousAction& action : actions)
     std::visit(
         [&](auto& message) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(message)>, LetGo>) {
+          using Message = std::decay_t<decltype(message)>;
+          if constexpr (std::is_same_v<Message, NodeGone>) {
+            note_gone(run, message);
+          } else if constexpr (std::is_same_v<Message, ClockSkewSeen>) {
+            note_skew(run, message);
+          } else if constexpr (std::is_same_v<Message, LetGo>) {
             let_go(run, message.client);
-          } else if constexpr (requires { message.to; }) {
+          } else {
             const ConnectionId to = message.to;
             sent(run, to, NativeMessage(std::move(message)));
-          } else {
-            note(RunNote::Level::Warning,
-                 "clock_skew run=" + std::string(run.id()) + " node=" + to_string(message.who) +
-                     " ahead_seconds=" + std::to_string(message.microseconds / 1'000'000) +
-                     " advice=\"its heartbeats are read relative to that; synchronise clocks\"");
           }
         },
         action);
@@ -393,7 +396,6 @@ void RunService::sent(Run& run, ConnectionId to, const NativeMessage& message) {
   if (ended || std::holds_alternative<RoundComplete>(message) ||
       std::holds_alternative<JoinRefused>(message) || std::holds_alternative<NotAMember>(message))
     run.waiting.erase(to.value);
-  if (run.waiting.empty()) run.told.clear();
   const auto known = clients_.find(to.value);
   if (known == clients_.end()) return;
   if (ended) known->second.front().ended = true;
@@ -405,14 +407,27 @@ void RunService::sent(Run& run, ConnectionId to, const NativeMessage& message) {
   effects_.emplace_back(std::move(effect));
 }
 
+void RunService::begin_to_wait(Run& run, ConnectionId client, Instant now) {
+  const Instant tell_at = now + options_.waiting_interval;
+  if (run.waiting.empty()) run.tell_at = std::max(run.tell_at, tell_at);
+  run.waiting.try_emplace(client.value, Run::Waiter{tell_at, {}});
+}
+
 void RunService::tell_waiting(Run& run, Instant now) {
   run.may_tell = false;
-  const std::string_view reason = run.rendezvous->reason();
-  if (run.waiting.empty() || reason == run.told) return;
-  run.told = reason;
   run.tell_at = now + options_.waiting_interval;
-  for (const std::uint32_t client : run.waiting)
-    effects_.emplace_back(SendNative{{client}, NativeWaiting{run.told}});
+  for (auto& [client, waiter] : run.waiting) {
+    if (waiter.tell_at > now) {
+      run.may_tell = true;
+      run.tell_at = std::min(run.tell_at, waiter.tell_at);
+      continue;
+    }
+    std::string reason = run.rendezvous->reason_for({client});
+    if (reason == waiter.told) continue;
+    waiter.told = std::move(reason);
+    waiter.tell_at = now + options_.waiting_interval;
+    effects_.emplace_back(SendNative{{client}, NativeWaiting{waiter.told}});
+  }
 }
 
 void RunService::repeat_master(Run& run) {

@@ -42,7 +42,8 @@ struct RunServiceOptions {
   Duration forget_after = std::chrono::seconds(60);
   /// How long a torchrun rank 0 may take to say where its workers meet: it looks once a second.
   Duration master_patience = std::chrono::seconds(3);
-  /// To those who wait for a round, at most so often: who has joined, who is missing.
+  /// To those who wait (for a round, or for the others to finish too), at most so often, and not
+  /// before they have waited for so long: for whom.
   Duration waiting_interval = std::chrono::seconds(1);
 };
 
@@ -160,13 +161,17 @@ class RunService {
     CompareSetTurns turns;
     std::uint64_t generation = 0;
     std::set<std::uint32_t> clients;
-    std::set<std::uint32_t> waiting;  // Muster nodes that wait for a round.
+    /// Muster nodes that wait for a round, or for the others to finish, too.
+    struct Waiter {
+      Instant tell_at{};  // Not before: most waits are over by then.
+      std::string told;
+    };
+    std::map<std::uint32_t, Waiter> waiting;
     SharedBytes text;
     std::optional<std::uint64_t> text_revision;
     std::optional<Instant> deserted;       // Nobody is in it, since then.
     std::optional<Instant> deadline;       // As in deadlines_.
-    std::string told;                      // To those who wait.
-    bool may_tell = false;                 // Something has changed since.
+    bool may_tell = false;                 // Something has changed since those who wait were told.
     Instant tell_at{};                     // Not before.
     std::optional<Instant> gathering;      // Since the round's first node came.
     std::size_t joins = 0;                 // In this generation.
@@ -211,12 +216,15 @@ class RunService {
   void let_go(Run& run, ConnectionId client);
   bool was_let_go(ConnectionId client, const Run& run) const;
   void sent(Run& run, ConnectionId to, const NativeMessage& message);
+  void begin_to_wait(Run& run, ConnectionId client, Instant now);
   void tell_waiting(Run& run, Instant now);
   void repeat_master(Run& run);
   void settle(Run& run, Instant now);
 
   // run_notes.cc: the log.
   void note_join(Run& run, const NodeJoined& event, Instant now);
+  void note_gone(const Run& run, const NodeGone& gone);
+  void note_skew(const Run& run, const ClockSkewSeen& seen);
   void note_restart(const Run& run, const RendezvousActions& actions);
   void note_progress(Run& run, Instant now);
   void note(RunNote::Level level, std::string line);

@@ -15,8 +15,10 @@ void MusterNode::start() {
 
 void MusterNode::join() {
   phase_ = Phase::Joining;
+  if (!connected_) return;
   world_.send(*this, NodeJoined{.from = connection,
                                 .name = name_,
+                                .instance = instance_,
                                 .local_world_size = 2,
                                 .role = "default",
                                 .run = world_.options().run,
@@ -27,9 +29,45 @@ void MusterNode::join() {
 }
 
 void MusterNode::keep_alive() {
-  if (!alive_ || phase_ == Phase::Ended || phase_ == Phase::Refused) return;
+  if (!alive_ || !connected_ || phase_ == Phase::Ended || phase_ == Phase::Refused) return;
   world_.send(*this, KeptAlive{connection});
-  world_.at(1500ms, [this] { keep_alive(); });
+  world_.at(1500ms, [this, mine = connection] {
+    if (mine == connection) keep_alive();
+  });
+}
+
+void MusterNode::on_lost() {
+  connected_ = false;
+  if (phase_ == Phase::Finished) phase_ = Phase::Ended;  // Its part is done.
+  if (phase_ != Phase::Ended && phase_ != Phase::Refused) reconnect();
+}
+
+/// As NativeSession does it: again and again, with a pause that grows.
+void MusterNode::reconnect() {
+  world_.at(std::chrono::milliseconds(50 + world_.prng().below(2'000)), [this] {
+    if (!alive_ || phase_ == Phase::Ended) return;
+    const bool parted = stalled_until > world_.now() || to_server_stalled_until > world_.now() ||
+                        to_node_stalled_until > world_.now();
+    if (parted || !world_.server_is_up()) return reconnect();
+    back();
+  });
+}
+
+void MusterNode::back() {
+  const int life_before = world_.life_of(connection);
+  world_.connect(*this);
+  connected_ = true;
+  if (world_.life() != life_before) round_ = -1;  // Another server, with rounds of its own.
+  keep_alive();
+  if (phase_ == Phase::Joining) return join();
+  if (phase_ == Phase::Running) stop_and_join();
+}
+
+void MusterNode::stop_and_join() {
+  phase_ = Phase::Stopping;
+  world_.at(std::chrono::microseconds(world_.prng().below(world_.options().stop_us)), [this] {
+    if (alive_ && phase_ == Phase::Stopping) join();
+  });
 }
 
 void MusterNode::receive(const RendezvousAction& message) {
@@ -63,11 +101,13 @@ void MusterNode::on(const RestartRound& message) {
   last_restart_ = message;
   if (phase_ == Phase::Finished || phase_ == Phase::Ended) return;
   REQUIRE(message.round >= round_);
-  told_ = message.round;
-  phase_ = Phase::Stopping;
-  world_.at(std::chrono::microseconds(world_.prng().below(world_.options().stop_us)), [this] {
-    if (alive_ && phase_ == Phase::Stopping) join();
-  });
+  told_ = std::max(told_, message.round);
+  if (phase_ == Phase::Joining) return join();  // It was in that round, by then.
+  if (phase_ == Phase::Running) stop_and_join();
+}
+
+void MusterNode::on(const RunClosed&) {
+  if (phase_ == Phase::Joining) phase_ = Phase::Refused;
 }
 
 void MusterNode::on(const RunEnded& message) {
@@ -82,34 +122,32 @@ void MusterNode::on(const JoinRefused& message) {
 
 void MusterNode::on(const NotAMember&) {
   if (phase_ == Phase::Joining) return join();
-  if (phase_ != Phase::Running) return;
-  phase_ = Phase::Stopping;
-  world_.at(std::chrono::microseconds(world_.prng().below(world_.options().stop_us)), [this] {
-    if (alive_ && phase_ == Phase::Stopping) join();
-  });
+  if (phase_ == Phase::Running) stop_and_join();
 }
 
 void MusterNode::fail(const std::string& what) {
-  if (alive_ && phase_ == Phase::Running)
-    world_.send(*this, WorkersFailed{connection, round_, what});
+  if (!alive_ || phase_ != Phase::Running) return;
+  if (!connected_) return stop_and_join();  // Nobody hears it.
+  world_.send(*this, WorkersFailed{connection, round_, what});
 }
 
 void MusterNode::finish(bool succeeded) {
   if (!alive_ || phase_ != Phase::Running) return;
-  phase_ = Phase::Finished;
-  world_.send(*this, NodeFinished{connection, round_, succeeded, "done"});
+  phase_ = connected_ ? Phase::Finished : Phase::Ended;
+  if (connected_) world_.send(*this, NodeFinished{connection, round_, succeeded, "done"});
 }
 
 void MusterNode::leave() {
-  world_.send(*this, NodeLeft{connection});
+  if (connected_) world_.send(*this, NodeLeft{connection});
   alive_ = false;
+  world_.at(1s, [this, gone = connection] { world_.disconnect(gone); });
 }
 
 std::string MusterNode::describe() const {
   static constexpr const char* kNames[]{"joining",  "running", "stopping",
                                         "finished", "ended",   "refused"};
   return to_string(name_) + " muster " + kNames[static_cast<int>(phase_)] + " round " +
-         std::to_string(round_) + (alive_ ? "" : " dead") +
+         std::to_string(round_) + (alive_ ? "" : " dead") + (connected_ ? "" : " cut off") +
          (refusal_ ? " " + refusal_->text : std::string());
 }
 
@@ -202,7 +240,7 @@ void TorchNode::finished() {
   }
   if (done == Operation::Close) {
     phase_ = Phase::Ended;
-    return;
+    return die(true);
   }
   if (done == Operation::KeepAlive) return;
   phase_ = Phase::Running;

@@ -14,9 +14,13 @@ class MusterNode : public Node {
   };
   enum class Phase { Joining, Running, Stopping, Finished, Ended, Refused };
 
-  MusterNode(World& world, NodeName name, Role role) : Node(world, std::move(name)), role_(role) {}
+  MusterNode(World& world, NodeName name, Role role)
+      : Node(world, std::move(name)),
+        role_(role),
+        instance_("instance " + std::to_string(world.nodes().size())) {}
 
   void start() override;
+  void on_lost() override;
   void receive(const RendezvousAction& message) override;
   void reply(State) override {}
   bool settled() const override { return phase_ != Phase::Stopping && phase_ != Phase::Joining; }
@@ -37,18 +41,24 @@ class MusterNode : public Node {
 
  private:
   void join();
+  void stop_and_join();
+  void reconnect();
+  void back();
   void keep_alive();
   void on(const PrepareStore& message);
   void on(const RoundComplete& message);
   void on(const RestartRound& message);
-  void on(const RunClosed&) {}
+  void on(const RunClosed&);
   void on(const RunEnded& message);
   void on(const JoinRefused& message);
   void on(const NotAMember& message);
   void on(const ClockSkewSeen&) {}
   void on(const LetGo&) {}
+  void on(const NodeGone&) {}
 
   Role role_;
+  std::string instance_;
+  bool connected_ = true;
   Phase phase_ = Phase::Joining;
   std::int64_t round_ = -1;
   std::int64_t told_ = -1;

@@ -1,6 +1,8 @@
 // Seeded clusters around one rendezvous: muster nodes, torchrun nodes and mixtures, with delays,
-// stalls, broken connections, dead nodes, failing workers and clocks that are off. Invariants are
-// checked at each step (rendezvous_world.cc); then the faults stop, and the cluster must converge.
+// stalls, connections that break and come back, partitions one way and both, a server that starts
+// again with nothing, dead nodes, failing workers, nodes that finish or leave, names that two nodes
+// have, and clocks that are off. Invariants are checked at each step (rendezvous_world.cc); then
+// the faults stop, and the cluster must converge: nobody waits for what can never happen.
 // MUSTER_SEED=<seed> runs one seed again.
 
 #include <algorithm>
@@ -32,7 +34,7 @@ class Scenario {
     const int kinds = static_cast<int>(dice_.below(3));  // All muster, all torchrun, both.
     for (int i = 0; i < nodes; ++i)
       world_.at(std::chrono::milliseconds(dice_.below(8'000)), [this, i, kinds] { add(i, kinds); });
-    const int mishaps = static_cast<int>(dice_.below(5));
+    const int mishaps = static_cast<int>(dice_.below(6));
     for (int i = 0; i < mishaps; ++i)
       world_.at(std::chrono::milliseconds(dice_.below(50'000)), [this] { mishap(); });
     world_.run_until(Instant(60s));
@@ -66,6 +68,10 @@ class Scenario {
   void add(int index, int kinds) {
     const bool muster = kinds == 0 || (kinds == 2 && dice_.chance(50));
     const std::string addr = "node" + std::to_string(index);
+    if (muster && dice_.chance(10))
+      for (const auto& other : world_.nodes())
+        if (dynamic_cast<const MusterNode*>(other.get()) != nullptr)
+          return world_.add_muster(NodeName(other->name())).start();
     Node& node = muster ? world_.add_muster(addr, dice_.chance(10)) : world_.add_torch(addr);
     // torchrun's own limit is 15 s between two clocks. Beyond it only a first round is certain
     // (rendezvous_c10d_test.cc).
@@ -81,46 +87,98 @@ class Scenario {
     if (nodes.empty()) return;
     Node& node = *nodes[dice_.below(nodes.size())];
     if (!node.alive()) return;
-    switch (dice_.below(5)) {
+    auto* muster = dynamic_cast<MusterNode*>(&node);
+    const auto up_to = [this](std::uint64_t most) {
+      return std::chrono::milliseconds(dice_.below(most));
+    };
+    switch (dice_.below(10)) {
       case 0:
         return node.die(true);  // Killed: its kernel closes the connection.
       case 1:
         return node.die(false);  // The whole host: nobody says anything.
-      case 2:                    // A partition, shorter than it takes to be noticed, or not.
+      case 2:                    // Silence, shorter than it takes to be noticed, or not.
         node.disturbed = true;
-        node.stalled_until = world_.now() + std::chrono::milliseconds(dice_.below(8'000));
+        node.stalled_until = world_.now() + up_to(8'000);
         return;
       case 3:
-        if (auto* torch = dynamic_cast<TorchNode*>(&node)) return torch->fail();
-        return dynamic_cast<MusterNode&>(node).fail("rank 1 was killed by SIGSEGV");
-      default:  // A clock is set.
-        if (dynamic_cast<TorchNode*>(&node) != nullptr && skewed_) {
-          node.disturbed = true;
-          node.skew += std::chrono::milliseconds(dice_.below(4'000)) - 2s;
-        }
+        if (muster == nullptr) return dynamic_cast<TorchNode&>(node).fail();
+        return muster->fail("rank 1 was killed by SIGSEGV");
+      case 4:  // A clock is set.
+        if (muster != nullptr || !skewed_) return;
+        node.disturbed = true;
+        node.skew += up_to(4'000) - 2s;
+        return;
+      case 5:
+        if (muster != nullptr) world_.break_connection(node);
+        return;
+      case 6:
+        if (muster != nullptr)
+          world_.part(node, static_cast<World::Direction>(dice_.below(3)), up_to(20'000));
+        return;
+      case 7:
+        if (all_muster()) world_.restart_server(up_to(4'000));
+        return;
+      case 8:
+        if (muster == nullptr) return dynamic_cast<TorchNode&>(node).finish();
+        return muster->finish(!dice_.chance(10));
+      default:
+        if (muster != nullptr) muster->leave();
         return;
     }
   }
 
-  /// Whoever lives is in the running round, waits as a spare, or knows that it is over; or there
-  /// are too few, and they wait.
-  bool is_converged() {
-    Rendezvous& server = world_.server();
-    int alive = 0;
+  bool all_muster() {
+    return std::all_of(world_.nodes().begin(), world_.nodes().end(), [](const auto& node) {
+      return dynamic_cast<const MusterNode*>(node.get()) != nullptr;
+    });
+  }
+
+  struct Census {
+    int unfinished = 0;         // Alive, and not through with it.
+    int muster_unfinished = 0;  // Of these.
+    int working = 0;            // In a round.
+    int finished = 0;           // Wait for the others.
     bool all_settled = true;
+  };
+  Census count() {
+    Census census;
     for (const auto& node : world_.nodes()) {
       if (!node->alive()) continue;
-      const auto* muster = dynamic_cast<const MusterNode*>(node.get());
-      if (muster != nullptr && muster->phase() == MusterNode::Phase::Refused) continue;
       const auto* torch = dynamic_cast<const TorchNode*>(node.get());
-      if (torch != nullptr && torch->phase() == TorchNode::Phase::Failed) continue;
-      if (torch != nullptr && is_ghost(*torch)) continue;
-      ++alive;
-      all_settled = all_settled && is_settled(*node);
+      if (torch != nullptr && (torch->phase() == TorchNode::Phase::Failed || is_ghost(*torch)))
+        continue;
+      if (const auto* muster = dynamic_cast<const MusterNode*>(node.get())) {
+        const auto phase = muster->phase();
+        if (phase == MusterNode::Phase::Refused || phase == MusterNode::Phase::Ended) continue;
+        if (phase == MusterNode::Phase::Finished) {
+          ++census.finished;
+          continue;
+        }
+        ++census.muster_unfinished;
+      }
+      ++census.unfinished;
+      census.working += node->round() ? 1 : 0;
+      census.all_settled = census.all_settled && is_settled(*node);
     }
-    if (server.phase() == Rendezvous::Phase::Ended || server.closed()) return true;
-    if (server.phase() == Rendezvous::Phase::Running) return all_settled;
-    return server.phase() == Rendezvous::Phase::Gathering && alive < options_.run.min_nodes;
+    return census;
+  }
+
+  /// Whoever lives is in the running round, waits as a spare or for those in the round, or knows
+  /// that it is over; or there are too few, and they wait for others who may still come.
+  bool is_converged() {
+    Rendezvous& server = world_.server();
+    const Census census = count();
+    const auto phase = server.phase();
+    if (phase == Rendezvous::Phase::Ended)
+      return census.muster_unfinished == 0 && census.finished == 0;
+    if (phase == Rendezvous::Phase::Running)
+      return (census.all_settled || server.closed()) &&
+             (census.finished == 0 || census.working > 0);
+    if (census.finished > 0) return false;
+    if (server.closed()) return true;  // By torchrun nodes, which notice, each in its time.
+    const bool some_have_finished = server.reason().find("finished") != std::string_view::npos;
+    return phase == Rendezvous::Phase::Gathering && !some_have_finished &&
+           census.unfinished < options_.run.min_nodes;
   }
 
   /// A torchrun node that was silent for too long is dropped, and nobody can tell it: it trains on
@@ -142,7 +200,9 @@ class Scenario {
     // Waiting for a place or for the next round.
     const RendezvousState& state =
         server.render(world_.now(), WallTime{world_.wall(node).microseconds});
-    return state.redundancy_list.contains(node.name()) || state.wait_list.contains(node.name());
+    const NodeName* known_as = server.name_of(node.connection);
+    const NodeName name = known_as != nullptr ? *known_as : node.name();
+    return state.redundancy_list.contains(name) || state.wait_list.contains(name);
   }
 
   Prng dice_;

@@ -33,9 +33,7 @@ void Node::die(bool noticed) {
 }
 
 World::World(std::uint64_t seed, WorldOptions options) : options_(std::move(options)), prng_(seed) {
-  RendezvousSetup setup;
-  if (options_.host_knows_settings) setup.run = options_.run;
-  server_ = std::make_unique<Rendezvous>(setup);
+  make_server();
 }
 World::~World() = default;
 
@@ -47,17 +45,17 @@ Node& World::add_muster(std::string addr, bool spare, std::optional<int> preferr
   return *nodes_.back();
 }
 
+Node& World::add_muster(const NodeName& name) {
+  nodes_.push_back(std::make_unique<MusterNode>(*this, name, MusterNode::Role{}));
+  connect(*nodes_.back());
+  return *nodes_.back();
+}
+
 Node& World::add_torch(std::string addr) {
   nodes_.push_back(std::make_unique<TorchNode>(
       *this, NodeName{std::move(addr), static_cast<std::int64_t>(100 + nodes_.size()), 0}));
   connect(*nodes_.back());
   return *nodes_.back();
-}
-
-void World::connect(Node& node) {
-  node.connection = {next_connection_++};
-  node.last_to_server = node.last_to_node = now_;
-  connections_[node.connection.value] = &node;
 }
 
 void World::at(Duration delay, std::function<void()> what) {
@@ -85,36 +83,6 @@ WallTime World::server_wall() const {
 }
 WallTime World::wall(const Node& node) const {
   return {server_wall().microseconds + us(node.skew)};
-}
-
-Duration World::delay() {
-  const auto most = options_.max_delay_us;
-  const auto usual = std::chrono::microseconds(50 + prng_.below(most));
-  return faults && prng_.chance(2) ? usual * 50 : usual;
-}
-
-void World::deliver_to_server(Node& from, std::function<void()> what) {
-  ++counts.to_server;
-  Instant due = std::max(now_ + delay(), from.last_to_server);
-  if (from.stalled_until > now_) due = std::max(due, from.stalled_until);
-  from.last_to_server = due;
-  const ConnectionId connection = from.connection;
-  at(due - now_, [this, connection, what = std::move(what)] {
-    if (connections_.contains(connection.value)) what();
-  });
-}
-
-void World::deliver_to_node(ConnectionId to, std::function<void(Node&)> what) {
-  const auto found = connections_.find(to.value);
-  if (found == connections_.end()) return;
-  ++counts.to_nodes;
-  Node& node = *found->second;
-  Instant due = std::max(now_ + delay(), node.last_to_node);
-  if (node.stalled_until > now_) due = std::max(due, node.stalled_until);
-  node.last_to_node = due;
-  at(due - now_, [&node, to, what = std::move(what)] {
-    if (node.alive() && node.connection == to) what(node);
-  });
 }
 
 void World::send(Node& from, RendezvousEvent event) {
@@ -183,12 +151,6 @@ void World::answer_released() {
     answer(client, shown());
 }
 
-void World::disconnect(ConnectionId connection) {
-  if (connections_.erase(connection.value) == 0) return;
-  turns_.gone(connection, now_);
-  perform(server_->step(ConnectionLost{connection}, now_));
-}
-
 void World::perform(RendezvousActions actions) {
   check();
   for (const RendezvousAction& action : actions) {
@@ -232,6 +194,10 @@ void World::check() {
     round.ranks[node] = rank;
     REQUIRE(ranks.insert(rank).second);
   }
+  for (const auto& [connection, node] : connections_) {
+    const NodeName* name = server_->name_of({connection});
+    if (name != nullptr && round.ranks.contains(*name)) round.by_node[node] = round.ranks.at(*name);
+  }
   const auto size = static_cast<int>(ranks.size());
   std::string others;
   for (const auto& node : nodes_)
@@ -248,10 +214,12 @@ void World::check() {
 void World::learned(const Node& node, std::int64_t number, int rank, int world_size) {
   INFO(to_string(node.name()) << " learned rank " << rank << " of " << world_size << " in round "
                               << number);
-  REQUIRE(rounds_.contains(number));
-  const Round& round = rounds_.at(number);
-  REQUIRE(round.ranks.contains(node.name()));
-  CHECK(round.ranks.at(node.name()) == rank);
+  const int life = life_of(node.connection);
+  const auto& rounds = life == life_ ? rounds_ : earlier_.at(life);
+  REQUIRE(rounds.contains(number));
+  const Round& round = rounds.at(number);
+  REQUIRE(round.by_node.contains(&node));
+  CHECK(round.by_node.at(&node) == rank);
   CHECK(static_cast<std::size_t>(world_size) == round.ranks.size());
 }
 

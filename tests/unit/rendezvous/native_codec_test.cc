@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ std::string json_of(const NativeMessage& message) {
 NodeJoined full_join() {
   return {.from = {},
           .name = {"node-\xc3\xa9", 4711, 1},
+          .instance = "0123456789abcdef",
           .local_world_size = 8,
           .role = "trainer",
           .run = {.min_nodes = 2,
@@ -71,7 +73,8 @@ std::vector<NativeMessage> messages() {
   RoundComplete mixed{{}, 3, {1}, 2, 1, std::nullopt, std::nullopt};
   RoundComplete native{
       {}, 3, {1}, 2, 1, WorkerRanks{{8}, 16, 4, 12}, StoreAddress{"10.0.0.7", 29500}};
-  return {NativeWelcome{1, "0.4.1", "::1"},
+  return {NativeWelcome{1, "0.4.1", "::1", std::nullopt},
+          NativeWelcome{1, "0.4.1", "::1", std::chrono::seconds(5)},
           NativeRefused{"versions differ"},
           NativeWaiting{"round 0: 1 of 2"},
           PrepareStore{{}, 5},
@@ -124,6 +127,25 @@ TEST_CASE("native codec: a join's settings are exact, to the nanosecond", "[unit
   CHECK(join.spare);
 }
 
+TEST_CASE("native codec: what only newer ones say is optional", "[unit][rendezvous]") {
+  NodeJoined join = full_join();
+  join.instance.clear();
+  const std::string older = json_of(NativeRequest(join));
+  CHECK(older.find("instance") == std::string::npos);
+  CHECK(std::get<NodeJoined>(*decode_native_request(older, {})).instance.empty());
+  join.instance.assign(65, 'x');
+  const auto long_one = decode_native_request(json_of(NativeRequest(join)), {});
+  REQUIRE_FALSE(long_one.has_value());
+  CHECK(long_one.error().field == "instance");
+  const auto no_lease = decode_native_message(
+      R"({"type":"welcome","protocol_version":1,"muster_version":"1","peer_address":"a"})");
+  CHECK_FALSE(std::get<NativeWelcome>(*no_lease).lease);
+  CHECK_FALSE(
+      decode_native_message(R"({"type":"welcome","protocol_version":1,"muster_version":"1",)"
+                            R"("peer_address":"a","lease_ns":0})")
+          .has_value());
+}
+
 TEST_CASE("native codec: the documented bytes of a frame", "[unit][rendezvous]") {
   const std::string json = R"({"type":"keep_alive"})";
   CHECK(encode(NativeRequest(KeptAlive{})) == std::string("m\x15\0\0\0\0\0\0\0", 9) + json);
@@ -161,6 +183,9 @@ TEST_CASE("native codec: what is no object with a type is refused", "[unit][rend
 
 namespace {
 
+const std::set<std::string> kOptional = {"preferred_rank", "workers",  "store",
+                                         "instance",       "lease_ns", "who"};
+
 // Every field of `object`, by path, is taken away or replaced by something of the wrong kind.
 void spoil(const Json& whole, const Json::json_pointer& at, const std::vector<Json>& wrong,
            const std::function<void(const Json&, const std::string&)>& check) {
@@ -168,7 +193,8 @@ void spoil(const Json& whole, const Json::json_pointer& at, const std::vector<Js
     const auto path = at / name;
     std::string field = path.to_string().substr(1);
     std::replace(field.begin(), field.end(), '/', '.');
-    if (name != "preferred_rank" && name != "workers" && name != "store" && field != "who") {
+    const bool optional = kOptional.count(field) > 0 && whole["type"] != "restart_round";
+    if (!optional) {
       Json without = whole;
       without.at(at).erase(name);
       check(without, field);

@@ -226,6 +226,23 @@ TEST_CASE_METHOD(DoorTest, "c10d door: who waits where all places are taken is r
   CHECK(rendezvous.propose({{3}, seen, c.state}, now, wall()).verdict != ProposalVerdict::Refused);
 }
 
+TEST_CASE("c10d door: a restart that nobody waits for any more is none", "[unit][rendezvous]") {
+  const RunSettings run{.min_nodes = 2, .max_nodes = 2};
+  DoorTest test(run);
+  auto a = test.torch("a");
+  test.joins(9, "m", run);
+  test.does(a, 1, Action::AddToParticipants);
+  test.rendezvous.step(StoreReady{{9}, 0, "m", 1}, test.now);
+  test.rendezvous.step(RestartRequested{{9}, "why not"}, test.now);
+  CHECK(test.rendezvous.phase() == Rendezvous::Phase::Draining);
+  // The torchrun node has not looked yet when the only one that waits for it is gone.
+  test.rendezvous.step(ConnectionLost{{9}}, test.now);
+  CHECK(test.rendezvous.phase() == Rendezvous::Phase::Running);
+  // So a newcomer can make it restart.
+  test.joins(10, "n", run);
+  CHECK(test.shown().wait_list.contains({"n", 1, 0}));
+}
+
 TEST_CASE("c10d door: a foreign attribute stays", "[unit][rendezvous]") {
   DoorTest test;
   auto a = test.torch("a");

@@ -111,7 +111,7 @@ TEST_CASE("settings: torchrun's defaults", "[unit][rendezvous]") {
   CHECK(settings->run.join_timeout == 600s);
   CHECK(settings->run.last_call_timeout == 30s);
   CHECK(settings->close_timeout == 30s);
-  CHECK(settings->heartbeat_timeout == 5s);
+  CHECK(settings->heartbeat_timeout == std::nullopt);
   CHECK(settings->dead_after() == 15s);
   CHECK(settings->read_timeout == 60s);
   CHECK(settings->timeout == 900s);

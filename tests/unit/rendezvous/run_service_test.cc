@@ -1,8 +1,62 @@
 #include "rendezvous/wire/run_service.h"
 
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
 #include "tests/unit/rendezvous/run_service_fixture.h"
 
 namespace muster::testing {
+
+using namespace std::chrono_literals;
+
+TEST_CASE_METHOD(RunServiceTest, "runs: a node is told by which lease it is judged",
+                 "[unit][rendezvous]") {
+  reset({.setup = {.lease = 7s}});
+  const auto answer = tell(1, NativeHello{kNativeProtocolVersion, "9.9", "job"});
+  CHECK(std::get<NativeWelcome>(*answer.reply).lease == Duration(7s));
+}
+
+TEST_CASE_METHOD(RunServiceTest,
+                 "runs: who has finished is told for whom it waits, if it takes long",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  tell(1, NodeFinished{{}, 0, true, ""});
+  service->time_passed(at(900ms));
+  CHECK(messages<NativeWaiting>().empty());
+  service->time_passed(at(100ms));
+  const auto told = messages<NativeWaiting>();
+  REQUIRE(told.size() == 1);
+  CHECK(told.at(1).text ==
+        "round 0 runs with 2 nodes; 1 has finished, still at work: host2_2_0 (rank 1)");
+  for (int i = 0; i < 4; ++i) {
+    tell(1, KeptAlive{});
+    tell(2, KeptAlive{});
+    service->time_passed(at(2s));
+  }
+  CHECK(messages<NativeWaiting>().empty());  // Nothing has changed.
+  service->gone({2}, at());
+  CHECK_FALSE(messages<RunEnded>().at(1).succeeded);
+  CHECK_THAT(notes, Catch::Contains("node_lost run=job node=host2_2_0 rank=1 "
+                                    "why=\"its connection closed\"\n"));
+  service->gone({1}, at());
+  CHECK_THAT(notes, !Catch::Contains("node=host1_1_0 rank=0"));
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: each node beyond the maximum is told that it is a spare",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  for (const std::uint32_t client : {3, 4}) {
+    hello(client);
+    join(client, 2);
+    service->time_passed(at(1s));
+    const auto told = messages<NativeWaiting>();
+    REQUIRE(told.size() == 1);
+    CHECK(told.at(client).text ==
+          "round 0 runs with 2 nodes; 2 of 2 places are taken: this node waits as a spare");
+  }
+}
 
 TEST_CASE_METHOD(RunServiceTest, "runs: muster nodes meet, fail, restart and finish",
                  "[unit][rendezvous]") {

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""What becomes of nodes that have finished, of those that are lost, and what they say while they wait."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+from musterd_job_test import MUSTERD, MusterdTest
+from nodes import NodesTest
+from support import MUSTER, main, wait_for
+
+GUEST = ["--rdzv-conf=is_host=false"]
+
+
+class Finished(NodesTest):
+    def lose_the_last(self, lose, *, finished="a", lost="b", nodes=2):
+        tags = finished + lost
+        for tag in tags:
+            self.node(tag, nodes, *([] if tag == "a" else GUEST))
+        self.round_of(nodes)
+        for tag in finished:
+            self.tell(f"finish.{tag}")
+            self.worker_ended(tag)
+        lose(self.nodes[lost])
+        self.ends(**{tag: 0 for tag in finished})
+        for tag in finished:
+            self.assertRegex(self.read(f"err.{tag}"),
+                             "workers of this node have succeeded, but the job has not: .*gone "
+                             "before its part was finished")
+
+    def test_the_last_unfinished_node_is_killed(self):
+        self.lose_the_last(lambda node: node.kill())
+
+    def test_the_last_unfinished_node_is_stopped_by_a_signal(self):
+        self.lose_the_last(lambda node: node.terminate())
+        self.ends(b=1)
+        self.assertRegex(self.read("err.a"), "it left")
+
+    def test_the_last_unfinished_node_falls_silent(self):
+        def silence(node):
+            for pid in self.token.processes():
+                if pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1] == str(node.pid):
+                    os.kill(pid, signal.SIGSTOP)  # Its agent; the shim is killed by us at the end.
+        self.lose_the_last(silence, finished="ab", lost="c", nodes=3)
+        self.assertRegex(self.read("err.b"), "not heard for 5 s")
+        self.kill("c")
+
+    def test_it_says_for_whom_it_waits(self):
+        self.node("a", 2)
+        self.node("b", 2, *GUEST)
+        self.round_of(2)
+        self.tell("finish.a")
+        wait_for(lambda: "have finished; waiting for the other nodes" in self.read("err.a"), "a to say so")
+        self.assertRegex(self.read("err.a"), r"1 has finished, still at work: 127\.0\.0\.1_\d+_0 \(rank 1\)")
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_the_host_is_killed_before_the_end_is_known(self):
+        self.node("a", 2)
+        self.node("b", 2, *GUEST)
+        self.round_of(2)
+        self.tell("finish.b")
+        self.worker_ended("b")
+        # Its host must know that it has finished: then it says so.
+        wait_for(lambda: "waiting for the other nodes" in self.read("err.b"), "b to wait")
+        self.kill("a")
+        self.ends(b=0)
+        self.assertIn("before the end of the job was known", self.read("err.b"))
+
+
+class Waiting(NodesTest):
+    def test_it_says_who_is_missing_and_that_all_places_are_taken(self):
+        self.node("a", 2, "--node-rank=0")
+        self.node("b", 2, "--node-rank=1", *GUEST)
+        self.round_of(2)
+        self.node("c", 2, *GUEST)
+        wait_for(lambda: "2 of 2 places are taken: this node waits as a spare" in self.read("err.c"),
+                 "c to say that there is no place")
+        self.kill("c")
+        lost = self.nodes["b"].pid
+        self.kill("b")
+        self.assertNotEqual(lost, 0)
+        wait_for(lambda: "1 more must come in place of" in self.read("err.a"), "a to say whom it misses")
+        self.assertRegex(self.read("err.a"), r"in place of 127\.0\.0\.1_\d+_0 \(was rank 1\)")
+        self.node("d", 2, *GUEST)
+        self.round_of(2, after=2, nodes="ad")
+        self.tell("finish")
+        self.ends(a=0, d=0)
+
+    def test_nobody_refuses_a_node_whose_time_is_up(self):
+        self.node("a", 2, "--rdzv-conf=join_timeout=1")
+        self.ends(a=1)
+        self.assertNotIn("refused this node", self.read("err.a"))
+
+    def test_a_lost_host_is_named_with_the_limit_and_its_option(self):
+        self.node("a", 2)
+        self.node("b", 2, "--rdzv-conf=is_host=false,read_timeout=1")
+        self.round_of(2)
+        self.kill("a")
+        self.ends(b=1)
+        self.assertRegex(self.read("err.b"), r"was lost .*tried for 1 s; --rdzv-conf read_timeout=SECONDS")
+
+    def test_a_key_without_effect_is_named(self):
+        self.node("a", 1, "--rdzv-conf=heartbeat_timeout=7")
+        self.round_of(1)
+        self.tell("finish")
+        self.ends(a=0)
+        self.assertIn("heartbeat_timeout has no effect", self.read("err.a"))
+
+
+class AtMusterd(MusterdTest):
+    conf = "lease=30,is_host=false"  # musterd's is 2 s.
+
+    def test_a_node_keeps_alive_by_the_hosts_lease(self):
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        self.say("ab", "that counts, and not --rdzv-conf lease=30")
+        # Five of musterd's leases, by the clock of a third node's keep-alives: by the node's own it
+        # would be lost after the first.
+        self.conf = "lease=30,is_host=false,join_timeout=10"
+        self.run_id = "clock"
+        self.node("c", 2)
+        self.ends(c=1)
+        self.assertEqual(len(self.starts()), 2, self.all_output())
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_a_lost_node_is_noted(self):
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        self.kill("b")
+        wait_for(lambda: "node_lost run=job" in self.read("err.musterd1"), "musterd to note it")
+        self.node("b", 2)
+        self.round_of(2, after=2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_agents_with_one_pid_are_two_nodes(self):
+        unshare = shutil.which("unshare")
+        alone = [unshare, "--pid", "--fork", "--mount-proc", "--kill-child"]
+        if unshare is None or subprocess.run([*alone, "true"], stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("no process namespaces here: root is needed")
+        self.launchers = {tag: [*alone, MUSTER] for tag in "ab"}
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+
+if __name__ == "__main__":
+    if not os.access(MUSTERD, os.X_OK):
+        print(f"skipped: MUSTERD_BIN={MUSTERD} is not there")
+        sys.exit(77)
+    main()
