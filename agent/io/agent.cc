@@ -1,7 +1,6 @@
 #include "agent/io/agent.h"
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,7 +33,8 @@
 #include "agent/logs/log_pump.h"
 #include "agent/posix/helper_process.h"
 #include "agent/posix/job_cleanup.h"
-#include "agent/posix/shim.h"
+#include "agent/posix/spawn.h"
+#include "agent/posix/split.h"
 #include "agent/sessions/session_choice.h"
 #include "agent/sessions/workers_store.h"
 #include "rendezvous/net/clock.h"
@@ -426,14 +426,6 @@ std::vector<std::string> with_overrides(std::vector<std::string> environment,
   return environment;
 }
 
-// The store holds a descriptor for every worker; workers get the shim's limit, which stays.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 }  // namespace
 
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
@@ -458,9 +450,8 @@ int run_job(const AgentOptions& options, const std::vector<std::string>& environ
   // SIGUSR2 asks for stacks, unless the user means something else by it.
   const auto& handled = options.signals_to_handle;
   const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
-  const int exit_code = split_into_shim_and_agent(
+  const int exit_code = split_into_front_shim_and_agent(
       {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
-        raise_descriptor_limit();
         return Agent(options, inherited, *run_dir, *fifo ? &**fifo : nullptr, socket).run();
       });
   if (*fifo) (*fifo)->remove();
