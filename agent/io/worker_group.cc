@@ -20,6 +20,7 @@
 #include "agent/io/error_file_io.h"
 #include "agent/logs/log_space.h"
 #include "agent/posix/find_program.h"
+#include "rendezvous/core/limit_advice.h"
 
 namespace muster {
 namespace {
@@ -27,6 +28,9 @@ namespace {
 boost::system::error_code from_errno(int number) {
   return {number, boost::system::system_category()};
 }
+
+constexpr const char* kNoFileSize =
+    "the limit of a file's size (`ulimit -f`) leaves no room for logs";
 
 Result<int> open_file(const std::string& path, int flags) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
@@ -138,13 +142,15 @@ boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::
 
   Start start{{.kind = ShimRequest::Kind::Start, .worker = rank.value}, {}};
   const Result<int> packed = pack_command(command);
-  if (!packed) return NotStarted{rank, "cannot pass on the command: " + packed.error().message()};
+  if (!packed)
+    return NotStarted{rank, "cannot pass on the command: " + packed.error().message() +
+                                limit_advice(packed.error().value())};
   start.fds.push_back(*packed);
   const Result<std::vector<int>> streams = open_streams(member, plan, start.request.streams);
   if (!streams) {
     ::close(*packed);
-    return NotStarted{
-        rank, "cannot open the log files in " + member.log.dir + ": " + streams.error().message()};
+    return NotStarted{rank, "cannot open the log files in " + member.log.dir + ": " +
+                                streams.error().message() + limit_advice(streams.error().value())};
   }
   start.fds.insert(start.fds.end(), streams->begin(), streams->end());
   return start;
@@ -207,9 +213,9 @@ Result<int> WorkerGroup::open_log_file(Member& member, const AttemptLogPlan& pla
   const Result<int> fd = open_file(stream.file, O_WRONLY | O_CREAT | O_APPEND);
   const int error = fd ? reserve_log_space(*fd) : fd.error().value();
   if (fd && error != 0) ::close(*fd);
-  if (error == ENOSPC || error == EDQUOT) {
+  if (error == EFBIG || is_disk_full(error)) {
     if (options_.log.on_full == LogOnFull::Fail) return from_errno(error);
-    return without_log_file(member, is_stderr);
+    return without_log_file(member, is_stderr, error);
   }
   if (!fd) return fd;
   pump_.keep(stream.file);
@@ -231,11 +237,12 @@ Result<int> WorkerGroup::worker_end(int file, const std::string& path) {
 }
 
 // The disk is full before the worker has begun: it does without the file, not without running.
-Result<int> WorkerGroup::without_log_file(Member& member, bool is_stderr) {
+Result<int> WorkerGroup::without_log_file(Member& member, bool is_stderr, int error) {
   StreamPlan& stream = is_stderr ? member.log.err : member.log.out;
   const char* place = stream.to_console ? "only to the console" : "nowhere";
-  spdlog::warn("the disk of the logs is full: {} goes {} (--log-on-full=fail ends the job instead)",
-               stream.file, is_stderr && !stream.to_console ? "only to a failure report" : place);
+  spdlog::warn("{}: {} goes {} (--log-on-full=fail ends the job instead)",
+               is_disk_full(error) ? "the disk of the logs is full" : kNoFileSize, stream.file,
+               is_stderr && !stream.to_console ? "only to a failure report" : place);
   const bool shown = stream.to_console;
   stream = {is_stderr ? StreamTarget::Tap : StreamTarget::Discard, "", shown};
   if (is_stderr) return pump_.tap({member.end.local_rank, LogStream::Err, shown});

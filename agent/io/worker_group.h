@@ -72,7 +72,7 @@ class WorkerGroup {
   Result<int> open_stream(Member& member, const AttemptLogPlan& plan, bool is_stderr);
   Result<int> open_log_file(Member& member, const AttemptLogPlan& plan, bool is_stderr);
   Result<int> worker_end(int file, const std::string& path);
-  Result<int> without_log_file(Member& member, bool is_stderr);
+  Result<int> without_log_file(Member& member, bool is_stderr, int error);
   Member& at(LocalRank rank) { return members_[static_cast<std::size_t>(rank.value)]; }
   const Member& at(LocalRank rank) const { return members_[static_cast<std::size_t>(rank.value)]; }
 

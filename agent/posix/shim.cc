@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -124,8 +125,10 @@ class Shim {
     ShimReport report{.kind = ShimReport::Kind::StartFailed, .worker = request.worker};
     report.step = static_cast<int>(SpawnStep::Exec);
     report.error = EPROTO;
+    const auto fds_wanted = 1 + static_cast<std::size_t>(std::popcount(request.streams));
+    if (fds.size() < fds_wanted) report.error = EMFILE;  // The kernel dropped some.
     const std::optional<PackedCommand> command =
-        fds.empty() ? std::nullopt : PackedCommand::map(fds[0]);
+        fds.size() < fds_wanted ? std::nullopt : PackedCommand::map(fds[0]);
     if (command) {
       SpawnOptions options{command->path(), command->argv(), command->env(), {-1, -1, -1}, nullptr};
       options.signals = &setup_.worker_signals;
@@ -250,6 +253,7 @@ class Shim {
   void kill_step() {
     pid_t left = 0;
     if (has_descendants()) {
+      signal_workers(SIGKILL);  // All that can be done where there is no /proc.
       for (const Process& process : descendants(::getpid(), {agent_})) {
         ::kill(process.pid, SIGKILL);
         left = process.pid;
@@ -270,6 +274,7 @@ class Shim {
   }
 
   bool has_descendants() const {
+    if (!workers_.empty()) return true;
     const std::set<pid_t> mine = own_children();
     return std::any_of(mine.begin(), mine.end(), [this](pid_t pid) { return pid != agent_; });
   }
@@ -287,6 +292,7 @@ class Shim {
   void kill_leftovers() {
     const std::int64_t until = monotonic_ms() + kKillSeconds * 1000;
     for (reap(); has_descendants() && monotonic_ms() < until; reap()) {
+      signal_workers(SIGKILL);
       for (const Process& process : descendants(::getpid(), {agent_}))
         ::kill(process.pid, SIGKILL);
       wait_for_child(kRescanMs);

@@ -16,6 +16,7 @@
 #include "agent/posix/process_scan.h"
 #include "agent/posix/shim.h"
 #include "agent/posix/shim_protocol.h"
+#include "rendezvous/core/limit_advice.h"
 
 namespace muster {
 namespace {
@@ -43,10 +44,18 @@ void leave_the_terminal(const char* name, const SplitOptions& options, const sig
   ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
 }
 
+void warn_without_proc() {
+  if (::access("/proc/self/stat", R_OK) != 0)
+    std::fprintf(stderr,
+                 "muster: there is no /proc: what workers start may stay when they have ended\n");
+}
+
 /// fork(), or -1 with a message.
 pid_t fork_one() {
   const pid_t pid = ::fork();
-  if (pid < 0) std::fprintf(stderr, "muster: fork: %s\n", std::strerror(errno));
+  if (pid < 0)
+    std::fprintf(stderr, "muster: fork: %s%s\n", std::strerror(errno),
+                 start_limit_advice(errno).c_str());
   return pid;
 }
 
@@ -54,7 +63,8 @@ pid_t fork_one() {
 std::pair<int, int> make_pair() {
   const Result<std::pair<int, int>> pair = make_shim_pair();
   if (pair) return *pair;
-  std::fprintf(stderr, "muster: socketpair: %s\n", pair.error().message().c_str());
+  std::fprintf(stderr, "muster: socketpair: %s%s\n", pair.error().message().c_str(),
+               limit_advice(pair.error().value()).c_str());
   return {-1, -1};
 }
 
@@ -94,6 +104,7 @@ int become_shim(ShimSetup setup, const SplitOptions& options,
 int split_into_front_shim_and_agent(const SplitOptions& options,
                                     const std::function<int(int socket)>& agent_main) {
   open_missing_standard_streams();
+  warn_without_proc();
   const std::pair<int, int> pair = make_pair();
   if (pair.first < 0) return 1;
   FrontSetup front{.socket = pair.first, .watched = watched_signals(options)};
