@@ -120,8 +120,10 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
   if (front.shim < 0) return 1;
   if (front.shim == 0) {
     ::close(pair.first);
-    std::_Exit(become_shim({.front_socket = pair.second, .worker_signals = worker_signals}, options,
-                           agent_main));
+    std::_Exit(become_shim({.front_socket = pair.second,
+                            .worker_signals = worker_signals,
+                            .request_signal = options.request_signal},
+                           options, agent_main));
   }
   ::close(pair.second);
   return run_front(front);

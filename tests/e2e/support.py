@@ -1,4 +1,5 @@
 """What the end-to-end tests share: run the real muster, find what it left, wait with a bound."""
+import contextlib
 import os
 import pathlib
 import pty
@@ -124,7 +125,8 @@ class MusterTest(unittest.TestCase):
 
     def clean_up(self):
         for pid in self.token.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # It has just ended.
+                os.kill(pid, signal.SIGKILL)
         subprocess.run(["rm", "-rf", str(self.dir), self.memory], check=False)
 
     def environment(self, **more):
