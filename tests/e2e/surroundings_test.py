@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from support import MUSTER, MusterTest, main, shim_of, wait_for
+from support import MUSTER, MusterTest, is_sanitized, main, shim_of, wait_for
 
 
 def state_of(pid):
@@ -109,6 +109,8 @@ class Limits(MusterTest):
         self.assertEqual(out.split(), ["40"] * 48)  # The worker's limit is not ours.
 
     def test_too_few_descriptors_are_an_error_that_says_what_to_raise(self):
+        if is_sanitized():
+            self.skipTest("UBSan looks at objects through a pipe, and takes its lack for an error")
         seen = set()
         for limit in range(3, 60, 2):
             code, _, err = self.run_muster(
