@@ -7,9 +7,11 @@
 #include <exception>
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <variant>
 #include <vector>
 
+#include <boost/system/system_error.hpp>
 #include <spdlog/spdlog.h>
 
 #include "agent/io/run_job.h"
@@ -21,6 +23,7 @@
 #include "launcher/log_setup.h"
 #include "launcher/node_facts.h"
 #include "launcher/rank_plans.h"
+#include "rendezvous/core/limit_advice.h"
 
 namespace muster {
 namespace {
@@ -97,6 +100,14 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return muster::run(argc, argv);
+  } catch (const boost::system::system_error& error) {
+    std::fprintf(stderr, "muster: %s%s\n", error.what(),
+                 muster::start_limit_advice(error.code().value()).c_str());
+    return 1;
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "muster: %s%s\n", error.what(),
+                 muster::start_limit_advice(error.code().value()).c_str());
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "muster: %s\n", error.what());
     return muster::kFailureExit;

@@ -36,6 +36,7 @@
 #include "agent/posix/spawn.h"
 #include "agent/sessions/session_choice.h"
 #include "agent/sessions/workers_store.h"
+#include "rendezvous/core/limit_advice.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -102,7 +103,9 @@ class Agent {
                                   .on_full = [this](const std::string& reason) {
                                     asio::post(io_, [this, reason] { on_logs_full(reason); });
                                   }}});
-    if (!pump) return give_up("cannot start the log thread: " + pump.error().message());
+    if (!pump)
+      return give_up("cannot start the log thread: " + pump.error().message() +
+                     start_limit_advice(pump.error().value()));
     pump_ = std::move(*pump);
     open_channel();
     group_ = std::make_unique<WorkerGroup>(
@@ -232,9 +235,10 @@ class Agent {
         boost::system::error_code(report.error, boost::system::system_category()).message();
     std::string reason = "cannot start '" + group_->program() + "': " + text;
     if (static_cast<SpawnStep>(report.step) != SpawnStep::Exec)
-      return reason + " (" + to_string(static_cast<SpawnStep>(report.step)) + ")";
-    if (report.error == ENOENT) reason += " (its interpreter, in the first line, is not there)";
-    return reason;
+      reason += std::string(" (") + to_string(static_cast<SpawnStep>(report.step)) + ")";
+    else if (report.error == ENOENT)
+      reason += " (its interpreter, in the first line, is not there)";
+    return reason + start_limit_advice(report.error);
   }
 
   // The shim is gone, so nobody owns the workers: those that it started itself have died with it.

@@ -1,7 +1,6 @@
 #include "agent/io/run_job.h"
 
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <map>
@@ -12,7 +11,7 @@
 #include "agent/io/agent.h"
 #include "agent/io/file_timer.h"
 #include "agent/io/run_dir.h"
-#include "agent/posix/shim.h"
+#include "agent/posix/split.h"
 
 namespace muster {
 namespace {
@@ -26,14 +25,6 @@ std::vector<std::string> with_overrides(std::vector<std::string> environment,
   for (const auto& [name, value] : overrides)
     environment.push_back(name + "=" + value);
   return environment;
-}
-
-// The store holds a descriptor for every worker; workers get the shim's limit, which stays.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace
@@ -60,9 +51,8 @@ int run_job(const AgentOptions& options, const std::vector<std::string>& environ
   // SIGUSR2 asks for stacks, unless the user means something else by it.
   const auto& handled = options.signals_to_handle;
   const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
-  const int exit_code = split_into_shim_and_agent(
+  const int exit_code = split_into_front_shim_and_agent(
       {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
-        raise_descriptor_limit();
         return run_agent(options, {.environment = inherited,
                                    .run_dir = *run_dir,
                                    .fifo = *fifo ? &**fifo : nullptr,

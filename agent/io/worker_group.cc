@@ -18,6 +18,7 @@
 #include "agent/core/worker_command.h"
 #include "agent/io/error_file_io.h"
 #include "agent/posix/find_program.h"
+#include "rendezvous/core/limit_advice.h"
 
 namespace muster {
 namespace {
@@ -127,13 +128,15 @@ boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::
 
   Start start{{.kind = ShimRequest::Kind::Start, .worker = rank.value}, {}};
   const Result<int> packed = pack_command(command);
-  if (!packed) return NotStarted{"cannot pass on the command: " + packed.error().message()};
+  if (!packed)
+    return NotStarted{"cannot pass on the command: " + packed.error().message() +
+                      limit_advice(packed.error().value())};
   start.fds.push_back(*packed);
   const Result<std::vector<int>> streams = streams_.open(member.log, start.request.streams);
   if (!streams) {
     ::close(*packed);
     return NotStarted{"cannot open the log files in " + member.log.dir + ": " +
-                      streams.error().message()};
+                      streams.error().message() + limit_advice(streams.error().value())};
   }
   start.fds.insert(start.fds.end(), streams->begin(), streams->end());
   return start;

@@ -18,6 +18,9 @@ boost::system::error_code from_errno(int number) {
   return {number, boost::system::system_category()};
 }
 
+constexpr const char* kNoFileSize =
+    "the limit of a file's size (`ulimit -f`) leaves no room for logs";
+
 Result<int> open_file(const std::string& path, int flags) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
   if (fd < 0) return from_errno(errno);
@@ -123,9 +126,9 @@ Result<int> WorkerStreams::open_log_file(WorkerLogPlan& log, bool is_stderr) {
     return fd;  // Nothing can be kept of it.
   const int error = fd ? reserve_log_space(*fd) : fd.error().value();
   if (fd && error != 0) ::close(*fd);
-  if (error == ENOSPC || error == EDQUOT) {
+  if (error == EFBIG || is_disk_full(error)) {
     if (options_.log.on_full == LogOnFull::Fail) return from_errno(error);
-    return without_log_file(log, is_stderr);
+    return without_log_file(log, is_stderr, error);
   }
   if (!fd) return fd;
   if (is_new) pump_.keep(stream.file);
@@ -153,11 +156,12 @@ Result<int> WorkerStreams::worker_end(int file, const std::string& path) {
 }
 
 // The disk is full before the worker has begun: it does without the file, not without running.
-Result<int> WorkerStreams::without_log_file(WorkerLogPlan& log, bool is_stderr) {
+Result<int> WorkerStreams::without_log_file(WorkerLogPlan& log, bool is_stderr, int error) {
   StreamPlan& stream = is_stderr ? log.err : log.out;
   const char* place = stream.to_console ? "only to the console" : "nowhere";
-  spdlog::warn("the disk of the logs is full: {} goes {} (--log-on-full=fail ends the job instead)",
-               stream.file, is_stderr && !stream.to_console ? "only to a failure report" : place);
+  spdlog::warn("{}: {} goes {} (--log-on-full=fail ends the job instead)",
+               is_disk_full(error) ? "the disk of the logs is full" : kNoFileSize, stream.file,
+               is_stderr && !stream.to_console ? "only to a failure report" : place);
   const bool shown = stream.to_console;
   stream = {is_stderr ? StreamTarget::Tap : StreamTarget::Discard, "", shown};
   if (is_stderr) return pump_.tap({log.local_rank, LogStream::Err, shown});

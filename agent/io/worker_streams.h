@@ -33,7 +33,7 @@ class WorkerStreams {
   Result<int> open_stream(WorkerLogPlan& log, bool is_stderr);
   Result<int> open_log_file(WorkerLogPlan& log, bool is_stderr);
   Result<int> worker_end(int file, const std::string& path);
-  Result<int> without_log_file(WorkerLogPlan& log, bool is_stderr);
+  Result<int> without_log_file(WorkerLogPlan& log, bool is_stderr, int error);
   void follow(const ShownFile& shown);
 
   const AgentOptions& options_;

@@ -9,6 +9,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "agent/logs/log_space.h"
+
 namespace muster {
 
 RecordedPipe::RecordedPipe(LogFd read_end, std::string path)
@@ -50,7 +52,7 @@ bool RecordedPipe::write_all(std::string_view& bytes, const std::function<bool()
     }
     if (n < 0 && errno == EINTR) continue;
     const int error = errno;
-    if ((error == ENOSPC || error == EDQUOT) && make_room()) continue;
+    if ((error == EFBIG || is_disk_full(error)) && make_room()) continue;
     if (!std::exchange(warned_, true))
       spdlog::warn("some of {} is dropped: {}: {}", path_, describe_disk(file_.get()),
                    std::generic_category().message(error));

@@ -1,6 +1,7 @@
 #include "agent/logs/log_space.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
@@ -24,7 +25,14 @@ constexpr std::int64_t kMaxBlockBytes = 16 << 10;
 constexpr std::int64_t kSmallestReserveBytes = 64 << 10;
 
 bool is_full(int error) {
-  return error == ENOSPC || error == EDQUOT;
+  return error == EFBIG || is_disk_full(error);
+}
+
+/// Whether it is `ulimit -f` that keeps a file of this size from growing.
+bool is_at_size_limit(std::int64_t size) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+         static_cast<std::uint64_t>(size) + kMinReserveBytes > limit.rlim_cur;
 }
 
 int allocate(int fd, const LogRange& range) {
@@ -72,7 +80,12 @@ std::string mount_of(int fd) {
 
 }  // namespace
 
+bool is_disk_full(int error) {
+  return error == ENOSPC || error == EDQUOT;
+}
+
 int reserve_log_space(int fd) {
+  if (is_at_size_limit(0)) return EFBIG;
   const int error = allocate(fd, {0, kMinReserveBytes});
   return is_full(error) ? error : 0;
 }
@@ -101,6 +114,8 @@ std::optional<LogRemoval> LogSpace::look(std::int64_t read_to) {
   room_.seen(size_);
   if (const auto cut = room_.cut_over_limit(size_, std::min(read_to, size_)))
     if (const auto removal = remove(*cut)) return removal;  // The rest at the next look.
+  // The worker would be killed there (SIGXFSZ), where a full disk is but an error to it.
+  if (is_at_size_limit(size_)) return make_room(read_to);
   if (!reserves_) return std::nullopt;
   const auto range = room_.to_reserve();
   if (!range) return std::nullopt;
@@ -138,7 +153,9 @@ std::optional<LogRemoval> LogSpace::make_room(std::int64_t read_to) {
   if (!fd_.is_open() || ::fstat(fd_.get(), &status) != 0) return std::nullopt;
   const std::int64_t size = size_ = status.st_size;
   room_.seen(size);
-  const std::string reason = "the disk of the logs is full: " + describe_disk(fd_.get());
+  const std::string reason = is_at_size_limit(size)
+                                 ? path_ + " has reached the limit of a file's size (`ulimit -f`)"
+                                 : "the disk of the logs is full: " + describe_disk(fd_.get());
   if (!options_.drop_when_full) {
     if (!std::exchange(told_full_, true) && options_.on_full) options_.on_full(reason);
     return std::nullopt;

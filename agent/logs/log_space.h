@@ -31,8 +31,11 @@ struct LogRemoval {
   bool collapsed = false;  // What was behind it has moved up; else it is a hole.
 };
 
+/// Whether an errno of a write means that the disk, or the user's part of it, is full.
+bool is_disk_full(int error);
+
 /// Allocates the first room behind the end of a new log file. errno, 0 if it worked or if the file
-/// system cannot do so.
+/// system cannot do so. EFBIG: the process may not have a file of that size (`ulimit -f`).
 int reserve_log_space(int fd);
 
 /// "/data (ext4, 100.0 MB, 0.0 MB free)": the file system that a descriptor's file is on.

@@ -10,6 +10,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "rendezvous/core/limit_advice.h"
+
 namespace muster {
 namespace {
 
@@ -19,8 +21,8 @@ constexpr std::size_t kMaxFilteredLineBytes = 1 << 20;  // A longer one is match
 LogFd open_log(const std::string& path, int flags) {
   LogFd fd(::open(path.c_str(), flags | O_CREAT | O_CLOEXEC, kLogMode));
   if (!fd.is_open())
-    spdlog::warn("log_not_opened path=\"{}\" reason=\"{}\"", path,
-                 std::generic_category().message(errno));
+    spdlog::warn("log_not_opened path=\"{}\" reason=\"{}{}\"", path,
+                 std::generic_category().message(errno), limit_advice(errno));
   return fd;
 }
 

@@ -1,4 +1,4 @@
-// The last resort: the shim, which owned the workers, was killed.
+// Kills what muster's processes leave when one of them is killed itself.
 
 #pragma once
 
@@ -10,8 +10,13 @@
 
 namespace muster {
 
-/// Kills every process of the job until none is found: those in the workers' sessions, and those
-/// whose environment is marked. Bounded: what is in uninterruptible I/O may stay.
+/// Kills and reaps whatever descends from the calling process, but not `spared` children nor what
+/// descends from those. Complete, as the caller is a subreaper. SIGCHLD must be blocked. Bounded:
+/// what is in uninterruptible I/O may stay.
+void kill_descendants(const std::set<pid_t>& spared);
+
+/// The last resort, when front and shim, the ancestors of the workers, were killed together: kills
+/// what processes_of_job() finds until that is nothing. Bounded as above.
 void kill_job(const std::set<pid_t>& sessions, const EnvironmentMark& mark);
 
 }  // namespace muster

@@ -122,14 +122,31 @@ std::set<pid_t> own_children() {
   }
 }
 
-std::vector<Process> processes_of_job(const std::set<pid_t>& sessions,
-                                      const EnvironmentMark& mark) {
+std::vector<Process> processes_of_job(std::set<pid_t> sessions, const EnvironmentMark& mark) {
   const pid_t self = ::getpid();
+  const pid_t own_session = ::getsid(0);
   std::vector<Process> found;
+  std::set<pid_t> family;
+  std::vector<Process> others;
+  const auto take = [&](const Process& process) {
+    found.push_back(process);
+    family.insert(process.pid);
+    if (process.session != own_session) sessions.insert(process.session);
+  };
   for (const Process& process : all_processes()) {
     if (process.pid == self || !is_alive(process)) continue;
     if (sessions.contains(process.session) || is_marked(process.pid, mark))
-      found.push_back(process);
+      take(process);
+    else
+      others.push_back(process);
+  }
+  for (std::size_t before = 0; before != found.size();) {
+    before = found.size();
+    std::erase_if(others, [&](const Process& process) {
+      const bool belongs = family.contains(process.parent) || sessions.contains(process.session);
+      if (belongs) take(process);
+      return belongs;
+    });
   }
   return found;
 }

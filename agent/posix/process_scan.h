@@ -35,8 +35,9 @@ std::set<pid_t> own_children();
 /// Whether a variable, "NAME=value", marks the process that has it.
 using EnvironmentMark = std::function<bool(std::string_view variable)>;
 
-/// Living processes in one of `sessions`, or with a variable in their environment that marks them.
-/// For the case that the common ancestor is dead. Never the calling process.
-std::vector<Process> processes_of_job(const std::set<pid_t>& sessions, const EnvironmentMark& mark);
+/// Living processes in one of `sessions`, or with a variable in their environment that marks them,
+/// and what descends from those or is in a session of theirs. For the case that the common ancestor
+/// is dead. Never the calling process.
+std::vector<Process> processes_of_job(std::set<pid_t> sessions, const EnvironmentMark& mark);
 
 }  // namespace muster

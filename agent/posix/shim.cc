@@ -1,15 +1,15 @@
 #include "agent/posix/shim.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -17,6 +17,7 @@
 #include <map>
 #include <set>
 
+#include "agent/posix/front.h"
 #include "agent/posix/process_scan.h"
 #include "agent/posix/shim_protocol.h"
 
@@ -47,35 +48,41 @@ struct Worker {
 
 class Shim {
  public:
-  Shim(pid_t agent, int socket, int signal_fd, SignalState worker_signals, std::set<pid_t> spared,
-       int request_signal)
-      : agent_(agent),
-        socket_(socket),
-        signal_fd_(signal_fd),
-        request_signal_(request_signal),
-        worker_signals_(worker_signals),
-        spared_(std::move(spared)),
+  explicit Shim(const ShimSetup& setup)
+      : setup_(setup),
+        agent_(setup.agent),
+        socket_(setup.agent_socket),
+        signal_fd_(child_signals()),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     watch(signal_fd_, EPOLLIN);
     watch(socket_, EPOLLIN);
+    watch(setup_.front_socket, EPOLLIN);
   }
 
-  int run() {
+  void run() {
     while (!ended_) {
       std::array<epoll_event, 64> events;
       const int n = ::epoll_wait(epoll_, events.data(), events.size(), killing_ ? kRescanMs : -1);
       for (int i = 0; i < n; ++i)
         if (events[static_cast<std::size_t>(i)].data.fd == signal_fd_) take_signals();
       reap();
+      take_front_messages();
       take_requests();
       if (agent_reaped_ && !ended_) lose_agent();  // Only now: its last word may have been there.
       if (killing_) kill_step();
       flush();
     }
-    return finish();
+    finish();
   }
 
  private:
+  static int child_signals() {
+    sigset_t child;
+    ::sigemptyset(&child);
+    ::sigaddset(&child, SIGCHLD);
+    return ::signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC);
+  }
+
   void watch(int fd, std::uint32_t what) {
     epoll_event event{};
     event.events = what;
@@ -109,8 +116,7 @@ class Shim {
         return begin_kill();
       case ShimRequest::Kind::End:
         ended_ = true;
-        exit_code_ = request.exit_code;
-        exit_signal_ = request.number;
+        outcome_ = {.exit_code = request.exit_code, .exit_signal = request.number};
         return;
     }
   }
@@ -119,11 +125,14 @@ class Shim {
     ShimReport report{.kind = ShimReport::Kind::StartFailed, .worker = request.worker};
     report.step = static_cast<int>(SpawnStep::Exec);
     report.error = EPROTO;
+    const auto fds_wanted = 1 + static_cast<std::size_t>(std::popcount(request.streams));
+    if (fds.size() < fds_wanted) report.error = EMFILE;  // The kernel dropped some.
     const std::optional<PackedCommand> command =
-        fds.empty() ? std::nullopt : PackedCommand::map(fds[0]);
+        fds.size() < fds_wanted ? std::nullopt : PackedCommand::map(fds[0]);
     if (command) {
       SpawnOptions options{command->path(), command->argv(), command->env(), {-1, -1, -1}, nullptr};
-      options.signals = &worker_signals_;
+      options.signals = &setup_.worker_signals;
+      options.file_limit = &setup_.worker_files;
       options.cpu_mask = command->cpu_mask();
       std::size_t next = 1;
       for (std::size_t stream = 0; stream < 3; ++stream)
@@ -151,24 +160,29 @@ class Shim {
 
   // --- what happens to us --------------------------------------------------------------------
 
+  // They say only that somebody has ended: the caller reaps.
   void take_signals() {
     std::array<signalfd_siginfo, 16> infos;
-    for (;;) {
-      const ssize_t n = ::read(signal_fd_, infos.data(), sizeof infos);
-      if (n <= 0) return;
-      for (std::size_t i = 0; i < static_cast<std::size_t>(n) / sizeof infos[0]; ++i) {
-        const int number = static_cast<int>(infos[i].ssi_signo);
-        if (number == SIGCHLD) continue;  // The caller reaps anyway.
-        if (number == SIGTSTP)
-          stop_like_a_shell_job();
-        else
-          report_signal(number);
-      }
+    while (::read(signal_fd_, infos.data(), sizeof infos) > 0) {
+    }
+  }
+
+  void take_front_messages() {
+    while (!ended_) {
+      FrontMessage message;
+      const ssize_t n = ::recv(setup_.front_socket, &message, sizeof message, MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) return;
+      if (n <= 0) return lose_front();
+      if (message.kind == FrontMessage::Kind::Signal)
+        report_signal(message.number);
+      else  // As a shell's job does: its members stop without being asked, and go on.
+        signal_workers(message.kind == FrontMessage::Kind::Stop ? SIGSTOP : SIGCONT);
     }
   }
 
   void report_signal(int number) {
-    if (number != request_signal_ && ++signals_ >= kSignalsUntilKill) begin_kill();
+    if (number != setup_.request_signal && ++signals_ >= kSignalsUntilKill) begin_kill();
     for (ShimReport& waiting : outbox_) {
       if (waiting.kind != ShimReport::Kind::Signalled || waiting.status != number) continue;
       ++waiting.count;
@@ -179,13 +193,6 @@ class Shim {
     report.count = 1;
     report.wall_ns = wall_ns();
     outbox_.push_back(report);
-  }
-
-  // Ctrl-Z: the workers are in other sessions, where the terminal cannot stop them.
-  void stop_like_a_shell_job() {
-    signal_workers(SIGSTOP);
-    ::raise(SIGSTOP);
-    signal_workers(SIGCONT);  // Somebody continued us.
   }
 
   void reap() {
@@ -228,6 +235,12 @@ class Shim {
     begin_kill();
   }
 
+  // Nobody waits for an outcome any more: what is left of the job ends now.
+  void lose_front() {
+    front_gone_ = true;
+    ended_ = true;
+  }
+
   // --- killing to the last descendant --------------------------------------------------------
 
   void begin_kill() {
@@ -240,7 +253,8 @@ class Shim {
   void kill_step() {
     pid_t left = 0;
     if (has_descendants()) {
-      for (const Process& process : descendants(::getpid(), spared())) {
+      signal_workers(SIGKILL);  // All that can be done where there is no /proc.
+      for (const Process& process : descendants(::getpid(), {agent_})) {
         ::kill(process.pid, SIGKILL);
         left = process.pid;
       }
@@ -250,7 +264,7 @@ class Shim {
     killing_ = false;
     if (agent_gone_) {
       ended_ = true;
-      exit_code_ = 1;
+      outcome_ = {.exit_code = 1};
       return;
     }
     ShimReport report{.kind = ShimReport::Kind::AllGone};
@@ -260,34 +274,26 @@ class Shim {
   }
 
   bool has_descendants() const {
+    if (!workers_.empty()) return true;
     const std::set<pid_t> mine = own_children();
-    return std::any_of(mine.begin(), mine.end(),
-                       [this](pid_t pid) { return pid != agent_ && !spared_.contains(pid); });
-  }
-
-  std::set<pid_t> spared() const {
-    std::set<pid_t> pids = spared_;
-    pids.insert(agent_);
-    return pids;
+    return std::any_of(mine.begin(), mine.end(), [this](pid_t pid) { return pid != agent_; });
   }
 
   // --- the end -------------------------------------------------------------------------------
 
-  int finish() {
+  void finish() {
     kill_leftovers();
+    if (front_gone_) ::close(socket_);  // The agent tidies, and ends.
     wait_for_agent();
-    if (agent_gone_) {
-      explain_lost_agent();
-      return exit_code_;
-    }
-    if (exit_signal_ != 0) die_of(exit_signal_);
-    return exit_code_;
+    if (agent_gone_) explain_lost_agent();
+    ::send(setup_.front_socket, &outcome_, sizeof outcome_, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
   void kill_leftovers() {
     const std::int64_t until = monotonic_ms() + kKillSeconds * 1000;
     for (reap(); has_descendants() && monotonic_ms() < until; reap()) {
-      for (const Process& process : descendants(::getpid(), spared()))
+      signal_workers(SIGKILL);
+      for (const Process& process : descendants(::getpid(), {agent_}))
         ::kill(process.pid, SIGKILL);
       wait_for_child(kRescanMs);
     }
@@ -322,114 +328,28 @@ class Shim {
     }
   }
 
-  static void die_of(int number) {
-    ::signal(number, SIG_DFL);
-    sigset_t one;
-    ::sigemptyset(&one);
-    ::sigaddset(&one, number);
-    ::raise(number);
-    ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
-  }
-
+  const ShimSetup& setup_;
   const pid_t agent_;
   const int socket_;
   const int signal_fd_;
-  const int request_signal_;
-  const SignalState worker_signals_;
-  const std::set<pid_t> spared_;  // Children from before we were muster: `helper & exec muster`.
   const int epoll_;
   std::map<pid_t, Worker> workers_;  // Alive, or dead and not yet reaped.
   std::deque<ShimReport> outbox_;    // At most two for each worker, and one for each signal.
   siginfo_t agent_status_{};
   std::int64_t kill_until_ms_ = 0;
   int signals_ = 0;
-  int exit_code_ = 0;
-  int exit_signal_ = 0;
+  Outcome outcome_;
+  bool front_gone_ = false;
   bool agent_gone_ = false;
   bool agent_reaped_ = false;
   bool killing_ = false;
   bool ended_ = false;
 };
 
-// Descriptors 0 to 2 must exist: another file's would be taken for a worker's standard stream.
-void open_missing_standard_streams() {
-  for (int fd = 0; fd < 3; ++fd)
-    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
-}
-
-bool is_ignored(int number) {
-  struct sigaction action {};
-  ::sigaction(number, nullptr, &action);
-  return action.sa_handler == SIG_IGN;
-}
-
-/// The signals that the shim reads from a descriptor.
-sigset_t watched_signals(const ShimOptions& options) {
-  sigset_t watched;
-  ::sigemptyset(&watched);
-  ::sigaddset(&watched, SIGCHLD);
-  if (!is_ignored(SIGTSTP)) ::sigaddset(&watched, SIGTSTP);
-  for (const int number : options.signals)
-    if (number != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&watched, number);
-  const int request = options.request_signal;
-  if (request != 0 && !is_ignored(request)) ::sigaddset(&watched, request);
-  return watched;
-}
-
-// As a worker of torchrun has it: what was blocked or ignored stays so, but for the signals that a
-// Python process handles or resets before it starts another.
-SignalState signals_for_workers(const sigset_t& watched) {
-  SignalState state;
-  ::sigprocmask(SIG_SETMASK, nullptr, &state.mask);
-  ::sigemptyset(&state.ignored);
-  for (int number = 1; number < NSIG; ++number) {
-    if (number == SIGPIPE || number == SIGXFSZ || ::sigismember(&watched, number) == 1) continue;
-    if (is_ignored(number)) ::sigaddset(&state.ignored, number);
-  }
-  return state;
-}
-
-// The terminal and the job's process group must not reach it: the shim tells it what it got.
-void become_agent(const ShimOptions& options) {
-  ::setsid();
-  ::prctl(PR_SET_NAME, "muster-agent");
-  ::signal(SIGPIPE, SIG_IGN);
-  for (const int number : options.signals)
-    ::signal(number, SIG_IGN);
-  if (options.request_signal != 0) ::signal(options.request_signal, SIG_IGN);
-}
-
 }  // namespace
 
-int split_into_shim_and_agent(const ShimOptions& options,
-                              const std::function<int(int socket)>& agent_main) {
-  open_missing_standard_streams();
-  const Result<std::pair<int, int>> pair = make_shim_pair();
-  if (!pair) {
-    std::fprintf(stderr, "muster: socketpair: %s\n", pair.error().message().c_str());
-    return 1;
-  }
-  const sigset_t watched = watched_signals(options);
-  const SignalState worker_signals = signals_for_workers(watched);
-  const std::set<pid_t> spared = own_children();
-  ::sigprocmask(SIG_BLOCK, &watched, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-
-  const pid_t agent = ::fork();
-  if (agent < 0) {
-    std::fprintf(stderr, "muster: fork: %s\n", std::strerror(errno));
-    return 1;
-  }
-  if (agent == 0) {
-    ::close(pair->first);
-    become_agent(options);
-    ::sigprocmask(SIG_SETMASK, &worker_signals.mask, nullptr);
-    std::_Exit(agent_main(pair->second));
-  }
-  ::close(pair->second);
-  const int signal_fd = ::signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC);
-  return Shim(agent, pair->first, signal_fd, worker_signals, spared, options.request_signal).run();
+void run_shim(const ShimSetup& setup) {
+  Shim(setup).run();
 }
 
 }  // namespace muster

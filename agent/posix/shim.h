@@ -1,31 +1,31 @@
-// The shim: the process that the user started. It owns the workers and decides nothing.
+// The shim: owns the workers and decides nothing.
 //
 // It starts them (spawn.h), reaps them, passes signals on to the agent, and kills to the last
-// descendant when it is told to, or when the agent is gone. It has no network, no log and no
-// thread, and allocates little, so that it does not fail: what is complicated is in the agent,
-// a child process of it in a session of its own (docs/architecture.md).
+// descendant when it is told to, or when the agent or the front (front.h) is gone. It has no
+// network, no log and no thread, and allocates little, so that it does not fail: what is
+// complicated is in the agent, a child process of it in a session of its own
+// (docs/architecture.md).
 #pragma once
 
-#include <functional>
-#include <vector>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/types.h>
 
 #include "agent/posix/spawn.h"
 
 namespace muster {
 
-struct ShimOptions {
-  /// Signals that are reported to the agent instead of ending the shim. SIGHUP is left alone when
-  /// it is ignored already: `nohup` is meant.
-  std::vector<int> signals;
-  /// One more that is reported, if it is not ignored already: it asks for something and is no wish
-  /// to end, however often it comes. 0: none.
-  int request_signal = 0;
+struct ShimSetup {
+  pid_t agent = -1;
+  int agent_socket = -1;
+  int front_socket = -1;
+  SignalState worker_signals;
+  rlimit worker_files{};   // Their limit of open files.
+  int request_signal = 0;  // See SplitOptions.
 };
 
-/// Splits the calling process, which must have one thread: `agent_main` runs in a child with its
-/// end of the socket (shim_protocol.h) and gives the child's exit status; the caller becomes the
-/// shim. Returns in the shim only, with the exit status of the whole.
-int split_into_shim_and_agent(const ShimOptions& options,
-                              const std::function<int(int socket)>& agent_main);
+/// Runs in the child of the front, a subreaper that has blocked SIGCHLD, until the job is over and
+/// nothing of it is left, and has told the front how to end.
+void run_shim(const ShimSetup& setup);
 
 }  // namespace muster

@@ -1,6 +1,9 @@
 #include "agent/posix/shim_protocol.h"
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -118,10 +121,42 @@ Result<std::vector<int>> receive_packet(int socket, void* data, std::size_t byte
   return from_errno(EPROTO);
 }
 
+// For processes whose files may not be large enough (`ulimit -f`), memfds included.
+Result<int> pack_into_pipe(const std::string& text) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return from_errno(errno);
+  ssize_t written = ::fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(text.size()));
+  if (written >= 0) written = ::write(ends[1], text.data(), text.size());
+  const int error = written < 0 ? errno : EFBIG;
+  ::close(ends[1]);
+  if (written == static_cast<ssize_t>(text.size())) return ends[0];
+  ::close(ends[0]);
+  return from_errno(error);
+}
+
+/// The whole of a memfd or pipe, private and writable; MAP_FAILED if that cannot be.
+void* map_all(int fd, std::size_t& bytes) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return MAP_FAILED;
+  int pipe_bytes = 0;
+  const bool is_pipe = S_ISFIFO(info.st_mode) && ::ioctl(fd, FIONREAD, &pipe_bytes) == 0;
+  bytes = static_cast<std::size_t>(is_pipe ? pipe_bytes : info.st_size);
+  if (bytes < sizeof(Header)) return MAP_FAILED;
+  const int flags = is_pipe ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_PRIVATE;
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, is_pipe ? -1 : fd, 0);
+  if (memory == MAP_FAILED || !is_pipe) return memory;
+  if (::read(fd, memory, bytes) == static_cast<ssize_t>(bytes)) return memory;
+  ::munmap(memory, bytes);
+  return MAP_FAILED;
+}
+
 }  // namespace
 
 Result<int> pack_command(const WorkerCommand& command) {
   const std::string text = serialise(command);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && text.size() > limit.rlim_cur)
+    return pack_into_pipe(text);
   const int fd = ::memfd_create("muster-command", MFD_CLOEXEC);
   if (fd < 0) return from_errno(errno);
   for (std::size_t done = 0; done < text.size();) {
@@ -138,12 +173,8 @@ Result<int> pack_command(const WorkerCommand& command) {
 }
 
 std::optional<PackedCommand> PackedCommand::map(int fd) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0 || info.st_size < static_cast<off_t>(sizeof(Header)))
-    return std::nullopt;
   PackedCommand packed;
-  packed.bytes_ = static_cast<std::size_t>(info.st_size);
-  void* memory = ::mmap(nullptr, packed.bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  void* memory = map_all(fd, packed.bytes_);
   if (memory == MAP_FAILED) return std::nullopt;
   packed.memory_ = memory;
 

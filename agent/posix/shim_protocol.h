@@ -55,7 +55,7 @@ struct ShimReport {
   std::int64_t wall_ns = 0;  // When the shim saw it, since the epoch. For people and for order.
 };
 
-/// A worker's program, arguments, environment and CPUs, as a sealed memfd.
+/// A worker's program, arguments, environment and CPUs, in a memfd.
 struct WorkerCommand {
   std::string path;               // To execve: already looked up.
   std::vector<std::string> argv;  // argv[0] included.
@@ -63,13 +63,14 @@ struct WorkerCommand {
   std::set<int> cpus;             // That it is bound to; empty: those that the shim may use.
 };
 
-/// A new close-on-exec memfd with `command`; the caller's to close.
+/// A new close-on-exec memfd with `command`, or a pipe where `ulimit -f` is less than it needs; the
+/// caller's to close.
 Result<int> pack_command(const WorkerCommand& command);
 
-/// The command in a memfd, mapped: the pointers are good until it is destroyed.
+/// The command of such a descriptor, mapped: the pointers are good until it is destroyed.
 class PackedCommand {
  public:
-  /// Nothing when `fd` does not hold a command.
+  /// Nothing when `fd` does not hold a command. A pipe is empty afterwards.
   static std::optional<PackedCommand> map(int fd);
   PackedCommand(PackedCommand&& other) noexcept;
   PackedCommand(const PackedCommand&) = delete;

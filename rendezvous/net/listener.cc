@@ -12,6 +12,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "rendezvous/core/limit_advice.h"
+
 namespace muster {
 
 namespace asio = boost::asio;
@@ -110,8 +112,8 @@ std::string ListenError::what() const {
     advice = "; ports below 1024 need a privilege: take a port from 1024 on";
   else if (code.value() == EADDRNOTAVAIL)
     advice = "; no interface of this host has the address: `ip address` lists those that are there";
-  else if (code.value() == EMFILE)
-    advice = "; the limit of open files is reached: raise it with `ulimit -n`";
+  else
+    advice = limit_advice(code.value());
   if (call == "parse")
     return fmt::format("cannot listen on {}: not a numeric IPv4 or IPv6 address", address);
   return fmt::format("cannot listen on {}: {}: {}{}", where, call, code.message(), advice);

@@ -89,7 +89,7 @@ class Loaders(MusterTest):
                 end = time.monotonic() + delay_s
                 wait_for(lambda: time.monotonic() >= end, "the moment")
                 self.kill(process, victim)
-                self.assert_nothing_left(10)
+                self.assert_nothing_left()
                 self.out.close()
                 self.err.close()
 

@@ -3,16 +3,20 @@
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 
-from support import MUSTER, MusterTest, Terminal, agent_of, main, wait_for
+from support import MUSTER, MusterTest, Terminal, agent_of, is_sanitized, main, shim_of, wait_for
 
-# A worker with a child in its group, one that has left its session, and one in the background.
+# A worker with a child in its group, one that has left its session, one in the background, and one
+# that has done both and given up its environment; the last has no parent of the job any more.
 FAMILY = """#!/bin/sh
 sleep 1000 &
 setsid sleep 1000 &
 (setsid sh -c 'sleep 1000 & wait' &)
+setsid sh -c 'env -i sleep $E2E_SLEEP & wait' &
+(setsid env -i sleep $E2E_SLEEP &)
 echo $LOCAL_RANK >> ready
 {trap}
 while :; do sleep 1000 & wait $!; done
@@ -20,12 +24,19 @@ while :; do sleep 1000 & wait $!; done
 STUBBORN = "trap '' TERM INT HUP QUIT"
 
 
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        return int(f.read().rsplit(")", 1)[1].split()[1])
+
+
 class NothingLeft(MusterTest):
     def start_family(self, trap="", *args):
         script = self.script("family.sh", FAMILY.format(trap=trap))
         process = self.start("--standalone", "--nproc-per-node=2", *args, "--no-python", script)
         self.ready(2)
-        wait_for(lambda: len(self.token.processes()) >= 12, "the whole family")
+        # Ours are 3. Of each worker: itself, 6 that sleep, 2 shells; no fork is under way any more.
+        wait_for(lambda: sorted(name.split()[0] for name in self.token.processes().values()
+                                ).count("sleep") == 2 * 6, "the whole family")
         return process
 
     def test_after_kill_9_of_muster(self):
@@ -37,6 +48,36 @@ class NothingLeft(MusterTest):
     def test_after_kill_9_of_muster_with_workers_that_ignore_signals(self):
         process = self.start_family(STUBBORN)
         process.kill()
+        process.wait()
+        self.assert_nothing_left()
+
+    def test_after_kill_9_of_the_shim(self):
+        process = self.start_family(STUBBORN)
+        os.kill(shim_of(process.pid), signal.SIGKILL)
+        self.assertEqual(process.wait(60), 1)
+        self.assertIn("the shim", self.read("err"))
+        self.assertIn("was killed by signal 9", self.read("err"))
+        self.assertEqual(self.token.processes(), {})
+        self.assertEqual(os.listdir(self.memory) + os.listdir(self.dir / "tmp"), [])
+
+    def test_after_kill_9_of_muster_and_its_shim_at_once(self):
+        """No ancestor is left: found by their sessions, their environment and their parents."""
+        script = self.script("found.sh", """#!/bin/sh
+sleep 1000 &
+setsid sleep 1000 &
+setsid sh -c 'env -i sleep $E2E_SLEEP & wait' &
+(setsid sh -c 'sleep 1000 & env -i setsid sleep $E2E_SLEEP & wait' &)
+echo $LOCAL_RANK >> ready
+while :; do sleep 1000 & wait $!; done
+""")
+        process = self.start("--standalone", "--nproc-per-node=2", "--no-python", script)
+        self.ready(2)
+        wait_for(lambda: sum(name.startswith("sleep") for name in self.token.processes().values())
+                 == 2 * 6, "the whole family")
+        shim = shim_of(process.pid)
+        os.kill(shim, signal.SIGSTOP)  # So that it cannot use the moment in which it is alone.
+        process.kill()
+        os.kill(shim, signal.SIGKILL)
         process.wait()
         self.assert_nothing_left()
 
@@ -69,10 +110,14 @@ class NothingLeft(MusterTest):
         self.assertEqual(self.token.processes(), {})
 
     def test_after_an_unhandled_signal(self):
-        process = self.start_family()
-        process.send_signal(signal.SIGUSR1)
-        self.assertEqual(process.wait(60), -signal.SIGUSR1)
-        self.assert_nothing_left()
+        for number in (signal.SIGUSR1, signal.SIGSEGV, signal.SIGALRM):
+            with self.subTest(signal=number.name):
+                (self.dir / "ready").unlink(missing_ok=True)
+                process = self.start_family(STUBBORN)
+                process.send_signal(number)
+                is_caught = number == signal.SIGSEGV and is_sanitized()  # By ASan, which exits.
+                self.assertEqual(process.wait(60), 1 if is_caught else -number)
+                self.assert_nothing_left()
 
     def test_after_success(self):
         script = self.script("leave.sh", "#!/bin/sh\nsleep 1000 &\nsetsid sleep 1000 &\nexit 0\n")
@@ -99,6 +144,23 @@ exit 0
         self.ready(2)
         terminal.process.kill()  # The terminal goes with its session's leader: SIGHUP.
         terminal.process.wait()
+        self.assert_nothing_left()
+
+    def test_kill_9_of_a_parent_without_a_terminal_leaves_muster_running(self):
+        """As under torchrun: a launcher that was put into the background of a script goes on."""
+        script = self.script("family.sh", FAMILY.format(trap=""))
+        shell = subprocess.Popen(
+            ["/bin/sh", "-c", f"{MUSTER} --standalone --nproc-per-node=2 --no-python {script} & "
+                              "echo $! > launcher; wait"],
+            env=self.environment(), cwd=self.dir, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        self.ready(2)
+        shell.kill()
+        shell.wait()
+        muster = int(self.read("launcher"))
+        wait_for(lambda: parent_of(muster) != shell.pid, "muster to have another parent")
+        os.kill(muster, signal.SIGTERM)  # It is there, and ends as ever.
+        wait_for(lambda: muster not in self.token.processes(), "the end of muster")
         self.assert_nothing_left()
 
     def test_ctrl_c_twice(self):
@@ -151,19 +213,19 @@ while True:
     def test_children_from_before_exec_are_spared(self):
         line = (f"sleep 1000 & echo $! > helper; exec {MUSTER} --standalone --no-python "
                 f"/bin/true")
-        import subprocess
         subprocess.run(["/bin/sh", "-c", line], env=self.environment(), cwd=self.dir, check=True,
                        timeout=60)
         os.kill(int(self.read("helper")), 0)  # Still there.
 
     def test_kill_9_at_random_moments(self):
-        """Of muster or of its agent, from its first microseconds to its end."""
+        """Of muster, its shim or its agent, from its first microseconds to its end."""
         seed = int(os.environ.get("MUSTER_SEED", "1"))
         rounds = int(os.environ.get("MUSTER_KILL_ROUNDS", "40"))
         chance = random.Random(seed)
         script = self.script("short.sh", """#!/bin/sh
 sleep 1000 &
 setsid sleep 1000 &
+(setsid env -i sleep $E2E_SLEEP &)
 sleep 0.02
 [ $LOCAL_RANK = 1 ] && exit 1
 exit 0
@@ -173,17 +235,18 @@ exit 0
                 process = self.start("--standalone", "--nproc-per-node=3", "--max-restarts=2",
                                      "--no-python", script)
                 delay_s = chance.random() * 0.15
-                kill_agent = chance.random() < 0.3
+                whom = chance.choice(["muster", "muster", "shim", "agent"])
                 end = time.monotonic() + delay_s
                 wait_for(lambda: time.monotonic() >= end or process.poll() is not None,
                          "the moment", 10)
-                victim = (agent_of(process.pid) or process.pid) if kill_agent else process.pid
+                found = {"shim": shim_of, "agent": agent_of}.get(whom, lambda pid: pid)(process.pid)
+                victim = found or process.pid
                 try:
                     os.kill(victim, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
                 process.wait(60)
-                self.assert_nothing_left(10)
+                self.assert_nothing_left()
 
 
 if __name__ == "__main__":

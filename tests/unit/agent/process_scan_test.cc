@@ -75,6 +75,42 @@ TEST_CASE("process scan: a job's processes are found by session", "[unit][agent]
   CHECK_FALSE(has(processes_of_job({}, no_mark), family.child));
 }
 
+TEST_CASE("process scan: a job's processes are found by their parent, and by a session of theirs",
+          "[unit][agent]") {
+  const Family family;
+  // The child is in no session of the workers, and has no mark: its parent has one.
+  std::array<int, 2> ready{};
+  REQUIRE(::pipe(ready.data()) == 0);
+  const pid_t outer = ::fork();
+  if (outer == 0) {
+    ::setsid();
+    const pid_t inner = ::fork();
+    if (inner == 0) {
+      ::setsid();
+      const pid_t innermost = ::fork();
+      if (innermost != 0) {
+        const std::array<pid_t, 2> pids{::getpid(), innermost};
+        (void)!::write(ready[1], pids.data(), sizeof pids);
+      }
+    }
+    for (;;)
+      ::pause();
+  }
+  std::array<pid_t, 2> pids{};
+  REQUIRE(::read(ready[0], pids.data(), sizeof pids) == sizeof pids);
+  const auto found = processes_of_job({outer}, no_mark);
+  CHECK(has(found, outer));
+  CHECK(has(found, pids[0]));
+  CHECK(has(found, pids[1]));
+  CHECK_FALSE(has(found, family.parent));
+  CHECK_FALSE(has(found, ::getpid()));
+  for (const pid_t pid : {pids[1], pids[0], outer})
+    ::kill(pid, SIGKILL);
+  ::waitpid(outer, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
 TEST_CASE("process scan: a job's processes are found by a mark in their environment",
           "[unit][agent]") {
   const pid_t pid = ::fork();

@@ -1,6 +1,7 @@
 #include "agent/posix/shim_protocol.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -45,6 +46,29 @@ TEST_CASE("shim protocol: a command comes back as it was, whatever its size", "[
   CHECK(argv == command.argv);
   CHECK(env == command.env);
   ::close(*fd);
+}
+
+TEST_CASE("shim protocol: a command needs no file where files may not be large", "[unit][agent]") {
+  WorkerCommand command{"/bin/true", {"true"}, {"BIG=" + std::string(200'000, 'x')}, {3}};
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  rlimit small = before;
+  small.rlim_cur = 1024;
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const Result<int> fd = pack_command(command);
+  command.env.push_back("HUGE=" + std::string(64 << 20, 'x'));  // More than a pipe takes.
+  const Result<int> none = pack_command(command);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  REQUIRE(fd.has_value());
+  {
+    const auto packed = PackedCommand::map(*fd);
+    REQUIRE(packed);
+    CHECK(std::string(packed->path()) == "/bin/true");
+    CHECK(std::string(packed->env()[0]) == command.env[0]);
+    CHECK(packed->cpu_mask().size() == sizeof(unsigned long));
+  }
+  ::close(*fd);
+  CHECK_FALSE(none.has_value());
 }
 
 TEST_CASE("shim protocol: the CPUs come back as the kernel's mask", "[unit][agent]") {

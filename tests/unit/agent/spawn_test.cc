@@ -111,6 +111,20 @@ TEST_CASE("spawn: the worker may run only where it is told, and we everywhere st
   CHECK(CPU_EQUAL(&ours, &after));
 }
 
+TEST_CASE("spawn: the worker's limit of open files is the one that it is given", "[unit][agent]") {
+  rlimit ours{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &ours) == 0);
+  const rlimit theirs{.rlim_cur = 37, .rlim_max = ours.rlim_max};
+  Command command({"/bin/sh", "-c", "test $(ulimit -Sn) = 37"});
+  command.options.file_limit = &theirs;
+  const Spawned child = command.start();
+  REQUIRE(child.error == 0);
+  CHECK(end_of(child).si_status == 0);
+  rlimit after{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &after) == 0);
+  CHECK(after.rlim_cur == ours.rlim_cur);
+}
+
 TEST_CASE("spawn: CPUs that there are not are an error with its step", "[unit][agent]") {
   const unsigned long none = 0;
   Command command({"/bin/true"});

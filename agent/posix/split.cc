@@ -1,0 +1,132 @@
+#include "agent/posix/split.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "agent/posix/front.h"
+#include "agent/posix/inherited.h"
+#include "agent/posix/process_scan.h"
+#include "agent/posix/shim.h"
+#include "agent/posix/shim_protocol.h"
+#include "rendezvous/core/limit_advice.h"
+
+namespace muster {
+namespace {
+
+/// The signals that the front reads from a descriptor.
+sigset_t watched_signals(const SplitOptions& options) {
+  sigset_t watched;
+  ::sigemptyset(&watched);
+  ::sigaddset(&watched, SIGCHLD);
+  if (!is_ignored(SIGTSTP)) ::sigaddset(&watched, SIGTSTP);
+  for (const int number : options.signals)
+    if (number != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&watched, number);
+  const int request = options.request_signal;
+  if (request != 0 && !is_ignored(request)) ::sigaddset(&watched, request);
+  return watched;
+}
+
+// The terminal and the job's process group must not reach it: the front tells what it got.
+void leave_the_terminal(const char* name, const SplitOptions& options, const sigset_t& blocked) {
+  ::setsid();
+  ::prctl(PR_SET_NAME, name);
+  for (const int number : options.signals)
+    ::signal(number, SIG_IGN);
+  if (options.request_signal != 0) ::signal(options.request_signal, SIG_IGN);
+  ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
+}
+
+void warn_without_proc() {
+  if (::access("/proc/self/stat", R_OK) != 0)
+    std::fprintf(stderr,
+                 "muster: there is no /proc: what workers start may stay when they have ended\n");
+}
+
+/// fork(), or -1 with a message.
+pid_t fork_one() {
+  const pid_t pid = ::fork();
+  if (pid < 0)
+    std::fprintf(stderr, "muster: fork: %s%s\n", std::strerror(errno),
+                 start_limit_advice(errno).c_str());
+  return pid;
+}
+
+/// A connected pair, or {-1, -1} with a message.
+std::pair<int, int> make_pair() {
+  const Result<std::pair<int, int>> pair = make_shim_pair();
+  if (pair) return *pair;
+  std::fprintf(stderr, "muster: socketpair: %s%s\n", pair.error().message().c_str(),
+               limit_advice(pair.error().value()).c_str());
+  return {-1, -1};
+}
+
+/// So that the front ends with 1 and adds nothing to what was printed.
+int give_up(const ShimSetup& setup) {
+  const Outcome outcome{.exit_code = 1};
+  ::send(setup.front_socket, &outcome, sizeof outcome, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return 1;
+}
+
+int become_shim(ShimSetup setup, const SplitOptions& options,
+                const std::function<int(int socket)>& agent_main) {
+  sigset_t child_only;
+  ::sigemptyset(&child_only);
+  ::sigaddset(&child_only, SIGCHLD);
+  leave_the_terminal("muster-shim", options, child_only);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  setup.worker_files = raise_descriptor_limit();
+  const std::pair<int, int> pair = make_pair();
+  if (pair.first < 0) return give_up(setup);
+  setup.agent_socket = pair.first;
+  setup.agent = fork_one();
+  if (setup.agent < 0) return give_up(setup);
+  if (setup.agent == 0) {
+    ::close(pair.first);
+    ::close(setup.front_socket);
+    leave_the_terminal("muster-agent", options, setup.worker_signals.mask);
+    return agent_main(pair.second);
+  }
+  ::close(pair.second);
+  run_shim(setup);
+  return 0;
+}
+
+}  // namespace
+
+int split_into_front_shim_and_agent(const SplitOptions& options,
+                                    const std::function<int(int socket)>& agent_main) {
+  open_missing_standard_streams();
+  warn_without_proc();
+  const std::pair<int, int> pair = make_pair();
+  if (pair.first < 0) return 1;
+  FrontSetup front{.socket = pair.first, .watched = watched_signals(options)};
+  const SignalState worker_signals = signals_for_workers(front.watched);
+  front.spared = own_children();
+  ::sigprocmask(SIG_BLOCK, &front.watched, nullptr);
+  ::signal(SIGCHLD, SIG_DFL);  // Ignored, as by a careless parent, children would end unseen.
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is then an error of its write.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+
+  front.shim = fork_one();
+  if (front.shim < 0) return 1;
+  if (front.shim == 0) {
+    ::close(pair.first);
+    std::_Exit(become_shim({.front_socket = pair.second,
+                            .worker_signals = worker_signals,
+                            .request_signal = options.request_signal},
+                           options, agent_main));
+  }
+  ::close(pair.second);
+  return run_front(front);
+}
+
+}  // namespace muster

@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""muster works, or says why not, whatever signals, limits and files it was started with."""
+import os
+import re
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+
+from support import MUSTER, MusterTest, is_sanitized, main, shim_of, wait_for
+
+
+def state_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ""
+
+
+class Signals(MusterTest):
+    def test_a_parent_that_ignores_sigchld(self):
+        code, _, err = self.run_muster(
+            "--standalone", "--no-python", "--nproc-per-node=2", "/bin/sh", "-c", "exit 3",
+            preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(code, 1)
+        self.assertIn("exitcode  : 3", err)  # Not lost: with SIG_IGN nobody could wait for it.
+
+    def test_every_signal_ignored_or_blocked(self):
+        """As a careless parent may leave them: muster goes on, stops when asked, and dies of it."""
+        numbers = set(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP}
+
+        def ignore_all():
+            for number in numbers:
+                signal.signal(number, signal.SIG_IGN)
+
+        for spoil in (ignore_all, lambda: signal.pthread_sigmask(signal.SIG_BLOCK, numbers)):
+            self.run_muster("--standalone", "--no-python", "--nproc-per-node=2", "/bin/sh", "-c",
+                            "sleep 0.01; exit 0", preexec_fn=spoil, expect=0)
+            (self.dir / "ready").unlink(missing_ok=True)
+            process = self.start("--standalone", "--no-python", "--nproc-per-node=2",
+                                 "--shutdown-timeout=1", "/bin/sh", "-c",
+                                 "echo x >> ready; exec sleep 1000", preexec_fn=spoil)
+            self.ready(2)
+            process.terminate()
+            self.assertEqual(process.wait(60), 1)
+            self.assert_nothing_left()
+
+    def test_what_workers_inherit(self):
+        names = ["SIGCHLD", "SIGINT", "SIGHUP", "SIGPIPE", "SIGXFSZ", "SIGUSR1", "SIGWINCH"]
+
+        def spoil():
+            for name in names:
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+
+        _, out, _ = self.run_muster(
+            "--standalone", "--no-python", "/bin/sh", "-c",
+            # The kernel's own words, of a program that changes nothing of it.
+            "exec grep -E '^Sig(Ign|Blk)' /proc/self/status", preexec_fn=spoil, expect=0)
+        masks = {line.split(":")[0]: int(line.split(":")[1], 16) for line in out.splitlines()}
+
+        def has(mask, name):
+            return bool(masks[mask] >> (getattr(signal, name) - 1) & 1)
+
+        ignored = {name for name in names if has("SigIgn", name)}
+        self.assertEqual(ignored, {"SIGHUP", "SIGUSR1", "SIGWINCH"})
+
+    def test_background_job_of_a_shell(self):
+        """It ignores SIGINT and SIGQUIT for what it starts so; kill -INT ends muster still."""
+        process = self.start("--standalone", "--no-python", "/bin/sh", "-c",
+                             "echo x >> ready; exec sleep 1000",
+                             preexec_fn=lambda: [signal.signal(n, signal.SIG_IGN)
+                                                 for n in (signal.SIGINT, signal.SIGQUIT)])
+        self.ready(1)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(60), 1)
+        self.assertIn("received SIGINT", self.read("err"))
+
+    def test_a_signal_to_all_of_musters_processes_counts_once(self):
+        """As systemd and `pkill muster` send it: still graceful, not the second that kills."""
+        process = self.start("--standalone", "--no-python", "/bin/sh", "-c",
+                             "trap 'echo graceful; sleep 0.2; exit 0' TERM; echo x >> ready; "
+                             "while :; do sleep 0.01; done")
+        self.ready(1)
+        shim = shim_of(process.pid)
+        for pid in (shim, process.pid):
+            os.kill(pid, signal.SIGTERM)
+        self.assertEqual(process.wait(60), 1)
+        self.assertIn("graceful", self.read("out"))
+        self.assertNotIn("again", self.read("err"))
+
+
+def with_limit(which, soft, hard=None):
+    """For preexec_fn."""
+    def apply():
+        old = resource.getrlimit(which)
+        resource.setrlimit(which, (soft, old[1] if hard is None else hard))
+    return apply
+
+
+class Limits(MusterTest):
+    def test_more_workers_than_the_soft_limit_has_descriptors(self):
+        _, out, _ = self.run_muster(
+            "--standalone", "--no-python", "--nproc-per-node=48", "/bin/sh", "-c", "ulimit -Sn",
+            preexec_fn=with_limit(resource.RLIMIT_NOFILE, 40), expect=0)
+        self.assertEqual(out.split(), ["40"] * 48)  # The worker's limit is not ours.
+
+    def test_too_few_descriptors_are_an_error_that_says_what_to_raise(self):
+        if is_sanitized():
+            self.skipTest("UBSan looks at objects through a pipe, and takes its lack for an error")
+        seen = set()
+        for limit in range(3, 60, 2):
+            code, _, err = self.run_muster(
+                "--standalone", "--no-python", "--nproc-per-node=48", "--log-dir", self.dir / "logs",
+                "-r3", "/bin/true", preexec_fn=with_limit(resource.RLIMIT_NOFILE, limit, limit))
+            self.assertNotEqual(code, 0, limit)
+            if code == 1:  # Else the program could not even be loaded.
+                self.assertIn("raise it with `ulimit -n`", err, limit)
+                self.assertNotIn("terminate called", err)
+                seen.add(re.split(r"[:/']", err.splitlines()[-1].split("] ")[-1])[0].strip())
+        self.assertIn("cannot open the log files in", seen)
+
+    def test_too_few_processes_are_an_error_that_says_what_to_raise(self):
+        if os.getuid() != 0:
+            self.skipTest("counts the processes of a user that has no others: needs root")
+        os.chmod(self.dir, 0o777)
+        os.chmod(self.dir / "tmp", 0o777)
+        os.chmod(self.memory, 0o777)
+        program = self.dir / "muster"  # Where that user may read it.
+        shutil.copy(MUSTER, program)
+        nobody = 65534
+        started = False
+        for limit in range(1, 12):
+            def spoil(count=limit):
+                os.setgroups([])
+                os.setgid(nobody)
+                with_limit(resource.RLIMIT_NPROC, count, count)()
+                os.setuid(nobody)
+            process = subprocess.run(
+                [program, "--standalone", "--no-python", "--nproc-per-node=4", "/bin/sleep", "0.05"],
+                env=self.environment(), cwd=self.dir, capture_output=True, text=True, timeout=60,
+                preexec_fn=spoil, check=False)
+            started = started or process.returncode == 0
+            if not started:
+                self.assertEqual(process.returncode, 1, process.stderr)
+                self.assertIn("raise it with `ulimit -u`", process.stderr, limit)
+            self.assert_nothing_left()
+        self.assertTrue(started)
+
+    def test_a_limit_of_file_size_that_leaves_no_room_for_logs(self):
+        lines = "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); done; exit 5"
+        limit = with_limit(resource.RLIMIT_FSIZE, 1024, 1024)
+        # Through pipes: a file of the test's would be limited as well.
+        for how, expected in (("reserve", "goes only to the console"),
+                              ("drop", "goes only to the console"),
+                              ("fail", "raise it with `ulimit -f`")):
+            process = subprocess.run(
+                [MUSTER, "--standalone", "--no-python", "-t3", "--log-dir", self.dir / "logs",
+                 f"--log-on-full={how}", "/bin/sh", "-c", lines],
+                env=self.environment(BIG="x" * 5000), cwd=self.dir, capture_output=True, text=True,
+                timeout=60, preexec_fn=limit, check=False)
+            self.assertEqual(process.returncode, 1, process.stderr)
+            self.assertIn(expected, process.stderr)
+            self.assertNotIn("killed by signal", process.stderr)
+            if how != "fail":
+                self.assertIn("exitcode  : 5", process.stderr)
+                self.assertIn("line 299", process.stdout)
+
+    def test_a_limit_of_file_size_that_a_log_reaches(self):
+        lines = ("i=0; while [ $i -lt 60 ]; do head -c 20000 /dev/zero | tr '\\0' x; echo; "
+                 "sleep 0.01; i=$((i+1)); done; echo the end")
+        limit = with_limit(resource.RLIMIT_FSIZE, 1 << 20, 1 << 20)
+        code, _, err = self.run_muster("--standalone", "--no-python", "-r3", "--log-on-full=fail",
+                                       "--log-dir", self.dir / "logs", "/bin/sh", "-c", lines,
+                                       preexec_fn=limit)
+        self.assertEqual(code, 1)
+        self.assertIn("has reached the limit of a file's size (`ulimit -f`)", err)
+
+
+class Elsewhere(MusterTest):
+    def mounted(self, commands, *args):
+        """muster in a mount namespace of its own, after `commands`."""
+        if os.getuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True,
+                                              check=False).returncode != 0:
+            self.skipTest("mounts need root")
+        words = " ".join(shlex.quote(str(word)) for word in (MUSTER, *args))
+        return subprocess.run(["unshare", "-m", "--propagation", "private", "/bin/sh", "-ec",
+                               f"{commands}; exec {words}"], env=self.environment(),
+                              cwd=self.dir, capture_output=True, text=True, timeout=60, check=False)
+
+    def test_without_proc(self):
+        """No child of a worker can be found, but the workers themselves are owned."""
+        done = self.mounted("umount -l /proc", "--standalone", "--no-python", "--nproc-per-node=2",
+                            "--shutdown-timeout=1", "--max-restarts=1", "/bin/sh", "-c",
+                            "trap '' TERM; [ $LOCAL_RANK = 1 ] && exit 3; "
+                            "while :; do sleep 0.1; done")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("there is no /proc", done.stderr)
+        self.assertIn("exitcode  : 3", done.stderr)
+        self.assert_nothing_left()
+
+    def test_where_others_processes_are_hidden(self):
+        done = self.mounted("mount -t proc -o hidepid=2 proc /proc", "--standalone", "--no-python",
+                            "--nproc-per-node=2", "/bin/sh", "-c",
+                            "setsid sleep 1000 & sleep 0.05; exit 3")
+        self.assertIn("exitcode  : 3", done.stderr)
+        self.assert_nothing_left()
+
+    def test_without_shared_memory_or_with_a_full_one(self):
+        for commands in ("umount -l /dev/shm",
+                         "mount -t tmpfs -o size=4k x /dev/shm; "
+                         "head -c 9000 /dev/zero > /dev/shm/full 2>/dev/null || true",
+                         "mount -t tmpfs -o ro,noexec x /dev/shm"):
+            done = self.mounted(commands + "; unset XDG_RUNTIME_DIR", "--standalone", "--no-python",
+                                "--nproc-per-node=2", "/bin/true")
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_streams_that_are_closed(self):
+        def close_all():
+            for fd in (0, 1, 2):
+                os.close(fd)
+        process = self.start("--standalone", "--no-python", "-t3", "/bin/sh", "-c",
+                             "echo out; echo err >&2; readlink /proc/self/fd/0 > zero",
+                             preexec_fn=close_all)
+        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(self.read("zero"), "/dev/null\n")
+
+
+class Workers(MusterTest):
+    def test_a_daemon_that_holds_the_streams_does_not_keep_muster(self):
+        for flags in ((), ("-t3",)):
+            _, out, _ = self.run_muster("--standalone", "--no-python", *flags, "/bin/sh", "-c",
+                                        "setsid sleep 1000 & echo done", expect=0)
+            self.assertIn("done", out)
+            self.assert_nothing_left()
+
+    def test_a_stopped_worker_is_killed_after_the_timeout(self):
+        for others_fail in (False, True):
+            (self.dir / "ready").unlink(missing_ok=True)
+            process = self.start(
+                "--standalone", "--no-python", "--nproc-per-node=2", "--shutdown-timeout=1",
+                "/bin/sh", "-c", "echo x >> ready; [ $LOCAL_RANK = 0 ] && kill -STOP $$$$; "
+                                 "while [ ! -e go ]; do sleep 0.01; done; exit 3")
+            self.ready(2)
+            stopped = "sh -c echo x"
+            wait_for(lambda: any(state_of(pid) == "T" and stopped in line for pid, line
+                                 in self.token.processes().items()), "a stopped worker")
+            if others_fail:
+                (self.dir / "go").write_text("")
+            else:
+                process.terminate()
+            self.assertEqual(process.wait(60), 1)
+            self.assert_nothing_left()
+
+    def test_a_parent_that_is_gone_before_muster_begins(self):
+        subprocess.run(["/bin/sh", "-c", f"({MUSTER} --standalone --no-python /bin/sh -c "
+                                         "'sleep 0.1; echo x >> ready' &)"],
+                       env=self.environment(), cwd=self.dir, check=True,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+        self.ready(1)
+        wait_for(lambda: not self.token.processes(), "the end of all")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+#include "rendezvous/core/limit_advice.h"
+
+#include <cerrno>
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+TEST_CASE("limit advice: it names what to raise, and says nothing about other errors",
+          "[unit][rendezvous]") {
+  CHECK(limit_advice(EMFILE) == "; the limit of open files is reached: raise it with `ulimit -n`");
+  CHECK(limit_advice(ENFILE).find("fs.file-max") != std::string::npos);
+  CHECK(limit_advice(EFBIG).find("ulimit -f") != std::string::npos);
+  CHECK(limit_advice(EACCES).empty());
+  CHECK(limit_advice(EAGAIN).empty());  // Of a socket it means "not yet".
+  CHECK(start_limit_advice(EAGAIN).find("ulimit -u") != std::string::npos);
+  CHECK(start_limit_advice(EMFILE) == limit_advice(EMFILE));
+}
+
+}  // namespace
+}  // namespace muster
