@@ -162,7 +162,18 @@ nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
   return json;
 }
 
+// Of signals that its program handled in a way of its own, anything may come but a crash.
+bool follows_from_signals(const WorkerEnd& end) {
+  if (!end.killed) return end.can_outlive_signal;  // Else it was on its way out already.
+  if (end.was_sent(end.code)) return true;
+  return end.can_outlive_signal && end.code != SIGKILL && !dumps_core(end.code);
+}
+
 }  // namespace
+
+bool WorkerEnd::was_sent(int signal) const {
+  return std::find(sent.begin(), sent.end(), signal) != sent.end();
+}
 
 ExitReport::ExitReport(ReportOptions options, std::vector<WorkerEnd> ends)
     : options_(std::move(options)), failures_(std::move(ends)) {
@@ -198,7 +209,7 @@ std::int64_t ExitReport::failed_s(const WorkerEnd& end) const {
 }
 
 bool ExitReport::is_victim(const WorkerEnd& end) const {
-  if (!end.signalled_ms) return false;
+  if (!end.signalled_ms || !follows_from_signals(end)) return false;
   // It had recorded an error before it was told to end: that is its own, only its end was slow.
   const auto recorded = recorded_s(end);
   return !recorded || *recorded >= floor_s(*end.signalled_ms);

@@ -23,7 +23,9 @@ struct WorkerEnd {
   bool core_dumped = false;
   int order = 0;             // Of the deaths, as the kernel reported them: 0 was first.
   std::int64_t died_ms = 0;  // Wall clock since the epoch: for people, and against error files.
-  std::optional<std::int64_t> signalled_ms;  // When muster told it to end, if it did.
+  std::optional<std::int64_t> signalled_ms;  // When muster told it to end, if it lived then.
+  std::vector<int> sent;            // The signals that it was sent for that, in their order.
+  bool can_outlive_signal = false;  // It caught, ignored or blocked one of them.
 
   std::string error_file;  // Path; empty: the worker had none, or wrote none.
   std::optional<boost::system::result<ErrorRecord, ErrorFileDefect>> error;  // What it held.
@@ -36,6 +38,7 @@ struct WorkerEnd {
   std::string quiet_oom_counter;  // Where it counts, and has not; empty: no counter can be read.
 
   bool failed() const { return killed || code != 0; }
+  bool was_sent(int signal) const;
   /// As Python has it: a signal's number is negative.
   int exit_code() const { return killed ? -code : code; }
 };
@@ -57,6 +60,7 @@ class ExitReport {
   /// The cause: the first to fail among those that failed by themselves; a worker that only did as
   /// muster told it is a victim, and the cause only if there is nobody else. Null if none failed.
   const WorkerEnd* first_failure() const;
+  /// It was told to end while it lived, and its end can follow from that.
   bool is_victim(const WorkerEnd& end) const;
 
   /// The block between the lines of '=', as torchrun's ChildFailedError prints it, with a newline

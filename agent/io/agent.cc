@@ -176,6 +176,8 @@ class Agent {
                                 {.killed = report.code != CLD_EXITED,
                                  .status = report.status,
                                  .core_dumped = report.code == CLD_DUMPED}});
+      case ShimReport::Kind::Told:
+        return group_->told(report);
       case ShimReport::Kind::AllGone:
         if (report.pid != 0)
           spdlog::error("process {} could not be killed (uninterruptible I/O?): it is left behind",
@@ -299,14 +301,12 @@ class Agent {
   void carry_out(const SignalWorkers& action) {
     hangs_.attempt_ended();
     watchdogs_.attempt_ends();
-    group_->signalled();
     link_.send({.kind = ShimRequest::Kind::Signal, .number = action.number});
   }
 
   void carry_out(const KillEverything&) {
     hangs_.attempt_ended();
     watchdogs_.attempt_ends();
-    group_->signalled();
     link_.send({.kind = ShimRequest::Kind::KillAll});
   }
 

@@ -56,7 +56,7 @@ boost::system::error_code make_directory(const std::string& path) {
 // Of those that died of a SIGKILL that was not muster's.
 void find_oom_victims(const OomWatch& watch, std::vector<WorkerEnd>& ends) {
   const auto is_unexplained = [](const WorkerEnd& end) {
-    return end.killed && end.code == SIGKILL && !end.signalled_ms && end.ended_because.empty();
+    return end.killed && end.code == SIGKILL && !end.was_sent(SIGKILL) && end.ended_because.empty();
   };
   const auto count = std::count_if(ends.begin(), ends.end(), is_unexplained);
   if (count == 0) return;
@@ -245,14 +245,11 @@ Result<int> WorkerGroup::without_log_file(Member& member, bool is_stderr) {
 }
 
 void WorkerGroup::started(const ShimReport& report) {
-  Member& member = at(LocalRank{report.worker});
-  member.end.pid = report.pid;
-  member.alive = true;
+  at(LocalRank{report.worker}).end.pid = report.pid;
 }
 
 void WorkerGroup::ended(const ShimReport& report) {
   Member& member = at(LocalRank{report.worker});
-  member.alive = false;
   member.end.killed = report.code != CLD_EXITED;
   member.end.code = report.status;
   member.end.core_dumped = report.code == CLD_DUMPED;
@@ -260,10 +257,11 @@ void WorkerGroup::ended(const ShimReport& report) {
   member.end.died_ms = report.wall_ns / 1'000'000;
 }
 
-void WorkerGroup::signalled() {
-  const std::int64_t now_ms = wall_clock_ms();
-  for (Member& member : members_)
-    if (member.alive && !member.end.signalled_ms) member.end.signalled_ms = now_ms;
+void WorkerGroup::told(const ShimReport& report) {
+  WorkerEnd& end = at(LocalRank{report.worker}).end;
+  if (!end.signalled_ms) end.signalled_ms = report.wall_ns / 1'000'000;
+  end.sent.push_back(report.status);
+  if (report.code != 0) end.can_outlive_signal = true;
 }
 
 std::vector<WorkerEnd> WorkerGroup::ends(std::int64_t* started_ms) const {
