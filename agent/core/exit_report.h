@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/core/end_cause.h"
 #include "agent/core/error_file.h"
 #include "rendezvous/core/ids.h"
 
@@ -48,6 +49,9 @@ struct ReportOptions {
   std::string host;
   int utc_offset_s = 0;         // Of the local time zone, when the report is made.
   std::int64_t started_ms = 0;  // When the attempt began: no error of it is older.
+  std::int64_t now_ms = 0;
+  bool only_first = false;        // --run-path: the text shows the first failure alone.
+  std::optional<EndCause> cause;  // It was no worker's failure; what failed is a consequence.
 };
 
 class ExitReport {
@@ -70,11 +74,14 @@ class ExitReport {
   std::string json() const;
   /// For the agent's own TORCHELASTIC_ERROR_FILE. `original`: the text of the cause's error file,
   /// passed on with the exit code added; without a readable one, a record is made of what is known.
+  /// ReportOptions::cause comes before the workers'.
   std::string error_file(std::string_view original) const;
 
  private:
   /// The second in which it failed, as well as it is known.
   std::int64_t failed_s(const WorkerEnd& end) const;
+  /// The same for people: what its error file says, whatever that is.
+  std::int64_t shown_s(const WorkerEnd& end) const;
   std::optional<std::int64_t> recorded_s(const WorkerEnd& end) const;
   std::string block(std::size_t index) const;
   std::string explanation(const WorkerEnd& end) const;

@@ -1,12 +1,12 @@
 #include "agent/io/agent.h"
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <deque>
 #include <map>
 #include <memory>
@@ -20,12 +20,16 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/core/end_cause.h"
+#include "agent/core/progress_text.h"
 #include "agent/core/signal_name.h"
+#include "agent/core/stop_lines.h"
 #include "agent/core/supervisor.h"
-#include "agent/core/worker_command.h"
 #include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/hang_response.h"
+#include "agent/io/job_setup.h"
+#include "agent/io/own_lines.h"
 #include "agent/io/run_dir.h"
 #include "agent/io/shim_link.h"
 #include "agent/io/watchdogs.h"
@@ -47,11 +51,6 @@ using namespace std::chrono_literals;
 
 // For what dead workers left in pipes that a grandchild may still hold.
 constexpr Duration kDrainLimit = 2s;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
 
 /// The loop: feeds the supervisor with what happens, and carries out what it decides.
 class Agent {
@@ -95,6 +94,11 @@ class Agent {
 
  private:
   bool prepare() {
+    // Made only now that there are two of us, of whom either tidies up after the other.
+    std::string where;
+    if (const auto error = run_dir_.make(where))
+      return give_up("cannot make a directory for logs and error files in " + where + ": " +
+                     error.message() + " (--log-dir chooses another place)");
     auto pump =
         LogPump::start({.space = {.max_bytes = options_.log.max_bytes,
                                   .drop_when_full = options_.log.on_full != LogOnFull::Fail,
@@ -103,6 +107,7 @@ class Agent {
                                   }}});
     if (!pump) return give_up("cannot start the log thread: " + pump.error().message());
     pump_ = std::move(*pump);
+    lines_.start(*pump_);
     open_channel();
     group_.emplace(options_,
                    WorkerGroup::Surroundings{environment_, job_, host_name(),
@@ -124,6 +129,7 @@ class Agent {
 
   bool give_up(const std::string& reason) {
     spdlog::error("{}", reason);
+    report_other_end(options_, lack(reason));
     end(1);
     return false;
   }
@@ -177,11 +183,17 @@ class Agent {
                                  .status = report.status,
                                  .core_dumped = report.code == CLD_DUMPED}});
       case ShimReport::Kind::Told:
-        return group_->told(report);
+        group_->told(report);
+        if (auto line =
+                stop_lines_.told(report.pid, report.status, static_cast<int>(alive_.size())))
+          lines_.say(spdlog::level::warn, std::move(*line));
+        return;
       case ShimReport::Kind::AllGone:
         if (report.pid != 0)
-          spdlog::error("process {} could not be killed (uninterruptible I/O?): it is left behind",
-                        report.pid);
+          lines_.say(spdlog::level::err,
+                     "Process " + std::to_string(report.pid) +
+                         " did not exit after SIGKILL within 30s: it is left behind (it waits in "
+                         "the kernel: uninterruptible I/O?)");
         return feed(EverythingGone{.complete = report.pid == 0});
       case ShimReport::Kind::Signalled:
         for (int i = 0; i < report.count; ++i)
@@ -194,26 +206,28 @@ class Agent {
     const auto& handled = options_.signals_to_handle;
     if (std::find(handled.begin(), handled.end(), number) == handled.end())
       return hangs_.asked(number);  // Only one comes that does not end the job: request_signal.
-    using std::chrono::duration_cast;
     using State = Supervisor::State;
     const State before = supervisor_.state();
     const bool stopping =
         before == State::Starting || before == State::Running || before == State::Stopping;
     if (stopping && signals_ == 0 && channel_) channel_->preempt(now() + options_.shutdown_timeout);
+    if (before != State::Idle && before != State::Joining)
+      lines_.say(spdlog::level::warn, "Received " + std::to_string(number) + " death signal");
     if (stopping && signals_++ == 0)
-      spdlog::warn(
-          "received {}: stopping the workers, SIGKILL after {} s; a second signal kills "
-          "them at once",
-          signal_name(number),
-          duration_cast<std::chrono::seconds>(options_.shutdown_timeout).count());
+      lines_.say(spdlog::level::warn, stopping_text(number, options_.shutdown_timeout));
     else if (stopping)
-      spdlog::warn("received {} again: killing the workers", signal_name(number));
+      lines_.say(spdlog::level::warn,
+                 "received " + signal_name(number) + " again: killing the workers");
+    else if (before == State::Leaving)
+      lines_.say(spdlog::level::warn, "Got termination signal: " + std::to_string(number) +
+                                          ": the other nodes are not waited for");
     feed(SignalArrived{number});
   }
 
   // --log-on-full=fail: the workers are stopped as by a signal, and the job has failed.
   void on_logs_full(const std::string& reason) {
-    if (std::exchange(logs_are_full_, true) || supervisor_.finished()) return;
+    if (logs_full_ || supervisor_.finished()) return;
+    logs_full_ = reason;
     spdlog::error("{}: stopping the workers (--log-on-full=drop goes on without some logs)",
                   reason);
     feed(SignalArrived{SIGTERM});
@@ -249,6 +263,7 @@ class Agent {
   // --- actions -------------------------------------------------------------------------------
 
   void carry_out(const JoinRendezvous&) {
+    info("Rendezvous'ing worker group");
     event_log_.rendezvous_begun(supervisor_.restart_count());
     session_->join();
   }
@@ -282,6 +297,10 @@ class Agent {
     event_log_.rendezvous_completed();
     round_.restart_count = action.restart_count;
     event_log_.ranks_assigned(round_);
+    for (std::string& line : rendezvous_text(options_, round_))
+      lines_.say(spdlog::level::info, std::move(line));
+    info("Starting worker group");
+    stop_lines_.begin_attempt();
     watchdogs_.attempt_begins();
     if (channel_) channel_->reset();
     auto starts = group_->prepare(round_, run_dir_);
@@ -292,6 +311,7 @@ class Agent {
     }
     for (WorkerGroup::Start& start : *starts)
       link_.send(start.request, std::move(start.fds));
+    if (action.restart_count == 0) asio::post(io_, [this] { run_dir_.tidy_after_dead_owners(); });
   }
 
   void carry_out(const EndWorker& action) {
@@ -301,6 +321,8 @@ class Agent {
   void carry_out(const SignalWorkers& action) {
     hangs_.attempt_ended();
     watchdogs_.attempt_ends();
+    info("Stopping worker group");
+    stop_lines_.begin_stop();
     link_.send({.kind = ShimRequest::Kind::Signal, .number = action.number});
   }
 
@@ -311,20 +333,24 @@ class Agent {
   }
 
   void carry_out(const AnnounceFailure& action) {
-    const int code = action.exit.killed ? -action.exit.status : action.exit.status;
-    spdlog::error("failed (exitcode: {}) local_rank: {} (pid: {}) {}", code, action.rank.value,
-                  group_->pid(action.rank), failed_program_text(options_, group_->program()));
-    if (action.restarts_left > 0)
-      spdlog::warn("restarting all workers of {}: {} of {} restarts left after this one",
-                   options_.max_nodes > 1 ? "the job" : "this node", action.restarts_left - 1,
-                   options_.max_restarts);
+    lines_.below_output();
+    lines_.say(spdlog::level::err, failure_text(options_, action, group_->pid(action.rank)));
+    if (action.restarts_left > 0) {
+      lines_.say(spdlog::level::info, restart_text(options_, action.restarts_left));
+      lines_.say(spdlog::level::warn, restarting_text(options_, action.restarts_left));
+    }
     session_->workers_failed("rank " + std::to_string(round_.ranks.global_rank(action.rank).value) +
                              (action.exit.killed
                                   ? " was killed by " + signal_name(action.exit.status)
                                   : " exited with " + std::to_string(action.exit.status)));
   }
 
-  void carry_out(const ReportEnd& action) { session_->finished(action.succeeded, action.what); }
+  void carry_out(const ReportEnd& action) {
+    if (action.succeeded)
+      info("worker group successfully finished. Waiting for other agents to finish.");
+    reported_ = now();
+    session_->finished(action.succeeded, action.what);
+  }
 
   void carry_out(const LeaveRendezvous&) { session_->leave(); }
 
@@ -335,11 +361,18 @@ class Agent {
   }
 
   void finish(const Finish& action, const FinishReport& logs) {
+    lines_.flush();
+    if (reported_ && action.why == Finish::Why::Succeeded)
+      info("Done waiting for other agents. Elapsed: " +
+           std::to_string(std::chrono::duration<double>(now() - *reported_).count()) + " seconds");
     channel_.reset();  // It has a name in the directory that is tidied now.
     if (options_.events_on_console) {
       std::int64_t started_ms = 0;
       event_log_.finished(action, group_->ends(&started_ms));
     }
+    if (const auto cause =
+            logs_full_ ? std::optional(lack(*logs_full_)) : cause_of(action, ::getppid()))
+      report_other_end(options_, *cause, &*group_, logs);
     switch (action.why) {
       case Finish::Why::Succeeded:
         if (!action.reason.empty())
@@ -358,16 +391,23 @@ class Agent {
         return end(1);
       case Finish::Why::Signalled:
         run_dir_.tidy(false);
-        if (logs_are_full_) return end(1);
+        if (logs_full_) return end(1);
         if (!action.started) return end(1, action.signal);
+        std::fprintf(stderr, "torch.distributed.elastic.multiprocessing.api.%s\n",
+                     cause_of(action, ::getppid())->line().c_str());
         return end(options_.propagate_exit_code ? 128 + action.signal : 1);
       case Finish::Why::WorkerFailed:
         break;
     }
     if (!action.reason.empty()) spdlog::error("{}", action.reason);
-    const int code = report_failure(options_, *group_, host_name(), logs, environment_);
+    const int code = report_failure(options_, *group_, logs);
     run_dir_.tidy(false);
     end(code);
+  }
+
+  /// As torchrun says it at LOGLEVEL=INFO.
+  void info(const std::string& text) {
+    lines_.say(spdlog::level::info, "[" + options_.role + "] " + text);
   }
 
   /// Tells the shim, which ends the whole; its end ends us.
@@ -398,6 +438,8 @@ class Agent {
   Supervisor supervisor_;
   std::deque<SupervisorEvent> events_;
   bool feeding_ = false;
+  OwnLines lines_{io_};
+  StopLines stop_lines_;
   std::unique_ptr<LogPump> pump_;
   RunDir run_dir_;
   std::optional<WorkerGroup> group_;
@@ -409,62 +451,39 @@ class Agent {
   std::unique_ptr<RendezvousSession> session_;
   RoundFacts round_;
   std::map<LocalRank, pid_t> alive_;
-  std::set<pid_t> sessions_;  // Of the workers so far: for the case that the shim dies.
+  std::set<pid_t> sessions_;         // Of the workers so far: for the case that the shim dies.
+  std::optional<Instant> reported_;  // When the others were told that this part is over.
   int signals_ = 0;
-  bool logs_are_full_ = false;
+  std::optional<std::string> logs_full_;  // And on what: --log-on-full=fail.
   bool ended_ = false;
 };
-
-// What options say about workers' variables goes before what the environment says.
-std::vector<std::string> with_overrides(std::vector<std::string> environment,
-                                        const std::map<std::string, std::string>& overrides) {
-  std::erase_if(environment, [&overrides](const std::string& variable) {
-    return overrides.contains(variable.substr(0, variable.find('=')));
-  });
-  for (const auto& [name, value] : overrides)
-    environment.push_back(name + "=" + value);
-  return environment;
-}
-
-// The store holds a descriptor for every worker; workers get the shim's limit, which stays.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 }  // namespace
 
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
-  // Before the split: should the agent be killed, the shim knows what to tidy.
+  // Chosen before the split: should the agent be killed, the shim knows what to tidy.
+  const RunDir run_dir = RunDir::choose(options);
   std::string where;
-  const Result<RunDir> run_dir = RunDir::make(options, where);
-  if (!run_dir) {
-    spdlog::error(
-        "cannot make a directory for logs and error files in {}: {} (--log-dir chooses "
-        "another place)",
-        where, run_dir.error().message());
+  const auto give_up = [&options](const std::string& reason) {
+    spdlog::error("{}", reason);
+    report_other_end(options, lack(reason));
     return 1;
-  }
+  };
   std::vector<std::string> inherited = with_overrides(environment, options.worker_environment);
   const Result<std::optional<TimerFifo>> fifo = TimerFifo::make(inherited, where);
-  if (!fifo) {
-    spdlog::error("cannot make the timers' pipe {}: {} (TORCHELASTIC_TIMER_FILE names its place)",
-                  where, fifo.error().message());
-    run_dir->tidy(false);
-    return 1;
-  }
+  if (!fifo)
+    return give_up("cannot make the timers' pipe " + where + ": " + fifo.error().message() +
+                   " (TORCHELASTIC_TIMER_FILE names its place)");
   // SIGUSR2 asks for stacks, unless the user means something else by it.
   const auto& handled = options.signals_to_handle;
   const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
   const int exit_code = split_into_shim_and_agent(
       {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
         raise_descriptor_limit();
-        return Agent(options, inherited, *run_dir, *fifo ? &**fifo : nullptr, socket).run();
+        return Agent(options, inherited, run_dir, *fifo ? &**fifo : nullptr, socket).run();
       });
   if (*fifo) (*fifo)->remove();
-  run_dir->tidy(false);
+  run_dir.tidy(false);
   return exit_code;
 }
 

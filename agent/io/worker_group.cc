@@ -245,7 +245,19 @@ Result<int> WorkerGroup::without_log_file(Member& member, bool is_stderr) {
 }
 
 void WorkerGroup::started(const ShimReport& report) {
-  at(LocalRank{report.worker}).end.pid = report.pid;
+  Member& member = at(LocalRank{report.worker});
+  member.end.pid = report.pid;
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  std::string command;
+  for (const std::string& word : worker_command(options_, member.end.local_rank))
+    command.append(command.empty() ? "" : " ").append(word);
+  spdlog::debug(
+      "worker_started local_rank={} rank={} pid={} command=\"{}\" stdout={} stderr={} "
+      "error_file={}",
+      report.worker, member.end.rank.value, report.pid, command,
+      member.log.out.file.empty() ? "-" : member.log.out.file,
+      member.log.err.file.empty() ? "-" : member.log.err.file,
+      member.log.error_file.empty() ? "-" : member.log.error_file);
 }
 
 void WorkerGroup::ended(const ShimReport& report) {
@@ -255,6 +267,8 @@ void WorkerGroup::ended(const ShimReport& report) {
   member.end.core_dumped = report.code == CLD_DUMPED;
   member.end.order = deaths_++;
   member.end.died_ms = report.wall_ns / 1'000'000;
+  spdlog::debug("worker_ended local_rank={} rank={} pid={} exitcode={}", report.worker,
+                member.end.rank.value, member.end.pid, member.end.exit_code());
 }
 
 void WorkerGroup::told(const ShimReport& report) {

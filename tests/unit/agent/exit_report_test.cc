@@ -414,6 +414,49 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: the agent's own error file passes
   CHECK(made->error_code == 3);
 }
 
+TEST_CASE_METHOD(ExitReportTest, "exit_report: a job that ended by something else says by what",
+                 "[unit][agent]") {
+  victim(0);
+  const ExitReport other({.title = "train.py",
+                          .host = "node1",
+                          .now_ms = kSecond * 1000 + 5,
+                          .cause = EndCause{"signalled", "SignalException", "got signal: 15"}},
+                         ends);
+  const auto json = nlohmann::json::parse(other.json());
+  CHECK(json["ended_by"] == "signalled");
+  CHECK(json["reason"] == "got signal: 15");
+  CHECK(json["first_failure"].is_null());
+  CHECK(json["failures"][0]["victim"] == true);
+  const auto file = read_error_file(other.error_file(R"({"message": "of a worker"})"));
+  REQUIRE(file.has_value());
+  CHECK(file->message == "SignalException: got signal: 15");
+  CHECK(file->timestamp_s == kSecond);
+
+  const auto own = nlohmann::json::parse(report().json());
+  CHECK(own["ended_by"] == "worker_failed");
+  CHECK(own["reason"].is_null());
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: the time shown is the error file's, if it has one",
+                 "[unit][agent]") {
+  exited(0, 1);
+  recorded(ends.back(), kSecond - 3600);  // Before the attempt: it decides nothing.
+  CHECK_THAT(report().text(), Contains("time      : 2026-11-21_09:08:26\n"));
+  recorded(ends.back(), std::nullopt);
+  CHECK_THAT(report().text(), Contains("time      : 2026-11-21_10:08:26\n"));
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: with --run-path the first failure stands alone",
+                 "[unit][agent]") {
+  exited(1, 1);
+  victim(0, 30);
+  ReportOptions options{.title = "run_script_path", .host = "node1", .only_first = true};
+  const ExitReport alone(options, ends);
+  CHECK_THAT(alone.text(), Contains("Failures:\n  <NO_OTHER_FAILURES>\n"));
+  CHECK_THAT(alone.text(), !Contains("local_rank: 0"));
+  CHECK(nlohmann::json::parse(alone.json())["failures"].size() == 2);
+}
+
 TEST_CASE_METHOD(ExitReportTest, "exit_report: times before 1970 and in leap years are right",
                  "[unit][agent]") {
   exited(0, 1).died_ms = 1'709'164'800'000;  // 2024-02-29 00:00:00 UTC.
