@@ -409,6 +409,7 @@ Checked<LaunchPlan> Planner::run() {
   MUSTER_TRY(check_last());
   plan_.agent.propagate_exit_code = flags_.propagate_exit_code;
   plan_.agent.failure_report = flags_.failure_report;
+  plan_.agent.own_error_file = own_error_file(flags_, environment_);
   for (std::string& line : inert_flags(flags_, environment_, plan_.agent))
     warn(std::move(line));
   if (flags_.strict && !plan_.warnings.empty()) {
@@ -421,6 +422,11 @@ Checked<LaunchPlan> Planner::run() {
 }
 
 }  // namespace
+
+std::string own_error_file(const Flags& flags, const Environment& environment) {
+  const auto found = environment.find("TORCHELASTIC_ERROR_FILE");
+  return flags.launch_module || found == environment.end() ? "" : found->second;
+}
 
 Checked<LaunchPlan> plan_launch(const Flags& flags, const Environment& environment,
                                 const NodeFacts& facts) {

@@ -1,6 +1,7 @@
 // muster: from the command line to the exit status. Under the name torchrun it is the same; under
 // the name muster-launch it behaves as `python -m torch.distributed.launch`.
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,12 +15,14 @@
 #include <boost/system/system_error.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/io/failure_output.h"
 #include "agent/io/run_job.h"
 #include "launcher/argparse.h"
 #include "launcher/dry_run.h"
 #include "launcher/flags.h"
 #include "launcher/help.h"
 #include "launcher/launch_plan.h"
+#include "launcher/launch_text.h"
 #include "launcher/log_setup.h"
 #include "launcher/node_facts.h"
 #include "launcher/rank_plans.h"
@@ -41,6 +44,19 @@ std::vector<std::string> inherited_environment() {
 int fail(const std::string& message) {
   spdlog::error("{}", message);
   return kFailureExit;
+}
+
+// What was asked for cannot be done; whoever wants failures in files gets this one, too.
+int refuse(const Flags& flags, const Environment& environment, const std::string& message) {
+  ::signal(SIGPIPE, SIG_IGN);  // A file may be a FIFO whose reader goes.
+  if (!flags.dry_run) {
+    AgentOptions options;
+    options.entry_point = flags.script;
+    options.failure_report = flags.failure_report;
+    options.own_error_file = own_error_file(flags, environment);
+    report_other_end(options, refusal(message));
+  }
+  return fail(message);
 }
 
 int print(const std::string& text) {
@@ -86,12 +102,15 @@ int run(int argc, char** argv) {
 
   set_up_logging(environment);
   const Checked<LaunchPlan> plan = plan_launch(flags, environment, node_facts(environment, argv0));
-  if (!plan) return fail(plan.error().message);
+  if (!plan) return refuse(flags, environment, plan.error().message);
   for (const std::string& line : plan->warnings)
     spdlog::warn("{}", line);
   for (const std::string& line : plan->notices)
     spdlog::warn("{}", line);
-  return flags.dry_run ? dry_run(*plan) : run_job(plan->agent, inherited_environment());
+  if (flags.dry_run) return dry_run(*plan);
+  for (const std::string& line : launch_text(flags, plan->agent))
+    spdlog::info("{}", line);
+  return run_job(plan->agent, inherited_environment());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 muster_add_tests(agent_core_tests unit
   SOURCES
+    unit/agent/end_cause_test.cc
     unit/agent/error_file_test.cc
     unit/agent/event_record_test.cc
     unit/agent/exit_report_test.cc
@@ -12,10 +13,13 @@ muster_add_tests(agent_core_tests unit
     unit/agent/logs_specs_test.cc
     unit/agent/numa_plan_test.cc
     unit/agent/oom_evidence_test.cc
+    unit/agent/progress_text_test.cc
     unit/agent/ranks_test.cc
     unit/agent/report_text_test.cc
+    unit/agent/run_owner_test.cc
     unit/agent/signal_name_test.cc
     unit/agent/stack_text_test.cc
+    unit/agent/stop_lines_test.cc
     unit/agent/string_template_test.cc
     unit/agent/tail_ring_test.cc
     unit/agent/timer_table_test.cc
@@ -30,6 +34,10 @@ muster_add_tests(agent_logs_tests "unit;threads"
     unit/agent/log_pump_adversity_test.cc
     unit/agent/log_pump_test.cc
   LINK muster_agent_logs)
+
+muster_add_tests(agent_io_tests unit
+  SOURCES unit/agent/error_file_io_test.cc
+  LINK muster_agent_io)
 
 muster_add_tests(agent_watchdogs_tests unit
   SOURCES unit/agent/watchdogs_test.cc

@@ -6,6 +6,7 @@ muster_add_tests(unit_launcher unit
     unit/launcher/flag_values_test.cc
     unit/launcher/help_test.cc
     unit/launcher/launch_plan_test.cc
+    unit/launcher/launch_text_test.cc
   LINK muster_launcher)
 target_compile_definitions(unit_launcher PRIVATE MUSTER_MAN_PAGE="${PROJECT_SOURCE_DIR}/docs/muster.1")
 

@@ -103,6 +103,8 @@ struct AgentOptions {
   int max_restarts = 0;
   bool propagate_exit_code = false;  // --exit-code=propagate
   std::string failure_report;        // A file for the JSON form of the report; empty: none.
+  std::string
+      own_error_file;  // TORCHELASTIC_ERROR_FILE that was set for the launcher; empty: none.
   Duration shutdown_timeout = std::chrono::seconds(30);  // From SIGTERM to SIGKILL.
   Duration hang_timeout{};  // --hang-timeout; 0: workers may do nothing for as long as they like.
   std::vector<int> signals_to_handle;  // Numbers; each ends the job gracefully.

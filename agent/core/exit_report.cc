@@ -104,7 +104,18 @@ nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
   return json;
 }
 
+// Of signals that its program handled in a way of its own, anything may come but a crash.
+bool follows_from_signals(const WorkerEnd& end) {
+  if (!end.killed) return end.can_outlive_signal;  // Else it was on its way out already.
+  if (end.was_sent(end.code)) return true;
+  return end.can_outlive_signal && end.code != SIGKILL && !dumps_core(end.code);
+}
+
 }  // namespace
+
+bool WorkerEnd::was_sent(int signal) const {
+  return std::find(sent.begin(), sent.end(), signal) != sent.end();
+}
 
 ExitReport::ExitReport(ReportOptions options, std::vector<WorkerEnd> ends)
     : options_(std::move(options)), failures_(std::move(ends)) {
@@ -139,8 +150,13 @@ std::int64_t ExitReport::failed_s(const WorkerEnd& end) const {
   return recorded_s(end).value_or(floor_s(end.died_ms));
 }
 
+std::int64_t ExitReport::shown_s(const WorkerEnd& end) const {
+  const bool has_record = end.error && end.error->has_value();
+  return (has_record ? (*end.error)->timestamp_s : std::nullopt).value_or(floor_s(end.died_ms));
+}
+
 bool ExitReport::is_victim(const WorkerEnd& end) const {
-  if (!end.signalled_ms) return false;
+  if (!end.signalled_ms || !follows_from_signals(end)) return false;
   // It had recorded an error before it was told to end: that is its own, only its end was slow.
   const auto recorded = recorded_s(end);
   return !recorded || *recorded >= floor_s(*end.signalled_ms);
@@ -186,7 +202,7 @@ std::string ExitReport::explanation(const WorkerEnd& end) const {
 std::string ExitReport::block(std::size_t index) const {
   const WorkerEnd& end = failures_[index];
   const std::string name = end.killed ? signal_name(end.code) : "";
-  const std::int64_t local_s = failed_s(end) + options_.utc_offset_s;
+  const std::int64_t local_s = shown_s(end) + options_.utc_offset_s;
   std::string text = "[" + std::to_string(index) + "]:\n";
   text += "  time      : " + date_time(local_s, '_') + "\n";
   text += "  host      : " + options_.host + "\n";
@@ -205,6 +221,7 @@ std::string ExitReport::text() const {
   std::string others;
   std::size_t width = widest_line(title);
   for (std::size_t i = 0; i < failures_.size(); ++i) {
+    if (options_.only_first && i != first_) continue;
     const std::string one = block(i);
     width = std::max(width, widest_line(one));
     if (i != first_) others += one + "\n";
@@ -221,8 +238,11 @@ std::string ExitReport::json() const {
   nlohmann::ordered_json json;
   json["title"] = options_.title;
   json["host"] = options_.host;
-  json["first_failure"] =
-      failures_.empty() ? nullptr : nlohmann::ordered_json(failures_[first_].rank.value);
+  json["ended_by"] = options_.cause ? options_.cause->kind : "worker_failed";
+  json["reason"] = options_.cause ? nlohmann::ordered_json(options_.cause->text) : nullptr;
+  json["first_failure"] = failures_.empty() || options_.cause
+                              ? nullptr
+                              : nlohmann::ordered_json(failures_[first_].rank.value);
   json["failures"] = nlohmann::ordered_json::array();
   for (const WorkerEnd& end : failures_)
     json["failures"].push_back(failure_json(end, is_victim(end)));
@@ -230,10 +250,15 @@ std::string ExitReport::json() const {
 }
 
 std::string ExitReport::error_file(std::string_view original) const {
+  ErrorRecord record;
+  if (options_.cause) {
+    record.message = options_.cause->line();
+    record.timestamp_s = floor_s(options_.now_ms);
+    return write_error_file(record);
+  }
   const WorkerEnd* end = first_failure();
   if (end == nullptr) return "";
   if (auto merged = merge_error_file(original, end->exit_code())) return std::move(*merged);
-  ErrorRecord record;
   record.message = "rank " + std::to_string(end->rank.value) + " on " + options_.host +
                    " failed (exitcode: " + std::to_string(end->exit_code()) + ")";
   record.traceback = explanation(*end);

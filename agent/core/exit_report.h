@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/core/end_cause.h"
 #include "agent/core/error_file.h"
 #include "rendezvous/core/ids.h"
 
@@ -23,7 +24,9 @@ struct WorkerEnd {
   bool core_dumped = false;
   int order = 0;             // Of the deaths, as the kernel reported them: 0 was first.
   std::int64_t died_ms = 0;  // Wall clock since the epoch: for people, and against error files.
-  std::optional<std::int64_t> signalled_ms;  // When muster told it to end, if it did.
+  std::optional<std::int64_t> signalled_ms;  // When muster told it to end, if it lived then.
+  std::vector<int> sent;            // The signals that it was sent for that, in their order.
+  bool can_outlive_signal = false;  // It caught, ignored or blocked one of them.
 
   std::string error_file;  // Path; empty: the worker had none, or wrote none.
   std::optional<boost::system::result<ErrorRecord, ErrorFileDefect>> error;  // What it held.
@@ -36,6 +39,7 @@ struct WorkerEnd {
   std::string quiet_oom_counter;  // Where it counts, and has not; empty: no counter can be read.
 
   bool failed() const { return killed || code != 0; }
+  bool was_sent(int signal) const;
   /// As Python has it: a signal's number is negative.
   int exit_code() const { return killed ? -code : code; }
 };
@@ -45,6 +49,9 @@ struct ReportOptions {
   std::string host;
   int utc_offset_s = 0;         // Of the local time zone, when the report is made.
   std::int64_t started_ms = 0;  // When the attempt began: no error of it is older.
+  std::int64_t now_ms = 0;
+  bool only_first = false;        // --run-path: the text shows the first failure alone.
+  std::optional<EndCause> cause;  // It was no worker's failure; what failed is a consequence.
 };
 
 class ExitReport {
@@ -57,6 +64,7 @@ class ExitReport {
   /// The cause: the first to fail among those that failed by themselves; a worker that only did as
   /// muster told it is a victim, and the cause only if there is nobody else. Null if none failed.
   const WorkerEnd* first_failure() const;
+  /// It was told to end while it lived, and its end can follow from that.
   bool is_victim(const WorkerEnd& end) const;
 
   /// The block between the lines of '=', as torchrun's ChildFailedError prints it, with a newline
@@ -66,11 +74,14 @@ class ExitReport {
   std::string json() const;
   /// For the agent's own TORCHELASTIC_ERROR_FILE. `original`: the text of the cause's error file,
   /// passed on with the exit code added; without a readable one, a record is made of what is known.
+  /// ReportOptions::cause comes before the workers'.
   std::string error_file(std::string_view original) const;
 
  private:
   /// The second in which it failed, as well as it is known.
   std::int64_t failed_s(const WorkerEnd& end) const;
+  /// The same for people: what its error file says, whatever that is.
+  std::int64_t shown_s(const WorkerEnd& end) const;
   std::optional<std::int64_t> recorded_s(const WorkerEnd& end) const;
   std::string block(std::size_t index) const;
   std::string explanation(const WorkerEnd& end) const;

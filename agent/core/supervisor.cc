@@ -192,14 +192,19 @@ SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
   const bool again = std::exchange(signalled_, true);
   // What has been decided already stands: an end that only remains to be carried out keeps its
   // cause, and its summary. A restart does not happen any more.
-  const bool decided = state_ == State::Killing || state_ == State::Leaving ||
-                       outcome_.why != Finish::Why::Succeeded;
+  const bool ends = state_ == State::Killing || state_ == State::Leaving;
+  const bool decided = ends || outcome_.why != Finish::Why::Succeeded;
   SupervisorActions actions;
   if (!decided || next_ == Next::Restart || state_ == State::Joining) {
     outcome_.why = Finish::Why::Signalled;
     outcome_.signal = event.number;
     if (!job_over_) actions.push_back(LeaveRendezvous{});
     job_over_ = true;
+  } else if (ends && outcome_.why == Finish::Why::Succeeded) {
+    // The others are not waited for. They are, or will be, told that this part is done.
+    work_done_ = true;
+    outcome_.why = Finish::Why::Signalled;
+    outcome_.signal = event.number;
   }
   next_ = Next::Finish;
   SupervisorActions more = on_signal(event.number, again, now);
@@ -250,7 +255,10 @@ SupervisorActions Supervisor::kill() {
 SupervisorActions Supervisor::conclude() {
   if (job_over_) return finish();
   state_ = State::Leaving;
-  return {ReportEnd{outcome_.why == Finish::Why::Succeeded, outcome_.reason}};
+  if (!work_done_) return {ReportEnd{outcome_.why == Finish::Why::Succeeded, outcome_.reason}};
+  SupervisorActions actions{ReportEnd{true, ""}};
+  actions.push_back(finish().front());
+  return actions;
 }
 
 SupervisorActions Supervisor::finish() {

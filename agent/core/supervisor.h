@@ -195,6 +195,7 @@ class Supervisor {
   bool job_decides_ = false;      // About restarts.
   bool restart_ordered_ = false;  // While not all starts were answered.
   bool job_over_ = false;         // Nobody is to be told anything any more.
+  bool work_done_ = false;        // All workers had succeeded when a signal ended the job.
   bool signalled_ = false;        // The next signal is the second: no more patience.
 };
 

@@ -24,9 +24,9 @@ std::vector<std::string> worker_command(const AgentOptions& options, LocalRank l
   return argv;
 }
 
-std::string failed_program_text(const AgentOptions& options, const std::string& program) {
+std::string failed_program_text(const AgentOptions& options) {
   if (!options.runs_path || options.first_argument >= options.command.size())
-    return "of binary: " + program;
+    return "of binary: " + options.command[0];
   // The script is the first word after muster's own small program.
   return "of fn: " + options.entry_point + " (" + options.command[options.first_argument] + ")";
 }

@@ -14,10 +14,9 @@ namespace muster {
 /// "--local-rank=N" inserted where options ask for it. argv[0] may still need a look-up in PATH.
 std::vector<std::string> worker_command(const AgentOptions& options, LocalRank local_rank);
 
-/// What failed, for the line in the log, in torchrun's words: "of binary: /usr/bin/python3", or
-/// with
-/// --run-path, where that would be any Python, "of fn: run_script_path (train.py)". `program`: as
-/// found in PATH.
-std::string failed_program_text(const AgentOptions& options, const std::string& program);
+/// What failed, for the line in the log, in torchrun's words: "of binary: sh", the program as it
+/// was given, or with --run-path, where that would be any Python, "of fn: run_script_path
+/// (train.py)".
+std::string failed_program_text(const AgentOptions& options);
 
 }  // namespace muster

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <deque>
 #include <map>
 #include <memory>
@@ -18,14 +19,17 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/core/end_cause.h"
 #include "agent/core/job_outcome.h"
+#include "agent/core/progress_text.h"
 #include "agent/core/signal_name.h"
+#include "agent/core/stop_lines.h"
 #include "agent/core/supervisor.h"
-#include "agent/core/worker_command.h"
 #include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/hang_response.h"
 #include "agent/io/logs_specs_program.h"
+#include "agent/io/own_lines.h"
 #include "agent/io/shim_link.h"
 #include "agent/io/watchdogs.h"
 #include "agent/io/worker_channel.h"
@@ -47,11 +51,6 @@ using namespace std::chrono_literals;
 
 // For what dead workers left in pipes that a grandchild may still hold.
 constexpr Duration kDrainLimit = 2s;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
 
 /// The loop: feeds the supervisor with what happens, and carries out what it decides.
 class Agent {
@@ -78,6 +77,7 @@ class Agent {
                       feed(WorkerHung{rank});
                     }}),
         fifo_(surroundings.fifo),
+        launcher_pid_(surroundings.launcher_pid),
         watchdogs_(io_, environment_, fifo_,
                    {.on_reason = [this](LocalRank rank,
                                         const std::string& why) { group_->explain(rank, why); },
@@ -97,6 +97,11 @@ class Agent {
 
  private:
   bool prepare() {
+    // Made only now that there are two of us, of whom either tidies up after the other.
+    std::string where;
+    if (const auto error = run_dir_.make(where))
+      return give_up("cannot make a directory for logs and error files in " + where + ": " +
+                     error.message() + " (--log-dir chooses another place)");
     auto pump =
         LogPump::start({.space = {.max_bytes = options_.log.max_bytes,
                                   .drop_when_full = options_.log.on_full != LogOnFull::Fail,
@@ -107,6 +112,7 @@ class Agent {
       return give_up("cannot start the log thread: " + pump.error().message() +
                      start_limit_advice(pump.error().value()));
     pump_ = std::move(*pump);
+    lines_.start(*pump_);
     open_channel();
     group_ = std::make_unique<WorkerGroup>(
         options_,
@@ -129,6 +135,7 @@ class Agent {
 
   bool give_up(const std::string& reason) {
     spdlog::error("{}", reason);
+    report_other_end(options_, lack(reason));
     end(1);
     return false;
   }
@@ -181,10 +188,18 @@ class Agent {
                                 {.killed = report.code != CLD_EXITED,
                                  .status = report.status,
                                  .core_dumped = report.code == CLD_DUMPED}});
+      case ShimReport::Kind::Told:
+        group_->told(report);
+        if (auto line =
+                stop_lines_.told(report.pid, report.status, static_cast<int>(alive_.size())))
+          lines_.say(spdlog::level::warn, std::move(*line));
+        return;
       case ShimReport::Kind::AllGone:
         if (report.pid != 0)
-          spdlog::error("process {} could not be killed (uninterruptible I/O?): it is left behind",
-                        report.pid);
+          lines_.say(spdlog::level::err,
+                     "Process " + std::to_string(report.pid) +
+                         " did not exit after SIGKILL within 30s: it is left behind (it waits in "
+                         "the kernel: uninterruptible I/O?)");
         return feed(EverythingGone{.complete = report.pid == 0});
       case ShimReport::Kind::Signalled:
         for (int i = 0; i < report.count; ++i)
@@ -197,26 +212,28 @@ class Agent {
     const auto& handled = options_.signals_to_handle;
     if (std::find(handled.begin(), handled.end(), number) == handled.end())
       return hangs_.asked(number);  // Only one comes that does not end the job: request_signal.
-    using std::chrono::duration_cast;
     using State = Supervisor::State;
     const State before = supervisor_.state();
     const bool stopping =
         before == State::Starting || before == State::Running || before == State::Stopping;
     if (stopping && signals_ == 0 && channel_) channel_->preempt(now() + options_.shutdown_timeout);
+    if (before != State::Idle && before != State::Joining)
+      lines_.say(spdlog::level::warn, "Received " + std::to_string(number) + " death signal");
     if (stopping && signals_++ == 0)
-      spdlog::warn(
-          "received {}: stopping the workers, SIGKILL after {} s; a second signal kills "
-          "them at once",
-          signal_name(number),
-          duration_cast<std::chrono::seconds>(options_.shutdown_timeout).count());
+      lines_.say(spdlog::level::warn, stopping_text(number, options_.shutdown_timeout));
     else if (stopping)
-      spdlog::warn("received {} again: killing the workers", signal_name(number));
+      lines_.say(spdlog::level::warn,
+                 "received " + signal_name(number) + " again: killing the workers");
+    else if (before == State::Leaving)
+      lines_.say(spdlog::level::warn, "Got termination signal: " + std::to_string(number) +
+                                          ": the other nodes are not waited for");
     feed(SignalArrived{number});
   }
 
   // --log-on-full=fail: the workers are stopped as by a signal, and the job has failed.
   void on_logs_full(const std::string& reason) {
-    if (std::exchange(logs_are_full_, true) || supervisor_.finished()) return;
+    if (logs_full_ || supervisor_.finished()) return;
+    logs_full_ = reason;
     spdlog::error("{}: stopping the workers (--log-on-full=drop goes on without some logs)",
                   reason);
     feed(SignalArrived{SIGTERM});
@@ -254,6 +271,7 @@ class Agent {
   // --- actions -------------------------------------------------------------------------------
 
   void carry_out(const JoinRendezvous&) {
+    info("Rendezvous'ing worker group");
     event_log_.rendezvous_begun(supervisor_.restart_count());
     if (!logs_specs_) return session_->join();
     logs_specs_->load([this](const std::string& problem) {
@@ -293,6 +311,10 @@ class Agent {
     event_log_.rendezvous_completed();
     round_.restart_count = action.restart_count;
     event_log_.ranks_assigned(round_);
+    for (std::string& line : rendezvous_text(options_, round_))
+      lines_.say(spdlog::level::info, std::move(line));
+    info("Starting worker group");
+    stop_lines_.begin_attempt();
     watchdogs_.attempt_begins();
     if (channel_) channel_->reset();
     if (!logs_specs_) return start_workers(nullptr);
@@ -316,6 +338,7 @@ class Agent {
       link_.send(start->request, std::move(start->fds));
     }
     group_->starts_made();
+    if (round_.restart_count == 0) asio::post(io_, [this] { run_dir_.tidy_after_dead_owners(); });
   }
 
   void no_worker_starts(const std::string& reason, int from = 0) {
@@ -335,7 +358,8 @@ class Agent {
   void carry_out(const SignalWorkers& action) {
     hangs_.attempt_ended();
     watchdogs_.attempt_ends();
-    group_->signalled();
+    info("Stopping worker group");
+    stop_lines_.begin_stop();
     link_.send({.kind = ShimRequest::Kind::Signal, .number = action.number});
     give_up_start();
   }
@@ -343,26 +367,29 @@ class Agent {
   void carry_out(const KillEverything&) {
     hangs_.attempt_ended();
     watchdogs_.attempt_ends();
-    group_->signalled();
     link_.send({.kind = ShimRequest::Kind::KillAll});
     give_up_start();
   }
 
   void carry_out(const AnnounceFailure& action) {
-    const int code = action.exit.killed ? -action.exit.status : action.exit.status;
-    spdlog::error("failed (exitcode: {}) local_rank: {} (pid: {}) {}", code, action.rank.value,
-                  group_->pid(action.rank), failed_program_text(options_, group_->program()));
-    if (action.restarts_left > 0)
-      spdlog::warn("restarting all workers of {}: {} of {} restarts left after this one",
-                   options_.max_nodes > 1 ? "the job" : "this node", action.restarts_left - 1,
-                   options_.max_restarts);
+    lines_.below_output();
+    lines_.say(spdlog::level::err, failure_text(options_, action, group_->pid(action.rank)));
+    if (action.restarts_left > 0) {
+      lines_.say(spdlog::level::info, restart_text(options_, action.restarts_left));
+      lines_.say(spdlog::level::warn, restarting_text(options_, action.restarts_left));
+    }
     session_->workers_failed("rank " + std::to_string(round_.ranks.global_rank(action.rank).value) +
                              (action.exit.killed
                                   ? " was killed by " + signal_name(action.exit.status)
                                   : " exited with " + std::to_string(action.exit.status)));
   }
 
-  void carry_out(const ReportEnd& action) { session_->finished(action.succeeded, action.what); }
+  void carry_out(const ReportEnd& action) {
+    if (action.succeeded)
+      info("worker group successfully finished. Waiting for other agents to finish.");
+    reported_ = now();
+    session_->finished(action.succeeded, action.what);
+  }
 
   void carry_out(const LeaveRendezvous&) { session_->leave(); }
 
@@ -373,20 +400,34 @@ class Agent {
   }
 
   void finish(const Finish& action, const FinishReport& logs) {
+    lines_.flush();
+    if (reported_ && action.why == Finish::Why::Succeeded)
+      info("Done waiting for other agents. Elapsed: " +
+           std::to_string(std::chrono::duration<double>(now() - *reported_).count()) + " seconds");
     channel_.reset();  // It has a name in the directory that is tidied now.
     if (options_.events_on_console) {
       std::int64_t started_ms = 0;
       event_log_.finished(action, group_->ends(&started_ms));
     }
+    if (const auto cause =
+            logs_full_ ? std::optional(lack(*logs_full_)) : cause_of(action, launcher_pid_))
+      report_other_end(options_, *cause, group_.get(), logs);
     JobOutcome outcome = job_outcome(action, {.propagate_exit_code = options_.propagate_exit_code,
-                                              .logs_are_full = logs_are_full_});
+                                              .logs_are_full = logs_full_.has_value()});
     if (outcome.say == JobOutcome::Say::Warning) spdlog::warn("{}", outcome.text);
     if (outcome.say == JobOutcome::Say::Error) spdlog::error("{}", outcome.text);
-    if (outcome.reports_failure)
-      outcome.exit_code = report_failure(options_, *group_, host_name(), logs, environment_);
+    if (outcome.reports_failure) outcome.exit_code = report_failure(options_, *group_, logs);
     // Whoever asked for stacks wants to read them.
     run_dir_.tidy(outcome.succeeded && !hangs_.has_written());
+    if (action.why == Finish::Why::Signalled && action.started && !logs_full_)
+      std::fprintf(stderr, "torch.distributed.elastic.multiprocessing.api.%s\n",
+                   cause_of(action, launcher_pid_)->line().c_str());
     end(outcome.exit_code, outcome.signal);
+  }
+
+  /// As torchrun says it at LOGLEVEL=INFO.
+  void info(const std::string& text) {
+    lines_.say(spdlog::level::info, "[" + options_.role + "] " + text);
   }
 
   /// Tells the shim, which ends the whole; its end ends us.
@@ -421,22 +462,26 @@ class Agent {
   Supervisor supervisor_;
   std::deque<SupervisorEvent> events_;
   bool feeding_ = false;
+  OwnLines lines_{io_};
+  StopLines stop_lines_;
   std::unique_ptr<LogPump> pump_;
   RunDir run_dir_;
   std::unique_ptr<WorkerGroup> group_;
   std::unique_ptr<LogsSpecsProgram> logs_specs_;  // Null: the logs go where we put them.
   HangResponse hangs_;
   const TimerFifo* fifo_;
+  const int launcher_pid_;
   Watchdogs watchdogs_;
   std::unique_ptr<WorkerChannel> channel_;
   WorkersStore workers_store_;
   std::unique_ptr<RendezvousSession> session_;
   RoundFacts round_;
   std::map<LocalRank, pid_t> alive_;
-  std::set<pid_t> sessions_;  // Of the workers so far: for the case that the shim dies.
+  std::set<pid_t> sessions_;         // Of the workers so far: for the case that the shim dies.
+  std::optional<Instant> reported_;  // When the others were told that this part is over.
   int signals_ = 0;
-  bool asks_for_logs_ = false;  // Of logs_specs_, for workers that are to start.
-  bool logs_are_full_ = false;
+  bool asks_for_logs_ = false;            // Of logs_specs_, for workers that are to start.
+  std::optional<std::string> logs_full_;  // And on what: --log-on-full=fail.
   bool ended_ = false;
 };
 

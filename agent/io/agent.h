@@ -17,6 +17,7 @@ struct AgentSurroundings {
   RunDir run_dir;
   const TimerFifo* fifo = nullptr;  // Null: no file timers.
   int socket = -1;                  // To the shim; the agent's from now on.
+  int launcher_pid = 0;             // Of the process that the user started.
 };
 
 /// Runs the agent until it has told the shim how the job has ended, or the shim is gone. The

@@ -1,30 +1,105 @@
 #include "agent/io/error_file_io.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 
 #include "agent/core/error_file.h"
+#include "agent/io/run_dir.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
 namespace {
 
-boost::system::error_code last_error() {
-  return {errno, boost::system::system_category()};
+namespace fs = std::filesystem;
+using boost::system::error_code;
+
+constexpr Duration kReaderLimit = std::chrono::seconds(2);
+constexpr int kMaxLinks = 16;
+
+error_code from_errno(int number) {
+  return {number, boost::system::system_category()};
 }
 
-bool write_all(int fd, const std::string& text) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    done += static_cast<std::size_t>(n);
+error_code last_error() {
+  return from_errno(errno);
+}
+
+// A descriptor that does not block may be a FIFO or a terminal whose reader is slow.
+error_code write_all(int fd, std::string_view text) {
+  const Instant end = now() + kReaderLimit;
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(n));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return last_error();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - now()).count();
+    pollfd room{fd, POLLOUT, 0};
+    if (left <= 0 || ::poll(&room, 1, static_cast<int>(left)) == 0) return from_errno(ETIMEDOUT);
   }
-  return true;
+  return {};
+}
+
+// The number in /dev/fd/3 or /proc/self/fd/3, and behind links that lead there: /dev/stdout is one.
+// Only of descriptors that we were started with: ours are all close-on-exec.
+std::optional<int> inherited_descriptor(fs::path path) {
+  for (int links = 0; links < kMaxLinks; ++links) {
+    const std::string dir = path.parent_path();
+    if (dir == "/dev/fd" || dir == "/proc/self/fd") {
+      const std::string name = path.filename();
+      int fd = -1;
+      const auto [last, bad] = std::from_chars(name.data(), name.data() + name.size(), fd);
+      if (bad != std::errc{} || last != name.data() + name.size()) return std::nullopt;
+      const int flags = ::fcntl(fd, F_GETFD);
+      return flags >= 0 && (flags & FD_CLOEXEC) == 0 ? std::optional(fd) : std::nullopt;
+    }
+    std::error_code ec;
+    const fs::path next = fs::read_symlink(path, ec);
+    if (ec) return std::nullopt;
+    path = path.parent_path() / next;  // An absolute one replaces what is before it.
+  }
+  return std::nullopt;
+}
+
+error_code write_in_place(const std::string& path, const std::string& text) {
+  const int fd =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+  if (fd < 0) return last_error();
+  const error_code error = write_all(fd, text);
+  ::close(fd);
+  return error;
+}
+
+// `mode`: of the file that is replaced; nothing: there is none.
+error_code replace(const std::string& path, const std::string& text, std::optional<mode_t> mode) {
+  const std::string temporary = path + ".muster-" + random_name(8);
+  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return last_error();
+  error_code error = write_all(fd, text);
+  if (!error && mode && ::fchmod(fd, *mode & 07777) != 0) error = last_error();
+  if (!error && ::fsync(fd) != 0) error = last_error();
+  ::close(fd);
+  if (!error && ::rename(temporary.c_str(), path.c_str()) != 0) error = last_error();
+  if (error) ::unlink(temporary.c_str());
+  return error;
+}
+
+// A mount point, a directory where no file may be made: the file itself may be writable.
+bool may_work_in_place(int error) {
+  return error == EBUSY || error == EXDEV || error == EACCES || error == EPERM || error == EROFS;
 }
 
 }  // namespace
@@ -50,16 +125,20 @@ std::optional<std::string> read_error_file_at(const std::string& path) {
   return text;
 }
 
-boost::system::error_code write_file_atomically(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".muster-new";
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return last_error();
-  const bool written = write_all(fd, text) && ::fsync(fd) == 0;
-  boost::system::error_code error = written ? boost::system::error_code{} : last_error();
-  ::close(fd);
-  if (!error && ::rename(temporary.c_str(), path.c_str()) != 0) error = last_error();
-  if (error) ::unlink(temporary.c_str());
-  return error;
+error_code write_whole_file(const std::string& path, const std::string& text) {
+  if (const auto fd = inherited_descriptor(path)) return write_all(*fd, text);
+  std::string target = path;
+  struct stat info {};
+  const bool exists = ::lstat(path.c_str(), &info) == 0;
+  if (exists && S_ISLNK(info.st_mode)) {
+    std::error_code ec;
+    target = fs::canonical(path, ec);
+    if (ec || ::lstat(target.c_str(), &info) != 0) return write_in_place(path, text);
+  }
+  if (exists && !S_ISREG(info.st_mode)) return write_in_place(path, text);
+  const error_code error =
+      replace(target, text, exists ? std::optional(info.st_mode) : std::nullopt);
+  return may_work_in_place(error.value()) ? write_in_place(target, text) : error;
 }
 
 }  // namespace muster

@@ -1,10 +1,14 @@
 #include "agent/io/failure_output.h"
 
 #include <time.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstdio>
+#include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <spdlog/spdlog.h>
 
@@ -14,14 +18,6 @@
 namespace muster {
 namespace {
 
-std::string variable(const std::vector<std::string>& environment, std::string_view name) {
-  for (const std::string& entry : environment)
-    if (entry.size() > name.size() && entry.compare(0, name.size(), name) == 0 &&
-        entry[name.size()] == '=')
-      return entry.substr(name.size() + 1);
-  return {};
-}
-
 int utc_offset_s() {
   const time_t now = ::time(nullptr);
   tm local{};
@@ -29,36 +25,63 @@ int utc_offset_s() {
 }
 
 void write_or_complain(const std::string& path, const std::string& text, std::string_view what) {
-  if (const auto error = write_file_atomically(path, text))
+  if (const auto error = write_whole_file(path, text))
     spdlog::error("cannot write {} to {}: {}", what, path, error.message());
 }
 
-}  // namespace
-
-int report_failure(const AgentOptions& options, const WorkerGroup& group, const std::string& host,
-                   const FinishReport& logs, const std::vector<std::string>& environment) {
-  ReportOptions facts{.title = options.entry_point, .host = host, .utc_offset_s = utc_offset_s()};
-  std::vector<WorkerEnd> ends = group.ends(&facts.started_ms);
+ExitReport make_report(const AgentOptions& options, const WorkerGroup* group,
+                       const FinishReport& logs, std::optional<EndCause> cause) {
+  ReportOptions facts{.title = options.entry_point,
+                      .host = host_name(),
+                      .utc_offset_s = utc_offset_s(),
+                      .now_ms = wall_clock_ms(),
+                      .only_first = options.runs_path,
+                      .cause = std::move(cause)};
+  std::vector<WorkerEnd> ends;
+  if (group != nullptr) ends = group->ends(&facts.started_ms);
   for (WorkerEnd& end : ends)
     if (const auto tail = logs.stderr_tails.find(end.local_rank); tail != logs.stderr_tails.end()) {
       end.stderr_known = true;
       end.stderr_tail = tail->second;
     }
-  const ExitReport report(facts, std::move(ends));
+  return {std::move(facts), std::move(ends)};
+}
+
+void write_files(const AgentOptions& options, const ExitReport& report) {
+  if (!options.failure_report.empty())
+    write_or_complain(options.failure_report, report.json() + "\n", "the failure report");
+  if (options.own_error_file.empty()) return;
+  const WorkerEnd* first = report.first_failure();
+  const std::string original =
+      first == nullptr ? "" : read_error_file_at(first->error_file).value_or("");
+  write_or_complain(options.own_error_file, report.error_file(original), "the error file");
+}
+
+}  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+int report_failure(const AgentOptions& options, const WorkerGroup& group,
+                   const FinishReport& logs) {
+  const ExitReport report = make_report(options, &group, logs, std::nullopt);
   const WorkerEnd* cause = report.first_failure();
   if (cause == nullptr) return 1;
 
   // The line that scripts look for, and the block below it: torchrun's.
   std::fprintf(stderr, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: %s\n",
                report.text().c_str());
-  if (!options.failure_report.empty())
-    write_or_complain(options.failure_report, report.json() + "\n", "the failure report");
-  if (const std::string path = variable(environment, "TORCHELASTIC_ERROR_FILE"); !path.empty()) {
-    const std::string original = read_error_file_at(cause->error_file).value_or("");
-    write_or_complain(path, report.error_file(original), "the first failure");
-  }
+  write_files(options, report);
   if (!options.propagate_exit_code) return 1;
   return cause->killed ? 128 + cause->code : cause->code;
+}
+
+void report_other_end(const AgentOptions& options, const EndCause& cause, const WorkerGroup* group,
+                      const FinishReport& logs) {
+  if (options.failure_report.empty() && options.own_error_file.empty()) return;
+  write_files(options, make_report(options, group, logs, cause));
 }
 
 }  // namespace muster

@@ -10,28 +10,27 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
 #include <system_error>
 
 #include "agent/core/log_plan.h"
+#include "agent/core/run_owner.h"
 
 namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kSuffixLetters = 4;
+constexpr int kNamesMax = 4096;
+constexpr int kRemovedMax = 64;
+
 boost::system::error_code from_errno(int number) {
   return {number, boost::system::system_category()};
-}
-
-// A new directory "<name>_<8 random characters>", for this user alone.
-Result<std::string> make_unique(const fs::path& parent, std::string_view name) {
-  for (int tries = 0; tries < 100; ++tries) {
-    std::string path = parent / run_dir_name(name, random_name(8));
-    if (::mkdir(path.c_str(), 0700) == 0) return path;
-    if (errno != EEXIST) return from_errno(errno);
-  }
-  return from_errno(EEXIST);
 }
 
 bool writes_logs(const StreamMap& map) {
@@ -58,6 +57,33 @@ fs::path temporary_root(const LogOptions& log) {
   return dir != nullptr && *dir != '\0' ? dir : "/tmp";
 }
 
+// This boot of this machine, and these pids: a directory may be shared with another container, or
+// be on a network, where our pids mean nothing.
+std::uint32_t here() {
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(boot, text);
+  struct stat pids {};
+  if (::stat("/proc/self/ns/pid", &pids) != 0) pids.st_ino = 0;
+  return run_place(text + ":" + std::to_string(pids.st_ino));
+}
+
+// When the process began, in ticks since the boot, as far as a name holds it; nothing: it is gone.
+std::optional<std::uint64_t> start_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return std::nullopt;
+  // The second field, in parentheses, may hold anything; the 22nd is wanted.
+  std::istringstream fields(text.substr(std::min(text.rfind(')'), text.size() - 1) + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i)
+    fields >> field;
+  std::uint64_t start = 0;
+  const auto [last, bad] = std::from_chars(field.data(), field.data() + field.size(), start);
+  if (bad != std::errc{}) return std::nullopt;
+  return start & ((std::uint64_t{1} << 35) - 1);
+}
+
 bool has_file(const fs::path& dir) {
   std::error_code ec;
   for (const auto& entry : fs::recursive_directory_iterator(dir, ec))
@@ -77,28 +103,35 @@ std::string random_name(std::size_t count) {
   return name;
 }
 
-Result<RunDir> RunDir::make(const AgentOptions& options, std::string& what_failed) {
+RunDir RunDir::choose(const AgentOptions& options) {
   RunDir dir;
   if (options.log.discard) return dir;
-  fs::path base = options.log.dir;
-  if (base.empty()) {
+  std::error_code ec;
+  if (options.log.dir.empty()) {
     const fs::path root = temporary_root(options.log);
-    what_failed = root;
-    const Result<std::string> made = make_unique(root, "muster");
-    if (!made) return made.error();
-    base = dir.temporary_ = *made;
+    dir.base_ = dir.temporary_ =
+        root / run_owner_name({here(), ::getpid(), start_of(::getpid()).value_or(0)},
+                              random_name(kSuffixLetters));
   } else {
-    what_failed = base;
-    std::error_code ec;
-    base = fs::absolute(base, ec);
-    fs::create_directories(base, ec);
-    if (ec) return from_errno(ec.value());
-    if (!fs::is_directory(base, ec)) return from_errno(ENOTDIR);
+    dir.base_ = fs::absolute(options.log.dir, ec);
   }
-  const Result<std::string> made = make_unique(base, options.run_id);
-  if (!made) return made.error();
-  dir.path_ = *made;
+  dir.path_ = fs::path(dir.base_) / run_dir_name(options.run_id, random_name(8));
   return dir;
+}
+
+boost::system::error_code RunDir::make(std::string& what_failed) const {
+  if (base_.empty()) return {};
+  what_failed = base_;
+  if (!temporary_.empty()) {
+    what_failed = fs::path(base_).parent_path();
+    if (::mkdir(base_.c_str(), 0700) != 0) return from_errno(errno);
+  } else {
+    std::error_code ec;
+    fs::create_directories(base_, ec);
+    if (ec) return from_errno(ec.value());
+    if (!fs::is_directory(base_, ec)) return from_errno(ENOTDIR);
+  }
+  return ::mkdir(path_.c_str(), 0700) == 0 ? boost::system::error_code{} : from_errno(errno);
 }
 
 std::vector<std::string> RunDir::entries() const {
@@ -113,6 +146,26 @@ void RunDir::tidy(bool success) const {
   if (temporary_.empty() || (!success && has_file(temporary_))) return;
   std::error_code ec;
   fs::remove_all(temporary_, ec);
+}
+
+void RunDir::tidy_after_dead_owners() const {
+  if (temporary_.empty()) return;
+  const std::uint32_t place = here();
+  int names = 0;
+  int removed = 0;
+  std::error_code ec;
+  for (fs::directory_iterator at(fs::path(temporary_).parent_path(), ec), end;
+       !ec && at != end && names < kNamesMax && removed < kRemovedMax; at.increment(ec), ++names) {
+    const auto owner = read_run_owner_name(at->path().filename().string());
+    if (!owner || owner->place != place || start_of(owner->pid) == owner->start) continue;
+    struct stat info {};
+    if (::lstat(at->path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
+        info.st_uid != ::geteuid() || has_file(at->path()))
+      continue;
+    std::error_code failed;
+    fs::remove_all(at->path(), failed);
+    ++removed;
+  }
 }
 
 }  // namespace muster

@@ -12,10 +12,14 @@ namespace muster {
 
 class RunDir {
  public:
-  /// Makes <log dir>/<run id>_<8 characters>, or that in a new temporary directory (in memory
-  /// if it is for error files alone). With
-  /// --log-dir /dev/null there is none, and path() is empty. `what_failed` names the path.
-  static Result<RunDir> make(const AgentOptions& options, std::string& what_failed);
+  /// Chooses <log dir>/<run id>_<8 characters>, or that in a new temporary directory (in memory if
+  /// it is for error files alone), which names the calling process as its owner. With --log-dir
+  /// /dev/null there is none, and path() is empty. Nothing is made yet.
+  static RunDir choose(const AgentOptions& options);
+
+  /// Makes it. `what_failed` names the path. In a process that can be killed, whoever is to tidy()
+  /// then must have been told of the choice before.
+  boost::system::error_code make(std::string& what_failed) const;
 
   const std::string& path() const { return path_; }
 
@@ -25,7 +29,12 @@ class RunDir {
   /// Removes a temporary directory: whole after success, else only if nothing was written there.
   void tidy(bool success) const;
 
+  /// Does the same for temporary directories beside this one whose owners are gone: killed before
+  /// they could. Looks at a bounded number of names.
+  void tidy_after_dead_owners() const;
+
  private:
+  std::string base_;  // What path_ is in; empty: there is none.
   std::string path_;
   std::string temporary_;  // The part that was made by us in TMPDIR; empty: the user chose it.
 };

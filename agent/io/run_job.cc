@@ -1,6 +1,7 @@
 #include "agent/io/run_job.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -8,7 +9,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include "agent/core/end_cause.h"
 #include "agent/io/agent.h"
+#include "agent/io/failure_output.h"
 #include "agent/io/file_timer.h"
 #include "agent/io/run_dir.h"
 #include "agent/posix/split.h"
@@ -30,36 +33,33 @@ std::vector<std::string> with_overrides(std::vector<std::string> environment,
 }  // namespace
 
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
-  // Before the split: should the agent be killed, the shim knows what to tidy.
+  // Chosen before the split: should the agent be killed, the shim knows what to tidy.
+  const RunDir run_dir = RunDir::choose(options);
   std::string where;
-  const Result<RunDir> run_dir = RunDir::make(options, where);
-  if (!run_dir) {
-    spdlog::error(
-        "cannot make a directory for logs and error files in {}: {} (--log-dir chooses "
-        "another place)",
-        where, run_dir.error().message());
-    return 1;
-  }
   std::vector<std::string> inherited = with_overrides(environment, options.worker_environment);
   const Result<std::optional<TimerFifo>> fifo = TimerFifo::make(inherited, where);
   if (!fifo) {
-    spdlog::error("cannot make the timers' pipe {}: {} (TORCHELASTIC_TIMER_FILE names its place)",
-                  where, fifo.error().message());
-    run_dir->tidy(false);
+    const std::string reason = "cannot make the timers' pipe " + where + ": " +
+                               fifo.error().message() +
+                               " (TORCHELASTIC_TIMER_FILE names its place)";
+    spdlog::error("{}", reason);
+    report_other_end(options, lack(reason));
     return 1;
   }
   // SIGUSR2 asks for stacks, unless the user means something else by it.
   const auto& handled = options.signals_to_handle;
   const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
+  const pid_t launcher = ::getpid();
   const int exit_code = split_into_front_shim_and_agent(
       {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
         return run_agent(options, {.environment = inherited,
-                                   .run_dir = *run_dir,
+                                   .run_dir = run_dir,
                                    .fifo = *fifo ? &**fifo : nullptr,
-                                   .socket = socket});
+                                   .socket = socket,
+                                   .launcher_pid = launcher});
       });
   if (*fifo) (*fifo)->remove();
-  run_dir->tidy(false);
+  run_dir.tidy(false);
   return exit_code;
 }
 

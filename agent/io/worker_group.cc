@@ -40,7 +40,7 @@ boost::system::error_code make_directory(const std::string& path) {
 // Of those that died of a SIGKILL that was not muster's.
 void find_oom_victims(const OomWatch& watch, std::vector<WorkerEnd>& ends) {
   const auto is_unexplained = [](const WorkerEnd& end) {
-    return end.killed && end.code == SIGKILL && !end.signalled_ms && end.ended_because.empty();
+    return end.killed && end.code == SIGKILL && !end.was_sent(SIGKILL) && end.ended_because.empty();
   };
   const auto count = std::count_if(ends.begin(), ends.end(), is_unexplained);
   if (count == 0) return;
@@ -145,23 +145,35 @@ boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::
 void WorkerGroup::started(const ShimReport& report) {
   Member& member = at(LocalRank{report.worker});
   member.end.pid = report.pid;
-  member.alive = true;
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  std::string command;
+  for (const std::string& word : worker_command(options_, member.end.local_rank))
+    command.append(command.empty() ? "" : " ").append(word);
+  spdlog::debug(
+      "worker_started local_rank={} rank={} pid={} command=\"{}\" stdout={} stderr={} "
+      "error_file={}",
+      report.worker, member.end.rank.value, report.pid, command,
+      member.log.out.file.empty() ? "-" : member.log.out.file,
+      member.log.err.file.empty() ? "-" : member.log.err.file,
+      member.log.error_file.empty() ? "-" : member.log.error_file);
 }
 
 void WorkerGroup::ended(const ShimReport& report) {
   Member& member = at(LocalRank{report.worker});
-  member.alive = false;
   member.end.killed = report.code != CLD_EXITED;
   member.end.code = report.status;
   member.end.core_dumped = report.code == CLD_DUMPED;
   member.end.order = deaths_++;
   member.end.died_ms = report.wall_ns / 1'000'000;
+  spdlog::debug("worker_ended local_rank={} rank={} pid={} exitcode={}", report.worker,
+                member.end.rank.value, member.end.pid, member.end.exit_code());
 }
 
-void WorkerGroup::signalled() {
-  const std::int64_t now_ms = wall_clock_ms();
-  for (Member& member : members_)
-    if (member.alive && !member.end.signalled_ms) member.end.signalled_ms = now_ms;
+void WorkerGroup::told(const ShimReport& report) {
+  WorkerEnd& end = at(LocalRank{report.worker}).end;
+  if (!end.signalled_ms) end.signalled_ms = report.wall_ns / 1'000'000;
+  end.sent.push_back(report.status);
+  if (report.code != 0) end.can_outlive_signal = true;
 }
 
 std::vector<WorkerEnd> WorkerGroup::ends(std::int64_t* started_ms) const {

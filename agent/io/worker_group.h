@@ -53,8 +53,8 @@ class WorkerGroup {
 
   void started(const ShimReport& report);
   void ended(const ShimReport& report);
-  /// Those that live were told to end.
-  void signalled();
+  /// It lived, and was sent a signal by muster.
+  void told(const ShimReport& report);
   /// Why muster ends this one, for the failure report: "it hung: …".
   void explain(LocalRank rank, std::string why) { at(rank).end.ended_because = std::move(why); }
 
@@ -70,7 +70,6 @@ class WorkerGroup {
   struct Member {
     WorkerEnd end;
     WorkerLogPlan log;
-    bool alive = false;
   };
   Member& at(LocalRank rank) { return members_[static_cast<std::size_t>(rank.value)]; }
   const Member& at(LocalRank rank) const { return members_[static_cast<std::size_t>(rank.value)]; }

@@ -79,6 +79,7 @@ bool LogLoop::run() {
     keep_files();
     expire(time);
     flush();
+    advance_catching_up(time);
     advance_finishing(time);
   }
   return all_done_;
@@ -115,6 +116,8 @@ Instant LogLoop::next_turn(Instant now) const {
     if (!output->can_wait && output->console.unwritten_bytes() > 0)
       next = std::min(next, now + kRetryInterval);
   if (finishing_) next = std::min(next, finishing_->deadline);
+  for (const CatchingUp& one : catching_up_)
+    next = std::min(next, one.deadline);
   return next;
 }
 

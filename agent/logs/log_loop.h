@@ -34,6 +34,7 @@ class LogLoop {
   void keep(const std::string& file);
   void record(const std::string& file, LogFd read_end);
   std::string tail(LocalRank worker);
+  void catch_up(Instant deadline, std::function<void()> done);
   void finish(Instant deadline, std::function<void(FinishReport)> done);
   void stop(Instant deadline);
   /// From any thread: no callback from now on.
@@ -45,6 +46,10 @@ class LogLoop {
     std::function<void(FinishReport)> done;
     bool reading = true;  // Then: flushing.
     FinishReport report;
+  };
+  struct CatchingUp {
+    Instant deadline;
+    std::function<void()> done;
   };
   struct Output : LogOutput {
     using LogOutput::LogOutput;
@@ -76,6 +81,9 @@ class LogLoop {
   void flush();
   void update_interests(Instant now);
   bool set_interest(int fd, std::uint64_t id, std::uint32_t& current, std::uint32_t wanted);
+  void advance_catching_up(Instant now);
+  bool is_behind() const;
+  bool all_shown() const;
   void advance_finishing(Instant now);
   std::map<LocalRank, std::string> end_streams();
   bool nothing_to_read() const;
@@ -99,8 +107,9 @@ class LogLoop {
   std::map<LocalRank, std::string> last_tails_;  // Of the attempt before.
   int next_stream_ = 0;
   std::uint64_t next_tap_;
-  Instant files_resume_{};  // No file is read before: writes come together meanwhile.
-  Instant polled_{};        // When unwatched files were last looked at.
+  Instant files_resume_{};               // No file is read before: writes come together meanwhile.
+  Instant polled_{};                     // When unwatched files were last looked at.
+  std::vector<CatchingUp> catching_up_;  // A few: one for each failure that is announced.
   std::optional<Finishing> finishing_;
   bool stopped_ = false;
   bool all_done_ = true;

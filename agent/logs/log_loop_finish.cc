@@ -24,6 +24,45 @@ std::string LogLoop::tail(LocalRank worker) {
   return last == last_tails_.end() ? "" : last->second;
 }
 
+void LogLoop::catch_up(Instant deadline, std::function<void()> done) {
+  for (const auto& file : files_)
+    file->dirty = true;
+  files_resume_ = {};
+  for (auto& [id, tap] : taps_) {
+    if (tap->has_ended) continue;
+    tap->is_behind = true;
+    if (tap->output() == nullptr || has_room(*tap->output()))
+      tap->has_ended = tap->read(kBytesPerTurn, buffer_) == TappedPipe::State::Ended;
+  }
+  for (auto& [id, tap] : taps_)
+    if (tap->has_ended) set_interest(tap->fd(), id, tap->interest, 0);
+  std::erase_if(taps_,
+                [](const auto& tap) { return tap.second->has_ended && !tap.second->worker; });
+  catching_up_.push_back({deadline, std::move(done)});
+}
+
+bool LogLoop::is_behind() const {
+  return std::any_of(files_.begin(), files_.end(), [](const auto& file) { return file->dirty; }) ||
+         std::any_of(taps_.begin(), taps_.end(), [](const auto& tap) {
+           return tap.second->is_behind && !tap.second->has_ended;
+         });
+}
+
+bool LogLoop::all_shown() const {
+  return std::all_of(outputs_.begin(), outputs_.end(),
+                     [](const auto& output) { return output->console.unwritten_bytes() == 0; });
+}
+
+// In their order; and none is left for later, when finish() is over.
+void LogLoop::advance_catching_up(Instant now) {
+  const bool caught_up = !catching_up_.empty() && !is_behind() && all_shown();
+  while (!catching_up_.empty() && (caught_up || now >= catching_up_.front().deadline)) {
+    const CatchingUp one = std::move(catching_up_.front());
+    catching_up_.erase(catching_up_.begin());
+    if (!abandoned_) one.done();
+  }
+}
+
 void LogLoop::finish(Instant deadline, std::function<void(FinishReport)> done) {
   if (finishing_) {  // stop() in the middle of a finish(): both are served together.
     const auto first = std::move(finishing_->done);
@@ -67,12 +106,11 @@ void LogLoop::advance_finishing(Instant now) {
     finishing.report.stderr_tails = end_streams();
     finishing.reading = false;
   }
-  finishing.report.all_shown =
-      std::all_of(outputs_.begin(), outputs_.end(),
-                  [](const auto& output) { return output->console.unwritten_bytes() == 0; });
+  finishing.report.all_shown = all_shown();
   if (!finishing.report.all_shown && !late) return;
   const Finishing finished = std::move(finishing);
   finishing_.reset();
+  advance_catching_up(Instant::max());
   if (!abandoned_) finished.done(finished.report);
 }
 

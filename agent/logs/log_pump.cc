@@ -140,6 +140,12 @@ void LogPump::tail(LocalRank worker, std::function<void(std::string)> done) {
   post([worker, done = std::move(done)](LogLoop& loop) { done(loop.tail(worker)); });
 }
 
+void LogPump::catch_up(Duration limit, std::function<void()> done) {
+  post([deadline = now() + limit, done = std::move(done)](LogLoop& loop) {
+    loop.catch_up(deadline, done);
+  });
+}
+
 void LogPump::finish(Duration limit, std::function<void(FinishReport)> done) {
   post([deadline = now() + limit, done = std::move(done)](LogLoop& loop) {
     loop.finish(deadline, done);

@@ -89,6 +89,9 @@ class LogPump {
 
   /// The last lines of the worker's stderr, of this attempt or, after finish(), of the last one.
   void tail(LocalRank worker, std::function<void(std::string)> done);
+  /// What the workers have written before this call is read and goes to the console: then `done`,
+  /// or after `limit`. For what is to stand below it.
+  void catch_up(Duration limit, std::function<void()> done);
   /// The attempt's workers are dead: reads what they left, ends unfinished lines, forgets the
   /// streams; a pipe that a grandchild still holds is served on, but not waited for beyond `limit`.
   /// `done` is called within `limit`, once; follow() and tap() are for the next attempt from then.

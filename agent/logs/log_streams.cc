@@ -134,6 +134,7 @@ TappedPipe::State TappedPipe::read(std::size_t limit_bytes, std::vector<char>& b
   for (std::size_t total = 0; total < limit_bytes;) {
     const ssize_t n = ::read(fd_.get(), buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) is_behind = false;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return State::Drained;
     if (n <= 0) return State::Ended;
     const std::string_view bytes(buffer.data(), static_cast<std::size_t>(n));

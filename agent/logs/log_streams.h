@@ -99,6 +99,7 @@ class TappedPipe {
   const TailRing& tail() const { return tail_; }
 
   std::optional<LocalRank> worker;  // Nothing: its attempt is over, something still holds the pipe.
+  bool is_behind = false;           // Not all that was in it when catch_up() came is read.
   bool has_ended = false;           // Nobody holds its other end; its tail may still be wanted.
   std::uint32_t interest = 0;       // What epoll has been told.
 

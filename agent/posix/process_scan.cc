@@ -81,6 +81,19 @@ std::vector<Process> all_processes() {
   return processes;
 }
 
+bool can_outlive(pid_t pid, int signal) {
+  std::array<char, 64> path;
+  std::snprintf(path.data(), path.size(), "/proc/%d/status", pid);
+  const std::string text = read_file(path.data(), 16384);
+  for (const std::string_view name : {"\nSigBlk:\t", "\nSigIgn:\t", "\nSigCgt:\t"}) {
+    const std::size_t at = text.find(name);
+    if (at == std::string::npos) continue;
+    const unsigned long long set = std::strtoull(text.c_str() + at + name.size(), nullptr, 16);
+    if ((set >> (signal - 1) & 1U) != 0) return true;
+  }
+  return false;
+}
+
 char process_state(pid_t pid) {
   const auto process = read_stat(pid);
   return process ? process->state : '?';

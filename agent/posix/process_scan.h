@@ -24,6 +24,10 @@ std::vector<Process> all_processes();
 /// The state of one process, as above; '?': it is not there.
 char process_state(pid_t pid);
 
+/// Whether it catches, ignores or blocks this signal, and so can outlive it. False: it cannot, or
+/// it is not there any more.
+bool can_outlive(pid_t pid, int signal);
+
 /// Every living descendant of `root`, but not `except` nor what descends from those. Complete while
 /// `root` is a subreaper: then no orphan can leave its tree.
 std::vector<Process> descendants(pid_t root, const std::set<pid_t>& except);

@@ -64,7 +64,7 @@ class Shim {
       std::array<epoll_event, 64> events;
       const int n = ::epoll_wait(epoll_, events.data(), events.size(), killing_ ? kRescanMs : -1);
       for (int i = 0; i < n; ++i)
-        if (events[static_cast<std::size_t>(i)].data.fd == signal_fd_) take_signals();
+        take_event(events[static_cast<std::size_t>(i)].data.fd);
       reap();
       take_front_messages();
       take_requests();
@@ -81,6 +81,13 @@ class Shim {
     ::sigemptyset(&child);
     ::sigaddset(&child, SIGCHLD);
     return ::signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC);
+  }
+
+  // epoll hands out pidfds in the order in which their processes died, waitid its oldest child
+  // first: who failed first is known only from here.
+  void take_event(int fd) {
+    if (fd == signal_fd_) return take_signals();
+    if (fd != socket_ && fd != setup_.front_socket) reap_next(P_PIDFD, static_cast<id_t>(fd));
   }
 
   void watch(int fd, std::uint32_t what) {
@@ -111,7 +118,7 @@ class Shim {
       case ShimRequest::Kind::Start:
         return agent_reaped_ ? void() : start(request, fds);
       case ShimRequest::Kind::Signal:
-        return signal_workers(request.number);
+        return tell_workers(request.number);
       case ShimRequest::Kind::KillAll:
         return begin_kill();
       case ShimRequest::Kind::End:
@@ -150,6 +157,20 @@ class Shim {
     }
     report.wall_ns = wall_ns();
     outbox_.push_back(report);
+  }
+
+  /// Sends it to all that live, and says who that was.
+  void tell_workers(int number) {
+    reap();  // Who is dead already did not die of this.
+    for (const auto& [pid, worker] : workers_) {
+      ShimReport report{.kind = ShimReport::Kind::Told, .worker = worker.number};
+      report.pid = pid;
+      report.status = number;
+      report.code = can_outlive(pid, number) ? 1 : 0;
+      report.wall_ns = wall_ns();
+      ::kill(-pid, number);
+      outbox_.push_back(report);
+    }
   }
 
   void signal_workers(int number) {
@@ -196,26 +217,31 @@ class Shim {
   }
 
   void reap() {
-    for (;;) {
-      siginfo_t info{};
-      if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return;
-      if (info.si_pid == agent_) {
-        agent_status_ = info;
-        agent_reaped_ = true;
-        continue;
-      }
-      const auto found = workers_.find(info.si_pid);
-      if (found == workers_.end()) continue;  // An orphan that came to us, the subreaper.
-      ShimReport report{.kind = ShimReport::Kind::Exited, .worker = found->second.number};
-      report.pid = info.si_pid;
-      report.code = info.si_code;
-      report.status = info.si_status;
-      report.wall_ns = wall_ns();
-      outbox_.push_back(report);
-      // What is left of its group would outlive it: P7 of torchrun's known bugs.
-      ::close(found->second.pidfd);
-      workers_.erase(found);
+    while (reap_next(P_ALL, 0)) {
     }
+  }
+
+  /// False if none of them is dead.
+  bool reap_next(idtype_t which, id_t id) {
+    siginfo_t info{};
+    if (::waitid(which, id, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return false;
+    if (info.si_pid == agent_) {
+      agent_status_ = info;
+      agent_reaped_ = true;
+      return true;
+    }
+    const auto found = workers_.find(info.si_pid);
+    if (found == workers_.end()) return true;  // An orphan that came to us, the subreaper.
+    ShimReport report{.kind = ShimReport::Kind::Exited, .worker = found->second.number};
+    report.pid = info.si_pid;
+    report.code = info.si_code;
+    report.status = info.si_status;
+    report.wall_ns = wall_ns();
+    outbox_.push_back(report);
+    // What is left of its group would outlive it: P7 of torchrun's known bugs.
+    ::close(found->second.pidfd);
+    workers_.erase(found);
+    return true;
   }
 
   void flush() {
@@ -246,6 +272,7 @@ class Shim {
   void begin_kill() {
     if (killing_) return;
     killing_ = true;
+    tell_workers(SIGKILL);
     kill_until_ms_ = monotonic_ms() + kKillSeconds * 1000;
   }
 
@@ -334,7 +361,7 @@ class Shim {
   const int signal_fd_;
   const int epoll_;
   std::map<pid_t, Worker> workers_;  // Alive, or dead and not yet reaped.
-  std::deque<ShimReport> outbox_;    // At most two for each worker, and one for each signal.
+  std::deque<ShimReport> outbox_;    // A few for each worker, and one for each signal.
   siginfo_t agent_status_{};
   std::int64_t kill_until_ms_ = 0;
   int signals_ = 0;

@@ -17,7 +17,7 @@
 namespace muster {
 
 /// Raised whenever a message changes: an agent that takes over a running shim compares it.
-inline constexpr std::uint32_t kShimProtocolVersion = 2;
+inline constexpr std::uint32_t kShimProtocolVersion = 3;
 
 /// Agent to shim.
 struct ShimRequest {
@@ -43,6 +43,8 @@ struct ShimReport {
     Exited,       // `code` and `status` are siginfo's si_code and si_status.
     AllGone,      // Answers KillAll. `pid`: one that could not be killed, or 0.
     Signalled,    // The shim got signal `status`, `count` times since the last report.
+    Told,         // The worker, alive, was sent signal `status`. `code` is 1 if it catches, ignores
+                  // or blocks that one, so that it can end in its own way; else 0.
   };
   Kind kind = Kind::Signalled;
   std::int32_t worker = 0;

@@ -34,5 +34,7 @@ namespace fmt::detail {
 template thousands_sep_result<char> thousands_sep_impl<char>(locale_ref);
 template char decimal_point_impl<char>(locale_ref);
 }  // namespace fmt::detail
+template std::shared_ptr<spdlog::logger> spdlog::stderr_logger_mt<spdlog::synchronous_factory>(
+    const std::string&);
 template std::shared_ptr<spdlog::logger> spdlog::stderr_logger_st<spdlog::synchronous_factory>(
     const std::string&);

@@ -211,6 +211,41 @@ sys.exit(1)
         report = json.loads(self.read("report.json"))
         self.assertIn("9", json.dumps(report))
 
+    def failures(self, *args):
+        """{rank: its entry in the failure report} of a job that fails."""
+        self.run_muster("--standalone", "--failure-report=report.json", *args, expect=1)
+        return {one["rank"]: one for one in json.loads(self.read("report.json"))["failures"]}
+
+    def test_workers_that_fail_at_the_same_time_are_nobodys_victims(self):
+        for _ in range(10):
+            for one in self.failures("--nproc-per-node=4", "--no-python", "/bin/sh", "-c",
+                                     "exit 200").values():
+                # Whoever was still alive died of the signal; an exit code is always its own.
+                self.assertEqual(one["victim"], one["signal"] == "SIGTERM", one)
+                self.assertIn(one["exitcode"], (200, -15))
+
+    def test_a_crash_is_nobodys_doing_but_its_own(self):
+        for _ in range(10):
+            found = self.failures("--nproc-per-node=2", "--no-python", "/bin/sh", "-c",
+                                  "[ $RANK = 0 ] && exit 3; kill -SEGV $$$$")
+            self.assertFalse(found[0]["victim"] and found[1]["victim"])
+            self.assertEqual(found[1]["victim"], found[1]["signal"] == "SIGTERM", found[1])
+
+    def test_what_a_handler_of_sigterm_does_makes_a_victim(self):
+        script = self.script("handler.py", """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(int(sys.argv[1])))
+open("ready", "a").write("x\\n")
+while len(open("ready").read()) < 4 or os.environ["RANK"] == "1":
+    time.sleep(0.002)
+sys.exit(9)
+""")
+        for code in ("77", "9"):
+            (self.dir / "ready").unlink(missing_ok=True)
+            found = self.failures("--nproc-per-node=2", script, code)
+            self.assertEqual([found[r]["victim"] for r in (0, 1)], [False, True], found)
+            self.assertEqual(found[1]["exitcode"], int(code))
+
     def test_exit_code_propagate(self):
         for line, code in (("exit 9", 9), ("kill -TERM $$$$", 128 + 15)):
             self.run_muster("--standalone", "--exit-code=propagate", "--no-python", "/bin/sh",

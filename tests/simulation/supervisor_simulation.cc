@@ -215,7 +215,8 @@ class World {
     REQUIRE(finish_);
     CHECK(failures_ <= settings_.max_restarts + 1);
     if (reported_)
-      CHECK(*reported_ == (finish_->why == Finish::Why::Succeeded));
+      CHECK(*reported_ == (finish_->why == Finish::Why::Succeeded ||
+                           finish_->why == Finish::Why::Signalled));  // While it waited for others.
     else  // Then there is nobody left to be told, or it was said otherwise.
       CHECK((job_failed_ || left_ || finish_->reason == "no"));
     CHECK_FALSE(supervisor_.next_deadline());

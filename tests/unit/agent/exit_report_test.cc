@@ -38,10 +38,14 @@ struct ExitReportTest {
     one.code = signal;
     return one;
   }
+  static WorkerEnd& told(WorkerEnd& one, int signal) {
+    one.signalled_ms = one.died_ms - 5;
+    one.sent.push_back(signal);
+    return one;
+  }
   WorkerEnd& victim(int rank, std::int64_t ms = 0) {
     WorkerEnd& one = killed(rank, SIGTERM, ms);
-    one.signalled_ms = one.died_ms - 5;
-    return one;
+    return told(one, SIGTERM);
   }
   ExitReport report() const {
     return ExitReport({.title = "train.py",
@@ -233,10 +237,48 @@ TEST_CASE_METHOD(ExitReportTest,
 TEST_CASE_METHOD(ExitReportTest, "exit_report: a victim that exits with a code is marked, too",
                  "[unit][agent]") {
   exited(1, 1);
-  exited(0, 143, 10).signalled_ms = kSecond * 1000 + 2;
+  told(exited(0, 143, 10), SIGTERM).can_outlive_signal = true;
   CHECK_THAT(report().text(), Contains("exitcode  : 143 (pid: 100) \n"));
   CHECK_THAT(report().text(),
              Contains("traceback : stopped by muster, because rank 5 had failed\n"));
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: an end that does not follow from muster's signal",
+                 "[unit][agent]") {
+  exited(1, 1);
+  const auto is_victim = [this] { return report().is_victim(report().failures()[1]); };
+  SECTION("an exit of a program that leaves the signal alone: it was on its way out") {
+    told(exited(0, 200, 10), SIGTERM);
+    CHECK_FALSE(is_victim());
+    ends.back().can_outlive_signal = true;
+    CHECK(is_victim());
+  }
+  SECTION("a crash, whatever the program does with the signal") {
+    told(killed(0, SIGSEGV, 10), SIGTERM);
+    CHECK_FALSE(is_victim());
+    ends.back().can_outlive_signal = true;
+    CHECK_FALSE(is_victim());
+  }
+  SECTION("another signal: only if a handler may have chosen it") {
+    told(killed(0, SIGINT, 10), SIGTERM);
+    CHECK_FALSE(is_victim());
+    ends.back().can_outlive_signal = true;
+    CHECK(is_victim());
+  }
+  SECTION("a SIGKILL: only if it was muster's") {
+    told(killed(0, SIGKILL, 10), SIGTERM).can_outlive_signal = true;
+    CHECK_FALSE(is_victim());
+    told(ends.back(), SIGKILL);
+    CHECK(is_victim());
+  }
+}
+
+TEST_CASE_METHOD(ExitReportTest,
+                 "exit_report: who ended by itself while it was told to end may be the cause",
+                 "[unit][agent]") {
+  told(killed(0, SIGSEGV, 10), SIGTERM);
+  exited(1, 3, 20);
+  CHECK(first() == 0);
 }
 
 TEST_CASE_METHOD(ExitReportTest, "exit_report: signals are explained", "[unit][agent]") {
@@ -370,6 +412,49 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: the agent's own error file passes
   CHECK_THAT(made->traceback, Contains("boom"));
   CHECK(made->timestamp_s == kSecond);
   CHECK(made->error_code == 3);
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: a job that ended by something else says by what",
+                 "[unit][agent]") {
+  victim(0);
+  const ExitReport other({.title = "train.py",
+                          .host = "node1",
+                          .now_ms = kSecond * 1000 + 5,
+                          .cause = EndCause{"signalled", "SignalException", "got signal: 15"}},
+                         ends);
+  const auto json = nlohmann::json::parse(other.json());
+  CHECK(json["ended_by"] == "signalled");
+  CHECK(json["reason"] == "got signal: 15");
+  CHECK(json["first_failure"].is_null());
+  CHECK(json["failures"][0]["victim"] == true);
+  const auto file = read_error_file(other.error_file(R"({"message": "of a worker"})"));
+  REQUIRE(file.has_value());
+  CHECK(file->message == "SignalException: got signal: 15");
+  CHECK(file->timestamp_s == kSecond);
+
+  const auto own = nlohmann::json::parse(report().json());
+  CHECK(own["ended_by"] == "worker_failed");
+  CHECK(own["reason"].is_null());
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: the time shown is the error file's, if it has one",
+                 "[unit][agent]") {
+  exited(0, 1);
+  recorded(ends.back(), kSecond - 3600);  // Before the attempt: it decides nothing.
+  CHECK_THAT(report().text(), Contains("time      : 2026-11-21_09:08:26\n"));
+  recorded(ends.back(), std::nullopt);
+  CHECK_THAT(report().text(), Contains("time      : 2026-11-21_10:08:26\n"));
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: with --run-path the first failure stands alone",
+                 "[unit][agent]") {
+  exited(1, 1);
+  victim(0, 30);
+  ReportOptions options{.title = "run_script_path", .host = "node1", .only_first = true};
+  const ExitReport alone(options, ends);
+  CHECK_THAT(alone.text(), Contains("Failures:\n  <NO_OTHER_FAILURES>\n"));
+  CHECK_THAT(alone.text(), !Contains("local_rank: 0"));
+  CHECK(nlohmann::json::parse(alone.json())["failures"].size() == 2);
 }
 
 TEST_CASE_METHOD(ExitReportTest, "exit_report: times before 1970 and in leap years are right",

@@ -53,6 +53,29 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: stdout and stderr go to consoles of the
   CHECK(rest(err) == "[0]e\n");
 }
 
+TEST_CASE_METHOD(LogPumpTest, "log_pump: after catching up all that was written is on the console",
+                 "[unit][agent]") {
+  const LogFd log = open_log("a");
+  follow("a", 1);
+  const LogFd pipe = tap(0);
+  const auto caught_up = [this](Duration limit) {
+    auto promise = std::make_shared<std::promise<void>>();
+    pump->catch_up(limit, [promise] { promise->set_value(); });
+    REQUIRE(promise->get_future().wait_for(kPatience) == std::future_status::ready);
+  };
+  for (int i = 0; i < 300; ++i) {
+    const std::string line = "line " + std::to_string(i) + "\n";
+    write_all(pipe.get(), line);
+    write_all(log.get(), line);
+    caught_up(kPatience);
+    REQUIRE(rest(err) == line);
+    REQUIRE(rest(out) == "[1]" + line);
+  }
+  // More than a console takes: not longer than the limit.
+  write_all(pipe.get(), std::string(900'000, 'x'));
+  caught_up(10ms);
+}
+
 TEST_CASE_METHOD(LogPumpTest, "log_pump: finish shows all that is in the files, and ends the lines",
                  "[unit][agent]") {
   const LogFd a = open_log("a");

@@ -61,6 +61,28 @@ TEST_CASE("process scan: descendants of every depth are found, spared ones are n
   CHECK_FALSE(has(none, family.child));
 }
 
+TEST_CASE("process scan: who can outlive a signal", "[unit][agent]") {
+  for (const bool ignores : {false, true}) {
+    if (ignores) ::signal(SIGUSR1, SIG_IGN);
+    const Family family;  // It inherits what is ignored.
+    ::signal(SIGUSR1, SIG_DFL);
+    CHECK(can_outlive(family.parent, SIGUSR1) == ignores);
+    CHECK_FALSE(can_outlive(family.parent, SIGUSR2));
+    CHECK_FALSE(can_outlive(family.parent, SIGKILL));
+  }
+  sigset_t set;
+  sigset_t before;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGUSR1);
+  ::sigprocmask(SIG_BLOCK, &set, &before);
+  CHECK(can_outlive(::getpid(), SIGUSR1));
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  CHECK_FALSE(can_outlive(::getpid(), SIGUSR1));
+  ::signal(SIGUSR1, [](int) {});
+  CHECK(can_outlive(::getpid(), SIGUSR1));
+  ::signal(SIGUSR1, SIG_DFL);
+}
+
 TEST_CASE("process scan: own children are the direct ones", "[unit][agent]") {
   const Family family;
   CHECK(own_children().contains(family.parent));

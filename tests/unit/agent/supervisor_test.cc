@@ -158,13 +158,19 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal during a restart's stop c
   CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::Signalled);
 }
 
-TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal after the work is done changes nothing",
+TEST_CASE_METHOD(SupervisorTest,
+                 "supervisor: a signal after the work is done ends the wait for others",
                  "[unit][agent]") {
   run();
   happens(WorkerEnded{LocalRank{0}, kGood});
   happens(WorkerEnded{LocalRank{1}, kGood});
   CHECK(happens(SignalArrived{kTerm}).empty());
-  CHECK(end(true).why == Finish::Why::Succeeded);
+  const SupervisorActions actions = happens(EverythingGone{});
+  REQUIRE(actions.size() == 2);
+  CHECK(std::get<ReportEnd>(actions[0]).succeeded);  // The others go on.
+  CHECK(std::get<Finish>(actions[1]).why == Finish::Why::Signalled);
+  CHECK(std::get<Finish>(actions[1]).started);
+  CHECK(supervisor.finished());
 }
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: no restart beside a process that cannot be killed",
@@ -328,7 +334,23 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: nobody is kept by others that take
   happens(WorkerEnded{LocalRank{0}, kGood});
   happens(WorkerEnded{LocalRank{1}, kGood});
   happens(EverythingGone{});
-  CHECK(only<Finish>(happens(SignalArrived{kTerm})).why == Finish::Why::Succeeded);
+  const SupervisorActions actions = happens(SignalArrived{kTerm});
+  CHECK(only<Finish>(actions).why == Finish::Why::Signalled);
+  CHECK(only<Finish>(actions).signal == kTerm);
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure stays the cause, whatever comes later",
+                 "[unit][agent]") {
+  run();
+  happens(WorkerEnded{LocalRank{0}, kBad});
+  happens(WorkerEnded{LocalRank{1}, kGood});
+  only<JoinRendezvous>(happens(EverythingGone{}));
+  start_both();
+  happens(WorkerEnded{LocalRank{0}, kBad});
+  happens(WorkerEnded{LocalRank{1}, kGood});
+  CHECK(happens(SignalArrived{kTerm}).empty());
+  CHECK_FALSE(only<ReportEnd>(happens(EverythingGone{})).succeeded);
+  CHECK(only<Finish>(happens(SignalArrived{kTerm})).why == Finish::Why::WorkerFailed);
 }
 
 }  // namespace

@@ -1,0 +1,29 @@
+// Why a job ended when it was no worker's failure: for the files that programs read.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "agent/core/supervisor.h"
+
+namespace muster {
+
+struct EndCause {
+  std::string kind;       // For --failure-report: "signalled", "start_failed" …
+  std::string exception;  // torchrun's class for it, which its parents look for.
+  std::string text;
+
+  /// As Python ends a traceback with it: "SignalException: Process 7 got signal: 15".
+  std::string line() const { return exception + ": " + text; }
+};
+
+/// Nothing if the job succeeded, or a worker's failure is the cause. `pid`: the process that the
+/// user started.
+std::optional<EndCause> cause_of(const Finish& finish, int pid);
+
+/// muster could not do what the command line or the environment asks for: nothing was started.
+EndCause refusal(std::string text);
+/// Something of this machine was missing: a file, a thread, room on a disk.
+EndCause lack(std::string text);
+
+}  // namespace muster

@@ -1,0 +1,63 @@
+#include "agent/core/progress_text.h"
+
+#include "agent/core/signal_name.h"
+#include "agent/core/worker_command.h"
+
+namespace muster {
+namespace {
+
+// A value for each worker of the node, as Python shows a list.
+template <typename ValueOf>
+std::string list(int size, ValueOf value_of) {
+  std::string text = "[";
+  for (int i = 0; i < size; ++i)
+    text.append(i == 0 ? "" : ", ").append(std::to_string(value_of(LocalRank{i})));
+  return text + "]";
+}
+
+}  // namespace
+
+std::vector<std::string> rendezvous_text(const AgentOptions& options, const RoundFacts& round) {
+  const AssignedRanks& ranks = round.ranks;
+  const auto all = [&options](auto value_of) { return list(options.local_world_size, value_of); };
+  return {
+      "[" + options.role + "] Rendezvous complete for workers. Result:",
+      "  restart_count=" + std::to_string(round.restart_count),
+      "  master_addr=" + round.master_addr,
+      "  master_port=" + std::to_string(round.master_port),
+      "  group_rank=" + std::to_string(round.group_rank.value),
+      "  group_world_size=" + std::to_string(round.group_world_size),
+      "  local_ranks=" + all([](LocalRank rank) { return rank.value; }),
+      "  role_ranks=" + all([&ranks](LocalRank rank) { return ranks.role_rank(rank); }),
+      "  global_ranks=" + all([&ranks](LocalRank rank) { return ranks.global_rank(rank).value; }),
+      "  role_world_sizes=" + all([&ranks](LocalRank) { return ranks.role_world_size; }),
+      "  global_world_sizes=" + all([&ranks](LocalRank) { return ranks.world_size; }),
+      std::string("  event_log_handler=") + (options.events_on_console ? "console" : "null"),
+  };
+}
+
+std::string restart_text(const AgentOptions& options, int restarts_left) {
+  return "[" + options.role + "] Worker group FAILED. " + std::to_string(restarts_left) + "/" +
+         std::to_string(options.max_restarts) + " attempts left; will restart worker group";
+}
+
+std::string failure_text(const AgentOptions& options, const AnnounceFailure& failure, int pid) {
+  const int code = failure.exit.killed ? -failure.exit.status : failure.exit.status;
+  return "failed (exitcode: " + std::to_string(code) +
+         ") local_rank: " + std::to_string(failure.rank.value) + " (pid: " + std::to_string(pid) +
+         ") " + failed_program_text(options);
+}
+
+std::string restarting_text(const AgentOptions& options, int restarts_left) {
+  return std::string("restarting all workers of ") +
+         (options.max_nodes > 1 ? "the job: " : "this node: ") + std::to_string(restarts_left - 1) +
+         " of " + std::to_string(options.max_restarts) + " restarts left after this one";
+}
+
+std::string stopping_text(int signal, Duration timeout) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout).count();
+  return "received " + signal_name(signal) + ": stopping the workers, SIGKILL after " +
+         std::to_string(seconds) + " s; a second signal kills them at once";
+}
+
+}  // namespace muster

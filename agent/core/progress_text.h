@@ -1,0 +1,28 @@
+// muster's own lines about a job's progress. Where torchrun has such a line, it is in its shape:
+// the same words and field names, which scripts look for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/core/agent_options.h"
+#include "agent/core/supervisor.h"
+#include "agent/core/worker_env.h"
+#include "rendezvous/core/time.h"
+
+namespace muster {
+
+/// "[default] Rendezvous complete for workers. Result:" and a line for each field.
+std::vector<std::string> rendezvous_text(const AgentOptions& options, const RoundFacts& round);
+
+/// "[default] Worker group FAILED. 2/3 attempts left; will restart worker group".
+std::string restart_text(const AgentOptions& options, int restarts_left);
+
+/// "failed (exitcode: 3) local_rank: 1 (pid: 123) of binary: sh".
+std::string failure_text(const AgentOptions& options, const AnnounceFailure& failure, int pid);
+
+// Those that are muster's alone.
+std::string restarting_text(const AgentOptions& options, int restarts_left);
+std::string stopping_text(int signal, Duration timeout);
+
+}  // namespace muster

@@ -1,0 +1,158 @@
+#include "agent/io/error_file_io.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ErrorFileIoTest {
+  ErrorFileIoTest() {
+    std::string name = fs::temp_directory_path() / "muster-test-XXXXXX";
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    dir = name;
+  }
+  ~ErrorFileIoTest() { fs::remove_all(dir); }
+  ErrorFileIoTest(const ErrorFileIoTest&) = delete;
+  ErrorFileIoTest& operator=(const ErrorFileIoTest&) = delete;
+
+  static std::string read(const fs::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  static void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
+  std::size_t entries() const {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(dir), fs::directory_iterator{}));
+  }
+
+  fs::path dir;
+};
+
+TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a file is replaced, and keeps its mode",
+                 "[unit][agent]") {
+  const fs::path file = dir / "report.json";
+  CHECK_FALSE(write_whole_file(file, "one"));
+  CHECK(read(file) == "one");
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+  std::ifstream reader(file);
+  CHECK_FALSE(write_whole_file(file, "two"));
+  CHECK(read(file) == "two");
+  CHECK(fs::status(file).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+  std::string old;
+  reader >> old;
+  CHECK(old == "one");  // Who had it open sees the old text whole.
+  CHECK(entries() == 1);
+}
+
+TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a link stays one, its target is written",
+                 "[unit][agent]") {
+  fs::create_directory(dir / "there");
+  const fs::path target = dir / "there" / "target";
+  SECTION("which is there") {
+    write(target, "old");
+  }
+  SECTION("which is not") {}
+  fs::create_symlink("there/target", dir / "link");
+  CHECK_FALSE(write_whole_file(dir / "link", "new"));
+  CHECK(fs::is_symlink(dir / "link"));
+  CHECK(read(target) == "new");
+}
+
+TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a FIFO's reader gets the text, and it stays one",
+                 "[unit][agent]") {
+  const fs::path fifo = dir / "fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const std::string text(300'000, 'x');  // More than it holds: the reader is waited for.
+  const int fd = ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+  REQUIRE(fd >= 0);
+  REQUIRE(::fcntl(fd, F_SETFL, 0) == 0);
+  std::string got;
+  std::thread reader([&] {
+    std::array<char, 65536> chunk;
+    while (got.size() < text.size()) {
+      const ssize_t n = ::read(fd, chunk.data(), chunk.size());
+      if (n > 0) got.append(chunk.data(), static_cast<std::size_t>(n));
+    }
+  });
+  CHECK_FALSE(write_whole_file(fifo, text));
+  reader.join();
+  ::close(fd);
+  CHECK(got == text);
+  CHECK(fs::is_fifo(fifo));
+}
+
+TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a FIFO that nobody reads is an error, not a wait",
+                 "[unit][agent]") {
+  const fs::path fifo = dir / "fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK(write_whole_file(fifo, "text").value() == ENXIO);
+  CHECK(fs::is_fifo(fifo));
+}
+
+TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a device stays one", "[unit][agent]") {
+  fs::create_symlink("/dev/null", dir / "null");
+  CHECK_FALSE(write_whole_file(dir / "null", "text"));
+  CHECK_FALSE(write_whole_file("/dev/null", "text"));
+  CHECK(fs::is_character_file("/dev/null"));
+  CHECK(fs::is_symlink(dir / "null"));
+}
+
+TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: an inherited descriptor is appended to",
+                 "[unit][agent]") {
+  const fs::path log = dir / "log";
+  const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT, 0600);  // Not close-on-exec: inherited.
+  REQUIRE(::write(fd, "before ", 7) == 7);
+  const std::string number = std::to_string(fd);
+  SECTION("by its number") {
+    CHECK_FALSE(write_whole_file("/dev/fd/" + number, "text"));
+  }
+  SECTION("behind a link, as /dev/stdout is one") {
+    fs::create_symlink("/proc/self/fd/" + number, dir / "stdout");
+    CHECK_FALSE(write_whole_file(dir / "stdout", "text"));
+  }
+  CHECK(read(log) == "before text");
+  ::close(fd);
+}
+
+TEST_CASE_METHOD(ErrorFileIoTest,
+                 "error_file_io: a file in a directory that is not ours is written",
+                 "[unit][agent]") {
+  const uid_t nobody = 65534;  // Whom root becomes for a moment: root may write anywhere.
+  const bool is_root = ::geteuid() == 0;
+  write(dir / "file", "old and longer");
+  if (is_root) REQUIRE(::chown((dir / "file").c_str(), nobody, nobody) == 0);
+  fs::permissions(dir, fs::perms::owner_read | fs::perms::owner_exec | fs::perms::group_exec |
+                           fs::perms::others_exec);
+  if (is_root) REQUIRE(::seteuid(nobody) == 0);
+  const auto error = write_whole_file(dir / "file", "new");
+  if (is_root) REQUIRE(::seteuid(0) == 0);
+  fs::permissions(dir, fs::perms::owner_all);
+  CHECK_FALSE(error);
+  CHECK(read(dir / "file") == "new");
+  CHECK(entries() == 1);
+}
+
+TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: what cannot be written says why",
+                 "[unit][agent]") {
+  CHECK(write_whole_file(dir, "text").value() == EISDIR);
+  CHECK(write_whole_file(dir / "no" / "such", "text").value() == ENOENT);
+  CHECK(entries() == 0);
+}
+
+}  // namespace
+}  // namespace muster
