@@ -66,11 +66,12 @@ asio::awaitable<NameLookup> look_up(std::string name, Duration limit) {
   const auto pending = std::make_shared<Pending>(executor);
   pending->limit.expires_after(limit);
   const auto flags = tcp::resolver::canonical_name;
-  pending->resolver.async_resolve(name, "", flags, [pending](const error_code& ec, auto found) {
-    take(pending->result, ec, found);
-    pending->done = true;
-    pending->limit.cancel();
-  });
+  pending->resolver.async_resolve(name, "", flags,
+                                  [pending](const error_code& ec, const auto& found) {
+                                    take(pending->result, ec, found);
+                                    pending->done = true;
+                                    pending->limit.cancel();
+                                  });
   co_await pending->limit.async_wait(kNoThrow);
   if (pending->done) co_return std::move(pending->result);
   pending->resolver.cancel();
