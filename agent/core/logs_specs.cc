@@ -72,7 +72,7 @@ Read<std::map<int, std::string>> read_paths(const json& answer, const char* name
 }
 
 Read<EnvironmentChanges> read_changes(const json& worker) {
-  const LogsSpecsError wrong{"it changes the environment into what cannot be one"};
+  LogsSpecsError wrong{"it changes the environment into what cannot be one"};
   const auto is_name = [](const std::string& name) {
     return !name.empty() && name.find('=') == std::string::npos &&
            name.find('\0') == std::string::npos;
@@ -111,8 +111,7 @@ std::optional<LogsSpecsError> check_ranks(const std::map<int, std::string>& path
 
 }  // namespace
 
-std::string logs_specs_begin(const LogOptions& log) {
-  const LogsSpecsOptions& specs = *log.specs;
+std::string logs_specs_begin(const LogsSpecsOptions& specs, const LogOptions& log) {
   json message{{"name", specs.name},
                {"log_dir", nullptr},
                {"redirects", streams_json(log.redirects)},

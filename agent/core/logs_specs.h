@@ -38,7 +38,7 @@ struct LogsSpecsError {
 };
 
 /// The first line to the program: what it is to load, and what the plug-in is made with.
-std::string logs_specs_begin(const LogOptions& log);
+std::string logs_specs_begin(const LogsSpecsOptions& specs, const LogOptions& log);
 /// Its answer: nothing to tell, or why there is no such plug-in.
 boost::system::result<void, LogsSpecsError> read_logs_specs_ready(std::string_view line);
 

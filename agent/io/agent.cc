@@ -84,8 +84,8 @@ class Agent {
                     .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }}),
         workers_store_(io_, workers_store_options(options), options.rendezvous.shares_store),
         session_(make_session(io_, options, session_handlers())) {
-    if (options.log.specs)
-      logs_specs_ = std::make_unique<LogsSpecsProgram>(io_, options, environment_);
+    if (const auto& specs = options.log.specs)
+      logs_specs_ = std::make_unique<LogsSpecsProgram>(io_, *specs, options, environment_);
   }
 
   int run() {

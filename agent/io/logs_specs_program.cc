@@ -24,6 +24,7 @@
 
 #include "agent/posix/find_program.h"
 #include "agent/posix/helper_process.h"
+#include "rendezvous/core/check.h"
 #include "rendezvous/net/spawn_task.h"
 
 namespace muster {
@@ -45,16 +46,17 @@ error_code from_errno(int number) {
   return {number, boost::system::system_category()};
 }
 
-std::string with_name(const AgentOptions& options, std::string_view problem) {
-  return ("--logs-specs " + options.log.specs->name + ": ").append(problem);
+std::string with_name(const LogsSpecsOptions& specs, std::string_view problem) {
+  return ("--logs-specs " + specs.name + ": ").append(problem);
 }
 
 }  // namespace
 
 struct LogsSpecsProgram::Impl : std::enable_shared_from_this<LogsSpecsProgram::Impl> {
-  Impl(asio::io_context& io_context, const AgentOptions& agent_options,
-       std::vector<std::string> program_environment)
+  Impl(asio::io_context& io_context, const LogsSpecsOptions& specs_options,
+       const AgentOptions& agent_options, std::vector<std::string> program_environment)
       : io(io_context),
+        specs(specs_options),
         options(agent_options),
         environment(std::move(program_environment)),
         socket(io_context) {}
@@ -69,6 +71,7 @@ struct LogsSpecsProgram::Impl : std::enable_shared_from_this<LogsSpecsProgram::I
   asio::awaitable<void> wait_for_end(std::function<void()> done);
 
   asio::io_context& io;
+  const LogsSpecsOptions& specs;
   const AgentOptions& options;
   const std::vector<std::string> environment;
   asio::local::stream_protocol::socket socket;
@@ -81,7 +84,7 @@ struct LogsSpecsProgram::Impl : std::enable_shared_from_this<LogsSpecsProgram::I
 
 // Returns why it could not be started; empty: it was.
 std::string LogsSpecsProgram::Impl::start() {
-  std::vector<std::string> command = options.log.specs->command;
+  std::vector<std::string> command = specs.command;
   const auto failed = [&command](const error_code& error) {
     return "cannot start '" + command[0] + "': " + error.message();
   };
@@ -136,6 +139,7 @@ asio::awaitable<void> LogsSpecsProgram::Impl::exchange(std::string text, Answere
 
 asio::awaitable<void> LogsSpecsProgram::Impl::wait_for_end(std::function<void()> done) {
   const auto self = shared_from_this();
+  MUSTER_CHECK(helper.has_value());
   asio::posix::stream_descriptor ended(io, ::fcntl(helper->pidfd(), F_DUPFD_CLOEXEC, 3));
   asio::steady_timer limit(io, kEndLimit);
   co_await (ended.async_wait(asio::posix::descriptor_base::wait_read, kNoThrow) ||
@@ -144,9 +148,10 @@ asio::awaitable<void> LogsSpecsProgram::Impl::wait_for_end(std::function<void()>
   done();
 }
 
-LogsSpecsProgram::LogsSpecsProgram(asio::io_context& io, const AgentOptions& options,
+LogsSpecsProgram::LogsSpecsProgram(asio::io_context& io, const LogsSpecsOptions& specs,
+                                   const AgentOptions& options,
                                    std::vector<std::string> environment)
-    : impl_(std::make_shared<Impl>(io, options, std::move(environment))) {}
+    : impl_(std::make_shared<Impl>(io, specs, options, std::move(environment))) {}
 
 LogsSpecsProgram::~LogsSpecsProgram() {
   impl_->closed = true;
@@ -155,12 +160,12 @@ LogsSpecsProgram::~LogsSpecsProgram() {
 void LogsSpecsProgram::load(std::function<void(const std::string& problem)> done) {
   if (impl_->loaded) return done({});
   if (const std::string problem = impl_->start(); !problem.empty())
-    return done(with_name(impl_->options, problem));
-  impl_->ask(logs_specs_begin(impl_->options.log),
+    return done(with_name(impl_->specs, problem));
+  impl_->ask(logs_specs_begin(impl_->specs, impl_->options.log),
              [impl = impl_.get(), done = std::move(done)](const Impl::Line& line) {
-               if (!line) return done(with_name(impl->options, line.error().text));
+               if (!line) return done(with_name(impl->specs, line.error().text));
                const auto ready = read_logs_specs_ready(*line);
-               if (!ready) return done(with_name(impl->options, ready.error().text));
+               if (!ready) return done(with_name(impl->specs, ready.error().text));
                impl->loaded = true;
                done({});
              });
@@ -169,7 +174,7 @@ void LogsSpecsProgram::load(std::function<void(const std::string& problem)> done
 void LogsSpecsProgram::place(const std::vector<Variables>& environments,
                              std::function<void(const Placed&)> done) {
   const auto with_reason = [impl = impl_.get()](const LogsSpecsError& error) {
-    return LogsSpecsError{with_name(impl->options, error.text)};
+    return LogsSpecsError{with_name(impl->specs, error.text)};
   };
   impl_->ask(logs_specs_request(environments),
              [impl = impl_.get(), with_reason, done = std::move(done)](const Impl::Line& line) {

@@ -21,9 +21,9 @@ namespace muster {
 
 class LogsSpecsProgram {
  public:
-  /// `options.log.specs` is there. Nothing is started yet. `options` outlives it.
-  LogsSpecsProgram(boost::asio::io_context& io, const AgentOptions& options,
-                   std::vector<std::string> environment);
+  /// Nothing is started yet. `specs` and `options` outlive it.
+  LogsSpecsProgram(boost::asio::io_context& io, const LogsSpecsOptions& specs,
+                   const AgentOptions& options, std::vector<std::string> environment);
   LogsSpecsProgram(const LogsSpecsProgram&) = delete;
   LogsSpecsProgram& operator=(const LogsSpecsProgram&) = delete;
   ~LogsSpecsProgram();

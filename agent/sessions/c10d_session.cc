@@ -97,7 +97,7 @@ class C10dSession::Impl : public std::enable_shared_from_this<Impl> {
   std::shared_ptr<C10dRound> round_;  // This node is in it, or was last.
   asio::steady_timer wake_;
   std::minstd_rand random_{std::random_device{}()};
-  std::optional<C10dParticipant> participant_;
+  std::unique_ptr<C10dParticipant> participant_;  // Null: not connected yet.
   Phase phase_ = Phase::Idle;
   Wanted wanted_ = Wanted::Nothing;
   bool started_ = false;
@@ -303,7 +303,7 @@ void C10dSession::Impl::name_this_node() {
                 ::getpid(), 0};
   spdlog::info("rendezvous_connected store={}:{} run={} node={}", options_.host, options_.port,
                options_.settings.run_id, to_string(name));
-  participant_.emplace(std::move(name), options_.settings);
+  participant_ = std::make_unique<C10dParticipant>(std::move(name), options_.settings);
 }
 
 void C10dSession::Impl::apply_wanted() {

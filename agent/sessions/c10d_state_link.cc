@@ -31,7 +31,7 @@ C10dStateLink::Outcome C10dStateLink::take(const std::string& text) {
     return Outcome::Unreadable;
   }
   token_ = text;
-  state_ = decoded->has_value() ? std::move(**decoded) : RendezvousState{};
+  state_ = (*std::move(decoded)).value_or(RendezvousState{});
   return Outcome::Done;
 }
 

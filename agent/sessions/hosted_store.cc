@@ -41,8 +41,9 @@ asio::awaitable<Result<HostedStore>> hosted_store(asio::any_io_executor executor
     });
   });
   co_await answer->limit.async_wait(kNoThrow);
-  if (!answer->result) co_return timed_out;
-  co_return *answer->result;
+  const auto& result = answer->result;
+  if (!result) co_return timed_out;
+  co_return *result;
 }
 
 }  // namespace muster

@@ -173,6 +173,7 @@ asio::awaitable<ExchangeResult<void>> RoundExchange::wait_for_ranks(std::string 
       co_return late;
     }
     std::vector<std::string> keys;
+    keys.reserve(ranks.size());
     for (const int rank : ranks)
       keys.push_back(key(name, rank));
     const auto there = co_await client_->wait(std::move(keys), slice);

@@ -356,6 +356,9 @@ void RendezvousPlay::tell_reason() {
 std::string RendezvousPlay::text_of(const RendezvousAction& action) {
   if (const auto* skew = std::get_if<ClockSkewSeen>(&action))
     return "the clock of " + skew->who.addr + " is off";
+  if (const auto* gone = std::get_if<NodeGone>(&action))
+    return "gone: " + gone->who.addr +
+           (gone->rank ? " (rank " + std::to_string(*gone->rank) + ")" : "") + ": " + gone->what;
   if (const auto* free = std::get_if<LetGo>(&action)) {
     at(free->client).connected = false;
     return at(free->client).name.addr + " need not wait";

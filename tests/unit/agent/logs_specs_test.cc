@@ -43,7 +43,7 @@ TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: the plug-in is made with what torch
   options.log.redirects = {.all = {.out = true, .err = true}};
   options.log.tee = {.by_local_rank = {{0, {.out = true}}, {1, {.err = true}}}, .per_rank = true};
   options.log.local_ranks_filter = {0, 3};
-  const std::string line = logs_specs_begin(options.log);
+  const std::string line = logs_specs_begin(*options.log.specs, options.log);
   CHECK(line.find('\n') == line.size() - 1);
   CHECK(json::parse(line) == json{{"name", "mine"},
                                   {"log_dir", "logs"},
@@ -54,7 +54,7 @@ TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: the plug-in is made with what torch
 
 TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: what was not given is None", "[unit][agent]") {
   options.log.specs->log_dir.clear();
-  const json line = json::parse(logs_specs_begin(options.log));
+  const json line = json::parse(logs_specs_begin(*options.log.specs, options.log));
   CHECK(line["log_dir"].is_null());
   CHECK(line["local_ranks_filter"].is_null());
   CHECK(line["redirects"] == 0);
@@ -63,7 +63,7 @@ TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: what was not given is None", "[unit
 TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: a name that is not UTF-8 makes a line all the same",
                  "[unit][agent]") {
   options.log.specs->name = "m\xff";
-  CHECK(json::parse(logs_specs_begin(options.log))["name"] == "m\xef\xbf\xbd");
+  CHECK(json::parse(logs_specs_begin(*options.log.specs, options.log))["name"] == "m\xef\xbf\xbd");
 }
 
 TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: every worker's variables are in the question",

@@ -155,7 +155,8 @@ TEST_CASE("rendezvous: who gives up waiting after others have finished takes no 
   const auto ended = InARound::sent<RunEnded>(test.after(0s, NodeFinished{{1}, 0, true, ""}));
   REQUIRE(ended.size() == 2);
   CHECK(ended.at(1).why ==
-        "1 node has finished, and 1 is left to go on: --nnodes asks for at least 2");
+        "rank 1 exited with 1; 1 node has finished, and 1 is left to go on: --nnodes asks for at "
+        "least 2");
 }
 
 TEST_CASE("rendezvous: it says for whom it waits, to newcomers and when time is up, too",
@@ -212,7 +213,7 @@ TEST_CASE("rendezvous: a node that is not let in is told why", "[unit][rendezvou
     spare.spare = true;
     test.after(0s, spare);
     CHECK(test.rendezvous.reason_for({3}) ==
-          "round 0 runs with 1 nodes; this node is a spare, and steps in when another is missing");
+          "round 0 runs with 1 node; this node is a spare, and steps in when another is missing");
   }
   SECTION("a policy") {
     const auto policy = GENERATE(ScalePolicy::AtRestart, ScalePolicy::Never);
