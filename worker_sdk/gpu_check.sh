@@ -22,6 +22,7 @@ print("GPUs", torch.cuda.device_count(), torch.cuda.get_device_name(0))
 PYTHON
 
 step "build"
+mkdir -p "$(dirname "$build")"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMUSTER_SDK=ON -DMUSTER_TORCH="$torch" |
   tee "$build.configure.log" | grep 'muster: SDK'
 grep -q 'NCCL: TRUE' "$build.configure.log" || { echo "NCCL was not compiled in"; exit 1; }

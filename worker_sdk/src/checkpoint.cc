@@ -7,6 +7,7 @@
 
 #include "checkpoint_bytes.h"
 #include "muster/collectives.h"
+#include "torch_versions.h"
 
 namespace muster {
 namespace {
@@ -50,7 +51,7 @@ torch::Generator generator_of(torch::Device device) {
 // One byte tensor from each member, of the same size on all of them; the result on the CPU.
 std::vector<torch::Tensor> gather_bytes(const torch::Tensor& bytes, torch::Device device,
                                         const ProcessGroup& group) {
-  const bool has_cpu = group.torch_group()->hasBackendForDeviceType(torch::kCPU);
+  const bool has_cpu = has_backend(*group.torch_group(), torch::kCPU);
   auto all = all_gather(bytes.to(has_cpu ? torch::Device(torch::kCPU) : device), group);
   for (torch::Tensor& one : all)
     one = one.cpu();

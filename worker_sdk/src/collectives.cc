@@ -73,7 +73,7 @@ std::vector<torch::Tensor> like_for_each(const torch::Tensor& tensor, const Proc
 
 // Where objects travel: NCCL knows only GPUs.
 torch::Device object_device(const ProcessGroup& group) {
-  const bool has_cpu = group.torch_group()->hasBackendForDeviceType(torch::kCPU);
+  const bool has_cpu = has_backend(*group.torch_group(), torch::kCPU);
   return has_cpu ? torch::Device(torch::kCPU) : torch::Device(torch::kCUDA);
 }
 

@@ -1,5 +1,7 @@
 #include "torch_versions.h"
 
+#include <algorithm>
+
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 // Which form a release has is asked of its headers, not of its number: development builds in
@@ -60,6 +62,13 @@ c10::intrusive_ptr<c10d::Work> all_to_all_single(c10d::ProcessGroup& group, torc
                                                  torch::Tensor input,
                                                  const c10d::AllToAllOptions& options) {
   return all_to_all_of(group, output, input, options);
+}
+
+bool has_backend(const c10d::ProcessGroup& group, c10::DeviceType device) {
+  // Not by hasBackendForDeviceType(), which is 2.13's.
+  const auto devices = group.getDeviceTypes();
+  return std::any_of(devices.begin(), devices.end(),
+                     [&](const c10::Device& one) { return one.type() == device; });
 }
 
 std::shared_ptr<c10d::Reducer> make_reducer(ReducerRequest request) {

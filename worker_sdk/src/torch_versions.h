@@ -23,6 +23,9 @@ c10::intrusive_ptr<c10d::Work> all_to_all_single(c10d::ProcessGroup& group, torc
                                                  torch::Tensor input,
                                                  const c10d::AllToAllOptions& options);
 
+/// Whether the group takes tensors of this type of device.
+bool has_backend(const c10d::ProcessGroup& group, c10::DeviceType device);
+
 struct ReducerRequest {
   std::vector<torch::Tensor> parameters;
   std::vector<std::vector<std::size_t>> buckets;
