@@ -20,8 +20,9 @@ const char* EventSet::open() {
   const int fd = ::epoll_create1(EPOLL_CLOEXEC);
   if (fd < 0) return "epoll_create1";
   set_.assign(fd);
-  timer_ = OwnedFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-  if (timer_.get() < 0) return "timerfd_create";
+  const int timer = ::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+  if (timer < 0) return "timerfd_create";
+  timer_ = OwnedFd(timer);
   return add(timer_.get(), EPOLLIN, kOwnTag) ? nullptr : "epoll_ctl";
 }
 
