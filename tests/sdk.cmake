@@ -16,13 +16,21 @@ set_tests_properties(sdk_record PROPERTIES LABELS conformance TIMEOUT 120)
 
 # Both ends of the worker channel.
 add_executable(sdk_channel_probe conformance/sdk/channel_probe.cc)
-set_target_properties(sdk_channel_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+set_target_properties(sdk_channel_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
+  ENABLE_EXPORTS ON)  # Symbols in its stacks have names.
 target_link_libraries(sdk_channel_probe PRIVATE
   muster_options muster_agent_channel muster_spdlog muster::worker_env)
 add_test(NAME sdk_channel
   COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/channel_test.py
     $<TARGET_FILE:sdk_channel_probe> ${PROJECT_SOURCE_DIR}/docs/worker_channel.md)
 set_tests_properties(sdk_channel PROPERTIES LABELS conformance TIMEOUT 120)
+
+# The same under the real launcher.
+add_test(NAME sdk_muster
+  COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/muster_test.py
+    $<TARGET_FILE:muster> $<TARGET_FILE:sdk_channel_probe>
+    ${PROJECT_SOURCE_DIR}/docs/worker_channel.md)
+set_tests_properties(sdk_muster PROPERTIES LABELS conformance TIMEOUT 300)
 
 add_subdirectory(${PROJECT_SOURCE_DIR}/examples ${CMAKE_BINARY_DIR}/examples_build)
 

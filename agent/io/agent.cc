@@ -115,7 +115,8 @@ class Agent {
   void open_channel() {
     if (run_dir_.path().empty()) return;
     auto channel = WorkerChannel::open(io_, run_dir_.path() + "/channel", options_.local_world_size,
-                                       [this](LocalRank rank) { hangs_.progressed(rank); });
+                                       {[this](LocalRank rank) { hangs_.progressed(rank); },
+                                        [this](LocalRank rank) { signal_one(rank); }});
     if (channel)
       channel_ = std::move(*channel);
     else
@@ -197,7 +198,9 @@ class Agent {
     const State before = supervisor_.state();
     const bool stopping =
         before == State::Starting || before == State::Running || before == State::Stopping;
-    if (stopping && signals_ == 0 && channel_) channel_->preempt(now() + options_.shutdown_timeout);
+    // A tenth of the time is left between the end of what workers have and SIGKILL.
+    if (stopping && signals_ == 0 && channel_)
+      channel_->preempt(now() + options_.shutdown_timeout - options_.shutdown_timeout / 10);
     if (stopping && signals_++ == 0)
       spdlog::warn(
           "received {}: stopping the workers, SIGKILL after {} s; a second signal kills "
@@ -300,7 +303,14 @@ class Agent {
     hangs_.attempt_ended();
     watchdogs_.attempt_ends();
     group_->signalled();
-    link_.send({.kind = ShimRequest::Kind::Signal, .number = action.number});
+    stop_signal_ = action.number;
+    for (int rank = 0; rank < options_.local_world_size; ++rank)
+      if (!channel_ || !channel_->ends_itself(LocalRank{rank})) signal_one(LocalRank{rank});
+  }
+
+  // Also for one that had the notice, wanted to end by itself, and is still there.
+  void signal_one(LocalRank rank) {
+    link_.send({.kind = ShimRequest::Kind::Signal, .worker = rank.value, .number = stop_signal_});
   }
 
   void carry_out(const KillEverything&) {
@@ -411,6 +421,7 @@ class Agent {
   std::map<LocalRank, pid_t> alive_;
   std::set<pid_t> sessions_;  // Of the workers so far: for the case that the shim dies.
   int signals_ = 0;
+  int stop_signal_ = SIGTERM;
   bool logs_are_full_ = false;
   bool ended_ = false;
 };

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "agent/posix/process_scan.h"
@@ -104,7 +105,7 @@ class Shim {
       case ShimRequest::Kind::Start:
         return agent_reaped_ ? void() : start(request, fds);
       case ShimRequest::Kind::Signal:
-        return signal_workers(request.number);
+        return signal_workers(request.number, request.worker);
       case ShimRequest::Kind::KillAll:
         return begin_kill();
       case ShimRequest::Kind::End:
@@ -143,10 +144,10 @@ class Shim {
     outbox_.push_back(report);
   }
 
-  void signal_workers(int number) {
+  void signal_workers(int number, std::optional<int> only) {
     // Not reaped yet, so no pid here can be another process's already.
     for (const auto& [pid, worker] : workers_)
-      ::kill(-pid, number);
+      if (!only || worker.number == *only) ::kill(-pid, number);
   }
 
   // --- what happens to us --------------------------------------------------------------------
@@ -183,9 +184,9 @@ class Shim {
 
   // Ctrl-Z: the workers are in other sessions, where the terminal cannot stop them.
   void stop_like_a_shell_job() {
-    signal_workers(SIGSTOP);
+    signal_workers(SIGSTOP, std::nullopt);
     ::raise(SIGSTOP);
-    signal_workers(SIGCONT);  // Somebody continued us.
+    signal_workers(SIGCONT, std::nullopt);  // Somebody continued us.
   }
 
   void reap() {
