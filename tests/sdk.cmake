@@ -37,7 +37,8 @@ add_subdirectory(${PROJECT_SOURCE_DIR}/examples ${CMAKE_BINARY_DIR}/examples_bui
 if(MUSTER_SDK_BUILT)
   add_executable(sdk_ranks
     conformance/sdk/ranks.cc conformance/sdk/ranks_checkpoint.cc
-    conformance/sdk/ranks_collectives.cc conformance/sdk/ranks_ddp.cc)
+    conformance/sdk/ranks_collectives.cc conformance/sdk/ranks_ddp.cc
+    conformance/sdk/ranks_extra.cc)
   add_executable(sdk_tools conformance/sdk/tools.cc)
   # Run by worker_sdk/gpu_check.sh: not built by default.
   add_executable(sdk_gpu conformance/sdk/gpu.cc)
@@ -52,6 +53,10 @@ if(MUSTER_SDK_BUILT)
     COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/sdk_test.py
       --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
   set_tests_properties(sdk_conformance PROPERTIES LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
+  add_test(NAME sdk_failures
+    COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/failures_test.py
+      --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
+  set_tests_properties(sdk_failures PROPERTIES LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
   add_test(NAME sdk_consumer
     COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/consumer_test.py
       --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})

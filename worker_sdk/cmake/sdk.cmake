@@ -36,6 +36,7 @@ add_library(muster_worker STATIC
   src/distributed_data_parallel.cc
   src/distributed_sampler.cc
   src/module_state.cc
+  src/named_gloo.cc
   src/optimizer_state.cc
   src/pickle_items.cc
   src/pickle_reader.cc
