@@ -52,15 +52,15 @@ if(MUSTER_SDK_BUILT)
   add_test(NAME sdk_conformance
     COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/sdk_test.py
       --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
-  set_tests_properties(sdk_conformance PROPERTIES LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
+  set_tests_properties(sdk_conformance PROPERTIES LABELS conformance TIMEOUT 1200 SKIP_RETURN_CODE 77)
   add_test(NAME sdk_failures
     COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/failures_test.py
       --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
-  set_tests_properties(sdk_failures PROPERTIES LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
+  set_tests_properties(sdk_failures PROPERTIES LABELS conformance TIMEOUT 900 SKIP_RETURN_CODE 77)
   add_test(NAME sdk_consumer
     COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/consumer_test.py
       --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
-  set_tests_properties(sdk_consumer PROPERTIES LABELS conformance TIMEOUT 600)
+  set_tests_properties(sdk_consumer PROPERTIES LABELS conformance TIMEOUT 900)
 
   add_test(NAME sdk_examples
     COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/examples_test.py
