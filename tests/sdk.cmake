@@ -16,7 +16,8 @@ set_tests_properties(sdk_record PROPERTIES LABELS conformance TIMEOUT 120)
 
 # Both ends of the worker channel.
 add_executable(sdk_channel_probe conformance/sdk/channel_probe.cc)
-set_target_properties(sdk_channel_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+set_target_properties(sdk_channel_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
+  ENABLE_EXPORTS ON)  # Symbols in its stacks have names.
 target_link_libraries(sdk_channel_probe PRIVATE
   muster_options muster_agent_channel muster_spdlog muster::worker_env)
 add_test(NAME sdk_channel
@@ -24,12 +25,20 @@ add_test(NAME sdk_channel
     $<TARGET_FILE:sdk_channel_probe> ${PROJECT_SOURCE_DIR}/docs/worker_channel.md)
 set_tests_properties(sdk_channel PROPERTIES LABELS conformance TIMEOUT 120)
 
+# The same under the real launcher.
+add_test(NAME sdk_muster
+  COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/muster_test.py
+    $<TARGET_FILE:muster> $<TARGET_FILE:sdk_channel_probe>
+    ${PROJECT_SOURCE_DIR}/docs/worker_channel.md)
+set_tests_properties(sdk_muster PROPERTIES LABELS conformance TIMEOUT 300)
+
 add_subdirectory(${PROJECT_SOURCE_DIR}/examples ${CMAKE_BINARY_DIR}/examples_build)
 
 if(MUSTER_SDK_BUILT)
   add_executable(sdk_ranks
     conformance/sdk/ranks.cc conformance/sdk/ranks_checkpoint.cc
-    conformance/sdk/ranks_collectives.cc conformance/sdk/ranks_ddp.cc)
+    conformance/sdk/ranks_collectives.cc conformance/sdk/ranks_ddp.cc
+    conformance/sdk/ranks_extra.cc)
   add_executable(sdk_tools conformance/sdk/tools.cc)
   # Run by worker_sdk/gpu_check.sh: not built by default.
   add_executable(sdk_gpu conformance/sdk/gpu.cc)
@@ -43,11 +52,15 @@ if(MUSTER_SDK_BUILT)
   add_test(NAME sdk_conformance
     COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/sdk_test.py
       --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
-  set_tests_properties(sdk_conformance PROPERTIES LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
+  set_tests_properties(sdk_conformance PROPERTIES LABELS conformance TIMEOUT 1200 SKIP_RETURN_CODE 77)
+  add_test(NAME sdk_failures
+    COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/failures_test.py
+      --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
+  set_tests_properties(sdk_failures PROPERTIES LABELS conformance TIMEOUT 900 SKIP_RETURN_CODE 77)
   add_test(NAME sdk_consumer
     COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/consumer_test.py
       --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
-  set_tests_properties(sdk_consumer PROPERTIES LABELS conformance TIMEOUT 600)
+  set_tests_properties(sdk_consumer PROPERTIES LABELS conformance TIMEOUT 900)
 
   add_test(NAME sdk_examples
     COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/examples_test.py

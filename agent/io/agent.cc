@@ -126,7 +126,8 @@ class Agent {
   void open_channel() {
     if (run_dir_.path().empty()) return;
     auto channel = WorkerChannel::open(io_, run_dir_.path() + "/channel", options_.local_world_size,
-                                       [this](LocalRank rank) { hangs_.progressed(rank); });
+                                       {[this](LocalRank rank) { hangs_.progressed(rank); },
+                                        [this](LocalRank rank) { signal_one(rank); }});
     if (channel)
       channel_ = std::move(*channel);
     else
@@ -216,7 +217,9 @@ class Agent {
     const State before = supervisor_.state();
     const bool stopping =
         before == State::Starting || before == State::Running || before == State::Stopping;
-    if (stopping && signals_ == 0 && channel_) channel_->preempt(now() + options_.shutdown_timeout);
+    // A tenth of the time is left between the end of what workers have and SIGKILL.
+    if (stopping && signals_ == 0 && channel_)
+      channel_->preempt(now() + options_.shutdown_timeout - options_.shutdown_timeout / 10);
     if (before != State::Idle && before != State::Joining)
       lines_.say(spdlog::level::warn, "Received " + std::to_string(number) + " death signal");
     if (stopping && signals_++ == 0)
@@ -360,8 +363,15 @@ class Agent {
     watchdogs_.attempt_ends();
     info("Stopping worker group");
     stop_lines_.begin_stop();
-    link_.send({.kind = ShimRequest::Kind::Signal, .number = action.number});
+    stop_signal_ = action.number;
+    for (int rank = 0; rank < options_.local_world_size; ++rank)
+      if (!channel_ || !channel_->ends_itself(LocalRank{rank})) signal_one(LocalRank{rank});
     give_up_start();
+  }
+
+  // Also for one that had the notice, wanted to end by itself, and is still there.
+  void signal_one(LocalRank rank) {
+    link_.send({.kind = ShimRequest::Kind::Signal, .worker = rank.value, .number = stop_signal_});
   }
 
   void carry_out(const KillEverything&) {
@@ -480,6 +490,7 @@ class Agent {
   std::set<pid_t> sessions_;         // Of the workers so far: for the case that the shim dies.
   std::optional<Instant> reported_;  // When the others were told that this part is over.
   int signals_ = 0;
+  int stop_signal_ = SIGTERM;
   bool asks_for_logs_ = false;            // Of logs_specs_, for workers that are to start.
   std::optional<std::string> logs_full_;  // And on what: --log-on-full=fail.
   bool ended_ = false;

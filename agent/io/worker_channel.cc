@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
@@ -23,6 +24,7 @@ using boost::system::error_code;
 
 namespace {
 constexpr auto kRetryDelay = std::chrono::seconds(1);
+constexpr int kReadsAtOnce = 16;  // Of one connection, then others have their turn.
 }  // namespace
 
 // Kept alive by the operation that is under way. `channel_` is empty once it is closed.
@@ -35,22 +37,42 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
   }
 
   void read() {
-    socket_.async_read_some(
-        asio::buffer(chunk_),
-        [self = shared_from_this()](error_code ec, std::size_t n) { self->on_read(ec, n); });
+    socket_.async_wait(Protocol::socket::wait_read, [self = shared_from_this()](error_code ec) {
+      if (self->channel_ == nullptr) return;
+      if (ec) return self->finish("");
+      if (self->take_what_is_there()) self->read();
+    });
+  }
+
+  /// False if this connection is closed now.
+  bool take_what_is_there() {
+    for (int i = 0; i < kReadsAtOnce && channel_ != nullptr; ++i) {
+      error_code ec;
+      const std::size_t n = socket_.read_some(asio::buffer(chunk_), ec);
+      if (ec == asio::error::would_block || ec == asio::error::interrupted) return true;
+      if (ec) return finish(""), false;
+      if (!take(std::string_view(chunk_.data(), n))) return false;
+    }
+    return channel_ != nullptr;
   }
 
   /// Never waits: a worker whose buffer is full has not read for a long time, and is let go.
   void send_notice(Instant deadline) {
     const std::chrono::duration<double> left = std::max(Duration{}, deadline - now());
-    std::array<char, 80> line{};
-    const int size = std::snprintf(line.data(), line.size(),
-                                   "{\"type\":\"preempt\",\"deadline_s\":%.3f}\n", left.count());
+    // Both ends have the same clock: this one stays right however late the line is read.
+    const std::chrono::duration<double> then = deadline.time_since_epoch();
+    std::array<char, 128> line{};
+    const int size =
+        std::snprintf(line.data(), line.size(),
+                      "{\"type\":\"preempt\",\"deadline_s\":%.3f,\"deadline_monotonic_s\":%.3f}\n",
+                      left.count(), then.count());
     error_code ec;
     const auto sent = socket_.send(asio::buffer(line.data(), static_cast<std::size_t>(size)),
                                    MSG_NOSIGNAL | MSG_DONTWAIT, ec);
     if (ec || sent != static_cast<std::size_t>(size)) finish("it does not read");
   }
+
+  std::optional<LocalRank> promised() const { return ends_itself_ ? rank_ : std::nullopt; }
 
   void detach() {
     channel_ = nullptr;
@@ -59,18 +81,16 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
   }
 
  private:
-  void on_read(error_code ec, std::size_t n) {
-    if (channel_ == nullptr) return;
-    if (ec) return finish("");
-    buffer_.append(chunk_.data(), n);
+  bool take(std::string_view bytes) {
+    buffer_.append(bytes);
     std::size_t begin = 0;
     for (auto end = buffer_.find('\n'); end != std::string::npos; end = buffer_.find('\n', begin)) {
-      if (!take_line(std::string_view(buffer_).substr(begin, end - begin))) return;
+      if (!take_line(std::string_view(buffer_).substr(begin, end - begin))) return false;
       begin = end + 1;
     }
     buffer_.erase(0, begin);
-    if (buffer_.size() > kMaxLineBytes) return finish("a line is too long");
-    read();
+    if (buffer_.size() > kMaxLineBytes) return finish("a line is too long"), false;
+    return true;
   }
 
   /// False if this connection is closed now, by us or by whom the handler called.
@@ -80,9 +100,13 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
     if (!message.is_object() || type == message.end() || !type->is_string())
       return finish("a line is no JSON object with a type"), false;
     if (*type == "hello") return take_hello(message);
-    if (*type != "progress") return true;  // Of a later version of the protocol.
-    if (!rank_) return finish("progress before hello"), false;
-    channel_->on_progress_(*rank_);
+    if (*type != "progress" && *type != "ends_itself")
+      return true;  // Of a later version of the protocol.
+    if (!rank_) return finish("something before hello"), false;
+    if (*type == "progress")
+      channel_->handlers_.on_progress(*rank_);
+    else
+      ends_itself_ = true;
     return channel_ != nullptr;
   }
 
@@ -106,23 +130,25 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
   WorkerChannel* channel_;
   Protocol::socket socket_;
   std::optional<LocalRank> rank_;
+  bool ends_itself_ = false;
   std::array<char, 1024> chunk_{};
   std::string buffer_;  // Less than one line.
 };
 
 WorkerChannel::WorkerChannel(asio::io_context& io, std::string path, int local_world_size,
-                             OnProgress on_progress)
+                             Handlers handlers)
     : path_(std::move(path)),
       local_world_size_(local_world_size),
-      on_progress_(std::move(on_progress)),
+      handlers_(std::move(handlers)),
       acceptor_(io),
-      retry_(io) {}
+      retry_(io),
+      overdue_(io) {}
 
 Result<std::unique_ptr<WorkerChannel>> WorkerChannel::open(asio::io_context& io, std::string path,
                                                            int local_world_size,
-                                                           OnProgress on_progress) {
+                                                           Handlers handlers) {
   std::unique_ptr<WorkerChannel> channel(
-      new WorkerChannel(io, std::move(path), local_world_size, std::move(on_progress)));
+      new WorkerChannel(io, std::move(path), local_world_size, std::move(handlers)));
   if (const error_code ec = channel->listen()) return ec;
   channel->accept();
   return channel;
@@ -143,6 +169,7 @@ error_code WorkerChannel::listen() {
   if (::chmod(path_.c_str(), S_IRUSR | S_IWUSR) != 0)
     return error_code(errno, boost::system::system_category());
   acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+  if (!ec) acceptor_.non_blocking(true, ec);
   return ec;
 }
 
@@ -155,21 +182,35 @@ WorkerChannel::~WorkerChannel() {
 void WorkerChannel::accept() {
   if (accepting_ || connections_.size() >= kMaxConnections) return;
   accepting_ = true;
-  acceptor_.async_accept(
-      [this, alive = std::weak_ptr(alive_)](error_code ec, Protocol::socket socket) {
-        if (alive.expired()) return;
-        if (ec) return retry_later(ec);
-        accepting_ = false;
-        const auto connection = std::make_shared<Connection>(*this, std::move(socket));
-        connections_.insert(connection);
-        connection->read();
-        if (deadline_) connection->send_notice(*deadline_);
-        accept();
-      });
+  acceptor_.async_wait(Protocol::acceptor::wait_read,
+                       [this, alive = std::weak_ptr(alive_)](error_code ec) {
+                         if (alive.expired()) return;
+                         accepting_ = false;
+                         if (!ec) ec = accept_waiting();
+                         if (ec) return retry_later(ec);
+                         accept();
+                       });
+}
+
+error_code WorkerChannel::accept_waiting() {
+  while (connections_.size() < kMaxConnections) {
+    error_code ec;
+    Protocol::socket socket(acceptor_.get_executor());
+    acceptor_.accept(socket, ec);
+    if (ec == asio::error::would_block) return {};
+    if (ec == asio::error::interrupted || ec == asio::error::connection_aborted) continue;
+    if (ec) return ec;
+    const auto connection = std::make_shared<Connection>(*this, std::move(socket));
+    connections_.insert(connection);
+    connection->read();
+    if (deadline_) connection->send_notice(*deadline_);
+  }
+  return {};
 }
 
 // No descriptors left, most likely: that may pass, and asking at once again would take a core.
 void WorkerChannel::retry_later(const error_code& error) {
+  if (std::exchange(accepting_, true)) return;  // It is being waited already.
   spdlog::warn("worker_channel_accept_failed reason=\"{}\"", error.message());
   retry_.expires_after(kRetryDelay);
   retry_.async_wait([this, alive = std::weak_ptr(alive_)](error_code) {
@@ -186,14 +227,32 @@ void WorkerChannel::close(const std::shared_ptr<Connection>& connection) {
 }
 
 void WorkerChannel::preempt(Instant deadline) {
+  // Promises that were sent before count, whether the loop has come to them or not.
+  accept_waiting();  // What fails here fails in accept(), too, which knows what to do.
+  const auto known = connections_;
+  for (const auto& connection : known)
+    connection->take_what_is_there();
   deadline_ = deadline;
+  held_.clear();
   const auto told = connections_;  // One that does not read leaves the set.
-  for (const auto& connection : told)
+  for (const auto& connection : told) {
     connection->send_notice(deadline);
+    const auto rank = connection->promised();
+    if (rank && connections_.contains(connection)) held_.insert(*rank);
+  }
+  if (held_.empty()) return;
+  overdue_.expires_at(std::chrono::steady_clock::time_point(deadline.time_since_epoch()));
+  overdue_.async_wait([this, alive = std::weak_ptr(alive_)](error_code ec) {
+    if (ec || alive.expired()) return;
+    for (const LocalRank rank : std::exchange(held_, {}))
+      handlers_.on_overdue(rank);
+  });
 }
 
 void WorkerChannel::reset() {
   deadline_.reset();
+  overdue_.cancel();
+  held_.clear();
   for (const auto& connection : connections_)
     connection->detach();
   connections_.clear();

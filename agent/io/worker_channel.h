@@ -26,13 +26,18 @@ class WorkerChannel {
   static constexpr std::size_t kMaxConnections = 1024;
   static constexpr std::size_t kMaxLineBytes = 4096;
 
-  /// A worker of this node has reported a step. From the loop, never from within open().
-  using OnProgress = std::function<void(LocalRank)>;
+  /// From the loop, never from within open().
+  struct Handlers {
+    /// A worker of this node has reported a step.
+    std::function<void(LocalRank)> on_progress;
+    /// The notice's deadline has come; this is one of those that ends_itself() named.
+    std::function<void(LocalRank)> on_overdue;
+  };
 
   /// Listens at `path`, which only this user may then open. Fails if the path is taken or, with
   /// its end, longer than the 108 bytes that the kernel has for it.
   static Result<std::unique_ptr<WorkerChannel>> open(boost::asio::io_context& io, std::string path,
-                                                     int local_world_size, OnProgress on_progress);
+                                                     int local_world_size, Handlers handlers);
   /// Closes all connections and removes the path. Handlers that the loop still runs do nothing.
   ~WorkerChannel();
   WorkerChannel(const WorkerChannel&) = delete;
@@ -44,6 +49,10 @@ class WorkerChannel {
   /// Tells all workers, also those that connect later, that they have until `deadline`.
   void preempt(Instant deadline);
 
+  /// Whether this worker had the notice, and had promised before to end by itself when it comes:
+  /// no signal is to be sent to it before on_overdue.
+  bool ends_itself(LocalRank rank) const { return held_.contains(rank); }
+
   /// The attempt is over: its connections are closed, and a notice is no longer handed out.
   void reset();
 
@@ -52,21 +61,24 @@ class WorkerChannel {
   using Protocol = boost::asio::local::stream_protocol;
 
   WorkerChannel(boost::asio::io_context& io, std::string path, int local_world_size,
-                OnProgress on_progress);
+                Handlers handlers);
   boost::system::error_code listen();
   void accept();
+  boost::system::error_code accept_waiting();
   void retry_later(const boost::system::error_code& error);
   void close(const std::shared_ptr<Connection>& connection);
   bool is_local_rank(std::int64_t rank) const { return rank >= 0 && rank < local_world_size_; }
 
   const std::string path_;
   const int local_world_size_;
-  const OnProgress on_progress_;
+  const Handlers handlers_;
   Protocol::acceptor acceptor_;
   boost::asio::steady_timer retry_;
+  boost::asio::steady_timer overdue_;
   bool bound_ = false;
   bool accepting_ = false;
   std::optional<Instant> deadline_;
+  std::set<LocalRank> held_;
   std::set<std::shared_ptr<Connection>> connections_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Gone when this is.
 };

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "agent/posix/front.h"
@@ -118,7 +119,7 @@ class Shim {
       case ShimRequest::Kind::Start:
         return agent_reaped_ ? void() : start(request, fds);
       case ShimRequest::Kind::Signal:
-        return tell_workers(request.number);
+        return tell_workers(request.number, request.worker);
       case ShimRequest::Kind::KillAll:
         return begin_kill();
       case ShimRequest::Kind::End:
@@ -159,10 +160,11 @@ class Shim {
     outbox_.push_back(report);
   }
 
-  /// Sends it to all that live, and says who that was.
-  void tell_workers(int number) {
+  /// Sends it to all that live, or to one if it lives, and says who that was.
+  void tell_workers(int number, std::optional<int> only = std::nullopt) {
     reap();  // Who is dead already did not die of this.
     for (const auto& [pid, worker] : workers_) {
+      if (only && worker.number != *only) continue;
       ShimReport report{.kind = ShimReport::Kind::Told, .worker = worker.number};
       report.pid = pid;
       report.status = number;

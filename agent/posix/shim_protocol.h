@@ -23,7 +23,7 @@ inline constexpr std::uint32_t kShimProtocolVersion = 3;
 struct ShimRequest {
   enum class Kind : std::uint32_t {
     Start,    // Start worker `worker`; descriptors: the command's memfd, then those of `streams`.
-    Signal,   // Send `number` to the process groups of all workers that are alive.
+    Signal,   // Send `number` to the process group of worker `worker`, if it is alive.
     KillAll,  // SIGKILL every descendant until there is none, then report AllGone.
     End,      // Kill what is left and end: by signal `number` if not 0, else with `exit_code`.
   };

@@ -30,12 +30,15 @@ add_library(muster_worker STATIC
   src/backends.cc
   src/checkpoint.cc
   src/checkpoint_file.cc
+  src/checkpoint_folder.cc
   src/collectives.cc
   src/ddp_hooks.cc
   src/distributed_data_parallel.cc
   src/distributed_sampler.cc
   src/module_state.cc
+  src/named_gloo.cc
   src/optimizer_state.cc
+  src/pickle_items.cc
   src/pickle_reader.cc
   src/pickle_writer.cc
   src/print.cc

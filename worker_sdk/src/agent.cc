@@ -10,15 +10,16 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace muster {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC, as the agent's.
 
 constexpr auto kLeastBetweenReports = std::chrono::milliseconds(100);
 constexpr std::size_t kMaxLineBytes = 4096;
-constexpr double kMostSeconds = 1e9;  // More than a notice can mean; fits the clock.
+constexpr double kMostSeconds = 1e9;  // More than a machine is up; fits the clock.
 
 // The value of a number in a line that is a flat JSON object; the agent writes no others.
 std::optional<double> number_of(const std::string& line, const std::string& name) {
@@ -52,6 +53,7 @@ class Channel {
 
   std::optional<Clock::time_point> deadline() {
     const std::lock_guard lock(mutex_);
+    if (!std::exchange(promised_, true) && fd_ >= 0) send("{\"type\":\"ends_itself\"}\n");
     receive();
     return deadline_;
   }
@@ -96,12 +98,13 @@ class Channel {
     for (auto end = buffer_.find('\n'); end != std::string::npos; end = buffer_.find('\n')) {
       const std::string line = buffer_.substr(0, end);
       buffer_.erase(0, end + 1);
-      const auto seconds = number_of(line, "deadline_s");
+      // Not deadline_s, which counts from when it was sent: nobody knows when that was.
+      const auto seconds = number_of(line, "deadline_monotonic_s");
       if (!seconds || *seconds < 0 || *seconds > kMostSeconds ||
           line.find("\"preempt\"") == std::string::npos)
         continue;  // Of a later version of the protocol.
-      deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                     std::chrono::duration<double>(*seconds));
+      deadline_ = Clock::time_point(
+          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds)));
     }
   }
 
@@ -112,6 +115,7 @@ class Channel {
 
   std::mutex mutex_;
   int fd_ = -1;
+  bool promised_ = false;
   std::string buffer_;
   std::optional<Clock::time_point> last_report_;
   std::optional<Clock::time_point> deadline_;

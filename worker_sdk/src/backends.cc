@@ -5,12 +5,12 @@
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <torch/cuda.h>
 
 #include "muster/error.h"
+#include "named_gloo.h"
 
 namespace muster {
 namespace {
@@ -26,7 +26,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
   if (!request.is_default)
     options->global_ranks_in_group.assign(request.global_ranks.begin(), request.global_ranks.end());
   const int size = static_cast<int>(request.global_ranks.size());
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, request.rank, size, options);
+  return c10::make_intrusive<NamedGloo>(store, request.rank, size, options);
 }
 
 // TORCH_DISTRIBUTED_DEBUG=DETAIL: every collective is compared among the ranks before it runs.

@@ -2,46 +2,36 @@
 
 #include <ATen/Context.h>
 
-#include <algorithm>
-#include <map>
+#include <set>
 
 #include "checkpoint_bytes.h"
+#include "checkpoint_folder.h"
 #include "muster/collectives.h"
 #include "torch_versions.h"
 
 namespace muster {
 namespace {
 
-constexpr std::size_t kEpochDigits = 8;
+constexpr std::int64_t kMostEpochs = 999'999'999'999'999'999;  // 18 digits: what load() looks for.
 
 using Dict = c10::impl::GenericDict;
 
-std::string file_name(const CheckpointOptions& options, std::int64_t epoch) {
-  std::string digits = std::to_string(epoch);
-  if (digits.size() < kEpochDigits) digits.insert(0, kEpochDigits - digits.size(), '0');
-  return options.name + "-" + digits + ".pt";
+// The CPU, and then each GPU that a part of the model is on.
+std::vector<torch::Device> devices_of(const torch::nn::Module& model) {
+  std::set<c10::DeviceIndex> gpus;
+  for (const auto& entry : module_state(model).toGenericDict())
+    if (const torch::Device device = entry.value().toTensor().device(); device.is_cuda())
+      gpus.insert(device.index());
+  std::vector<torch::Device> devices{torch::kCPU};
+  for (const c10::DeviceIndex gpu : gpus)
+    devices.emplace_back(torch::kCUDA, gpu);
+  return devices;
 }
 
-// By epoch; only files of exactly our names.
-std::map<std::int64_t, std::filesystem::path> find_files(const CheckpointOptions& options) {
-  std::map<std::int64_t, std::filesystem::path> found;
-  std::error_code failure;
-  for (const auto& entry : std::filesystem::directory_iterator(options.folder, failure)) {
-    const std::string name = entry.path().filename().string();
-    const std::string start = options.name + "-";
-    if (!name.starts_with(start) || !name.ends_with(".pt")) continue;
-    const std::string digits = name.substr(start.size(), name.size() - start.size() - 3);
-    if (digits.size() < kEpochDigits || digits.size() > 18 ||
-        digits.find_first_not_of("0123456789") != std::string::npos)
-      continue;
-    found.emplace(std::stoll(digits), entry.path());
-  }
-  return found;
-}
-
-torch::Device device_of(const torch::nn::Module& model) {
-  const auto parameters = model.parameters();
-  return parameters.empty() ? torch::Device(torch::kCPU) : parameters.front().device();
+// "cpu", "cuda", "cuda1", …: by the place in the model, as numbers differ among processes.
+std::string generator_name(std::size_t place) {
+  if (place == 0) return "cpu";
+  return place == 1 ? "cuda" : "cuda" + std::to_string(place - 1);
 }
 
 torch::Generator generator_of(torch::Device device) {
@@ -58,30 +48,45 @@ std::vector<torch::Tensor> gather_bytes(const torch::Tensor& bytes, torch::Devic
   return all;
 }
 
-c10::IValue gather_generators(torch::Device device, const ProcessGroup& group) {
-  const auto cpu = gather_bytes(generator_of(torch::kCPU).get_state(), device, group);
-  std::vector<torch::Tensor> cuda;
-  if (device.is_cuda()) cuda = gather_bytes(generator_of(device).get_state(), device, group);
-  c10::impl::GenericList all(c10::AnyType::get());
-  for (std::size_t rank = 0; rank < cpu.size(); ++rank) {
-    Dict one(c10::StringType::get(), c10::TensorType::get());
-    one.insert("cpu", cpu[rank]);
-    if (!cuda.empty()) one.insert("cuda", cuda[rank]);
-    all.push_back(one);
+c10::IValue gather_generators(const std::vector<torch::Device>& devices,
+                              const ProcessGroup& group) {
+  std::vector<Dict> of_rank;
+  for (int rank = 0; rank < group.size(); ++rank)
+    of_rank.emplace_back(c10::StringType::get(), c10::TensorType::get());
+  for (std::size_t place = 0; place < devices.size(); ++place) {
+    const auto states =
+        gather_bytes(generator_of(devices[place]).get_state(), devices.back(), group);
+    for (std::size_t rank = 0; rank < states.size(); ++rank)
+      of_rank[rank].insert(generator_name(place), states[rank]);
   }
+  c10::impl::GenericList all(c10::AnyType::get());
+  for (const Dict& one : of_rank)
+    all.push_back(one);
   return all;
 }
 
-void set_generators(const c10::IValue& snapshot, torch::Device device, const ProcessGroup& group) {
+using GeneratorStates = std::vector<std::pair<torch::Device, torch::Tensor>>;
+
+// This rank's, as far as they are there. Throws Error for one that is not of its generator's size.
+GeneratorStates find_generators(const c10::IValue& snapshot,
+                                const std::vector<torch::Device>& devices,
+                                const ProcessGroup& group) {
+  GeneratorStates found;
   const auto all = entry_of(snapshot, "rng", "checkpoint").toList();
-  if (static_cast<int>(all.size()) != group.size()) return;
+  if (static_cast<int>(all.size()) != group.size()) return found;
   const auto mine = all.get(static_cast<std::size_t>(group.rank())).toGenericDict();
-  for (const auto& entry : mine) {
-    const torch::Device where = entry.key().toStringRef() == "cuda" ? device : torch::kCPU;
-    if (entry.key().toStringRef() == "cuda" && !device.is_cuda()) continue;
-    auto generator = generator_of(where);
-    generator.set_state(entry.value().toTensor().cpu());
+  for (std::size_t place = 0; place < devices.size(); ++place) {
+    const auto entry = mine.find(generator_name(place));
+    if (entry == mine.end()) continue;
+    const torch::Tensor state = entry->value().toTensor().cpu();
+    const auto expected = generator_of(devices[place]).get_state().sizes().vec();
+    if (state.sizes() != expected)
+      throw Error("checkpoint: the generator's state \"" + generator_name(place) + "\" has " +
+                  std::to_string(state.numel()) + " bytes; this LibTorch's has " +
+                  std::to_string(c10::multiply_integers(expected)) + ".");
+    found.emplace_back(devices[place], state);
   }
+  return found;
 }
 
 // Everybody learns how rank 0 fared; nobody waits for one that has failed.
@@ -90,32 +95,32 @@ void share_failure(const std::string& failure, const ProcessGroup& group) {
   if (!shared.empty()) throw Error(shared);
 }
 
-void check_snapshot(const c10::IValue& snapshot, const std::filesystem::path& path) {
-  for (const char* key : {"model", "optimizer", "epoch", "rng"})
-    entry_of(snapshot, key, path.string() + ": not a checkpoint of muster");
-  if (!entry_of(snapshot, "epoch", path.string()).isInt())
-    throw Error(path.string() + ": its epoch is no whole number.");
-}
-
 struct Found {
   std::vector<char> bytes;
   Progress progress;
 };
 
-// The newest whole file, on rank 0; no bytes if there is no file at all.
+// The last written file that can be used, on rank 0; no bytes if there is no file at all.
 Found find_newest(const CheckpointOptions& options) {
   Found found;
-  const auto files = find_files(options);
-  for (auto file = files.rbegin(); file != files.rend(); ++file) {
+  const auto files = SnapshotFolder(options.folder, options.name).list();
+  for (const SnapshotFile& file : files) {
+    if (file.unreadable)  // It may be the newest, and may be there again in a minute.
+      throw Error(file.refused + " Remove it to go on from the one before.");
+    if (!file.refused.empty()) found.progress.refused.push_back(file.refused);
+  }
+  for (const SnapshotFile& file : files) {
+    if (!file.refused.empty()) continue;
+    auto bytes = read_bytes(file.path);
     try {
-      auto bytes = read_bytes(file->second);
-      check_snapshot(parse_bytes(bytes, file->second), file->second);
-      found.bytes = std::move(bytes);
-      found.progress.file = file->second;
-      return found;
+      check_snapshot(parse_bytes(bytes, file.path), file.path);
     } catch (const Error& error) {
       found.progress.refused.emplace_back(error.what());
+      continue;
     }
+    found.bytes = std::move(bytes);
+    found.progress.file = file.path;
+    return found;
   }
   if (!files.empty())
     throw Error("none of the " + std::to_string(files.size()) + " checkpoints in " +
@@ -136,24 +141,26 @@ Checkpoints::Checkpoints(CheckpointOptions options) : options_(std::move(options
 void Checkpoints::save(const torch::nn::Module& model, const torch::optim::Optimizer* optimizer,
                        std::int64_t epoch) {
   const ProcessGroup& group = options_.process_group;
-  const auto generators = gather_generators(device_of(model), group);
+  if (epoch < 0 || epoch > kMostEpochs)
+    throw Error("Checkpoints: epoch " + std::to_string(epoch) + ": expected 0 to " +
+                std::to_string(kMostEpochs) + ".");
+  const auto generators = gather_generators(devices_of(model), group);
   std::string failure;
   if (group.rank() == 0) {
     try {
+      const SnapshotFolder folder(options_.folder, options_.name);
+      folder.remove_partials();
+      auto others = folder.list();
       Dict snapshot(c10::StringType::get(), c10::AnyType::get());
       snapshot.insert("model", module_state(model));
       snapshot.insert("optimizer",
                       optimizer == nullptr ? c10::IValue() : optimizer_state(*optimizer));
       snapshot.insert("epoch", epoch);
+      snapshot.insert("order", others.empty() ? std::int64_t{1} : others.front().order + 1);
       snapshot.insert("world_size", static_cast<std::int64_t>(group.size()));
       snapshot.insert("rng", generators);
-      save_file(options_.folder / file_name(options_, epoch), snapshot);
-      auto files = find_files(options_);
-      while (static_cast<int>(files.size()) > options_.keep) {
-        std::error_code ignored;  // One file too many is no reason to stop training.
-        std::filesystem::remove(files.begin()->second, ignored);
-        files.erase(files.begin());
-      }
+      save_file(folder.file(epoch), snapshot);
+      folder.prune(std::move(others), folder.file(epoch), options_.keep);
     } catch (const std::exception& error) {
       failure = error.what();
     }
@@ -180,13 +187,20 @@ std::optional<Progress> Checkpoints::load(torch::nn::Module& model,
   if (bytes.empty()) return std::nullopt;
   const auto snapshot =
       moved(parse_bytes({bytes.begin(), bytes.end()}, "checkpoint of rank 0"), map_location);
-  load_module_state(model, entry_of(snapshot, "model", "checkpoint"));
-  const auto saved = entry_of(snapshot, "optimizer", "checkpoint");
+  // All of it is checked before any of it is taken over.
+  const c10::IValue state = entry_of(snapshot, "model", "checkpoint");
+  check_module_state(model, state);
+  const GeneratorStates generators = find_generators(snapshot, devices_of(model), group);
+  const c10::IValue saved = entry_of(snapshot, "optimizer", "checkpoint");
   if (optimizer != nullptr) {
     if (saved.isNone()) throw Error("checkpoint: it was saved without an optimizer.");
     load_optimizer_state(*optimizer, saved);
   }
-  set_generators(snapshot, device_of(model), group);
+  load_module_state(model, state);
+  for (const auto& [device, generator_state] : generators) {
+    auto generator = generator_of(device);
+    generator.set_state(generator_state);
+  }
   found.progress.epoch = entry_of(snapshot, "epoch", "checkpoint").toInt();
   return found.progress;
 }

@@ -1,10 +1,12 @@
 // One file: written so that it is whole, read so that it harms nobody.
+#include <caffe2/serialize/read_adapter_interface.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <map>
 
 #include "checkpoint_bytes.h"
 #include "muster/checkpoint.h"
@@ -28,8 +30,72 @@ class Descriptor {
 };
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
-  const std::string reason = std::strerror(errno);  // Before anything else may change it.
-  throw Error(path.string() + ": " + what + ": " + reason + ".");
+  const int number = errno;  // Before anything else may change it.
+  throw SystemError(path.string() + ": " + what + ": " + std::strerror(number) + ".", number);
+}
+
+std::size_t read_at(int fd, std::size_t position, char* to, std::size_t count,
+                    const std::filesystem::path& path) {
+  std::size_t done = 0;
+  while (done < count) {
+    const ssize_t n = ::pread(fd, to + done, count - done, static_cast<off_t>(position + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(path, "cannot be read");
+    if (n == 0) break;  // Cut off meanwhile: the parser will say so.
+    done += static_cast<std::size_t>(n);
+  }
+  return done;
+}
+
+class OpenFile {
+ public:
+  explicit OpenFile(const std::filesystem::path& path)
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    struct stat status {};
+    if (fd_.get() < 0 || ::fstat(fd_.get(), &status) != 0) fail(path, "cannot be read");
+    size_ = static_cast<std::size_t>(status.st_size);
+  }
+  std::size_t size() const { return size_; }
+  std::size_t read(std::size_t position, char* to, std::size_t count) const {
+    return read_at(fd_.get(), position, to, count, path_);
+  }
+
+ private:
+  std::filesystem::path path_;
+  Descriptor fd_;
+  std::size_t size_ = 0;
+};
+
+// What LibTorch's reader asks for. It is C in between, so what goes wrong is kept and not thrown.
+class PartsReader : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit PartsReader(const std::filesystem::path& path) : file_(path) {}
+  std::size_t size() const override { return file_.size(); }
+  std::size_t read(std::uint64_t position, void* to, std::size_t count,
+                   const char* /*what*/) const override {
+    // In a torn file LibTorch's reader looks for things anywhere.
+    if (position >= file_.size()) return 0;
+    try {
+      return file_.read(position, static_cast<char*>(to), count);
+    } catch (const SystemError&) {
+      failure_ = std::current_exception();
+      return 0;
+    }
+  }
+  const std::exception_ptr& failure() const { return failure_; }
+
+ private:
+  OpenFile file_;
+  mutable std::exception_ptr failure_;
+};
+
+[[noreturn]] void fail_torn(const std::filesystem::path& path, const std::exception& error) {
+  std::string reason = error.what();
+  reason = reason.substr(0, reason.find('\n'));
+  throw Error(path.string() +
+              ": torn, or not written by torch.save or save_file (weights, numbers, texts and "
+              "containers of them): " +
+              reason);
 }
 
 void write_all(int fd, const std::vector<char>& bytes, const std::filesystem::path& path) {
@@ -58,13 +124,18 @@ void write_and_rename(const std::filesystem::path& path, const std::filesystem::
 }  // namespace
 
 void save_file(const std::filesystem::path& path, const c10::IValue& value) {
-  const std::vector<char> bytes = write_pickle_file(value);
+  std::vector<char> bytes;
+  try {
+    bytes = write_pickle_file(value);
+  } catch (const Error& error) {
+    throw Error(path.string() + ": " + error.what());
+  }
   if (path.has_parent_path()) {
     std::error_code failure;
     std::filesystem::create_directories(path.parent_path(), failure);  // open() tells if it failed.
   }
   const auto partial = path.parent_path() / ("." + path.filename().string() + "." +
-                                             std::to_string(::getpid()) + ".partial");
+                                             std::to_string(::getpid()) + kPartialEnd);
   try {
     write_and_rename(path, partial, bytes);
   } catch (const Error&) {
@@ -74,19 +145,9 @@ void save_file(const std::filesystem::path& path, const c10::IValue& value) {
 }
 
 std::vector<char> read_bytes(const std::filesystem::path& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat status {};
-  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) fail(path, "cannot be read");
-  std::vector<char> bytes(static_cast<std::size_t>(status.st_size));
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = ::read(file.get(), bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(path, "cannot be read");
-    if (n == 0) break;  // Cut off meanwhile: the parser will say so.
-    done += static_cast<std::size_t>(n);
-  }
-  bytes.resize(done);
+  const OpenFile file(path);
+  std::vector<char> bytes(file.size());
+  bytes.resize(file.read(0, bytes.data(), bytes.size()));
   return bytes;
 }
 
@@ -94,38 +155,67 @@ c10::IValue parse_bytes(const std::vector<char>& bytes, const std::filesystem::p
   try {
     return read_pickle_file(bytes);
   } catch (const std::exception& error) {
-    std::string reason = error.what();
-    reason = reason.substr(0, reason.find('\n'));
-    throw Error(path.string() +
-                ": torn, or not written by torch.save or save_file (weights, numbers, texts and "
-                "containers of them): " +
-                reason);
+    fail_torn(path, error);
   }
 }
 
-c10::IValue moved(const c10::IValue& value, c10::Device device) {
-  if (value.isTensor()) return value.toTensor().defined() ? value.toTensor().to(device) : value;
-  if (value.isGenericDict()) {
-    const auto from = value.toGenericDict();
-    c10::impl::GenericDict to(from.keyType(), from.valueType());
-    for (const auto& entry : from)
-      to.insert(entry.key(), moved(entry.value(), device));
-    return to;
+c10::IValue read_outline(const std::filesystem::path& path) {
+  const auto parts = std::make_shared<PartsReader>(path);
+  try {
+    return read_pickle_outline(parts);
+  } catch (const std::exception& error) {
+    if (parts->failure()) std::rethrow_exception(parts->failure());
+    fail_torn(path, error);
   }
-  if (value.isList()) {
-    const auto from = value.toList();
-    c10::impl::GenericList to(from.elementType());
-    for (const auto& element : from)
-      to.push_back(moved(element, device));
-    return to;
+}
+
+namespace {
+
+// Each container once: two references to one stay so, and cost what one does.
+class Mover {
+ public:
+  explicit Mover(c10::Device device) : device_(device) {}
+
+  c10::IValue move(const c10::IValue& value) {
+    if (value.isTensor()) return value.toTensor().defined() ? value.toTensor().to(device_) : value;
+    if (!value.isGenericDict() && !value.isList() && !value.isTuple()) return value;
+    const auto found = moved_.find(value.internalToPointer());
+    if (found != moved_.end()) return found->second;
+    c10::IValue copy = copy_container(value);
+    moved_.emplace(value.internalToPointer(), copy);
+    return copy;
   }
-  if (value.isTuple()) {
+
+ private:
+  c10::IValue copy_container(const c10::IValue& value) {
+    if (value.isGenericDict()) {
+      const auto from = value.toGenericDict();
+      c10::impl::GenericDict to(from.keyType(), from.valueType());
+      for (const auto& entry : from)
+        to.insert(entry.key(), move(entry.value()));
+      return to;
+    }
+    if (value.isList()) {
+      const auto from = value.toList();
+      c10::impl::GenericList to(from.elementType());
+      for (const auto& element : from)
+        to.push_back(move(element));
+      return to;
+    }
     std::vector<c10::IValue> to;
     for (const auto& element : value.toTupleRef().elements())
-      to.push_back(moved(element, device));
+      to.push_back(move(element));
     return c10::ivalue::Tuple::create(std::move(to));
   }
-  return value;
+
+  c10::Device device_;
+  std::map<const void*, c10::IValue> moved_;
+};
+
+}  // namespace
+
+c10::IValue moved(const c10::IValue& value, c10::Device device) {
+  return Mover(device).move(value);
 }
 
 c10::IValue load_file(const std::filesystem::path& path, c10::Device map_location) {

@@ -1,8 +1,8 @@
 #include "muster/collectives.h"
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/jit/serialization/pickle.h>
 
+#include "named_errors.h"
 #include "pickle_file.h"
 #include "torch_versions.h"
 
@@ -12,6 +12,7 @@ struct Work::State {
   c10::intrusive_ptr<c10d::Work> work;
   std::vector<torch::Tensor> tensors;  // Kept alive until the work is done.
   ProcessGroup group;
+  const char* name = "";  // Of the operation.
 };
 
 namespace {
@@ -38,30 +39,63 @@ c10d::ReduceOp to_torch(ReduceOp op) {
   throw Error("ReduceOp " + std::to_string(static_cast<int>(op)) + ": not one of the enumerators.");
 }
 
+using TorchWork = c10::intrusive_ptr<c10d::Work>;
+
+std::string place(const char* name, const ProcessGroup& group) {
+  const auto torch_group = group.torch_group();
+  return operation_text(name, torch_group->getGroupName(), torch_group->getRank(),
+                        torch_group->getSize());
+}
+
+// Starts an operation: what LibTorch throws becomes c10::Error with the operation's name in it.
+template <class Call>
+TorchWork start(const char* name, const ProcessGroup& group, Call call) {
+  const auto torch_group = group.torch_group();  // Throws Error: not our member's business.
+  return with_named_errors([&] { return place(name, group); }, [&] { return call(*torch_group); });
+}
+
 // Nothing comes back where the backend has ordered the operation on the current stream already.
-void finish(const c10::intrusive_ptr<c10d::Work>& work) {
-  if (work) work->wait();
+void finish(const char* name, const ProcessGroup& group, const TorchWork& work) {
+  if (!work) return;
+  with_named_errors([&] { return place(name, group); }, [&] { return work->wait(); });
 }
 
-Work pending(c10::intrusive_ptr<c10d::Work> work, torch::Tensor tensor, const ProcessGroup& group) {
-  return Work(std::make_shared<Work::State>(
-      Work::State{.work = std::move(work), .tensors = {std::move(tensor)}, .group = group}));
+template <class Call>
+void run(const char* name, const ProcessGroup& group, Call call) {
+  finish(name, group, start(name, group, std::move(call)));
 }
 
-c10::intrusive_ptr<c10d::Work> start_all_reduce(std::vector<torch::Tensor> tensors, ReduceOp op,
-                                                const ProcessGroup& group, bool is_async) {
+Work pending(const char* name, TorchWork work, torch::Tensor tensor, const ProcessGroup& group) {
+  return Work(std::make_shared<Work::State>(Work::State{
+      .work = std::move(work), .tensors = {std::move(tensor)}, .group = group, .name = name}));
+}
+
+TorchWork start_all_reduce(torch::Tensor tensor, ReduceOp op, const ProcessGroup& group,
+                           bool is_async) {
+  std::vector<torch::Tensor> tensors{std::move(tensor)};
   c10d::AllreduceOptions options;
   options.reduceOp = to_torch(op);
   options.asyncOp = is_async;
-  return group.torch_group()->allreduce(tensors, options);
+  return start("all_reduce", group,
+               [&](c10d::ProcessGroup& all) { return all.allreduce(tensors, options); });
 }
 
-c10::intrusive_ptr<c10d::Work> start_broadcast(std::vector<torch::Tensor> tensors, int src,
-                                               const ProcessGroup& group, bool is_async) {
+TorchWork start_broadcast(torch::Tensor tensor, int src, const ProcessGroup& group, bool is_async) {
+  std::vector<torch::Tensor> tensors{std::move(tensor)};
   c10d::BroadcastOptions options;
   options.rootRank = group.group_rank(src);
   options.asyncOp = is_async;
-  return group.torch_group()->broadcast(tensors, options);
+  return start("broadcast", group,
+               [&](c10d::ProcessGroup& all) { return all.broadcast(tensors, options); });
+}
+
+// Nobody would take what a process sends to itself, and Gloo says so in its own words.
+int peer_rank(const char* name, int peer, const ProcessGroup& group) {
+  const int rank = group.group_rank(peer);
+  if (rank == group.rank())
+    throw Error(std::string(name) + ": rank " + std::to_string(peer) +
+                " is this process itself: expected another member of the group.");
+  return rank;
 }
 
 std::vector<torch::Tensor> like_for_each(const torch::Tensor& tensor, const ProcessGroup& group) {
@@ -80,7 +114,7 @@ torch::Device object_device(const ProcessGroup& group) {
 }  // namespace
 
 void Work::wait() {
-  finish(state_->work);
+  finish(state_->name, state_->group, state_->work);
   state_->tensors.clear();
 }
 
@@ -93,21 +127,21 @@ int Work::source_rank() const {
 }
 
 void all_reduce(torch::Tensor tensor, ReduceOp op, const ProcessGroup& group) {
-  finish(start_all_reduce({std::move(tensor)}, op, group, false));
+  finish("all_reduce", group, start_all_reduce(std::move(tensor), op, group, false));
 }
 
 Work all_reduce_async(torch::Tensor tensor, ReduceOp op, const ProcessGroup& group) {
-  auto work = start_all_reduce({tensor}, op, group, true);
-  return pending(std::move(work), std::move(tensor), group);
+  auto work = start_all_reduce(tensor, op, group, true);
+  return pending("all_reduce", std::move(work), std::move(tensor), group);
 }
 
 void broadcast(torch::Tensor tensor, int src, const ProcessGroup& group) {
-  finish(start_broadcast({std::move(tensor)}, src, group, false));
+  finish("broadcast", group, start_broadcast(std::move(tensor), src, group, false));
 }
 
 Work broadcast_async(torch::Tensor tensor, int src, const ProcessGroup& group) {
-  auto work = start_broadcast({tensor}, src, group, true);
-  return pending(std::move(work), std::move(tensor), group);
+  auto work = start_broadcast(tensor, src, group, true);
+  return pending("broadcast", std::move(work), std::move(tensor), group);
 }
 
 void reduce(torch::Tensor tensor, int dst, ReduceOp op, const ProcessGroup& group) {
@@ -116,16 +150,16 @@ void reduce(torch::Tensor tensor, int dst, ReduceOp op, const ProcessGroup& grou
   options.reduceOp = to_torch(op);
   options.rootRank = group.group_rank(dst);
   options.asyncOp = false;
-  finish(group.torch_group()->reduce(tensors, options));
+  run("reduce", group, [&](c10d::ProcessGroup& all) { return all.reduce(tensors, options); });
 }
 
 std::vector<torch::Tensor> all_gather(const torch::Tensor& tensor, const ProcessGroup& group) {
-  const auto torch_group = group.torch_group();
   std::vector<std::vector<torch::Tensor>> outputs{like_for_each(tensor, group)};
   std::vector<torch::Tensor> inputs{tensor};
   c10d::AllgatherOptions options;
   options.asyncOp = false;
-  finish(torch_group->allgather(outputs, inputs, options));
+  run("all_gather", group,
+      [&](c10d::ProcessGroup& all) { return all.allgather(outputs, inputs, options); });
   return std::move(outputs.front());
 }
 
@@ -133,31 +167,33 @@ void all_gather_into_tensor(torch::Tensor output, const torch::Tensor& input,
                             const ProcessGroup& group) {
   c10d::AllgatherOptions options;
   options.asyncOp = false;
-  finish(all_gather_single(*group.torch_group(), std::move(output), input, options));
+  run("all_gather_into_tensor", group, [&](c10d::ProcessGroup& all) {
+    return all_gather_single(all, std::move(output), input, options);
+  });
 }
 
 std::vector<torch::Tensor> gather(const torch::Tensor& tensor, int dst, const ProcessGroup& group) {
-  const auto torch_group = group.torch_group();
   std::vector<std::vector<torch::Tensor>> outputs;
   std::vector<torch::Tensor> inputs{tensor};
   c10d::GatherOptions options;
   options.rootRank = group.group_rank(dst);
   options.asyncOp = false;
   if (options.rootRank == group.rank()) outputs.push_back(like_for_each(tensor, group));
-  finish(torch_group->gather(outputs, inputs, options));
+  run("gather", group,
+      [&](c10d::ProcessGroup& all) { return all.gather(outputs, inputs, options); });
   return outputs.empty() ? std::vector<torch::Tensor>{} : std::move(outputs.front());
 }
 
 void scatter(torch::Tensor output, const std::vector<torch::Tensor>& inputs, int src,
              const ProcessGroup& group) {
-  const auto torch_group = group.torch_group();
   std::vector<torch::Tensor> outputs{std::move(output)};
   std::vector<std::vector<torch::Tensor>> given;
   c10d::ScatterOptions options;
   options.rootRank = group.group_rank(src);
   options.asyncOp = false;
   if (options.rootRank == group.rank()) given.push_back(inputs);
-  finish(torch_group->scatter(outputs, given, options));
+  run("scatter", group,
+      [&](c10d::ProcessGroup& all) { return all.scatter(outputs, given, options); });
 }
 
 void reduce_scatter(torch::Tensor output, const std::vector<torch::Tensor>& inputs, ReduceOp op,
@@ -167,7 +203,8 @@ void reduce_scatter(torch::Tensor output, const std::vector<torch::Tensor>& inpu
   c10d::ReduceScatterOptions options;
   options.reduceOp = to_torch(op);
   options.asyncOp = false;
-  finish(group.torch_group()->reduce_scatter(outputs, given, options));
+  run("reduce_scatter", group,
+      [&](c10d::ProcessGroup& all) { return all.reduce_scatter(outputs, given, options); });
 }
 
 void all_to_all(std::vector<torch::Tensor> outputs, const std::vector<torch::Tensor>& inputs,
@@ -175,28 +212,34 @@ void all_to_all(std::vector<torch::Tensor> outputs, const std::vector<torch::Ten
   std::vector<torch::Tensor> given = inputs;
   c10d::AllToAllOptions options;
   options.asyncOp = false;
-  finish(group.torch_group()->alltoall(outputs, given, options));
+  run("all_to_all", group,
+      [&](c10d::ProcessGroup& all) { return all.alltoall(outputs, given, options); });
 }
 
 void all_to_all_single(torch::Tensor output, const torch::Tensor& input,
                        const ProcessGroup& group) {
   c10d::AllToAllOptions options;
   options.asyncOp = false;
-  finish(muster::all_to_all_single(*group.torch_group(), std::move(output), input, options));
+  run("all_to_all_single", group, [&](c10d::ProcessGroup& all) {
+    return muster::all_to_all_single(all, std::move(output), input, options);
+  });
 }
 
 Work isend(torch::Tensor tensor, int dst, const ProcessGroup& group, int tag) {
   std::vector<torch::Tensor> tensors{tensor};
-  auto work = group.torch_group()->send(tensors, group.group_rank(dst), tag);
-  return pending(std::move(work), std::move(tensor), group);
+  const int peer = peer_rank("send", dst, group);
+  auto work =
+      start("send", group, [&](c10d::ProcessGroup& all) { return all.send(tensors, peer, tag); });
+  return pending("send", std::move(work), std::move(tensor), group);
 }
 
 Work irecv(torch::Tensor tensor, int src, const ProcessGroup& group, int tag) {
   std::vector<torch::Tensor> tensors{tensor};
-  const auto torch_group = group.torch_group();
-  auto work = src == kAnySource ? torch_group->recvAnysource(tensors, tag)
-                                : torch_group->recv(tensors, group.group_rank(src), tag);
-  return pending(std::move(work), std::move(tensor), group);
+  const int peer = src == kAnySource ? kAnySource : peer_rank("recv", src, group);
+  auto work = start("recv", group, [&](c10d::ProcessGroup& all) {
+    return peer == kAnySource ? all.recvAnysource(tensors, tag) : all.recv(tensors, peer, tag);
+  });
+  return pending("recv", std::move(work), std::move(tensor), group);
 }
 
 void send(torch::Tensor tensor, int dst, const ProcessGroup& group, int tag) {
@@ -210,12 +253,11 @@ int recv(torch::Tensor tensor, int src, const ProcessGroup& group, int tag) {
 }
 
 void barrier(const ProcessGroup& group) {
-  const auto torch_group = group.torch_group();
   c10d::BarrierOptions options;
   options.asyncOp = false;
-  options.device = torch_group->getBoundDeviceId();
+  options.device = group.torch_group()->getBoundDeviceId();
   if (!options.device) options.device = object_device(group);
-  finish(torch_group->barrier(options));
+  run("barrier", group, [&](c10d::ProcessGroup& all) { return all.barrier(options); });
 }
 
 std::string broadcast_bytes(const std::string& bytes, int src, const ProcessGroup& group) {
@@ -236,32 +278,29 @@ std::string broadcast_bytes(const std::string& bytes, int src, const ProcessGrou
   return std::string(first, first + count);
 }
 
-namespace {
-
-std::string unreadable(int src) {
-  return "broadcast_object: what rank " + std::to_string(src) +
-         " sent cannot be read here. From Python: None, bool, numbers, texts, and lists, tuples "
-         "and "
-         "dicts of them; no tensors or bytes: ";
-}
-
-}  // namespace
-
 c10::IValue broadcast_object(const c10::IValue& value, int src, const ProcessGroup& group) {
   std::string bytes;
+  std::string failure;
   if (group.group_rank(src) == group.rank()) {
-    const std::vector<char> pickled = torch::jit::pickle(value);
-    bytes.assign(pickled.begin(), pickled.end());
+    try {
+      bytes = write_pickle(value);
+    } catch (const Error& error) {
+      failure = std::string("broadcast_object: ") + error.what();
+      bytes = write_pickle(c10::IValue());  // The others wait for something.
+    }
   }
   bytes = broadcast_bytes(bytes, src, group);
-  // LibTorch's own form, for tensors, too, is of protocol 2; Python's default is a later one.
-  const bool is_pythons = bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] > 2;
+  if (!failure.empty()) throw Error(failure);
+  const std::string unreadable =
+      "broadcast_object: what rank " + std::to_string(src) +
+      " sent cannot be read here. From Python: None, bool, numbers, texts, and lists, tuples and "
+      "dicts of them; no tensors or bytes: ";
   try {
-    return is_pythons ? read_pickle(bytes) : torch::jit::unpickle(bytes.data(), bytes.size());
+    return read_pickle(std::move(bytes));
   } catch (const c10::Error& error) {
-    throw Error(unreadable(src) + error.what_without_backtrace());
+    throw Error(unreadable + error.what_without_backtrace());
   } catch (const Error& error) {
-    throw Error(unreadable(src) + error.what());
+    throw Error(unreadable + error.what());
   }
 }
 

@@ -11,6 +11,7 @@
 #include <torch/utils.h>
 
 #include "ddp_hooks.h"
+#include "named_errors.h"
 #include "torch_versions.h"
 
 namespace muster {
@@ -60,6 +61,25 @@ void check(const torch::nn::Module& module, const Parameters& parameters) {
                   c10::DeviceTypeName(type) + " and on " +
                   c10::DeviceTypeName(tensor.device().type()) +
                   ": expected one type of device. Move the module before wrapping it.");
+}
+
+// What Python refuses, too: inputs moved to a device that the parameters are not on.
+void check_input_device(const torch::nn::Module& module, const Parameters& parameters,
+                        const torch::Device& device) {
+  for (const torch::Tensor& tensor : parameters.tensors) {
+    const torch::Device found = tensor.device();
+    if (found.type() == device.type() && (!device.has_index() || found.index() == device.index()))
+      continue;
+    if (found.is_cpu() && device.is_cpu()) continue;  // With and without a number.
+    throw Error("DistributedDataParallel: inputs are to be moved to " + device.str() +
+                " (device), but a parameter of " + module.name() + " is on " + found.str() +
+                ": move the module there first; leave device out for a model on several devices.");
+  }
+}
+
+std::string place(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  return operation_text("DistributedDataParallel", group->getGroupName(), group->getRank(),
+                        group->getSize());
 }
 
 void take_from_rank_0(const torch::nn::Module& module,
@@ -120,6 +140,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
   state.group = state.options.process_group.torch_group();
   Parameters parameters = collect_parameters(*state.module);
   check(*state.module, parameters);
+  if (state.options.device) check_input_device(*state.module, parameters, *state.options.device);
   const double cap_mb =
       state.options.bucket_cap_mb.value_or(c10d::kDefaultBucketBytesCap / kBytesPerMiB);
   if (!(cap_mb > 0)) throw Error("bucket_cap_mb=" + std::to_string(cap_mb) + ": expected above 0.");
@@ -128,8 +149,11 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
       state.options.bucket_cap_mb ? bytes : c10d::kDefaultFirstBucketBytes;
 
   if (state.options.init_sync) {
-    c10d::verify_params_across_processes(state.group, parameters.tensors, std::nullopt);
-    take_from_rank_0(*state.module, state.group);
+    const auto synchronize = [&] {
+      c10d::verify_params_across_processes(state.group, parameters.tensors, std::nullopt);
+      take_from_rank_0(*state.module, state.group);
+    };
+    with_named_errors([&] { return place(state.group); }, synchronize);
   }
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
       parameters.tensors, first_limits(state.options, first_bytes, bytes),
@@ -183,7 +207,9 @@ void DistributedDataParallelBase::before_forward() {
   }
   if (!state.sync_buffers_next || !state.options.forward_sync_buffers) return;
   const auto buffers = state.module->buffers();  // Asked each time: a module may replace them.
-  if (!buffers.empty()) broadcast_buffers(buffers, state.group);
+  if (buffers.empty()) return;
+  with_named_errors([&] { return place(state.group); },
+                    [&] { broadcast_buffers(buffers, state.group); });
 }
 
 void DistributedDataParallelBase::after_forward(const std::vector<torch::Tensor*>& outputs) {

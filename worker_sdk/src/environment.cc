@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 
 #include "environment_source.h"
 
@@ -24,16 +25,12 @@ std::optional<std::string> local_rank_argument(const std::vector<std::string>& a
   return std::nullopt;
 }
 
-int read_local_rank(const EnvironmentSource& source, const std::vector<std::string>& arguments,
-                    int world_size) {
+std::optional<int> read_local_rank(const EnvironmentSource& source,
+                                   const std::vector<std::string>& arguments, int world_size) {
   const Bounds bounds{.least = 0, .most = world_size - 1};
   const auto variable = source.number("LOCAL_RANK", bounds);
   const auto argument = local_rank_argument(arguments);
-  if (!argument) {
-    if (variable) return *variable;
-    if (world_size == 1) return 0;
-    source.fail_missing("LOCAL_RANK", "With one process on each node it is 0.");
-  }
+  if (!argument) return variable;
   const auto parsed = parse_whole(*argument, bounds);
   if (!parsed)
     throw Error("--local-rank=" + *argument + ": expected a whole number from 0 to " +
@@ -45,14 +42,21 @@ int read_local_rank(const EnvironmentSource& source, const std::vector<std::stri
   return *parsed;
 }
 
-int read_local_world_size(const EnvironmentSource& source, const Environment& environment) {
+// Python needs neither to meet the others, and some launchers (Kubeflow's PyTorchJob) set neither:
+// they start one process on each node. One of them alone says that there may be more.
+void read_place_on_node(const EnvironmentSource& source, const std::vector<std::string>& arguments,
+                        Environment& environment) {
+  const auto rank = read_local_rank(source, arguments, environment.world_size);
   const auto size = source.number("LOCAL_WORLD_SIZE", {.least = 1, .most = environment.world_size});
-  if (!size && environment.world_size == 1) return 1;
-  if (!size) source.fail_missing("LOCAL_WORLD_SIZE", "It is the number of processes on this node.");
-  if (environment.local_rank >= *size)
+  if (!rank && size.value_or(1) > 1)
+    source.fail_missing("LOCAL_RANK", "With one process on each node it is 0.");
+  if (!size && rank && environment.world_size > 1)
+    source.fail_missing("LOCAL_WORLD_SIZE", "It is the number of processes on this node.");
+  environment.local_rank = rank.value_or(0);
+  environment.local_world_size = size.value_or(1);
+  if (environment.local_rank >= environment.local_world_size)
     source.fail("LOCAL_WORLD_SIZE",
                 "more than the local rank " + std::to_string(environment.local_rank));
-  return *size;
 }
 
 void read_meeting_point(const EnvironmentSource& source, Environment& environment) {
@@ -82,8 +86,7 @@ Environment read_launcher(const EnvironmentLookup& lookup,
   environment.launched_by = LaunchedBy::Launcher;
   environment.world_size = source.required("WORLD_SIZE", {.least = 1});
   environment.rank = source.required("RANK", {.least = 0, .most = environment.world_size - 1});
-  environment.local_rank = read_local_rank(source, arguments, environment.world_size);
-  environment.local_world_size = read_local_world_size(source, environment);
+  read_place_on_node(source, arguments, environment);
   // Equal shares are what a job without GROUP_RANK has: every launcher with unequal ones sets it.
   const int world_size = environment.world_size;
   const int nodes = std::max(1, world_size / environment.local_world_size);
@@ -134,6 +137,32 @@ Environment read_environment(const EnvironmentLookup& lookup,
   return environment;
 }
 
+namespace {
+
+// --local-rank=N, for those who ask without arguments: init_process_group() and local_device().
+class RememberedArgument {
+ public:
+  void set(std::optional<std::string> value) {
+    const std::lock_guard lock(mutex_);
+    value_ = std::move(value);
+  }
+  std::optional<std::string> get() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<std::string> value_;
+};
+
+RememberedArgument& remembered_argument() {
+  static RememberedArgument instance;
+  return instance;
+}
+
+}  // namespace
+
 Environment read_environment(int argc, const char* const* argv) {
   const auto lookup = [](std::string_view name) -> std::optional<std::string> {
     const char* value = std::getenv(std::string(name).c_str());
@@ -143,6 +172,12 @@ Environment read_environment(int argc, const char* const* argv) {
   std::vector<std::string> arguments;
   for (int i = 1; i < argc; ++i)
     arguments.emplace_back(argv[i]);
+  if (argv != nullptr) {
+    auto environment = read_environment(lookup, arguments);
+    remembered_argument().set(local_rank_argument(arguments));
+    return environment;
+  }
+  if (const auto known = remembered_argument().get()) arguments.push_back("--local-rank=" + *known);
   return read_environment(lookup, arguments);
 }
 

@@ -9,17 +9,29 @@ namespace {
 
 using Named = std::vector<std::pair<std::string, torch::Tensor>>;
 
-// Python's order: a module's parameters, its buffers, then its children.
+void add_own(Named& all, const torch::nn::Module& module, const std::string& prefix) {
+  for (const auto& parameter : module.named_parameters(/*recurse=*/false))
+    all.emplace_back(prefix + parameter.key(), parameter.value());
+  for (const auto& buffer : module.named_buffers(/*recurse=*/false))
+    all.emplace_back(prefix + buffer.key(), buffer.value());
+}
+
+// Python's order: a module's parameters, its buffers, then its children. The module itself apart:
+// named_modules() can only name it if a shared_ptr holds it.
 Named named_state(const torch::nn::Module& module) {
   Named all;
-  for (const auto& part : module.named_modules()) {
-    const std::string prefix = part.key().empty() ? "" : part.key() + ".";
-    for (const auto& parameter : part.value()->named_parameters(/*recurse=*/false))
-      all.emplace_back(prefix + parameter.key(), parameter.value());
-    for (const auto& buffer : part.value()->named_buffers(/*recurse=*/false))
-      all.emplace_back(prefix + buffer.key(), buffer.value());
-  }
+  add_own(all, module, "");
+  for (const auto& part : module.named_modules("", /*include_self=*/false))
+    add_own(all, *part.value(), part.key() + ".");
   return all;
+}
+
+std::map<std::string, torch::Tensor> named_tensors(const c10::IValue& state) {
+  std::map<std::string, torch::Tensor> given;
+  for (const auto& entry : state.toGenericDict())
+    if (entry.key().isString() && entry.value().isTensor())
+      given.emplace(entry.key().toStringRef(), entry.value().toTensor());
+  return given;
 }
 
 std::string shape_text(const torch::Tensor& tensor) {
@@ -46,14 +58,11 @@ c10::IValue module_state(const torch::nn::Module& module) {
   return dict;
 }
 
-void load_module_state(torch::nn::Module& module, const c10::IValue& state) {
+void check_module_state(const torch::nn::Module& module, const c10::IValue& state) {
   if (!state.isGenericDict())
     throw Error("load_module_state: expected a dict of tensors, found " + state.tagKind() + ".");
-  std::map<std::string, torch::Tensor> given;
-  for (const auto& entry : state.toGenericDict())
-    if (entry.key().isString() && entry.value().isTensor())
-      given.emplace(entry.key().toStringRef(), entry.value().toTensor());
-  Named wanted = named_state(module);
+  const std::map<std::string, torch::Tensor> given = named_tensors(state);
+  const Named wanted = named_state(module);
   std::string problems;
   for (const auto& [name, tensor] : wanted) {
     const auto found = given.find(name);
@@ -70,8 +79,13 @@ void load_module_state(torch::nn::Module& module, const c10::IValue& state) {
   }
   if (!problems.empty())
     throw Error("load_module_state: the state does not fit " + module.name() + ":" + problems);
+}
+
+void load_module_state(torch::nn::Module& module, const c10::IValue& state) {
+  check_module_state(module, state);
+  const std::map<std::string, torch::Tensor> given = named_tensors(state);
   const torch::NoGradGuard no_grad;
-  for (auto& [name, tensor] : wanted)
+  for (auto& [name, tensor] : named_state(module))
     tensor.copy_(given.at(name));
 }
 

@@ -15,16 +15,45 @@ Dict make_dict() {
   return Dict(c10::StringType::get(), c10::AnyType::get());
 }
 
-double number(const c10::IValue& value) {
-  return value.isTensor() ? value.toTensor().item<double>() : value.toScalar().toDouble();
+constexpr const char* kGroups = "load_optimizer_state: param_groups";
+constexpr const char* kState = "load_optimizer_state: state";
+
+[[noreturn]] void fail_type(const std::string& where, const std::string& name,
+                            const std::string& expected, const c10::IValue& found) {
+  throw Error(where + ": " + name + ": expected " + expected + ", found " + found.tagKind() + ".");
+}
+
+double number(const c10::IValue& value, const std::string& where, const std::string& name) {
+  if (value.isTensor() && value.toTensor().defined() && value.toTensor().numel() == 1)
+    return value.toTensor().item<double>();
+  if (!value.isInt() && !value.isDouble() && !value.isBool())
+    fail_type(where, name, "a number", value);
+  return value.toScalar().toDouble();
 }
 
 double option(const c10::IValue& group, const char* name) {
-  return number(entry_of(group, name, "load_optimizer_state: param_groups"));
+  return number(entry_of(group, name, kGroups), kGroups, name);
 }
 
 bool flag(const c10::IValue& group, const char* name) {
-  return entry_of(group, name, "load_optimizer_state: param_groups").toBool();
+  const c10::IValue value = entry_of(group, name, kGroups);
+  if (!value.isBool()) fail_type(kGroups, name, "True or False", value);
+  return value.toBool();
+}
+
+// A copy like the parameter that it belongs to.
+torch::Tensor tensor_like(const c10::IValue& value, const std::string& name,
+                          const torch::Tensor& parameter) {
+  if (!value.isTensor() || !value.toTensor().defined()) fail_type(kState, name, "a tensor", value);
+  if (value.toTensor().sizes() != parameter.sizes())
+    throw Error(std::string(kState) + ": " + name + " is not of the shape of its parameter.");
+  return value.toTensor().to(parameter.options()).clone();
+}
+
+c10::impl::GenericList list_of(const c10::IValue& value, const std::string& where,
+                               const std::string& name) {
+  if (!value.isList()) fail_type(where, name, "a list", value);
+  return value.toList();
 }
 
 // Options that Python has and C++ has not, at what C++ does.
@@ -52,10 +81,11 @@ struct AdamLike {
 
   static void read_options(const c10::IValue& group, Options& options) {
     options.lr(option(group, "lr"));
-    const auto betas = entry_of(group, "betas", "load_optimizer_state: param_groups");
+    const auto betas = entry_of(group, "betas", kGroups);
+    if (!betas.isTuple() || betas.toTupleRef().elements().size() != 2)
+      fail_type(kGroups, "betas", "a tuple of two numbers", betas);
     const auto& pair = betas.toTupleRef().elements();
-    if (pair.size() != 2) throw Error("load_optimizer_state: betas: expected two numbers.");
-    options.betas({number(pair[0]), number(pair[1])});
+    options.betas({number(pair[0], kGroups, "betas"), number(pair[1], kGroups, "betas")});
     options.eps(option(group, "eps"));
     options.weight_decay(option(group, "weight_decay"));
     options.amsgrad(flag(group, "amsgrad"));
@@ -71,12 +101,12 @@ struct AdamLike {
 
   static std::unique_ptr<torch::optim::OptimizerParamState> read_state(
       const c10::IValue& entries, const torch::Tensor& parameter) {
-    const std::string where = "load_optimizer_state: state";
     const auto like = [&](const char* name) {
-      return entry_of(entries, name, where).toTensor().to(parameter.options()).clone();
+      return tensor_like(entry_of(entries, name, kState), name, parameter);
     };
     auto state = std::make_unique<ParamState>();
-    state->step(static_cast<std::int64_t>(number(entry_of(entries, "step", where))));
+    const double step = number(entry_of(entries, "step", kState), kState, "step");
+    state->step(static_cast<std::int64_t>(step));
     state->exp_avg(like("exp_avg"));
     state->exp_avg_sq(like("exp_avg_sq"));
     if (entries.toGenericDict().contains("max_exp_avg_sq"))
@@ -145,10 +175,11 @@ std::unique_ptr<torch::optim::OptimizerParamState> read_param_state(
   if (dynamic_cast<const torch::optim::AdamWOptions*>(&options) != nullptr)
     return AdamWCodec::read_state(entries, parameter);
   auto state = std::make_unique<torch::optim::SGDParamState>();
+  if (!entries.isGenericDict()) fail_type(kState, "a parameter's", "a dict", entries);
   const auto dict = entries.toGenericDict();
   const auto buffer = dict.find("momentum_buffer");
-  if (buffer != dict.end() && buffer->value().isTensor())
-    state->momentum_buffer(buffer->value().toTensor().to(parameter.options()).clone());
+  if (buffer != dict.end() && !buffer->value().isNone())
+    state->momentum_buffer(tensor_like(buffer->value(), "momentum_buffer", parameter));
   return state;
 }
 
@@ -182,29 +213,36 @@ c10::IValue optimizer_state(const torch::optim::Optimizer& optimizer) {
 
 void load_optimizer_state(torch::optim::Optimizer& optimizer, const c10::IValue& state) {
   const std::string where = "load_optimizer_state";
-  const auto states = entry_of(state, "state", where).toGenericDict();
-  const auto groups = entry_of(state, "param_groups", where).toList();
+  const c10::IValue given = entry_of(state, "state", where);
+  if (!given.isGenericDict()) fail_type(where, "state", "a dict", given);
+  const auto states = given.toGenericDict();
+  const auto groups = list_of(entry_of(state, "param_groups", where), where, "param_groups");
   auto& own = optimizer.param_groups();
   if (groups.size() != own.size())
     throw Error(where + ": " + std::to_string(groups.size()) + " parameter groups there, " +
                 std::to_string(own.size()) + " here.");
   std::vector<std::pair<torch::Tensor, std::unique_ptr<torch::optim::OptimizerParamState>>> read;
+  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;
   for (std::size_t g = 0; g < own.size(); ++g) {
-    const auto indices = entry_of(groups.get(g), "params", where).toList();
+    const auto indices = list_of(entry_of(groups.get(g), "params", where), where, "params");
     if (indices.size() != own[g].params().size())
       throw Error(where + ": group " + std::to_string(g) + " has " +
                   std::to_string(indices.size()) + " parameters there and " +
                   std::to_string(own[g].params().size()) + " here.");
     for (std::size_t p = 0; p < indices.size(); ++p) {
+      const c10::IValue index = indices.get(p);
+      if (!index.isInt()) fail_type(where, "params", "whole numbers", index);
       const torch::Tensor& parameter = own[g].params()[p];
-      const auto found = states.find(indices.get(p));
+      const auto found = states.find(index);
       if (found == states.end()) continue;
       read.emplace_back(parameter, read_param_state(found->value(), own[g].options(), parameter));
     }
+    options.push_back(own[g].options().clone());
+    read_group_options(groups.get(g), *options.back());
   }
-  // From here on nothing of the state itself can be wrong but an option.
+  // Nothing was changed before all of it was read, and nothing can be wrong from here on.
   for (std::size_t g = 0; g < own.size(); ++g)
-    read_group_options(groups.get(g), own[g].options());
+    own[g].set_options(std::move(options[g]));
   optimizer.state().clear();
   for (auto& [parameter, one] : read)
     optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(one);

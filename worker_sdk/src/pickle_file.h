@@ -6,8 +6,13 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <memory>
 #include <string>
 #include <vector>
+
+namespace caffe2::serialize {
+class ReadAdapterInterface;
+}
 
 namespace muster {
 
@@ -19,9 +24,16 @@ std::vector<char> write_pickle_file(const c10::IValue& value);
 /// exceptions, for what is torn or has anything else in it. Tensors come on the CPU.
 c10::IValue read_pickle_file(std::vector<char> bytes);
 
+/// The same without reading what the tensors hold: they are on the device "meta". Of a large file
+/// only a small part is read.
+c10::IValue read_pickle_outline(std::shared_ptr<caffe2::serialize::ReadAdapterInterface> file);
+
+/// The same values as one pickle, which Python's pickle.loads() reads where torch is there.
+std::string write_pickle(const c10::IValue& value);
+
 /// A pickle alone, of any protocol up to Python's own default: None, bool, whole numbers up to 64
-/// bits, doubles, texts; lists, tuples and dicts of them. Executes nothing. Throws Error, or
-/// LibTorch's exceptions, for anything else.
+/// bits, doubles, texts; lists, tuples and dicts of them; and tensors, as write_pickle() has them.
+/// Executes nothing. Throws Error, or LibTorch's exceptions, for anything else.
 c10::IValue read_pickle(std::string pickle);
 
 }  // namespace muster

@@ -1,92 +1,23 @@
-#include <ATen/Functions.h>
 #include <caffe2/serialize/inline_container.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "muster/error.h"
 #include "pickle_file.h"
+#include "pickle_items.h"
 #include "pickle_types.h"
 
 namespace muster {
 namespace {
 
-constexpr int kMaxDepth = 100;  // Of tuples in tuples, which are converted by recursion.
-
-struct Storage {
-  c10::Storage bytes;
-  c10::ScalarType type = c10::ScalarType::Float;
-};
-
-// What is on the unpickler's stack.
-struct Item {
-  enum class Kind { Value, Mark, Name, Storage, Tuple };
-  Kind kind = Kind::Value;
-  c10::IValue value;  // Dicts and lists are shared by all copies, as Python's objects are.
-  std::string name;   // "module name" of a GLOBAL.
-  Storage storage;
-  std::vector<Item> parts;  // Of a tuple, which may hold names and storages.
-  int depth = 0;
-};
-
-[[noreturn]] void fail(const std::string& what) {
-  throw Error("its pickle has " + what);
-}
-
-Item value_item(c10::IValue value) {
-  Item item;
-  item.value = std::move(value);
-  return item;
-}
-
-c10::IValue to_value(const Item& item) {
-  if (item.kind == Item::Kind::Value) return item.value;
-  if (item.kind != Item::Kind::Tuple) fail("the name or storage " + item.name + " as a value");
-  std::vector<c10::IValue> parts;
-  for (const Item& part : item.parts)
-    parts.push_back(to_value(part));
-  return c10::ivalue::Tuple::create(std::move(parts));
-}
-
-const std::vector<Item>& tuple_parts(const Item& item, std::size_t least) {
-  if (item.kind != Item::Kind::Tuple || item.parts.size() < least)
-    fail("something else where a tuple of " + std::to_string(least) + " must be");
-  return item.parts;
-}
-
-std::vector<std::int64_t> whole_numbers(const Item& item) {
-  std::vector<std::int64_t> numbers;
-  for (const Item& part : tuple_parts(item, 0))
-    numbers.push_back(to_value(part).toInt());
-  return numbers;
-}
-
-at::Tensor rebuild_tensor(const std::vector<Item>& arguments) {
-  const Item& source = arguments[0];
-  if (source.kind != Item::Kind::Storage) fail("a tensor without storage");
-  const std::int64_t offset = to_value(arguments[1]).toInt();
-  const auto sizes = whole_numbers(arguments[2]);
-  const auto strides = whole_numbers(arguments[3]);
-  const auto bytes = static_cast<std::int64_t>(source.storage.bytes.nbytes());
-  const auto elements = bytes / static_cast<std::int64_t>(c10::elementSize(source.storage.type));
-  // Nothing outside of the storage may be reached. Each bound is checked before it is multiplied.
-  std::int64_t last = offset;
-  bool empty = false;
-  bool fits = offset >= 0 && offset <= elements && sizes.size() == strides.size();
-  for (std::size_t i = 0; fits && i < sizes.size(); ++i) {
-    fits = sizes[i] >= 0 && strides[i] >= 0;
-    empty = empty || sizes[i] == 0;
-    if (!fits || sizes[i] <= 1) continue;
-    fits = strides[i] == 0 || sizes[i] - 1 <= (elements - last) / strides[i];
-    if (fits) last += (sizes[i] - 1) * strides[i];
-  }
-  if (!fits || (!empty && last >= elements)) fail("a tensor larger than its storage");
-  return at::empty({0}, at::dtype(source.storage.type))
-      .set_(source.storage.bytes, offset, sizes, strides);
-}
+using pickle::fail;
+using pickle::Item;
+using pickle::to_value;
+using pickle::tuple_parts;
 
 // LibTorch has such a class, but does not export it.
 class BytesReader : public caffe2::serialize::ReadAdapterInterface {
@@ -108,9 +39,9 @@ class BytesReader : public caffe2::serialize::ReadAdapterInterface {
 class PickleReader {
  public:
   // A file of torch.save, whose tensors are beside the pickle.
-  explicit PickleReader(std::vector<char> bytes)
-      : archive_(std::make_unique<caffe2::serialize::PyTorchStreamReader>(
-            std::make_shared<BytesReader>(std::move(bytes)))) {
+  PickleReader(std::shared_ptr<caffe2::serialize::ReadAdapterInterface> file, bool with_tensors)
+      : archive_(std::make_unique<caffe2::serialize::PyTorchStreamReader>(std::move(file))),
+        with_tensors_(with_tensors) {
     if (archive_->hasRecord("byteorder")) {
       const auto [order, size] = archive_->getRecord("byteorder");
       if (std::string_view(static_cast<const char*>(order.get()), size) != "little")
@@ -126,7 +57,9 @@ class PickleReader {
   c10::IValue read() {
     while (step(take(1)[0])) {
     }
-    return to_value(pop());
+    c10::IValue value = to_value(pop());
+    containers_.check(value);
+    return value;
   }
 
  private:
@@ -159,7 +92,7 @@ class PickleReader {
     return item;
   }
 
-  void push(c10::IValue value) { stack_.push_back(value_item(std::move(value))); }
+  void push(c10::IValue value) { stack_.push_back(pickle::value(std::move(value))); }
 
   std::vector<Item> pop_to_mark() {
     std::size_t first = stack_.size();
@@ -173,14 +106,12 @@ class PickleReader {
     return items;
   }
 
-  void push_tuple(std::vector<Item> parts) {
-    Item item;
-    item.kind = Item::Kind::Tuple;
-    for (const Item& part : parts)
-      item.depth = std::max(item.depth, part.depth + 1);
-    if (item.depth > kMaxDepth) fail("tuples more than 100 deep");
-    item.parts = std::move(parts);
-    stack_.push_back(std::move(item));
+  void push_tuple(std::vector<Item> parts) { stack_.push_back(pickle::tuple(std::move(parts))); }
+
+  // A list or dict.
+  void push_container(c10::IValue value) {
+    containers_.add(value);
+    push(std::move(value));
   }
 
   void push_tuple_of(std::size_t count) {
@@ -206,6 +137,18 @@ class PickleReader {
     }
   }
 
+  pickle::Storage read_storage(const std::string& record) {
+    pickle::Storage storage;
+    if (with_tensors_) {
+      auto [data, size] = archive_->getRecord(record);
+      storage.bytes = c10::Storage(c10::Storage::use_byte_size_t(), size, std::move(data));
+      storage.size_bytes = size;
+    } else {
+      storage.size_bytes = archive_->getRecordSize(record);
+    }
+    return storage;
+  }
+
   void persistent_id() {
     const Item id = pop();
     if (!archive_) fail("a tensor's storage, which is not in it");
@@ -220,25 +163,35 @@ class PickleReader {
       known = true;
     }
     if (!known) fail("a storage of the unknown type " + parts[1].name);
-    auto& bytes = storages_[key];
-    if (!bytes) {
-      auto [data, size] = archive_->getRecord("data/" + key);
-      bytes = c10::Storage(c10::Storage::use_byte_size_t(), size, std::move(data));
-    }
-    item.storage.bytes = bytes;
+    auto& known_storage = storages_[key];
+    if (!known_storage) known_storage = read_storage("data/" + key);
+    item.storage.bytes = known_storage->bytes;
+    item.storage.size_bytes = known_storage->size_bytes;
     stack_.push_back(std::move(item));
+  }
+
+  // torch.load() of bytes, which stand for a tensor here. Not in files, which have records.
+  void load_from_bytes(const Item& bytes) {
+    if (archive_ || bytes.kind != Item::Kind::Bytes) fail("a file in a file");
+    if (!bytes.name.starts_with("PK"))
+      fail("a tensor as Python sends it, which cannot be read: send it with broadcast()");
+    const c10::IValue value = read_pickle_file({bytes.name.begin(), bytes.name.end()});
+    if (!value.isTensor()) fail("a file in it that is no tensor");
+    push(value);
   }
 
   void reduce() {
     const Item arguments = pop();
     const Item callee = pop();
     if (callee.kind == Item::Kind::Name && callee.name == "torch._utils _rebuild_tensor_v2")
-      return push(rebuild_tensor(tuple_parts(arguments, 4)));
+      return push(pickle::rebuild_tensor(tuple_parts(arguments, 4)));
     if (callee.kind == Item::Kind::Name && callee.name == "torch._utils _rebuild_parameter")
       return push(to_value(tuple_parts(arguments, 1)[0]));
     if (callee.kind == Item::Kind::Name && callee.name == "collections OrderedDict" &&
         tuple_parts(arguments, 0).empty())
-      return push(c10::impl::GenericDict(c10::AnyType::get(), c10::AnyType::get()));
+      return push_container(c10::impl::GenericDict(c10::AnyType::get(), c10::AnyType::get()));
+    if (callee.kind == Item::Kind::Name && callee.name == "torch.storage _load_from_bytes")
+      return load_from_bytes(tuple_parts(arguments, 1)[0]);
     fail("a call of " + callee.name + ", which is not executed");
   }
 
@@ -265,6 +218,13 @@ class PickleReader {
   void mark() {
     Item item;
     item.kind = Item::Kind::Mark;
+    stack_.push_back(std::move(item));
+  }
+
+  void push_bytes(std::uint64_t count) {
+    Item item;
+    item.kind = Item::Kind::Bytes;
+    item.name = take(count);
     stack_.push_back(std::move(item));
   }
 
@@ -319,11 +279,20 @@ class PickleReader {
       case '\x8d':
         push(std::string(take(number(8))));
         return true;  // BINUNICODE8
+      case 'C':
+        push_bytes(number(1));
+        return true;  // SHORT_BINBYTES
+      case 'B':
+        push_bytes(number(4));
+        return true;  // BINBYTES
+      case '\x8e':
+        push_bytes(number(8));
+        return true;  // BINBYTES8
       case '}':
-        push(c10::impl::GenericDict(c10::AnyType::get(), c10::AnyType::get()));
+        push_container(c10::impl::GenericDict(c10::AnyType::get(), c10::AnyType::get()));
         return true;
       case ']':
-        push(c10::impl::GenericList(c10::AnyType::get()));
+        push_container(c10::impl::GenericList(c10::AnyType::get()));
         return true;
       case ')':
         push_tuple({});
@@ -407,17 +376,23 @@ class PickleReader {
   }
 
   std::unique_ptr<caffe2::serialize::PyTorchStreamReader> archive_;
+  bool with_tensors_ = true;
   std::string text_;
   std::size_t at_ = 0;
   std::vector<Item> stack_;
   std::map<std::uint64_t, Item> memo_;
-  std::map<std::string, c10::Storage> storages_;
+  std::map<std::string, std::optional<pickle::Storage>> storages_;
+  pickle::Containers containers_;
 };
 
 }  // namespace
 
 c10::IValue read_pickle_file(std::vector<char> bytes) {
-  return PickleReader(std::move(bytes)).read();
+  return PickleReader(std::make_shared<BytesReader>(std::move(bytes)), true).read();
+}
+
+c10::IValue read_pickle_outline(std::shared_ptr<caffe2::serialize::ReadAdapterInterface> file) {
+  return PickleReader(std::move(file), false).read();
 }
 
 c10::IValue read_pickle(std::string pickle) {

@@ -6,6 +6,7 @@
 
 #include "muster/error.h"
 #include "pickle_file.h"
+#include "pickle_items.h"
 #include "pickle_types.h"
 
 namespace muster {
@@ -16,7 +17,12 @@ static_assert(std::endian::native == std::endian::little, "tensors' bytes are wr
 // Python's Lib/pickle.py names the opcodes.
 class PickleWriter {
  public:
-  std::string text = "\x80\x02";    // PROTO 2
+  // Where tensors' bytes go: to records beside the pickle, or into it.
+  enum class Tensors { Beside, Inside };
+
+  explicit PickleWriter(Tensors where) : where_(where) {}
+
+  std::string text;
   std::vector<at::Tensor> tensors;  // Contiguous, on the CPU; the n-th is the record data/n.
 
   void value(const c10::IValue& value) {
@@ -31,8 +37,23 @@ class PickleWriter {
     } else if (value.isString()) {
       string(value.toStringRef());
     } else if (value.isTensor()) {
-      tensor(value.toTensor());
-    } else if (value.isGenericDict()) {
+      where_ == Tensors::Beside ? tensor(value.toTensor()) : whole_file(value.toTensor());
+    } else if (value.isGenericDict() || value.isList() || value.isTuple()) {
+      if (++depth_ > pickle::kMaxDepth)
+        throw Error("more than " + std::to_string(pickle::kMaxDepth) +
+                    " containers inside each other, or one inside of itself, cannot be written.");
+      container(value);
+      --depth_;
+    } else {
+      throw Error("a " + value.tagKind() +
+                  " cannot be written: expected tensors, numbers, texts, None, bool, and lists, "
+                  "tuples and dicts of them.");
+    }
+  }
+
+ private:
+  void container(const c10::IValue& value) {
+    if (value.isGenericDict()) {
       text += "}(";
       for (const auto& entry : value.toGenericDict()) {
         this->value(entry.key());
@@ -41,22 +62,17 @@ class PickleWriter {
       text += 'u';
     } else if (value.isList()) {
       text += "](";
-      for (const auto& element : value.toListRef())
+      for (const c10::IValue& element : value.toListRef())
         this->value(element);
       text += 'e';
-    } else if (value.isTuple()) {
+    } else {
       text += '(';
       for (const auto& element : value.toTupleRef().elements())
         this->value(element);
       text += 't';
-    } else {
-      throw Error("save_file: a " + value.tagKind() +
-                  " cannot be saved: expected tensors, numbers, texts, None, bool, and lists, "
-                  "tuples and dicts of them.");
     }
   }
 
- private:
   void little_endian(std::uint64_t number, int bytes) {
     for (int i = 0; i < bytes; ++i)
       text += static_cast<char>(number >> (8 * i) & 0xff);
@@ -96,8 +112,8 @@ class PickleWriter {
     for (const auto& [name, scalar] : kStorageTypes)
       if (scalar == whole.scalar_type()) type = name;
     if (type.empty() || whole.layout() != at::kStrided)
-      throw Error(std::string("save_file: a tensor of ") + c10::toString(given.scalar_type()) +
-                  " that is not dense or not of a known type cannot be saved.");
+      throw Error(std::string("a tensor of ") + c10::toString(given.scalar_type()) +
+                  " that is not dense or not of a known type cannot be written.");
     text += "ctorch._utils\n_rebuild_tensor_v2\n((";
     string("storage");
     text += "ctorch\n" + std::string(type) + "\n";
@@ -112,12 +128,26 @@ class PickleWriter {
     text += "ccollections\nOrderedDict\n)RtR";
     tensors.push_back(whole);
   }
+
+  // A call of what torch.load() is for bytes: what Python's own pickles of tensors have, too.
+  void whole_file(const at::Tensor& given) {
+    if (!given.defined()) return void(text += 'N');
+    const std::vector<char> bytes = write_pickle_file(given);
+    text += "ctorch.storage\n_load_from_bytes\n\x8e";  // BINBYTES8
+    little_endian(bytes.size(), 8);
+    text.append(bytes.begin(), bytes.end());
+    text += "\x85R";
+  }
+
+  Tensors where_;
+  int depth_ = 0;
 };
 
 }  // namespace
 
 std::vector<char> write_pickle_file(const c10::IValue& value) {
-  PickleWriter pickle;
+  PickleWriter pickle(PickleWriter::Tensors::Beside);
+  pickle.text = "\x80\x02";  // PROTO 2
   pickle.value(value);
   pickle.text += '.';
   std::vector<char> bytes;
@@ -133,6 +163,14 @@ std::vector<char> write_pickle_file(const c10::IValue& value) {
                         pickle.tensors[i].nbytes());
   archive.writeEndOfFile();
   return bytes;
+}
+
+std::string write_pickle(const c10::IValue& value) {
+  PickleWriter pickle(PickleWriter::Tensors::Inside);
+  pickle.text = "\x80\x04";  // PROTO 4: the first that has BINBYTES8.
+  pickle.value(value);
+  pickle.text += '.';
+  return std::move(pickle.text);
 }
 
 }  // namespace muster

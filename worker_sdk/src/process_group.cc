@@ -25,8 +25,8 @@ constexpr const char* kNotInitialized =
 
 struct World {
   Environment environment;
-  std::shared_ptr<const ProcessGroup::State> everyone;
-  std::vector<std::shared_ptr<const ProcessGroup::State>> groups;  // Of new_group, in order.
+  std::shared_ptr<ProcessGroup::State> everyone;
+  std::vector<std::shared_ptr<ProcessGroup::State>> groups;  // Of new_group, in order.
   std::optional<c10::Device> device;
   int next_name = 1;
 };
@@ -89,6 +89,12 @@ void check_device(const ProcessGroupOptions& options) {
                 ": expected a GPU with its number, as cuda:0; leave it out for the CPU.");
 }
 
+void leave(ProcessGroup::State& state) {
+  if (state.group) state.group->shutdown();
+  state.group.reset();
+  state.has_left = true;
+}
+
 }  // namespace
 
 const ProcessGroup::State& ProcessGroup::state() const {
@@ -128,6 +134,9 @@ const std::string& ProcessGroup::backend() const {
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> ProcessGroup::torch_group() const {
+  if (state().has_left)
+    throw Error("this process has left process group \"" + state().name +
+                "\" with destroy_process_group().");
   if (!state().group)
     throw Error("rank " + std::to_string(get_rank()) +
                 " is no member of this process group: only members may use it. Ask is_member().");
@@ -221,8 +230,8 @@ ProcessGroup new_group(std::vector<int> ranks, const NewGroupOptions& options) {
                                .device = plan.has("nccl") ? job.device : std::nullopt};
     state->group = make_group(plan, request);
     state->store = c10::make_intrusive<c10d::PrefixStore>(state->name + "/", job.everyone->store);
-    job.groups.push_back(state);
   }
+  job.groups.push_back(state);
   return ProcessGroup(std::move(state));
 }
 
@@ -239,10 +248,22 @@ void destroy_process_group() {
   // The youngest first, as PyTorch does: with NCCL ending a group was a collective once.
   auto& groups = world()->groups;
   for (auto group = groups.rbegin(); group != groups.rend(); ++group)
-    (*group)->group->shutdown();
-  world()->everyone->group->shutdown();
+    leave(**group);
+  leave(*world()->everyone);
   c10d::unregister_all_process_groups();
   world().reset();
+}
+
+void destroy_process_group(const ProcessGroup& group) {
+  if (group.is_default()) return destroy_process_group();
+  auto& groups = initialized_world().groups;
+  const auto found = std::find(groups.begin(), groups.end(), group.state_);
+  if (found == groups.end())
+    throw Error("destroy_process_group: this group was destroyed already.");
+  const bool is_member = (*found)->group != nullptr;
+  leave(**found);
+  if (is_member) c10d::unregister_process_group((*found)->name);
+  groups.erase(found);
 }
 
 ProcessGroupScope::ProcessGroupScope(const std::string& backend, const ProcessGroupOptions& options)

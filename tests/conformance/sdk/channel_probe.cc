@@ -1,15 +1,22 @@
 // The two ends of the worker channel, for channel_test.py.
 //
 //     channel_probe listen PATH WORKERS   the agent's: prints "progress RANK"; reads commands:
-//                                         "preempt SECONDS", "reset", and the end of its input
+//                                         "preempt SECONDS", "held", "reset", and the end of its
+//                                         input
 //     channel_probe report STEPS          a worker's: reports, and says whether a notice is there
 //     channel_probe work STEPS            the same, but waits for the notice
+//     channel_probe ask                   asks once for each line of its input
+//     channel_probe train FOLDER HOW      a worker under muster, see train()
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -25,6 +32,7 @@
 #include "rendezvous/net/clock.h"
 
 #include "muster/agent.h"
+#include "muster/record.h"
 
 namespace {
 
@@ -65,6 +73,9 @@ class Commands {
       channel_.preempt(muster::now() + std::chrono::duration_cast<muster::Duration>(
                                            std::chrono::duration<double>(seconds)));
     if (verb == "reset") channel_.reset();
+    if (verb == "held")
+      for (int rank = 0; rank < 3; ++rank)
+        if (channel_.ends_itself(muster::LocalRank{rank})) say("held " + std::to_string(rank));
     say("done " + verb);
   }
 
@@ -76,9 +87,11 @@ class Commands {
 
 int listen(const std::string& path, int workers) {
   asio::io_context io{1};
-  auto channel = muster::WorkerChannel::open(io, path, workers, [](muster::LocalRank rank) {
-    say("progress " + std::to_string(rank.value));
-  });
+  const auto say_rank = [](const std::string& what) {
+    return [what](muster::LocalRank rank) { say(what + " " + std::to_string(rank.value)); };
+  };
+  auto channel = muster::WorkerChannel::open(
+      io, path, workers, {.on_progress = say_rank("progress"), .on_overdue = say_rank("overdue")});
   if (!channel) {
     say("failed " + channel.error().message());
     return 1;
@@ -112,6 +125,44 @@ int work(int steps) {
   return 1;
 }
 
+int ask() {
+  muster::preemption_deadline();  // Connects, and promises.
+  say("asked");
+  for (std::string line; std::getline(std::cin, line);) {
+    const auto deadline = muster::preemption_deadline();
+    if (!deadline) {
+      say("no notice");
+      continue;
+    }
+    const std::chrono::duration<double> left = *deadline - std::chrono::steady_clock::now();
+    const std::chrono::duration<double> then = deadline->time_since_epoch();
+    say("left " + std::to_string(left.count()) + " at " + std::to_string(then.count()));
+  }
+  return 0;
+}
+
+// Steps that look like a training's, until the notice comes; then what HOW says: "save" leaves a
+// file and ends, "hang" does not end. "slow" reports steps, but does nothing that can be seen from
+// outside, and ends after some seconds. "segv" and "throw" fail.
+int train(const std::string& folder, const std::string& how) {
+  if (how == "throw") throw std::runtime_error("no such data set");
+  if (how == "segv") std::raise(SIGSEGV);
+  const std::string file = folder + "/" + std::getenv("RANK") + "-";
+  const auto limit = std::chrono::steady_clock::now() + (how == "slow" ? 6s : kWorkerLimit);
+  for (int step = 0; std::chrono::steady_clock::now() < limit; ++step) {
+    muster::report_progress(step);
+    const bool told = how != "slow" && muster::preemption_deadline();
+    if (step == 0) std::ofstream(file + "running") << "yes";
+    if (told && how == "save") {
+      std::this_thread::sleep_for(500ms);  // What saving takes: the signal would come meanwhile.
+      std::ofstream(file + "saved") << "yes";
+      return 0;
+    }
+    std::this_thread::sleep_for(how == "slow" ? 200ms : 20ms);
+  }
+  return how == "slow" ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -120,6 +171,10 @@ int main(int argc, char** argv) {
   if (mode == "listen" && argc == 4) return listen(argv[2], std::stoi(argv[3]));
   if (mode == "report" && argc == 3) return report(std::stoi(argv[2]));
   if (mode == "work" && argc == 3) return work(std::stoi(argv[2]));
-  std::cerr << "usage: channel_probe listen PATH WORKERS | report STEPS | work STEPS\n";
+  if (mode == "ask" && argc == 2) return ask();
+  if (mode == "train" && argc == 4)
+    return muster::record([argv] { return train(argv[2], argv[3]); });
+  std::cerr << "usage: channel_probe listen PATH WORKERS | report STEPS | work STEPS | ask\n"
+               "       channel_probe train FOLDER save|hang|slow|throw|segv\n";
   return 2;
 }

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 DOCUMENTATION = pathlib.Path(sys.argv.pop(2))
@@ -46,10 +47,11 @@ class Channel(unittest.TestCase):
     def expect(self, line):
         self.assertEqual(self.lines.get(timeout=LIMIT_S), line)
 
-    def command(self, text):
+    def command(self, text, *answers):
         self.agent.stdin.write(text + "\n")
         self.agent.stdin.flush()
-        self.expect("done " + text.split()[0])
+        for line in answers or ("done " + text.split()[0],):
+            self.expect(line)
 
     def connect(self, *lines):
         client = socket.socket(socket.AF_UNIX)
@@ -104,6 +106,41 @@ class Channel(unittest.TestCase):
         self.assertLessEqual(found[1], found[0])
         self.assertLessEqual(found[0], 30)
 
+    def test_the_notice_has_one_time_for_both_ends(self):
+        early = self.connect({"type": "hello", "local_rank": 0}, {"type": "progress"})
+        self.expect("progress 0")
+        before = time.monotonic()
+        self.command("preempt 30")
+        after = time.monotonic()
+        late = self.connect({"type": "hello", "local_rank": 1})
+        first, second = (json.loads(client.makefile().readline())["deadline_monotonic_s"]
+                         for client in (early, late))
+        self.assertEqual(first, second)
+        self.assertLessEqual(before + 30 - 0.001, first)
+        self.assertLessEqual(first, after + 30 + 0.001)
+
+    def test_who_promises_to_end_is_held_until_the_deadline(self):
+        promise = {"type": "ends_itself"}
+        self.connect({"type": "hello", "local_rank": 0}, promise, {"type": "progress"})
+        self.connect({"type": "hello", "local_rank": 1}, {"type": "progress"})
+        for line in sorted(self.lines.get(timeout=LIMIT_S) for _ in range(2)):
+            self.assertIn(line, ("progress 0", "progress 1"))
+        self.command("held", "done held")  # There was no notice.
+        self.command("preempt 30")
+        # After the notice a promise is too late: the signal is sent already.
+        self.connect({"type": "hello", "local_rank": 2}, promise, {"type": "progress"})
+        self.expect("progress 2")
+        self.command("held", "held 0", "done held")
+        self.command("preempt 0")  # Another notice, which is due at once.
+        self.expect("overdue 0")
+        self.expect("overdue 2")
+        self.command("held", "done held")
+        self.command("preempt 30")
+        self.command("held", "held 0", "held 2", "done held")
+        self.command("reset")
+        self.command("held", "done held")
+        self.assertTrue(self.closed(self.connect(promise)), "before its hello")
+
     def test_an_attempt_that_is_over(self):
         old = self.connect({"type": "hello", "local_rank": 0}, {"type": "progress"})
         self.expect("progress 0")
@@ -155,18 +192,73 @@ class Channel(unittest.TestCase):
                                       timeout=LIMIT_S, env=variables)
                 self.assertEqual((done.returncode, done.stdout), (0, "no notice\n"))
 
-    def test_the_python_of_the_documentation(self):
+    def test_the_sdk_that_asks_late_knows_what_is_left(self):
+        variables = os.environ | {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "2"}
+        worker = subprocess.Popen([PROBE, "ask"], text=True, stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, env=variables)
+        self.assertEqual(worker.stdout.readline(), "asked\n")
+        before = time.monotonic()
+        self.command("preempt 25")
+        after = time.monotonic()
+        time.sleep(1)  # The worker does not read meanwhile; the time that is left goes on.
+        found = []
+        for _ in range(2):
+            worker.stdin.write("now\n")
+            worker.stdin.flush()
+            words = worker.stdout.readline().split()
+            self.assertEqual(words[0], "left", words)
+            found.append(float(words[3]))
+        worker.communicate(timeout=LIMIT_S)
+        self.assertEqual(found[0], found[1], "the notice is kept")
+        self.assertTrue(before + 25 - 0.01 <= found[0] <= after + 25 + 0.01, (before, found, after))
+
+    def documented(self, program, **variables):
+        """The documentation's client, and then `program`."""
         text = re.search(r"<!-- client.py -->\n```python\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)[1]
-        self.command("preempt 20")
-        program = text + ("\nimport time\nlimit = time.monotonic() + 60\nleft = None\n"
-                          "while left is None and time.monotonic() < limit:\n"
-                          "    left = report_progress(1)\n    time.sleep(0.01)\nprint(left)\n")
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                              timeout=LIMIT_S,
-                              env=os.environ | {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "1"})
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue(0 < float(done.stdout) <= 20, done.stdout)
+        kept = {name: value for name, value in os.environ.items()
+                if name not in ("MUSTER_WORKER_CHANNEL", "LOCAL_RANK")}
+        return subprocess.Popen([sys.executable, "-c", text + "\n" + program], text=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=kept | variables)
+
+    def test_the_python_of_the_documentation(self):
+        # Each line that comes in is one call; the answer is the deadline, which stays.
+        worker = self.documented("import sys\nprint('ready', flush=True)\nfor line in sys.stdin:\n"
+                                 "    print(seconds_left(1) is not None and deadline, flush=True)\n",
+                                 MUSTER_WORKER_CHANNEL=self.path, LOCAL_RANK="1")
+
+        def ask():
+            worker.stdin.write("now\n")
+            worker.stdin.flush()
+            return worker.stdout.readline().strip()
+
+        self.assertEqual(worker.stdout.readline(), "ready\n")
+        self.assertEqual(ask(), "False")
         self.expect("progress 1")
+        before = time.monotonic()
+        self.command("preempt 20")
+        after = time.monotonic()
+        self.command("held", "held 1", "done held")
+        time.sleep(1)  # It asks late.
+        found = [float(ask()), float(ask())]
+        for one in found:
+            self.assertTrue(before + 20 - 0.01 <= one <= after + 20 + 0.01, (before, found, after))
+        self.expect("progress 1")
+        self.expect("progress 1")
+        self.command("reset")  # The agent closes the connection; the program goes on.
+        for _ in range(5):
+            self.assertEqual(float(ask()), found[0])
+        _, errors = worker.communicate(timeout=LIMIT_S)
+        self.assertEqual((worker.returncode, errors), (0, ""))
+
+    def test_the_python_of_the_documentation_without_an_agent(self):
+        # Under torchrun there is a local rank and no channel; alone there is neither.
+        for variables in ({}, {"LOCAL_RANK": "3", "TORCHELASTIC_RUN_ID": "x"},
+                          {"MUSTER_WORKER_CHANNEL": self.path + ".none"}):
+            with self.subTest(variables):
+                worker = self.documented("print([seconds_left(step) for step in range(3)])", **variables)
+                output, errors = worker.communicate(timeout=LIMIT_S)
+                self.assertEqual((worker.returncode, output, errors), (0, "[None, None, None]\n", ""))
 
 
 if __name__ == "__main__":

@@ -97,6 +97,17 @@ class Consumer(unittest.TestCase):
                 continue
             self.train(trainer, [*launcher, "--standalone", "--nproc-per-node=2", "--no-python", trainer], name)
 
+    @unittest.skipUnless(HAS_SDK, "the SDK on LibTorch is not built (MUSTER_SDK)")
+    def test_trainer_with_pkg_config(self):
+        text = (ARGUMENTS.source / "docs/worker_sdk.md").read_text()
+        (self.folder / "trainer.cc").write_text(
+            re.search(r"<!-- trainer.cc -->\n```\w+\n(.*?)```", text, re.DOTALL)[1])
+        flags = run("pkg-config", "--cflags", "--libs", "muster-worker",
+                    env=environment(PKG_CONFIG_PATH=str(self.packages))).split()
+        trainer = self.folder / "trainer"
+        run("c++", self.folder / "trainer.cc", "-o", trainer, *flags)
+        self.train(trainer, [trainer], "pkg-config")
+
     def train(self, trainer, command, name):
         with self.subTest(name):
             work = self.folder / name

@@ -35,6 +35,16 @@ int run(int argc, char** argv) {
     table = run_ddp(argv[2]);
   else if (test == "checkpoint")
     table = run_checkpoint(argv[2]);
+  else if (test == "extra")
+    table = run_extra();
+  else if (test == "wrong_calls")
+    table = run_wrong_calls();
+  else if (test == "lost_peer")
+    table = run_lost_peer(argv[2]);
+  else if (test == "unused_error")
+    table = run_unused_error();
+  else if (test == "subgroup_checkpoint")
+    table = run_subgroup_checkpoint(argv[2]);
   else
     throw Error("no test " + test);
   save(table, std::string(argv[3]) + "/" + std::to_string(get_rank()) + ".pt");

@@ -13,6 +13,12 @@ using Table = std::map<std::string, torch::Tensor>;
 /// Twins of the functions of the same names in twin.py.
 Table run_collectives();
 Table run_ddp(const std::string& variant);
+Table run_extra();
+/// C++ only: texts of errors.
+Table run_wrong_calls();
+Table run_lost_peer(const std::string& variant);
+Table run_unused_error();
+Table run_subgroup_checkpoint(const std::string& folder);
 /// C++ only: trains, saving each epoch; goes on from what it finds.
 Table run_checkpoint(const std::string& variant);
 

@@ -42,11 +42,11 @@ TORCH_MODULE(Net);
 DistributedDataParallelOptions options_of(const std::string& variant) {
   DistributedDataParallelOptions options;
   if (variant == "small_buckets") options.bucket_cap_mb = 0.001;
-  if (variant == "bucket_view") options.gradient_as_bucket_view = true;
   if (variant == "unused") options.find_unused_parameters = true;
   if (variant == "static_graph") options.static_graph = true;
-  if (variant == "fp16") options.comm_hook = CommHook::Fp16Compress;
-  if (variant == "bf16") options.comm_hook = CommHook::Bf16Compress;
+  if (variant.starts_with("fp16")) options.comm_hook = CommHook::Fp16Compress;
+  if (variant.starts_with("bf16")) options.comm_hook = CommHook::Bf16Compress;
+  if (variant.ends_with("_view")) options.gradient_as_bucket_view = true;
   if (variant == "local_buffers") options.forward_sync_buffers = false;
   return options;
 }
@@ -66,7 +66,7 @@ Table run_ddp(const std::string& variant) {
 
   Table table;
   for (int step = 0; step < kSteps; ++step) {
-    if (variant == "bucket_view")
+    if (variant.ends_with("_view"))
       ddp.zero_grad();
     else
       optimizer.zero_grad();

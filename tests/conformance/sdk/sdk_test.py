@@ -4,64 +4,24 @@ sdk_test.py --build BUILD --source SOURCE [test names]. Status 77, and a line th
 the SDK or torch is missing.
 """
 
-import argparse
-import importlib.util
 import itertools
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import unittest
 
-SKIPPED = 77
-
-
-def parse():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--source", type=pathlib.Path, required=True)
-    arguments, rest = parser.parse_known_args()
-    sys.argv[1:] = rest
-    return arguments
-
-
-def need(arguments):
-    if not (arguments.build / "tests/sdk_ranks").exists():
-        print("skipped: the SDK on LibTorch is not built (MUSTER_SDK)")
-        sys.exit(SKIPPED)
-    if importlib.util.find_spec("torch") is not None:
-        return
-    python = arguments.source / ".venv/bin/python3"
-    if "MUSTER_SDK_TEST" in os.environ or not python.exists():
-        print("skipped: no torch in this Python and no .venv")
-        sys.exit(SKIPPED)
-    os.environ["MUSTER_SDK_TEST"] = "1"  # Not twice.
-    os.execv(python, [python, __file__, "--build", arguments.build, "--source", arguments.source,
-                      *sys.argv[1:]])
-
+from arguments import need, parse
 
 ARGUMENTS = parse()
 need(ARGUMENTS)
 
 import torch  # noqa: E402
-from jobs import HostedStore, JobFailed, free_port, run_tables  # noqa: E402
+from jobs import Compare, HostedStore, JobFailed, free_port, run_tables  # noqa: E402
 from torch.utils.data import DistributedSampler  # noqa: E402
 
 RANKS = str(ARGUMENTS.build / "tests/sdk_ranks")
 TOOLS = str(ARGUMENTS.build / "tests/sdk_tools")
-
-
-class Compare(unittest.TestCase):
-    def same(self, found, expected):
-        """Every rank's table: the same names, and each tensor equal to the bit."""
-        self.assertEqual(len(found), len(expected))
-        for rank, (one, other) in enumerate(zip(found, expected, strict=True)):
-            self.assertEqual(sorted(one), sorted(other), f"rank {rank}")
-            for name, tensor in other.items():
-                self.assertEqual(one[name].dtype, tensor.dtype, f"rank {rank}: {name}")
-                self.assertTrue(torch.equal(one[name], tensor),
-                                f"rank {rank}: {name}: {one[name]} instead of {tensor}")
 
 
 class Collectives(Compare):
@@ -96,7 +56,7 @@ class Collectives(Compare):
 
 class Ddp(Compare):
     VARIANTS = ("default", "small_buckets", "bucket_view", "unused", "static_graph", "no_sync",
-                "fp16", "bf16", "local_buffers")
+                "fp16", "bf16", "fp16_view", "bf16_view", "local_buffers")
 
     def test_gradients_equal_to_the_bit(self):
         for variant in self.VARIANTS:
@@ -106,6 +66,13 @@ class Ddp(Compare):
                 self.assertTrue(torch.equal(expected[0]["3.first.weight"],
                                             expected[1]["3.first.weight"]))
                 self.same(run_tables(RANKS, "cc", "ddp", variant), expected)
+
+    def test_three_ranks(self):
+        # A third is no number of a computer: how often it is rounded shows.
+        for variant in ("default", "bucket_view", "fp16"):
+            with self.subTest(variant):
+                self.same(run_tables(RANKS, "ccc", "ddp", variant),
+                          run_tables(RANKS, "ppp", "ddp", variant))
 
     def test_python_and_cpp_train_one_model(self):
         expected = run_tables(RANKS, "pp", "ddp", "default")
@@ -163,6 +130,10 @@ class Errors(unittest.TestCase):
             "state": "0.weight is 5x3 there and 4x3 here. ",
             "keep": "keep=0: expected 1 at least",
             "nothing to train": "no parameter of",
+            "to oneself": "send: rank 0 is this process itself",
+            "epoch": "epoch -1: expected 0 to",
+            "input device": "moved to cuda:0 (device), but a parameter of",
+            "cpu device": "no error",
             "again": "no error",
             "sum": "2, object: text",
         }

@@ -5,6 +5,9 @@
 //                         a line of indices for each, from next() and from indices()
 // tools save FILE         trains a little and saves; tools load FILE prints what it gives back
 // tools errors            the texts of errors, one a line
+// tools read FILE         what load_file() says
+// tools snapshots FOLDER KEEP DO…   "save:EPOCH" or "load", by one process without a launcher
+// tools local-rank --local-rank=N   joins a group after reading its arguments
 #include <iostream>
 #include <string>
 
@@ -119,6 +122,70 @@ int run_load(const std::string& kind, const std::string& file) {
   return 0;
 }
 
+int run_read(const std::string& file) {
+  const c10::IValue value = load_file(file);
+  std::cout << value.tagKind() << '\n';
+  if (value.isList())
+    for (const c10::IValue& part : value.toListRef())
+      if (part.isTensor()) std::cout << part.toTensor().sizes() << '\n';
+  return 0;
+}
+
+// On the stack, as no shared_ptr holds it.
+struct StackNet : torch::nn::Module {
+  StackNet() : layer(3, 2) {
+    register_module("layer", layer);
+    scale = register_parameter("scale", torch::ones({1}));
+  }
+  torch::nn::Linear layer;
+  torch::Tensor scale;
+};
+
+void load_snapshot(Checkpoints& checkpoints, StackNet& net, torch::optim::Optimizer& optimizer) {
+  const torch::NoGradGuard no_grad;
+  net.scale.fill_(-1);
+  const auto done = checkpoints.load(net, &optimizer);
+  if (!done) return void(std::cout << "nothing\n");
+  std::cout << "epoch " << done->epoch << ", scale " << net.scale.item<float>() << ", refused "
+            << done->refused.size() << '\n';
+}
+
+int run_snapshots(const std::vector<std::string>& words) {
+  const ProcessGroupScope job("gloo");
+  StackNet net;
+  torch::optim::SGD optimizer({net.layer->weight, net.layer->bias, net.scale},
+                              torch::optim::SGDOptions(0.1).momentum(0.9));
+  Checkpoints checkpoints({.folder = words[2], .keep = std::stoi(words[3])});
+  for (std::size_t i = 4; i < words.size(); ++i) {
+    try {
+      if (words[i] == "load") {
+        load_snapshot(checkpoints, net, optimizer);
+        continue;
+      }
+      const int epoch = std::stoi(words[i].substr(words[i].find(':') + 1));
+      {
+        const torch::NoGradGuard no_grad;
+        net.scale.fill_(epoch);
+      }
+      checkpoints.save(net, &optimizer, epoch);
+      std::cout << "saved\n";
+    } catch (const Error& error) {
+      std::cout << "error, scale " << net.scale.item<float>() << ": " << error.what() << '\n';
+    }
+  }
+  return 0;
+}
+
+int run_local_rank(int argc, const char* const* argv) {
+  const int parsed = read_environment(argc, argv).local_rank;
+  local_device();
+  init_process_group("gloo");
+  std::cout << parsed << ' ' << environment().local_rank << '\n';
+  barrier();
+  destroy_process_group();
+  return 0;
+}
+
 template <class Call>
 void print_error(const char* what, Call call) {
   std::string text = "no error";
@@ -159,6 +226,15 @@ int run_errors() {
     load_module_state(*net, module_state(*other));
   });
   print_error("keep", [] { Checkpoints checkpoints({.folder = "x", .keep = 0}); });
+  print_error("to oneself", [] { send(torch::ones(1), 0); });
+  print_error("epoch", [&net] { Checkpoints({.folder = "x"}).save(*net, nullptr, -1); });
+  print_error("input device", [&net] {
+    DistributedDataParallel<torch::nn::SequentialImpl> ddp(net,
+                                                           {.device = torch::Device("cuda:0")});
+  });
+  print_error("cpu device", [&net] {
+    DistributedDataParallel<torch::nn::SequentialImpl> ddp(net, {.device = torch::Device("cpu")});
+  });
   for (torch::Tensor& parameter : net->parameters())
     parameter.set_requires_grad(false);
   print_error("nothing to train",
@@ -177,12 +253,16 @@ int run_errors() {
   return 0;
 }
 
-int run(const std::vector<std::string>& words) {
+int run(int argc, const char* const* argv) {
+  const std::vector<std::string> words(argv, argv + argc);
+  if (words.size() == 3 && words[1] == "read") return run_read(words[2]);
+  if (words.size() > 4 && words[1] == "snapshots") return run_snapshots(words);
+  if (words.size() == 3 && words[1] == "local-rank") return run_local_rank(argc, argv);
   if (words.size() == 2 && words[1] == "sampler") return run_sampler();
   if (words.size() == 2 && words[1] == "errors") return run_errors();
   if (words.size() == 4 && words[1] == "save") return run_save(words[2], words[3]);
   if (words.size() == 4 && words[1] == "load") return run_load(words[2], words[3]);
-  throw Error("usage: tools sampler, errors, save KIND FILE, load KIND FILE");
+  throw Error("usage: tools sampler, errors, save KIND FILE, load KIND FILE, read FILE, ...");
 }
 
 }  // namespace
@@ -190,7 +270,7 @@ int run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   try {
-    return muster::testing::run({argv, argv + argc});
+    return muster::testing::run(argc, argv);
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 1;

@@ -152,6 +152,54 @@ def run_collectives(variant):
     return table
 
 
+def run_extra(variant):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    table = {}
+    tensor = mine()
+    dist.broadcast(tensor, 1, async_op=True).wait()
+    table["broadcast_async"] = tensor
+    received = torch.zeros(2, 3)
+    works = [dist.irecv(received, (rank - 1) % size, tag=3), dist.isend(mine(), (rank + 1) % size, tag=3)]
+    for work in works:
+        work.wait()
+    table["ring"] = received
+    tensor = mine()
+    dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    table["average"] = tensor
+    pair = dist.new_group([1, 2])
+    if rank in (1, 2):
+        tensor = mine()
+        dist.reduce(tensor, 2, dist.ReduceOp.MAX, group=pair)
+        gathered = [torch.empty(2, 3) for _ in range(2)] if rank == 2 else None
+        dist.gather(mine(), gathered, dst=2, group=pair)
+        if rank == 2:
+            table |= {"pair_reduce": tensor, "pair_gather": torch.stack(gathered)}
+        tensor = torch.zeros(2, 3)
+        dist.scatter(tensor, [mine(), mine() * 2] if rank == 1 else None, src=1, group=pair)
+        table["pair_scatter"] = tensor
+        dist.barrier(pair)
+        dist.destroy_process_group(pair)
+    empty = torch.empty(0, 3)
+    dist.all_reduce(empty)
+    dist.broadcast(empty, 0)
+    table["empty"] = empty
+    turned = torch.cat([mine(), mine()]).t()[:2]
+    dist.all_reduce(turned)
+    table["turned"] = turned.contiguous()
+    scalar = torch.tensor(1.5 + rank)
+    dist.all_reduce(scalar)
+    table["scalar"] = scalar
+    objects = [None]
+    if rank == 0:
+        objects = [{"weight": mine().t(), "empty": torch.empty(0, 3, dtype=torch.int64), "name": "layer"}]
+    dist.broadcast_object_list(objects, 0)
+    table["object_weight"] = objects[0]["weight"].contiguous()
+    table["object_empty"] = objects[0]["empty"]
+    table["object_name"] = torch.tensor(list(objects[0]["name"].encode()), dtype=torch.uint8)
+    dist.barrier()
+    return table
+
+
 class Net(nn.Module):
     def __init__(self, with_unused):
         super().__init__()
@@ -172,15 +220,17 @@ class Net(nn.Module):
 def make_ddp(net, variant):
     options = {
         "small_buckets": {"bucket_cap_mb": 0.001},
-        "bucket_view": {"gradient_as_bucket_view": True},
         "unused": {"find_unused_parameters": True},
         "static_graph": {"static_graph": True},
         "local_buffers": {"forward_sync_buffers": False},
     }
-    ddp = DistributedDataParallel(net, **options.get(variant, {}))
-    if variant == "fp16":
+    chosen = options.get(variant, {})
+    if variant.endswith("_view"):
+        chosen = {"gradient_as_bucket_view": True}
+    ddp = DistributedDataParallel(net, **chosen)
+    if variant.startswith("fp16"):
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    if variant == "bf16":
+    if variant.startswith("bf16"):
         # By another name: under its own it is refused on CPUs.
         ddp.register_comm_hook(None, lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket))
     return ddp
@@ -213,7 +263,7 @@ def main():
     test, variant, folder = sys.argv[1:]
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    table = {"collectives": run_collectives, "ddp": run_ddp}[test](variant)
+    table = {"collectives": run_collectives, "ddp": run_ddp, "extra": run_extra}[test](variant)
     torch.save(table, f"{folder}/{dist.get_rank()}.pt")
     dist.destroy_process_group()
 

@@ -1,5 +1,7 @@
 #include "muster/environment.h"
 
+#include <array>
+#include <cstdlib>
 #include <map>
 
 #include <catch2/catch.hpp>
@@ -138,6 +140,38 @@ TEST_CASE("environment: the five variables of a hand-made start are enough", "[u
   CHECK(environment.role_world_size == 4);
   CHECK(environment.run_id == "none");
   CHECK_FALSE(environment.use_agent_store);
+}
+
+TEST_CASE("environment: the four variables that Python needs are enough", "[unit][sdk]") {
+  Variables variables{
+      {"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}};
+  const Environment environment = read(variables);
+  CHECK(environment.local_rank == 0);
+  CHECK(environment.local_world_size == 1);
+  CHECK(environment.group_rank == 3);
+  CHECK(environment.group_world_size == 4);
+  // One of the two says that there may be more processes on the node: then both are needed.
+  CHECK(error_of(changed(variables, "LOCAL_RANK", "0")).starts_with("LOCAL_WORLD_SIZE is not set"));
+  CHECK(error_of(changed(variables, "LOCAL_WORLD_SIZE", "2")).starts_with("LOCAL_RANK is not set"));
+  CHECK(read(changed(variables, "LOCAL_WORLD_SIZE", "1")).local_rank == 0);
+}
+
+TEST_CASE("environment: the local rank of the arguments is kept for calls without", "[unit][sdk]") {
+  const std::map<std::string, std::string> before{{"RANK", "1"},
+                                                  {"WORLD_SIZE", "2"},
+                                                  {"LOCAL_WORLD_SIZE", "2"},
+                                                  {"MASTER_ADDR", "h"},
+                                                  {"MASTER_PORT", "1"}};
+  for (const auto& [name, value] : before)
+    ::setenv(name.c_str(), value.c_str(), 1);
+  const std::array<const char*, 2> arguments{"program", "--local-rank=1"};
+  CHECK(read_environment(2, arguments.data()).local_rank == 1);
+  CHECK(read_environment().local_rank == 1);
+  CHECK_THROWS_AS(read_environment(1, arguments.data()), Error);
+  for (const auto& [name, value] : before)
+    ::unsetenv(name.c_str());
+  CHECK(read_environment(1, arguments.data()) == Environment{});
+  CHECK(read_environment() == Environment{});
 }
 
 TEST_CASE("environment: a world of one needs neither local rank nor address", "[unit][sdk]") {

@@ -15,9 +15,14 @@ namespace muster {
 /// an agent that is gone, or does not read, is not the training's concern. Any rank, any thread.
 void report_progress(std::int64_t step);
 
-/// Until when this process should have saved what it wants to keep, if the agent has said that it
-/// will be stopped then (preemption, a signal to the launcher). Asks the socket, does not wait:
-/// cheap enough for every step. The last notice counts. Any rank, any thread.
+/// Until when this process should have saved what it wants to keep, and have ended, if the agent
+/// has said that it will be stopped (preemption, a signal to the launcher). Asks the socket, does
+/// not wait: cheap enough for every step. The last notice counts. Any rank, any thread.
+///
+/// The first call is a promise: a program that asks ENDS BY ITSELF when a notice has come. So the
+/// agent sends it no SIGTERM with the notice, which would end it in the middle of saving, but at
+/// this deadline; SIGKILL comes a tenth of --shutdown-timeout later. Ask before the training
+/// begins: what has never asked gets SIGTERM at once, with the notice.
 ///
 /// Ranks hear of it at different moments: agree, before a collective like a checkpoint, with an
 /// all_reduce (max) of whether it has come.

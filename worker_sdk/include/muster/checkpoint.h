@@ -26,11 +26,13 @@ void save_file(const std::filesystem::path& path, const c10::IValue& value);
 /// What torch.save or save_file() wrote: tensors, numbers, texts, None, bool, and lists, tuples and
 /// dicts of them. All tensors come on `map_location` (default: the CPU, wherever they were).
 /// Any process may call it. Throws Error if the file is missing, torn, or not of this kind.
-/// Nothing in the file is executed. (Python: torch.load(path, map_location, weights_only=True).)
+/// Nothing in the file is executed. Containers may be 100 deep, and not inside of themselves.
+/// (Python: torch.load(path, map_location, weights_only=True).)
 c10::IValue load_file(const std::filesystem::path& path,
                       c10::Device map_location = c10::Device(c10::kCPU));
 
 /// Parameters and buffers by name, in Python's order; tensors are the module's own, not copies.
+/// The module may be on the stack.
 /// (Python: module.state_dict().)
 c10::IValue module_state(const torch::nn::Module& module);
 /// Copies values into the module. Throws Error, having changed nothing, that lists what is missing,
@@ -48,7 +50,7 @@ void load_optimizer_state(torch::optim::Optimizer& optimizer, const c10::IValue&
 struct CheckpointOptions {
   std::filesystem::path folder;     // Made if it is missing. Rank 0's; others need not see it.
   std::string name = "checkpoint";  // Files: <name>-<epoch, 8 digits>.pt.
-  int keep = 3;                     // So many of the newest stay; at least 1.
+  int keep = 3;                     // So many of the last written stay; at least 1.
   ProcessGroup process_group;       // Default: all processes. Its rank 0 reads and writes.
 };
 
@@ -56,7 +58,7 @@ struct CheckpointOptions {
 struct Progress {
   std::int64_t epoch = 0;            // Epochs done: the next one to run.
   std::filesystem::path file;        // Where it came from, on rank 0.
-  std::vector<std::string> refused;  // Newer files that could not be used, and why. On rank 0.
+  std::vector<std::string> refused;  // Files that could not be used, and why. On rank 0.
 };
 
 /// Snapshots of a training run: model, optimizer, epoch, and each rank's random number generators.
@@ -68,23 +70,32 @@ struct Progress {
 ///       checkpoints.save(*net, &optimizer, epoch + 1);                // All ranks.
 ///     }
 ///
-/// The file is a dict: "model", "optimizer" (or None), "epoch", "world_size", "rng" (a list with
-/// one dict for each rank: "cpu", and "cuda" if the model is there).
+/// The file is a dict: "model", "optimizer" (or None), "epoch", "order" (the n-th save to this
+/// folder), "world_size", "rng" (a list with one dict for each rank: "cpu", and "cuda", "cuda1" …
+/// for the GPUs that the model is on, which must be equally many on all ranks).
+///
+/// The newest is the one that was written last, not the one of the highest epoch: training that
+/// starts again from an older snapshot, or from nothing, goes on from its own files from then on,
+/// and the others go as new ones come. One job writes to one folder and name at a time.
 class Checkpoints {
  public:
   /// Throws Error if keep < 1 or the name is empty or has a slash.
   explicit Checkpoints(CheckpointOptions options);
 
   /// ALL members call it. Rank 0 writes; everyone returns when the file is in place, or throws
-  /// rank 0's Error. `epoch`: how many are done.
+  /// rank 0's Error. `epoch`: how many are done. Then all but the last `keep` files that load()
+  /// could use are removed; files that it would refuse stay, for somebody to look at, and do not
+  /// count. What a save that was killed has left (.<file>.<process>.partial) is removed, too:
+  /// nobody else writes here.
   void save(const torch::nn::Module& model, const torch::optim::Optimizer* optimizer,
             std::int64_t epoch);
 
   /// ALL members call it. The newest whole file of rank 0's folder is used; one that is torn or
-  /// foreign is passed over for the one before. Nothing if there is no file at all. The generators
-  /// are set only if the number of ranks is the one that saved.
-  /// Throws Error, on all ranks, if there are files and none can be used, or if model or optimizer
-  /// do not fit to what the file has.
+  /// foreign is passed over for the one before. Nothing if there is no folder or no file in it. The
+  /// generators are set only if the number of ranks is the one that saved.
+  /// Throws Error, on all ranks and with nothing changed, if the folder or a file in it cannot be
+  /// read, if there are files and none can be used, or if model or optimizer do not fit to what the
+  /// file has.
   std::optional<Progress> load(torch::nn::Module& model, torch::optim::Optimizer* optimizer,
                                c10::Device map_location = c10::Device(c10::kCPU));
 

@@ -5,8 +5,8 @@
 // or on this process's own GPU (NCCL; Gloo copies through the CPU). `src` and `dst` are ranks in
 // the whole job, not in the group. Without "async" a call returns when the result may be used: on
 // the CPU when it is there, on a GPU when it is in order on the current stream, as in Python.
-// Throw Error if this process is no member of the group; what LibTorch finds (shapes, a timeout, a
-// lost peer) is c10::Error.
+// Throw Error if this process is no member of the group; what LibTorch and Gloo find (shapes, a
+// timeout, a lost peer) is c10::Error, whose text names the operation, the group and the rank.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -22,7 +22,8 @@
 
 namespace muster {
 
-/// How members' values are combined. Avg: NCCL only. B…: whole numbers, Gloo only.
+/// How members' values are combined. Avg: numbers with a fraction; NCCL, and Gloo as of torch 2.13.
+/// B…: whole numbers, Gloo only.
 enum class ReduceOp { Sum, Avg, Product, Min, Max, BAnd, BOr, BXor };
 
 /// An operation under way. Its tensors must not be touched before wait(). Copies are the same one.
@@ -33,6 +34,8 @@ class Work {
 
   /// Until the result may be used, see above. Throws c10::Error if the operation failed.
   void wait();
+  /// Whether wait() would return, or throw, at once. Does not wait, and is no substitute for
+  /// wait(): only that says whether it failed, and orders a GPU's stream after it.
   bool is_completed() const;
   /// Who sent it, after recv from anyone: its rank in the whole job.
   int source_rank() const;
@@ -84,8 +87,9 @@ void all_to_all(std::vector<torch::Tensor> outputs, const std::vector<torch::Ten
 void all_to_all_single(torch::Tensor output, const torch::Tensor& input,
                        const ProcessGroup& group = {});
 
-/// Between two members: called by these two only. `tag`s must match (Gloo). (Python: send, recv,
-/// isend, irecv.) recv from kAnySource takes the first that comes, Gloo only; returns who sent it.
+/// Between two members, not one and itself (Error): called by these two only. `tag`s must match
+/// (Gloo). (Python: send, recv, isend, irecv.) recv from kAnySource takes the first that comes,
+/// Gloo only; returns who sent it.
 inline constexpr int kAnySource = -1;
 void send(torch::Tensor tensor, int dst, const ProcessGroup& group = {}, int tag = 0);
 int recv(torch::Tensor tensor, int src = kAnySource, const ProcessGroup& group = {}, int tag = 0);
@@ -95,10 +99,12 @@ Work irecv(torch::Tensor tensor, int src = kAnySource, const ProcessGroup& group
 /// Returns when all members have called it. (Python: barrier.)
 void barrier(const ProcessGroup& group = {});
 
-/// src's value, on all members; `value` counts on src only. Numbers, texts, bool, None, tensors,
-/// lists, tuples and dicts of them. A Python member takes part with broadcast_object_list of one
-/// object. What comes from Python may have all of these but tensors; numbers of up to 64 bits.
-/// Throws Error for anything else: nothing that a pickle names is executed.
+/// src's value, on all members; `value` counts on src only. Numbers, texts, bool, None, dense
+/// tensors (which arrive on the CPU), lists, tuples and dicts of them, up to 100 deep. A Python
+/// member takes part with broadcast_object_list of one object; what comes FROM Python may have all
+/// of these but tensors, and numbers of up to 64 bits.
+/// Throws Error for anything else: on src for what cannot be sent (the others get None then), and
+/// where it cannot be read. Nothing that a pickle names is executed.
 /// (Python: broadcast_object_list.)
 c10::IValue broadcast_object(const c10::IValue& value, int src, const ProcessGroup& group = {});
 /// The same for bytes of any kind, without pickle.

@@ -35,7 +35,7 @@ enum class CommHook { AllReduce, Fp16Compress, Bf16Compress };
 struct DistributedDataParallelOptions {
   ProcessGroup process_group;  // Default: all processes.
   /// Inputs of forward() that are tensors are moved there (Python: device_ids). Leave it out for a
-  /// model that spans several devices.
+  /// model that spans several devices. All parameters must be there.
   std::optional<torch::Device> device;
   bool init_sync = true;             // Compare shapes, then take parameters and buffers of rank 0.
   bool forward_sync_buffers = true;  // Take rank 0's buffers before each forward().
@@ -94,7 +94,9 @@ class DistributedDataParallelBase {
  public:
   /// All members of the process group must make it at the same time, on models of the same shapes,
   /// with the same options. Throws Error if no parameter requires a gradient or parameters are on
-  /// several types of devices; c10::Error if the shapes differ between processes.
+  /// several types of devices, or not on the device that the options name; c10::Error if the shapes
+  /// differ between processes. A lost peer or a timeout is c10::Error here, in forward() and in
+  /// backward().
   DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module,
                               DistributedDataParallelOptions options);
   ~DistributedDataParallelBase();

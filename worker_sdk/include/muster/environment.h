@@ -29,8 +29,8 @@ struct Environment {
   LaunchedBy launched_by = LaunchedBy::SingleProcess;
   int rank = 0;              // RANK: among all processes of the job, from 0.
   int world_size = 1;        // WORLD_SIZE: processes in the job.
-  int local_rank = 0;        // LOCAL_RANK: among this node's processes; chooses the GPU.
-  int local_world_size = 1;  // LOCAL_WORLD_SIZE: processes on this node.
+  int local_rank = 0;        // LOCAL_RANK, or 0: among this node's processes; chooses the GPU.
+  int local_world_size = 1;  // LOCAL_WORLD_SIZE, or 1: processes on this node.
   int group_rank = 0;        // GROUP_RANK: this node, from 0.
   int group_world_size = 1;  // GROUP_WORLD_SIZE: nodes.
   int role_rank = 0;         // ROLE_RANK, ROLE_WORLD_SIZE: among the processes of one role.
@@ -52,8 +52,13 @@ using EnvironmentLookup = std::function<std::optional<std::string>(std::string_v
 
 /// Reads this process's environment and, if given, its arguments (for the `--local-rank=N` that
 /// torch.distributed.launch passes; LOCAL_RANK, if set as well, must say the same).
-/// Any process may call it, at any time; nothing is kept. Throws Error for the first variable that
-/// is missing or wrong; the text names it, its value, and who should have set it.
+/// RANK and WORLD_SIZE, with MASTER_ADDR and MASTER_PORT, are enough, as for Python: without
+/// LOCAL_RANK and LOCAL_WORLD_SIZE this process is taken for the only one of its node (local rank 0
+/// of 1), as Kubeflow's PyTorchJob starts them. Who starts several on a node must set both.
+/// Any process may call it, at any time and on any thread. Of a call with arguments the local rank
+/// is kept for calls without, init_process_group() and local_device(); nothing else is kept. Throws
+/// Error for the first variable that is missing or wrong; the text names it, its value, and who
+/// should have set it.
 Environment read_environment(int argc = 0, const char* const* argv = nullptr);
 
 /// The same from any source, for tests and unusual launchers. Pure.

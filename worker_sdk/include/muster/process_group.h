@@ -2,7 +2,10 @@
 //
 // On LibTorch's own c10d: the same store keys, group names and bytes as PyTorch, so that C++ and
 // Python processes can be in one group. The collectives are in muster/collectives.h.
-// Like torch.distributed, not thread-safe: one thread of each process makes and destroys groups.
+// Like torch.distributed, not thread-safe: one thread of each process calls init_process_group(),
+// new_group() and destroy_process_group(), and no other thread may use a group, or ask
+// is_initialized(), get_rank() or get_world_size(), while one of them runs. Between those calls all
+// threads may. What one thread destroys another one must have finished with.
 #pragma once
 
 #include <chrono>
@@ -45,6 +48,7 @@ class ProcessGroup {
   c10::intrusive_ptr<c10d::ProcessGroup> torch_group() const;
 
  private:
+  friend void destroy_process_group(const ProcessGroup& group);
   const State& state() const;
 
   std::shared_ptr<const State> state_;  // Empty: the default group.
@@ -72,12 +76,15 @@ struct ProcessGroupOptions {
 /// that cannot be reached. (Python: init_process_group.)
 void init_process_group(const std::string& backend = "", const ProcessGroupOptions& options = {});
 
-/// This process's own GPU, by its local rank, made the current device; the CPU where LibTorch sees
-/// no GPU. Before init_process_group(): NCCL takes the current device. Throws Error if this node
-/// has fewer GPUs than processes.
-/// (Python: torch.cuda.set_device(int(os.environ["LOCAL_RANK"])).)
+/// This process's own GPU, by its local rank (also the one of --local-rank=N, once
+/// read_environment() was given the arguments), made the current device; the CPU where LibTorch
+/// sees no GPU. Before init_process_group(): NCCL takes the current device. Throws Error if this
+/// node has fewer GPUs than processes. (Python:
+/// torch.cuda.set_device(int(os.environ["LOCAL_RANK"])).)
 c10::Device local_device();
 
+/// Whether there is a group of all processes: from the end of init_process_group() to
+/// destroy_process_group(). Any process. (Python: is_initialized().)
 bool is_initialized();
 
 /// What init_process_group() read. Throws Error before it.
@@ -103,6 +110,13 @@ int get_world_size();
 /// failing process, where waiting for peers may hang: end it, the launcher ends the others.
 /// Nothing happens if there is none. (Python: destroy_process_group.)
 void destroy_process_group();
+
+/// Leaves one group of new_group(); the others stay. Every member should call it, after a barrier
+/// in the group: the others must have finished with it, and with new_group() itself. On a process
+/// that is no member nothing is left, but it may be called there, too. All handles of the group are
+/// without a group afterwards: rank() is -1, and using it throws Error. For the default group as
+/// destroy_process_group(). Throws Error the second time. (Python: destroy_process_group(group).)
+void destroy_process_group(const ProcessGroup& group);
 
 /// init_process_group() now, destroy_process_group() at the end of the block unless an exception
 /// leaves it.

@@ -1,0 +1,34 @@
+"""What the tests of the SDK on LibTorch are given, and what they need. Imports no torch."""
+
+import argparse
+import importlib.util
+import os
+import pathlib
+import sys
+
+SKIPPED = 77
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--source", type=pathlib.Path, required=True)
+    arguments, rest = parser.parse_known_args()
+    sys.argv[1:] = rest
+    return arguments
+
+
+def need(arguments):
+    """Goes on in .venv's Python if this one has no torch; skips where there is neither."""
+    if not (arguments.build / "tests/sdk_ranks").exists():
+        print("skipped: the SDK on LibTorch is not built (MUSTER_SDK)")
+        sys.exit(SKIPPED)
+    if importlib.util.find_spec("torch") is not None:
+        return
+    python = arguments.source / ".venv/bin/python3"
+    if "MUSTER_SDK_TEST" in os.environ or not python.exists():
+        print("skipped: no torch in this Python and no .venv")
+        sys.exit(SKIPPED)
+    os.environ["MUSTER_SDK_TEST"] = "1"  # Not twice.
+    os.execv(python, [python, sys.argv[0], "--build", arguments.build, "--source", arguments.source,
+                      *sys.argv[1:]])
