@@ -42,10 +42,10 @@ Duration jittered(Duration most, std::minstd_rand& random) {
   return Duration(time(random));
 }
 
-StoreDialer::StoreDialer(asio::any_io_executor executor, Target target)
+StoreDialer::StoreDialer(const asio::any_io_executor& executor, Target target)
     : executor_(executor),
       target_(std::move(target)),
-      timer_(std::move(executor)),
+      timer_(executor),
       patience_(kPatienceFirst) {}
 
 void StoreDialer::close() {
