@@ -37,7 +37,6 @@
 #include "agent/logs/log_pump.h"
 #include "agent/posix/helper_process.h"
 #include "agent/posix/job_cleanup.h"
-#include "agent/posix/spawn.h"
 #include "agent/sessions/session_choice.h"
 #include "agent/sessions/workers_store.h"
 #include "rendezvous/core/limit_advice.h"
@@ -179,7 +178,7 @@ class Agent {
         event_log_.worker_started(LocalRank{report.worker}, report.pid);
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
-        return feed(WorkerStartFailed{LocalRank{report.worker}, start_failure(report)});
+        return feed(WorkerStartFailed{LocalRank{report.worker}, group_->start_failure(report)});
       case ShimReport::Kind::Exited:
         group_->ended(report);
         alive_.erase(LocalRank{report.worker});
@@ -248,17 +247,6 @@ class Agent {
     for (const auto& [rank, pid] : alive_)
       targets.push_back({rank, pid, group_->log_dir(rank)});
     return targets;
-  }
-
-  std::string start_failure(const ShimReport& report) const {
-    const std::string text =
-        boost::system::error_code(report.error, boost::system::system_category()).message();
-    std::string reason = "cannot start '" + group_->program() + "': " + text;
-    if (static_cast<SpawnStep>(report.step) != SpawnStep::Exec)
-      reason += std::string(" (") + to_string(static_cast<SpawnStep>(report.step)) + ")";
-    else if (report.error == ENOENT)
-      reason += " (its interpreter, in the first line, is not there)";
-    return reason + start_limit_advice(report.error);
   }
 
   // The shim is gone, so nobody owns the workers: those that it started itself have died with it.

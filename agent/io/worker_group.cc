@@ -18,6 +18,7 @@
 #include "agent/core/worker_command.h"
 #include "agent/io/error_file_io.h"
 #include "agent/posix/find_program.h"
+#include "agent/posix/spawn.h"
 #include "rendezvous/core/limit_advice.h"
 
 namespace muster {
@@ -156,6 +157,16 @@ void WorkerGroup::started(const ShimReport& report) {
       member.log.out.file.empty() ? "-" : member.log.out.file,
       member.log.err.file.empty() ? "-" : member.log.err.file,
       member.log.error_file.empty() ? "-" : member.log.error_file);
+}
+
+std::string WorkerGroup::start_failure(const ShimReport& report) const {
+  std::string reason =
+      "cannot start '" + program() + "': " + from_errno(static_cast<int>(report.error)).message();
+  if (static_cast<SpawnStep>(report.step) != SpawnStep::Exec)
+    reason += std::string(" (") + to_string(static_cast<SpawnStep>(report.step)) + ")";
+  else if (report.error == ENOENT)
+    reason += " (its interpreter, in the first line, is not there)";
+  return reason + start_limit_advice(report.error);
 }
 
 void WorkerGroup::ended(const ShimReport& report) {

@@ -52,6 +52,8 @@ class WorkerGroup {
   void starts_made() { streams_.show_more(); }
 
   void started(const ShimReport& report);
+  /// Why it could not be started, as a sentence.
+  std::string start_failure(const ShimReport& report) const;
   void ended(const ShimReport& report);
   /// It lived, and was sent a signal by muster.
   void told(const ShimReport& report);

@@ -26,10 +26,10 @@ std::string endpoint_text(const std::string& host, std::uint16_t port) {
   return (ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-StoreDialer::StoreDialer(asio::any_io_executor executor, Target target)
+StoreDialer::StoreDialer(const asio::any_io_executor& executor, Target target)
     : executor_(executor),
       target_(std::move(target)),
-      pause_(std::move(executor)),
+      pause_(executor),
       patience_(kPatienceFirst) {}
 
 void StoreDialer::close() {

@@ -22,7 +22,7 @@ class StoreDialer {
     /// Of everything that the server answers at once.
     Duration reply_timeout = std::chrono::seconds(60);
   };
-  StoreDialer(boost::asio::any_io_executor executor, Target target);
+  StoreDialer(const boost::asio::any_io_executor& executor, Target target);
 
   /// Tries until there is a connection with a store that has answered; gives nothing if that fails
   /// until `deadline` (no deadline: never), or after close(). One dial at a time. Waits of the

@@ -262,6 +262,7 @@ C10dStep C10dParticipant::step_join(RendezvousState state, Instant now, WallTime
     round_ = state.round;
     return std::move(*ready);
   }
+  MUSTER_CHECK(deadline_.has_value());
   if (now > *deadline_) return step_too_late(std::move(state), now);
   return step_into_round(std::move(state), now, wall);
 }
@@ -298,6 +299,7 @@ std::optional<C10dStep> C10dParticipant::step_spare(RendezvousState& state, Inst
 }
 
 C10dStep C10dParticipant::step_too_late(RendezvousState state, Instant now) {
+  MUSTER_CHECK(deadline_.has_value());
   const bool in = state.participants.contains(name_) || state.wait_list.contains(name_);
   if (in && now <= *deadline_ + kRollback) {
     if (remove_everywhere(state, name_)) participant_left(state);
@@ -374,6 +376,7 @@ C10dStep C10dParticipant::step_stay(RendezvousState state, Instant now, WallTime
 
 C10dStep C10dParticipant::step_close(RendezvousState state, Instant now) {
   if (state.closed) return ParticipantDone{};
+  MUSTER_CHECK(deadline_.has_value());
   if (now > *deadline_) return ParticipantDone{false};
   state.closed = true;
   return WriteState{std::move(state)};
@@ -383,6 +386,7 @@ C10dStep C10dParticipant::step_leave(RendezvousState state, Instant now) {
   const bool in = state.participants.contains(name_) || state.wait_list.contains(name_) ||
                   state.redundancy_list.contains(name_);
   if (!in) return ParticipantDone{};
+  MUSTER_CHECK(deadline_.has_value());
   if (now > *deadline_) return ParticipantDone{false};
   if (remove_everywhere(state, name_)) participant_left(state);
   return WriteState{std::move(state)};

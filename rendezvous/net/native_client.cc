@@ -34,7 +34,8 @@ struct NativeClient::State {
   bool closed = false;
 };
 
-NativeClient::NativeClient(asio::any_io_executor executor, NativeClientOptions options)
+NativeClient::NativeClient(const asio::any_io_executor& executor,
+                           const NativeClientOptions& options)
     : state_(std::make_shared<State>(executor, options)) {}
 
 NativeClient::~NativeClient() {

@@ -46,7 +46,7 @@ class NativeClient {
     std::function<void(const NativeMessage&)> on_message;
     std::function<void(std::string reason)> on_lost;  // Once; nothing follows.
   };
-  NativeClient(boost::asio::any_io_executor executor, NativeClientOptions options);
+  NativeClient(const boost::asio::any_io_executor& executor, const NativeClientOptions& options);
   NativeClient(const NativeClient&) = delete;
   NativeClient& operator=(const NativeClient&) = delete;
   ~NativeClient();

@@ -78,8 +78,8 @@ std::chrono::steady_clock::time_point to_steady(Instant at) {
 }  // namespace
 
 const boost::system::error_category& store_category() {
-  static const StoreCategory kCategory;
-  return kCategory;
+  static const StoreCategory category;
+  return category;
 }
 
 std::string bytes_of(const Request& request) {

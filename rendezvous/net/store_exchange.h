@@ -25,7 +25,7 @@ class StoreExchange {
  public:
   using Awaitable = boost::asio::awaitable<boost::system::error_code>;
 
-  StoreExchange(boost::asio::any_io_executor executor, StoreClientOptions options)
+  StoreExchange(const boost::asio::any_io_executor& executor, StoreClientOptions options)
       : options_(std::move(options)), socket_(executor), deadline_(executor) {}
 
   Awaitable connect();
