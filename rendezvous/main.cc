@@ -165,7 +165,7 @@ void raise_descriptor_limit() {
 void tell_backlog(std::size_t connections) {
   std::size_t backlog = 0;
   if (!(std::ifstream("/proc/sys/net/core/somaxconn") >> backlog) || backlog >= connections) return;
-  spdlog::info(
+  spdlog::debug(
       "up to {} connections at once are taken without delay, of {} that may be open; for more "
       "raise "
       "net.core.somaxconn (sysctl)",

@@ -190,8 +190,7 @@ class Agent {
                                  .core_dumped = report.code == CLD_DUMPED}});
       case ShimReport::Kind::Told:
         group_->told(report);
-        if (auto line =
-                stop_lines_.told(report.pid, report.status, static_cast<int>(alive_.size())))
+        if (auto line = stop_lines_.told(report.pid, report.status, stopping_))
           lines_.say(spdlog::level::warn, std::move(*line));
         return;
       case ShimReport::Kind::AllGone:
@@ -351,6 +350,7 @@ class Agent {
     watchdogs_.attempt_ends();
     info("Stopping worker group");
     stop_lines_.begin_stop();
+    stopping_ = static_cast<int>(alive_.size());
     stop_signal_ = action.number;
     for (int rank = 0; rank < options_.local_world_size; ++rank)
       if (!channel_ || !channel_->ends_itself(LocalRank{rank})) signal_one(LocalRank{rank});
@@ -365,6 +365,7 @@ class Agent {
   void carry_out(const KillEverything&) {
     hangs_.attempt_ended();
     watchdogs_.attempt_ends();
+    stopping_ = static_cast<int>(alive_.size());
     link_.send({.kind = ShimRequest::Kind::KillAll});
     give_up_start();
   }
@@ -462,6 +463,7 @@ class Agent {
   bool feeding_ = false;
   OwnLines lines_{io_};
   StopLines stop_lines_;
+  int stopping_ = 0;  // How many lived when the stop began.
   std::unique_ptr<LogPump> pump_;
   RunDir run_dir_;
   std::unique_ptr<WorkerGroup> group_;

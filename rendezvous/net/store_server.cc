@@ -121,8 +121,9 @@ boost::system::result<void, ListenError> StoreServer::Impl::start() {
                                                 : take_over(options_.descriptors);
   if (!listening) return listening.error();
   const auto failed = [](const char* call, const Listener& listener) {
+    const error_code why(errno, boost::system::system_category());  // to_string() changes errno.
     return ListenError{call, listener.endpoint.address().to_string(), listener.endpoint.port(),
-                       error_code(errno, boost::system::system_category())};
+                       why};
   };
   listeners_ = std::move(*listening);
   if (const char* call = set_.open()) return failed(call, listeners_.front());
