@@ -116,7 +116,8 @@ class Limits(MusterTest):
             code, _, err = self.run_muster(
                 "--standalone", "--no-python", "--nproc-per-node=48", "--log-dir", self.dir / "logs",
                 "-r3", "/bin/true", preexec_fn=with_limit(resource.RLIMIT_NOFILE, limit, limit))
-            self.assertNotEqual(code, 0, limit)
+            if code == 0:
+                break  # Enough: a worker's descriptors are gone before the next one's are opened.
             if code == 1:  # Else the program could not even be loaded.
                 self.assertIn("raise it with `ulimit -n`", err, limit)
                 self.assertNotIn("terminate called", err)
