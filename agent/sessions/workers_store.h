@@ -14,7 +14,8 @@ namespace muster {
 class WorkersStore {
  public:
   /// `shares`: there is a store; else only a port that is free (torch's
-  /// TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), another one for each round, for rank 0's worker to take.
+  /// TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), another one for each round, for rank 0's worker to
+  /// take.
   WorkersStore(boost::asio::io_context& loop, StoreServerOptions options, bool shares = true)
       : loop_(loop), options_(std::move(options)), shares_(shares) {}
 

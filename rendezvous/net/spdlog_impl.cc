@@ -1,6 +1,7 @@
 // spdlog and fmt compiled once, into our programs: Debian has them as shared libraries only, and
 // finding those takes a program that starts in two milliseconds one of the two.
 #include <fmt/format-inl.h>
+
 #include <spdlog/common-inl.h>
 #include <spdlog/details/backtracer-inl.h>
 #include <spdlog/details/log_msg-inl.h>
