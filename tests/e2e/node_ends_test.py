@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """What becomes of nodes that have finished, of those that are lost, and what they say while they wait."""
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -9,7 +8,7 @@ import sys
 
 from musterd_job_test import MUSTERD, MusterdTest
 from nodes import NodesTest
-from support import MUSTER, main, wait_for
+from support import MUSTER, agent_of, main, wait_for
 
 GUEST = ["--rdzv-conf=is_host=false"]
 
@@ -40,9 +39,7 @@ class Finished(NodesTest):
 
     def test_the_last_unfinished_node_falls_silent(self):
         def silence(node):
-            for pid in self.token.processes():
-                if pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1] == str(node.pid):
-                    os.kill(pid, signal.SIGSTOP)  # Its agent; the shim is killed by us at the end.
+            os.kill(agent_of(node.pid), signal.SIGSTOP)  # The rest is killed by us at the end.
         self.lose_the_last(silence, finished="ab", lost="c", nodes=3)
         self.assertRegex(self.read("err.b"), "not heard for 5 s")
         self.kill("c")
@@ -117,7 +114,7 @@ class AtMusterd(MusterdTest):
         for tag in "ab":
             self.node(tag, 2)
         self.round_of(2)
-        self.say("ab", "that counts, and not --rdzv-conf lease=30")
+        self.says("ab", "that counts, and not --rdzv-conf lease=30")
         # Five of musterd's leases, by the clock of a third node's keep-alives: by the node's own it
         # would be lost after the first.
         self.conf = "lease=30,is_host=false,join_timeout=10"
