@@ -113,6 +113,11 @@ int run(int argc, char** argv) {
   return run_job(plan->agent, inherited_environment());
 }
 
+int fail_to_start(const char* what, int code) {
+  std::fprintf(stderr, "muster: %s%s\n", what, start_limit_advice(code).c_str());
+  return kFailureExit;
+}
+
 }  // namespace
 }  // namespace muster
 
@@ -120,13 +125,9 @@ int main(int argc, char** argv) {
   try {
     return muster::run(argc, argv);
   } catch (const boost::system::system_error& error) {
-    std::fprintf(stderr, "muster: %s%s\n", error.what(),
-                 muster::start_limit_advice(error.code().value()).c_str());
-    return 1;
+    return muster::fail_to_start(error.what(), error.code().value());
   } catch (const std::system_error& error) {
-    std::fprintf(stderr, "muster: %s%s\n", error.what(),
-                 muster::start_limit_advice(error.code().value()).c_str());
-    return 1;
+    return muster::fail_to_start(error.what(), error.code().value());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "muster: %s\n", error.what());
     return muster::kFailureExit;

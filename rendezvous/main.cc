@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
@@ -161,17 +160,6 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Of more connects at once the kernel lets the rest come again, after 1, 3 and 7 seconds.
-void tell_backlog(std::size_t connections) {
-  std::size_t backlog = 0;
-  if (!(std::ifstream("/proc/sys/net/core/somaxconn") >> backlog) || backlog >= connections) return;
-  spdlog::debug(
-      "up to {} connections at once are taken without delay, of {} that may be open; for more "
-      "raise "
-      "net.core.somaxconn (sysctl)",
-      backlog, connections);
-}
-
 // One line for whoever started us and waits for it; everything else goes to stderr.
 void announce(const boost::asio::ip::tcp::endpoint& endpoint) {
   std::printf("musterd: listening on %s\n", to_text(endpoint).c_str());
@@ -204,7 +192,6 @@ int serve(Arguments arguments) {
     runs.forget_after = to_duration(arguments.forget_run_seconds);
     arguments.store.runs = std::move(arguments.runs);
   }
-  const std::size_t connections = arguments.store.connections;
   boost::asio::io_context loop(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO);
   StoreServer server(loop, std::move(arguments.store));
   ServiceManager manager(loop, [&server] { return status_of(server); });
@@ -218,7 +205,6 @@ int serve(Arguments arguments) {
     std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
     return kExitFailure;
   }
-  tell_backlog(connections);
   announce(server.endpoints().front());
   manager.ready();
   loop.run();
