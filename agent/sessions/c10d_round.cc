@@ -97,8 +97,7 @@ asio::awaitable<ExchangeResult<SessionRound>> C10dRound::begin(HostStore host) {
                                .group_world_size = static_cast<int>(ready_.nodes.size()),
                                .ranks = *ranks,
                                .master_addr = found->addr,
-                               .master_port = found->port,
-                               .use_agent_store = options_.use_agent_store}};
+                               .master_port = found->port}};
   co_return round;
 }
 

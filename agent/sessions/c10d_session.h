@@ -26,9 +26,7 @@ struct C10dSessionOptions {
   std::string local_addr = {};  // --local-addr; empty: our end of the connection.
   std::string role = {};
   int local_world_size = 1;
-  bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
-  /// What the workers are told of the port that `host_store` gives: that a store listens there.
-  bool use_agent_store = true;
+  bool worker_identical = false;                      // TORCH_ELASTIC_WORKER_IDENTICAL=1
   Duration exit_barrier = std::chrono::seconds(300);  // torchrun's.
 };
 

@@ -204,8 +204,7 @@ asio::awaitable<void> StaticSession::Impl::begin() {
                                .ranks = *ranks,
                                .master_addr = options_.host,
                                .master_port = options_.port,
-                               .restart_count = failures_,
-                               .use_agent_store = true}};
+                               .restart_count = failures_}};
   if (const auto handler = handlers_.on_round) handler(std::move(round));
 }
 
