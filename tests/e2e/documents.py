@@ -111,16 +111,18 @@ def is_like(line, expected):
     return all(abs(a - b) <= LOSS_MAY_DIFFER for a, b in zip(*numbers, strict=True))
 
 
-def missing(expected, lines, any_order=False):
-    """The first line of the document that the program did not print, in this order; None if all are there."""
-    rest = list(lines)
+def missing(expected, streams, any_order=False):
+    """The first line of the document that the program did not print; None if all are there. Each stream (its
+    lines) keeps the document's order; between two of them nothing says which line was first."""
+    rest = [list(lines) for lines in streams]
     for line in expected:
         if line.strip() == "…":
             continue
-        at = next((i for i, real in enumerate(rest) if is_like(real, line)), None)
-        if at is None:
+        places = ((lines, i) for lines in rest for i, real in enumerate(lines) if is_like(real, line))
+        lines, at = next(places, (None, None))
+        if lines is None:
             return line
-        del rest[at if any_order else 0:at + 1]
+        del lines[at if any_order else 0:at + 1]
     return None
 
 
@@ -174,16 +176,17 @@ class Clone:
         process = self.start(command, log, **start)
 
         def done():
-            return process.poll() is not None or missing(expected, self.lines(log)) is None
+            return process.poll() is not None or missing(expected, self.streams(log)) is None
         try:
             wait_for(done, f"what {command} prints", bound_s)
         finally:
-            left = missing(expected, self.lines(log))
+            left = missing(expected, self.streams(log))
             self.test.assertIsNone(left, f"{command}\n{self.text(log)}")
         self.stop(process)
 
-    def lines(self, log):
-        return [plain(line) for line in self.text(log).splitlines()]
+    def streams(self, log):
+        """The lines of stdout, and those of stderr."""
+        return [[plain(line) for line in self.test.read(name).splitlines()] for name in (log, f"{log}.err")]
 
     def text(self, log):
         return self.test.read(log) + self.test.read(f"{log}.err")

@@ -34,7 +34,7 @@ class Readmes(MusterTest):
         self.runs += 1
         code = clone.start(command, log).wait(BOUND_S)
         self.assertEqual(code, FAILS.get(name, 0), f"{command}\n{clone.text(log)}")
-        return clone.lines(log)
+        return log
 
     def check(self, path):
         name = name_of(path)
@@ -50,11 +50,12 @@ class Readmes(MusterTest):
                         self.skipTest("the C++ examples are not built (MUSTER_SDK)")
                     if NOT_HERE.search(command):
                         dry = re.sub(r"\b(muster(-launch)?) ", r"\1 --dry-run ", command, count=1)
-                        self.assertTrue(self.run_command(clone, dry, name)[0].startswith("Nothing is started"))
+                        said = clone.text(self.run_command(clone, dry, name))
+                        self.assertTrue(said.startswith("Nothing is started"), said)
                         continue
-                    lines = self.run_command(clone, command, name)
-                    left = missing(block.printed, lines, any_order)
-                    self.assertIsNone(left, f"{command}\n" + "\n".join(lines))
+                    log = self.run_command(clone, command, name)
+                    left = missing(block.printed, clone.streams(log), any_order)
+                    self.assertIsNone(left, f"{command}\n{clone.text(log)}")
                     self.compared += bool(block.printed)
         self.assert_nothing_left()
 

@@ -74,8 +74,8 @@ class Troubleshooting(MusterTest):
                  for name in ("node0", "node1")}
         for name, process in nodes.items():
             self.assertEqual(process.wait(BOUND_S), 1, clone.text(f"log.{name}"))
-        lines = [line for name in nodes for line in clone.lines(f"log.{name}")]
-        self.assertIsNone(missing(printed, lines), "\n".join(lines))
+        streams = [stream for name in nodes for stream in clone.streams(f"log.{name}")]
+        self.assertIsNone(missing(printed, streams), "\n".join(clone.text(f"log.{name}") for name in nodes))
 
 
 if __name__ == "__main__":
