@@ -25,11 +25,13 @@ muster_add_python_test(e2e.mixed_nodes conformance e2e/mixed_nodes_test.py)
 set_tests_properties(e2e.logs_specs e2e.mixed_nodes PROPERTIES
   ENVIRONMENT "${e2e_environment};MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 muster_add_python_test(e2e.torchrun_failures conformance e2e/torchrun_failures_test.py)
+muster_add_python_test(e2e.mixed_ends conformance e2e/mixed_ends_test.py)
 muster_add_python_test(e2e.network nodes e2e/network_test.py)
 muster_add_python_test(e2e.musterd_job nodes e2e/musterd_job_test.py)
 muster_add_python_test(e2e.one_file scripts e2e/one_file_test.py)
 muster_add_python_test(e2e.node_ends nodes e2e/node_ends_test.py)
-set_tests_properties(e2e.network e2e.musterd_job e2e.node_ends e2e.one_file e2e.torchrun_failures PROPERTIES ENVIRONMENT
+set_tests_properties(e2e.network e2e.musterd_job e2e.node_ends e2e.one_file e2e.torchrun_failures e2e.mixed_ends
+  PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 muster_add_python_test(e2e.examples examples e2e/examples_test.py)
 muster_add_python_test(e2e.examples_lan examples e2e/examples_lan_test.py)

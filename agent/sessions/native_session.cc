@@ -23,6 +23,8 @@ namespace {
 constexpr int kKeepAlivesPerLease = 3;
 constexpr Duration kConnectLeast = std::chrono::milliseconds(100);
 constexpr Duration kExitBarrier = std::chrono::seconds(300);  // torchrun's.
+// Rounds in a row of which nothing came: a node that cannot meet the others has had its chances.
+constexpr int kFruitlessRounds = 3;
 
 std::string why_restart(const RestartRound& message) {
   std::string who = to_string(message.who);
@@ -227,6 +229,7 @@ void NativeSession::on(const RoundComplete& message) {
 
 void NativeSession::begin_round(SessionRound round) {
   round_ = round.round;
+  fruitless_ = 0;
   phase_ = Phase::Running;
   handlers_.on_round(std::move(round));
 }
@@ -294,6 +297,7 @@ RoundExchange NativeSession::round_exchange(const RoundFacts& facts, std::int64_
 asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, SessionRound round,
                                               std::optional<StoreAddress> store) {
   const int number = ++exchanges_;
+  ++fruitless_;  // Until it has begun.
   const auto is_over = [this, alive, number] {
     return !*alive || phase_ != Phase::Joining || number != exchanges_;
   };
@@ -330,15 +334,24 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Sessi
       trouble = ranks.error().reason;
   }
   if (is_over()) co_return;
-  if (!store || !trouble.empty()) {
-    spdlog::warn("round {}: {}", round.round, trouble);
-    if (client_) client_->send(RestartRequested{{}, trouble});
-    co_return;
-  }
+  if (!store || !trouble.empty()) co_return came_to_nothing(round.round, trouble);
   round.facts.master_addr = store->addr;
   round.facts.master_port = store->port;
   facts_ = round.facts;
   begin_round(std::move(round));
+}
+
+void NativeSession::came_to_nothing(std::int64_t round, const std::string& trouble) {
+  const std::string what =
+      "round " + std::to_string(round) + " was complete, but came to nothing: " + trouble;
+  if (fruitless_ < kFruitlessRounds) {
+    spdlog::warn("{}; asking for another one", what);
+    if (client_) client_->send(RestartRequested{{}, trouble});
+    return;
+  }
+  if (client_) client_->send(NodeFinished{{}, round, false, what});
+  phase_ = Phase::Over;
+  handlers_.on_failed(what + ", as the " + std::to_string(fruitless_ - 1) + " rounds before it");
 }
 
 // Torchrun nodes wait in theirs until all have come, and then close the run.

@@ -76,6 +76,8 @@ class NativeSession final : public RendezvousSession {
   /// A round with torchrun nodes in it: what its nodes tell each other goes through the store.
   boost::asio::awaitable<void> exchange(std::shared_ptr<bool> alive, SessionRound round,
                                         std::optional<StoreAddress> store);
+  /// The same with another round, or the end of the job when it was not the first time.
+  void came_to_nothing(std::int64_t round, const std::string& trouble);
   boost::asio::awaitable<void> exit_barrier(std::shared_ptr<bool> alive);
   RoundExchange round_exchange(const RoundFacts& facts, std::int64_t round) const;
   boost::asio::awaitable<void> reconnect(std::shared_ptr<bool> alive, std::string reason);
@@ -96,6 +98,7 @@ class NativeSession final : public RendezvousSession {
   std::shared_ptr<StoreClient> store_;  // For the exchange; only in a round with torchrun nodes.
   RoundFacts facts_;                    // Of that round.
   int exchanges_ = 0;                   // The latest one counts.
+  int fruitless_ = 0;                   // Of them, since one led to a round with workers.
   Phase phase_ = Phase::Outside;
   std::int64_t round_ = -1;  // Of the workers.
   std::int64_t told_ = -1;   // The newest that we heard of.

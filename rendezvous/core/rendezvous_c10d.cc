@@ -45,8 +45,13 @@ RendezvousActions Rendezvous::waits(ConnectionId client, Waits how, Instant now,
   } else {
     waiting_.insert(id);
   }
-  if (how == Waits::AtExit) member->finished = true;
-  if (how == Waits::AtExit && draining_ && member->place == Place::Participant) let_go(id);
+  if (how == Waits::AtExit) {
+    member->finished = true;
+    if (outcome_)
+      actions_.push_back(LetGo{client});  // Who is not there yet will not come.
+    else if (draining_ && member->place == Place::Participant)
+      let_go(id);
+  }
   settle();
   return std::exchange(actions_, {});
 }

@@ -144,9 +144,9 @@ struct NodeGone {
   std::string what;
 };
 
-/// For the shell: a torchrun node waits at its end for others that go on without it. Nobody will
-/// come, so it need not wait; and when it closes the run, as torchrun does at its end, that is not
-/// for the others.
+/// For the shell: a torchrun node waits at its end for others that go on without it, or whose job
+/// has failed. Nobody will come, so it need not wait; and when it closes the run, as torchrun does
+/// at its end, that is not for the others.
 struct LetGo {
   ConnectionId client;
 };

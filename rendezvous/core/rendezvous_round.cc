@@ -251,7 +251,9 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
   spares_step_in_.reset();
   for (auto& [id, member] : members_) {
     set_join_deadline(id, std::nullopt);
-    if (!member.native || !member.connection) continue;
+    if (!member.connection) continue;
+    if (member.waits == Waits::AtExit) actions_.push_back(LetGo{*member.connection});
+    if (!member.native) continue;
     RunEnded message = *outcome_;
     message.to = *member.connection;
     actions_.push_back(std::move(message));

@@ -94,6 +94,26 @@ TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that has finished holds 
   CHECK_FALSE(state(shown()).closed);
 }
 
+TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node does not wait at its end for a failed job",
+                 "[unit][rendezvous]") {
+  take();
+  const auto opened = [&] {
+    int times = 0;
+    for (const RunEffect& effect : take())
+      if (const auto* open = std::get_if<OpenBarrier>(&effect)) times += open->key == kBarrier;
+    return times;
+  };
+  const bool before = GENERATE(true, false);
+  if (before) service->waits({2}, kBarrier, at());
+  CHECK(opened() == 0);
+  tell(1, NodeFinished{{}, 0, false, "rank 0 exited with 1"});
+  if (!before) {
+    CHECK(opened() == 0);
+    service->waits({2}, kBarrier, at());
+  }
+  CHECK(opened() == 1);
+}
+
 TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that has finished may go",
                  "[unit][rendezvous]") {
   take();
