@@ -85,9 +85,12 @@ std::optional<std::uint64_t> start_of(pid_t pid) {
 }
 
 bool has_file(const fs::path& dir) {
+  // A for loop over the range would throw where another agent removes it at this moment.
   std::error_code ec;
-  for (const auto& entry : fs::recursive_directory_iterator(dir, ec))
-    if (entry.is_regular_file(ec) && entry.file_size(ec) > 0) return true;
+  for (fs::recursive_directory_iterator at(dir, ec), end; !ec && at != end; at.increment(ec)) {
+    std::error_code gone;
+    if (at->is_regular_file(gone) && at->file_size(gone) > 0 && !gone) return true;
+  }
   return false;
 }
 
@@ -137,8 +140,8 @@ boost::system::error_code RunDir::make(std::string& what_failed) const {
 std::vector<std::string> RunDir::entries() const {
   std::vector<std::string> names;
   std::error_code ec;
-  for (const auto& entry : fs::directory_iterator(path_, ec))
-    names.push_back(entry.path().filename());
+  for (fs::directory_iterator at(path_, ec), end; !ec && at != end; at.increment(ec))
+    names.push_back(at->path().filename());
   return names;
 }
 

@@ -63,8 +63,10 @@ class Peers:
             one, _ = ready.accept()
             # Its pid is on its way: it says so as soon as it is connected.
             one.settimeout(10)
-            pid = int(one.makefile("rb").readline())
-            self._connected[pid] = one
+            pid = one.makefile("rb").readline()
+            if not pid:  # Killed before it could.
+                return one.close()
+            self._connected[int(pid)] = one
             self._selector.register(one, selectors.EVENT_READ)
         elif ready in self._connected.values() and not self._read(ready):
             for one in self._connected.values():
