@@ -152,6 +152,14 @@ std::string known_keys(std::string_view backend) {
   return text;
 }
 
+/// Quotes around the whole, from a script that quotes twice. Under torchrun they become part of the
+/// first name and of the last value, and neither setting has an effect.
+std::string_view without_quotes(std::string_view text) {
+  const bool quoted = text.size() > 1 && text.front() == text.back() &&
+                      (text.front() == '\'' || text.front() == '"');
+  return quoted ? strip(text.substr(1, text.size() - 2)) : text;
+}
+
 }  // namespace
 
 Checked<NodeRange> parse_nnodes(std::string_view text, const std::string& flag) {
@@ -209,7 +217,7 @@ std::string to_text(const Endpoint& endpoint) {
 Checked<RendezvousConf> parse_rendezvous_conf(std::string_view text, std::string_view backend,
                                               const std::string& flag) {
   RendezvousConf conf;
-  text = strip(text);
+  text = without_quotes(strip(text));
   if (text.empty()) return conf;
   for (const std::string_view part : split(text, ',')) {
     const auto equals = part.find('=');

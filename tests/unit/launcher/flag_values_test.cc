@@ -52,12 +52,19 @@ TEST_CASE("rdzv-conf: keys and values are checked", "[unit][launcher]") {
   CHECK(conf->values == std::map<std::string, std::string>{
                             {"join_timeout", "70"}, {"is_host", "True"}, {"use_libuv", "0"}});
   CHECK(conf->without_effect == std::vector<std::string>{"use_libuv"});
-  CHECK(parse_rendezvous_conf("  ", "c10d", "f")->values.empty());
+  for (const char* empty : {"  ", "''", " \" \""})
+    CHECK(parse_rendezvous_conf(empty, "c10d", "f")->values.empty());
+  // A script that quotes twice.
+  const auto quoted = parse_rendezvous_conf(" 'join_timeout=5,is_host=1' ", "c10d", "--rdzv-conf");
+  REQUIRE(quoted.has_value());
+  CHECK(quoted->values ==
+        std::map<std::string, std::string>{{"join_timeout", "5"}, {"is_host", "1"}});
   const std::map<std::string, std::string> bad = {
       {"a", "has no value"},
       {"=1", "has no name"},
       {"join_timeout=60,", "has no name"},
       {"join_timeout=", "has no value"},
+      {"'join_timeout=5", "there is no setting"},
       {"join_timeout=1.5", "integer above 0"},
       {"join_timeout=0", "integer above 0"},
       {"keep_alive_interval=x", "must be an integer"},
