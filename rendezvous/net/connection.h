@@ -117,6 +117,7 @@ class Connection {
   bool about_runs(const Request& request) const;
   void serve_state(const Request& request);
   void compare_set_state(const Request& request);
+  bool hand_back(const Request& request);
   void serve_native(std::string_view json);
   void leave_runs();
   void note_wait(const Request& request);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
 
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/connection.h"
@@ -52,7 +53,9 @@ void Connection::serve_state(const Request& request) {
     case Query::QueueLen:
       return send_reply(apply(request));
     default:
-      refuse(at_offset("a rendezvous' state is written by COMPARE_SET only"));
+      if (!hand_back(request))
+        return refuse(at_offset("a rendezvous' state is written by COMPARE_SET only"));
+      send_reply(apply(request));
   }
 }
 
@@ -67,10 +70,25 @@ void Connection::compare_set_state(const Request& request) {
   if (const auto* now = std::get_if<StateNow>(&outcome)) return send_reply(Value{now->text});
   if (const auto* refused = std::get_if<StateRefused>(&outcome))
     return refuse(at_offset(refused->reason));
-  if (std::holds_alternative<HeldBack>(outcome))
+  if (std::holds_alternative<HeldBack>(outcome)) {
     held_ = true;
-  else
-    send_reply(apply(request));
+    return;
+  }
+  const std::string& surprise = std::get<NotOfARun>(outcome).surprise;
+  if (!surprise.empty())
+    spdlog::warn("store_key_is_no_state peer={} reason=\"{}\"", peer(), at_offset(surprise));
+  send_reply(apply(request));
+}
+
+/// Whether all of the states that it would write are the store's from now on.
+bool Connection::hand_back(const Request& request) {
+  RunService& runs = *shared_.runs;
+  const auto is_the_stores = [&](const std::string& key) {
+    return !runs.has_state(key) || runs.hand_back(key);
+  };
+  return is_the_stores(std::string(request.key)) &&
+         std::all_of(request.keys.begin(), request.keys.end(),
+                     [&](std::string_view key) { return is_the_stores(std::string(key)); });
 }
 
 void Connection::serve_native(std::string_view json) {

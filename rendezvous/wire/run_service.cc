@@ -48,8 +48,28 @@ void RunService::forget(Run& run) {
   MUSTER_CHECK(run.clients.empty());
   note(RunNote::Level::Info, "run_forgotten run=" + std::string(run.id()));
   effects_.emplace_back(ForgetRun{run.key, true});
+  erase(run);
+}
+
+void RunService::erase(Run& run) {
   if (run.deadline) deadlines_.erase({*run.deadline, run.key});
   runs_.erase(runs_.find(run.key));
+}
+
+bool RunService::hand_back(std::string_view key) {
+  Run* run = find(key);
+  if (run == nullptr || !options_.only_run.empty() || !run->rendezvous->untouched()) return false;
+  const auto is_native = [&](std::uint32_t client) { return clients_.at(client).front().native; };
+  if (std::any_of(run->clients.begin(), run->clients.end(), is_native)) return false;
+  for (const std::uint32_t client : run->clients) {
+    std::vector<Client>& known = clients_.at(client);
+    std::erase_if(known, [&](const Client& one) { return one.run == run; });
+    if (!known.empty()) continue;
+    clients_.erase(client);
+    --state_clients_;
+  }
+  erase(*run);
+  return true;
 }
 
 /// Over for everybody who was in it, or left by everybody long ago.
@@ -220,6 +240,12 @@ CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareS
     const bool first = request.expected.empty() || request.expected == kNoStateText;
     if (first && reusable(*run, time.now)) begin_again(*run);
     return StateNow{read_state(from, request.key, time)};
+  }
+  if (run->rendezvous->untouched()) {
+    const auto first = decode_state(request.desired);
+    if (!first && hand_back(request.key))
+      return NotOfARun{std::string(request.key) + " is set to what is no rendezvous' state (" +
+                       describe(first.error()) + "), and kept as any other key"};
   }
   add_state_client(from, *run);
   auto proposal = read_proposal(*run, from, request, time);

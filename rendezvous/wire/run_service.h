@@ -25,10 +25,10 @@
 namespace muster {
 
 /// In front of a run id: the key of its state, as it is on the wire.
+inline constexpr std::string_view kStateKeyPrefix = "/torch.rendezvous.";
 /// The end of the key for which a torchrun node waits when its workers have ended well.
 inline constexpr std::string_view kExitBarrierKey =
     "/torchelastic/agent/terminal_state/last_member";
-inline constexpr std::string_view kStateKeyPrefix = "/torch.rendezvous.";
 
 struct RunServiceOptions {
   std::string muster_version;
@@ -90,7 +90,10 @@ using RunEffect =
 
 // --- a compare-and-set's outcome -----------------------------------------------------------------
 
-struct NotOfARun {};  // The store's business, as any other key.
+/// The store's business, as any other key.
+struct NotOfARun {
+  std::string surprise = {};  // For the log: why it is, though it looked like a run's until now.
+};
 struct StateNow {
   SharedBytes text;
 };
@@ -128,6 +131,9 @@ class RunService {
   SharedBytes read_state(ConnectionId from, std::string_view key, Time time);
   /// May make a run known: then has_state() is true from now on.
   CompareSetOutcome compare_set(ConnectionId from, const StateCompareSet& request, Time time);
+
+  /// Leaves `key` to the store, if nobody has ever been in its run: it is not a rendezvous, then.
+  bool hand_back(std::string_view key);
 
   /// A message of the native door; `peer_address` is the client's, numeric.
   NativeAnswer receive(ConnectionId from, std::string_view json, const std::string& peer_address,
@@ -198,6 +204,7 @@ class RunService {
   bool reusable(const Run& run, Instant now) const;
   void begin_again(Run& run);
   void forget(Run& run);
+  void erase(Run& run);
 
   void add_state_client(ConnectionId from, Run& run);
   const SharedBytes& text_of(Run& run, Time time);

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 try:
     from torch.distributed import TCPStore
-    from torch.distributed.elastic.rendezvous.api import RendezvousClosedError
+    from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousStateError
     from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
 except ImportError as error:
@@ -100,6 +100,36 @@ def until(condition):
     while not condition():
         assert time.monotonic() < end, "not in time"
         time.sleep(0.02)
+
+
+class NoRendezvous(unittest.TestCase):
+    """torch's backend, used for what is no rendezvous' state: as at torch's server."""
+
+    def setUp(self):
+        self.server = Musterd()
+        self.backend = C10dRendezvousBackend(self.server.store(), "mine")
+
+    def tearDown(self):
+        self.assertIn("is set to what is no rendezvous' state", self.server.stop())
+
+    def test_a_value_is_kept_and_compared(self):
+        state, first, was_set = self.backend.set_state(b"x")
+        self.assertEqual((state, was_set), (b"x", True))
+        state, second, was_set = self.backend.set_state(b"y", first)
+        self.assertEqual((state, was_set), (b"y", True))
+        self.assertNotEqual(first, second)
+        for stale in (first, None, "nonsense"):
+            self.assertEqual(self.backend.set_state(b"z", stale), (b"y", second, False))
+        self.assertEqual(self.backend.get_state(), (b"y", second))
+
+    def test_a_value_that_is_no_base64_is_seen_as_it_is(self):
+        store = self.server.store()
+        self.assertIsNone(self.backend.get_state())
+        store.set("torch.rendezvous.mine", "no base64")
+        with self.assertRaises(RendezvousStateError):
+            self.backend.get_state()
+        self.assertTrue(store.delete_key("torch.rendezvous.mine"))
+        C10dRendezvousBackend(store, "yours").set_state(b"x")
 
 
 class Handlers(unittest.TestCase):

@@ -248,17 +248,50 @@ TEST_CASE_METHOD(RunServiceTest, "runs: losers of a compare-and-set take turns",
 
 TEST_CASE_METHOD(RunServiceTest, "runs: what is no state is refused, with the place",
                  "[unit][rendezvous]") {
-  const std::string seen = begin(1);
+  const std::string none = begin(1);
+  const std::string seen = text(compare_set(1, none, joined_by(1, none)));
   const auto desired = compare_set(1, seen, "gASV!");
   REQUIRE(std::holds_alternative<StateRefused>(desired));
   CHECK_THAT(std::get<StateRefused>(desired).reason,
              Catch::Contains("desired state of " + kKey) && Catch::Contains("character 5"));
-  const auto expected = compare_set(1, "nonsense?", joined_by(1, seen));
+  const auto expected = compare_set(1, "nonsense?", joined_by(2, seen));
   REQUIRE(std::holds_alternative<StateRefused>(expected));
   CHECK_THAT(std::get<StateRefused>(expected).reason, Catch::Contains("expected state"));
   // Two joins in one step: nothing that torchrun does.
-  const auto both = compare_set(1, seen, joined_by(2, joined_by(1, seen)));
+  const auto both = compare_set(1, seen, joined_by(3, joined_by(2, seen)));
   CHECK(std::holds_alternative<StateRefused>(both));
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: a key that was never a rendezvous is the store's",
+                 "[unit][rendezvous]") {
+  const auto surprise = [&](std::uint32_t client) {
+    const auto outcome = compare_set(client, kNoStateText, "eA==");
+    REQUIRE(std::holds_alternative<NotOfARun>(outcome));
+    return std::get<NotOfARun>(outcome).surprise;
+  };
+  begin(1);
+  begin(2);
+  SECTION("what is written says so") {
+    CHECK_THAT(surprise(1), Catch::Contains(kKey + " is set to what is no rendezvous' state"));
+    CHECK_FALSE(service->has_state(kKey));
+    CHECK(service->state_clients() == 0);
+    CHECK(service->runs() == 0);
+    CHECK(surprise(2).empty());  // Of any key.
+    service->gone({1}, at());
+    service->gone({2}, at());
+    service->time_passed(at(100s));
+    begin(3);  // Nothing is stored, as far as this test tells: a run again.
+    CHECK(service->has_state(kKey));
+  }
+  SECTION("not when a muster node may want it") {
+    hello(4);
+    CHECK_FALSE(service->hand_back(kKey));
+    CHECK(std::holds_alternative<StateRefused>(compare_set(1, kNoStateText, "eA==")));
+  }
+  SECTION("not when somebody is in it") {
+    text(compare_set(1, kNoStateText, joined_by(1, std::string(kNoStateText))));
+    CHECK_FALSE(service->hand_back(kKey));
+  }
 }
 
 TEST_CASE_METHOD(RunServiceTest, "runs: a muster node is in the state that torchrun nodes read",
