@@ -118,6 +118,7 @@ class Connection {
   void serve_state(const Request& request);
   void compare_set_state(const Request& request);
   bool hand_back(const Request& request);
+  void warn_of_other_use(const std::string& what) const;
   void serve_native(std::string_view json);
   void leave_runs();
   void note_wait(const Request& request);

@@ -55,6 +55,7 @@ void Connection::serve_state(const Request& request) {
     default:
       if (!hand_back(request))
         return refuse(at_offset("a rendezvous' state is written by COMPARE_SET only"));
+      warn_of_other_use("a rendezvous' key is written without COMPARE_SET");
       send_reply(apply(request));
   }
 }
@@ -75,9 +76,13 @@ void Connection::compare_set_state(const Request& request) {
     return;
   }
   const std::string& surprise = std::get<NotOfARun>(outcome).surprise;
-  if (!surprise.empty())
-    spdlog::warn("store_key_is_no_state peer={} reason=\"{}\"", peer(), at_offset(surprise));
+  if (!surprise.empty()) warn_of_other_use(surprise);
   send_reply(apply(request));
+}
+
+void Connection::warn_of_other_use(const std::string& what) const {
+  spdlog::warn("store_key_is_no_state peer={} reason=\"{}: kept as any other key\"", peer(),
+               at_offset(what));
 }
 
 /// Whether all of the states that it would write are the store's from now on.

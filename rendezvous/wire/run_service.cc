@@ -245,7 +245,7 @@ CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareS
     const auto first = decode_state(request.desired);
     if (!first && hand_back(request.key))
       return NotOfARun{std::string(request.key) + " is set to what is no rendezvous' state (" +
-                       describe(first.error()) + "), and kept as any other key"};
+                       describe(first.error()) + ")"};
   }
   add_state_client(from, *run);
   auto proposal = read_proposal(*run, from, request, time);
