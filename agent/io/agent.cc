@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <deque>
 #include <map>
 #include <memory>
@@ -135,7 +134,7 @@ class Agent {
 
   bool give_up(const std::string& reason) {
     spdlog::error("{}", reason);
-    report_other_end(options_, lack(reason));
+    report_early_end(options_, lack(reason));
     end(1);
     return false;
   }
@@ -408,20 +407,14 @@ class Agent {
       std::int64_t started_ms = 0;
       event_log_.finished(action, group_->ends(&started_ms));
     }
-    if (const auto cause =
-            logs_full_ ? std::optional(lack(*logs_full_)) : cause_of(action, launcher_pid_))
-      report_other_end(options_, *cause, group_.get(), logs);
-    JobOutcome outcome = job_outcome(action, {.propagate_exit_code = options_.propagate_exit_code,
-                                              .logs_are_full = logs_full_.has_value()});
-    if (outcome.say == JobOutcome::Say::Warning) spdlog::warn("{}", outcome.text);
-    if (outcome.say == JobOutcome::Say::Error) spdlog::error("{}", outcome.text);
-    if (outcome.reports_failure) outcome.exit_code = report_failure(options_, *group_, logs);
+    const JobOutcome outcome =
+        job_outcome(action, {.launcher_pid = launcher_pid_,
+                             .propagate_exit_code = options_.propagate_exit_code,
+                             .logs_full = logs_full_});
+    const int exit_code = report_outcome(options_, outcome, *group_, logs);
     // Whoever asked for stacks wants to read them.
     run_dir_.tidy(outcome.succeeded && !hangs_.has_written());
-    if (action.why == Finish::Why::Signalled && action.started && !logs_full_)
-      std::fprintf(stderr, "torch.distributed.elastic.multiprocessing.api.%s\n",
-                   cause_of(action, launcher_pid_)->line().c_str());
-    end(outcome.exit_code, outcome.signal);
+    end(exit_code, outcome.signal);
   }
 
   /// As torchrun says it at LOGLEVEL=INFO.

@@ -43,7 +43,7 @@ int run_job(const AgentOptions& options, const std::vector<std::string>& environ
                                fifo.error().message() +
                                " (TORCHELASTIC_TIMER_FILE names its place)";
     spdlog::error("{}", reason);
-    report_other_end(options, lack(reason));
+    report_early_end(options, lack(reason));
     return 1;
   }
   // SIGUSR2 asks for stacks, unless the user means something else by it.
