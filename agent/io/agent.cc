@@ -93,7 +93,7 @@ class Agent {
   bool prepare() {
     // Only now that there are three of us, of whom each tidies up after the others.
     if (const std::string problem = places_.make(); !problem.empty()) return give_up(problem);
-    watchdogs_.emplace(
+    watchdogs_ = std::make_unique<Watchdogs>(
         io_, environment_, places_.fifo(),
         Watchdogs::Handlers{
             .on_reason = [this](LocalRank rank,
@@ -462,7 +462,7 @@ class Agent {
   std::unique_ptr<LogsSpecsProgram> logs_specs_;  // Null: the logs go where we put them.
   HangResponse hangs_;
   const int launcher_pid_;
-  std::optional<Watchdogs> watchdogs_;
+  std::unique_ptr<Watchdogs> watchdogs_;
   std::unique_ptr<WorkerChannel> channel_;
   WorkersStore workers_store_;
   std::unique_ptr<RendezvousSession> session_;

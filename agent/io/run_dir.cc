@@ -23,7 +23,7 @@ using boost::system::error_code;
 
 // What must be free in memory for each worker, and once more for muster: a directory and an error
 // file with a long traceback, for more than one attempt.
-constexpr std::uint64_t kRoomBytes = 64 * 1024;
+constexpr std::uint64_t kRoomBytes = 65536;
 constexpr std::uint64_t kRoomNames = 4;
 
 error_code from_errno(int number) {
@@ -106,18 +106,19 @@ error_code RunDir::make(std::string& what_failed) {
     what_failed = log_dir_;
     return make_in_log_dir();
   }
-  std::string passed_over;
+  std::string passed_over;  // "/dev/shm (No space left on device), ", and the next.
   for (const std::string& temporary : temporaries_) {
     const std::string place = fs::path(temporary).parent_path();
     const error_code error = make_temporary(temporary);
-    if (!error) {
-      if (!passed_over.empty())
-        fallback_ = "cannot use " + passed_over + " for error files and logs: they go to " + place;
-      return {};
+    if (!error && !passed_over.empty()) {
+      passed_over.resize(passed_over.size() - 2);
+      fallback_ = "cannot use " + passed_over;
+      fallback_.append(" for error files and logs: they go to ").append(place);
     }
-    what_failed = (passed_over.empty() ? "" : passed_over + ", ") + place;
+    if (!error) return {};
+    what_failed = passed_over + place;
     if (temporary == temporaries_.back()) return error;
-    passed_over = what_failed + " (" + error.message() + ")";
+    passed_over.append(place).append(" (").append(error.message()).append("), ");
   }
   return {};
 }

@@ -20,7 +20,7 @@ std::vector<std::string> with_overrides(std::vector<std::string> environment,
     return overrides.contains(variable.substr(0, variable.find('=')));
   });
   for (const auto& [name, value] : overrides)
-    environment.push_back(name + "=" + value);
+    environment.push_back(std::string(name).append("=").append(value));
   return environment;
 }
 
