@@ -45,10 +45,13 @@ std::string short_help(const Option& option) {
   return std::string(text);
 }
 
+bool has_underscore(std::string_view name) {
+  return name.find('_') != name.npos;
+}
+
 std::string bash_script() {
   const auto takes_value = [](const Option& option) { return option.takes_value(); };
   const auto is_offered = [](const Option& option) { return is_known(option, false); };
-  const auto has_underscore = [](std::string_view name) { return name.find('_') != name.npos; };
   std::string text = "# bash completion for muster: eval \"$(muster --completion bash)\"\n";
   text +=
       "_muster() {\n"
@@ -121,41 +124,54 @@ std::string for_zsh(std::string_view text) {
   return result;
 }
 
+/// A line for each of its names with, or for each without an underscore, as _arguments takes them.
+std::string zsh_specs(const Option& option, bool with_underscore) {
+  std::string action;
+  if (option.takes_value()) {
+    action = ":" + for_zsh(option.metavar) + ":";
+    if (!option.choices.empty()) action += "(" + joined_choices(option) + ")";
+    if (takes_folder(option)) action += "_directories";
+    if (takes_file(option)) action += "_files";
+  }
+  std::string specs;
+  for (const std::string_view name : option.names) {
+    if (name.empty() || has_underscore(name) != with_underscore) continue;
+    const std::string_view suffix = !option.takes_value() ? "" : name.starts_with("--") ? "=" : "+";
+    specs.append("        '").append(name).append(suffix).append("[");
+    specs.append(for_zsh(short_help(option))).append("]").append(action).append("'\n");
+  }
+  return specs;
+}
+
 std::string zsh_script() {
-  std::string text = "#compdef " + std::string(kPrograms) +
-                     "\n# zsh completion for muster: put it into $fpath as _muster, or\n"
-                     "# eval \"$(muster --completion zsh)\"\n"
-                     "_muster() {\n"
-                     "    local -a launch\n"
-                     "    [[ $service == muster-launch ]] && launch=(\n";
+  // Of the two spellings of a name one is offered. `spelled` are those with underscores: with "!"
+  // they are understood on the line all the same.
+  std::string launch;
+  std::string launch_spelled;
   std::string all;
+  std::string spelled;
   for (const Option& option : all_options()) {
     if (option.group == OptionGroup::Hidden) continue;
-    std::string action;
-    if (option.takes_value()) {
-      action = ":" + for_zsh(option.metavar) + ":";
-      if (!option.choices.empty()) action += "(" + joined_choices(option) + ")";
-      if (takes_folder(option)) action += "_directories";
-      if (takes_file(option)) action += "_files";
-    }
-    std::string& specs = option.origin == OptionOrigin::LaunchModule ? text : all;
-    for (const std::string_view name : option.names) {
-      if (name.empty()) continue;
-      const std::string_view suffix = !option.takes_value()    ? ""
-                                      : name.starts_with("--") ? "="
-                                                               : "+";
-      specs.append("        '").append(name).append(suffix).append("[");
-      specs.append(for_zsh(short_help(option))).append("]").append(action).append("'\n");
-    }
+    const bool is_launch = option.origin == OptionOrigin::LaunchModule;
+    (is_launch ? launch : all) += zsh_specs(option, false);
+    (is_launch ? launch_spelled : spelled) += zsh_specs(option, true);
   }
-  return text + "    )\n    _arguments -s -S : \\\n        $launch \\\n" +
-         [&all] {
-           std::string continued;
-           for (const char c : all)
-             continued += c == '\n' ? std::string(" \\\n") : std::string(1, c);
-           return continued;
-         }() +
-         "        '1:script:_files' \\\n"
+  return "#compdef " + std::string(kPrograms) +
+         "\n# zsh completion for muster: put it into $fpath as _muster, or\n"
+         "# eval \"$(muster --completion zsh)\"\n"
+         "_muster() {\n"
+         "    local -a offered spelled\n"
+         "    offered=(\n" +
+         all + "    )\n    spelled=(\n" + spelled +
+         "    )\n"
+         "    if [[ $service == muster-launch ]]; then\n"
+         "        offered+=(\n" +
+         launch + "        )\n        spelled+=(\n" + launch_spelled +
+         "        )\n"
+         "    fi\n"
+         "    # With underscores only for who has begun so.\n"
+         "    [[ $PREFIX == *_* ]] || spelled=('!'${^spelled})\n"
+         "    _arguments -s -S : $offered $spelled '1:script:_files' \\\n"
          "        '*::arguments of the script:_files'\n"
          "}\n"
          "if [[ $funcstack[1] == _muster ]]; then\n"
@@ -172,6 +188,29 @@ std::string for_fish(std::string_view text) {
     result += c;
   }
   return result;
+}
+
+/// `complete` with its names and what they take, for `programs`; empty: it has no such name.
+std::string fish_line(const Option& option, std::string_view programs, bool with_underscore) {
+  std::string names;
+  for (const std::string_view name : option.names) {
+    if (name.empty() || has_underscore(name) != with_underscore) continue;
+    const bool is_long = name.starts_with("--");
+    names.append(is_long ? " -l " : " -s ").append(name.substr(is_long ? 2 : 1));
+  }
+  if (names.empty()) return {};
+  std::string takes;
+  if (takes_folder(option))
+    takes = " -x -a '(__fish_complete_directories)'";
+  else if (takes_file(option))
+    takes = " -r";
+  else if (!option.choices.empty())
+    takes = " -x -a '" + joined_choices(option) + "'";
+  else if (option.takes_value())
+    takes = " -x";
+  return "    complete -c " + std::string(programs) + " -n '__muster_before_script" +
+         (with_underscore ? "; and __muster_underscores'" : "'") + names + takes + " -d '" +
+         for_fish(short_help(option)) + "'\n";
 }
 
 std::string fish_script() {
@@ -197,30 +236,22 @@ std::string fish_script() {
           "    end\n"
           "    return 0\n"
           "end\n"
+          "# With underscores only for who has begun so.\n"
+          "function __muster_underscores\n"
+          "    set -l words (commandline -opc)\n"
+          "    string match -q -- '*_*' (commandline -ct) $words[-1]\n"
+          "end\n"
           "for program in ";
   text.append(kPrograms).append("\n");
+  std::string launch;
   for (const Option& option : all_options()) {
-    if (option.group == OptionGroup::Hidden || option.origin == OptionOrigin::LaunchModule)
-      continue;
-    text += "    complete -c $program -n __muster_before_script";
-    for (const std::string_view name : option.names) {
-      if (name.empty()) continue;
-      const bool is_long = name.starts_with("--");
-      text.append(is_long ? " -l " : " -s ").append(name.substr(is_long ? 2 : 1));
-    }
-    if (takes_folder(option))
-      text += " -x -a '(__fish_complete_directories)'";
-    else if (takes_file(option))
-      text += " -r";
-    else if (!option.choices.empty())
-      text += " -x -a '" + joined_choices(option) + "'";
-    else
-      text += option.takes_value() ? " -x" : "";
-    text += " -d '" + for_fish(short_help(option)) + "'\n";
+    if (option.group == OptionGroup::Hidden) continue;
+    const bool is_launch = option.origin == OptionOrigin::LaunchModule;
+    for (const bool with_underscore : {false, true})
+      (is_launch ? launch : text) +=
+          fish_line(option, is_launch ? "muster-launch" : "$program", with_underscore);
   }
-  return text +
-         "end\ncomplete -c muster-launch -n __muster_before_script -l use-env -l use_env -d '" +
-         for_fish(short_help(option(OptionId::UseEnv))) + "'\n";
+  return text + "end\n" + launch;
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ int refuse(const Flags& flags, const Environment& environment, const std::string
     options.entry_point = flags.script;
     options.failure_report = flags.failure_report;
     options.own_error_file = own_error_file(flags, environment);
-    report_other_end(options, refusal(message));
+    report_early_end(options, refusal(message));
   }
   return fail(message);
 }

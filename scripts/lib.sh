@@ -11,7 +11,7 @@ launcher=${MUSTER_LAUNCHER:-$root/build/release/bin/muster}
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libboost1.81-dev libspdlog-dev nlohmann-json3-dev
   libcli11-dev catch2 libhwloc-dev libsystemd-dev python3 python3-venv)
 TEST_PACKAGES=(libgloo-dev clang-format-14 clang-14 libclang-rt-14-dev clang-tidy-19 shellcheck
-  iproute2 procps systemd systemd-container python3-yaml docker-compose)
+  iproute2 procps systemd systemd-container python3-yaml docker-compose zsh fish)
 
 TORCH_VERSION=2.13.0
 TORCH_PACKAGE=${MUSTER_TORCH_PACKAGE:-torch==$TORCH_VERSION}

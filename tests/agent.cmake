@@ -36,7 +36,7 @@ muster_add_tests(agent_logs_tests "unit;threads"
   LINK muster_agent_logs)
 
 muster_add_tests(agent_io_tests unit
-  SOURCES unit/agent/error_file_io_test.cc
+  SOURCES unit/agent/error_file_io_test.cc unit/agent/owned_name_test.cc
   LINK muster_agent_io)
 
 muster_add_tests(agent_watchdogs_tests unit

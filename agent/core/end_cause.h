@@ -1,10 +1,7 @@
 // Why a job ended when it was no worker's failure: for the files that programs read.
 #pragma once
 
-#include <optional>
 #include <string>
-
-#include "agent/core/supervisor.h"
 
 namespace muster {
 
@@ -16,10 +13,6 @@ struct EndCause {
   /// As Python ends a traceback with it: "SignalException: Process 7 got signal: 15".
   std::string line() const { return exception + ": " + text; }
 };
-
-/// Nothing if the job succeeded, or a worker's failure is the cause. `pid`: the process that the
-/// user started.
-std::optional<EndCause> cause_of(const Finish& finish, int pid);
 
 /// muster could not do what the command line or the environment asks for: nothing was started.
 EndCause refusal(std::string text);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <deque>
 #include <map>
 #include <memory>
@@ -30,6 +29,7 @@
 #include "agent/io/hang_response.h"
 #include "agent/io/logs_specs_program.h"
 #include "agent/io/own_lines.h"
+#include "agent/io/owned_name.h"
 #include "agent/io/shim_link.h"
 #include "agent/io/watchdogs.h"
 #include "agent/io/worker_channel.h"
@@ -66,7 +66,7 @@ class Agent {
         supervisor_({.local_world_size = options.local_world_size,
                      .max_restarts = options.max_restarts,
                      .stop_timeout = options.shutdown_timeout}),
-        run_dir_(std::move(surroundings.run_dir)),
+        places_(surroundings.places),
         hangs_(io_, environment_, options.hang_timeout,
                {.workers = [this] { return stack_targets(); },
                 .program = [this] { return group_->program(); },
@@ -75,12 +75,7 @@ class Agent {
                       group_->explain(rank, why);
                       feed(WorkerHung{rank});
                     }}),
-        fifo_(surroundings.fifo),
         launcher_pid_(surroundings.launcher_pid),
-        watchdogs_(io_, environment_, fifo_,
-                   {.on_reason = [this](LocalRank rank,
-                                        const std::string& why) { group_->explain(rank, why); },
-                    .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }}),
         workers_store_(io_, workers_store_options(options), options.rendezvous.shares_store),
         session_(make_session(io_, options, session_handlers())) {
     if (const auto& specs = options.log.specs)
@@ -96,11 +91,14 @@ class Agent {
 
  private:
   bool prepare() {
-    // Made only now that there are two of us, of whom either tidies up after the other.
-    std::string where;
-    if (const auto error = run_dir_.make(where))
-      return give_up("cannot make a directory for logs and error files in " + where + ": " +
-                     error.message() + " (--log-dir chooses another place)");
+    // Only now that there are three of us, of whom each tidies up after the others.
+    if (const std::string problem = places_.make(); !problem.empty()) return give_up(problem);
+    watchdogs_ = std::make_unique<Watchdogs>(
+        io_, environment_, places_.fifo(),
+        Watchdogs::Handlers{
+            .on_reason = [this](LocalRank rank,
+                                const std::string& why) { group_->explain(rank, why); },
+            .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }});
     auto pump =
         LogPump::start({.space = {.max_bytes = options_.log.max_bytes,
                                   .drop_when_full = options_.log.on_full != LogOnFull::Fail,
@@ -123,8 +121,9 @@ class Agent {
 
   // Workers can do without: where there is no directory, or its path is too long for a socket.
   void open_channel() {
-    if (run_dir_.path().empty()) return;
-    auto channel = WorkerChannel::open(io_, run_dir_.path() + "/channel", options_.local_world_size,
+    const std::string& dir = places_.run_dir().path();
+    if (dir.empty()) return;
+    auto channel = WorkerChannel::open(io_, dir + "/channel", options_.local_world_size,
                                        {[this](LocalRank rank) { hangs_.progressed(rank); },
                                         [this](LocalRank rank) { signal_one(rank); }});
     if (channel)
@@ -135,7 +134,7 @@ class Agent {
 
   bool give_up(const std::string& reason) {
     spdlog::error("{}", reason);
-    report_other_end(options_, lack(reason));
+    report_early_end(options_, lack(reason));
     end(1);
     return false;
   }
@@ -174,7 +173,7 @@ class Agent {
         sessions_.insert(report.pid);
         alive_[LocalRank{report.worker}] = report.pid;
         hangs_.worker_started(LocalRank{report.worker}, report.pid);
-        watchdogs_.worker_started(LocalRank{report.worker}, report.pid);
+        watchdogs_->worker_started(LocalRank{report.worker}, report.pid);
         event_log_.worker_started(LocalRank{report.worker}, report.pid);
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
@@ -183,7 +182,7 @@ class Agent {
         group_->ended(report);
         alive_.erase(LocalRank{report.worker});
         hangs_.worker_ended(LocalRank{report.worker});
-        watchdogs_.worker_ended(LocalRank{report.worker});
+        watchdogs_->worker_ended(LocalRank{report.worker});
         return feed(WorkerEnded{LocalRank{report.worker},
                                 {.killed = report.code != CLD_EXITED,
                                  .status = report.status,
@@ -252,9 +251,8 @@ class Agent {
   void on_shim_lost() {
     hangs_.cancel();
     if (ended_) return io_.stop();
-    if (fifo_ != nullptr) fifo_->remove();
     kill_job(sessions_, [this](std::string_view variable) { return marks_job(variable, job_); });
-    run_dir_.tidy(false);
+    places_.tidy(false);
     ::_exit(1);
   }
 
@@ -305,7 +303,7 @@ class Agent {
       lines_.say(spdlog::level::info, std::move(line));
     info("Starting worker group");
     stop_lines_.begin_attempt();
-    watchdogs_.attempt_begins();
+    watchdogs_->attempt_begins();
     if (channel_) channel_->reset();
     if (!logs_specs_) return start_workers(nullptr);
     const auto environments = group_->announce(round_);
@@ -320,7 +318,7 @@ class Agent {
 
   // Each is on its way before the next is prepared: the shim starts it meanwhile.
   void start_workers(const LogsDest* dest) {
-    if (const auto problem = group_->prepare(round_, run_dir_, dest))
+    if (const auto problem = group_->prepare(round_, places_.run_dir(), dest))
       return no_worker_starts(problem->reason);
     for (int rank = 0; rank < options_.local_world_size; ++rank) {
       auto start = group_->make_start(LocalRank{rank});
@@ -328,7 +326,7 @@ class Agent {
       link_.send(start->request, std::move(start->fds));
     }
     group_->starts_made();
-    if (round_.restart_count == 0) asio::post(io_, [this] { run_dir_.tidy_after_dead_owners(); });
+    if (round_.restart_count == 0) asio::post(io_, [this] { places_.tidy_after_dead_owners(); });
   }
 
   void no_worker_starts(const std::string& reason, int from = 0) {
@@ -347,7 +345,7 @@ class Agent {
 
   void carry_out(const SignalWorkers& action) {
     hangs_.attempt_ended();
-    watchdogs_.attempt_ends();
+    watchdogs_->attempt_ends();
     info("Stopping worker group");
     stop_lines_.begin_stop();
     stopping_ = static_cast<int>(alive_.size());
@@ -364,7 +362,7 @@ class Agent {
 
   void carry_out(const KillEverything&) {
     hangs_.attempt_ended();
-    watchdogs_.attempt_ends();
+    watchdogs_->attempt_ends();
     stopping_ = static_cast<int>(alive_.size());
     link_.send({.kind = ShimRequest::Kind::KillAll});
     give_up_start();
@@ -408,20 +406,14 @@ class Agent {
       std::int64_t started_ms = 0;
       event_log_.finished(action, group_->ends(&started_ms));
     }
-    if (const auto cause =
-            logs_full_ ? std::optional(lack(*logs_full_)) : cause_of(action, launcher_pid_))
-      report_other_end(options_, *cause, group_.get(), logs);
-    JobOutcome outcome = job_outcome(action, {.propagate_exit_code = options_.propagate_exit_code,
-                                              .logs_are_full = logs_full_.has_value()});
-    if (outcome.say == JobOutcome::Say::Warning) spdlog::warn("{}", outcome.text);
-    if (outcome.say == JobOutcome::Say::Error) spdlog::error("{}", outcome.text);
-    if (outcome.reports_failure) outcome.exit_code = report_failure(options_, *group_, logs);
+    const JobOutcome outcome =
+        job_outcome(action, {.launcher_pid = launcher_pid_,
+                             .propagate_exit_code = options_.propagate_exit_code,
+                             .logs_full = logs_full_});
+    const int exit_code = report_outcome(options_, outcome, *group_, logs);
     // Whoever asked for stacks wants to read them.
-    run_dir_.tidy(outcome.succeeded && !hangs_.has_written());
-    if (action.why == Finish::Why::Signalled && action.started && !logs_full_)
-      std::fprintf(stderr, "torch.distributed.elastic.multiprocessing.api.%s\n",
-                   cause_of(action, launcher_pid_)->line().c_str());
-    end(outcome.exit_code, outcome.signal);
+    places_.tidy(outcome.succeeded && !hangs_.has_written());
+    end(exit_code, outcome.signal);
   }
 
   /// As torchrun says it at LOGLEVEL=INFO.
@@ -465,13 +457,12 @@ class Agent {
   StopLines stop_lines_;
   int stopping_ = 0;  // How many lived when the stop began.
   std::unique_ptr<LogPump> pump_;
-  RunDir run_dir_;
+  JobPlaces& places_;
   std::unique_ptr<WorkerGroup> group_;
   std::unique_ptr<LogsSpecsProgram> logs_specs_;  // Null: the logs go where we put them.
   HangResponse hangs_;
-  const TimerFifo* fifo_;
   const int launcher_pid_;
-  Watchdogs watchdogs_;
+  std::unique_ptr<Watchdogs> watchdogs_;
   std::unique_ptr<WorkerChannel> channel_;
   WorkersStore workers_store_;
   std::unique_ptr<RendezvousSession> session_;

@@ -6,18 +6,16 @@
 #include <vector>
 
 #include "agent/core/agent_options.h"
-#include "agent/io/file_timer.h"
-#include "agent/io/run_dir.h"
+#include "agent/io/job_places.h"
 
 namespace muster {
 
 /// What the agent's process comes with.
 struct AgentSurroundings {
   std::vector<std::string> environment;  // That the workers inherit.
-  RunDir run_dir;
-  const TimerFifo* fifo = nullptr;  // Null: no file timers.
-  int socket = -1;                  // To the shim; the agent's from now on.
-  int launcher_pid = 0;             // Of the process that the user started.
+  JobPlaces& places;                     // To be made, and tidied.
+  int socket = -1;                       // To the shim; the agent's from now on.
+  int launcher_pid = 0;                  // Of the process that the user started.
 };
 
 /// Runs the agent until it has told the shim how the job has ended, or the shim is gone. The

@@ -15,7 +15,7 @@
 #include <system_error>
 
 #include "agent/core/error_file.h"
-#include "agent/io/run_dir.h"
+#include "agent/io/owned_name.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {

@@ -57,13 +57,7 @@ void write_files(const AgentOptions& options, const ExitReport& report) {
   write_or_complain(options.own_error_file, report.error_file(original), "the error file");
 }
 
-}  // namespace
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
+// Returns the exit code.
 int report_failure(const AgentOptions& options, const WorkerGroup& group,
                    const FinishReport& logs) {
   const ExitReport report = make_report(options, &group, logs, std::nullopt);
@@ -82,6 +76,26 @@ void report_other_end(const AgentOptions& options, const EndCause& cause, const 
                       const FinishReport& logs) {
   if (options.failure_report.empty() && options.own_error_file.empty()) return;
   write_files(options, make_report(options, group, logs, cause));
+}
+
+}  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+int report_outcome(const AgentOptions& options, const JobOutcome& outcome, const WorkerGroup& group,
+                   const FinishReport& logs) {
+  if (outcome.cause) report_other_end(options, *outcome.cause, &group, logs);
+  if (outcome.say == JobOutcome::Say::Warning) spdlog::warn("{}", outcome.text);
+  if (outcome.say == JobOutcome::Say::Error) spdlog::error("{}", outcome.text);
+  if (!outcome.last_line.empty()) std::fprintf(stderr, "%s\n", outcome.last_line.c_str());
+  return outcome.reports_failure ? report_failure(options, group, logs) : outcome.exit_code;
+}
+
+void report_early_end(const AgentOptions& options, const EndCause& cause) {
+  report_other_end(options, cause, nullptr, {});
 }
 
 }  // namespace muster

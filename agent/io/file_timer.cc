@@ -13,7 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/core/signal_name.h"
-#include "agent/io/run_dir.h"
+#include "agent/io/owned_name.h"
 #include "agent/posix/helper_process.h"
 #include "rendezvous/net/clock.h"
 
@@ -54,32 +54,33 @@ std::string shown(std::string_view line) {
 
 // --- the pipe ------------------------------------------------------------------------------------
 
-Result<std::optional<TimerFifo>> TimerFifo::make(std::vector<std::string>& environment,
-                                                 std::string& what_failed) {
-  if (variable(environment, kEnable) != "1") return std::optional<TimerFifo>();
+std::optional<TimerFifo> TimerFifo::choose(std::vector<std::string>& environment) {
+  if (variable(environment, kEnable) != "1") return std::nullopt;
   TimerFifo fifo;
   fifo.path_ = variable(environment, kFile);
   if (fifo.path_.empty()) {
     const std::string dir = variable(environment, "TMPDIR=");
-    fifo.path_ = (dir.empty() ? "/tmp" : dir) + "/watchdog_timer_" + random_name(20);
+    fifo.path_ = (dir.empty() ? "/tmp" : dir) + "/" + owned_name();
+    fifo.names_owner_ = true;
     std::erase_if(environment, [](const std::string& entry) { return entry.starts_with(kFile); });
     environment.push_back(std::string(kFile) + fifo.path_);
   }
-  what_failed = fifo.path_;
+  return fifo;
+}
+
+boost::system::error_code TimerFifo::make() {
   struct stat old {};
-  if (::lstat(fifo.path_.c_str(), &old) == 0) {
+  if (::lstat(path_.c_str(), &old) == 0) {
     if (!S_ISFIFO(old.st_mode)) return from_errno(EEXIST);
-    ::unlink(fifo.path_.c_str());
+    ::unlink(path_.c_str());
   }
-  if (::mkfifo(fifo.path_.c_str(), 0600) != 0) return from_errno(errno);
+  if (::mkfifo(path_.c_str(), 0600) != 0) return from_errno(errno);
   constexpr int kFlags = O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
-  fifo.fd_ = LogFd(::open(fifo.path_.c_str(), kFlags));
-  if (!fifo.fd_.is_open()) {
-    const int error = errno;
-    ::unlink(fifo.path_.c_str());
-    return from_errno(error);
-  }
-  return std::optional(std::move(fifo));
+  fd_ = LogFd(::open(path_.c_str(), kFlags));
+  if (fd_.is_open()) return {};
+  const int error = errno;
+  ::unlink(path_.c_str());
+  return from_errno(error);
 }
 
 void TimerFifo::remove() const {
@@ -87,6 +88,17 @@ void TimerFifo::remove() const {
   struct stat made {};
   if (::lstat(path_.c_str(), &there) != 0 || ::fstat(fd_.get(), &made) != 0) return;
   if (there.st_dev == made.st_dev && there.st_ino == made.st_ino) ::unlink(path_.c_str());
+}
+
+void TimerFifo::remove_unread() const {
+  struct stat there {};
+  if (::lstat(path_.c_str(), &there) != 0 || !S_ISFIFO(there.st_mode)) return;
+  const LogFd writer(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  if (!writer.is_open() && errno == ENXIO) ::unlink(path_.c_str());
+}
+
+void TimerFifo::tidy_after_dead_owners() const {
+  if (names_owner_) remove_what_dead_owners_left(path_.substr(0, path_.rfind('/')));
 }
 
 // --- the timers ----------------------------------------------------------------------------------

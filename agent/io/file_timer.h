@@ -25,26 +25,33 @@
 
 namespace muster {
 
-/// The pipe and its place in the file system: made before the shim and the agent part, so that the
-/// shim can remove it should the agent be killed.
+/// The pipe and its place in the file system: chosen before the shim and the agent part, made by
+/// the agent, so that whoever is left can remove it.
 class TimerFifo {
  public:
-  /// Nothing if `environment` does not ask for it. Else makes the pipe that TORCHELASTIC_TIMER_FILE
-  /// names, or one in the temporary directory, and sets the variable in `environment`, from which
-  /// workers inherit it. An old pipe in its place is replaced; whatever else is there stays, and is
-  /// an error. `what_failed` names the path.
-  static Result<std::optional<TimerFifo>> make(std::vector<std::string>& environment,
-                                               std::string& what_failed);
+  /// Nothing if `environment` does not ask for it. Else chooses the place that
+  /// TORCHELASTIC_TIMER_FILE names, or one in the temporary directory, which names the calling
+  /// process as its owner, and sets the variable in `environment`, from which workers inherit it.
+  static std::optional<TimerFifo> choose(std::vector<std::string>& environment);
+
+  /// Makes it. An old pipe in its place is replaced; whatever else is there stays, and is an error.
+  boost::system::error_code make();
 
   const std::string& path() const { return path_; }
   /// To read from, without blocking. Also open for writing: so it does not end when no worker has
   /// it.
   int fd() const { return fd_.get(); }
-  /// Removes it, if it is still the one that was made here.
+  /// Removes it, if it has been made here, and no other in its place since.
   void remove() const;
+  /// Removes a pipe there that nobody reads: for when the agent is gone, and could not. One that
+  /// another job has made in its place has a reader.
+  void remove_unread() const;
+  /// Removes such pipes beside it whose owners are gone.
+  void tidy_after_dead_owners() const;
 
  private:
   std::string path_;
+  bool names_owner_ = false;
   LogFd fd_;  // As long as it is open, no other file gets its number.
 };
 

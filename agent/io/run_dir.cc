@@ -2,34 +2,31 @@
 
 #include <linux/magic.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <optional>
-#include <sstream>
 #include <system_error>
 
 #include "agent/core/log_plan.h"
-#include "agent/core/run_owner.h"
+#include "agent/io/owned_name.h"
 
 namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
+using boost::system::error_code;
 
-constexpr std::size_t kSuffixLetters = 4;
-constexpr int kNamesMax = 4096;
-constexpr int kRemovedMax = 64;
+// What must be free in memory for each worker, and once more for muster: a directory and an error
+// file with a long traceback, for more than one attempt.
+constexpr std::uint64_t kRoomBytes = 65536;
+constexpr std::uint64_t kRoomNames = 4;
 
-boost::system::error_code from_errno(int number) {
+error_code from_errno(int number) {
   return {number, boost::system::system_category()};
 }
 
@@ -40,101 +37,116 @@ bool writes_logs(const StreamMap& map) {
                      [&any](const auto& entry) { return any(entry.second); });
 }
 
-bool is_in_memory(const char* path) {
+bool is_in_memory(const std::string& path) {
   struct statfs info {};
-  return path != nullptr && *path == '/' && ::statfs(path, &info) == 0 &&
-         info.f_type == TMPFS_MAGIC && ::access(path, W_OK | X_OK) == 0;
+  return ::statfs(path.c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC;
+}
+
+bool may_be_ours(const std::string& path) {
+  return ::access(path.c_str(), W_OK | X_OK) == 0 || errno == EROFS;  // That one is worth a line.
+}
+
+std::string variable(const char* name) {
+  const char* value = ::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 // Logs may be large: they go where TMPDIR says. Without any, only error files of a few kB can come:
 // those go to memory, because directories on a busy disk cost milliseconds each at the job's end
-// (measured: 2 workers 10 ms, 64 workers 240 ms, against 1.4 and 2.4 ms in memory).
-fs::path temporary_root(const LogOptions& log) {
+// (measured: 2 workers 10 ms, 64 workers 240 ms, against 1.4 and 2.4 ms in memory). The last two
+// are where Python's tempfile looks when TMPDIR cannot be used.
+std::vector<std::string> temporary_places(const LogOptions& log) {
+  std::vector<std::string> places;
+  const auto add = [&places](const std::string& path) {
+    if (!path.empty() && std::find(places.begin(), places.end(), path) == places.end())
+      places.push_back(path);
+  };
   if (log.specs || (!writes_logs(log.redirects) && !writes_logs(log.tee)))
-    for (const char* path : {static_cast<const char*>(::getenv("XDG_RUNTIME_DIR")), "/dev/shm"})
-      if (is_in_memory(path)) return path;
-  const char* dir = ::getenv("TMPDIR");
-  return dir != nullptr && *dir != '\0' ? dir : "/tmp";
+    for (const std::string& path : {variable("XDG_RUNTIME_DIR"), std::string("/dev/shm")})
+      if (path.starts_with('/') && is_in_memory(path) && may_be_ours(path)) add(path);
+  add(variable("TMPDIR"));
+  add("/tmp");
+  add("/var/tmp");
+  return places;
 }
 
-// This boot of this machine, and these pids: a directory may be shared with another container, or
-// be on a network, where our pids mean nothing.
-std::uint32_t here() {
-  std::ifstream boot("/proc/sys/kernel/random/boot_id");
-  std::string text;
-  std::getline(boot, text);
-  struct stat pids {};
-  if (::stat("/proc/self/ns/pid", &pids) != 0) pids.st_ino = 0;
-  return run_place(text + ":" + std::to_string(pids.st_ino));
-}
-
-// When the process began, in ticks since the boot, as far as a name holds it; nothing: it is gone.
-std::optional<std::uint64_t> start_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  if (!std::getline(file, text)) return std::nullopt;
-  // The second field, in parentheses, may hold anything; the 22nd is wanted.
-  std::istringstream fields(text.substr(std::min(text.rfind(')'), text.size() - 1) + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i)
-    fields >> field;
-  std::uint64_t start = 0;
-  const auto [last, bad] = std::from_chars(field.data(), field.data() + field.size(), start);
-  if (bad != std::errc{}) return std::nullopt;
-  return start & ((std::uint64_t{1} << 35) - 1);
-}
-
-bool has_file(const fs::path& dir) {
-  // A for loop over the range would throw where another agent removes it at this moment.
-  std::error_code ec;
-  for (fs::recursive_directory_iterator at(dir, ec), end; !ec && at != end; at.increment(ec)) {
-    std::error_code gone;
-    if (at->is_regular_file(gone) && at->file_size(gone) > 0 && !gone) return true;
-  }
-  return false;
+// A disk that is full is noticed by whoever writes there. In memory, names are counted, too, and
+// directories can be made where no byte can be written.
+error_code check_room(const std::string& path, int workers) {
+  struct statvfs info {};
+  if (!is_in_memory(path) || ::statvfs(path.c_str(), &info) != 0) return {};
+  const auto shares = static_cast<std::uint64_t>(workers) + 1;
+  const bool lacks_bytes =
+      info.f_blocks != 0 && info.f_bavail * std::uint64_t{info.f_frsize} < shares * kRoomBytes;
+  const bool lacks_names = info.f_files != 0 && info.f_favail < shares * kRoomNames;
+  return lacks_bytes || lacks_names ? from_errno(ENOSPC) : error_code{};
 }
 
 }  // namespace
-
-std::string random_name(std::size_t count) {
-  static constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz012345";  // 32: no bias.
-  std::array<unsigned char, 64> bytes{};
-  std::string name;
-  if (::getrandom(bytes.data(), std::min(count, bytes.size()), 0) < 0) return "unnamed";
-  for (std::size_t i = 0; i < std::min(count, bytes.size()); ++i)
-    name += kLetters[bytes[i] % 32];
-  return name;
-}
 
 RunDir RunDir::choose(const AgentOptions& options) {
   RunDir dir;
   if (options.log.discard) return dir;
   std::error_code ec;
-  if (options.log.dir.empty()) {
-    const fs::path root = temporary_root(options.log);
-    dir.base_ = dir.temporary_ =
-        root / run_owner_name({here(), ::getpid(), start_of(::getpid()).value_or(0)},
-                              random_name(kSuffixLetters));
-  } else {
-    dir.base_ = fs::absolute(options.log.dir, ec);
+  dir.run_name_ = run_dir_name(options.run_id, random_name(8));
+  dir.workers_ = options.local_world_size;
+  if (!options.log.dir.empty()) {
+    dir.log_dir_ = fs::absolute(options.log.dir, ec);
+    return dir;
   }
-  dir.path_ = fs::path(dir.base_) / run_dir_name(options.run_id, random_name(8));
+  const std::string name = owned_name();
+  for (const std::string& place : temporary_places(options.log))
+    dir.temporaries_.push_back(fs::absolute(place, ec) / name);
   return dir;
 }
 
-boost::system::error_code RunDir::make(std::string& what_failed) const {
-  if (base_.empty()) return {};
-  what_failed = base_;
-  if (!temporary_.empty()) {
-    what_failed = fs::path(base_).parent_path();
-    if (::mkdir(base_.c_str(), 0700) != 0) return from_errno(errno);
-  } else {
-    std::error_code ec;
-    fs::create_directories(base_, ec);
-    if (ec) return from_errno(ec.value());
-    if (!fs::is_directory(base_, ec)) return from_errno(ENOTDIR);
+error_code RunDir::make(std::string& what_failed) {
+  if (run_name_.empty()) return {};
+  if (!log_dir_.empty()) {
+    what_failed = log_dir_;
+    return make_in_log_dir();
   }
-  return ::mkdir(path_.c_str(), 0700) == 0 ? boost::system::error_code{} : from_errno(errno);
+  std::string passed_over;  // "/dev/shm (No space left on device), ", and the next.
+  for (const std::string& temporary : temporaries_) {
+    const std::string place = fs::path(temporary).parent_path();
+    const error_code error = make_temporary(temporary);
+    if (!error && !passed_over.empty()) {
+      passed_over.resize(passed_over.size() - 2);
+      fallback_ = "cannot use " + passed_over;
+      fallback_.append(" for error files and logs: they go to ").append(place);
+    }
+    if (!error) return {};
+    what_failed = passed_over + place;
+    if (temporary == temporaries_.back()) return error;
+    passed_over.append(place).append(" (").append(error.message()).append("), ");
+  }
+  return {};
+}
+
+error_code RunDir::make_in_log_dir() {
+  std::error_code ec;
+  fs::create_directories(log_dir_, ec);
+  if (ec) return from_errno(ec.value());
+  if (!fs::is_directory(log_dir_, ec)) return from_errno(ENOTDIR);
+  const std::string path = fs::path(log_dir_) / run_name_;
+  if (::mkdir(path.c_str(), 0700) != 0) return from_errno(errno);
+  path_ = path;
+  return {};
+}
+
+error_code RunDir::make_temporary(const std::string& temporary) {
+  if (const error_code error = check_room(fs::path(temporary).parent_path(), workers_))
+    return error;
+  if (::mkdir(temporary.c_str(), 0700) != 0) return from_errno(errno);
+  const std::string path = fs::path(temporary) / run_name_;
+  if (::mkdir(path.c_str(), 0700) != 0) {
+    const int error = errno;
+    ::rmdir(temporary.c_str());
+    return from_errno(error);
+  }
+  made_ = temporary;
+  path_ = path;
+  return {};
 }
 
 std::vector<std::string> RunDir::entries() const {
@@ -145,30 +157,15 @@ std::vector<std::string> RunDir::entries() const {
   return names;
 }
 
+// Any of them: whoever calls may not be who made one.
 void RunDir::tidy(bool success) const {
-  if (temporary_.empty() || (!success && has_file(temporary_))) return;
   std::error_code ec;
-  fs::remove_all(temporary_, ec);
+  for (const std::string& temporary : temporaries_)
+    if (success || !holds_a_file(temporary)) fs::remove_all(temporary, ec);
 }
 
 void RunDir::tidy_after_dead_owners() const {
-  if (temporary_.empty()) return;
-  const std::uint32_t place = here();
-  int names = 0;
-  int removed = 0;
-  std::error_code ec;
-  for (fs::directory_iterator at(fs::path(temporary_).parent_path(), ec), end;
-       !ec && at != end && names < kNamesMax && removed < kRemovedMax; at.increment(ec), ++names) {
-    const auto owner = read_run_owner_name(at->path().filename().string());
-    if (!owner || owner->place != place || start_of(owner->pid) == owner->start) continue;
-    struct stat info {};
-    if (::lstat(at->path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
-        info.st_uid != ::geteuid() || has_file(at->path()))
-      continue;
-    std::error_code failed;
-    fs::remove_all(at->path(), failed);
-    ++removed;
-  }
+  if (!made_.empty()) remove_what_dead_owners_left(fs::path(made_).parent_path());
 }
 
 }  // namespace muster

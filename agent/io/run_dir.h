@@ -12,16 +12,22 @@ namespace muster {
 
 class RunDir {
  public:
-  /// Chooses <log dir>/<run id>_<8 characters>, or that in a new temporary directory (in memory if
-  /// it is for error files alone), which names the calling process as its owner. With --log-dir
-  /// /dev/null there is none, and path() is empty. Nothing is made yet.
+  /// Chooses <log dir>/<run id>_<8 characters>, or that in a new temporary directory, which names
+  /// the calling process as its owner: in memory if it is for error files alone, else where TMPDIR
+  /// says, and in the next place where one cannot be used. With --log-dir /dev/null there is none,
+  /// and path() stays empty. Nothing is made yet.
   static RunDir choose(const AgentOptions& options);
 
   /// Makes it. `what_failed` names the path. In a process that can be killed, whoever is to tidy()
   /// then must have been told of the choice before.
-  boost::system::error_code make(std::string& what_failed) const;
+  boost::system::error_code make(std::string& what_failed);
 
+  /// Empty until it is made.
   const std::string& path() const { return path_; }
+
+  /// Which place could not be used and why, and which one is, in one line; empty if it is the first
+  /// choice.
+  const std::string& fallback() const { return fallback_; }
 
   /// Names in the directory now.
   std::vector<std::string> entries() const;
@@ -34,12 +40,16 @@ class RunDir {
   void tidy_after_dead_owners() const;
 
  private:
-  std::string base_;  // What path_ is in; empty: there is none.
-  std::string path_;
-  std::string temporary_;  // The part that was made by us in TMPDIR; empty: the user chose it.
-};
+  boost::system::error_code make_in_log_dir();
+  boost::system::error_code make_temporary(const std::string& temporary);
 
-/// `count` characters of a-z0-9 from the kernel's generator.
-std::string random_name(std::size_t count);
+  std::string run_name_;                  // Of the directory; empty: there is none.
+  std::string log_dir_;                   // What the user chose for it; empty: the first of these
+  std::vector<std::string> temporaries_;  // that can be made. One name in several places.
+  int workers_ = 0;
+  std::string made_;  // Which of them has been made.
+  std::string path_;
+  std::string fallback_;
+};
 
 }  // namespace muster

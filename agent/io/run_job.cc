@@ -5,15 +5,9 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
-#include <spdlog/spdlog.h>
-
-#include "agent/core/end_cause.h"
 #include "agent/io/agent.h"
-#include "agent/io/failure_output.h"
-#include "agent/io/file_timer.h"
-#include "agent/io/run_dir.h"
+#include "agent/io/job_places.h"
 #include "agent/posix/split.h"
 
 namespace muster {
@@ -26,26 +20,15 @@ std::vector<std::string> with_overrides(std::vector<std::string> environment,
     return overrides.contains(variable.substr(0, variable.find('=')));
   });
   for (const auto& [name, value] : overrides)
-    environment.push_back(name + "=" + value);
+    environment.push_back(std::string(name).append("=").append(value));
   return environment;
 }
 
 }  // namespace
 
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
-  // Chosen before the split: should the agent be killed, the shim knows what to tidy.
-  const RunDir run_dir = RunDir::choose(options);
-  std::string where;
   std::vector<std::string> inherited = with_overrides(environment, options.worker_environment);
-  const Result<std::optional<TimerFifo>> fifo = TimerFifo::make(inherited, where);
-  if (!fifo) {
-    const std::string reason = "cannot make the timers' pipe " + where + ": " +
-                               fifo.error().message() +
-                               " (TORCHELASTIC_TIMER_FILE names its place)";
-    spdlog::error("{}", reason);
-    report_other_end(options, lack(reason));
-    return 1;
-  }
+  JobPlaces places = JobPlaces::choose(options, inherited);
   // SIGUSR2 asks for stacks, unless the user means something else by it.
   const auto& handled = options.signals_to_handle;
   const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
@@ -53,13 +36,11 @@ int run_job(const AgentOptions& options, const std::vector<std::string>& environ
   const int exit_code = split_into_front_shim_and_agent(
       {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
         return run_agent(options, {.environment = inherited,
-                                   .run_dir = run_dir,
-                                   .fifo = *fifo ? &**fifo : nullptr,
+                                   .places = places,
                                    .socket = socket,
                                    .launcher_pid = launcher});
       });
-  if (*fifo) (*fifo)->remove();
-  run_dir.tidy(false);
+  places.tidy_for_the_dead();
   return exit_code;
 }
 

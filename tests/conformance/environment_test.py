@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """The same command line under torchrun and under muster: every worker's world, key by key.
 
-Compared are the environment, argv, working directory, session, signal masks, umask and open
-descriptors. What may differ is listed here, with its reason. Needs torch; exits with 77 (skipped)
-without it.
+Compared are the environment, argv, working directory, session, signal masks, umask, limits,
+priorities, CPUs, privileges, stdin and open descriptors. What may differ is listed here, with its
+reason. Needs torch; exits with 77 (skipped) without it.
 """
 import concurrent.futures
 import json
 import os
 import pathlib
 import re
+import stat
 import subprocess
 import sys
 import tempfile
@@ -21,12 +22,25 @@ TORCHRUN = SOURCE / ".venv" / "bin" / "torchrun"
 
 # The worker: it writes what it sees to <dir>/<RANK>.json. Started without Python start-up files.
 SHOW = """
-import json, os, sys
+import json, os, resource, stat, sys
 def status(name):
     return [l.split()[1] for l in open("/proc/self/status") if l.startswith(name)][0]
 fields = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
 mask = os.umask(0); os.umask(mask)
+def text(name):
+    return open("/proc/self/" + name).read()
 json.dump({
+    **{name: resource.getrlimit(getattr(resource, name)) for name in dir(resource)
+       if name.startswith("RLIMIT_")},
+    "nice": os.nice(0), "scheduling": os.sched_getscheduler(0),
+    "cpus": sorted(os.sched_getaffinity(0)), "oom_score_adj": text("oom_score_adj"),
+    "timer slack": text("timerslack_ns"), "personality": text("personality"),
+    "users": os.getresuid(), "groups": [os.getresgid(), sorted(os.getgroups())],
+    "privileges": [status(name) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb",
+                                             "NoNewPrivs", "Seccomp:")],
+    "terminal": fields[4],
+    "stdin": [os.readlink("/proc/self/fd/0"), text("fdinfo/0").split()[:4]],
+    "kinds of streams": [stat.S_IFMT(os.fstat(fd).st_mode) for fd in (0, 1, 2)],
     "env": dict(os.environ), "argv": sys.argv[1:], "cwd": os.getcwd(), "umask": mask,
     "leads its group": fields[2] == str(os.getpid()),
     "leads its session": fields[3] == str(os.getpid()),
@@ -37,8 +51,40 @@ json.dump({
 }, open(os.environ["SHOW_DIR"] + "/" + os.environ["RANK"] + ".json", "w"))
 """
 
+# How the launcher was started: each runs before it, in its process.
+STARTS = {
+    "limits and priorities": """
+import resource
+os.nice(7)
+os.umask(0o027)
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+open("/proc/self/oom_score_adj", "w").write("300")
+for name, soft in (("NOFILE", 300), ("CORE", 0), ("STACK", 4 << 20), ("MEMLOCK", 1 << 16)):
+    which = getattr(resource, "RLIMIT_" + name)
+    hard = resource.getrlimit(which)[1]
+    resource.setrlimit(which, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+""",
+    "signals": """
+import signal
+for name in ("USR1", "ALRM", "WINCH", "TTOU", "TERM", "INT", "QUIT", "PIPE", "XFSZ"):
+    signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF, signal.SIGRTMIN + 1, signal.SIGVTALRM})
+""",
+    "descriptors": """
+fd = os.open(os.path.dirname(os.environ["SHOW_DIR"]) + "/stdin", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"some lines")
+os.lseek(fd, 4, os.SEEK_SET)
+os.dup2(fd, 0)
+for stray in (3, 9, 200):
+    os.dup2(fd, stray)
+os.chdir("/")
+""",
+}
+EXEC = "\nos.execvp(sys.argv[1], sys.argv[1:])"
+
 CASES = [
-    # (flags, environment beside ours, arguments of the script)
+    # (flags, environment beside ours, arguments of the script, of STARTS)
     (["--standalone"], {}, []),
     ([], {}, []),
     (["--standalone", "--nproc-per-node=2"], {}, ["a", "b c", "--flag=1"]),
@@ -75,6 +121,10 @@ CASES = [
     (["--nproc-per-node=2", "--shutdown-timeout=5"], {"NODE_RANK": "7"}, []),
     (["--standalone", "--nproc-per-node=2"], {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, []),
     (["--nproc-per-node=2"], {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, []),
+    (["--standalone", "--nproc-per-node=2"], {}, [], "limits and priorities"),
+    (["--standalone", "--nproc-per-node=2"], {}, [], "signals"),
+    (["--standalone", "--nproc-per-node=2"], {}, [], "descriptors"),
+    (["--standalone", "--nproc-per-node=2", "--log-dir={dir}/logs", "-r3"], {}, [], "descriptors"),
 ]
 
 # Ours alone: NODE_RANK is for frameworks that need it, MUSTER_JOB marks a job's processes,
@@ -97,14 +147,15 @@ def free_port():
 
 
 def run(launcher, case, folder):
-    flags, env, arguments = case
+    flags, env, arguments, *start = case
     folder.mkdir(parents=True)
     port = free_port()
     fill = {"dir": str(folder), "port": str(port)}
     clean = {k: v for k, v in os.environ.items()
              if not k.startswith(("PET_", "MUSTER_", "TORCHELASTIC_", "OMP_", "CUDA_"))}
+    before = [sys.executable, "-IS", "-c", "import os, sys" + STARTS[start[0]] + EXEC] if start else []
     done = subprocess.run(
-        [launcher, *[f.format(**fill) for f in flags], "--no-python", str(PYTHON), "-IS",
+        [*before, launcher, *[f.format(**fill) for f in flags], "--no-python", str(PYTHON), "-IS",
          str(folder.parent / "show.py"), *arguments],
         env={**clean, "SHOW_DIR": str(folder), "RES_OPTIONS": "timeout:1 attempts:1",
              **{k: v.format(**fill) for k, v in env.items()}},
@@ -131,6 +182,9 @@ def differences(theirs, ours, their_dir, our_dir):
                 re.fullmatch(form, b) and (a == "") == (b == ""):
             continue
         yield f"{key}: torchrun {a!r}, muster {b!r}"
+    # stderr may be a pipe, of which muster keeps the end for its report, also of a filtered rank.
+    if stat.S_ISFIFO(ours["kinds of streams"][2]):
+        theirs["kinds of streams"][2] = ours["kinds of streams"][2]
     for key in theirs:
         if key != "env" and theirs[key] != (
                 ours[key].replace(our_dir, their_dir) if key == "cwd" else ours[key]):
@@ -167,7 +221,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="muster-env-") as root, \
             concurrent.futures.ThreadPoolExecutor(2) as pool:
         for case, problems in pool.map(lambda n: compare(n, pathlib.Path(root)), range(len(CASES))):
-            print("ok  " if not problems else "FAIL", *case[0], *case[1].items())
+            print("ok  " if not problems else "FAIL", *case[0], *case[1].items(), *case[3:])
             for problem in problems:
                 print("     ", problem)
             failed += bool(problems)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Muster killed by -9 before its first worker, at each system call: no directory is left."""
+"""Muster or its agent killed by -9 before the first worker, at each system call: no directory and no
+pipe is left."""
 import ctypes
 import os
 import signal
@@ -8,17 +9,26 @@ import sys
 
 from support import MUSTER, MusterTest, agent_of, main, wait_for
 
-PTRACE_TRACEME, PTRACE_SYSCALL, PTRACE_SETOPTIONS = 0, 24, 0x4200
-TRACESYSGOOD, EXITKILL = 1, 0x100000
+PTRACE_TRACEME, PTRACE_CONT, PTRACE_DETACH, PTRACE_SYSCALL = 0, 7, 17, 24
+PTRACE_SETOPTIONS, PTRACE_GETEVENTMSG = 0x4200, 0x4201
+TRACESYSGOOD, TRACEFORK, EXITKILL = 1, 2, 0x100000
+FORKED = signal.SIGTRAP | 1 << 8  # As a status says it: PTRACE_EVENT_FORK.
+WALL = 0x40000000  # waitpid: also for what is no child of ours.
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 
 
 class EarlyKill(MusterTest):
+    TIMERS = {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
+
     def directories(self):
+        """What muster may have left: directories, and pipes of timers."""
         return os.listdir(self.memory) + os.listdir(self.dir / "tmp")
 
-    def trace(self, *args):
+    def pipes(self):
+        return [path for path in (self.dir / "tmp").iterdir() if path.is_fifo()]
+
+    def trace(self, *args, options=0, **env):
         """Muster, stopped at its first instruction."""
         pid = os.fork()
         if pid == 0:
@@ -26,22 +36,38 @@ class EarlyKill(MusterTest):
             for fd in range(3):
                 os.dup2(null, fd)
             libc.ptrace(PTRACE_TRACEME, 0, None, None)
-            os.execve(MUSTER, [MUSTER, *args], self.environment())
+            os.execve(MUSTER, [MUSTER, *args], self.environment(**env))
         _, status = os.waitpid(pid, 0)
         if not os.WIFSTOPPED(status):
             self.skipTest("no process can be traced here")
-        libc.ptrace(PTRACE_SETOPTIONS, pid, None, TRACESYSGOOD | EXITKILL)
+        libc.ptrace(PTRACE_SETOPTIONS, pid, None, TRACESYSGOOD | EXITKILL | options)
         return pid
+
+    def follow_fork(self, pid):
+        """The child that it makes, stopped at its first instruction; `pid` itself goes on, untraced."""
+        number = 0
+        while True:
+            libc.ptrace(PTRACE_CONT, pid, None, number)
+            _, status = os.waitpid(pid, WALL)
+            self.assertTrue(os.WIFSTOPPED(status), status)
+            if status >> 8 == FORKED:
+                break
+            number = os.WSTOPSIG(status)
+        child = ctypes.c_ulong()
+        libc.ptrace(PTRACE_GETEVENTMSG, pid, None, ctypes.cast(ctypes.byref(child), ctypes.c_void_p))
+        os.waitpid(child.value, WALL)
+        libc.ptrace(PTRACE_DETACH, pid, None, None)
+        return child.value
 
     def steps(self, pid, count):
         """So many stops at system calls further; False: it has ended before."""
         for _ in range(count):
             libc.ptrace(PTRACE_SYSCALL, pid, None, None)
-            _, status = os.waitpid(pid, 0)
+            _, status = os.waitpid(pid, WALL)
             while os.WIFSTOPPED(status) and os.WSTOPSIG(status) != signal.SIGTRAP | 0x80:
                 number = os.WSTOPSIG(status)  # A signal: it gets it.
                 libc.ptrace(PTRACE_SYSCALL, pid, None, number)
-                _, status = os.waitpid(pid, 0)
+                _, status = os.waitpid(pid, WALL)
             if not os.WIFSTOPPED(status):
                 return False
         return True
@@ -51,7 +77,7 @@ class EarlyKill(MusterTest):
         calls = 0
         while True:
             calls += 1
-            pid = self.trace(*args)
+            pid = self.trace(*args, **self.TIMERS)
             if not self.steps(pid, calls):
                 break
             os.kill(pid, signal.SIGKILL)
@@ -61,10 +87,32 @@ class EarlyKill(MusterTest):
         self.assertGreater(calls, 100)  # It was not over at once.
         self.assertEqual(self.directories(), [])
 
-    def killed_with_its_agent(self):
+    def test_the_agent_at_each_system_call_until_its_pipe_is_there(self):
+        for env in (self.TIMERS,
+                    {**self.TIMERS, "TORCHELASTIC_TIMER_FILE": str(self.dir / "tmp/timers")}):
+            calls = found = 0
+            while found < 8:  # So many calls after it was made.
+                calls += 1
+                front = self.trace("--standalone", "--no-python", "sleep", "1000",
+                                   options=TRACEFORK, **env)
+                shim = self.follow_fork(front)
+                agent = self.follow_fork(shim)
+                libc.ptrace(PTRACE_SETOPTIONS, agent, None, TRACESYSGOOD | EXITKILL)
+                self.assertTrue(self.steps(agent, calls), "the agent has ended")
+                found += bool(self.pipes())
+                os.kill(agent, signal.SIGKILL)
+                os.waitpid(agent, WALL)
+                _, status = os.waitpid(front, 0)
+                self.assertEqual(os.waitstatus_to_exitcode(status), 1)
+                self.assert_nothing_left()
+                self.assertEqual(self.directories(), [], f"killed at stop {calls}")
+            self.assertGreater(calls, found)  # And so many before.
+
+    def killed_with_its_agent(self, **env):
         """A job of which nothing could tidy up. Returns what it has left."""
         process = self.start("--standalone", "--no-python",
-                             self.script("wait.sh", "#!/bin/sh\necho x >> ready\nexec sleep 1000\n"))
+                             self.script("wait.sh", "#!/bin/sh\necho x >> ready\nexec sleep 1000\n"),
+                             env=env)
         self.ready(1)
         agent = agent_of(process.pid)
         os.kill(agent, signal.SIGSTOP)
@@ -74,12 +122,18 @@ class EarlyKill(MusterTest):
         self.assert_nothing_left()
         (self.dir / "ready").unlink()
         left = self.directories()
-        self.assertEqual(len(left), 1, left)
+        self.assertEqual(len(left), 2 if env else 1, left)
         return left[0]
 
     def test_what_dead_owners_left_is_removed_by_the_next_run(self):
         self.killed_with_its_agent()
         self.run_muster("--standalone", "--no-python", "true", expect=0)
+        self.assertEqual(self.directories(), [])
+
+    def test_the_pipe_of_a_dead_owner_is_removed_by_the_next_run_with_timers(self):
+        self.killed_with_its_agent(**self.TIMERS)
+        self.assertEqual(len(self.pipes()), 1)
+        self.run_muster("--standalone", "--no-python", "true", env=self.TIMERS, expect=0)
         self.assertEqual(self.directories(), [])
 
     def test_only_what_dead_owners_left(self):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The examples that show one thing each, under muster and under torchrun: the same outcome.
+"""The main job, and the examples that show one thing each, under muster and under torchrun: the same
+outcome.
 
 Needs torch and torchrun in .venv; skipped (77) where they are not.
 """
@@ -92,6 +93,32 @@ class SnapshotResume(Examples):
                 self.assertEqual(len(lines), 2, lines)
                 self.assertTrue(snapshot.exists())
                 self.assertIn("ChildFailedError", err)
+
+
+class Digits(Examples):
+    """The main job."""
+    SCRIPT = EXAMPLES / "digits/train.py"
+    EPOCHS = 2
+
+    def test_both_launchers_train_the_same_network(self):
+        found = {}
+        for launcher in LAUNCHERS:
+            lines, _ = self.launch(launcher, self.SCRIPT, "--epochs", self.EPOCHS, "--save",
+                                   self.dir / f"{launcher}.pt")
+            self.assertTrue((self.dir / f"{launcher}.pt").exists())
+            # Every loss, epoch and accuracy; but not how long it took, and where it went.
+            found[launcher] = [line for line in lines
+                               if not line.startswith(("trained in ", "saved "))]
+            self.assertEqual(len(lines) - len(found[launcher]), 2, lines)
+        self.assertEqual(found["muster"], found["torchrun"])
+        lines = found["muster"]
+        self.assertTrue(lines[0].startswith(f"world of {RANKS} processes, "), lines[0])
+        epochs = [re.fullmatch(r"epoch (\d+)/(\d+) done: mean loss [\d.]+, accuracy ([\d.]+) % .*",
+                               line) for line in lines if " done: " in line]
+        self.assertEqual([(int(epoch[1]), int(epoch[2])) for epoch in epochs],
+                         [(number, self.EPOCHS) for number in range(1, self.EPOCHS + 1)])
+        self.assertGreater(float(epochs[-1][3]), 60, "it has learnt nothing")
+        self.assertTrue(lines[-1].startswith(f"test accuracy: {epochs[-1][3]} %"), lines[-1])
 
 
 class DataLoaders(Examples):

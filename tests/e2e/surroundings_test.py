@@ -210,14 +210,72 @@ class Elsewhere(MusterTest):
         self.assertIn("exitcode  : 3", done.stderr)
         self.assert_nothing_left()
 
-    def test_without_shared_memory_or_with_a_full_one(self):
-        for commands in ("umount -l /dev/shm",
-                         "mount -t tmpfs -o size=4k x /dev/shm; "
-                         "head -c 9000 /dev/zero > /dev/shm/full 2>/dev/null || true",
-                         "mount -t tmpfs -o ro,noexec x /dev/shm"):
-            done = self.mounted(commands + "; unset XDG_RUNTIME_DIR", "--standalone", "--no-python",
-                                "--nproc-per-node=2", "/bin/true")
-            self.assertEqual(done.returncode, 0, done.stderr)
+    SAY_WHERE = ("--standalone", "--no-python", "--nproc-per-node=2", "/bin/sh", "-c",
+                 "echo $TORCHELASTIC_ERROR_FILE")
+
+    def test_without_shared_memory(self):
+        done = self.mounted("mount -t proc x /dev/shm; unset XDG_RUNTIME_DIR", *self.SAY_WHERE)
+        self.assertEqual((done.returncode, done.stderr.count("cannot use")), (0, 0), done.stderr)
+        for line in done.stdout.split():
+            self.assertTrue(line.startswith(str(self.dir / "tmp")), line)
+
+    def test_shared_memory_that_cannot_be_used(self):
+        """Full, without names left, read-only: error files go to TMPDIR, and one line says so."""
+        for commands, reason in (
+                ("mount -t tmpfs -o size=4k x /dev/shm", "No space left on device"),
+                ("mount -t tmpfs -o size=8m x /dev/shm; "
+                 "head -c 9000000 /dev/zero > /dev/shm/full 2>/dev/null || true",
+                 "No space left on device"),
+                ("mount -t tmpfs -o nr_inodes=3 x /dev/shm", "No space left on device"),
+                ("mount -t tmpfs -o ro x /dev/shm", "Read-only file system")):
+            with self.subTest(commands):
+                done = self.mounted(commands + "; unset XDG_RUNTIME_DIR", *self.SAY_WHERE)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(len(done.stdout.split()), 2)
+                for line in done.stdout.split():
+                    self.assertTrue(line.startswith(str(self.dir / "tmp")), line)
+                said = [line for line in done.stderr.splitlines() if "OMP_NUM" not in line]
+                self.assertEqual(len(said), 1, done.stderr)
+                self.assertIn(f"cannot use /dev/shm ({reason}) for error files and logs: they go "
+                              f"to {self.dir / 'tmp'}", said[0])
+                self.assertEqual(os.listdir(self.dir / "tmp"), [])
+
+    def test_a_worker_can_say_why_it_failed_where_shared_memory_is_full(self):
+        done = self.mounted("mount -t tmpfs -o size=4k x /dev/shm; unset XDG_RUNTIME_DIR",
+                            "--standalone", "--no-python", "/bin/sh", "-c",
+                            """echo '{"message": "out of luck"}' > $TORCHELASTIC_ERROR_FILE; exit 3""")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("out of luck", done.stderr)
+
+    def test_the_next_place_in_memory_comes_before_the_disk(self):
+        done = self.mounted("mkdir xdg; mount -t tmpfs -o nr_inodes=3 x xdg; mount -t tmpfs x "
+                            "/dev/shm; export XDG_RUNTIME_DIR=$PWD/xdg", *self.SAY_WHERE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"cannot use {self.dir / 'xdg'} (No space left on device)", done.stderr)
+        for line in done.stdout.split():
+            self.assertTrue(line.startswith("/dev/shm/muster_"), line)
+
+    def test_a_temporary_directory_that_cannot_be_used(self):
+        """As torchrun has it: logs go to /tmp then; and it is said. Where nothing can, an error."""
+        self.mounted("true", "--version")  # Or it is skipped.
+        for commands, reason in (("mount -t tmpfs -o ro x tmp", "Read-only file system"),
+                                 ("mount -t tmpfs -o nr_inodes=1 x tmp", "No space left on device"),
+                                 ("export TMPDIR=$PWD/none", "No such file or directory")):
+            with self.subTest(commands):
+                done = self.mounted(commands, "-t3", *self.SAY_WHERE)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(f"({reason}) for error files and logs: they go to /tmp\n", done.stderr)
+                paths = [line.split("]:")[1] for line in done.stdout.splitlines()]
+                self.assertEqual(len(paths), 2, done.stdout)
+                for path in paths:
+                    self.assertTrue(path.startswith("/tmp/muster_"), path)
+                    self.assertFalse(os.path.exists("/".join(path.split("/")[:3])), path)
+        done = self.mounted("for dir in tmp /tmp /var/tmp; do mount --bind $dir $dir; "
+                            "mount -o remount,bind,ro $dir; done", "-t3", *self.SAY_WHERE)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("cannot make a directory for logs and error files in ", done.stderr)
+        self.assertIn(", /tmp (Read-only file system), /var/tmp: Read-only file system (--log-dir",
+                      done.stderr)
 
     def test_streams_that_are_closed(self):
         def close_all():

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from support import SOURCE, MusterTest, agent_of, main, wait_for
+from support import SOURCE, MusterTest, agent_of, main, shim_of, wait_for
 
 PYTHON = SOURCE / ".venv/bin/python"
 
@@ -108,7 +108,7 @@ print(os.waitpid(child, 0)[1], path)
         self.assertEqual(list(pathlib.Path(self.memory).iterdir()), [])
 
     def test_the_pipe_goes_whoever_is_killed(self):
-        for victim in ("muster", "agent"):
+        for victim in ("muster", "shim", "agent"):
             with self.subTest(victim):
                 (self.dir / "ready").unlink(missing_ok=True)
                 body = "print('x', file=open('ready', 'a'))\ntime.sleep(1000)\n"
@@ -116,7 +116,8 @@ print(os.waitpid(child, 0)[1], path)
                 self.ready(1)
                 self.assertEqual(len(self.pipes()), 1)
                 self.assertEqual(stat.S_IMODE(self.pipes()[0].stat().st_mode), 0o600)
-                os.kill(process.pid if victim == "muster" else agent_of(process.pid), 9)
+                find = {"shim": shim_of, "agent": agent_of}.get(victim, lambda pid: pid)
+                os.kill(find(process.pid), 9)
                 process.wait(60)
                 self.assert_nothing_left()
                 self.assertEqual(self.pipes(), [])

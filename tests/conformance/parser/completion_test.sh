@@ -43,7 +43,7 @@ expect "muster-launch --use-" "--use-env"
 for shell in zsh fish; do
     if ! command -v "$shell" >/dev/null; then
         echo "completion_test: $shell is not installed: its script is not tried"
-    elif ! "$program" --completion "$shell" | "$shell" --no-execute; then
+    elif ! "$program" --completion "$shell" | "$shell" -n; then
         echo "$shell cannot read its script"
         failures=$((failures + 1))
     fi

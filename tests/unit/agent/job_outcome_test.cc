@@ -1,5 +1,7 @@
 #include "agent/core/job_outcome.h"
 
+#include <string>
+
 #include <catch2/catch.hpp>
 
 namespace muster {
@@ -13,6 +15,8 @@ TEST_CASE("job_outcome: success is quiet, and exits with 0", "[unit][agent]") {
   CHECK(outcome.exit_code == 0);
   CHECK(outcome.succeeded);
   CHECK(outcome.say == Say::Nothing);
+  CHECK(outcome.last_line.empty());
+  CHECK_FALSE(outcome.cause);
   CHECK_FALSE(outcome.reports_failure);
 }
 
@@ -22,18 +26,31 @@ TEST_CASE("job_outcome: our workers' success is theirs, whatever others did", "[
   CHECK(outcome.succeeded);
   CHECK(outcome.say == Say::Warning);
   CHECK_THAT(outcome.text, Catch::EndsWith("node 1 failed"));
+  CHECK_FALSE(outcome.cause);
 }
 
-TEST_CASE("job_outcome: what failed is said, and exits with 1", "[unit][agent]") {
-  for (const Why why : {Why::StartFailed, Why::RendezvousFailed, Why::JobFailed}) {
-    const JobOutcome outcome =
-        job_outcome({.why = why, .reason = "no such thing"}, {.propagate_exit_code = true});
+TEST_CASE("job_outcome: what failed is said and written, and exits with 1", "[unit][agent]") {
+  struct Case {
+    Why why;
+    std::string kind;
+    std::string line;
+  };
+  for (const Case& expected :
+       {Case{Why::StartFailed, "start_failed", "OSError: no such thing"},
+        Case{Why::RendezvousFailed, "rendezvous_failed", "RendezvousError: no such thing"},
+        Case{Why::JobFailed, "job_failed", "RuntimeError: the job has failed: no such thing"}}) {
+    const JobOutcome outcome = job_outcome({.why = expected.why, .reason = "no such thing"},
+                                           {.propagate_exit_code = true});
     CHECK(outcome.exit_code == 1);
     CHECK(outcome.signal == 0);
     CHECK_FALSE(outcome.succeeded);
     CHECK_FALSE(outcome.reports_failure);
     CHECK(outcome.say == Say::Error);
-    CHECK_THAT(outcome.text, Catch::EndsWith("no such thing"));
+    CHECK(outcome.last_line.empty());
+    REQUIRE(outcome.cause);
+    CHECK(outcome.cause->kind == expected.kind);
+    CHECK(outcome.cause->line() == expected.line);
+    CHECK(outcome.text == outcome.cause->text);
   }
 }
 
@@ -41,28 +58,53 @@ TEST_CASE("job_outcome: a worker's failure is the report's to tell", "[unit][age
   const JobOutcome outcome = job_outcome({.why = Why::WorkerFailed, .started = true}, {});
   CHECK(outcome.reports_failure);
   CHECK(outcome.say == Say::Nothing);
+  CHECK_FALSE(outcome.cause);
+  CHECK(outcome.last_line.empty());
   CHECK(job_outcome({.why = Why::WorkerFailed, .reason = "stuck"}, {}).say == Say::Error);
 }
 
 TEST_CASE("job_outcome: a signal before the workers is muster's own end", "[unit][agent]") {
-  const JobOutcome outcome = job_outcome({.why = Why::Signalled, .signal = 15}, {});
+  const JobOutcome outcome =
+      job_outcome({.why = Why::Signalled, .signal = 15}, {.launcher_pid = 7});
   CHECK(outcome.signal == 15);
   CHECK_FALSE(outcome.succeeded);
+  CHECK(outcome.say == Say::Nothing);
+  CHECK(outcome.last_line.empty());
+  REQUIRE(outcome.cause);  // Files name it nevertheless.
+  CHECK(outcome.cause->kind == "signalled");
+  CHECK(outcome.cause->line() == "SignalException: Process 7 got signal: 15");
 }
 
 TEST_CASE("job_outcome: a signal to the workers exits with 1, or as asked for", "[unit][agent]") {
   const Finish finish{.why = Why::Signalled, .signal = 15, .started = true};
-  CHECK(job_outcome(finish, {}).exit_code == 1);
-  CHECK(job_outcome(finish, {}).signal == 0);
+  const JobOutcome outcome = job_outcome(finish, {.launcher_pid = 7});
+  CHECK(outcome.exit_code == 1);
+  CHECK(outcome.signal == 0);
+  CHECK(outcome.last_line ==
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15");
+  REQUIRE(outcome.cause);
+  CHECK(outcome.cause->line() == "SignalException: Process 7 got signal: 15");
   CHECK(job_outcome(finish, {.propagate_exit_code = true}).exit_code == 128 + 15);
 }
 
 TEST_CASE("job_outcome: a disk that is full is a failure, not a signal", "[unit][agent]") {
-  const Finish finish{.why = Why::Signalled, .signal = 15, .started = true};
+  const OutcomeFacts facts{.propagate_exit_code = true, .logs_full = "no room on /logs"};
   const JobOutcome outcome =
-      job_outcome(finish, {.propagate_exit_code = true, .logs_are_full = true});
+      job_outcome({.why = Why::Signalled, .signal = 15, .started = true}, facts);
   CHECK(outcome.exit_code == 1);
   CHECK(outcome.signal == 0);
+  CHECK(outcome.last_line.empty());
+  CHECK(outcome.say == Say::Nothing);  // It was said when it happened.
+  REQUIRE(outcome.cause);
+  CHECK(outcome.cause->line() == "OSError: no room on /logs");
+}
+
+TEST_CASE("job_outcome: what had been decided before the disk was full stands", "[unit][agent]") {
+  const OutcomeFacts facts{.logs_full = "no room on /logs"};
+  CHECK(job_outcome({.why = Why::WorkerFailed, .started = true}, facts).reports_failure);
+  CHECK_FALSE(job_outcome({.why = Why::WorkerFailed, .started = true}, facts).cause);
+  CHECK(job_outcome({.why = Why::Succeeded, .started = true}, facts).exit_code == 0);
+  CHECK_FALSE(job_outcome({.why = Why::Succeeded, .started = true}, facts).cause);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -69,70 +71,84 @@ struct Child {
 };
 
 TEST_CASE("timer_fifo: only where it is asked for", "[unit][timer]") {
-  std::string where;
   for (Environment environment : {Environment{},
                                   {"TORCHELASTIC_ENABLE_FILE_TIMER=0"},
                                   {"TORCHELASTIC_TIMER_FILE=/nowhere/x"}}) {
     const Environment before = environment;
-    const auto fifo = TimerFifo::make(environment, where);
-    REQUIRE(fifo.has_value());
-    CHECK_FALSE(fifo->has_value());
+    CHECK_FALSE(TimerFifo::choose(environment).has_value());
     CHECK(environment == before);
   }
 }
 
 TEST_CASE("timer_fifo: a place of its own is told to the workers", "[unit][timer]") {
   const Place place;
-  std::string where;
   Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TMPDIR=" + place.dir.string(),
                           "TORCHELASTIC_TIMER_FILE="};
-  const auto fifo = TimerFifo::make(environment, where);
+  auto fifo = TimerFifo::choose(environment);
   REQUIRE(fifo.has_value());
-  REQUIRE(fifo->has_value());
-  CHECK(environment.back() == "TORCHELASTIC_TIMER_FILE=" + (*fifo)->path());
+  CHECK(environment.back() == "TORCHELASTIC_TIMER_FILE=" + fifo->path());
   CHECK(environment.size() == 3);
-  CHECK(fs::is_fifo((*fifo)->path()));
-  CHECK(fs::path((*fifo)->path()).parent_path() == place.dir);
-  (*fifo)->remove();
+  CHECK(fs::is_empty(place.dir));
+  REQUIRE_FALSE(fifo->make());
+  CHECK(fs::is_fifo(fifo->path()));
+  CHECK(fs::path(fifo->path()).parent_path() == place.dir);
+  fifo->remove();
   CHECK(fs::is_empty(place.dir));
 }
 
-TEST_CASE("timer_fifo: an old pipe is replaced, a file of somebody's is not", "[unit][timer]") {
-  const Place place;
-  const std::string path = place.dir / "timers";
-  std::string where;
-  Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + path};
-  const auto first = TimerFifo::make(environment, where);
-  REQUIRE(first.has_value());
-  const auto second = TimerFifo::make(environment, where);
-  REQUIRE(second.has_value());
-  (*first)->remove();  // It is not its own any more.
+struct TimerFifoTest {
+  Place place;
+  std::string path = place.dir / "timers";
+  TimerFifo chosen() const {
+    Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + path};
+    auto fifo = TimerFifo::choose(environment);
+    REQUIRE(fifo.has_value());
+    return std::move(*fifo);
+  }
+};
+
+TEST_CASE_METHOD(TimerFifoTest, "timer_fifo: an old pipe is replaced, a file of somebody's is not",
+                 "[unit][timer]") {
+  TimerFifo first = chosen();
+  REQUIRE_FALSE(first.make());
+  TimerFifo second = chosen();
+  REQUIRE_FALSE(second.make());
+  first.remove();  // It is not its own any more.
   CHECK(fs::is_fifo(path));
-  (*second)->remove();
+  second.remove();
   CHECK_FALSE(fs::exists(path));
   std::ofstream(path) << "precious";
-  const auto third = TimerFifo::make(environment, where);
-  REQUIRE_FALSE(third.has_value());
-  CHECK(third.error().value() == EEXIST);
-  CHECK(where == path);
+  CHECK(chosen().make().value() == EEXIST);
+  chosen().remove();
+  chosen().remove_unread();
   CHECK(fs::file_size(path) == 8);
 }
 
-struct FileTimerTest {
-  Place place;
-  std::string path = place.dir / "timers";
+TEST_CASE_METHOD(TimerFifoTest, "timer_fifo: who did not make it removes it when nobody reads it",
+                 "[unit][timer]") {
+  const TimerFifo fronts = chosen();
+  fronts.remove_unread();  // The agent was killed before it made one.
+  std::optional<TimerFifo> agents = chosen();
+  REQUIRE_FALSE(agents->make());
+  fronts.remove_unread();
+  CHECK(fs::is_fifo(path));
+  agents.reset();  // As the kernel does it when it is killed.
+  fronts.remove_unread();
+  CHECK_FALSE(fs::exists(path));
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);  // It was killed before it opened it.
+  fronts.remove_unread();
+  CHECK_FALSE(fs::exists(path));
+}
+
+struct FileTimerTest : TimerFifoTest {
   boost::asio::io_context io{1};
   std::vector<FileTimer::Expired> expired;
   std::optional<TimerFifo> fifo;
   std::optional<FileTimer> timers;
 
   FileTimerTest() {
-    std::string where;
-    Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + path};
-    auto made = TimerFifo::make(environment, where);
-    REQUIRE(made.has_value());
-    fifo = std::move(*made);
-    REQUIRE(fifo);
+    fifo = chosen();
+    REQUIRE_FALSE(fifo->make());
     timers.emplace(io, *fifo,
                    [this](const FileTimer::Expired& timer) { expired.push_back(timer); });
   }

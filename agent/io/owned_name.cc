@@ -1,0 +1,103 @@
+#include "agent/io/owned_name.h"
+
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <system_error>
+
+#include "agent/core/run_owner.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kSuffixLetters = 4;
+constexpr int kNamesMax = 4096;
+constexpr int kRemovedMax = 64;
+
+// This boot of this machine, and these pids: a directory may be shared with another container, or
+// be on a network, where our pids mean nothing.
+std::uint32_t here() {
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(boot, text);
+  struct stat pids {};
+  if (::stat("/proc/self/ns/pid", &pids) != 0) pids.st_ino = 0;
+  return run_place(text + ":" + std::to_string(pids.st_ino));
+}
+
+// When the process began, in ticks since the boot, as far as a name holds it; nothing: it is gone.
+std::optional<std::uint64_t> start_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return std::nullopt;
+  // The second field, in parentheses, may hold anything; the 22nd is wanted.
+  std::istringstream fields(text.substr(std::min(text.rfind(')'), text.size() - 1) + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i)
+    fields >> field;
+  std::uint64_t start = 0;
+  const auto [last, bad] = std::from_chars(field.data(), field.data() + field.size(), start);
+  if (bad != std::errc{}) return std::nullopt;
+  return start & ((std::uint64_t{1} << 35) - 1);
+}
+
+bool is_ours_to_remove(const fs::path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || info.st_uid != ::geteuid()) return false;
+  return S_ISFIFO(info.st_mode) || (S_ISDIR(info.st_mode) && !holds_a_file(path));
+}
+
+}  // namespace
+
+std::string random_name(std::size_t count) {
+  static constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz012345";  // 32: no bias.
+  std::array<unsigned char, 64> bytes{};
+  std::string name;
+  if (::getrandom(bytes.data(), std::min(count, bytes.size()), 0) < 0) return "unnamed";
+  for (std::size_t i = 0; i < std::min(count, bytes.size()); ++i)
+    name += kLetters[bytes[i] % 32];
+  return name;
+}
+
+std::string owned_name() {
+  return run_owner_name({here(), ::getpid(), start_of(::getpid()).value_or(0)},
+                        random_name(kSuffixLetters));
+}
+
+bool holds_a_file(const std::string& dir) {
+  // A for loop over the range would throw where another agent removes it at this moment.
+  std::error_code ec;
+  for (fs::recursive_directory_iterator at(dir, ec), end; !ec && at != end; at.increment(ec)) {
+    std::error_code gone;
+    if (at->is_regular_file(gone) && at->file_size(gone) > 0 && !gone) return true;
+  }
+  return ec && ec != std::errc::no_such_file_or_directory;  // What cannot be seen may be one.
+}
+
+void remove_what_dead_owners_left(const std::string& folder) {
+  const std::uint32_t place = here();
+  int names = 0;
+  int removed = 0;
+  std::error_code ec;
+  for (fs::directory_iterator at(folder, ec), end;
+       !ec && at != end && names < kNamesMax && removed < kRemovedMax; at.increment(ec), ++names) {
+    const auto owner = read_run_owner_name(at->path().filename().string());
+    if (!owner || owner->place != place || start_of(owner->pid) == owner->start) continue;
+    if (!is_ours_to_remove(at->path())) continue;
+    std::error_code failed;
+    fs::remove_all(at->path(), failed);
+    ++removed;
+  }
+}
+
+}  // namespace muster
