@@ -130,9 +130,16 @@ void Rendezvous::learn_skew(Member& member, WallTime wall) {
   if (ahead_us_ <= kSkewThatMattersUs) ahead_us_ = 0;
   // Not for every millisecond: the stamp of all muster nodes would change each time.
   if (before != 0 && std::abs(ahead_us_ - before) < kSkewThatMattersUs / 2) ahead_us_ = before;
-  slow_clocks_ = std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
-    return !entry.second.native && behind_us(entry.second) > 0;
-  });
+  slow_clocks_ = false;
+  for (auto& [id, other] : members_) {
+    if (other.native) continue;
+    slow_clocks_ = slow_clocks_ || behind_us(other) > 0;
+    // The fastest has gone, and its own heartbeat counts again. While ours was shown it has written
+    // none, so it would look dead: now it looks as if it had just written one.
+    const bool was_behind = before - other.skew_us > kSkewThatMattersUs;
+    if (was_behind && behind_us(other) == 0)
+      other.heartbeat = std::max(other.heartbeat, {wall.microseconds + other.skew_us});
+  }
   if (ahead_us_ != stamped_ahead_us_ || (slow_clocks_ && !stamped_)) renew_stamp(now_, wall);
   // By the fastest clock, the last call must not be over early.
   if (ahead_us_ != before && deadline_) shown_deadline_.reset();
