@@ -165,11 +165,11 @@ ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, W
     result.refusal = "it is no step that a torchrun node takes, or changes a muster node";
     return result;
   }
-  if (operation && needs_more_places(*operation, proposal)) {
+  if (operation && operation->node && needs_more_places(*operation, proposal)) {
     result.verdict = ProposalVerdict::Refused;
     result.refusal = "node " + to_string(*operation->node) +
-                     " has a larger maximum than --nnodes=" + std::to_string(run_->min_nodes) +
-                     ":" + std::to_string(run_->max_nodes) +
+                     " has a larger maximum than --nnodes=" + std::to_string(run().min_nodes) +
+                     ":" + std::to_string(run().max_nodes) +
                      ", and would make the others restart again and again";
     return result;
   }
@@ -262,6 +262,7 @@ bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal&
 
 Rendezvous::MemberId Rendezvous::torch_member(const StateOperation& operation, ConnectionId client,
                                               WallTime wall) {
+  MUSTER_CHECK(operation.node.has_value());
   const auto found = by_name_.find(*operation.node);
   const MemberId id = found != by_name_.end() ? found->second : add_member(*operation.node, false);
   Member& member = members_.at(id);
