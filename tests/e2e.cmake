@@ -22,9 +22,11 @@ muster_add_python_test(e2e.watchdog e2e e2e/watchdog_test.py)
 muster_add_python_test(e2e.entry e2e e2e/entry_test.py)
 muster_add_python_test(e2e.loaders e2e e2e/loaders_test.py)
 muster_add_python_test(e2e.nodes e2e e2e/nodes_test.py)
+muster_add_python_test(e2e.versions e2e e2e/versions_test.py)
 muster_add_python_test(e2e.logs_specs conformance e2e/logs_specs_test.py)
 muster_add_python_test(e2e.mixed_nodes conformance e2e/mixed_nodes_test.py)
-set_tests_properties(e2e.logs_specs e2e.mixed_nodes PROPERTIES
+muster_add_python_test(e2e.mixed_reduce conformance e2e/mixed_reduce_test.py)
+set_tests_properties(e2e.logs_specs e2e.mixed_nodes e2e.mixed_reduce PROPERTIES
   ENVIRONMENT "${e2e_environment};MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 muster_add_python_test(e2e.torchrun_failures conformance e2e/torchrun_failures_test.py)
 muster_add_python_test(e2e.mixed_ends conformance e2e/mixed_ends_test.py)

@@ -51,7 +51,9 @@ muster_add_tests(rendezvous_tests unit
   LINK muster_rendezvous_wire nlohmann_json::nlohmann_json)
 
 muster_add_tests(rendezvous_door_tests "conformance;threads"
-  SOURCES conformance/rendezvous/doors_test.cc
+  SOURCES
+    conformance/rendezvous/doors_test.cc
+    conformance/rendezvous/native_client_test.cc
   LINK muster_rendezvous_net)
 
 add_executable(state_codec_fuzz fuzz/state_codec_fuzz.cc)

@@ -22,7 +22,7 @@ set_target_properties(session_driver PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE
 target_link_libraries(session_driver
   PRIVATE muster_options muster_agent_io muster_spdlog nlohmann_json::nlohmann_json)
 set(sessions ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sessions)
-foreach(test c10d static adversity hosts)
+foreach(test c10d static adversity hosts lost_writes)
   add_test(NAME session_${test}
     COMMAND ${MUSTER_TORCH_PYTHON} ${sessions}/${test}_test.py $<TARGET_FILE:session_driver>)
   set_tests_properties(session_${test} PROPERTIES

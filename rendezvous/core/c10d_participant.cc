@@ -101,6 +101,9 @@ void C10dParticipant::observe(const RendezvousState& seen, Instant now, WallTime
     const std::int64_t ahead_us = at.microseconds - wall.microseconds;
     if (is_new) {
       pulse = {.value = at, .since = now};
+      // An old one says nothing of its clock; one from the future does, and at once: to a node
+      // that is so far ahead our first heartbeat must not look old.
+      pulse.ahead_us = std::max<std::int64_t>(ahead_us, 0);
       pulse.confirmed = ahead_us > -microseconds(settings_.dead_after());
     } else if (pulse.value != at) {
       pulse.value = at;

@@ -4,7 +4,7 @@
 
 namespace muster {
 
-Rendezvous::Rendezvous(RendezvousSetup setup) : setup_(std::move(setup)), run_(setup_.run) {}
+Rendezvous::Rendezvous(const RendezvousSetup& setup) : setup_(setup), run_(setup.run) {}
 
 RendezvousActions Rendezvous::step(const RendezvousEvent& event, Instant now) {
   MUSTER_CHECK(now >= now_);
@@ -33,6 +33,11 @@ Rendezvous::Phase Rendezvous::phase() const {
   if (!complete_) return Phase::Gathering;
   if (draining_) return Phase::Draining;
   return preparing_ ? Phase::Preparing : Phase::Running;
+}
+
+const RunSettings& Rendezvous::run() const {
+  MUSTER_CHECK(run_.has_value());
+  return *run_;
 }
 
 /// Its own name, or where another instance has that, with the next free number behind it.
@@ -114,7 +119,7 @@ void Rendezvous::on(const NodeJoined& told) {
   if (known) return join_again(id, event, reconnected);
   place(id, event.spare ? Place::Standby : Place::Redundant);
   // A first round that lacks nodes is filled from the spares when nobody else comes.
-  if (first_round()) spares_step_in_ = now_ + run_->last_call_timeout;
+  if (first_round()) spares_step_in_ = now_ + run().last_call_timeout;
 }
 
 void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnected) {
@@ -134,7 +139,7 @@ void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnect
   member.succeeded = false;
   if (member.place == Place::Restarting) {
     place(id, Place::Waiting);
-    return set_join_deadline(id, now_ + run_->join_timeout);
+    return set_join_deadline(id, now_ + run().join_timeout);
   }
   // Left out of a round that was filled without it: as if it were new. Elsewhere it has retried.
   if (member.place == Place::LeftOut || member.place == Place::Finished)
@@ -163,9 +168,9 @@ void Rendezvous::on(const WorkersFailed& event) {
   // Others may have failed of the same cause: a restart that has begun is not counted again.
   if (!complete_ || draining_ || event.round != round_ || member->place != Place::Participant)
     return;
-  if (restarts_used_ >= run_->max_restarts) {
+  if (restarts_used_ >= run().max_restarts) {
     std::string why = event.what;
-    why += run_->max_restarts == 0
+    why += run().max_restarts == 0
                ? " (--max-restarts=0)"
                : "; all " + std::to_string(restarts_used_) + " restarts (--max-restarts) are used";
     return end_run(false, member->name, why);
@@ -239,7 +244,7 @@ void Rendezvous::join_deadlines() {
     const MemberId id = join_deadlines_.begin()->second;
     const Member& member = members_.at(id);
     const auto seconds =
-        std::chrono::duration_cast<std::chrono::seconds>(run_->join_timeout).count();
+        std::chrono::duration_cast<std::chrono::seconds>(run().join_timeout).count();
     if (member.connection)
       actions_.push_back(
           JoinRefused{*member.connection, JoinRefused::Why::TimedOut,

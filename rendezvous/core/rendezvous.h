@@ -52,7 +52,7 @@ struct ProposalResult {
 
 class Rendezvous {
  public:
-  explicit Rendezvous(RendezvousSetup setup);
+  explicit Rendezvous(const RendezvousSetup& setup);
 
   /// Takes one event. `now` never goes backwards between calls.
   RendezvousActions step(const RendezvousEvent& event, Instant now);
@@ -199,6 +199,8 @@ class Rendezvous {
   void end_if_finished();
   void end_if_hopeless();
   bool first_round() const { return !had_round_; }
+  /// Where there is a muster node, or a rule that needs them, they are known.
+  const RunSettings& run() const;
 
   // rendezvous_c10d.cc
   void rebuild(WallTime wall);

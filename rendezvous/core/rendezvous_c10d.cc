@@ -135,9 +135,16 @@ void Rendezvous::learn_skew(Member& member, WallTime wall) {
   if (ahead_us_ <= kSkewThatMattersUs) ahead_us_ = 0;
   // Not for every millisecond: the stamp of all muster nodes would change each time.
   if (before != 0 && std::abs(ahead_us_ - before) < kSkewThatMattersUs / 2) ahead_us_ = before;
-  slow_clocks_ = std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
-    return !entry.second.native && behind_us(entry.second) > 0;
-  });
+  slow_clocks_ = false;
+  for (auto& [id, other] : members_) {
+    if (other.native) continue;
+    slow_clocks_ = slow_clocks_ || behind_us(other) > 0;
+    // The fastest has gone, and its own heartbeat counts again. While ours was shown it has written
+    // none, so it would look dead: now it looks as if it had just written one.
+    const bool was_behind = before - other.skew_us > kSkewThatMattersUs;
+    if (was_behind && behind_us(other) == 0)
+      other.heartbeat = std::max(other.heartbeat, {wall.microseconds + other.skew_us});
+  }
   if (ahead_us_ != stamped_ahead_us_ || (slow_clocks_ && !stamped_)) renew_stamp(now_, wall);
   // By the fastest clock, the last call must not be over early.
   if (ahead_us_ != before && deadline_) shown_deadline_.reset();
@@ -163,11 +170,11 @@ ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, W
     result.refusal = "it is no step that a torchrun node takes, or changes a muster node";
     return result;
   }
-  if (operation && needs_more_places(*operation, proposal)) {
+  if (operation && operation->node && needs_more_places(*operation, proposal)) {
     result.verdict = ProposalVerdict::Refused;
     result.refusal = "node " + to_string(*operation->node) +
-                     " has a larger maximum than --nnodes=" + std::to_string(run_->min_nodes) +
-                     ":" + std::to_string(run_->max_nodes) +
+                     " has a larger maximum than --nnodes=" + std::to_string(run().min_nodes) +
+                     ":" + std::to_string(run().max_nodes) +
                      ", and would make the others restart again and again";
     return result;
   }
@@ -260,6 +267,7 @@ bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal&
 
 Rendezvous::MemberId Rendezvous::torch_member(const StateOperation& operation, ConnectionId client,
                                               WallTime wall) {
+  MUSTER_CHECK(operation.node.has_value());
   const auto found = by_name_.find(*operation.node);
   const MemberId id = found != by_name_.end() ? found->second : add_member(*operation.node, false);
   Member& member = members_.at(id);

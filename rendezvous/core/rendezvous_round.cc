@@ -30,7 +30,7 @@ bool Rendezvous::settle_complete() {
   const auto newcomer = first_native(Place::Redundant);
   if (!newcomer) return false;
   place(*newcomer, Place::Waiting);
-  set_join_deadline(*newcomer, now_ + run_->join_timeout);
+  set_join_deadline(*newcomer, now_ + run().join_timeout);
   begin_restart(RestartCause::NodeJoined, members_.at(*newcomer).name, "it wants to join");
   return true;
 }
@@ -60,7 +60,7 @@ std::optional<Rendezvous::MemberId> Rendezvous::first_native(Place where) const 
 }
 
 bool Rendezvous::admit(MemberId id) {
-  if (!members_.at(id).join_deadline) set_join_deadline(id, now_ + run_->join_timeout);
+  if (!members_.at(id).join_deadline) set_join_deadline(id, now_ + run().join_timeout);
   place(id, Place::Participant);
   return true;
 }
@@ -68,15 +68,15 @@ bool Rendezvous::admit(MemberId id) {
 bool Rendezvous::admit_one() {
   const auto taken = count(Place::Participant);
   if (const auto back = first_native(Place::Waiting)) {
-    if (taken < static_cast<std::size_t>(run_->max_nodes)) return admit(*back);
+    if (taken < static_cast<std::size_t>(run().max_nodes)) return admit(*back);
     place(*back, Place::Redundant);
     set_join_deadline(*back, std::nullopt);
     return true;
   }
   const auto newcomer = first_native(Place::Redundant);
   if (!newcomer) return false;
-  const bool only_replaces = !first_round() && run_->scale_policy == ScalePolicy::Never;
-  const auto limit = only_replaces ? spare_target() : static_cast<std::size_t>(run_->max_nodes);
+  const bool only_replaces = !first_round() && run().scale_policy == ScalePolicy::Never;
+  const auto limit = only_replaces ? spare_target() : static_cast<std::size_t>(run().max_nodes);
   // Places are kept for those who are about to come back, until the last call is over.
   const bool over = deadline_ && *deadline_ <= now_;
   return taken + (over ? 0 : expected()) < limit && admit(*newcomer);
@@ -86,9 +86,9 @@ bool Rendezvous::admit_spare() {
   const auto taken = count(Place::Participant);
   const auto spare = first_native(Place::Standby);
   if (!first_round()) return spare && taken + expected() < spare_target() && admit(*spare);
-  const bool wanted = spare && taken < static_cast<std::size_t>(run_->min_nodes);
+  const bool wanted = spare && taken < static_cast<std::size_t>(run().min_nodes);
   // Once there were enough, and some are gone.
-  if (wanted && !spares_step_in_) spares_step_in_ = now_ + run_->last_call_timeout;
+  if (wanted && !spares_step_in_) spares_step_in_ = now_ + run().last_call_timeout;
   if (!spares_step_in_ || *spares_step_in_ > now_) return false;
   if (wanted) return admit(*spare);
   spares_step_in_.reset();
@@ -102,14 +102,14 @@ std::size_t Rendezvous::expected() const {
 
 /// Up to how many nodes those that only replace are let in.
 std::size_t Rendezvous::spare_target() const {
-  const auto least = std::max(static_cast<std::size_t>(run_->min_nodes), last_world_);
-  return std::min(least, static_cast<std::size_t>(run_->max_nodes));
+  const auto least = std::max(static_cast<std::size_t>(run().min_nodes), last_world_);
+  return std::min(least, static_cast<std::size_t>(run().max_nodes));
 }
 
 bool Rendezvous::may_complete() const {
   const auto taken = static_cast<int>(count(Place::Participant));
-  if (taken < run_->min_nodes) return false;
-  if (taken >= run_->max_nodes || (deadline_ && *deadline_ <= now_)) return true;
+  if (taken < run().min_nodes) return false;
+  if (taken >= run().max_nodes || (deadline_ && *deadline_ <= now_)) return true;
   if (first_round() || expected() > 0) return false;
   // A restart: everyone who is still alive is back. Nobody else can be waited for.
   return std::any_of(at(Place::Participant).begin(), at(Place::Participant).end(),
@@ -189,6 +189,7 @@ void Rendezvous::announce_round() {
 }
 
 RoundComplete Rendezvous::announcement(const Member& member) const {
+  MUSTER_CHECK(member.connection.has_value());
   RoundComplete message{.to = *member.connection,
                         .round = round_,
                         .group_rank = {member.rank},
@@ -203,7 +204,6 @@ RoundComplete Rendezvous::announcement(const Member& member) const {
 void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const std::string& what) {
   if (!complete_ || draining_ || outcome_) return;
   if (closed_) return end_run(false, who, what + "; the run is closed, so nobody can restart");
-  const NodeName culprit = who;
   restart_cause_ = {who, what};
   preparing_ = false;
   std::vector<MemberId> ids;
@@ -219,7 +219,7 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
     place(id, member.succeeded ? Place::Finished : Place::Restarting);
     member.restarted_round = round_;
     if (!member.succeeded && member.connection)
-      actions_.push_back(RestartRound{*member.connection, round_, cause, culprit, what});
+      actions_.push_back(RestartRound{*member.connection, round_, cause, who, what});
   }
   // torchrun nodes restart only if somebody waits; among themselves they run on.
   draining_ = expected() > torch_redundant_;
@@ -228,7 +228,9 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
 
 /// A torchrun node that has finished: the round to come is without it.
 void Rendezvous::let_go(MemberId id) {
-  actions_.push_back(LetGo{members_.at(id).connection.value()});
+  const auto connection = members_.at(id).connection;
+  MUSTER_CHECK(connection.has_value());
+  actions_.push_back(LetGo{*connection});
   erase(id);
 }
 

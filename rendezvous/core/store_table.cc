@@ -52,9 +52,13 @@ std::optional<std::int64_t> parse_stored_number(std::string_view text) {
   return number;
 }
 
-bool StoreTable::has(std::string_view key) const {
+const SharedBytes* StoreTable::stored(std::string_view key) const {
   const auto found = map_.find(key);
-  return found != map_.end() && found->second.value;
+  return found != map_.end() ? found->second.stored() : nullptr;
+}
+
+bool StoreTable::has(std::string_view key) const {
+  return stored(key) != nullptr;
 }
 
 std::vector<std::string> StoreTable::keys_below(std::string_view prefix) const {
@@ -180,11 +184,11 @@ Reply StoreTable::set(std::string_view key, std::string_view value, ByteBuffer* 
   if (const auto refusal =
           room_for_value(known ? place : map_.end(), key, value_cost(value.size())))
     return *refusal;
-  if (known && place->second.value && value.size() < kShareBytes) {
-    SharedBytes& stored = *place->second.value;  // Often in place: no allocation.
-    bytes_ -= stored.footprint();
-    stored.assign(value);
-    bytes_ += stored.footprint();
+  SharedBytes* const stored = known ? place->second.stored() : nullptr;
+  if (stored != nullptr && value.size() < kShareBytes) {
+    bytes_ -= stored->footprint();
+    stored->assign(value);  // Often in place: no allocation.
+    bytes_ += stored->footprint();
     if (place->second.oldest != nullptr) release_all(place);
     return NoReply{};
   }
@@ -197,32 +201,31 @@ Reply StoreTable::set(std::string_view key, std::string_view value, ByteBuffer* 
 
 Reply StoreTable::append(std::string_view key, std::string_view value) {
   const auto found = map_.find(key);
-  const SharedBytes nothing;
-  const bool known = found != map_.end() && found->second.value;
-  const SharedBytes& before = known ? *found->second.value : nothing;
-  if (const auto refusal = room_for_value(found, key, before.footprint_after_append(value.size())))
-    return *refusal;
+  SharedBytes* const stored = found != map_.end() ? found->second.stored() : nullptr;
+  const std::size_t after = stored != nullptr ? stored->footprint_after_append(value.size())
+                                              : SharedBytes().footprint_after_append(value.size());
+  if (const auto refusal = room_for_value(found, key, after)) return *refusal;
   const auto entry = found != map_.end() ? found : find_or_make(key);
-  if (!known) {
+  if (stored == nullptr) {
     store(entry, SharedBytes::copy_of(value));
   } else {
-    bytes_ -= before.footprint();
-    entry->second.value->append(value);
-    bytes_ += before.footprint();
+    bytes_ -= stored->footprint();
+    stored->append(value);
+    bytes_ += stored->footprint();
   }
   release_all(entry);
   return NoReply{};
 }
 
 Reply StoreTable::compare_set(const Request& request) {
-  const auto found = map_.find(request.key);
-  if (found == map_.end() || !found->second.value) {
+  const SharedBytes* const now = stored(request.key);
+  if (now == nullptr) {
     // torch answers what the client expected although the key is missing; rendezvous depends on it.
     if (!request.expected.empty()) return Value{SharedBytes::copy_of(request.expected)};
-  } else if (found->second.value->view() != request.expected) {
-    return Value{*found->second.value};
+  } else if (now->view() != request.expected) {
+    return Value{*now};
   }
-  const Reply done = set(request.key, request.value, request.buffer);
+  Reply done = set(request.key, request.value, request.buffer);
   if (std::holds_alternative<Refusal>(done)) return done;
   return get(request.key);
 }
@@ -249,18 +252,16 @@ Reply StoreTable::multi_set(const Request& request) {
 }
 
 Reply StoreTable::get(std::string_view key) const {
-  const auto found = map_.find(key);
-  if (found == map_.end() || !found->second.value) return Value{};
-  return Value{*found->second.value};
+  const SharedBytes* const value = stored(key);
+  return value != nullptr ? Value{*value} : Value{};
 }
 
 Reply StoreTable::multi_get(const Request& request) const {
   Values values;
   values.each.reserve(request.keys.size());
   for (const std::string_view key : request.keys) {
-    const auto found = map_.find(key);
-    const bool known = found != map_.end() && found->second.value;
-    values.each.push_back(known ? *found->second.value : SharedBytes());
+    const SharedBytes* const value = stored(key);
+    values.each.push_back(value != nullptr ? *value : SharedBytes());
   }
   return values;
 }
@@ -294,10 +295,10 @@ Reply StoreTable::list_keys() const {
 Reply StoreTable::add(std::string_view key, std::int64_t delta) {
   const auto found = map_.find(key);
   std::int64_t number = 0;
-  if (found != map_.end() && found->second.value) {
-    const auto stored = parse_stored_number(found->second.value->view());
-    if (!stored) return Refusal::NotANumber;
-    number = *stored;
+  if (const auto* value = found != map_.end() ? found->second.stored() : nullptr) {
+    const auto before = parse_stored_number(value->view());
+    if (!before) return Refusal::NotANumber;
+    number = *before;
   } else if (const auto refusal = room_for_value(found, key, value_cost(20))) {
     return *refusal;
   }

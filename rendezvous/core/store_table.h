@@ -59,6 +59,9 @@ class StoreTable {
     WaitItem* oldest = nullptr;
     WaitItem* newest = nullptr;
     bool present() const { return value || queue; }
+    /// Its value, or null.
+    SharedBytes* stored() { return value ? &*value : nullptr; }
+    const SharedBytes* stored() const { return value ? &*value : nullptr; }
   };
   // Ordered, so that the same requests list the same keys in the same order on every machine.
   using Map = std::map<std::string, Entry, std::less<>>;
@@ -96,6 +99,8 @@ class StoreTable {
   std::optional<Refusal> room_for_value(Map::const_iterator entry, std::string_view key,
                                         std::size_t footprint) const;
   Map::iterator find_or_make(std::string_view key);
+  /// The key's value, or null.
+  const SharedBytes* stored(std::string_view key) const;
   void store(Map::iterator entry, SharedBytes value);
   void store_number(Map::iterator entry, std::int64_t number);
   void erase_if_unused(Map::iterator entry);

@@ -41,10 +41,10 @@ Reply StoreTable::barrier(ConnectionId from, const Request& request) {
   end_wait(from);
   const auto found = map_.find(request.key);
   std::int64_t arrived = 0;
-  if (found != map_.end() && found->second.value) {
-    const auto stored = parse_stored_number(found->second.value->view());
-    if (!stored) return Refusal::NotANumber;
-    arrived = *stored;
+  if (const auto* value = found != map_.end() ? found->second.stored() : nullptr) {
+    const auto before = parse_stored_number(value->view());
+    if (!before) return Refusal::NotANumber;
+    arrived = *before;
   }
   if (const auto refusal = room_for_value(found, request.key, kNumberBytes + sizeof(WaitItem)))
     return *refusal;

@@ -10,6 +10,35 @@ namespace muster {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
+namespace {
+
+constexpr const char* kUs = "muster " MUSTER_VERSION;
+
+std::string protocol_text(int version) {
+  return "protocol " + std::to_string(version);
+}
+
+/// A host of another version may say so itself (NativeRefused), or not know that it should.
+std::string difference(const NativeWelcome& welcome) {
+  if (welcome.protocol_version == kNativeProtocolVersion) return {};
+  return "it is muster " + welcome.muster_version + " with " +
+         protocol_text(welcome.protocol_version) + ", this node is " + kUs + " with " +
+         protocol_text(kNativeProtocolVersion);
+}
+
+/// Why an answer to hello is none to go on with; empty: it is.
+std::string refusal_of(const NativeResult<NativeMessage>& answer) {
+  const std::string ours = std::string(kUs) + " (" + protocol_text(kNativeProtocolVersion) + ")";
+  if (!answer) return "its answer is none that " + ours + " reads: " + describe(answer.error());
+  if (const auto* refused = std::get_if<NativeRefused>(&*answer))
+    return refused->text.empty() ? "it does not say why" : refused->text;
+  const auto* welcome = std::get_if<NativeWelcome>(&*answer);
+  if (welcome == nullptr) return "it does not answer hello as " + ours + " expects it";
+  return difference(*welcome);
+}
+
+}  // namespace
+
 // Shared with the two tasks, which end after it was closed.
 struct NativeClient::State {
   State(const asio::any_io_executor& on, const NativeClientOptions& given)
@@ -54,15 +83,10 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
   // A torch server closes the connection on a query that it does not know.
   if (ec == StoreErrc::Closed) co_return HostKind::Other;
   if (ec) co_return ec;
-  const auto message = decode_native_message(reply);
-  if (!message) co_return make_error_code(StoreErrc::UnexpectedReply);
-  if (const auto* refused = std::get_if<NativeRefused>(&*message)) {
-    state->refusal = refused->text;
-    co_return HostKind::Refused;
-  }
-  const auto* welcome = std::get_if<NativeWelcome>(&*message);
-  if (welcome == nullptr) co_return make_error_code(StoreErrc::UnexpectedReply);
-  state->welcome = *welcome;
+  const auto answer = decode_native_message(reply);
+  state->refusal = refusal_of(answer);
+  if (!state->refusal.empty()) co_return HostKind::Refused;
+  state->welcome = std::get<NativeWelcome>(*answer);
   co_return HostKind::Muster;
 }
 

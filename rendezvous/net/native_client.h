@@ -35,7 +35,7 @@ struct NativeClientOptions {
 /// Who listens there.
 enum class HostKind {
   Muster,   // Connected, and welcome.
-  Refused,  // A muster that does not want us: refusal() says why.
+  Refused,  // A muster that does not want us, or that we do not understand: refusal() says why.
   Other,    // A store without this door: torchrun's.
 };
 

@@ -167,9 +167,11 @@ RunSettings read_run(Fields fields) {
           .last_call_timeout = Duration(fields.number<std::int64_t>("last_call_timeout_ns"))};
 }
 
+// Of another protocol nothing more is known than which one it is.
 void read(Fields& fields, NativeHello& hello) {
   hello.protocol_version = fields.number<int>("protocol_version");
   hello.muster_version = fields.text("muster_version", kMaxVersionBytes);
+  if (hello.protocol_version != kNativeProtocolVersion) return;
   hello.run_id = fields.text("run_id", kMaxAddressBytes);
 }
 void read(Fields& fields, NodeJoined& joined) {
@@ -209,6 +211,7 @@ void read(Fields& fields, NodeFinished& finished) {
 void read(Fields& fields, NativeWelcome& welcome) {
   welcome.protocol_version = fields.number<int>("protocol_version");
   welcome.muster_version = fields.text("muster_version", kMaxVersionBytes);
+  if (welcome.protocol_version != kNativeProtocolVersion) return;
   welcome.peer_address = fields.text("peer_address", kMaxAddressBytes);
   if (fields.has("lease_ns")) welcome.lease = Duration(fields.number<std::int64_t>("lease_ns", 1));
 }

@@ -27,13 +27,14 @@ inline constexpr std::size_t kMaxNativeBytes = std::size_t{1} << 20;
 /// One text in a message. Reasons, which people write, are cut to it; names must fit.
 inline constexpr std::size_t kMaxNativeTextBytes = std::size_t{16} << 10;
 
-/// The first message on a connection.
+/// The first message on a connection. In every protocol it says its version and muster's, and so
+/// does the answer; if the version is not ours, the other fields are not read.
 struct NativeHello {
   int protocol_version = kNativeProtocolVersion;
   std::string muster_version;
   std::string run_id;
 };
-/// Its answer.
+/// Its answer. It may only go on if the version is ours.
 struct NativeWelcome {
   int protocol_version = kNativeProtocolVersion;
   std::string muster_version;

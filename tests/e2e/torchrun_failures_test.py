@@ -10,7 +10,7 @@ import time
 
 from mixed import MUSTERD, MixedTest, MusterdTest, have_torch
 from nodes import REDUCE, TORCH_PYTHON
-from support import main
+from support import main, wait_for
 
 LATE_S = 4.0
 # With "late" there, rank 0 comes so much later than the others: they must not be content with what it said last time.
@@ -198,6 +198,44 @@ class Clocks(MixedTest):
 
     def test_of_a_torchrun_that_is_ahead(self):
         self.at_muster("u")
+
+    def at_torchrun(self, tag):
+        """A muster node is the guest: it must not look dead to its host, nor take it for dead."""
+        self.node(tag, 2, self.host, "--local-addr=127.0.0.1", "--max-restarts=1")
+        self.listens(tag)
+        self.node("a", 2, self.no_host, "--local-addr=127.0.0.1", "--max-restarts=1")
+        self.meets_again(tag)
+        self.says("a", "clock_skew")
+
+    def test_at_a_torchrun_that_is_behind(self):
+        self.at_torchrun("t")
+
+    def test_at_a_torchrun_that_is_ahead(self):
+        self.at_torchrun("u")
+
+
+class Rank0IsGone(MixedTest):
+    """F1b where nothing can be done: torchrun nodes keep the address of a rank 0 that is no more. It is said."""
+    host = MixedTest.host + SHORT
+    no_host = MixedTest.no_host + SHORT
+
+    def test_who_stays_is_told_that_the_workers_cannot_meet(self):
+        self.node("t", "3:4", self.host, "--local-addr=127.0.0.2")
+        self.listens("t")
+        for tag, number in (("v", 1), ("u", 3)):
+            self.node(tag, "3:4", self.no_host, f"--local-addr=127.0.0.{number}")
+        self.node("a", "3:4", self.no_host, "--local-addr=127.0.0.4", "--max-restarts=2")
+        self.assertEqual(self.round_of(4, nodes="atuv")[0]["node"], "v")
+        self.tell("exit.a", "7")
+        self.assertEqual(self.round_of(4, after=4, nodes="atuv")[0]["node"], "v")
+        self.assertNotIn("rank0_moved", self.read("err.a"))
+        self.kill("v")
+        self.tell("exit.a", "7")
+        self.says("a", "rank0_moved from=127.0.0.1_")
+        wait_for(lambda: {e["node"] for e in self.starts()[8:]} == set("atu"), "the next round")
+        # It was no false alarm.
+        self.assertEqual({e["WORLD_SIZE"] for e in self.starts()[8:]}, {"3"})
+        self.assertGreater(len({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in self.starts()[8:]}), 1)
 
 
 class OtherLimits(MixedTest):

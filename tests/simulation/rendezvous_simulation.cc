@@ -3,7 +3,7 @@
 // again with nothing, dead nodes, failing workers, nodes that finish or leave, names that two nodes
 // have, and clocks that are off. Invariants are checked at each step (rendezvous_world.cc); then
 // the faults stop, and the cluster must converge: nobody waits for what can never happen.
-// MUSTER_SEED=<seed> runs one seed again.
+// MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> the seeds from 1 to n.
 
 #include <algorithm>
 #include <cstdlib>
@@ -219,7 +219,9 @@ void run(std::uint64_t seed) {
 TEST_CASE("simulation: a cluster under faults has one world per round, and converges after them",
           "[simulation]") {
   if (const char* seed = std::getenv("MUSTER_SEED")) return run(std::strtoull(seed, nullptr, 0));
-  for (std::uint64_t seed = 1; seed <= 2000; ++seed)
+  const char* last = std::getenv("MUSTER_SEEDS");
+  const std::uint64_t seeds = last != nullptr ? std::strtoull(last, nullptr, 0) : 2000;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed)
     run(seed);
 }
 

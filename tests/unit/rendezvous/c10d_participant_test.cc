@@ -232,6 +232,20 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: to a fast clock this node d
   CHECK(state.last_heartbeats.find(kMe)->microseconds > by_its_clock - 15'000'000);
 }
 
+TEST_CASE_METHOD(ParticipantTest,
+                 "c10d participant: to a fast clock its first heartbeat is fresh, too",
+                 "[unit][rendezvous]") {
+  me = C10dParticipant(kMe, settings(2, 2));
+  in(kFirst);
+  state.last_heartbeats.set(kFirst, WallTime{wall_us + 20'000'000});
+  me.join(now);
+  REQUIRE(std::holds_alternative<RoundReady>(settle()));
+  CHECK(state.last_heartbeats.find(kMe)->microseconds == wall_us + 20'000'000);
+  const auto skewed = me.take_skewed();
+  REQUIRE(skewed.size() == 1);
+  CHECK(skewed[0].second == 20'000'000);
+}
+
 TEST_CASE_METHOD(ParticipantTest, "c10d participant: leftovers of a dead node complete no round",
                  "[unit][rendezvous]") {
   me = C10dParticipant(kMe, settings(2, 2));

@@ -57,7 +57,7 @@ NodeJoined full_join() {
 std::vector<NativeRequest> requests() {
   NodeJoined bare;
   bare.name = {"", 0, 0};
-  return {NativeHello{3, "0.4.1", "run \"7\"\n"},
+  return {NativeHello{kNativeProtocolVersion, "0.4.1", "run \"7\"\n"},
           full_join(),
           bare,
           KeptAlive{},
@@ -73,8 +73,8 @@ std::vector<NativeMessage> messages() {
   RoundComplete mixed{{}, 3, {1}, 2, 1, std::nullopt, std::nullopt};
   RoundComplete native{
       {}, 3, {1}, 2, 1, WorkerRanks{{8}, 16, 4, 12}, StoreAddress{"10.0.0.7", 29500}};
-  return {NativeWelcome{1, "0.4.1", "::1", std::nullopt},
-          NativeWelcome{1, "0.4.1", "::1", std::chrono::seconds(5)},
+  return {NativeWelcome{kNativeProtocolVersion, "0.4.1", "::1", std::nullopt},
+          NativeWelcome{kNativeProtocolVersion, "0.4.1", "::1", std::chrono::seconds(5)},
           NativeRefused{"versions differ"},
           NativeWaiting{"round 0: 1 of 2"},
           PrepareStore{{}, 5},
@@ -144,6 +144,27 @@ TEST_CASE("native codec: what only newer ones say is optional", "[unit][rendezvo
       decode_native_message(R"({"type":"welcome","protocol_version":1,"muster_version":"1",)"
                             R"("peer_address":"a","lease_ns":0})")
           .has_value());
+}
+
+TEST_CASE("native codec: of another protocol only the versions are read", "[unit][rendezvous]") {
+  for (const int version : {0, kNativeProtocolVersion + 1}) {
+    const std::string start =
+        R"(","protocol_version":)" + std::to_string(version) + R"(,"muster_version":"7.0",)";
+    for (const std::string rest :
+         {R"("run_id":5,"peer_address":[],"lease_ns":"long"})", R"("of_that_protocol":null})"}) {
+      INFO(start + rest);
+      const auto hello = decode_native_request(R"({"type":"hello)" + start + rest, {});
+      REQUIRE(hello.has_value());
+      CHECK(std::get<NativeHello>(*hello).protocol_version == version);
+      CHECK(std::get<NativeHello>(*hello).muster_version == "7.0");
+      const auto welcome = decode_native_message(R"({"type":"welcome)" + start + rest);
+      REQUIRE(welcome.has_value());
+      CHECK(std::get<NativeWelcome>(*welcome).protocol_version == version);
+      CHECK(std::get<NativeWelcome>(*welcome).muster_version == "7.0");
+    }
+  }
+  CHECK(decode_native_request(R"({"type":"hello","protocol_version":2})", {}).error().field ==
+        "muster_version");
 }
 
 TEST_CASE("native codec: the documented bytes of a frame", "[unit][rendezvous]") {

@@ -189,6 +189,51 @@ TEST_CASE_METHOD(DoorTest, "c10d door: clocks that are 20 s apart do not evict a
   }
 }
 
+// Seed 3211 of the simulation: torchrun nodes whose clocks are 10 s apart.
+TEST_CASE("c10d door: when the fastest clock has gone, the slower ones do not look dead",
+          "[unit][rendezvous]") {
+  DoorTest test{std::nullopt};
+  const auto writes = [&](TorchModel& node, std::uint32_t client, Action action, Duration skew) {
+    const RendezvousState seen = test.shown();
+    node.state = seen;
+    node.apply(action, {test.wall().microseconds + skew / 1us});
+    test.result = test.rendezvous.propose({{client}, seen, node.state}, test.now, test.wall());
+    return test.result.verdict;
+  };
+  auto slow = test.torch("slow", 1, 2);
+  auto other = test.torch("other", 1, 2);
+  auto fast = test.torch("fast", 1, 2);
+  CHECK(writes(slow, 1, Action::AddToParticipants, -4s) == ProposalVerdict::Accepted);
+  CHECK(writes(other, 2, Action::AddToParticipants, 2s) == ProposalVerdict::Accepted);
+  REQUIRE(test.shown().complete);
+  writes(fast, 3, Action::AddToRedundancyList, 6s);
+  // Shown as by the fast clock, it is never time for the slow one to write its own.
+  const auto alive_for = [&](Duration time, bool with_fast) {
+    for (Duration passed{}; passed < time; passed += 1s) {
+      test.now += 1s;
+      for (const std::uint32_t client : {1, 2})
+        test.rendezvous.heard({client}, test.now);
+      if (passed % 5s == 0s) writes(other, 2, Action::KeepAlive, 2s);
+      if (passed % 5s == 0s && with_fast) writes(fast, 3, Action::KeepAlive, 6s);
+    }
+  };
+  alive_for(40s, true);
+  CHECK_FALSE(test.rendezvous.step(ConnectionLost{{3}}, test.now).empty());
+  writes(other, 2, Action::KeepAlive, 2s);
+  const auto seen_by = [&](TorchModel& node, Duration skew) {
+    node.state = test.shown();
+    node.sanitize({test.wall().microseconds + skew / 1us});
+    return node.state.participants.size();
+  };
+  CHECK(seen_by(other, 2s) == 2);
+  CHECK(seen_by(slow, -4s) == 2);
+  // And it writes again by itself when an interval has passed.
+  test.now += 5s;
+  CHECK(slow.decide(TorchModel::Operation::KeepAlive, test.now, test.now + 5s,
+                    {test.wall().microseconds - 4'000'000}) == Action::KeepAlive);
+  CHECK(writes(slow, 1, Action::KeepAlive, -4s) == ProposalVerdict::Accepted);
+}
+
 TEST_CASE_METHOD(DoorTest, "c10d door: a muster node's name cannot be used by others",
                  "[unit][rendezvous]") {
   joins(9, "m", {.min_nodes = 2, .max_nodes = 2});

@@ -1,0 +1,147 @@
+"""The native door in a few lines (docs/protocol.md), for peers that are not quite muster: hosts and nodes of other
+versions, and an interpreter between two real ones."""
+import contextlib
+import json
+import socket
+import struct
+import threading
+
+from support import PATIENCE_S
+
+VALIDATE, PING, NATIVE = b"\x00", b"\x0d", b"\x6d"
+MAGIC = struct.pack("<I", 0x3C85F7CE)
+
+
+def receive(connection, size):
+    """Exactly so many bytes; EOFError if there are no more."""
+    got = b""
+    while len(got) < size:
+        part = connection.recv(size - len(got))
+        if not part:
+            raise EOFError
+        got += part
+    return got
+
+
+def receive_message(connection):
+    size, = struct.unpack("<Q", receive(connection, 8))
+    return json.loads(receive(connection, size))
+
+
+def frame(message):
+    text = json.dumps(message).encode()
+    return struct.pack("<Q", len(text)) + text
+
+
+class OtherNode:
+    """A node's connection; it has not said anything yet."""
+
+    def __init__(self, port):
+        self.connection = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        self.connection.sendall(VALIDATE + MAGIC + PING + b"abcd")
+        assert receive(self.connection, 4) == b"abcd"
+
+    def tell(self, message):
+        self.connection.sendall(NATIVE + frame(message))
+        return self
+
+    def next(self):
+        return receive_message(self.connection)
+
+    def is_closed(self):
+        try:
+            return self.connection.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def close(self):
+        self.connection.close()
+
+
+class Listener:
+    """Serves each connection on a thread of its own, until it is closed."""
+
+    def __init__(self):
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        self.connections = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.socket.accept()
+                self.connections.append(connection)
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        with contextlib.suppress(OSError, EOFError):
+            self.serve(connection)
+        self._end(connection)
+
+    @staticmethod
+    def _end(connection):
+        with contextlib.suppress(OSError):  # The other side may have been faster.
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self._end(self.socket)
+        self.socket.close()
+        for connection in self.connections:
+            self._end(connection)
+            connection.close()
+
+
+class OtherHost(Listener):
+    """Answers each hello with `answer`, and nothing else."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.hellos = []
+        super().__init__()
+
+    def serve(self, connection):
+        while True:
+            query = receive(connection, 1)
+            if query == VALIDATE:
+                receive(connection, 4)
+            elif query == PING:
+                connection.sendall(receive(connection, 4))
+            else:
+                assert query == NATIVE, query
+                self.hellos.append(receive_message(connection))
+                connection.sendall(frame(self.answer))
+
+
+class Interpreter(Listener):
+    """Between nodes and the host at `port`: passes on what `to_host` and `to_node` make of each message."""
+
+    def __init__(self, port, to_host, to_node):
+        self.host_port = port
+        self.to_host = to_host
+        self.to_node = to_node
+        super().__init__()
+
+    def serve(self, connection):
+        with socket.create_connection(("127.0.0.1", self.host_port), PATIENCE_S) as host:
+            host.settimeout(None)
+            down = threading.Thread(target=self._downwards, args=(host, connection), daemon=True)
+            down.start()
+            try:
+                while True:
+                    query = receive(connection, 1)
+                    if query == NATIVE:
+                        host.sendall(query + frame(self.to_host(receive_message(connection))))
+                    else:
+                        assert query in (VALIDATE, PING), query
+                        host.sendall(query + receive(connection, 4))
+            finally:
+                self._end(host)
+                down.join()
+
+    def _downwards(self, host, connection):
+        with contextlib.suppress(OSError, EOFError):
+            connection.sendall(receive(host, 4))  # The nonce.
+            while True:
+                connection.sendall(frame(self.to_node(receive_message(host))))
+        self._end(connection)
