@@ -271,6 +271,16 @@ class PeersTest(unittest.TestCase):
             third.close()
             self.assertEqual(fourth.recv(1), b"")
 
+    def test_one_that_was_killed_before_it_said_who_it_is_disturbs_nobody(self):
+        with peers.Peers() as group:
+            other = self.connected(group, 1)
+            with socket.socket(socket.AF_UNIX) as one:
+                one.connect(group.path)
+            self.connected(group, 2)
+            self.assertTrue(group.is_connected(1))
+            other.sendall(b"x")  # Nobody has hung up.
+            self.assertFalse(group.is_connected(3))
+
     def test_one_that_was_killed_is_gone(self):
         with peers.Peers() as group:
             other = self.connected(group, 1)

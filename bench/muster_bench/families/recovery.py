@@ -125,7 +125,10 @@ class Job:
         """Until every worker is connected to its peers."""
         pids = [agent.mains()[0].pid for agent in self.agents]
         if not self.peers.wait_for(pids, START_LIMIT_S):
-            raise MeasureError("a worker that was in main is not connected to its peers")
+            missing = [agent for agent, pid in zip(self.agents, pids)
+                       if not self.peers.is_connected(pid)]
+            raise MeasureError(f"{len(missing)} of {NODES} workers that were in main are not "
+                               f"connected to their peers{missing[0].tail() if missing else ''}")
 
     def recovered_ns(self, without, what, lost_store=None):
         """When the last of the next workers of all agents but one was in main. They have a store to
