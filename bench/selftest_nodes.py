@@ -37,7 +37,30 @@ if sys.argv[1].endswith("torch_nodes.py"):
     sys.exit()
 """.replace("STATUS", "{status}") + FAKE_SERVER.partition("\n")[2]
 
-# The first to come is the host: it tells the others when one is gone, and each has a new worker.
+# A musterd, or torch's store: gives out ranks from 3 down, and tells the others when one is gone.
+FAKE_HOST = r"""#!{python}
+import select, socket
+listening = socket.create_server(("127.0.0.1", 0))
+print("{name}: listening on 127.0.0.1:%d" % listening.getsockname()[1], flush=True)
+links, known = [], []
+while True:
+    for one in select.select([listening] + links, [], [])[0]:
+        if one is listening:
+            links.append(one.accept()[0])
+        elif one.recv(1) == b"j":
+            one.sendall(b"%d" % (3 - len(known)))
+            known.append(one)
+        else:
+            links.remove(one)
+            if one in known:
+                for other in known:
+                    other.close()
+                links, known = [], []
+                break
+"""
+
+# Where nobody else is the host, the first to come is: it tells the others when one is gone, and
+# each has a new worker. Agent and worker are one process.
 FAKE_AGENT = r"""#!{python}
 import os, select, socket, sys, time
 notes = os.open(os.environ["MUSTER_BENCH_NOTES"], os.O_WRONLY)
@@ -51,12 +74,26 @@ def among_peers():
     one.connect(os.environ["MUSTER_BENCH_PEERS"])
     one.sendall(b"%d\n" % os.getpid())
     return [one]
+if "RANK" not in os.environ:
+    # Others see the environment that a process was started with: so it is started once more.
+    try:
+        meeting, rank = socket.create_server(("127.0.0.1", port)), b"0"
+    except OSError:
+        meeting = socket.create_connection(("127.0.0.1", port))
+        meeting.sendall(b"j")
+        rank = meeting.recv(1)
+    meeting.set_inheritable(True)
+    told = {"RANK": rank.decode(), "MEETING": str(meeting.fileno())}
+    if TOLD_PORT is not None:
+        told |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "127.0.0.1",
+                 "MASTER_PORT": str(TOLD_PORT)}
+    os.execve(sys.argv[0], sys.argv, os.environ | told)
 listening, links, known = [], [], set()
-try:
-    listening = [socket.create_server(("127.0.0.1", port))]
-except OSError:
-    links = [socket.create_connection(("127.0.0.1", port))]
-    links[0].sendall(b"j")
+meeting = socket.socket(fileno=int(os.environ["MEETING"]))
+if meeting.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+    listening = [meeting]
+else:
+    links = [meeting]
 main(0)
 workers = among_peers()
 while True:
@@ -70,6 +107,7 @@ while True:
                 main(1)
         elif one.recv(1) == b"j":
             known.add(one)
+            one.sendall(b"%d" % len(known))
         else:
             links.remove(one)
             if one not in known and listening:
@@ -156,17 +194,22 @@ class CurveTest(unittest.TestCase):
 
 
 class RecoveryTest(WithFakes):
-    def measured(self, muster=True, torchrun=True):
-        for name, restarts in (("muster", muster), ("torchrun", torchrun)):
-            self.program(name, FAKE_AGENT.replace("RESTARTS", str(restarts)))
+    def measured(self, *names, torchrun_restarts=True, torch_store=None, limit_s=60):
+        """name -> Row, of these or of all. `torch_store`: the port of the store that torchrun tells
+        its workers."""
+        for name, restarts, store in (("muster", True, None),
+                                      ("torchrun", torchrun_restarts, torch_store)):
+            self.program(name, FAKE_AGENT.replace("RESTARTS", str(restarts))
+                         .replace("TOLD_PORT", str(store)))
+        for name in ("musterd", "python3"):
+            self.program(name, FAKE_HOST)
         self.program("note_time", FAKE_SERVER)
         found = programs.find(muster=self.folder / "muster", torchrun=self.folder / "torchrun",
                               native_dir=self.folder)
         recovery = families.load()["recovery"]
-        # A bound for those who are to be found too slow; the others need milliseconds.
-        limit_s = 60 if muster and torchrun else 2
         # The fake agents know of no lease.
-        known = [one for one in recovery.MEASURED if one[2] is not recovery.vanish]
+        known = [one for one in recovery.MEASURED if one.happens is not recovery.vanish
+                 and (not names or one.quantity.name in names)]
         with unittest.mock.patch.multiple(recovery, QUICK_LIMIT_S=limit_s, MEASURED=known):
             rows = recovery.measure(
                 context.Bench(found, lambda text: None, quick=True, repetitions=1))
@@ -174,17 +217,37 @@ class RecoveryTest(WithFakes):
 
     def test_an_agent_a_node_and_a_worker_go_and_the_others_come_back(self):
         found = self.measured()
-        self.assertEqual(list(found), ["recovery.kill_agent_s", "recovery.kill_node_s",
-                                       "recovery.worker_failure_s"])
+        self.assertEqual(list(found), [
+            "recovery.kill_agent_s", "recovery.kill_node_s", "recovery.worker_failure_s",
+            "recovery.musterd.kill_rank0_s", "recovery.musterd.kill_node_s"])
         for name, row in found.items():
             self.assertEqual(row.why, {}, name)
             self.assertGreater(row.median(model.MUSTER), 0)
             self.assertGreater(row.median(model.PEER), 0)
 
     def test_workers_that_are_not_started_again_are_too_slow_and_no_failure(self):
-        found = self.measured(torchrun=False)
+        names = ["recovery.kill_agent_s", "recovery.musterd.kill_node_s"]
+        found = self.measured(*names, torchrun_restarts=False, limit_s=2)
+        self.assertEqual(list(found), names)
         for row in found.values():
             self.assertRegex(row.why[model.PEER], "^too slow: .*not started again")
+
+    def test_workers_that_are_sent_to_a_store_that_is_gone_do_not_count(self):
+        # The rendezvous' own port: something listens there, but it was told before rank 0 went.
+        found = self.measured(torch_store="port")
+        reason = found["recovery.musterd.kill_rank0_s"].why[model.PEER]
+        self.assertRegex(reason, "^cannot: .*the store of the node that is gone")
+        for name, row in found.items():
+            if name != "recovery.musterd.kill_rank0_s":
+                self.assertGreater(row.median(model.PEER), 0, name)
+
+    def test_workers_that_are_sent_to_a_store_that_never_listens_do_not_count(self):
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))  # And nobody else will.
+            found = self.measured("recovery.kill_agent_s", limit_s=2,
+                                  torch_store=bound.getsockname()[1])
+        reason = found["recovery.kill_agent_s"].why[model.PEER]
+        self.assertRegex(reason, "^too slow: .*nothing listened at the MASTER_ADDR")
 
 
 class PeersTest(unittest.TestCase):
@@ -207,6 +270,16 @@ class PeersTest(unittest.TestCase):
             self.assertEqual(third.recv(1), b"f")
             third.close()
             self.assertEqual(fourth.recv(1), b"")
+
+    def test_one_that_was_killed_before_it_said_who_it_is_disturbs_nobody(self):
+        with peers.Peers() as group:
+            other = self.connected(group, 1)
+            with socket.socket(socket.AF_UNIX) as one:
+                one.connect(group.path)
+            self.connected(group, 2)
+            self.assertTrue(group.is_connected(1))
+            other.sendall(b"x")  # Nobody has hung up.
+            self.assertFalse(group.is_connected(3))
 
     def test_one_that_was_killed_is_gone(self):
         with peers.Peers() as group:

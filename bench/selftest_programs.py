@@ -21,6 +21,9 @@ import os, re, sys, time
 with open(os.environ["ORDER_FILE"], "a") as file:
     file.write("{name}\n")
 words = sys.argv[1:]
+if words in (["--help"], ["exit"]):
+    print("--nproc-per-node")
+    sys.exit()
 given = [re.fullmatch(r"--nproc-per-node=(\d+)", word) for word in words]
 count = next((int(match[1]) for match in given if match), None)
 if count is None:
@@ -109,10 +112,19 @@ class RunTest(WithFakes):
         self.fakes()
         found = self.measured("start", "--quick", *self.given())
         self.assertEqual(list(found), [f"start.{count}.{which}_ms" for count in (1, 2, 8, 64)
-                                       for which in ("first", "last")])
+                                       for which in ("first", "last")] + ["start.help_ms"])
         for role in model.ROLES:
+            self.assertGreater(found["start.help_ms"][role], 0)
             first, last = (found[f"start.64.{which}_ms"][role] for which in ("first", "last"))
             self.assertTrue(0 < first < last, (role, first, last))
+
+    def test_a_help_without_options_is_a_failure(self):
+        self.fakes()
+        self.program("muster", FAKE_LAUNCHER.replace("print(", "str("))
+        done = self.run_bench("start", "--quick", *self.given())
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("muster empty: failed: --help does not name --nproc-per-node (start.help_ms)",
+                      done.stdout)
 
     def test_exit_restart_and_memory_read_the_workers_notes(self):
         self.fakes()

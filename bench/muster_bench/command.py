@@ -115,10 +115,13 @@ class Command:
         if self.status != status:
             raise MeasureError(f"ended with status {self.status}{self.tail()}")
 
+    def printed(self):
+        """To standard error, and to standard output unless that went elsewhere."""
+        return self._output.read_text(errors="replace") if self._output.exists() else ""
+
     def tail(self):
         """The end of what it printed, for an error's text."""
-        text = self._output.read_text(errors="replace") if self._output.exists() else ""
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        lines = [line.strip() for line in self.printed().splitlines() if line.strip()]
         return ": " + " | ".join(lines[-4:]) if lines else ""
 
     def _poll(self, fds, what):

@@ -2,7 +2,7 @@
 import dataclasses
 import typing
 
-from .model import MeasureError, Row, TooSlow
+from .model import MeasureError, Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +40,7 @@ def interleave(quantities, contenders, rounds, say=lambda text: None):
         try:
             measured = contender.sample()
         except MeasureError as error:
-            kind = "too slow" if isinstance(error, TooSlow) else "failed"
-            failed[contender.role] = f"{kind}: {error}"
+            failed[contender.role] = f"{error.kind}: {error}"
             say(f"  {contender.role} {failed[contender.role]}")
             continue
         for name, value in measured.items():

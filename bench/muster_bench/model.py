@@ -8,10 +8,17 @@ ROLES = (MUSTER, PEER, LIMIT)
 
 class MeasureError(Exception):
     """A program that is there did not do what was asked of it. The text says what it did."""
+    kind = "failed"
 
 
 class TooSlow(MeasureError):
     """It works, but not within the time that the bench has for it: no number, and no failure."""
+    kind = "too slow"
+
+
+class Incapable(MeasureError):
+    """It is not made for this: no number, and no failure."""
+    kind = "cannot"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,6 +42,10 @@ class Peers:
         with self._changed:
             return self._changed.wait_for(lambda: set(pids) <= set(self._connected), limit_s)
 
+    def is_connected(self, pid):
+        with self._changed:
+            return pid in self._connected
+
     def fail(self, pid):
         """Makes one worker end with status 1; the others follow."""
         with self._changed:
@@ -61,11 +65,13 @@ class Peers:
     def _serve(self, ready):
         if ready is self._listening:
             one, _ = ready.accept()
-            # Its pid is on its way: it says so as soon as it is connected.
+            # Its pid is on its way: it says so as soon as it is connected, or it was killed.
             one.settimeout(10)
-            pid = one.makefile("rb").readline()
-            if not pid:  # Killed before it could.
-                return one.close()
+            with one.makefile("rb") as file:
+                pid = file.readline()
+            if not pid.endswith(b"\n"):
+                one.close()
+                return
             self._connected[int(pid)] = one
             self._selector.register(one, selectors.EVENT_READ)
         elif ready in self._connected.values() and not self._read(ready):

@@ -279,29 +279,32 @@ std::string broadcast_bytes(const std::string& bytes, int src, const ProcessGrou
 }
 
 c10::IValue broadcast_object(const c10::IValue& value, int src, const ProcessGroup& group) {
+  const auto here = [&group] { return place("broadcast_object", group) + ": "; };
   std::string bytes;
   std::string failure;
   if (group.group_rank(src) == group.rank()) {
     try {
       bytes = write_pickle(value);
     } catch (const Error& error) {
-      failure = std::string("broadcast_object: ") + error.what();
+      failure = error.what();
       bytes = write_pickle(c10::IValue());  // The others wait for something.
     }
   }
   bytes = broadcast_bytes(bytes, src, group);
-  if (!failure.empty()) throw Error(failure);
-  const std::string unreadable =
-      "broadcast_object: what rank " + std::to_string(src) +
-      " sent cannot be read here. From Python: None, bool, numbers, texts, and lists, tuples and "
-      "dicts of them; no tensors or bytes: ";
+  if (!failure.empty()) throw Error(here() + failure);
+  const auto fail = [&](const std::string& reason) {
+    throw Error(here() + "what rank " + std::to_string(src) + " sent cannot be read: " + reason +
+                ". Python may send None, bool, numbers of up to 64 bits, texts, and lists, tuples "
+                "and dicts of these, as the one object of broadcast_object_list().");
+  };
   try {
     return read_pickle(std::move(bytes));
   } catch (const c10::Error& error) {
-    throw Error(unreadable + error.what_without_backtrace());
+    fail(error.what_without_backtrace());
   } catch (const Error& error) {
-    throw Error(unreadable + error.what());
+    fail(error.what());
   }
+  return {};  // Not reached.
 }
 
 }  // namespace muster

@@ -67,6 +67,12 @@ void fail(const std::string& what) {
   throw Error("its pickle has " + what);
 }
 
+std::string dotted(std::string name) {
+  const std::size_t space = name.find(' ');
+  if (space != std::string::npos) name[space] = '.';
+  return name;
+}
+
 Item value(c10::IValue value) {
   Item item;
   item.value = std::move(value);
@@ -88,7 +94,8 @@ Item tuple(std::vector<Item> parts) {
 c10::IValue to_value(const Item& item) {
   if (item.kind == Item::Kind::Value) return item.value;
   if (item.kind == Item::Kind::Bytes) fail("bytes, which are not read");
-  if (item.kind != Item::Kind::Tuple) fail("the name or storage " + item.name + " as a value");
+  if (item.kind == Item::Kind::Name) fail("the name " + dotted(item.name) + " as a value");
+  if (item.kind != Item::Kind::Tuple) fail("a storage or mark as a value");
   if (item.tuple->value.isNone()) {
     std::vector<c10::IValue> parts;
     for (const Item& part : item.tuple->parts)

@@ -42,6 +42,9 @@ struct Tuple {
 
 [[noreturn]] void fail(const std::string& what);
 
+/// "module.name" of an item's "module name".
+std::string dotted(std::string name);
+
 Item value(c10::IValue value);
 Item tuple(std::vector<Item> parts);
 c10::IValue to_value(const Item& item);

@@ -14,6 +14,7 @@
 namespace muster {
 namespace {
 
+using pickle::dotted;
 using pickle::fail;
 using pickle::Item;
 using pickle::to_value;
@@ -174,7 +175,7 @@ class PickleReader {
   void load_from_bytes(const Item& bytes) {
     if (archive_ || bytes.kind != Item::Kind::Bytes) fail("a file in a file");
     if (!bytes.name.starts_with("PK"))
-      fail("a tensor as Python sends it, which cannot be read: send it with broadcast()");
+      fail("a tensor as Python's pickle writes it: send it with broadcast()");
     const c10::IValue value = read_pickle_file({bytes.name.begin(), bytes.name.end()});
     if (!value.isTensor()) fail("a file in it that is no tensor");
     push(value);
@@ -192,7 +193,29 @@ class PickleReader {
       return push_container(c10::impl::GenericDict(c10::AnyType::get(), c10::AnyType::get()));
     if (callee.kind == Item::Kind::Name && callee.name == "torch.storage _load_from_bytes")
       return load_from_bytes(tuple_parts(arguments, 1)[0]);
-    fail("a call of " + callee.name + ", which is not executed");
+    fail("a call of " + dotted(callee.name) + ", which is not executed");
+  }
+
+  // What Python writes for values that are not read here.
+  [[noreturn]] void refuse(char opcode) {
+    switch (opcode) {
+      case '\x92':  // NEWOBJ_EX: a class and two kinds of arguments
+        pop();
+        [[fallthrough]];
+      case '\x81':  // NEWOBJ
+        pop();
+        fail("an object of the class " + dotted(pop().name));
+      case '\x8b':  // LONG4
+        fail("a number of more than 64 bits");
+      case '\x8f':  // EMPTY_SET
+      case '\x91':  // FROZENSET
+        fail("a set");
+      case '\x96':  // BYTEARRAY8
+        fail("a bytearray");
+      default:
+        fail("the operation " + std::to_string(static_cast<unsigned char>(opcode)) +
+             ", which neither weights nor plain values have");
+    }
   }
 
   void long_integer() {
@@ -363,8 +386,7 @@ class PickleReader {
         recall(number(4));
         return true;
       default:
-        fail("the operation " + std::to_string(static_cast<unsigned char>(opcode)) +
-             ", which neither weights nor plain values have");
+        refuse(opcode);
     }
   }
 

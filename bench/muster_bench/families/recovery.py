@@ -1,19 +1,25 @@
 """Four nodes, and one of them, or one of its workers, is gone: when do the others work again?
 
 Four agents on this machine with --nnodes=3:4 and the default settings of both launchers, each with
-one worker. The first hosts the rendezvous; it is the last agent, or its worker, that goes.
+one worker. Either the first agent hosts the rendezvous, and the last one, or its worker, goes; or a
+server of its own hosts it (a musterd; for torchrun torch's store), and any agent may go, the one
+with rank 0 as well.
 """
 import contextlib
+import dataclasses
 import os
 import signal
 import socket
 import time
+import typing
 
 from ..command import Command, descendants
 from ..context import line
 from ..interleave import interleave
-from ..model import MUSTER, PEER, MeasureError, Quantity, Target, TooSlow
+from ..model import MUSTER, PEER, Incapable, MeasureError, Quantity, Target, TooSlow
 from ..peers import Peers
+from ..programs import ROOT
+from ..server import Server
 
 NAME = "recovery"
 ABOUT = "4 nodes lose one, or a worker fails: until the others' workers run again"
@@ -25,33 +31,53 @@ LIMIT_S = 120.0  # torchrun: 15 s until a node counts as dead, 30 s of last call
 QUICK_LIMIT_S = 20.0
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return one.getsockname()[1]
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """What a job of four agents is started with."""
+    agent: list  # An agent's command line, without its endpoint.
+    host: list | None = None  # The server that is the rendezvous; None: the first agent is.
 
 
-def lines_of(bench, mode):
-    """{role: command line of an agent without its endpoint, or the reason that there is none}."""
-    program = bench.programs.native("note_time")
-    if not program:
-        return {role: program.why_not for role in (MUSTER, PEER)}
+def launches(bench, mode, with_server):
+    """{role: Launch, or the reason that there is none}."""
+    worker = bench.programs.native("note_time")
+    if not worker:
+        return {role: worker.why_not for role in (MUSTER, PEER)}
     words = [f"--nnodes={NODES - 1}:{NODES}", "--nproc-per-node=1", "--max-restarts=3",
              "--rdzv-backend=c10d", "--rdzv-id=bench", "--local-addr=127.0.0.1", "{endpoint}",
-             "--no-python", program.path, mode]
-    return {MUSTER: line(bench.programs.muster, words), PEER: line(bench.programs.torchrun, words)}
+             "--no-python", worker.path, mode]
+    programs = bench.programs
+    store = ROOT / "bench" / "native" / "torch_store_server.py"
+    return {
+        MUSTER: launch_of(programs.muster, words, with_server and
+                          (programs.musterd, ["--bind", "127.0.0.1", "--port", "0"])),
+        PEER: launch_of(programs.torchrun, words, with_server and (programs.python, [store])),
+    }
+
+
+def launch_of(launcher, words, server):
+    agent = line(launcher, words)
+    host = line(*server) if server else None
+    reason = next((one for one in (agent, host) if isinstance(one, str)), None)
+    return reason or Launch(agent, host)
 
 
 class Job:
     """Four agents, their workers in main. Use as a context: nothing is left afterwards."""
 
-    def __init__(self, argv, bench):
-        endpoint = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
-        self.argv = [endpoint if word == "{endpoint}" else word for word in argv]
+    def __init__(self, launch, bench):
+        self.launch = launch
         self.bench = bench
         self.processes = set()
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
+            if self.launch.host:
+                port = stack.enter_context(Server(self.launch.host)).port
+            else:
+                port = free_port()
+            argv = [f"--rdzv-endpoint=127.0.0.1:{port}" if word == "{endpoint}" else word
+                    for word in self.launch.agent]
             self.peers = stack.enter_context(Peers())
             environment = {"MUSTER_BENCH_PEERS": self.peers.path}
             # Last in, first out: what an agent leaves behind is ended after the agents.
@@ -59,9 +85,9 @@ class Job:
             self.agents = []
             for index in range(NODES):
                 self.agents.append(stack.enter_context(
-                    Command(self.argv, environment=environment, limit_s=START_LIMIT_S)))
-                if index == 0:
-                    self._wait_for_host()
+                    Command(argv, environment=environment, limit_s=START_LIMIT_S)))
+                if index == 0 and not self.launch.host:
+                    self._wait_for_host(port)
             for agent in self.agents:
                 agent.wait_for_mains(1)
                 self.processes.update([agent.pid, *descendants(agent.pid)])
@@ -74,17 +100,11 @@ class Job:
             self.processes.update(descendants(agent.pid))
         self._stack.close()
 
-    def _wait_for_host(self):
+    def _wait_for_host(self, port):
         """The first one is to be the host, whoever is quicker."""
-        port = int(self.argv[[word.startswith("--rdzv-endpoint") for word in self.argv].index(True)]
-                   .rpartition(":")[2])
-        deadline_s = time.monotonic() + START_LIMIT_S
-        while time.monotonic() < deadline_s:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                return
-            time.sleep(0.02)
-        raise MeasureError(f"its rendezvous did not listen within {START_LIMIT_S:g} s"
-                           f"{self.agents[0].tail()}")
+        if not listens(("127.0.0.1", port), time.monotonic() + START_LIMIT_S):
+            raise MeasureError(f"its rendezvous did not listen within {START_LIMIT_S:g} s"
+                               f"{self.agents[0].tail()}")
 
     def _end_left(self):
         """A worker whose agent was killed may have gone on. A process id that is in use by somebody
@@ -94,14 +114,30 @@ class Job:
                 if self.peers.path.encode() in file.read():
                     os.kill(pid, signal.SIGKILL)
 
-    def worker(self, index):
-        return self.agents[index].mains()[0].pid
+    def with_rank(self, rank):
+        """The agent whose worker has this rank."""
+        ranks = [environment_of(agent.mains()[0].pid).get("RANK") for agent in self.agents]
+        if ranks.count(str(rank)) != 1:
+            raise MeasureError(f"its workers' ranks are {ranks}")
+        return self.agents[ranks.index(str(rank))]
 
-    def recovered_ns(self, agents, limit_s, what):
-        """When the last of these agents' next workers was in main."""
+    def connect(self):
+        """Until every worker is connected to its peers."""
+        pids = [agent.mains()[0].pid for agent in self.agents]
+        if not self.peers.wait_for(pids, START_LIMIT_S):
+            missing = [agent for agent, pid in zip(self.agents, pids)
+                       if not self.peers.is_connected(pid)]
+            raise MeasureError(f"{len(missing)} of {NODES} workers that were in main are not "
+                               f"connected to their peers{missing[0].tail() if missing else ''}")
+
+    def recovered_ns(self, without, what, lost_store=None):
+        """When the last of the next workers of all agents but one was in main. They have a store to
+        meet in, another than the lost one, or it does not count."""
         latest = 0
+        limit_s = QUICK_LIMIT_S if self.bench.quick else LIMIT_S
         until_s = time.monotonic() + limit_s
-        for agent in agents:
+        others = [agent for agent in self.agents if agent is not without]
+        for agent in others:
             agent.deadline_s = until_s
             try:
                 agent.wait_for(what, lambda notes: len(mains(notes)) > 1)
@@ -111,7 +147,55 @@ class Job:
                 raise TooSlow(f"{what}: within {limit_s:g} s the workers of the others were not "
                               "started again") from error
             latest = max(latest, mains(agent.notes)[1].at_ns)
+        for agent in others:
+            store = store_of(mains(agent.notes)[-1].pid)
+            if store and store == lost_store:
+                raise Incapable(f"{what}: the workers of the others were started again, but not "
+                                "all can meet: some are told to do so in the store of the node "
+                                "that is gone (MASTER_ADDR, MASTER_PORT)")
+            if store and not listens(store, until_s):
+                raise TooSlow(f"{what}: within {limit_s:g} s nothing listened at the MASTER_ADDR "
+                              "and MASTER_PORT of a worker that was started again")
         return latest
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return one.getsockname()[1]
+
+
+def listens(place, until_s):
+    """Whether something does before that."""
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(place, 1):
+            return True
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(0.02)
+
+
+def environment_of(pid):
+    """What a process was started with."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            found = file.read().decode(errors="replace").split("\0")
+    except OSError as error:
+        raise MeasureError(f"a worker that was in main is gone: {error}") from error
+    return dict(one.partition("=")[::2] for one in found if "=" in one)
+
+
+def store_of(pid):
+    """Where a worker is told to meet the others; None if the workers are to host that themselves."""
+    told = environment_of(pid)
+    if told.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    return told["MASTER_ADDR"], int(told["MASTER_PORT"])
+
+
+def store_at(agent):
+    """The workers' store that goes with this agent: its own if its worker has rank 0."""
+    pid = agent.mains()[0].pid
+    return store_of(pid) if environment_of(pid).get("RANK") == "0" else None
 
 
 def mains(notes):
@@ -119,81 +203,105 @@ def mains(notes):
     return sorted((note for note in notes if note.what == "main"), key=lambda note: note.at_ns)
 
 
-def limit_s(bench):
-    return QUICK_LIMIT_S if bench.quick else LIMIT_S
+# --- what happens to the job; each returns when it began and when all was well again --------------
 
 
-def kill_agent(bench, argv):
-    with Job(argv, bench) as job:
-        begin_ns = time.monotonic_ns()
-        os.kill(job.agents[-1].pid, signal.SIGKILL)
-        end_ns = job.recovered_ns(job.agents[:-1], limit_s(bench), "kill -9 of an agent")
-    return {"recovery.kill_agent_s": (end_ns - begin_ns) / 1e9}
+def last(job):
+    """The last agent to come: not the host."""
+    return job.agents[-1]
 
 
-def signal_node(agent, number):
-    """All that is below the agent, too. Returns when it began."""
-    whole = [agent.pid, *descendants(agent.pid)]
+def rank_0(job):
+    return job.with_rank(0)
+
+
+def last_rank(job):
+    return job.with_rank(NODES - 1)
+
+
+def kill_agent(job, victim):
+    return lose(job, victim, [victim.pid], signal.SIGKILL, "kill -9 of an agent")
+
+
+def kill_node(job, victim):
+    job.connect()
+    return lose(job, victim, node(victim), signal.SIGKILL, "kill -9 of a node's processes")
+
+
+def vanish(job, victim):
+    return lose(job, victim, node(victim), signal.SIGSTOP, "a node that is silent")
+
+
+def fail_worker(job, victim):
+    job.connect()
     begin_ns = time.monotonic_ns()
-    for pid in whole:
+    job.peers.fail(victim.mains()[0].pid)
+    return begin_ns, job.recovered_ns(None, "a worker's failure")
+
+
+def node(agent):
+    return [agent.pid, *descendants(agent.pid)]
+
+
+def lose(job, victim, pids, number, what):
+    lost_store = store_at(victim)
+    begin_ns = time.monotonic_ns()
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-    return begin_ns
+    return begin_ns, job.recovered_ns(victim, what, lost_store)
 
 
-def vanish(bench, argv):
-    with Job(argv, bench) as job:
-        begin_ns = signal_node(job.agents[-1], signal.SIGSTOP)
-        end_ns = job.recovered_ns(job.agents[:-1], limit_s(bench), "a node that is silent")
-    return {"recovery.vanished_node_s": (end_ns - begin_ns) / 1e9}
-
-
-def kill_node(bench, argv):
-    with Job(argv, bench) as job:
-        require_connected(job)
-        begin_ns = signal_node(job.agents[-1], signal.SIGKILL)
-        end_ns = job.recovered_ns(job.agents[:-1], limit_s(bench), "kill -9 of a node's processes")
-    return {"recovery.kill_node_s": (end_ns - begin_ns) / 1e9}
-
-
-def worker_failure(bench, argv):
-    with Job(argv, bench) as job:
-        require_connected(job)
-        begin_ns = time.monotonic_ns()
-        job.peers.fail(job.worker(-1))
-        end_ns = job.recovered_ns(job.agents, limit_s(bench), "a worker's failure")
-    return {"recovery.worker_failure_s": (end_ns - begin_ns) / 1e9}
-
-
-def require_connected(job):
-    if not job.peers.wait_for([job.worker(index) for index in range(NODES)], START_LIMIT_S):
-        raise MeasureError("a worker that was in main is not connected to its peers")
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    quantity: Quantity
+    mode: str  # note_time's.
+    happens: typing.Callable
+    to: typing.Callable = last
+    with_server: bool = False
 
 
 MEASURED = (
-    (Quantity("recovery.kill_agent_s", "s",
-              "kill -9 of one of 4 agents, whose workers' peers do not notice (NCCL's, in a "
-              "collective), until the last worker of the others is in main again",
-              target=Target(1)), "hold", kill_agent),
-    (Quantity("recovery.kill_node_s", "s",
-              "kill -9 of all processes of one of 4 nodes, the others' workers fail at once "
-              "(gloo's do), until their last worker is in main again", target=Target(1)),
-     "peers", kill_node),
-    (Quantity("recovery.vanished_node_s", "s",
-              "all processes of one of 4 nodes are stopped, its connections stay open, as when a "
-              "host is gone; nobody's peers notice; until the others' last worker is in main again",
-              target=Target(6)), "hold", vanish),
-    (Quantity("recovery.worker_failure_s", "s",
-              "a worker of 4 nodes fails, and with it those that wait for it, until the last "
-              "worker is in main again"), "peers", worker_failure),
+    Measured(Quantity("recovery.kill_agent_s", "s",
+                      "kill -9 of one of 4 agents, whose workers' peers do not notice (NCCL's, in "
+                      "a collective), until the last worker of the others is in main again",
+                      target=Target(1)), "hold", kill_agent),
+    Measured(Quantity("recovery.kill_node_s", "s",
+                      "kill -9 of all processes of one of 4 nodes, the others' workers fail at "
+                      "once (gloo's do), until their last worker is in main again",
+                      target=Target(1)), "peers", kill_node),
+    Measured(Quantity("recovery.vanished_node_s", "s",
+                      "all processes of one of 4 nodes are stopped, its connections stay open, as "
+                      "when a host is gone; nobody's peers notice; until the others' last worker "
+                      "is in main again", target=Target(6)), "hold", vanish),
+    Measured(Quantity("recovery.worker_failure_s", "s",
+                      "a worker of 4 nodes fails, and with it those that wait for it, until the "
+                      "last worker is in main again"), "peers", fail_worker),
+    Measured(Quantity("recovery.musterd.kill_rank0_s", "s",
+                      "with musterd (torchrun: with torch's store in a process of its own): "
+                      "kill_node_s, of the node that has rank 0 and the workers' store",
+                      target=Target(1)), "peers", kill_node, rank_0, True),
+    Measured(Quantity("recovery.musterd.kill_node_s", "s",
+                      "the same, of the node that has the last rank", target=Target(1)),
+             "peers", kill_node, last_rank, True),
+    Measured(Quantity("recovery.musterd.vanished_rank0_s", "s",
+                      "with musterd: vanished_node_s, of the node that has rank 0 and the workers' "
+                      "store", target=Target(6)), "hold", vanish, rank_0, True),
 )
+
+
+def sample(bench, one, launch):
+    with Job(launch, bench) as job:
+        begin_ns, end_ns = one.happens(job, one.to(job))
+    return {one.quantity.name: (end_ns - begin_ns) / 1e9}
 
 
 def measure(bench):
     rows = []
-    for quantity, mode, sample in MEASURED:
+    for one in MEASURED:
         rows += interleave(
-            [quantity], bench.contenders(lines_of(bench, mode),
-                                         lambda argv, one=sample: one(bench, argv), fast=3),
+            [one.quantity],
+            bench.contenders(launches(bench, one.mode, one.with_server),
+                             lambda launch, one=one: sample(bench, one, launch), fast=3),
             bench.rounds(2), bench.say)
     return rows

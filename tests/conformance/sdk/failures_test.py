@@ -61,6 +61,33 @@ class Extra(Compare):
         self.assertEqual(outputs, ["0 0\n", "1 1\n"])
 
 
+class Objects(Compare):
+    def test_what_cpp_and_python_cannot_send_each_other_is_named(self):
+        expected = {
+            "tensor": "a tensor as Python's pickle writes it: send it with broadcast()",
+            "inner_tensor": "a tensor as Python's pickle writes it: send it with broadcast()",
+            "array": r"a call of numpy\.\S+, which is not executed",
+            "bytes": "bytes, which are not read",
+            "bytearray": "a bytearray|a call of builtins.bytearray",  # By the pickle's protocol.
+            "set": "a set",
+            "frozenset": "a set",
+            "object": "an object of the class __main__.Point",
+            "class": "the name __main__.Point as a value",
+            "dtype": "the name torch.float32 as a value",
+            "complex": "a call of builtins.complex, which is not executed",
+            "large": "a number of more than 64 bits",
+        }
+        first, cpp, last = run_tables(RANKS, "pcp", "foreign_objects")
+        self.assertEqual(sorted(cpp), sorted([*expected, "device", "after"]))
+        for name, text in expected.items():
+            self.assertRegex(text_of(cpp[name]), 'muster::Error: broadcast_object in group "0", rank 1 of 3: '
+                             f"what rank 0 sent cannot be read: its pickle has ({text}).*Python may send None")
+        self.assertIn("rank 1 of 3: a Device cannot be written: expected tensors", text_of(cpp["device"]))
+        self.assertEqual(text_of(cpp["after"]), "still together")  # The group is as good as before.
+        for python in (first, last):  # Python ranks get what Python sends, and None for what C++ cannot.
+            self.assertEqual({name for name, well in python.items() if not well}, set())
+
+
 class Failures(Folder):
     def test_wrong_calls(self):
         expected = {
@@ -76,11 +103,13 @@ class Failures(Folder):
             for name, pattern in expected.items():
                 self.assertRegex(text_of(table[name]).replace("\n", " "),
                                  pattern.replace("RANK", str(rank)), name)
-            sent = text_of(table["object_of_itself"])
-            if rank == 0:
-                self.assertIn("muster::Error: broadcast_object: more than 100 containers", sent)
-            else:
-                self.assertEqual(sent, "no error")
+            for name, text in (("object_of_itself", "more than 100 containers"),
+                               ("object_of_no_kind", "a Device cannot be written: expected tensors")):
+                sent = text_of(table[name])
+                if rank == 0:
+                    self.assertIn('muster::Error: broadcast_object in group "0", rank 0 of 2: ' + text, sent)
+                else:
+                    self.assertEqual(sent, "no error")
 
     def test_a_lost_peer(self):
         names = {"all_reduce": "all_reduce", "async": "all_reduce", "recv": "recv", "barrier": "barrier",

@@ -37,6 +37,8 @@ int run(int argc, char** argv) {
     table = run_checkpoint(argv[2]);
   else if (test == "extra")
     table = run_extra();
+  else if (test == "foreign_objects")
+    table = run_foreign_objects();
   else if (test == "wrong_calls")
     table = run_wrong_calls();
   else if (test == "lost_peer")

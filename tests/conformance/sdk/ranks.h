@@ -14,6 +14,8 @@ using Table = std::map<std::string, torch::Tensor>;
 Table run_collectives();
 Table run_ddp(const std::string& variant);
 Table run_extra();
+/// Rank 1, among Python ranks: texts of errors.
+Table run_foreign_objects();
 /// C++ only: texts of errors.
 Table run_wrong_calls();
 Table run_lost_peer(const std::string& variant);

@@ -165,12 +165,27 @@ Table run_wrong_calls() {
   note("object_of_itself",
        error_of([&] { broadcast_object(get_rank() == 0 ? c10::IValue(self) : c10::IValue(), 0); }));
   self.clear();
+  const c10::IValue device(c10::Device(c10::kCPU));
+  note("object_of_no_kind",
+       error_of([&] { broadcast_object(get_rank() == 0 ? device : c10::IValue(), 0); }));
   const ProcessGroup pair = new_group({0, 1});
   barrier(pair);  // Or the other one may still be connecting.
   destroy_process_group(pair);
   note("destroyed", error_of([&] { barrier(pair); }));
   note("destroyed_twice", error_of([&] { destroy_process_group(pair); }));
   barrier();
+  return table;
+}
+
+// From Python what C++ does not read, then from C++ what it does not write.
+Table run_foreign_objects() {
+  Table table;
+  for (const char* name : {"tensor", "inner_tensor", "array", "bytes", "bytearray", "set",
+                           "frozenset", "object", "class", "dtype", "complex", "large"})
+    table[name] = text_tensor(error_of([] { broadcast_object({}, 0); }));
+  const c10::IValue device(c10::Device(c10::kCPU));
+  table["device"] = text_tensor(error_of([&] { broadcast_object(device, 1); }));
+  table["after"] = text_tensor(broadcast_object({}, 0).toStringRef());
   return table;
 }
 

@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -200,6 +201,32 @@ def run_extra(variant):
     return table
 
 
+class Point:
+    def __init__(self):
+        self.x = 1
+
+
+# As run_foreign_objects() of ranks_extra.cc names them.
+FOREIGN = {
+    "tensor": torch.ones(2), "inner_tensor": {"weights": [torch.ones(1)]}, "array": numpy.ones(2),
+    "bytes": b"x", "bytearray": bytearray(b"x"), "set": {1}, "frozenset": frozenset([1]),
+    "object": Point(), "class": Point, "dtype": torch.float32, "complex": 1j, "large": 1 << 70,
+}
+
+
+def run_foreign_objects(variant):
+    rank, table = dist.get_rank(), {}
+    for name, value in FOREIGN.items():
+        objects = [value if rank == 0 else None]
+        dist.broadcast_object_list(objects, 0)
+        table[name] = torch.tensor(type(objects[0]) is type(value))
+    objects = ["not replaced"]
+    dist.broadcast_object_list(objects, 1)
+    table["device"] = torch.tensor(objects[0] is None)
+    dist.broadcast_object_list(["still together"], 0)
+    return table
+
+
 class Net(nn.Module):
     def __init__(self, with_unused):
         super().__init__()
@@ -263,7 +290,8 @@ def main():
     test, variant, folder = sys.argv[1:]
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    table = {"collectives": run_collectives, "ddp": run_ddp, "extra": run_extra}[test](variant)
+    table = {"collectives": run_collectives, "ddp": run_ddp, "extra": run_extra,
+             "foreign_objects": run_foreign_objects}[test](variant)
     torch.save(table, f"{folder}/{dist.get_rank()}.pt")
     dist.destroy_process_group()
 

@@ -102,9 +102,9 @@ void barrier(const ProcessGroup& group = {});
 /// src's value, on all members; `value` counts on src only. Numbers, texts, bool, None, dense
 /// tensors (which arrive on the CPU), lists, tuples and dicts of them, up to 100 deep. A Python
 /// member takes part with broadcast_object_list of one object; what comes FROM Python may have all
-/// of these but tensors, and numbers of up to 64 bits.
-/// Throws Error for anything else: on src for what cannot be sent (the others get None then), and
-/// where it cannot be read. Nothing that a pickle names is executed.
+/// of these but tensors, and numbers of up to 64 bits. Throws Error, naming both ranks and the kind
+/// of value, for anything else: on src for what cannot be sent (the others get None), and where it
+/// cannot be read. The group stays as it is. Nothing that a pickle names is executed.
 /// (Python: broadcast_object_list.)
 c10::IValue broadcast_object(const c10::IValue& value, int src, const ProcessGroup& group = {});
 /// The same for bytes of any kind, without pickle.
