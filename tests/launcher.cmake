@@ -20,6 +20,7 @@ set_target_properties(unit_launcher_nvml PROPERTIES
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(unit_launcher_nvml PRIVATE muster_options muster_launcher Catch2::Catch2WithMain)
 add_dependencies(unit_launcher_nvml fake_nvml)
+add_dependencies(sanitized_tests unit_launcher_nvml)
 add_test(NAME unit_launcher_nvml COMMAND unit_launcher_nvml)
 set_tests_properties(unit_launcher_nvml PROPERTIES LABELS unit TIMEOUT 60
   ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/tests/fake_nvml")
