@@ -101,7 +101,7 @@ void MusterNode::on(const RestartRound& message) {
   last_restart_ = message;
   if (phase_ == Phase::Finished || phase_ == Phase::Ended) return;
   REQUIRE(message.round >= round_);
-  told_ = std::max(told_, message.round);
+  told_ = message.round;  // Less than before if the server has begun again.
   if (phase_ == Phase::Joining) return join();  // It was in that round, by then.
   if (phase_ == Phase::Running) stop_and_join();
 }
@@ -123,6 +123,8 @@ void MusterNode::on(const JoinRefused& message) {
 void MusterNode::on(const NotAMember&) {
   if (phase_ == Phase::Joining) return join();
   if (phase_ == Phase::Running) stop_and_join();
+  // Taken for lost before the others heard that it has: its part is done all the same.
+  if (phase_ == Phase::Finished) phase_ = Phase::Ended;
 }
 
 void MusterNode::fail(const std::string& what) {
