@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <span>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -25,15 +26,14 @@ constexpr std::size_t kPieces = 16;
 
 // Half the time of receiving 64 MB went into 16,000 page faults. Best effort. The whole mapping:
 // of one that differs from page to page realloc() could not move the pages.
-void use_huge_pages(std::string_view memory) {
-  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data()) / page * page;
-  const auto end = reinterpret_cast<std::uintptr_t>(memory.data()) + memory.size();
-  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+void use_huge_pages(std::span<char> memory) {
+  static const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t in_page = reinterpret_cast<std::uintptr_t>(memory.data()) % page_bytes;
+  ::madvise(memory.data() - in_page, in_page + memory.size(), MADV_HUGEPAGE);
 }
 
 std::string describe(const ParseError& error, const CodecLimits& limits) {
-  const auto text = fmt::format("{} at byte {}", to_string(error.fault), error.offset);
+  std::string text = fmt::format("{} at byte {}", to_string(error.fault), error.offset);
   switch (error.fault) {
     case ParseFault::KeyTooLong:
       return fmt::format("{}: limit key_bytes={}", text, limits.key_bytes);
@@ -91,7 +91,7 @@ void Connection::read_into_buffer() {
   const std::size_t capacity = input_.capacity();
   const auto [room, size] = input_.room(decoder_.wanted());
   if (input_.capacity() != capacity && input_.capacity() >= kHugePageBytes)
-    use_huge_pages({input_.view().data(), input_.capacity()});
+    use_huge_pages({room - input_.size(), input_.capacity()});
   const ssize_t got = ::recv(fd_.get(), room, std::min(size, kDirectReadBytes), 0);
   if (got > 0) {
     input_.commit(static_cast<std::size_t>(got));

@@ -39,8 +39,8 @@ std::string keys_request(Query query, const std::vector<std::string>& keys,
 
 }  // namespace
 
-StoreClient::StoreClient(asio::any_io_executor executor, StoreClientOptions options)
-    : impl_(std::make_unique<StoreExchange>(std::move(executor), std::move(options))) {}
+StoreClient::StoreClient(const asio::any_io_executor& executor, StoreClientOptions options)
+    : impl_(std::make_unique<StoreExchange>(executor, std::move(options))) {}
 StoreClient::~StoreClient() = default;
 
 void StoreClient::close() {

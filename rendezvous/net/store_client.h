@@ -55,7 +55,7 @@ class StoreExchange;
 
 class StoreClient {
  public:
-  StoreClient(boost::asio::any_io_executor executor, StoreClientOptions options);
+  StoreClient(const boost::asio::any_io_executor& executor, StoreClientOptions options);
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
   ~StoreClient();

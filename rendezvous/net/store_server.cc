@@ -314,6 +314,7 @@ void StoreServer::Impl::drain(Instant deadline, std::function<void()> done) {
 }
 
 void StoreServer::Impl::check_drained() {
+  MUSTER_CHECK(drained_by_.has_value());
   const auto owes = [](const Slot& slot) {
     return slot.connection && slot.connection->unread_replies();
   };

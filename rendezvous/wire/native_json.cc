@@ -6,7 +6,10 @@ namespace muster::native {
 
 namespace {
 
-const Json kNoFields = Json::object();
+const Json& no_fields() {
+  static const Json none = Json::object();
+  return none;
+}
 
 }  // namespace
 
@@ -83,7 +86,7 @@ Fields Fields::object(const char* name) {
   if (value != nullptr && value->is_object()) return {*value, error_, std::move(path)};
   if (value != nullptr)
     fail(name, std::string("an object is wanted, this is: ") + value->type_name());
-  return {kNoFields, error_, std::move(path)};
+  return {no_fields(), error_, std::move(path)};
 }
 
 }  // namespace muster::native

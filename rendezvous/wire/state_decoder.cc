@@ -37,9 +37,9 @@ class Decoder {
     WaitList,
     RedundancyList,
     LastHeartbeats,
-    kKnownCount
+    KnownCount
   };
-  static constexpr std::array<std::string_view, kKnownCount> kNames{
+  static constexpr std::array<std::string_view, KnownCount> kNames{
       "round",        "complete",  "deadline",        "closed",
       "participants", "wait_list", "redundancy_list", "last_heartbeats"};
 
@@ -56,7 +56,7 @@ class Decoder {
   }
 
   void read(const Value& attributes, RendezvousState& state) {
-    std::array<std::optional<Ref>, kKnownCount> known;
+    std::array<const Ref*, KnownCount> known{};  // Null: it is not there.
     std::vector<std::pair<Ref, Ref>> foreign;
     for (std::size_t i = 0; i < attributes.items.size(); i += 2) {
       const Value& name = graph_.at(attributes.items[i]);
@@ -65,10 +65,10 @@ class Decoder {
       if (found == kNames.end())
         foreign.emplace_back(attributes.items[i], attributes.items[i + 1]);
       else
-        known[static_cast<std::size_t>(found - kNames.begin())] = attributes.items[i + 1];
+        known[static_cast<std::size_t>(found - kNames.begin())] = &attributes.items[i + 1];
     }
-    for (std::size_t i = 0; i < kKnownCount; ++i)
-      if (!known[i] && i != RedundancyList)  // torch 2.2 and older had none.
+    for (std::size_t i = 0; i < KnownCount; ++i)
+      if (known[i] == nullptr && i != RedundancyList)  // torch 2.2 and older had none.
         return fail(attributes, "the state has no " + std::string(kNames[i]));
     state.round = number(*known[Round], "round");
     if (state.round < 0) return fail(graph_.at(*known[Round]), "round is negative");
@@ -77,7 +77,7 @@ class Decoder {
     if (!graph_.is(*known[Deadline], Kind::None)) state.deadline = time(*known[Deadline]);
     read_participants(*known[Participants], state);
     read_set(*known[WaitList], "wait_list", state.wait_list);
-    if (known[RedundancyList])
+    if (known[RedundancyList] != nullptr)
       read_set(*known[RedundancyList], "redundancy_list", state.redundancy_list);
     read_heartbeats(*known[LastHeartbeats], state);
     read_foreign(foreign, state);
