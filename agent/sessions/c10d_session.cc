@@ -397,7 +397,8 @@ void C10dSession::Impl::on(const RoundReady& ready) {
   const auto before = round_ ? round_->ready().nodes : std::vector<NodeName>();
   const bool moved = !before.empty() && before[0] != ready.nodes[0];
   const bool others_stay = std::any_of(ready.nodes.begin(), ready.nodes.end(), [&](const auto& n) {
-    return n != participant_->name() && std::find(before.begin(), before.end(), n) != before.end();
+    return n != participant_->name() && n != ready.nodes[0] &&
+           std::find(before.begin(), before.end(), n) != before.end();
   });
   if (moved && others_stay)
     spdlog::warn(

@@ -235,7 +235,7 @@ void NativeSession::begin_round(SessionRound round) {
 }
 
 void NativeSession::on(const RestartRound& message) {
-  told_ = std::max(told_, message.round);
+  told_ = message.round;  // Less than before if the host has begun again.
   ++exchanges_;
   if (phase_ == Phase::Joining) return ask_to_join();  // It was in that round, by then.
   if (phase_ != Phase::Running) return;
@@ -267,6 +267,12 @@ void NativeSession::on(const JoinRefused& message) {
 
 void NativeSession::on(const NotAMember&) {
   if (phase_ == Phase::Joining) return ask_to_join();
+  if (phase_ == Phase::Finished) {
+    spdlog::warn(
+        "this node was not heard in time when its workers finished, and the others went on without "
+        "it: of them nothing can be said");
+    return end({.succeeded = true, .who = "", .why = ""});
+  }
   if (phase_ != Phase::Running) return;
   phase_ = Phase::Outside;
   handlers_.on_restart("this node was not heard in time, and the others went on without it");
