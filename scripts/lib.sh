@@ -16,7 +16,8 @@ TEST_PACKAGES=(libgloo-dev clang-format-14 clang-14 libclang-rt-14-dev clang-tid
 TORCH_VERSION=2.13.0
 TORCH_PACKAGE=${MUSTER_TORCH_PACKAGE:-torch==$TORCH_VERSION}
 NUMPY_PACKAGE='numpy>=2.2,<3' # Not needed to train, but without it torch prints a warning per rank.
-PY_SPY_PACKAGE='py-spy==0.4.3' # For the tests: muster shows Python's stacks with it.
+# For the tests: muster shows Python's stacks with the first; the second knows Kubernetes' schemas.
+TEST_MODULES=('py-spy==0.4.3' 'kubernetes-validate==1.37.0')
 
 # Measured with the CPU build of torch; a build with CUDA takes about 7,000 MB more.
 VENV_MB=2000
@@ -235,15 +236,19 @@ make_venv() {
   unset PYTHONHOME
 }
 
-# add_py_spy MAY_INSTALL: for the tests of stacks, which say so and are skipped without it.
-add_py_spy() {
-  [[ $(installed_version py-spy) == "${PY_SPY_PACKAGE#*==}" ]] && return 0
-  if [[ $1 == yes ]] && logged pip-py-spy env LC_ALL=C "$venv/bin/python" -m pip install \
-    --no-input --disable-pip-version-check "$PY_SPY_PACKAGE"; then
-    say "python: installed $PY_SPY_PACKAGE"
-  else
-    say "python: no $PY_SPY_PACKAGE in .venv: tests that show Python's stacks will be skipped" >&2
-  fi
+# add_test_modules MAY_INSTALL: tests that need one say so, and are skipped without it.
+add_test_modules() {
+  local module name
+  for module in "${TEST_MODULES[@]}"; do
+    name=${module%%==*}
+    [[ $(installed_version "$name") == "${module#*==}" ]] && continue
+    if [[ $1 == yes ]] && logged "pip-$name" env LC_ALL=C "$venv/bin/python" -m pip install \
+      --no-input --disable-pip-version-check "$module"; then
+      say "python: installed $module"
+    else
+      say "python: no $module in .venv: tests that need it will be skipped" >&2
+    fi
+  done
 }
 
 check_python() {
