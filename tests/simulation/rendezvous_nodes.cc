@@ -101,7 +101,7 @@ void MusterNode::on(const RestartRound& message) {
   last_restart_ = message;
   if (phase_ == Phase::Finished || phase_ == Phase::Ended) return;
   REQUIRE(message.round >= round_);
-  told_ = message.round;  // Less than before if the server has begun again.
+  told_ = message.round;                        // Less than before if the server has begun again.
   if (phase_ == Phase::Joining) return join();  // It was in that round, by then.
   if (phase_ == Phase::Running) stop_and_join();
 }
