@@ -15,7 +15,7 @@ namespace muster {
 /// Pauses that grow from 0.1 to 2 s.
 class RetryPause {
  public:
-  explicit RetryPause(boost::asio::any_io_executor executor) : timer_(std::move(executor)) {}
+  explicit RetryPause(const boost::asio::any_io_executor& executor) : timer_(executor) {}
 
   /// Not beyond `deadline`.
   boost::asio::awaitable<void> wait(std::optional<Instant> deadline);

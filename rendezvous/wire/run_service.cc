@@ -20,14 +20,14 @@ RunService::Run* RunService::find(std::string_view key) const {
 
 const Rendezvous* RunService::rendezvous(std::string_view run_id) const {
   const Run* run = find(std::string(kStateKeyPrefix).append(run_id));
-  return run == nullptr ? nullptr : &*run->rendezvous;
+  return run == nullptr ? nullptr : run->rendezvous.get();
 }
 
 RunService::Run* RunService::make_run(const std::string& key) {
   if (runs_.size() >= options_.runs && !make_room()) return nullptr;
   auto run = std::make_unique<Run>();
   run->key = key;
-  run->rendezvous.emplace(options_.setup);
+  run->rendezvous = std::make_unique<Rendezvous>(options_.setup);
   run->turns = CompareSetTurns(options_.turns);
   effects_.emplace_back(ShowState{key});
   return (runs_[key] = std::move(run)).get();
@@ -81,7 +81,7 @@ bool RunService::reusable(const Run& run, Instant now) const {
 }
 
 void RunService::begin_again(Run& run) {
-  run.rendezvous.emplace(options_.setup);
+  run.rendezvous = std::make_unique<Rendezvous>(options_.setup);
   ++run.generation;
   run.repeat_master.reset();
   run.waiting.clear();

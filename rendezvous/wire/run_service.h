@@ -163,7 +163,7 @@ class RunService {
  private:
   struct Run {
     std::string key;
-    std::optional<Rendezvous> rendezvous;
+    std::unique_ptr<Rendezvous> rendezvous;  // Another one when the run begins again; never null.
     CompareSetTurns turns;
     std::uint64_t generation = 0;
     std::set<std::uint32_t> clients;
