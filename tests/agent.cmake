@@ -28,7 +28,7 @@ muster_add_tests(agent_core_tests unit
     unit/agent/worker_env_test.cc
   LINK muster_agent_core nlohmann_json::nlohmann_json)
 
-muster_add_tests(agent_logs_tests "unit;threads"
+muster_add_tests(agent_logs_tests threads
   SOURCES
     unit/agent/log_console_test.cc
     unit/agent/log_pump_adversity_test.cc

@@ -50,7 +50,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/state_codec_test.cc
   LINK muster_rendezvous_wire nlohmann_json::nlohmann_json)
 
-muster_add_tests(rendezvous_door_tests "conformance;threads"
+muster_add_tests(rendezvous_door_tests threads
   SOURCES
     conformance/rendezvous/doors_test.cc
     conformance/rendezvous/native_client_test.cc

@@ -10,7 +10,7 @@ muster_add_tests(rendezvous_unit_tests unit
 muster_add_tests(store_simulation simulation
   SOURCES simulation/store_simulation.cc
   LINK muster_rendezvous_wire)
-muster_add_tests(store_server_tests "conformance;threads"
+muster_add_tests(store_server_tests threads
   SOURCES
     conformance/event_set_test.cc
     conformance/store_client_test.cc
