@@ -1,5 +1,6 @@
 #include "agent/logs/log_loop.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -82,6 +83,7 @@ bool LogLoop::run() {
     advance_catching_up(time);
     advance_finishing(time);
   }
+  forget_messages();
   return all_done_;
 }
 
@@ -122,16 +124,30 @@ Instant LogLoop::next_turn(Instant now) const {
 }
 
 void LogLoop::read_mailbox() {
-  std::array<Message*, 64> messages{};
+  const auto messages = take_messages();
+  for (const auto& message : messages)
+    if (!abandoned_) (*message)(*this);
+  forget_messages();
+}
+
+/// Once it is abandoned: nobody else would free what came while it hung.
+void LogLoop::forget_messages() {
+  pollfd more{mailbox_.get(), POLLIN, 0};
+  while (abandoned_ && ::poll(&more, 1, 0) > 0 && (more.revents & POLLIN) != 0)
+    take_messages();
+}
+
+std::vector<std::unique_ptr<LogLoop::Message>> LogLoop::take_messages() {
+  std::array<Message*, 64> pointers{};
   const ssize_t n =
-      ::read(mailbox_.get(), static_cast<void*>(messages.data()), messages.size() * kPointerBytes);
-  if (n <= 0) return;
+      ::read(mailbox_.get(), static_cast<void*>(pointers.data()), pointers.size() * kPointerBytes);
+  if (n <= 0) return {};
   // Pointers are written whole, so they are read whole.
   MUSTER_CHECK(static_cast<std::size_t>(n) % kPointerBytes == 0);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n) / kPointerBytes; ++i) {
-    const std::unique_ptr<Message> message(messages[i]);
-    if (!abandoned_) (*message)(*this);
-  }
+  std::vector<std::unique_ptr<Message>> messages;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n) / kPointerBytes; ++i)
+    messages.emplace_back(pointers[i]);
+  return messages;
 }
 
 void LogLoop::expire(Instant now) {

@@ -67,6 +67,8 @@ class LogLoop {
   void dispatch(std::uint64_t id);
   Instant next_turn(Instant now) const;
   void read_mailbox();
+  std::vector<std::unique_ptr<Message>> take_messages();
+  void forget_messages();
   void read_inotify();
   void read_files(Instant now);
   void keep_files();
