@@ -15,7 +15,7 @@ TRACESYSGOOD, TRACEFORK, EXITKILL = 1, 2, 0x100000
 FORKED = signal.SIGTRAP | 1 << 8  # As a status says it: PTRACE_EVENT_FORK.
 WALL = 0x40000000  # waitpid: also for what is no child of ours.
 # A sanitizer makes hundreds of calls of its own at each start, and the start ten times slower.
-STRIDE = 13 if is_sanitized() else 1
+STRIDE = 29 if is_sanitized() else 1
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 
