@@ -33,8 +33,6 @@ constexpr Duration kLostPauseFirst = std::chrono::milliseconds(20);
 constexpr Duration kLostPauseMost = std::chrono::seconds(1);
 constexpr Duration kBackgroundDial = std::chrono::seconds(20);
 constexpr Duration kLastWords = std::chrono::seconds(5);
-// A round of which a member has died is complete but comes to nothing: so often it is tried again.
-constexpr int kExchangeTries = 3;
 // A closed run is looked at twice: what ends this node's workers, too, says more by itself.
 constexpr int kClosedLooks = 2;
 
@@ -445,7 +443,7 @@ asio::awaitable<void> C10dSession::Impl::exchange(std::shared_ptr<C10dRound> rou
   const std::string& reason = begun.error().reason;
   const std::string number = std::to_string(round->ready().round);
   const auto limit = participant_->join_deadline();
-  if (++exchange_tries_ >= kExchangeTries || (limit && now() >= *limit))
+  if (++exchange_tries_ >= kFruitlessRounds || (limit && now() >= *limit))
     co_return fail("round " + number + " was complete, but came to nothing: " + reason);
   spdlog::warn("round_failed round={} reason=\"{}\" next=\"another round\"", number, reason);
   round_->close();

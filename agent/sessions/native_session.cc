@@ -23,8 +23,6 @@ namespace {
 constexpr int kKeepAlivesPerLease = 3;
 constexpr Duration kConnectLeast = std::chrono::milliseconds(100);
 constexpr Duration kExitBarrier = std::chrono::seconds(300);  // torchrun's.
-// Rounds in a row of which nothing came: a node that cannot meet the others has had its chances.
-constexpr int kFruitlessRounds = 3;
 
 std::string why_restart(const RestartRound& message) {
   std::string who = to_string(message.who);

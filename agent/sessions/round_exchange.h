@@ -36,6 +36,10 @@ struct MasterAddress {
   std::uint16_t port = 0;
 };
 
+/// A round of which a member has died, or says nothing, is complete but comes to nothing. Another
+/// one is tried; after so many in a row a node gives up.
+inline constexpr int kFruitlessRounds = 3;
+
 /// A sentence without its end.
 struct ExchangeError {
   std::string reason;
