@@ -57,7 +57,7 @@ logged() {
   mkdir -p "$logs"
   if "$@" >"$log" 2>&1 </dev/null; then return 0; fi
   printf '    the end of %s:\n' "$log" >&2
-  tail -n 30 "$log" | sed 's/^/    | /' >&2
+  tail -n 80 "$log" | sed 's/^/    | /' >&2
   return 1
 }
 

@@ -15,6 +15,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port
+
 MUSTER = os.environ.get("MUSTER_BIN", "muster")
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = SOURCE / ".venv" / "bin" / "python"
@@ -137,13 +140,6 @@ RANDOM = {
     "TORCHELASTIC_ERROR_FILE": r"(/.*/attempt_0/\d+/error\.json)?",
 }
 LOOPBACK = {"localhost", "127.0.0.1"}
-
-
-def free_port():
-    import socket
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def run(launcher, case, folder):

@@ -3,10 +3,13 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
+import sys
 
 from support import MUSTER, PATIENCE_S, SOURCE, MusterTest, wait_for
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port
 
 TORCH_PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv/bin/python"))
 
@@ -52,12 +55,6 @@ dist.all_reduce(total)
 assert total.item() == 2.0 ** dist.get_world_size() - 1, total
 dist.barrier()
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class NodesTest(MusterTest):

@@ -8,11 +8,13 @@ import concurrent.futures
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from ports import free_port
 
 SKIPPED = 77
 
@@ -61,12 +63,6 @@ def launch(launcher, program, *arguments, restarts=0):
 
 def words(program):
     return [program] if program.suffix == ".py" else ["--no-python", program]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def agents(launcher, processes, flags_of, *command):

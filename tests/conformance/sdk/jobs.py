@@ -3,7 +3,6 @@
 import datetime
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -11,6 +10,9 @@ import unittest
 
 import torch
 import torch.distributed as dist
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from ports import free_port
 
 TWIN = pathlib.Path(__file__).parent / "twin.py"
 LIMIT_S = 300  # A bound for loaded machines, not an expectation.
@@ -35,12 +37,6 @@ class HostedStore:
     def keys(self):
         return sorted(key.decode() if isinstance(key, bytes) else key
                       for key in self.store.list_keys())
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def rank_variables(rank, size, more):

@@ -14,6 +14,9 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from ports import free_port
+
 BOUND_S = 90  # Of one wait: torchrun alone takes seconds to start.
 
 WORKER = """
@@ -38,12 +41,6 @@ while here.exists():  # Its agent may have been killed.
         sys.exit(int(command.name.split(".")[1]))
     time.sleep(0.05)
 """
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("", 0))
-        return s.getsockname()[1]
 
 
 def wait_for(what, condition, seconds=BOUND_S, told=lambda: ""):
