@@ -49,8 +49,9 @@ def main() -> None:
         total = torch.cat(squares).sum().item()
         others = set(torch.cat(makers).tolist()) - {os.getpid()}
         if epoch <= arguments.epochs:
+            # One write: print() would write the line's end by itself, and ranks would mix.
             print(f"rank {rank}: epoch {epoch}: {len(squares)} batches from {len(others)} "
-                  f"processes, sum {total}, first {squares[0].tolist()}", flush=True)
+                  f"processes, sum {total}, first {squares[0].tolist()}\n", end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -100,8 +100,9 @@ int train(const Arguments& arguments) {
     if (muster::get_rank() == 0) log_step(arguments.folder, step, loss);
     if (step % arguments.save_every == 0) checkpoints.save(*model, &optimizer, step);
   }
-  muster::print_on_rank0(text_of("step %lld done by %d processes: loss %.6f",
-                                 static_cast<long long>(arguments.steps), size, loss));
+  if (done < arguments.steps)  // Else all was done before.
+    muster::print_on_rank0(text_of("step %lld done by %d processes: loss %.6f",
+                                   static_cast<long long>(arguments.steps), size, loss));
   muster::barrier();
   return 0;
 }

@@ -88,7 +88,7 @@ def train(arguments):
                 log.write(f"{time.time():.3f},{step},{size},{loss:.6f}\n")
             if step % arguments.save_every == 0:
                 save(snapshot, model, optimizer, step)
-    if rank == 0:
+    if rank == 0 and done < arguments.steps:  # Else all was done before.
         print(f"step {arguments.steps} done by {size} processes: loss {loss:.6f}", flush=True)
 
 

@@ -6,7 +6,6 @@ Started by a launcher, or, to show what a launcher does, alone with --spawn N.
 
 import argparse
 import os
-import socket
 import sys
 
 import torch
@@ -78,7 +77,8 @@ def leave(well):
 def spawned(rank, size, port):
     """What a launcher does for each process."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size),
-                      LOCAL_WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+                      LOCAL_WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                      TORCHELASTIC_USE_AGENT_STORE="True")
     leave(run())
 
 
@@ -88,10 +88,10 @@ def main():
     arguments = parser.parse_args()
     if arguments.spawn is None:
         leave(run())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.spawn(spawned, args=(arguments.spawn, port), nprocs=arguments.spawn)
+    # As a launcher does, the parent has the store: a free port that is only looked up here may be
+    # somebody else's when the processes have started.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    mp.spawn(spawned, args=(arguments.spawn, store.port), nprocs=arguments.spawn)
 
 
 if __name__ == "__main__":

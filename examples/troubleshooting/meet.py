@@ -26,7 +26,8 @@ def main():
         threading.Event().wait()  # As a process that waits for data that do not come.
     total = torch.tensor([dist.get_rank()])
     dist.all_reduce(total)
-    print(f"rank {dist.get_rank()}: the sum of all ranks is {total.item()}", flush=True)
+    # One write: print() would write the line's end by itself, and ranks would mix.
+    print(f"rank {dist.get_rank()}: the sum of all ranks is {total.item()}\n", end="", flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -97,6 +97,12 @@ def pattern(line):
     return re.compile("".join(words) + r"\s*")
 
 
+def lines_of(text):
+    """With a line for each rank's: Python writes a line's end by itself (-u), and the other rank's line may come before
+    it."""
+    return re.sub(r"(?<=\S)(?=rank \d+: )", "\n", text).splitlines()
+
+
 def plain(line):
     """Without what muster and torch put in front."""
     return re.sub(r"^(\[rank\d+\]: |\[?[WEI]\d{4} [\d:.]+ +\d+ muster\] )", "", line.rstrip())
@@ -115,7 +121,7 @@ def missing(expected, streams, any_order=False):
     """The first line of the document that the program did not print; None if all are there. Each stream (its
     lines) keeps the document's order; between two of them nothing says which line was first."""
     rest = [list(lines) for lines in streams]
-    for line in expected:
+    for line in lines_of("\n".join(expected)):
         if line.strip() == "…":
             continue
         places = ((lines, i) for lines in rest for i, real in enumerate(lines) if is_like(real, line))
@@ -186,7 +192,7 @@ class Clone:
 
     def streams(self, log):
         """The lines of stdout, and those of stderr."""
-        return [[plain(line) for line in self.test.read(name).splitlines()] for name in (log, f"{log}.err")]
+        return [[plain(line) for line in lines_of(self.test.read(name))] for name in (log, f"{log}.err")]
 
     def text(self, log):
         return self.test.read(log) + self.test.read(f"{log}.err")
