@@ -15,7 +15,7 @@ EXAMPLES = SOURCE / "examples"
 # Of these only; for work on one.
 CHOSEN = os.environ.get("MUSTER_README", "")
 READMES = sorted(path for path in EXAMPLES.rglob("README.md") if path != EXAMPLES / "README.md")
-BOUND_S = 200
+BOUND_S = 600
 # For several nodes, many GPUs, or data that is not here: whether muster takes these flags, and no more.
 NOT_HERE = re.compile(r"node0|~/|--nproc-per-node=8|\$NODE_RANK")
 # Run by tests of their own: examples_test.py, and digits_data_test.py.

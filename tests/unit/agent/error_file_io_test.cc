@@ -1,7 +1,6 @@
 #include "agent/io/error_file_io.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,21 +14,14 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/temp_folder.h"
+
 namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct ErrorFileIoTest {
-  ErrorFileIoTest() {
-    std::string name = fs::temp_directory_path() / "muster-test-XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    dir = name;
-  }
-  ~ErrorFileIoTest() { fs::remove_all(dir); }
-  ErrorFileIoTest(const ErrorFileIoTest&) = delete;
-  ErrorFileIoTest& operator=(const ErrorFileIoTest&) = delete;
-
+struct ErrorFileIoTest : testing::TempFolder {
   static std::string read(const fs::path& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -39,8 +31,6 @@ struct ErrorFileIoTest {
     return static_cast<std::size_t>(
         std::distance(fs::directory_iterator(dir), fs::directory_iterator{}));
   }
-
-  fs::path dir;
 };
 
 TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a file is replaced, and keeps its mode",

@@ -12,6 +12,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/temp_folder.h"
+
 namespace muster {
 namespace {
 
@@ -117,9 +119,8 @@ TEST_CASE("log_console: a pipe whose reader has gone before it is opened is clos
 // reader at that moment.
 TEST_CASE("log_console: without a descriptor of its own it does not block either",
           "[unit][agent]") {
-  std::string dir = "/tmp/muster_fifo_XXXXXX";
-  REQUIRE(::mkdtemp(dir.data()) != nullptr);
-  const std::string path = dir + "/fifo";
+  const testing::TempFolder folder;
+  const std::string path = folder.dir / "fifo";
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
   LogFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   const LogFd writer(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
@@ -127,8 +128,6 @@ TEST_CASE("log_console: without a descriptor of its own it does not block either
   reader.reset();
   LogConsole console(writer.get());
   reader = LogFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  ::unlink(path.c_str());
-  ::rmdir(dir.c_str());
   REQUIRE(reader.is_open());
 
   const std::string all(300'000, 'x');

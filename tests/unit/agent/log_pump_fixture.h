@@ -18,6 +18,7 @@
 #include <catch2/catch.hpp>
 
 #include "agent/logs/log_pump.h"
+#include "tests/support/temp_folder.h"
 
 namespace muster::testing {
 
@@ -46,17 +47,9 @@ inline void write_all(int fd, std::string_view text) {
   }
 }
 
-struct LogPumpTest {
-  LogPumpTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "muster_logs_XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    dir = name;
-    start({});
-  }
-  ~LogPumpTest() {
-    pump.reset();
-    std::filesystem::remove_all(dir);
-  }
+struct LogPumpTest : TempFolder {
+  LogPumpTest() { start({}); }
+  ~LogPumpTest() { pump.reset(); }
   void start(LineLimits limits) {
     pump.reset();
     auto started = LogPump::start(
@@ -120,7 +113,6 @@ struct LogPumpTest {
     return text.get();
   }
 
-  std::filesystem::path dir;
   Pipe out;
   Pipe err;
   std::unique_ptr<LogPump> pump;

@@ -1,7 +1,6 @@
 // Real files, and a real process that is gone.
 #include "agent/io/owned_name.h"
 
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,21 +13,14 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/temp_folder.h"
+
 namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct OwnedNameTest {
-  OwnedNameTest() {
-    std::string name = (fs::temp_directory_path() / "muster_owned_XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    dir = name;
-  }
-  ~OwnedNameTest() { fs::remove_all(dir); }
-  OwnedNameTest(const OwnedNameTest&) = delete;
-  OwnedNameTest& operator=(const OwnedNameTest&) = delete;
-
+struct OwnedNameTest : testing::TempFolder {
   /// A pipe, a directory, and one that holds `text` in a file below, all with names of this
   /// process.
   void leave(const std::string& text) const {
@@ -44,7 +36,6 @@ struct OwnedNameTest {
       found.insert(entry.path());
     return found;
   }
-  fs::path dir;
 };
 
 /// A process that does it and ends; with 1 if it throws.

@@ -20,6 +20,7 @@
 
 #include "agent/io/file_timer.h"
 #include "agent/io/state_watch.h"
+#include "tests/support/temp_folder.h"
 
 namespace muster {
 namespace {
@@ -29,18 +30,6 @@ namespace fs = std::filesystem;
 using Environment = std::vector<std::string>;
 
 constexpr auto kPatience = 20s;
-
-struct Place {
-  Place() {
-    std::string name = (fs::temp_directory_path() / "muster_timer_XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    dir = name;
-  }
-  ~Place() { fs::remove_all(dir); }
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-  fs::path dir;
-};
 
 // A process that waits to be killed; as a worker it leads a session.
 struct Child {
@@ -81,7 +70,7 @@ TEST_CASE("timer_fifo: only where it is asked for", "[unit][timer]") {
 }
 
 TEST_CASE("timer_fifo: a place of its own is told to the workers", "[unit][timer]") {
-  const Place place;
+  const testing::TempFolder place;
   Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TMPDIR=" + place.dir.string(),
                           "TORCHELASTIC_TIMER_FILE="};
   auto fifo = TimerFifo::choose(environment);
@@ -97,7 +86,7 @@ TEST_CASE("timer_fifo: a place of its own is told to the workers", "[unit][timer
 }
 
 struct TimerFifoTest {
-  Place place;
+  testing::TempFolder place;
   std::string path = place.dir / "timers";
   TimerFifo chosen() const {
     Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + path};
