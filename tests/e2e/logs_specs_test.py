@@ -108,13 +108,14 @@ ENTRY_POINTS = {
     "other": "builtins:dict",
 }
 
-# Fails once, at rank 1, when rank 0 has printed.
+# Fails once, at rank 1, when rank 0 has printed. A line is one write: print() makes two of it, and the
+# other rank's may come between them.
 WORKER = """
 import os, sys, time
 rank, attempt = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
-print(f"loss {rank} of {attempt}, {os.environ['ATTEMPTS']}", flush=True)
-print(f"rank {rank}: other", flush=True)
-print(f"error {rank} of {attempt}", file=sys.stderr, flush=True)
+os.write(1, f"loss {rank} of {attempt}, {os.environ['ATTEMPTS']}\\n".encode())
+os.write(1, f"rank {rank}: other\\n".encode())
+os.write(2, f"error {rank} of {attempt}\\n".encode())
 open(f"printed.{rank}.{attempt}", "w").close()
 with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as f:
     f.write('{"message": "as planned"}')
