@@ -1,5 +1,6 @@
 // Both doors of a server over loopback: muster nodes and torchrun's requests in one rendezvous.
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -340,10 +341,25 @@ TEST_CASE("doors: a store on the server's machine is reached where the server is
   CHECK(nodes[1].round().store->addr == "127.0.0.1");
 }
 
+/// Its connections have little room in the kernel for what is unread. Else that is megabytes, and a
+/// sanitized server on a busy machine takes a minute to answer so much.
+int listener_with_little_room() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int little = 4096;
+  REQUIRE(::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little) == 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return fd;
+}
+
 TEST_CASE("doors: a node that does not read is closed, and holds up nobody",
           "[conformance][rendezvous]") {
   // Long enough for a sanitized server to work off what it has read.
-  DoorServer server({}, {.stalled_after = 2s, .queued_bytes = 4096});
+  DoorServer server(
+      {},
+      {.descriptors = {listener_with_little_room()}, .stalled_after = 2s, .queued_bytes = 4096});
   NativeNode good(server.port());
   good.hello();
   NativeNode deaf(server.port());
@@ -367,6 +383,7 @@ TEST_CASE("doors: a node that does not read is closed, and holds up nobody",
     }
   }
   CHECK(closed);
+  good.tell(KeptAlive{}).next<NotAMember>();
   CHECK(server.stats().connections == 1);
   const std::string log = server.stop();
   INFO(log);
