@@ -168,11 +168,12 @@ class DistributedDataParallel : public DistributedDataParallelBase {
  private:
   template <class Input>
   decltype(auto) place(Input&& input) const {
-    if constexpr (std::is_same_v<std::remove_cvref_t<Input>, torch::Tensor>)
-      return input_device() ? input.to(*input_device(), /*non_blocking=*/true)
-                            : torch::Tensor(input);
-    else
+    if constexpr (std::is_same_v<std::remove_cvref_t<Input>, torch::Tensor>) {
+      const std::optional<torch::Device>& device = input_device();
+      return device ? input.to(*device, /*non_blocking=*/true) : torch::Tensor(input);
+    } else {
       return std::forward<Input>(input);
+    }
   }
 
   std::shared_ptr<Module> module_;
