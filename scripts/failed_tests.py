@@ -19,7 +19,7 @@ def outputs(log):
     printed = {}
     for name, part in zip(parts[::2], parts[1::2], strict=True):
         begin = re.search(r"^Output:\n-+\n", part, re.MULTILINE)
-        printed[name] = part[begin.end():] if begin else part
+        printed[name] = (part[begin.end():] if begin else part).partition("<end of output>")[0]
     return printed
 
 
