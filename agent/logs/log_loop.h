@@ -79,6 +79,7 @@ class LogLoop {
   bool read_record(RecordedPipe& record);
   bool make_room(const std::string& file);
   bool look_at(LogSpace& space, bool is_full);
+  std::int64_t read_to_end(FollowedFile& file);
   void expire(Instant now);
   void flush();
   void update_interests(Instant now);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/logs/log_loop.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
 namespace {
@@ -75,12 +76,25 @@ void LogLoop::keep_files() {
 bool LogLoop::look_at(LogSpace& space, bool is_full) {
   FollowedFile* const follower = follower_of(space);
   const std::int64_t read_to = follower == nullptr ? LogSpace::kAllRead : follower->offset();
-  const auto removal = is_full ? space.make_room(read_to) : space.look(read_to);
+  const auto read_on = [&] { return follower == nullptr ? read_to : read_to_end(*follower); };
+  const auto removal = is_full ? space.make_room(read_on()) : space.look(read_to, read_on);
   if (!removal) return false;
   space.dirty = true;  // There may be more to do.
   if (follower != nullptr)
     follower->removed(*removal, follower->needs_time() ? time_text() : std::string_view());
   return true;
+}
+
+// Or as far as the console takes it: what follows may be dropped unseen.
+std::int64_t LogLoop::read_to_end(FollowedFile& file) {
+  std::vector<char> buffer(64 << 10);  // buffer_ may hold what a pipe is being read for.
+  const std::string_view time = file.needs_time() ? time_text() : std::string_view();
+  do {
+    if (!has_room(file.output())) break;
+    file.dirty = file.read(kBytesPerTurn, now(), time, buffer);
+    file.output().console.flush();
+  } while (file.dirty);
+  return file.offset();
 }
 
 bool LogLoop::read_record(RecordedPipe& record) {

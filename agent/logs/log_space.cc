@@ -107,7 +107,8 @@ LogSpace::LogSpace(std::string path, const LogSpaceOptions& options)
              .block_bytes = block_bytes(fd_.get()),
              .reserved_to = kMinReserveBytes}) {}
 
-std::optional<LogRemoval> LogSpace::look(std::int64_t read_to) {
+std::optional<LogRemoval> LogSpace::look(std::int64_t read_to,
+                                         const std::function<std::int64_t()>& read_on) {
   struct stat status {};
   if (!fd_.is_open() || ::fstat(fd_.get(), &status) != 0) return std::nullopt;
   size_ = status.st_size;
@@ -115,13 +116,13 @@ std::optional<LogRemoval> LogSpace::look(std::int64_t read_to) {
   if (const auto cut = room_.cut_over_limit(size_, std::min(read_to, size_)))
     if (const auto removal = remove(*cut)) return removal;  // The rest at the next look.
   // The worker would be killed there (SIGXFSZ), where a full disk is but an error to it.
-  if (is_at_size_limit(size_)) return make_room(read_to);
+  if (is_at_size_limit(size_)) return make_room(read_on ? read_on() : read_to);
   if (!reserves_) return std::nullopt;
   const auto range = room_.to_reserve();
   if (!range) return std::nullopt;
   const int error = reserve(*range);
   if (error == 0) return std::nullopt;
-  if (is_full(error)) return make_room(read_to);
+  if (is_full(error)) return make_room(read_on ? read_on() : read_to);
   reserves_ = false;  // Not on this file system.
   spdlog::debug("log_not_reserved path=\"{}\" reason=\"{}\"", path_,
                 std::generic_category().message(error));

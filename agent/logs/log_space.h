@@ -48,8 +48,10 @@ class LogSpace {
 
   static constexpr std::int64_t kAllRead = std::numeric_limits<std::int64_t>::max();
   /// Does what has to be done now; `read_to`: up to where its follower, if any, has read. What was
-  /// removed may be behind that if the disk is full.
-  std::optional<LogRemoval> look(std::int64_t read_to);
+  /// removed may be behind that if the disk is full: before that `read_on` lets the follower read
+  /// what it can, and says how far it has come.
+  std::optional<LogRemoval> look(std::int64_t read_to,
+                                 const std::function<std::int64_t()>& read_on = {});
   /// The disk is full: drops most of the middle. Nothing if there is nothing to drop.
   std::optional<LogRemoval> make_room(std::int64_t read_to);
   /// Nobody writes any more: gives the reserve back, unless somebody still has the file open.
