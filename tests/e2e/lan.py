@@ -1,4 +1,5 @@
 """Hosts on one wire: network namespaces with names, addresses and an /etc/hosts, which end with the test."""
+import contextlib
 import os
 import shutil
 import signal
@@ -84,7 +85,8 @@ class Net:
             self.unplug(host, device)
         for pid in self.processes(name):
             if pid != self.pids[name]:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # It died with one of the others.
+                    os.kill(pid, signal.SIGKILL)
         holder = self.holders.pop(name)
         self._ip(holder.pid, "link", "del", "eth0")
         holder.kill()

@@ -221,7 +221,19 @@ class Terminal:
         os.close(self.master)
 
 
+def reason(trace):
+    """Of a traceback: the exception, and the line of the test that raised it."""
+    lines = trace.rpartition("Traceback (most recent call last):")[2].splitlines()
+    where = [line.strip() for line in lines if line.startswith('  File "')]
+    what = [line for line in lines if line and not line.startswith(" ")]
+    return " in ".join([*what[:1], *where[-1:]])
+
+
 def main():
     if not os.access(MUSTER, os.X_OK):
         sys.exit(f"MUSTER_BIN={MUSTER} is not there")
-    unittest.main(verbosity=2)
+    result = unittest.main(verbosity=2, exit=False).result
+    # Behind all else, since an end is what is shown of a long output.
+    for test, trace in result.failures + result.errors:
+        print(f"failed: {test.id()}: {reason(trace)}", file=sys.stderr)
+    sys.exit(not result.wasSuccessful())
