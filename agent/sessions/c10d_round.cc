@@ -87,6 +87,8 @@ asio::awaitable<ExchangeResult<SessionRound>> C10dRound::begin(HostStore host) {
   const auto connected = co_await connect(options_.settings.read_timeout);
   if (!connected) co_return connected.error();
   RoundExchange exchange = this->exchange();
+  const auto told = co_await exchange.publish_role();
+  if (!told) co_return told.error();
   const auto found = co_await master(exchange, std::move(host));
   if (!found) co_return found.error();
   const auto ranks = co_await exchange.ranks();

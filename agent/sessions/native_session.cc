@@ -314,6 +314,10 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Sessi
   if (is_over()) co_return;
   std::string trouble = connected ? std::string() : connected.error().message();
   RoundExchange others = round_exchange(round.facts, round.round);
+  if (trouble.empty()) {
+    const auto told = co_await others.publish_role();
+    if (!told) trouble = told.error().reason;
+  }
   if (trouble.empty() && round.facts.group_rank.value == 0) {
     // Torchrun nodes know no other way to learn it.
     // Where they are, not as we call ourselves: the host has seen to it.

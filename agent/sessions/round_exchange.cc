@@ -66,6 +66,16 @@ void RoundExchange::tell(const std::string& text) {
   waiting_(text);
 }
 
+asio::awaitable<ExchangeResult<void>> RoundExchange::publish_role() {
+  if (options_.identical) co_return ExchangeResult<void>();
+  const RoleInfo info{options_.group_rank, options_.role, options_.local_world_size};
+  const std::string text = encode_role_info(info);
+  const std::string own_key = key(kRoleInfo, options_.group_rank.value);
+  const auto told = co_await client_->set(own_key, text);
+  if (!told) co_return failed("publishing role_info", told.error());
+  co_return ExchangeResult<void>();
+}
+
 asio::awaitable<ExchangeResult<void>> RoundExchange::publish_master(MasterAddress master) {
   const std::vector<std::string> keys{key(kMasterAddr), key(kMasterPort)};
   const std::string port = std::to_string(master.port);
@@ -235,11 +245,6 @@ asio::awaitable<ExchangeResult<AssignedRanks>> RoundExchange::ranks() {
     const AssignedRanks same{{base}, world, base, world};
     co_return same;
   }
-  const RoleInfo info{options_.group_rank, options_.role, options_.local_world_size};
-  const std::string text = encode_role_info(info);
-  const std::string own_key = key(kRoleInfo, options_.group_rank.value);
-  const auto told = co_await client_->set(own_key, text);
-  if (!told) co_return failed("publishing role_info", told.error());
   if (options_.group_rank.value == 0) {
     const auto assigned = co_await assign_all();
     if (!assigned) co_return assigned.error();

@@ -60,12 +60,15 @@ class RoundExchange {
   RoundExchange(std::shared_ptr<StoreClient> client, RoundExchangeOptions options,
                 Waiting waiting = {});
 
+  /// All, and first: says how many workers this node has. Torchrun nodes wait for nothing else of
+  /// it, and so for nothing at all if it finds no rank 0 and gives the round up.
+  boost::asio::awaitable<ExchangeResult<void>> publish_role();
   /// Rank 0, in every round: nodes that are new in it know no other. Before that the workers' store
   /// must be up and empty, as nothing holds workers of other nodes back after ranks().
   boost::asio::awaitable<ExchangeResult<void>> publish_master(MasterAddress master);
   /// The others. A torchrun rank 0 publishes only once in its life: so earlier rounds, too.
   boost::asio::awaitable<ExchangeResult<MasterAddress>> find_master(EarlierRounds earlier);
-  /// All: says how many workers this node has, and learns their ranks, which rank 0 computes.
+  /// All, after publish_role(): learns the ranks of its workers, which rank 0 computes.
   boost::asio::awaitable<ExchangeResult<AssignedRanks>> ranks();
   /// All whose workers have succeeded: until every node of the round is here, or `limit` is over.
   boost::asio::awaitable<ExchangeResult<void>> exit_barrier(Duration limit);

@@ -185,6 +185,8 @@ asio::awaitable<ExchangeResult<AssignedRanks>> StaticSession::Impl::enter() {
     }
   }
   RoundExchange exchange = this->exchange();
+  const auto told = co_await exchange.publish_role();
+  if (!told) co_return told.error();
   co_return co_await exchange.ranks();
 }
 

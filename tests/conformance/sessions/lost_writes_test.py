@@ -190,6 +190,24 @@ def the_state_vanishes_between_a_real_torchrun_and_it(nodes):
     assert torch.exit_code() == 0
 
 
+def a_rank_0_that_says_nothing_keeps_nobody_waiting_for_us(nodes):
+    """Rank 0 needs this node's role, and nothing else of it, to deal everybody's ranks: it is there, whatever follows."""
+    store = Store()
+    ours = muster(nodes, store.port, "127.0.0.3")
+    harness.wait_for("it has joined", lambda: store.participants() == {"127.0.0.3"}, told=ours.log)
+    state = store.state()
+    [us] = state.participants
+    silent = _NodeDesc("127.0.0.2", 1, 0)
+    state.participants = {silent: 0, us: 1}
+    state.last_heartbeats[silent] = datetime.now(timezone.utc)
+    state.complete = True
+    store.replace(state)
+    harness.wait_for("its role", lambda: store.torch.check([f"{KEY}.0/torchelastic/role_info/1"]), told=ours.log)
+    harness.wait_for("what it waits for", lambda: "waiting for MASTER_ADDR from node rank 0" in ours.log(),
+                     told=ours.log)
+
+
 if __name__ == "__main__":
     harness.run_tests([others_are_faster, the_state_vanishes_while_it_waits, the_state_vanishes_while_workers_run,
-                       the_state_vanishes_between_a_real_torchrun_and_it], sys.argv[1:])
+                       the_state_vanishes_between_a_real_torchrun_and_it,
+                       a_rank_0_that_says_nothing_keeps_nobody_waiting_for_us], sys.argv[1:])

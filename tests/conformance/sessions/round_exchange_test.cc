@@ -72,8 +72,10 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: ranks, in whatever order no
   RoundExchange second = node(1, 2);
   std::optional<ExchangeResult<AssignedRanks>> first_ranks;
   std::optional<ExchangeResult<AssignedRanks>> second_ranks;
+  REQUIRE(run(second.publish_role()).has_value());
   start(first.ranks(), first_ranks);
   start(second.ranks(), second_ranks);
+  REQUIRE(run(first.publish_role()).has_value());
   until_done(first_ranks);
   until_done(second_ranks);
   REQUIRE((first_ranks->has_value() && second_ranks->has_value()));
@@ -84,6 +86,7 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: ranks, in whatever order no
 TEST_CASE_METHOD(RoundExchangeTest, "round exchange: who is missing is said, and it ends",
                  "[conformance][agent]") {
   RoundExchange first = node(0, 3, 3s);
+  REQUIRE(run(first.publish_role()).has_value());
   const auto ranks = run(first.ranks());
   REQUIRE(ranks.has_error());
   CHECK(ranks.error().reason ==
@@ -97,6 +100,7 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: nonsense of a peer is an er
   const auto liar = client();
   run(liar->set("torch.rendezvous.r.3/torchelastic/role_info/1", "[1, 2]"));
   RoundExchange first = node(0, 2);
+  REQUIRE(run(first.publish_role()).has_value());
   const auto ranks = run(first.ranks());
   REQUIRE(ranks.has_error());
   CHECK(ranks.error().reason == "role_info of node rank 1: it is not a JSON object");
