@@ -126,6 +126,7 @@ void NativeSession::ask_to_join() {
   event.run = options_.settings.run;
   event.muster_version = MUSTER_VERSION;
   event.last_round = told_;
+  event.life = told_by_;
   event.preferred_rank = options_.node.preferred_rank;
   event.spare = options_.settings.spare;
   event.hosts_rendezvous = options_.node.hosts_rendezvous;
@@ -207,6 +208,7 @@ void NativeSession::on(const PrepareStore& message) {
 void NativeSession::on(const RoundComplete& message) {
   if (phase_ != Phase::Joining) return;
   told_ = message.round;
+  told_by_ = message.life;
   SessionRound round{.round = message.round, .facts = {}, .job_decides = true};
   RoundFacts& facts = round.facts;
   facts.group_rank = message.group_rank;
@@ -234,6 +236,7 @@ void NativeSession::begin_round(SessionRound round) {
 
 void NativeSession::on(const RestartRound& message) {
   told_ = message.round;  // Less than before if the host has begun again.
+  told_by_ = message.life;
   ++exchanges_;
   if (phase_ == Phase::Joining) return ask_to_join();  // It was in that round, by then.
   if (phase_ != Phase::Running) return;

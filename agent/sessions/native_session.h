@@ -102,6 +102,7 @@ class NativeSession final : public RendezvousSession {
   Phase phase_ = Phase::Outside;
   std::int64_t round_ = -1;  // Of the workers.
   std::int64_t told_ = -1;   // The newest that we heard of.
+  std::int64_t told_by_ = 0;  // Its RoundComplete::life.
 };
 
 }  // namespace muster

@@ -97,6 +97,7 @@ std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event) const
 void Rendezvous::on(const NodeJoined& told) {
   NodeJoined event = told;
   event.name = name_for(told);
+  if (told.life != 0 && setup_.life != 0 && told.life != setup_.life) event.last_round = -1;
   if (auto refusal = refusal_of(event)) return actions_.push_back(*std::move(refusal));
   if (!run_) {
     run_ = event.run;

@@ -30,6 +30,9 @@ struct RendezvousSetup {
   Duration lease = std::chrono::seconds(5);                // Of a muster node.
   Duration keep_alive_interval = std::chrono::seconds(5);  // Of torchrun nodes.
   Duration dead_after = std::chrono::seconds(15);          // torchrun: interval × attempts.
+  /// Differs from that of the rendezvous before it, which counted rounds from 0 as well. 0:
+  /// unknown.
+  std::int64_t life = 0;
 };
 
 /// What a torchrun node asks by compare-and-set.
@@ -211,6 +214,7 @@ class Rendezvous {
   void learn_skew(Member& member, WallTime wall);
   void drop_dead(const StateOperation& operation);
   bool may_apply(const StateOperation& operation, const StateProposal& proposal) const;
+  bool counts_without_the_living(const StateOperation& operation) const;
   bool same_round_as(const RendezvousState& seen) const;
   void apply(const StateOperation& operation, const StateProposal& proposal, WallTime wall);
   MemberId torch_member(const StateOperation& operation, ConnectionId client, WallTime wall);

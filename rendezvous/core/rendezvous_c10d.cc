@@ -10,8 +10,9 @@ namespace {
 
 using Kind = StateOperation::Kind;
 
-// Below, clocks are as good as equal: torchrun works up to 15 s.
-constexpr std::int64_t kSkewThatMattersUs = 5'000'000;
+// Below, clocks are as good as equal. A node is dead to torchrun after 15 s; between two heartbeats
+// there can be two intervals of 5 s, where a round begins; and a slow clock meets a fast one.
+constexpr std::int64_t kSkewThatMattersUs = 2'000'000;
 
 std::int64_t microseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
@@ -182,7 +183,10 @@ ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, W
     drop_dead(*operation);
     settle();
   }
-  if (operation && may_apply(*operation, proposal)) {
+  const bool misjudged = operation && counts_without_the_living(*operation);
+  // Once its clock is known, the others look alive to it, and its next try is without that.
+  if (misjudged && operation->heartbeat) torch_member(*operation, proposal.from, wall);
+  if (operation && !misjudged && may_apply(*operation, proposal)) {
     if (proposal.proposed.foreign != proposal.seen.foreign) foreign_ = proposal.proposed.foreign;
     apply(*operation, proposal, wall);
     settle();
@@ -213,6 +217,19 @@ void Rendezvous::drop_dead(const StateOperation& operation) {
     if (standing == Liveness::Standing::OnTime) continue;
     gone(found->second, RestartCause::NodeLost, "torchrun nodes do not hear it any more");
   }
+}
+
+/// Without the run's settings it is the writer who knows whether the round is full, or may be
+/// complete; and that it cannot tell if a clock that is off makes it take others for dead.
+bool Rendezvous::counts_without_the_living(const StateOperation& operation) const {
+  const bool counts = operation.kind == Kind::AddToParticipants ||
+                      operation.kind == Kind::RemoveFromParticipants ||
+                      operation.kind == Kind::MarkComplete;
+  if (run_ || complete_ || !counts) return false;
+  return std::any_of(operation.dropped.begin(), operation.dropped.end(), [&](const NodeName& name) {
+    const auto found = by_name_.find(name);
+    return found != by_name_.end() && members_.at(found->second).place == Place::Participant;
+  });
 }
 
 /// Whether nothing has changed since `seen` that the writer looked at when it joined or completed.
@@ -350,8 +367,11 @@ void Rendezvous::closed_by_torch() {
   std::vector<MemberId> outside;
   for (const auto& [id, member] : members_) {
     if (!member.native || member.succeeded) continue;
-    if (member.connection) actions_.push_back(RunClosed{*member.connection});
-    if (member.place != Place::Participant || !complete_) outside.push_back(id);
+    const bool in_round = member.place == Place::Participant && complete_;
+    if (!in_round) outside.push_back(id);
+    // Who does not know yet that it is in the round would give up: announce_round() tells it.
+    if (member.connection && !(in_round && preparing_))
+      actions_.push_back(RunClosed{*member.connection});
   }
   for (const MemberId id : outside)
     erase(id, "a torchrun node has closed the run");

@@ -37,6 +37,8 @@ struct NodeJoined {
   std::optional<int> preferred_rank;
   bool spare = false;
   bool hosts_rendezvous = false;
+  /// Who told it of `last_round` (RoundComplete::life): another one's numbers say nothing here.
+  std::int64_t life = 0;
 };
 struct KeptAlive {
   ConnectionId from;
@@ -100,6 +102,7 @@ struct RoundComplete {
   std::optional<WorkerRanks> workers;
   /// Nothing with a torchrun node as rank 0: it publishes MASTER_ADDR itself.
   std::optional<StoreAddress> store;
+  std::int64_t life = 0;  // RendezvousSetup's; an older muster does not say it.
 };
 enum class RestartCause { WorkersFailed, NodeLost, NodeLeft, NodeJoined, Requested };
 /// Stop the workers, then join again.
@@ -109,6 +112,7 @@ struct RestartRound {
   RestartCause cause = RestartCause::Requested;
   NodeName who;
   std::string what;
+  std::int64_t life = 0;
 };
 /// A torchrun node has closed the run: there will be no further round. Workers may go on.
 struct RunClosed {

@@ -184,8 +184,11 @@ void Rendezvous::announce_round() {
     const Member& member = members_.at(id);
     by_rank.at(static_cast<std::size_t>(member.rank)) = &member;
   }
-  for (const Member* member : by_rank)
-    if (member->native && member->connection) actions_.push_back(announcement(*member));
+  for (const Member* member : by_rank) {
+    if (!member->native || !member->connection) continue;
+    actions_.push_back(announcement(*member));
+    if (closed_) actions_.push_back(RunClosed{*member->connection});
+  }
 }
 
 RoundComplete Rendezvous::announcement(const Member& member) const {
@@ -196,7 +199,8 @@ RoundComplete Rendezvous::announcement(const Member& member) const {
                         .group_world_size = static_cast<int>(last_world_),
                         .restart_count = restarts_used_,
                         .workers = std::nullopt,
-                        .store = store_};
+                        .store = store_,
+                        .life = setup_.life};
   if (!workers_.empty()) message.workers = workers_.at(static_cast<std::size_t>(member.rank));
   return message;
 }
@@ -219,7 +223,7 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
     place(id, member.succeeded ? Place::Finished : Place::Restarting);
     member.restarted_round = round_;
     if (!member.succeeded && member.connection)
-      actions_.push_back(RestartRound{*member.connection, round_, cause, who, what});
+      actions_.push_back(RestartRound{*member.connection, round_, cause, who, what, setup_.life});
   }
   // torchrun nodes restart only if somebody waits; among themselves they run on.
   draining_ = expected() > torch_redundant_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <random>
 #include <span>
 #include <utility>
 
@@ -36,6 +37,12 @@ constexpr std::uint32_t kGenerations = std::uint32_t{1} << 31;  // Below kListen
 
 std::chrono::steady_clock::time_point to_steady(Instant at) {
   return std::chrono::steady_clock::time_point(at.time_since_epoch());
+}
+
+/// Exact as a number of JSON, also for those who read it as a double.
+std::int64_t random_life() {
+  std::random_device random;
+  return std::uniform_int_distribution<std::int64_t>(1, std::int64_t{1} << 52)(random);
 }
 
 }  // namespace
@@ -288,7 +295,9 @@ void StoreServer::Impl::close(Slot& slot, const std::string& reason, bool warn) 
 void StoreServer::Impl::begin_runs() {
   if (!options_.runs) return;
   shared_.codec.native_door = true;
-  shared_.runs = std::make_unique<RunService>(*options_.runs);
+  RunServiceOptions runs = *options_.runs;
+  if (runs.setup.life == 0) runs.setup.life = random_life();
+  shared_.runs = std::make_unique<RunService>(std::move(runs));
   carry_out_runs();
 }
 

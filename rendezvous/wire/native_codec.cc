@@ -75,6 +75,7 @@ struct FieldWriter {
     out["protocol_version"] = joined.protocol_version;
     out["muster_version"] = joined.muster_version;
     out["last_round"] = joined.last_round;
+    if (joined.life != 0) out["life"] = joined.life;
     if (joined.preferred_rank) out["preferred_rank"] = *joined.preferred_rank;
     out["spare"] = joined.spare;
     out["hosts_rendezvous"] = joined.hosts_rendezvous;
@@ -117,12 +118,14 @@ struct FieldWriter {
                         {"base_role_rank", round.workers->base_role_rank},
                         {"role_world_size", round.workers->role_world_size}};
     if (round.store) out["store"] = {{"addr", round.store->addr}, {"port", round.store->port}};
+    if (round.life != 0) out["life"] = round.life;
   }
   void operator()(const RestartRound& restart) const {
     out["round"] = restart.round;
     out["cause"] = kCauses[static_cast<std::size_t>(restart.cause)];
     out["who"] = write(restart.who);
     out["what"] = cut(restart.what);
+    if (restart.life != 0) out["life"] = restart.life;
   }
   void operator()(const RunClosed&) const {}
   void operator()(const RunEnded& ended) const {
@@ -183,6 +186,7 @@ void read(Fields& fields, NodeJoined& joined) {
   joined.protocol_version = fields.number<int>("protocol_version");
   joined.muster_version = fields.text("muster_version", kMaxVersionBytes);
   joined.last_round = fields.number<std::int64_t>("last_round", -1);
+  if (fields.has("life")) joined.life = fields.number<std::int64_t>("life", 1);
   if (fields.has("preferred_rank")) joined.preferred_rank = fields.number<int>("preferred_rank");
   joined.spare = fields.boolean("spare");
   joined.hosts_rendezvous = fields.boolean("hosts_rendezvous");
@@ -243,12 +247,14 @@ void read(Fields& fields, RoundComplete& round) {
     round.store = StoreAddress{.addr = store.text("addr", kMaxAddressBytes),
                                .port = store.number<std::uint16_t>("port", 1)};
   }
+  if (fields.has("life")) round.life = fields.number<std::int64_t>("life", 1);
 }
 void read(Fields& fields, RestartRound& restart) {
   restart.round = fields.number<std::int64_t>("round");
   restart.cause = fields.one_of<RestartCause>("cause", kCauses);
   restart.who = read_name(fields.object("who"));
   restart.what = fields.text("what");
+  if (fields.has("life")) restart.life = fields.number<std::int64_t>("life", 1);
 }
 void read(Fields&, RunClosed&) {}
 void read(Fields& fields, RunEnded& ended) {

@@ -23,11 +23,16 @@ const Rendezvous* RunService::rendezvous(std::string_view run_id) const {
   return run == nullptr ? nullptr : run->rendezvous.get();
 }
 
+std::unique_ptr<Rendezvous> RunService::new_rendezvous() {
+  if (options_.setup.life != 0) ++options_.setup.life;
+  return std::make_unique<Rendezvous>(options_.setup);
+}
+
 RunService::Run* RunService::make_run(const std::string& key) {
   if (runs_.size() >= options_.runs && !make_room()) return nullptr;
   auto run = std::make_unique<Run>();
   run->key = key;
-  run->rendezvous = std::make_unique<Rendezvous>(options_.setup);
+  run->rendezvous = new_rendezvous();
   run->turns = CompareSetTurns(options_.turns);
   effects_.emplace_back(ShowState{key});
   return (runs_[key] = std::move(run)).get();
@@ -81,7 +86,7 @@ bool RunService::reusable(const Run& run, Instant now) const {
 }
 
 void RunService::begin_again(Run& run) {
-  run.rendezvous = std::make_unique<Rendezvous>(options_.setup);
+  run.rendezvous = new_rendezvous();
   ++run.generation;
   run.repeat_master.reset();
   run.waiting.clear();

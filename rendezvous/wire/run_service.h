@@ -199,6 +199,7 @@ class RunService {
 
   Run* find(std::string_view key) const;
   CompareSetOutcome begin_by_state(const StateCompareSet& request, Run*& run);
+  std::unique_ptr<Rendezvous> new_rendezvous();
   Run* make_run(const std::string& key);
   bool make_room();
   bool reusable(const Run& run, Instant now) const;

@@ -18,7 +18,7 @@ constexpr Duration kLostAfterAtMost = 6'500ms;
 }  // namespace
 
 void World::make_server() {
-  RendezvousSetup setup;
+  RendezvousSetup setup{.life = 1 + life_};
   if (options_.host_knows_settings) setup.run = options_.run;
   server_ = std::make_unique<Rendezvous>(setup);
 }

@@ -25,7 +25,8 @@ void MusterNode::join() {
                                 .muster_version = "test",
                                 .last_round = told_,
                                 .preferred_rank = role_.preferred,
-                                .spare = role_.spare});
+                                .spare = role_.spare,
+                                .life = told_by_});
 }
 
 void MusterNode::keep_alive() {
@@ -86,6 +87,7 @@ void MusterNode::on(const RoundComplete& message) {
   REQUIRE(message.round > round_);
   REQUIRE(phase_ == Phase::Joining);
   round_ = told_ = message.round;
+  told_by_ = message.life;
   last_round_ = message;
   phase_ = Phase::Running;
   world_.learned(*this, message.round, message.group_rank.value, message.group_world_size);
@@ -101,6 +103,7 @@ void MusterNode::on(const RestartRound& message) {
   last_restart_ = message;
   if (phase_ == Phase::Finished || phase_ == Phase::Ended) return;
   REQUIRE(message.round >= round_);
+  told_by_ = message.life;
   told_ = message.round;                        // Less than before if the server has begun again.
   if (phase_ == Phase::Joining) return join();  // It was in that round, by then.
   if (phase_ == Phase::Running) stop_and_join();
@@ -211,7 +214,10 @@ void TorchNode::decide() {
       return finished();
     case Action::Closed:
     case Action::TimedOut:
-      if (*operation_ != Operation::KeepAlive) phase_ = Phase::Failed;
+      if (*operation_ == Operation::KeepAlive)
+        keep_alive_later();
+      else
+        phase_ = Phase::Failed;
       operation_.reset();
       return;
     case Action::Graceful:
@@ -244,14 +250,19 @@ void TorchNode::finished() {
     phase_ = Phase::Ended;
     return die(true);
   }
-  if (done == Operation::KeepAlive) return;
+  if (done == Operation::KeepAlive) return keep_alive_later();
   phase_ = Phase::Running;
   rank_ = static_cast<int>(*model_.state.participants.find(name_));
   world_size_ = static_cast<int>(model_.state.participants.size());
   world_.learned_late(*this, model_.state.round, rank_, world_size_);
-  next_keep_alive_ = world_.now() + model_.settings().keep_alive_interval;
+  keep_alive_later();
   ++incarnation_;
   run_timers();
+}
+
+/// torchrun's timer begins when one has ended: each second one would come too soon otherwise.
+void TorchNode::keep_alive_later() {
+  next_keep_alive_ = world_.now() + model_.settings().keep_alive_interval;
 }
 
 /// Four times a second (torchrun: ten): workers, waiting nodes, keep-alives.
@@ -264,7 +275,6 @@ void TorchNode::run_timers() {
     }
     if (restart_wanted_) return restart();
     if (world_.now() >= next_keep_alive_) {
-      next_keep_alive_ += model_.settings().keep_alive_interval;
       begin(Operation::KeepAlive, 5s);
     } else if (!last_sync_ || world_.now() - *last_sync_ >= 1s) {
       watching_ = in_flight_ = true;

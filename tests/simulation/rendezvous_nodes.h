@@ -62,6 +62,7 @@ class MusterNode : public Node {
   Phase phase_ = Phase::Joining;
   std::int64_t round_ = -1;
   std::int64_t told_ = -1;
+  std::int64_t told_by_ = 0;
   std::optional<RoundComplete> last_round_;
   std::optional<RunEnded> end_;
   std::optional<JoinRefused> refusal_;
@@ -101,6 +102,7 @@ class TorchNode : public Node {
   void sync();
   void decide();
   void finished();
+  void keep_alive_later();
   void run_timers();
 
   TorchModel model_;

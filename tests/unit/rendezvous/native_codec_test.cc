@@ -73,6 +73,8 @@ std::vector<NativeMessage> messages() {
   RoundComplete mixed{{}, 3, {1}, 2, 1, std::nullopt, std::nullopt};
   RoundComplete native{
       {}, 3, {1}, 2, 1, WorkerRanks{{8}, 16, 4, 12}, StoreAddress{"10.0.0.7", 29500}};
+  RoundComplete named = native;
+  named.life = std::int64_t{1} << 52;
   return {NativeWelcome{kNativeProtocolVersion, "0.4.1", "::1", std::nullopt},
           NativeWelcome{kNativeProtocolVersion, "0.4.1", "::1", std::chrono::seconds(5)},
           NativeRefused{"versions differ"},
@@ -80,6 +82,8 @@ std::vector<NativeMessage> messages() {
           PrepareStore{{}, 5},
           mixed,
           native,
+          named,
+          RestartRound{{}, 5, RestartCause::NodeLost, {"b", 2, 0}, "not heard for 5 s", 1},
           RestartRound{{}, 5, RestartCause::NodeLost, {"b", 2, 0}, "not heard for 5 s"},
           RunClosed{},
           RunEnded{{}, true, std::nullopt, "every node has finished"},
@@ -204,8 +208,8 @@ TEST_CASE("native codec: what is no object with a type is refused", "[unit][rend
 
 namespace {
 
-const std::set<std::string> kOptional = {"preferred_rank", "workers",  "store",
-                                         "instance",       "lease_ns", "who"};
+const std::set<std::string> kOptional = {"preferred_rank", "workers", "store", "instance",
+                                         "lease_ns",       "who",     "life"};
 
 // Every field of `object`, by path, is taken away or replaced by something of the wrong kind.
 void spoil(const Json& whole, const Json::json_pointer& at, const std::vector<Json>& wrong,
@@ -214,7 +218,8 @@ void spoil(const Json& whole, const Json::json_pointer& at, const std::vector<Js
     const auto path = at / name;
     std::string field = path.to_string().substr(1);
     std::replace(field.begin(), field.end(), '/', '.');
-    const bool optional = kOptional.count(field) > 0 && whole["type"] != "restart_round";
+    const bool is_needed = field == "who" && whole["type"] == "restart_round";
+    const bool optional = kOptional.count(field) > 0 && !is_needed;
     if (!optional) {
       Json without = whole;
       without.at(at).erase(name);

@@ -16,7 +16,7 @@ namespace muster::testing {
 
 struct RendezvousTest {
   explicit RendezvousTest(RunSettings run = {.min_nodes = 2, .max_nodes = 4, .max_restarts = 1})
-      : settings(run), rendezvous(RendezvousSetup{.run = run}) {}
+      : settings(run), rendezvous(RendezvousSetup{.run = run, .life = 7}) {}
 
   RendezvousActions after(Duration elapsed, const RendezvousEvent& event) {
     return rendezvous.step(event, now += elapsed);

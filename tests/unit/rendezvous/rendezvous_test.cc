@@ -206,6 +206,20 @@ TEST_CASE_METHOD(FourNodes, "rendezvous: a join from before the round, or the re
   CHECK(sent<PrepareStore>(joins(2, "b")).size() == 1);
 }
 
+// Seed 32619 of the simulation: the rendezvous had begun again, and counted from 0 again.
+TEST_CASE_METHOD(FourNodes, "rendezvous: a round that another one told of is none of this one's",
+                 "[unit][rendezvous]") {
+  auto again = join(2, "b");
+  REQUIRE(again.last_round == rendezvous.round());
+  again.life = 6;
+  CHECK(after(0s, again).empty());
+  CHECK(rendezvous.phase() == Rendezvous::Phase::Running);
+  again.life = 7;
+  const auto restarts = sent<RestartRound>(after(0s, again));
+  REQUIRE(restarts.contains(1));
+  CHECK(restarts.at(1).life == 7);
+}
+
 TEST_CASE_METHOD(FourNodes, "rendezvous: it says who is missing", "[unit][rendezvous]") {
   after(1s, ConnectionLost{{1}});
   joins(2, "b");

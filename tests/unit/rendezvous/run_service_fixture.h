@@ -25,6 +25,7 @@ struct RunServiceTest {
   RunServiceTest() { reset({}); }
   void reset(RunServiceOptions options) {
     options.muster_version = "9.9";
+    options.setup.life = 1000;
     service = std::make_unique<RunService>(std::move(options));
     take();
   }

@@ -318,7 +318,9 @@ TEST_CASE_METHOD(RunServiceTest, "runs: an id is free again when its run has end
     CHECK(std::get<ForgetRun>(effects[0]).state_key == kKey);
     CHECK(!std::get<ForgetRun>(effects[0]).with_state);
     tell(3, StoreReady{{}, 0, "10.0.0.3", 1});
-    CHECK(messages<RoundComplete>().count(3) == 1);
+    const auto complete = messages<RoundComplete>();
+    REQUIRE(complete.count(3) == 1);
+    CHECK(complete.at(3).life == 1002);  // The first run's was 1001.
     // The first ones are still connected, and nothing to the new run.
     tell(1, KeptAlive{});
     service->gone({1}, at());
