@@ -404,7 +404,7 @@ class Agent {
     channel_.reset();  // It has a name in the directory that is tidied now.
     if (options_.events_on_console) {
       std::int64_t started_ms = 0;
-      event_log_.finished(action, group_->ends(&started_ms));
+      event_log_.finished(action, group_->ends(&started_ms), logs_full_);
     }
     const JobOutcome outcome =
         job_outcome(action, {.launcher_pid = launcher_pid_,

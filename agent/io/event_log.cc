@@ -45,7 +45,8 @@ void EventLog::worker_started(LocalRank rank, int pid) {
   write(worker_event(context(), ranks_, {.state = "START", .local_rank = rank, .pid = pid}));
 }
 
-void EventLog::finished(const Finish& action, const std::vector<WorkerEnd>& ends) {
+void EventLog::finished(const Finish& action, const std::vector<WorkerEnd>& ends,
+                        const std::optional<std::string>& logs_full) {
   if (!context_) return;
   context_->total_run_time_s =
       std::chrono::duration_cast<std::chrono::seconds>(now() - begun_).count();
@@ -56,8 +57,8 @@ void EventLog::finished(const Finish& action, const std::vector<WorkerEnd>& ends
       // torch's word: the agent has done its work, whatever became of the workers.
       return write(agent_event(context(), "SUCCEEDED"));
     case Finish::Why::Signalled:
-      return write(
-          agent_event(context(), "FAILED", std::nullopt, "received " + signal_name(action.signal)));
+      return write(agent_event(context(), "FAILED", std::nullopt,
+                               logs_full.value_or("received " + signal_name(action.signal))));
     case Finish::Why::StartFailed:
     case Finish::Why::RendezvousFailed:
     case Finish::Why::JobFailed:

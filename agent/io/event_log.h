@@ -23,8 +23,10 @@ class EventLog {
   /// Workers have their ranks. After the event of that, the group's own are in every other.
   void ranks_assigned(const RoundFacts& round);
   void worker_started(LocalRank rank, int pid);
-  /// The end of the run: what became of each worker of the last attempt, and of the agent.
-  void finished(const Finish& action, const std::vector<WorkerEnd>& ends);
+  /// The end of the run: what became of each worker of the last attempt, and of the agent. With
+  /// `logs_full` it was that, and no signal from outside, that ended it.
+  void finished(const Finish& action, const std::vector<WorkerEnd>& ends,
+                const std::optional<std::string>& logs_full);
 
  private:
   double since_mark_ms();

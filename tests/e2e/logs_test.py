@@ -161,9 +161,10 @@ for number in range(20_000):           # 100 bytes each: 2 MB, ten times what is
         self.assertIn(b"bytes were removed here", text)
 
     def test_fail_ends_the_job_and_names_the_disk(self):
-        code, err = self.run_steps("--log-on-full=fail", "--max-restarts=3")
+        code, err = self.run_steps("--log-on-full=fail", "--max-restarts=3", "--event-log-handler=console")
         self.assertEqual(code, 1, err)
         self.assertIn("the disk of the logs is full: " + str(self.disk), err)
+        self.assertIn(f'"raw_error": "the disk of the logs is full: {self.disk}', err)
         self.assertNotIn("ChildFailedError", err)
 
     def test_a_disk_that_is_full_from_the_start(self):
