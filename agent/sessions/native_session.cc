@@ -321,6 +321,7 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Sessi
     const auto told = co_await others.publish_role();
     if (!told) trouble = told.error().reason;
   }
+  if (is_over()) co_return;
   if (trouble.empty() && round.facts.group_rank.value == 0) {
     // Torchrun nodes know no other way to learn it.
     // Where they are, not as we call ourselves: the host has seen to it.

@@ -100,8 +100,8 @@ class NativeSession final : public RendezvousSession {
   int exchanges_ = 0;                   // The latest one counts.
   int fruitless_ = 0;                   // Of them, since one led to a round with workers.
   Phase phase_ = Phase::Outside;
-  std::int64_t round_ = -1;  // Of the workers.
-  std::int64_t told_ = -1;   // The newest that we heard of.
+  std::int64_t round_ = -1;   // Of the workers.
+  std::int64_t told_ = -1;    // The newest that we heard of.
   std::int64_t told_by_ = 0;  // Its RoundComplete::life.
 };
 

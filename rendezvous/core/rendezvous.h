@@ -30,8 +30,7 @@ struct RendezvousSetup {
   Duration lease = std::chrono::seconds(5);                // Of a muster node.
   Duration keep_alive_interval = std::chrono::seconds(5);  // Of torchrun nodes.
   Duration dead_after = std::chrono::seconds(15);          // torchrun: interval × attempts.
-  /// Differs from that of the rendezvous before it, which counted rounds from 0 as well. 0:
-  /// unknown.
+  /// Differs from that of the rendezvous before it, which counted rounds from 0, too. 0: unknown.
   std::int64_t life = 0;
 };
 
