@@ -13,6 +13,8 @@ using Kind = StateOperation::Kind;
 // Below, clocks are as good as equal. A node is dead to torchrun after 15 s; between two heartbeats
 // there can be two intervals of 5 s, where a round begins; and a slow clock meets a fast one.
 constexpr std::int64_t kSkewThatMattersUs = 2'000'000;
+// What is less may also be a message that was slow: no line in the log.
+constexpr std::int64_t kSkewToTellUs = 5'000'000;
 
 std::int64_t microseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
@@ -149,7 +151,7 @@ void Rendezvous::learn_skew(Member& member, WallTime wall) {
   if (ahead_us_ != stamped_ahead_us_ || (slow_clocks_ && !stamped_)) renew_stamp(now_, wall);
   // By the fastest clock, the last call must not be over early.
   if (ahead_us_ != before && deadline_) shown_deadline_.reset();
-  if (std::abs(member.skew_us) <= kSkewThatMattersUs || member.skew_told) return;
+  if (std::abs(member.skew_us) <= kSkewToTellUs || member.skew_told) return;
   member.skew_told = true;
   actions_.push_back(ClockSkewSeen{member.name, member.skew_us});
 }

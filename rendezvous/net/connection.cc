@@ -103,6 +103,7 @@ void Connection::read_into_buffer() {
     serving_ = false;
     note_input();
     flush();
+    if (has_drained()) serve_buffered();
   } else if (got == 0) {
     end(false);
   } else if (errno != EAGAIN && errno != EINTR) {
@@ -134,6 +135,7 @@ void Connection::take_in(std::string_view bytes) {
   serving_ = false;
   note_input();
   flush();
+  if (has_drained()) serve_buffered();
 }
 
 // Serves the complete requests in `bytes`; returns how many bytes they had.
@@ -194,12 +196,20 @@ void Connection::send_reply(const Reply& reply) {
 
 // After a pause: what had been read by then comes before what is still in the socket.
 void Connection::serve_buffered() {
-  paused_ = false;
-  serving_ = true;
-  input_.erase_front(serve(input_.view(), &input_));
-  serving_ = false;
-  note_input();
-  flush();
+  do {
+    paused_ = false;
+    serving_ = true;
+    input_.erase_front(serve(input_.view(), &input_));
+    serving_ = false;
+    note_input();
+    flush();
+  } while (has_drained());
+}
+
+/// Whether a pause is over. flush() may have found the room that was not there a moment before: of
+/// a socket with nothing left to write, nobody would hear again.
+bool Connection::has_drained() const {
+  return paused_ && !ended_ && replies_.size() <= shared_.queued_bytes / 2;
 }
 
 void Connection::note_input() {
@@ -220,7 +230,7 @@ void Connection::on_writable() {
 
 void Connection::send_waiting() {
   send(replies_);
-  if (paused_ && replies_.size() <= shared_.queued_bytes / 2) serve_buffered();
+  if (has_drained()) serve_buffered();
   if (ended_ && replies_.empty()) done_ = true;
 }
 

@@ -105,6 +105,7 @@ class Connection {
   Reply apply(const Request& request);
   void send_reply(const Reply& reply);
   void serve_buffered();
+  bool has_drained() const;
   ReplyQueue& out() { return replies_.empty() && serving_ ? shared_.replies : replies_; }
   void flush();
   void send_waiting();

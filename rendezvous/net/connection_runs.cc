@@ -125,10 +125,8 @@ void Connection::answer(const SharedBytes& text) {
   if (!std::exchange(held_, false) || ended_) return;
   encode_reply(Value{text}, replies_);
   send(replies_);
-  if (replies_.size() <= shared_.queued_bytes / 2)
-    serve_buffered();
-  else
-    paused_ = true;
+  paused_ = true;
+  if (has_drained()) serve_buffered();
 }
 
 void Connection::push(std::string_view frame) {

@@ -22,6 +22,8 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "tests/support/listener.h"
+
 namespace muster {
 namespace {
 
@@ -336,6 +338,25 @@ TEST_CASE("store server: a slow reader is not read from any more, and then gets 
     REQUIRE(slow.receive(kValueBytes).size() == kValueBytes);
   }
   CHECK(slow.receive(4) == kPong);
+}
+
+TEST_CASE("store server: who reads while the server finds no room gets everything, too",
+          "[conformance][store]") {
+  constexpr std::size_t kValueBytes = 4 << 10;
+  constexpr std::size_t kReplies = 20'000;
+  // Nearly every reply makes a pause, in which the client reads on.
+  RunningServer server({.descriptors = {testing::listener_with_little_room()}, .queued_bytes = 1});
+  Client client(server.port());
+  client.send(set_of("/v", std::string(kValueBytes, 'v')));
+  std::thread asks([&client] {
+    for (std::size_t i = 0; i < kReplies; ++i)
+      client.send(get_of("/v"));
+  });
+  std::size_t whole = 0;
+  while (whole < kReplies && client.receive(8 + kValueBytes).size() == 8 + kValueBytes)
+    ++whole;
+  asks.join();
+  CHECK(whole == kReplies);
 }
 
 TEST_CASE("store server: replies that nobody ever reads are given up", "[conformance][store]") {

@@ -155,6 +155,7 @@ exit 0
             env=self.environment(), cwd=self.dir, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         self.ready(2)
+        wait_for(lambda: self.read("launcher").endswith("\n"), "the launcher's pid")
         shell.kill()
         shell.wait()
         muster = int(self.read("launcher"))

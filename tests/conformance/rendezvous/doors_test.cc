@@ -11,6 +11,7 @@
 
 #include "rendezvous/wire/state_codec.h"
 #include "tests/conformance/rendezvous/door_fixture.h"
+#include "tests/support/listener.h"
 
 namespace muster::testing {
 namespace {
@@ -341,25 +342,12 @@ TEST_CASE("doors: a store on the server's machine is reached where the server is
   CHECK(nodes[1].round().store->addr == "127.0.0.1");
 }
 
-/// Its connections have little room in the kernel for what is unread. Else that is megabytes, and a
-/// sanitized server on a busy machine takes a minute to answer so much.
-int listener_with_little_room() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int little = 4096;
-  REQUIRE(::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little) == 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  return fd;
-}
-
 TEST_CASE("doors: a node that does not read is closed, and holds up nobody",
           "[conformance][rendezvous]") {
   // Long enough for a sanitized server to work off what it has read.
-  DoorServer server(
-      {},
-      {.descriptors = {listener_with_little_room()}, .stalled_after = 2s, .queued_bytes = 4096});
+  DoorServer server({}, {.descriptors = {testing::listener_with_little_room()},
+                         .stalled_after = 2s,
+                         .queued_bytes = 4096});
   NativeNode good(server.port());
   good.hello();
   NativeNode deaf(server.port());
