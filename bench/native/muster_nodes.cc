@@ -240,6 +240,7 @@ void MusterNodes::on(Node& node, const PrepareStore& message) {
 }
 void MusterNodes::on(Node& node, const RestartRound& message) {
   node.told = std::max(node.told, message.round);
+  node.told_by = message.life;
   if (node.phase == Node::Phase::Running) say_join(node);
 }
 void MusterNodes::on(Node& node, const RoundComplete& message) {
@@ -255,6 +256,7 @@ void MusterNodes::on(Node& node, const RoundComplete& message) {
     throw std::runtime_error("a round without a store, or without the workers' ranks");
   taken_[static_cast<std::size_t>(rank)] = true;
   node.rank = rank;
+  node.told_by = message.life;
   in_round(node, message.round);
 }
 void MusterNodes::on(Node&, const NativeWaiting&) {}
@@ -298,6 +300,7 @@ NodeJoined MusterNodes::join_of(const Node& node) const {
   joined.run.max_restarts = 1'000;
   joined.muster_version = "bench";
   joined.last_round = node.told;
+  joined.life = node.told_by;
   return joined;
 }
 std::size_t MusterNodes::index_of(const Node& node) const {

@@ -72,6 +72,7 @@ class MusterNodes {
     int fd = -1;
     Phase phase = Phase::Greeting;
     std::int64_t told = -1;  // The newest round that it knows of.
+    std::int64_t told_by = 0;
     int rank = -1;
     std::string in;
     std::string out;  // What the socket did not take.

@@ -39,10 +39,11 @@ std::chrono::steady_clock::time_point to_steady(Instant at) {
   return std::chrono::steady_clock::time_point(at.time_since_epoch());
 }
 
-/// Exact as a number of JSON, also for those who read it as a double.
+/// Exact as a number of JSON, also for those who read it as a double; always as many digits.
 std::int64_t random_life() {
+  constexpr std::int64_t kLeast = std::int64_t{1} << 51;
   std::random_device random;
-  return std::uniform_int_distribution<std::int64_t>(1, std::int64_t{1} << 52)(random);
+  return std::uniform_int_distribution<std::int64_t>(kLeast, 2 * kLeast - 1)(random);
 }
 
 }  // namespace
