@@ -196,7 +196,7 @@ class Recipes(MusterTest):
         self.script("digits/train.py", "import sys; sys.exit(3)\n")
         process = self.sbatch("train.sbatch", str(self.worker), MAX_RESTARTS="0")
         self.assertEqual(process.wait(PATIENCE_S), 1, self.outputs())
-        self.assertIn("exited with 3", self.outputs())
+        self.assertIn("exitcode  : 3", self.outputs())
 
     def test_the_batch_scripts_are_sound(self):
         if shutil.which("shellcheck") is None:
