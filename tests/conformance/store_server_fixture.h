@@ -20,14 +20,13 @@
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/net/store_server.h"
+#include "tests/support/blocking_client.h"
 
 namespace muster::testing {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using namespace std::chrono_literals;
-
-inline constexpr int kPatienceMs = 20'000;  // A bound for what should come at once.
 
 inline std::string u64(std::uint64_t number) {
   std::array<unsigned char, 8> bytes;
@@ -123,64 +122,21 @@ class RunningServer {
   std::uint16_t port_ = 0;
 };
 
-class Client {
+class Client : public BlockingClient {
  public:
   explicit Client(std::uint16_t port, bool hello = true, const char* host = "127.0.0.1")
-      : socket_(loop_) {
-    socket_.connect({asio::ip::make_address(host), port});
-    socket_.set_option(tcp::no_delay(true));
-    const timeval patience{kPatienceMs / 1000, 0};
-    ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+      : BlockingClient(port, host) {
     if (hello) send(kHello);
   }
-  /// Sends what the server takes; a connection that it has closed is no failure here.
-  Client& send(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t sent = ::send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (sent <= 0) break;
-      bytes.remove_prefix(static_cast<std::size_t>(sent));
-    }
-    return *this;
-  }
-  std::string receive(std::size_t bytes) {
-    std::string got(bytes, '\0');
-    std::size_t size = 0;
-    while (size < bytes) {
-      const ssize_t part = ::recv(fd(), got.data() + size, bytes - size, 0);
-      if (part <= 0) break;
-      size += static_cast<std::size_t>(part);
-    }
-    got.resize(size);
-    return got;
-  }
-  /// Whether the server closes the connection, after whatever else it may send.
-  bool closed() {
-    char ignored = 0;
-    for (;;) {
-      const ssize_t got = ::recv(fd(), &ignored, 1, 0);
-      if (got == 0 || (got < 0 && errno == ECONNRESET)) return true;
-      if (got < 0) return false;
-    }
-  }
   bool alive() { return send(kPing).receive(4) == kPong; }
-  /// Whether bytes can be read now.
-  bool readable() {
-    pollfd watch{fd(), POLLIN, 0};
-    return ::poll(&watch, 1, 0) > 0;
-  }
   std::string name() const {
     return "127.0.0.1:" + std::to_string(socket_.local_endpoint().port());
   }
-  int fd() const { return const_cast<tcp::socket&>(socket_).native_handle(); }
   void half_close() { socket_.shutdown(tcp::socket::shutdown_send); }
   void reset_connection() {
     socket_.set_option(asio::socket_base::linger(true, 0));
     socket_.close();
   }
-
- private:
-  asio::io_context loop_;
-  tcp::socket socket_;
 };
 
 inline bool contains(const std::string& text, const std::string& part) {

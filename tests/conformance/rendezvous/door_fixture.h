@@ -24,6 +24,7 @@
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/store_server.h"
 #include "rendezvous/wire/native_codec.h"
+#include "tests/support/blocking_client.h"
 
 namespace muster::testing {
 
@@ -90,53 +91,12 @@ class DoorServer {
   std::uint16_t port_ = 0;
 };
 
-/// A connection that blocks, with a bound.
-class DoorClient {
+class DoorClient : public BlockingClient {
  public:
-  explicit DoorClient(std::uint16_t port, const char* host = "127.0.0.1") : socket_(loop_) {
-    socket_.connect({asio::ip::make_address(host), port});
-    socket_.set_option(tcp::no_delay(true));
-    const timeval patience{kPatienceSeconds, 0};
-    ::setsockopt(fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  }
-  DoorClient& send(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t sent = ::send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (sent <= 0) break;  // A connection that the server has closed is no failure here.
-      bytes.remove_prefix(static_cast<std::size_t>(sent));
-    }
-    return *this;
-  }
-  std::string receive(std::size_t bytes) {
-    std::string got(bytes, '\0');
-    std::size_t size = 0;
-    while (size < bytes) {
-      const ssize_t part = ::recv(fd(), got.data() + size, bytes - size, 0);
-      if (part <= 0) break;
-      size += static_cast<std::size_t>(part);
-    }
-    got.resize(size);
-    return got;
-  }
-  bool closed() {
-    char ignored = 0;
-    for (;;) {
-      const ssize_t got = ::recv(fd(), &ignored, 1, 0);
-      if (got == 0 || (got < 0 && errno == ECONNRESET)) return true;
-      if (got < 0) return false;
-    }
-  }
-  bool readable(int milliseconds = 0) {
-    pollfd watch{fd(), POLLIN, 0};
-    return ::poll(&watch, 1, milliseconds) > 0;
-  }
-  void close() { socket_.close(); }
-  int fd() { return socket_.native_handle(); }
-  std::string address() const { return socket_.local_endpoint().address().to_string(); }
+  using BlockingClient::BlockingClient;
 
- private:
-  asio::io_context loop_;
-  tcp::socket socket_;
+  void close() { socket_.close(); }
+  std::string address() const { return socket_.local_endpoint().address().to_string(); }
 };
 
 /// A muster node.
