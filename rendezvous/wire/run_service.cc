@@ -447,6 +447,10 @@ void RunService::begin_to_wait(Run& run, ConnectionId client, Instant now) {
 void RunService::tell_waiting(Run& run, Instant now) {
   run.may_tell = false;
   run.tell_at = now + options_.waiting_interval;
+  // Rank 0 is done in a moment, as a rule: worth a line only if it is not.
+  const bool preparing = run.rendezvous->phase() == Rendezvous::Phase::Preparing;
+  if (preparing && !std::exchange(run.was_preparing, true)) return void(run.may_tell = true);
+  run.was_preparing = preparing;
   for (auto& [client, waiter] : run.waiting) {
     if (waiter.tell_at > now) {
       run.may_tell = true;

@@ -179,6 +179,7 @@ class RunService {
     std::optional<Instant> deadline;       // As in deadlines_.
     bool may_tell = false;                 // Something has changed since those who wait were told.
     Instant tell_at{};                     // Not before.
+    bool was_preparing = false;            // When those who wait were last to be told.
     std::optional<Instant> gathering;      // Since the round's first node came.
     std::size_t joins = 0;                 // In this generation.
     std::optional<Instant> repeat_master;  // If it is still missing then.

@@ -44,6 +44,23 @@ TEST_CASE_METHOD(RunServiceTest,
   CHECK_THAT(notes, !Catch::Contains("node=host1_1_0 rank=0"));
 }
 
+TEST_CASE_METHOD(RunServiceTest, "runs: that rank 0 prepares the round is told if it takes long",
+                 "[unit][rendezvous]") {
+  hello(1);
+  join(1, 2);
+  service->time_passed(at(2s));
+  CHECK(messages<NativeWaiting>().size() == 1);  // That one more must come.
+  at(1s);
+  hello(2);
+  join(2, 2);
+  service->time_passed(at());
+  CHECK(messages<NativeWaiting>().empty());
+  service->time_passed(at(1s));
+  const auto told = messages<NativeWaiting>();
+  REQUIRE(told.size() == 2);
+  CHECK_THAT(told.at(2).text, Catch::Contains("rank 0 empties the workers' store"));
+}
+
 TEST_CASE_METHOD(RunServiceTest, "runs: each node beyond the maximum is told that it is a spare",
                  "[unit][rendezvous]") {
   two_in_a_round();
