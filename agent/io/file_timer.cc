@@ -27,6 +27,7 @@ constexpr std::string_view kFile = "TORCHELASTIC_TIMER_FILE=";
 constexpr std::size_t kReadBytes = 65536;  // What a pipe holds.
 constexpr int kReadsAtOnce = 16;           // Then others have their turn.
 constexpr std::size_t kShownBytes = 200;   // Of a line that is wrong.
+constexpr std::size_t kMaxOwnerless = 256;
 
 boost::system::error_code from_errno(int number) {
   return {number, boost::system::system_category()};
@@ -110,6 +111,8 @@ FileTimer::FileTimer(asio::io_context& io, const TimerFifo& fifo, OnExpired on_e
 
 void FileTimer::started(LocalRank rank, pid_t pid) {
   workers_[rank] = pid;
+  // It may have asked, and its time may have run out, before its start was told here.
+  std::erase_if(ownerless_, [this](const ExpiredTimer& timer) { return carry_out(timer); });
 }
 
 void FileTimer::ended(LocalRank rank) {
@@ -124,6 +127,7 @@ void FileTimer::reset() {
   drain(false);
   lines_ = {};
   workers_.clear();
+  ownerless_.clear();
   table_.clear();
   arm();
 }
@@ -190,19 +194,21 @@ void FileTimer::look() {
   armed_.reset();
   // What was called off in time counts, also if it has not been read yet.
   drain(true);
-  for (const ExpiredTimer& timer : table_.expire(now()))
-    carry_out(timer);
+  for (const ExpiredTimer& timer : table_.expire(now())) {
+    if (carry_out(timer)) continue;
+    spdlog::info("timer \"{}\" of process {} ran out: it is no process of a worker, or over",
+                 shown(timer.scope), timer.pid);
+    if (ownerless_.size() < kMaxOwnerless) ownerless_.push_back(timer);
+  }
   arm();
 }
 
-void FileTimer::carry_out(const ExpiredTimer& timer) {
+bool FileTimer::carry_out(const ExpiredTimer& timer) {
   std::set<pid_t> leaders;
   for (const auto& [rank, pid] : workers_)
     leaders.insert(pid);
   const pid_t leader = signal_family_member(timer.pid, leaders, std::max(timer.signal, 0));
-  if (leader == 0)
-    return spdlog::info("timer \"{}\" of process {} ran out: it is no process of a worker, or over",
-                        shown(timer.scope), timer.pid);
+  if (leader == 0) return false;
   Expired expired{.pid = timer.pid,
                   .is_worker = leader == timer.pid,
                   .scope = shown(timer.scope),
@@ -219,6 +225,7 @@ void FileTimer::carry_out(const ExpiredTimer& timer) {
     spdlog::warn("timer \"{}\" of process {} of {} ran out: {}", expired.scope, timer.pid, who,
                  what);
   on_expired_(expired);
+  return true;
 }
 
 }  // namespace muster

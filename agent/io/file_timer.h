@@ -89,7 +89,8 @@ class FileTimer {
   void make_room();
   void arm();
   void look();
-  void carry_out(const ExpiredTimer& timer);
+  /// False if `timer` is no worker's, as far as is known.
+  bool carry_out(const ExpiredTimer& timer);
 
   boost::asio::posix::stream_descriptor pipe_;
   boost::asio::steady_timer timer_;
@@ -98,6 +99,7 @@ class FileTimer {
   TimerLines lines_;
   TimerTable table_;
   std::map<LocalRank, pid_t> workers_;
+  std::vector<ExpiredTimer> ownerless_;  // Their worker may be about to be made known.
   std::vector<char> buffer_;
   LogLimiter complaints_;
 };

@@ -21,7 +21,7 @@ class Finished(NodesTest):
         self.round_of(nodes)
         for tag in finished:
             self.tell(f"finish.{tag}")
-            self.worker_ended(tag)
+            self.node_finished(tag)
         lose(self.nodes[lost])
         self.ends(**{tag: 0 for tag in finished})
         for tag in finished:
@@ -49,7 +49,7 @@ class Finished(NodesTest):
         self.node("b", 2, *GUEST)
         self.round_of(2)
         self.tell("finish.a")
-        wait_for(lambda: "have finished; waiting for the other nodes" in self.read("err.a"), "a to say so")
+        self.node_finished("a")
         self.assertRegex(self.read("err.a"), r"1 has finished, still at work: 127\.0\.0\.1_\d+_0 \(rank 1\)")
         self.tell("finish")
         self.ends(a=0, b=0)
@@ -59,9 +59,7 @@ class Finished(NodesTest):
         self.node("b", 2, *GUEST)
         self.round_of(2)
         self.tell("finish.b")
-        self.worker_ended("b")
-        # Its host must know that it has finished: then it says so.
-        wait_for(lambda: "waiting for the other nodes" in self.read("err.b"), "b to wait")
+        self.node_finished("b")
         self.kill("a")
         self.ends(b=0)
         self.assertIn("before the end of the job was known", self.read("err.b"))

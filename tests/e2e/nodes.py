@@ -145,6 +145,11 @@ class NodesTest(MusterTest):
             return pid and not os.path.exists(f"/proc/{pid}")
         wait_for(gone, f"the end of a worker of {tag}")
 
+    def node_finished(self, tag):
+        """Waits until a muster node's host knows that its part is done: it says so to the node."""
+        wait_for(lambda: "have finished; waiting for the other nodes" in self.read(f"err.{tag}"),
+                 f"{tag} to wait for the others")
+
     def ends(self, **codes):
         """Every node ends with its code."""
         for tag, expected in codes.items():

@@ -215,7 +215,7 @@ class Membership(NodesTest):
         self.node("b", 2, "--rdzv-conf=is_host=false")
         self.round_of(2)
         self.tell("finish.b")
-        self.worker_ended("b")
+        self.node_finished("b")
         self.tell("exit.a", "5")
         self.ends(a=1)
         self.ends(b=0)

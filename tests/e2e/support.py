@@ -149,7 +149,11 @@ class MusterTest(unittest.TestCase):
     def run_muster(self, *args, env=None, expect=None, **popen):
         """Runs to the end; returns (exit code, stdout, stderr)."""
         process = self.start(*args, env=env, **popen)
-        code = process.wait(PATIENCE_S)
+        try:
+            code = process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.fail(f"still there after {PATIENCE_S} s\nstdout:\n{self.read('out')}\n"
+                      f"stderr:\n{self.read('err')}")
         out, err = self.read("out"), self.read("err")
         if expect is not None:
             self.assertEqual(code, expect, f"stdout:\n{out}\nstderr:\n{err}")

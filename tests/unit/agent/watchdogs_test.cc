@@ -218,6 +218,29 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: nobody else is killed, whoever asks
   CHECK(stranger.death() == 0);
 }
 
+TEST_CASE_METHOD(FileTimerTest, "file_timer: it may run out before the worker's start is told",
+                 "[unit][timer]") {
+  const Child early(true);
+  const Child known(true);
+  const Child stranger(true);
+  timers->started(LocalRank{1}, known.pid);
+  ask(stranger.pid, "step", 0);
+  ask(early.pid, "step", 0, SIGTERM);
+  ask(known.pid, "step", 0);  // In the same moment: when it has run out, so have the others.
+  until([this] { return !expired.empty(); });
+  CHECK(early.death() == 0);
+  timers->started(LocalRank{0}, early.pid);
+  REQUIRE(expired.size() == 2);
+  CHECK(expired[1].rank == LocalRank{0});
+  CHECK(expired[1].is_worker);
+  until([&early] { return early.death() != 0; });
+  CHECK(early.death() == SIGTERM);
+  timers->reset();
+  timers->started(LocalRank{0}, stranger.pid);  // An attempt later it is forgotten.
+  CHECK(expired.size() == 2);
+  CHECK(stranger.death() == 0);
+}
+
 TEST_CASE_METHOD(FileTimerTest, "file_timer: a child of a worker may have a timer, too",
                  "[unit][timer]") {
   const Child first(true);
