@@ -137,8 +137,8 @@ open("ready", "a").write("x\\n")
 sys.stdin.readline()
 for number in range(20_000):           # 100 bytes each: 2 MB, ten times what is reserved first.
     os.write(1, b"%099d\\n" % number)
-    if number % 100 == 99:             # 1 MB/s at most.
-        time.sleep(0.01)
+    if number % 100 == 99:             # 0.5 MB/s at most: the first reserve is good for half a second.
+        time.sleep(0.02)
 """
 
     def run_steps(self, *flags):
