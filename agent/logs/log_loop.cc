@@ -145,6 +145,7 @@ std::vector<std::unique_ptr<LogLoop::Message>> LogLoop::take_messages() {
   // Pointers are written whole, so they are read whole.
   MUSTER_CHECK(static_cast<std::size_t>(n) % kPointerBytes == 0);
   std::vector<std::unique_ptr<Message>> messages;
+  messages.reserve(pointers.size());
   for (std::size_t i = 0; i < static_cast<std::size_t>(n) / kPointerBytes; ++i)
     messages.emplace_back(pointers[i]);
   return messages;

@@ -8,9 +8,9 @@ namespace muster {
 
 namespace asio = boost::asio;
 
-C10dStateLink::C10dStateLink(asio::any_io_executor executor, const StoreDialer::Target& target,
-                             const std::string& run_id)
-    : dialer_(std::move(executor), target), key_("torch.rendezvous." + run_id) {}
+C10dStateLink::C10dStateLink(const asio::any_io_executor& executor,
+                             const StoreDialer::Target& target, const std::string& run_id)
+    : dialer_(executor, target), key_("torch.rendezvous." + run_id) {}
 
 void C10dStateLink::close() {
   dialer_.close();

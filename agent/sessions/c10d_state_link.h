@@ -22,7 +22,7 @@ class C10dStateLink {
     Lost,        // No connection any more; error() says why.
     Unreadable,  // What is there is no state; error() says why.
   };
-  C10dStateLink(boost::asio::any_io_executor executor, const StoreDialer::Target& target,
+  C10dStateLink(const boost::asio::any_io_executor& executor, const StoreDialer::Target& target,
                 const std::string& run_id);
 
   /// Until there is a connection, and the state has been read.

@@ -83,7 +83,7 @@ asio::awaitable<void> HostFinder::ask(std::shared_ptr<OwnName> own) {
   std::string name = own->name;
   own->found = co_await look_up(std::move(name), kOwnNameMost);
   own->asking = false;
-  if (own->waiting) own->waiting->cancel();
+  if (auto& waiting = own->waiting) waiting->cancel();
 }
 
 asio::awaitable<HostAnswer> HostFinder::find(Duration limit, Duration own_limit) {
@@ -108,10 +108,10 @@ asio::awaitable<HostAnswer> HostFinder::find(Duration limit, Duration own_limit)
 
   const auto executor = co_await asio::this_coro::executor;
   own->name = facts.hostname;
-  own->waiting.emplace(executor);
-  own->waiting->expires_after(own_limit);
+  asio::steady_timer& waiting = own->waiting.emplace(executor);
+  waiting.expires_after(own_limit);
   if (!std::exchange(own->asking, true)) spawn_task(executor, "own_name", ask(own));
-  if (own->asking) co_await own->waiting->async_wait(asio::as_tuple(asio::use_awaitable));
+  if (own->asking) co_await waiting.async_wait(asio::as_tuple(asio::use_awaitable));
   if (own->asking)
     answer.own_trouble = facts.hostname + ": no name server has answered in time";
   else if (own->found.error)

@@ -35,6 +35,7 @@ bool start(Group& group, int count, int attempt, char** command) {
   for (int rank = 0; rank < count; ++rank) {
     std::vector<std::string> own = environment_of(rank, count, attempt);
     std::vector<char*> environment;
+    environment.reserve(own.size() + 1);
     for (std::string& entry : own)
       environment.push_back(entry.data());
     for (char** entry = environ; *entry != nullptr; ++entry)

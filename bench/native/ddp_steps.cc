@@ -60,7 +60,7 @@ int run(const std::string& mode, int steps, const Notes& notes) {
   std::optional<muster::DistributedDataParallel<torch::nn::SequentialImpl>> ddp;
   if (mode == "ddp") ddp.emplace(model.ptr());
   torch::optim::SGD optimizer(model->parameters(), kLearningRate);
-  torch::manual_seed(static_cast<std::uint64_t>(100 + muster::get_rank()));
+  torch::manual_seed(100 + static_cast<std::uint64_t>(muster::get_rank()));
   const torch::Tensor inputs = torch::randn({kBatch, kInputs});
   const torch::Tensor labels = torch::randint(kClasses, {kBatch}, torch::kInt64);
   const auto step = [&] {

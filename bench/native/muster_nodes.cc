@@ -134,10 +134,10 @@ void MusterNodes::connect(std::size_t i) {
   event.events = EPOLLIN | EPOLLOUT | EPOLLET;
   event.data.u64 = i;
   if (::epoll_ctl(set_, EPOLL_CTL_ADD, node.fd, &event) < 0) fail("epoll_ctl");
-  static const std::string kGreeting =
+  static const std::string greeting =
       c10d_bytes({.query = Query::Validate, .number = c10d::kValidationMagic}) +
       c10d_bytes({.query = Query::Ping, .number = 4711});
-  send(node, kGreeting, 2);
+  send(node, greeting, 2);
 }
 
 void MusterNodes::send(Node& node, std::string_view bytes, int messages) {

@@ -79,7 +79,7 @@ nlohmann::json run(const Settings& settings) {
 }  // namespace
 }  // namespace muster
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   muster::Settings settings;
   muster::bench::MusterNodesOptions& nodes = settings.nodes;
   bool bare = false;
@@ -99,10 +99,8 @@ int main(int argc, char** argv) {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  try {
-    std::printf("%s\n", muster::run(settings).dump().c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "rendezvous_load: %s\n", error.what());
-    return 1;
-  }
+  std::printf("%s\n", muster::run(settings).dump().c_str());
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "rendezvous_load: %s\n", error.what());
+  return 1;
 }

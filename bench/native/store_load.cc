@@ -100,10 +100,10 @@ void read_exactly(int fd, std::size_t bytes) {
 }
 
 const std::string& greeting() {
-  static const std::string kGreeting =
+  static const std::string bytes =
       encoded({.query = Query::Validate, .number = c10d::kValidationMagic}) +
       encoded({.query = Query::Ping, .number = 4711});
-  return kGreeting;
+  return bytes;
 }
 
 /// The clients: connected, greeted, in an epoll set by their index.
@@ -333,7 +333,7 @@ nlohmann::json run(const Settings& settings) {
 }  // namespace
 }  // namespace muster
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   muster::Settings settings;
   CLI::App app{"Load on a TCPStore server; prints JSON."};
   app.add_option("--port", settings.port)->required();
@@ -349,10 +349,8 @@ int main(int argc, char** argv) {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  try {
-    std::printf("%s\n", muster::run(settings).dump().c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "store_load: %s\n", error.what());
-    return 1;
-  }
+  std::printf("%s\n", muster::run(settings).dump().c_str());
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "store_load: %s\n", error.what());
+  return 1;
 }

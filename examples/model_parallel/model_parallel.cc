@@ -57,7 +57,8 @@ struct Data {
 
 // Each rank's own data, which every rank can compute, so that the steps can be checked.
 Data data_of(int rank, int step) {
-  auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(1000 * step + rank));
+  const auto seed = 1000 * static_cast<std::uint64_t>(step) + static_cast<std::uint64_t>(rank);
+  auto generator = at::detail::createCPUGenerator(seed);
   torch::Tensor inputs = torch::randn({kBatch, 10}, generator);
   return {inputs, torch::randn({kBatch, 5}, generator)};
 }

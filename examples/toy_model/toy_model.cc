@@ -33,7 +33,7 @@ struct Examples {
 
 // Each rank's own data, which every rank can compute, so that the step can be checked.
 Examples examples_of(int rank) {
-  auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(100 + rank));
+  auto generator = at::detail::createCPUGenerator(100 + static_cast<std::uint64_t>(rank));
   torch::Tensor inputs = torch::randn({kBatch, 10}, generator);
   return {inputs, torch::randn({kBatch, 5}, generator)};
 }
