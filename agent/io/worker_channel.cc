@@ -228,7 +228,8 @@ void WorkerChannel::close(const std::shared_ptr<Connection>& connection) {
 
 void WorkerChannel::preempt(Instant deadline) {
   // Promises that were sent before count, whether the loop has come to them or not.
-  (void)accept_waiting();  // What fails here fails in accept(), too, which knows what to do.
+  // What fails here fails in accept(), too, which knows what to do.
+  [[maybe_unused]] const auto error = accept_waiting();
   const auto known = connections_;
   for (const auto& connection : known)
     connection->take_what_is_there();
