@@ -1,0 +1,148 @@
+// Calls that come late, at random: a busy machine, to be had on a quiet one. To be preloaded into
+// everything that a test starts; docs/testing.md says how.
+//
+// A call sleeps before and after what it does, each with a chance of LATE_CALLS in 100,000, for up
+// to LATE_CALLS_US microseconds (20,000 if it is not set). Without LATE_CALLS nothing sleeps.
+#include <dlfcn.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <type_traits>
+
+namespace {
+
+std::uint64_t setting(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+// Not <random>: what is called here may be called before anything of C++ is initialized.
+std::uint64_t next_random() {
+  thread_local std::uint64_t state = 0;
+  if (state == 0) {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    state = (static_cast<std::uint64_t>(::getpid()) << 32U) ^
+            static_cast<std::uint64_t>(now.tv_nsec) ^ reinterpret_cast<std::uintptr_t>(&state);
+  }
+  state ^= state << 13U;
+  state ^= state >> 7U;
+  state ^= state << 17U;
+  return state;
+}
+
+void perhaps_sleep() {
+  static const std::uint64_t chance = setting("LATE_CALLS", 0);
+  static const std::uint64_t longest_us = setting("LATE_CALLS_US", 20'000);
+  const std::uint64_t random = next_random();
+  if (random % 100'000 >= chance || longest_us == 0) return;
+  const int error = errno;
+  const std::uint64_t us = (random >> 20U) % longest_us;
+  timespec rest{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
+  while (::nanosleep(&rest, &rest) != 0 && errno == EINTR) {
+  }
+  errno = error;
+}
+
+// `function` is the one called `name`, for its type only.
+template <typename Function, typename... Arguments>
+auto late(Function* /*function*/, const char* name, Arguments... arguments) {
+  auto* const real = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+  perhaps_sleep();
+  if constexpr (std::is_void_v<std::invoke_result_t<Function, Arguments...>>) {
+    real(arguments...);
+    perhaps_sleep();
+  } else {
+    const auto result = real(arguments...);
+    perhaps_sleep();
+    return result;
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+int epoll_wait(int set, epoll_event* events, int most, int ms) {
+  return late(&epoll_wait, "epoll_wait", set, events, most, ms);
+}
+int poll(pollfd* files, nfds_t count, int ms) {
+  return late(&poll, "poll", files, count, ms);
+}
+ssize_t read(int fd, void* to, size_t size) {
+  return late(&read, "read", fd, to, size);
+}
+ssize_t write(int fd, const void* from, size_t size) {
+  return late(&write, "write", fd, from, size);
+}
+ssize_t writev(int fd, const iovec* parts, int count) {
+  return late(&writev, "writev", fd, parts, count);
+}
+ssize_t send(int fd, const void* from, size_t size, int flags) {
+  return late(&send, "send", fd, from, size, flags);
+}
+ssize_t recv(int fd, void* to, size_t size, int flags) {
+  return late(&recv, "recv", fd, to, size, flags);
+}
+ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  return late(&sendmsg, "sendmsg", fd, message, flags);
+}
+ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  return late(&recvmsg, "recvmsg", fd, message, flags);
+}
+int connect(int fd, const sockaddr* to, socklen_t size) {
+  return late(&connect, "connect", fd, to, size);
+}
+int listen(int fd, int backlog) noexcept {
+  return late(&listen, "listen", fd, backlog);
+}
+int accept(int fd, sockaddr* from, socklen_t* size) {
+  return late(&accept, "accept", fd, from, size);
+}
+int accept4(int fd, sockaddr* from, socklen_t* size, int flags) {
+  return late(&accept4, "accept4", fd, from, size, flags);
+}
+int close(int fd) {
+  return late(&close, "close", fd);
+}
+int waitid(idtype_t kind, id_t id, siginfo_t* info, int options) {
+  return late(&waitid, "waitid", kind, id, info, options);
+}
+pid_t waitpid(pid_t pid, int* status, int options) {
+  return late(&waitpid, "waitpid", pid, status, options);
+}
+pid_t wait4(pid_t pid, int* status, int options, rusage* usage) noexcept {
+  return late(&wait4, "wait4", pid, status, options, usage);
+}
+int kill(pid_t pid, int signal) noexcept {
+  return late(&kill, "kill", pid, signal);
+}
+int rename(const char* from, const char* to) noexcept {
+  return late(&rename, "rename", from, to);
+}
+int unlink(const char* path) noexcept {
+  return late(&unlink, "unlink", path);
+}
+
+// std::condition_variable's: who was waited for goes on later than who waited for it.
+void notify_one(void* variable) __asm__("_ZNSt18condition_variable10notify_oneEv");
+void notify_one(void* variable) {
+  late(&notify_one, "_ZNSt18condition_variable10notify_oneEv", variable);
+}
+void notify_all(void* variable) __asm__("_ZNSt18condition_variable10notify_allEv");
+void notify_all(void* variable) {
+  late(&notify_all, "_ZNSt18condition_variable10notify_allEv", variable);
+}
+
+}  // extern "C"
