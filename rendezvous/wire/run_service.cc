@@ -42,7 +42,7 @@ RunService::Run* RunService::make_run(const std::string& key) {
 bool RunService::make_room() {
   Run* oldest = nullptr;
   for (const auto& [key, run] : runs_)
-    if (run->deserted && run->clients.empty() && (!oldest || *run->deserted < *oldest->deserted))
+    if (run->deserted && run->clients.empty() && (!oldest || run->deserted < oldest->deserted))
       oldest = run.get();
   if (oldest == nullptr) return false;
   forget(*oldest);
@@ -187,7 +187,7 @@ void RunService::waits(ConnectionId client, std::optional<std::string_view> key,
     if (key)
       how = key->ends_with(kExitBarrierKey) ? Rendezvous::Waits::AtExit
                                             : Rendezvous::Waits::ForAnything;
-    if (how == Rendezvous::Waits::AtExit) one.exit_barrier = *key;
+    if (key && how == Rendezvous::Waits::AtExit) one.exit_barrier = *key;
     carry_out(*one.run, one.run->rendezvous->waits(client, how, time.now, time.wall), time.now);
     answer_released(*one.run, time);
     settle(*one.run, time.now);
@@ -218,11 +218,11 @@ boost::system::result<StateProposal, StateRefused> RunService::read_proposal(
   } else if (!request.expected.empty()) {
     auto seen = decode_state(request.expected);
     if (!seen) return refuse("expected", seen.error());
-    if (*seen) proposal.seen = **std::move(seen);
+    if (auto& state = *seen) proposal.seen = std::move(*state);
   }
   auto proposed = decode_state(request.desired);
   if (!proposed) return refuse("desired", proposed.error());
-  if (*proposed) proposal.proposed = **std::move(proposed);
+  if (auto& state = *proposed) proposal.proposed = std::move(*state);
   return proposal;
 }
 

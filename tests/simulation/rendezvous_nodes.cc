@@ -158,7 +158,7 @@ std::string MusterNode::describe() const {
 
 // --- torchrun ------------------------------------------------------------------------------------
 
-TorchNode::TorchNode(World& world, NodeName name)
+TorchNode::TorchNode(World& world, const NodeName& name)
     : Node(world, name),
       model_(name, world.options().torch),
       seen_(std::make_shared<const RendezvousState>()) {}

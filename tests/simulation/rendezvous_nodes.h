@@ -74,7 +74,7 @@ class TorchNode : public Node {
  public:
   enum class Phase { Joining, Running, Stopping, Closing, Ended, Failed };
 
-  TorchNode(World& world, NodeName name);
+  TorchNode(World& world, const NodeName& name);
 
   void start() override;
   void receive(const RendezvousAction&) override {}

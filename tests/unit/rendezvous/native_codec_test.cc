@@ -156,12 +156,13 @@ TEST_CASE("native codec: of another protocol only the versions are read", "[unit
         R"(","protocol_version":)" + std::to_string(version) + R"(,"muster_version":"7.0",)";
     for (const std::string rest :
          {R"("run_id":5,"peer_address":[],"lease_ns":"long"})", R"("of_that_protocol":null})"}) {
-      INFO(start + rest);
-      const auto hello = decode_native_request(R"({"type":"hello)" + start + rest, {});
+      const std::string end = start + rest;
+      INFO(end);
+      const auto hello = decode_native_request(R"({"type":"hello)" + end, {});
       REQUIRE(hello.has_value());
       CHECK(std::get<NativeHello>(*hello).protocol_version == version);
       CHECK(std::get<NativeHello>(*hello).muster_version == "7.0");
-      const auto welcome = decode_native_message(R"({"type":"welcome)" + start + rest);
+      const auto welcome = decode_native_message(R"({"type":"welcome)" + end);
       REQUIRE(welcome.has_value());
       CHECK(std::get<NativeWelcome>(*welcome).protocol_version == version);
       CHECK(std::get<NativeWelcome>(*welcome).muster_version == "7.0");
