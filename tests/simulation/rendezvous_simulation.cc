@@ -75,10 +75,11 @@ class Scenario {
     Node& node = muster ? world_.add_muster(addr, dice_.chance(10)) : world_.add_torch(addr);
     // torchrun's own limit is 15 s between two clocks. Beyond it only a first round is certain
     // (rendezvous_c10d_test.cc).
-    constexpr Duration most = 7s;
+    constexpr Duration kMost = 7s;
     if (skewed_)
       node.skew =
-          std::chrono::milliseconds(dice_.below(static_cast<std::uint64_t>(2 * most / 1ms))) - most;
+          std::chrono::milliseconds(dice_.below(static_cast<std::uint64_t>(2 * kMost / 1ms))) -
+          kMost;
     node.start();
   }
 

@@ -100,6 +100,7 @@ int peer_rank(const char* name, int peer, const ProcessGroup& group) {
 
 std::vector<torch::Tensor> like_for_each(const torch::Tensor& tensor, const ProcessGroup& group) {
   std::vector<torch::Tensor> all;
+  all.reserve(static_cast<std::size_t>(group.size()));
   for (int i = 0; i < group.size(); ++i)
     all.push_back(torch::empty_like(tensor));
   return all;

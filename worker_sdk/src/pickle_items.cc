@@ -45,6 +45,7 @@ class Walk {
 
   std::vector<const void*> seen() const {  // In the order of addresses.
     std::vector<const void*> all;
+    all.reserve(heights_.size());
     for (const auto& [address, unused] : heights_)
       all.push_back(address);
     return all;

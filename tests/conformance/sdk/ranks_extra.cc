@@ -165,7 +165,7 @@ Table run_wrong_calls() {
   note("object_of_itself",
        error_of([&] { broadcast_object(get_rank() == 0 ? c10::IValue(self) : c10::IValue(), 0); }));
   self.clear();
-  const c10::IValue device(c10::Device(c10::kCPU));
+  const c10::IValue device{c10::Device(c10::kCPU)};
   note("object_of_no_kind",
        error_of([&] { broadcast_object(get_rank() == 0 ? device : c10::IValue(), 0); }));
   const ProcessGroup pair = new_group({0, 1});
@@ -183,7 +183,7 @@ Table run_foreign_objects() {
   for (const char* name : {"tensor", "inner_tensor", "array", "bytes", "bytearray", "set",
                            "frozenset", "object", "class", "dtype", "complex", "large"})
     table[name] = text_tensor(error_of([] { broadcast_object({}, 0); }));
-  const c10::IValue device(c10::Device(c10::kCPU));
+  const c10::IValue device{c10::Device(c10::kCPU)};
   table["device"] = text_tensor(error_of([&] { broadcast_object(device, 1); }));
   table["after"] = text_tensor(broadcast_object({}, 0).toStringRef());
   return table;

@@ -165,9 +165,9 @@ TEST_CASE("log_console: a terminal that is stopped does not block", "[unit][agen
     if (n > 0) shown.append(buffer.data(), static_cast<std::size_t>(n));
     console.flush();
   };
-  for (int i = 0; i < 1'000'000 && shown.size() < 1000 * 101; ++i)
+  for (int i = 0; i < 1'000'000 && shown.size() < std::size_t{1000} * 101; ++i)
     pump();  // The terminal's own side runs behind: a bound in tries, not in time.
-  CHECK(shown.size() == 1000 * 101);  // It makes CR LF of every newline.
+  CHECK(shown.size() == std::size_t{1000} * 101);  // It makes CR LF of every newline.
   CHECK((::fcntl(inside.get(), F_GETFL) & O_NONBLOCK) == 0);
 }
 

@@ -88,10 +88,11 @@ TEST_CASE_METHOD(OwnedNameTest, "owned_name: what dead owners left goes, but not
 TEST_CASE_METHOD(OwnedNameTest, "owned_name: several remove the same things at once",
                  "[unit][agent]") {
   for (int round = 0; round < 10; ++round) {
-    REQUIRE(ended_well(begin([&] {
+    const pid_t leaver = begin([&] {
       for (int i = 0; i < 20; ++i)
         leave("");
-    })));
+    });
+    REQUIRE(ended_well(leaver));
     std::vector<pid_t> agents;
     for (int i = 0; i < 4; ++i)
       agents.push_back(begin([&] { remove_what_dead_owners_left(dir); }));
