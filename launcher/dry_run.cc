@@ -1,17 +1,16 @@
 #include "launcher/dry_run.h"
 
-#include <signal.h>
-#include <string.h>
-
 #include <algorithm>
 #include <string_view>
 
+#include "agent/core/signal_name.h"
 #include "launcher/run_path.h"
+#include "rendezvous/core/seconds_text.h"
 
 namespace muster {
 namespace {
 
-std::string quoted(std::string_view word) {
+std::string in_quotes(std::string_view word) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos)
@@ -41,15 +40,10 @@ std::string rendezvous_text(const AgentOptions& options) {
 std::string signals_text(const AgentOptions& options) {
   std::string text;
   for (const int number : options.signals_to_handle) {
-    const char* name = sigabbrev_np(number);
-    text.append(text.empty() ? "" : " ");
-    text.append(name != nullptr ? "SIG" + std::string(name) : std::to_string(number));
+    const std::string name = signal_name(number);
+    text.append(text.empty() ? "" : " ").append(name.empty() ? std::to_string(number) : name);
   }
   return text.empty() ? "none" : text;
-}
-
-std::string seconds_text(Duration duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
 
 std::string logs_text(const LogOptions& log) {
@@ -84,7 +78,7 @@ void append_rank(std::string& out, const AgentOptions& options, const RankPlan& 
   if (!rank.cpus.empty()) append_row(out, "CPUs", rank.cpus);
   std::string_view name = "environment";
   for (const auto& [variable, value] : rank.environment) {
-    append_row(out, name, variable + "=" + (value.empty() ? value : quoted(value)));
+    append_row(out, name, variable + "=" + (value.empty() ? value : in_quotes(value)));
     name = "";
   }
 }
@@ -94,7 +88,7 @@ void append_rank(std::string& out, const AgentOptions& options, const RankPlan& 
 std::string shell_quoted(std::span<const std::string> words) {
   std::string text;
   for (const std::string& word : words)
-    text.append(text.empty() ? "" : " ").append(quoted(word));
+    text.append(text.empty() ? "" : " ").append(in_quotes(word));
   return text;
 }
 
@@ -106,11 +100,13 @@ std::string dry_run_text(const AgentOptions& options, std::span<const RankPlan> 
   std::string text = "Nothing is started (--dry-run). muster would start:\n\n";
   append_row(
       text, "workers",
-      std::to_string(options.local_world_size) + " on this node, role " + quoted(options.role));
+      std::to_string(options.local_world_size) + " on this node, role " + in_quotes(options.role));
   append_row(text, "nodes", nodes);
   append_row(text, "rendezvous", rendezvous_text(options));
   for (const auto& [key, value] : options.rendezvous.conf)
     append_row(text, "", std::string(key).append("=").append(value));
+  if (!options.rendezvous.token_file.empty())
+    append_row(text, "token", "in " + options.rendezvous.token_file);
   append_row(text, "run id", options.run_id);
   append_row(text, "restarts", std::to_string(options.max_restarts));
   append_row(text, "signals", signals_text(options));

@@ -58,10 +58,12 @@ struct Flags {
   bool propagate_exit_code = false;
   std::optional<std::string> omp;
   std::optional<std::string> log_max_bytes;
-  std::string log_on_full;  // reserve, drop, fail
+  std::string log_on_full;  // drop, fail
   std::optional<double> hang_timeout;
   bool spare = false;
   std::optional<std::string> scale_policy;  // now, at-restart, never
+  std::optional<std::string> rdzv_token_file;
+  std::optional<std::string> c10d_allow;
   std::string on_agent_death;
 
   std::string script;

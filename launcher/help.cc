@@ -5,6 +5,7 @@
 #include "launcher/completion.h"
 #include "launcher/man_page.h"
 #include "launcher/python_text.h"
+#include "rendezvous/core/build_info.h"
 
 namespace muster {
 namespace {
@@ -111,7 +112,7 @@ std::string usage_error_text(const ProgramName& program, std::string_view messag
 }
 
 std::string version_text() {
-  return "muster " MUSTER_VERSION "\n";
+  return build_text("muster");
 }
 
 std::string help_text(const ProgramName& program, int columns) {

@@ -20,7 +20,7 @@ std::string usage_line(const ProgramName& program);
 std::string usage_error_text(const ProgramName& program, std::string_view message);
 /// --help, for a terminal so many columns wide.
 std::string help_text(const ProgramName& program, int columns);
-/// --version: "muster 0.1.0".
+/// --version: "muster 0.1.0", and what it was built from (rendezvous/core/build_info.h).
 std::string version_text();
 /// What an EarlyExit asks for.
 std::string early_exit_text(const EarlyExit& early, const ProgramName& program, int columns);

@@ -45,6 +45,9 @@ void Finder::find_rendezvous() {
   if (flags_.standalone)
     for (const OptionId id : {OptionId::RdzvBackend, OptionId::RdzvEndpoint, OptionId::RdzvId})
       add_if_on_line(id, " has no effect with --standalone, which chooses it");
+  for (const OptionId id : {OptionId::RdzvTokenFile, OptionId::C10dAllow})
+    if (plan_.rendezvous.standalone && flags_.source(id) != Source::Default)
+      add(id, " has no effect: this node meets only itself");
   if (!is_static || !flags_.rdzv_endpoint.empty()) {
     const std::string why =
         is_static ? " has no effect where --rdzv-endpoint is given"
@@ -79,6 +82,8 @@ void Finder::find_membership(bool is_static) {
     return;
   }
   if (is_static) {
+    if (is_changed(OptionId::C10dAllow))
+      add(OptionId::C10dAllow, " has no effect with static: its store serves everybody");
     for (const OptionId id : {OptionId::Spare, OptionId::ScalePolicy})
       if (is_changed(id)) add(id, " has no effect with static: its nodes and ranks never change");
     add_if_on_line(OptionId::LocalAddr, " has no effect with static: --master-addr is what counts");

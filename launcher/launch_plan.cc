@@ -38,6 +38,7 @@ class Planner {
   Outcome plan_rendezvous();
   Outcome plan_endpoint();
   Outcome plan_settings();
+  Outcome plan_token(const std::string& file);
   void plan_run_id(bool chosen_here);
   Outcome plan_logs();
   Outcome plan_signals();
@@ -166,6 +167,17 @@ Outcome Planner::plan_rendezvous() {
   return {};
 }
 
+Outcome Planner::plan_token(const std::string& file) {
+  const std::string flag = name(OptionId::RdzvTokenFile);
+  if (file.empty()) return FlagError{flag + " is empty; give the file that has the token in it"};
+  if (plan_.agent.rendezvous.backend == RendezvousBackend::Static)
+    return FlagError{flag +
+                     " cannot protect the static backend, whose store asks nobody for a token; "
+                     "give --rdzv-backend c10d"};
+  plan_.agent.rendezvous.token_file = file;
+  return {};
+}
+
 /// What a rendezvous over a network is told: --nnodes, --rdzv-conf, and our own options, which are
 /// stronger.
 Outcome Planner::plan_settings() {
@@ -174,6 +186,7 @@ Outcome Planner::plan_settings() {
   auto conf = rendezvous.conf;
   for (const std::string& key : settings_without_effect_)
     conf.erase(key);
+  if (flags_.rdzv_token_file) MUSTER_TRY(plan_token(*flags_.rdzv_token_file));
   if (flags_.spare) conf["spare"] = "true";
   if (flags_.scale_policy) conf["scale_policy"] = *flags_.scale_policy;
   const auto settings = make_settings({.run_id = plan_.agent.run_id,
@@ -286,9 +299,7 @@ Outcome Planner::plan_logs() {
     if (!bytes) return bytes.error();
     log.max_bytes = *bytes;
   }
-  log.on_full = flags_.log_on_full == "drop"   ? LogOnFull::Drop
-                : flags_.log_on_full == "fail" ? LogOnFull::Fail
-                                               : LogOnFull::Reserve;
+  log.on_full = flags_.log_on_full == "fail" ? LogOnFull::Fail : LogOnFull::Drop;
   if (const auto* prefix = variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"))
     log.prefix_template = *prefix;
   log.capture_stderr = flags_.capture_stderr == "always"  ? CaptureStderr::Always

@@ -6,7 +6,7 @@ namespace muster {
 namespace {
 
 // Through -c, as of --run-path.
-constexpr const char* kProgram =
+constexpr const char* kLogsSpecsProgram =
 #include "launcher/logs_specs_program.inc"
     ;
 
@@ -18,7 +18,7 @@ bool has_logs_plugin(const Flags& flags) {
 
 void plan_logs_specs(const Flags& flags, std::string python, LogOptions& log) {
   log.specs = LogsSpecsOptions{.name = flags.logs_specs.value_or(""),
-                               .command = {std::move(python), "-u", "-c", kProgram},
+                               .command = {std::move(python), "-u", "-c", kLogsSpecsProgram},
                                .log_dir = flags.log_dir};
 }
 

@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -27,6 +29,8 @@
 #include "launcher/node_facts.h"
 #include "launcher/rank_plans.h"
 #include "rendezvous/core/limit_advice.h"
+#include "rendezvous/net/c10d_allow.h"
+#include "rendezvous/net/openssl_token.h"
 
 namespace muster {
 namespace {
@@ -82,6 +86,35 @@ int dry_run(const LaunchPlan& plan) {
   return print(dry_run_text(plan.agent, *ranks));
 }
 
+/// --c10d-allow, or its default.
+Checked<void> take_c10d_allow(const Flags& flags, RendezvousOptions& rendezvous) {
+  C10dAllow allow = agent_c10d_allow(rendezvous.token != nullptr);
+  if (flags.c10d_allow) {
+    const std::string name = flags.name_of(OptionId::C10dAllow);
+    auto given = parse_c10d_allow(*flags.c10d_allow);
+    if (!given) return FlagError{name + ": " + given.error().reason};
+    if (given->members && !rendezvous.token)
+      return FlagError{name +
+                       ": members are known by their token; give --rdzv-token-file, too, or list "
+                       "networks"};
+    allow = *std::move(given);
+  }
+  rendezvous.c10d_allow = std::make_shared<const C10dAllow>(std::move(allow));
+  return {};
+}
+
+/// Who may take part in a rendezvous over a network; an error is a sentence for the user. The token
+/// is read here, and not in the agent, whose loop must not wait for a file.
+Checked<void> take_access(const Flags& flags, RendezvousOptions& rendezvous) {
+  if (rendezvous.standalone || rendezvous.backend != RendezvousBackend::C10d) return {};
+  if (rendezvous.token_file.empty())
+    rendezvous.token_file = credential_token_file().value_or(std::string());
+  auto token = load_token(rendezvous.token_file);
+  if (!token) return FlagError{token.error().reason};
+  rendezvous.token = *std::move(token);
+  return take_c10d_allow(flags, rendezvous);
+}
+
 int run(int argc, char** argv) {
   const std::string argv0 = argc > 0 ? argv[0] : "muster";
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
@@ -101,13 +134,16 @@ int run(int argc, char** argv) {
   if (const auto reason = unsupported(flags)) return usage_error(*reason);
 
   set_up_logging(environment);
-  const Checked<LaunchPlan> plan = plan_launch(flags, environment, node_facts(environment, argv0));
+  Checked<LaunchPlan> plan = plan_launch(flags, environment, node_facts(environment, argv0));
   if (!plan) return refuse(flags, environment, plan.error().message);
+  if (const auto taken = take_access(flags, plan->agent.rendezvous); !taken)
+    return refuse(flags, environment, taken.error().message);
   for (const std::string& line : plan->warnings)
     spdlog::warn("{}", line);
   for (const std::string& line : plan->notices)
     spdlog::warn("{}", line);
   if (flags.dry_run) return dry_run(*plan);
+  if (const auto reason = reason_not_to_run()) return refuse(flags, environment, *reason);
   for (const std::string& line : launch_text(flags, plan->agent))
     spdlog::info("{}", line);
   return run_job(plan->agent, inherited_environment());

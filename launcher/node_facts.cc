@@ -1,7 +1,6 @@
 #include "launcher/node_facts.h"
 
 #include <sys/ioctl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "launcher/python_text.h"
 #include "launcher/script_check.h"
 #include "rendezvous/core/check.h"
+#include "rendezvous/net/system_random.h"
 
 namespace muster {
 namespace {
@@ -55,8 +55,7 @@ Environment read_environment() {
 
 std::string random_uuid() {
   std::array<std::uint8_t, 16> bytes{};
-  // The kernel gives up to 256 bytes at once or none; none only before it has any randomness.
-  MUSTER_CHECK(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  MUSTER_CHECK(fill_random(bytes));
   bytes[6] = static_cast<std::uint8_t>((bytes[6] & 0x0f) | 0x40);
   bytes[8] = static_cast<std::uint8_t>((bytes[8] & 0x3f) | 0x80);
   std::string text;

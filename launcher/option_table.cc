@@ -15,7 +15,7 @@ constexpr std::string_view kNumaModes[] = {"node", "socket", "exclusive", "core-
 constexpr std::string_view kCaptureModes[] = {"auto", "always", "never"};
 constexpr std::string_view kExitCodes[] = {"torchrun", "propagate"};
 constexpr std::string_view kScalePolicies[] = {"now", "at-restart", "never"};
-constexpr std::string_view kOnFull[] = {"reserve", "drop", "fail"};
+constexpr std::string_view kOnFull[] = {"drop", "fail"};
 constexpr std::string_view kOnAgentDeath[] = {"kill"};
 constexpr std::string_view kShells[] = {"bash", "zsh", "fish"};
 constexpr auto kNone = std::nullopt;
@@ -152,10 +152,9 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "Keep each log file below SIZE bytes (64K, 100M, 2G) by removing its middle: the beginning and "
      "the end of each attempt stay."},
     {LogOnFull, Muster, Group::Logs, Kind::Text, {"--log-on-full", "--log_on_full"},
-     "MUSTER_LOG_ON_FULL", "WHAT", "reserve", kOnFull,
-     "When the disk of the logs is full: reserve keeps room ahead of the workers and drops the "
-     "middle of their files, which is enough unless they write a lot at once; drop writes the files "
-     "for them, so that they can never notice; fail ends the job."},
+     "MUSTER_LOG_ON_FULL", "WHAT", "drop", kOnFull,
+     "When the disk of the logs is full: drop removes the middle of the log files and what still "
+     "does not fit, and workers never notice; fail ends the job."},
     {HangTimeout, Muster, Group::Failures, Kind::Real, {"--hang-timeout", "--hang_timeout"},
      "MUSTER_HANG_TIMEOUT", "SECONDS", kNone, {},
      "Write the stacks of all workers and end one as failed when it has written nothing and taken no "
@@ -170,6 +169,16 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "When a node that joins a running job is taken in: now restarts the others at once (the "
      "default, as under torchrun); at-restart waits for their next restart; never lets it only "
      "replace a node that is gone. The same on all nodes."},
+    {OptionId::RdzvTokenFile, Muster, Group::Rendezvous, Kind::Text, {"--rdzv-token-file",
+     "--rdzv_token_file"}, "MUSTER_RDZV_TOKEN_FILE", "FILE", kNone, {},
+     "A file with the rendezvous' token, the same on all nodes and at musterd: nodes and host prove to "
+     "each other that they have it. Without the option: the systemd credential rdzv-token, where "
+     "there is one."},
+    {OptionId::C10dAllow, Muster, Group::Rendezvous, Kind::Text, {"--c10d-allow", "--c10d_allow"},
+     "MUSTER_C10D_ALLOW", "WHO", kNone, {},
+     "Who may use the stores of this node, the rendezvous' and the workers', by PyTorch's protocol: off, "
+     "any, or a list of loopback, members (of the run, by their token), addresses and networks. "
+     "Default: any; with a token members,loopback."},
     {Completion, Muster, Group::Muster, Kind::ActionOfValue, {"--completion"}, "", "SHELL",
      kNone, kShells,
      "Print the completion script for a shell."},

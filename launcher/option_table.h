@@ -60,6 +60,8 @@ enum class OptionId : std::uint8_t {
   OnAgentDeath,
   Spare,
   ScalePolicy,
+  RdzvTokenFile,
+  C10dAllow,
   Completion,
   PythonEntry,
   ManPage,

@@ -69,6 +69,7 @@ constexpr ConfKey kConfKeys[] = {
     {"close_timeout", ValueKind::Positive, kC10d | kEtcdV2},
     {"etcd_prefix", ValueKind::Text, kEtcd},
     {"heartbeat_timeout", ValueKind::Positive, kC10d | kEtcdV2},
+    {"host_absent", ValueKind::Positive, kC10d},  // Ours.
     {"is_host", ValueKind::Boolean, kC10d},
     {"join_timeout", ValueKind::Positive, kC10d | kEtcdV2},
     {"keep_alive_interval", ValueKind::Count, kC10d | kEtcdV2},

@@ -8,14 +8,14 @@ namespace muster {
 namespace {
 
 // Through -c, not a file: muster is one file that may be copied anywhere.
-constexpr const char* kProgram =
+constexpr const char* kRunPathProgram =
 #include "launcher/run_path_program.inc"
     ;
 
 }  // namespace
 
 void plan_run_path(const Flags& flags, std::string python, AgentOptions& agent) {
-  agent.command = {std::move(python), "-u", "-c", kProgram, flags.script};
+  agent.command = {std::move(python), "-u", "-c", kRunPathProgram, flags.script};
   MUSTER_CHECK(agent.command.size() == kRunPathScriptAt + 1);
   agent.first_argument = kRunPathScriptAt;
   if (flags.launch_module && !flags.use_env) agent.local_rank_argument_at = agent.command.size();

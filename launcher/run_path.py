@@ -1,9 +1,11 @@
 # muster --run-path: python -u -c THIS SCRIPT ARGUMENTS...
+import atexit
 import faulthandler
 import json
 import os
 import runpy
 import sys
+import threading
 import time
 import traceback
 
@@ -24,6 +26,34 @@ def record(error):
             "py_callstack": text, "timestamp": str(int(time.time()))}}}, file)
 
 
+def status_of(end):
+    """The exit status of a SystemExit, as the interpreter would have it."""
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code & 0xff
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def end_process(status):
+    """Ends the process with everything that Python owes a script, but without tearing down the
+    interpreter: a native thread that still holds a tensor (torch 2.13 leaves such threads behind
+    when a process group stays open) would abort the process there."""
+    for step in (threading._shutdown, atexit._run_exitfuncs):
+        try:
+            step()
+        except BaseException:
+            traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except Exception:
+            status = 120  # As CPython has it for output that could not be written.
+    os._exit(status)
+
+
 def main():
     faulthandler.enable(all_threads=True)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -32,8 +62,11 @@ def main():
     del sys.argv[0]
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.realpath(sys.argv[0]))
+    status = 0
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        status = status_of(end)
     except Exception as error:
         frames = error.__traceback__
         while frames and frames.tb_frame.f_code.co_filename in (
@@ -45,7 +78,8 @@ def main():
         except OSError as problem:
             print(f"cannot write the error file: {problem}", file=sys.stderr)
         sys.excepthook(type(error), error, error.__traceback__)
-        sys.exit(1)
+        status = 1
+    end_process(status)
 
 
 main()

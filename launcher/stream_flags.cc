@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "agent/core/log_room.h"
+#include "agent/core/log_cut.h"
 #include "launcher/python_text.h"
 
 namespace muster {

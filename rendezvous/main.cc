@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,8 +26,15 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "rendezvous/core/build_info.h"
+#include "rendezvous/http/http_server.h"
+#include "rendezvous/net/guarded_loop.h"
+#include "rendezvous/net/openssl_token.h"
 #include "rendezvous/net/service_manager.h"
 #include "rendezvous/net/store_server.h"
+#if MUSTER_SQLITE
+#include "rendezvous/state/sqlite_state.h"
+#endif
 
 namespace muster {
 namespace {
@@ -40,11 +48,15 @@ struct Arguments {
   double stalled_seconds = 300;
   RunServiceOptions runs;
   bool only_store = false;
+  std::string http;  // Empty: none.
   double lease_seconds = 5;
   double keep_alive_seconds = 5;
   double dead_after_seconds = 15;
   double forget_run_seconds = 60;
+  std::string state_dir;
   std::string log_level = "info";
+  std::string token_file;
+  std::string c10d_allow;
 };
 
 /// A whole number that fits: CLI11 by itself takes the largest one for any that does not.
@@ -86,6 +98,38 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "critical"}))
       ->capture_default_str();
 
+  app.add_option("--http", arguments.http,
+                 "Serve a page, JSON and metrics over HTTP at [ADDRESS:]PORT; without an "
+                 "address for this machine only")
+      ->type_name("[ADDRESS:]PORT")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const auto parsed = http::parse_address(text);
+            return parsed ? std::string() : parsed.error().reason;
+          },
+          ""));
+  app.add_option("--rdzv-token-file", arguments.token_file,
+                 "File with the token that nodes must prove to have")
+      ->type_name("FILE")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            return text.empty() ? "a file's name is missing" : std::string();
+          },
+          ""))
+      ->default_str("the systemd credential rdzv-token, if there is one");
+
+  app.add_option("--c10d-allow", arguments.c10d_allow,
+                 "Who may come by PyTorch's protocol: off, any, or a list of loopback, members, "
+                 "addresses and networks")
+      ->type_name("WHO")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const auto parsed = parse_c10d_allow(text);
+            return parsed ? std::string() : parsed.error().reason;
+          },
+          ""))
+      ->default_str("any; with a token members");
+
   app.add_flag("--only-store", arguments.only_store, "Serve no rendezvous, just keys and values");
 
   const auto limit = [&app](const char* name, auto& value, const char* text) {
@@ -100,9 +144,14 @@ void add_options(CLI::App& app, Arguments& arguments) {
   limit("--max-request-keys", store.codec.keys_per_request, "Keys in one request");
   limit("--max-request-bytes", store.codec.request_bytes, "Length of one request");
   limit("--max-keys", store.table.keys, "Names stored, queued or waited for");
-  limit("--max-total-bytes", store.table.bytes, "Memory for names, values, queues and waits");
-  limit("--max-connections", store.connections, "Connections at once");
-  limit("--max-queued-bytes", store.queued_bytes, "Unread replies of one client");
+  limit("--max-total-bytes", store.table.bytes,
+        "Memory for names, values, queues, waits, states and half requests");
+  limit("--max-connections", store.limits.connections, "Connections at once");
+  limit("--max-connections-per-address", store.limits.connections_per_address,
+        "Connections at once from one address");
+  limit("--max-queued-bytes", store.limits.queued_bytes, "Unread replies of one client");
+  limit("--max-queued-total-bytes", store.limits.queued_total_bytes,
+        "Memory of the unread replies of all clients");
   limit("--max-runs", arguments.runs.runs, "Jobs that have their rendezvous here at once");
   const auto seconds = [&app](const char* name, double& value, const char* text,
                               const char* group = "Limits") {
@@ -125,6 +174,16 @@ void add_options(CLI::App& app, Arguments& arguments) {
           "A torchrun node without a new heartbeat for this long is lost", rendezvous);
   seconds("--forget-run-seconds", arguments.forget_run_seconds,
           "A run that nobody is in any more is forgotten after this", rendezvous);
+  app.add_option(
+         "--state-dir", arguments.state_dir,
+         "Keep what is known of the runs in this folder, beyond a restart [$STATE_DIRECTORY]")
+      ->group("State")
+      ->type_name("FOLDER");
+  app.add_option("--history", arguments.runs.history, "Ended runs that are remembered")
+      ->group("State")
+      ->type_name("N")
+      ->check(CLI::Validator(check_count<std::size_t>, ""))
+      ->capture_default_str();
 }
 
 Duration to_duration(double seconds) {
@@ -169,11 +228,103 @@ void announce(const boost::asio::ip::tcp::endpoint& endpoint) {
 // The line of `systemctl status`.
 std::string status_of(const StoreServer& server) {
   const StoreServerStats stats = server.stats();
-  return fmt::format("listening on {}, {} connections, {} keys",
-                     to_text(server.endpoints().front()), stats.connections, stats.keys);
+  std::string text =
+      fmt::format("listening on {}, {} connections, {} keys", to_text(server.endpoints().front()),
+                  stats.connections, stats.keys);
+  if (!stats.state_problem.empty())
+    text += "; THE STATE IS NOT RECORDED, new runs are refused: " + stats.state_problem;
+  return text;
+}
+
+// The folder that was asked for, or the first one that systemd gives a service (StateDirectory=).
+std::string state_folder(const Arguments& arguments) {
+  if (!arguments.state_dir.empty() || arguments.only_store) return arguments.state_dir;
+  const char* given = std::getenv("STATE_DIRECTORY");
+  const std::string_view folders = given == nullptr ? "" : given;
+  return std::string(folders.substr(0, folders.find(':')));
+}
+
+// Whether musterd may start. Without a folder there is no state.
+bool open_state(Arguments& arguments) {
+  const std::string folder = state_folder(arguments);
+  if (folder.empty()) return true;
+#if MUSTER_SQLITE
+  auto state = open_sqlite_state({.folder = folder, .history = arguments.runs.history});
+  if (state) {
+    arguments.store.state = std::move(*state);
+    return true;
+  }
+  std::fprintf(stderr, "musterd: %s\n", state.error().reason.c_str());
+  return false;
+#else
+  if (arguments.state_dir.empty()) {
+    spdlog::warn("state_not_kept folder={} reason=\"this musterd was built without SQLite\"",
+                 folder);
+    return true;
+  }
+  std::fprintf(stderr,
+               "musterd: --state-dir: this musterd was built without SQLite "
+               "(MUSTER_SQLITE=OFF) and cannot keep its state\n");
+  return false;
+#endif
+}
+
+// Empty if HTTP is not wanted; null if it cannot be had, which is said.
+std::optional<std::unique_ptr<http::HttpServer>> start_http(const std::string& address,
+                                                            boost::asio::io_context& loop,
+                                                            StoreServer& store) {
+  if (address.empty()) return std::nullopt;
+  const auto parsed = http::parse_address(address);
+  if (!parsed) return nullptr;
+  auto started = http::HttpServer::start(*parsed, loop, store);
+  if (!started) {
+    std::fprintf(stderr, "musterd: --http: %s\n", started.error().what().c_str());
+    return nullptr;
+  }
+  if (!(*started)->is_loopback())
+    spdlog::warn(
+        "http_without_token url={} advice=\"whoever reaches this port sees the runs, their nodes "
+        "and what they say when they fail; only this machine can change anything. Keep it inside "
+        "with a "
+        "firewall, or leave the address out and use ssh -L\"",
+        (*started)->url());
+  return std::move(*started);
+}
+
+// Who may come: the token and the c10d door. A sentence if that cannot be; empty: it can.
+std::string take_access(Arguments& arguments) {
+  if (arguments.token_file.empty())
+    arguments.token_file = credential_token_file().value_or(std::string());
+  auto token = load_token(arguments.token_file);
+  if (!token) return token.error().reason;
+  const bool has_token = *token != nullptr;
+  if (has_token && arguments.only_store)
+    return "--only-store has no door that asks for a token; leave out --rdzv-token-file, and list "
+           "in "
+           "--c10d-allow who may come";
+  C10dAllow allow = service_c10d_allow(has_token);
+  if (!arguments.c10d_allow.empty()) {
+    auto given = parse_c10d_allow(arguments.c10d_allow);
+    if (!given) return "--c10d-allow: " + given.error().reason;
+    allow = *std::move(given);
+  }
+  if (allow.members && !has_token)
+    return "--c10d-allow: members are known by their token; give --rdzv-token-file, too, or list "
+           "networks";
+  spdlog::info("access token={} c10d_allow={}{}", has_token ? "yes" : "no", allow.text,
+               has_token ? ""
+                         : " advice=\"whoever reaches the port can join and end jobs; "
+                           "--rdzv-token-file asks for a token\"");
+  arguments.store.token = *std::move(token);
+  arguments.store.c10d_allow = std::move(allow);
+  return {};
 }
 
 int serve(Arguments arguments) {
+  if (const std::string wrong = take_access(arguments); !wrong.empty()) {
+    std::fprintf(stderr, "musterd: %s\n", wrong.c_str());
+    return kExitFailure;
+  }
   arguments.store.validate_within = to_duration(arguments.validate_seconds);
   arguments.store.stalled_after = to_duration(arguments.stalled_seconds);
   auto descriptors = inherited_descriptors();
@@ -183,6 +334,7 @@ int serve(Arguments arguments) {
     return kExitFailure;
   }
   arguments.store.descriptors = std::move(*descriptors);
+  if (!open_state(arguments)) return kExitFailure;
   if (!arguments.only_store) {
     RunServiceOptions& runs = arguments.runs;
     runs.muster_version = MUSTER_VERSION;
@@ -193,6 +345,8 @@ int serve(Arguments arguments) {
     arguments.store.runs = std::move(arguments.runs);
   }
   boost::asio::io_context loop(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO);
+  // Ends before the loop, to which it reports, and after the server.
+  const std::shared_ptr<RunState> state = arguments.store.state;
   StoreServer server(loop, std::move(arguments.store));
   ServiceManager manager(loop, [&server] { return status_of(server); });
   boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
@@ -205,9 +359,13 @@ int serve(Arguments arguments) {
     std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
     return kExitFailure;
   }
+  const auto http = start_http(arguments.http, loop, server);
+  if (http && *http == nullptr) return kExitFailure;
   announce(server.endpoints().front());
+  if (http) std::printf("musterd: HTTP at %s\n", (*http)->url().c_str());
+  std::fflush(stdout);
   manager.ready();
-  loop.run();
+  run_guarded(loop, "musterd");
   return EXIT_SUCCESS;
 }
 
@@ -216,18 +374,22 @@ int run(int argc, char** argv) {
       "Serves the c10d TCPStore through which PyTorch processes find each other, and the "
       "rendezvous of jobs.",
       "musterd"};
-  app.set_version_flag("--version", "musterd " MUSTER_VERSION);
+  std::string version = build_text("musterd");
+  version.pop_back();  // CLI11 ends the line.
+  app.set_version_flag("--version", version);
   Arguments arguments;
   add_options(app, arguments);
   try {
     app.parse(argc, argv);
+    if (arguments.only_store && !arguments.state_dir.empty())
+      throw CLI::ValidationError("--state-dir: a server that is --only-store has no runs to keep");
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "musterd: %s\nTry `musterd --help`.\n", error.what());
     return kExitUsage;
   }
-  spdlog::set_default_logger(spdlog::stderr_logger_st("musterd"));
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("musterd"));
   spdlog::set_level(spdlog::level::from_str(arguments.log_level));
   raise_descriptor_limit();
   return serve(std::move(arguments));

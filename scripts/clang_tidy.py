@@ -7,15 +7,18 @@ ends when its time is over, and names what it did not get to.
 """
 import argparse
 import concurrent.futures
+import functools
 import hashlib
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TOOL = "clang-tidy-19"
+INCLUDE = re.compile(r'^#include ["<]([^">]+)[">]', re.MULTILINE)
 
 
 def output_of(*argv):
@@ -36,15 +39,26 @@ def commands_of(build):
     return commands
 
 
-def headers_of(build):
-    """{source file: what of ours it includes}, of the files that ninja has built."""
-    headers = {}
-    for block in output_of("ninja", "-C", str(build), "-t", "deps").split("\n\n"):
-        paths = [(build / line.strip()).resolve() for line in block.splitlines()
-                 if line.startswith("    ")]
-        if paths:
-            headers[paths[0]] = [path for path in paths if path.is_relative_to(ROOT)]
-    return headers
+@functools.cache
+def included_by(path):
+    """What of ours a file includes itself. The SDK's headers are named as its users name them."""
+    folders = [path.parent, ROOT, ROOT / "worker_sdk/include", ROOT / "worker_sdk/src"]
+    found = []
+    for name in INCLUDE.findall(path.read_text()):
+        there = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if there:
+            found.append(there.resolve())
+    return found
+
+
+def files_behind(path):
+    """The file, and everything of ours that it includes, directly or not."""
+    behind, left = {path}, [path]
+    while left:
+        new = set(included_by(left.pop())) - behind
+        behind |= new
+        left.extend(new)
+    return behind
 
 
 def changed_since(base):
@@ -54,7 +68,6 @@ def changed_since(base):
 class Tidy:
     def __init__(self, build):
         self.build = build
-        self.headers = headers_of(build)
         self.commands = commands_of(build)
         self.clean = ROOT / "build/tidy"
         self.clean.mkdir(parents=True, exist_ok=True)
@@ -68,34 +81,30 @@ class Tidy:
 
     def stamp(self, path):
         """The file that is there if `path`, as it is now, was found clean."""
-        if path not in self.headers:
-            return None
         digest = hashlib.sha256(self.version.encode() + self.commands[path].encode())
         for folder in path.parents:
             if folder.is_relative_to(ROOT):
                 digest.update(self.content(folder / ".clang-tidy"))
-        for included in sorted(self.headers[path]):
+        for included in sorted(files_behind(path)):
             digest.update(str(included).encode() + b"\0" + self.content(included))
         return self.clean / digest.hexdigest()
 
     def is_clean(self, path):
-        stamp = self.stamp(path)
-        return stamp is not None and stamp.exists()
+        return self.stamp(path).exists()
 
     def look(self, path):
         """What clang-tidy says about it; nothing: it is clean."""
         done = subprocess.run([TOOL, "-p", self.build, "--quiet", path], cwd=ROOT, check=False,
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if done.returncode == 0:
-            if stamp := self.stamp(path):
-                stamp.touch()
+            self.stamp(path).touch()
             return ""
         return done.stdout.strip() or done.stderr.strip() or f"{TOOL} ended with {done.returncode}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/lint")
     parser.add_argument("--base", help="only what has changed since this commit")
     parser.add_argument("--seconds", type=float, help="begin no file after so long")
     parser.add_argument("--jobs", type=int, default=1)

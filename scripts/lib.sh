@@ -9,21 +9,28 @@ launcher=${MUSTER_LAUNCHER:-$root/build/release/bin/muster}
 
 # Debian 12's names. The first list builds and runs muster, the second is for its tests.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libboost1.81-dev libspdlog-dev nlohmann-json3-dev
-  libcli11-dev catch2 libhwloc-dev libsystemd-dev python3 python3-venv)
+  libcli11-dev catch2 libhwloc-dev libsystemd-dev libssl-dev libsqlite3-dev python3 python3-venv ccache)
 TEST_PACKAGES=(libgloo-dev clang-format-14 clang-14 libclang-rt-14-dev clang-tidy-19 shellcheck
-  iproute2 procps systemd systemd-container python3-yaml docker-compose zsh fish)
+  iproute2 procps systemd systemd-container python3-yaml docker-compose zsh fish chromium)
+# For scripts/package: to build, for aarch64, too, and to install the packages where they belong. make, perl and
+# tcl are for the sources of SQLite and OpenSSL.
+PACKAGE_PACKAGES=(cmake ninja-build binutils python3 python3-venv dpkg-dev xz-utils git make perl tcl)
+AARCH64_PACKAGES=(binutils-aarch64-linux-gnu)
+PACKAGE_TEST_PACKAGES=(debootstrap lintian)
 
 TORCH_VERSION=2.13.0
 TORCH_PACKAGE=${MUSTER_TORCH_PACKAGE:-torch==$TORCH_VERSION}
 NUMPY_PACKAGE='numpy>=2.2,<3' # Not needed to train, but without it torch prints a warning per rank.
-# For the tests: muster shows Python's stacks with the first; the second knows Kubernetes' schemas.
-TEST_MODULES=('py-spy==0.4.3' 'kubernetes-validate==1.37.0')
+# For the tests: muster shows Python's stacks with the first; the second knows Kubernetes' schemas, the third Prometheus' text;
+# the fourth drives Debian's Chromium.
+TEST_MODULES=('py-spy==0.4.3' 'kubernetes-validate==1.37.0' 'prometheus_client==0.26.0'
+  'playwright==1.65.2')
 
 # Measured with the CPU build of torch; a build with CUDA takes about 7,000 MB more.
 VENV_MB=2000
 PRESET_MB=1900 # Of release, dev and tsan: 1,500, 2,500 and 1,400.
 SYSTEM_MB=2000
-MB_PER_JOB=1024 # A file with Asio and sanitizers takes most of it.
+MB_PER_JOB=2048 # Where all files of a target are compiled as one, with sanitizers.
 
 ACCURACY_FLOOR=95
 MAIN_JOB_LIMIT_S=300
@@ -278,16 +285,27 @@ pip_failed() {
 
 # --- Build and main job ------------------------------------------------------------------------
 
-# build_preset PRESET JOBS TARGET...: configures and builds; no target means everything.
+# What a checkout has compiled, the next one takes from the cache: the names of their folders are left
+# out of what is compared, and a compiler is known by its contents.
+use_ccache() {
+  command -v ccache >/dev/null || return 0
+  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=true CCACHE_COMPILERCHECK=content
+  launcher_flags=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+}
+
+# build_preset PRESET JOBS TARGET...: configures and builds; no target means everything. Each target's
+# files are compiled as one, which a whole build needs a third of the time for.
 build_preset() {
-  local preset=$1 jobs=$2 fresh=() cache=$root/build/$1/CMakeCache.txt
+  local preset=$1 jobs=$2 fresh=() launcher_flags=() cache=$root/build/$1/CMakeCache.txt
   shift 2
+  use_ccache
   cd "$root" || return 1
   # CMake refuses a build folder that was copied or moved here from elsewhere.
   if [[ -e $cache ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$cache"; then
     fresh=(--fresh)
   fi
-  cmake --preset "$preset" "${fresh[@]}" -DPython3_EXECUTABLE="$venv/bin/python" || return 1
+  cmake --preset "$preset" "${fresh[@]}" "${launcher_flags[@]}" -DMUSTER_UNITY=ON \
+    -DPython3_EXECUTABLE="$venv/bin/python" || return 1
   if (($# > 0)); then set -- --target "$@"; fi
   cmake --build --preset "$preset" --parallel "$jobs" "$@"
 }

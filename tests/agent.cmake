@@ -1,5 +1,7 @@
 muster_add_tests(agent_core_tests unit
   SOURCES
+    unit/agent/agent_watch_test.cc
+    unit/agent/earlier_attempts_test.cc
     unit/agent/end_cause_test.cc
     unit/agent/error_file_test.cc
     unit/agent/event_record_test.cc
@@ -8,8 +10,8 @@ muster_add_tests(agent_core_tests unit
     unit/agent/job_outcome_test.cc
     unit/agent/line_assembler_test.cc
     unit/agent/line_merger_test.cc
+    unit/agent/log_cut_test.cc
     unit/agent/log_plan_test.cc
-    unit/agent/log_room_test.cc
     unit/agent/logs_specs_test.cc
     unit/agent/numa_plan_test.cc
     unit/agent/oom_evidence_test.cc
@@ -17,6 +19,7 @@ muster_add_tests(agent_core_tests unit
     unit/agent/ranks_test.cc
     unit/agent/report_text_test.cc
     unit/agent/run_owner_test.cc
+    unit/agent/signal_events_test.cc
     unit/agent/signal_name_test.cc
     unit/agent/stack_text_test.cc
     unit/agent/stop_lines_test.cc
@@ -46,7 +49,7 @@ muster_add_tests(agent_watchdogs_tests unit
 # Measures the log thread: bytes of short lines, from files to the console.
 add_executable(log_pump_rate unit/agent/log_pump_rate.cc)
 set_target_properties(log_pump_rate PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-target_link_libraries(log_pump_rate PRIVATE muster_options muster_agent_logs)
+target_link_libraries(log_pump_rate PRIVATE muster_test_options muster_agent_logs)
 
 # The reader of the machine, on machines that hwloc makes up; and the plan, against torch's.
 muster_add_tests(agent_numa_tests unit
@@ -55,7 +58,7 @@ muster_add_tests(agent_numa_tests unit
 add_executable(numa_plans conformance/numa/numa_plans.cc)
 set_target_properties(numa_plans PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(numa_plans
-  PRIVATE muster_options muster_agent_numa nlohmann_json::nlohmann_json)
+  PRIVATE muster_test_options muster_agent_numa nlohmann_json::nlohmann_json)
 add_test(NAME numa_diff
   COMMAND ${MUSTER_TORCH_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/conformance/numa/numa_diff.py
     $<TARGET_FILE:numa_plans>)

@@ -5,6 +5,9 @@ function(muster_add_python_test name label script)
   add_test(NAME ${name} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/${script})
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 900 SKIP_RETURN_CODE 77
     ENVIRONMENT "${e2e_environment}")
+  if(label MATCHES "^(attack|hardship)$")
+    set_tests_properties(${name} PROPERTIES COST 100)  # They take minutes: they begin early.
+  endif()
 endfunction()
 
 muster_add_python_test(e2e.devices e2e e2e/devices_test.py)
@@ -29,15 +32,32 @@ muster_add_python_test(e2e.mixed_nodes conformance e2e/mixed_nodes_test.py)
 muster_add_python_test(e2e.mixed_reduce conformance e2e/mixed_reduce_test.py)
 set_tests_properties(e2e.logs_specs e2e.mixed_nodes e2e.mixed_reduce PROPERTIES
   ENVIRONMENT "${e2e_environment};MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
-muster_add_python_test(e2e.torchrun_failures conformance e2e/torchrun_failures_test.py)
+# The longest file of all, in parts that run side by side.
+set(torchrun_failures)
+foreach(shard RANGE 1 4)
+  list(APPEND torchrun_failures e2e.torchrun_failures.${shard})
+  muster_add_python_test(e2e.torchrun_failures.${shard} conformance e2e/torchrun_failures_test.py)
+  set_tests_properties(e2e.torchrun_failures.${shard} PROPERTIES
+    ENVIRONMENT_MODIFICATION "MUSTER_SHARD=set:${shard}/4")
+endforeach()
 muster_add_python_test(e2e.mixed_ends conformance e2e/mixed_ends_test.py)
 muster_add_python_test(e2e.network nodes e2e/network_test.py)
 muster_add_python_test(e2e.musterd_job nodes e2e/musterd_job_test.py)
+muster_add_python_test(e2e.token nodes e2e/token_test.py)
+if(MUSTER_SQLITE)
+  muster_add_python_test(e2e.musterd_state nodes e2e/musterd_state_test.py)
+  set_tests_properties(e2e.musterd_state PROPERTIES
+    ENVIRONMENT
+    "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
+endif()
+muster_add_python_test(e2e.canary nodes e2e/canary_test.py)
+muster_add_python_test(e2e.other_user nodes e2e/other_user_test.py)
 muster_add_python_test(e2e.one_file scripts e2e/one_file_test.py)
 muster_add_python_test(e2e.node_ends nodes e2e/node_ends_test.py)
-set_tests_properties(e2e.network e2e.musterd_job e2e.node_ends e2e.one_file e2e.torchrun_failures e2e.mixed_ends
+set_tests_properties(e2e.network e2e.musterd_job e2e.token e2e.canary e2e.other_user e2e.node_ends e2e.one_file ${torchrun_failures} e2e.mixed_ends
   PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
+set_property(TEST e2e.one_file APPEND PROPERTY ENVIRONMENT "MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 muster_add_python_test(e2e.examples examples e2e/examples_test.py)
 muster_add_python_test(e2e.examples_lan examples e2e/examples_lan_test.py)
 muster_add_python_test(e2e.fault_tolerance examples e2e/fault_tolerance_test.py)
@@ -48,8 +68,10 @@ set_tests_properties(e2e.examples_lan e2e.fault_tolerance e2e.readmes e2e.troubl
 muster_add_python_test(e2e.quickstart_script scripts e2e/digits_quickstart_test.py)
 muster_add_python_test(conformance.environment conformance conformance/environment_test.py)
 muster_add_python_test(conformance.workers conformance conformance/workers_test.py)
+muster_add_python_test(e2e.run_tests_script scripts e2e/run_tests_script_test.py)
 muster_add_python_test(bench.selftest bench ../bench/selftest.py)
 if(MUSTER_BENCH)
+  add_custom_target(bench_for_tests ALL DEPENDS rendezvous_load)
   add_test(NAME bench.traffic COMMAND Python3::Interpreter
     ${PROJECT_SOURCE_DIR}/bench/traffic_test.py
     $<TARGET_FILE:musterd> $<TARGET_FILE:rendezvous_load>)

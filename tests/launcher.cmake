@@ -12,13 +12,13 @@ target_compile_definitions(unit_launcher PRIVATE MUSTER_MAN_PAGE="${PROJECT_SOUR
 
 # NVML's library stands in a folder of its own, so that only this test loads it.
 add_library(fake_nvml SHARED unit/launcher/fake_nvml.cc)
-target_link_libraries(fake_nvml PRIVATE muster_options)
+target_link_libraries(fake_nvml PRIVATE muster_test_options)
 set_target_properties(fake_nvml PROPERTIES OUTPUT_NAME nvidia-ml SOVERSION 1
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/fake_nvml)
 add_executable(unit_launcher_nvml unit/launcher/nvml_test.cc)
 set_target_properties(unit_launcher_nvml PROPERTIES
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-target_link_libraries(unit_launcher_nvml PRIVATE muster_options muster_launcher Catch2::Catch2WithMain)
+target_link_libraries(unit_launcher_nvml PRIVATE muster_test_options muster_launcher Catch2::Catch2WithMain)
 add_dependencies(unit_launcher_nvml fake_nvml)
 add_dependencies(sanitized_tests unit_launcher_nvml)
 add_test(NAME unit_launcher_nvml COMMAND unit_launcher_nvml)
@@ -27,7 +27,7 @@ set_tests_properties(unit_launcher_nvml PROPERTIES LABELS unit TIMEOUT 60
 
 add_executable(parse_lines conformance/parser/parse_lines.cc)
 set_target_properties(parse_lines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-target_link_libraries(parse_lines PRIVATE muster_options muster_launcher nlohmann_json::nlohmann_json)
+target_link_libraries(parse_lines PRIVATE muster_test_options muster_launcher nlohmann_json::nlohmann_json)
 
 # Reads the options of torchrun's own parser.
 add_test(NAME parser_diff

@@ -12,7 +12,7 @@ target_compile_definitions(state_golden_tests PRIVATE
 add_executable(state_tool conformance/rendezvous/state_tool.cc)
 set_target_properties(state_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(state_tool PRIVATE
-  muster_options muster_rendezvous_wire nlohmann_json::nlohmann_json)
+  muster_test_options muster_rendezvous_wire nlohmann_json::nlohmann_json)
 
 # Skipped, and says so, where torch is not installed.
 set(rendezvous_python ${Python3_EXECUTABLE})
@@ -37,18 +37,65 @@ muster_add_tests(rendezvous_simulation simulation
     support/torch_model.cc
   LINK muster_rendezvous_wire)
 
+muster_add_tests(run_service_simulation simulation
+  SOURCES simulation/run_service_simulation.cc
+  LINK muster_rendezvous_wire)
+
+muster_add_tests(native_simulation simulation
+  SOURCES simulation/native_cluster.cc simulation/native_simulation.cc
+  LINK muster_rendezvous_wire)
+
 muster_add_tests(rendezvous_tests unit
   SOURCES
     support/torch_model.cc
+    unit/rendezvous/damping_test.cc
     unit/rendezvous/native_codec_test.cc
+    unit/rendezvous/native_participant_test.cc
+    unit/rendezvous/printable_text_test.cc
     unit/rendezvous/rendezvous_c10d_test.cc
     unit/rendezvous/rendezvous_ends_test.cc
+    unit/rendezvous/rendezvous_faults_test.cc
+    unit/rendezvous/rendezvous_limits_test.cc
     unit/rendezvous/rendezvous_parts_test.cc
+    unit/rendezvous/rendezvous_resume_test.cc
     unit/rendezvous/rendezvous_test.cc
+    unit/rendezvous/run_history_test.cc
+    unit/rendezvous/run_keys_test.cc
+    unit/rendezvous/run_recording_test.cc
+    unit/rendezvous/run_service_faults_test.cc
     unit/rendezvous/run_service_mixed_test.cc
     unit/rendezvous/run_service_test.cc
+    unit/rendezvous/run_view_test.cc
     unit/rendezvous/state_codec_test.cc
+    unit/rendezvous/state_key_test.cc
+    unit/rendezvous/token_proof_test.cc
   LINK muster_rendezvous_wire nlohmann_json::nlohmann_json)
+
+muster_add_tests(http_unit_tests unit
+  SOURCES
+    unit/http/http_metrics_test.cc
+    unit/http/http_route_test.cc
+  LINK muster_rendezvous_http_core)
+muster_add_tests(view_source_tests threads
+  SOURCES conformance/view_source_test.cc
+  LINK muster_rendezvous_http)
+add_test(NAME http_server
+  COMMAND ${rendezvous_python} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/http_test.py)
+set_tests_properties(http_server PROPERTIES LABELS nodes TIMEOUT 300 SKIP_RETURN_CODE 77
+  ENVIRONMENT "MUSTER_BIN=$<TARGET_FILE:muster>;MUSTERD_BIN=$<TARGET_FILE:musterd>;PYTHONDONTWRITEBYTECODE=1")
+muster_add_tests(rendezvous_access_tests unit
+  SOURCES
+    unit/rendezvous/c10d_allow_test.cc
+    unit/rendezvous/token_file_test.cc
+  LINK muster_rendezvous_net)
+if(MUSTER_OPENSSL)
+  target_compile_definitions(rendezvous_access_tests PRIVATE MUSTER_OPENSSL)
+endif()
+add_test(NAME http_page
+  COMMAND ${rendezvous_python} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/page_test.py)
+# A browser takes a core.
+set_tests_properties(http_page PROPERTIES LABELS nodes TIMEOUT 600 SKIP_RETURN_CODE 77 PROCESSORS 4 COST 60
+  ENVIRONMENT "MUSTER_BIN=$<TARGET_FILE:muster>;MUSTERD_BIN=$<TARGET_FILE:musterd>;PYTHONDONTWRITEBYTECODE=1")
 
 muster_add_tests(rendezvous_door_tests threads
   SOURCES
@@ -58,9 +105,17 @@ muster_add_tests(rendezvous_door_tests threads
 
 add_executable(state_codec_fuzz fuzz/state_codec_fuzz.cc)
 set_target_properties(state_codec_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-target_link_libraries(state_codec_fuzz PRIVATE muster_options muster_rendezvous_wire)
+target_link_libraries(state_codec_fuzz PRIVATE muster_test_options muster_rendezvous_wire)
 add_test(NAME state_codec_fuzz COMMAND state_codec_fuzz ${rendezvous_goldens} 20000)
 set_tests_properties(state_codec_fuzz PROPERTIES LABELS fuzz TIMEOUT 300)
+
+add_executable(pickle_batch fuzz/pickle_batch.cc)
+set_target_properties(pickle_batch PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(pickle_batch PRIVATE muster_options muster_rendezvous_wire)
+add_test(NAME pickle_differential COMMAND Python3::Interpreter
+  ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/pickle_differential.py $<TARGET_FILE:pickle_batch>
+  ${rendezvous_goldens} --inputs 30000)
+set_tests_properties(pickle_differential PROPERTIES LABELS fuzz TIMEOUT 300)
 
 muster_add_tests(scenario_tests scenarios
   SOURCES
@@ -70,3 +125,9 @@ muster_add_tests(scenario_tests scenarios
   LINK muster_rendezvous_core)
 target_compile_definitions(scenario_tests PRIVATE
   MUSTER_SCENARIOS="${CMAKE_CURRENT_SOURCE_DIR}/scenarios")
+
+if(MUSTER_SQLITE)
+  muster_add_tests(state_tests threads
+    SOURCES conformance/state/state_file_test.cc
+    LINK muster_rendezvous_state)
+endif()

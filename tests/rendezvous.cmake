@@ -13,6 +13,7 @@ muster_add_tests(store_simulation simulation
 muster_add_tests(store_server_tests threads
   SOURCES
     conformance/event_set_test.cc
+    unit/rendezvous/log_limiter_test.cc
     conformance/store_client_test.cc
     conformance/store_server_test.cc
   LINK muster_rendezvous_net)

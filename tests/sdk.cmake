@@ -8,10 +8,14 @@ target_include_directories(sdk_env_tests PRIVATE ${PROJECT_SOURCE_DIR}/worker_sd
 add_executable(sdk_record_probe conformance/sdk/record_probe.cc)
 set_target_properties(sdk_record_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
   ENABLE_EXPORTS ON)  # Symbols in its stacks have names.
-target_link_libraries(sdk_record_probe PRIVATE muster_options muster::worker_env)
+target_link_libraries(sdk_record_probe PRIVATE muster_test_options muster::worker_env ${CMAKE_DL_LIBS})
+add_library(sdk_slow_library MODULE conformance/sdk/slow_library.cc)
+target_link_libraries(sdk_slow_library PRIVATE muster_test_options)
+set_target_properties(sdk_slow_library PROPERTIES
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 add_test(NAME sdk_record
   COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/record_test.py
-    $<TARGET_FILE:sdk_record_probe>)
+    $<TARGET_FILE:sdk_record_probe> $<TARGET_FILE:sdk_slow_library>)
 set_tests_properties(sdk_record PROPERTIES LABELS conformance TIMEOUT 120)
 
 # Both ends of the worker channel.
@@ -19,7 +23,7 @@ add_executable(sdk_channel_probe conformance/sdk/channel_probe.cc)
 set_target_properties(sdk_channel_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
   ENABLE_EXPORTS ON)  # Symbols in its stacks have names.
 target_link_libraries(sdk_channel_probe PRIVATE
-  muster_options muster_agent_channel muster_spdlog muster::worker_env)
+  muster_test_options muster_agent_channel muster_spdlog muster::worker_env)
 add_test(NAME sdk_channel
   COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/channel_test.py
     $<TARGET_FILE:sdk_channel_probe> ${PROJECT_SOURCE_DIR}/docs/worker_channel.md)
@@ -45,7 +49,7 @@ if(MUSTER_SDK_BUILT)
   set_target_properties(sdk_gpu PROPERTIES EXCLUDE_FROM_ALL ON)
   foreach(program sdk_ranks sdk_tools sdk_gpu)
     set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    target_link_libraries(${program} PRIVATE muster_options muster_torch_options muster::worker)
+    target_link_libraries(${program} PRIVATE muster_test_options muster::worker)
   endforeach()
 
   # Skipped, and says so, where there is no torch: the script finds out.

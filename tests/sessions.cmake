@@ -15,16 +15,22 @@ muster_add_tests(agent_sessions_core_tests unit
 muster_add_tests(round_exchange_tests conformance
   SOURCES conformance/sessions/round_exchange_test.cc
   LINK muster_agent_io)
+muster_add_tests(store_thread_tests threads
+  SOURCES conformance/sessions/store_thread_test.cc
+  LINK muster_agent_io)
 
 # With real torchrun nodes; skipped, and says so, where torch is not installed.
 add_executable(session_driver conformance/sessions/session_driver.cc)
 set_target_properties(session_driver PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(session_driver
-  PRIVATE muster_options muster_agent_io muster_spdlog nlohmann_json::nlohmann_json)
+  PRIVATE muster_test_options muster_agent_io muster_spdlog nlohmann_json::nlohmann_json)
 set(sessions ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sessions)
-foreach(test c10d static adversity hosts lost_writes)
+foreach(test c10d.1 c10d.2 static adversity hosts lost_writes)
+  string(REGEX REPLACE "[.].*" "" file ${test})
   add_test(NAME session_${test}
-    COMMAND ${MUSTER_TORCH_PYTHON} ${sessions}/${test}_test.py $<TARGET_FILE:session_driver>)
+    COMMAND ${MUSTER_TORCH_PYTHON} ${sessions}/${file}_test.py $<TARGET_FILE:session_driver>)
   set_tests_properties(session_${test} PROPERTIES
     LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
 endforeach()
+set_tests_properties(session_c10d.1 PROPERTIES ENVIRONMENT "MUSTER_SHARD=1/2")
+set_tests_properties(session_c10d.2 PROPERTIES ENVIRONMENT "MUSTER_SHARD=2/2")

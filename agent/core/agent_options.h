@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +16,9 @@
 #include "rendezvous/core/time.h"
 
 namespace muster {
+
+class TokenCrypto;  // rendezvous/wire/token_proof.h
+struct C10dAllow;   // rendezvous/net/c10d_allow.h
 
 /// Which of a worker's streams something applies to: torchrun's 0, 1, 2 and 3.
 struct StreamSet {
@@ -44,11 +48,10 @@ enum class CaptureStderr {
   Never,   // The worker inherits the descriptor, as under torchrun.
 };
 
-/// What a full disk does to the workers that write log files.
+/// What a full disk of the log files means.
 enum class LogOnFull {
-  Reserve,  // They write the files themselves; muster keeps room reserved ahead of them.
-  Drop,     // Muster writes the files, and drops what does not fit: a worker can never notice.
-  Fail,     // It ends the job.
+  Drop,  // What does not fit is dropped and counted: a worker never notices.
+  Fail,  // The job ends.
 };
 
 /// --logs-specs NAME, of any name but torch's own: a Python plug-in says where the logs go, and
@@ -70,8 +73,8 @@ struct LogOptions {
   std::vector<std::string> duplicate_stderr_filters;
   std::string prefix_template;  // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[role<rank>]:".
   CaptureStderr capture_stderr = CaptureStderr::Auto;
-  std::int64_t max_bytes = 0;              // --log-max-bytes, of each log file; 0: no limit.
-  LogOnFull on_full = LogOnFull::Reserve;  // --log-on-full
+  std::int64_t max_bytes = 0;           // --log-max-bytes, of each log file; 0: no limit.
+  LogOnFull on_full = LogOnFull::Drop;  // --log-on-full
 };
 
 enum class RendezvousBackend { Static, C10d };
@@ -91,6 +94,11 @@ struct RendezvousOptions {
   std::uint16_t master_port = 29500;
   std::string local_addr;         // --local-addr; empty: not given.
   bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
+  std::string token_file;         // --rdzv-token-file; empty: not given.
+  /// What was in it, or in the service manager's credential; null: no token.
+  std::shared_ptr<const TokenCrypto> token;
+  /// --c10d-allow, for the rendezvous and the workers' store where they are here; null: everybody.
+  std::shared_ptr<const C10dAllow> c10d_allow;
   bool shares_store = true;  // Not with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: rank 0 then hosts it.
 };
 

@@ -12,4 +12,8 @@ EndCause lack(std::string text) {
   return {"start_failed", "OSError", std::move(text)};
 }
 
+EndCause agent_lost(std::string text) {
+  return {"agent_lost", "RuntimeError", std::move(text)};
+}
+
 }  // namespace muster

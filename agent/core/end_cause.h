@@ -19,4 +19,7 @@ EndCause refusal(std::string text);
 /// Something of this machine was missing: a file, a thread, room on a disk.
 EndCause lack(std::string text);
 
+/// The agent was killed, crashed or hung.
+EndCause agent_lost(std::string text);
+
 }  // namespace muster

@@ -66,6 +66,13 @@ std::string hint(const WorkerEnd& end) {
   return text.append("To enable traceback see: ").append(kRecordHelp);
 }
 
+std::string utc_time(std::int64_t ms) {
+  char milliseconds[8];
+  const std::int64_t second = floor_s(ms);
+  std::snprintf(milliseconds, sizeof milliseconds, ".%03dZ", static_cast<int>(ms - second * 1000));
+  return date_time(second, 'T') + milliseconds;
+}
+
 nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
   nlohmann::ordered_json json;
   json["rank"] = end.rank.value;
@@ -77,11 +84,7 @@ nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
   json["victim"] = is_victim;
   json["oom_evidence"] =
       end.oom_evidence.empty() ? nullptr : nlohmann::ordered_json(end.oom_evidence);
-  char milliseconds[8];
-  const std::int64_t second = floor_s(end.died_ms);
-  std::snprintf(milliseconds, sizeof milliseconds, ".%03dZ",
-                static_cast<int>(end.died_ms - second * 1000));
-  json["died"] = date_time(second, 'T') + milliseconds;
+  json["died"] = utc_time(end.died_ms);
   json["ended_because"] =
       end.ended_because.empty() ? nullptr : nlohmann::ordered_json(end.ended_because);
   json["error_file"] = end.error_file.empty() ? nullptr : nlohmann::ordered_json(end.error_file);
@@ -101,6 +104,20 @@ nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
   json["stderr_known"] = end.stderr_known;
   json["stderr_tail"] = end.tail_is_output ? "" : end.stderr_tail;
   json["output_tail"] = end.tail_is_output ? nlohmann::ordered_json(end.stderr_tail) : nullptr;
+  return json;
+}
+
+nlohmann::ordered_json earlier_json(const AttemptCause& cause) {
+  nlohmann::ordered_json json;
+  json["attempt"] = cause.attempt;
+  json["rank"] = cause.rank.value;
+  json["local_rank"] = cause.local_rank.value;
+  json["pid"] = cause.pid;
+  json["exitcode"] = cause.exit_code;
+  json["signal"] =
+      cause.exit_code < 0 ? nlohmann::ordered_json(signal_name(-cause.exit_code)) : nullptr;
+  json["died"] = utc_time(cause.died_ms);
+  json["cause"] = cause.text;
   return json;
 }
 
@@ -231,7 +248,30 @@ std::string ExitReport::text() const {
   const std::string border(width, '=');
   const std::string section(width, '-');
   return "\n" + border + "\n" + title + "\n" + section + "\nFailures:\n" + others + section +
-         "\nRoot Cause (first observed failure):\n" + block(first_) + "\n" + border;
+         "\nRoot Cause (first observed failure):\n" + block(first_) + "\n" + border +
+         (options_.earlier.empty() ? "" : "\n" + options_.earlier.text());
+}
+
+std::optional<AttemptCause> ExitReport::cause_of(int attempt) const {
+  const WorkerEnd* const end = first_failure();
+  if (end == nullptr || is_victim(*end)) return std::nullopt;
+  AttemptCause cause{.attempt = attempt,
+                     .rank = end->rank,
+                     .local_rank = end->local_rank,
+                     .pid = end->pid,
+                     .exit_code = end->exit_code(),
+                     .died_ms = end->died_ms,
+                     .text = {}};
+  const std::string_view first_line = end->ended_because;
+  if (end->error && end->error->has_value() && !(*end->error)->message.empty())
+    cause.text = cause_line((*end->error)->message);
+  else if (!first_line.empty())
+    cause.text = cause_line(first_line.substr(0, first_line.find('\n')));
+  else if (!end->oom_evidence.empty())
+    cause.text = cause_line("killed by the kernel's OOM killer: " + end->oom_evidence);
+  else
+    cause.text = cause_line(end->stderr_tail);
+  return cause;
 }
 
 std::string ExitReport::json() const {
@@ -246,6 +286,10 @@ std::string ExitReport::json() const {
   json["failures"] = nlohmann::ordered_json::array();
   for (const WorkerEnd& end : failures_)
     json["failures"].push_back(failure_json(end, is_victim(end)));
+  json["earlier_attempts"] = nlohmann::ordered_json::array();
+  for (const AttemptCause& cause : options_.earlier.kept())
+    json["earlier_attempts"].push_back(earlier_json(cause));
+  json["earlier_attempts_left_out"] = options_.earlier.left_out();
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/core/earlier_attempts.h"
 #include "agent/core/end_cause.h"
 #include "agent/core/error_file.h"
 #include "rendezvous/core/ids.h"
@@ -29,6 +30,7 @@ struct WorkerEnd {
   bool can_outlive_signal = false;  // It caught, ignored or blocked one of them.
 
   std::string error_file;  // Path; empty: the worker had none, or wrote none.
+  std::string error_text;  // The beginning of the file, as it is.
   std::optional<boost::system::result<ErrorRecord, ErrorFileDefect>> error;  // What it held.
   std::string ended_because;    // Why muster ended it and no other: it hung, say; or empty.
   bool stderr_known = false;    // It was captured or redirected, so what is empty was empty.
@@ -52,6 +54,7 @@ struct ReportOptions {
   std::int64_t now_ms = 0;
   bool only_first = false;        // --run-path: the text shows the first failure alone.
   std::optional<EndCause> cause;  // It was no worker's failure; what failed is a consequence.
+  EarlierAttempts earlier = {};
 };
 
 class ExitReport {
@@ -67,8 +70,12 @@ class ExitReport {
   /// It was told to end while it lived, and its end can follow from that.
   bool is_victim(const WorkerEnd& end) const;
 
+  /// The first failure in a line, for the reports of later attempts; nothing if no worker failed by
+  /// itself.
+  std::optional<AttemptCause> cause_of(int attempt) const;
+
   /// The block between the lines of '=', as torchrun's ChildFailedError prints it, with a newline
-  /// before and none after. Empty if none failed.
+  /// before, and below it the causes of earlier attempts. Empty if none failed.
   std::string text() const;
   /// For --failure-report: the same facts, for programs.
   std::string json() const;

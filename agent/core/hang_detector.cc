@@ -40,14 +40,15 @@ std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>&
     if (const auto before = watched_.find(sample.rank); before != watched_.end()) {
       const Watched& old = before->second;
       // Less than before: a descendant has ended, which is a sign of life, too.
-      const bool works = sample.stopped || sample.bytes_written != old.bytes_written ||
-                         sample.cpu < old.cpu || sample.cpu - old.cpu > allowance;
-      if (!works) {
+      const bool works = sample.bytes_written != old.bytes_written || sample.cpu < old.cpu ||
+                         sample.cpu - old.cpu > allowance;
+      if (!sample.stopped && (!works || promised_.contains(sample.rank))) {
         fresh.cpu = old.cpu;
         fresh.idle = old.idle + passed;
       }
     }
-    if (fresh.idle >= kIntervalsToBelieve * interval_) idle.push_back({sample.rank, fresh.idle});
+    if (fresh.idle >= kIntervalsToBelieve * interval_)
+      idle.push_back({sample.rank, fresh.idle, promised_.contains(sample.rank)});
     hangs = hangs || fresh.idle >= timeout_;
     seen.emplace(sample.rank, fresh);
   }
@@ -59,12 +60,19 @@ std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>&
 }
 
 void HangDetector::progressed(LocalRank rank) {
+  promised_.insert(rank);
   const auto found = watched_.find(rank);
   if (found != watched_.end()) found->second.idle = {};
 }
 
+void HangDetector::ended_progress(LocalRank rank) {
+  progressed(rank);
+  promised_.erase(rank);
+}
+
 void HangDetector::reset() {
   watched_.clear();
+  promised_.clear();
 }
 
 }  // namespace muster

@@ -3,10 +3,14 @@
 // Pure. A worker is idle while it writes nothing, its descendants included, and takes at most one
 // percent of a CPU: frameworks keep threads that wake up now and then. Bytes are bytes to anywhere,
 // so a worker that waits on purpose gives a sign of life by writing one, if only to /dev/null.
+//
+// NCCL spins while it waits for a rank that is lost. So a worker that reports progress promises
+// further reports, and they alone are signs of life from then on.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "rendezvous/core/ids.h"
@@ -25,6 +29,7 @@ struct WorkerActivity {
 struct IdleWorker {
   LocalRank rank;
   Duration idle{};
+  bool has_promised = false;  // It may have worked, but has not reported progress.
 };
 
 class HangDetector {
@@ -40,8 +45,10 @@ class HangDetector {
   /// nobody looked (the machine slept, the agent was stopped) does not count.
   std::vector<IdleWorker> observe(const std::vector<WorkerActivity>& samples, Instant now);
 
-  /// It has said that it gets on: as good as output.
+  /// It has reported progress, and promises to do so again.
   void progressed(LocalRank rank);
+  /// It takes the promise back: what it writes and computes counts again.
+  void ended_progress(LocalRank rank);
 
   /// New workers: what was seen so far is of others.
   void reset();
@@ -55,6 +62,7 @@ class HangDetector {
   Duration timeout_;
   Duration interval_;
   std::map<LocalRank, Watched> watched_;
+  std::set<LocalRank> promised_;
   Instant last_{};
 };
 

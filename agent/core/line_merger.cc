@@ -28,4 +28,10 @@ void LineMerger::add_verbatim(std::string_view bytes, std::string& out) {
   if (bytes.back() != '\n') open_ = kVerbatim;
 }
 
+void LineMerger::add_own(std::string_view lines, std::string& out) {
+  if (open_) out += '\n';
+  out += lines;
+  open_.reset();
+}
+
 }  // namespace muster

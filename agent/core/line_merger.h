@@ -20,6 +20,8 @@ class LineMerger {
            std::string& out);
   /// Bytes of an untouched stream: as they are, except that they never go on with a stream's line.
   void add_verbatim(std::string_view bytes, std::string& out);
+  /// Whole lines of muster's own: they begin on a line of their own, whatever came before.
+  void add_own(std::string_view lines, std::string& out);
 
  private:
   static constexpr int kVerbatim = -1;

@@ -83,6 +83,21 @@ std::optional<StandingLine> standing_line(std::string_view py_spy_dump) {
   return line;
 }
 
+std::string without_commands(std::string_view py_spy_dump) {
+  constexpr std::string_view kProcess = "Process ";
+  std::string text;
+  for (std::size_t begin = 0; begin < py_spy_dump.size();) {
+    const std::size_t end = std::min(py_spy_dump.find('\n', begin), py_spy_dump.size());
+    const std::string_view line = py_spy_dump.substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t colon = line.find(": ");
+    // Its own lines only: those of threads and frames are indented, or begin with "Thread".
+    const bool shows_command = line.starts_with(kProcess) && colon != std::string_view::npos;
+    text.append(shows_command ? line.substr(0, colon) : line).append("\n");
+  }
+  return text;
+}
+
 std::string to_text(const StandingLine& line) {
   if (line.own == line.innermost) return line.own;
   return line.own + ", inside " + line.innermost;

@@ -25,6 +25,10 @@ struct StandingLine {
 /// first one. Nothing if there is no Python frame in it.
 std::optional<StandingLine> standing_line(std::string_view py_spy_dump);
 
+/// The same text without the command lines of processes, which py-spy shows ("Process 7: python3
+/// train.py --key=..."): arguments may hold secrets.
+std::string without_commands(std::string_view py_spy_dump);
+
 /// "own, inside innermost" for people; just one of them where they are the same.
 std::string to_text(const StandingLine& line);
 

@@ -8,30 +8,29 @@
 namespace muster {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int kMaxDepth = 4;        // A request has none: 1 would do.
 constexpr double kFarAheadS = 1e9;  // Some thirty years: as good as never, and no overflow.
 constexpr int kLargestSignal = 64;  // Linux.
 
-// Into `json`; false if it is none. (No Result: Json converts from anything, errors included.)
-bool parse(std::string_view line, Json& json) {
+// Into `object`; false if it is no JSON object. (No Result: nlohmann::json converts from anything,
+// errors included.)
+bool parse_object(std::string_view line, nlohmann::json& object) {
   bool too_deep = false;
-  const auto limit_depth = [&too_deep](int depth, Json::parse_event_t, Json&) {
+  const auto limit_depth = [&too_deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
     too_deep = too_deep || depth > kMaxDepth;
     return !too_deep;
   };
   try {
-    json = Json::parse(line, limit_depth);
-    return !too_deep && json.is_object();
-  } catch (const Json::exception&) {
+    object = nlohmann::json::parse(line, limit_depth);
+    return !too_deep && object.is_object();
+  } catch (const nlohmann::json::exception&) {
     return false;
   }
 }
 
-std::optional<int> integer(const Json& json, const char* name) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+std::optional<int> integer(const nlohmann::json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
   if (found->is_number_unsigned() && found->get<std::uint64_t>() > std::numeric_limits<int>::max())
     return std::nullopt;
   const auto number = found->get<std::int64_t>();
@@ -47,19 +46,19 @@ TimerLineDefect missing(const char* what) {
 }  // namespace
 
 boost::system::result<TimerRequest, TimerLineDefect> parse_timer_request(std::string_view line) {
-  Json json;
+  nlohmann::json object;
   if (line.size() > kMaxTimerLineBytes) return TimerLineDefect{"it is too long"};
-  if (!parse(line, json)) return TimerLineDefect{"it is no object of JSON"};
+  if (!parse_object(line, object)) return TimerLineDefect{"it is no object of JSON"};
   TimerRequest request;
-  const auto pid = integer(json, "pid");
+  const auto pid = integer(object, "pid");
   if (!pid || *pid <= 0) return missing("pid above 0");
   request.pid = *pid;
-  const auto scope = json.find("scope_id");
-  if (scope == json.end() || !scope->is_string()) return missing("text scope_id");
+  const auto scope = object.find("scope_id");
+  if (scope == object.end() || !scope->is_string()) return missing("text scope_id");
   request.scope = scope->get<std::string>();
-  const auto time = json.find("expiration_time");
-  if (time == json.end() || !time->is_number()) return missing("number expiration_time");
-  const auto signal = integer(json, "signal");
+  const auto time = object.find("expiration_time");
+  if (time == object.end() || !time->is_number()) return missing("number expiration_time");
+  const auto signal = integer(object, "signal");
   if (!signal || *signal > kLargestSignal) return missing("number of a signal");
   request.signal = *signal;
   if (const auto seconds = time->get<double>(); !(seconds < 0)) request.expires_at_s = seconds;

@@ -11,9 +11,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kLooksPerTimeout = 10;
-constexpr Duration kIntervalMin = 100ms;  // torchrun's --monitor-interval.
-constexpr Duration kIntervalMax = 10s;
+constexpr int kChecksPerTimeout = 10;
+constexpr Duration kCheckIntervalMin = 100ms;  // torchrun's --monitor-interval.
+constexpr Duration kCheckIntervalMax = 10s;
 constexpr double kMaxSeconds = 1e9;
 
 }  // namespace
@@ -34,7 +34,8 @@ std::optional<Duration> uninterruptible_timeout(std::string_view text) {
 
 UninterruptibleDetector::UninterruptibleDetector(Duration timeout)
     : timeout_(timeout),
-      interval_(std::clamp<Duration>(timeout / kLooksPerTimeout, kIntervalMin, kIntervalMax)) {
+      interval_(
+          std::clamp<Duration>(timeout / kChecksPerTimeout, kCheckIntervalMin, kCheckIntervalMax)) {
   MUSTER_CHECK(timeout_ > Duration{});
 }
 

@@ -1,5 +1,7 @@
 #include "agent/core/worker_command.h"
 
+#include <algorithm>
+
 #include "agent/core/string_template.h"
 #include "rendezvous/core/check.h"
 
@@ -22,6 +24,19 @@ std::vector<std::string> worker_command(const AgentOptions& options, LocalRank l
     argv.insert(argv.begin() + static_cast<std::ptrdiff_t>(at), "--local-rank=" + rank);
   }
   return argv;
+}
+
+std::string shown_command(const AgentOptions& options) {
+  const std::vector<std::string>& words = options.command;
+  // Up to the script, module or program; where that is no word of its own, only the program.
+  const auto script = std::find(words.begin(), words.end(), options.entry_point);
+  const auto end = script == words.end() ? words.begin() + 1 : script + 1;
+  std::string text;
+  for (auto word = words.begin(); word != end; ++word)
+    text.append(text.empty() ? "" : " ").append(*word);
+  const auto hidden = words.end() - end;
+  if (hidden == 0) return text;
+  return text + " (and " + std::to_string(hidden) + (hidden == 1 ? " argument)" : " arguments)");
 }
 
 std::string failed_program_text(const AgentOptions& options) {

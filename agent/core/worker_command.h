@@ -14,6 +14,10 @@ namespace muster {
 /// "--local-rank=N" inserted where options ask for it. argv[0] may still need a look-up in PATH.
 std::vector<std::string> worker_command(const AgentOptions& options, LocalRank local_rank);
 
+/// The same for the log, without the user's arguments, which may hold secrets: "python3 -u train.py
+/// (and 2 arguments)".
+std::string shown_command(const AgentOptions& options);
+
 /// What failed, for the line in the log, in torchrun's words: "of binary: sh", the program as it
 /// was given, or with --run-path, where that would be any Python, "of fn: run_script_path
 /// (train.py)".

@@ -17,6 +17,8 @@ constexpr std::string_view kOuterJobs = "MUSTER_OUTER_JOBS";
 constexpr std::string_view kVisibleDevices = "CUDA_VISIBLE_DEVICES";
 constexpr std::string_view kAsyncErrors = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
+constexpr const char* kGeneration = "MUSTER_GENERATION";
+
 constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 
 Variables parse(const std::vector<std::string>& entries) {
@@ -109,6 +111,8 @@ boost::system::result<Variables, WorkerEnvError> own_variables(const Variables& 
   MUSTER_CHECK(worker.local_rank.value >= 0 && worker.local_rank.value < options.local_world_size);
   Variables ours = identity(options, round, worker);
   ours.emplace_back(kChannel, worker.channel);
+  ours.emplace_back(kGeneration,
+                    round.generation > 0 ? std::to_string(round.generation) : std::string());
   if (!find(before, kAsyncErrors)) ours.emplace_back(kAsyncErrors, "1");
   if (options.set_omp_num_threads && !find(before, "OMP_NUM_THREADS"))
     ours.emplace_back("OMP_NUM_THREADS", "1");
@@ -150,7 +154,7 @@ boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
   for (const auto& [name, value] : before)
     if (!find(ours, name)) add(name, value);
   for (const auto& [name, value] : ours)
-    if (name != kChannel || !value.empty()) add(name, value);
+    if ((name != kChannel && name != kGeneration) || !value.empty()) add(name, value);
   return result;
 }
 

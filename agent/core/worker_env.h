@@ -22,7 +22,9 @@ struct RoundFacts {
   AssignedRanks ranks;
   std::string master_addr;
   std::uint16_t master_port = 0;
-  int restart_count = 0;        // This node's own failures so far.
+  int restart_count = 0;  // This node's own failures so far.
+  /// Higher than that of every round of the run before it; 0: the rendezvous does not say it.
+  std::int64_t generation = 0;
   bool use_agent_store = true;  // A store already listens at master_addr:master_port.
 };
 

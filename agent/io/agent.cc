@@ -4,12 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 #include <map>
-#include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 #include <variant>
 
@@ -21,20 +18,20 @@
 #include "agent/core/end_cause.h"
 #include "agent/core/job_outcome.h"
 #include "agent/core/progress_text.h"
-#include "agent/core/signal_name.h"
 #include "agent/core/stop_lines.h"
 #include "agent/core/supervisor.h"
+#include "agent/io/agent_lines.h"
 #include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/hang_response.h"
+#include "agent/io/job_end.h"
+#include "agent/io/log_work.h"
 #include "agent/io/logs_specs_program.h"
-#include "agent/io/own_lines.h"
 #include "agent/io/owned_name.h"
 #include "agent/io/shim_link.h"
 #include "agent/io/watchdogs.h"
 #include "agent/io/worker_channel.h"
 #include "agent/io/worker_group.h"
-#include "agent/logs/log_pump.h"
 #include "agent/posix/helper_process.h"
 #include "agent/posix/job_cleanup.h"
 #include "agent/sessions/session_choice.h"
@@ -48,8 +45,8 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-// For what dead workers left in pipes that a grandchild may still hold.
-constexpr Duration kDrainLimit = 2s;
+// A line about a worker's end waits so long for what the worker wrote last.
+constexpr Duration kCatchUpLimit = 250ms;
 
 /// The loop: feeds the supervisor with what happens, and carries out what it decides.
 class Agent {
@@ -62,7 +59,9 @@ class Agent {
         link_(io_, surroundings.socket,
               {.on_report = [this](const ShimReport& report) { on_report(report); },
                .on_lost = [this] { on_shim_lost(); }}),
-        event_log_(options, host_name()),
+        work_(io_, options.log.dir.empty() ? "a temporary folder" : options.log.dir),
+        job_end_(options, work_),
+        event_log_(options, host_name(), [this](std::string line) { work_.say(std::move(line)); }),
         supervisor_({.local_world_size = options.local_world_size,
                      .max_restarts = options.max_restarts,
                      .stop_timeout = options.shutdown_timeout}),
@@ -78,65 +77,70 @@ class Agent {
         launcher_pid_(surroundings.launcher_pid),
         workers_store_(io_, workers_store_options(options), options.rendezvous.shares_store),
         session_(make_session(io_, options, session_handlers())) {
+    workers_store_.on_reach([this](const NativeReach& asked) {
+      session_->peer_reached(asked.generation, asked.group_rank);
+    });
     if (const auto& specs = options.log.specs)
       logs_specs_ = std::make_unique<LogsSpecsProgram>(io_, *specs, options, environment_);
   }
 
   int run() {
-    if (!prepare()) return 1;
-    feed(Begun{});
+    if (const auto error = work_.start()) {
+      const EndCause cause = lack("cannot start the log thread: " + error.message() +
+                                  start_limit_advice(error.value()));
+      spdlog::error("{}", cause.text);
+      report_early_end(options_, cause);
+      send_end(1, 0);
+    } else {
+      make_places();
+    }
     io_.run();
     return 0;  // Nobody reads it: the shim knows the outcome already.
   }
 
  private:
-  bool prepare() {
-    // Only now that there are three of us, of whom each tidies up after the others.
-    if (const std::string problem = places_.make(); !problem.empty()) return give_up(problem);
+  void make_group() {
+    group_ = std::make_unique<WorkerGroup>(
+        options_, WorkerGroup::Surroundings{environment_, job_, host_name(), std::string()},
+        [this](const auto& why) { asio::post(io_, [this, why] { on_logs_full(why); }); });
+  }
+
+  // The front and the shim exist already: each of the three removes the places if the others die.
+  void make_places() {
+    make_group();
+    auto problem = std::make_shared<std::string>();
+    work_.run([this, problem] { *problem = places_.make(); },
+              [this, problem](bool) { begin(*problem); });
+  }
+
+  void begin(const std::string& problem) {
+    if (supervisor_.finished()) return;  // By a signal, before anything had begun.
+    if (!problem.empty()) return give_up(problem);
     watchdogs_ = std::make_unique<Watchdogs>(
         io_, environment_, places_.fifo(),
         Watchdogs::Handlers{
-            .on_reason = [this](LocalRank rank,
-                                const std::string& why) { group_->explain(rank, why); },
+            .on_reason = [this](LocalRank rank, const auto& why) { group_->explain(rank, why); },
             .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }});
-    auto pump =
-        LogPump::start({.space = {.max_bytes = options_.log.max_bytes,
-                                  .drop_when_full = options_.log.on_full != LogOnFull::Fail,
-                                  .on_full = [this](const std::string& reason) {
-                                    asio::post(io_, [this, reason] { on_logs_full(reason); });
-                                  }}});
-    if (!pump)
-      return give_up("cannot start the log thread: " + pump.error().message() +
-                     start_limit_advice(pump.error().value()));
-    pump_ = std::move(*pump);
-    lines_.start(*pump_);
     open_channel();
-    group_ = std::make_unique<WorkerGroup>(
-        options_,
-        WorkerGroup::Surroundings{environment_, job_, host_name(),
-                                  channel_ ? channel_->path() : std::string()},
-        *pump_);
-    return true;
+    feed(Begun{});
   }
 
-  // Workers can do without: where there is no directory, or its path is too long for a socket.
+  // Optional: there may be no directory, or its path may be too long for a socket.
   void open_channel() {
-    const std::string& dir = places_.run_dir().path();
-    if (dir.empty()) return;
-    auto channel = WorkerChannel::open(io_, dir + "/channel", options_.local_world_size,
-                                       {[this](LocalRank rank) { hangs_.progressed(rank); },
-                                        [this](LocalRank rank) { signal_one(rank); }});
-    if (channel)
-      channel_ = std::move(*channel);
-    else
-      spdlog::debug("worker_channel_unavailable reason=\"{}\"", channel.error().message());
+    if (places_.run_dir().path().empty()) return;
+    auto channel =
+        WorkerChannel::open(io_, places_.run_dir().path() + "/channel", options_.local_world_size,
+                            {[this](LocalRank rank) { hangs_.progressed(rank); },
+                             [this](LocalRank rank) { hangs_.ended_progress(rank); },
+                             [this](LocalRank rank) { signal_one(rank); }});
+    if (!channel) return spdlog::debug("worker_channel_unavailable: {}", channel.error().message());
+    group_->set_channel((channel_ = std::move(*channel))->path());
   }
 
-  bool give_up(const std::string& reason) {
+  void give_up(const std::string& reason) {
     spdlog::error("{}", reason);
-    report_early_end(options_, lack(reason));
-    end(1);
-    return false;
+    job_end_.report_early_end(
+        lack(reason), [this] { places_.tidy(false); }, [this] { end(1); });
   }
 
   // --- events --------------------------------------------------------------------------------
@@ -170,7 +174,7 @@ class Agent {
     switch (report.kind) {
       case ShimReport::Kind::Started:
         group_->started(report);
-        sessions_.insert(report.pid);
+        sessions_[report.pid] = session_of(report.pid);
         alive_[LocalRank{report.worker}] = report.pid;
         hangs_.worker_started(LocalRank{report.worker}, report.pid);
         watchdogs_->worker_started(LocalRank{report.worker}, report.pid);
@@ -181,6 +185,7 @@ class Agent {
       case ShimReport::Kind::Exited:
         group_->ended(report);
         alive_.erase(LocalRank{report.worker});
+        sessions_[report.pid].end = ticks_since_boot();
         hangs_.worker_ended(LocalRank{report.worker});
         watchdogs_->worker_ended(LocalRank{report.worker});
         return feed(WorkerEnded{LocalRank{report.worker},
@@ -190,15 +195,14 @@ class Agent {
       case ShimReport::Kind::Told:
         group_->told(report);
         if (auto line = stop_lines_.told(report.pid, report.status, stopping_))
-          lines_.say(spdlog::level::warn, std::move(*line));
+          spdlog::warn("{}", std::move(*line));
         return;
       case ShimReport::Kind::AllGone:
-        if (report.pid != 0)
-          lines_.say(spdlog::level::err,
-                     "Process " + std::to_string(report.pid) +
-                         " did not exit after SIGKILL within 30s: it is left behind (it waits in "
-                         "the kernel: uninterruptible I/O?)");
+        if (report.pid != 0) log_left_behind(report.pid);
+        if (report.pid == 0) sessions_.clear();
         return feed(EverythingGone{.complete = report.pid == 0});
+      case ShimReport::Kind::Ping:
+        return link_.send({.kind = ShimRequest::Kind::Pong, .number = report.count});
       case ShimReport::Kind::Signalled:
         for (int i = 0; i < report.count; ++i)
           on_signal(report.status);
@@ -210,23 +214,15 @@ class Agent {
     const auto& handled = options_.signals_to_handle;
     if (std::find(handled.begin(), handled.end(), number) == handled.end())
       return hangs_.asked(number);  // Only one comes that does not end the job: request_signal.
-    using State = Supervisor::State;
-    const State before = supervisor_.state();
-    const bool stopping =
-        before == State::Starting || before == State::Running || before == State::Stopping;
+    work_.on_signal();
+    const Supervisor::State before = supervisor_.state();
+    const bool stopping = has_workers(before);
     // A tenth of the time is left between the end of what workers have and SIGKILL.
     if (stopping && signals_ == 0 && channel_)
       channel_->preempt(now() + options_.shutdown_timeout - options_.shutdown_timeout / 10);
-    if (before != State::Idle && before != State::Joining)
-      lines_.say(spdlog::level::warn, "Received " + std::to_string(number) + " death signal");
-    if (stopping && signals_++ == 0)
-      lines_.say(spdlog::level::warn, stopping_text(number, options_.shutdown_timeout));
-    else if (stopping)
-      lines_.say(spdlog::level::warn,
-                 "received " + signal_name(number) + " again: killing the workers");
-    else if (before == State::Leaving)
-      lines_.say(spdlog::level::warn, "Got termination signal: " + std::to_string(number) +
-                                          ": the other nodes are not waited for");
+    log_signal(number, {.before = before,
+                        .is_first = !stopping || signals_++ == 0,
+                        .shutdown_timeout = options_.shutdown_timeout});
     feed(SignalArrived{number});
   }
 
@@ -241,7 +237,6 @@ class Agent {
 
   std::vector<StackCollector::Target> stack_targets() const {
     std::vector<StackCollector::Target> targets;
-    targets.reserve(alive_.size());
     for (const auto& [rank, pid] : alive_)
       targets.push_back({rank, pid, group_->log_dir(rank)});
     return targets;
@@ -285,7 +280,9 @@ class Agent {
         .host_store =
             [this](const std::function<void(const HostedStoreResult&)>& done) {
               workers_store_.prepare(done);
-            }};
+            },
+        .vouch = [this](std::int64_t generation,
+                        bool whole) { workers_store_.vouch(generation, whole); }};
   }
 
   void on_round(const SessionRound& round) {
@@ -300,43 +297,63 @@ class Agent {
     round_.restart_count = action.restart_count;
     event_log_.ranks_assigned(round_);
     for (std::string& line : rendezvous_text(options_, round_))
-      lines_.say(spdlog::level::info, std::move(line));
+      spdlog::info("{}", std::move(line));
     info("Starting worker group");
     stop_lines_.begin_attempt();
     watchdogs_->attempt_begins();
     if (channel_) channel_->reset();
+    is_to_start_ = true;
+    // Output of earlier attempts may wait for a console that nobody reads: then workers wait, too.
+    ++attempt_;
+    if (!last_attempt_) return place_logs();
+    job_end_.end_attempt(*group_, *last_attempt_, [this, attempt = attempt_] {
+      if (is_to_start_ && attempt == attempt_) place_logs();
+    });
+  }
+
+  void place_logs() {
     if (!logs_specs_) return start_workers(nullptr);
     const auto environments = group_->announce(round_);
     if (!environments) return no_worker_starts(environments.error().reason);
-    asks_for_logs_ = true;
-    logs_specs_->place(*environments, [this](const LogsSpecsProgram::Placed& placed) {
-      if (!std::exchange(asks_for_logs_, false)) return;  // Nobody waits for it any more.
+    logs_specs_->place(*environments, [this, attempt = attempt_](const auto& placed) {
+      if (!is_to_start_ || attempt != attempt_) return;  // Nobody waits for it any more.
       if (!placed) return no_worker_starts(placed.error().text);
       start_workers(&*placed);
     });
   }
 
-  // Each is on its way before the next is prepared: the shim starts it meanwhile.
   void start_workers(const LogsDest* dest) {
-    if (const auto problem = group_->prepare(round_, places_.run_dir(), dest))
-      return no_worker_starts(problem->reason);
+    last_attempt_ = round_.restart_count;
+    group_->prepare(round_, places_.run_dir(),
+                    dest == nullptr ? std::nullopt : std::optional(*dest), work_,
+                    [this, attempt = attempt_](const auto& problem) {
+                      if (!is_to_start_ || attempt != attempt_) return;
+                      if (problem) return no_worker_starts(problem->reason);
+                      send_starts();
+                    });
+  }
+
+  // Each is on its way before the next is prepared: the shim starts it meanwhile.
+  void send_starts() {
+    is_to_start_ = false;
     for (int rank = 0; rank < options_.local_world_size; ++rank) {
-      auto start = group_->make_start(LocalRank{rank});
+      auto start = group_->make_start(work_.pump(), LocalRank{rank});
       if (!start) return no_worker_starts(start.error().reason, rank);
       link_.send(start->request, std::move(start->fds));
     }
-    group_->starts_made();
-    if (round_.restart_count == 0) asio::post(io_, [this] { places_.tidy_after_dead_owners(); });
+    group_->starts_made(work_.pump());
+    if (round_.restart_count == 0) work_.pump().run([this] { places_.tidy_after_dead_owners(); });
   }
 
   void no_worker_starts(const std::string& reason, int from = 0) {
+    is_to_start_ = false;
     for (int rank = from; rank < options_.local_world_size; ++rank)
       feed(WorkerStartFailed{LocalRank{rank}, reason});
   }
 
-  // The attempt is over before it is known where its logs would go.
+  // The attempt is over before its workers were asked for.
   void give_up_start() {
-    if (std::exchange(asks_for_logs_, false)) no_worker_starts("stopped before the start");
+    if (std::exchange(is_to_start_, false)) no_worker_starts("stopped before the start");
   }
 
   void carry_out(const EndWorker& action) {
@@ -350,8 +367,8 @@ class Agent {
     stop_lines_.begin_stop();
     stopping_ = static_cast<int>(alive_.size());
     stop_signal_ = action.number;
-    for (int rank = 0; rank < options_.local_world_size; ++rank)
-      if (!channel_ || !channel_->ends_itself(LocalRank{rank})) signal_one(LocalRank{rank});
+    for (LocalRank rank{0}; rank.value < options_.local_world_size; ++rank.value)
+      if (!channel_ || !channel_->ends_itself(rank)) signal_one(rank);
     give_up_start();
   }
 
@@ -369,16 +386,13 @@ class Agent {
   }
 
   void carry_out(const AnnounceFailure& action) {
-    lines_.below_output();
-    lines_.say(spdlog::level::err, failure_text(options_, action, group_->pid(action.rank)));
+    work_.pump().catch_up(kCatchUpLimit);
+    spdlog::error("{}", failure_text(options_, action, group_->pid(action.rank)));
     if (action.restarts_left > 0) {
-      lines_.say(spdlog::level::info, restart_text(options_, action.restarts_left));
-      lines_.say(spdlog::level::warn, restarting_text(options_, action.restarts_left));
+      spdlog::info("{}", restart_text(options_, action.restarts_left));
+      spdlog::warn("{}", restarting_text(options_, action.restarts_left));
     }
-    session_->workers_failed("rank " + std::to_string(round_.ranks.global_rank(action.rank).value) +
-                             (action.exit.killed
-                                  ? " was killed by " + signal_name(action.exit.status)
-                                  : " exited with " + std::to_string(action.exit.status)));
+    session_->workers_failed(failed_rank_text(round_.ranks.global_rank(action.rank), action.exit));
   }
 
   void carry_out(const ReportEnd& action) {
@@ -391,35 +405,32 @@ class Agent {
   void carry_out(const LeaveRendezvous&) { session_->leave(); }
 
   void carry_out(const Finish& action) {
-    pump_->finish(kDrainLimit, [this, action](const FinishReport& report) {
-      asio::post(io_, [this, action, report] { finish(action, report); });
-    });
+    work_.job_ends();
+    job_end_.read_ends(*group_, [this, action](JobEnd::Ends ends) { finish(action, ends); });
   }
 
-  void finish(const Finish& action, const FinishReport& logs) {
-    lines_.flush();
+  void finish(const Finish& action, const JobEnd::Ends& ends) {
     if (reported_ && action.why == Finish::Why::Succeeded)
       info("Done waiting for other agents. Elapsed: " +
            std::to_string(std::chrono::duration<double>(now() - *reported_).count()) + " seconds");
-    channel_.reset();  // It has a name in the directory that is tidied now.
-    if (options_.events_on_console) {
-      std::int64_t started_ms = 0;
-      event_log_.finished(action, group_->ends(&started_ms), logs_full_);
-    }
+    event_log_.finished(action, ends, logs_full_);
     const JobOutcome outcome =
         job_outcome(action, {.launcher_pid = launcher_pid_,
                              .propagate_exit_code = options_.propagate_exit_code,
                              .logs_full = logs_full_});
-    const int exit_code = report_outcome(options_, outcome, *group_, logs);
     // Whoever asked for stacks wants to read them.
-    places_.tidy(outcome.succeeded && !hangs_.has_written());
-    end(exit_code, outcome.signal);
+    const bool succeeded = outcome.succeeded && !hangs_.has_written();
+    const auto path = channel_ ? channel_->keep_path() : std::string();
+    channel_.reset();
+    const auto clean_up = [this, succeeded, path] {
+      if (!path.empty()) ::unlink(path.c_str());
+      places_.tidy(succeeded);
+    };
+    job_end_.report(outcome, *group_, ends, clean_up,
+                    [this, signal = outcome.signal](int exit_code) { end(exit_code, signal); });
   }
 
-  /// As torchrun says it at LOGLEVEL=INFO.
-  void info(const std::string& text) {
-    lines_.say(spdlog::level::info, "[" + options_.role + "] " + text);
-  }
+  void info(const std::string& text) { spdlog::info("{}", "[" + options_.role + "] " + text); }
 
   /// Tells the shim, which ends the whole; its end ends us.
   void end(int exit_code, int signal = 0) {
@@ -427,18 +438,19 @@ class Agent {
     hangs_.cancel();
     session_->close();
     session_->drain([this, exit_code, signal] {
-      const auto then = [this, exit_code, signal] {
-        link_.send({.kind = ShimRequest::Kind::End, .number = signal, .exit_code = exit_code});
-        end_when_sent();
-      };
-      if (!logs_specs_) return then();
-      logs_specs_->close(then);
+      if (!logs_specs_) return send_end(exit_code, signal);
+      logs_specs_->close([this, exit_code, signal] { send_end(exit_code, signal); });
     });
+  }
+
+  void send_end(int exit_code, int signal) {
+    ended_ = true;
+    link_.send({.kind = ShimRequest::Kind::End, .number = signal, .exit_code = exit_code});
+    end_when_sent();
   }
 
   void end_when_sent() {
     if (!link_.idle()) return asio::post(io_, [this] { end_when_sent(); });
-    if (pump_) pump_->stop(kDrainLimit);
     io_.stop();
   }
 
@@ -449,14 +461,14 @@ class Agent {
   asio::steady_timer timer_;
   std::optional<Instant> armed_;
   ShimLink link_;
+  LogWork work_;
+  JobEnd job_end_;
   EventLog event_log_;
   Supervisor supervisor_;
   std::deque<SupervisorEvent> events_;
   bool feeding_ = false;
-  OwnLines lines_{io_};
   StopLines stop_lines_;
   int stopping_ = 0;  // How many lived when the stop began.
-  std::unique_ptr<LogPump> pump_;
   JobPlaces& places_;
   std::unique_ptr<WorkerGroup> group_;
   std::unique_ptr<LogsSpecsProgram> logs_specs_;  // Null: the logs go where we put them.
@@ -468,11 +480,13 @@ class Agent {
   std::unique_ptr<RendezvousSession> session_;
   RoundFacts round_;
   std::map<LocalRank, pid_t> alive_;
-  std::set<pid_t> sessions_;         // Of the workers so far: for the case that the shim dies.
+  JobSessions sessions_;             // Of the attempt: for the case that the shim dies.
   std::optional<Instant> reported_;  // When the others were told that this part is over.
+  int attempt_ = 0;                  // Counts the starts of this node.
+  std::optional<int> last_attempt_;  // The restart count of the workers that were started last.
   int signals_ = 0;
   int stop_signal_ = SIGTERM;
-  bool asks_for_logs_ = false;            // Of logs_specs_, for workers that are to start.
+  bool is_to_start_ = false;              // The attempt's workers are not asked for yet.
   std::optional<std::string> logs_full_;  // And on what: --log-on-full=fail.
   bool ended_ = false;
 };

@@ -16,6 +16,7 @@
 
 #include "agent/core/error_file.h"
 #include "agent/io/owned_name.h"
+#include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -26,10 +27,6 @@ using boost::system::error_code;
 
 constexpr Duration kReaderLimit = std::chrono::seconds(2);
 constexpr int kMaxLinks = 16;
-
-error_code from_errno(int number) {
-  return {number, boost::system::system_category()};
-}
 
 error_code last_error() {
   return from_errno(errno);

@@ -1,28 +1,25 @@
 #include "agent/io/event_log.h"
 
-#include <sys/types.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <chrono>
-#include <string_view>
 #include <utility>
 
 #include "agent/core/signal_name.h"
-#include "agent/io/error_file_io.h"
 #include "agent/io/worker_group.h"
 #include "rendezvous/core/check.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
 
-EventLog::EventLog(const AgentOptions& options, const std::string& hostname)
-    : begun_(now()), mark_(begun_) {
+EventLog::EventLog(const AgentOptions& options, const std::string& hostname,
+                   std::function<void(std::string)> say)
+    : say_(std::move(say)), begun_(now()), mark_(begun_) {
   if (options.events_on_console) context_ = event_context(options, hostname);
 }
 
 void EventLog::rendezvous_begun(int restart_count) {
   if (!context_) return;
+  write_starts(true);
+  next_start_ = 0;
   context_->agent_restarts = restart_count;
   mark_ = now();
 }
@@ -42,12 +39,24 @@ void EventLog::ranks_assigned(const RoundFacts& round) {
 
 void EventLog::worker_started(LocalRank rank, int pid) {
   if (!context_) return;
-  write(worker_event(context(), ranks_, {.state = "START", .local_rank = rank, .pid = pid}));
+  held_starts_[rank] = pid;
+  write_starts(false);
+}
+
+// Those whose turn it is; or all, where a start has failed and its turn will not come.
+void EventLog::write_starts(bool all) {
+  while (!held_starts_.empty() && (all || held_starts_.begin()->first.value == next_start_)) {
+    const auto [rank, pid] = *held_starts_.begin();
+    held_starts_.erase(held_starts_.begin());
+    next_start_ = rank.value + 1;
+    write(worker_event(context(), ranks_, {.state = "START", .local_rank = rank, .pid = pid}));
+  }
 }
 
 void EventLog::finished(const Finish& action, const std::vector<WorkerEnd>& ends,
                         const std::optional<std::string>& logs_full) {
   if (!context_) return;
+  write_starts(true);
   context_->total_run_time_s =
       std::chrono::duration_cast<std::chrono::seconds>(now() - begun_).count();
   switch (action.why) {
@@ -75,7 +84,7 @@ void EventLog::workers_ended(bool succeeded, const std::vector<WorkerEnd>& ends)
       event.state = "FAILED";
       event.failed = true;
       event.exit_code = end.exit_code();
-      event.error_text = read_error_file_at(end.error_file).value_or("");
+      event.error_text = end.error_text;
     }
     write(worker_event(context(), ranks_, event));
   }
@@ -90,17 +99,6 @@ EventContext& EventLog::context() {
   MUSTER_CHECK(context_.has_value());
   context_->now_ms = wall_clock_ms();
   return *context_;
-}
-
-// In one piece where the kernel can: workers write to the same stream.
-void EventLog::write(std::string line) const {
-  line += '\n';
-  for (std::string_view rest = line; !rest.empty();) {
-    const ssize_t n = ::write(STDERR_FILENO, rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return;
-    rest.remove_prefix(static_cast<std::size_t>(n));
-  }
 }
 
 }  // namespace muster

@@ -1,8 +1,11 @@
 // The writer behind agent/core/event_record.h: says on stderr what happens to the worker group.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/core/event_record.h"
@@ -12,16 +15,19 @@
 
 namespace muster {
 
-/// With --event-log-handler console only; without it every call does nothing. A stderr that cannot
-/// be written loses events, and never the job.
+/// With --event-log-handler console only; without it every call does nothing.
 class EventLog {
  public:
-  EventLog(const AgentOptions& options, const std::string& hostname);
+  /// `say` brings a line to stderr.
+  EventLog(const AgentOptions& options, const std::string& hostname,
+           std::function<void(std::string)> say);
 
   void rendezvous_begun(int restart_count);
   void rendezvous_completed();
   /// Workers have their ranks. After the event of that, the group's own are in every other.
   void ranks_assigned(const RoundFacts& round);
+  /// The programs of an attempt may begin in any order; their events stand in the order of the
+  /// ranks, as torchrun has them.
   void worker_started(LocalRank rank, int pid);
   /// The end of the run: what became of each worker of the last attempt, and of the agent. With
   /// `logs_full` it was that, and no signal from outside, that ended it.
@@ -31,11 +37,15 @@ class EventLog {
  private:
   double since_mark_ms();
   EventContext& context();
-  void write(std::string line) const;
+  void write(std::string line) const { say_(std::move(line.append("\n"))); }
+  void write_starts(bool all);
   void workers_ended(bool succeeded, const std::vector<WorkerEnd>& ends);
 
+  std::function<void(std::string)> say_;
   std::optional<EventContext> context_;  // Nothing: no events are wanted.
   AssignedRanks ranks_;
+  std::map<LocalRank, int> held_starts_;  // The pids of workers whose turn has not come.
+  int next_start_ = 0;
   Instant begun_;
   Instant mark_;  // When what lasts began.
 };

@@ -15,6 +15,7 @@
 #include "agent/core/signal_name.h"
 #include "agent/io/owned_name.h"
 #include "agent/posix/helper_process.h"
+#include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -28,10 +29,6 @@ constexpr std::size_t kReadBytes = 65536;  // What a pipe holds.
 constexpr int kReadsAtOnce = 16;           // Then others have their turn.
 constexpr std::size_t kShownBytes = 200;   // Of a line that is wrong.
 constexpr std::size_t kMaxOwnerless = 256;
-
-boost::system::error_code from_errno(int number) {
-  return {number, boost::system::system_category()};
-}
 
 std::string variable(const std::vector<std::string>& environment, std::string_view name) {
   for (const std::string& entry : environment)
@@ -158,7 +155,7 @@ bool FileTimer::drain(bool keep) {
 
 void FileTimer::take(const std::string& line) {
   const auto complain = [this, &line](std::string_view why) {
-    if (const auto left_out = complaints_.admit(now()))
+    if (const auto left_out = complaints_.admit(now(), "timer line", {}))
       spdlog::warn("a line in the timers' pipe is ignored, {}: {}{}", why, shown(line),
                    *left_out == 0 ? "" : fmt::format(" (and {} before)", *left_out));
   };

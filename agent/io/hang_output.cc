@@ -19,11 +19,13 @@ std::string name_of(const StackCollector::Evidence& evidence) {
 
 }  // namespace
 
-std::string idle_text(Duration idle) {
+std::string idle_text(const IdleWorker& worker) {
   std::array<char, 32> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%.3g",
-                std::chrono::duration<double>(idle).count());
-  return std::string("no output and no CPU time for ") + seconds.data() + " s";
+                std::chrono::duration<double>(worker.idle).count());
+  const std::string what =
+      worker.has_promised ? "no report of progress" : "no output and no CPU time";
+  return what + " for " + seconds.data() + " s";
 }
 
 void log_evidence(const std::vector<StackCollector::Evidence>& evidence) {
@@ -53,14 +55,15 @@ LocalRank choose_hung_worker(const std::vector<IdleWorker>& idle,
     suspects.push_back({.rank = worker.rank, .idle = worker.idle, .line = {}});
     if (one != evidence.end()) suspects.back().line = one->line;
   }
-  const HangSuspect& chosen = suspects[main_suspect(suspects)];
+  const std::size_t main = main_suspect(suspects);
+  const HangSuspect& chosen = suspects[main];
   const auto one = seen(chosen.rank);
   const std::string name =
       one == evidence.end() ? "local rank " + std::to_string(chosen.rank.value) : name_of(*one);
   const std::string where = chosen.line ? "; it stands at " + to_text(*chosen.line) : "";
   const std::string others =
       suspects.size() > 1 ? " (" + std::to_string(suspects.size() - 1) + " more idle)" : "";
-  spdlog::error("{} hangs: {}{}{}: ending it", name, idle_text(chosen.idle), where, others);
+  spdlog::error("{} hangs: {}{}{}: ending it", name, idle_text(idle[main]), where, others);
   return chosen.rank;
 }
 
@@ -68,7 +71,7 @@ std::string hang_text(LocalRank rank, const std::vector<IdleWorker>& idle,
                       const std::vector<StackCollector::Evidence>& evidence) {
   std::string text = "it hung";
   for (const IdleWorker& worker : idle)
-    if (worker.rank == rank) text += ": " + idle_text(worker.idle);
+    if (worker.rank == rank) text += ": " + idle_text(worker);
   for (const StackCollector::Evidence& one : evidence) {
     if (one.rank != rank) continue;
     if (one.line) text += "\nit stood at " + to_text(*one.line);

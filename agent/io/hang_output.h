@@ -10,8 +10,9 @@
 
 namespace muster {
 
-/// "no output and no CPU time for 30 s"
-std::string idle_text(Duration idle);
+/// "no output and no CPU time for 30 s", or "no report of progress for 30 s" of one that has
+/// promised reports.
+std::string idle_text(const IdleWorker& worker);
 
 /// Logs where each worker stood and in which file its stacks are, and once what was in the way.
 void log_evidence(const std::vector<StackCollector::Evidence>& evidence);

@@ -31,6 +31,10 @@ void HangResponse::progressed(LocalRank rank) {
   if (watch_) watch_->progressed(rank);
 }
 
+void HangResponse::ended_progress(LocalRank rank) {
+  if (watch_) watch_->ended_progress(rank);
+}
+
 void HangResponse::attempt_ended() {
   ++attempt_;
   if (watch_) watch_->reset();
@@ -53,7 +57,7 @@ void HangResponse::on_idle(std::vector<IdleWorker> idle) {
     return;
   }
   const std::string rank = "local rank " + std::to_string(idle.front().rank.value);
-  const std::string what = idle_text(idle.front().idle);
+  const std::string what = idle_text(idle.front());
   spdlog::warn("{} has had {}: writing where the workers stand", rank, what);
   collect(rank + " had " + what,
           [this, attempt = attempt_, idle = std::move(idle)](const auto& evidence) {

@@ -34,6 +34,7 @@ class HangResponse {
   void worker_ended(LocalRank rank);
   /// A worker has said that it gets on.
   void progressed(LocalRank rank);
+  void ended_progress(LocalRank rank);
   /// The attempt is over: what a worker does not do any more is no hang.
   void attempt_ended();
   /// A signal asks for stacks; it has no other effect.

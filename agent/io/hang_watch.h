@@ -25,6 +25,7 @@ class HangWatch {
   void started(LocalRank rank, pid_t pid);
   void ended(LocalRank rank);
   void progressed(LocalRank rank) { detector_.progressed(rank); }
+  void ended_progress(LocalRank rank) { detector_.ended_progress(rank); }
   /// The attempt is over, or is being stopped: nothing is watched until the next start.
   void reset();
 

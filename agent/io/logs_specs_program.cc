@@ -25,6 +25,8 @@
 #include "agent/posix/find_program.h"
 #include "agent/posix/helper_process.h"
 #include "rendezvous/core/check.h"
+#include "rendezvous/core/from_errno.h"
+#include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/spawn_task.h"
 
 namespace muster {
@@ -36,15 +38,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 // A cold import of torch from a network file system takes a minute or two; a signal is heard
 // meanwhile.
 constexpr auto kAnswerLimit = 300s;
 constexpr auto kEndLimit = 2s;
-
-error_code from_errno(int number) {
-  return {number, boost::system::system_category()};
-}
 
 std::string with_name(const LogsSpecsOptions& specs, std::string_view problem) {
   return ("--logs-specs " + specs.name + ": ").append(problem);

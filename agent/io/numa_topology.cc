@@ -11,6 +11,8 @@
 #include <memory>
 #include <set>
 
+#include "rendezvous/net/library_function.h"
+
 namespace muster {
 namespace {
 
@@ -32,22 +34,15 @@ struct Hwloc {
   std::string open() {
     void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return ::dlerror();
-    const bool complete = find(library, "hwloc_topology_init", init) &&
-                          find(library, "hwloc_topology_set_flags", set_flags) &&
-                          find(library, "hwloc_topology_load", load) &&
-                          find(library, "hwloc_topology_destroy", destroy) &&
-                          find(library, "hwloc_get_type_depth", type_depth) &&
-                          find(library, "hwloc_get_nbobjs_by_depth", count) &&
-                          find(library, "hwloc_get_obj_by_depth", object) &&
-                          find(library, "hwloc_bitmap_next", next);
+    const bool complete = find_function(library, "hwloc_topology_init", init) &&
+                          find_function(library, "hwloc_topology_set_flags", set_flags) &&
+                          find_function(library, "hwloc_topology_load", load) &&
+                          find_function(library, "hwloc_topology_destroy", destroy) &&
+                          find_function(library, "hwloc_get_type_depth", type_depth) &&
+                          find_function(library, "hwloc_get_nbobjs_by_depth", count) &&
+                          find_function(library, "hwloc_get_obj_by_depth", object) &&
+                          find_function(library, "hwloc_bitmap_next", next);
     return complete ? std::string() : ::dlerror();
-  }
-
- private:
-  template <typename Function>
-  static bool find(void* library, const char* name, Function& function) {
-    function = reinterpret_cast<Function>(::dlsym(library, name));
-    return function != nullptr;
   }
 };
 

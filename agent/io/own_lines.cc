@@ -1,33 +1,38 @@
 #include "agent/io/own_lines.h"
 
-#include <boost/asio/post.hpp>
+#include <mutex>
+#include <utility>
+
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
 namespace muster {
-namespace {
 
-// A console that is stuck: our lines would be, too, but what they are about goes on.
-constexpr Duration kWait = std::chrono::milliseconds(250);
+class OwnLinesSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  void route_to(std::shared_ptr<LogMailbox> mailbox) {
+    const std::scoped_lock lock(mutex_);  // sink_it_ is called with it held.
+    mailbox_ = std::move(mailbox);
+  }
 
-}  // namespace
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    mailbox_->say(LogStream::Err, {line.data(), line.size()});
+  }
+  void flush_() override {}
 
-void OwnLines::say(spdlog::level::level_enum level, std::string text) {
-  if (!spdlog::should_log(level)) return;
-  if (waiting_)
-    waiting_lines_.emplace_back(level, std::move(text));
-  else
-    spdlog::log(level, "{}", text);
-}
+ private:
+  std::shared_ptr<LogMailbox> mailbox_;
+};
 
-void OwnLines::below_output() {
-  if (pump_ == nullptr || std::exchange(waiting_, true)) return;
-  pump_->catch_up(kWait, [this] { boost::asio::post(io_, [this] { flush(); }); });
-}
-
-void OwnLines::flush() {
-  waiting_ = false;
-  for (const auto& [level, text] : std::exchange(waiting_lines_, {}))
-    spdlog::log(level, "{}", text);
+void OwnLines::route_to(std::shared_ptr<LogMailbox> mailbox) {
+  if (sink_) return sink_->route_to(std::move(mailbox));
+  sink_ = std::make_shared<OwnLinesSink>();
+  sink_->set_pattern(kOwnLinePattern);
+  sink_->route_to(std::move(mailbox));
+  spdlog::default_logger()->sinks() = {sink_};
 }
 
 }  // namespace muster

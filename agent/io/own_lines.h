@@ -1,36 +1,26 @@
-// muster's own lines on stderr, at their place among those of the workers.
+// muster's own lines on stderr: spdlog's sink, which never waits for the console.
 #pragma once
 
-#include <string>
-#include <utility>
-#include <vector>
+#include <memory>
 
-#include <boost/asio/io_context.hpp>
-#include <spdlog/common.h>
-
-#include "agent/logs/log_pump.h"
+#include "agent/logs/log_mailbox.h"
 
 namespace muster {
 
-/// What a worker wrote last is on its way through the log thread when its end is known already: a
-/// line about that end waits for it, and all later lines for that line.
+/// torchrun's form: "W1121 09:08:26.123456 4711 muster] text".
+inline constexpr const char* kOwnLinePattern = "%L%m%d %H:%M:%S.%f %P muster] %v";
+
+class OwnLinesSink;
+
+/// Brings what any thread of the agent logs to the log thread, which owns the console.
 class OwnLines {
  public:
-  explicit OwnLines(boost::asio::io_context& io) : io_(io) {}
-  void start(LogPump& pump) { pump_ = &pump; }
-
-  void say(spdlog::level::level_enum level, std::string text);
-  /// The lines from here on stand below all that the workers have written so far; they wait for it
-  /// for a moment only.
-  void below_output();
-  /// Says what waits: the log thread has shown all, or there is no time.
-  void flush();
+  /// Replaces the default logger's sink. Called before the agent starts other threads; later calls
+  /// change the mailbox alone, and may come at any time.
+  void route_to(std::shared_ptr<LogMailbox> mailbox);
 
  private:
-  boost::asio::io_context& io_;
-  LogPump* pump_ = nullptr;
-  std::vector<std::pair<spdlog::level::level_enum, std::string>> waiting_lines_;
-  bool waiting_ = false;
+  std::shared_ptr<OwnLinesSink> sink_;
 };
 
 }  // namespace muster

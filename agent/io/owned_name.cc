@@ -1,6 +1,5 @@
 #include "agent/io/owned_name.h"
 
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <system_error>
 
 #include "agent/core/run_owner.h"
+#include "rendezvous/net/system_random.h"
 
 namespace muster {
 namespace {
@@ -61,9 +61,9 @@ bool is_ours_to_remove(const fs::path& path) {
 
 std::string random_name(std::size_t count) {
   static constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz012345";  // 32: no bias.
-  std::array<unsigned char, 64> bytes{};
+  std::array<std::uint8_t, 64> bytes{};
   std::string name;
-  if (::getrandom(bytes.data(), std::min(count, bytes.size()), 0) < 0) return "unnamed";
+  if (!fill_random(bytes)) return "unnamed";
   for (std::size_t i = 0; i < std::min(count, bytes.size()); ++i)
     name += kLetters[bytes[i] % 32];
   return name;

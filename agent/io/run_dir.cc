@@ -14,6 +14,7 @@
 
 #include "agent/core/log_plan.h"
 #include "agent/io/owned_name.h"
+#include "rendezvous/core/from_errno.h"
 
 namespace muster {
 namespace {
@@ -25,10 +26,6 @@ using boost::system::error_code;
 // file with a long traceback, for more than one attempt.
 constexpr std::uint64_t kRoomBytes = 65536;
 constexpr std::uint64_t kRoomNames = 4;
-
-error_code from_errno(int number) {
-  return {number, boost::system::system_category()};
-}
 
 bool writes_logs(const StreamMap& map) {
   const auto any = [](StreamSet streams) { return streams.out || streams.err; };
@@ -155,6 +152,13 @@ std::vector<std::string> RunDir::entries() const {
   for (fs::directory_iterator at(path_, ec), end; !ec && at != end; at.increment(ec))
     names.push_back(at->path().filename());
   return names;
+}
+
+void RunDir::remove_empty(const std::vector<std::string>& directories) const {
+  if (made_.empty()) return;
+  // The children come after their parents.
+  for (auto dir = directories.rbegin(); dir != directories.rend(); ++dir)
+    if (dir->starts_with(path_ + "/")) ::rmdir(dir->c_str());
 }
 
 // Any of them: whoever calls may not be who made one.

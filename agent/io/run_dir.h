@@ -32,6 +32,10 @@ class RunDir {
   /// Names in the directory now.
   std::vector<std::string> entries() const;
 
+  /// Removes those of an earlier attempt's `directories` that nothing was written to, where the
+  /// place is temporary: many restarts leave no more names than one. A --log-dir keeps them.
+  void remove_empty(const std::vector<std::string>& directories) const;
+
   /// Removes a temporary directory: whole after success, else only if nothing was written there.
   void tidy(bool success) const;
 

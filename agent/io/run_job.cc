@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include "agent/io/agent.h"
+#include "agent/io/failure_output.h"
 #include "agent/io/job_places.h"
+#include "agent/posix/kernel_calls.h"
 #include "agent/posix/split.h"
 
 namespace muster {
@@ -26,6 +29,10 @@ std::vector<std::string> with_overrides(std::vector<std::string> environment,
 
 }  // namespace
 
+std::optional<std::string> reason_not_to_run() {
+  return missing_kernel_feature();
+}
+
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
   std::vector<std::string> inherited = with_overrides(environment, options.worker_environment);
   JobPlaces places = JobPlaces::choose(options, inherited);
@@ -33,15 +40,19 @@ int run_job(const AgentOptions& options, const std::vector<std::string>& environ
   const auto& handled = options.signals_to_handle;
   const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
   const pid_t launcher = ::getpid();
-  const int exit_code = split_into_front_shim_and_agent(
-      {.signals = handled, .request_signal = is_free ? SIGUSR2 : 0}, [&](int socket) {
+  return split_into_front_shim_and_agent(
+      {.signals = handled,
+       .request_signal = is_free ? SIGUSR2 : 0,
+       .shutdown_timeout =
+           std::chrono::duration_cast<std::chrono::milliseconds>(options.shutdown_timeout),
+       .report_lost_agent = [&options](const LostAgent& lost) { report_lost_agent(options, lost); },
+       .tidy = [&places] { places.tidy_for_the_dead(); }},
+      [&](int socket) {
         return run_agent(options, {.environment = inherited,
                                    .places = places,
                                    .socket = socket,
                                    .launcher_pid = launcher});
       });
-  places.tidy_for_the_dead();
-  return exit_code;
 }
 
 }  // namespace muster

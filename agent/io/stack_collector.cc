@@ -25,6 +25,7 @@
 #include "agent/posix/helper_process.h"
 #include "agent/posix/process_activity.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/spawn_task.h"
 
 namespace muster {
@@ -35,7 +36,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kToolLimit = 15s;  // gdb reads the symbols of some hundred megabytes.
 constexpr Duration kAllLimit = 30s;
 constexpr std::size_t kAtOnce = 4;       // Tools; each takes a CPU and some 100 MB.
@@ -193,7 +193,7 @@ void StackCollector::Job::begin() {
     }
     append(files.back(), "Where local rank " + std::to_string(target.rank.value) + " (pid " +
                              std::to_string(target.pid) + ") stood at " + time_of_day() + ": " +
-                             why + "\n" + command_line(target.pid) + "\n");
+                             why + "\n" + program_text(target.pid) + "\n");
     steps.push_back({.native = false, .index = i});
   }
   for (std::size_t i = 0; i < targets.size(); ++i)
@@ -231,8 +231,18 @@ asio::awaitable<ToolOutput> StackCollector::Job::run_tool(const std::vector<std:
     output.text = "cannot start it: " + helper.error().message() + "\n";
     co_return output;
   }
+  asio::posix::stream_descriptor ended(io);
+  boost::system::error_code lacks;
+  const int descriptor = ::fcntl(helper->pidfd(), F_DUPFD_CLOEXEC, 3);
+  if (descriptor < 0)
+    lacks.assign(errno, boost::system::system_category());
+  else if (ended.assign(descriptor, lacks); lacks)
+    ::close(descriptor);
+  if (lacks) {
+    output.text = "cannot wait for it: " + lacks.message() + "\n";
+    co_return output;
+  }
   running.insert(&*helper);
-  asio::posix::stream_descriptor ended(io, ::fcntl(helper->pidfd(), F_DUPFD_CLOEXEC, 3));
   asio::steady_timer timer(io, end - now());
   const auto first =
       co_await (ended.async_wait(asio::posix::descriptor_base::wait_read, kNoThrow) ||
@@ -245,7 +255,10 @@ asio::awaitable<ToolOutput> StackCollector::Job::run_tool(const std::vector<std:
     output.ok = false;
     output.text += "\nstopped: it took too long\n";
     // A debugger that dies between attaching and detaching leaves the process stopped.
-    resume_process(pid);
+    std::set<pid_t> leaders;
+    for (const Target& target : targets)
+      leaders.insert(target.pid);
+    resume_process(pid, leaders);
   }
   co_return output;
 }
@@ -276,7 +289,8 @@ asio::awaitable<void> StackCollector::Job::python_stacks(std::size_t index) {
                                         std::to_string(pid)};
     const ToolOutput output = co_await run_tool(argv, pid);
     const std::string whose = i == 0 ? "" : "child process " + std::to_string(pid) + ", ";
-    append_section(file, whose + "Python stacks, by " + joined(argv), output.text);
+    append_section(file, whose + "Python stacks, by " + joined(argv),
+                   without_commands(output.text));
     if (i > 0) continue;
     evidence[index].line = standing_line(output.text);
     if (!output.ok) note_refusal(index, output);
@@ -286,7 +300,7 @@ asio::awaitable<void> StackCollector::Job::python_stacks(std::size_t index) {
   for (std::size_t i = 0; i < std::min(family.size(), kChildrenMax); ++i)
     append_section(file,
                    "child process " + std::to_string(family[i]) +
-                       ", threads in the kernel: " + command_line(family[i]),
+                       ", threads in the kernel: " + program_text(family[i]),
                    thread_table(family[i]));
   if (family.size() > kChildrenMax)
     append_section(file, std::to_string(family.size() - kChildrenMax) + " child processes more",
@@ -304,7 +318,8 @@ asio::awaitable<void> StackCollector::Job::native_stacks(std::size_t index) {
     ways.push_back({tools.gdb, "--nx", "--batch", "-p", pid, "-ex", "thread apply all bt 64"});
   for (const std::vector<std::string>& argv : ways) {
     const ToolOutput output = co_await run_tool(argv, target.pid);
-    append_section(files[index], "native stacks, by " + joined(argv), output.text);
+    append_section(files[index], "native stacks, by " + joined(argv),
+                   without_commands(output.text));
     if (output.ok && stack_refusal(output.text) == StackRefusal::None) break;
     note_refusal(index, output);
   }

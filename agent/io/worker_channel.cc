@@ -1,5 +1,6 @@
 #include "agent/io/worker_channel.h"
 
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +26,15 @@ using boost::system::error_code;
 namespace {
 constexpr auto kRetryDelay = std::chrono::seconds(1);
 constexpr int kReadsAtOnce = 16;  // Of one connection, then others have their turn.
+
+/// Who connected, if that is another user than this one and root; -1 if the kernel does not say.
+std::optional<std::int64_t> stranger(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return -1;
+  if (peer.uid == ::geteuid() || peer.uid == 0) return std::nullopt;
+  return peer.uid;
+}
 }  // namespace
 
 // Kept alive by the operation that is under way. `channel_` is empty once it is closed.
@@ -100,11 +110,13 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
     if (!message.is_object() || type == message.end() || !type->is_string())
       return finish("a line is no JSON object with a type"), false;
     if (*type == "hello") return take_hello(message);
-    if (*type != "progress" && *type != "ends_itself")
+    if (*type != "progress" && *type != "progress_end" && *type != "ends_itself")
       return true;  // Of a later version of the protocol.
     if (!rank_) return finish("something before hello"), false;
     if (*type == "progress")
       channel_->handlers_.on_progress(*rank_);
+    else if (*type == "progress_end")
+      channel_->handlers_.on_progress_end(*rank_);
     else
       ends_itself_ = true;
     return channel_ != nullptr;
@@ -200,12 +212,26 @@ error_code WorkerChannel::accept_waiting() {
     if (ec == asio::error::would_block) return {};
     if (ec == asio::error::interrupted || ec == asio::error::connection_aborted) continue;
     if (ec) return ec;
+    // The path's own permissions keep others out, unless somebody has changed them.
+    if (const auto uid = stranger(socket.native_handle())) {
+      refuse(*uid);
+      continue;
+    }
     const auto connection = std::make_shared<Connection>(*this, std::move(socket));
     connections_.insert(connection);
     connection->read();
     if (deadline_) connection->send_notice(*deadline_);
   }
   return {};
+}
+
+void WorkerChannel::refuse(std::int64_t uid) {
+  if (refused_++ > 0) return;  // One line is enough, however often they come.
+  spdlog::warn(
+      "worker_channel_refused uid={} advice=\"only this user's processes may use it: who has "
+      "changed "
+      "the permissions of {}?\"",
+      uid, path_);
 }
 
 // No descriptors left, most likely: that may pass, and asking at once again would take a core.

@@ -4,6 +4,7 @@
 // without bound or end the agent: a connection that breaks a rule is closed.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -30,6 +31,8 @@ class WorkerChannel {
   struct Handlers {
     /// A worker of this node has reported a step.
     std::function<void(LocalRank)> on_progress;
+    /// A worker of this node will report no more.
+    std::function<void(LocalRank)> on_progress_end;
     /// The notice's deadline has come; this is one of those that ends_itself() named.
     std::function<void(LocalRank)> on_overdue;
   };
@@ -38,6 +41,11 @@ class WorkerChannel {
   /// its end, longer than the 108 bytes that the kernel has for it.
   static Result<std::unique_ptr<WorkerChannel>> open(boost::asio::io_context& io, std::string path,
                                                      int local_world_size, Handlers handlers);
+  /// The caller removes the path instead of the destructor: its storage may make it wait.
+  std::string keep_path() {
+    bound_ = false;
+    return path_;
+  }
   /// Closes all connections and removes the path. Handlers that the loop still runs do nothing.
   ~WorkerChannel();
   WorkerChannel(const WorkerChannel&) = delete;
@@ -65,6 +73,7 @@ class WorkerChannel {
   boost::system::error_code listen();
   void accept();
   boost::system::error_code accept_waiting();
+  void refuse(std::int64_t uid);
   void retry_later(const boost::system::error_code& error);
   void close(const std::shared_ptr<Connection>& connection);
   bool is_local_rank(std::int64_t rank) const { return rank >= 0 && rank < local_world_size_; }
@@ -77,6 +86,7 @@ class WorkerChannel {
   boost::asio::steady_timer overdue_;
   bool bound_ = false;
   bool accepting_ = false;
+  std::uint64_t refused_ = 0;  // Connections of other users.
   std::optional<Instant> deadline_;
   std::set<LocalRank> held_;
   std::set<std::shared_ptr<Connection>> connections_;

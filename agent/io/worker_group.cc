@@ -1,14 +1,12 @@
 #include "agent/io/worker_group.h"
 
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <set>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -19,24 +17,11 @@
 #include "agent/io/error_file_io.h"
 #include "agent/posix/find_program.h"
 #include "agent/posix/spawn.h"
+#include "rendezvous/core/from_errno.h"
 #include "rendezvous/core/limit_advice.h"
 
 namespace muster {
 namespace {
-
-boost::system::error_code from_errno(int number) {
-  return {number, boost::system::system_category()};
-}
-
-// Makes `path` and what is missing above it.
-boost::system::error_code make_directory(const std::string& path) {
-  if (::mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return {};
-  if (errno != ENOENT) return from_errno(errno);
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos || slash == 0) return from_errno(ENOENT);
-  if (const auto error = make_directory(path.substr(0, slash))) return error;
-  return ::mkdir(path.c_str(), 0777) == 0 ? boost::system::error_code{} : from_errno(errno);
-}
 
 // Of those that died of a SIGKILL that was not muster's.
 void find_oom_victims(const OomWatch& watch, std::vector<WorkerEnd>& ends) {
@@ -64,41 +49,53 @@ std::int64_t wall_clock_ms() {
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-WorkerGroup::WorkerGroup(const AgentOptions& options, Surroundings surroundings, LogPump& pump)
-    : options_(options), surroundings_(std::move(surroundings)), streams_(options, pump) {}
+WorkerGroup::WorkerGroup(const AgentOptions& options, Surroundings surroundings,
+                         std::function<void(std::string)> on_full)
+    : options_(options),
+      surroundings_(std::move(surroundings)),
+      on_full_(std::move(on_full)),
+      streams_(options) {}
 
-std::optional<WorkerGroup::NotStarted> WorkerGroup::prepare(const RoundFacts& round,
-                                                            const RunDir& run_dir,
-                                                            const LogsDest* dest) {
+void WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir,
+                          std::optional<LogsDest> dest, LogWork& work,
+                          std::function<void(std::optional<NotStarted>)> done) {
   round_ = round;
   members_.clear();
   deaths_ = 0;
   started_ms_ = wall_clock_ms();
   oom_watch_.begin();
-  LogSurroundings facts{.base_global_rank = round.ranks.base_global_rank,
-                        .host = surroundings_.host,
-                        .stderr_is_terminal = is_terminal(2),
-                        .console_is_one_file = is_one_console(1, 2)};
-  if (!run_dir.path().empty()) {
-    const std::vector<std::string> names = run_dir.entries();
-    facts.attempt_dir =
-        run_dir.path() + "/" + attempt_dir_name(round.restart_count, {names.begin(), names.end()});
-  }
-  AttemptLogPlan plan =
-      dest == nullptr ? plan_logs(options_, facts) : plan_logs(options_, facts, *dest);
-  for (const std::string& dir : plan.directories)
-    if (const auto error = make_directory(dir))
-      return NotStarted{"cannot make the log directory " + dir + ": " + error.message() +
-                        " (--log-dir chooses another place)"};
-  for (const WorkerLogPlan& log : plan.workers) {
+  AttemptFilesRequest request{
+      .options = options_,
+      .run_dir = run_dir,
+      .restart_count = round.restart_count,
+      .last_directories = std::exchange(directories_, {}),
+      .surroundings = {.base_global_rank = round.ranks.base_global_rank,
+                       .host = surroundings_.host,
+                       .stderr_is_terminal = is_terminal(2),
+                       .console_is_one_file = is_one_console(1, 2)},
+      .dest = std::move(dest),
+      .file_options = {.max_bytes = options_.log.max_bytes,
+                       .ends_when_full = options_.log.on_full == LogOnFull::Fail,
+                       .on_full = on_full_}};
+  auto made = std::make_shared<AttemptFiles>();
+  work.run([request = std::move(request), made] { *made = make_attempt_files(request); },
+           [this, made, done = std::move(done)](bool answered) {
+             if (!answered) return done(NotStarted{"the storage of the logs does not answer"});
+             if (made->problem) return done(NotStarted{*made->problem});
+             adopt(std::move(*made));
+             done(std::nullopt);
+           });
+}
+
+void WorkerGroup::adopt(AttemptFiles made) {
+  directories_ = made.plan.directories;
+  for (const WorkerLogPlan& log : made.plan.workers) {
     Member& member = members_.emplace_back();
     member.log = log;
     member.end.local_rank = log.local_rank;
-    member.end.rank = round.ranks.global_rank(log.local_rank);
+    member.end.rank = round_.ranks.global_rank(log.local_rank);
   }
-  if (const auto error = streams_.begin(std::move(plan)))
-    return NotStarted{"cannot open the file for filtered lines: " + error.message()};
-  return std::nullopt;
+  streams_.begin(std::move(made));
 }
 
 boost::system::result<std::vector<Variables>, WorkerGroup::NotStarted> WorkerGroup::announce(
@@ -113,31 +110,34 @@ boost::system::result<std::vector<Variables>, WorkerGroup::NotStarted> WorkerGro
 }
 
 boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::make_start(
-    LocalRank rank) {
+    LogPump& pump, LocalRank rank) {
   Member& member = at(rank);
   auto environment = worker_env(surroundings_.environment, options_, round_,
                                 {rank, member.log.error_file, surroundings_.job_token,
                                  surroundings_.channel, member.log.environment});
   if (!environment) return NotStarted{environment.error().text};
 
-  WorkerCommand command{"", worker_command(options_, rank), std::move(*environment), {}};
+  WorkerCommand command{"", worker_command(options_, rank), std::move(*environment), {}, {}};
   if (!options_.cpus.empty()) command.cpus = options_.cpus[static_cast<std::size_t>(rank.value)];
   const Result<std::string> program = find_program(command.argv[0], path_variable(command.env));
   if (!program)
     return NotStarted{"cannot start '" + command.argv[0] + "': " + program.error().message()};
   program_ = command.path = *program;
+  command.log_files = streams_.log_files(member.log);
 
-  Start start{{.kind = ShimRequest::Kind::Start, .worker = rank.value}, {}};
+  Start start{
+      {.kind = ShimRequest::Kind::Start, .worker = rank.value, .number = member.end.rank.value},
+      {}};
   const Result<int> packed = pack_command(command);
   if (!packed)
     return NotStarted{"cannot pass on the command: " + packed.error().message() +
                       limit_advice(packed.error().value())};
   start.fds.push_back(*packed);
-  const Result<std::vector<int>> streams = streams_.open(member.log, start.request.streams);
+  const Result<std::vector<int>> streams = streams_.open(pump, member.log, start.request.streams);
   if (!streams) {
     ::close(*packed);
-    return NotStarted{"cannot open the log files in " + member.log.dir + ": " +
-                      streams.error().message() + limit_advice(streams.error().value())};
+    return NotStarted{"cannot make the pipes for its output: " + streams.error().message() +
+                      limit_advice(streams.error().value())};
   }
   start.fds.insert(start.fds.end(), streams->begin(), streams->end());
   return start;
@@ -147,13 +147,10 @@ void WorkerGroup::started(const ShimReport& report) {
   Member& member = at(LocalRank{report.worker});
   member.end.pid = report.pid;
   if (!spdlog::should_log(spdlog::level::debug)) return;
-  std::string command;
-  for (const std::string& word : worker_command(options_, member.end.local_rank))
-    command.append(command.empty() ? "" : " ").append(word);
   spdlog::debug(
       "worker_started local_rank={} rank={} pid={} command=\"{}\" stdout={} stderr={} "
       "error_file={}",
-      report.worker, member.end.rank.value, report.pid, command,
+      report.worker, member.end.rank.value, report.pid, shown_command(options_),
       member.log.out.file.empty() ? "-" : member.log.out.file,
       member.log.err.file.empty() ? "-" : member.log.err.file,
       member.log.error_file.empty() ? "-" : member.log.error_file);
@@ -187,21 +184,29 @@ void WorkerGroup::told(const ShimReport& report) {
   if (report.code != 0) end.can_outlive_signal = true;
 }
 
-std::vector<WorkerEnd> WorkerGroup::ends(std::int64_t* started_ms) const {
-  *started_ms = started_ms_;
+std::vector<WorkerEnd> WorkerGroup::ends() const {
   std::vector<WorkerEnd> ends;
   for (const Member& member : members_) {
     if (member.end.pid == 0) continue;  // It was never started.
     WorkerEnd& end = ends.emplace_back(member.end);
     end.tail_is_output = member.log.one_tap;
+    end.error_file = member.log.error_file;
     if (member.log.err.target == StreamTarget::File) end.stderr_file = member.log.err.file;
-    if (const auto text = read_error_file_at(member.log.error_file)) {
-      end.error_file = member.log.error_file;
-      end.error = read_error_file(*text);
-    }
   }
   find_oom_victims(oom_watch_, ends);
   return ends;
+}
+
+void read_error_files(std::vector<WorkerEnd>& ends) {
+  for (WorkerEnd& end : ends) {
+    auto text = read_error_file_at(end.error_file);
+    if (!text) {
+      end.error_file.clear();
+      continue;
+    }
+    end.error = read_error_file(*text);
+    end.error_text = std::move(*text);
+  }
 }
 
 }  // namespace muster

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "agent/core/exit_report.h"
 #include "agent/core/log_plan.h"
 #include "agent/core/worker_env.h"
+#include "agent/io/log_work.h"
 #include "agent/io/oom_watch.h"
 #include "agent/io/run_dir.h"
 #include "agent/io/worker_streams.h"
@@ -28,7 +30,10 @@ class WorkerGroup {
     std::string host;
     std::string channel;  // WorkerIdentity::channel
   };
-  WorkerGroup(const AgentOptions& options, Surroundings surroundings, LogPump& pump);
+  /// `on_full`: LogFileOptions::on_full
+  WorkerGroup(const AgentOptions& options, Surroundings surroundings,
+              std::function<void(std::string)> on_full);
+  void set_channel(std::string path) { surroundings_.channel = std::move(path); }
 
   /// A request to the shim with its descriptors, which are the receiver's to close.
   struct Start {
@@ -41,15 +46,16 @@ class WorkerGroup {
   };
   /// What a plug-in of --logs-specs is told before: announced_env() for each worker.
   boost::system::result<std::vector<Variables>, NotStarted> announce(const RoundFacts& round) const;
-  /// Forgets the last attempt and makes what the workers of the next one share: the directories.
-  /// `dest`: where a plug-in wants the logs; null: there is none.
-  std::optional<NotStarted> prepare(const RoundFacts& round, const RunDir& run_dir,
-                                    const LogsDest* dest);
-  /// Makes everything that this worker needs: files, pipes, its environment. One after the other,
-  /// local rank 0 first.
-  boost::system::result<Start, NotStarted> make_start(LocalRank rank);
+  /// Forgets the last attempt, and lets the log thread make the directories and files of the next
+  /// one. `dest`: where a plug-in wants the logs. `done` is told why no worker can be started, or
+  /// nothing.
+  void prepare(const RoundFacts& round, const RunDir& run_dir, std::optional<LogsDest> dest,
+               LogWork& work, std::function<void(std::optional<NotStarted>)> done);
+  /// Makes everything that this worker needs: pipes and its environment. One after the other, local
+  /// rank 0 first.
+  boost::system::result<Start, NotStarted> make_start(LogPump& pump, LocalRank rank);
   /// All starts are made.
-  void starts_made() { streams_.show_more(); }
+  void starts_made(LogPump& pump) { streams_.show_more(pump); }
 
   void started(const ShimReport& report);
   /// Why it could not be started, as a sentence.
@@ -65,8 +71,10 @@ class WorkerGroup {
   /// Its directory of this attempt; empty: none.
   const std::string& log_dir(LocalRank rank) const { return at(rank).log.dir; }
 
-  /// How each of them ended, with what it left: error files, traces of the OOM killer.
-  std::vector<WorkerEnd> ends(std::int64_t* started_ms) const;
+  /// How each of them ended, with the traces of the OOM killer; error files are not read yet.
+  std::vector<WorkerEnd> ends() const;
+  /// When the attempt began, by the wall clock.
+  std::int64_t started_ms() const { return started_ms_; }
 
  private:
   struct Member {
@@ -76,16 +84,23 @@ class WorkerGroup {
   Member& at(LocalRank rank) { return members_[static_cast<std::size_t>(rank.value)]; }
   const Member& at(LocalRank rank) const { return members_[static_cast<std::size_t>(rank.value)]; }
 
+  void adopt(AttemptFiles made);
+
   const AgentOptions& options_;
   Surroundings surroundings_;
+  std::function<void(std::string)> on_full_;
   WorkerStreams streams_;
   RoundFacts round_;
   std::vector<Member> members_;
-  std::string program_;  // As found in PATH.
+  std::vector<std::string> directories_;  // Of the attempt, made by prepare().
+  std::string program_;                   // As found in PATH.
   std::int64_t started_ms_ = 0;
   int deaths_ = 0;
   OomWatch oom_watch_;
 };
+
+/// Reads the error file of each, whose path it has; on the log thread, because storage may hang.
+void read_error_files(std::vector<WorkerEnd>& ends);
 
 /// Milliseconds since the epoch, by the wall clock: for people, never compared with a deadline.
 std::int64_t wall_clock_ms();

@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 #include <system_error>
+#include <utility>
 
 #include <climits>
 #include <spdlog/spdlog.h>
@@ -78,9 +80,10 @@ void LogConsole::open_again(int fd) {
   fd_ = std::move(again);
 }
 
-bool LogConsole::write_some() {
+// Up to `end` of the buffer. True if it is worth trying again at once.
+bool LogConsole::write_some(std::size_t end) {
   const char* data = buffer_.data() + written_;
-  std::size_t size = buffer_.size() - written_;
+  std::size_t size = end - written_;
   ssize_t n = 0;
   switch (kind_) {
     case Kind::Socket:
@@ -98,28 +101,87 @@ bool LogConsole::write_some() {
   }
   if (n > 0) {
     written_ += static_cast<std::size_t>(n);
+    ends_line_ = buffer_[written_ - 1] == '\n';
+    failing_ = false;
     return true;
   }
   if (n < 0 && errno == EINTR) return true;
-  if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
-    const int error = errno;
-    closed_ = true;  // Before the line below, which may want to go the same way.
-    spdlog::warn("console_closed fd={} reason=\"{}\"", number_,
-                 std::generic_category().message(error));
-  }
+  if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) on_error(errno);
   return false;
 }
 
+void LogConsole::on_error(int error) {
+  const std::string reason = std::generic_category().message(error);
+  if (reader_is_gone(error)) {
+    closed_ = true;
+    spdlog::warn("console_closed fd={} reason=\"{}\"", number_, reason);
+    return;
+  }
+  if (std::exchange(failing_, true) || given_up_) return;
+  spdlog::warn("descriptor {} cannot be written ({}): muster tries again, and counts what is lost",
+               number_, reason);
+}
+
+// A terminal that was hung up answers EIO for ever; a disk may recover from it.
+bool LogConsole::reader_is_gone(int error) const {
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) return false;
+  if (error != EIO) return true;
+  pollfd request{fd_.get(), POLLOUT, 0};
+  return ::poll(&request, 1, 0) == 1 && (request.revents & (POLLHUP | POLLERR)) != 0;
+}
+
 void LogConsole::flush() {
-  while (!closed_ && written_ < buffer_.size())
-    if (!write_some()) break;
-  if (closed_ || written_ == buffer_.size()) {
+  const auto end = [this] { return gap_.value_or(buffer_.size()); };
+  while (!closed_) {
+    if (written_ < end()) {
+      if (!write_some(end())) break;
+    } else if (gap_) {
+      mark_gap();
+    } else {
+      break;
+    }
+  }
+  if (!closed_ && (given_up_ || failing_)) drop_behind(given_up_ ? 0 : kMaxKeptBytes);
+  if (closed_ || (written_ == buffer_.size() && !gap_)) {
     buffer_.clear();
     written_ = 0;
+    gap_.reset();
   } else if (written_ > buffer_.size() / 2) {
     buffer_.erase(0, written_);
+    if (gap_) *gap_ -= written_;
     written_ = 0;
   }
+}
+
+void LogConsole::give_up() {
+  given_up_ = true;
+  flush();
+}
+
+// Whole lines are kept, if there are any.
+void LogConsole::drop_behind(std::size_t kept_bytes) {
+  std::size_t end = gap_.value_or(buffer_.size());
+  if (end > written_ + kept_bytes) {
+    const std::size_t newline =
+        kept_bytes == 0 ? std::string::npos : buffer_.rfind('\n', written_ + kept_bytes - 1);
+    const bool has_line = newline != std::string::npos && newline >= written_;
+    end = has_line ? newline + 1 : written_ + kept_bytes;
+  } else if (!gap_) {
+    return;
+  }
+  gap_bytes_ += buffer_.size() - end;
+  lost_ += buffer_.size() - end;
+  buffer_.resize(end);
+  gap_ = end;
+  if (given_up_) gap_.reset();  // No line follows that could name them.
+}
+
+void LogConsole::mark_gap() {
+  const std::string text = (ends_line_ ? "[muster: " : "\n[muster: ") + std::to_string(gap_bytes_) +
+                           " bytes are missing here: they could not be written]\n";
+  buffer_.insert(*gap_, text);
+  gap_.reset();
+  gap_bytes_ = 0;
 }
 
 }  // namespace muster

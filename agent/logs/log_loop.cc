@@ -1,6 +1,5 @@
 #include "agent/logs/log_loop.h"
 
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -15,7 +14,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include "rendezvous/core/check.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -26,33 +24,34 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kMailbox = 0;
 constexpr std::uint64_t kInotify = 1;
 constexpr std::uint64_t kFirstOutput = 2;
-constexpr std::uint64_t kFirstTap = 16;
+constexpr std::uint64_t kFirstPipe = 16;
 
 constexpr std::size_t kReadBytes = 256 << 10;
 constexpr std::size_t kMaxUnwrittenBytes = 1 << 20;    // Of a console, before its streams wait.
+constexpr std::size_t kMaxOwnBytes = 1 << 20;          // Of muster's own lines, behind those.
 constexpr Duration kRetryInterval = milliseconds(10);  // Of a console that epoll cannot wait for.
-constexpr std::size_t kPointerBytes = sizeof(void*);
+constexpr Duration kFailingInterval = milliseconds(100);
 constexpr Duration kLongWait = std::chrono::hours(1);
 
 }  // namespace
 
-Result<std::unique_ptr<LogLoop>> LogLoop::open(const LogPump::Options& options, LogFd mailbox) {
+Result<std::unique_ptr<LogLoop>> LogLoop::open(const LogPump::Options& options,
+                                               std::shared_ptr<LogMailbox> mailbox) {
   LogFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.is_open()) return boost::system::error_code(errno, boost::system::system_category());
   std::unique_ptr<LogLoop> loop(new LogLoop(options, std::move(mailbox), std::move(epoll)));
   std::uint32_t interest = 0;
-  if (!loop->set_interest(loop->mailbox_.get(), kMailbox, interest, EPOLLIN))
+  if (!loop->set_interest(loop->mailbox_->fd(), kMailbox, interest, EPOLLIN))
     return boost::system::error_code(errno, boost::system::system_category());
   return loop;
 }
 
-LogLoop::LogLoop(const LogPump::Options& options, LogFd mailbox, LogFd epoll)
+LogLoop::LogLoop(const LogPump::Options& options, std::shared_ptr<LogMailbox> mailbox, LogFd epoll)
     : limits_(options.limits),
-      space_(options.space),
       mailbox_(std::move(mailbox)),
       epoll_(std::move(epoll)),
       inotify_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)),
-      next_tap_(kFirstTap),
+      next_pipe_(kFirstPipe),
       buffer_(kReadBytes) {
   if (!inotify_.is_open())
     spdlog::warn("inotify_unavailable reason=\"{}\" effect=\"log files are polled\"",
@@ -66,8 +65,9 @@ LogLoop::Output& LogLoop::output_of(LogStream stream) {
   return stream == LogStream::Out ? *outputs_.front() : *outputs_.back();
 }
 
-bool LogLoop::has_room(LogOutput& output) {
-  return output.console.unwritten_bytes() <= kMaxUnwrittenBytes;
+// A lossy console holds nobody up.
+bool LogLoop::has_room(const LogOutput& output) {
+  return output.console.is_lossy() || output.console.unwritten_bytes() <= kMaxUnwrittenBytes;
 }
 
 bool LogLoop::run() {
@@ -77,22 +77,31 @@ bool LogLoop::run() {
     const Instant time = now();
     time_text_.clear();
     read_files(time);
-    keep_files();
     expire(time);
     flush();
+    forget_ended_streams();
     advance_catching_up(time);
     advance_finishing(time);
+    advance_flushing(time);
   }
-  forget_messages();
+  busy_since_ns_ = 0;
   return all_done_;
+}
+
+Duration LogLoop::busy_for() const {
+  const std::int64_t since = busy_since_ns_;
+  if (since == 0) return Duration(0);
+  return now().time_since_epoch() - std::chrono::nanoseconds(since);
 }
 
 void LogLoop::wait() {
   const Instant before = now();
   const Duration left = std::max(Duration(0), next_turn(before) - before);
   std::array<epoll_event, 64> events{};
+  busy_since_ns_ = 0;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                  static_cast<int>(std::chrono::ceil<milliseconds>(left).count()));
+  busy_since_ns_ = std::chrono::nanoseconds(now().time_since_epoch()).count();
   for (int i = 0; i < count; ++i)
     dispatch(events[static_cast<std::size_t>(i)].data.u64);
 }
@@ -100,7 +109,7 @@ void LogLoop::wait() {
 void LogLoop::dispatch(std::uint64_t id) {
   if (id == kMailbox) return read_mailbox();
   if (id == kInotify) return read_inotify();
-  if (id >= kFirstTap) return read_pipe(id);
+  if (id >= kFirstPipe) return read_pipe(id);
   // A console has room again: flush() comes with every turn.
 }
 
@@ -110,56 +119,77 @@ Instant LogLoop::next_turn(Instant now) const {
   for (const auto& file : files_) {
     if (file->dirty && has_room(file->output())) next = std::min(next, files_resume_);
     if (file->must_be_polled()) next = std::min(next, polled_ + kPollInterval);
-    if (const auto deadline = file->next_deadline()) next = std::min(next, *deadline);
+    const auto deadline = file->dirty ? std::nullopt : file->next_deadline();
+    if (deadline) next = std::min(next, *deadline);
   }
-  for (const auto& space : kept_)
-    if (space->must_be_polled()) next = std::min(next, polled_ + kPollInterval);
-  for (const auto& output : outputs_)
-    if (!output->can_wait && output->console.unwritten_bytes() > 0)
-      next = std::min(next, now + kRetryInterval);
-  if (finishing_) next = std::min(next, finishing_->deadline);
-  for (const CatchingUp& one : catching_up_)
-    next = std::min(next, one.deadline);
+  for (const auto& output : outputs_) {
+    const LogConsole& console = output->console;
+    if (console.unwritten_bytes() == 0) continue;
+    if (console.is_failing()) next = std::min(next, now + kFailingInterval);
+    if (!output->can_wait) next = std::min(next, now + kRetryInterval);
+  }
+  if (held_until_) next = std::min(next, *held_until_);
+  if (finishing_ && !finishing_->pipes_are_late) next = std::min(next, finishing_->pipes_deadline);
+  if (ending_since_ && !has_said_why_) next = std::min(next, *ending_since_ + kSayAfter);
+  if (stop_deadline_ && !hurried_) next = std::min(next, *stop_deadline_);
   return next;
 }
 
 void LogLoop::read_mailbox() {
-  const auto messages = take_messages();
-  for (const auto& message : messages)
-    if (!abandoned_) (*message)(*this);
-  forget_messages();
+  while (!abandoned_) {
+    const auto message = mailbox_->take();
+    if (!message) break;
+    if (!message->act) {
+      say(message->stream, message->text);
+      continue;
+    }
+    flush_consoles();  // What is to be done may take long.
+    message->act(*this);
+  }
+  dropped_lines_ += mailbox_->take_dropped();
+  flush_consoles();
 }
 
-/// Once it is abandoned: nobody else would free what came while it hung.
-void LogLoop::forget_messages() {
-  pollfd more{mailbox_.get(), POLLIN, 0};
-  while (abandoned_ && ::poll(&more, 1, 0) > 0 && (more.revents & POLLIN) != 0)
-    take_messages();
+void LogLoop::say(LogStream stream, std::string_view text) {
+  if (!held_until_) return show(stream, text);
+  if (held_bytes_ + text.size() > kMaxOwnBytes) {
+    ++dropped_lines_;
+    return;
+  }
+  held_bytes_ += text.size();
+  held_.emplace_back(stream, text);
 }
 
-std::vector<std::unique_ptr<LogLoop::Message>> LogLoop::take_messages() {
-  std::array<Message*, 64> pointers{};
-  const ssize_t n =
-      ::read(mailbox_.get(), static_cast<void*>(pointers.data()), pointers.size() * kPointerBytes);
-  if (n <= 0) return {};
-  // Pointers are written whole, so they are read whole.
-  MUSTER_CHECK(static_cast<std::size_t>(n) % kPointerBytes == 0);
-  std::vector<std::unique_ptr<Message>> messages;
-  messages.reserve(pointers.size());
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n) / kPointerBytes; ++i)
-    messages.emplace_back(pointers[i]);
-  return messages;
+void LogLoop::show(LogStream stream, std::string_view text) {
+  Output& output = output_of(stream);
+  if (output.console.is_closed()) return;
+  if (output.console.unwritten_bytes() > kMaxUnwrittenBytes + kMaxOwnBytes) {
+    ++dropped_lines_;
+    return;
+  }
+  const std::size_t lines = stream == LogStream::Err ? std::exchange(dropped_lines_, 0) : 0;
+  if (lines > 0)
+    output.merger.add_own("[muster: " + std::to_string(lines) +
+                              " of its own lines are missing here: nobody read them in time]\n",
+                          output.console.buffer());
+  output.merger.add_own(text, output.console.buffer());
 }
 
 void LogLoop::expire(Instant now) {
-  for (const auto& file : files_)
+  for (const auto& file : files_) {
+    if (file->dirty) continue;  // The rest of its line may be there, and waits for the console.
     if (const auto deadline = file->next_deadline(); deadline && now >= *deadline)
       file->on_time(now, file->needs_time() ? time_text() : std::string_view());
+  }
+}
+
+void LogLoop::flush_consoles() {
+  for (const auto& output : outputs_)
+    output->console.flush();
 }
 
 void LogLoop::flush() {
-  for (const auto& output : outputs_)
-    output->console.flush();
+  flush_consoles();
   for (const auto& [path, file] : filtered_)
     file->flush();
 }
@@ -170,15 +200,14 @@ void LogLoop::update_interests(Instant now) {
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     Output& output = *outputs_[i];
     if (!output.console.fd_is_open() || !output.can_wait) continue;
-    const std::uint32_t wanted = output.console.unwritten_bytes() > 0 ? EPOLLOUT : 0U;
-    output.can_wait = set_interest(output.console.fd(), kFirstOutput + i, output.interest, wanted);
+    // A failing console is always ready: a timer brings the next try.
+    const bool wanted = output.console.unwritten_bytes() > 0 && !output.console.is_failing();
+    output.can_wait = set_interest(output.console.fd(), kFirstOutput + i, output.interest,
+                                   wanted ? EPOLLOUT : 0U);
   }
-  for (const auto& [id, tap] : taps_) {
-    const bool wanted = !tap->has_ended && (tap->output() == nullptr || has_room(*tap->output()));
-    set_interest(tap->fd(), id, tap->interest, wanted ? EPOLLIN : 0U);
-  }
-  for (const auto& [id, record] : records_)
-    set_interest(record->fd(), id, record->interest, record->has_ended ? 0U : EPOLLIN);
+  for (const auto& [id, pipe] : pipes_)
+    set_interest(pipe->fd(), id, pipe->interest,
+                 !pipe->has_ended && has_room_for(*pipe) ? EPOLLIN : 0U);
 }
 
 // Nothing wanted means out of epoll, which else reports a hang-up again and again.
@@ -194,7 +223,9 @@ bool LogLoop::set_interest(int fd, std::uint64_t id, std::uint32_t& current, std
 }
 
 void LogLoop::follow(FollowOptions options) {
-  if (options.stream == LogStream::Err) keep_tail_of(options.worker, options.file);
+  // A plug-in may choose the same file for each attempt, and inotify has one watch for it.
+  if (FollowedFile* const old = follower_of(options.file); old != nullptr && old->is_over)
+    forget_follower(*old);
   FollowedFile::Options file{.id = next_stream_++,
                              .path = options.file,
                              .prefix = std::move(options.prefix),
@@ -207,32 +238,23 @@ void LogLoop::follow(FollowOptions options) {
     file.filtered = filtered;
   }
   files_.push_back(std::make_unique<FollowedFile>(std::move(file), output_of(options.stream)));
+  FollowedFile& follower = *files_.back();
+  if (options.written_here) {
+    follower.is_fed = true;
+    return connect(*options.written_here);
+  }
   // Watched first, read afterwards: nothing falls between.
   if (inotify_.is_open())
-    files_.back()->watch = ::inotify_add_watch(inotify_.get(), options.file.c_str(), IN_MODIFY);
+    follower.watch = ::inotify_add_watch(inotify_.get(), options.file.c_str(), IN_MODIFY);
 }
 
-void LogLoop::tap(const TapOptions& options, LogFd read_end) {
-  Output* output = options.to_console ? &output_of(options.console) : nullptr;
-  auto tap = std::make_unique<TappedPipe>(std::move(read_end), output);
-  tap->worker = options.worker;
-  last_tails_.erase(options.worker);
-  taps_.emplace(next_tap_++, std::move(tap));
-}
-
-void LogLoop::keep_tail_of(LocalRank worker, std::string stderr_file) {
-  last_tails_.erase(worker);
-  stderr_files_[worker] = std::move(stderr_file);
-}
-
-void LogLoop::keep(const std::string& file) {
-  kept_.push_back(std::make_unique<LogSpace>(file, space_));
-  if (inotify_.is_open())
-    kept_.back()->watch = ::inotify_add_watch(inotify_.get(), file.c_str(), IN_MODIFY);
-}
-
-void LogLoop::record(const std::string& file, LogFd read_end) {
-  records_.emplace(next_tap_++, std::make_unique<RecordedPipe>(std::move(read_end), file));
+void LogLoop::add_pipe(LogFd read_end, const PipeOptions& options) {
+  WorkerPipe::Options pipe{.tail_of = options.tail_of, .file = options.file};
+  if (options.console) pipe.output = &output_of(*options.console);
+  if (options.tail_of)
+    for (const auto& [id, old] : pipes_)
+      if (old->is_over && old->tail_of() == options.tail_of) old->forget_tail();
+  pipes_.emplace(next_pipe_++, std::make_unique<WorkerPipe>(std::move(read_end), std::move(pipe)));
 }
 
 std::string_view LogLoop::time_text() {

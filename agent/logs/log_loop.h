@@ -10,46 +10,45 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "agent/logs/log_mailbox.h"
 #include "agent/logs/log_pump.h"
-#include "agent/logs/log_record.h"
 #include "agent/logs/log_streams.h"
 
 namespace muster {
 
 class LogLoop {
  public:
-  using Message = std::function<void(LogLoop&)>;
-
-  /// `mailbox`: the end of the pipe that Message pointers come out of; it owns them.
-  static Result<std::unique_ptr<LogLoop>> open(const LogPump::Options& options, LogFd mailbox);
+  static Result<std::unique_ptr<LogLoop>> open(const LogPump::Options& options,
+                                               std::shared_ptr<LogMailbox> mailbox);
 
   /// Until stop(); true if everything was read and shown. On the log thread, as all below.
   bool run();
 
   void follow(FollowOptions options);
-  void tap(const TapOptions& options, LogFd read_end);
-  void keep_tail_of(LocalRank worker, std::string stderr_file);
-  void keep(const std::string& file);
-  void record(const std::string& file, LogFd read_end);
-  std::string tail(LocalRank worker);
-  void catch_up(Instant deadline, std::function<void()> done);
-  void finish(Instant deadline, std::function<void(FinishReport)> done);
+  void add_pipe(LogFd read_end, const PipeOptions& options);
+  void catch_up(Instant deadline);
+  void end_attempt(std::function<void(const LogPump::Tails&)> done);
+  void finish(Instant pipes_deadline, std::function<void(FinishReport)> done);
+  void flush_all(std::function<void(ShownReport)> done);
+  void hurry();
   void stop(Instant deadline);
   /// From any thread: no callback from now on.
   void abandon() { abandoned_ = true; }
+  /// From any thread: for how long the thread has been busy with one turn; 0: it waits for events.
+  Duration busy_for() const;
 
  private:
   struct Finishing {
-    Instant deadline;
+    Instant pipes_deadline;
     std::function<void(FinishReport)> done;
-    bool reading = true;  // Then: flushing.
-    FinishReport report;
+    bool pipes_are_late = false;
   };
-  struct CatchingUp {
-    Instant deadline;
-    std::function<void()> done;
+  struct Flushing {
+    std::function<void(ShownReport)> done;
+    Instant begun;
   };
   struct Output : LogOutput {
     using LogOutput::LogOutput;
@@ -58,29 +57,27 @@ class LogLoop {
   };
 
   // Of one stream, before the next one's turn.
-  static constexpr std::size_t kBytesPerTurn = 1 << 20;
+  static constexpr std::size_t kBytesPerTurn = 256 << 10;
   // Of files, where inotify is not to be had.
   static constexpr Duration kPollInterval = std::chrono::milliseconds(100);
 
-  LogLoop(const LogPump::Options& options, LogFd mailbox, LogFd epoll);
+  LogLoop(const LogPump::Options& options, std::shared_ptr<LogMailbox> mailbox, LogFd epoll);
   void wait();
   void dispatch(std::uint64_t id);
   Instant next_turn(Instant now) const;
   void read_mailbox();
-  std::vector<std::unique_ptr<Message>> take_messages();
-  void forget_messages();
+  void say(LogStream stream, std::string_view text);
+  void show(LogStream stream, std::string_view text);
   void read_inotify();
   void read_files(Instant now);
-  void keep_files();
-  void release_files();
-  FollowedFile* follower_of(const LogSpace& space) const;
   void read_pipe(std::uint64_t id);
-  void read_tap(std::uint64_t id);
-  bool read_record(RecordedPipe& record);
-  bool make_room(const std::string& file);
-  bool look_at(LogSpace& space, bool is_full);
-  std::int64_t read_to_end(FollowedFile& file);
+  void read_pipe(WorkerPipe& pipe);
+  void connect(LogFile& file);
+  void show_written(FollowedFile& file, std::string_view bytes, std::int64_t at);
+  void read_to_end(FollowedFile& file);
+  FollowedFile* follower_of(const std::string& path) const;
   void expire(Instant now);
+  void flush_consoles();
   void flush();
   void update_interests(Instant now);
   bool set_interest(int fd, std::uint64_t id, std::uint32_t& current, std::uint32_t wanted);
@@ -88,35 +85,52 @@ class LogLoop {
   bool is_behind() const;
   bool all_shown() const;
   void advance_finishing(Instant now);
-  std::map<LocalRank, std::string> end_streams();
+  void advance_flushing(Instant now);
+  void say_what_is_waited_for();
+  void say_what_was_lost();
   bool nothing_to_read() const;
+  LogPump::Tails tails() const;
+  LogPump::Tails end_streams();
+  std::size_t ended_streams() const;
+  void forget_ended_streams();
+  void close_ended_streams();
+  void forget_follower(const FollowedFile& file);
+  void forget_file(WorkerPipe& pipe);
   Output& output_of(LogStream stream);
-  static bool has_room(LogOutput& output);
+  static bool has_room(const LogOutput& output);
+  bool has_room_for(const WorkerPipe& pipe) const;
   std::string_view time_text();
 
   LineLimits limits_;
-  const LogSpaceOptions space_;
-  LogFd mailbox_;
+  std::shared_ptr<LogMailbox> mailbox_;
   LogFd epoll_;
   LogFd inotify_;
   std::uint32_t inotify_interest_ = 0;
   std::vector<std::unique_ptr<Output>> outputs_;  // Out, Err; one if both are one console.
   std::vector<std::unique_ptr<FollowedFile>> files_;
-  std::vector<std::unique_ptr<LogSpace>> kept_;
-  std::map<std::uint64_t, std::unique_ptr<RecordedPipe>> records_;
-  std::map<std::uint64_t, std::unique_ptr<TappedPipe>> taps_;
+  std::map<std::uint64_t, std::unique_ptr<WorkerPipe>> pipes_;
   std::map<std::string, std::shared_ptr<LogFilterFile>> filtered_;
-  std::map<LocalRank, std::string> stderr_files_;
-  std::map<LocalRank, std::string> last_tails_;  // Of the attempt before.
   int next_stream_ = 0;
-  std::uint64_t next_tap_;
-  Instant files_resume_{};               // No file is read before: writes come together meanwhile.
-  Instant polled_{};                     // When unwatched files were last looked at.
-  std::vector<CatchingUp> catching_up_;  // A few: one for each failure that is announced.
+  std::uint64_t next_pipe_;
+  Instant files_resume_{};             // No file is read before: writes come together meanwhile.
+  Instant polled_{};                   // When unwatched files were last looked at.
+  std::optional<Instant> held_until_;  // catch_up(): own lines wait for the workers' output.
+  std::vector<std::pair<LogStream, std::string>> held_;
+  std::size_t held_bytes_ = 0;
+  std::size_t dropped_lines_ = 0;  // Of muster's own, which nobody has been told of.
+  std::int64_t lost_log_bytes_ = 0;
   std::optional<Finishing> finishing_;
+  std::optional<Flushing> flushing_;
+  std::optional<Instant> ending_since_;  // Set by finish() and flush_all().
+  bool has_said_why_ = false;            // They take long.
+  bool hurried_ = false;
+  bool ends_streams_ = false;            // Some are of an earlier attempt.
+  std::function<void()> attempt_ended_;  // Waits for most of those.
+  std::optional<Instant> stop_deadline_;
   bool stopped_ = false;
   bool all_done_ = true;
   std::atomic<bool> abandoned_ = false;
+  std::atomic<std::int64_t> busy_since_ns_ = 0;
   std::vector<char> buffer_;
   std::string time_text_;
 };

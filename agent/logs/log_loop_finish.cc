@@ -1,4 +1,4 @@
-// The log thread at the end of an attempt: the last lines are read and shown, or the time is up.
+// The log thread at the end of an attempt and of the job: the last lines are read and shown.
 #include <sys/inotify.h>
 
 #include <algorithm>
@@ -7,44 +7,43 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/logs/log_loop.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
+namespace {
 
-std::string LogLoop::tail(LocalRank worker) {
-  for (auto& [id, tap] : taps_) {
-    if (tap->worker != worker) continue;
-    // What the worker wrote last may still be in the pipe.
-    if (!tap->has_ended && (tap->output() == nullptr || has_room(*tap->output())))
-      tap->has_ended = tap->read(kBytesPerTurn, buffer_) == TappedPipe::State::Ended;
-    return tap->tail().lines(TailLimits{});
-  }
-  if (const auto file = stderr_files_.find(worker); file != stderr_files_.end())
-    return last_lines_of_file(file->second, TailLimits{});
-  const auto last = last_tails_.find(worker);
-  return last == last_tails_.end() ? "" : last->second;
-}
+// How long a console that answers ENOSPC or EIO is tried again when nothing else is left to do.
+constexpr Duration kFailingLimit = std::chrono::seconds(5);
+// For muster's own lines, after the moment when stderr has room again.
+constexpr Duration kHoldMore = std::chrono::milliseconds(100);
 
-void LogLoop::catch_up(Instant deadline, std::function<void()> done) {
+}  // namespace
+
+// --- muster's lines below the workers' output ------------------------------------------------
+
+void LogLoop::catch_up(Instant deadline) {
   for (const auto& file : files_)
     file->dirty = true;
   files_resume_ = {};
-  for (auto& [id, tap] : taps_) {
-    if (tap->has_ended) continue;
-    tap->is_behind = true;
-    if (tap->output() == nullptr || has_room(*tap->output()))
-      tap->has_ended = tap->read(kBytesPerTurn, buffer_) == TappedPipe::State::Ended;
+  for (const auto& [id, pipe] : pipes_) {
+    if (pipe->has_ended) continue;
+    pipe->catch_up();
+    if (has_room_for(*pipe)) read_pipe(*pipe);
+    if (pipe->has_ended) set_interest(pipe->fd(), id, pipe->interest, 0);
   }
-  for (auto& [id, tap] : taps_)
-    if (tap->has_ended) set_interest(tap->fd(), id, tap->interest, 0);
-  std::erase_if(taps_,
-                [](const auto& tap) { return tap.second->has_ended && !tap.second->worker; });
-  catching_up_.push_back({deadline, std::move(done)});
+  held_until_ = held_until_ ? std::max(*held_until_, deadline) : deadline;
 }
 
+// Of what a stuck stdout holds up, nothing is waited for: muster's lines go to stderr.
 bool LogLoop::is_behind() const {
-  return std::any_of(files_.begin(), files_.end(), [](const auto& file) { return file->dirty; }) ||
-         std::any_of(taps_.begin(), taps_.end(), [](const auto& tap) {
-           return tap.second->is_behind && !tap.second->has_ended;
+  const auto counts = [this](const LogOutput* output) {
+    return output == nullptr || output == outputs_.back().get() || has_room(*output);
+  };
+  return std::any_of(
+             files_.begin(), files_.end(),
+             [&counts](const auto& file) { return file->dirty && counts(&file->output()); }) ||
+         std::any_of(pipes_.begin(), pipes_.end(), [&counts](const auto& pipe) {
+           return pipe.second->is_behind() && counts(pipe.second->output());
          });
 }
 
@@ -53,113 +52,241 @@ bool LogLoop::all_shown() const {
                      [](const auto& output) { return output->console.unwritten_bytes() == 0; });
 }
 
-// In their order; and none is left for later, when finish() is over.
+// Time in which stderr has no room does not count: the lines would stand behind its output anyway.
 void LogLoop::advance_catching_up(Instant now) {
-  const bool caught_up = !catching_up_.empty() && !is_behind() && all_shown();
-  while (!catching_up_.empty() && (caught_up || now >= catching_up_.front().deadline)) {
-    const CatchingUp one = std::move(catching_up_.front());
-    catching_up_.erase(catching_up_.begin());
-    if (!abandoned_) one.done();
+  if (!held_until_) return;
+  if (is_behind() && !hurried_) {
+    if (!has_room(*outputs_.back())) held_until_ = std::max(*held_until_, now + kHoldMore);
+    if (now < *held_until_) return;
   }
+  held_until_.reset();
+  for (const auto& [stream, text] : std::exchange(held_, {}))
+    show(stream, text);
+  held_bytes_ = 0;
+  flush();
 }
 
-void LogLoop::finish(Instant deadline, std::function<void(FinishReport)> done) {
-  if (finishing_) {  // stop() in the middle of a finish(): both are served together.
-    const auto first = std::move(finishing_->done);
-    finishing_->deadline = std::min(finishing_->deadline, deadline);
-    finishing_->done = [first, done](const FinishReport& report) {
-      first(report);
-      done(report);
-    };
-    return;
+// --- the end of an attempt -------------------------------------------------------------------
+
+void LogLoop::end_attempt(std::function<void(const LogPump::Tails&)> done) {
+  for (const auto& [id, pipe] : pipes_)
+    if (!pipe->is_over && has_room_for(*pipe)) read_pipe(*pipe);
+  attempt_ended_ = [done = std::move(done), ends = tails()] { done(ends); };
+  for (const auto& file : files_)
+    file->is_over = file->dirty = true;
+  for (const auto& [id, pipe] : pipes_)
+    pipe->is_over = true;
+  files_resume_ = {};
+  ends_streams_ = true;
+}
+
+std::size_t LogLoop::ended_streams() const {
+  const auto files = std::count_if(files_.begin(), files_.end(),
+                                   [](const auto& file) { return file->is_over && file->dirty; });
+  const auto pipes = std::count_if(pipes_.begin(), pipes_.end(), [this](const auto& pipe) {
+    return pipe.second->is_over && !has_room_for(*pipe.second);
+  });
+  return static_cast<std::size_t>(files + pipes);
+}
+
+LogPump::Tails LogLoop::tails() const {
+  LogPump::Tails ends;
+  for (const auto& [id, pipe] : pipes_)
+    if (!pipe->is_over && pipe->tail() != nullptr)
+      ends[*pipe->tail_of()] = pipe->tail()->lines(TailLimits{});
+  return ends;
+}
+
+// After read_files(): a file whose console has no room is still dirty, and stays.
+void LogLoop::forget_ended_streams() {
+  if (ends_streams_) close_ended_streams();
+  if (!attempt_ended_ || ended_streams() > LogPump::kEndedStreamsMax) return;
+  if (const auto done = std::exchange(attempt_ended_, nullptr); !abandoned_) done();
+}
+
+void LogLoop::close_ended_streams() {
+  for (auto next = pipes_.begin(); next != pipes_.end();) {
+    const auto entry = next++;
+    if (!entry->second->is_over || !entry->second->has_ended) continue;
+    forget_file(*entry->second);
+    pipes_.erase(entry);
   }
-  finishing_ = Finishing{deadline, std::move(done), true, {}};
+  const auto is_written = [this](const FollowedFile& file) {
+    return std::any_of(pipes_.begin(), pipes_.end(), [&file](const auto& pipe) {
+      return pipe.second->file() != nullptr && pipe.second->file()->path() == file.path();
+    });
+  };
+  std::vector<const FollowedFile*> read;
+  for (const auto& file : files_)
+    if (file->is_over && !file->dirty && !is_written(*file)) read.push_back(file.get());
+  for (const FollowedFile* const file : read)
+    forget_follower(*file);
+  for (auto& [path, filtered] : filtered_)
+    if (filtered.use_count() == 1) lost_log_bytes_ += filtered->finish();
+  std::erase_if(filtered_, [](const auto& filtered) { return filtered.second.use_count() == 1; });
+  ends_streams_ =
+      std::any_of(files_.begin(), files_.end(), [](const auto& file) { return file->is_over; });
+}
+
+void LogLoop::forget_follower(const FollowedFile& file) {
+  const auto found = std::find_if(files_.begin(), files_.end(),
+                                  [&file](const auto& one) { return one.get() == &file; });
+  if (found == files_.end()) return;
+  const std::unique_ptr<FollowedFile> follower = std::move(*found);
+  files_.erase(found);
+  follower->finish(follower->needs_time() ? time_text() : std::string_view());
+  if (follower->watch >= 0) ::inotify_rm_watch(inotify_.get(), follower->watch);
+  for (const auto& [id, pipe] : pipes_)
+    if (pipe->file() != nullptr && pipe->file()->path() == follower->path())
+      pipe->file()->remove_reader();
+}
+
+// Two pipes may write to one file, if a plug-in says so.
+void LogLoop::forget_file(WorkerPipe& pipe) {
+  const auto writes_it = [&pipe](const auto& other) {
+    return other.second.get() != &pipe && other.second->file() == pipe.file();
+  };
+  if (pipe.file() == nullptr || std::any_of(pipes_.begin(), pipes_.end(), writes_it)) return;
+  lost_log_bytes_ += pipe.file()->finish();
+  pipe.file()->remove_reader();
+}
+
+// --- the end of the job ----------------------------------------------------------------------
+
+void LogLoop::finish(Instant pipes_deadline, std::function<void(FinishReport)> done) {
+  if (finishing_) {  // stop() in the middle of a finish(): both are answered together.
+    done = [first = std::move(finishing_->done),
+            then = std::move(done)](const FinishReport& report) {
+      first(report);
+      then(report);
+    };
+    pipes_deadline = std::min(pipes_deadline, finishing_->pipes_deadline);
+  }
+  finishing_ = Finishing{pipes_deadline, std::move(done)};
+  if (!ending_since_) ending_since_ = now();
   for (const auto& file : files_)
     file->dirty = true;
   files_resume_ = {};
 }
 
+void LogLoop::flush_all(std::function<void(ShownReport)> done) {
+  flushing_ = Flushing{std::move(done), now()};
+  if (!ending_since_) ending_since_ = now();
+}
+
+// Consoles that have taken everything so far are waited for on.
+void LogLoop::hurry() {
+  hurried_ = true;
+  flush();
+  for (const auto& output : outputs_)
+    if (output->console.unwritten_bytes() > 0) output->console.give_up();
+  for (const auto& file : files_)
+    if (file->output().console.is_given_up()) file->skip_to_end();
+}
+
 void LogLoop::stop(Instant deadline) {
+  stop_deadline_ = deadline;
   finish(deadline, [this](const FinishReport& report) {
-    all_done_ = report.all_read && report.all_shown;
-    stopped_ = true;
+    all_done_ = report.all_read;
+    flush_all([this](const ShownReport& shown) {
+      all_done_ = all_done_ && shown.lost_bytes == 0;
+      stopped_ = true;
+    });
   });
 }
 
 bool LogLoop::nothing_to_read() const {
   return std::none_of(files_.begin(), files_.end(), [](const auto& file) { return file->dirty; }) &&
-         std::all_of(
-             taps_.begin(), taps_.end(),
-             [](const auto& tap) { return tap.second->has_ended || !tap.second->worker; }) &&
-         std::all_of(records_.begin(), records_.end(), [](const auto& record) {
-           return record.second->has_ended || record.second->is_forgotten;
+         std::all_of(pipes_.begin(), pipes_.end(), [](const auto& pipe) {
+           return pipe.second->is_done() || pipe.second->is_over;
          });
 }
 
 void LogLoop::advance_finishing(Instant now) {
+  if (stop_deadline_ && now >= *stop_deadline_ && !hurried_) hurry();
   if (!finishing_) return;
-  Finishing& finishing = *finishing_;
-  const bool late = now >= finishing.deadline;
-  if (finishing.reading) {
-    if (!late && !nothing_to_read()) return;
-    finishing.report.all_read = nothing_to_read();
-    finishing.report.stderr_tails = end_streams();
-    finishing.reading = false;
-  }
-  finishing.report.all_shown = all_shown();
-  if (!finishing.report.all_shown && !late) return;
-  const Finishing finished = std::move(finishing);
-  finishing_.reset();
-  advance_catching_up(Instant::max());
-  if (!abandoned_) finished.done(finished.report);
+  // A pipe that somebody still holds: what is in it already is read, and no more is waited for.
+  if ((hurried_ || now >= finishing_->pipes_deadline) &&
+      !std::exchange(finishing_->pipes_are_late, true))
+    for (const auto& [id, pipe] : pipes_)
+      pipe->stop_waiting();
+  if (!nothing_to_read()) return;
+  const Finishing finished = *std::exchange(finishing_, std::nullopt);
+  FinishReport report;
+  report.all_read = std::all_of(pipes_.begin(), pipes_.end(), [](const auto& pipe) {
+    return pipe.second->has_ended || pipe.second->is_over;
+  });
+  report.stderr_tails = end_streams();
+  for (const auto& [stream, text] : std::exchange(held_, {}))
+    show(stream, text);
+  held_bytes_ = 0;
+  held_until_.reset();
+  if (!abandoned_) finished.done(report);
 }
 
-std::map<LocalRank, std::string> LogLoop::end_streams() {
-  for (const auto& [id, record] : records_)
-    record->is_forgotten = true;
-  std::erase_if(records_, [](const auto& record) { return record.second->has_ended; });
-  for (const auto& file : files_) {
-    file->finish(file->needs_time() ? time_text() : std::string_view());
-    if (file->watch >= 0) ::inotify_rm_watch(inotify_.get(), file->watch);
-  }
-  files_.clear();
-  release_files();
-
-  std::map<LocalRank, std::string> tails;
-  for (auto& [id, tap] : taps_) {
-    const std::optional<LocalRank> worker = tap->worker;
-    if (!worker) continue;
-    if (!tap->has_ended) tap->read(kBytesPerTurn, buffer_);  // A full console does not matter now.
-    tails[*worker] = tap->tail().lines(TailLimits{});
-    tap->worker.reset();
-  }
-  std::erase_if(taps_, [](const auto& tap) { return tap.second->has_ended; });
-  for (const auto& [worker, file] : stderr_files_)
-    tails[worker] = last_lines_of_file(file, TailLimits{});
-  stderr_files_.clear();
-  flush();  // The filter files, before they are forgotten.
-  filtered_.clear();
-  last_tails_ = tails;
-  return tails;
-}
-
-void LogLoop::release_files() {
-  std::int64_t bytes = 0;
-  std::int64_t files = 0;
-  for (const auto& space : kept_) {
-    if (space->watch >= 0) ::inotify_rm_watch(inotify_.get(), space->watch);
-    // What came since the last look counts, too: a worker may have written all in between.
-    while (space->look(LogSpace::kAllRead)) {
-    }
-    space->release();
-    bytes += space->dropped_bytes();
-    files += space->dropped_bytes() > 0 ? 1 : 0;
-  }
-  kept_.clear();
-  if (bytes > 0)
+LogPump::Tails LogLoop::end_streams() {
+  auto ends = tails();
+  for (const auto& [id, pipe] : pipes_)
+    pipe->is_over = true;
+  for (const auto& file : files_)
+    file->is_over = true;
+  ends_streams_ = true;
+  close_ended_streams();
+  // What a process that is no descendant of the workers still writes is shown no more.
+  while (!files_.empty())
+    forget_follower(*files_.back());
+  flush();
+  close_ended_streams();
+  if (const std::int64_t lost = std::exchange(lost_log_bytes_, 0); lost > 0)
     spdlog::warn(
-        "the full disk cost {} bytes from the middle of {} log files: a line in each says where",
-        bytes, files);
+        "{} bytes of log files were lost, because they could not be written: a line in each file "
+        "says where",
+        lost);
+  return ends;
+}
+
+// --- the wait for the consoles ---------------------------------------------------------------
+
+void LogLoop::advance_flushing(Instant now) {
+  if (ending_since_ && now >= *ending_since_ + kSayAfter && !std::exchange(has_said_why_, true))
+    say_what_is_waited_for();
+  if (!flushing_) return;
+  const Duration waited = now - flushing_->begun;
+  for (const auto& output : outputs_)
+    if (output->console.is_failing() && waited >= kFailingLimit) output->console.give_up();
+  if (finishing_ || !mailbox_->is_empty()) return;
+  if (!all_shown()) return;
+  say_what_was_lost();
+  ShownReport report;
+  for (const auto& output : outputs_)
+    report.lost_bytes += output->console.lost_bytes();
+  const Flushing flushed = *std::exchange(flushing_, std::nullopt);
+  ending_since_.reset();
+  if (!abandoned_) flushed.done(report);
+}
+
+// On stderr, if that is not the console that is waited for.
+void LogLoop::say_what_is_waited_for() {
+  const LogConsole& out = outputs_.front()->console;
+  if (outputs_.size() < 2 || out.unwritten_bytes() == 0) return;
+  spdlog::warn(
+      "waiting for stdout to be read: {} bytes are left (another signal ends muster without them)",
+      out.unwritten_bytes());
+}
+
+void LogLoop::say_what_was_lost() {
+  bool any = false;
+  for (const auto& output : outputs_) {
+    const std::size_t lost = output->console.lost_bytes();
+    if (lost == 0) continue;
+    any = true;
+    const char* const name = output != outputs_.front() ? "stderr"
+                             : outputs_.size() > 1      ? "stdout"
+                                                        : "stdout and stderr";
+    show(LogStream::Err,
+         "[muster: " + std::to_string(lost) + " bytes could not be shown on " + name + "]\n");
+  }
+  if (any) outputs_.back()->console.give_up();  // It takes this now, or never.
 }
 
 }  // namespace muster

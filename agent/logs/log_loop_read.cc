@@ -12,11 +12,8 @@
 namespace muster {
 namespace {
 
-using std::chrono::milliseconds;
-
-// A worker that writes line by line would wake us for each: this many at most.
-constexpr Duration kFilesPause = milliseconds(2);
-constexpr Duration kKeepPause = milliseconds(20);  // The same, where nobody wants to see them.
+// A worker that writes line by line would wake us for each: this often at most.
+constexpr Duration kFilesPause = std::chrono::milliseconds(2);
 
 }  // namespace
 
@@ -33,8 +30,6 @@ void LogLoop::read_inotify() {
     last = event.wd;
     for (const auto& file : files_)
       if (all || file->watch == event.wd) file->dirty = true;
-    for (const auto& space : kept_)
-      if (all || space->watch == event.wd) space->dirty = true;
   }
 }
 
@@ -42,8 +37,6 @@ void LogLoop::read_files(Instant now) {
   if (now >= polled_ + kPollInterval) {
     for (const auto& file : files_)
       if (file->must_be_polled()) file->dirty = true;
-    for (const auto& space : kept_)
-      if (space->must_be_polled()) space->dirty = true;
     polled_ = now;
   }
   if (now < files_resume_) return;
@@ -58,35 +51,10 @@ void LogLoop::read_files(Instant now) {
     file->output().console.flush();
   }
   if (any && !more && !finishing_) files_resume_ = now + kFilesPause;
-  const bool tight =
-      std::any_of(kept_.begin(), kept_.end(), [](const auto& s) { return s->is_tight(); });
-  const bool keeps =
-      std::any_of(kept_.begin(), kept_.end(), [](const auto& s) { return s->dirty; });
-  if (keeps && !any && !finishing_) files_resume_ = now + (tight ? kFilesPause : kKeepPause);
-}
-
-// After read_files(): what was read may go.
-void LogLoop::keep_files() {
-  for (const auto& space : kept_) {
-    if (std::exchange(space->dirty, false)) look_at(*space, false);
-  }
-}
-
-// True if something was removed.
-bool LogLoop::look_at(LogSpace& space, bool is_full) {
-  FollowedFile* const follower = follower_of(space);
-  const std::int64_t read_to = follower == nullptr ? LogSpace::kAllRead : follower->offset();
-  const auto read_on = [&] { return follower == nullptr ? read_to : read_to_end(*follower); };
-  const auto removal = is_full ? space.make_room(read_on()) : space.look(read_to, read_on);
-  if (!removal) return false;
-  space.dirty = true;  // There may be more to do.
-  if (follower != nullptr)
-    follower->removed(*removal, follower->needs_time() ? time_text() : std::string_view());
-  return true;
 }
 
 // Or as far as the console takes it: what follows may be dropped unseen.
-std::int64_t LogLoop::read_to_end(FollowedFile& file) {
+void LogLoop::read_to_end(FollowedFile& file) {
   std::vector<char> buffer(64 << 10);  // buffer_ may hold what a pipe is being read for.
   const std::string_view time = file.needs_time() ? time_text() : std::string_view();
   do {
@@ -94,55 +62,83 @@ std::int64_t LogLoop::read_to_end(FollowedFile& file) {
     file.dirty = file.read(kBytesPerTurn, now(), time, buffer);
     file.output().console.flush();
   } while (file.dirty);
-  return file.offset();
 }
 
-bool LogLoop::read_record(RecordedPipe& record) {
-  if (!record.has_ended)
-    record.has_ended =
-        record.read(kBytesPerTurn, buffer_, [&] { return make_room(record.path()); });
-  for (const auto& file : files_)
-    if (file->path() == record.path()) file->dirty = true;
-  for (const auto& space : kept_)
-    if (space->path() == record.path()) space->dirty = true;
-  return record.has_ended;
-}
-
-bool LogLoop::make_room(const std::string& file) {
-  const auto found = std::find_if(kept_.begin(), kept_.end(),
-                                  [&file](const auto& space) { return space->path() == file; });
-  return found != kept_.end() && look_at(**found, true);
-}
-
-FollowedFile* LogLoop::follower_of(const LogSpace& space) const {
-  const auto found = std::find_if(files_.begin(), files_.end(), [&space](const auto& file) {
-    return file->path() == space.path();
-  });
+FollowedFile* LogLoop::follower_of(const std::string& path) const {
+  const auto found = std::find_if(files_.begin(), files_.end(),
+                                  [&path](const auto& file) { return file->path() == path; });
   return found == files_.end() ? nullptr : found->get();
 }
 
-void LogLoop::read_pipe(std::uint64_t id) {
-  const auto record = records_.find(id);
-  if (record == records_.end()) return read_tap(id);
-  RecordedPipe& pipe = *record->second;
-  if (!read_record(pipe)) return;
-  if (pipe.is_forgotten)
-    records_.erase(record);
-  else
-    set_interest(pipe.fd(), id, pipe.interest, 0);
+// The log thread writes the file itself: it tells the followers what it does.
+void LogLoop::connect(LogFile& file) {
+  const auto each = [this, path = file.path()](const auto& act) {
+    for (const auto& follower : files_)
+      if (follower->path() == path) act(*follower);
+  };
+  file.set_reader(
+      {.offset =
+           [each] {
+             std::int64_t offset = LogFile::kAllRead;
+             each([&offset](const FollowedFile& one) { offset = std::min(offset, one.offset()); });
+             return offset;
+           },
+       .read_on = [this, each] { each([this](FollowedFile& one) { read_to_end(one); }); },
+       .removed =
+           [this, each](const LogRange& range) {
+             each([&](FollowedFile& one) {
+               one.removed(range, one.needs_time() ? time_text() : std::string_view());
+             });
+           },
+       .written =
+           [this, each](std::string_view bytes, std::int64_t at) {
+             each([&](FollowedFile& one) { show_written(one, bytes, at); });
+           },
+       .unwritten =
+           [this, each](std::string_view bytes) {
+             each([&](FollowedFile& one) {
+               read_to_end(one);
+               one.show(bytes, now(), one.needs_time() ? time_text() : std::string_view());
+             });
+           },
+       .skipped =
+           [each](std::int64_t bytes) { each([&](FollowedFile& one) { one.skip(bytes); }); }});
 }
 
-void LogLoop::read_tap(std::uint64_t id) {
-  const auto found = taps_.find(id);
-  if (found == taps_.end()) return;
-  TappedPipe& tap = *found->second;
-  if (tap.read(kBytesPerTurn, buffer_) != TappedPipe::State::Ended) return;
-  if (!tap.worker) {
-    taps_.erase(found);  // Closing takes it out of epoll.
+// A follower that has come so far need not read the bytes back.
+void LogLoop::show_written(FollowedFile& file, std::string_view bytes, std::int64_t at) {
+  if (file.dirty || file.offset() != at || !has_room(file.output())) {
+    file.dirty = true;
     return;
   }
-  set_interest(tap.fd(), id, tap.interest, 0);
-  tap.has_ended = true;  // Its tail is still to be asked for.
+  file.show(bytes, now(), file.needs_time() ? time_text() : std::string_view());
+  file.skip(static_cast<std::int64_t>(bytes.size()));
+  file.output().console.flush();
+}
+
+// Of a full log disk, the bytes go to the console alone: they wait for it.
+bool LogLoop::has_room_for(const WorkerPipe& pipe) const {
+  if (pipe.output() != nullptr && !has_room(*pipe.output())) return false;
+  if (pipe.file() == nullptr || !pipe.file()->is_missing_bytes()) return true;
+  FollowedFile* const follower = follower_of(pipe.file()->path());
+  return follower == nullptr || has_room(follower->output());
+}
+
+void LogLoop::read_pipe(std::uint64_t id) {
+  const auto found = pipes_.find(id);
+  if (found == pipes_.end()) return;
+  WorkerPipe& pipe = *found->second;
+  if (!has_room_for(pipe)) return;  // Another stream of this turn has filled it.
+  read_pipe(pipe);
+  if (pipe.output() != nullptr) pipe.output()->console.flush();
+  if (!pipe.has_ended) return;
+  set_interest(pipe.fd(), id, pipe.interest, 0);
+  if (pipe.is_over) ends_streams_ = true;
+}
+
+void LogLoop::read_pipe(WorkerPipe& pipe) {
+  if (pipe.has_ended) return;
+  pipe.has_ended = pipe.read(kBytesPerTurn, buffer_) == WorkerPipe::State::Ended;
 }
 
 }  // namespace muster

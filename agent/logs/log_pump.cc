@@ -9,17 +9,13 @@
 #include <cerrno>
 #include <system_error>
 
-#include <spdlog/spdlog.h>
-
 #include "agent/logs/log_loop.h"
-#include "rendezvous/core/check.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
 namespace {
 
 constexpr int kPipeBytes = 1 << 20;  // As much as an ordinary user may ask for.
-constexpr std::size_t kPointerBytes = sizeof(void*);
 constexpr Duration kStopGrace = std::chrono::seconds(1);
 constexpr Duration kDestructorLimit = std::chrono::seconds(1);
 
@@ -44,7 +40,7 @@ Result<std::array<LogFd, 2>> make_worker_pipe() {
   auto pipe = make_pipe();
   if (!pipe) return pipe;
   ::fcntl((*pipe)[0].get(), F_SETFL, O_NONBLOCK);       // Of this end only.
-  ::fcntl((*pipe)[1].get(), F_SETPIPE_SZ, kPipeBytes);  // Not to be had is no harm.
+  ::fcntl((*pipe)[1].get(), F_SETPIPE_SZ, kPipeBytes);  // Optional: a smaller pipe works, too.
   return pipe;
 }
 
@@ -56,9 +52,10 @@ struct LogPump::Shared {
 };
 
 Result<std::unique_ptr<LogPump>> LogPump::start(const Options& options) {
-  auto pipe = make_pipe();
-  if (!pipe) return pipe.error();
-  auto loop = LogLoop::open(options, std::move((*pipe)[0]));
+  auto mailbox = std::make_shared<LogMailbox>();
+  if (mailbox->error() != 0)
+    return boost::system::error_code(mailbox->error(), boost::system::system_category());
+  auto loop = LogLoop::open(options, mailbox);
   if (!loop) return loop.error();
   auto shared = std::make_shared<Shared>();
   shared->loop = std::move(*loop);
@@ -69,7 +66,7 @@ Result<std::unique_ptr<LogPump>> LogPump::start(const Options& options) {
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::unique_ptr<LogPump> pump(new LogPump(shared, std::move((*pipe)[1])));
+  std::unique_ptr<LogPump> pump(new LogPump(shared, std::move(mailbox)));
   boost::system::error_code failure;
   try {
     pump->thread_ = std::thread([shared] {
@@ -84,7 +81,7 @@ Result<std::unique_ptr<LogPump>> LogPump::start(const Options& options) {
   return pump;
 }
 
-LogPump::LogPump(std::shared_ptr<Shared> shared, LogFd mailbox)
+LogPump::LogPump(std::shared_ptr<Shared> shared, std::shared_ptr<LogMailbox> mailbox)
     : shared_(std::move(shared)),
       mailbox_(std::move(mailbox)),
       ended_(shared_->ended.get_future()) {}
@@ -93,63 +90,57 @@ LogPump::~LogPump() {
   stop(kDestructorLimit);
 }
 
-void LogPump::post(Message message) {
-  MUSTER_CHECK(thread_.joinable());  // Nothing after stop().
-  auto* const pointer = new Message(std::move(message));
-  ssize_t n = 0;
-  do {
-    n = ::write(mailbox_.get(), static_cast<const void*>(&pointer), kPointerBytes);
-  } while (n < 0 && errno == EINTR);
-  MUSTER_CHECK(
-      n == static_cast<ssize_t>(kPointerBytes));  // The thread holds the other end until stop().
+void LogPump::post(std::function<void(LogLoop&)> act) {
+  mailbox_->post(std::move(act));
+}
+
+void LogPump::catch_up(Duration limit) {
+  post([deadline = now() + limit](LogLoop& loop) { loop.catch_up(deadline); });
 }
 
 void LogPump::follow(FollowOptions options) {
   post([options = std::move(options)](LogLoop& loop) { loop.follow(options); });
 }
 
-Result<int> LogPump::tap(const TapOptions& options) {
+Result<int> LogPump::pipe(PipeOptions options) {
   auto pipe = make_worker_pipe();
   if (!pipe) return pipe.error();
   auto [read_end, write_end] = std::move(*pipe);
   // std::function wants to be copied, which a descriptor does not.
   auto shared_end = std::make_shared<LogFd>(std::move(read_end));
-  post([options, shared_end](LogLoop& loop) { loop.tap(options, std::move(*shared_end)); });
+  post([options = std::move(options), shared_end](LogLoop& loop) {
+    loop.add_pipe(std::move(*shared_end), options);
+  });
   return write_end.release();
 }
 
-Result<int> LogPump::record(std::string file) {
-  auto pipe = make_worker_pipe();
-  if (!pipe) return pipe.error();
-  auto shared_end = std::make_shared<LogFd>(std::move((*pipe)[0]));
-  post([file = std::move(file), shared_end](LogLoop& loop) {
-    loop.record(file, std::move(*shared_end));
-  });
-  return (*pipe)[1].release();
-}
-
-void LogPump::keep_tail_of(LocalRank worker, std::string stderr_file) {
-  post([worker, file = std::move(stderr_file)](LogLoop& loop) { loop.keep_tail_of(worker, file); });
-}
-
-void LogPump::keep(std::string file) {
-  post([file = std::move(file)](LogLoop& loop) { loop.keep(file); });
-}
-
-void LogPump::tail(LocalRank worker, std::function<void(std::string)> done) {
-  post([worker, done = std::move(done)](LogLoop& loop) { done(loop.tail(worker)); });
-}
-
-void LogPump::catch_up(Duration limit, std::function<void()> done) {
-  post([deadline = now() + limit, done = std::move(done)](LogLoop& loop) {
-    loop.catch_up(deadline, done);
+void LogPump::run(std::function<void()> job, std::function<void()> done) {
+  post([job = std::move(job), done = std::move(done)](LogLoop&) {
+    job();
+    if (done) done();
   });
 }
 
-void LogPump::finish(Duration limit, std::function<void(FinishReport)> done) {
-  post([deadline = now() + limit, done = std::move(done)](LogLoop& loop) {
+void LogPump::end_attempt(std::function<void(const Tails&)> done) {
+  post([done = std::move(done)](LogLoop& loop) { loop.end_attempt(done); });
+}
+
+void LogPump::finish(Duration pipe_limit, std::function<void(FinishReport)> done) {
+  post([deadline = now() + pipe_limit, done = std::move(done)](LogLoop& loop) {
     loop.finish(deadline, done);
   });
+}
+
+void LogPump::flush(std::function<void(ShownReport)> done) {
+  post([done = std::move(done)](LogLoop& loop) { loop.flush_all(done); });
+}
+
+void LogPump::hurry() {
+  post([](LogLoop& loop) { loop.hurry(); });
+}
+
+Duration LogPump::busy_for() const {
+  return shared_->loop->busy_for();
 }
 
 bool LogPump::stop(Duration limit) {
@@ -159,10 +150,17 @@ bool LogPump::stop(Duration limit) {
     thread_.join();
     return ended_.get();
   }
-  shared_->loop->abandon();
-  spdlog::warn("log_thread_left_behind reason=\"it hangs in a read or write\"");
-  thread_.detach();
+  abandon();
   return false;
+}
+
+std::vector<std::unique_ptr<LogMessage>> LogPump::abandon() {
+  shared_->loop->abandon();
+  if (thread_.joinable()) thread_.detach();
+  std::vector<std::unique_ptr<LogMessage>> lines;
+  while (auto message = mailbox_->take())
+    if (!message->act) lines.push_back(std::move(message));
+  return lines;
 }
 
 }  // namespace muster

@@ -1,6 +1,7 @@
 #include "agent/logs/log_streams.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,11 +16,12 @@
 namespace muster {
 namespace {
 
-constexpr mode_t kLogMode = 0666;                       // Less the umask, as for the worker's own.
 constexpr std::size_t kMaxFilteredLineBytes = 1 << 20;  // A longer one is matched by its beginning.
 
-LogFd open_log(const std::string& path, int flags) {
-  LogFd fd(::open(path.c_str(), flags | O_CREAT | O_CLOEXEC, kLogMode));
+// O_NONBLOCK: a FIFO's writer is not waited for.
+LogFd open_to_read(const std::string& path) {
+  constexpr mode_t kMode = 0666;
+  LogFd fd(::open(path.c_str(), O_RDONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, kMode));
   if (!fd.is_open())
     spdlog::warn("log_not_opened path=\"{}\" reason=\"{}{}\"", path,
                  std::generic_category().message(errno), limit_advice(errno));
@@ -31,31 +33,17 @@ std::int64_t size_of(int fd) {
   return ::fstat(fd, &status) == 0 ? status.st_size : 0;
 }
 
-}  // namespace
-
-LogFilterFile::LogFilterFile(std::string path)
-    : path_(std::move(path)), fd_(open_log(path_, O_WRONLY | O_APPEND)) {}
-
-void LogFilterFile::flush() {
-  std::string_view rest = buffer_;
-  while (!rest.empty() && fd_.is_open()) {
-    const ssize_t n = ::write(fd_.get(), rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      spdlog::warn("log_not_written path=\"{}\" reason=\"{}\"", path_,
-                   std::generic_category().message(errno));
-      fd_.reset();
-      break;
-    }
-    rest.remove_prefix(static_cast<std::size_t>(n));
-  }
-  buffer_.clear();
+std::size_t waiting_bytes(int pipe) {
+  int bytes = 0;
+  return ::ioctl(pipe, FIONREAD, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
 }
+
+}  // namespace
 
 FollowedFile::FollowedFile(Options options, LogOutput& output)
     : options_(std::move(options)),
       output_(output),
-      fd_(open_log(options_.path, O_RDONLY)),
+      fd_(open_to_read(options_.path)),
       assembler_(options_.limits) {}
 
 bool FollowedFile::read(std::size_t limit_bytes, Instant now, std::string_view time,
@@ -80,23 +68,34 @@ bool FollowedFile::read(std::size_t limit_bytes, Instant now, std::string_view t
   return true;
 }
 
+void FollowedFile::show(std::string_view bytes, Instant now, std::string_view time) {
+  time_ = time;
+  assembler_.feed(bytes, now, *this);
+}
+
 void FollowedFile::on_time(Instant now, std::string_view time) {
   time_ = time;
   assembler_.on_time(now, *this);
 }
 
-void FollowedFile::removed(const LogRemoval& removal, std::string_view time) {
-  const std::int64_t end = removal.range.end();
-  const std::int64_t unread = end - std::max(offset_, removal.range.offset);
+void FollowedFile::removed(const LogRange& range, std::string_view time) {
+  const std::int64_t unread = range.end() - std::max(offset_, range.offset);
   if (unread > 0) {
     time_ = time;
     assembler_.finish(*this);
     const std::string text = "[muster: " + std::to_string(unread) +
                              " bytes are not shown here: the disk of the log was full]";
     take({text});
-    offset_ = std::max(offset_, end);
+    offset_ = std::max(offset_, range.end());
   }
-  if (removal.collapsed && offset_ >= end) offset_ -= removal.range.length;
+  if (offset_ >= range.end()) offset_ -= range.length;
+}
+
+void FollowedFile::skip_to_end() {
+  dirty = false;
+  const std::int64_t size = fd_.is_open() ? size_of(fd_.get()) : 0;
+  if (size > offset_) output_.console.count_lost(static_cast<std::size_t>(size - offset_));
+  offset_ = std::max(offset_, size);
 }
 
 void FollowedFile::finish(std::string_view time) {
@@ -130,31 +129,36 @@ void FollowedFile::filter(const LinePiece& piece) {
   filtered_line_.clear();
 }
 
-TappedPipe::State TappedPipe::read(std::size_t limit_bytes, std::vector<char>& buffer) {
+WorkerPipe::WorkerPipe(LogFd read_end, Options options)
+    : fd_(std::move(read_end)), options_(std::move(options)) {
+  if (options_.tail_of) tail_.emplace(kTailRingBytes);
+}
+
+WorkerPipe::State WorkerPipe::read(std::size_t limit_bytes, std::vector<char>& buffer) {
   for (std::size_t total = 0; total < limit_bytes;) {
     const ssize_t n = ::read(fd_.get(), buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) is_behind = false;
+    if (n <= 0) behind_ = 0;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return State::Drained;
     if (n <= 0) return State::Ended;
     const std::string_view bytes(buffer.data(), static_cast<std::size_t>(n));
     total += bytes.size();
-    tail_.append(bytes);
-    if (output_ != nullptr && !output_->console.is_closed())
-      output_->merger.add_verbatim(bytes, output_->console.buffer());
+    behind_ -= std::min(behind_, bytes.size());
+    if (owed_) *owed_ -= std::min(*owed_, bytes.size());
+    if (tail_) tail_->append(bytes);
+    if (options_.file) options_.file->append(bytes);
+    if (options_.output != nullptr && !options_.output->console.is_closed())
+      options_.output->merger.add_verbatim(bytes, options_.output->console.buffer());
   }
   return State::Open;
 }
 
-std::string last_lines_of_file(const std::string& path, TailLimits limits) {
-  const LogFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.is_open()) return "";
-  const auto wanted = static_cast<std::int64_t>(limits.bytes) + 1;
-  const std::int64_t begin = std::max<std::int64_t>(0, size_of(fd.get()) - wanted);
-  std::string text(static_cast<std::size_t>(wanted), '\0');
-  const ssize_t n = ::pread(fd.get(), text.data(), text.size(), begin);
-  text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-  return std::string(last_lines(text, limits, begin == 0));
+void WorkerPipe::stop_waiting() {
+  if (!owed_) owed_ = waiting_bytes(fd_.get());
+}
+
+void WorkerPipe::catch_up() {
+  behind_ = waiting_bytes(fd_.get());
 }
 
 }  // namespace muster

@@ -7,13 +7,18 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 
+#include "agent/posix/bounded_child.h"
 #include "agent/posix/job_cleanup.h"
 
 namespace muster {
 namespace {
+
+// For what may lie on a file server that is gone.
+constexpr std::chrono::milliseconds kTidyLimit{2000};
 
 class Front {
  public:
@@ -28,7 +33,7 @@ class Front {
         wait_for_shim();  // Without signals (no descriptor was left), but to its end.
         break;
       }
-      take_signal(static_cast<int>(info.ssi_signo));
+      take_signal(static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL);
     }
     return finish();
   }
@@ -50,9 +55,9 @@ class Front {
     }
   }
 
-  void take_signal(int number) {
+  void take_signal(int number, bool from_kernel) {
     if (number == SIGCHLD) return;  // The caller reaps.
-    if (number != SIGTSTP) return tell({FrontMessage::Kind::Signal, number});
+    if (number != SIGTSTP) return tell({FrontMessage::Kind::Signal, number, from_kernel ? 1 : 0});
     // Ctrl-Z: the workers are in other sessions, where the terminal cannot stop them.
     tell({FrontMessage::Kind::Stop, 0});
     ::raise(SIGSTOP);
@@ -66,14 +71,25 @@ class Front {
 
   int finish() {
     Outcome outcome;
-    if (::recv(setup_.socket, &outcome, sizeof outcome, MSG_DONTWAIT) !=
-        static_cast<ssize_t>(sizeof outcome)) {
+    if (!receive(outcome)) {
       kill_descendants(setup_.spared);
       explain_lost_shim();
+      run_in_bounded_child(setup_.tidy, kTidyLimit);
       return 1;
     }
+    if (outcome.is_tidy == 0) run_in_bounded_child(setup_.tidy, kTidyLimit);
     if (outcome.exit_signal != 0) die_of(outcome.exit_signal);
     return outcome.exit_code;
+  }
+
+  // A signal that the shim did not read any more resets the connection: the first recv() says that,
+  // and the next one has what the shim sent before.
+  bool receive(Outcome& outcome) const {
+    ssize_t n = 0;
+    do {
+      n = ::recv(setup_.socket, &outcome, sizeof outcome, MSG_DONTWAIT);
+    } while (n < 0 && (errno == ECONNRESET || errno == EINTR));
+    return n == static_cast<ssize_t>(sizeof outcome);
   }
 
   void explain_lost_shim() const {

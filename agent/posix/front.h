@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <set>
 
 namespace muster {
@@ -23,12 +24,14 @@ struct FrontMessage {
   };
   Kind kind = Kind::Signal;
   std::int32_t number = 0;
+  std::int32_t from_kernel = 0;  // 1: no process sent it, such as a key of the terminal.
 };
 
 /// Shim to front, its last word.
 struct Outcome {
   std::int32_t exit_code = 0;
   std::int32_t exit_signal = 0;  // If not 0: muster dies of this signal.
+  std::int32_t is_tidy = 0;      // 1: the agent has ended as it should, and removed its files.
 };
 
 struct FrontSetup {
@@ -36,6 +39,8 @@ struct FrontSetup {
   int socket = -1;         // To the shim.
   sigset_t watched{};      // Blocked; SIGCHLD is one of them.
   std::set<pid_t> spared;  // Children from before we were muster: `helper & exec muster`.
+  /// Removes what a dead agent has left; called in a child process, as it may hang.
+  std::function<void()> tidy;
 };
 
 /// Runs until the shim is gone; returns the exit status of the whole, or dies of a signal. When the

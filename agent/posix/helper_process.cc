@@ -1,8 +1,8 @@
 #include "agent/posix/helper_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,15 +12,15 @@
 #include <map>
 #include <utility>
 
+#include "agent/posix/kernel_calls.h"
 #include "agent/posix/process_scan.h"
 #include "agent/posix/spawn.h"
+#include "rendezvous/core/from_errno.h"
 
 namespace muster {
 namespace {
 
-boost::system::error_code from_errno(int number) {
-  return {number, boost::system::system_category()};
-}
+constexpr int kEndLimitMs = 100;  // From SIGKILL to a helper's end.
 
 std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
@@ -35,7 +35,7 @@ std::vector<char*> pointers_to(const std::vector<std::string>& words) {
 pid_t leader_of(pid_t pid, const std::set<pid_t>& leaders) {
   std::map<pid_t, Process> all;
   for (const Process& process : all_processes())
-    if (process.state != 'Z' && process.state != 'X') all.emplace(process.pid, process);
+    if (is_alive(process)) all.emplace(process.pid, process);
   // A chain of parents is no longer than there are processes: /proc is not read in one instant.
   for (std::size_t steps = 0; steps <= all.size(); ++steps) {
     if (leaders.contains(pid)) return all.contains(pid) ? pid : 0;
@@ -52,7 +52,7 @@ pid_t leader_of(pid_t pid, const std::set<pid_t>& leaders) {
 Result<HelperProcess> HelperProcess::start(const std::vector<std::string>& argv,
                                            const std::vector<std::string>& environment) {
   HelperProcess helper;
-  helper.output_ = ::memfd_create("muster-helper-output", MFD_CLOEXEC);
+  helper.output_ = make_memory_file("muster-helper-output");
   if (helper.output_ < 0) return from_errno(errno);
   const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input < 0) return from_errno(errno);
@@ -100,8 +100,13 @@ HelperProcess::~HelperProcess() {
 bool HelperProcess::finish() {
   if (pidfd_ < 0) return false;
   ::syscall(SYS_pidfd_send_signal, pidfd_, SIGKILL, nullptr, 0);  // Nothing, if it has ended.
+  // One that waits in the kernel for a dead disk does not end even of that. It stays a zombie then,
+  // when it ends, until the agent does.
+  pollfd ended{pidfd_, POLLIN, 0};
+  ::poll(&ended, 1, kEndLimitMs);
   siginfo_t info{};
-  while (::waitid(P_PIDFD, static_cast<id_t>(pidfd_), &info, WEXITED) != 0 && errno == EINTR) {
+  while (::waitid(P_PIDFD, static_cast<id_t>(pidfd_), &info, WEXITED | WNOHANG) != 0 &&
+         errno == EINTR) {
   }
   ::close(std::exchange(pidfd_, -1));
   return info.si_code == CLD_EXITED && info.si_status == 0;
@@ -144,8 +149,8 @@ pid_t signal_family_member(pid_t pid, const std::set<pid_t>& leaders, int number
   return sent ? leader : 0;
 }
 
-void resume_process(pid_t pid) {
-  ::kill(pid, SIGCONT);
+void resume_process(pid_t pid, const std::set<pid_t>& leaders) {
+  signal_family_member(pid, leaders, SIGCONT);
 }
 
 }  // namespace muster

@@ -54,7 +54,7 @@ bool signal_worker(pid_t pid, pid_t parent, int number);
 /// sent. A `number` of 0 only looks.
 pid_t signal_family_member(pid_t pid, const std::set<pid_t>& leaders, int number);
 
-/// Lets a process go on that a tracer has left stopped; nothing for one that is not.
-void resume_process(pid_t pid);
+/// Lets a process of these workers go on that a tracer has left stopped.
+void resume_process(pid_t pid, const std::set<pid_t>& leaders);
 
 }  // namespace muster

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
+#include <vector>
 
 namespace muster {
 namespace {
@@ -15,6 +17,8 @@ constexpr int kRescanMs = 20;  // Until the next death: for what was born during
 constexpr int kDescendantScansMax = 1500;  // 30 s of these.
 constexpr int kScansMax = 600;
 constexpr int kPauseMs = 5;
+constexpr int kPlainRounds = 3;     // Then all is stopped before it is killed.
+constexpr int kStopScansMax = 100;  // Until a scan finds nothing new.
 // A process that was being born during one scan is seen by the next.
 constexpr int kEmptyScansToBelieve = 3;
 
@@ -40,35 +44,47 @@ void wait_for_a_death() {
 
 /// Stops all of it before one is killed: whoever dies can no longer lead to its children, and who
 /// stands still has no further ones.
-std::set<pid_t> stop_job(const std::set<pid_t>& sessions, const EnvironmentMark& mark) {
+std::vector<Process> stop_all(const std::function<std::vector<Process>()>& find) {
   std::set<pid_t> stopped;
-  for (std::size_t before = 1; before != stopped.size();) {
+  std::vector<Process> found;
+  std::size_t before = 1;
+  for (int scan = 0; scan < kStopScansMax && before != stopped.size(); ++scan) {
     before = stopped.size();
-    for (const Process& process : processes_of_job(sessions, mark))
-      if (stopped.insert(process.pid).second) ::kill(process.pid, SIGSTOP);
+    found = find();
+    for (const Process& process : found)
+      if (stopped.insert(process.pid).second) signal_process(process, SIGSTOP);
   }
-  return stopped;
+  return found;
 }
 
 }  // namespace
 
+pid_t DescendantKiller::round(const std::set<pid_t>& spared) {
+  const auto find = [&spared] { return descendants(::getpid(), spared); };
+  const std::vector<Process> found = rounds_++ < kPlainRounds ? find() : stop_all(find);
+  for (const Process& process : found)
+    signal_process(process, SIGKILL);
+  return found.empty() ? 0 : found.back().pid;
+}
+
 void kill_descendants(const std::set<pid_t>& spared) {
+  DescendantKiller killer;
   reap();
   for (int scan = 0; scan < kDescendantScansMax && has_children_but(spared); ++scan) {
-    for (const Process& process : descendants(::getpid(), spared))
-      ::kill(process.pid, SIGKILL);
+    killer.round(spared);
     wait_for_a_death();
     reap();
   }
 }
 
-void kill_job(const std::set<pid_t>& sessions, const EnvironmentMark& mark) {
+void kill_job(const JobSessions& sessions, const EnvironmentMark& mark) {
   int empty = 0;
   for (int scan = 0; scan < kScansMax && empty < kEmptyScansToBelieve; ++scan) {
-    const std::set<pid_t> stopped = stop_job(sessions, mark);
+    const std::vector<Process> stopped =
+        stop_all([&sessions, &mark] { return processes_of_job(sessions, mark); });
     empty = stopped.empty() ? empty + 1 : 0;
-    for (const pid_t pid : stopped)
-      ::kill(pid, SIGKILL);
+    for (const Process& process : stopped)
+      signal_process(process, SIGKILL);
     ::poll(nullptr, 0, kPauseMs);
   }
 }

@@ -10,6 +10,18 @@
 
 namespace muster {
 
+/// Kills what descends from the calling process, in rounds, while the caller reaps. The first
+/// rounds kill at once. Processes that fork faster than they are found are stopped then, all of
+/// them, before one is killed: who stands still has no further children.
+class DescendantKiller {
+ public:
+  /// One round. Returns the pid of one that was there, or 0.
+  pid_t round(const std::set<pid_t>& spared);
+
+ private:
+  int rounds_ = 0;
+};
+
 /// Kills and reaps whatever descends from the calling process, but not `spared` children nor what
 /// descends from those. Complete, as the caller is a subreaper. SIGCHLD must be blocked. Bounded:
 /// what is in uninterruptible I/O may stay.
@@ -17,6 +29,6 @@ void kill_descendants(const std::set<pid_t>& spared);
 
 /// The last resort, when front and shim, the ancestors of the workers, were killed together: kills
 /// what processes_of_job() finds until that is nothing. Bounded as above.
-void kill_job(const std::set<pid_t>& sessions, const EnvironmentMark& mark);
+void kill_job(const JobSessions& sessions, const EnvironmentMark& mark);
 
 }  // namespace muster

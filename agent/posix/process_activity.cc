@@ -78,10 +78,6 @@ std::string folder_of(pid_t pid) {
   return "/proc/" + std::to_string(pid);
 }
 
-bool is_alive(const Process& process) {
-  return process.state != 'Z' && process.state != 'X';
-}
-
 std::set<pid_t> family_in(const std::vector<Process>& all, pid_t leader) {
   std::set<pid_t> family{leader};
   // A child may come before its parent in /proc's order once pids have wrapped: until no change.
@@ -131,16 +127,14 @@ std::vector<pid_t> family_of(pid_t leader) {
   return {family.begin(), family.end()};
 }
 
-std::string command_line(pid_t pid) {
-  std::string text = read_file(folder_of(pid) + "/cmdline");
-  std::replace(text.begin(), text.end(), '\0', ' ');
-  return trimmed(std::move(text));
-}
-
 std::string executable_of(pid_t pid) {
   std::array<char, 4096> path;
   const ssize_t n = ::readlink((folder_of(pid) + "/exe").c_str(), path.data(), path.size());
   return n > 0 ? std::string(path.data(), static_cast<std::size_t>(n)) : std::string();
+}
+
+std::string program_text(pid_t pid) {
+  return executable_of(pid) + " (" + trimmed(read_file(folder_of(pid) + "/comm")) + ")";
 }
 
 std::string thread_table(pid_t pid) {

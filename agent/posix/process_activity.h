@@ -26,8 +26,9 @@ std::vector<FamilyActivity> family_activity(const std::vector<pid_t>& leaders);
 /// A worker's living descendants and members of its session, without itself.
 std::vector<pid_t> family_of(pid_t leader);
 
-/// The command line, its words separated by blanks; for a kernel thread or a dead one, empty.
-std::string command_line(pid_t pid);
+/// Which program it is, for people: its path and the main thread's name. Not its command line:
+/// arguments may hold secrets.
+std::string program_text(pid_t pid);
 
 /// The path of its program, every link followed; empty if it cannot be read.
 std::string executable_of(pid_t pid);

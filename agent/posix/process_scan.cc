@@ -2,10 +2,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -42,14 +46,34 @@ std::optional<Process> read_stat(pid_t pid) {
   if (close == std::string::npos) return std::nullopt;
   Process process{.pid = pid};
   int group = 0;
-  if (std::sscanf(text.c_str() + close + 1, " %c %d %d %d", &process.state, &process.parent, &group,
-                  &process.session) != 4)
+  unsigned long long start = 0;
+  // proc(5): state is field 3; num_threads is 20, starttime 22.
+  if (std::sscanf(text.c_str() + close + 1,
+                  " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu",
+                  &process.state, &process.parent, &group, &process.session, &process.threads,
+                  &start) != 6)
     return std::nullopt;
+  process.start = start;
   return process;
 }
 
-bool is_alive(const Process& process) {
-  return process.state != 'Z' && process.state != 'X';
+/// The children of one thread of the calling process; false: the kernel does not tell.
+bool add_children(const std::string& thread, std::set<pid_t>& children) {
+  const std::string path = "/proc/self/task/" + thread + "/children";
+  if (::access(path.c_str(), R_OK) != 0) return false;
+  const std::string text = read_file(path.c_str(), 1 << 20);
+  const char* at = text.c_str();
+  for (char* end = nullptr;; at = end) {
+    const long pid = std::strtol(at, &end, 10);
+    if (end == at) return true;
+    children.insert(static_cast<pid_t>(pid));
+  }
+}
+
+/// Whether a process that has this session's number belongs to it.
+bool is_in_session(const Process& process, const JobSession& session, const Process* leader) {
+  if (session.end) return process.start <= *session.end;
+  return leader == nullptr || session.start == 0 || leader->start == session.start;
 }
 
 bool is_marked(pid_t pid, const EnvironmentMark& mark) {
@@ -116,39 +140,79 @@ std::vector<Process> descendants(pid_t root, const std::set<pid_t>& except) {
   return found;
 }
 
-std::set<pid_t> own_children() {
-  std::set<pid_t> children;
-  const pid_t self = ::getpid();
-  std::array<char, 64> path;
-  std::snprintf(path.data(), path.size(), "/proc/self/task/%d/children", self);
-  if (::access(path.data(), R_OK) != 0) {  // A kernel without CONFIG_PROC_CHILDREN.
-    for (const Process& process : all_processes())
-      if (process.parent == self) children.insert(process.pid);
-    return children;
-  }
-  const std::string text = read_file(path.data(), 1 << 20);
-  const char* at = text.c_str();
-  for (char* end = nullptr;; at = end) {
-    const long pid = std::strtol(at, &end, 10);
-    if (end == at) return children;
-    children.insert(static_cast<pid_t>(pid));
-  }
+bool is_alive(const Process& process) {
+  return (process.state != 'Z' && process.state != 'X') || process.threads > 1;
 }
 
-std::vector<Process> processes_of_job(std::set<pid_t> sessions, const EnvironmentMark& mark) {
+bool signal_process(const Process& process, int number) {
+  // The descriptor first: from then on the number cannot become another process's unseen.
+  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
+  if (pidfd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+    const auto still = read_stat(process.pid);
+    return still && still->start == process.start && ::kill(process.pid, number) == 0;
+  }
+  if (pidfd < 0) return false;
+  const auto still = read_stat(process.pid);
+  const bool sent = still && still->start == process.start &&
+                    ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
+  ::close(pidfd);
+  return sent;
+}
+
+JobSession session_of(pid_t worker) {
+  const auto process = read_stat(worker);
+  return {.start = process ? process->start : 0, .end = std::nullopt};
+}
+
+std::uint64_t ticks_since_boot() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  const auto per_second = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
+  return static_cast<std::uint64_t>(now.tv_sec) * per_second +
+         static_cast<std::uint64_t>(now.tv_nsec) * per_second / 1'000'000'000U;
+}
+
+// A child belongs to the thread that started it.
+std::set<pid_t> own_children() {
+  std::set<pid_t> children;
+  DIR* tasks = ::opendir("/proc/self/task");
+  bool is_told = tasks != nullptr;
+  while (const dirent* entry = is_told ? ::readdir(tasks) : nullptr)
+    if (entry->d_name[0] != '.') is_told = add_children(entry->d_name, children);
+  if (tasks != nullptr) ::closedir(tasks);
+  if (is_told) return children;
+  const pid_t self = ::getpid();  // A kernel without CONFIG_PROC_CHILDREN.
+  for (const Process& process : all_processes())
+    if (process.parent == self) children.insert(process.pid);
+  return children;
+}
+
+std::vector<Process> processes_of_job(const JobSessions& sessions, const EnvironmentMark& mark) {
   const pid_t self = ::getpid();
   const pid_t own_session = ::getsid(0);
+  const std::vector<Process> all = all_processes();
+  std::map<pid_t, const Process*> by_pid;
+  for (const Process& process : all)
+    by_pid.emplace(process.pid, &process);
   std::vector<Process> found;
   std::set<pid_t> family;
+  std::set<pid_t> more_sessions;  // Of processes that were found.
   std::vector<Process> others;
   const auto take = [&](const Process& process) {
     found.push_back(process);
     family.insert(process.pid);
-    if (process.session != own_session) sessions.insert(process.session);
+    if (process.session != own_session) more_sessions.insert(process.session);
   };
-  for (const Process& process : all_processes()) {
+  const auto is_of_worker = [&](const Process& process) {
+    const auto session = sessions.find(process.session);
+    if (session == sessions.end()) return false;
+    const auto leader = by_pid.find(process.session);
+    return is_in_session(process, session->second,
+                         leader == by_pid.end() ? nullptr : leader->second);
+  };
+  for (const Process& process : all) {
     if (process.pid == self || !is_alive(process)) continue;
-    if (sessions.contains(process.session) || is_marked(process.pid, mark))
+    if (is_of_worker(process) || is_marked(process.pid, mark))
       take(process);
     else
       others.push_back(process);
@@ -156,7 +220,8 @@ std::vector<Process> processes_of_job(std::set<pid_t> sessions, const Environmen
   for (std::size_t before = 0; before != found.size();) {
     before = found.size();
     std::erase_if(others, [&](const Process& process) {
-      const bool belongs = family.contains(process.parent) || sessions.contains(process.session);
+      const bool belongs =
+          family.contains(process.parent) || more_sessions.contains(process.session);
       if (belongs) take(process);
       return belongs;
     });

@@ -4,7 +4,10 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -15,8 +18,16 @@ struct Process {
   pid_t pid = 0;
   pid_t parent = 0;
   pid_t session = 0;
-  char state = '?';  // As in /proc/PID/stat: R, S, D, Z …
+  char state = '?';         // As in /proc/PID/stat: R, S, D, Z …
+  int threads = 0;          // Those that have not ended.
+  std::uint64_t start = 0;  // Clock ticks from the boot to its start.
 };
+
+/// Whether it runs, or any thread of it: a first thread that has ended alone looks like a zombie.
+bool is_alive(const Process& process);
+
+/// Sends a signal to this very process: not to another one that has its number by now.
+bool signal_process(const Process& process, int number);
 
 /// Every process there is, zombies included. Costs about 10 us each.
 std::vector<Process> all_processes();
@@ -39,9 +50,22 @@ std::set<pid_t> own_children();
 /// Whether a variable, "NAME=value", marks the process that has it.
 using EnvironmentMark = std::function<bool(std::string_view variable)>;
 
+/// A session of a job's worker. The kernel gives its number to another process once nobody is in
+/// the session: what began after the worker's end is not taken for the job's by the number alone.
+struct JobSession {
+  std::uint64_t start = 0;           // Of the worker, as Process::start; 0: not known.
+  std::optional<std::uint64_t> end;  // When it had ended; nothing: it lives.
+};
+using JobSessions = std::map<pid_t, JobSession>;  // By the worker's pid.
+
+/// The clock of Process::start, now.
+std::uint64_t ticks_since_boot();
+/// The session of a worker that has just started.
+JobSession session_of(pid_t worker);
+
 /// Living processes in one of `sessions`, or with a variable in their environment that marks them,
 /// and what descends from those or is in a session of theirs. For the case that the common ancestor
 /// is dead. Never the calling process.
-std::vector<Process> processes_of_job(std::set<pid_t> sessions, const EnvironmentMark& mark);
+std::vector<Process> processes_of_job(const JobSessions& sessions, const EnvironmentMark& mark);
 
 }  // namespace muster

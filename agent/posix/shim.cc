@@ -1,50 +1,58 @@
 #include "agent/posix/shim.h"
 
 #include <sys/epoll.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "agent/core/agent_watch.h"
+#include "agent/core/signal_events.h"
+#include "agent/posix/bounded_child.h"
+#include "agent/posix/child_signals.h"
+#include "agent/posix/clocks.h"
 #include "agent/posix/front.h"
+#include "agent/posix/job_cleanup.h"
+#include "agent/posix/lost_agent.h"
 #include "agent/posix/process_scan.h"
 #include "agent/posix/shim_protocol.h"
+#include "agent/posix/shim_reports.h"
+#include "agent/posix/start_worker.h"
+#include "rendezvous/core/limit_advice.h"
 
 namespace muster {
 namespace {
 
-constexpr std::int64_t kKillSeconds = 30;  // A process in an uninterruptible wait may outlast this.
-constexpr int kRescanMs = 20;              // While killing: for what was born during the last scan.
-constexpr int kAgentEndMs = 2000;          // From its last word to its end.
-constexpr int kSignalsUntilKill = 3;       // So that an agent that hangs cannot make us deaf.
+using namespace std::chrono_literals;
 
-std::int64_t wall_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
-}
-
-std::int64_t monotonic_ms() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000LL + now.tv_nsec / 1'000'000;
-}
+constexpr std::int64_t kKillMs = 30'000;  // A process in an uninterruptible wait may outlast this.
+constexpr std::int64_t kImpatientKillMs = 3000;  // The same, after a third signal.
+constexpr int kKillRescanMs = 20;     // While killing: for what was born during the last scan.
+constexpr int kAgentEndMs = 2000;     // From its last word to its end.
+constexpr int kSignalsUntilKill = 3;  // So that an agent that hangs cannot make us deaf.
+constexpr std::chrono::milliseconds kReportLimit{5000};  // For files on a server that may be gone.
 
 struct Worker {
   int number = 0;  // The agent's name for it.
+  int rank = 0;    // Global.
   int pidfd = -1;
+  int status = -1;                    // Of begin_spawn(), until it has answered.
+  int signal_after_start = 0;         // What it is to get then; 0: nothing.
+  bool has_failed = false;            // The program could not be executed: it is ending.
+  std::vector<OutputReader> readers;  // So that it can write on when the agent is gone.
 };
 
 class Shim {
@@ -53,50 +61,82 @@ class Shim {
       : setup_(setup),
         agent_(setup.agent),
         socket_(setup.agent_socket),
-        signal_fd_(child_signals()),
-        epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-    watch(signal_fd_, EPOLLIN);
-    watch(socket_, EPOLLIN);
-    watch(setup_.front_socket, EPOLLIN);
+        signal_fd_(open_child_signals()),
+        epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
+
+  /// False, with a message: there is no descriptor left to work with.
+  bool begin() {
+    if (signal_fd_ >= 0 && epoll_ >= 0 && watch(signal_fd_, EPOLLIN) && watch(socket_, EPOLLIN) &&
+        watch(setup_.front_socket, EPOLLIN))
+      return true;
+    const int error = errno;
+    ::dprintf(2, "muster: the shim cannot wait for events: %s%s\n", std::strerror(error),
+              limit_advice(error).c_str());
+    lose_agent("could not be supervised");
+    return false;
   }
 
   void run() {
     while (!ended_) {
       std::array<epoll_event, 64> events;
-      const int n = ::epoll_wait(epoll_, events.data(), events.size(), killing_ ? kRescanMs : -1);
+      const int n = ::epoll_wait(epoll_, events.data(), events.size(), timeout_ms());
       for (int i = 0; i < n; ++i)
         take_event(events[static_cast<std::size_t>(i)].data.fd);
       reap();
       take_front_messages();
       take_requests();
-      if (agent_reaped_ && !ended_) lose_agent();  // Only now: its last word may have been there.
+      if (agent_reaped_ && !ended_) lose_agent("");  // Its last word may have been there.
+      if (agent_gone_ && agent_reaped_) begin_rescue();
+      look_at_agent();
+      if (stopping_) stop_step();
       if (killing_) kill_step();
       flush();
     }
-    finish();
+  }
+
+  void finish() {
+    if (agent_gone_) begin_rescue();
+    kill_leftovers();
+    if (front_gone_) ::close(socket_);  // The agent tidies, and ends.
+    wait_for_agent();
+    if (agent_gone_) {
+      // Whoever could write is dead, so it ends at once unless its storage hangs.
+      wait_while(kReportLimit / 1ms, [this] { return rescue_.process() > 0; });
+      explain_lost_agent();
+    }
+    outcome_.is_tidy = !agent_gone_ && agent_reaped_ && agent_status_.si_code == CLD_EXITED &&
+                               agent_status_.si_status == 0
+                           ? 1
+                           : 0;
+    ::send(setup_.front_socket, &outcome_, sizeof outcome_, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
  private:
-  static int child_signals() {
-    sigset_t child;
-    ::sigemptyset(&child);
-    ::sigaddset(&child, SIGCHLD);
-    return ::signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC);
+  int timeout_ms() const {
+    if (killing_) return kKillRescanMs;
+    const std::int64_t now = monotonic_ms();
+    std::int64_t until = look_at_ms_;
+    if (stopping_) until = agent_gone_ ? stop_until_ms_ : std::min(until, stop_until_ms_);
+    return static_cast<int>(std::clamp<std::int64_t>(until - now, 0, 60'000));
   }
 
   // epoll hands out pidfds in the order in which their processes died, waitid its oldest child
   // first: who failed first is known only from here.
   void take_event(int fd) {
-    if (fd == signal_fd_) return take_signals();
+    if (fd == signal_fd_) return drain(signal_fd_);  // It says only that somebody has ended.
+    if (const auto start = starting_.find(fd); start != starting_.end()) {
+      const auto worker = workers_.find(start->second);
+      return worker == workers_.end() ? void() : finish_start(worker->first, worker->second);
+    }
     if (fd != socket_ && fd != setup_.front_socket) reap_next(P_PIDFD, static_cast<id_t>(fd));
   }
 
-  void watch(int fd, std::uint32_t what) {
+  bool watch(int fd, std::uint32_t what) {
     epoll_event event{};
     event.events = what;
     event.data.fd = fd;
-    if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0)
-      ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
+    return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0 ||
+           ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event) == 0;
   }
 
   // --- what the agent asks for ---------------------------------------------------------------
@@ -106,7 +146,7 @@ class Shim {
       const Result<ReceivedRequest> received = receive_request(socket_);
       if (!received) {
         if (received.error().value() == EAGAIN) return;
-        return lose_agent();  // It closed its end, or speaks another version.
+        return lose_agent("");  // It closed its end, or speaks another version.
       }
       carry_out(received->request, received->fds);
       for (const int fd : received->fds)
@@ -117,7 +157,7 @@ class Shim {
   void carry_out(const ShimRequest& request, const std::vector<int>& fds) {
     switch (request.kind) {
       case ShimRequest::Kind::Start:
-        return agent_reaped_ ? void() : start(request, fds);
+        return start(request, fds);
       case ShimRequest::Kind::Signal:
         return tell_workers(request.number, request.worker);
       case ShimRequest::Kind::KillAll:
@@ -126,69 +166,73 @@ class Shim {
         ended_ = true;
         outcome_ = {.exit_code = request.exit_code, .exit_signal = request.number};
         return;
+      case ShimRequest::Kind::Pong:
+        pong_ = request.number;
+        return;
     }
   }
 
   void start(const ShimRequest& request, const std::vector<int>& fds) {
-    ShimReport report{.kind = ShimReport::Kind::StartFailed, .worker = request.worker};
-    report.step = static_cast<int>(SpawnStep::Exec);
-    report.error = EPROTO;
-    const auto fds_wanted = 1 + static_cast<std::size_t>(std::popcount(request.streams));
-    if (fds.size() < fds_wanted) report.error = EMFILE;  // The kernel dropped some.
-    const std::optional<PackedCommand> command =
-        fds.size() < fds_wanted ? std::nullopt : PackedCommand::map(fds[0]);
-    if (command) {
-      SpawnOptions options{command->path(), command->argv(), command->env(), {-1, -1, -1}, nullptr};
-      options.signals = &setup_.worker_signals;
-      options.file_limit = &setup_.worker_files;
-      options.cpu_mask = command->cpu_mask();
-      std::size_t next = 1;
-      for (std::size_t stream = 0; stream < 3; ++stream)
-        if ((request.streams >> stream & 1U) != 0 && next < fds.size())
-          options.fds[stream] = fds[next++];
-      const Spawned child = spawn(options);
-      report.error = child.error;
-      report.step = static_cast<int>(child.step);
-      if (child.error == 0) {
-        report.kind = ShimReport::Kind::Started;
-        report.pid = child.pid;
-        workers_[child.pid] = Worker{request.worker, child.pidfd};
-        watch(child.pidfd, EPOLLIN);
-      }
-    }
-    report.wall_ns = wall_ns();
-    outbox_.push_back(report);
+    if (agent_reaped_) return;
+    BegunWorker begun = begin_worker(request, fds, setup_.worker_signals, setup_.worker_files);
+    const BegunSpawn& child = begun.spawn;
+    if (child.error != 0)
+      return outbox_.push_back(start_failed(request.worker, {child.error, child.step}));
+    workers_[child.pid] = Worker{.number = request.worker,
+                                 .rank = request.number,
+                                 .pidfd = child.pidfd,
+                                 .status = child.status,
+                                 .readers = std::move(begun.readers)};
+    starting_[child.status] = child.pid;
+    watch(child.status, EPOLLIN);
+  }
+
+  void finish_starts() {
+    for (auto& [pid, worker] : workers_)
+      if (worker.status >= 0) finish_start(pid, worker);
+  }
+
+  /// Whether the program of a worker runs is known now, or it has ended.
+  void finish_start(pid_t pid, Worker& worker) {
+    const std::optional<SpawnResult> result = spawn_result(worker.status);
+    if (!result) return;
+    starting_.erase(worker.status);
+    ::close(std::exchange(worker.status, -1));
+    worker.has_failed = result->error != 0;
+    if (worker.has_failed) return outbox_.push_back(start_failed(worker.number, *result));
+    records_.started(worker.number, worker.rank, pid);
+    watch(worker.pidfd, EPOLLIN);
+    outbox_.push_back(started(worker.number, pid));
+    if (worker.signal_after_start != 0) tell_worker(pid, worker, worker.signal_after_start);
   }
 
   /// Sends it to all that live, or to one if it lives, and says who that was.
   void tell_workers(int number, std::optional<int> only = std::nullopt) {
     reap();  // Who is dead already did not die of this.
-    for (const auto& [pid, worker] : workers_) {
-      if (only && worker.number != *only) continue;
-      ShimReport report{.kind = ShimReport::Kind::Told, .worker = worker.number};
-      report.pid = pid;
-      report.status = number;
-      report.code = can_outlive(pid, number) ? 1 : 0;
-      report.wall_ns = wall_ns();
-      ::kill(-pid, number);
-      outbox_.push_back(report);
+    for (auto& [pid, worker] : workers_)
+      if (!only || worker.number == *only) tell_worker(pid, worker, number);
+  }
+
+  void tell_worker(pid_t pid, Worker& worker, int number) {
+    if (worker.status >= 0) {  // Not the program yet, but a copy of ours.
+      worker.signal_after_start = number;
+      if (number == SIGKILL) ::kill(pid, SIGKILL);
+      return;
     }
+    if (worker.has_failed) return;
+    const ShimReport report = told(worker.number, pid, number, can_outlive(pid, number));
+    ::kill(-pid, number);
+    records_.told(worker.number, number, report.code != 0, report.wall_ns / 1'000'000);
+    outbox_.push_back(report);
   }
 
   void signal_workers(int number) {
     // Not reaped yet, so no pid here can be another process's already.
     for (const auto& [pid, worker] : workers_)
-      ::kill(-pid, number);
+      ::kill(worker.status >= 0 ? pid : -pid, number);
   }
 
   // --- what happens to us --------------------------------------------------------------------
-
-  // They say only that somebody has ended: the caller reaps.
-  void take_signals() {
-    std::array<signalfd_siginfo, 16> infos;
-    while (::read(signal_fd_, infos.data(), sizeof infos) > 0) {
-    }
-  }
 
   void take_front_messages() {
     while (!ended_) {
@@ -198,14 +242,23 @@ class Shim {
       if (n < 0 && errno == EAGAIN) return;
       if (n <= 0) return lose_front();
       if (message.kind == FrontMessage::Kind::Signal)
-        report_signal(message.number);
+        take_signal({message.number, message.from_kernel != 0});
       else  // As a shell's job does: its members stop without being asked, and go on.
         signal_workers(message.kind == FrontMessage::Kind::Stop ? SIGSTOP : SIGCONT);
     }
   }
 
+  void take_signal(const EndSignal& signal) {
+    if (signal.number == setup_.request_signal) return report_signal(signal.number);
+    if (!signals_.begins_event(signal, monotonic_now())) return;
+    finish_starts();  // Who may have seen a worker run and sent this finds it started.
+    look_at_ms_ = 0;  // From now on the agent has less time for an answer.
+    if (signals_.count() >= kSignalsUntilKill || agent_gone_) begin_kill();
+    if (signals_.count() >= kSignalsUntilKill) kill_ms_ = kImpatientKillMs;
+    report_signal(signal.number);
+  }
+
   void report_signal(int number) {
-    if (number != setup_.request_signal && ++signals_ >= kSignalsUntilKill) begin_kill();
     for (ShimReport& waiting : outbox_) {
       if (waiting.kind != ShimReport::Kind::Signalled || waiting.status != number) continue;
       ++waiting.count;
@@ -227,40 +280,98 @@ class Shim {
   bool reap_next(idtype_t which, id_t id) {
     siginfo_t info{};
     if (::waitid(which, id, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return false;
+    if (rescue_.ended(info.si_pid)) return true;
     if (info.si_pid == agent_) {
       agent_status_ = info;
       agent_reaped_ = true;
       return true;
     }
     const auto found = workers_.find(info.si_pid);
-    if (found == workers_.end()) return true;  // An orphan that came to us, the subreaper.
-    ShimReport report{.kind = ShimReport::Kind::Exited, .worker = found->second.number};
-    report.pid = info.si_pid;
-    report.code = info.si_code;
-    report.status = info.si_status;
-    report.wall_ns = wall_ns();
+    if (found != workers_.end()) on_worker_end(found, info);
+    return true;  // Or an orphan that came to us, the subreaper.
+  }
+
+  void on_worker_end(std::map<pid_t, Worker>::iterator worker, const siginfo_t& info) {
+    if (worker->second.status >= 0) finish_start(info.si_pid, worker->second);
+    if (worker->second.has_failed) return forget(worker);
+    const ShimReport report = exited(worker->second.number, info);
     outbox_.push_back(report);
-    // What is left of its group would outlive it: P7 of torchrun's known bugs.
-    ::close(found->second.pidfd);
-    workers_.erase(found);
-    return true;
+    records_.ended(report.worker, info, report.wall_ns / 1'000'000);
+    forget(worker);
+  }
+
+  void forget(std::map<pid_t, Worker>::iterator worker) {
+    ::close(worker->second.pidfd);
+    if (agent_gone_) rescue_.take(std::exchange(worker->second.readers, {}));
+    for (const OutputReader& reader : worker->second.readers)
+      ::close(reader.fd);
+    if (worker->second.status >= 0) {  // It has ended, but something still has the other end.
+      starting_.erase(worker->second.status);
+      ::close(worker->second.status);
+    }
+    workers_.erase(worker);
   }
 
   void flush() {
     while (!outbox_.empty() && !agent_gone_) {
       const auto error = send_report(socket_, outbox_.front());
-      if (error.value() == EAGAIN) return watch(socket_, EPOLLIN | EPOLLOUT);
+      if (error.value() == EAGAIN) watch(socket_, EPOLLIN | EPOLLOUT);
       if (error) return;  // The agent is ending; its death is reported by itself.
       outbox_.pop_front();
       if (outbox_.empty()) watch(socket_, EPOLLIN);
     }
   }
 
-  void lose_agent() {
+  // --- the agent, if it dies or hangs --------------------------------------------------------
+
+  void look_at_agent() {
+    if (agent_gone_ || ended_ || monotonic_ms() < look_at_ms_) return;
+    const char state = pong_ == ping_ ? '?' : process_state(agent_);
+    const AgentWatch::Look look{.now = monotonic_now(),
+                                .answered = pong_ == ping_,
+                                .is_stopped = state == 'T' || state == 't',
+                                .signals = signals_.count(),
+                                .is_killing = killing_};
+    if (agent_watch_.is_lost(look))
+      return lose_agent(look.answered ? "did not end the job" : "stopped answering");
+    if (look.answered) {
+      ShimReport ping{.kind = ShimReport::Kind::Ping};
+      ping.count = ++ping_;
+      outbox_.push_back(ping);
+    }
+    look_at_ms_ = monotonic_ms() + agent_watch_.interval(signals_.count()) / 1ms;
+  }
+
+  /// `silence`: what it did not do; empty: it has ended, or is about to.
+  void lose_agent(const std::string& silence) {
     if (agent_gone_) return;
     agent_gone_ = true;
+    silence_ = silence;
+    if (!silence.empty() && !agent_reaped_) ::kill(agent_, SIGKILL);  // Its number is its own.
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_, nullptr);
-    begin_kill();
+    outbox_.clear();
+    if (killing_) return;
+    if (signals_.count() >= 2 || workers_.empty()) return begin_kill();
+    stopping_ = true;
+    stop_until_ms_ = monotonic_ms() + setup_.shutdown_timeout.count();
+    tell_workers(SIGTERM);
+  }
+
+  // Not before the agent is dead: two readers of a pipe would mix up its bytes.
+  void begin_rescue() {
+    for (auto& [pid, worker] : workers_)
+      rescue_.take(std::exchange(worker.readers, {}));
+    rescue_.begin();
+  }
+
+  /// The workers have their time for an end in order, as if the agent had asked them.
+  void stop_step() {
+    if (killing_) stopping_ = false;
+    if (!stopping_) return;
+    if (workers_.empty() || monotonic_ms() >= stop_until_ms_) {
+      stopping_ = false;
+      begin_kill();
+    }
   }
 
   // Nobody waits for an outcome any more: what is left of the job ends now.
@@ -274,8 +385,10 @@ class Shim {
   void begin_kill() {
     if (killing_) return;
     killing_ = true;
+    stopping_ = false;
+    killer_ = {};
     tell_workers(SIGKILL);
-    kill_until_ms_ = monotonic_ms() + kKillSeconds * 1000;
+    killing_since_ms_ = monotonic_ms();
   }
 
   /// Kills whoever is there; the next child's death, or a moment, brings us here again.
@@ -283,12 +396,10 @@ class Shim {
     pid_t left = 0;
     if (has_descendants()) {
       signal_workers(SIGKILL);  // All that can be done where there is no /proc.
-      for (const Process& process : descendants(::getpid(), {agent_})) {
-        ::kill(process.pid, SIGKILL);
-        left = process.pid;
-      }
+      left = killer_.round(spared());
       reap();
-      if (has_descendants() && monotonic_ms() < kill_until_ms_) return;
+      if (has_descendants() && monotonic_ms() < killing_since_ms_ + kill_ms_) return;
+      if (has_descendants()) kill_ms_ = 0;  // The end does not wait for it once more.
     }
     killing_ = false;
     if (agent_gone_) {
@@ -305,56 +416,46 @@ class Shim {
   bool has_descendants() const {
     if (!workers_.empty()) return true;
     const std::set<pid_t> mine = own_children();
-    return std::any_of(mine.begin(), mine.end(), [this](pid_t pid) { return pid != agent_; });
+    const std::set<pid_t> ours = spared();
+    return std::any_of(mine.begin(), mine.end(), [&ours](pid_t p) { return !ours.contains(p); });
+  }
+
+  // Once it is reaped, its number may be anybody's.
+  std::set<pid_t> spared() const {
+    std::set<pid_t> ours;
+    if (!agent_reaped_) ours.insert(agent_);
+    if (rescue_.process() > 0) ours.insert(rescue_.process());
+    return ours;
   }
 
   // --- the end -------------------------------------------------------------------------------
 
-  void finish() {
-    kill_leftovers();
-    if (front_gone_) ::close(socket_);  // The agent tidies, and ends.
-    wait_for_agent();
-    if (agent_gone_) explain_lost_agent();
-    ::send(setup_.front_socket, &outcome_, sizeof outcome_, MSG_NOSIGNAL | MSG_DONTWAIT);
-  }
-
   void kill_leftovers() {
-    const std::int64_t until = monotonic_ms() + kKillSeconds * 1000;
-    for (reap(); has_descendants() && monotonic_ms() < until; reap()) {
+    DescendantKiller killer;
+    wait_while(kill_ms_, [this, &killer] {
+      if (!has_descendants()) return false;
       signal_workers(SIGKILL);
-      for (const Process& process : descendants(::getpid(), {agent_}))
-        ::kill(process.pid, SIGKILL);
-      wait_for_child(kRescanMs);
-    }
+      killer.round(spared());
+      return true;
+    });
   }
 
   void wait_for_agent() {
-    const std::int64_t until = monotonic_ms() + kAgentEndMs;
-    for (reap(); !agent_reaped_ && monotonic_ms() < until; reap())
-      wait_for_child(kRescanMs);
+    wait_while(kAgentEndMs, [this] { return !agent_reaped_; });
     if (!agent_reaped_) ::kill(agent_, SIGKILL);
   }
 
-  void wait_for_child(int timeout_ms) {
-    const timespec timeout{0, timeout_ms * 1'000'000L};
-    sigset_t child;
-    ::sigemptyset(&child);
-    ::sigaddset(&child, SIGCHLD);
-    ::sigtimedwait(&child, nullptr, &timeout);
+  template <typename Condition>
+  void wait_while(std::int64_t limit_ms, const Condition& holds) {
+    const std::int64_t until = monotonic_ms() + limit_ms;
+    for (reap(); holds() && monotonic_ms() < until; reap())
+      wait_for_child(std::chrono::milliseconds(kKillRescanMs));
   }
 
   void explain_lost_agent() const {
-    if (agent_status_.si_pid == 0) {
-      ::dprintf(2, "muster: the agent (pid %d) stopped answering; all workers were killed\n",
-                agent_);
-    } else if (agent_status_.si_code == CLD_EXITED) {
-      ::dprintf(2, "muster: the agent (pid %d) ended with status %d; all workers were killed\n",
-                agent_, agent_status_.si_status);
-    } else {
-      ::dprintf(
-          2, "muster: the agent (pid %d) was killed by signal %d (%s); all workers were killed\n",
-          agent_, agent_status_.si_status, ::strsignal(agent_status_.si_status));
-    }
+    const LostAgent lost = records_.describe(agent_, agent_status_, silence_);
+    ::dprintf(2, "muster: %s; all workers were killed\n", lost.how.c_str());
+    run_in_bounded_child([&] { setup_.report_lost_agent(lost); }, kReportLimit);
   }
 
   const ShimSetup& setup_;
@@ -365,12 +466,24 @@ class Shim {
   std::map<pid_t, Worker> workers_;  // Alive, or dead and not yet reaped.
   std::deque<ShimReport> outbox_;    // A few for each worker, and one for each signal.
   siginfo_t agent_status_{};
-  std::int64_t kill_until_ms_ = 0;
-  int signals_ = 0;
+  std::map<int, pid_t> starting_;  // By the descriptor that tells whether the program runs.
+  WorkerRecords records_;
+  SignalEvents signals_;
+  AgentWatch agent_watch_;
+  std::string silence_;
+  std::int32_t ping_ = 0;
+  std::int32_t pong_ = 0;
+  std::int64_t look_at_ms_ = monotonic_ms() + agent_watch_.interval(0) / 1ms;
+  std::int64_t stop_until_ms_ = 0;
+  std::int64_t killing_since_ms_ = 0;
+  std::int64_t kill_ms_ = kKillMs;
+  DescendantKiller killer_;
   Outcome outcome_;
+  OutputRescue rescue_;
   bool front_gone_ = false;
   bool agent_gone_ = false;
   bool agent_reaped_ = false;
+  bool stopping_ = false;  // The agent is lost; the workers were told to end.
   bool killing_ = false;
   bool ended_ = false;
 };
@@ -378,7 +491,9 @@ class Shim {
 }  // namespace
 
 void run_shim(const ShimSetup& setup) {
-  Shim(setup).run();
+  Shim shim(setup);
+  if (shim.begin()) shim.run();
+  shim.finish();
 }
 
 }  // namespace muster

@@ -2,18 +2,44 @@
 //
 // It starts them (spawn.h), reaps them, passes signals on to the agent, and kills to the last
 // descendant when it is told to, or when the agent or the front (front.h) is gone. It has no
-// network, no log and no thread, and allocates little, so that it does not fail: what is
-// complicated is in the agent, a child process of it in a session of its own
-// (docs/architecture.md).
+// network and no log, and allocates little, so that it does not fail: what is complicated is in the
+// agent, a child process of it in a session of its own (docs/architecture.md). The shim outlives an
+// agent that dies or hangs: it stops the workers in order then, and has the reports written.
 #pragma once
 
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "agent/posix/spawn.h"
 
 namespace muster {
+
+/// What the shim knows when the agent is gone before the job was over.
+struct LostAgent {
+  struct Worker {
+    int local_rank = 0;
+    int global_rank = 0;
+    pid_t pid = 0;
+    bool has_ended = false;  // The rest holds then.
+    bool killed = false;
+    bool core_dumped = false;
+    int status = 0;  // The exit code, or the signal.
+    int order = 0;   // Of the deaths.
+    std::int64_t died_ms = 0;
+    std::vector<int> sent;  // Signals from muster, while it lived.
+    std::int64_t signalled_ms = 0;
+    bool can_outlive_signal = false;
+  };
+  std::string how;              // "the agent (pid 7) was killed by signal 9 (Killed)"
+  std::vector<Worker> workers;  // Of the last attempt.
+};
 
 struct ShimSetup {
   pid_t agent = -1;
@@ -22,6 +48,8 @@ struct ShimSetup {
   SignalState worker_signals;
   rlimit worker_files{};   // Their limit of open files.
   int request_signal = 0;  // See SplitOptions.
+  std::chrono::milliseconds shutdown_timeout{0};
+  std::function<void(const LostAgent&)> report_lost_agent;
 };
 
 /// Runs in the child of the front, a subreaper that has blocked SIGCHLD, until the job is over and

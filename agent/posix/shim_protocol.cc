@@ -12,26 +12,26 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
+
+#include "agent/posix/kernel_calls.h"
+#include "rendezvous/core/from_errno.h"
 
 namespace muster {
 namespace {
 
 constexpr std::size_t kFdsMax = 4;  // The command, and three streams.
 
-boost::system::error_code from_errno(int number) {
-  return {number, boost::system::system_category()};
-}
-
-std::size_t bytes_of(const std::vector<std::string>& strings) {
+std::size_t bytes_of(std::span<const std::string> strings) {
   std::size_t bytes = 0;
   for (const std::string& s : strings)
     bytes += s.size() + 1;
   return bytes;
 }
 
-// The layout: this header, the CPU mask, then the path, the arguments and the variables, each ended
-// by a NUL.
+// The layout: this header, the CPU mask, then the path, the two log files, the arguments and the
+// variables, each ended by a NUL.
 struct Header {
   std::uint64_t path_bytes;
   std::uint64_t argc;
@@ -59,12 +59,14 @@ std::string serialise(const WorkerCommand& command) {
   const Header header{command.path.size() + 1, command.argv.size(), command.env.size(),
                       mask.size()};
   std::string out;
-  out.reserve(sizeof header + mask_bytes + header.path_bytes + bytes_of(command.argv) +
-              bytes_of(command.env));
+  out.reserve(sizeof header + mask_bytes + header.path_bytes + bytes_of(command.log_files) +
+              bytes_of(command.argv) + bytes_of(command.env));
   out.append(reinterpret_cast<const char*>(&header), sizeof header);
   if (!mask.empty()) out.append(reinterpret_cast<const char*>(mask.data()), mask_bytes);
   const auto add = [&out](const std::string& s) { out.append(s.c_str(), s.size() + 1); };
   add(command.path);
+  for (const std::string& s : command.log_files)
+    add(s);
   for (const std::string& s : command.argv)
     add(s);
   for (const std::string& s : command.env)
@@ -157,7 +159,7 @@ Result<int> pack_command(const WorkerCommand& command) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && text.size() > limit.rlim_cur)
     return pack_into_pipe(text);
-  const int fd = ::memfd_create("muster-command", MFD_CLOEXEC);
+  const int fd = make_memory_file("muster-command");
   if (fd < 0) return from_errno(errno);
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
@@ -193,6 +195,10 @@ std::optional<PackedCommand> PackedCommand::map(int fd) {
   };
   packed.path_ = next();
   if (packed.path_ == nullptr) return std::nullopt;
+  for (const char*& file : packed.log_files_) {
+    file = next();
+    if (file == nullptr) return std::nullopt;
+  }
   for (std::uint64_t i = 0; i < header.argc + header.envc; ++i) {
     char* text = next();
     if (text == nullptr) return std::nullopt;
@@ -209,6 +215,7 @@ PackedCommand::PackedCommand(PackedCommand&& other) noexcept
       path_(other.path_),
       argv_(std::move(other.argv_)),
       env_(std::move(other.env_)),
+      log_files_(other.log_files_),
       cpu_mask_(std::exchange(other.cpu_mask_, {})) {}
 
 PackedCommand::~PackedCommand() {

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,15 +18,17 @@
 namespace muster {
 
 /// Raised whenever a message changes: an agent that takes over a running shim compares it.
-inline constexpr std::uint32_t kShimProtocolVersion = 3;
+inline constexpr std::uint32_t kShimProtocolVersion = 5;
 
 /// Agent to shim.
 struct ShimRequest {
   enum class Kind : std::uint32_t {
-    Start,    // Start worker `worker`; descriptors: the command's memfd, then those of `streams`.
+    Start,    // Start worker `worker`, whose global rank is `number`; descriptors: the command's
+              // memfd, then those of `streams`.
     Signal,   // Send `number` to the process group of worker `worker`, if it is alive.
     KillAll,  // SIGKILL every descendant until there is none, then report AllGone.
     End,      // Kill what is left and end: by signal `number` if not 0, else with `exit_code`.
+    Pong,     // Answers Ping `number`: the agent's loop is alive.
   };
   Kind kind = Kind::End;
   std::uint32_t version = kShimProtocolVersion;
@@ -42,7 +45,8 @@ struct ShimReport {
     StartFailed,  // `error` is an errno, `step` a SpawnStep.
     Exited,       // `code` and `status` are siginfo's si_code and si_status.
     AllGone,      // Answers KillAll. `pid`: one that could not be killed, or 0.
-    Signalled,    // The shim got signal `status`, `count` times since the last report.
+    Signalled,    // `count` new events (agent/core/signal_events.h) began with signal `status`.
+    Ping,         // To be answered by Pong with `count` as its number.
     Told,         // The worker, alive, was sent signal `status`. `code` is 1 if it catches, ignores
                   // or blocks that one, so that it can end in its own way; else 0.
   };
@@ -57,12 +61,15 @@ struct ShimReport {
   std::int64_t wall_ns = 0;  // When the shim saw it, since the epoch. For people and for order.
 };
 
-/// A worker's program, arguments, environment and CPUs, in a memfd.
+/// A worker's program, arguments, environment, CPUs and log files, in a memfd.
 struct WorkerCommand {
   std::string path;               // To execve: already looked up.
   std::vector<std::string> argv;  // argv[0] included.
   std::vector<std::string> env;   // "NAME=value"
   std::set<int> cpus;             // That it is bound to; empty: those that the shim may use.
+  /// Where the agent appends what stdout and stderr bring, a log file or a console: for the shim,
+  /// if the agent dies. Empty: nowhere.
+  std::array<std::string, 2> log_files;
 };
 
 /// A new close-on-exec memfd with `command`, or a pipe where `ulimit -f` is less than it needs; the
@@ -83,6 +90,7 @@ class PackedCommand {
   const char* path() const { return path_; }
   char* const* argv() const { return argv_.data(); }
   char* const* env() const { return env_.data(); }
+  const std::array<const char*, 2>& log_files() const { return log_files_; }
   /// For sched_setaffinity, as it takes it; empty: not bound.
   std::span<const std::byte> cpu_mask() const { return cpu_mask_; }
 
@@ -93,6 +101,7 @@ class PackedCommand {
   const char* path_ = nullptr;
   std::vector<char*> argv_;
   std::vector<char*> env_;
+  std::array<const char*, 2> log_files_{};
   std::span<const std::byte> cpu_mask_;
 };
 

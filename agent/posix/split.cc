@@ -107,7 +107,7 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
   warn_without_proc();
   const std::pair<int, int> pair = make_pair();
   if (pair.first < 0) return 1;
-  FrontSetup front{.socket = pair.first, .watched = watched_signals(options)};
+  FrontSetup front{.socket = pair.first, .watched = watched_signals(options), .tidy = options.tidy};
   const SignalState worker_signals = signals_for_workers(front.watched);
   front.spared = own_children();
   ::sigprocmask(SIG_BLOCK, &front.watched, nullptr);
@@ -122,7 +122,9 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
     ::close(pair.first);
     std::_Exit(become_shim({.front_socket = pair.second,
                             .worker_signals = worker_signals,
-                            .request_signal = options.request_signal},
+                            .request_signal = options.request_signal,
+                            .shutdown_timeout = options.shutdown_timeout,
+                            .report_lost_agent = options.report_lost_agent},
                            options, agent_main));
   }
   ::close(pair.second);

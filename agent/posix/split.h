@@ -2,8 +2,11 @@
 
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <vector>
+
+#include "agent/posix/shim.h"
 
 namespace muster {
 
@@ -14,6 +17,12 @@ struct SplitOptions {
   /// One more that is reported, if it is not ignored already: it asks for something and is no wish
   /// to end, however often it comes. 0: none.
   int request_signal = 0;
+  /// What workers have from SIGTERM to SIGKILL when the agent is lost (--shutdown-timeout).
+  std::chrono::milliseconds shutdown_timeout{30'000};
+  /// Writes the reports that the agent cannot write any more, and removes the files that it has
+  /// left. Called in child processes, which are not waited for without bound.
+  std::function<void(const LostAgent&)> report_lost_agent = [](const LostAgent&) {};
+  std::function<void()> tidy = [] {};
 };
 
 /// Splits the calling process, which must have one thread. It becomes the front (front.h), with a

@@ -16,9 +16,12 @@
 #include "agent/sessions/c10d_round.h"
 #include "agent/sessions/c10d_state_link.h"
 #include "rendezvous/core/c10d_participant.h"
+#include "rendezvous/core/seconds_text.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/name_lookup.h"
+#include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/spawn_task.h"
+#include "rendezvous/net/system_random.h"
 
 namespace muster {
 
@@ -27,7 +30,6 @@ using Outcome = C10dStateLink::Outcome;
 
 namespace {
 
-constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kPoll = std::chrono::seconds(1);  // torchrun's.
 constexpr Duration kLostPauseFirst = std::chrono::milliseconds(20);
 constexpr Duration kLostPauseMost = std::chrono::seconds(1);
@@ -35,10 +37,6 @@ constexpr Duration kBackgroundDial = std::chrono::seconds(20);
 constexpr Duration kLastWords = std::chrono::seconds(5);
 // A closed run is looked at twice: what ends this node's workers, too, says more by itself.
 constexpr int kClosedLooks = 2;
-
-std::string seconds_text(Duration duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
-}
 
 }  // namespace
 
@@ -94,7 +92,7 @@ class C10dSession::Impl : public std::enable_shared_from_this<Impl> {
   C10dStateLink link_;
   std::shared_ptr<C10dRound> round_;  // This node is in it, or was last.
   asio::steady_timer wake_;
-  std::minstd_rand random_{std::random_device{}()};
+  std::minstd_rand random_{random_seed()};
   std::unique_ptr<C10dParticipant> participant_;  // Null: not connected yet.
   Phase phase_ = Phase::Idle;
   Wanted wanted_ = Wanted::Nothing;

@@ -9,13 +9,13 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "rendezvous/net/no_throw.h"
+
 namespace muster {
 
 namespace asio = boost::asio;
 
 namespace {
-
-constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 
 struct Answer {
   explicit Answer(const asio::any_io_executor& executor) : limit(executor) {}

@@ -1,5 +1,9 @@
 #include "agent/sessions/local_session.h"
 
+#include <algorithm>
+
+#include "rendezvous/net/clock.h"
+
 namespace muster {
 
 void LocalSession::join() {
@@ -10,6 +14,9 @@ void LocalSession::join() {
     round.facts.ranks = {.world_size = local_world_size_, .role_world_size = local_world_size_};
     round.facts.master_addr = master_addr_;
     round.facts.master_port = store->port;
+    // Above that of every earlier job of this name: no round takes less than a second on average.
+    generation_ = std::max(generation_ + 1, wall_now().microseconds / 1'000'000);
+    round.facts.generation = generation_;
     handlers_.on_round(std::move(round));
   });
 }

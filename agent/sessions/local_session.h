@@ -29,6 +29,7 @@ class LocalSession final : public RendezvousSession {
   int local_world_size_;
   std::string master_addr_;
   std::int64_t round_ = 0;
+  std::int64_t generation_ = 0;
 };
 
 }  // namespace muster

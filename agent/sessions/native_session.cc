@@ -7,11 +7,12 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
-#include "agent/sessions/retry_pause.h"
 #include "agent/sessions/store_dialer.h"
 #include "rendezvous/core/check.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/reach_client.h"
 #include "rendezvous/net/spawn_task.h"
+#include "rendezvous/net/system_random.h"
 
 namespace muster {
 
@@ -20,36 +21,30 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr int kKeepAlivesPerLease = 3;
-constexpr Duration kConnectLeast = std::chrono::milliseconds(100);
+constexpr Duration kConnectMost = std::chrono::seconds(2);
+constexpr Duration kReachMost = std::chrono::seconds(1);
+constexpr Duration kIntroduceMost = std::chrono::seconds(5);
 constexpr Duration kExitBarrier = std::chrono::seconds(300);  // torchrun's.
 
-std::string why_restart(const RestartRound& message) {
-  std::string who = to_string(message.who);
-  switch (message.cause) {
-    case RestartCause::WorkersFailed:
-      return "on node " + who + " " + message.what;
-    case RestartCause::NodeLost:
-    case RestartCause::NodeLeft:
-      return "node " + who + " is gone (" + message.what + ")";
-    case RestartCause::NodeJoined:
-      return "node " + who + " wants to join";
-    case RestartCause::Requested:
-      break;
-  }
-  return "a restart was asked for by node " + who + ": " + message.what;
-}
-
-std::int64_t seconds(Duration time) {
-  return std::chrono::duration_cast<std::chrono::seconds>(time).count();
-}
-
 std::string random_instance() {
-  std::random_device random;
-  std::string text;
-  for (int i = 0; i < 4; ++i)
-    text += fmt::format("{:08x}", random());
-  return text;
+  return fmt::format("{:016x}{:016x}", random_number(), random_number());
+}
+
+NativeParticipant::Options participant_options(const NativeSession::Options& options) {
+  NodeJoined node;
+  node.name = options.node.name;
+  node.instance = random_instance();
+  node.local_world_size = options.node.local_world_size;
+  node.role = options.node.role;
+  node.run = options.settings.run;
+  node.muster_version = MUSTER_VERSION;
+  node.preferred_rank = options.node.preferred_rank;
+  node.spare = options.settings.spare;
+  node.hosts_rendezvous = options.node.hosts_rendezvous;
+  return {.settings = options.settings,
+          .node = std::move(node),
+          .host_text = endpoint_text(options.host.host, options.host.port),
+          .random = random_number()};
 }
 
 }  // namespace
@@ -59,10 +54,8 @@ NativeSession::NativeSession(asio::io_context& loop, Handlers handlers, Options 
     : loop_(loop),
       handlers_(std::move(handlers)),
       options_(std::move(options)),
-      instance_(random_instance()),
-      lease_(options_.settings.lease),
-      keep_alive_(loop),
-      farewell_(loop) {
+      participant_(participant_options(options_)),
+      timer_(loop) {
   begin(std::move(client));
 }
 
@@ -72,101 +65,67 @@ NativeSession::~NativeSession() {
 
 void NativeSession::begin(std::unique_ptr<NativeClient> client) {
   client_ = std::move(client);
-  learn_lease(client_->welcome());
-  client_->start({.on_message =
-                      [this](const NativeMessage& message) {
-                        std::visit([this](const auto& m) { on(m); }, message);
-                      },
-                  .on_lost = [this](const std::string& reason) { on_lost(reason); }});
-  keep_alive();
+  client_->start(
+      {.on_message =
+           [this](const NativeMessage& message) { feed(NativeParticipant::Heard{message}); },
+       .on_lost =
+           [this](const std::string& reason) {
+             client_.reset();
+             feed(NativeParticipant::ConnectionBroke{reason});
+           }});
+  feed(NativeParticipant::Connected{client_->welcome()});
 }
 
-// The host's lease decides who is lost, whatever this node was told.
-void NativeSession::learn_lease(const NativeWelcome& welcome) {
-  if (welcome.lease == host_lease_) return;
-  host_lease_ = welcome.lease;
-  lease_ = std::min(options_.settings.lease, welcome.lease.value_or(options_.settings.lease));
-  if (!welcome.lease || *welcome.lease == options_.settings.lease) return;
-  // Who was not asked for a number need not hear that there is another.
-  const auto level = options_.settings.lease_given ? spdlog::level::warn : spdlog::level::info;
-  spdlog::log(
-      level,
-      "the rendezvous at {} takes a node for lost after {} s: that counts, and not --rdzv-conf "
-      "lease={} of this node, which keeps alive by the shorter of the two",
-      host_text(), seconds(*welcome.lease), seconds(options_.settings.lease));
+/// Actions may lead to events at once: those wait for their turn.
+void NativeSession::feed(NativeParticipant::Event event) {
+  events_.push_back(std::move(event));
+  if (std::exchange(feeding_, true)) return;
+  const auto alive = alive_;
+  for (; !events_.empty(); events_.pop_front()) {
+    for (const NativeParticipant::Action& action : participant_.step(events_.front(), now())) {
+      std::visit([this](const auto& a) { apply(a); }, action);
+      if (!*alive) return;  // Closed by a handler.
+    }
+  }
+  feeding_ = false;
+  arm_timer();
 }
 
-std::string NativeSession::host_text() const {
-  return endpoint_text(options_.host.host, options_.host.port);
-}
-
-void NativeSession::keep_alive() {
-  keep_alive_.expires_after(lease_ / kKeepAlivesPerLease);
-  keep_alive_.async_wait([this, alive = alive_](const error_code& ec) {
-    if (ec || !*alive || !client_) return;
-    client_->send(KeptAlive{});
-    keep_alive();
+void NativeSession::arm_timer() {
+  const auto deadline = participant_.next_deadline();
+  timer_.cancel();
+  if (!deadline) return;
+  timer_.expires_at(to_steady(*deadline));
+  timer_.async_wait([this, alive = alive_](const error_code& ec) {
+    if (!ec && *alive) feed(NativeParticipant::TimeHasPassed{});
   });
 }
 
 // --- what the agent wants ------------------------------------------------------------------------
 
 void NativeSession::join() {
-  if (phase_ == Phase::Over) return;
-  phase_ = Phase::Joining;
-  if (client_) ask_to_join();
-}
-
-void NativeSession::ask_to_join() {
-  NodeJoined event;
-  event.name = options_.node.name;
-  event.instance = instance_;
-  event.local_world_size = options_.node.local_world_size;
-  event.role = options_.node.role;
-  event.run = options_.settings.run;
-  event.muster_version = MUSTER_VERSION;
-  event.last_round = told_;
-  event.life = told_by_;
-  event.preferred_rank = options_.node.preferred_rank;
-  event.spare = options_.settings.spare;
-  event.hosts_rendezvous = options_.node.hosts_rendezvous;
-  client_->send(event);
+  feed(NativeParticipant::JoinAsked{});
 }
 
 void NativeSession::workers_failed(const std::string& what) {
-  if (phase_ != Phase::Running) return;
-  phase_ = Phase::Outside;
-  if (client_) client_->send(WorkersFailed{{}, round_, what});
+  feed(NativeParticipant::WorkersHaveFailed{what});
 }
 
 void NativeSession::finished(bool succeeded, const std::string& what) {
-  if (phase_ == Phase::Over) return;
-  if (!client_) {
-    // Nobody hears it, and nobody can tell us anything: our part is what we know.
-    return end({.succeeded = succeeded,
-                .who = "",
-                .why = "the rendezvous at " + host_text() + " cannot be reached"});
-  }
-  phase_ = Phase::Finished;
-  client_->send(NodeFinished{{}, round_, succeeded, what});
-  if (succeeded && store_) spawn_task(loop_.get_executor(), "exit_barrier", exit_barrier(alive_));
-  if (succeeded) return;  // The others may have work for days.
-  farewell_.expires_after(options_.settings.close_timeout);
-  farewell_.async_wait([this, alive = alive_](const error_code& ec) {
-    if (!ec && *alive) end({.succeeded = false, .who = "", .why = ""});
-  });
+  feed(NativeParticipant::PartFinished{succeeded, what});
 }
 
 void NativeSession::leave() {
-  if (client_) client_->send(NodeLeft{});
-  phase_ = Phase::Over;
+  feed(NativeParticipant::LeaveAsked{});
+}
+
+void NativeSession::peer_reached(std::int64_t generation, int group_rank) {
+  feed(NativeParticipant::PeerReached{generation, group_rank});
 }
 
 void NativeSession::close() {
   handlers_ = {};
-  phase_ = Phase::Over;
-  keep_alive_.cancel();
-  farewell_.cancel();
+  timer_.cancel();
   *alive_ = false;
   if (store_) store_->close();
   if (client_) client_->close();
@@ -177,116 +136,157 @@ void NativeSession::drain(const std::function<void()>& done) {
   client_->when_idle(done);
 }
 
-// --- what the host says --------------------------------------------------------------------------
+// --- what the participant wants ------------------------------------------------------------------
 
-void NativeSession::on(const NativeRefused& message) {
-  end({.succeeded = false, .who = "", .why = message.text});
+void NativeSession::apply(const NativeParticipant::Connect&) {
+  spawn_task(loop_.get_executor(), "native_connect", connect(alive_));
 }
 
-void NativeSession::on(const NativeWaiting& message) {
-  if (phase_ == Phase::Joining) spdlog::warn("waiting for the other nodes: {}", message.text);
-  if (phase_ == Phase::Finished)
-    spdlog::warn("the workers of this node have finished; waiting for the other nodes: {}",
-                 message.text);
+// A host that dies just then closes the connection before it has said who it is, as a torch server
+// would: that is no answer yet.
+asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
+  using Why = NativeParticipant::ConnectFailed::Why;
+  NativeClientOptions host = options_.host;
+  host.connect_timeout = std::min(kConnectMost, participant_.lease());
+  host.retry = false;
+  auto client = std::make_unique<NativeClient>(loop_.get_executor(), std::move(host));
+  const Result<HostKind> kind = co_await client->connect();
+  if (!*alive || participant_.phase() == NativeParticipant::Phase::Over) co_return;
+  if (kind && *kind == HostKind::Muster) co_return begin(std::move(client));
+  NativeParticipant::ConnectFailed failed{Why::NoAnswer, {}};
+  if (!kind) {
+    const bool refused = kind.error() == boost::system::errc::connection_refused;
+    failed = {refused ? Why::NobodyListens : Why::NoAnswer, kind.error().message()};
+  } else if (*kind == HostKind::Unproven) {
+    failed.text = client->refusal();  // The right host may still come back.
+  } else if (*kind == HostKind::Refused) {
+    failed = {Why::NotWanted, client->refusal()};
+  } else {
+    failed.text = "it has closed the connection";
+  }
+  feed(std::move(failed));
 }
 
-void NativeSession::on(const PrepareStore& message) {
-  if (phase_ != Phase::Joining) return;  // A restart is on its way.
-  const std::int64_t round = message.round;
+void NativeSession::apply(const NativeParticipant::Disconnect&) {
+  if (client_) client_->close();
+  client_.reset();
+}
+
+void NativeSession::apply(const NativeParticipant::Send& action) {
+  if (client_) client_->send(action.request);
+}
+
+void NativeSession::apply(const NativeParticipant::HostStore& action) {
+  const std::int64_t round = action.round;
   handlers_.host_store([this, round, alive = alive_](const HostedStoreResult& store) {
-    if (!*alive || phase_ == Phase::Over) return;
-    if (!store) {
-      const std::string why = "cannot host the workers' store: " + store.error().what();
-      if (client_) client_->send(NodeFinished{{}, round, false, why});
-      phase_ = Phase::Over;
-      return handlers_.on_failed(why);
-    }
-    if (client_) client_->send(StoreReady{{}, round, options_.node.name.addr, store->port});
+    if (!*alive) return;
+    if (store) return feed(NativeParticipant::StoreHosted{round, store->port});
+    feed(NativeParticipant::StoreFailed{round,
+                                        "cannot host the workers' store: " + store.error().what()});
   });
 }
 
-void NativeSession::on(const RoundComplete& message) {
-  if (phase_ != Phase::Joining) return;
-  told_ = message.round;
-  told_by_ = message.life;
-  SessionRound round{.round = message.round, .facts = {}, .job_decides = true};
-  RoundFacts& facts = round.facts;
+void NativeSession::apply(const NativeParticipant::BeginRound& action) {
+  const RoundComplete& message = action.round;
+  if (message.workers && message.store) {
+    store_.reset();
+    facts_ = facts_of(message);
+    facts_.ranks = {.base_global_rank = message.workers->base_global_rank,
+                    .world_size = message.workers->world_size,
+                    .base_role_rank = message.workers->base_role_rank,
+                    .role_world_size = message.workers->role_world_size};
+    facts_.master_addr = message.store->addr;
+    facts_.master_port = message.store->port;
+  }
+  introducing_ = SessionRound{.round = message.round, .facts = facts_, .job_decides = true};
+  if (!options_.host.token) return begin_workers();
+  spawn_task(loop_.get_executor(), "introduce",
+             introduce(alive_, ++introductions_, message.workers.has_value()));
+}
+
+void NativeSession::begin_workers() {
+  if (const auto round = std::exchange(introducing_, std::nullopt)) handlers_.on_round(*round);
+}
+
+// With a token the workers' store serves only members of its run: it learns their addresses by
+// this.
+asio::awaitable<void> NativeSession::introduce(std::shared_ptr<bool> alive, int number,
+                                               bool all_are_musters) {
+  const StoreAddress store{facts_.master_addr, facts_.master_port};
+  NativeReach question{.generation = facts_.generation,
+                       .group_rank = facts_.group_rank.value,
+                       .run_id = options_.settings.run_id};
+  const auto reached = co_await ask_reach(loop_.get_executor(), store, std::move(question),
+                                          kIntroduceMost, options_.host.token);
+  if (!*alive || number != introductions_ || !introducing_) co_return;
+  // Among torchrun nodes rank 0 may be one of them: its store knows nobody and refuses nobody.
+  if (!reached && all_are_musters)
+    spdlog::warn(
+        "the workers' store at {} does not know this node's token: it may refuse this node's "
+        "workers",
+        endpoint_text(store.addr, store.port));
+  begin_workers();
+}
+
+RoundFacts NativeSession::facts_of(const RoundComplete& message) {
+  RoundFacts facts;
   facts.group_rank = message.group_rank;
   facts.group_world_size = message.group_world_size;
   facts.restart_count = message.restart_count;
-  store_.reset();
-  if (!message.workers || !message.store)
-    return spawn_task(loop_.get_executor(), "round_exchange",
-                      exchange(alive_, std::move(round), message.store));
-  facts.ranks = {.base_global_rank = message.workers->base_global_rank,
-                 .world_size = message.workers->world_size,
-                 .base_role_rank = message.workers->base_role_rank,
-                 .role_world_size = message.workers->role_world_size};
-  facts.master_addr = message.store->addr;
-  facts.master_port = message.store->port;
-  begin_round(std::move(round));
+  facts.generation = message.generation;
+  return facts;
 }
 
-void NativeSession::begin_round(SessionRound round) {
-  round_ = round.round;
-  fruitless_ = 0;
-  phase_ = Phase::Running;
-  handlers_.on_round(std::move(round));
+void NativeSession::apply(const NativeParticipant::RestartWorkers& action) {
+  const auto alive = alive_;
+  begin_workers();  // What is to be stopped must have begun.
+  if (!*alive) return;
+  handlers_.on_restart(action.why);
 }
 
-void NativeSession::on(const RestartRound& message) {
-  told_ = message.round;  // Less than before if the host has begun again.
-  told_by_ = message.life;
-  ++exchanges_;
-  if (phase_ == Phase::Joining) return ask_to_join();  // It was in that round, by then.
-  if (phase_ != Phase::Running) return;
-  phase_ = Phase::Outside;
-  handlers_.on_restart(why_restart(message));
+void NativeSession::apply(const NativeParticipant::EndJob& action) {
+  introducing_.reset();
+  handlers_.on_end({.succeeded = action.succeeded, .who = action.who, .why = action.why});
 }
 
-void NativeSession::on(const RunClosed&) {
-  const std::string why = "a torchrun node has ended the run: there will be no further round";
-  if (phase_ != Phase::Joining) return spdlog::info(why);
-  if (options_.settings.spare) return end({.succeeded = true, .who = "", .why = why});
-  phase_ = Phase::Over;
-  handlers_.on_failed(why);
+void NativeSession::apply(const NativeParticipant::GiveUp& action) {
+  introducing_.reset();
+  handlers_.on_failed(action.why);
 }
 
-void NativeSession::on(const RunEnded& message) {
-  end({.succeeded = message.succeeded,
-       .who = message.who ? "node " + to_string(*message.who) : std::string(),
-       .why = message.why});
+void NativeSession::apply(const NativeParticipant::Say& action) {
+  spdlog::log(action.warning ? spdlog::level::warn : spdlog::level::info, "{}", action.text);
 }
 
-void NativeSession::on(const JoinRefused& message) {
-  if (phase_ == Phase::Over) return;
-  phase_ = Phase::Over;
-  const bool refused = message.why != JoinRefused::Why::TimedOut;
-  handlers_.on_failed("the rendezvous at " + host_text() +
-                      (refused ? " refused this node: " : ": ") + message.text);
+void NativeSession::apply(const NativeParticipant::Vouch& action) {
+  if (handlers_.vouch) handlers_.vouch(action.generation, action.whole);
 }
 
-void NativeSession::on(const NotAMember&) {
-  if (phase_ == Phase::Joining) return ask_to_join();
-  if (phase_ == Phase::Finished) {
-    spdlog::warn(
-        "this node was not heard in time when its workers finished, and the others went on without "
-        "it: of them nothing can be said");
-    return end({.succeeded = true, .who = "", .why = ""});
-  }
-  if (phase_ != Phase::Running) return;
-  phase_ = Phase::Outside;
-  handlers_.on_restart("this node was not heard in time, and the others went on without it");
+void NativeSession::apply(const NativeParticipant::AskReach& action) {
+  if (std::exchange(asking_, true)) return;
+  spawn_task(loop_.get_executor(), "ask_reach", reach(alive_, action));
 }
 
-void NativeSession::end(SessionEnd end) {
-  if (std::exchange(phase_, Phase::Over) == Phase::Over) return;
-  keep_alive_.cancel();
-  farewell_.cancel();
-  handlers_.on_end(std::move(end));
+asio::awaitable<void> NativeSession::reach(std::shared_ptr<bool> alive,
+                                           NativeParticipant::AskReach action) {
+  const Duration limit = std::min(kReachMost, participant_.lease());
+  action.question.run_id = options_.settings.run_id;
+  const auto whole = co_await ask_reach(loop_.get_executor(), std::move(action.store),
+                                        action.question, limit, options_.host.token);
+  if (!*alive) co_return;
+  asking_ = false;
+  feed(NativeParticipant::ReachAnswered{action.question.generation, whole == true});
 }
 
 // --- torchrun nodes in the round -----------------------------------------------------------------
+
+void NativeSession::apply(const NativeParticipant::ExchangeThroughStore& action) {
+  spawn_task(loop_.get_executor(), "round_exchange", exchange(alive_, action.round));
+}
+
+void NativeSession::apply(const NativeParticipant::EnterExitBarrier&) {
+  if (store_) spawn_task(loop_.get_executor(), "exit_barrier", exit_barrier(alive_));
+}
 
 RoundExchange NativeSession::round_exchange(const RoundFacts& facts, std::int64_t round) const {
   return RoundExchange(
@@ -301,13 +301,14 @@ RoundExchange NativeSession::round_exchange(const RoundFacts& facts, std::int64_
       [](const std::string& whom) { spdlog::warn("waiting for {}", whom); });
 }
 
-asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, SessionRound round,
-                                              std::optional<StoreAddress> store) {
+asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, RoundComplete round) {
   const int number = ++exchanges_;
-  ++fruitless_;  // Until it has begun.
-  const auto is_over = [this, alive, number] {
-    return !*alive || phase_ != Phase::Joining || number != exchanges_;
+  const std::int64_t round_number = round.round;
+  const auto is_over = [this, alive, number, round_number] {
+    return !*alive || number != exchanges_ || !participant_.exchanging(round_number);
   };
+  RoundFacts facts = facts_of(round);
+  std::optional<StoreAddress> store = round.store;
   store_ = std::make_shared<StoreClient>(
       loop_.get_executor(), StoreClientOptions{.host = options_.host.host,
                                                .port = options_.host.port,
@@ -316,13 +317,13 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Sessi
   const Result<void> connected = co_await client->connect();
   if (is_over()) co_return;
   std::string trouble = connected ? std::string() : connected.error().message();
-  RoundExchange others = round_exchange(round.facts, round.round);
+  RoundExchange others = round_exchange(facts, round.round);
   if (trouble.empty()) {
     const auto told = co_await others.publish_role();
     if (!told) trouble = told.error().reason;
   }
   if (is_over()) co_return;
-  if (trouble.empty() && round.facts.group_rank.value == 0) {
+  if (trouble.empty() && facts.group_rank.value == 0) {
     // Torchrun nodes know no other way to learn it.
     // Where they are, not as we call ourselves: the host has seen to it.
     MasterAddress master{options_.node.name.addr, 0};
@@ -341,101 +342,28 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Sessi
   if (trouble.empty()) {
     const auto ranks = co_await others.ranks();
     if (ranks)
-      round.facts.ranks = *ranks;
+      facts.ranks = *ranks;
     else
       trouble = ranks.error().reason;
   }
   if (is_over()) co_return;
-  if (!store || !trouble.empty()) co_return came_to_nothing(round.round, trouble);
-  round.facts.master_addr = store->addr;
-  round.facts.master_port = store->port;
-  facts_ = round.facts;
-  begin_round(std::move(round));
-}
-
-void NativeSession::came_to_nothing(std::int64_t round, const std::string& trouble) {
-  const std::string what =
-      "round " + std::to_string(round) + " was complete, but came to nothing: " + trouble;
-  if (fruitless_ < kFruitlessRounds) {
-    spdlog::warn("{}; asking for another one", what);
-    if (client_) client_->send(RestartRequested{{}, trouble});
-    return;
-  }
-  if (client_) client_->send(NodeFinished{{}, round, false, what});
-  phase_ = Phase::Over;
-  handlers_.on_failed(what + ", as the " + std::to_string(fruitless_ - 1) + " rounds before it");
+  if (!store || !trouble.empty())
+    co_return feed(NativeParticipant::ExchangeFailed{round_number, trouble});
+  facts.master_addr = store->addr;
+  facts.master_port = store->port;
+  facts_ = facts;
+  round_number_ = round_number;
+  feed(NativeParticipant::ExchangeDone{round_number});
 }
 
 // Torchrun nodes wait in theirs until all have come, and then close the run.
 asio::awaitable<void> NativeSession::exit_barrier(std::shared_ptr<bool> alive) {
   const auto client = store_;
-  RoundExchange others = round_exchange(facts_, round_);
+  RoundExchange others = round_exchange(facts_, round_number_);
   const auto all = co_await others.exit_barrier(kExitBarrier);
-  if (!*alive || phase_ != Phase::Finished) co_return;
+  if (!*alive || participant_.phase() != NativeParticipant::Phase::Finished) co_return;
   if (!all) spdlog::warn("the exit barrier was left: {}", all.error().reason);
-  end({.succeeded = true, .who = "", .why = ""});
-}
-
-// --- a connection that breaks --------------------------------------------------------------------
-
-void NativeSession::on_lost(const std::string& reason) {
-  if (phase_ == Phase::Over) return;
-  keep_alive_.cancel();
-  client_.reset();
-  if (phase_ == Phase::Finished) {
-    // Hosts say the end before they go. This one was killed, or its machine is gone.
-    spdlog::warn(
-        "lost the rendezvous at {} ({}) before the end of the job was known: the workers of this "
-        "node have succeeded, and of the other nodes nothing can be said",
-        host_text(), reason);
-    return end({.succeeded = true, .who = "", .why = ""});
-  }
-  spdlog::warn("lost the rendezvous at {} ({}): connecting again for {} s", host_text(), reason,
-               seconds(options_.host.connect_timeout));
-  spawn_task(loop_.get_executor(), "native_reconnect", reconnect(alive_, reason));
-}
-
-// A host that dies just then closes the connection before it has said who it is, as a torch server
-// would: that is no answer yet.
-asio::awaitable<void> NativeSession::reconnect(std::shared_ptr<bool> alive, std::string reason) {
-  const Instant deadline = now() + options_.host.connect_timeout;
-  RetryPause pause(loop_.get_executor());
-  std::string why = "the rendezvous at " + host_text() + " was lost (" + reason + ") and ";
-  bool refused = false;
-  for (;;) {
-    NativeClientOptions host = options_.host;
-    host.connect_timeout = std::max(deadline - now(), kConnectLeast);
-    auto client = std::make_unique<NativeClient>(loop_.get_executor(), std::move(host));
-    const Result<HostKind> kind = co_await client->connect();
-    if (!*alive || phase_ == Phase::Over) co_return;
-    if (kind && *kind == HostKind::Muster) co_return back(std::move(client));
-    refused = kind && *kind == HostKind::Refused;
-    if (refused || now() >= deadline) {
-      if (!kind)
-        why += "cannot be reached again: " + kind.error().message();
-      else if (refused)
-        why += "refuses us now: " + client->refusal();
-      else
-        why += "something else listens there now";
-      break;
-    }
-    co_await pause.wait(deadline);
-    if (!*alive || phase_ == Phase::Over) co_return;
-  }
-  if (!refused)
-    why += " (tried for " + std::to_string(seconds(options_.host.connect_timeout)) +
-           " s; --rdzv-conf read_timeout=SECONDS changes that)";
-  if (phase_ != Phase::Joining) co_return end({.succeeded = false, .who = "", .why = why});
-  phase_ = Phase::Over;
-  handlers_.on_failed(why);
-}
-
-void NativeSession::back(std::unique_ptr<NativeClient> client) {
-  begin(std::move(client));
-  if (phase_ == Phase::Joining) return ask_to_join();
-  if (phase_ != Phase::Running) return;
-  phase_ = Phase::Outside;
-  handlers_.on_restart("the rendezvous had been lost, and is back");
+  feed(NativeParticipant::ExitBarrierLeft{});
 }
 
 }  // namespace muster

@@ -1,11 +1,12 @@
 // A rendezvous whose host is muster: one connection, and the host says what happens.
 //
-// The host counts restarts and decides. If the connection is lost, the workers go on while it is
-// made again for as long as `connect_timeout`; then everybody meets anew.
+// Sockets, timers and tasks only: NativeParticipant decides.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <boost/asio/io_context.hpp>
@@ -16,6 +17,7 @@
 #include "rendezvous/core/rendezvous_state.h"
 #include "rendezvous/core/settings.h"
 #include "rendezvous/net/native_client.h"
+#include "rendezvous/wire/native_participant.h"
 
 namespace muster {
 
@@ -45,64 +47,57 @@ class NativeSession final : public RendezvousSession {
   void workers_failed(const std::string& what) override;
   void finished(bool succeeded, const std::string& what) override;
   void leave() override;
+  void peer_reached(std::int64_t generation, int group_rank) override;
   void close() override;
   void drain(const std::function<void()>& done) override;
 
  private:
-  enum class Phase {
-    Outside,   // Its workers are being stopped, or have not begun.
-    Joining,   // Has asked for a round.
-    Running,   // In a round.
-    Finished,  // Waits for the others.
-    Over,
-  };
-
   void begin(std::unique_ptr<NativeClient> client);
-  void learn_lease(const NativeWelcome& welcome);
-  void ask_to_join();
-  void keep_alive();
-  void on(const NativeWelcome&) {}  // Read when the connection was made.
-  void on(const NativeRefused& message);
-  void on(const NativeWaiting& message);
-  void on(const PrepareStore& message);
-  void on(const RoundComplete& message);
-  void on(const RestartRound& message);
-  void on(const RunClosed& message);
-  void on(const RunEnded& message);
-  void on(const JoinRefused& message);
-  void on(const NotAMember& message);
-  void on_lost(const std::string& reason);
-  void begin_round(SessionRound round);
+  void feed(NativeParticipant::Event event);
+  void arm_timer();
+  void apply(const NativeParticipant::Connect& action);
+  void apply(const NativeParticipant::Disconnect& action);
+  void apply(const NativeParticipant::Send& action);
+  void apply(const NativeParticipant::HostStore& action);
+  void apply(const NativeParticipant::ExchangeThroughStore& action);
+  void apply(const NativeParticipant::EnterExitBarrier& action);
+  void apply(const NativeParticipant::BeginRound& action);
+  void apply(const NativeParticipant::RestartWorkers& action);
+  void apply(const NativeParticipant::EndJob& action);
+  void apply(const NativeParticipant::GiveUp& action);
+  void apply(const NativeParticipant::AskReach& action);
+  void apply(const NativeParticipant::Vouch& action);
+  void apply(const NativeParticipant::Say& action);
+
+  boost::asio::awaitable<void> connect(std::shared_ptr<bool> alive);
+  boost::asio::awaitable<void> reach(std::shared_ptr<bool> alive,
+                                     NativeParticipant::AskReach action);
   /// A round with torchrun nodes in it: what its nodes tell each other goes through the store.
-  boost::asio::awaitable<void> exchange(std::shared_ptr<bool> alive, SessionRound round,
-                                        std::optional<StoreAddress> store);
-  /// The same with another round, or the end of the job when it was not the first time.
-  void came_to_nothing(std::int64_t round, const std::string& trouble);
+  boost::asio::awaitable<void> exchange(std::shared_ptr<bool> alive, RoundComplete round);
+  /// Lets rank 0's store know this node, before the workers come to it.
+  boost::asio::awaitable<void> introduce(std::shared_ptr<bool> alive, int number,
+                                         bool all_are_musters);
+  void begin_workers();
   boost::asio::awaitable<void> exit_barrier(std::shared_ptr<bool> alive);
   RoundExchange round_exchange(const RoundFacts& facts, std::int64_t round) const;
-  boost::asio::awaitable<void> reconnect(std::shared_ptr<bool> alive, std::string reason);
-  void back(std::unique_ptr<NativeClient> client);
-  void end(SessionEnd end);
-  std::string host_text() const;
+  static RoundFacts facts_of(const RoundComplete& message);
 
   boost::asio::io_context& loop_;
   Handlers handlers_;
   Options options_;
+  NativeParticipant participant_;
+  std::deque<NativeParticipant::Event> events_;
+  bool feeding_ = false;
   std::unique_ptr<NativeClient> client_;  // Nothing: it is being connected again.
-  std::string instance_;                  // Who we are, if another has our name.
-  Duration lease_;                        // Of the host, or ours if that is shorter.
-  std::optional<Duration> host_lease_;    // As it was told last.
-  boost::asio::steady_timer keep_alive_;
-  boost::asio::steady_timer farewell_;  // A failure is told for so long at most.
+  boost::asio::steady_timer timer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
   std::shared_ptr<StoreClient> store_;  // For the exchange; only in a round with torchrun nodes.
-  RoundFacts facts_;                    // Of that round.
+  RoundFacts facts_;                    // Of the newest round whose workers were started.
+  std::int64_t round_number_ = -1;      // Of the newest exchange that was done.
   int exchanges_ = 0;                   // The latest one counts.
-  int fruitless_ = 0;                   // Of them, since one led to a round with workers.
-  Phase phase_ = Phase::Outside;
-  std::int64_t round_ = -1;   // Of the workers.
-  std::int64_t told_ = -1;    // The newest that we heard of.
-  std::int64_t told_by_ = 0;  // Its RoundComplete::life.
+  bool asking_ = false;                 // Rank 0's store, whether the round is whole.
+  std::optional<SessionRound> introducing_;  // The round whose workers wait for introduce().
+  int introductions_ = 0;                    // The latest one counts.
 };
 
 }  // namespace muster

@@ -12,6 +12,7 @@
 #include "agent/sessions/local_session.h"
 #include "agent/sessions/retry_pause.h"
 #include "agent/sessions/store_dialer.h"
+#include "rendezvous/core/seconds_text.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/spawn_task.h"
 
@@ -21,20 +22,16 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr const char* kLoopback = "127.0.0.1";
+constexpr const char* kLoopbackAddress = "127.0.0.1";
 // From connecting to the store's answer, before it is tried again.
-constexpr Duration kConnectLeast = std::chrono::milliseconds(100);
-constexpr Duration kConnectMost = std::chrono::seconds(5);
+constexpr Duration kStoreConnectLeast = std::chrono::milliseconds(100);
+constexpr Duration kStoreConnectMost = std::chrono::seconds(5);
 // One name server's silence takes 5 s; then the next one is asked.
 constexpr Duration kNameLeast = std::chrono::milliseconds(100);
 constexpr Duration kNameMost = std::chrono::seconds(15);
-constexpr Duration kOwnNameMost = std::chrono::seconds(1);
-constexpr Duration kWorthTelling = std::chrono::seconds(2);
+constexpr Duration kOwnNameWithin = std::chrono::seconds(1);
+constexpr Duration kWaitWorthTelling = std::chrono::seconds(2);
 constexpr Duration kDrainLimit = std::chrono::seconds(2);
-
-std::int64_t seconds(Duration time) {
-  return std::chrono::duration_cast<std::chrono::seconds>(time).count();
-}
 
 }  // namespace
 
@@ -72,7 +69,7 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
     HostAnswer host;
     if (!settings.is_host && !hosted_) {
       const Duration limit = std::clamp(deadline - now(), kNameLeast, kNameMost);
-      host = co_await host_finder_.find(limit, kOwnNameMost);
+      host = co_await host_finder_.find(limit, kOwnNameWithin);
       if (!*alive) co_return;
       // More than torchrun would: it does not look at the interfaces, and then nobody hosts.
       is_here_ = host.match != HostMatch::Elsewhere;
@@ -92,9 +89,9 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
     }
     if (now() >= deadline)
       co_return fail("cannot reach the rendezvous at " + host_text() + ": " + error +
-                     " (tried for " + std::to_string(seconds(settings.read_timeout)) +
-                     " s; --rdzv-conf read_timeout=SECONDS changes that)");
-    if (now() - began > kWorthTelling && error != std::exchange(told, error))
+                     " (tried for " + seconds_text(settings.read_timeout) +
+                     "; --rdzv-conf read_timeout=SECONDS changes that)");
+    if (now() - began > kWaitWorthTelling && error != std::exchange(told, error))
       spdlog::warn("waiting for the rendezvous at {}: {}", host_text(), error);
     co_await pause.wait(deadline);
     if (!*alive) co_return;
@@ -106,7 +103,7 @@ std::unique_ptr<NativeClient> NetworkSession::client_for_try(std::vector<std::st
                                                              Instant deadline) {
   NativeClientOptions options = host_options();
   if (!hosted_) options.addresses = std::move(addresses);
-  options.connect_timeout = std::clamp(deadline - now(), kConnectLeast, kConnectMost);
+  options.connect_timeout = std::clamp(deadline - now(), kStoreConnectLeast, kStoreConnectMost);
   options.retry = false;
   return std::make_unique<NativeClient>(loop_.get_executor(), std::move(options));
 }
@@ -119,8 +116,15 @@ void NetworkSession::begin_with(HostKind kind, std::unique_ptr<NativeClient> cli
       // Another job of this machine has the port. One node needs nobody else.
       if (is_here_ && options_.max_nodes == 1) return begin_local();
       return fail("the rendezvous at " + host_text() + " refused this node: " + client->refusal());
+    case HostKind::Unproven:
+      if (is_here_ && options_.max_nodes == 1) return begin_local();
+      return fail("this node does not join the rendezvous at " + host_text() + ": " +
+                  client->refusal());
     case HostKind::Other:
-      return begin_torch();
+      if (!options_.rendezvous.token) return begin_torch();
+      return fail("this node does not join the rendezvous at " + host_text() +
+                  ": it is torchrun's, which cannot prove that it has this node's token; leave out "
+                  "--rdzv-token-file, or let a muster node or musterd be the host");
   }
 }
 
@@ -135,6 +139,8 @@ bool NetworkSession::start_hosting(bool must) {
                                             .lease = settings.lease,
                                             .keep_alive_interval = settings.keep_alive_interval,
                                             .dead_after = settings.dead_after()}};
+  server.token = options_.rendezvous.token;
+  if (const auto& allow = options_.rendezvous.c10d_allow) server.c10d_allow = *allow;
   auto hosted = StoreThread::start(std::move(server));
   if (hosted) {
     hosted_ = std::move(*hosted);
@@ -149,11 +155,12 @@ bool NetworkSession::start_hosting(bool must) {
 
 NativeClientOptions NetworkSession::host_options() const {
   const RendezvousOptions& rendezvous = options_.rendezvous;
-  return {.host = hosted_ ? kLoopback : rendezvous.host,
+  return {.host = hosted_ ? kLoopbackAddress : rendezvous.host,
           .port = hosted_ ? hosted_->port() : rendezvous.port,
           .run_id = options_.run_id,
           .connect_timeout = rendezvous.settings.read_timeout,
-          .lost_after = rendezvous.settings.lease};
+          .lost_after = rendezvous.settings.lease,
+          .token = rendezvous.token};
 }
 
 SessionNode NetworkSession::node_facts(const std::string& address) const {
@@ -182,7 +189,7 @@ void NetworkSession::begin_native(std::unique_ptr<NativeClient> client) {
 void NetworkSession::begin_local() {
   const std::string& address = options_.rendezvous.local_addr;
   inner_ = std::make_unique<LocalSession>(handlers_, options_.local_world_size,
-                                          address.empty() ? kLoopback : address);
+                                          address.empty() ? kLoopbackAddress : address);
   inner_->join();
 }
 
@@ -212,6 +219,10 @@ void NetworkSession::workers_failed(const std::string& what) {
 
 void NetworkSession::finished(bool succeeded, const std::string& what) {
   if (inner_) inner_->finished(succeeded, what);
+}
+
+void NetworkSession::peer_reached(std::int64_t generation, int group_rank) {
+  if (inner_) inner_->peer_reached(generation, group_rank);
 }
 
 void NetworkSession::leave() {

@@ -26,6 +26,7 @@ class NetworkSession final : public RendezvousSession {
   void workers_failed(const std::string& what) override;
   void finished(bool succeeded, const std::string& what) override;
   void leave() override;
+  void peer_reached(std::int64_t generation, int group_rank) override;
   void close() override;
   void drain(const std::function<void()>& done) override;
 

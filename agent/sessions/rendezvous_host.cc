@@ -27,7 +27,7 @@ namespace asio = boost::asio;
 namespace {
 
 // Several name servers, each tried twice.
-constexpr Duration kOwnNameMost = std::chrono::seconds(60);
+constexpr Duration kOwnNameLookupMost = std::chrono::seconds(60);
 
 std::string errno_text(const char* call) {
   return std::string(call) + ": " + std::generic_category().message(errno);
@@ -81,7 +81,7 @@ HostFinder::HostFinder(std::string endpoint_host)
 
 asio::awaitable<void> HostFinder::ask(std::shared_ptr<OwnName> own) {
   std::string name = own->name;
-  own->found = co_await look_up(std::move(name), kOwnNameMost);
+  own->found = co_await look_up(std::move(name), kOwnNameLookupMost);
   own->asking = false;
   if (auto& waiting = own->waiting) waiting->cancel();
 }

@@ -51,6 +51,9 @@ class RendezvousSession {
     std::function<void(std::string reason)> on_failed;
     /// This node is rank 0: empty the workers' store, or start it, then call `done`.
     std::function<void(std::function<void(const HostedStoreResult&)> done)> host_store;
+    /// What the workers' store of this node, rank 0, answers to other nodes that ask whether the
+    /// round of this generation is whole.
+    std::function<void(std::int64_t generation, bool whole)> vouch = {};
   };
   virtual ~RendezvousSession() = default;
 
@@ -64,6 +67,11 @@ class RendezvousSession {
   virtual void finished(bool succeeded, const std::string& what) = 0;
   /// It will not come back, for another reason than a failure: a signal. Nothing follows.
   virtual void leave() = 0;
+  /// Another node has asked this node's store whether the round is whole: it reaches us.
+  virtual void peer_reached(std::int64_t generation, int group_rank) {
+    static_cast<void>(generation);
+    static_cast<void>(group_rank);
+  }
   /// Calls no handler any more.
   virtual void close() = 0;
   /// After close(): calls `done` when what was told has left, and if this node hosts the

@@ -9,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/core/time.h"
+#include "rendezvous/net/system_random.h"
 
 namespace muster {
 
@@ -29,7 +30,7 @@ class RetryPause {
   static constexpr Duration kMost = std::chrono::seconds(2);
 
   boost::asio::steady_timer timer_;
-  std::minstd_rand random_{std::random_device{}()};
+  std::minstd_rand random_{random_seed()};
   Duration most_ = kFirst;
 };
 

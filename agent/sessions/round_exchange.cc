@@ -8,6 +8,7 @@
 #include <boost/asio/this_coro.hpp>
 
 #include "agent/core/rank_messages.h"
+#include "rendezvous/core/seconds_text.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -32,10 +33,6 @@ constexpr std::size_t kMissingShown = 8;
 // A rank 0 that publishes does so at once.
 constexpr Duration kBeforeEarlierRounds = std::chrono::seconds(2);
 constexpr Duration kProbeWithin = std::chrono::seconds(3);
-
-std::string seconds_text(Duration duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
-}
 
 std::string nodes_text(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "node rank " : "node ranks ";

@@ -56,7 +56,12 @@ std::unique_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
 
 StoreServerOptions workers_store_options(const AgentOptions& options) {
   StoreServerOptions store;
-  if (!is_alone(options)) return store;
+  if (!is_alone(options)) {
+    store.token = options.rendezvous.token;
+    store.token_run = options.run_id;
+    if (const auto& allow = options.rendezvous.c10d_allow) store.c10d_allow = *allow;
+    return store;
+  }
   if (has_fixed_address(options.rendezvous)) store.port = options.rendezvous.master_port;
   if (own_master_addr(options.rendezvous) == kLoopback) store.addresses = {kLoopback};
   return store;

@@ -10,6 +10,7 @@
 #include "agent/sessions/round_exchange.h"
 #include "agent/sessions/store_dialer.h"
 #include "agent/sessions/store_thread.h"
+#include "rendezvous/core/seconds_text.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/spawn_task.h"
 
@@ -22,11 +23,7 @@ namespace {
 constexpr Duration kFirstDial = std::chrono::seconds(3);
 constexpr Duration kLongestDial = std::chrono::seconds(48);
 // A store that is gone by the exit barrier has had its reasons.
-constexpr Duration kBarrierDial = std::chrono::seconds(10);
-
-std::string seconds_text(Duration duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
-}
+constexpr Duration kExitBarrierDial = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -214,7 +211,7 @@ asio::awaitable<ExchangeResult<void>> StaticSession::Impl::barrier() {
   const std::string host = options_.node_rank == 0 ? "127.0.0.1" : options_.host;
   StoreDialer::Target target{host, options_.port};
   dialer_ = std::make_shared<StoreDialer>(executor_, std::move(target));
-  const auto connected = co_await connect(dialer_, kBarrierDial);
+  const auto connected = co_await connect(dialer_, kExitBarrierDial);
   if (!connected) co_return connected.error();
   RoundExchange exchange = this->exchange();
   const auto done = co_await exchange.exit_barrier(options_.exit_barrier);

@@ -5,19 +5,26 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 
+#include "rendezvous/net/guarded_loop.h"
+
 namespace muster {
 
 namespace asio = boost::asio;
 
 boost::system::result<std::unique_ptr<StoreThread>, ListenError> StoreThread::start(
-    StoreServerOptions options) {
+    StoreServerOptions options, std::function<void(const NativeReach&)> on_reach) {
   std::unique_ptr<StoreThread> store(new StoreThread);
+  if (on_reach)
+    options.reach = [self = store.get(), on_reach = std::move(on_reach)](const NativeReach& asked) {
+      on_reach(asked);
+      return asked.generation != 0 && asked.generation == self->whole_generation_;
+    };
   store->server_ = std::make_unique<StoreServer>(store->io_, std::move(options));
   if (const auto listening = store->server_->start(); !listening) return listening.error();
   store->port_ = store->server_->port();
   store->thread_ = std::thread([&io = store->io_] {
     const auto work = asio::make_work_guard(io);
-    io.run();
+    run_guarded(io, "store");
   });
   return store;
 }
@@ -33,6 +40,10 @@ void StoreThread::reset(std::function<void()> done) {
     server_->reset();
     done();
   });
+}
+
+void StoreThread::vouch(std::int64_t generation, bool whole) {
+  asio::post(io_, [this, generation, whole] { whole_generation_ = whole ? generation : 0; });
 }
 
 void StoreThread::drain(Instant deadline, std::function<void()> done) {

@@ -18,8 +18,9 @@ class StoreThread {
  public:
   /// Listens, and serves until it is destroyed. The port is bound from here on: no other process
   /// can take it between one attempt and the next.
+  /// `on_reach` is called on the store's thread when another node asks whether its round is whole.
   static boost::system::result<std::unique_ptr<StoreThread>, ListenError> start(
-      StoreServerOptions options);
+      StoreServerOptions options, std::function<void(const NativeReach&)> on_reach = {});
   ~StoreThread();
   StoreThread(const StoreThread&) = delete;
   StoreThread& operator=(const StoreThread&) = delete;
@@ -30,6 +31,10 @@ class StoreThread {
   /// one's; then calls `done` on the store's thread.
   void reset(std::function<void()> done);
 
+  /// What is answered to other nodes that ask, from now on: the round of this generation is whole,
+  /// or it is not known to be. No other round is.
+  void vouch(std::int64_t generation, bool whole);
+
   /// StoreServer::drain(); `done` is called on the store's thread.
   void drain(Instant deadline, std::function<void()> done);
 
@@ -38,6 +43,7 @@ class StoreThread {
   boost::asio::io_context io_{1};
   std::unique_ptr<StoreServer> server_;
   std::uint16_t port_ = 0;
+  std::int64_t whole_generation_ = 0;  // 0: none. For the store's thread.
   std::thread thread_;
 };
 

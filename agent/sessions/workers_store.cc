@@ -30,7 +30,11 @@ void WorkersStore::prepare(const std::function<void(const HostedStoreResult&)>& 
       boost::asio::post(loop_, [this, done] { done(HostedStore{store_->port()}); });
     });
   }
-  auto store = StoreThread::start(options_);
+  auto store = StoreThread::start(options_, [this](const NativeReach& asked) {
+    boost::asio::post(loop_, [this, asked] {
+      if (on_reach_) on_reach_(asked);
+    });
+  });
   if (!store) return done(store.error());
   store_ = std::move(*store);
   done(HostedStore{store_->port()});

@@ -24,10 +24,20 @@ class WorkersStore {
   /// waited for.
   void prepare(const std::function<void(const HostedStoreResult&)>& done);
 
+  /// `on_reach` is called on the loop when the agent of another node asks whether the round is
+  /// whole; what it is answered is said by vouch(). Before prepare().
+  void on_reach(std::function<void(const NativeReach&)> on_reach) {
+    on_reach_ = std::move(on_reach);
+  }
+  void vouch(std::int64_t generation, bool whole) {
+    if (store_) store_->vouch(generation, whole);
+  }
+
  private:
   boost::asio::io_context& loop_;
   StoreServerOptions options_;
   bool shares_;
+  std::function<void(const NativeReach&)> on_reach_;
   std::unique_ptr<StoreThread> store_;
 };
 

@@ -42,7 +42,7 @@ class Programs:
     def native(self, name):
         """One of our own native programs: note_time, bare_launcher and so on."""
         return executable(self.native_dir / name,
-                          "cmake --preset release && cmake --build --preset release")
+                          "cmake --preset release && cmake --build --preset release --target all bench_programs")
 
 
 def find(muster=None, musterd=None, torchrun=None, native_dir=None):
@@ -53,7 +53,7 @@ def find(muster=None, musterd=None, torchrun=None, native_dir=None):
     build = ROOT / "build" / "release"
     muster_path = pathlib.Path(muster).absolute() if muster else build / "bin" / "muster"
     torchrun_path = pathlib.Path(torchrun) if torchrun else ROOT / ".venv" / "bin" / "torchrun"
-    hint = "cmake --build --preset release"
+    hint = "cmake --build --preset release --target all bench_programs"
     venv = "scripts/quickstart makes it"
     return Programs(
         muster=executable(muster_path, hint),

@@ -261,12 +261,29 @@ void MusterNodes::on(Node& node, const RoundComplete& message) {
 }
 void MusterNodes::on(Node&, const NativeWaiting&) {}
 
+void MusterNodes::on(Node&, const NativeAlive&) {}
+
+void MusterNodes::on(Node&, const NativeReached&) {}
+
+// These nodes join anew on a new connection; none asks to resume.
+void MusterNodes::on(Node&, const Resumed&) {
+  throw std::runtime_error("a node was told that it has resumed");
+}
+
+void MusterNodes::on(Node&, const Rejoin& m) {
+  throw std::runtime_error("a node was told to join again: " + m.why);
+}
+
 void MusterNodes::on(Node&, const RunClosed&) {
   throw std::runtime_error("the run was closed");
 }
 
 void MusterNodes::on(Node&, const NotAMember&) {
   throw std::runtime_error("a node was taken for lost");
+}
+
+void MusterNodes::on(Node&, const NativeChallenge&) {
+  throw std::runtime_error("the server asks for a token");
 }
 
 void MusterNodes::on(Node&, const NativeRefused& m) {

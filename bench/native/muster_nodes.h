@@ -89,12 +89,17 @@ class MusterNodes {
   void greeted(Node& node);
   void bare_message(Node& node);
   void on(Node& node, const NativeWelcome& message);
+  void on(Node& node, const NativeChallenge& message);
   void on(Node& node, const PrepareStore& message);
   void on(Node& node, const RestartRound& message);
   void on(Node& node, const RoundComplete& message);
   void on(Node& node, const NativeWaiting& message);
   void on(Node& node, const RunClosed& message);
   void on(Node& node, const NotAMember& message);
+  void on(Node& node, const NativeAlive& message);
+  void on(Node& node, const NativeReached& message);
+  void on(Node& node, const Resumed& message);
+  void on(Node& node, const Rejoin& message);
   void on(Node& node, const NativeRefused& message);
   void on(Node& node, const JoinRefused& message);
   void on(Node& node, const RunEnded& message);

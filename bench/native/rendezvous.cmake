@@ -5,3 +5,4 @@ target_link_libraries(rendezvous_load PRIVATE
   muster_options muster_rendezvous_wire CLI11::CLI11 nlohmann_json::nlohmann_json)
 set_target_properties(rendezvous_load PROPERTIES
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+add_dependencies(bench_programs rendezvous_load)

@@ -6,3 +6,4 @@ target_link_libraries(store_load PRIVATE
   muster_rendezvous_wire CLI11::CLI11 nlohmann_json::nlohmann_json)
 set_target_properties(bare_epoll_server store_load PROPERTIES
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+add_dependencies(bench_programs bare_epoll_server store_load)

@@ -4,6 +4,7 @@
 
 #include "rendezvous/core/check.h"
 #include "rendezvous/core/round_ranks.h"
+#include "rendezvous/core/seconds_text.h"
 
 namespace muster {
 namespace {
@@ -18,10 +19,6 @@ constexpr std::size_t kNamesShown = 8;
 
 std::int64_t microseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
-}
-
-std::string seconds_text(Duration duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
 
 std::string nodes_text(int count) {

@@ -3,6 +3,7 @@
 namespace muster {
 
 void Liveness::seen(Id id, Instant now, Duration lease) {
+  lease = std::clamp(lease, Duration::zero(), kLongestWait);
   const auto [found, is_new] = watched_.try_emplace(id, Watch{now, lease});
   if (!is_new) {
     by_end_.erase({found->second.last + found->second.lease, id});
@@ -24,6 +25,18 @@ Liveness::Standing Liveness::standing(Id id, Instant now) const {
   const auto& [last, lease] = found->second;
   if (now >= last + lease) return Standing::Lost;
   return now >= last + lease / 2 ? Standing::Late : Standing::OnTime;
+}
+
+std::optional<Instant> Liveness::last_seen(Id id) const {
+  const auto found = watched_.find(id);
+  return found == watched_.end() ? std::nullopt : std::optional(found->second.last);
+}
+
+std::optional<Instant> Liveness::oldest() const {
+  std::optional<Instant> oldest;
+  for (const auto& [id, watch] : watched_)
+    if (!oldest || watch.last < *oldest) oldest = watch.last;
+  return oldest;
 }
 
 std::optional<Instant> Liveness::next_deadline() const {

@@ -24,6 +24,10 @@ class Liveness {
   void forget(Id id);
 
   Standing standing(Id id, Instant now) const;
+  /// Nothing if the node is not watched.
+  std::optional<Instant> last_seen(Id id) const;
+  /// The earliest last sign of life of all nodes that are watched.
+  std::optional<Instant> oldest() const;
   /// When the next node is lost if nothing is heard; nothing if nobody is watched.
   std::optional<Instant> next_deadline() const;
   /// Those whose lease is over, the longest silent first; they are forgotten.

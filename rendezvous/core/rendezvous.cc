@@ -1,18 +1,21 @@
 #include "rendezvous/core/rendezvous.h"
 
-#include "rendezvous/core/check.h"
+#include <algorithm>
+#include <limits>
 
 namespace muster {
 
-Rendezvous::Rendezvous(const RendezvousSetup& setup) : setup_(setup), run_(setup.run) {}
+Rendezvous::Rendezvous(const RendezvousSetup& setup)
+    : setup_(setup), run_(setup.run), highest_generation_(setup.generation_floor) {}
 
 RendezvousActions Rendezvous::step(const RendezvousEvent& event, Instant now) {
-  MUSTER_CHECK(now >= now_);
-  now_ = now;
+  const auto due = next_deadline();
+  advance(now);
   actions_.clear();
+  if (due && now_ - *due > setup_.lease / 2) forgive_pause();
   std::visit([this](const auto& e) { on(e); }, event);
   settle();
-  return std::exchange(actions_, {});
+  return take_actions();
 }
 
 std::optional<Instant> Rendezvous::next_deadline() const {
@@ -20,11 +23,15 @@ std::optional<Instant> Rendezvous::next_deadline() const {
   const auto also = [&](std::optional<Instant> other) {
     if (other && (!next || *other < *next)) next = other;
   };
-  if (!complete_ && !closed_ && run_) {
-    also(deadline_);
+  if (!complete_ && !closed_ && run_ && !recovery_) {
+    if (!participant_is_absent()) also(deadline_);
     also(spares_step_in_);
   }
   if (!join_deadlines_.empty()) also(join_deadlines_.begin()->first);
+  if (phase() == Phase::Preparing) also(prepared_by_);
+  if (!absent_.empty()) also(absent_.begin()->first);
+  if (!held_.empty()) also(held_.begin()->first);
+  if (recovery_) also(recovery_->deadline);
   return next;
 }
 
@@ -35,9 +42,59 @@ Rendezvous::Phase Rendezvous::phase() const {
   return preparing_ ? Phase::Preparing : Phase::Running;
 }
 
+RendezvousActions Rendezvous::take_actions() {
+  if (violated_) return abandon(*std::exchange(violated_, std::nullopt));
+  return std::exchange(actions_, {});
+}
+
+void Rendezvous::violated(std::string_view invariant) const {
+  if (!violated_) violated_ = invariant;
+}
+
+RendezvousActions Rendezvous::abandon(std::string_view invariant) {
+  actions_.clear();
+  violated_.reset();
+  broken_ = invariant;
+  outcome_ = RunEnded{{}, false, std::nullopt, "the host's record of this run is broken: "};
+  outcome_->why += invariant;
+  for (const auto& [id, member] : members_) {
+    if (!member.connection) continue;
+    if (member.waits == Waits::AtExit) actions_.push_back(LetGo{*member.connection});
+    if (!member.native) continue;
+    RunEnded message = *outcome_;
+    message.to = *member.connection;
+    actions_.push_back(std::move(message));
+  }
+  // Without members every rule holds again.
+  for (const auto& [id, member] : members_)
+    unrecorded(member.name);
+  members_.clear();
+  by_name_.clear();
+  by_instance_.clear();
+  by_connection_.clear();
+  places_ = {};
+  natives_ = torch_redundant_ = succeeded_ = 0;
+  liveness_ = {};
+  join_deadlines_.clear();
+  absent_.clear();
+  held_.clear();
+  recovery_.reset();
+  waiting_.clear();
+  workers_.clear();
+  closed_ = true;
+  complete_ = draining_ = preparing_ = false;
+  deadline_.reset();
+  shown_deadline_.reset();
+  spares_step_in_.reset();
+  changed();
+  return std::exchange(actions_, {});
+}
+
 const RunSettings& Rendezvous::run() const {
-  MUSTER_CHECK(run_.has_value());
-  return *run_;
+  static const RunSettings none;
+  if (run_) return *run_;
+  violated("a rule needs the run's settings, and nobody has brought them");
+  return none;
 }
 
 /// Its own name, or where another instance has that, with the next free number behind it.
@@ -45,16 +102,24 @@ NodeName Rendezvous::name_for(const NodeJoined& event) const {
   NodeName name = event.name;
   if (event.instance.empty()) return name;  // An older muster.
   if (const auto known = by_instance_.find(event.instance); known != by_instance_.end()) {
-    const NodeName& has = members_.at(known->second).name;
-    if (has.addr == name.addr && has.pid == name.pid) return has;
+    const Member* member = this->known(known->second);
+    if (member != nullptr && member->name.addr == name.addr && member->name.pid == name.pid)
+      return member->name;
   }
-  for (auto found = by_name_.find(name); found != by_name_.end(); found = by_name_.find(name)) {
-    const Member& other = members_.at(found->second);
-    if (!other.native || other.instance.empty() || other.instance == event.instance) break;
-    // One of so many numbers is free.
-    const bool last = name.local_id < 0 || name.local_id >= std::int64_t{kMaxMembers};
-    name.local_id = last ? 0 : name.local_id + 1;
-  }
+  const auto is_taken = [&] {
+    const Member* other = named(name);
+    return other != nullptr && other->native && !other->instance.empty() &&
+           other->instance != event.instance;
+  };
+  if (!is_taken()) return name;
+  // Behind the largest number in use: a thousand nodes of one name cost no search for each.
+  constexpr auto kLargest = std::numeric_limits<std::int64_t>::max();
+  auto after = by_name_.upper_bound({name.addr, name.pid, kLargest});
+  if (after != by_name_.begin()) --after;
+  const std::int64_t largest = after->first.local_id;
+  name.local_id = largest >= 0 && largest < kLargest ? largest + 1 : 0;
+  for (int tries = 0; tries < kMaxNameTries && is_taken(); ++tries)
+    ++name.local_id;
   return name;
 }
 
@@ -76,21 +141,26 @@ std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event) const
   if (run_ && event.run != *run_)
     return refuse(Why::Settings, "settings differ: " + describe_difference(event.run, *run_) +
                                      " (" + who + " against " + run_from_ + ")");
-  if (event.local_world_size < 1 || event.local_world_size > (1 << 20))
-    return refuse(Why::Settings,
-                  who + " brings " + std::to_string(event.local_world_size) + " workers");
-  const auto named = by_name_.find(event.name);
-  if (named == by_name_.end() && members_.size() >= kMaxMembers)
-    return refuse(Why::TooManyNodes, "the run has " + std::to_string(kMaxMembers) + " nodes");
-  if (named != by_name_.end() && !members_.at(named->second).native)
+  const auto most_nodes = std::min<std::int64_t>(event.run.max_nodes, std::int64_t{kMaxMembers});
+  const auto most_workers = std::min<std::int64_t>(
+      kMaxLocalWorldSize, kMaxRoundWorkers / std::max<std::int64_t>(most_nodes, 1));
+  if (event.local_world_size < 1 || event.local_world_size > most_workers)
+    return refuse(Why::Settings, who + " brings " + std::to_string(event.local_world_size) +
+                                     " workers: with up to " + std::to_string(most_nodes) +
+                                     " nodes, 1 to " + std::to_string(most_workers) +
+                                     " are possible");
+  const Member* other = named(event.name);
+  if (other == nullptr && members_.size() >= setup_.members)
+    return refuse(Why::TooManyNodes, "the run has " + std::to_string(setup_.members) + " nodes");
+  if (other != nullptr && !other->native)
     return refuse(Why::NameTaken, "a torchrun node is called " + who);
-  if (named != by_name_.end() && members_.at(named->second).instance != event.instance)
+  if (other != nullptr && other->instance != event.instance)
     return refuse(Why::NameTaken, "another node is called " + who +
                                       "; an older muster cannot be told from it by more than that");
-  const auto bound = by_connection_.find(event.from.value);
-  if (bound != by_connection_.end() && members_.at(bound->second).name != event.name)
-    return refuse(Why::NameTaken, "this connection belongs to " +
-                                      to_string(members_.at(bound->second).name) + ", not " + who);
+  const Member* bound = from(event.from);
+  if (bound != nullptr && bound->name != event.name)
+    return refuse(Why::NameTaken,
+                  "this connection belongs to " + to_string(bound->name) + ", not " + who);
   return std::nullopt;
 }
 
@@ -99,57 +169,78 @@ void Rendezvous::on(const NodeJoined& told) {
   event.name = name_for(told);
   if (told.life != 0 && setup_.life != 0 && told.life != setup_.life) event.last_round = -1;
   if (auto refusal = refusal_of(event)) return actions_.push_back(*std::move(refusal));
+  const bool of_recovery =
+      recovery_ && told.generation == recovery_->generation && told.last_round == recovery_->round;
+  const Member* before = named(event.name);
+  const bool is_new = before == nullptr;
+  const bool reconnected = !is_new && before->connection != event.from;
+  const Member* member = enter(event);
+  if (member == nullptr) return;
+  const MemberId id = member->id;
+  if (of_recovery) give_up_recovery("node " + to_string(event.name) + " has left it");
+  if (!is_new) return join_again(id, event, reconnected);
+  if (!hold_back(id)) place(id, event.spare ? Place::Standby : Place::Redundant);
+  // A first round that lacks nodes is filled from the spares when nobody else comes.
+  if (first_round()) spares_step_in_ = later(now_, run().last_call_timeout);
+}
+
+/// Takes over what the node says of itself; the node may be known already.
+Rendezvous::Member* Rendezvous::enter(const NodeJoined& event) {
   if (!run_) {
     run_ = event.run;
     run_from_ = to_string(event.name);
   }
-  const auto named = by_name_.find(event.name);
-  const bool known = named != by_name_.end();
-  const MemberId id = known ? named->second : add_member(event.name, true);
-  Member& member = members_.at(id);
-  const bool reconnected = known && member.connection != event.from;
-  bind(id, event.from);
-  member.instance = event.instance;
-  if (!event.instance.empty()) by_instance_[event.instance] = id;
-  member.local_world_size = event.local_world_size;
-  member.role = event.role;
-  member.preferred_rank = event.preferred_rank;
-  member.spare = event.spare;
-  member.hosts_rendezvous = event.hosts_rendezvous;
-  touch(id);
-  if (known) return join_again(id, event, reconnected);
-  place(id, event.spare ? Place::Standby : Place::Redundant);
-  // A first round that lacks nodes is filled from the spares when nobody else comes.
-  if (first_round()) spares_step_in_ = now_ + run().last_call_timeout;
+  Member* member = named(event.name);
+  if (member == nullptr) member = known(add_member(event.name, true));
+  if (member == nullptr) return nullptr;
+  bind(member->id, event.from);
+  member->instance = event.instance;
+  if (!event.instance.empty()) by_instance_[event.instance] = member->id;
+  member->resumes = event.resumes && !event.instance.empty();
+  member->local_world_size = event.local_world_size;
+  member->role = event.role;
+  member->preferred_rank = event.preferred_rank;
+  member->spare = event.spare;
+  member->hosts_rendezvous = event.hosts_rendezvous;
+  // A wrong number would spend what is left of the type.
+  if (event.generation <= kMaxGeneration)
+    told_generation_ = std::max(told_generation_, event.generation);
+  highest_generation_ = std::max(highest_generation_, told_generation_);
+  touch(member->id);
+  unrecorded(member->name);
+  return member;
 }
 
 void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnected) {
-  Member& member = members_.at(id);
+  Member* member = known(id);
+  if (member == nullptr) return;
   // Sent before it heard of the round, or of the restart: it says nothing new. But on another
   // connection it says that it will never hear of them by the one before.
-  if (member.place == Place::Participant && (!complete_ || event.last_round < round_)) {
-    if (complete_ && reconnected && preparing_ && member.rank == 0) prepare_round();
-    if (complete_ && reconnected && !preparing_) actions_.push_back(announcement(member));
+  if (member->place == Place::Participant && (!complete_ || event.last_round < round_)) {
+    if (complete_ && reconnected && preparing_ && member->rank == 0) prepare_round();
+    if (complete_ && reconnected && !preparing_)
+      actions_.push_back(announcement(*member, event.from));
     return;
   }
-  if (event.last_round < member.restarted_round && !reconnected) return;
-  if (member.place == Place::Participant)
+  if (event.last_round < member->restarted_round && !reconnected) return;
+  if (member->place == Place::Participant)
     begin_restart(RestartCause::Requested, event.name, "it joined again");
-  if (outcome_) return;
-  if (member.succeeded) --succeeded_;
-  member.succeeded = false;
-  if (member.place == Place::Restarting) {
+  member = find(id);  // The restart may have ended the run.
+  if (outcome_ || member == nullptr) return;
+  if (member->succeeded) --succeeded_;
+  member->succeeded = false;
+  unrecorded(member->name);
+  if (member->place == Place::Restarting || member->place == Place::Resuming) {
     place(id, Place::Waiting);
-    return set_join_deadline(id, now_ + run().join_timeout);
+    return set_join_deadline(id, later(now_, run().join_timeout));
   }
   // Left out of a round that was filled without it: as if it were new. Elsewhere it has retried.
-  if (member.place == Place::LeftOut || member.place == Place::Finished)
+  if (member->place == Place::LeftOut || member->place == Place::Finished)
     place(id, event.spare ? Place::Standby : Place::Redundant);
 }
 
 void Rendezvous::on(const KeptAlive& event) {
-  MemberId id = 0;
-  if (from(event.from, &id) != nullptr) return touch(id);
+  if (const Member* member = from(event.from)) return touch(member->id);
   if (!outcome_) return actions_.push_back(NotAMember{event.from});
   RunEnded message = *outcome_;
   message.to = event.from;
@@ -157,15 +248,13 @@ void Rendezvous::on(const KeptAlive& event) {
 }
 
 void Rendezvous::on(const NodeLeft& event) {
-  MemberId id = 0;
-  if (from(event.from, &id) != nullptr) gone(id, RestartCause::NodeLeft, "it left");
+  if (const Member* member = from(event.from)) gone(member->id, RestartCause::NodeLeft, "it left");
 }
 
 void Rendezvous::on(const WorkersFailed& event) {
-  MemberId id = 0;
-  Member* member = from(event.from, &id);
+  const Member* member = from(event.from);
   if (member == nullptr || !member->native) return;
-  touch(id);
+  touch(member->id);
   // Others may have failed of the same cause: a restart that has begun is not counted again.
   if (!complete_ || draining_ || event.round != round_ || member->place != Place::Participant)
     return;
@@ -182,73 +271,132 @@ void Rendezvous::on(const WorkersFailed& event) {
 }
 
 void Rendezvous::on(const RestartRequested& event) {
-  MemberId id = 0;
-  const Member* member = from(event.from, &id);
+  const Member* member = from(event.from);
   if (member == nullptr || !member->native) return;
-  touch(id);
-  if (complete_ && !draining_)
+  touch(member->id);
+  if (event.round >= 0 && event.round != round_) return;  // It came late.
+  if (complete_ && !draining_ && member->place == Place::Participant)
     begin_restart(RestartCause::Requested, NodeName(member->name), event.what);
 }
 
 void Rendezvous::on(const StoreReady& event) {
-  MemberId id = 0;
-  const Member* member = from(event.from, &id);
+  const Member* member = from(event.from);
   if (member == nullptr || !member->native) return;
-  touch(id);
+  touch(member->id);
   const bool rank_0 = member->place == Place::Participant && member->rank == 0;
-  if (!complete_ || !preparing_ || draining_ || !rank_0 || event.round != round_) return;
+  if (phase() != Phase::Preparing || !rank_0 || event.round != round_) return;
   store_ = StoreAddress{event.addr, event.port};
+  prepare_failures_ = 0;
   announce_round();
 }
 
 void Rendezvous::on(const NodeFinished& event) {
-  MemberId id = 0;
-  Member* member = from(event.from, &id);
+  Member* member = from(event.from);
   if (member == nullptr || !member->native) return;
-  touch(id);
-  if (!event.succeeded) return end_run(false, member->name, event.what);
-  if (member->succeeded || event.round > round_) return;
+  touch(member->id);
   const bool restarting = member->place == Place::Restarting || member->place == Place::LeftOut;
-  if (!restarting && !(member->place == Place::Participant && complete_)) return;
+  if (!event.succeeded) {
+    const bool in_this_round =
+        member->place == Place::Participant && complete_ && event.round == round_;
+    if (in_this_round && preparing_ && member->rank == 0)
+      return pass_over_rank_0(NodeName(member->name), event.what);
+    // Only a node of the round speaks for the job; any other one goes alone.
+    if (in_this_round || (restarting && event.round == member->restarted_round))
+      return end_run(false, member->name, event.what);
+    return gone(member->id, RestartCause::NodeLeft, event.what);
+  }
+  if (member->succeeded || event.round > round_) return;
+  const bool in_round = phase() == Phase::Running || phase() == Phase::Draining;
+  if (!restarting && !(member->place == Place::Participant && in_round)) return;
   member->succeeded = true;
   ++succeeded_;
+  unrecorded(member->name);
   changed();
   // It was told to restart, but its workers had ended well before they heard of it.
-  if (restarting) place(id, Place::Finished);
+  if (restarting) place(member->id, Place::Finished);
   end_if_finished();
 }
 
 void Rendezvous::on(const ConnectionLost& event) {
-  MemberId id = 0;
-  if (from(event.from, &id) != nullptr) gone(id, RestartCause::NodeLost, "its connection closed");
+  Member* member = from(event.from);
+  if (member == nullptr) return;
+  if (!member->resumes || member->succeeded || outcome_)
+    return gone(member->id, RestartCause::NodeLost, "its connection closed");
+  by_connection_.erase(event.from.value);
+  member->connection.reset();
+  // While this process was paused the node may have tried in vain to come back.
+  const bool was_paused = paused_until_ && now_ - *paused_until_ < setup_.lease;
+  set_absent(member->id, was_paused ? *paused_until_ + setup_.lease : now_ + setup_.closed_grace);
 }
 
 void Rendezvous::on(const RendezvousTimePassed&) {
   for (const MemberId id : liveness_.take_lost(now_)) {
-    const Member& member = members_.at(id);
-    if (member.waits != Waits::No) {
+    const Member* member = find(id);
+    if (member == nullptr) continue;  // It went with one of those before it.
+    if (member->waits != Waits::No) {
       touch(id);
       continue;
     }
-    if (member.succeeded) continue;  // Should it live on after all, it will be told the end.
-    const Duration silent = member.native ? setup_.lease : torch_lease(member);
+    if (member->succeeded) continue;  // Should it live on after all, it will be told the end.
+    const Duration silent = member->native ? setup_.lease : setup_.dead_after;
     gone(id, RestartCause::NodeLost,
          "not heard for " +
              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(silent).count()) +
              " s");
   }
+  while (!absent_.empty() && absent_.begin()->first <= now_) {
+    const MemberId id = absent_.begin()->second;
+    set_absent(id, std::nullopt);
+    gone(id, RestartCause::NodeLost, "its connection closed");
+  }
+  release_held();
   join_deadlines();
+  prepare_deadline();
+  if (recovery_ && recovery_->deadline <= now_) finish_recovery();
+}
+
+void Rendezvous::was_away(Instant now) {
+  advance(now);
+  for (const auto& [id, member] : members_)
+    if (liveness_.standing(id, now_) != Liveness::Standing::Unknown) touch(id);
+  if (prepared_by_) prepared_by_ = later(now_, setup_.prepare_within);
+  forgive_pause();
+}
+
+/// This process was stopped, or had no processor: nodes were not silent, nobody was listening.
+/// Those that come back by themselves have a lease from now on.
+void Rendezvous::forgive_pause() {
+  paused_until_ = now_;
+  for (const auto& [id, member] : members_) {
+    if (!member.resumes) continue;
+    if (liveness_.standing(id, now_) != Liveness::Standing::Unknown) touch(id);
+    if (member.absent_until) set_absent(id, std::max(*member.absent_until, now_ + setup_.lease));
+  }
+}
+
+/// Rank 0 lives, and does not say where the workers' store is.
+void Rendezvous::prepare_deadline() {
+  if (phase() != Phase::Preparing || !prepared_by_ || *prepared_by_ > now_) return;
+  const Member* first = rank_0();
+  if (first == nullptr) return violated("a round is prepared that has no rank 0");
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(setup_.prepare_within);
+  if (first->connection) actions_.push_back(NotAMember{*first->connection});
+  pass_over_rank_0(NodeName(first->name), "the workers' store was not ready within " +
+                                              std::to_string(seconds.count()) + " s");
 }
 
 void Rendezvous::join_deadlines() {
   while (!join_deadlines_.empty() && join_deadlines_.begin()->first <= now_) {
     const MemberId id = join_deadlines_.begin()->second;
-    const Member& member = members_.at(id);
+    join_deadlines_.erase(join_deadlines_.begin());
+    Member* member = known(id);
+    if (member == nullptr) continue;
+    member->join_deadline.reset();
     const auto seconds =
         std::chrono::duration_cast<std::chrono::seconds>(run().join_timeout).count();
-    if (member.connection)
+    if (member->connection)
       actions_.push_back(
-          JoinRefused{*member.connection, JoinRefused::Why::TimedOut,
+          JoinRefused{*member->connection, JoinRefused::Why::TimedOut,
                       "no round within " + std::to_string(seconds) +
                           " s (--rdzv-conf join_timeout): " + std::string(reason())});
     gone(id, RestartCause::NodeLost, "its join_timeout is over");

@@ -6,6 +6,7 @@
 // and pictures: docs/rendezvous.md.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -15,13 +16,19 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/core/damping.h"
+#include "rendezvous/core/limits.h"
 #include "rendezvous/core/liveness.h"
 #include "rendezvous/core/rdzv_operation.h"
 #include "rendezvous/core/rendezvous_events.h"
+#include "rendezvous/core/run_record.h"
+#include "rendezvous/core/run_view.h"
 
 namespace muster {
 
-inline constexpr std::size_t kMaxMembers = 65'536;
+namespace testing {
+struct RendezvousBreaker;
+}
 
 /// What the host knows when the run begins.
 struct RendezvousSetup {
@@ -32,6 +39,15 @@ struct RendezvousSetup {
   Duration dead_after = std::chrono::seconds(15);          // torchrun: interval × attempts.
   /// Differs from that of the rendezvous before it, which counted rounds from 0, too. 0: unknown.
   std::int64_t life = 0;
+  /// How long a member that can resume may be without a connection after its connection was closed.
+  Duration closed_grace = std::chrono::milliseconds(500);
+  /// Every round's generation is above this.
+  std::int64_t generation_floor = 0;
+  std::size_t members = kMaxMembers;  // Nodes of either kind; beyond it, joins are refused.
+  /// For rank 0 to say where the workers' store is; then another muster node is rank 0.
+  Duration prepare_within = std::chrono::seconds(30);
+  /// Whether take_changes() is asked for what is to be recorded.
+  bool recorded = false;
 };
 
 /// What a torchrun node asks by compare-and-set.
@@ -56,6 +72,13 @@ class Rendezvous {
  public:
   explicit Rendezvous(const RendezvousSetup& setup);
 
+  /// Begins as an earlier host has recorded it. Its nodes have a lease and 1 s to come back, from
+  /// the first one on, which has 10 minutes. To be called before everything else.
+  void restore(const RunRecord& record, const std::vector<MemberRecord>& members, Instant now);
+  /// What is to be recorded since the last call, or since restore(); nothing if nothing is. A run
+  /// without muster nodes is not recorded: torchrun nodes do not outlive their host.
+  std::optional<RunChange> take_changes(Instant now);
+
   /// Takes one event. `now` never goes backwards between calls.
   RendezvousActions step(const RendezvousEvent& event, Instant now);
   /// When step(RendezvousTimePassed) is next needed.
@@ -68,9 +91,11 @@ class Rendezvous {
   /// it can say nothing else, not even that it lives: it lives as long as the connection does.
   enum class Waits { No, ForAnything, AtExit };  // AtExit: its workers have ended well.
   RendezvousActions waits(ConnectionId from, Waits how, Instant now, WallTime wall);
-  /// A torchrun node whose workers have ended well, and muster nodes have not: when it closes the
-  /// run, as torchrun does at its end, that is not for them.
-  bool finished_before_others(ConnectionId from) const;
+  /// Whether the run goes on though this torchrun node closes it, which it does at its own end:
+  /// muster nodes work in a round that it is not in, or that it has finished before them.
+  bool ignores_close(ConnectionId from) const;
+  /// Nobody could be heard until `now`, because this host was frozen: every lease begins anew.
+  void was_away(Instant now);
   /// The state as torchrun nodes see it. The heartbeats of all muster nodes are renewed together,
   /// here and at most once per keep-alive interval.
   const RendezvousState& render(Instant now, WallTime wall);
@@ -99,8 +124,16 @@ class Rendezvous {
   std::int64_t round() const { return round_; }
   bool closed() const { return closed_; }
   int restarts_used() const { return restarts_used_; }
+  /// Of the newest complete round; 0 before the first one.
+  std::int64_t generation() const { return generation_; }
+  /// No round of this run has had a higher one, as far as is known here.
+  std::int64_t highest_generation() const { return highest_generation_; }
+  /// The nodes of a round that an earlier life of the host made are coming back.
+  bool recovering() const { return recovery_.has_value(); }
   std::size_t members() const { return members_.size(); }
   std::size_t participants() const { return count(Place::Participant); }
+  /// Nodes of the newest complete round.
+  std::int64_t last_world() const { return static_cast<std::int64_t>(last_world_); }
   /// The torchrun node that is rank 0 of a complete round; nothing if a muster node is.
   const NodeName* torchrun_leader() const;
   /// How it ended, if it did; who failed first.
@@ -108,7 +141,29 @@ class Rendezvous {
   /// Closed, and nobody is left in it who has not been told: the run id may be used again.
   bool forsaken() const;
 
+  // For people: copies of what is known here, made when they are asked for.
+  RunStanding run_state() const;
+  /// All but the id and what the run's history knows.
+  RunSummary summary() const;
+  /// The same, with at most `nodes` nodes (and kMaxViewedNodes) from the `offset`th on.
+  RunView view(std::size_t offset, std::size_t nodes, Instant now) const;
+  std::array<std::size_t, kNodeStates> nodes_by_state() const;
+  /// When the node was last heard that has been silent longest; nothing if nobody is waited for.
+  std::optional<Instant> longest_unheard() const;
+  /// Why an operator cannot have this now; empty if OperatorAsked would do it.
+  std::string_view objection_to(OperatorAsked::What what) const;
+  /// The group rank of a node in the newest complete round, also if it is lost since.
+  std::optional<int> rank_of(const NodeName& name) const;
+
+  /// Ends the run for everybody and forgets its members, because an invariant of this class does
+  /// not hold: `invariant` says which. step() and the others do so themselves when they notice it;
+  /// the caller does it after an exception.
+  RendezvousActions abandon(std::string_view invariant);
+  /// The invariant that was broken; nothing in a sound run.
+  const std::optional<std::string>& broken() const { return broken_; }
+
  private:
+  friend struct testing::RendezvousBreaker;
   using MemberId = Liveness::Id;
   enum class Place {
     Away,         // torchrun: it left a round or the redundancy list, and is about to come back.
@@ -119,10 +174,13 @@ class Rendezvous {
     Redundant,    // No place for it; takes one that gets free.
     Standby,      // muster: marked as a spare.
     Finished,     // muster: its part of the job is done, and the round has gone on without it.
+    Resuming,     // muster: in a round that an earlier life of the host made.
+    HeldBack,     // muster: lost again and again, and not let in yet.
   };
-  static constexpr std::size_t kPlaces = 8;
+  static constexpr std::size_t kPlaces = 10;
 
   struct Member {
+    MemberId id = 0;
     NodeName name;
     bool native = false;
     std::optional<ConnectionId> connection;
@@ -140,6 +198,10 @@ class Rendezvous {
     bool succeeded = false;
     std::int64_t restarted_round = -1;  // Of the last RestartRound to it.
     std::optional<Instant> join_deadline;
+    bool resumes = false;
+    std::optional<Instant> held_until;    // In HeldBack.
+    std::optional<Instant> absent_until;  // Without a connection: lost at this instant.
+    Instant absent_since{};               // If it is absent.
     // torchrun nodes.
     WallTime heartbeat;        // As it wrote it.
     std::int64_t skew_us = 0;  // Its clock against ours.
@@ -150,6 +212,7 @@ class Rendezvous {
 
   // rendezvous.cc: events.
   void on(const NodeJoined& event);
+  void on(const NodeResumed& event);
   void on(const KeptAlive& event);
   void on(const NodeLeft& event);
   void on(const WorkersFailed& event);
@@ -158,10 +221,13 @@ class Rendezvous {
   void on(const NodeFinished& event);
   void on(const ConnectionLost& event);
   void on(const RendezvousTimePassed& event);
+  void on(const OperatorAsked& event);
   NodeName name_for(const NodeJoined& event) const;
   std::optional<JoinRefused> refusal_of(const NodeJoined& event) const;
+  Member* enter(const NodeJoined& event);
   void join_again(MemberId id, const NodeJoined& event, bool reconnected);
   void join_deadlines();
+  void prepare_deadline();
 
   // rendezvous_members.cc
   MemberId add_member(const NodeName& name, bool native);
@@ -171,12 +237,45 @@ class Rendezvous {
   void gone(MemberId id, RestartCause cause, const std::string& what);
   void touch(MemberId id);
   void set_join_deadline(MemberId id, std::optional<Instant> deadline);
-  Member* from(ConnectionId connection, MemberId* id = nullptr);
+  void set_absent(MemberId id, std::optional<Instant> until);
+  bool participant_is_absent() const;
+  bool hold_back(MemberId id);
+  void set_held(MemberId id, std::optional<Instant> until);
+  void let_in_again(MemberId id);
+  void release_held();
+  bool let_in_if_needed();
+  void forgive_pause();
+  Member* from(ConnectionId connection);
+  const Member* from(ConnectionId connection) const;
+  /// Null if there is no such member. Of ids that were collected before something else happened.
+  Member* find(MemberId id);
+  /// The same for an id that stands in an index: null breaks an invariant, and the run ends.
+  Member* known(MemberId id);
+  const Member* known(MemberId id) const;
+  Member* named(const NodeName& name);
+  const Member* named(const NodeName& name) const;
+  /// Notes that an invariant does not hold. The event at hand goes on; then the run ends.
+  void violated(std::string_view invariant) const;
+  void advance(Instant now) { now_ = std::max(now_, now); }
+  RendezvousActions take_actions();
+  /// The first member of a place for which `wanted` holds; null if there is none.
+  template <typename Wanted>
+  const Member* first_in(Place where, const Wanted& wanted) const {
+    for (const auto& [order, id] : at(where))
+      if (const Member* member = known(id); member != nullptr && wanted(*member)) return member;
+    return nullptr;
+  }
+  /// `visit` must not move, add or erase a member.
+  template <typename Visit>
+  void for_each_in(Place where, const Visit& visit) const {
+    for (const auto& [order, id] : at(where))
+      if (const Member* member = known(id); member != nullptr) visit(*member);
+  }
   std::size_t count(Place where) const { return places_[static_cast<std::size_t>(where)].size(); }
   const std::map<std::uint64_t, MemberId>& at(Place where) const {
     return places_[static_cast<std::size_t>(where)];
   }
-  void changed() { dirty_ = reason_dirty_ = true; }
+  void changed() { dirty_ = reason_dirty_ = record_dirty_ = true; }
 
   // rendezvous_round.cc: the rules.
   void settle();
@@ -184,18 +283,20 @@ class Rendezvous {
   bool settle_gathering();
   bool admit_one();
   bool admit_spare();
-  bool admit(MemberId id);
-  std::optional<MemberId> first_native(Place where) const;
+  bool admit(const Member& member);
+  const Member* first_native(Place where) const;
   std::size_t expected() const;
   std::size_t spare_target() const;
   bool may_complete() const;
   void complete_round();
   void prepare_round();
-  void number_workers(const std::vector<MemberId>& ids, const std::vector<std::size_t>& by_rank);
+  void pass_over_rank_0(const NodeName& who, const std::string& what);
+  const Member* rank_0() const;
+  void number_workers(const std::vector<const Member*>& by_rank);
   void announce_round();
-  RoundComplete announcement(const Member& member) const;
+  RoundComplete announcement(const Member& member, ConnectionId to) const;
   void begin_restart(RestartCause cause, const NodeName& who, const std::string& what);
-  void let_go(MemberId id);
+  void let_go(const Member& member);
   void next_round();
   void end_run(bool succeeded, std::optional<NodeName> who, const std::string& why);
   void end_if_finished();
@@ -203,6 +304,32 @@ class Rendezvous {
   bool first_round() const { return !had_round_; }
   /// Where there is a muster node, or a rule that needs them, they are known.
   const RunSettings& run() const;
+
+  // rendezvous_resume.cc: nodes on a new connection, also after the host has begun anew.
+  void resume_member(const Member& member, const NodeResumed& event);
+  void tell_to_rejoin(ConnectionId to, std::string why);
+  bool may_recover(const NodeResumed& event) const;
+  void recover(NodeJoined join, const NodeResumed& event);
+  bool same_recovery(const NodeResumed& event) const;
+  void finish_recovery();
+  void adopt_round();
+  void give_up_recovery(const std::string& why);
+  void count_lost_failure(const std::string& failure, const NodeName& who);
+
+  // rendezvous_record.cc: what outlives the host.
+  RunRecord make_record() const;
+  std::optional<MemberRecord> make_record_of(const NodeName& name) const;
+  void restore_member(const MemberRecord& record);
+  void restore_round();
+  void expect_members(Duration within);
+  void first_is_back();
+  bool is_outdated_by(const NodeResumed& event) const;
+  void forget_restored_round();
+  void note_return(const Member& member);
+  /// Its record may have changed.
+  void unrecorded(const NodeName& name) {
+    if (setup_.recorded) unrecorded_.insert(name);
+  }
 
   // rendezvous_c10d.cc
   void rebuild(WallTime wall);
@@ -216,11 +343,15 @@ class Rendezvous {
   bool counts_without_the_living(const StateOperation& operation) const;
   bool same_round_as(const RendezvousState& seen) const;
   void apply(const StateOperation& operation, const StateProposal& proposal, WallTime wall);
-  MemberId torch_member(const StateOperation& operation, ConnectionId client, WallTime wall);
+  Member* torch_member(const StateOperation& operation, ConnectionId client, WallTime wall);
   void torch_leaves(MemberId id, const StateProposal& proposal);
   void torch_waits(MemberId id);
   void closed_by_torch();
-  Duration torch_lease(const Member& member) const;
+
+  // rendezvous_view.cc
+  NodeState node_state(const Member& member) const;
+  NodeView view_of(const Member& member, Instant now) const;
+  void add_missing(RunView& view, Instant now) const;
 
   std::string make_reason() const;
   std::string make_gathering_reason() const;
@@ -235,8 +366,10 @@ class Rendezvous {
   bool complete_ = false;
   bool draining_ = false;
   bool preparing_ = false;
-  std::optional<StoreAddress> store_;  // Of the round's workers.
-  std::vector<WorkerRanks> workers_;   // By group rank; empty with a torchrun node in the round.
+  std::optional<Instant> prepared_by_;  // While rank 0 prepares the store.
+  int prepare_failures_ = 0;            // In a row, over rounds.
+  std::optional<StoreAddress> store_;   // Of the round's workers.
+  std::vector<WorkerRanks> workers_;    // By group rank; empty with a torchrun node in the round.
   bool closed_ = false;
   bool had_round_ = false;
   std::optional<Instant> deadline_;
@@ -247,11 +380,14 @@ class Rendezvous {
     NodeName name;
     int rank = 0;
     std::string why;
+    Instant at{};
   };
   std::vector<Lost> lost_;
   int restarts_used_ = 0;
   std::optional<std::pair<NodeName, std::string>> restart_cause_;  // Of the round to come.
   std::optional<RunEnded> outcome_;
+  mutable std::optional<std::string> violated_;  // Noted in this event: the run is to end.
+  std::optional<std::string> broken_;            // It ended the run.
   std::vector<ForeignAttribute> foreign_;
 
   std::map<MemberId, Member> members_;
@@ -266,7 +402,42 @@ class Rendezvous {
   MemberId next_id_ = 0;
   Liveness liveness_;
   std::set<std::pair<Instant, MemberId>> join_deadlines_;
+  std::set<std::pair<Instant, MemberId>> absent_;
+  std::set<std::pair<Instant, MemberId>> held_;
+  Damping damping_;
+  std::optional<Instant> paused_until_;  // This process did nothing for long, until then.
+
+  /// A round of an earlier life of the host: its nodes resume, each with its rank.
+  struct Recovery {
+    std::int64_t round = 0;
+    std::int64_t generation = 0;
+    int world = 1;
+    std::optional<StoreAddress> store;
+    Instant deadline{};
+    int restart_count = 0;  // The highest that a node was told.
+    struct Node {
+      MemberId id = 0;
+      std::optional<WorkerRanks> workers;
+    };
+    std::map<int, Node> by_rank;
+    std::optional<std::pair<NodeName, std::string>> failure;  // The first one that was told.
+  };
+  std::optional<Recovery> recovery_;
+  std::int64_t generation_ = 0;
+  std::int64_t highest_generation_ = 0;    // Also the floor, and what nodes know.
+  std::int64_t told_generation_ = 0;       // The highest that nodes know.
   std::optional<Instant> spares_step_in_;  // Into a first round that lacks nodes.
+
+  std::optional<RunRecord> recorded_;  // What take_changes() has said last.
+  std::optional<Instant> recorded_deadline_;
+  std::map<NodeName, MemberRecord> recorded_members_;
+  std::set<NodeName> unrecorded_;
+  bool record_dirty_ = true;
+  /// The generation of the round that was restored, until this host has made one.
+  std::optional<std::int64_t> restored_generation_;
+  std::set<MemberId> awaited_;   // Members of a restored running round that have not come back.
+  bool nobody_is_back_ = false;  // Of a restored run.
+  std::optional<Duration> last_call_left_;  // Of the restored last call.
 
   RendezvousActions actions_;
   RendezvousState shown_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "rendezvous/core/check.h"
 #include "rendezvous/core/rendezvous.h"
 
 namespace muster {
@@ -12,67 +11,65 @@ using Kind = StateOperation::Kind;
 
 // Below, clocks are as good as equal. A node is dead to torchrun after 15 s; between two heartbeats
 // there can be two intervals of 5 s, where a round begins; and a slow clock meets a fast one.
-constexpr std::int64_t kSkewThatMattersUs = 2'000'000;
+constexpr std::int64_t kSkewToCorrectUs = 2'000'000;
 // What is less may also be a message that was slow: no line in the log.
 constexpr std::int64_t kSkewToTellUs = 5'000'000;
 
-std::int64_t microseconds(Duration duration) {
+std::int64_t microseconds_of(Duration duration) {
   return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
 }
 
 }  // namespace
 
 void Rendezvous::heard(ConnectionId client, Instant now) {
-  MUSTER_CHECK(now >= now_);
-  now_ = now;
-  MemberId id = 0;
-  const Member* member = from(client, &id);
+  advance(now);
+  const Member* member = from(client);
   // Of the others the heartbeat tells: one that goes stale is dead to every torchrun node.
-  if (member != nullptr && !member->native && behind_us(*member) > 0) touch(id);
+  if (member != nullptr && !member->native && behind_us(*member) > 0) touch(member->id);
 }
 
 RendezvousActions Rendezvous::waits(ConnectionId client, Waits how, Instant now, WallTime wall) {
-  MUSTER_CHECK(now >= now_);
-  now_ = now;
+  advance(now);
   actions_.clear();
-  MemberId id = 0;
-  Member* member = from(client, &id);
-  if (member == nullptr || member->native) return {};
+  Member* member = from(client);
+  if (member == nullptr || member->native) return take_actions();
   member->waits = how;
-  touch(id);
+  touch(member->id);
   if (how == Waits::No) {
-    waiting_.erase(id);
+    waiting_.erase(member->id);
     // Until it writes its next one, which may take it an interval.
     member->heartbeat = std::max(member->heartbeat, {wall.microseconds + ahead_us_});
     changed();
   } else {
-    waiting_.insert(id);
+    waiting_.insert(member->id);
   }
   if (how == Waits::AtExit) {
-    member->finished = true;
+    member->finished = !preparing_;  // Nobody works in a round that is being prepared.
+    unrecorded(member->name);
+    record_dirty_ = true;
     if (outcome_)
       actions_.push_back(LetGo{client});  // Who is not there yet will not come.
     else if (draining_ && member->place == Place::Participant)
-      let_go(id);
+      let_go(*member);
   }
   settle();
-  return std::exchange(actions_, {});
+  return take_actions();
 }
 
-bool Rendezvous::finished_before_others(ConnectionId client) const {
-  const auto found = by_connection_.find(client.value);
-  if (found == by_connection_.end() || !members_.at(found->second).finished) return false;
-  return complete_ && !outcome_ &&
-         std::any_of(at(Place::Participant).begin(), at(Place::Participant).end(),
-                     [&](const auto& entry) {
-                       const Member& member = members_.at(entry.second);
-                       return member.native && !member.succeeded;
-                     });
+bool Rendezvous::ignores_close(ConnectionId client) const {
+  if (!complete_ || outcome_) return false;
+  const Member* closes = from(client);
+  const bool works = closes != nullptr && !closes->finished &&
+                     (closes->place == Place::Participant || closes->place == Place::Away ||
+                      closes->place == Place::Waiting);
+  if (works) return false;
+  return first_in(Place::Participant, [](const Member& member) {
+           return member.native && !member.succeeded;
+         }) != nullptr;
 }
 
 const RendezvousState& Rendezvous::render(Instant now, WallTime wall) {
-  MUSTER_CHECK(now >= now_);
-  now_ = now;
+  advance(now);
   const bool due = !stamped_ || now - *stamped_ >= setup_.keep_alive_interval;
   if (due && (natives_ > 0 || slow_clocks_ || !waiting_.empty())) renew_stamp(now, wall);
   if (dirty_) rebuild(wall);
@@ -89,7 +86,7 @@ void Rendezvous::renew_stamp(Instant now, WallTime wall) {
 /// How far its clock is behind the fastest, if so far that others might take it for dead.
 std::int64_t Rendezvous::behind_us(const Member& member) const {
   const std::int64_t behind = ahead_us_ - member.skew_us;
-  return behind > kSkewThatMattersUs ? behind : 0;
+  return behind > kSkewToCorrectUs ? behind : 0;
 }
 
 /// Its heartbeat: a muster node's, and that of a torchrun node that cannot do it, or not so that
@@ -98,23 +95,18 @@ bool Rendezvous::renewed_by_us(const Member& member) const {
   return member.native || behind_us(member) > 0 || member.waits != Waits::No;
 }
 
-Duration Rendezvous::torch_lease(const Member& member) const {
-  return setup_.dead_after + std::chrono::microseconds(behind_us(member));
-}
-
 void Rendezvous::rebuild(WallTime wall) {
   RendezvousState state{.round = round_, .complete = complete_, .closed = closed_};
   if (deadline_ && !shown_deadline_ && !complete_)
-    shown_deadline_ = WallTime{wall.microseconds + ahead_us_ + microseconds(*deadline_ - now_)};
+    shown_deadline_ = WallTime{wall.microseconds + ahead_us_ + microseconds_of(*deadline_ - now_)};
   if (!complete_) state.deadline = shown_deadline_;
-  for (const auto& [order, id] : at(Place::Participant))
-    state.participants.add_new(members_.at(id).name, complete_ ? members_.at(id).rank : 0);
+  for_each_in(Place::Participant, [&](const Member& member) {
+    state.participants.add_new(member.name, complete_ ? member.rank : 0);
+  });
   for (const Place where : {Place::Restarting, Place::Waiting})
-    for (const auto& [order, id] : at(where))
-      state.wait_list.add_new(members_.at(id).name);
-  for (const Place where : {Place::LeftOut, Place::Redundant, Place::Standby})
-    for (const auto& [order, id] : at(where))
-      state.redundancy_list.add_new(members_.at(id).name);
+    for_each_in(where, [&](const Member& member) { state.wait_list.add_new(member.name); });
+  for (const Place where : {Place::LeftOut, Place::Redundant, Place::Standby, Place::HeldBack})
+    for_each_in(where, [&](const Member& member) { state.redundancy_list.add_new(member.name); });
   for (const auto& [id, member] : members_) {
     if (member.place == Place::Away || member.place == Place::Finished) continue;
     // A slow clock's heartbeat looks dead to a fast one, and, shown as by the fast clock, is never
@@ -135,16 +127,16 @@ void Rendezvous::learn_skew(Member& member, WallTime wall) {
   ahead_us_ = 0;
   for (const auto& [id, other] : members_)
     if (!other.native) ahead_us_ = std::max(ahead_us_, other.skew_us);
-  if (ahead_us_ <= kSkewThatMattersUs) ahead_us_ = 0;
+  if (ahead_us_ <= kSkewToCorrectUs) ahead_us_ = 0;
   // Not for every millisecond: the stamp of all muster nodes would change each time.
-  if (before != 0 && std::abs(ahead_us_ - before) < kSkewThatMattersUs / 2) ahead_us_ = before;
+  if (before != 0 && std::abs(ahead_us_ - before) < kSkewToCorrectUs / 2) ahead_us_ = before;
   slow_clocks_ = false;
   for (auto& [id, other] : members_) {
     if (other.native) continue;
     slow_clocks_ = slow_clocks_ || behind_us(other) > 0;
     // The fastest has gone, and its own heartbeat counts again. While ours was shown it has written
     // none, so it would look dead: now it looks as if it had just written one.
-    const bool was_behind = before - other.skew_us > kSkewThatMattersUs;
+    const bool was_behind = before - other.skew_us > kSkewToCorrectUs;
     if (was_behind && behind_us(other) == 0)
       other.heartbeat = std::max(other.heartbeat, {wall.microseconds + other.skew_us});
   }
@@ -157,17 +149,21 @@ void Rendezvous::learn_skew(Member& member, WallTime wall) {
 }
 
 ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, WallTime wall) {
-  MUSTER_CHECK(now >= now_);
-  now_ = now;
+  advance(now);
   actions_.clear();
   ProposalResult result;
   const Member* client = from(proposal.from);
   const auto writer = client != nullptr ? std::optional(client->name) : std::nullopt;
   const auto operation = explain(proposal.seen, proposal.proposed, writer);
   const bool idle = !operation && same_content(proposal.seen, proposal.proposed);
-  const auto known =
-      operation && operation->node ? by_name_.find(*operation->node) : by_name_.end();
-  const bool native_name = known != by_name_.end() && members_.at(known->second).native;
+  const Member* about = operation && operation->node ? named(*operation->node) : nullptr;
+  const bool native_name = about != nullptr && about->native;
+  if (about != nullptr && !about->native && about->connection &&
+      *about->connection != proposal.from) {
+    // Another connection's node: its bytes are said again by somebody else.
+    result.actions = take_actions();
+    return result;
+  }
   if ((!operation && !idle) || native_name || (client != nullptr && client->native)) {
     result.verdict = ProposalVerdict::Refused;
     result.refusal = "it is no step that a torchrun node takes, or changes a muster node";
@@ -179,6 +175,11 @@ ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, W
                      " has a larger maximum than --nnodes=" + std::to_string(run().min_nodes) +
                      ":" + std::to_string(run().max_nodes) +
                      ", and would make the others restart again and again";
+    return result;
+  }
+  if (operation && operation->node && about == nullptr && members_.size() >= setup_.members) {
+    result.verdict = ProposalVerdict::Refused;
+    result.refusal = "the run has " + std::to_string(setup_.members) + " nodes";
     return result;
   }
   if (operation) {
@@ -196,7 +197,7 @@ ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, W
   }
   if (dirty_) rebuild(wall);
   if (same_content(shown_, proposal.proposed)) result.verdict = ProposalVerdict::Accepted;
-  result.actions = std::exchange(actions_, {});
+  result.actions = take_actions();
   return result;
 }
 
@@ -212,12 +213,10 @@ bool Rendezvous::needs_more_places(const StateOperation& operation,
 /// Only nodes that have been silent for us, too: the writer's clock may be wrong.
 void Rendezvous::drop_dead(const StateOperation& operation) {
   for (const NodeName& name : operation.dropped) {
-    const auto found = by_name_.find(name);
-    if (found == by_name_.end() || members_.at(found->second).native) continue;
-    if (members_.at(found->second).waits != Waits::No) continue;
-    const auto standing = liveness_.standing(found->second, now_);
-    if (standing == Liveness::Standing::OnTime) continue;
-    gone(found->second, RestartCause::NodeLost, "torchrun nodes do not hear it any more");
+    const Member* member = named(name);
+    if (member == nullptr || member->native || member->waits != Waits::No) continue;
+    if (liveness_.standing(member->id, now_) == Liveness::Standing::OnTime) continue;
+    gone(member->id, RestartCause::NodeLost, "torchrun nodes do not hear it any more");
   }
 }
 
@@ -229,8 +228,8 @@ bool Rendezvous::counts_without_the_living(const StateOperation& operation) cons
                       operation.kind == Kind::MarkComplete;
   if (run_ || complete_ || !counts) return false;
   return std::any_of(operation.dropped.begin(), operation.dropped.end(), [&](const NodeName& name) {
-    const auto found = by_name_.find(name);
-    return found != by_name_.end() && members_.at(found->second).place == Place::Participant;
+    const Member* member = named(name);
+    return member != nullptr && member->place == Place::Participant;
   });
 }
 
@@ -239,21 +238,21 @@ bool Rendezvous::same_round_as(const RendezvousState& seen) const {
   if (seen.round != round_ || seen.complete != complete_ || seen.deadline != shown_deadline_ ||
       seen.participants.size() != count(Place::Participant))
     return false;
-  std::set<NodeName> known;
+  std::set<NodeName> seen_names;
   for (const auto& [name, rank] : seen.participants)
-    known.insert(name);
-  return std::all_of(
-      at(Place::Participant).begin(), at(Place::Participant).end(),
-      [&](const auto& entry) { return known.contains(members_.at(entry.second).name); });
+    seen_names.insert(name);
+  return first_in(Place::Participant, [&](const Member& member) {
+           return !seen_names.contains(member.name);
+         }) == nullptr;
 }
 
 bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal& proposal) const {
-  const auto found = operation.node ? by_name_.find(*operation.node) : by_name_.end();
+  const Member* member = operation.node ? named(*operation.node) : nullptr;
   const auto now_in = [&](std::initializer_list<Place> places) {
-    return found != by_name_.end() && std::find(places.begin(), places.end(),
-                                                members_.at(found->second).place) != places.end();
+    return member != nullptr &&
+           std::find(places.begin(), places.end(), member->place) != places.end();
   };
-  const bool absent = found == by_name_.end() || now_in({Place::Away});
+  const bool absent = member == nullptr || now_in({Place::Away});
   const bool same_round = proposal.seen.round == round_;
   const auto taken = count(Place::Participant);
   switch (operation.kind) {
@@ -284,22 +283,23 @@ bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal&
   return false;
 }
 
-Rendezvous::MemberId Rendezvous::torch_member(const StateOperation& operation, ConnectionId client,
-                                              WallTime wall) {
-  MUSTER_CHECK(operation.node.has_value());
-  const auto found = by_name_.find(*operation.node);
-  const MemberId id = found != by_name_.end() ? found->second : add_member(*operation.node, false);
-  Member& member = members_.at(id);
+/// The node that an operation is about, which becomes a member if it is new. Null if the operation
+/// names no node.
+Rendezvous::Member* Rendezvous::torch_member(const StateOperation& operation, ConnectionId client,
+                                             WallTime wall) {
+  if (!operation.node) return nullptr;
+  Member* member = named(*operation.node);
+  if (member == nullptr) member = known(add_member(*operation.node, false));
+  if (member == nullptr) return nullptr;
   // One connection may in principle serve several nodes: the first is who it is.
-  const auto bound = by_connection_.find(client.value);
-  if (bound == by_connection_.end()) bind(id, client);
+  if (from(client) == nullptr) bind(member->id, client);
   if (operation.heartbeat) {
-    member.heartbeat = *operation.heartbeat;
-    learn_skew(member, wall);
+    member->heartbeat = *operation.heartbeat;
+    learn_skew(*member, wall);
   }
-  touch(id);
+  touch(member->id);
   changed();
-  return id;
+  return member;
 }
 
 void Rendezvous::apply(const StateOperation& operation, const StateProposal& proposal,
@@ -313,12 +313,14 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
     if (!run_ && count(Place::Participant) > 0) complete_round();
     return;
   }
-  const MemberId id = torch_member(operation, proposal.from, wall);
+  Member* member = torch_member(operation, proposal.from, wall);
+  if (member == nullptr) return;
+  const MemberId id = member->id;
   switch (operation.kind) {
     case Kind::KeepAlive:
       break;
     case Kind::AddToParticipants:
-      members_.at(id).finished = false;
+      member->finished = false;
       place(id, Place::Participant);
       if (run_) break;
       shown_deadline_ = proposed.deadline;
@@ -352,15 +354,19 @@ void Rendezvous::torch_leaves(MemberId id, const StateProposal& proposal) {
     if (!run_) shown_deadline_ = proposal.proposed.deadline;
     return;
   }
-  const NodeName who = members_.at(id).name;
+  const Member* member = known(id);
+  if (member == nullptr) return;
+  const NodeName who = member->name;
   place(id, Place::Away);
   if (natives_ > 0) begin_restart(RestartCause::Requested, who, "it left the round to restart");
 }
 
 void Rendezvous::torch_waits(MemberId id) {
+  const Member* member = known(id);
+  if (member == nullptr) return;
   place(id, Place::Waiting);
   if (natives_ == 0 || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0) return;
-  begin_restart(RestartCause::NodeJoined, NodeName(members_.at(id).name), "it wants to join");
+  begin_restart(RestartCause::NodeJoined, NodeName(member->name), "it wants to join");
 }
 
 void Rendezvous::closed_by_torch() {

@@ -16,6 +16,15 @@ namespace muster {
 
 /// Raised when an older muster could not understand a newer one's messages.
 inline constexpr int kNativeProtocolVersion = 1;
+/// A node that says a higher generation is not believed: the numbers must last for the run.
+inline constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 52;
+
+/// Where the workers of a round meet.
+struct StoreAddress {
+  std::string addr;
+  std::uint16_t port = 0;
+  bool operator==(const StoreAddress&) const = default;
+};
 
 // --- events: a node is known by its connection ---------------------------------------------------
 
@@ -39,6 +48,31 @@ struct NodeJoined {
   bool hosts_rendezvous = false;
   /// Who told it of `last_round` (RoundComplete::life): another one's numbers say nothing here.
   std::int64_t life = 0;
+  /// The highest generation that this node was told; 0: none.
+  std::int64_t generation = 0;
+  /// The node connects again by itself and resumes its place: see NodeResumed.
+  bool resumes = false;
+};
+/// "My connection is a new one, and I am still in this round": instead of a join.
+struct NodeResumed {
+  enum class State {
+    Running,   // Its workers run.
+    Stopped,   // Its workers do not run any more: they have failed, or were stopped.
+    Finished,  // Its workers have ended well.
+  };
+  ConnectionId from;
+  /// As in its last join: a host that knows nothing takes the node in by it. `join.last_round`,
+  /// `join.life` and `join.generation` are those of the round.
+  NodeJoined join;
+  State state = State::Running;
+  /// What the round's RoundComplete said.
+  int group_rank = 0;
+  int group_world_size = 1;
+  int restart_count = 0;
+  std::optional<WorkerRanks> workers;
+  std::optional<StoreAddress> store;
+  /// Why its workers are stopped, if they have failed and the host may not know it.
+  std::string failure;
 };
 struct KeptAlive {
   ConnectionId from;
@@ -52,10 +86,12 @@ struct WorkersFailed {
   std::int64_t round = 0;
   std::string what;  // "rank 3 exited with 1"
 };
-/// Somebody asked for a restart; it costs none of --max-restarts.
+/// Somebody asked for a restart of this round; it costs none of --max-restarts.
 struct RestartRequested {
   ConnectionId from;
   std::string what;
+  /// -1: whichever round it is. An older muster does not say it.
+  std::int64_t round = -1;
 };
 /// Rank 0's answer to PrepareStore: the workers' store is empty and listens.
 struct StoreReady {
@@ -75,10 +111,18 @@ struct ConnectionLost {
   ConnectionId from;
 };
 struct RendezvousTimePassed {};
+/// A person has asked for it, not a node.
+struct OperatorAsked {
+  enum class What {
+    Restart,  // Of the round that runs; it costs none of --max-restarts.
+    Stop,     // The run ends for everybody, and has failed.
+  };
+  What what = What::Restart;
+};
 
 using RendezvousEvent =
-    std::variant<NodeJoined, KeptAlive, NodeLeft, WorkersFailed, RestartRequested, StoreReady,
-                 NodeFinished, ConnectionLost, RendezvousTimePassed>;
+    std::variant<NodeJoined, NodeResumed, KeptAlive, NodeLeft, WorkersFailed, RestartRequested,
+                 StoreReady, NodeFinished, ConnectionLost, RendezvousTimePassed, OperatorAsked>;
 
 // --- actions: messages to a muster node ----------------------------------------------------------
 
@@ -86,11 +130,6 @@ using RendezvousEvent =
 struct PrepareStore {
   ConnectionId to;
   std::int64_t round = 0;
-};
-struct StoreAddress {
-  std::string addr;
-  std::uint16_t port = 0;
-  bool operator==(const StoreAddress&) const = default;
 };
 struct RoundComplete {
   ConnectionId to;
@@ -103,6 +142,8 @@ struct RoundComplete {
   /// Nothing with a torchrun node as rank 0: it publishes MASTER_ADDR itself.
   std::optional<StoreAddress> store;
   std::int64_t life = 0;  // RendezvousSetup's; an older muster does not say it.
+  /// Higher than that of every round of the run before it. 0: an older muster does not say it.
+  std::int64_t generation = 0;
 };
 enum class RestartCause { WorkersFailed, NodeLost, NodeLeft, NodeJoined, Requested };
 /// Stop the workers, then join again.
@@ -135,6 +176,27 @@ struct JoinRefused {
 struct NotAMember {
   ConnectionId to;
 };
+/// Answers NodeResumed: it is in the round as before, and its workers go on.
+struct Resumed {
+  ConnectionId to;
+  std::int64_t round = 0;
+  std::int64_t generation = 0;
+  std::int64_t life = 0;
+};
+/// The other answer: the round is over for it. Stop the workers, then join again.
+struct Rejoin {
+  ConnectionId to;
+  std::int64_t round = -1;  // The newest of this rendezvous that it need not be told of any more.
+  std::int64_t life = 0;
+  std::string why;
+};
+/// For the log: the nodes of an earlier life's round have come back, all of them or not.
+struct RoundRecovered {
+  bool whole = true;
+  std::int64_t round = 0;
+  std::int64_t generation = 0;
+  std::string why;  // If it is not whole.
+};
 /// For the log: a torchrun node's wall clock is off. Its heartbeats are read relative to that.
 struct ClockSkewSeen {
   NodeName who;
@@ -148,6 +210,13 @@ struct NodeGone {
   std::string what;
 };
 
+/// For the log: a node that was lost again and again is not let in yet.
+struct NodeHeldBack {
+  NodeName who;
+  int losses = 0;
+  Duration wait{};  // From the last loss on.
+};
+
 /// For the shell: a torchrun node waits at its end for others that go on without it, or whose job
 /// has failed. Nobody will come, so it need not wait; and when it closes the run, as torchrun does
 /// at its end, that is not for the others.
@@ -155,9 +224,9 @@ struct LetGo {
   ConnectionId client;
 };
 
-using RendezvousAction =
-    std::variant<PrepareStore, RoundComplete, RestartRound, RunClosed, RunEnded, JoinRefused,
-                 NotAMember, ClockSkewSeen, NodeGone, LetGo>;
+using RendezvousAction = std::variant<PrepareStore, RoundComplete, RestartRound, RunClosed,
+                                      RunEnded, JoinRefused, NotAMember, Resumed, Rejoin,
+                                      ClockSkewSeen, NodeGone, NodeHeldBack, LetGo, RoundRecovered>;
 using RendezvousActions = std::vector<RendezvousAction>;
 
 }  // namespace muster

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
-#include "rendezvous/core/check.h"
 #include "rendezvous/core/rendezvous.h"
 
 namespace muster {
 
 Rendezvous::MemberId Rendezvous::add_member(const NodeName& name, bool native) {
   const MemberId id = next_id_++;
-  Member member{.name = name, .native = native};
+  Member member{.id = id, .name = name, .native = native};
   member.order = ++sequence_;
   places_[static_cast<std::size_t>(Place::Away)][member.order] = id;
   members_.emplace(id, std::move(member));
@@ -20,47 +19,82 @@ Rendezvous::MemberId Rendezvous::add_member(const NodeName& name, bool native) {
 }
 
 void Rendezvous::bind(MemberId id, ConnectionId connection) {
-  Member& member = members_.at(id);
-  if (member.connection && *member.connection != connection)
-    by_connection_.erase(member.connection->value);
-  member.connection = connection;
+  Member* member = known(id);
+  if (member == nullptr) return;
+  if (member->connection && *member->connection != connection)
+    by_connection_.erase(member->connection->value);
+  first_is_back();
+  set_absent(id, std::nullopt);
+  member->connection = connection;
   by_connection_[connection.value] = id;
 }
 
 const NodeName* Rendezvous::name_of(ConnectionId connection) const {
-  const auto found = by_connection_.find(connection.value);
-  return found == by_connection_.end() ? nullptr : &members_.at(found->second).name;
+  const Member* member = from(connection);
+  return member == nullptr ? nullptr : &member->name;
 }
 
-Rendezvous::Member* Rendezvous::from(ConnectionId connection, MemberId* id) {
+Rendezvous::Member* Rendezvous::find(MemberId id) {
+  const auto found = members_.find(id);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+const Rendezvous::Member* Rendezvous::known(MemberId id) const {
+  const auto found = members_.find(id);
+  if (found != members_.end()) return &found->second;
+  violated("an index names a member that does not exist");
+  return nullptr;
+}
+Rendezvous::Member* Rendezvous::known(MemberId id) {
+  return const_cast<Member*>(std::as_const(*this).known(id));
+}
+
+const Rendezvous::Member* Rendezvous::named(const NodeName& name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : known(found->second);
+}
+Rendezvous::Member* Rendezvous::named(const NodeName& name) {
+  return const_cast<Member*>(std::as_const(*this).named(name));
+}
+
+const Rendezvous::Member* Rendezvous::from(ConnectionId connection) const {
   const auto found = by_connection_.find(connection.value);
-  if (found == by_connection_.end()) return nullptr;
-  if (id != nullptr) *id = found->second;
-  return &members_.at(found->second);
+  return found == by_connection_.end() ? nullptr : known(found->second);
+}
+Rendezvous::Member* Rendezvous::from(ConnectionId connection) {
+  return const_cast<Member*>(std::as_const(*this).from(connection));
 }
 
 void Rendezvous::place(MemberId id, Place where) {
-  Member& member = members_.at(id);
-  const auto redundant = [&] { return !member.native && member.place == Place::Redundant; };
+  Member* member = known(id);
+  if (member == nullptr) return;
+  const auto redundant = [&] { return !member->native && member->place == Place::Redundant; };
   if (redundant()) --torch_redundant_;
-  places_[static_cast<std::size_t>(member.place)].erase(member.order);
-  member.place = where;
-  member.order = ++sequence_;
-  places_[static_cast<std::size_t>(where)][member.order] = id;
+  places_[static_cast<std::size_t>(member->place)].erase(member->order);
+  member->place = where;
+  member->order = ++sequence_;
+  places_[static_cast<std::size_t>(where)][member->order] = id;
   if (redundant()) ++torch_redundant_;
+  unrecorded(member->name);
   changed();
 }
 
 void Rendezvous::erase(MemberId id, std::string_view why) {
   place(id, Place::Away);
-  const Member& member = members_.at(id);
+  const Member* found = known(id);
+  if (found == nullptr) return;
+  const Member& member = *found;
   // A torchrun node that goes after the run was closed has done its part.
   const bool unfinished = !member.succeeded && !(closed_ && !member.native);
   if (member.last_rank && unfinished && !outcome_)
-    lost_.push_back({member.name, *member.last_rank, std::string(why)});
+    lost_.push_back({member.name, *member.last_rank, std::string(why), now_});
   const auto instance = by_instance_.find(member.instance);
   if (instance != by_instance_.end() && instance->second == id) by_instance_.erase(instance);
   set_join_deadline(id, std::nullopt);
+  set_absent(id, std::nullopt);
+  set_held(id, std::nullopt);
+  if (recovery_)
+    std::erase_if(recovery_->by_rank, [&](const auto& entry) { return entry.second.id == id; });
   liveness_.forget(id);
   waiting_.erase(id);
   places_[static_cast<std::size_t>(Place::Away)].erase(member.order);
@@ -73,19 +107,26 @@ void Rendezvous::erase(MemberId id, std::string_view why) {
 }
 
 void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) {
-  const Member& member = members_.at(id);
-  // Who has finished, or has closed the run before it went, was not lost.
-  const bool lost = member.place == Place::Participant && complete_ && !member.succeeded &&
-                    !member.finished && !(closed_ && !member.native);
+  Member* found = known(id);
+  if (found == nullptr) return;
+  Member& member = *found;
+  // Who has finished, or has closed the run before it went, was not lost: but nobody has finished
+  // a round that is still being prepared, and that round cannot begin without one of its members.
+  const bool over = member.finished || (closed_ && !member.native);
+  const bool lost =
+      member.place == Place::Participant && complete_ && !member.succeeded && (preparing_ || !over);
   const NodeName who = member.name;
   if (!member.succeeded && !outcome_ && !(closed_ && !member.native))
     actions_.push_back(NodeGone{who, member.last_rank, cause, what});
   if (member.succeeded) {  // The result stays, and its place in the round; the node may go.
     liveness_.forget(id);
+    set_absent(id, std::nullopt);
+    set_join_deadline(id, std::nullopt);
     if (member.connection) by_connection_.erase(member.connection->value);
-    members_.at(id).connection.reset();
+    member.connection.reset();
     return;
   }
+  if (lost && cause == RestartCause::NodeLost && !preparing_) damping_.lost(member.instance, now_);
   erase(id, what);
   if (lost && natives_ > 0)
     begin_restart(cause, who, what);
@@ -103,23 +144,87 @@ bool Rendezvous::forsaken() const {
 
 const NodeName* Rendezvous::torchrun_leader() const {
   if (!complete_) return nullptr;
-  for (const auto& [order, id] : at(Place::Participant)) {
-    const Member& member = members_.at(id);
-    if (member.rank == 0) return member.native ? nullptr : &member.name;
-  }
-  return nullptr;
+  const Member* leader = rank_0();
+  return leader == nullptr || leader->native ? nullptr : &leader->name;
+}
+
+const Rendezvous::Member* Rendezvous::rank_0() const {
+  return first_in(Place::Participant, [](const Member& member) { return member.rank == 0; });
 }
 
 void Rendezvous::touch(MemberId id) {
-  const Member& member = members_.at(id);
-  liveness_.seen(id, now_, member.native ? setup_.lease : torch_lease(member));
+  if (const Member* member = known(id))
+    liveness_.seen(id, now_, member->native ? setup_.lease : setup_.dead_after);
 }
 
 void Rendezvous::set_join_deadline(MemberId id, std::optional<Instant> deadline) {
-  Member& member = members_.at(id);
-  if (member.join_deadline) join_deadlines_.erase({*member.join_deadline, id});
-  member.join_deadline = deadline;
+  Member* member = known(id);
+  if (member == nullptr) return;
+  if (member->join_deadline) join_deadlines_.erase({*member->join_deadline, id});
+  member->join_deadline = deadline;
   if (deadline) join_deadlines_.emplace(*deadline, id);
+}
+
+void Rendezvous::set_absent(MemberId id, std::optional<Instant> until) {
+  Member* member = known(id);
+  if (member == nullptr) return;
+  if (member->absent_until) absent_.erase({*member->absent_until, id});
+  if (until && !member->absent_until) member->absent_since = now_;
+  member->absent_until = until;
+  if (until) absent_.emplace(*until, id);
+}
+
+// --- nodes that are lost again and again ---------------------------------------------------------
+
+/// Whether the node, which has just joined, has to wait for having been lost so often.
+bool Rendezvous::hold_back(MemberId id) {
+  const Member* member = known(id);
+  if (member == nullptr) return false;
+  const Damping::Hold hold = damping_.hold_of(member->instance, now_);
+  if (hold.until <= now_) return false;
+  set_held(id, hold.until);
+  place(id, Place::HeldBack);
+  actions_.push_back(NodeHeldBack{member->name, hold.losses, hold.wait});
+  return true;
+}
+
+void Rendezvous::set_held(MemberId id, std::optional<Instant> until) {
+  Member* member = known(id);
+  if (member == nullptr) return;
+  if (member->held_until) held_.erase({*member->held_until, id});
+  member->held_until = until;
+  if (until) held_.emplace(*until, id);
+}
+
+/// It waits as any newcomer does.
+void Rendezvous::let_in_again(MemberId id) {
+  const Member* member = known(id);
+  if (member == nullptr) return;
+  set_held(id, std::nullopt);
+  place(id, member->spare ? Place::Standby : Place::Redundant);
+}
+
+void Rendezvous::release_held() {
+  while (!held_.empty() && held_.begin()->first <= now_)
+    let_in_again(held_.begin()->second);
+}
+
+/// Without it the others are too few: they have nothing that it could disturb.
+bool Rendezvous::let_in_if_needed() {
+  if (held_.empty()) return false;
+  const auto others =
+      count(Place::Participant) + expected() + count(Place::Redundant) + count(Place::Standby);
+  if (others >= static_cast<std::size_t>(run().min_nodes)) return false;
+  let_in_again(held_.begin()->second);
+  return true;
+}
+
+/// Such a round would break at once if the node does not come back.
+bool Rendezvous::participant_is_absent() const {
+  return std::any_of(absent_.begin(), absent_.end(), [&](const auto& entry) {
+    const Member* member = known(entry.second);
+    return member != nullptr && member->place == Place::Participant;
+  });
 }
 
 }  // namespace muster

@@ -1,24 +1,25 @@
 // Why it is waiting, for people.
 
 #include "rendezvous/core/rendezvous.h"
+#include "rendezvous/core/seconds_text.h"
 
 namespace muster {
 namespace {
 
-constexpr std::size_t kNamesShown = 8;
+constexpr std::size_t kNodesShown = 8;
 
 // "a_1_0, b_2_0 and 3 more"
 class NameList {
  public:
   void add(const NodeName& name, const std::string& remark = {}) {
-    if (count_++ >= kNamesShown) return;
+    if (count_++ >= kNodesShown) return;
     text_ += (text_.empty() ? "" : ", ") + to_string(name);
     if (!remark.empty()) text_ += " (" + remark + ")";
   }
   bool empty() const { return count_ == 0; }
   std::string text() const {
-    if (count_ <= kNamesShown) return text_;
-    return text_ + " and " + std::to_string(count_ - kNamesShown) + " more";
+    if (count_ <= kNodesShown) return text_;
+    return text_ + " and " + std::to_string(count_ - kNodesShown) + " more";
   }
 
  private:
@@ -49,8 +50,7 @@ std::string Rendezvous::make_reason() const {
   const std::string nodes = taken + (count(Place::Participant) == 1 ? " node" : " nodes");
   if (draining_) {
     NameList leaving;
-    for (const auto& [order, id] : at(Place::Participant))
-      leaving.add(members_.at(id).name);
+    for_each_in(Place::Participant, [&](const Member& member) { leaving.add(member.name); });
     return round + " ends: waiting for " + leaving.text() +
            " to leave it (torchrun looks once a second)";
   }
@@ -58,29 +58,31 @@ std::string Rendezvous::make_reason() const {
   std::string text = round + " runs with " + nodes;
   if (succeeded_ == 0) return text;
   NameList working;
-  for (const auto& [order, id] : at(Place::Participant))
-    if (const Member& member = members_.at(id); !member.succeeded)
-      working.add(member.name, "rank " + std::to_string(member.rank));
+  for_each_in(Place::Participant, [&](const Member& member) {
+    if (!member.succeeded) working.add(member.name, "rank " + std::to_string(member.rank));
+  });
   return text + "; " + have_finished(succeeded_) + ", still at work: " + working.text();
 }
 
 std::string Rendezvous::make_gathering_reason() const {
   const auto was_rank = [](int rank) { return "was rank " + std::to_string(rank); };
   const auto taken = count(Place::Participant);
+  if (recovery_)
+    return "round " + std::to_string(recovery_->round) +
+           " is taken up again: " + std::to_string(recovery_->by_rank.size()) + " of its " +
+           std::to_string(recovery_->world) + " nodes are back";
   std::string text = "round " + std::to_string(round_) + ": " + std::to_string(taken);
   if (run_)
     text += " of " + std::to_string(run_->min_nodes) +
             (run_->max_nodes > run_->min_nodes ? " to " + std::to_string(run_->max_nodes) : "");
   text += " nodes have joined";
   NameList joined, missing, lost;
-  for (const auto& [order, id] : at(Place::Participant))
-    joined.add(members_.at(id).name);
+  for_each_in(Place::Participant, [&](const Member& member) { joined.add(member.name); });
   if (!joined.empty()) text += " (" + joined.text() + ")";
-  for (const Place where : {Place::Restarting, Place::Away, Place::Waiting})
-    for (const auto& [order, id] : at(where)) {
-      const Member& member = members_.at(id);
+  for (const Place where : {Place::Restarting, Place::Away, Place::Waiting, Place::Resuming})
+    for_each_in(where, [&](const Member& member) {
       missing.add(member.name, member.last_rank ? was_rank(*member.last_rank) : std::string());
-    }
+    });
   if (!missing.empty()) text += "; to come back: " + missing.text();
   for (const Lost& node : lost_)
     if (!by_name_.contains(node.name)) lost.add(node.name, was_rank(node.rank));
@@ -96,18 +98,26 @@ std::string Rendezvous::make_gathering_reason() const {
   if (succeeded_ > 0) text += "; " + have_finished(succeeded_);
   const auto spares = count(Place::Standby) + count(Place::Redundant);
   if (spares > 0) text += "; " + std::to_string(spares) + " spare";
+  if (!held_.empty())
+    text += "; " + std::to_string(held_.size()) + " held back, lost again and again before";
   return text;
 }
 
 std::string Rendezvous::reason_for(ConnectionId waiting) const {
-  const auto found = by_connection_.find(waiting.value);
+  const Member* member = from(waiting);
   std::string text(reason());
-  if (found == by_connection_.end() || outcome_ || closed_) return text;
-  const std::string why = why_not_let_in(members_.at(found->second));
+  if (member == nullptr || outcome_ || closed_) return text;
+  const std::string why = why_not_let_in(*member);
   return why.empty() ? text : text + "; " + why;
 }
 
 std::string Rendezvous::why_not_let_in(const Member& member) const {
+  if (member.place == Place::HeldBack) {
+    const Damping::Hold hold = damping_.hold_of(member.instance, now_);
+    return "this node was lost " + std::to_string(hold.losses) +
+           " times within minutes: it is let in " + seconds_text(hold.wait) +
+           " after the last time, or when the others are too few without it";
+  }
   if (member.place == Place::Standby)
     return "this node is a spare, and steps in when another is missing";
   if (member.place != Place::Redundant || !run_) return {};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "rendezvous/core/check.h"
 #include "rendezvous/core/rendezvous.h"
 
 namespace muster {
@@ -27,20 +26,24 @@ bool Rendezvous::settle_complete() {
   if (draining_ || closed_ || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0)
     return false;
   if (static_cast<int>(count(Place::Participant)) >= run_->max_nodes) return false;
-  const auto newcomer = first_native(Place::Redundant);
-  if (!newcomer) return false;
-  place(*newcomer, Place::Waiting);
-  set_join_deadline(*newcomer, now_ + run().join_timeout);
-  begin_restart(RestartCause::NodeJoined, members_.at(*newcomer).name, "it wants to join");
+  const Member* newcomer = first_native(Place::Redundant);
+  if (newcomer == nullptr) return false;
+  const NodeName who = newcomer->name;
+  place(newcomer->id, Place::Waiting);
+  set_join_deadline(newcomer->id, later(now_, run().join_timeout));
+  begin_restart(RestartCause::NodeJoined, who, "it wants to join");
   return true;
 }
 
 bool Rendezvous::settle_gathering() {
   if (!run_ || closed_) return false;  // torchrun nodes among themselves.
-  if (admit_one() || admit_spare()) return true;
+  if (recovery_) return false;         // There may be a round already.
+  if (let_in_if_needed() || admit_one() || admit_spare()) return true;
   const bool enough = static_cast<int>(count(Place::Participant)) >= run_->min_nodes;
   if (enough && !deadline_) {
-    deadline_ = now_ + run_->last_call_timeout;
+    const Duration whole = run_->last_call_timeout;
+    deadline_ = later(now_, std::min(whole, last_call_left_.value_or(whole)));
+    last_call_left_.reset();
     shown_deadline_.reset();
     changed();
   } else if (!enough && (deadline_ || shown_deadline_)) {
@@ -53,28 +56,26 @@ bool Rendezvous::settle_gathering() {
   return true;
 }
 
-std::optional<Rendezvous::MemberId> Rendezvous::first_native(Place where) const {
-  for (const auto& [order, id] : at(where))
-    if (members_.at(id).native) return id;
-  return std::nullopt;
+const Rendezvous::Member* Rendezvous::first_native(Place where) const {
+  return first_in(where, [](const Member& member) { return member.native; });
 }
 
-bool Rendezvous::admit(MemberId id) {
-  if (!members_.at(id).join_deadline) set_join_deadline(id, now_ + run().join_timeout);
-  place(id, Place::Participant);
+bool Rendezvous::admit(const Member& member) {
+  if (!member.join_deadline) set_join_deadline(member.id, later(now_, run().join_timeout));
+  place(member.id, Place::Participant);
   return true;
 }
 
 bool Rendezvous::admit_one() {
   const auto taken = count(Place::Participant);
-  if (const auto back = first_native(Place::Waiting)) {
+  if (const Member* back = first_native(Place::Waiting)) {
     if (taken < static_cast<std::size_t>(run().max_nodes)) return admit(*back);
-    place(*back, Place::Redundant);
-    set_join_deadline(*back, std::nullopt);
+    place(back->id, Place::Redundant);
+    set_join_deadline(back->id, std::nullopt);
     return true;
   }
-  const auto newcomer = first_native(Place::Redundant);
-  if (!newcomer) return false;
+  const Member* newcomer = first_native(Place::Redundant);
+  if (newcomer == nullptr) return false;
   const bool only_replaces = !first_round() && run().scale_policy == ScalePolicy::Never;
   const auto limit = only_replaces ? spare_target() : static_cast<std::size_t>(run().max_nodes);
   // Places are kept for those who are about to come back, until the last call is over.
@@ -84,11 +85,12 @@ bool Rendezvous::admit_one() {
 
 bool Rendezvous::admit_spare() {
   const auto taken = count(Place::Participant);
-  const auto spare = first_native(Place::Standby);
-  if (!first_round()) return spare && taken + expected() < spare_target() && admit(*spare);
-  const bool wanted = spare && taken < static_cast<std::size_t>(run().min_nodes);
+  const Member* spare = first_native(Place::Standby);
+  if (!first_round())
+    return spare != nullptr && taken + expected() < spare_target() && admit(*spare);
+  const bool wanted = spare != nullptr && taken < static_cast<std::size_t>(run().min_nodes);
   // Once there were enough, and some are gone.
-  if (wanted && !spares_step_in_) spares_step_in_ = now_ + run().last_call_timeout;
+  if (wanted && !spares_step_in_) spares_step_in_ = later(now_, run().last_call_timeout);
   if (!spares_step_in_ || *spares_step_in_ > now_) return false;
   if (wanted) return admit(*spare);
   spares_step_in_.reset();
@@ -97,7 +99,8 @@ bool Rendezvous::admit_spare() {
 
 /// Nodes that are alive and about to join this round.
 std::size_t Rendezvous::expected() const {
-  return count(Place::Restarting) + count(Place::Away) + count(Place::Waiting) + torch_redundant_;
+  return count(Place::Restarting) + count(Place::Away) + count(Place::Waiting) +
+         count(Place::Resuming) + torch_redundant_;
 }
 
 /// Up to how many nodes those that only replace are let in.
@@ -108,39 +111,48 @@ std::size_t Rendezvous::spare_target() const {
 
 bool Rendezvous::may_complete() const {
   const auto taken = static_cast<int>(count(Place::Participant));
-  if (taken < run().min_nodes) return false;
+  if (taken < run().min_nodes || participant_is_absent()) return false;
   if (taken >= run().max_nodes || (deadline_ && *deadline_ <= now_)) return true;
   if (first_round() || expected() > 0) return false;
   // A restart: everyone who is still alive is back. Nobody else can be waited for.
-  return std::any_of(at(Place::Participant).begin(), at(Place::Participant).end(),
-                     [&](const auto& entry) { return members_.at(entry.second).last_rank; });
+  return first_in(Place::Participant,
+                  [](const Member& member) { return member.last_rank.has_value(); }) != nullptr;
 }
 
 void Rendezvous::complete_round() {
   std::vector<MemberId> ids;
   std::vector<RankCandidate> candidates;
-  for (const auto& [order, id] : at(Place::Participant)) {
-    const Member& member = members_.at(id);
-    ids.push_back(id);
+  for_each_in(Place::Participant, [&](const Member& member) {
+    ids.push_back(member.id);
     candidates.push_back({.name = member.name,
                           .native = member.native,
                           .hosts_rendezvous = member.hosts_rendezvous,
                           .preferred = member.preferred_rank,
                           .last_rank = member.last_rank});
-  }
-  for (auto& [id, member] : members_)
+  });
+  if (ids.empty()) return violated("a round is complete that has no members");
+  for (auto& [id, member] : members_) {
     member.last_rank.reset();
-  const auto by_rank = assign_group_ranks(candidates);
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    Member& member = members_.at(ids[by_rank[rank]]);
-    member.rank = static_cast<int>(rank);
-    member.last_rank = member.rank;
-    set_join_deadline(ids[by_rank[rank]], std::nullopt);
+    unrecorded(member.name);
+  }
+  for (const Lost& node : lost_)
+    unrecorded(node.name);
+  std::vector<const Member*> by_rank;
+  for (const std::size_t index : assign_group_ranks(candidates)) {
+    Member* member = known(ids[index]);
+    if (member == nullptr) return;
+    member->rank = static_cast<int>(by_rank.size());
+    member->last_rank = member->rank;
+    set_join_deadline(member->id, std::nullopt);
+    by_rank.push_back(member);
   }
   while (!at(Place::Restarting).empty())
     place(at(Place::Restarting).begin()->second, Place::LeftOut);
   complete_ = true;
   had_round_ = true;
+  generation_ = ++highest_generation_;
+  restored_generation_.reset();
+  awaited_.clear();
   restart_cause_.reset();
   last_world_ = by_rank.size();
   lost_.clear();
@@ -148,30 +160,38 @@ void Rendezvous::complete_round() {
   shown_deadline_.reset();
   spares_step_in_.reset();
   changed();
-  number_workers(ids, by_rank);
-  const Member& first = members_.at(ids[by_rank[0]]);
-  preparing_ = first.native;
+  number_workers(by_rank);
+  preparing_ = by_rank.front()->native;
   if (preparing_) return prepare_round();
   announce_round();
 }
 
 void Rendezvous::prepare_round() {
-  for (const auto& [order, id] : at(Place::Participant)) {
-    const Member& member = members_.at(id);
-    if (member.rank != 0) continue;
-    MUSTER_CHECK(member.connection.has_value());
-    actions_.push_back(PrepareStore{*member.connection, round_});
-  }
+  const Member* first = rank_0();
+  if (first == nullptr) return violated("a round is prepared that has no rank 0");
+  prepared_by_ = later(now_, setup_.prepare_within);
+  // An absent one is told when it is back.
+  if (first->connection) actions_.push_back(PrepareStore{*first->connection, round_});
+}
+
+/// Rank 0 cannot host the workers' store. It leaves, and the others go on without it in the next
+/// round; if they are too few, or others have failed before it, the run ends.
+void Rendezvous::pass_over_rank_0(const NodeName& who, const std::string& what) {
+  const Member* first = named(who);
+  if (first == nullptr) return;
+  ++prepare_failures_;
+  const std::size_t left = members_.size() - succeeded_ - 1;
+  if (prepare_failures_ >= kMaxPrepareTries || left < static_cast<std::size_t>(run().min_nodes))
+    return end_run(false, who, what);
+  gone(first->id, RestartCause::NodeLost, what);
 }
 
 /// torchrun nodes say how many workers they have in the store only.
-void Rendezvous::number_workers(const std::vector<MemberId>& ids,
-                                const std::vector<std::size_t>& by_rank) {
+void Rendezvous::number_workers(const std::vector<const Member*>& by_rank) {
   std::vector<NodeWorkers> nodes;
-  for (const std::size_t index : by_rank) {
-    const Member& member = members_.at(ids[index]);
-    if (!member.native) return workers_.clear();
-    nodes.push_back({member.role, member.local_world_size});
+  for (const Member* member : by_rank) {
+    if (!member->native) return workers_.clear();
+    nodes.push_back({member->role, member->local_world_size});
   }
   workers_ = assign_worker_ranks(nodes);
 }
@@ -179,29 +199,33 @@ void Rendezvous::number_workers(const std::vector<MemberId>& ids,
 void Rendezvous::announce_round() {
   preparing_ = false;
   changed();
-  std::vector<const Member*> by_rank(count(Place::Participant));
-  for (const auto& [order, id] : at(Place::Participant)) {
-    const Member& member = members_.at(id);
-    by_rank.at(static_cast<std::size_t>(member.rank)) = &member;
-  }
-  for (const Member* member : by_rank) {
-    if (!member->native || !member->connection) continue;
-    actions_.push_back(announcement(*member));
+  std::vector<const Member*> told;
+  for_each_in(Place::Participant, [&](const Member& member) {
+    if (member.native && member.connection) told.push_back(&member);
+  });
+  std::sort(told.begin(), told.end(),
+            [](const Member* a, const Member* b) { return a->rank < b->rank; });
+  for (const Member* member : told) {
+    actions_.push_back(announcement(*member, *member->connection));
     if (closed_) actions_.push_back(RunClosed{*member->connection});
   }
 }
 
-RoundComplete Rendezvous::announcement(const Member& member) const {
-  MUSTER_CHECK(member.connection.has_value());
-  RoundComplete message{.to = *member.connection,
+RoundComplete Rendezvous::announcement(const Member& member, ConnectionId to) const {
+  RoundComplete message{.to = to,
                         .round = round_,
                         .group_rank = {member.rank},
                         .group_world_size = static_cast<int>(last_world_),
                         .restart_count = restarts_used_,
                         .workers = std::nullopt,
                         .store = store_,
-                        .life = setup_.life};
-  if (!workers_.empty()) message.workers = workers_.at(static_cast<std::size_t>(member.rank));
+                        .life = setup_.life,
+                        .generation = generation_};
+  const auto rank = static_cast<std::size_t>(member.rank);
+  if (rank < workers_.size())
+    message.workers = workers_[rank];
+  else if (!workers_.empty())
+    violated("a member of the round has a rank beyond its size");
   return message;
 }
 
@@ -210,20 +234,22 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
   if (closed_) return end_run(false, who, what + "; the run is closed, so nobody can restart");
   restart_cause_ = {who, what};
   preparing_ = false;
+  awaited_.clear();
   std::vector<MemberId> ids;
   for (const auto& [order, id] : at(Place::Participant))
     ids.push_back(id);
   for (const MemberId id : ids) {
-    Member& member = members_.at(id);
-    if (!member.native) {
+    Member* member = known(id);
+    if (member == nullptr) continue;
+    if (!member->native) {
       // It notices when it sees somebody on the wait list; at its end it looks no more.
-      if (member.waits == Waits::AtExit) let_go(id);
+      if (member->waits == Waits::AtExit) let_go(*member);
       continue;
     }
-    place(id, member.succeeded ? Place::Finished : Place::Restarting);
-    member.restarted_round = round_;
-    if (!member.succeeded && member.connection)
-      actions_.push_back(RestartRound{*member.connection, round_, cause, who, what, setup_.life});
+    place(id, member->succeeded ? Place::Finished : Place::Restarting);
+    member->restarted_round = round_;
+    if (!member->succeeded && member->connection)
+      actions_.push_back(RestartRound{*member->connection, round_, cause, who, what, setup_.life});
   }
   // torchrun nodes restart only if somebody waits; among themselves they run on.
   draining_ = expected() > torch_redundant_;
@@ -231,11 +257,9 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
 }
 
 /// A torchrun node that has finished: the round to come is without it.
-void Rendezvous::let_go(MemberId id) {
-  const auto connection = members_.at(id).connection;
-  MUSTER_CHECK(connection.has_value());
-  actions_.push_back(LetGo{*connection});
-  erase(id);
+void Rendezvous::let_go(const Member& member) {
+  if (member.connection) actions_.push_back(LetGo{*member.connection});
+  erase(member.id);
 }
 
 void Rendezvous::next_round() {
@@ -252,6 +276,7 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
   if (outcome_) return;
   outcome_ = RunEnded{{}, succeeded, std::move(who), why};
   closed_ = true;
+  preparing_ = false;  // Nobody is told a rank any more.
   deadline_.reset();
   shown_deadline_.reset();
   spares_step_in_.reset();
@@ -270,15 +295,15 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
 void Rendezvous::end_if_finished() {
   if (!complete_ || draining_ || outcome_ || natives_ == 0 || at(Place::Participant).empty())
     return;
-  for (const auto& [order, id] : at(Place::Participant))
-    if (!members_.at(id).succeeded) return;
+  const auto works = [](const Member& member) { return !member.succeeded; };
+  if (first_in(Place::Participant, works) != nullptr) return;
   end_run(true, std::nullopt, "every node has finished");
 }
 
 /// Some nodes have finished, and will not come back: a further round is for those that are left.
 /// Nobody waits for newcomers then, for nobody knows of any.
 void Rendezvous::end_if_hopeless() {
-  if (succeeded_ == 0 || outcome_ || !run_ || (complete_ && !draining_)) return;
+  if (succeeded_ == 0 || outcome_ || !run_ || recovery_ || (complete_ && !draining_)) return;
   const std::size_t left = members_.size() - succeeded_;
   if (left >= static_cast<std::size_t>(run_->min_nodes)) return;
   if (left == 0 && lost_.empty()) return end_run(true, std::nullopt, "every node has finished");

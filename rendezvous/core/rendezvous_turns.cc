@@ -18,9 +18,10 @@ void CompareSetTurns::tried(ConnectionId client, bool won, Instant now) {
 void CompareSetTurns::hold(ConnectionId client, Instant now) {
   gone(client, now);  // One reply is owed to a client, not two.
   queue_.push_back({client, now});
+  queued_.insert(client.value);
   if (queue_.size() > limits_.held) {
     released_.push_back(queue_.front().client);
-    queue_.pop_front();
+    pop_front();
   }
   if (!holder_) next_turn(now);
 }
@@ -30,7 +31,8 @@ void CompareSetTurns::answered(ConnectionId client, Instant now) {
 }
 
 void CompareSetTurns::gone(ConnectionId client, Instant now) {
-  std::erase_if(queue_, [&](const Held& held) { return held.client == client; });
+  if (queued_.erase(client.value) > 0)
+    std::erase_if(queue_, [&](const Held& held) { return held.client == client; });
   std::erase(released_, client);
   if (holder_ == client) next_turn(now);
 }
@@ -39,7 +41,7 @@ void CompareSetTurns::next_turn(Instant now) {
   holder_.reset();
   if (queue_.empty()) return;
   holder_ = queue_.front().client;
-  queue_.pop_front();
+  pop_front();
   turn_ends_ = now + limits_.turn;
   released_.push_back(*holder_);
 }
@@ -58,8 +60,13 @@ void CompareSetTurns::time_passed(Instant now) {
   if (holder_ && turn_ends_ <= now) next_turn(now);
   while (!queue_.empty() && queue_.front().since + limits_.hold <= now) {
     released_.push_back(queue_.front().client);
-    queue_.pop_front();
+    pop_front();
   }
+}
+
+void CompareSetTurns::pop_front() {
+  queued_.erase(queue_.front().client.value);
+  queue_.pop_front();
 }
 
 std::vector<ConnectionId> CompareSetTurns::take_released() {

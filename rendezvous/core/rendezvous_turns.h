@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <deque>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "rendezvous/core/store_request.h"
@@ -52,9 +53,11 @@ class CompareSetTurns {
     Instant since;
   };
   void next_turn(Instant now);
+  void pop_front();
 
   TurnLimits limits_;
   std::deque<Held> queue_;
+  std::set<std::uint32_t> queued_;  // Who is in it: most who ask for a state are not.
   std::optional<ConnectionId> holder_;
   Instant turn_ends_{};
   std::vector<ConnectionId> released_;

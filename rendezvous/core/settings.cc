@@ -104,6 +104,13 @@ std::string set_heartbeat_timeout(RendezvousSettings& settings, std::string_view
   settings.heartbeat_timeout = *parsed;
   return {};
 }
+std::string set_host_absent(RendezvousSettings& settings, std::string_view key,
+                            const std::string& value) {
+  const auto parsed = seconds(key, value);
+  if (!parsed) return parsed.error();
+  settings.host_absent = *parsed;
+  return {};
+}
 std::string set_lease(RendezvousSettings& settings, std::string_view key,
                       const std::string& value) {
   settings.lease_given = true;
@@ -154,6 +161,7 @@ std::string ignore(RendezvousSettings&, std::string_view, const std::string&) {
 constexpr std::array kKeys{
     Key{"close_timeout", set_seconds<&RendezvousSettings::close_timeout>},
     Key{"heartbeat_timeout", set_heartbeat_timeout},
+    Key{"host_absent", set_host_absent},
     Key{"is_host", set_is_host},
     Key{"join_timeout", set_run_seconds<&RunSettings::join_timeout>},
     Key{"keep_alive_interval", set_seconds<&RendezvousSettings::keep_alive_interval>},

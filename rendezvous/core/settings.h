@@ -55,6 +55,9 @@ struct RendezvousSettings {
   Duration lease = std::chrono::seconds(5);
   bool lease_given = false;
   bool spare = false;  // Ours: takes part only when somebody is missing.
+  /// Ours: how long the workers may go on while the rendezvous is away. Nothing: without a limit
+  /// where the rendezvous outlives the nodes (musterd), elsewhere for read_timeout.
+  std::optional<Duration> host_absent;
 
   /// How long a torchrun node may be silent, as torchrun counts.
   Duration dead_after() const { return keep_alive_interval * keep_alive_max_attempt; }

@@ -16,7 +16,11 @@ namespace detail {
 struct BytesBlock {
   std::size_t references;
   std::size_t capacity;
+  MemoryAccount* account;
 
+  std::size_t footprint() const {
+    return sizeof(BytesBlock) + MemoryAccount::kBlockBytes + capacity;
+  }
   char* data() { return reinterpret_cast<char*>(this + 1); }
 };
 
@@ -27,17 +31,25 @@ namespace {
 using detail::BytesBlock;
 
 // malloc and realloc, not new: for large blocks realloc moves pages instead of bytes.
-BytesBlock* resize_block(BytesBlock* block, std::size_t capacity) {
+BytesBlock* resize_block(BytesBlock* block, std::size_t capacity, MemoryAccount* account) {
   const bool fresh = block == nullptr;
+  const std::size_t before = fresh ? 0 : block->footprint();
   auto* resized = static_cast<BytesBlock*>(std::realloc(block, sizeof(BytesBlock) + capacity));
   if (resized == nullptr) throw std::bad_alloc();
   if (fresh) resized->references = 1;
   resized->capacity = capacity;
+  resized->account = account;
+  if (account != nullptr) {
+    account->blocks += resized->footprint() - before;
+    account->allocated += resized->footprint();
+  }
   return resized;
 }
 
 void release(BytesBlock* block) {
-  if (block != nullptr && --block->references == 0) std::free(block);
+  if (block == nullptr || --block->references > 0) return;
+  if (block->account != nullptr) block->account->blocks -= block->footprint();
+  std::free(block);
 }
 
 void copy(char* to, std::string_view from) {
@@ -61,15 +73,23 @@ SharedBytes::~SharedBytes() {
   release(block_);
 }
 
-SharedBytes SharedBytes::copy_of(std::string_view bytes) {
+SharedBytes SharedBytes::copy_of(std::string_view bytes, MemoryAccount* account) {
   if (bytes.empty()) return {};
-  BytesBlock* block = resize_block(nullptr, bytes.size());
+  BytesBlock* block = resize_block(nullptr, bytes.size(), account);
   copy(block->data(), bytes);
   return {block, block->data(), bytes.size()};
 }
 
 std::size_t SharedBytes::footprint() const {
-  return block_ == nullptr ? 0 : sizeof(BytesBlock) + block_->capacity;
+  return block_ == nullptr ? 0 : block_->footprint();
+}
+
+std::size_t SharedBytes::freed_alone() const {
+  return block_ != nullptr && block_->references == 1 ? block_->footprint() : 0;
+}
+
+std::size_t SharedBytes::footprint_of(std::size_t bytes) {
+  return sizeof(BytesBlock) + MemoryAccount::kBlockBytes + bytes;
 }
 
 std::size_t SharedBytes::room() const {
@@ -77,24 +97,24 @@ std::size_t SharedBytes::room() const {
                            : static_cast<std::size_t>(block_->data() + block_->capacity - begin_);
 }
 
-void SharedBytes::assign(std::string_view bytes) {
+void SharedBytes::assign(std::string_view bytes, MemoryAccount* account) {
   // A block much larger than its new content is given back: it would be counted, and kept, for
   // nothing.
   const bool fits = block_ != nullptr && block_->references == 1 && bytes.size() <= room() &&
                     block_->capacity <= 2 * bytes.size() + 64;
   if (!fits) {
-    *this = copy_of(bytes);
+    *this = copy_of(bytes, account);
     return;
   }
   if (!bytes.empty()) std::memmove(begin_, bytes.data(), bytes.size());
   size_ = bytes.size();
 }
 
-void SharedBytes::append(std::string_view bytes) {
+void SharedBytes::append(std::string_view bytes, MemoryAccount* account) {
   if (bytes.empty()) return;
   const bool alone = block_ != nullptr && block_->references == 1;
   if (!alone || size_ + bytes.size() > room()) {
-    BytesBlock* block = resize_block(nullptr, grown(size_ + bytes.size()));
+    BytesBlock* block = resize_block(nullptr, grown(size_ + bytes.size()), account);
     copy(block->data(), view());
     copy(block->data() + size_, bytes);
     *this = SharedBytes(block, block->data(), size_ + bytes.size());
@@ -105,7 +125,7 @@ void SharedBytes::append(std::string_view bytes) {
 }
 
 std::size_t SharedBytes::footprint_after_append(std::size_t bytes) const {
-  return std::max(footprint(), sizeof(BytesBlock) + grown(size_ + bytes));
+  return std::max(footprint(), footprint_of(grown(size_ + bytes)));
 }
 
 std::string_view ByteBuffer::view() const {
@@ -116,9 +136,13 @@ std::size_t ByteBuffer::capacity() const {
   return block_ == nullptr ? 0 : block_->capacity;
 }
 
+std::size_t ByteBuffer::footprint() const {
+  return block_ == nullptr ? 0 : block_->footprint();
+}
+
 void ByteBuffer::grow(std::size_t capacity) {
   MUSTER_CHECK(block_ == nullptr || block_->references == 1);
-  block_ = resize_block(block_, capacity);
+  block_ = resize_block(block_, capacity, account_);
 }
 
 void ByteBuffer::append(std::string_view bytes) {
@@ -145,7 +169,7 @@ void ByteBuffer::erase_front(std::size_t bytes) {
     size_ = rest.size();
     return;
   }
-  BytesBlock* block = resize_block(nullptr, rest.size());
+  BytesBlock* block = resize_block(nullptr, rest.size(), account_);
   copy(block->data(), rest);
   size_ = rest.size();
   release(std::exchange(block_, block));

@@ -1,11 +1,14 @@
 // Bytes that several may look at and nobody copies: values of the store, replies on their way out.
 //
-// Counted without atomics: everything that shares a block lives on one thread.
+// References are counted without atomics: everything that shares a block lives on one thread. A
+// block counts in the MemoryAccount that it was made with until its last reference goes.
 #pragma once
 
 #include <cstddef>
 #include <string_view>
 #include <utility>
+
+#include "rendezvous/core/memory_account.h"
 
 namespace muster {
 
@@ -30,17 +33,21 @@ class SharedBytes {
   }
   ~SharedBytes();
 
-  static SharedBytes copy_of(std::string_view bytes);
+  static SharedBytes copy_of(std::string_view bytes, MemoryAccount* account = nullptr);
 
   std::string_view view() const { return {begin_, size_}; }
   std::size_t size() const { return size_; }
   /// What it holds in memory, spare room and the rest of the block included.
   std::size_t footprint() const;
+  /// What its block would free: nothing if somebody else looks at the block, too.
+  std::size_t freed_alone() const;
+  /// The footprint of a copy of so many bytes.
+  static std::size_t footprint_of(std::size_t bytes);
 
   /// Becomes `bytes`: in place if nobody else looks at the block and it fits, else in a new one.
-  void assign(std::string_view bytes);
+  void assign(std::string_view bytes, MemoryAccount* account = nullptr);
   /// Adds `bytes` at the end; others who look at the block see what they saw before.
-  void append(std::string_view bytes);
+  void append(std::string_view bytes, MemoryAccount* account = nullptr);
   /// footprint() after append(), at the most.
   std::size_t footprint_after_append(std::size_t bytes) const;
 
@@ -55,11 +62,40 @@ class SharedBytes {
   std::size_t size_ = 0;
 };
 
+/// Bytes that their owner keeps, as opposed to those that only wait to be sent: they count as kept.
+class KeptBytes {
+ public:
+  KeptBytes() = default;
+  KeptBytes(const KeptBytes&) = delete;
+  KeptBytes& operator=(const KeptBytes&) = delete;
+  ~KeptBytes() { count(false); }
+  /// `bytes` count in `account`, which may be null.
+  void assign(SharedBytes bytes, MemoryAccount* account) {
+    count(false);
+    bytes_ = std::move(bytes);
+    account_ = account;
+    count(true);
+  }
+  const SharedBytes& bytes() const { return bytes_; }
+
+ private:
+  void count(bool add) {
+    if (account_ == nullptr) return;
+    if (add)
+      account_->kept += bytes_.footprint();
+    else
+      account_->kept -= bytes_.footprint();
+  }
+
+  SharedBytes bytes_;
+  MemoryAccount* account_ = nullptr;
+};
+
 /// A growing buffer, parts of which can become SharedBytes without a copy. Memory follows what
 /// has arrived, not what a peer has announced.
 class ByteBuffer {
  public:
-  ByteBuffer() = default;
+  explicit ByteBuffer(MemoryAccount* account = nullptr) : account_(account) {}
   ByteBuffer(const ByteBuffer&) = delete;
   ByteBuffer& operator=(const ByteBuffer&) = delete;
   ~ByteBuffer() { clear(); }
@@ -67,6 +103,8 @@ class ByteBuffer {
   std::string_view view() const;
   std::size_t size() const { return size_; }
   std::size_t capacity() const;
+  /// What it holds in memory.
+  std::size_t footprint() const;
   bool empty() const { return size_ == 0; }
 
   void append(std::string_view bytes);
@@ -89,6 +127,7 @@ class ByteBuffer {
  private:
   void grow(std::size_t capacity);
 
+  MemoryAccount* account_;
   detail::BytesBlock* block_ = nullptr;
   std::size_t size_ = 0;
 };

@@ -13,22 +13,30 @@ namespace {
 
 // What a name costs besides its bytes: the map's node, rounded up.
 constexpr std::size_t kEntryBytes = 160;
+// What a queue costs, and each of its values besides the bytes.
+constexpr std::size_t kQueueBytes = 48;
+constexpr std::size_t kQueueItemBytes = 64;
+// A name in LIST_KEYS' reply, besides its bytes.
+constexpr std::size_t kListedBytes = 8;
 // Below this a value is copied out of the buffer that it came in: the buffer is used again.
 constexpr std::size_t kShareBytes = 16 << 10;
-
-// What a new value of this size will hold; SharedBytes::footprint() adds a small head.
-std::size_t value_cost(std::size_t bytes) {
-  return bytes + 16;
-}
 
 std::size_t footprint(const std::optional<SharedBytes>& value) {
   return value ? value->footprint() : 0;
 }
 
-SharedBytes take(std::string_view value, ByteBuffer* buffer) {
-  if (value.size() >= kShareBytes && buffer != nullptr && buffer->mostly(value))
-    return buffer->share(value);
-  return SharedBytes::copy_of(value);
+// What replacing the value would free.
+std::size_t freed(const std::optional<SharedBytes>& value) {
+  return value ? value->freed_alone() : 0;
+}
+
+bool takes_over(std::string_view value, const ByteBuffer* buffer) {
+  return value.size() >= kShareBytes && buffer != nullptr && buffer->mostly(value);
+}
+
+// What a new value needs; if it stays in the buffer that it came in, that is counted already.
+std::size_t value_cost(std::string_view value, const ByteBuffer* buffer) {
+  return takes_over(value, buffer) ? 0 : SharedBytes::footprint_of(value.size());
 }
 
 // The sum as the wire's 64 bits have it: it wraps around.
@@ -37,6 +45,10 @@ std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
 }
 
 }  // namespace
+
+SharedBytes StoreTable::take(std::string_view value, ByteBuffer* buffer) {
+  return takes_over(value, buffer) ? buffer->share(value) : SharedBytes::copy_of(value, &account_);
+}
 
 std::optional<std::int64_t> parse_stored_number(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t\n\v\f\r");
@@ -122,11 +134,17 @@ void StoreTable::disconnect(ConnectionId client) {
 }
 
 void StoreTable::clear() {
+  for (const auto& [key, entry] : map_) {
+    account_.kept -= footprint(entry.value);
+    if (entry.queue)
+      for (const SharedBytes& value : *entry.queue)
+        account_.kept -= value.footprint();
+  }
   for (Wait& wait : waits_)
     wait = Wait{};
   map_.clear();
   released_.clear();
-  values_ = bytes_ = waiting_ = 0;
+  values_ = bytes_ = list_bytes_ = waiting_ = 0;
 }
 
 std::size_t StoreTable::entry_cost(std::string_view key) {
@@ -135,14 +153,15 @@ std::size_t StoreTable::entry_cost(std::string_view key) {
 
 std::optional<Refusal> StoreTable::room_for(std::size_t new_entries, std::size_t new_bytes) const {
   if (new_entries > 0 && map_.size() + new_entries > limits_.keys) return Refusal::TooManyKeys;
-  if (new_bytes > limits_.bytes || bytes_ > limits_.bytes - new_bytes) return Refusal::TooManyBytes;
+  if (new_bytes > limits_.bytes || bytes() > limits_.bytes - new_bytes)
+    return Refusal::TooManyBytes;
   return std::nullopt;
 }
 
 std::optional<Refusal> StoreTable::room_for_value(Map::const_iterator entry, std::string_view key,
                                                   std::size_t footprint_after) const {
   if (entry == map_.end()) return room_for(1, entry_cost(key) + footprint_after);
-  const std::size_t before = footprint(entry->second.value);
+  const std::size_t before = freed(entry->second.value);
   return room_for(0, footprint_after > before ? footprint_after - before : 0);
 }
 
@@ -161,10 +180,10 @@ void StoreTable::erase_if_unused(Map::iterator entry) {
 
 void StoreTable::store(Map::iterator entry, SharedBytes value) {
   auto& stored = entry->second.value;
-  bytes_ -= footprint(stored);
-  if (!stored) ++values_;
+  account_.kept -= footprint(stored);
+  if (!stored) ++values_, list_bytes_ += kListedBytes + entry->first.size();
   stored = std::move(value);
-  bytes_ += footprint(stored);
+  account_.kept += footprint(stored);
 }
 
 void StoreTable::store_number(Map::iterator entry, std::int64_t number) {
@@ -172,23 +191,23 @@ void StoreTable::store_number(Map::iterator entry, std::int64_t number) {
   const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
   const std::string_view digits(text.data(), static_cast<std::size_t>(end - text.data()));
   auto& stored = entry->second.value;
-  if (!stored) return store(entry, SharedBytes::copy_of(digits));
-  bytes_ -= stored->footprint();
-  stored->assign(digits);
-  bytes_ += stored->footprint();
+  if (!stored) return store(entry, SharedBytes::copy_of(digits, &account_));
+  account_.kept -= stored->footprint();
+  stored->assign(digits, &account_);
+  account_.kept += stored->footprint();
 }
 
 Reply StoreTable::set(std::string_view key, std::string_view value, ByteBuffer* buffer) {
   const auto place = map_.lower_bound(key);
   const bool known = place != map_.end() && place->first == key;
   if (const auto refusal =
-          room_for_value(known ? place : map_.end(), key, value_cost(value.size())))
+          room_for_value(known ? place : map_.end(), key, value_cost(value, buffer)))
     return *refusal;
   SharedBytes* const stored = known ? place->second.stored() : nullptr;
   if (stored != nullptr && value.size() < kShareBytes) {
-    bytes_ -= stored->footprint();
-    stored->assign(value);  // Often in place: no allocation.
-    bytes_ += stored->footprint();
+    account_.kept -= stored->footprint();
+    stored->assign(value, &account_);  // Often in place: no allocation.
+    account_.kept += stored->footprint();
     if (place->second.oldest != nullptr) release_all(place);
     return NoReply{};
   }
@@ -207,11 +226,11 @@ Reply StoreTable::append(std::string_view key, std::string_view value) {
   if (const auto refusal = room_for_value(found, key, after)) return *refusal;
   const auto entry = found != map_.end() ? found : find_or_make(key);
   if (stored == nullptr) {
-    store(entry, SharedBytes::copy_of(value));
+    store(entry, SharedBytes::copy_of(value, &account_));
   } else {
-    bytes_ -= stored->footprint();
-    stored->append(value);
-    bytes_ += stored->footprint();
+    account_.kept -= stored->footprint();
+    stored->append(value, &account_);
+    account_.kept += stored->footprint();
   }
   release_all(entry);
   return NoReply{};
@@ -221,7 +240,7 @@ Reply StoreTable::compare_set(const Request& request) {
   const SharedBytes* const now = stored(request.key);
   if (now == nullptr) {
     // torch answers what the client expected although the key is missing; rendezvous depends on it.
-    if (!request.expected.empty()) return Value{SharedBytes::copy_of(request.expected)};
+    if (!request.expected.empty()) return Value{SharedBytes::copy_of(request.expected, &account_)};
   } else if (now->view() != request.expected) {
     return Value{*now};
   }
@@ -237,15 +256,15 @@ Reply StoreTable::multi_set(const Request& request) {
   std::size_t new_bytes = 0;
   for (std::size_t i = 0; i < request.keys.size(); ++i) {
     const auto found = map_.find(request.keys[i]);
-    const std::size_t before = found == map_.end() ? 0 : footprint(found->second.value);
-    const std::size_t after = value_cost(request.values[i].size());
+    const std::size_t before = found == map_.end() ? 0 : freed(found->second.value);
+    const std::size_t after = value_cost(request.values[i], nullptr);
     if (after > before) new_bytes += after - before;
     if (found == map_.end()) ++new_entries, new_bytes += entry_cost(request.keys[i]);
   }
   if (const auto refusal = room_for(new_entries, new_bytes)) return *refusal;
   for (std::size_t i = 0; i < request.keys.size(); ++i) {
     const auto entry = find_or_make(request.keys[i]);
-    store(entry, SharedBytes::copy_of(request.values[i]));
+    store(entry, SharedBytes::copy_of(request.values[i], &account_));
     release_all(entry);
   }
   return NoReply{};
@@ -269,9 +288,10 @@ Reply StoreTable::multi_get(const Request& request) const {
 Reply StoreTable::delete_key(std::string_view key) {
   const auto found = map_.find(key);
   if (found == map_.end() || !found->second.value) return Number{0};
-  bytes_ -= footprint(found->second.value);
+  account_.kept -= footprint(found->second.value);
   found->second.value.reset();
   --values_;
+  list_bytes_ -= kListedBytes + key.size();
   erase_if_unused(found);
   return Number{1};
 }
@@ -299,7 +319,7 @@ Reply StoreTable::add(std::string_view key, std::int64_t delta) {
     const auto before = parse_stored_number(value->view());
     if (!before) return Refusal::NotANumber;
     number = *before;
-  } else if (const auto refusal = room_for_value(found, key, value_cost(20))) {
+  } else if (const auto refusal = room_for_value(found, key, SharedBytes::footprint_of(20))) {
     return *refusal;
   }
   number = wrapping_sum(number, delta);
@@ -312,14 +332,19 @@ Reply StoreTable::add(std::string_view key, std::int64_t delta) {
 Reply StoreTable::queue_push(std::string_view name, std::string_view value, ByteBuffer* buffer) {
   const auto found = map_.find(name);
   const bool known = found != map_.end();
-  const std::size_t cost = sizeof(SharedBytes) + value_cost(value.size());
+  const std::size_t cost = kQueueBytes + kQueueItemBytes + value_cost(value, buffer);
   if (const auto refusal = room_for(known ? 0 : 1, cost + (known ? 0 : entry_cost(name))))
     return *refusal;
   const auto entry = known ? found : find_or_make(name);
   auto& queue = entry->second.queue;
-  if (!queue) queue = std::make_unique<std::deque<SharedBytes>>();
+  if (!queue) {
+    queue = std::make_unique<std::list<SharedBytes>>();
+    bytes_ += kQueueBytes;
+    queue_appeared(entry->second);
+  }
   queue->push_back(take(value, buffer));
-  bytes_ += sizeof(SharedBytes) + queue->back().footprint();
+  bytes_ += kQueueItemBytes;
+  account_.kept += queue->back().footprint();
   release_one(entry);
   return NoReply{};
 }
@@ -330,8 +355,13 @@ Reply StoreTable::queue_pop(std::string_view name) {
   auto& queue = found->second.queue;
   Popped popped{static_cast<std::int64_t>(queue->size()), std::move(queue->front())};
   queue->pop_front();
-  bytes_ -= sizeof(SharedBytes) + popped.bytes.footprint();
-  if (queue->empty()) queue.reset();
+  bytes_ -= kQueueItemBytes;
+  account_.kept -= popped.bytes.footprint();
+  if (queue->empty()) {
+    queue.reset();
+    bytes_ -= kQueueBytes;
+    queue_vanished(found->second);
+  }
   erase_if_unused(found);
   return popped;
 }

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,14 +15,11 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/core/limits.h"
+#include "rendezvous/core/memory_account.h"
 #include "rendezvous/core/store_request.h"
 
 namespace muster {
-
-struct StoreLimits {
-  std::size_t keys = 4'000'000;               // Names stored, queued or waited for.
-  std::size_t bytes = std::size_t{16} << 30;  // Names, values, queues and waits together.
-};
 
 class StoreTable {
  public:
@@ -45,7 +42,18 @@ class StoreTable {
   /// The keys that have a value and begin with `prefix`, in order.
   std::vector<std::string> keys_below(std::string_view prefix) const;
   std::size_t num_keys() const { return values_; }
-  std::size_t bytes() const { return bytes_; }
+  /// Memory of names, queues and waits, and of every block of bytes in account().
+  std::size_t bytes() const { return bytes_ + account_.blocks; }
+  /// Whether so many bytes more are within the limit.
+  bool has_room(std::size_t bytes) const { return !room_for(0, bytes); }
+  /// Blocks of the table's values; whoever shares the limit on bytes counts in it, too.
+  MemoryAccount& account() { return account_; }
+  /// The names that LIST_KEYS answers with, in the bytes of the protocol without the count.
+  std::size_t list_bytes() const { return list_bytes_; }
+  /// Names in the table, those that are only waited for included: LIST_KEYS looks at each.
+  std::size_t num_names() const { return map_.size(); }
+  /// Waiting clients that were looked at so far: a measure of work.
+  std::uint64_t waiters_seen() const { return waiters_seen_; }
   std::size_t waiting() const { return waiting_; }  // Clients.
   bool is_waiting(ConnectionId client) const {
     return client.value < waits_.size() && waits_[client.value].remaining > 0;
@@ -55,7 +63,7 @@ class StoreTable {
   struct WaitItem;
   struct Entry {
     std::optional<SharedBytes> value;
-    std::unique_ptr<std::deque<SharedBytes>> queue;  // Nothing, or not empty.
+    std::unique_ptr<std::list<SharedBytes>> queue;  // Nothing, or not empty.
     WaitItem* oldest = nullptr;
     WaitItem* newest = nullptr;
     bool present() const { return value || queue; }
@@ -74,8 +82,8 @@ class StoreTable {
   };
   struct Wait {
     std::vector<WaitItem> items;  // Not resized while any is linked.
-    std::size_t remaining = 0;    // Linked items: names that are still missing.
-    std::size_t watched = 0;      // An item that satisfied() found missing last.
+    std::size_t remaining = 0;    // Linked items: names that have had no value yet.
+    std::size_t missing = 0;      // Those of them that have no queue now, either.
   };
 
   Reply set(std::string_view key, std::string_view value, ByteBuffer* buffer);
@@ -98,6 +106,7 @@ class StoreTable {
   std::optional<Refusal> room_for(std::size_t new_entries, std::size_t new_bytes) const;
   std::optional<Refusal> room_for_value(Map::const_iterator entry, std::string_view key,
                                         std::size_t footprint) const;
+  SharedBytes take(std::string_view value, ByteBuffer* buffer);
   Map::iterator find_or_make(std::string_view key);
   /// The key's value, or null.
   const SharedBytes* stored(std::string_view key) const;
@@ -112,14 +121,18 @@ class StoreTable {
   void release_all(Map::iterator entry);
   void release_one(Map::iterator entry);
   void release(ConnectionId who);
-  static bool satisfied(Wait& wait);
+  void queue_appeared(Entry& entry);
+  void queue_vanished(Entry& entry);
 
   StoreLimits limits_;
+  MemoryAccount account_;  // Before all that holds blocks.
   Map map_;
   std::vector<Wait> waits_;  // By ConnectionId.
   std::vector<ConnectionId> released_;
   std::size_t values_ = 0;
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0;  // Without the blocks.
+  std::size_t list_bytes_ = 0;
+  std::uint64_t waiters_seen_ = 0;
   std::size_t waiting_ = 0;
 };
 

@@ -10,7 +10,7 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kItemsKept = 64;    // Of a client's vector between two of its waits.
-constexpr std::size_t kNumberBytes = 40;  // A stored number's footprint, at the most.
+constexpr std::size_t kNumberBytes = 64;  // A stored number's footprint, at the most.
 
 }  // namespace
 
@@ -78,6 +78,7 @@ void StoreTable::link(Wait& wait, Map::iterator entry, ConnectionId who) {
   (item.older != nullptr ? item.older->newer : entry->second.oldest) = &item;
   entry->second.newest = &item;
   ++wait.remaining;
+  if (!entry->second.queue) ++wait.missing;
   bytes_ += sizeof(WaitItem);
   if (wait.remaining == 1) ++waiting_;
 }
@@ -89,6 +90,7 @@ void StoreTable::unlink(WaitItem& item) {
   item.linked = false;
   bytes_ -= sizeof(WaitItem);
   Wait& wait = waits_[item.who.value];
+  if (!entry.queue) --wait.missing;
   if (--wait.remaining == 0) --waiting_;
 }
 
@@ -101,7 +103,6 @@ void StoreTable::end_wait(ConnectionId who) {
     erase_if_unused(item.entry);
   }
   wait.items.clear();
-  wait.watched = 0;
   if (wait.items.capacity() > kItemsKept) wait.items = {};
 }
 
@@ -114,30 +115,34 @@ void StoreTable::release(ConnectionId who) {
 void StoreTable::release_all(Map::iterator entry) {
   while (WaitItem* item = entry->second.oldest) {
     const ConnectionId who = item->who;
+    ++waiters_seen_;
     unlink(*item);
-    if (satisfied(waits_[who.value])) release(who);
+    if (waits_[who.value].missing == 0) release(who);
   }
 }
 
 // One push, one release: the longest waiting client that misses nothing else.
 void StoreTable::release_one(Map::iterator entry) {
-  for (WaitItem* item = entry->second.oldest; item != nullptr; item = item->newer)
-    if (satisfied(waits_[item->who.value])) return release(item->who);
+  for (WaitItem* item = entry->second.oldest; item != nullptr; item = item->newer) {
+    ++waiters_seen_;
+    if (waits_[item->who.value].missing == 0) return release(item->who);
+  }
 }
 
-// Whether each name that is still missing has a queue with something in it by now. It begins where
-// it found one missing last time, so that a wait for many keys is not gone through at each of them.
-bool StoreTable::satisfied(Wait& wait) {
-  if (wait.remaining == 0) return true;
-  const std::size_t size = wait.items.size();
-  for (std::size_t i = 0; i < size; ++i) {
-    const std::size_t index = (wait.watched + i) % size;
-    const WaitItem& item = wait.items[index];
-    if (!item.linked || item.entry->second.queue) continue;
-    wait.watched = index;
-    return false;
+// A name with a filled queue is not missing. The waits keep count, so that a wait for many names
+// is not gone through each time that one of their queues is filled or emptied.
+void StoreTable::queue_appeared(Entry& entry) {
+  for (const WaitItem* item = entry.oldest; item != nullptr; item = item->newer) {
+    ++waiters_seen_;
+    --waits_[item->who.value].missing;
   }
-  return true;
+}
+
+void StoreTable::queue_vanished(Entry& entry) {
+  for (const WaitItem* item = entry.oldest; item != nullptr; item = item->newer) {
+    ++waiters_seen_;
+    ++waits_[item->who.value].missing;
+  }
 }
 
 }  // namespace muster

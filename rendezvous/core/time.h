@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace muster {
@@ -18,5 +19,14 @@ struct MonotonicClock {
 
 using Duration = MonotonicClock::duration;
 using Instant = MonotonicClock::time_point;
+
+/// A hundred years: longer waits than this are cut to it, so that no sum with an Instant overflows.
+inline constexpr Duration kLongestWait = std::chrono::hours(876'000);
+
+/// The instant `wait` after `now`. A wait may come from outside, and be as long as a Duration
+/// holds.
+constexpr Instant later(Instant now, Duration wait) {
+  return now + std::clamp(wait, Duration::zero(), kLongestWait);
+}
 
 }  // namespace muster

@@ -15,6 +15,11 @@ inline Instant now() {
       std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
 }
 
+/// The same moment, for Asio's timers.
+inline std::chrono::steady_clock::time_point to_steady(Instant at) {
+  return std::chrono::steady_clock::time_point(at.time_since_epoch());
+}
+
 /// The wall clock, for what torchrun nodes read. Nothing of ours is decided by it.
 inline WallTime wall_now() {
   return {std::chrono::duration_cast<std::chrono::microseconds>(

@@ -22,7 +22,13 @@ namespace {
 constexpr std::size_t kDirectReadBytes = 1 << 20;  // Of one large value at a time: others wait.
 constexpr std::size_t kHugePageBytes = 2 << 20;    // From here on a large value gets huge pages.
 constexpr std::size_t kTopUpBytes = 4096;
-constexpr std::size_t kPieces = 16;
+constexpr std::size_t kPieces = 64;  // Of a queue, in one system call.
+
+// Work, in the units of kSliceWork.
+constexpr std::int64_t kRequestWork = 256;
+constexpr std::int64_t kNameWork = 64;        // A look-up, a waiting client, a name in a list.
+constexpr std::int64_t kNativeWork = 5'000;   // A native message, and what the run makes of it.
+constexpr std::int64_t kNativeByteWork = 16;  // Parsing a byte of JSON.
 
 // Half the time of receiving 64 MB went into 16,000 page faults. Best effort. The whole mapping:
 // of one that differs from page to page realloc() could not move the pages.
@@ -48,6 +54,18 @@ std::string describe(const ParseError& error, const CodecLimits& limits) {
   }
 }
 
+std::string_view to_cause(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::NotANumber:
+      return "not a number";
+    case Refusal::TooManyKeys:
+      return "limit keys";
+    case Refusal::TooManyBytes:
+      break;
+  }
+  return "limit total_bytes";
+}
+
 std::string describe(Refusal refusal, const StoreLimits& limits) {
   switch (refusal) {
     case Refusal::NotANumber:
@@ -64,16 +82,22 @@ std::string describe(Refusal refusal, const StoreLimits& limits) {
 
 Connection::Connection(ConnectionShared& shared, OwnedFd fd, ConnectionId id,
                        const boost::asio::ip::tcp::endpoint& peer)
-    : shared_(shared), fd_(std::move(fd)), id_(id), peer_(peer), decoder_(shared.codec) {}
+    : shared_(shared),
+      fd_(std::move(fd)),
+      id_(id),
+      peer_(peer),
+      decoder_(shared.codec),
+      input_(&shared.table.account()),
+      c10d_open_(shared.c10d.open_to_all()) {}
 
 Connection::~Connection() {
-  shared_.input_bytes -= counted_input_;
+  shared_.table.account().kept -= counted_input_;
   leave_runs();
   shared_.table.disconnect(id_);
 }
 
 void Connection::on_readable() {
-  if (paused_ || ended_) return;
+  if (paused_ || yielded_ || ended_) return;
   const std::size_t missing = input_.empty() || held_ ? 0 : decoder_.wanted() - input_.size();
   if (missing >= ConnectionShared::kReadBytes) return read_into_buffer();
   const ssize_t got = ::recv(fd_.get(), shared_.read_buffer.get(), ConnectionShared::kReadBytes, 0);
@@ -114,7 +138,7 @@ void Connection::read_into_buffer() {
 void Connection::take_in(std::string_view bytes) {
   serving_ = true;
   while (!bytes.empty() && !ended_) {
-    if (paused_ || held_) {
+    if (paused_ || held_ || yielded_) {
       input_.append(bytes);
       break;
     }
@@ -142,9 +166,9 @@ void Connection::take_in(std::string_view bytes) {
 std::size_t Connection::serve(std::string_view bytes, ByteBuffer* buffer) {
   std::size_t served = 0;
   while (served < bytes.size() && !ended_ && !held_) {
-    if (out().size() > shared_.queued_bytes) {
+    if (out().size() > shared_.connections.queued_bytes) {
       send(out());
-      if (out().size() > shared_.queued_bytes) {
+      if (out().size() > shared_.connections.queued_bytes) {
         paused_ = true;
         break;
       }
@@ -152,28 +176,83 @@ std::size_t Connection::serve(std::string_view bytes, ByteBuffer* buffer) {
     const std::string_view rest = bytes.substr(served);
     const auto complete = decoder_.scan(rest);
     if (!complete) {
-      refuse(describe(complete.error(), shared_.codec));
+      refuse(describe(complete.error(), shared_.codec), to_string(complete.error().fault));
       break;
     }
+    // Before anything is kept of a request that it may not make.
+    if (!c10d_open_ && decoder_.asks_store() && !enter_c10d()) break;
     if (!*complete) break;
-    if (decoder_.native()) {
-      serve_native(decoder_.native_message(rest));
-    } else {
-      Request request = decoder_.request(rest, shared_.scratch);
-      request.buffer = buffer;
-      serve_one(request);
+    if (must_yield()) {
+      yielded_ = true;
+      break;
     }
+    serve_in_slice(rest, buffer);
     served += decoder_.size();
     decoder_.next();
   }
   return served;
 }
 
+// Serves the complete request in front of `bytes`, and takes its cost off the slice.
+void Connection::serve_in_slice(std::string_view bytes, ByteBuffer* buffer) {
+  const std::uint64_t before = work_so_far();
+  auto work = kRequestWork + static_cast<std::int64_t>(decoder_.size());
+  if (decoder_.native()) {
+    work += kNativeWork + kNativeByteWork * static_cast<std::int64_t>(decoder_.size());
+    serve_native(decoder_.native_message(bytes));
+  } else {
+    Request request = decoder_.request(bytes, shared_.scratch);
+    request.buffer = buffer;
+    work += kNameWork * static_cast<std::int64_t>(request.keys.size());
+    if (request.query == Query::ListKeys) work += list_work();
+    serve_one(request);
+  }
+  shared_.slice_work -= work + static_cast<std::int64_t>(work_so_far() - before);
+}
+
+// What requests have cost besides their own bytes and names.
+std::uint64_t Connection::work_so_far() {
+  return shared_.table.account().allocated +
+         static_cast<std::uint64_t>(kNameWork) * shared_.table.waiters_seen();
+}
+
+// Whether the complete request is for a later turn: the slice is used up, or the request costs much
+// and this turn has none left for such.
+bool Connection::must_yield() const {
+  if (shared_.slice_work <= 0) return true;
+  if (shared_.turn_work > 0) return false;
+  auto work = static_cast<std::int64_t>(decoder_.size());
+  if (decoder_.lists_keys()) work += list_work();
+  return work > kSmallSliceWork;
+}
+
+std::int64_t Connection::list_work() const {
+  return kNameWork * static_cast<std::int64_t>(shared_.table.num_names()) +
+         static_cast<std::int64_t>(shared_.table.list_bytes());
+}
+
 void Connection::serve_one(const Request& request) {
   ++shared_.requests;
+  if (shared_.runs_apart && !stays_in_run(request)) return;
   if (shared_.runs && about_runs(request)) return serve_state(request);
+  if (shared_.runs && refuse_plant(request)) return;
+  if (request.query == Query::ListKeys) {
+    if (!may_build(shared_.table.list_bytes())) return;
+    out().reserve_text(sizeof(std::uint64_t) + shared_.table.list_bytes());
+  }
   send_reply(apply(request));
   if (in_runs_) note_wait(request);
+}
+
+/// Whether a reply that takes so much memory may be queued; if not, the connection is closed.
+bool Connection::may_build(std::size_t reply_bytes) {
+  const std::size_t limit = shared_.connections.queued_total_bytes;
+  if (reply_bytes <= limit && shared_.unread_bytes() <= limit - reply_bytes) return true;
+  refuse(fmt::format("a reply of {} bytes does not fit beside the unread replies of all clients: "
+                     "limit queued_total_bytes={}",
+                     reply_bytes, limit),
+         "limit queued_total_bytes");
+  return false;
 }
 
 Reply Connection::apply(const Request& request) {
@@ -189,9 +268,18 @@ Reply Connection::apply(const Request& request) {
 
 void Connection::send_reply(const Reply& reply) {
   if (const auto* refusal = std::get_if<Refusal>(&reply))
-    refuse(describe(*refusal, shared_.limits));
-  else
-    encode_reply(reply, out());
+    return refuse(describe(*refusal, shared_.limits), to_cause(*refusal));
+  if (const auto* values = std::get_if<Values>(&reply)) {
+    const std::size_t memory = reply_memory(*values);
+    if (!may_build(memory)) return;
+    shared_.slice_work -= static_cast<std::int64_t>(memory - ReplyQueue::kManyBytes);
+  }
+  encode_reply(reply, out());
+}
+
+void Connection::resume() {
+  if (!std::exchange(yielded_, false) || paused_ || held_ || ended_) return;
+  serve_buffered();
 }
 
 // After a pause: what had been read by then comes before what is still in the socket.
@@ -209,19 +297,19 @@ void Connection::serve_buffered() {
 /// Whether a pause is over. flush() may have found the room that was not there a moment before: of
 /// a socket with nothing left to write, nobody would hear again.
 bool Connection::has_drained() const {
-  return paused_ && !ended_ && replies_.size() <= shared_.queued_bytes / 2;
+  return paused_ && !ended_ && replies_.size() <= shared_.connections.queued_bytes / 2;
 }
 
 void Connection::note_input() {
   // A list of keys is kept with its views; both are gone when the request is served.
   constexpr std::size_t kScratchKept = 4096;
   if (shared_.scratch.keys.capacity() > kScratchKept) shared_.scratch = RequestScratch{};
-  if (input_.capacity() == counted_input_) return;
-  shared_.input_bytes += input_.capacity() - counted_input_;
-  counted_input_ = input_.capacity();
-  const std::size_t table = shared_.table.bytes();
-  if (input_.empty() || shared_.input_bytes + table <= shared_.limits.bytes) return;
-  refuse(describe(Refusal::TooManyBytes, shared_.limits));
+  const std::size_t footprint = input_.footprint() + (gate_ ? gate_->memory() : 0);
+  if (footprint == counted_input_) return;
+  shared_.table.account().kept += footprint - counted_input_;
+  counted_input_ = footprint;
+  if (footprint == 0 || shared_.table.has_room(0)) return;
+  refuse(describe(Refusal::TooManyBytes, shared_.limits), to_cause(Refusal::TooManyBytes));
 }
 
 void Connection::on_writable() {
@@ -235,6 +323,7 @@ void Connection::send_waiting() {
 }
 
 void Connection::on_hang_up() {
+  if (yielded_) return;             // What has been read is served first.
   if (!interest().read) end(true);  // Otherwise reading finds out, after the last bytes.
 }
 
@@ -280,6 +369,7 @@ void Connection::send(ReplyQueue& queue) {
       break;
     }
     queue.consume(static_cast<std::size_t>(sent));
+    shared_.slice_work -= sent;
     if (static_cast<std::size_t>(sent) < offered) break;
   }
   if (broken_) queue.clear();
@@ -290,9 +380,9 @@ void Connection::send(ReplyQueue& queue) {
 void Connection::end(bool by_reset) {
   ended_ = true;
   if (reason_.empty() && decoder_.begun())
-    reason_ = "the client left in the middle of a request";
+    reason_ = cause_ = "the client left in the middle of a request";
   else if (reason_.empty() && shared_.table.is_waiting(id_))
-    reason_ = "the client left while it was waiting";
+    reason_ = cause_ = "the client left while it was waiting";
   shared_.table.disconnect(id_);
   leave_runs();
   input_.clear();
@@ -300,11 +390,12 @@ void Connection::end(bool by_reset) {
   if (by_reset || replies_.empty()) done_ = true;
 }
 
-void Connection::refuse(std::string reason) {
+void Connection::refuse(std::string reason, std::string_view cause) {
   if (violation_) return;
   violation_ = true;
   ended_ = true;
   reason_ = std::move(reason);
+  cause_ = cause;
   shared_.table.disconnect(id_);
   leave_runs();
 }

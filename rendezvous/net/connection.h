@@ -14,10 +14,13 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "rendezvous/core/store_table.h"
+#include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/net/log_limiter.h"
 #include "rendezvous/wire/c10d_codec.h"
 #include "rendezvous/wire/reply_queue.h"
 #include "rendezvous/wire/run_service.h"
+#include "rendezvous/wire/token_proof.h"
 
 namespace muster {
 
@@ -26,25 +29,38 @@ struct ConnectionShared {
   static constexpr std::size_t kReadBytes = 64 << 10;
 
   ConnectionShared(const CodecLimits& codec_limits, StoreLimits table_limits,
-                   std::size_t queued_bytes_limit)
+                   const ConnectionLimits& connection_limits, C10dDoor c10d_door)
       : codec(codec_limits),
         table(table_limits),
         limits(table_limits),
-        queued_bytes(queued_bytes_limit),
+        connections(connection_limits),
+        c10d(std::move(c10d_door)),
         read_buffer(new char[kReadBytes]) {}
+
+  /// Memory of unread replies, values that only they still hold included.
+  std::size_t unread_bytes() { return queued_bytes + table.account().only_unread(); }
 
   CodecLimits codec;
   StoreTable table;
   StoreLimits limits;
-  std::size_t queued_bytes;
+  ConnectionLimits connections;
+  C10dDoor c10d;
   std::unique_ptr<char[]> read_buffer;
   RequestScratch scratch;
-  ReplyQueue replies;           // Of the connection that is being served.
-  std::size_t input_bytes = 0;  // Incomplete requests of all connections.
+  ReplyQueue replies;            // Of the connection that is being served.
+  std::size_t queued_bytes = 0;  // Memory of all connections' unread replies, without values.
   std::uint64_t requests = 0;
-  std::unique_ptr<RunService> runs;        // Nothing: a store and no more.
-  Instant now{};                           // When the events that are being handled were taken.
-  std::function<void(ConnectionId)> wake;  // Passes kStopWaiting to another connection.
+  std::int64_t slice_work = 0;       // Left to the connection that is being served.
+  std::int64_t turn_work = 0;        // Left to all connections in this turn of the loop.
+  std::unique_ptr<RunService> runs;  // Empty if the server is only a store.
+  Instant now{};                     // When the events that are being handled were taken.
+  LogLimiter log;
+  std::function<void(ConnectionId)> wake;         // Passes kStopWaiting to another connection.
+  std::function<bool(const NativeReach&)> reach;  // StoreServerOptions::reach.
+  SharedTokenCrypto token;                        // StoreServerOptions::token.
+  std::string token_run;
+  /// A client of the c10d door uses the keys of one run only.
+  bool runs_apart = false;
 };
 
 class Connection {
@@ -63,7 +79,7 @@ class Connection {
   /// What the socket should be watched for.
   Interest interest() const {
     const bool enough = held_ && input_.size() >= ConnectionShared::kReadBytes;
-    return {!paused_ && !ended_ && !enough, !replies_.empty()};
+    return {!paused_ && !yielded_ && !ended_ && !enough, !replies_.empty()};
   }
   Interest watched;  // What it is being watched for: the loop's note.
 
@@ -71,6 +87,10 @@ class Connection {
   void on_writable();
   /// The peer has reset the connection or closed both directions.
   void on_hang_up();
+  /// Serves on after it has yielded.
+  void resume();
+  /// Whether requests that have been read wait for resume(): others are to be served first.
+  bool yielded() const { return yielded_ && !ended_; }
   /// Answers a wait, from within another connection's request.
   void wake();
   /// The reply of a compare-and-set that was held back; what came behind it is served, too.
@@ -82,13 +102,25 @@ class Connection {
   bool done() const { return done_; }
   /// Why, if it is worth a line in the log: a limit, garbage, a client that left in the middle.
   const std::string& reason() const { return reason_; }
+  /// What kind of reason it is, for the log's limiter.
+  std::string_view cause() const { return cause_; }
   /// Whether that was the client's mistake.
   bool violation() const { return violation_; }
 
-  bool validated() const { return decoder_.validated(); }
+  /// Nothing more is to come in time: it has said what it wants, and may have that.
+  bool validated() const {
+    return decoder_.validated() && !proves_token() &&
+           (c10d_open_ || decoder_.native() || shared_.c10d.admits(peer_address()));
+  }
+  /// It has come to the native door, and has not proven yet that it has the token.
+  bool proves_token() const {
+    return shared_.token && decoder_.native() && !(gate_ && gate_->open());
+  }
   /// Half a request or unread replies are there: it must move on or go.
   bool in_between() const { return !input_.empty() || !replies_.empty(); }
   bool unread_replies() const { return !replies_.empty(); }
+  std::size_t unread_bytes() const { return replies_.size(); }
+  std::size_t unread_memory() const { return replies_.empty() ? 0 : replies_.memory(); }
 
   int fd() const { return fd_.get(); }
   ConnectionId id() const { return id_; }
@@ -102,6 +134,11 @@ class Connection {
   void take_in(std::string_view bytes);
   std::size_t serve(std::string_view bytes, ByteBuffer* buffer);
   void serve_one(const Request& request);
+  void serve_in_slice(std::string_view bytes, ByteBuffer* buffer);
+  bool must_yield() const;
+  std::int64_t list_work() const;
+  std::uint64_t work_so_far();
+  bool may_build(std::size_t reply_bytes);
   Reply apply(const Request& request);
   void send_reply(const Reply& reply);
   void serve_buffered();
@@ -111,7 +148,8 @@ class Connection {
   void send_waiting();
   void send(ReplyQueue& queue);
   void end(bool by_reset);
-  void refuse(std::string reason);
+  /// Closes the connection once its replies are sent. `cause` lives for ever.
+  void refuse(std::string reason, std::string_view cause);
   void note_input();
 
   // connection_runs.cc: what is about a run's rendezvous.
@@ -119,8 +157,15 @@ class Connection {
   void serve_state(const Request& request);
   void compare_set_state(const Request& request);
   bool hand_back(const Request& request);
+  bool refuse_plant(const Request& request);
   void warn_of_other_use(const std::string& what) const;
   void serve_native(std::string_view json);
+  void serve_gate(std::string_view json);
+  bool enter_c10d();
+  void become_member(std::string_view hello);
+  bool stays_in_run(const Request& request);
+  void serve_run_message(std::string_view json);
+  void serve_reach(std::string_view json);
   void leave_runs();
   void note_wait(const Request& request);
   std::string at_offset(const std::string& reason) const;
@@ -135,13 +180,19 @@ class Connection {
   std::size_t counted_input_ = 0;
   ReplyQueue replies_;
   std::string reason_;
+  std::string_view cause_;
   bool serving_ = false;
-  bool paused_ = false;  // Too many replies are unread.
-  bool held_ = false;    // answer() is to come first.
+  bool paused_ = false;   // Too many replies are unread.
+  bool held_ = false;     // answer() is to come first.
+  bool yielded_ = false;  // Its slice of the turn is used up.
   bool in_runs_ = false;
-  bool waits_ = false;   // As in_runs_ was told.
-  bool ended_ = false;   // Nothing more comes from the peer, or is wanted.
-  bool broken_ = false;  // Nothing can be sent any more.
+  bool waits_ = false;               // As in_runs_ was told.
+  bool c10d_open_;                   // It may use the store; not asked again.
+  std::string member_of_;            // The run, as shared_.c10d was told; empty: it is none.
+  std::string run_scope_;            // The run whose keys it uses, where runs are apart.
+  std::unique_ptr<TokenGate> gate_;  // From the first native message on, if there is a token.
+  bool ended_ = false;               // Nothing more comes from the peer, or is wanted.
+  bool broken_ = false;              // Nothing can be sent any more.
   bool done_ = false;
   bool violation_ = false;
 };

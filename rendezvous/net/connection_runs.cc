@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -10,8 +11,16 @@
 
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/connection.h"
+#include "rendezvous/wire/printable_text.h"
+#include "rendezvous/wire/run_keys.h"
 
 namespace muster {
+
+namespace {
+
+constexpr std::int64_t kStateWork = 20'000;  // In the units of kSliceWork.
+
+}  // namespace
 
 RunService::Time Connection::time() const {
   return {shared_.now, wall_now()};
@@ -28,7 +37,16 @@ bool Connection::about_runs(const Request& request) const {
 
 void Connection::serve_state(const Request& request) {
   RunService& runs = *shared_.runs;
+  const std::size_t states = 1 + static_cast<std::size_t>(std::count_if(
+                                     request.keys.begin(), request.keys.end(),
+                                     [&](std::string_view key) { return runs.has_state(key); }));
+  if (runs.runs_of(id_) + states > kMaxRunsPerConnection && !runs.is_client(id_, request.key))
+    return refuse(at_offset("too many runs: limit runs_per_connection=" +
+                            std::to_string(kMaxRunsPerConnection)),
+                  "limit runs_per_connection");
   in_runs_ = true;
+  // A state may be rendered for each of the keys.
+  shared_.slice_work -= kStateWork * static_cast<std::int64_t>(1 + request.keys.size());
   if (waits_) note_wait(request);
   switch (request.query) {
     case Query::CompareSet:
@@ -53,8 +71,10 @@ void Connection::serve_state(const Request& request) {
     case Query::QueueLen:
       return send_reply(apply(request));
     default:
+      if (refuse_plant(request)) return;
       if (!hand_back(request))
-        return refuse(at_offset("a rendezvous' state is written by COMPARE_SET only"));
+        return refuse(at_offset("a rendezvous' state is written by COMPARE_SET only"),
+                      "state written otherwise");
       warn_of_other_use("a rendezvous' key is written without COMPARE_SET");
       send_reply(apply(request));
   }
@@ -66,23 +86,34 @@ void Connection::compare_set_state(const Request& request) {
                                 {.key = request.key,
                                  .expected = request.expected,
                                  .desired = request.value,
-                                 .stored = shared_.table.has(request.key)},
+                                 .stored = shared_.table.has(request.key),
+                                 .peer_address = peer_address().to_string()},
                                 time());
   if (const auto* now = std::get_if<StateNow>(&outcome)) return send_reply(Value{now->text});
   if (const auto* refused = std::get_if<StateRefused>(&outcome))
-    return refuse(at_offset(refused->reason));
+    return refuse(at_offset(refused->reason), "state refused");
   if (std::holds_alternative<HeldBack>(outcome)) {
     held_ = true;
     return;
   }
+  if (refuse_plant(request)) return;
   const std::string& surprise = std::get<NotOfARun>(outcome).surprise;
   if (!surprise.empty()) warn_of_other_use(surprise);
   send_reply(apply(request));
 }
 
 void Connection::warn_of_other_use(const std::string& what) const {
-  spdlog::warn("store_key_is_no_state peer={} reason=\"{}: kept as any other key\"", peer(),
-               at_offset(what));
+  if (const auto left_out = shared_.log.admit(shared_.now, "store_key_is_no_state", peer_address()))
+    spdlog::warn("store_key_is_no_state peer={} reason=\"{}: kept as any other key\" left_out={}",
+                 peer(), printable_text(at_offset(what)), *left_out);
+}
+
+/// Closes the connection if the request would leave to the plain store what torchrun nodes
+/// unpickle.
+bool Connection::refuse_plant(const Request& request) {
+  auto refusal = refuse_planted_pickle(request);
+  if (refusal) refuse(at_offset(*refusal), "pickle under a state's key");
+  return refusal.has_value();
 }
 
 /// Whether all of the states that it would write are the store's from now on.
@@ -96,12 +127,90 @@ bool Connection::hand_back(const Request& request) {
                      [&](std::string_view key) { return is_the_stores(std::string(key)); });
 }
 
+/// At a store of workers, which knows no rendezvous.
+void Connection::serve_reach(std::string_view json) {
+  const auto request = decode_native_request(json, id_);
+  if (!request)
+    return refuse(at_offset("native message: " + describe(request.error())),
+                  "native message refused");
+  const auto* reach = std::get_if<NativeReach>(&*request);
+  if (reach == nullptr)
+    return refuse(at_offset("native message: no rendezvous is here"), "native message refused");
+  if (gate_ && reach->run_id != shared_.token_run)
+    return refuse(at_offset("native message: a node of another run asks for this one's"),
+                  "native message refused");
+  if (gate_) shared_.c10d.introduced(peer_address());
+  NativeReached reached{.whole = shared_.reach(*reach)};
+  if (gate_) reached.proof = gate_->host_proof();
+  out().add(encode(NativeMessage(reached)));
+}
+
 void Connection::serve_native(std::string_view json) {
   ++shared_.requests;
+  if (proves_token()) return serve_gate(json);
+  serve_run_message(json);
+}
+
+/// Before the client has proven that it has the token.
+void Connection::serve_gate(std::string_view json) {
+  if (!gate_) gate_ = std::make_unique<TokenGate>(*shared_.token);
+  const TokenGate::Step step = gate_->receive(json);
+  if (step.reply) out().add(encode(*step.reply));
+  if (!step.close.empty()) return refuse(at_offset(step.close), step.cause);
+  if (!step.serve) return;
+  serve_run_message(*step.serve);
+  if (!gate_->open()) refuse(at_offset("native message: not a first one"), "token not proven");
+}
+
+/// Whether it may use the store. If not, it is refused.
+bool Connection::enter_c10d() {
+  c10d_open_ = shared_.c10d.admits(peer_address());
+  if (!c10d_open_)
+    refuse(
+        fmt::format("this address may not use the c10d door: --c10d-allow={}", shared_.c10d.rule()),
+        "c10d door");
+  return c10d_open_;
+}
+
+void Connection::become_member(std::string_view hello) {
+  const auto request = decode_native_request(hello, id_);
+  const auto* said = request ? std::get_if<NativeHello>(&*request) : nullptr;
+  if (said == nullptr || !member_of_.empty()) return;
+  member_of_ = std::string(kStateKeyPrefix) + said->run_id;
+  shared_.c10d.joined(peer_address(), member_of_);
+}
+
+/// Whether the request is about no run's keys, or about those of the one run that this client
+/// began with. If not, it is refused: what one run's nodes tell each other is not for others.
+bool Connection::stays_in_run(const Request& request) {
+  const auto is_ours = [&](std::string_view key) {
+    const std::string_view run = run_of_key(key);
+    if (run.empty()) return true;
+    if (run_scope_.empty() && shared_.c10d.admits_to_run(peer_address(), run)) run_scope_ = run;
+    return run == run_scope_;
+  };
+  if (request.query == Query::ListKeys) {
+    refuse(at_offset("LIST_KEYS would name the keys of other runs"), "keys of another run");
+    return false;
+  }
+  if (is_ours(request.key) && std::all_of(request.keys.begin(), request.keys.end(), is_ours))
+    return true;
+  refuse(at_offset("a key of another run than this client's"), "keys of another run");
+  return false;
+}
+
+void Connection::serve_run_message(std::string_view json) {
+  if (!shared_.runs) return serve_reach(json);
   in_runs_ = true;
-  const NativeAnswer answer = shared_.runs->receive(id_, json, peer_address().to_string(), time());
-  if (answer.reply) out().add(encode(*answer.reply));
-  if (!answer.close.empty()) refuse(at_offset(answer.close));
+  NativeAnswer answer = shared_.runs->receive(id_, json, peer_address().to_string(), time());
+  if (answer.reply) {
+    if (auto* welcome = std::get_if<NativeWelcome>(&*answer.reply)) {
+      if (gate_) welcome->proof = gate_->host_proof();
+      become_member(json);
+    }
+    out().add(encode(*answer.reply));
+  }
+  if (!answer.close.empty()) refuse(at_offset(answer.close), answer.cause);
 }
 
 // A torchrun node has one connection: while it waits, it cannot say that it lives.
@@ -110,6 +219,7 @@ void Connection::note_wait(const Request& request) {
   if (waits == std::exchange(waits_, waits)) return;
   std::optional<std::string_view> key;
   if (waits) key = request.keys.size() == 1 ? request.keys.front() : std::string_view();
+  shared_.slice_work -= kStateWork * static_cast<std::int64_t>(shared_.runs->runs_of(id_));
   shared_.runs->waits(id_, key, time());
 }
 
@@ -118,7 +228,13 @@ std::string Connection::at_offset(const std::string& reason) const {
 }
 
 void Connection::leave_runs() {
-  if (std::exchange(in_runs_, false) && shared_.runs) shared_.runs->gone(id_, time());
+  if (!member_of_.empty()) shared_.c10d.left(peer_address(), std::exchange(member_of_, {}));
+  if (!std::exchange(in_runs_, false) || !shared_.runs) return;
+  try {
+    shared_.runs->gone(id_, time());
+  } catch (const std::exception& error) {  // Also called by the destructor.
+    spdlog::error("store_event_failed peer={} error=\"{}\"", peer(), error.what());
+  }
 }
 
 void Connection::answer(const SharedBytes& text) {
@@ -131,9 +247,9 @@ void Connection::answer(const SharedBytes& text) {
 
 void Connection::push(std::string_view frame) {
   if (broken_ || ended_) return;
-  if (replies_.size() > shared_.queued_bytes) {
+  if (replies_.size() > shared_.connections.queued_bytes) {
     done_ = true;
-    return refuse("it does not read what it is sent: limit queued_bytes");
+    return refuse("it does not read what it is sent: limit queued_bytes", "limit queued_bytes");
   }
   replies_.add(frame);
   send_waiting();

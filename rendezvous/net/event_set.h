@@ -53,6 +53,9 @@ class EventSet {
   /// One look, without waiting; whether the next one is likely to find something.
   bool look(const Serve& serve) { return take(0, serve) >= kBusyEvents && is_open(); }
 
+  /// From within Serve: the turn ends with it, because the caller has work of its own to do.
+  void end_turn() { woken_ = true; }
+
   boost::asio::any_io_executor executor() { return set_.get_executor(); }
 
  private:

@@ -23,6 +23,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "rendezvous/net/listener.h"
+#include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/store_client.h"
 
 namespace muster {
@@ -32,8 +33,6 @@ using asio::experimental::awaitable_operators::operator||;
 using boost::system::error_code;
 
 namespace {
-
-constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 
 /// Both the coroutine and the thread have a share: whichever is done last ends it.
 struct Pending {

@@ -4,6 +4,7 @@
 
 #include "rendezvous/net/spawn_task.h"
 #include "rendezvous/net/store_exchange.h"
+#include "rendezvous/net/token_ask.h"
 
 namespace muster {
 
@@ -12,11 +13,16 @@ using boost::system::error_code;
 
 namespace {
 
+constexpr Duration kReplyWithin = std::chrono::seconds(60);
 constexpr const char* kUs = "muster " MUSTER_VERSION;
 
 std::string protocol_text(int version) {
   return "protocol " + std::to_string(version);
 }
+
+constexpr const char* kNotProven =
+    "it does not prove that it has this node's token: it was started without --rdzv-token-file, or "
+    "by a muster that is older than that option, or it is not the host that is meant";
 
 /// A host of another version may say so itself (NativeRefused), or not know that it should.
 std::string difference(const NativeWelcome& welcome) {
@@ -48,6 +54,7 @@ struct NativeClient::State {
                       .addresses = given.addresses,
                       .port = given.port,
                       .timeout = given.connect_timeout,
+                      .reply_timeout = given.retry ? kReplyWithin : given.connect_timeout,
                       .retry = given.retry,
                       .reply_bytes = kMaxNativeBytes}) {}
 
@@ -75,18 +82,21 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
   const std::shared_ptr<State> state = state_;
   if (const error_code ec = co_await state->exchange.connect(); ec) co_return ec;
   state->exchange.set_lost_after(state->options.lost_after);
-  std::string frame = encode(
-      NativeRequest(NativeHello{kNativeProtocolVersion, MUSTER_VERSION, state->options.run_id}));
-  std::string reply;
-  auto reading = state->exchange.read_text(reply);
-  const error_code ec = co_await state->exchange.ask(std::move(frame), std::move(reading));
+  NativeRequest hello = NativeHello{
+      .muster_version = MUSTER_VERSION, .run_id = state->options.run_id, .resumes = true};
+  const TokenAnswer reply =
+      co_await ask_with_token(state->exchange, state->options.token.get(), std::move(hello));
   // A torch server closes the connection on a query that it does not know.
-  if (ec == StoreErrc::Closed) co_return HostKind::Other;
-  if (ec) co_return ec;
-  const auto answer = decode_native_message(reply);
+  if (reply.error == StoreErrc::Closed) co_return HostKind::Other;
+  if (reply.error) co_return reply.error;
+  const auto answer = decode_native_message(reply.json);
   state->refusal = refusal_of(answer);
   if (!state->refusal.empty()) co_return HostKind::Refused;
   state->welcome = std::get<NativeWelcome>(*answer);
+  if (reply.claim && !reply.claim->is_host(state->welcome.proof)) {
+    state->refusal = kNotProven;
+    co_return HostKind::Unproven;
+  }
   co_return HostKind::Muster;
 }
 

@@ -15,6 +15,7 @@
 #include "rendezvous/core/result.h"
 #include "rendezvous/core/time.h"
 #include "rendezvous/wire/native_codec.h"
+#include "rendezvous/wire/token_proof.h"
 
 namespace muster {
 
@@ -30,13 +31,16 @@ struct NativeClientOptions {
   bool retry = true;  // connect() tries until then, not once.
   /// What was sent and not acknowledged for so long has gone to a host that is no more.
   Duration lost_after = std::chrono::seconds(5);
+  /// Null: no token. With one, the host must prove that it has it, too.
+  SharedTokenCrypto token = {};
 };
 
 /// Who listens there.
 enum class HostKind {
-  Muster,   // Connected, and welcome.
-  Refused,  // A muster that does not want us, or that we do not understand: refusal() says why.
-  Other,    // A store without this door: torchrun's.
+  Muster,    // Connected, and welcome.
+  Refused,   // A muster that does not want us, or that we do not understand: refusal() says why.
+  Unproven,  // We have a token, and it does not prove that it has it, too: refusal() says why.
+  Other,     // A store without this door: torchrun's.
 };
 
 /// For one thread. After close() no handler is called any more, and it may be destroyed.

@@ -4,6 +4,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "rendezvous/wire/printable_text.h"
 #include "rendezvous/wire/state_codec.h"
 
 namespace muster {
@@ -78,8 +79,10 @@ void repeat_master(const RepeatMaster& repeat, ConnectionShared& shared) {
     const std::string port = value_of(shared, old_port);
     apply(shared, {.query = Query::Set, .key = addr_key, .value = repeat.addr});
     apply(shared, {.query = Query::Set, .key = port_key, .value = port});
-    spdlog::info("master_repeated key={} addr={} port={} from_round={}", repeat.state_key,
-                 repeat.addr, port, round);
+    if (shared.log.admit(shared.now))
+      spdlog::info("master_repeated key={} addr={} port={} from_round={}",
+                   printable_text(repeat.state_key), printable_text(repeat.addr),
+                   printable_text(port), round);
     return;
   }
 }
@@ -91,9 +94,11 @@ spdlog::level::level_enum to_level(RunNote::Level level) {
     case RunNote::Level::Info:
       return spdlog::level::info;
     case RunNote::Level::Warning:
+      return spdlog::level::warn;
+    case RunNote::Level::Error:
       break;
   }
-  return spdlog::level::warn;
+  return spdlog::level::err;
 }
 
 }  // namespace

@@ -14,6 +14,8 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include "rendezvous/net/library_function.h"
+
 namespace muster {
 namespace {
 
@@ -32,16 +34,9 @@ struct LibSystemd {
   std::string open() {
     void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return ::dlerror();
-    const bool complete = find(library, "sd_notify", notify) &&
-                          find(library, "sd_watchdog_enabled", watchdog_enabled);
+    const bool complete = find_function(library, "sd_notify", notify) &&
+                          find_function(library, "sd_watchdog_enabled", watchdog_enabled);
     return complete ? std::string() : ::dlerror();
-  }
-
- private:
-  template <typename Function>
-  static bool find(void* library, const char* name, Function& function) {
-    function = reinterpret_cast<Function>(::dlsym(library, name));
-    return function != nullptr;
   }
 };
 

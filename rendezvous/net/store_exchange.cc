@@ -20,6 +20,7 @@
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/name_lookup.h"
+#include "rendezvous/net/no_throw.h"
 #include "rendezvous/wire/c10d_codec.h"
 
 namespace muster {
@@ -31,7 +32,6 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
 constexpr Duration kRetryMost = std::chrono::seconds(2);
 // One name server's silence takes 5 s; then the next one is asked.
@@ -70,10 +70,6 @@ class StoreCategory final : public boost::system::error_category {
   }
 };
 #pragma GCC diagnostic pop
-
-std::chrono::steady_clock::time_point to_steady(Instant at) {
-  return std::chrono::steady_clock::time_point(at.time_since_epoch());
-}
 
 }  // namespace
 

@@ -1,26 +1,20 @@
-#include "rendezvous/net/store_server.h"
-
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <random>
+#include <exception>
 #include <span>
 #include <utility>
 
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/core/check.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/connection.h"
-#include "rendezvous/net/deadline_list.h"
-#include "rendezvous/net/event_set.h"
-#include "rendezvous/net/log_limiter.h"
 #include "rendezvous/net/run_effects.h"
+#include "rendezvous/net/store_server_impl.h"
+#include "rendezvous/net/system_random.h"
+#include "rendezvous/wire/printable_text.h"
 
 namespace muster {
 
@@ -30,98 +24,16 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr int kAcceptsAtOnce = 256;  // Before connections that are there have theirs.
-constexpr Duration kAcceptRetry = std::chrono::milliseconds(200);
-constexpr std::uint64_t kListenerTag = std::uint64_t{1} << 63;
 constexpr std::uint32_t kGenerations = std::uint32_t{1} << 31;  // Below kListenerTag in a tag.
-
-std::chrono::steady_clock::time_point to_steady(Instant at) {
-  return std::chrono::steady_clock::time_point(at.time_since_epoch());
-}
 
 /// Exact as a number of JSON, also for those who read it as a double; always as many digits.
 std::int64_t random_life() {
   constexpr std::int64_t kLeast = std::int64_t{1} << 51;
-  std::random_device random;
-  return std::uniform_int_distribution<std::int64_t>(kLeast, 2 * kLeast - 1)(random);
+  // No number is likelier than another: kLeast is a power of 2.
+  return kLeast + static_cast<std::int64_t>(random_number() % kLeast);
 }
 
 }  // namespace
-
-class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl> {
- public:
-  Impl(asio::io_context& loop, StoreServerOptions options)
-      : options_(std::move(options)),
-        shared_(options_.codec, options_.table, options_.queued_bytes),
-        set_(loop),
-        serve_([this](auto events, Instant now) { on_events(events, now); }),
-        timer_(loop),
-        unvalidated_(options_.validate_within),
-        stalled_(options_.stalled_after) {
-    shared_.wake = [this](ConnectionId id) { wake(id); };
-  }
-
-  boost::system::result<void, ListenError> start();
-  void reset();
-  void drain(Instant deadline, std::function<void()> done);
-  void stop();
-  StoreServerStats stats() const;
-  const std::vector<Listener>& listeners() const { return listeners_; }
-
- private:
-  // One client's place; `generation` tells an event for it from one for who had the place before.
-  struct Slot {
-    std::unique_ptr<Connection> connection;
-    std::uint32_t generation = 0;
-    DeadlineList* waits_in = nullptr;
-    DeadlineList::Place deadline;
-  };
-
-  void wait_for_events();
-  void on_events(std::span<const epoll_event> events, Instant now);
-  void on_event(const epoll_event& event);
-  void accept_from(std::size_t listener);
-  void admit(OwnedFd fd, const tcp::endpoint& peer);
-  void pause_accepting(int error);
-  void resume_accepting();
-  bool watch_listeners(std::uint32_t events);
-  void wake(ConnectionId id);
-  void settle(Slot& slot);
-  void set_deadline(Slot& slot, DeadlineList* list);
-  void close(Slot& slot, const std::string& reason, bool warn);
-  void close_all();
-  void arm_timer();
-  void on_timer();
-  void read_clock() { set_now(muster::now()); }
-  void set_now(Instant now) { now_ = shared_.now = now; }
-  void begin_runs();
-  void carry_out_runs();
-  void check_drained();
-  Connection* connection_of(ConnectionId id) { return slot_of(id).connection.get(); }
-  Slot& slot_of(ConnectionId id) { return slots_[id.value]; }
-  static std::uint64_t tag_of(const Slot& slot, ConnectionId id) {
-    return std::uint64_t{slot.generation} << 32 | id.value;
-  }
-
-  StoreServerOptions options_;
-  ConnectionShared shared_;
-  EventSet set_;
-  EventSet::Serve serve_;
-  asio::steady_timer timer_;
-  std::optional<Instant> timer_at_;
-  std::vector<Listener> listeners_;
-  std::vector<Slot> slots_;
-  std::vector<std::uint32_t> free_slots_;
-  DeadlineList unvalidated_;
-  DeadlineList stalled_;
-  std::optional<Instant> accept_again_;  // Out of descriptors until then.
-  std::optional<Instant> drained_by_;
-  std::function<void()> drained_;
-  LogLimiter log_;
-  Instant now_{};
-  std::uint64_t accepted_ = 0;
-  std::size_t open_ = 0;
-};
 
 boost::system::result<void, ListenError> StoreServer::Impl::start() {
   MUSTER_CHECK(listeners_.empty());
@@ -154,23 +66,103 @@ void StoreServer::Impl::wait_for_events() {
 
 void StoreServer::Impl::on_events(std::span<const epoll_event> events, Instant now) {
   set_now(now);
+  begin_turn();
   for (const epoll_event& event : events)
-    if (set_.is_open()) on_event(event);
+    if (set_.is_open()) guard(connection_at(event.data.u64), [&] { on_event(event); });
+  if (!resume_.empty() && set_.is_open()) resume_yielded();
+  record_runs();
+}
+
+void StoreServer::Impl::begin_turn() {
+  shared_.turn_work = kTurnWork;
+}
+
+void StoreServer::Impl::begin_slice() {
+  slice_begun_ = shared_.turn_work > 0 ? kSliceWork : kSmallSliceWork;
+  shared_.slice_work = slice_begun_;
+}
+
+void StoreServer::Impl::end_slice() {
+  shared_.turn_work -= slice_begun_ - shared_.slice_work;
+}
+
+// Those that have yielded are served on, one slice after the other, while the turn lasts; the
+// others' events are taken before the next turn.
+void StoreServer::Impl::resume_yielded() {
+  while (!resume_.empty() && shared_.turn_work > 0) {
+    const ConnectionId id = resume_.front();
+    resume_.pop_front();
+    Slot& slot = slot_of(id);
+    slot.resumes = false;
+    if (!slot.connection) continue;
+    guard(slot.connection.get(), [&] {
+      begin_slice();
+      slot.connection->resume();
+      end_slice();
+      settle(slot_of(id));
+      if (shared_.runs) carry_out_runs();
+      relieve();
+    });
+  }
+  if (!resume_.empty()) resume_later();
+}
+
+void StoreServer::Impl::resume_later() {
+  set_.end_turn();
+  if (std::exchange(resume_posted_, true)) return;
+  asio::post(set_.executor(), [self = shared_from_this()] {
+    self->resume_posted_ = false;
+    if (!self->set_.is_open()) return;
+    self->set_.look(self->serve_);  // Takes what has come for the others, and then resumes.
+    if (!self->set_.is_open() || self->resume_.empty() || self->resume_posted_) return;
+    self->read_clock();
+    self->begin_turn();
+    self->resume_yielded();
+    self->record_runs();
+  });
+}
+
+/// Null for a listener, and for a connection that was closed earlier in the same batch.
+Connection* StoreServer::Impl::connection_at(std::uint64_t tag) {
+  if (tag & kListenerTag) return nullptr;
+  const Slot& slot = slots_[tag & 0xffffffff];
+  return slot.generation == tag >> 32 ? slot.connection.get() : nullptr;
+}
+
+template <typename Work>
+void StoreServer::Impl::guard(Connection* connection, const Work& work) {
+  // The connection may be gone when the exception comes, and its slot may be another one's.
+  const std::uint64_t tag =
+      connection == nullptr ? kListenerTag : tag_of(slot_of(connection->id()), connection->id());
+  try {
+    work();
+  } catch (const std::exception& error) {
+    shared_.replies.clear();  // What was to be sent to this connection must not reach the next one.
+    const Connection* const there = connection_at(tag);
+    const auto peer = there != nullptr ? there->peer_address() : asio::ip::address();
+    if (const auto left_out = shared_.log.admit(now_, "event failed", peer))
+      spdlog::error("store_event_failed peer={} error=\"{}\" left_out={}",
+                    there != nullptr ? there->peer() : "-", printable_text(error.what()),
+                    *left_out);
+    if (there != nullptr) close(slot_of(there->id()), {});
+  }
 }
 
 void StoreServer::Impl::on_event(const epoll_event& event) {
   const std::uint64_t tag = event.data.u64;
   if (tag & kListenerTag) return accept_from(static_cast<std::size_t>(tag & ~kListenerTag));
-  Slot& slot = slots_[tag & 0xffffffff];
-  if (!slot.connection || slot.generation != tag >> 32) return;  // Closed earlier in this batch.
-  Connection& connection = *slot.connection;
-  if (event.events & EPOLLOUT) connection.on_writable();
-  if (connection.interest().read)
-    connection.on_readable();
+  Connection* const connection = connection_at(tag);
+  if (connection == nullptr) return;
+  begin_slice();
+  if (event.events & EPOLLOUT) connection->on_writable();
+  if (connection->interest().read)
+    connection->on_readable();
   else if (event.events & (EPOLLHUP | EPOLLERR))
-    connection.on_hang_up();
+    connection->on_hang_up();
+  end_slice();
   settle(slots_[tag & 0xffffffff]);
   if (shared_.runs) carry_out_runs();
+  relieve();
 }
 
 void StoreServer::Impl::wake(ConnectionId id) {
@@ -183,15 +175,39 @@ void StoreServer::Impl::wake(ConnectionId id) {
 // What follows from an event: closed, watched for something else, another deadline.
 void StoreServer::Impl::settle(Slot& slot) {
   Connection& connection = *slot.connection;
-  if (connection.done()) return close(slot, connection.reason(), connection.violation());
+  if (connection.done())
+    return close(slot, {connection.reason(), connection.cause(), connection.violation()});
+  if (connection.unread_bytes() != slot.unread_bytes) note_unread(slot);
+  if (connection.yielded() && !std::exchange(slot.resumes, true)) {
+    resume_.push_back(connection.id());
+    resume_later();  // Also where no turn is under way that would resume it: a timer's run.
+  }
   const Connection::Interest interest = connection.interest();
   if (interest != connection.watched) {
     set_.change(connection.fd(), (interest.read ? EPOLLIN : 0U) | (interest.write ? EPOLLOUT : 0U),
                 tag_of(slot, connection.id()));
     connection.watched = interest;
   }
+  if (connection.proves_token() && slot.waits_in != &unvalidated_)
+    set_deadline(slot, &unvalidated_);
   if (!connection.validated()) return;  // Its deadline stands.
   set_deadline(slot, connection.in_between() ? &stalled_ : nullptr);
+}
+
+void StoreServer::Impl::note_unread(Slot& slot) {
+  const std::uint32_t id = slot.connection->id().value;
+  if (slot.unread_bytes > 0) unread_.erase({slot.unread_bytes, id});
+  slot.unread_bytes = slot.connection->unread_bytes();
+  if (slot.unread_bytes > 0) unread_.emplace(slot.unread_bytes, id);
+  shared_.queued_bytes += slot.connection->unread_memory() - slot.unread_memory;
+  slot.unread_memory = slot.connection->unread_memory();
+}
+
+// Who reads what it asks for has little unread, whatever others do: the one with most is closed.
+void StoreServer::Impl::relieve() {
+  while (shared_.unread_bytes() > options_.limits.queued_total_bytes && !unread_.empty())
+    close_for(slots_[unread_.rbegin()->second],
+              "it has the most of all unread replies: limit queued_total_bytes");
 }
 
 void StoreServer::Impl::set_deadline(Slot& slot, DeadlineList* list) {
@@ -206,86 +222,20 @@ void StoreServer::Impl::set_deadline(Slot& slot, DeadlineList* list) {
   if (!timer_at_ || slot.deadline->at < *timer_at_) arm_timer();
 }
 
-void StoreServer::Impl::accept_from(std::size_t listener) {
-  if (accept_again_) return;
-  for (int i = 0; i < kAcceptsAtOnce && set_.is_open(); ++i) {
-    tcp::endpoint peer;
-    socklen_t size = static_cast<socklen_t>(peer.capacity());
-    OwnedFd fd(
-        ::accept4(listeners_[listener].fd.get(), peer.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd.get() >= 0) {
-      peer.resize(size);
-      admit(std::move(fd), peer);
-      continue;
-    }
-    if (errno == EAGAIN) return;
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-      return pause_accepting(errno);
-    // Anything else is about a connection that has failed before we took it.
-  }
-}
-
-void StoreServer::Impl::admit(OwnedFd fd, const tcp::endpoint& peer) {
-  ++accepted_;
-  const char* refused = nullptr;
-  if (options_.admit && !options_.admit(unmapped(peer.address())))
-    refused = "this address may not connect";
-  if (open_ >= options_.connections) refused = "too many connections: limit connections is reached";
-  if (refused != nullptr) {
-    if (const auto left_out = log_.admit(now_))
-      spdlog::warn("store_connection_refused peer={} reason=\"{}\" connections={} left_out={}",
-                   to_text(peer), refused, open_, *left_out);
-    return;
-  }
-  if (free_slots_.empty()) {
-    free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
-    slots_.emplace_back();
-  }
-  const ConnectionId id{free_slots_.back()};
-  Slot& slot = slot_of(id);
-  if (!set_.add(fd.get(), EPOLLIN, tag_of(slot, id))) return pause_accepting(errno);
-  free_slots_.pop_back();
-  slot.connection = std::make_unique<Connection>(shared_, std::move(fd), id, peer);
-  slot.connection->watched = {.read = true};
-  ++open_;
-  set_deadline(slot, &unvalidated_);
-}
-
-void StoreServer::Impl::pause_accepting(int error) {
-  if (!accept_again_) {
-    if (const auto left_out = log_.admit(now_))
-      spdlog::error(
-          "store_accept_failed error=\"{}\" connections={} left_out={} advice=\"new clients "
-          "wait in the kernel; raise the limit of open files (`ulimit -n`, LimitNOFILE=)\"",
-          error_code(error, boost::system::system_category()).message(), open_, *left_out);
-    watch_listeners(0);
-  }
-  accept_again_ = now_ + kAcceptRetry;
-  if (!timer_at_ || *accept_again_ < *timer_at_) arm_timer();
-}
-
-void StoreServer::Impl::resume_accepting() {
-  accept_again_.reset();
-  watch_listeners(EPOLLIN);
-}
-
-bool StoreServer::Impl::watch_listeners(std::uint32_t events) {
-  bool all = true;
-  for (std::size_t i = 0; i < listeners_.size(); ++i) {
-    all = set_.change(listeners_[i].fd.get(), events, kListenerTag | i) && all;
-  }
-  return all;
-}
-
-void StoreServer::Impl::close(Slot& slot, const std::string& reason, bool warn) {
+void StoreServer::Impl::close(Slot& slot, const Ending& ending) {
   Connection& connection = *slot.connection;
-  if (!reason.empty()) {
-    if (const auto left_out = log_.admit(now_))
-      spdlog::log(warn ? spdlog::level::warn : spdlog::level::info,
+  const asio::ip::address peer = connection.peer_address();
+  if (!ending.reason.empty()) {
+    if (const auto left_out = shared_.log.admit(now_, ending.cause, peer))
+      spdlog::log(ending.warn ? spdlog::level::warn : spdlog::level::info,
                   "store_connection_closed peer={} reason=\"{}\" left_out={}", connection.peer(),
-                  reason, *left_out);
+                  printable_text(ending.reason), *left_out);
   }
   if (slot.waits_in != nullptr) std::exchange(slot.waits_in, nullptr)->remove(slot.deadline);
+  if (slot.unread_bytes > 0) unread_.erase({slot.unread_bytes, connection.id().value});
+  shared_.queued_bytes -= slot.unread_memory;
+  slot.unread_bytes = slot.unread_memory = 0;
+  if (const auto of_peer = open_of_.find(peer); --of_peer->second == 0) open_of_.erase(of_peer);
   free_slots_.push_back(connection.id().value);
   slot.connection.reset();
   slot.generation = (slot.generation + 1) % kGenerations;
@@ -297,8 +247,13 @@ void StoreServer::Impl::begin_runs() {
   if (!options_.runs) return;
   shared_.codec.native_door = true;
   RunServiceOptions runs = *options_.runs;
+  runs.recorded = options_.state != nullptr;
   if (runs.setup.life == 0) runs.setup.life = random_life();
+  shared_.runs_apart = runs.only_nodes_close = static_cast<bool>(shared_.token);
+  runs.setup.generation_floor = wall_now().microseconds / 1'000'000;
   shared_.runs = std::make_unique<RunService>(std::move(runs));
+  shared_.runs->count_in(&shared_.table.account());
+  begin_state();
   carry_out_runs();
 }
 
@@ -306,8 +261,12 @@ void StoreServer::Impl::begin_runs() {
 void StoreServer::Impl::carry_out_runs() {
   const auto connection = [this](ConnectionId id) { return connection_of(id); };
   while (shared_.runs->has_effects())
-    for (const RunEffect& effect : shared_.runs->take_effects())
-      if (const auto touched = carry_out(effect, shared_, connection)) settle(slot_of(*touched));
+    for (const RunEffect& effect : shared_.runs->take_effects()) {
+      const auto to = recipient_of(effect);
+      guard(to ? connection_of(*to) : nullptr, [&] {
+        if (const auto touched = carry_out(effect, shared_, connection)) settle(slot_of(*touched));
+      });
+    }
   if (const auto next = shared_.runs->next_deadline(); next && (!timer_at_ || *next < *timer_at_))
     arm_timer();
   if (drained_) check_drained();
@@ -353,6 +312,7 @@ void StoreServer::Impl::arm_timer() {
 }
 
 void StoreServer::Impl::on_timer() {
+  const Duration late = timer_at_ ? muster::now() - *timer_at_ : Duration::zero();
   // After a pause longer than a lease (a stopped machine, a starved one) all the keep-alives of
   // that time wait to be read: who has spoken is heard before anybody is taken for silent.
   for (std::size_t looks = 0; looks <= slots_.size(); ++looks) {
@@ -364,19 +324,25 @@ void StoreServer::Impl::on_timer() {
   if (accept_again_ && *accept_again_ <= now_) resume_accepting();
   while (const auto* first = unvalidated_.first()) {
     if (first->at > now_) break;
-    close(slot_of(first->who), "no VALIDATE in time: limit validate_seconds", true);
+    Slot& slot = slot_of(first->who);
+    close_for(slot, slot.connection->proves_token()
+                        ? "no proof of the token in time: limit validate_seconds"
+                        : "no VALIDATE in time: limit validate_seconds");
   }
   while (const auto* first = stalled_.first()) {
     if (first->at > now_) break;
     Slot& slot = slot_of(first->who);
-    close(slot,
-          slot.connection->unread_replies() ? "replies are not read: limit stalled_seconds"
-                                            : "half a request: limit stalled_seconds",
-          true);
+    close_for(slot, slot.connection->unread_replies()
+                        ? "replies are not read: limit stalled_seconds"
+                        : "half a request: limit stalled_seconds");
   }
   if (shared_.runs) {
-    shared_.runs->time_passed({now_, wall_now()});
+    guard(nullptr, [&] {
+      shared_.runs->woke_late(late, {now_, wall_now()});
+      shared_.runs->time_passed({now_, wall_now()});
+    });
     carry_out_runs();
+    record_runs();
   }
   if (drained_) check_drained();
   arm_timer();
@@ -386,11 +352,12 @@ void StoreServer::Impl::close_all() {
   read_clock();
   shared_.table.clear();
   for (Slot& slot : slots_)
-    if (slot.connection) close(slot, {}, false);
+    if (slot.connection) close(slot, {});
 }
 
 void StoreServer::Impl::reset() {
   close_all();
+  shared_.c10d.forget_introduced();
   begin_runs();
 }
 
@@ -398,18 +365,9 @@ void StoreServer::Impl::stop() {
   if (!set_.is_open()) return;
   close_all();
   listeners_.clear();
+  options_.state.reset();  // It reports to the loop, and must end before it.
   timer_.cancel();
   set_.close();
-}
-
-StoreServerStats StoreServer::Impl::stats() const {
-  return {open_,
-          shared_.table.waiting(),
-          shared_.table.num_keys(),
-          shared_.table.bytes(),
-          accepted_,
-          shared_.requests,
-          shared_.runs ? shared_.runs->runs() : 0};
 }
 
 StoreServer::StoreServer(asio::io_context& loop, StoreServerOptions options)
@@ -442,9 +400,6 @@ void StoreServer::drain(Instant deadline, std::function<void()> done) {
 }
 void StoreServer::stop() {
   impl_->stop();
-}
-StoreServerStats StoreServer::stats() const {
-  return impl_->stats();
 }
 
 }  // namespace muster

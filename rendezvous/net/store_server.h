@@ -18,9 +18,11 @@
 
 #include "rendezvous/core/store_table.h"
 #include "rendezvous/core/time.h"
+#include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/wire/c10d_codec.h"
 #include "rendezvous/wire/run_service.h"
+#include "rendezvous/wire/token_proof.h"
 
 namespace muster {
 
@@ -31,18 +33,27 @@ struct StoreServerOptions {
 
   CodecLimits codec = {};
   StoreLimits table = {};
-  std::size_t connections = 100'000;
   /// From accept to a complete VALIDATE.
   Duration validate_within = std::chrono::seconds(30);
   /// Half a request, or replies that nobody reads, without a byte moving for so long: closed.
   Duration stalled_after = std::chrono::seconds(300);
-  /// Replies queued for one client. Beyond it nothing more is read from that client until half of
-  /// it is gone; a single reply may be larger.
-  std::size_t queued_bytes = std::size_t{4} << 20;
+  ConnectionLimits limits = {};
   /// Whether a peer may connect, asked before a byte is read; empty: anyone.
   std::function<bool(const boost::asio::ip::address&)> admit = {};
   /// Whose rendezvous is here; nothing: a store and no more.
   std::optional<RunServiceOptions> runs = {};
+  /// Keeps what is known of the runs; empty: only this process does. Of the same life as the
+  /// io_context.
+  std::shared_ptr<RunState> state = {};
+  /// A store of workers: answers another node's agent whether its round is whole. Empty: nobody
+  /// asks. Called on the server's thread.
+  std::function<bool(const NativeReach&)> reach = {};
+  /// Who may use the store, and so take part in a rendezvous as torchrun does. Nothing: everybody.
+  std::optional<C10dAllow> c10d_allow = {};
+  /// The native door serves only clients that prove that they have it. Null: everybody.
+  SharedTokenCrypto token = {};
+  /// Of a store of workers with a token: the run whose nodes may ask whether it is whole.
+  std::string token_run = {};
 };
 
 struct StoreServerStats {
@@ -50,9 +61,12 @@ struct StoreServerStats {
   std::size_t waiting = 0;
   std::size_t keys = 0;
   std::size_t table_bytes = 0;
+  std::size_t unread_bytes = 0;  // Memory of unread replies.
   std::uint64_t accepted = 0;
   std::uint64_t requests = 0;
   std::size_t runs = 0;
+  std::uint64_t refused = 0;  // Closed when they connected.
+  std::string state_problem;  // Why the state of the runs is not recorded. Empty: it is.
 };
 
 /// All members are to be called on the io_context's thread, or while it does not run.
@@ -80,6 +94,10 @@ class StoreServer {
   void stop();
 
   StoreServerStats stats() const;
+  /// Null if this server is only a store, or has not started. Until reset() or the end.
+  const RunService* runs() const;
+  /// As RunService::operate(), and its effects are carried out.
+  std::optional<std::string> operate(const std::string& run_id, OperatorAsked::What what);
 
  private:
   class Impl;

@@ -26,6 +26,10 @@ std::uint32_t byte_at(std::string_view bytes, std::size_t i) {
 
 }  // namespace
 
+bool is_base64_digit(char c) {
+  return kValues[static_cast<unsigned char>(c)] != kNone;
+}
+
 std::string base64_encode(std::string_view bytes) {
   std::string text;
   text.reserve((bytes.size() + 2) / 3 * 4);

@@ -16,6 +16,9 @@ struct Base64Error {
 
 std::string base64_encode(std::string_view bytes);
 
+/// Whether the character is one of the alphabet's 64.
+bool is_base64_digit(char c);
+
 /// Takes only what base64_encode() can have written: no other characters, no missing padding, no
 /// stray bits. (Python's own decoder is more lenient; torch compares whole texts, so no writer
 /// can live from that.)

@@ -1,5 +1,6 @@
 #include "rendezvous/wire/c10d_codec.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/endian/conversion.hpp>
@@ -157,7 +158,9 @@ void RequestDecoder::next_field() {
 // A string's length: checked before anything is kept for it.
 Result RequestDecoder::read_length(std::string_view bytes, bool is_key) {
   const std::uint64_t length = boost::endian::load_little_u64(at(bytes, scanned_));
-  if (native_ && length > kMaxNativeBytes) return fault(ParseFault::NativeTooLong);
+  const bool is_short = native_messages_ < limits_->short_native_messages;
+  if (native_ && length > (is_short ? kMaxHelloBytes : kMaxNativeBytes))
+    return fault(ParseFault::NativeTooLong);
   if (is_key && length > limits_->key_bytes) return fault(ParseFault::KeyTooLong);
   if (!is_key && length > limits_->value_bytes) return fault(ParseFault::ValueTooLong);
   scanned_ += 8;
@@ -254,6 +257,7 @@ void RequestDecoder::read_list(std::string_view bytes, RequestScratch& scratch, 
 void RequestDecoder::next() {
   MUSTER_CHECK(phase_ == Phase::Complete);
   consumed_ += scanned_;
+  if (native_ && native_messages_ < limits_->short_native_messages) ++native_messages_;
   scanned_ = 0;
   wanted_ = 1;
   list_count_ = list_left_ = 0;
@@ -304,6 +308,10 @@ struct ReplyEncoder {
   void operator()(const Nonce& nonce) const { out.add_u32(nonce.value); }
   void operator()(const Value& value) const { put(value.bytes); }
   void operator()(const Values& values) const {
+    const auto referred = std::count_if(
+        values.each.begin(), values.each.end(),
+        [](const auto& bytes) { return bytes.size() >= ReplyQueue::kShareFromManyBytes; });
+    out.reserve(static_cast<std::size_t>(referred));
     for (const SharedBytes& bytes : values.each)
       put(bytes);
   }
@@ -322,6 +330,13 @@ struct ReplyEncoder {
 };
 
 }  // namespace
+
+std::size_t reply_memory(const Values& values) {
+  std::size_t bytes = ReplyQueue::kManyBytes + ReplyQueue::kShareBytes;
+  for (const SharedBytes& value : values.each)
+    bytes += 8 + std::min(value.size(), ReplyQueue::kPieceBytes);
+  return bytes;
+}
 
 void encode_reply(const Reply& reply, ReplyQueue& out) {
   std::visit(ReplyEncoder{out}, reply);

@@ -13,6 +13,7 @@
 
 #include <boost/system/result.hpp>
 
+#include "rendezvous/core/limits.h"
 #include "rendezvous/core/store_request.h"
 #include "rendezvous/wire/reply_queue.h"
 
@@ -21,15 +22,6 @@ namespace muster {
 namespace c10d {
 inline constexpr std::uint32_t kValidationMagic = 0x3C85F7CE;
 }
-
-struct CodecLimits {
-  std::uint64_t key_bytes = 8192;  // torch's libuv server, as are the next two.
-  std::uint64_t value_bytes = std::uint64_t{8} << 20;
-  std::uint64_t keys_per_request = 131'072;
-  std::uint64_t request_bytes = std::uint64_t{2} << 30;  // torch has none.
-  /// Whether a client may turn to the native door: native_codec.h.
-  bool native_door = false;
-};
 
 enum class ParseFault {
   NotValidated,  // The first request is another than Validate.
@@ -73,6 +65,13 @@ class RequestDecoder {
   bool validated() const { return validated_; }
   /// From its first message on: all that follows are native messages.
   bool native() const { return native_; }
+  /// Whether the request that is being read is LIST_KEYS, which costs more than its bytes.
+  bool lists_keys() const { return !native_ && query_ == Query::ListKeys; }
+  /// Whether the request that is being read is one to the store: its first byte has been seen, and
+  /// it is neither native nor VALIDATE or PING, which may come before native ones, too.
+  bool asks_store() const {
+    return scanned_ > 0 && !native_ && query_ != Query::Validate && query_ != Query::Ping;
+  }
   /// From the first byte of the connection to the request's first.
   std::uint64_t offset() const { return consumed_; }
 
@@ -112,10 +111,13 @@ class RequestDecoder {
   Phase phase_ = Phase::Code;
   bool validated_ = false;
   bool native_ = false;
+  int native_messages_ = 0;  // Behind us; not counted beyond those that must be short.
 };
 
 /// A request's bytes, for a client. Views, keys and values as in Request.
 void encode_request(const Request& request, std::string& out);
+/// What encode_reply() will take of memory, at the most, for a reply that is a list of values.
+std::size_t reply_memory(const Values& values);
 /// A reply's bytes, for a server. Not for a Refusal, which has none.
 void encode_reply(const Reply& reply, ReplyQueue& out);
 

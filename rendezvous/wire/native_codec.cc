@@ -5,10 +5,9 @@
 
 #include <boost/endian/conversion.hpp>
 
+#include "pickle/utf8.h"
 #include "rendezvous/core/check.h"
 #include "rendezvous/wire/native_json.h"
-#include "rendezvous/wire/state_codec.h"
-#include "rendezvous/wire/utf8.h"
 
 namespace muster {
 
@@ -16,9 +15,11 @@ namespace {
 
 using native::Fields;
 using native::Json;
+using native::parse_json;
 
-constexpr std::size_t kMaxVersionBytes = 256;
-constexpr std::size_t kMaxInstanceBytes = 64;
+// Messages are written in the order in which docs/protocol.md has their fields.
+using OrderedJson = nlohmann::ordered_json;
+
 constexpr std::array<std::string_view, 5> kCauses = {"workers_failed", "node_lost", "node_left",
                                                      "node_joined", "requested"};
 constexpr std::array<std::string_view, 6> kWhys = {"version", "settings",       "name_taken",
@@ -27,10 +28,13 @@ constexpr std::array<std::string_view, 3> kPolicies = {"now", "at-restart", "nev
 
 // By their place in the variant.
 constexpr std::array<std::string_view, std::variant_size_v<NativeRequest>> kRequestTypes = {
-    "hello", "join", "keep_alive", "leave", "workers_failed", "restart", "store_ready", "finished"};
+    "hello",   "join",        "resume",   "keep_alive", "leave", "workers_failed",
+    "restart", "store_ready", "finished", "reach",      "prove"};
 constexpr std::array<std::string_view, std::variant_size_v<NativeMessage>> kMessageTypes = {
-    "welcome",       "refused",    "waiting",   "prepare_store", "round",
-    "restart_round", "run_closed", "run_ended", "join_refused",  "not_a_member"};
+    "welcome",      "refused",       "waiting",    "alive",     "prepare_store",
+    "round",        "restart_round", "run_closed", "run_ended", "join_refused",
+    "not_a_member", "resumed",       "rejoin",     "reached",   "challenge"};
+constexpr std::array<std::string_view, 3> kStates = {"running", "stopped", "finished"};
 
 // --- writing -------------------------------------------------------------------------------------
 
@@ -45,11 +49,11 @@ std::string cut(const std::string& text) {
   return start;
 }
 
-Json write(const NodeName& name) {
+OrderedJson write(const NodeName& name) {
   return {{"addr", name.addr}, {"pid", name.pid}, {"local_id", name.local_id}};
 }
 
-Json write(const RunSettings& run) {
+OrderedJson write(const RunSettings& run) {
   return {{"min_nodes", run.min_nodes},
           {"max_nodes", run.max_nodes},
           {"max_restarts", run.max_restarts},
@@ -58,13 +62,26 @@ Json write(const RunSettings& run) {
           {"last_call_timeout_ns", run.last_call_timeout.count()}};
 }
 
+OrderedJson write(const WorkerRanks& workers) {
+  return {{"base_global_rank", workers.base_global_rank.value},
+          {"world_size", workers.world_size},
+          {"base_role_rank", workers.base_role_rank},
+          {"role_world_size", workers.role_world_size}};
+}
+
+OrderedJson write(const StoreAddress& store) {
+  return {{"addr", store.addr}, {"port", store.port}};
+}
+
 struct FieldWriter {
-  Json& out;
+  OrderedJson& out;
 
   void operator()(const NativeHello& hello) const {
     out["protocol_version"] = hello.protocol_version;
     out["muster_version"] = hello.muster_version;
     out["run_id"] = hello.run_id;
+    if (hello.resumes) out["resumes"] = true;
+    if (!hello.nonce.empty()) out["nonce"] = hello.nonce;
   }
   void operator()(const NodeJoined& joined) const {
     out["name"] = write(joined.name);
@@ -76,9 +93,22 @@ struct FieldWriter {
     out["muster_version"] = joined.muster_version;
     out["last_round"] = joined.last_round;
     if (joined.life != 0) out["life"] = joined.life;
+    if (joined.generation != 0) out["generation"] = joined.generation;
     if (joined.preferred_rank) out["preferred_rank"] = *joined.preferred_rank;
     out["spare"] = joined.spare;
     out["hosts_rendezvous"] = joined.hosts_rendezvous;
+  }
+  void operator()(const NodeResumed& resumed) const {
+    OrderedJson join = OrderedJson::object();
+    FieldWriter{join}(resumed.join);
+    out["join"] = std::move(join);
+    out["state"] = kStates[static_cast<std::size_t>(resumed.state)];
+    out["group_rank"] = resumed.group_rank;
+    out["group_world_size"] = resumed.group_world_size;
+    out["restart_count"] = resumed.restart_count;
+    if (resumed.workers) out["workers"] = write(*resumed.workers);
+    if (resumed.store) out["store"] = write(*resumed.store);
+    if (!resumed.failure.empty()) out["failure"] = cut(resumed.failure);
   }
   void operator()(const KeptAlive&) const {}
   void operator()(const NodeLeft&) const {}
@@ -86,7 +116,10 @@ struct FieldWriter {
     out["round"] = failed.round;
     out["what"] = cut(failed.what);
   }
-  void operator()(const RestartRequested& requested) const { out["what"] = cut(requested.what); }
+  void operator()(const RestartRequested& requested) const {
+    out["what"] = cut(requested.what);
+    if (requested.round >= 0) out["round"] = requested.round;
+  }
   void operator()(const StoreReady& ready) const {
     out["round"] = ready.round;
     out["addr"] = ready.addr;
@@ -103,7 +136,11 @@ struct FieldWriter {
     out["muster_version"] = welcome.muster_version;
     out["peer_address"] = welcome.peer_address;
     if (welcome.lease) out["lease_ns"] = welcome.lease->count();
+    if (welcome.resumes) out["resumes"] = true;
+    if (welcome.outlives_nodes) out["outlives_nodes"] = true;
+    if (!welcome.proof.empty()) out["proof"] = welcome.proof;
   }
+  void operator()(const NativeAlive&) const {}
   void operator()(const NativeRefused& refused) const { out["text"] = cut(refused.text); }
   void operator()(const NativeWaiting& waiting) const { out["text"] = cut(waiting.text); }
   void operator()(const PrepareStore& prepare) const { out["round"] = prepare.round; }
@@ -112,13 +149,10 @@ struct FieldWriter {
     out["group_rank"] = round.group_rank.value;
     out["group_world_size"] = round.group_world_size;
     out["restart_count"] = round.restart_count;
-    if (round.workers)
-      out["workers"] = {{"base_global_rank", round.workers->base_global_rank.value},
-                        {"world_size", round.workers->world_size},
-                        {"base_role_rank", round.workers->base_role_rank},
-                        {"role_world_size", round.workers->role_world_size}};
-    if (round.store) out["store"] = {{"addr", round.store->addr}, {"port", round.store->port}};
+    if (round.workers) out["workers"] = write(*round.workers);
+    if (round.store) out["store"] = write(*round.store);
     if (round.life != 0) out["life"] = round.life;
+    if (round.generation != 0) out["generation"] = round.generation;
   }
   void operator()(const RestartRound& restart) const {
     out["round"] = restart.round;
@@ -138,14 +172,37 @@ struct FieldWriter {
     out["text"] = cut(refused.text);
   }
   void operator()(const NotAMember&) const {}
+  void operator()(const Resumed& resumed) const {
+    out["round"] = resumed.round;
+    out["generation"] = resumed.generation;
+    out["life"] = resumed.life;
+  }
+  void operator()(const Rejoin& rejoin) const {
+    out["round"] = rejoin.round;
+    out["life"] = rejoin.life;
+    out["why"] = cut(rejoin.why);
+  }
+  void operator()(const NativeReach& reach) const {
+    out["generation"] = reach.generation;
+    out["group_rank"] = reach.group_rank;
+    if (reach.nonce.empty()) return;
+    out["run_id"] = reach.run_id;
+    out["nonce"] = reach.nonce;
+  }
+  void operator()(const NativeReached& reached) const {
+    out["whole"] = reached.whole;
+    if (!reached.proof.empty()) out["proof"] = reached.proof;
+  }
+  void operator()(const NativeChallenge& challenge) const { out["nonce"] = challenge.nonce; }
+  void operator()(const NativeProve& prove) const { out["proof"] = prove.proof; }
 };
 
 template <typename Variant>
 void append_message(const Variant& message, std::string_view type, std::string& out) {
-  Json object = {{"type", type}};
+  OrderedJson object = {{"type", type}};
   std::visit(FieldWriter{object}, message);
   // Texts may come from anywhere: what is not UTF-8 in them is replaced.
-  const std::string json = object.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string json = object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   MUSTER_CHECK(json.size() <= kMaxNativeBytes);
   std::array<unsigned char, kNativeLengthBytes> length;
   boost::endian::store_little_u64(length.data(), json.size());
@@ -170,27 +227,66 @@ RunSettings read_run(Fields fields) {
           .last_call_timeout = Duration(fields.number<std::int64_t>("last_call_timeout_ns"))};
 }
 
+/// A nonce or a proof.
+std::string read_hex(Fields& fields, const char* name) {
+  std::string text = fields.text(name, kProofDigits);
+  const bool is_hex = std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+  });
+  if (text.size() != kProofDigits || !is_hex)
+    fields.fail(name, "not " + std::to_string(kProofDigits) + " hexadecimal digits");
+  return text;
+}
+
 // Of another protocol nothing more is known than which one it is.
 void read(Fields& fields, NativeHello& hello) {
   hello.protocol_version = fields.number<int>("protocol_version");
   hello.muster_version = fields.text("muster_version", kMaxVersionBytes);
   if (hello.protocol_version != kNativeProtocolVersion) return;
-  hello.run_id = fields.text("run_id", kMaxAddressBytes);
+  hello.run_id = fields.text("run_id", kMaxRunIdBytes);
+  if (fields.has("resumes")) hello.resumes = fields.boolean("resumes");
+  if (fields.has("nonce")) hello.nonce = read_hex(fields, "nonce");
 }
 void read(Fields& fields, NodeJoined& joined) {
   joined.name = read_name(fields.object("name"));
   if (fields.has("instance")) joined.instance = fields.text("instance", kMaxInstanceBytes);
   joined.local_world_size = fields.number<int>("local_world_size");
-  joined.role = fields.text("role", kMaxAddressBytes);
+  joined.role = fields.text("role", kMaxRoleBytes);
   joined.run = read_run(fields.object("run"));
   joined.protocol_version = fields.number<int>("protocol_version");
   joined.muster_version = fields.text("muster_version", kMaxVersionBytes);
   joined.last_round = fields.number<std::int64_t>("last_round", -1);
   if (fields.has("life")) joined.life = fields.number<std::int64_t>("life", 1);
+  if (fields.has("generation"))
+    joined.generation = fields.number<std::int64_t>("generation", 0, kMaxGeneration);
   if (fields.has("preferred_rank")) joined.preferred_rank = fields.number<int>("preferred_rank");
   joined.spare = fields.boolean("spare");
   joined.hosts_rendezvous = fields.boolean("hosts_rendezvous");
   if (joined.run.min_nodes > joined.run.max_nodes) fields.fail("run.max_nodes", "below min_nodes");
+}
+WorkerRanks read_workers(Fields workers) {
+  return {.base_global_rank = {workers.number<int>("base_global_rank")},
+          .world_size = workers.number<int>("world_size", 1),
+          .base_role_rank = workers.number<int>("base_role_rank"),
+          .role_world_size = workers.number<int>("role_world_size", 1)};
+}
+StoreAddress read_store(Fields store) {
+  return {.addr = store.text("addr", kMaxAddressBytes),
+          .port = store.number<std::uint16_t>("port", 1)};
+}
+void read(Fields& fields, NodeResumed& resumed) {
+  Fields join = fields.object("join");
+  read(join, resumed.join);
+  resumed.join.resumes = true;
+  resumed.state = fields.one_of<NodeResumed::State>("state", kStates);
+  resumed.group_rank = fields.number<int>("group_rank");
+  resumed.group_world_size = fields.number<int>("group_world_size", 1);
+  resumed.restart_count = fields.number<int>("restart_count");
+  if (resumed.group_rank >= resumed.group_world_size)
+    fields.fail("group_rank", "not below group_world_size");
+  if (fields.has("workers")) resumed.workers = read_workers(fields.object("workers"));
+  if (fields.has("store")) resumed.store = read_store(fields.object("store"));
+  if (fields.has("failure")) resumed.failure = fields.text("failure");
 }
 void read(Fields&, KeptAlive&) {}
 void read(Fields&, NodeLeft&) {}
@@ -200,6 +296,7 @@ void read(Fields& fields, WorkersFailed& failed) {
 }
 void read(Fields& fields, RestartRequested& requested) {
   requested.what = fields.text("what");
+  if (fields.has("round")) requested.round = fields.number<std::int64_t>("round");
 }
 void read(Fields& fields, StoreReady& ready) {
   ready.round = fields.number<std::int64_t>("round");
@@ -218,7 +315,11 @@ void read(Fields& fields, NativeWelcome& welcome) {
   if (welcome.protocol_version != kNativeProtocolVersion) return;
   welcome.peer_address = fields.text("peer_address", kMaxAddressBytes);
   if (fields.has("lease_ns")) welcome.lease = Duration(fields.number<std::int64_t>("lease_ns", 1));
+  if (fields.has("resumes")) welcome.resumes = fields.boolean("resumes");
+  if (fields.has("outlives_nodes")) welcome.outlives_nodes = fields.boolean("outlives_nodes");
+  if (fields.has("proof")) welcome.proof = read_hex(fields, "proof");
 }
+void read(Fields&, NativeAlive&) {}
 void read(Fields& fields, NativeRefused& refused) {
   refused.text = fields.text("text");
 }
@@ -235,19 +336,11 @@ void read(Fields& fields, RoundComplete& round) {
   round.restart_count = fields.number<int>("restart_count");
   if (round.group_rank.value >= round.group_world_size)
     fields.fail("group_rank", "not below group_world_size");
-  if (fields.has("workers")) {
-    Fields workers = fields.object("workers");
-    round.workers = WorkerRanks{.base_global_rank = {workers.number<int>("base_global_rank")},
-                                .world_size = workers.number<int>("world_size", 1),
-                                .base_role_rank = workers.number<int>("base_role_rank"),
-                                .role_world_size = workers.number<int>("role_world_size", 1)};
-  }
-  if (fields.has("store")) {
-    Fields store = fields.object("store");
-    round.store = StoreAddress{.addr = store.text("addr", kMaxAddressBytes),
-                               .port = store.number<std::uint16_t>("port", 1)};
-  }
+  if (fields.has("workers")) round.workers = read_workers(fields.object("workers"));
+  if (fields.has("store")) round.store = read_store(fields.object("store"));
   if (fields.has("life")) round.life = fields.number<std::int64_t>("life", 1);
+  if (fields.has("generation"))
+    round.generation = fields.number<std::int64_t>("generation", 0, kMaxGeneration);
 }
 void read(Fields& fields, RestartRound& restart) {
   restart.round = fields.number<std::int64_t>("round");
@@ -267,6 +360,33 @@ void read(Fields& fields, JoinRefused& refused) {
   refused.text = fields.text("text");
 }
 void read(Fields&, NotAMember&) {}
+void read(Fields& fields, Resumed& resumed) {
+  resumed.round = fields.number<std::int64_t>("round", -1);
+  resumed.generation = fields.number<std::int64_t>("generation", 0, kMaxGeneration);
+  resumed.life = fields.number<std::int64_t>("life");
+}
+void read(Fields& fields, Rejoin& rejoin) {
+  rejoin.round = fields.number<std::int64_t>("round", -1);
+  rejoin.life = fields.number<std::int64_t>("life");
+  rejoin.why = fields.text("why");
+}
+void read(Fields& fields, NativeReach& reach) {
+  reach.generation = fields.number<std::int64_t>("generation", 0, kMaxGeneration);
+  reach.group_rank = fields.number<int>("group_rank");
+  if (!fields.has("nonce")) return;
+  reach.run_id = fields.text("run_id", kMaxRunIdBytes);
+  reach.nonce = read_hex(fields, "nonce");
+}
+void read(Fields& fields, NativeReached& reached) {
+  reached.whole = fields.boolean("whole");
+  if (fields.has("proof")) reached.proof = read_hex(fields, "proof");
+}
+void read(Fields& fields, NativeChallenge& challenge) {
+  challenge.nonce = read_hex(fields, "nonce");
+}
+void read(Fields& fields, NativeProve& prove) {
+  prove.proof = read_hex(fields, "proof");
+}
 
 // The alternative at `index`, read.
 template <typename Variant, std::size_t I = 0>
@@ -283,8 +403,8 @@ template <typename Variant>
 NativeResult<Variant> decode(std::string_view json, std::span<const std::string_view> types) {
   if (json.size() > kMaxNativeBytes)
     return NativeError{{}, "longer than " + std::to_string(kMaxNativeBytes) + " bytes"};
-  const Json object = Json::parse(json, nullptr, false);
-  if (object.is_discarded()) return NativeError{{}, "not JSON"};
+  Json object;
+  if (auto refused = parse_json(json, object)) return *std::move(refused);
   if (!object.is_object())
     return NativeError{{}, std::string("an object is wanted, this is: ") + object.type_name()};
   std::optional<NativeError> error;

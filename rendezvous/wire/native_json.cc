@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rendezvous/wire/printable_text.h"
+
 namespace muster::native {
 
 namespace {
@@ -11,7 +13,57 @@ const Json& no_fields() {
   return none;
 }
 
+// Reads a text without keeping anything of it, and stops where it exceeds a limit.
+class LimitChecker : public nlohmann::json_sax<Json> {
+ public:
+  const std::string& reason() const { return reason_; }
+
+  bool null() override { return count_value(); }
+  bool boolean(bool) override { return count_value(); }
+  bool number_integer(number_integer_t) override { return count_value(); }
+  bool number_unsigned(number_unsigned_t) override { return count_value(); }
+  bool number_float(number_float_t, const string_t&) override { return count_value(); }
+  bool string(string_t&) override { return count_value(); }
+  bool binary(binary_t&) override { return count_value(); }
+  bool key(string_t&) override { return true; }
+  bool start_object(std::size_t) override { return begin_level(); }
+  bool start_array(std::size_t) override { return begin_level(); }
+  bool end_object() override { return end_level(); }
+  bool end_array() override { return end_level(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    reason_ = "not JSON";
+    return false;
+  }
+
+ private:
+  bool count_value() {
+    if (++values_ <= kMaxNativeValues) return true;
+    reason_ = "more than " + std::to_string(kMaxNativeValues) + " values";
+    return false;
+  }
+  bool begin_level() {
+    if (++depth_ <= kMaxNativeDepth) return count_value();
+    reason_ = "more than " + std::to_string(kMaxNativeDepth) + " levels";
+    return false;
+  }
+  bool end_level() {
+    --depth_;
+    return true;
+  }
+
+  std::size_t values_ = 0;
+  std::size_t depth_ = 0;
+  std::string reason_;
+};
+
 }  // namespace
+
+std::optional<NativeError> parse_json(std::string_view text, Json& value) {
+  LimitChecker checker;
+  if (!Json::sax_parse(text, &checker)) return NativeError{{}, checker.reason()};
+  value = Json::parse(text, nullptr, false);
+  return std::nullopt;
+}
 
 void Fields::fail(const char* name, std::string reason) {
   if (!error_) error_ = NativeError{path_ + name, std::move(reason)};
@@ -76,7 +128,7 @@ std::size_t Fields::index_of(const char* name, std::span<const std::string_view>
   std::string known;
   for (const std::string_view each : names)
     known.append(known.empty() ? "" : ", ").append(each);
-  fail(name, "\"" + value.substr(0, 64) + "\" is none of: " + known);
+  fail(name, "\"" + printable_text(value, 64) + "\" is none of: " + known);
   return 0;
 }
 

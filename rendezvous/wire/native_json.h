@@ -1,4 +1,4 @@
-// JSON objects as the native door's messages need them: written in order, read field by field.
+// JSON objects of the native door's messages: parsed within limits, read field by field.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,12 @@
 
 namespace muster::native {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
+
+/// Sets `value` to what `text` says. An error if `text` is not JSON, or has more than
+/// kMaxNativeValues values or kMaxNativeDepth levels. The time is proportional to the text's
+/// length.
+std::optional<NativeError> parse_json(std::string_view text, Json& value);
 
 /// One object's fields. The first thing that is wrong is kept; all reads after it give defaults.
 class Fields {

@@ -1,46 +1,58 @@
 #include "rendezvous/wire/python_time.h"
 
+#include <algorithm>
 #include <chrono>
+
+#include "rendezvous/wire/state_rules.h"
 
 namespace muster {
 namespace {
 
-using pickle::AllowedClass;
 using pickle::Graph;
 using pickle::Kind;
 using pickle::Ref;
-using pickle::Value;
 using Microseconds = std::chrono::microseconds;
 template <typename T>
 using OrReason = boost::system::result<T, std::string>;
 
+// The first and the last instant of Python's datetime.
+constexpr Microseconds kFirst =
+    std::chrono::sys_days(std::chrono::year(1) / 1 / 1).time_since_epoch();
+constexpr Microseconds kLast =
+    std::chrono::sys_days(std::chrono::year(10000) / 1 / 1).time_since_epoch() - Microseconds(1);
+
 /// The arguments of a call of `which`; nothing if the value is something else.
-const Value* arguments_of(const Graph& graph, Ref ref, AllowedClass which) {
-  const Value& value = graph.at(ref);
-  if (value.kind != Kind::Call || !graph.is_class(value.items[0], which)) return nullptr;
+const pickle::Value* arguments_of(const Graph& graph, Ref ref, StateClass which) {
+  const pickle::Value& value = graph.at(ref);
+  if (value.kind != Kind::Call || !is_class(graph, value.items[0], which)) return nullptr;
   return &graph.at(value.items[1]);
 }
 
-/// timezone(timedelta(days, seconds, microseconds)[, name])
-OrReason<Microseconds> zone_offset(const Graph& graph, Ref ref) {
-  using namespace std::chrono_literals;
-  const Value* zone = arguments_of(graph, ref, AllowedClass::Zone);
-  const std::size_t count = zone == nullptr ? 0 : zone->items.size();
-  if (count != 1 && !(count == 2 && graph.is(zone->items[1], Kind::Text)))
-    return std::string("a time whose zone is no fixed one");
-  const Value* delta = arguments_of(graph, zone->items[0], AllowedClass::Delta);
-  if (delta == nullptr || delta->items.size() != 3) return std::string("a zone without an offset");
-  for (const Ref item : delta->items)
+/// timedelta(days, seconds, microseconds), as Python writes an offset: each in its own bounds.
+OrReason<Microseconds> delta(const Graph& graph, const pickle::Value& arguments) {
+  if (arguments.items.size() != 3) return std::string("a zone without an offset");
+  for (const Ref item : arguments.items)
     if (!graph.is(item, Kind::Integer)) return std::string("a zone's offset is no integer");
-  const std::int64_t days = graph.at(delta->items[0]).number;
-  const std::int64_t seconds = graph.at(delta->items[1]).number;
-  const std::int64_t microseconds = graph.at(delta->items[2]).number;
+  const std::int64_t days = graph.at(arguments.items[0]).number;
+  const std::int64_t seconds = graph.at(arguments.items[1]).number;
+  const std::int64_t microseconds = graph.at(arguments.items[2]).number;
   if (days < -1 || days > 0 || seconds < 0 || seconds >= 86'400 || microseconds < 0 ||
       microseconds >= 1'000'000)
     return std::string("a zone's offset is a day or more");
-  const Microseconds offset =
-      std::chrono::days(days) + std::chrono::seconds(seconds) + Microseconds(microseconds);
-  if (offset <= -24h) return std::string("a zone's offset is a day or more");
+  return std::chrono::days(days) + std::chrono::seconds(seconds) + Microseconds(microseconds);
+}
+
+/// timezone(timedelta(…)[, name])
+OrReason<Microseconds> zone_offset(const Graph& graph, const pickle::Value& arguments) {
+  using namespace std::chrono_literals;
+  const std::size_t count = arguments.items.size();
+  if (count != 1 && !(count == 2 && graph.is(arguments.items[1], Kind::Text)))
+    return std::string("a time whose zone is no fixed one");
+  const pickle::Value* offset_arguments =
+      arguments_of(graph, arguments.items[0], StateClass::Delta);
+  if (offset_arguments == nullptr) return std::string("a zone without an offset");
+  const auto offset = delta(graph, *offset_arguments);
+  if (offset && *offset <= -24h) return std::string("a zone's offset is a day or more");
   return offset;
 }
 
@@ -58,10 +70,29 @@ OrReason<Microseconds> local_time(std::string_view bytes) {
          std::chrono::minutes(at(5)) + std::chrono::seconds(at(6)) + Microseconds(microsecond);
 }
 
+/// datetime(ten bytes, zone)
+OrReason<WallTime> time_of(const Graph& graph, const pickle::Value& arguments) {
+  const auto& items = arguments.items;
+  if (items.empty() || !graph.is(items[0], Kind::Bytes) || graph.at(items[0]).text.size() != 10)
+    return std::string("a time that is not ten bytes");
+  if (items.size() != 2) return std::string("a time without a zone");
+  const pickle::Value* zone = arguments_of(graph, items[1], StateClass::Zone);
+  if (zone == nullptr) return std::string("a time whose zone is no fixed one");
+  const auto offset = zone_offset(graph, *zone);
+  if (!offset) return offset.error();
+  const auto local = local_time(graph.at(items[0]).text);
+  if (!local) return local.error();
+  const Microseconds instant = *local - *offset;
+  if (instant < kFirst || instant > kLast)
+    return std::string("a time outside of the years 1 to 9999");
+  return WallTime{instant.count()};
+}
+
 }  // namespace
 
 std::array<char, 10> python_time_bytes(WallTime time) {
-  const std::chrono::sys_time<Microseconds> instant{Microseconds(time.microseconds)};
+  const std::chrono::sys_time<Microseconds> instant{
+      std::clamp(Microseconds(time.microseconds), kFirst, kLast)};
   const auto day = std::chrono::floor<std::chrono::days>(instant);
   const std::chrono::year_month_day date(day);
   const std::chrono::hh_mm_ss clock(instant - day);
@@ -79,18 +110,25 @@ std::array<char, 10> python_time_bytes(WallTime time) {
           static_cast<char>(micros & 0xff)};
 }
 
+std::string check_time_call(const Graph& graph, Ref callee, Ref arguments) {
+  const pickle::Value& given = graph.at(arguments);
+  if (is_class(graph, callee, StateClass::Delta)) {
+    const auto offset = delta(graph, given);
+    return offset ? std::string() : offset.error();
+  }
+  if (is_class(graph, callee, StateClass::Zone)) {
+    const auto offset = zone_offset(graph, given);
+    return offset ? std::string() : offset.error();
+  }
+  if (!is_class(graph, callee, StateClass::Time)) return "a call of something that makes no time";
+  const auto time = time_of(graph, given);
+  return time ? std::string() : time.error();
+}
+
 OrReason<WallTime> python_time(const Graph& graph, Ref ref) {
-  const Value* call = arguments_of(graph, ref, AllowedClass::Time);
-  if (call == nullptr) return std::string("not a time");
-  const auto& items = call->items;
-  if (items.empty() || !graph.is(items[0], Kind::Bytes) || graph.at(items[0]).text.size() != 10)
-    return std::string("a time that is not ten bytes");
-  if (items.size() != 2) return std::string("a time without a zone");
-  const auto offset = zone_offset(graph, items[1]);
-  if (!offset) return offset.error();
-  const auto local = local_time(graph.at(items[0]).text);
-  if (!local) return local.error();
-  return WallTime{(*local - *offset).count()};
+  const pickle::Value* arguments = arguments_of(graph, ref, StateClass::Time);
+  if (arguments == nullptr) return std::string("not a time");
+  return time_of(graph, *arguments);
 }
 
 }  // namespace muster

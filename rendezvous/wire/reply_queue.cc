@@ -1,5 +1,6 @@
 #include "rendezvous/wire/reply_queue.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -16,7 +17,7 @@ constexpr std::size_t kTextKept = 64 << 10;
 
 }  // namespace
 
-// The text that may still grow: the last piece's, unless that is a reference.
+// The text that may still grow: the last piece's, unless a reference is behind it.
 std::string& ReplyQueue::text() {
   if (pieces_.empty() || pieces_.back().shared.size() > 0) pieces_.emplace_back();
   return pieces_.back().text;
@@ -26,17 +27,25 @@ void ReplyQueue::add(std::string_view bytes) {
   if (bytes.empty()) return;
   text().append(bytes);
   size_ += bytes.size();
+  text_bytes_ += bytes.size();
 }
 
 void ReplyQueue::add(const SharedBytes& bytes) {
-  if (bytes.size() < kShareBytes) return add(bytes.view());
-  pieces_.push_back(Piece{{}, bytes});
+  const std::size_t share_from = size_ < kManyBytes ? kShareBytes : kShareFromManyBytes;
+  if (bytes.size() < share_from) return add(bytes.view());
+  refer_to(bytes);
+}
+
+void ReplyQueue::refer_to(const SharedBytes& bytes) {
+  if (pieces_.empty() || pieces_.back().shared.size() > 0) pieces_.emplace_back();
+  pieces_.back().shared = bytes;
   size_ += bytes.size();
 }
 
 void ReplyQueue::add_byte(std::uint8_t byte) {
   text().push_back(static_cast<char>(byte));
   ++size_;
+  ++text_bytes_;
 }
 
 void ReplyQueue::add_u32(std::uint32_t number) {
@@ -53,10 +62,16 @@ void ReplyQueue::add_u64(std::uint64_t number) {
 
 std::size_t ReplyQueue::gather(std::span<std::string_view> out) const {
   std::size_t count = 0;
-  for (std::size_t i = first_; i < pieces_.size() && count < out.size(); ++i) {
-    std::string_view view = pieces_[i].view();
-    if (i == first_) view.remove_prefix(offset_);
-    if (!view.empty()) out[count++] = view;
+  std::size_t sent = offset_;  // Of the piece in hand.
+  for (std::size_t i = first_; i < pieces_.size(); ++i) {
+    for (const std::string_view view :
+         {std::string_view(pieces_[i].text), pieces_[i].shared.view()}) {
+      const std::size_t skipped = std::min(sent, view.size());
+      sent -= skipped;
+      if (skipped == view.size()) continue;
+      if (count == out.size()) return count;
+      out[count++] = view.substr(skipped);
+    }
   }
   return count;
 }
@@ -66,9 +81,10 @@ void ReplyQueue::consume(std::size_t bytes) {
   size_ -= bytes;
   if (size_ == 0) return clear();
   offset_ += bytes;
-  while (offset_ >= pieces_[first_].view().size()) {
-    offset_ -= pieces_[first_].view().size();
-    pieces_[first_++] = Piece{};  // Its memory, now.
+  while (offset_ >= pieces_[first_].size()) {
+    offset_ -= pieces_[first_].size();
+    text_bytes_ -= pieces_[first_].text.size();
+    pieces_[first_++] = Piece{};  // Its memory is freed now.
   }
   // The sent ones are dropped together now and then: each is moved once, on the average.
   if (first_ > 16 && first_ > pieces_.size() / 2) {
@@ -78,7 +94,7 @@ void ReplyQueue::consume(std::size_t bytes) {
 }
 
 void ReplyQueue::clear() {
-  first_ = offset_ = size_ = 0;
+  first_ = offset_ = size_ = text_bytes_ = 0;
   const bool keep = pieces_.size() == 1 && pieces_[0].shared.size() == 0 &&
                     pieces_[0].text.capacity() <= kTextKept;
   if (keep)
@@ -93,18 +109,25 @@ void ReplyQueue::take(ReplyQueue& other) {
     std::swap(first_, other.first_);
     std::swap(offset_, other.offset_);
     std::swap(size_, other.size_);
+    std::swap(text_bytes_, other.text_bytes_);
     other.clear();
-    return;
+  } else {
+    std::size_t sent = other.offset_;
+    for (std::size_t i = other.first_; i < other.pieces_.size(); ++i) {
+      const Piece& piece = other.pieces_[i];
+      const std::size_t text_sent = std::min(sent, piece.text.size());
+      sent -= text_sent;
+      add(std::string_view(piece.text).substr(text_sent));
+      if (sent > 0)
+        add(piece.shared.view().substr(std::exchange(sent, 0)));
+      else if (piece.shared.size() > 0)
+        refer_to(piece.shared);
+    }
+    other.clear();
   }
-  std::array<std::string_view, 1> piece;
-  while (other.gather(piece) > 0) {
-    Piece& from = other.pieces_[other.first_];
-    if (other.offset_ == 0 && from.shared.size() > 0)
-      add(from.shared);
-    else
-      add(piece[0]);
-    other.consume(piece[0].size());
-  }
+  // What waits to be sent may wait for long: it keeps no room to grow.
+  if (!pieces_.empty() && pieces_.back().text.capacity() > 2 * pieces_.back().text.size())
+    pieces_.back().text.shrink_to_fit();
 }
 
 }  // namespace muster

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,12 +21,14 @@
 #include "rendezvous/core/rendezvous.h"
 #include "rendezvous/core/rendezvous_turns.h"
 #include "rendezvous/core/shared_bytes.h"
+#include "rendezvous/wire/held_effects.h"
 #include "rendezvous/wire/native_codec.h"
+#include "rendezvous/wire/run_effect.h"
+#include "rendezvous/wire/run_state.h"
+#include "rendezvous/wire/state_key.h"
 
 namespace muster {
 
-/// In front of a run id: the key of its state, as it is on the wire.
-inline constexpr std::string_view kStateKeyPrefix = "/torch.rendezvous.";
 /// The end of the key for which a torchrun node waits when its workers have ended well.
 inline constexpr std::string_view kExitBarrierKey =
     "/torchelastic/agent/terminal_state/last_member";
@@ -35,8 +38,14 @@ struct RunServiceOptions {
   /// An agent's: this run and no other, and once only. Empty: any.
   std::string only_run;
   RendezvousSetup setup = {};
+  /// A torchrun client that is no node of a run cannot close it. It is told that it has.
+  bool only_nodes_close = false;
   TurnLimits turns = {};
   std::size_t runs = 10'000;
+  /// Runs that one connection of the c10d door may take part in.
+  std::size_t runs_per_connection = kMaxRunsPerConnection;
+  /// Runs that were begun from one address.
+  std::size_t runs_per_peer = kMaxRunsPerPeer;
   /// A run that nobody is in any more is forgotten after this; if it has ended, its id can be used
   /// again at once.
   Duration forget_after = std::chrono::seconds(60);
@@ -45,48 +54,12 @@ struct RunServiceOptions {
   /// To those who wait (for a round, or for the others to finish too), at most so often, and not
   /// before they have waited for so long: for whom.
   Duration waiting_interval = std::chrono::seconds(1);
+  /// Whether what changes is to be recorded: take_changes(), then recorded().
+  bool recorded = false;
+  /// Changes that are not durable after this hold up nobody any more: the disk hangs.
+  Duration state_patience = std::chrono::seconds(5);
+  std::size_t history = 1'000;  // Ended runs that are remembered.
 };
-
-// --- effects: what the shell is to do ------------------------------------------------------------
-
-struct SendNative {
-  ConnectionId to;
-  NativeMessage message;
-  /// To rank 0, with its round: torchrun nodes, to which it is to say where the store is.
-  std::vector<ConnectionId> readers = {};
-};
-/// The reply of a compare-and-set that was held back.
-struct AnswerHeld {
-  ConnectionId to;
-  SharedBytes text;
-};
-/// The store is to have a value under `state_key`, for those who ask only whether it is there.
-struct ShowState {
-  std::string state_key;
-};
-/// Remove `state_key`.ROUND/... from the store; with_state: the key itself, too.
-struct ForgetRun {
-  std::string state_key;
-  bool with_state = false;
-};
-/// A torchrun rank 0 says where its workers meet in its first round only, and newcomers wait for it
-/// for ever. If nobody has said it for `round`, repeat what was said last with this address.
-struct RepeatMaster {
-  std::string state_key;
-  std::int64_t round = 0;
-  std::string addr;  // Rank 0's.
-};
-struct RunNote {
-  enum class Level { Debug, Info, Warning };
-  Level level = Level::Info;
-  std::string line;
-};
-/// Those who wait for `key` need not any more.
-struct OpenBarrier {
-  std::string key;
-};
-using RunEffect =
-    std::variant<SendNative, AnswerHeld, ShowState, OpenBarrier, ForgetRun, RepeatMaster, RunNote>;
 
 // --- a compare-and-set's outcome -----------------------------------------------------------------
 
@@ -107,12 +80,15 @@ struct StateCompareSet {
   std::string_view key;
   std::string_view expected;
   std::string_view desired;
-  bool stored = false;  // The store has a value of its own under the key.
+  bool stored = false;       // The store has a value of its own under the key.
+  std::string peer_address;  // The client's, numeric.
 };
 
 struct NativeAnswer {
   std::optional<NativeMessage> reply;
   std::string close;  // Why the connection is to be closed once `reply` is sent; empty: it stays.
+  /// What kind of reason that is, for the log; lives for ever.
+  std::string_view cause = "native message refused";
 };
 
 class RunService {
@@ -148,17 +124,53 @@ class RunService {
 
   std::optional<Instant> next_deadline() const;
   void time_passed(Time time);
+  /// The shell was to call time_passed() `late` ago. If that is long, this host was frozen or
+  /// starved and could hear nobody: no node is judged by that time. To be called before
+  /// time_passed().
+  void woke_late(Duration late, Time time);
 
-  bool has_effects() const { return !effects_.empty(); }
-  std::vector<RunEffect> take_effects() { return std::exchange(effects_, {}); }
+  /// Effects that wait for changes to be durable come later.
+  bool has_effects() const { return !effects_.empty() || held_.has_released(); }
+  std::vector<RunEffect> take_effects();
+
+  /// Begins with what an earlier host has recorded. To be called before everything else.
+  void restore(StoredState state, Time time);
+  /// What is to be recorded since the last call; nothing if nothing is.
+  std::optional<StateChanges> take_changes(Time time);
+  /// How far the changes are durable; with a problem, no effect waits for the others, and no run
+  /// begins, until everything is durable.
+  void recorded(const StateReport& report, Time time);
+  /// Why changes are not durable. Empty: nothing is wrong.
+  const std::string& state_problem() const { return state_problem_; }
+  const std::deque<EndedRun>& history() const { return history_; }
 
   /// Nobody new is let in through the native door, and no run begins.
   void drain() { draining_ = true; }
   /// Connections that have asked for a state: torchrun nodes.
   std::size_t state_clients() const { return state_clients_; }
   std::size_t runs() const { return runs_.size(); }
+  /// Runs that this connection has asked for, or has said hello to.
+  std::size_t runs_of(ConnectionId client) const;
+  /// Whether the run of this key is one of them.
+  bool is_client(ConnectionId client, std::string_view key) const;
+  /// The states' texts count there, which is not null and outlives this.
+  void count_in(MemoryAccount* account) { account_ = account; }
   /// Nothing if the run is not known.
   const Rendezvous* rendezvous(std::string_view run_id) const;
+
+  // For people (run_views.cc): bounded copies, made when they are asked for.
+  /// At most `count` runs, and kMaxViewedRuns, from the `offset`th on.
+  RunsView view_runs(std::size_t offset, std::size_t count, Time time) const;
+  /// Nothing if the run is not known. At most `nodes` nodes, and kMaxViewedNodes.
+  struct NodePage {
+    std::size_t offset = 0;
+    std::size_t nodes = 0;
+  };
+  std::optional<RunView> view_run(std::string_view id, NodePage page, Time time) const;
+  RunsFigures figures(Instant now) const;
+  /// What an operator asks for. Why it cannot be, as a sentence; empty if it is done. Nothing if
+  /// the run is not known.
+  std::optional<std::string> operate(std::string_view id, OperatorAsked::What what, Time time);
 
  private:
   struct Run {
@@ -173,9 +185,11 @@ class RunService {
       std::string told;
     };
     std::map<std::uint32_t, Waiter> waiting;
-    SharedBytes text;
+    KeptBytes text;
     std::optional<std::uint64_t> text_revision;
+    std::string peer;                      // The address that it was begun from.
     std::optional<Instant> deserted;       // Nobody is in it, since then.
+    std::optional<Instant> idle;           // As in idle_: deserted, and without connections.
     std::optional<Instant> deadline;       // As in deadlines_.
     bool may_tell = false;                 // Something has changed since those who wait were told.
     Instant tell_at{};                     // Not before.
@@ -184,14 +198,18 @@ class RunService {
     std::size_t joins = 0;                 // In this generation.
     std::optional<Instant> repeat_master;  // If it is still missing then.
     std::optional<std::int64_t> noted_round;
+    RunHistory history;
+    bool noted_begin = false;
     bool noted_end = false;
     bool noted_closed = false;
+    bool noted_broken = false;
 
     std::string_view id() const { return std::string_view(key).substr(kStateKeyPrefix.size()); }
   };
   struct Client {
     Run* run = nullptr;
     bool native = false;
+    bool resumes = false;           // It knows what a later muster answers.
     bool ended = false;             // It was told that the run is over.
     std::string exit_barrier = {};  // The key for which it waits at its end.
     bool let_go = false;            // The others go on without it.
@@ -199,16 +217,31 @@ class RunService {
   };
 
   Run* find(std::string_view key) const;
-  CompareSetOutcome begin_by_state(const StateCompareSet& request, Run*& run);
-  std::unique_ptr<Rendezvous> new_rendezvous();
-  Run* make_run(const std::string& key);
-  bool make_room();
+  /// Runs that may give way to others, the longest deserted first.
+  using IdleRuns = std::set<std::pair<Instant, std::string>>;
+  struct Peer {
+    std::size_t runs = 0;
+    IdleRuns idle;
+  };
+  CompareSetOutcome begin_by_state(ConnectionId from, const StateCompareSet& request, Run*& run);
+  std::unique_ptr<Rendezvous> new_rendezvous(std::int64_t generation = 0);
+  Run* make_run(const std::string& key, const std::string& peer);
+  bool make_room(const std::string& peer);
+  bool forget_oldest(const IdleRuns& idle);
+  void set_idle(Run& run, std::optional<Instant> since);
+  std::string full() const;
   bool reusable(const Run& run, Instant now) const;
   void begin_again(Run& run);
   void forget(Run& run);
   void erase(Run& run);
+  /// Calls `work`, and ends the run if that throws: the other runs go on. Whether it did not.
+  template <typename Work>
+  bool guard(Run& run, Instant now, const Work& work);
+  void tend(Run& run, Time time);
+  void leave(const Client& client, ConnectionId connection, Time time);
 
-  void add_state_client(ConnectionId from, Run& run);
+  bool has_too_many_runs(ConnectionId client) const;
+  bool add_state_client(ConnectionId from, Run& run);
   const SharedBytes& text_of(Run& run, Time time);
   boost::system::result<StateProposal, StateRefused> read_proposal(Run& run, ConnectionId from,
                                                                    const StateCompareSet& request,
@@ -230,12 +263,29 @@ class RunService {
   void repeat_master(Run& run);
   void settle(Run& run, Instant now);
 
-  // run_notes.cc: the log.
+  // run_recording.cc: what outlives this host.
+  bool is_recording() const;
+  void record_changes(Run& run, Instant now);
+  void record_end(const Run& run);
+  void restore(StoredRun stored, Time time);
+  void state_fails(const std::string& why);
+  CompareSetOutcome when_recorded(ConnectionId from, CompareSetOutcome outcome);
+
+  RunSummary summary_of(const Run& run) const;
+
+  // run_notes.cc: the log, and the run's history.
+  void record(Run& run, RunEvent event, Instant now);
+  void note_begin(Run& run, Instant now);
+  void note_forgotten(const Run& run);
+  void note_new_life(const Run& run);
   void note_join(Run& run, const NodeJoined& event, Instant now);
-  void note_gone(const Run& run, const NodeGone& gone);
+  void note_gone(Run& run, const NodeGone& gone, Instant now);
+  void note_held_back(const Run& run, const NodeHeldBack& held);
   void note_skew(const Run& run, const ClockSkewSeen& seen);
-  void note_restart(const Run& run, const RendezvousActions& actions);
+  void note_restart(Run& run, const RendezvousActions& actions, Instant now);
+  void note_recovery(Run& run, const RendezvousActions& actions, Instant now);
   void note_progress(Run& run, Instant now);
+  void note_broken(Run& run, Instant now);
   void note(RunNote::Level level, std::string line);
 
   RunServiceOptions options_;
@@ -243,9 +293,21 @@ class RunService {
   /// A torchrun node's connection may be used for several runs, a muster node's is for one.
   std::map<std::uint32_t, std::vector<Client>> clients_;
   std::set<std::pair<Instant, std::string>> deadlines_;
+  IdleRuns idle_;
+  std::map<std::string, Peer> peers_;  // By address; only of runs that there are.
   std::vector<RunEffect> effects_;
+  HeldEffects held_;  // Until changes are durable.
+  StateChanges changes_;
+  std::uint64_t turn_ = 0;     // The number of the changes that were taken last.
+  std::uint64_t durable_ = 0;  // And of those that are durable.
+  std::optional<Instant> unrecorded_since_;
+  std::string state_problem_;
+  std::deque<EndedRun> history_;  // Oldest first.
   std::size_t state_clients_ = 0;
+  RunCounters counters_;
   bool draining_ = false;
+  std::int64_t wall_seconds_ = 0;  // The latest that was seen.
+  MemoryAccount* account_ = nullptr;
 };
 
 }  // namespace muster

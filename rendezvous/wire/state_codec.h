@@ -11,8 +11,9 @@
 
 #include <boost/system/result.hpp>
 
+#include "pickle/reader.h"
+#include "rendezvous/core/limits.h"
 #include "rendezvous/core/rendezvous_state.h"
-#include "rendezvous/wire/pickle_reader.h"
 
 namespace muster {
 
@@ -20,8 +21,12 @@ namespace muster {
 inline constexpr std::string_view kNoStateText = "Y2FuaW1hZGFt";
 
 inline constexpr std::size_t kMaxStateNodes = 65'536;  // In each of the four collections.
-inline constexpr std::size_t kMaxAddressBytes = 4'096;
-inline constexpr std::size_t kMaxForeignBytes = std::size_t{1} << 20;  // All attributes together.
+// Attributes of a state that torch 2.13 does not know. Another torch's nodes fail without them.
+inline constexpr std::size_t kMaxForeignAttributes = 16;
+inline constexpr std::size_t kMaxForeignNameBytes = 64;
+inline constexpr std::size_t kMaxForeignBytes = 16'384;  // All together, with their names.
+inline constexpr std::size_t kMaxForeignValues = 1'000;  // All together; shared ones each time.
+inline constexpr int kMaxForeignDepth = 16;
 
 /// Why a text is refused.
 struct StateError {
@@ -36,7 +41,8 @@ std::string describe(const StateError& error);
 template <typename T>
 using StateResult = boost::system::result<T, StateError>;
 
-/// The text of a state, ready to be compared with what torch has written.
+/// The text of a state: base64 of the pickle that torch 2.13 writes for it. It never fails, and
+/// decode_state() reads whatever it writes unless a limit is exceeded.
 std::string encode_state(const RendezvousState& state);
 
 /// The state of a text; nothing for kNoStateText.

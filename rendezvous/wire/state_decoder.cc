@@ -1,27 +1,44 @@
+#include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
+#include "pickle/writer.h"
 #include "rendezvous/wire/base64.h"
-#include "rendezvous/wire/pickle_writer.h"
 #include "rendezvous/wire/python_time.h"
 #include "rendezvous/wire/state_codec.h"
+#include "rendezvous/wire/state_rules.h"
 
 namespace muster {
 namespace {
 
-using pickle::AllowedClass;
 using pickle::Graph;
 using pickle::Kind;
 using pickle::Ref;
-using pickle::Value;
+
+// Beside letters, digits and underscores: nothing that Python itself looks for in an object, such
+// as
+// __reduce_ex__, which would break every node that writes the state again.
+bool is_plain_name(std::string_view name) {
+  const auto letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  return !name.empty() && name.size() <= kMaxForeignNameBytes && !name.starts_with("__") &&
+         letter(name.front()) && std::all_of(name.begin(), name.end(), [&](char c) {
+           return letter(c) || (c >= '0' && c <= '9');
+         });
+}
 
 class Decoder {
  public:
-  explicit Decoder(const Graph& graph) : graph_(graph) {}
+  /// `pickle_bytes` bounds what names copied out of the graph may take.
+  Decoder(const Graph& graph, std::size_t pickle_bytes)
+      : graph_(graph), address_bytes_(kAddressBytesPerPickleByte * pickle_bytes) {}
 
   StateResult<std::optional<RendezvousState>> decode(Ref root) {
     RendezvousState state;
-    const Value* attributes = attributes_of(root, AllowedClass::State, "not a rendezvous state");
+    const pickle::Value* attributes =
+        attributes_of(root, StateClass::State, "not a rendezvous state");
     if (attributes != nullptr) read(*attributes, state);
     if (error_) return *std::move(error_);
     return std::optional(std::move(state));
@@ -39,34 +56,37 @@ class Decoder {
     LastHeartbeats,
     KnownCount
   };
+  // A node's address lies in the pickle once, and in the state once for each of its collections.
+  static constexpr std::size_t kAddressBytesPerPickleByte = 4;
   static constexpr std::array<std::string_view, KnownCount> kNames{
       "round",        "complete",  "deadline",        "closed",
       "participants", "wait_list", "redundancy_list", "last_heartbeats"};
 
-  void fail(const Value& at, std::string reason) {
+  void fail(const pickle::Value& at, std::string reason) {
     if (!error_) error_ = StateError{StateError::Part::Pickle, at.offset, std::move(reason)};
   }
-  const Value* attributes_of(Ref ref, AllowedClass of, const char* otherwise) {
-    const Value& value = graph_.at(ref);
+  const pickle::Value* attributes_of(Ref ref, StateClass of, const char* otherwise) {
+    const pickle::Value& value = graph_.at(ref);
     if (value.kind == Kind::Instance && value.items.size() == 2 &&
-        graph_.is_class(value.items[0], of))
+        is_class(graph_, value.items[0], of))
       return &graph_.at(value.items[1]);
     fail(value, otherwise);
     return nullptr;
   }
 
-  void read(const Value& attributes, RendezvousState& state) {
+  void read(const pickle::Value& attributes, RendezvousState& state) {
     std::array<const Ref*, KnownCount> known{};  // Null: it is not there.
-    std::vector<std::pair<Ref, Ref>> foreign;
+    Foreign foreign;
     for (std::size_t i = 0; i < attributes.items.size(); i += 2) {
-      const Value& name = graph_.at(attributes.items[i]);
+      const pickle::Value& name = graph_.at(attributes.items[i]);
       if (name.kind != Kind::Text) return fail(name, "an attribute's name is no text");
       const auto found = std::find(kNames.begin(), kNames.end(), name.text);
       if (found == kNames.end())
-        foreign.emplace_back(attributes.items[i], attributes.items[i + 1]);
+        note_foreign(attributes.items[i], attributes.items[i + 1], foreign);
       else
         known[static_cast<std::size_t>(found - kNames.begin())] = &attributes.items[i + 1];
     }
+    if (error_) return;
     for (std::size_t i = 0; i < KnownCount; ++i)
       if (known[i] == nullptr && i != RedundancyList)  // torch 2.2 and older had none.
         return fail(attributes, "the state has no " + std::string(kNames[i]));
@@ -99,34 +119,31 @@ class Decoder {
     fail(graph_.at(ref), read.error());
     return {};
   }
+  /// StateRules has checked that a node has its three attributes, and no others.
   NodeName node(Ref ref) {
     NodeName name;
-    const Value* attributes = attributes_of(ref, AllowedClass::Node, "not a node");
+    const pickle::Value* attributes = attributes_of(ref, StateClass::Node, "not a node");
     if (attributes == nullptr) return name;
-    bool addr = false, pid = false, local_id = false;
     for (std::size_t i = 0; i < attributes->items.size(); i += 2) {
-      const Value& key = graph_.at(attributes->items[i]);
-      const Ref value = attributes->items[i + 1];
-      if (key.kind != Kind::Text) {
-        fail(key, "an attribute's name is no text");
-      } else if (key.text == "addr") {
-        addr = graph_.is(value, Kind::Text);
-        name.addr = graph_.at(value).text.substr(0, kMaxAddressBytes + 1);
-      } else if (key.text == "pid") {
-        name.pid = number(value, "pid");
-        pid = true;
-      } else if (key.text == "local_id") {
-        name.local_id = number(value, "local_id");
-        local_id = true;
-      }
+      const std::string_view key = graph_.at(attributes->items[i]).text;
+      const pickle::Value& value = graph_.at(attributes->items[i + 1]);
+      if (key == "addr")
+        name.addr = address(value);
+      else
+        (key == "pid" ? name.pid : name.local_id) = value.number;
     }
-    if (!addr || !pid || !local_id) fail(graph_.at(ref), "a node lacks addr, pid or local_id");
-    if (name.addr.size() > kMaxAddressBytes) fail(graph_.at(ref), "an address is too long");
     return name;
   }
+  std::string_view address(const pickle::Value& text) {
+    if (text.text.size() > kMaxStateAddressBytes) fail(text, "an address is too long");
+    if (text.text.size() > address_bytes_) fail(text, "one address for too many nodes");
+    if (error_) return {};
+    address_bytes_ -= text.text.size();
+    return text.text;
+  }
 
-  const Value* collection(Ref ref, Kind kind, const std::string& what) {
-    const Value& value = graph_.at(ref);
+  const pickle::Value* collection(Ref ref, Kind kind, const std::string& what) {
+    const pickle::Value& value = graph_.at(ref);
     const char* wanted = kind == Kind::Dict ? " is no dict" : " is no set";
     if (value.kind != kind) {
       fail(value, what + wanted);
@@ -139,51 +156,96 @@ class Decoder {
     return &value;
   }
   void read_participants(Ref ref, RendezvousState& state) {
-    std::set<NodeName> seen;
-    const Value* dict = collection(ref, Kind::Dict, "participants");
-    for (std::size_t i = 0; dict != nullptr && !error_ && i < dict->items.size(); i += 2) {
-      NodeName name = node(dict->items[i]);
-      const std::int64_t rank = number(dict->items[i + 1], "a rank");
-      if (seen.insert(name).second)
-        state.participants.add_new(std::move(name), rank);
-      else
-        state.participants.set(name, rank);
-    }
+    read_map(collection(ref, Kind::Dict, "participants"), state.participants,
+             [&](Ref rank) { return number(rank, "a rank"); });
   }
   void read_heartbeats(Ref ref, RendezvousState& state) {
-    std::set<NodeName> seen;
-    const Value* dict = collection(ref, Kind::Dict, "last_heartbeats");
+    read_map(collection(ref, Kind::Dict, "last_heartbeats"), state.last_heartbeats,
+             [&](Ref at) { return time(at); });
+  }
+  /// As in a Python dict, a key that comes again keeps its place and gets another value.
+  template <typename T, typename Read>
+  void read_map(const pickle::Value* dict, NodeMap<T>& nodes, const Read& read) {
+    std::map<NodeName, std::size_t> places;
     for (std::size_t i = 0; dict != nullptr && !error_ && i < dict->items.size(); i += 2) {
       NodeName name = node(dict->items[i]);
-      const WallTime at = time(dict->items[i + 1]);
-      if (seen.insert(name).second)
-        state.last_heartbeats.add_new(std::move(name), at);
+      const T value = read(dict->items[i + 1]);
+      const auto [known, is_new] = places.try_emplace(name, nodes.size());
+      if (is_new)
+        nodes.add_new(std::move(name), value);
       else
-        state.last_heartbeats.set(name, at);
+        (nodes.begin() + static_cast<std::ptrdiff_t>(known->second))->second = value;
     }
   }
   void read_set(Ref ref, const char* what, NodeSet& nodes) {
     std::set<NodeName> seen;
-    const Value* set = collection(ref, Kind::Set, what);
+    const pickle::Value* set = collection(ref, Kind::Set, what);
     for (std::size_t i = 0; set != nullptr && !error_ && i < set->items.size(); ++i) {
       NodeName name = node(set->items[i]);
       if (seen.insert(name).second) nodes.add_new(std::move(name));
     }
   }
-  void read_foreign(const std::vector<std::pair<Ref, Ref>>& foreign, RendezvousState& state) {
+  using Foreign = std::vector<std::pair<Ref, Ref>>;  // Name and value.
+
+  void note_foreign(Ref name, Ref value, Foreign& foreign) {
+    const std::string_view text = graph_.at(name).text;
+    const auto known = std::find_if(foreign.begin(), foreign.end(), [&](const auto& attribute) {
+      return graph_.at(attribute.first).text == text;
+    });
+    if (known != foreign.end()) return void(known->second = value);
+    if (!is_plain_name(text)) return fail(graph_.at(name), "an attribute with a name of Python's");
+    if (foreign.size() >= kMaxForeignAttributes)
+      return fail(graph_.at(name),
+                  "more than " + std::to_string(kMaxForeignAttributes) + " foreign attributes");
+    foreign.emplace_back(name, value);
+  }
+  void read_foreign(const Foreign& foreign, RendezvousState& state) {
     std::size_t bytes = 0;
+    std::size_t values = 0;
     for (const auto& [name, value] : foreign) {
+      if (!count_plain(value, 0, values)) return;
       auto pickled = pickle::write_pickle(graph_, value);
       if (!pickled) return fail(graph_.at(value), pickled.error().reason);
       bytes += graph_.at(name).text.size() + pickled->size();
       if (bytes > kMaxForeignBytes) return fail(graph_.at(value), "foreign attributes too long");
-      std::erase_if(state.foreign,
-                    [&](const auto& known) { return known.name == graph_.at(name).text; });
       state.foreign.push_back({std::string(graph_.at(name).text), *std::move(pickled)});
     }
   }
+  /// Whether the value consists of plain values, nodes and times; counts a shared one each time.
+  bool count_plain(Ref ref, int depth, std::size_t& values) {
+    const pickle::Value& value = graph_.at(ref);
+    if (depth > kMaxForeignDepth || ++values > kMaxForeignValues) {
+      fail(value, "foreign attributes nested too deeply, or with too many values");
+      return false;
+    }
+    switch (value.kind) {
+      case Kind::None:
+      case Kind::Bool:
+      case Kind::Integer:
+      case Kind::Text:
+      case Kind::Bytes:
+      case Kind::Call:  // StateRules takes times only.
+        return true;
+      case Kind::Tuple:
+      case Kind::List:
+      case Kind::Set:
+      case Kind::Dict:
+        return std::all_of(value.items.begin(), value.items.end(),
+                           [&](Ref item) { return count_plain(item, depth + 1, values); });
+      case Kind::Instance:
+        return attributes_of(ref, StateClass::Node, "a foreign object") != nullptr;
+      case Kind::Real:
+      case Kind::Class:
+      case Kind::Persistent:
+      case Kind::Moved:
+        break;
+    }
+    fail(value, "a foreign attribute that is no plain value");
+    return false;
+  }
 
   const Graph& graph_;
+  std::size_t address_bytes_;  // What further addresses may take.
   std::optional<StateError> error_;
 };
 
@@ -204,9 +266,9 @@ StateResult<std::optional<RendezvousState>> decode_state(std::string_view text,
   const auto bytes = base64_decode(text);
   if (!bytes) return StateError{StateError::Part::Text, bytes.error().offset, "not base64"};
   Graph graph;
-  const auto root = pickle::read_pickle(*bytes, graph, limits);
+  const auto root = pickle::read_pickle(*bytes, graph, StateRules(), limits);
   if (!root) return StateError{StateError::Part::Pickle, root.error().offset, root.error().reason};
-  return Decoder(graph).decode(*root);
+  return Decoder(graph, bytes->size()).decode(*root);
 }
 
 }  // namespace muster

@@ -1,17 +1,16 @@
 #include <array>
 #include <map>
 
-#include "rendezvous/core/check.h"
+#include "pickle/utf8.h"
+#include "pickle/writer.h"
 #include "rendezvous/wire/base64.h"
-#include "rendezvous/wire/pickle_writer.h"
 #include "rendezvous/wire/python_time.h"
 #include "rendezvous/wire/state_codec.h"
-#include "rendezvous/wire/utf8.h"
+#include "rendezvous/wire/state_rules.h"
 
 namespace muster {
 namespace {
 
-using pickle::AllowedClass;
 using pickle::Graph;
 using pickle::Kind;
 using pickle::Ref;
@@ -26,7 +25,7 @@ class Builder {
   Graph take() { return std::move(graph_); }
 
   Ref state(const RendezvousState& state) {
-    const Ref instance = object(AllowedClass::State);
+    const Ref instance = object(StateClass::State);
     const Ref attributes = graph_.add({.kind = Kind::Dict});
     const auto put = [&](std::string_view name, Ref value) {
       const Ref key = name_text(name);
@@ -41,9 +40,10 @@ class Builder {
     put("redundancy_list", set(state.redundancy_list));
     put("last_heartbeats", heartbeats(state));
     for (const ForeignAttribute& attribute : state.foreign) {
-      const auto value = pickle::read_pickle(attribute.pickled, graph_);
-      MUSTER_CHECK(value.has_value());  // Our own writer's work.
-      put(attribute.name, *value);
+      // The decoder's own writer has written it. If it cannot be read, the state goes without it.
+      const auto value =
+          pickle::read_pickle(attribute.pickled, graph_, StateRules(), {.bytes_per_value = 1});
+      if (value) put(attribute.name, *value);
     }
     graph_.at(instance).items.push_back(attributes);
     return instance;
@@ -58,40 +58,31 @@ class Builder {
     if (is_new) known->second = graph_.add({.kind = Kind::Text, .text = name});
     return known->second;
   }
-  Ref class_ref(AllowedClass which) {
+  Ref class_ref(StateClass which) {
     auto& known = classes_[static_cast<std::size_t>(which)];
     if (known) return *known;
-    struct Name {
-      std::string_view module, name;
-    };
-    static constexpr std::array<Name, 5> kNames{{{pickle::kTorchModule, "_RendezvousState"},
-                                                 {pickle::kTorchModule, "_NodeDesc"},
-                                                 {"datetime", "datetime"},
-                                                 {"datetime", "timezone"},
-                                                 {"datetime", "timedelta"}}};
-    const Name& name = kNames.at(static_cast<std::size_t>(which));
+    const StateClassName name = name_of(which);
     const Ref module = name_text(name.module);
     // The class datetime has the name of its module; to Python that is another object.
-    const Ref own = which == AllowedClass::Time
-                        ? graph_.add({.kind = Kind::Text, .text = name.name})
-                        : name_text(name.name);
+    const Ref own = which == StateClass::Time ? graph_.add({.kind = Kind::Text, .text = name.name})
+                                              : name_text(name.name);
     known = graph_.add(
         {.kind = Kind::Class, .number = static_cast<std::int64_t>(which), .items = {module, own}});
     return *known;
   }
-  Ref object(AllowedClass which) {
+  Ref object(StateClass which) {
     const Ref of = class_ref(which);
     return graph_.add({.kind = Kind::Instance, .items = {of}});
   }
-  Ref call(AllowedClass which, std::vector<Ref> arguments) {
+  Ref call(StateClass which, std::vector<Ref> arguments) {
     const Ref callee = class_ref(which);
     const Ref tuple = graph_.add({.kind = Kind::Tuple, .items = std::move(arguments)});
     return graph_.add({.kind = Kind::Call, .items = {callee, tuple}});
   }
   Ref utc() {
     if (utc_) return *utc_;
-    const Ref offset = call(AllowedClass::Delta, {integer(0), integer(0), integer(0)});
-    utc_ = call(AllowedClass::Zone, {offset});
+    const Ref offset = call(StateClass::Delta, {integer(0), integer(0), integer(0)});
+    utc_ = call(StateClass::Zone, {offset});
     return *utc_;
   }
   Ref time(WallTime at) {
@@ -99,7 +90,7 @@ class Builder {
     graph_.owned.emplace_back(bytes.data(), bytes.size());
     const Ref data = graph_.add({.kind = Kind::Bytes, .text = graph_.owned.back()});
     const Ref zone = utc();
-    return call(AllowedClass::Time, {data, zone});
+    return call(StateClass::Time, {data, zone});
   }
   Ref address(std::string_view addr) {
     if (is_at_most_one_latin1(addr)) return name_text(addr);
@@ -108,7 +99,7 @@ class Builder {
   Ref node(const NodeName& name) {
     const auto [known, is_new] = nodes_.try_emplace(name, 0);
     if (!is_new) return known->second;
-    const Ref instance = object(AllowedClass::Node);
+    const Ref instance = object(StateClass::Node);
     const Ref attributes = graph_.add({.kind = Kind::Dict});
     std::vector<Ref> items{name_text("addr"), address(name.addr),    name_text("pid"),
                            integer(name.pid), name_text("local_id"), integer(name.local_id)};
@@ -143,7 +134,7 @@ class Builder {
   Graph graph_;
   std::map<std::string_view, Ref> names_;
   std::map<NodeName, Ref> nodes_;
-  std::array<std::optional<Ref>, 5> classes_;
+  std::array<std::optional<Ref>, 5> classes_;  // By StateClass.
   std::optional<Ref> utc_;
 };
 
@@ -153,9 +144,16 @@ std::string encode_state(const RendezvousState& state) {
   Builder builder;
   const Ref root = builder.state(state);
   const Graph graph = builder.take();
-  const auto bytes = pickle::write_pickle(graph, root, kStateDepth + pickle::kMaxPickleDepth);
-  MUSTER_CHECK(bytes.has_value());  // Foreign attributes passed the limit when they were read.
-  return base64_encode(*bytes);
+  auto bytes = pickle::write_pickle(graph, root, kStateDepth + pickle::kMaxPickleDepth);
+  if (!bytes) {
+    // Only foreign attributes can be nested too deeply, and the decoder has refused those.
+    RendezvousState plain = state;
+    plain.foreign.clear();
+    Builder plain_builder;
+    const Ref plain_root = plain_builder.state(plain);
+    bytes = pickle::write_pickle(plain_builder.take(), plain_root, kStateDepth);
+  }
+  return base64_encode(bytes ? *bytes : std::string());
 }
 
 }  // namespace muster

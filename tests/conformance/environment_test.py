@@ -131,8 +131,8 @@ CASES = [
 ]
 
 # Ours alone: NODE_RANK is for frameworks that need it, MUSTER_JOB marks a job's processes,
-# MUSTER_WORKER_CHANNEL is where they can say that they get on.
-ONLY_OURS = {"NODE_RANK", "MUSTER_JOB", "MUSTER_WORKER_CHANNEL"}
+# MUSTER_WORKER_CHANNEL is where they can say that they get on, MUSTER_GENERATION orders rounds.
+ONLY_OURS = {"NODE_RANK", "MUSTER_JOB", "MUSTER_WORKER_CHANNEL", "MUSTER_GENERATION"}
 # Chosen anew by each run, so compared for their form.
 RANDOM = {
     "MASTER_PORT": r"\d+",
@@ -178,9 +178,12 @@ def differences(theirs, ours, their_dir, our_dir):
                 re.fullmatch(form, b) and (a == "") == (b == ""):
             continue
         yield f"{key}: torchrun {a!r}, muster {b!r}"
-    # stderr may be a pipe, of which muster keeps the end for its report, also of a filtered rank.
-    if stat.S_ISFIFO(ours["kinds of streams"][2]):
-        theirs["kinds of streams"][2] = ours["kinds of streams"][2]
+    # stderr may be a pipe, of which muster keeps the end for its report, also of a filtered rank. A
+    # stream with a log file is one, too: muster writes the file.
+    for stream in (1, 2):
+        is_file = stat.S_ISREG(theirs["kinds of streams"][stream])
+        if stat.S_ISFIFO(ours["kinds of streams"][stream]) and (stream == 2 or is_file):
+            theirs["kinds of streams"][stream] = ours["kinds of streams"][stream]
     for key in theirs:
         if key != "env" and theirs[key] != (
                 ours[key].replace(our_dir, their_dir) if key == "cwd" else ours[key]):

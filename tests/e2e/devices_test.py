@@ -73,6 +73,25 @@ json.dump({"name": __name__, "argv": sys.argv, "file": __file__, "stdin": sys.st
 import beside
 """
 
+END = """
+import atexit, builtins, os, sys, threading, time
+
+class Torn:
+    def __del__(self):
+        os.write(2, b"teardown")
+
+builtins.kept = Torn()
+sys.stdout = open(1, "w", buffering=1 << 16, closefd=False)
+
+def late():
+    time.sleep(0.2)
+    print("thread")
+
+atexit.register(lambda: print("exit-function\\nunflushed"))
+threading.Thread(target=late).start()
+sys.exit(7)
+"""
+
 
 class RunPath(MusterTest):
     def test_the_script_is_main_with_its_arguments_and_no_stdin(self):
@@ -110,6 +129,19 @@ class RunPath(MusterTest):
             with self.subTest(text=text):
                 self.run_muster("--standalone", "--run-path", "--exit-code=propagate",
                                 self.script("exit.py", text), expect=code)
+
+    def test_the_end_runs_threads_and_exit_functions_but_not_the_teardown(self):
+        """torch's native threads abort the process if they meet the interpreter's teardown."""
+        script = self.script("end.py", END)
+        _, out, err = self.run_muster("--standalone", "--run-path", "--exit-code=propagate", script,
+                                      expect=7)
+        self.assertEqual(out.split(), ["thread", "exit-function", "unflushed"])
+        self.assertNotIn("teardown", err)
+
+    def test_output_that_cannot_be_written_at_the_end_is_a_failure(self):
+        script = self.script("full.py", "import sys\n"
+                                        "sys.stdout = open('/dev/full', 'w')\nprint('lost')\n")
+        self.run_muster("--standalone", "--run-path", "--exit-code=propagate", script, expect=120)
 
 
 class StartUp(MusterTest):

@@ -182,7 +182,7 @@ class Lines(MusterTest):
                                     env={"LOGLEVEL": "DEBUG"}, expect=0)
         for rank in range(2):
             self.assertRegex(err, rf'worker_started local_rank={rank} rank={rank} pid=\d+ '
-                                  rf'command="sh -c exit 0" stdout=\S+/{rank}/stdout.log '
+                                  rf'command="sh \(and 2 arguments\)" stdout=\S+/{rank}/stdout.log '
                                   rf'stderr=\S+/{rank}/stderr.log error_file=\S+/{rank}/error.json')
             self.assertRegex(err, rf"worker_ended local_rank={rank} .* exitcode=0")
 

@@ -22,6 +22,20 @@ stand_still() if os.environ["RANK"] == os.environ.get("STILL", "1") else work()
 """
 LINE = "stand_still"
 
+# Both report progress; then one spins, as NCCL does, and prints, and the other ends its reports first.
+SPINNER = """import json, os, socket, time
+rank = int(os.environ["LOCAL_RANK"])
+channel = socket.socket(socket.AF_UNIX)
+channel.connect(os.environ["MUSTER_WORKER_CHANNEL"])
+def tell(**message): channel.sendall(json.dumps(message).encode() + b"\\n")
+tell(type="hello", local_rank=rank)
+tell(type="progress", step=1)
+if rank == 0: tell(type="progress_end")
+while True:
+    sum(range(1000))
+    print(rank)
+"""
+
 
 def py_spy():
     found = [p for p in (SOURCE / ".venv/bin/py-spy", shutil.which("py-spy")) if p]
@@ -54,6 +68,13 @@ class Hang(MusterTest):
         for text in self.stacks().values():
             self.assertIn("threads in the kernel", text)
             self.assertRegex(text, r"thread \d+ python\S*: state [RS]")
+
+    def test_a_worker_that_spins_must_keep_its_promise_of_progress(self):
+        script = self.script("spin.py", SPINNER)
+        _, _, err = self.run_muster("--standalone", "--nproc-per-node=2", "--log-dir=logs", "-r3",
+                                    "--hang-timeout=2", script, expect=1)
+        self.assertRegex(err, r"local rank 1 \(pid \d+\) hangs: no report of progress for 2")
+        self.assertIn("  it hung: no report of progress for 2", err)
 
     def test_the_line_is_named(self):
         if not py_spy():

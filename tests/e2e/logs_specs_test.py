@@ -295,10 +295,10 @@ class Signals(LogsSpecsTest):
         return process.returncode
 
     def test_during_the_import(self):
-        self.assertEqual(self.stopped_while("sleeps"), -signal.SIGTERM)
+        self.assertEqual(self.stopped_while("sleeps"), -signal.SIGTERM, self.read("err"))
 
     def test_while_it_is_asked(self):
-        self.assertEqual(self.stopped_while("waits"), 1)
+        self.assertEqual(self.stopped_while("waits"), 1, self.read("err"))
 
     def test_kill_9_of_muster(self):
         process = self.start("--standalone", "--logs-specs=sleeps", self.script("x.py", ""),

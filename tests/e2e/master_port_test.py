@@ -83,7 +83,7 @@ while :; do sleep 0.01; done
         self.assertEqual(set(ports), {ports[0]})
         self.assertIsNotNone(sockets[0])
         self.assertEqual(set(sockets), {sockets[0]})  # One descriptor, never let go.
-        self.assertGreater(tries, 10)
+        self.assertGreater(tries, 5)  # Each wait above tries once at least.
         self.assertEqual(can_bind(ports[0]), 3)  # Now everybody can: the attempts were real.
 
     def test_jobs_that_restart_at_once_keep_their_ports(self):

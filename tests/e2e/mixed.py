@@ -87,6 +87,7 @@ class MusterdTest(TorchrunTest):
     """Everybody meets at musterd."""
     run_id = "job"
     conf = f"lease={LEASE_S},last_call_timeout=3,is_host=false"
+    musterd_options = []
 
     def setUp(self):
         super().setUp()
@@ -101,8 +102,9 @@ class MusterdTest(TorchrunTest):
         err = open(self.dir / name, "wb")
         self.addCleanup(err.close)
         self.musterd = subprocess.Popen(
-            [MUSTERD, "--bind=127.0.0.1", f"--port={self.port}", f"--lease-seconds={LEASE_S}"],
-            stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment())
+            [MUSTERD, "--bind=127.0.0.1", f"--port={self.port}", f"--lease-seconds={LEASE_S}",
+             *self.musterd_options], stdin=subprocess.DEVNULL, stdout=err, stderr=err,
+            env=self.environment())
         self.addCleanup(self.musterd.wait)
         self.addCleanup(self.musterd.kill)
         wait_for(lambda: "listening on" in self.read(name) or self.musterd.poll() is not None, "musterd")

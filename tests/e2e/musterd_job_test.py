@@ -7,6 +7,7 @@ import sys
 import time
 
 from mixed import LEASE_S, MUSTERD, MusterdTest, have_torch
+from native_peer import Interpreter
 from nodes import REDUCE, TORCH_PYTHON
 from support import PATIENCE_S, main, wait_for
 
@@ -207,33 +208,43 @@ class Restarts(JobTest):
         self.round_of(len(tags))
         return self.workers()
 
-    def goes_on_and_meets_again(self, number):
+    def back(self, tags):
+        """Waits until the nodes have resumed after the last restart of musterd."""
+        log = f"err.musterd{self.musterds}"
+        wait_for(lambda: f" nodes={len(tags)} restarts=" in self.read(log), f"the round to be resumed in {log}")
+
+    def goes_on(self, number, away_s=0.0):
         before = self.running()
         self.assertEqual(len(before), 4, self.token.processes())
         self.stop_musterd(number)
         self.says("abcd", "lost the rendezvous")
+        time.sleep(away_s)
         self.assertEqual(self.workers(), before)
         self.start_musterd()
-        second = self.round_of(4, after=4, nodes="abcd")
-        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in second}, {"0"})
+        self.back("abcd")
+        self.assertEqual(self.workers(), before)
+        self.assertEqual(len(self.starts()), 4)
         self.kill("a")  # It is a run like any other.
-        self.round_of(3, after=8, nodes="bcd")
+        self.round_of(3, after=4, nodes="bcd")
         self.tell("finish")
         self.ends(b=0, c=0, d=0)
 
     def test_killed_and_started_again(self):
-        self.goes_on_and_meets_again(signal.SIGKILL)
+        self.goes_on(signal.SIGKILL)
 
     def test_stopped_and_started_again(self):
-        self.goes_on_and_meets_again(signal.SIGTERM)
+        self.goes_on(signal.SIGTERM)
+
+    def test_away_for_longer_than_the_lease(self):
+        self.goes_on(signal.SIGKILL, 2.5 * LEASE_S)
 
     def test_killed_again_and_again(self):
-        self.running()
+        before = self.running()
         for _ in range(3):
-            started = len(self.starts())
             self.stop_musterd()
             self.start_musterd()
-            self.round_of(4, after=started, nodes="abcd")
+            self.back("abcd")
+        self.assertEqual(self.workers(), before)
         self.tell("finish")
         self.ends(a=0, b=0, c=0, d=0)
 
@@ -259,7 +270,29 @@ class Restarts(JobTest):
         self.tell("finish")
         self.ends(a=0, b=0, c=0)
 
+    def test_connections_that_are_cut_restart_nothing(self):
+        resumed = []
+
+        def to_node(message):
+            if message["type"] == "resumed":
+                resumed.append(message)
+            return message
+        between = Interpreter(self.port, to_host=lambda message: message, to_node=to_node)
+        self.addCleanup(between.close)
+        direct, self.port = self.port, between.port
+        before = self.running("2", "ab")
+        for times in range(1, 6):
+            for connection in list(between.connections):
+                between._end(connection)
+            wait_for(lambda times=times: len(resumed) >= 2 * times, "both nodes to resume")
+        self.assertEqual(self.workers(), before, self.all_output())
+        self.assertNotIn("node_lost", self.read("err.musterd1"))
+        self.port = direct
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
     def test_workers_may_finish_without_it(self):
+        self.conf += ",read_timeout=2"
         self.running("2", "ab")
         self.stop_musterd()
         self.says("ab", "lost the rendezvous")
@@ -267,32 +300,41 @@ class Restarts(JobTest):
         self.ends(a=0, b=0)
         self.assert_nothing_left()
 
+    def test_nodes_that_finish_without_it_wait_for_it(self):
+        self.running("2", "ab")
+        self.stop_musterd()
+        self.says("ab", "lost the rendezvous")
+        self.tell("finish")
+        self.says("ab", "is away: waiting for it")
+        self.start_musterd()
+        self.ends(a=0, b=0)
+        self.assertNotIn("nothing can be said", self.read("err.a") + self.read("err.b"))
+
     def test_workers_that_fail_without_it_are_started_again_when_it_is_back(self):
         self.running("2", "ab", "--max-restarts=1")
         self.stop_musterd()
         self.says("ab", "lost the rendezvous")
         self.tell("exit.b", "7")
         self.worker_ended("b")
+        self.says("b", "exited with 7 when it is back")
         self.start_musterd()
-        self.round_of(2, after=2, nodes="ab")
+        again = self.round_of(2, after=2, nodes="ab")
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {"1"})
         self.tell("finish")
         self.ends(a=0, b=0)
 
-    def test_a_failure_that_nobody_heard_of_is_not_counted_but_the_next_one_is(self):
-        # Who is cut off cannot know: its workers may have failed because the others went on without them.
+    def test_a_failure_while_it_is_away_is_counted_when_it_is_back(self):
         self.running("2", "ab")
         self.stop_musterd()
         self.says("ab", "lost the rendezvous")
         self.tell("exit.b", "7")
         self.worker_ended("b")
         self.start_musterd()
-        self.round_of(2, after=2, nodes="ab")
-        self.tell("exit.b", "7")
         self.ends(a=1, b=1)
         self.assertIn("exitcode  : 7", self.read("err.b"))
 
     def test_after_many_rounds(self):
-        # Its rounds begin at 0 again; the nodes were in later ones.
+        # It knows nothing of them; the nodes go on counting.
         self.running("3:4", "abcd", "--max-restarts=9")
         for tag in "abc":
             started = len(self.starts())
@@ -301,12 +343,12 @@ class Restarts(JobTest):
         self.stop_musterd()
         self.says("abcd", "lost the rendezvous")
         self.start_musterd()
-        self.round_of(4, after=16, nodes="abcd")
+        self.back("abcd")
         for tag in "bcd":
             started = len(self.starts())
             self.tell(f"exit.{tag}", "7")
             self.round_of(4, after=started, nodes="abcd")
-        self.assertEqual(len(self.starts()), 32)  # No round more than that.
+        self.assertEqual(len(self.starts()), 28)  # No round more than that.
         self.tell("finish")
         self.ends(a=0, b=0, c=0, d=0)
 
@@ -332,7 +374,8 @@ class Restarts(JobTest):
         self.stop_musterd()
         self.dies_at_its_first_question(2)
         self.start_musterd()
-        self.round_of(2, after=2, nodes="ab")
+        self.back("ab")
+        self.assertEqual(len(self.starts()), 2)
         self.tell("finish")
         self.ends(a=0, b=0)
 
@@ -351,11 +394,12 @@ class Restarts(JobTest):
         self.ends(a=0, b=0)
 
     def test_if_it_never_comes_back_the_agents_give_up(self):
-        self.conf += ",read_timeout=2"
+        self.conf += ",host_absent=2"
         self.running("2", "ab")
         self.stop_musterd()
         self.ends(a=1, b=1)
         for tag in "ab":
+            self.assertIn("host_absent=SECONDS", self.read(f"err.{tag}"))
             self.assertRegex(self.read(f"err.{tag}"), "was lost .* cannot be reached again: .*refused")
         self.assert_nothing_left()
 

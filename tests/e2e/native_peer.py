@@ -36,8 +36,9 @@ def frame(message):
 class OtherNode:
     """A node's connection; it has not said anything yet."""
 
-    def __init__(self, port):
-        self.connection = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+    def __init__(self, port, address="127.0.0.1"):
+        """`address`: the node's own."""
+        self.connection = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (address, 0))
         self.connection.sendall(VALIDATE + MAGIC + PING + b"abcd")
         assert receive(self.connection, 4) == b"abcd"
 

@@ -320,6 +320,47 @@ class Outages(NetworkTest):
             path = self.dir / f"hosts.{tag}"
             path.write_text(path.read_text().replace(before + " ", after + " "))
 
+    def resumed(self):
+        """The two nodes train on, and the new musterd has learned of their round."""
+        try:
+            wait_for(lambda: "round_resumed run=job" in self.read("err.musterd"), "the round to be resumed")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.all_output()}") from None
+        self.assertEqual(len(self.starts()), 2, self.all_output())
+
+    def test_a_node_that_is_cut_off_stops_its_workers_and_the_others_go_on(self):
+        self.hosts("mabc")
+        self.musterd_on("m")
+        for rank, tag in enumerate("abc"):
+            self.node(tag, "2:3", CONF, f"--node-rank={rank}")
+        self.round_of(3)
+        self.net.unplug("a")  # Rank 0, with the store.
+        self.round_of(2, after=3, nodes="bc")
+        self.says("a", "this node is cut off")
+        self.worker_stopped("a")
+        self.assertIsNone(self.nodes["a"].poll(), self.all_output())
+        self.net.plug("a")
+        self.round_of(3, after=5, nodes="abc")
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
+
+    def worker_stopped(self, tag):
+        def gone():
+            return not any(f"NODE_TAG={tag}" in self.environment_of(pid) for pid in self.worker_pids())
+        wait_for(gone, f"the workers of {tag} to be stopped")
+
+    def worker_pids(self):
+        return [pid for pid, command in self.token.processes().items()
+                if command.rstrip().endswith(f"-u {self.worker}")]
+
+    @staticmethod
+    def environment_of(pid):
+        try:
+            with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except OSError:
+            return ""
+
     def test_a_rendezvous_that_is_started_on_another_machine(self):
         for i, name in enumerate("mnab", 1):
             self.host(name, f"10.77.0.{i}/24", hosts="10.77.0.1 rendezvous\n")
@@ -333,7 +374,7 @@ class Outages(NetworkTest):
             self.says(tag, "lost the rendezvous")
         self.musterd_on("n")
         self.change_names("ab", "10.77.0.1", "10.77.0.2")
-        self.round_of(2, after=2, nodes="ab")
+        self.resumed()
         self.tell("finish")
         self.ends(a=0, b=0)
 
@@ -355,7 +396,7 @@ class Outages(NetworkTest):
         self.host("m", "10.77.0.77/24")
         self.musterd_on("m")
         self.change_names("ab", "10.77.0.1", "10.77.0.77")
-        self.round_of(2, after=2, nodes="ab")
+        self.resumed()
         self.tell("finish")
         self.ends(a=0, b=0)
 

@@ -82,7 +82,7 @@ while :; do sleep 1000 & wait $!; done
         self.assert_nothing_left()
 
     def test_after_kill_9_of_the_agent(self):
-        process = self.start_family(STUBBORN)
+        process = self.start_family(STUBBORN, "--shutdown-timeout=1")
         os.kill(agent_of(process.pid), signal.SIGKILL)
         self.assertEqual(process.wait(60), 1)
         self.assertIn("was killed by signal 9", self.read("err"))
@@ -105,6 +105,7 @@ while :; do sleep 1000 & wait $!; done
         process = self.start_family(STUBBORN, "--shutdown-timeout=1000")
         process.send_signal(signal.SIGINT)
         wait_for(lambda: "SIGINT" in self.read("err"), "the first signal to be taken")
+        time.sleep(1.1)  # Within a second, it would be the same event.
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(60), 1)
         self.assertEqual(self.token.processes(), {})

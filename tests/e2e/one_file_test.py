@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One file copied to a bare node runs: nothing but libc beside it, not even a shell.
 
-MUSTER_BIN and MUSTERD_BIN name the programs. A build that is not for copying (sanitizers) skips.
+MUSTER_BIN, MUSTERD_BIN and MUSTERCTL_BIN name the programs. A build that is not for copying (sanitizers) skips.
 """
 import os
 import pathlib
@@ -13,9 +13,9 @@ import sys
 import tempfile
 import unittest
 
-PROGRAMS = [os.environ["MUSTER_BIN"], os.environ["MUSTERD_BIN"]]
-# libm and libpthread are parts of glibc, too.
-LIBC = re.compile(r"^(libc\.so\.6|libm\.so\.6|libpthread\.so\.0|ld-linux[\w-]*\.so\.\d|linux-vdso\.so\.1)$")
+PROGRAMS = [os.environ[name] for name in ("MUSTER_BIN", "MUSTERD_BIN", "MUSTERCTL_BIN")]
+# libm, libpthread and libdl are parts of glibc, too.
+LIBC = re.compile(r"^(libc\.so\.6|libm\.so\.6|libpthread\.so\.0|libdl\.so\.2|ld-linux[\w-]*\.so\.\d|linux-vdso\.so\.1)$")
 
 
 def libraries(program):

@@ -233,10 +233,24 @@ def reason(trace):
     return " in ".join([*what[:1], *where[-1:]])
 
 
+class ShardLoader(unittest.TestLoader):
+    """Loads every test, or with MUSTER_SHARD=2/3 every third one from the second on: a long file is
+    several tests for ctest, which run side by side."""
+
+    def loadTestsFromModule(self, module, *, pattern=None):
+        number, count = map(int, os.environ.get("MUSTER_SHARD", "1/1").split("/"))
+        return self.suiteClass(self.flat(super().loadTestsFromModule(module, pattern=pattern))[number - 1::count])
+
+    def flat(self, suite):
+        if isinstance(suite, unittest.TestCase):
+            return [suite]
+        return [test for part in suite for test in self.flat(part)]
+
+
 def main():
     if not os.access(MUSTER, os.X_OK):
         sys.exit(f"MUSTER_BIN={MUSTER} is not there")
-    result = unittest.main(verbosity=2, exit=False).result
+    result = unittest.main(verbosity=2, exit=False, testLoader=ShardLoader()).result
     # Behind all else, since an end is what is shown of a long output.
     for test, trace in result.failures + result.errors:
         print(f"failed: {test.id()}: {reason(trace)}", file=sys.stderr)

@@ -155,9 +155,8 @@ class Limits(MusterTest):
         lines = "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); done; exit 5"
         limit = with_limit(resource.RLIMIT_FSIZE, 1024, 1024)
         # Through pipes: a file of the test's would be limited as well.
-        for how, expected in (("reserve", "goes only to the console"),
-                              ("drop", "goes only to the console"),
-                              ("fail", "raise it with `ulimit -f`")):
+        for how, expected in (("drop", "has reached the limit of a file's size (`ulimit -f`)"),
+                              ("fail", "has reached the limit of a file's size (`ulimit -f`)")):
             process = subprocess.run(
                 [MUSTER, "--standalone", "--no-python", "-t3", "--log-dir", self.dir / "logs",
                  f"--log-on-full={how}", "/bin/sh", "-c", lines],

@@ -10,6 +10,7 @@
 
 #include "rendezvous/core/c10d_participant.h"
 #include "tests/support/prng.h"
+#include "tests/support/seeds.h"
 #include "tests/support/torch_model.h"
 
 namespace muster::testing {
@@ -266,16 +267,13 @@ class World {
 
 TEST_CASE("c10d participants: with torchrun nodes on one register, they always meet again",
           "[simulation][rendezvous]") {
-  const char* only = std::getenv("MUSTER_SEED");
-  const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
-  const std::uint64_t last = only != nullptr ? first : 400;
-  for (std::uint64_t seed = first; seed <= last; ++seed) {
+  run_seeds(400, [](std::uint64_t seed) {
     INFO("MUSTER_SEED=" << seed);
     World world(seed);
     world.run(std::chrono::seconds(120), true);
     world.run(std::chrono::seconds(180), false);
     world.check();
-  }
+  });
 }
 
 }  // namespace

@@ -55,6 +55,10 @@ class MusterNode : public Node {
   void on(const ClockSkewSeen&) {}
   void on(const LetGo&) {}
   void on(const NodeGone&) {}
+  void on(const NodeHeldBack&) {}
+  void on(const Resumed&) {}
+  void on(const Rejoin&) {}
+  void on(const RoundRecovered&) {}
 
   Role role_;
   std::string instance_;

@@ -11,6 +11,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/simulation/rendezvous_nodes.h"
+#include "tests/support/seeds.h"
 
 namespace muster::testing {
 namespace {
@@ -219,11 +220,7 @@ void run(std::uint64_t seed) {
 
 TEST_CASE("simulation: a cluster under faults has one world per round, and converges after them",
           "[simulation]") {
-  if (const char* seed = std::getenv("MUSTER_SEED")) return run(std::strtoull(seed, nullptr, 0));
-  const char* last = std::getenv("MUSTER_SEEDS");
-  const std::uint64_t seeds = last != nullptr ? std::strtoull(last, nullptr, 0) : 2000;
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed)
-    run(seed);
+  run_seeds(2000, run);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "rendezvous/wire/c10d_codec.h"
 #include "tests/simulation/store_model.h"
 #include "tests/support/prng.h"
+#include "tests/support/seeds.h"
 
 namespace muster {
 namespace {
@@ -245,9 +246,7 @@ void run(std::uint64_t seed) {
 }
 
 TEST_CASE("simulation: the store says what the plain model says", "[simulation][store]") {
-  if (const char* seed = std::getenv("MUSTER_SEED")) return run(std::strtoull(seed, nullptr, 0));
-  for (std::uint64_t seed = 1; seed <= 2000; ++seed)
-    run(seed);
+  testing::run_seeds(2000, run);
 }
 
 }  // namespace

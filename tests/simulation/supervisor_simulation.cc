@@ -2,7 +2,6 @@
 // linger, ignore SIGTERM or leave children, signals at any moment, reports that come late. The
 // invariants are checked at every step. MUSTER_SEED=<seed> runs one seed again.
 
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "agent/core/supervisor.h"
 #include "tests/support/prng.h"
+#include "tests/support/seeds.h"
 
 namespace muster {
 namespace {
@@ -275,9 +275,7 @@ void run(std::uint64_t seed) {
 }
 
 TEST_CASE("simulation: the supervisor ends every job, and leaves nobody alive", "[simulation]") {
-  if (const char* seed = std::getenv("MUSTER_SEED")) return run(std::strtoull(seed, nullptr, 0));
-  for (std::uint64_t seed = 1; seed <= 2000; ++seed)
-    run(seed);
+  testing::run_seeds(2000, run);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace muster::testing {
 namespace {
 
-std::int64_t us(Duration duration) {
+std::int64_t microseconds_of(Duration duration) {
   return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
 }
 
@@ -21,7 +21,7 @@ void TorchModel::participant_left() {
 }
 
 void TorchModel::sanitize(WallTime wall) {
-  const std::int64_t expire = wall.microseconds - us(settings_.dead_after);
+  const std::int64_t expire = wall.microseconds - microseconds_of(settings_.dead_after);
   std::vector<NodeName> dead;
   for (const auto& [node, at] : state.last_heartbeats)
     if (at.microseconds < expire) dead.push_back(node);
@@ -38,7 +38,7 @@ void TorchModel::sanitize(WallTime wall) {
 bool TorchModel::keep_alive_due(WallTime wall) const {
   const WallTime* last = state.last_heartbeats.find(name_);
   return last != nullptr &&
-         last->microseconds <= wall.microseconds - us(settings_.keep_alive_interval);
+         last->microseconds <= wall.microseconds - microseconds_of(settings_.keep_alive_interval);
 }
 
 TorchModel::Action TorchModel::decide(Operation operation, Instant now, Instant deadline,
@@ -109,7 +109,7 @@ void TorchModel::apply(Action action, WallTime wall) {
       state.participants.set(name_, 0);
       state.last_heartbeats.set(name_, wall);
       if (taken() == settings_.min_nodes)
-        state.deadline = WallTime{wall.microseconds + us(settings_.last_call)};
+        state.deadline = WallTime{wall.microseconds + microseconds_of(settings_.last_call)};
       if (taken() == settings_.max_nodes) mark_complete();
       break;
     case Action::AddToWaitList:

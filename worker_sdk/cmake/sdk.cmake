@@ -31,6 +31,8 @@ add_library(muster_worker STATIC
   src/checkpoint.cc
   src/checkpoint_file.cc
   src/checkpoint_folder.cc
+  src/checkpoint_stream.cc
+  src/checkpoint_wait.cc
   src/collectives.cc
   src/ddp_hooks.cc
   src/distributed_data_parallel.cc

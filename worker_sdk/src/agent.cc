@@ -51,6 +51,12 @@ class Channel {
     send("{\"type\":\"progress\",\"step\":" + std::to_string(step) + "}\n");
   }
 
+  void end_reports() {
+    const std::lock_guard lock(mutex_);
+    if (fd_ >= 0 && std::exchange(last_report_, std::nullopt))
+      send("{\"type\":\"progress_end\"}\n");
+  }
+
   std::optional<Clock::time_point> deadline() {
     const std::lock_guard lock(mutex_);
     if (!std::exchange(promised_, true) && fd_ >= 0) send("{\"type\":\"ends_itself\"}\n");
@@ -130,6 +136,10 @@ Channel& channel() {
 
 void report_progress(std::int64_t step) {
   channel().report(step);
+}
+
+void end_progress() {
+  channel().end_reports();
 }
 
 std::optional<Clock::time_point> preemption_deadline() {

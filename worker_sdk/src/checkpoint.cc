@@ -2,10 +2,17 @@
 
 #include <ATen/Context.h>
 
+#include <charconv>
+#include <cstdlib>
+#include <functional>
+#include <memory>
 #include <set>
+#include <string_view>
 
 #include "checkpoint_bytes.h"
 #include "checkpoint_folder.h"
+#include "checkpoint_stream.h"
+#include "checkpoint_wait.h"
 #include "muster/collectives.h"
 #include "torch_versions.h"
 
@@ -89,18 +96,31 @@ GeneratorStates find_generators(const c10::IValue& snapshot,
   return found;
 }
 
-// Everybody learns how rank 0 fared; nobody waits for one that has failed.
-void share_failure(const std::string& failure, const ProcessGroup& group) {
-  const std::string shared = broadcast_bytes(failure, group.global_rank(0), group);
-  if (!shared.empty()) throw Error(shared);
+SnapshotWriter this_writer() {
+  SnapshotWriter writer;
+  const char* run_id = std::getenv("TORCHELASTIC_RUN_ID");
+  const char* generation = std::getenv("MUSTER_GENERATION");
+  if (run_id == nullptr || generation == nullptr) return writer;
+  const std::string_view text = generation;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0)
+    throw Error("MUSTER_GENERATION=" + std::string(text) + ": expected a whole number from 0 on.");
+  return {.run_id = run_id, .generation = number};
+}
+
+// Rank 0's answer, on all ranks.
+bool agree_on(bool answer, const ProcessGroup& group) {
+  return !broadcast_bytes(answer ? "1" : "", group.global_rank(0), group).empty();
 }
 
 struct Found {
-  std::vector<char> bytes;
+  std::unique_ptr<OpenSnapshot> snapshot;  // Null: there is no file at all.
+  std::int64_t order = 0;
   Progress progress;
 };
 
-// The last written file that can be used, on rank 0; no bytes if there is no file at all.
+// The last written file that can be used, on rank 0.
 Found find_newest(const CheckpointOptions& options) {
   Found found;
   const auto files = SnapshotFolder(options.folder, options.name).list();
@@ -111,14 +131,10 @@ Found find_newest(const CheckpointOptions& options) {
   }
   for (const SnapshotFile& file : files) {
     if (!file.refused.empty()) continue;
-    auto bytes = read_bytes(file.path);
-    try {
-      check_snapshot(parse_bytes(bytes, file.path), file.path);
-    } catch (const Error& error) {
-      found.progress.refused.emplace_back(error.what());
-      continue;
-    }
-    found.bytes = std::move(bytes);
+    auto snapshot = std::make_unique<OpenSnapshot>(file.path);
+    snapshot->check_readable();
+    found.snapshot = std::move(snapshot);
+    found.order = file.order;
     found.progress.file = file.path;
     return found;
   }
@@ -145,27 +161,57 @@ void Checkpoints::save(const torch::nn::Module& model, const torch::optim::Optim
     throw Error("Checkpoints: epoch " + std::to_string(epoch) + ": expected 0 to " +
                 std::to_string(kMostEpochs) + ".");
   const auto generators = gather_generators(devices_of(model), group);
-  std::string failure;
-  if (group.rank() == 0) {
-    try {
-      const SnapshotFolder folder(options_.folder, options_.name);
-      folder.remove_partials();
-      auto others = folder.list();
-      Dict snapshot(c10::StringType::get(), c10::AnyType::get());
-      snapshot.insert("model", module_state(model));
-      snapshot.insert("optimizer",
-                      optimizer == nullptr ? c10::IValue() : optimizer_state(*optimizer));
-      snapshot.insert("epoch", epoch);
-      snapshot.insert("order", others.empty() ? std::int64_t{1} : others.front().order + 1);
-      snapshot.insert("world_size", static_cast<std::int64_t>(group.size()));
-      snapshot.insert("rng", generators);
-      save_file(folder.file(epoch), snapshot);
-      folder.prune(std::move(others), folder.file(epoch), options_.keep);
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
+  RankZeroTask task(group, options_.save_timeout);
+  if (group.rank() != 0) {
+    task.wait("the checkpoint of epoch " + std::to_string(epoch));
+    return;
   }
-  share_failure(failure, group);
+  std::string failure;
+  try {
+    write_newest(model, optimizer, epoch, generators);
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  task.done(failure);
+  if (!failure.empty()) throw Error(failure);
+}
+
+// A process of an older round may still run where nobody could stop it. It must not replace what
+// the processes of a newer round have written since.
+void Checkpoints::check_generation(const std::vector<SnapshotFile>& files,
+                                   const SnapshotWriter& own) const {
+  for (const SnapshotFile& file : files)
+    if (newest_order_ && file.order > *newest_order_ && file.writer.run_id == own.run_id &&
+        file.writer.generation > own.generation)
+      throw Error("this process is of generation " + std::to_string(own.generation) +
+                  " of the run, and generation " + std::to_string(file.writer.generation) +
+                  " has written " + file.path.string() +
+                  " since: this process has been replaced, and must end.");
+}
+
+void Checkpoints::write_newest(const torch::nn::Module& model,
+                               const torch::optim::Optimizer* optimizer, std::int64_t epoch,
+                               const c10::IValue& generators) {
+  const SnapshotFolder folder(options_.folder, options_.name);
+  folder.remove_partials();
+  auto others = folder.list();
+  const SnapshotWriter own = this_writer();
+  check_generation(others, own);
+  const std::int64_t order = others.empty() ? std::int64_t{1} : others.front().order + 1;
+  Dict snapshot(c10::StringType::get(), c10::AnyType::get());
+  snapshot.insert("model", module_state(model));
+  snapshot.insert("optimizer", optimizer == nullptr ? c10::IValue() : optimizer_state(*optimizer));
+  snapshot.insert("epoch", epoch);
+  snapshot.insert("order", order);
+  snapshot.insert("world_size", static_cast<std::int64_t>(options_.process_group.size()));
+  snapshot.insert("rng", generators);
+  if (own.generation >= 0) {
+    snapshot.insert("run_id", own.run_id);
+    snapshot.insert("generation", own.generation);
+  }
+  save_file(folder.file(epoch), snapshot);
+  newest_order_ = order;
+  folder.prune(std::move(others), folder.file(epoch), options_.keep);
 }
 
 std::optional<Progress> Checkpoints::load(torch::nn::Module& model,
@@ -177,31 +223,42 @@ std::optional<Progress> Checkpoints::load(torch::nn::Module& model,
   if (group.rank() == 0) {
     try {
       found = find_newest(options_);
+      newest_order_ = found.order;
     } catch (const std::exception& error) {
       failure = error.what();
     }
   }
-  share_failure(failure, group);
-  const std::string bytes =
-      broadcast_bytes({found.bytes.begin(), found.bytes.end()}, group.global_rank(0), group);
-  if (bytes.empty()) return std::nullopt;
-  const auto snapshot =
-      moved(parse_bytes({bytes.begin(), bytes.end()}, "checkpoint of rank 0"), map_location);
-  // All of it is checked before any of it is taken over.
-  const c10::IValue state = entry_of(snapshot, "model", "checkpoint");
-  check_module_state(model, state);
-  const GeneratorStates generators = find_generators(snapshot, devices_of(model), group);
-  const c10::IValue saved = entry_of(snapshot, "optimizer", "checkpoint");
-  if (optimizer != nullptr) {
-    if (saved.isNone()) throw Error("checkpoint: it was saved without an optimizer.");
-    load_optimizer_state(*optimizer, saved);
+  share_failures(failure, group);
+  if (!agree_on(found.snapshot != nullptr, group)) return std::nullopt;
+  SnapshotStream stream(found.snapshot ? &found.snapshot->file() : nullptr, group);
+  const c10::IValue& snapshot = stream.outline();
+  const LaterCopy later = [&stream](const at::Tensor& from, at::Tensor to) {
+    stream.copy_later(from, std::move(to));
+  };
+  // All of it is checked, on all ranks, before any of it is taken over.
+  std::function<void()> put_model;
+  std::function<void()> put_optimizer = [] {};
+  GeneratorStates generators;
+  try {
+    put_model = prepare_module_state(model, entry_of(snapshot, "model", "checkpoint"), later);
+    generators = find_generators(snapshot, devices_of(model), group);
+    const c10::IValue saved = entry_of(snapshot, "optimizer", "checkpoint");
+    if (optimizer != nullptr) {
+      if (saved.isNone()) throw Error("checkpoint: it was saved without an optimizer.");
+      put_optimizer = prepare_optimizer_state(*optimizer, saved, later);
+    }
+    found.progress.epoch = entry_of(snapshot, "epoch", "checkpoint").toInt();
+  } catch (const std::exception& error) {
+    failure = error.what();
   }
-  load_module_state(model, state);
+  share_failures(failure, group);
+  stream.receive(map_location);
+  put_model();
+  put_optimizer();
   for (const auto& [device, generator_state] : generators) {
     auto generator = generator_of(device);
     generator.set_state(generator_state);
   }
-  found.progress.epoch = entry_of(snapshot, "epoch", "checkpoint").toInt();
   return found.progress;
 }
 

@@ -4,13 +4,19 @@
 #include <ATen/core/ivalue.h>
 
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "muster/error.h"
+#include "pickle_file.h"
 
 namespace torch::nn {
 class Module;
+}
+namespace torch::optim {
+class Optimizer;
 }
 
 namespace muster {
@@ -28,20 +34,38 @@ class SystemError : public Error {
   int number_;
 };
 
-/// Throws SystemError with the path and the system's reason.
-std::vector<char> read_bytes(const std::filesystem::path& path);
-/// `path` is for the Error that it throws if the bytes are torn or foreign.
-c10::IValue parse_bytes(const std::vector<char>& bytes, const std::filesystem::path& path);
-/// The same of the file itself, without what its tensors hold: a small part of a large file.
-/// Throws SystemError, too.
-c10::IValue read_outline(const std::filesystem::path& path);
+class SnapshotParts;
+
+/// A file of save_file() or torch.save whose tensors are read one at a time. Throws SystemError
+/// with the path and the system's reason, and Error if the file is torn or foreign.
+class OpenSnapshot {
+ public:
+  explicit OpenSnapshot(const std::filesystem::path& path);
+  const PickleFile& file() const { return *file_; }
+  /// Reads the whole file once and keeps nothing: what the system cannot read is found here.
+  void check_readable() const;
+
+ private:
+  std::shared_ptr<SnapshotParts> parts_;
+  std::unique_ptr<PickleFile> file_;
+};
+
 /// A copy of the containers, with every tensor on `device`.
 c10::IValue moved(const c10::IValue& value, c10::Device device);
 
 /// "text" -> value; Error with `where` if `value` is no dict or has no such entry.
 c10::IValue entry_of(const c10::IValue& value, const std::string& key, const std::string& where);
 
-/// Throws the Error that load_module_state() would throw; changes nothing.
-void check_module_state(const torch::nn::Module& module, const c10::IValue& state);
+/// Called for a tensor without elements: `to` shall become a copy of `from` later.
+using LaterCopy = std::function<void(const at::Tensor& from, at::Tensor to)>;
+
+/// load_module_state() in two steps. The first one throws what load_module_state() would throw and
+/// changes nothing; the function that it returns throws nothing and does the rest. Tensors of
+/// `state` on the device "meta" are left to `later`.
+std::function<void()> prepare_module_state(torch::nn::Module& module, const c10::IValue& state,
+                                           const LaterCopy& later);
+/// The same for load_optimizer_state().
+std::function<void()> prepare_optimizer_state(torch::optim::Optimizer& optimizer,
+                                              const c10::IValue& state, const LaterCopy& later);
 
 }  // namespace muster

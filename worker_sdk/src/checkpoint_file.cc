@@ -66,10 +66,21 @@ class OpenFile {
   std::size_t size_ = 0;
 };
 
+[[noreturn]] void fail_torn(const std::filesystem::path& path, const std::exception& error) {
+  std::string reason = error.what();
+  reason = reason.substr(0, reason.find('\n'));
+  throw Error(path.string() +
+              ": torn, or not written by torch.save or save_file (weights, numbers, texts and "
+              "containers of them): " +
+              reason);
+}
+
+}  // namespace
+
 // What LibTorch's reader asks for. It is C in between, so what goes wrong is kept and not thrown.
-class PartsReader : public caffe2::serialize::ReadAdapterInterface {
+class SnapshotParts : public caffe2::serialize::ReadAdapterInterface {
  public:
-  explicit PartsReader(const std::filesystem::path& path) : file_(path) {}
+  explicit SnapshotParts(const std::filesystem::path& path) : path_(path), file_(path) {}
   std::size_t size() const override { return file_.size(); }
   std::size_t read(std::uint64_t position, void* to, std::size_t count,
                    const char* /*what*/) const override {
@@ -82,26 +93,44 @@ class PartsReader : public caffe2::serialize::ReadAdapterInterface {
       return 0;
     }
   }
-  const std::exception_ptr& failure() const { return failure_; }
+  const OpenFile& file() const { return file_; }
+
+  // Calls `read`. Throws SystemError if the system could not read the file meanwhile, and Error if
+  // the file is torn or foreign.
+  template <class Read>
+  auto parse(Read read) const {
+    try {
+      return read();
+    } catch (const std::exception& error) {
+      if (failure_) std::rethrow_exception(failure_);
+      fail_torn(path_, error);
+    }
+  }
 
  private:
+  std::filesystem::path path_;
   OpenFile file_;
   mutable std::exception_ptr failure_;
 };
 
-[[noreturn]] void fail_torn(const std::filesystem::path& path, const std::exception& error) {
-  std::string reason = error.what();
-  reason = reason.substr(0, reason.find('\n'));
-  throw Error(path.string() +
-              ": torn, or not written by torch.save or save_file (weights, numbers, texts and "
-              "containers of them): " +
-              reason);
+OpenSnapshot::OpenSnapshot(const std::filesystem::path& path)
+    : parts_(std::make_shared<SnapshotParts>(path)),
+      file_(parts_->parse([&] { return std::make_unique<PickleFile>(parts_); })) {}
+
+void OpenSnapshot::check_readable() const {
+  constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+  std::vector<char> piece(kPieceBytes);
+  for (std::size_t at = 0; at < parts_->file().size(); at += kPieceBytes)
+    parts_->file().read(at, piece.data(), piece.size());
 }
 
-void write_all(int fd, const std::vector<char>& bytes, const std::filesystem::path& path) {
+namespace {
+
+void write_all(int fd, const void* data, std::size_t size, const std::filesystem::path& path) {
+  const char* bytes = static_cast<const char*>(data);
   std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
+  while (done < size) {
+    const ssize_t n = ::write(fd, bytes + done, size - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(path, "cannot be written");
     done += static_cast<std::size_t>(n);
@@ -109,10 +138,11 @@ void write_all(int fd, const std::vector<char>& bytes, const std::filesystem::pa
 }
 
 void write_and_rename(const std::filesystem::path& path, const std::filesystem::path& partial,
-                      const std::vector<char>& bytes) {
+                      const c10::IValue& value) {
   const Descriptor file(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (file.get() < 0) fail(path, "cannot be written (" + partial.filename().string() + ")");
-  write_all(file.get(), bytes, path);
+  write_pickle_file(
+      value, [&](const void* data, std::size_t size) { write_all(file.get(), data, size, path); });
   if (::fsync(file.get()) != 0) fail(path, "cannot be synced to the disk");
   if (::rename(partial.c_str(), path.c_str()) != 0) fail(path, "cannot be put in place");
   // The new name itself is on the disk only when the folder is.
@@ -124,12 +154,6 @@ void write_and_rename(const std::filesystem::path& path, const std::filesystem::
 }  // namespace
 
 void save_file(const std::filesystem::path& path, const c10::IValue& value) {
-  std::vector<char> bytes;
-  try {
-    bytes = write_pickle_file(value);
-  } catch (const Error& error) {
-    throw Error(path.string() + ": " + error.what());
-  }
   if (path.has_parent_path()) {
     std::error_code failure;
     std::filesystem::create_directories(path.parent_path(), failure);  // open() tells if it failed.
@@ -137,35 +161,16 @@ void save_file(const std::filesystem::path& path, const c10::IValue& value) {
   const auto partial = path.parent_path() / ("." + path.filename().string() + "." +
                                              std::to_string(::getpid()) + kPartialEnd);
   try {
-    write_and_rename(path, partial, bytes);
-  } catch (const Error&) {
+    write_and_rename(path, partial, value);
+  } catch (const SystemError&) {
     ::unlink(partial.c_str());
     throw;
-  }
-}
-
-std::vector<char> read_bytes(const std::filesystem::path& path) {
-  const OpenFile file(path);
-  std::vector<char> bytes(file.size());
-  bytes.resize(file.read(0, bytes.data(), bytes.size()));
-  return bytes;
-}
-
-c10::IValue parse_bytes(const std::vector<char>& bytes, const std::filesystem::path& path) {
-  try {
-    return read_pickle_file(bytes);
-  } catch (const std::exception& error) {
-    fail_torn(path, error);
-  }
-}
-
-c10::IValue read_outline(const std::filesystem::path& path) {
-  const auto parts = std::make_shared<PartsReader>(path);
-  try {
-    return read_pickle_outline(parts);
-  } catch (const std::exception& error) {
-    if (parts->failure()) std::rethrow_exception(parts->failure());
-    fail_torn(path, error);
+  } catch (const Error& error) {
+    ::unlink(partial.c_str());
+    throw Error(path.string() + ": " + error.what());
+  } catch (...) {
+    ::unlink(partial.c_str());
+    throw;
   }
 }
 
@@ -219,7 +224,8 @@ c10::IValue moved(const c10::IValue& value, c10::Device device) {
 }
 
 c10::IValue load_file(const std::filesystem::path& path, c10::Device map_location) {
-  return moved(parse_bytes(read_bytes(path), path), map_location);
+  const auto parts = std::make_shared<SnapshotParts>(path);
+  return moved(parts->parse([&] { return read_pickle_file(parts); }), map_location);
 }
 
 }  // namespace muster

@@ -21,6 +21,17 @@ std::int64_t order_of(const c10::IValue& snapshot) {
   return found != dict.end() && found->value().isInt() ? found->value().toInt() : 0;
 }
 
+SnapshotWriter writer_of(const c10::IValue& snapshot) {
+  SnapshotWriter writer;
+  const auto dict = snapshot.toGenericDict();
+  const auto run = dict.find("run_id");
+  const auto generation = dict.find("generation");
+  if (run != dict.end() && run->value().isString()) writer.run_id = run->value().toStringRef();
+  if (generation != dict.end() && generation->value().isInt())
+    writer.generation = generation->value().toInt();
+  return writer;
+}
+
 void check_optimizer(const c10::IValue& optimizer, const std::string& where) {
   if (optimizer.isNone()) return;
   if (!entry_of(optimizer, "state", where + "optimizer").isGenericDict())
@@ -96,12 +107,15 @@ std::vector<SnapshotFile> SnapshotFolder::list() const {
   for (const std::filesystem::path& path : entries()) {
     const auto epoch = epoch_of(path.filename().string());
     if (!epoch) continue;
-    SnapshotFile file{
-        .path = path, .epoch = *epoch, .order = 0, .refused = "", .unreadable = false};
+    SnapshotFile file;
+    file.path = path;
+    file.epoch = *epoch;
     try {
-      const c10::IValue outline = read_outline(path);
+      const OpenSnapshot snapshot(path);
+      const c10::IValue& outline = snapshot.file().outline();
       check_snapshot(outline, path);
       file.order = order_of(outline);
+      file.writer = writer_of(outline);
     } catch (const SystemError& error) {
       if (error.number() == ENOENT) continue;  // Removed meanwhile.
       file.refused = error.what();

@@ -11,10 +11,17 @@
 
 namespace muster {
 
+/// The round in which a snapshot was written, as its launcher named it.
+struct SnapshotWriter {
+  std::string run_id;
+  std::int64_t generation = -1;  // -1: the launcher named none.
+};
+
 struct SnapshotFile {
   std::filesystem::path path;
-  std::int64_t epoch = 0;   // By its name.
-  std::int64_t order = 0;   // The n-th that was written to this folder.
+  std::int64_t epoch = 0;  // By its name.
+  std::int64_t order = 0;  // The n-th that was written to this folder.
+  SnapshotWriter writer;
   std::string refused;      // Why it cannot be used; empty: it can.
   bool unreadable = false;  // Refused by the file system.
 };

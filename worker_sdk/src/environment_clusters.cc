@@ -11,11 +11,11 @@ constexpr int kDefaultPort = 29500;  // torchrun's.
 // A job's own port, below the range that Linux hands out by itself (32768 to 60999).
 constexpr int kFirstJobPort = 12000;
 constexpr int kJobPorts = 20000;
-constexpr int kHighestPort = 65535;
+constexpr int kHighestSlurmPort = 65535;
 
 std::uint16_t read_port(const EnvironmentSource& source, int fallback) {
   return static_cast<std::uint16_t>(
-      source.number_or("MASTER_PORT", fallback, {.least = 1, .most = kHighestPort}));
+      source.number_or("MASTER_PORT", fallback, {.least = 1, .most = kHighestSlurmPort}));
 }
 
 bool is_digit(char c) {

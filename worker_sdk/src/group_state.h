@@ -19,4 +19,7 @@ struct ProcessGroup::State {
   std::vector<int> global_ranks;          // By rank in the group.
 };
 
+/// The group's store. Throws Error if this process is no member.
+c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroup& group);
+
 }  // namespace muster

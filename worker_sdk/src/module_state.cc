@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "checkpoint_bytes.h"
@@ -58,6 +59,8 @@ c10::IValue module_state(const torch::nn::Module& module) {
   return dict;
 }
 
+namespace {
+
 void check_module_state(const torch::nn::Module& module, const c10::IValue& state) {
   if (!state.isGenericDict())
     throw Error("load_module_state: expected a dict of tensors, found " + state.tagKind() + ".");
@@ -81,12 +84,31 @@ void check_module_state(const torch::nn::Module& module, const c10::IValue& stat
     throw Error("load_module_state: the state does not fit " + module.name() + ":" + problems);
 }
 
-void load_module_state(torch::nn::Module& module, const c10::IValue& state) {
+}  // namespace
+
+std::function<void()> prepare_module_state(torch::nn::Module& module, const c10::IValue& state,
+                                           const LaterCopy& later) {
   check_module_state(module, state);
   const std::map<std::string, torch::Tensor> given = named_tensors(state);
-  const torch::NoGradGuard no_grad;
-  for (auto& [name, tensor] : named_state(module))
-    tensor.copy_(given.at(name));
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // From, to.
+  for (const auto& [name, tensor] : named_state(module)) {
+    const torch::Tensor& from = given.at(name);
+    if (from.is_meta())
+      later(from, tensor);
+    else
+      copies.emplace_back(from, tensor);
+  }
+  return [copies = std::move(copies)] {
+    const torch::NoGradGuard no_grad;
+    for (const auto& [from, to] : copies)
+      torch::Tensor(to).copy_(from);
+  };
+}
+
+void load_module_state(torch::nn::Module& module, const c10::IValue& state) {
+  prepare_module_state(module, state, [](const at::Tensor&, at::Tensor) {
+    throw Error("load_module_state: a tensor on the device \"meta\", which has no elements.");
+  })();
 }
 
 }  // namespace muster

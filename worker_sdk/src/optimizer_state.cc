@@ -41,13 +41,16 @@ bool flag(const c10::IValue& group, const char* name) {
   return value.toBool();
 }
 
-// A copy like the parameter that it belongs to.
+// A copy like the parameter that it belongs to; without elements yet if `value` has none.
 torch::Tensor tensor_like(const c10::IValue& value, const std::string& name,
-                          const torch::Tensor& parameter) {
+                          const torch::Tensor& parameter, const LaterCopy& later) {
   if (!value.isTensor() || !value.toTensor().defined()) fail_type(kState, name, "a tensor", value);
   if (value.toTensor().sizes() != parameter.sizes())
     throw Error(std::string(kState) + ": " + name + " is not of the shape of its parameter.");
-  return value.toTensor().to(parameter.options()).clone();
+  if (!value.toTensor().is_meta()) return value.toTensor().to(parameter.options()).clone();
+  torch::Tensor copy = torch::empty(parameter.sizes(), parameter.options().requires_grad(false));
+  later(value.toTensor(), copy);
+  return copy;
 }
 
 c10::impl::GenericList list_of(const c10::IValue& value, const std::string& where,
@@ -100,9 +103,9 @@ struct AdamLike {
   }
 
   static std::unique_ptr<torch::optim::OptimizerParamState> read_state(
-      const c10::IValue& entries, const torch::Tensor& parameter) {
+      const c10::IValue& entries, const torch::Tensor& parameter, const LaterCopy& later) {
     const auto like = [&](const char* name) {
-      return tensor_like(entry_of(entries, name, kState), name, parameter);
+      return tensor_like(entry_of(entries, name, kState), name, parameter, later);
     };
     auto state = std::make_unique<ParamState>();
     const double step = number(entry_of(entries, "step", kState), kState, "step");
@@ -169,17 +172,17 @@ void write_param_state(const torch::optim::OptimizerParamState& state, Dict& ent
 
 std::unique_ptr<torch::optim::OptimizerParamState> read_param_state(
     const c10::IValue& entries, const torch::optim::OptimizerOptions& options,
-    const torch::Tensor& parameter) {
+    const torch::Tensor& parameter, const LaterCopy& later) {
   if (dynamic_cast<const torch::optim::AdamOptions*>(&options) != nullptr)
-    return AdamCodec::read_state(entries, parameter);
+    return AdamCodec::read_state(entries, parameter, later);
   if (dynamic_cast<const torch::optim::AdamWOptions*>(&options) != nullptr)
-    return AdamWCodec::read_state(entries, parameter);
+    return AdamWCodec::read_state(entries, parameter, later);
   auto state = std::make_unique<torch::optim::SGDParamState>();
   if (!entries.isGenericDict()) fail_type(kState, "a parameter's", "a dict", entries);
   const auto dict = entries.toGenericDict();
   const auto buffer = dict.find("momentum_buffer");
   if (buffer != dict.end() && !buffer->value().isNone())
-    state->momentum_buffer(tensor_like(buffer->value(), "momentum_buffer", parameter));
+    state->momentum_buffer(tensor_like(buffer->value(), "momentum_buffer", parameter, later));
   return state;
 }
 
@@ -211,7 +214,8 @@ c10::IValue optimizer_state(const torch::optim::Optimizer& optimizer) {
   return whole;
 }
 
-void load_optimizer_state(torch::optim::Optimizer& optimizer, const c10::IValue& state) {
+std::function<void()> prepare_optimizer_state(torch::optim::Optimizer& optimizer,
+                                              const c10::IValue& state, const LaterCopy& later) {
   const std::string where = "load_optimizer_state";
   const c10::IValue given = entry_of(state, "state", where);
   if (!given.isGenericDict()) fail_type(where, "state", "a dict", given);
@@ -221,8 +225,12 @@ void load_optimizer_state(torch::optim::Optimizer& optimizer, const c10::IValue&
   if (groups.size() != own.size())
     throw Error(where + ": " + std::to_string(groups.size()) + " parameter groups there, " +
                 std::to_string(own.size()) + " here.");
-  std::vector<std::pair<torch::Tensor, std::unique_ptr<torch::optim::OptimizerParamState>>> read;
-  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;
+  struct Read {
+    std::vector<std::pair<torch::Tensor, std::unique_ptr<torch::optim::OptimizerParamState>>>
+        states;
+    std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;
+  };
+  const auto read = std::make_shared<Read>();
   for (std::size_t g = 0; g < own.size(); ++g) {
     const auto indices = list_of(entry_of(groups.get(g), "params", where), where, "params");
     if (indices.size() != own[g].params().size())
@@ -235,17 +243,26 @@ void load_optimizer_state(torch::optim::Optimizer& optimizer, const c10::IValue&
       const torch::Tensor& parameter = own[g].params()[p];
       const auto found = states.find(index);
       if (found == states.end()) continue;
-      read.emplace_back(parameter, read_param_state(found->value(), own[g].options(), parameter));
+      read->states.emplace_back(
+          parameter, read_param_state(found->value(), own[g].options(), parameter, later));
     }
-    options.push_back(own[g].options().clone());
-    read_group_options(groups.get(g), *options.back());
+    read->options.push_back(own[g].options().clone());
+    read_group_options(groups.get(g), *read->options.back());
   }
-  // Nothing was changed before all of it was read, and nothing can be wrong from here on.
-  for (std::size_t g = 0; g < own.size(); ++g)
-    own[g].set_options(std::move(options[g]));
-  optimizer.state().clear();
-  for (auto& [parameter, one] : read)
-    optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(one);
+  return [&optimizer, read] {
+    auto& current = optimizer.param_groups();
+    for (std::size_t g = 0; g < current.size(); ++g)
+      current[g].set_options(std::move(read->options[g]));
+    optimizer.state().clear();
+    for (auto& [parameter, one] : read->states)
+      optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(one);
+  };
+}
+
+void load_optimizer_state(torch::optim::Optimizer& optimizer, const c10::IValue& state) {
+  prepare_optimizer_state(optimizer, state, [](const at::Tensor&, at::Tensor) {
+    throw Error("load_optimizer_state: a tensor on the device \"meta\", which has no elements.");
+  })();
 }
 
 }  // namespace muster

@@ -17,6 +17,7 @@ inline constexpr int kMaxDepth = 100;
 
 struct Storage {
   c10::Storage bytes;  // Null: only the outline is read.
+  std::string record;  // Its name in the archive.
   std::size_t size_bytes = 0;
   c10::ScalarType type = c10::ScalarType::Float;
 };

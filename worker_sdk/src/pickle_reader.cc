@@ -1,3 +1,4 @@
+#include <ATen/Functions.h>
 #include <caffe2/serialize/inline_container.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 
@@ -39,10 +40,12 @@ class BytesReader : public caffe2::serialize::ReadAdapterInterface {
 
 class PickleReader {
  public:
-  // A file of torch.save, whose tensors are beside the pickle.
-  PickleReader(std::shared_ptr<caffe2::serialize::ReadAdapterInterface> file, bool with_tensors)
-      : archive_(std::make_unique<caffe2::serialize::PyTorchStreamReader>(std::move(file))),
-        with_tensors_(with_tensors) {
+  using Places = std::map<const c10::TensorImpl*, PickleFile::Place>;
+
+  // A file of torch.save, whose tensors are beside the pickle. With `places` tensors have no
+  // elements, and their places in the archive are stored there.
+  explicit PickleReader(caffe2::serialize::PyTorchStreamReader& archive, Places* places = nullptr)
+      : archive_(&archive), places_(places) {
     if (archive_->hasRecord("byteorder")) {
       const auto [order, size] = archive_->getRecord("byteorder");
       if (std::string_view(static_cast<const char*>(order.get()), size) != "little")
@@ -140,7 +143,8 @@ class PickleReader {
 
   pickle::Storage read_storage(const std::string& record) {
     pickle::Storage storage;
-    if (with_tensors_) {
+    storage.record = record;
+    if (places_ == nullptr) {
       auto [data, size] = archive_->getRecord(record);
       storage.bytes = c10::Storage(c10::Storage::use_byte_size_t(), size, std::move(data));
       storage.size_bytes = size;
@@ -152,7 +156,7 @@ class PickleReader {
 
   void persistent_id() {
     const Item id = pop();
-    if (!archive_) fail("a tensor's storage, which is not in it");
+    if (archive_ == nullptr) fail("a tensor's storage, which is not in it");
     const auto& parts = tuple_parts(id, 5);
     const std::string key = to_value(parts[2]).toStringRef();
     Item item;
@@ -167,25 +171,35 @@ class PickleReader {
     auto& known_storage = storages_[key];
     if (!known_storage) known_storage = read_storage("data/" + key);
     item.storage.bytes = known_storage->bytes;
+    item.storage.record = known_storage->record;
     item.storage.size_bytes = known_storage->size_bytes;
     stack_.push_back(std::move(item));
   }
 
   // torch.load() of bytes, which stand for a tensor here. Not in files, which have records.
   void load_from_bytes(const Item& bytes) {
-    if (archive_ || bytes.kind != Item::Kind::Bytes) fail("a file in a file");
+    if (archive_ != nullptr || bytes.kind != Item::Kind::Bytes) fail("a file in a file");
     if (!bytes.name.starts_with("PK"))
       fail("a tensor as Python's pickle writes it: send it with broadcast()");
-    const c10::IValue value = read_pickle_file({bytes.name.begin(), bytes.name.end()});
+    const c10::IValue value =
+        read_pickle_file(std::vector<char>(bytes.name.begin(), bytes.name.end()));
     if (!value.isTensor()) fail("a file in it that is no tensor");
     push(value);
+  }
+
+  at::Tensor tensor_of(const std::vector<Item>& arguments) {
+    at::Tensor tensor = pickle::rebuild_tensor(arguments);
+    if (places_ != nullptr)
+      (*places_)[tensor.unsafeGetTensorImpl()] = {.record = arguments[0].storage.record,
+                                                  .offset = to_value(arguments[1]).toInt()};
+    return tensor;
   }
 
   void reduce() {
     const Item arguments = pop();
     const Item callee = pop();
     if (callee.kind == Item::Kind::Name && callee.name == "torch._utils _rebuild_tensor_v2")
-      return push(pickle::rebuild_tensor(tuple_parts(arguments, 4)));
+      return push(tensor_of(tuple_parts(arguments, 4)));
     if (callee.kind == Item::Kind::Name && callee.name == "torch._utils _rebuild_parameter")
       return push(to_value(tuple_parts(arguments, 1)[0]));
     if (callee.kind == Item::Kind::Name && callee.name == "collections OrderedDict" &&
@@ -397,8 +411,8 @@ class PickleReader {
     return std::bit_cast<double>(bits);
   }
 
-  std::unique_ptr<caffe2::serialize::PyTorchStreamReader> archive_;
-  bool with_tensors_ = true;
+  caffe2::serialize::PyTorchStreamReader* archive_ = nullptr;
+  Places* places_ = nullptr;
   std::string text_;
   std::size_t at_ = 0;
   std::vector<Item> stack_;
@@ -409,12 +423,29 @@ class PickleReader {
 
 }  // namespace
 
-c10::IValue read_pickle_file(std::vector<char> bytes) {
-  return PickleReader(std::make_shared<BytesReader>(std::move(bytes)), true).read();
+c10::IValue read_pickle_file(std::shared_ptr<caffe2::serialize::ReadAdapterInterface> file) {
+  caffe2::serialize::PyTorchStreamReader archive(std::move(file));
+  return PickleReader(archive).read();
 }
 
-c10::IValue read_pickle_outline(std::shared_ptr<caffe2::serialize::ReadAdapterInterface> file) {
-  return PickleReader(std::move(file), false).read();
+c10::IValue read_pickle_file(std::vector<char> bytes) {
+  return read_pickle_file(std::make_shared<BytesReader>(std::move(bytes)));
+}
+
+PickleFile::PickleFile(std::shared_ptr<caffe2::serialize::ReadAdapterInterface> file)
+    : archive_(std::make_unique<caffe2::serialize::PyTorchStreamReader>(std::move(file))),
+      outline_(PickleReader(*archive_, &places_).read()) {}
+
+PickleFile::~PickleFile() = default;
+
+at::Tensor PickleFile::read(const at::Tensor& outlined) const {
+  const Place& place = places_.at(outlined.unsafeGetTensorImpl());
+  const std::size_t expected = archive_->getRecordSize(place.record);
+  auto [data, size] = archive_->getRecord(place.record);
+  if (size != expected) fail("a tensor that is cut off");
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), size, std::move(data));
+  return at::empty({0}, at::dtype(outlined.scalar_type()))
+      .set_(storage, place.offset, outlined.sizes(), outlined.strides());
 }
 
 c10::IValue read_pickle(std::string pickle) {

@@ -1,7 +1,9 @@
 #include <ATen/Functions.h>
 #include <caffe2/serialize/inline_container.h>
 
+#include <algorithm>
 #include <bit>
+#include <exception>
 #include <limits>
 
 #include "muster/error.h"
@@ -14,6 +16,13 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensors' bytes are written as they are");
 
+std::vector<std::int64_t> written_strides(at::IntArrayRef sizes) {
+  std::vector<std::int64_t> strides(sizes.size(), 1);
+  for (std::size_t i = sizes.size(); i-- > 1;)
+    strides[i - 1] = strides[i] * std::max<std::int64_t>(sizes[i], 1);
+  return strides;
+}
+
 // Python's Lib/pickle.py names the opcodes.
 class PickleWriter {
  public:
@@ -23,7 +32,7 @@ class PickleWriter {
   explicit PickleWriter(Tensors where) : where_(where) {}
 
   std::string text;
-  std::vector<at::Tensor> tensors;  // Contiguous, on the CPU; the n-th is the record data/n.
+  std::vector<at::Tensor> tensors;  // As they were given; the n-th is the record data/n.
 
   void value(const c10::IValue& value) {
     if (value.isNone()) {
@@ -107,11 +116,10 @@ class PickleWriter {
 
   void tensor(const at::Tensor& given) {
     if (!given.defined()) return void(text += 'N');
-    const at::Tensor whole = given.detach().cpu().contiguous();
     std::string_view type;
     for (const auto& [name, scalar] : kStorageTypes)
-      if (scalar == whole.scalar_type()) type = name;
-    if (type.empty() || whole.layout() != at::kStrided)
+      if (scalar == given.scalar_type()) type = name;
+    if (type.empty() || given.layout() != at::kStrided)
       throw Error(std::string("a tensor of ") + c10::toString(given.scalar_type()) +
                   " that is not dense or not of a known type cannot be written.");
     text += "ctorch._utils\n_rebuild_tensor_v2\n((";
@@ -119,14 +127,14 @@ class PickleWriter {
     text += "ctorch\n" + std::string(type) + "\n";
     string(std::to_string(tensors.size()));
     string("cpu");
-    integer(whole.numel());
+    integer(given.numel());
     text += "tQ";  // The persistent id of the bytes.
     integer(0);
-    numbers(whole.sizes());
-    numbers(whole.strides());
-    text += '\x89';  // requires_grad: False
+    numbers(given.sizes());
+    numbers(written_strides(given.sizes()));  // Of what is written.
+    text += '\x89';                           // requires_grad: False
     text += "ccollections\nOrderedDict\n)RtR";
-    tensors.push_back(whole);
+    tensors.push_back(given.detach());
   }
 
   // A call of what torch.load() is for bytes: what Python's own pickles of tensors have, too.
@@ -145,23 +153,43 @@ class PickleWriter {
 
 }  // namespace
 
-std::vector<char> write_pickle_file(const c10::IValue& value) {
+void write_pickle_file(const c10::IValue& value,
+                       const std::function<void(const void* data, std::size_t size)>& write) {
   PickleWriter pickle(PickleWriter::Tensors::Beside);
   pickle.text = "\x80\x02";  // PROTO 2
   pickle.value(value);
   pickle.text += '.';
-  std::vector<char> bytes;
-  caffe2::serialize::PyTorchStreamWriter archive([&bytes](const void* data, std::size_t size) {
-    const char* first = static_cast<const char*>(data);
-    bytes.insert(bytes.end(), first, first + size);
+  std::exception_ptr failure;  // The archive's code is C: an exception must not pass through it.
+  caffe2::serialize::PyTorchStreamWriter archive([&](const void* data, std::size_t size) {
+    if (failure) return size;
+    try {
+      write(data, size);
+    } catch (...) {
+      failure = std::current_exception();
+    }
     return size;
   });
-  archive.writeRecord("data.pkl", pickle.text.data(), pickle.text.size());
-  archive.writeRecord("byteorder", "little", 6);
-  for (std::size_t i = 0; i < pickle.tensors.size(); ++i)
-    archive.writeRecord("data/" + std::to_string(i), pickle.tensors[i].const_data_ptr(),
-                        pickle.tensors[i].nbytes());
+  const auto write_record = [&](const std::string& name, const void* data, std::size_t size) {
+    archive.writeRecord(name, data, size);
+    if (failure) archive.writeEndOfFile();  // Its destructor warns of an archive without an end.
+    if (failure) std::rethrow_exception(failure);
+  };
+  write_record("data.pkl", pickle.text.data(), pickle.text.size());
+  write_record("byteorder", "little", 6);
+  for (std::size_t i = 0; i < pickle.tensors.size(); ++i) {
+    const at::Tensor whole = pickle.tensors[i].cpu().contiguous();
+    write_record("data/" + std::to_string(i), whole.const_data_ptr(), whole.nbytes());
+  }
   archive.writeEndOfFile();
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::vector<char> write_pickle_file(const c10::IValue& value) {
+  std::vector<char> bytes;
+  write_pickle_file(value, [&bytes](const void* data, std::size_t size) {
+    const char* first = static_cast<const char*>(data);
+    bytes.insert(bytes.end(), first, first + size);
+  });
   return bytes;
 }
 

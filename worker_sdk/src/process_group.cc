@@ -143,6 +143,11 @@ c10::intrusive_ptr<c10d::ProcessGroup> ProcessGroup::torch_group() const {
   return state().group;
 }
 
+c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroup& group) {
+  group.torch_group();  // Throws for a process that is no member.
+  return group.state().store;
+}
+
 void init_process_group(const std::string& backend, const ProcessGroupOptions& options) {
   if (world())
     throw Error("init_process_group() was called twice: call destroy_process_group() between.");

@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 #include <execinfo.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ namespace {
 
 constexpr int kMaxFrames = 64;
 constexpr std::array kFatalSignals{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+constexpr unsigned kHandlerSeconds = 10;
 constexpr std::size_t kSignalStackBytes = 64 * 1024;  // backtrace() needs more than MINSIGSTKSZ.
 
 // Fixed before anything fails: a signal handler may neither allocate nor ask the environment.
@@ -188,6 +190,17 @@ std::string describe_exception() {
   }
 }
 
+// With status 1, as Python ends after an exception, unless somebody has asked for core files:
+// then by SIGABRT, which writes one.
+[[noreturn]] void end_process() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur > 0) {
+    ::signal(SIGABRT, SIG_DFL);
+    std::abort();
+  }
+  ::_exit(1);
+}
+
 [[noreturn]] void on_terminate() {
   if (failure_recorded.test_and_set()) {
     // Another thread is about to end the process; with status 1, as this one would.
@@ -206,7 +219,7 @@ std::string describe_exception() {
     RawWriter(fd).plain(text);
     put_in_place(fd);
   }
-  ::_exit(1);
+  end_process();
 }
 
 std::string_view signal_text(int number) {
@@ -224,7 +237,30 @@ std::string_view signal_text(int number) {
   }
 }
 
+volatile std::sig_atomic_t fatal_signal = 0;
+
+// The handler below did not come to its end: backtrace() waits for a lock that the failing code
+// holds (the loader's, the allocator's). The process ends by its own signal, without the file.
+void on_alarm(int /*number*/) {
+  ::signal(fatal_signal, SIG_DFL);
+  ::raise(fatal_signal);
+}
+
+void limit_handler_time(int number) {
+  fatal_signal = number;
+  struct sigaction action {};
+  action.sa_handler = on_alarm;
+  ::sigaction(SIGALRM, &action, nullptr);
+  sigset_t unblocked;
+  ::sigemptyset(&unblocked);
+  ::sigaddset(&unblocked, SIGALRM);
+  ::sigaddset(&unblocked, number);
+  ::pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
+  ::alarm(kHandlerSeconds);
+}
+
 void on_fatal_signal(int number) {
+  limit_handler_time(number);
   if (!failure_recorded.test_and_set()) {
     if (const int fd = open_partial_file(); fd >= 0) {
       // The frames go to a file of plain text first: backtrace_symbols_fd is what is safe here.

@@ -8,7 +8,7 @@ namespace digits {
 namespace {
 
 constexpr std::uint32_t kUnsignedBytes = 0x08 << 8;
-constexpr std::uint8_t kClasses = 10;
+constexpr std::uint8_t kDigits = 10;
 
 struct File {
   std::vector<std::uint32_t> sizes;
@@ -57,7 +57,7 @@ Digits read_digits(const std::filesystem::path& folder, const std::string& part)
   if (images.sizes[0] != labels.sizes[0])
     throw DataError(folder.string() + ": " + part + " has " + std::to_string(images.sizes[0]) +
                     " images, but " + std::to_string(labels.sizes[0]) + " labels.");
-  if (*std::max_element(labels.elements.begin(), labels.elements.end()) >= kClasses)
+  if (*std::max_element(labels.elements.begin(), labels.elements.end()) >= kDigits)
     throw DataError(folder.string() + ": " + part + " has a label above 9.");
   return {.pixels = std::move(images.elements),
           .labels = std::move(labels.elements),

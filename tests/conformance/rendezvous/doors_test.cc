@@ -347,7 +347,7 @@ TEST_CASE("doors: a node that does not read is closed, and holds up nobody",
   // Long enough for a sanitized server to work off what it has read.
   DoorServer server({}, {.descriptors = {testing::listener_with_little_room()},
                          .stalled_after = 2s,
-                         .queued_bytes = 4096});
+                         .limits = {.queued_bytes = 4096}});
   NativeNode good(server.port());
   good.hello();
   NativeNode deaf(server.port());

@@ -3,10 +3,14 @@
 
     handlers_test.py MUSTERD        exit code 77: skipped, torch is not installed here
 """
+import base64
+import functools
+import pickle
 import subprocess
 import sys
 import threading
 import time
+import types
 import unittest
 from datetime import timedelta
 
@@ -132,6 +136,66 @@ class NoRendezvous(unittest.TestCase):
         C10dRendezvousBackend(store, "yours").set_state(b"x")
 
 
+class Planted(unittest.TestCase):
+    """Pickles under a state's key, before the first node is there: no torchrun node may ever load one."""
+
+    PICKLE = base64.b64encode(b"cposix\ngetcwd\n(tR.").decode()
+    KEY = "torch.rendezvous.planted"
+
+    def setUp(self):
+        self.server = Musterd()
+
+    def test_no_request_leaves_one_there(self):
+        for request in (
+                lambda store: store.set(self.KEY, self.PICKLE),
+                lambda store: store.multi_set(["a", self.KEY], ["1", self.PICKLE]),
+                lambda store: store.append(self.KEY, self.PICKLE),
+                lambda store: store.compare_set(self.KEY, "", self.PICKLE),
+                # In parts, and with what b64decode() skips.
+                lambda store: store.set(self.KEY, self.PICKLE[:1]),
+                lambda store: store.set(self.KEY, "=-" + self.PICKLE)):
+            attacker = self.server.store(5)
+            with self.assertRaises(Exception):
+                request(attacker)
+                for _ in range(3):  # A write has no reply: the closed connection shows later.
+                    attacker.check(["x"])
+        self.assertFalse(self.server.store().check([self.KEY]))
+        nodes = [Node(self.server, "planted", i, 2, 2) for i in range(2)]
+        meet(nodes)
+        for node in nodes:
+            node.handler.shutdown()
+        self.assertIn("what Python could unpickle is written under /torch.rendezvous.planted", self.server.stop())
+
+    def test_not_where_a_run_begins_either(self):
+        node = Node(self.server, "planted", 0, 1, 1)
+        attacker = self.server.store(5)
+        with self.assertRaises(Exception):
+            attacker.compare_set(self.KEY, "Y2FuaW1hZGFt", self.PICKLE)
+        self.assertIsNone(node.backend.get_state())
+        meet([node])
+        node.handler.shutdown()
+        self.server.stop()
+
+
+def with_pickler(node, dumps):
+    """The node writes with another pickler than CPython's of protocol 4."""
+    sync = node.handler._state_holder.sync
+
+    def patched():
+        import torch.distributed.elastic.rendezvous.dynamic_rendezvous as module
+        with LOCK:  # All nodes of this process share the module.
+            module.pickle = types.SimpleNamespace(dumps=dumps, loads=pickle.loads)
+            try:
+                return sync()
+            finally:
+                module.pickle = pickle
+
+    node.handler._state_holder.sync = patched
+
+
+LOCK = threading.Lock()
+
+
 class Handlers(unittest.TestCase):
     def setUp(self):
         self.server = Musterd()
@@ -156,6 +220,19 @@ class Handlers(unittest.TestCase):
                 self.assertLessEqual(sum(tries[1]) / count, 10)
                 for node in nodes:
                     node.handler.shutdown()
+
+    def test_nodes_with_other_picklers_meet(self):
+        """Python's own pickler, and the protocols 2, 3 and 5: what they write differs from what they read."""
+        picklers = [pickle.dumps, pickle._dumps, *(functools.partial(pickle.dumps, protocol=p) for p in (2, 3, 5))]
+        nodes = [Node(self.server, "picklers", i, len(picklers), len(picklers)) for i in range(len(picklers))]
+        for node, dumps in zip(nodes, picklers):
+            with_pickler(node, dumps)
+        for most in (6, 10):
+            tries = meet(nodes)
+            print(f"other picklers: tries per node {tries}", flush=True)
+            self.assertLessEqual(sum(tries) / len(nodes), most)
+        for node in nodes:
+            node.handler.shutdown()
 
     def test_a_run_id_is_used_again(self):
         """F15 of torchrun: closed for ever, with the keys of its old rounds."""
@@ -216,7 +293,6 @@ class Handlers(unittest.TestCase):
 
     @staticmethod
     def state(backend):
-        import pickle
         return pickle.loads(backend.get_state()[0])  # From our own server, which writes it itself.
 
     def test_a_client_in_the_queue_may_die(self):

@@ -90,8 +90,10 @@ int listen(const std::string& path, int workers) {
   const auto say_rank = [](const std::string& what) {
     return [what](muster::LocalRank rank) { say(what + " " + std::to_string(rank.value)); };
   };
-  auto channel = muster::WorkerChannel::open(
-      io, path, workers, {.on_progress = say_rank("progress"), .on_overdue = say_rank("overdue")});
+  auto channel = muster::WorkerChannel::open(io, path, workers,
+                                             {.on_progress = say_rank("progress"),
+                                              .on_progress_end = say_rank("progress_end"),
+                                              .on_overdue = say_rank("overdue")});
   if (!channel) {
     say("failed " + channel.error().message());
     return 1;
@@ -105,6 +107,7 @@ int listen(const std::string& path, int workers) {
 int report(int steps) {
   for (int step = 0; step < steps; ++step)
     muster::report_progress(step);
+  muster::end_progress();
   say(muster::preemption_deadline() ? "notice" : "no notice");
   return 0;
 }

@@ -184,6 +184,13 @@ class Channel(unittest.TestCase):
         left_s = float(output.split()[1])
         self.assertTrue(0 < left_s <= 25.001, output)  # The message has milliseconds.
 
+    def test_the_sdk_ends_its_promise_of_progress(self):
+        variables = os.environ | {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "1"}
+        subprocess.run([PROBE, "report", "1"], check=True, timeout=LIMIT_S, env=variables,
+                       stdout=subprocess.DEVNULL)
+        self.expect("progress 1")
+        self.expect("progress_end 1")
+
     def test_the_sdk_without_an_agent(self):
         for path in ("", self.path + ".none", "/" + "x" * 200):
             with self.subTest(path):

@@ -1,6 +1,7 @@
 """A separate project that uses the installed SDK: the trainer of docs/worker_sdk.md.
 
-consumer_test.py --build BUILD --source SOURCE. CMake adds it only where it builds the SDK.
+consumer_test.py --build BUILD --source SOURCE. CMake adds it only where it builds the SDK. With --installed FOLDER
+that SDK is used, an unpacked tarball, and of BUILD only bin/muster.
 """
 
 import argparse
@@ -28,6 +29,7 @@ int main() {
 parser = argparse.ArgumentParser()
 parser.add_argument("--build", type=pathlib.Path, required=True)
 parser.add_argument("--source", type=pathlib.Path, required=True)
+parser.add_argument("--installed", type=pathlib.Path)
 ARGUMENTS, rest = parser.parse_known_args()
 sys.argv[1:] = rest
 
@@ -53,12 +55,19 @@ class Consumer(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        cls.prefix = cls.folder / "installed"
-        run("cmake", "--install", ARGUMENTS.build, "--component", "sdk", "--prefix", cls.prefix)
+        cls.prefix = ARGUMENTS.installed or cls.folder / "installed"
+        cls.cmake_settings, cls.pkg_config = [], ["pkg-config"]
+        if ARGUMENTS.installed:
+            # A tarball does not know where it is unpacked, nor where torch is.
+            torch = next(ARGUMENTS.source.glob(".venv/lib/python3*/site-packages/torch"))
+            cls.cmake_settings = [f"-DMUSTER_TORCH={torch}"]
+            cls.pkg_config += ["--define-prefix", f"--define-variable=torch={torch}"]
+        else:
+            run("cmake", "--install", ARGUMENTS.build, "--component", "sdk", "--prefix", cls.prefix)
         cls.packages = next(cls.prefix.glob("lib*/**/pkgconfig"))
 
     def test_pkg_config_without_torch(self):
-        flags = run("pkg-config", "--cflags", "--libs", "muster-worker-env",
+        flags = run(*self.pkg_config, "--cflags", "--libs", "muster-worker-env",
                     env=environment(PKG_CONFIG_PATH=str(self.packages))).split()
         (self.folder / "env.cc").write_text(ENV_PROGRAM)
         run("c++", self.folder / "env.cc", "-o", self.folder / "env", *flags)
@@ -82,7 +91,7 @@ class Consumer(unittest.TestCase):
         for name, content in blocks.items():
             (project / name).write_text(content)
         run("cmake", "-G", "Ninja", "-S", project, "-B", project / "build",
-            f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_BUILD_TYPE=Release")
+            f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_BUILD_TYPE=Release", *self.cmake_settings)
         run("cmake", "--build", project / "build")
         trainer = project / "build/trainer"
         self.train(trainer, [trainer], "alone")
@@ -98,7 +107,7 @@ class Consumer(unittest.TestCase):
         text = (ARGUMENTS.source / "docs/worker_sdk.md").read_text()
         (self.folder / "trainer.cc").write_text(
             re.search(r"<!-- trainer.cc -->\n```\w+\n(.*?)```", text, re.DOTALL)[1])
-        flags = run("pkg-config", "--cflags", "--libs", "muster-worker",
+        flags = run(*self.pkg_config, "--cflags", "--libs", "muster-worker",
                     env=environment(PKG_CONFIG_PATH=str(self.packages))).split()
         trainer = self.folder / "trainer"
         run("c++", self.folder / "trainer.cc", "-o", trainer, *flags)

@@ -5,6 +5,7 @@ where the SDK or torch is missing.
 """
 
 import io
+import os
 import pathlib
 import pickle
 import re
@@ -141,6 +142,23 @@ class Failures(Folder):
         self.assertFalse(torch.equal(tables[1]["next"], tables[2]["next"]), "each its own generator")
         saved = torch.load(self.folder / "snapshots/checkpoint-00000007.pt")
         self.assertEqual(saved["world_size"], 2)
+
+    def test_a_rank_that_does_not_fit_fails_the_load_on_all_ranks(self):
+        for table in run_tables(RANKS, "ccc", "checkpoint_misfit", str(self.folder / "snapshots")):
+            self.assertRegex(text_of(table["error"]), "^rank 1: .*weight is 2x3 there and 2x4 here")
+            self.assertTrue(table["unchanged"])
+            self.assertEqual(float(table["sum"]), 3)
+
+    def test_a_load_needs_one_tensors_memory_beside_the_model(self):
+        for table in run_tables(RANKS, "cc", "checkpoint_memory", str(self.folder / "snapshots")):
+            self.assertTrue(table["same"])
+            self.assertLess(int(table["grown"]), 128 << 20, "one copy of the file is as much")
+
+    def test_ranks_do_not_wait_for_a_save_without_end(self):
+        tables = run_tables(RANKS, "cc", "checkpoint_wait", str(self.folder / "snapshots"))
+        self.assertEqual(text_of(tables[0]["error"]), "no error")
+        self.assertRegex(text_of(tables[1]["error"]),
+                         r"rank 0 has not finished the checkpoint of epoch 2 within 0 s \(.*save_timeout")
 
 
 def with_pickle(path, text):
@@ -316,6 +334,28 @@ class Snapshots(Folder):
             path.write_text("")
         self.assertEqual(self.run_tool(3, "save:2"), ["saved"])
         self.assertEqual(self.files(), sorted([*others, "checkpoint-00000002.pt"]))
+
+    def test_a_process_that_was_replaced_writes_no_more(self):
+        def start(generation, *words):
+            process = subprocess.Popen(
+                [TOOLS, "snapshots", str(self.folder), "3", *words], text=True,
+                env={**os.environ, "TORCHELASTIC_RUN_ID": "r", "MUSTER_GENERATION": str(generation)},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            return process
+
+        old = start(1, "save:1", "pause", "save:3")
+        self.assertEqual([old.stdout.readline() for _ in range(2)], ["saved\n", "paused\n"])
+        new = start(2, "load", "save:2")
+        self.assertEqual(new.communicate(timeout=LIMIT_S)[0].splitlines()[1], "saved")
+        out, _ = old.communicate("on\n", timeout=LIMIT_S)
+        self.assertRegex(out, "error, scale 3: this process is of generation 1 of the run, and generation 2 "
+                              "has written .*00000002.pt since")
+        self.assertEqual(self.epochs(), [1, 2])
+        # A later run counts generations anew.
+        out, _ = start(0, "load", "save:4").communicate(timeout=LIMIT_S)
+        self.assertEqual(out.splitlines(), ["epoch 2, scale 2, refused 0", "saved"])
 
     @unittest.skipUnless(shutil.which("strace"), "no strace: the order of system calls is not seen")
     def test_synced_before_it_has_its_name(self):

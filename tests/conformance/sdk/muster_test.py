@@ -122,6 +122,7 @@ class UnderMuster(unittest.TestCase):
         self.wait_for("running", job)
         job.send_signal(signal.SIGTERM)
         self.wait_for("told", job)
+        time.sleep(1.1)  # Within a second it would be the same event.
         job.send_signal(signal.SIGTERM)
         job.communicate(timeout=LIMIT_S)
         self.assertEqual(self.marks(), self.of_each("running", "told"))

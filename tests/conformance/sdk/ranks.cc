@@ -35,6 +35,12 @@ int run(int argc, char** argv) {
     table = run_ddp(argv[2]);
   else if (test == "checkpoint")
     table = run_checkpoint(argv[2]);
+  else if (test == "checkpoint_memory")
+    table = run_checkpoint_memory(argv[2]);
+  else if (test == "checkpoint_misfit")
+    table = run_checkpoint_misfit(argv[2]);
+  else if (test == "checkpoint_wait")
+    table = run_checkpoint_wait(argv[2]);
   else if (test == "extra")
     table = run_extra();
   else if (test == "foreign_objects")

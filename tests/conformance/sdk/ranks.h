@@ -23,5 +23,8 @@ Table run_unused_error();
 Table run_subgroup_checkpoint(const std::string& folder);
 /// C++ only: trains, saving each epoch; goes on from what it finds.
 Table run_checkpoint(const std::string& variant);
+Table run_checkpoint_memory(const std::string& folder);
+Table run_checkpoint_misfit(const std::string& folder);
+Table run_checkpoint_wait(const std::string& folder);
 
 }  // namespace muster::testing

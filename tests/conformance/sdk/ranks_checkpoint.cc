@@ -1,4 +1,10 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include <torch/nn.h>
 #include <torch/optim/adam.h>
@@ -13,8 +19,96 @@ namespace muster::testing {
 namespace {
 
 constexpr int kEpochs = 6;
+constexpr int kMemoryLayers = 8;
+constexpr std::int64_t kMemoryWidth = 2048;  // A layer has 16 MB.
+
+torch::Tensor text_of_error(const std::string& text) {
+  torch::Tensor bytes = torch::empty({static_cast<std::int64_t>(text.size())}, torch::kByte);
+  std::copy(text.begin(), text.end(), bytes.data_ptr<std::uint8_t>());
+  return bytes;
+}
+
+template <class Call>
+torch::Tensor error_text(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return text_of_error(error.what());
+  }
+  return text_of_error("no error");
+}
+
+// A line of /proc/self/status, in bytes.
+std::int64_t status_bytes(const std::string& name) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) * 1024;
+  throw Error("/proc/self/status has no " + name);
+}
+
+torch::nn::Sequential wide_net() {
+  torch::nn::Sequential net;
+  for (int layer = 0; layer < kMemoryLayers; ++layer)
+    net->push_back(
+        torch::nn::Linear(torch::nn::LinearOptions(kMemoryWidth, kMemoryWidth).bias(false)));
+  return net;
+}
 
 }  // namespace
+
+// How far the memory of each rank grows beyond the model while a snapshot of 128 MB is loaded.
+Table run_checkpoint_memory(const std::string& folder) {
+  Checkpoints checkpoints({.folder = folder});
+  torch::manual_seed(1);
+  torch::nn::Sequential net = wide_net();
+  checkpoints.save(*net, nullptr, 1);
+  const torch::Tensor first = net->parameters().front().detach().clone();
+  {
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : net->parameters())
+      parameter.zero_();
+  }
+  std::ofstream("/proc/self/clear_refs") << "5";  // The peak is counted from here on.
+  const std::int64_t before = status_bytes("VmRSS");
+  checkpoints.load(*net, nullptr);
+  Table table;
+  table["grown"] = torch::tensor(status_bytes("VmHWM") - before);
+  table["same"] = torch::tensor(torch::equal(net->parameters().front(), first));
+  return table;
+}
+
+// Rank 1 has another model: nothing is loaded anywhere.
+Table run_checkpoint_misfit(const std::string& folder) {
+  Checkpoints checkpoints({.folder = folder});
+  torch::nn::Linear net(3, 2);
+  checkpoints.save(*net, nullptr, 1);
+  torch::nn::Linear other(get_rank() == 1 ? 4 : 3, 2);
+  const torch::Tensor before = other->weight.detach().clone();
+  Table table;
+  table["error"] = error_text([&] { checkpoints.load(*other, nullptr); });
+  table["unchanged"] = torch::tensor(torch::equal(other->weight, before));
+  // The group is as good as before.
+  table["sum"] = torch::ones({1});
+  all_reduce(table["sum"]);
+  return table;
+}
+
+// Rank 0 hangs in the file system (a pipe that nobody writes to) until rank 1 has given up.
+Table run_checkpoint_wait(const std::string& folder) {
+  const std::string pipe = folder + "/checkpoint-00000001.pt";
+  if (get_rank() == 0) {
+    std::filesystem::create_directories(folder);
+    if (::mkfifo(pipe.c_str(), 0600) != 0) throw Error("mkfifo failed");
+  }
+  barrier();
+  Checkpoints checkpoints({.folder = folder, .save_timeout = std::chrono::milliseconds(500)});
+  torch::nn::Linear net(3, 2);
+  Table table;
+  table["error"] = error_text([&] { checkpoints.save(*net, nullptr, 2); });
+  if (get_rank() == 1) std::ofstream(pipe).put('x');
+  barrier();
+  return table;
+}
 
 // `variant` is "FOLDER" or "FOLDER,EPOCH": where snapshots go, and before which epoch to stop.
 Table run_checkpoint(const std::string& variant) {

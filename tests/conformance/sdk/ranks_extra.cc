@@ -19,7 +19,7 @@
 namespace muster::testing {
 namespace {
 
-torch::Tensor mine() {
+torch::Tensor own_rows() {
   return torch::arange(6, torch::kFloat32).reshape({2, 3}) + 10.0 * (get_rank() + 1);
 }
 
@@ -28,7 +28,7 @@ torch::Tensor text_tensor(const std::string& text) {
 }
 
 void run_async(Table& table) {
-  torch::Tensor tensor = mine();
+  torch::Tensor tensor = own_rows();
   Work work = broadcast_async(tensor, 1);
   while (!work.is_completed())  // The test's own limit is the bound.
     std::this_thread::yield();
@@ -38,7 +38,7 @@ void run_async(Table& table) {
   const int before = (get_rank() + get_world_size() - 1) % get_world_size();
   torch::Tensor received = torch::zeros({2, 3});
   Work incoming = irecv(received, before, {}, 3);
-  Work outgoing = isend(mine(), next, {}, 3);
+  Work outgoing = isend(own_rows(), next, {}, 3);
   incoming.wait();
   outgoing.wait();
   if (!incoming.is_completed() || !outgoing.is_completed()) throw Error("done, but not completed");
@@ -46,7 +46,7 @@ void run_async(Table& table) {
 }
 
 void run_average(Table& table) {
-  torch::Tensor tensor = mine();
+  torch::Tensor tensor = own_rows();
   all_reduce(tensor, ReduceOp::Avg);
   table["average"] = tensor;
 }
@@ -55,14 +55,14 @@ void run_average(Table& table) {
 void run_subgroup(Table& table) {
   const ProcessGroup pair = new_group({1, 2});
   if (!pair.is_member()) return destroy_process_group(pair);
-  torch::Tensor tensor = mine();
+  torch::Tensor tensor = own_rows();
   reduce(tensor, 2, ReduceOp::Max, pair);
   if (get_rank() == 2) table["pair_reduce"] = tensor;
-  const auto gathered = gather(mine(), 2, pair);
+  const auto gathered = gather(own_rows(), 2, pair);
   if (get_rank() == 2) table["pair_gather"] = torch::stack(gathered);
   std::vector<torch::Tensor> parts;
-  if (get_rank() == 1) parts = {mine(), mine() * 2};
-  tensor = torch::zeros_like(mine());
+  if (get_rank() == 1) parts = {own_rows(), own_rows() * 2};
+  tensor = torch::zeros_like(own_rows());
   scatter(tensor, parts, 1, pair);
   table["pair_scatter"] = tensor;
   barrier(pair);
@@ -75,7 +75,7 @@ void run_odd_tensors(Table& table) {
   all_reduce(empty);
   broadcast(empty, 0);
   table["empty"] = empty;
-  torch::Tensor turned = torch::cat({mine(), mine()}).t().slice(0, 0, 2);
+  torch::Tensor turned = torch::cat({own_rows(), own_rows()}).t().slice(0, 0, 2);
   all_reduce(turned);
   table["turned"] = turned.contiguous();
   torch::Tensor scalar = torch::tensor(1.5 + get_rank());
@@ -88,7 +88,7 @@ void run_tensor_object(Table& table) {
   c10::IValue value;
   if (get_rank() == 0) {
     c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
-    dict.insert("weight", mine().t());
+    dict.insert("weight", own_rows().t());
     dict.insert("empty", torch::empty({0, 3}, torch::kInt64));
     dict.insert("name", "layer");
     value = dict;
@@ -123,7 +123,7 @@ std::string error_of(Call call) {
 
 std::string lose_peer(const std::string& how) {
   const ProcessGroup all;
-  torch::Tensor tensor = mine();
+  torch::Tensor tensor = own_rows();
   if (how == "all_reduce") return error_of([&] { all_reduce(tensor); });
   if (how == "async") {
     Work work = all_reduce_async(tensor);

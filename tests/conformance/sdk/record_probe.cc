@@ -1,4 +1,7 @@
 // Fails in the way that its argument names, under muster::record().
+#include <dlfcn.h>
+
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -22,6 +25,13 @@ namespace muster::testing {
   return depth == 0 ? 0 : overflow_stack(depth - 1) + frame[0];
 }
 
+// `library`'s constructor sleeps, and the loader's lock is held meanwhile.
+void crash_while_the_loader_is_locked(const std::string& library) {
+  std::thread([library] { ::dlopen(library.c_str(), RTLD_NOW); }).detach();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::raise(SIGSEGV);
+}
+
 int fail(const std::string& how) {
   std::cout << "before" << '\n';  // Not flushed: must not be lost.
   if (how == "succeed") return 0;
@@ -39,6 +49,7 @@ int fail(const std::string& how) {
   }
   if (how == "abort") std::abort();
   if (how == "segv") std::raise(SIGSEGV);
+  if (how.starts_with("stuck:")) crash_while_the_loader_is_locked(how.substr(6));
   if (how == "overflow") return overflow_stack(1'000'000'000);
   return 1;
 }

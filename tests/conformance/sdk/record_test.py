@@ -1,11 +1,12 @@
 """muster::record(): each way to fail leaves what a launcher reads. Needs no torch.
 
-record_test.py PROBE
+record_test.py PROBE SLOW_LIBRARY
 """
 
 import json
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import tempfile
 import time
 import unittest
 
-PROBE = sys.argv.pop(1)
+PROBE, SLOW_LIBRARY = sys.argv.pop(1), sys.argv.pop(1)
 
 
 class Record(unittest.TestCase):
@@ -51,6 +52,19 @@ class Record(unittest.TestCase):
         self.assertTrue(stack.startswith(message))
         self.assertIn("muster::testing::step_that_fails", stack)
         self.assertIn("muster::testing::fail", stack)
+
+    def test_exception_where_core_files_are_wanted(self):
+        limits = resource.getrlimit(resource.RLIMIT_CORE)
+        if limits[1] == 0:
+            self.skipTest("the hard limit of core files is 0")
+        resource.setrlimit(resource.RLIMIT_CORE, (1, limits[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_CORE, limits)
+        self.assertEqual(self.run_probe("throw").returncode, -signal.SIGABRT)
+        self.assertIn("std::runtime_error", self.entry()[0])
+
+    def test_a_crash_while_the_loader_is_locked_ends_all_the_same(self):
+        done = self.run_probe(f"stuck:{SLOW_LIBRARY}")
+        self.assertEqual(done.returncode, -signal.SIGSEGV)
 
     def test_exception_in_a_thread(self):
         self.assertEqual(self.run_probe("thread").returncode, 1)

@@ -162,6 +162,12 @@ int run_snapshots(const std::vector<std::string>& words) {
         load_snapshot(checkpoints, net, optimizer);
         continue;
       }
+      if (words[i] == "pause") {  // Until there is a line.
+        std::cout << "paused" << std::endl;
+        std::string line;
+        std::getline(std::cin, line);
+        continue;
+      }
       const int epoch = std::stoi(words[i].substr(words[i].find(':') + 1));
       {
         const torch::NoGradGuard no_grad;

@@ -47,6 +47,45 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: one written byte is a sign of
   }
 }
 
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: who has promised progress must report it",
+                 "[unit][hang]") {
+  const auto spin = [this](Duration elapsed) {
+    std::vector<IdleWorker> last;
+    for (Duration passed{}; passed < elapsed; passed += detector.interval()) {
+      a.cpu += detector.interval();
+      ++a.bytes_written;
+      ++b.bytes_written;
+      last = after(detector.interval());
+    }
+    return last;
+  };
+  after(0s);
+  CHECK(spin(60s).empty());  // Nothing was promised.
+  detector.progressed(LocalRank{0});
+  CHECK(spin(27s).empty());
+  detector.progressed(LocalRank{0});
+  CHECK(spin(27s).empty());
+  const auto idle = spin(3s);
+  REQUIRE(idle.size() == 1);
+  CHECK(idle[0].rank == LocalRank{0});
+  CHECK(idle[0].idle == 30s);
+  CHECK(idle[0].has_promised);
+  detector.ended_progress(LocalRank{0});
+  CHECK(spin(60s).empty());
+  detector.progressed(LocalRank{0});
+  detector.reset();
+  after(0s);
+  CHECK(spin(60s).empty());
+}
+
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a stopped worker that has promised is excused",
+                 "[unit][hang]") {
+  after(0s);
+  detector.progressed(LocalRank{0});
+  a.stopped = b.stopped = true;
+  CHECK(watch(60s).empty());
+}
+
 TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a hundredth of a CPU is not work, more is",
                  "[unit][hang]") {
   after(0s);

@@ -104,7 +104,7 @@ TEST_CASE("process_activity: a stopped worker, its command line and its threads"
   CHECK(activity[1].bytes_written == 0);
   CHECK_THAT(thread_table(worker.pid), Catch::Contains("state T"));
   CHECK_THAT(thread_table(0x3fffffff), Catch::Contains("it has ended"));
-  CHECK_FALSE(command_line(worker.pid).empty());
+  CHECK_FALSE(program_text(worker.pid).empty());
   CHECK(executable_of(worker.pid) == executable_of(::getpid()));
 }
 

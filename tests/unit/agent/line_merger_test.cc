@@ -86,5 +86,16 @@ TEST_CASE_METHOD(LineMergerTest, "line_merger: the time is put where the prefix 
   CHECK(out == "<12:00:00.000> a\n<12:00:00.001> bc\n");
 }
 
+TEST_CASE_METHOD(LineMergerTest, "line_merger: muster's own lines stand inside no other",
+                 "[unit][agent]") {
+  add(0, "ab", true, false);
+  merger.add_own("own\n", out);
+  add(0, "cd", false, true);
+  add_verbatim("verbatim");
+  merger.add_own("own\n", out);
+  merger.add_own("own\n", out);
+  CHECK(out == "[0]ab\nown\n[0]cd\nverbatim\nown\nown\n");
+}
+
 }  // namespace
 }  // namespace muster

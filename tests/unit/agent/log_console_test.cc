@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -197,12 +199,17 @@ TEST_CASE("log_console: a file keeps the position that it shares", "[unit][agent
   CHECK(std::string(text.data(), static_cast<std::size_t>(n)) == "before\nline\nafter\n");
 }
 
-TEST_CASE("log_console: /dev/full is a closed console, /dev/null an open one", "[unit][agent]") {
+TEST_CASE("log_console: /dev/full is tried again, /dev/null takes everything", "[unit][agent]") {
   const LogFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   LogConsole console(full.get());
   console.buffer() += "x";
   console.flush();
-  CHECK(console.is_closed());
+  CHECK_FALSE(console.is_closed());
+  CHECK(console.is_failing());
+  CHECK(console.unwritten_bytes() == 1);
+  console.give_up();
+  CHECK(console.unwritten_bytes() == 0);
+  CHECK(console.lost_bytes() == 1);
 
   const LogFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   LogConsole nowhere(null.get());
@@ -210,6 +217,68 @@ TEST_CASE("log_console: /dev/full is a closed console, /dev/null an open one", "
   nowhere.flush();
   CHECK_FALSE(nowhere.is_closed());
   CHECK(nowhere.unwritten_bytes() == 0);
+}
+
+// A file that may not grow for a while, as on a full disk.
+struct FileLimit {
+  explicit FileLimit(rlim_t bytes) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    const rlimit limit{bytes, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  }
+  ~FileLimit() { ::setrlimit(RLIMIT_FSIZE, &before); }
+  rlimit before{};
+};
+
+std::string contents(const LogFd& file) {
+  std::string text(8 << 20, '\0');
+  text.resize(static_cast<std::size_t>(::pread(file.get(), text.data(), text.size(), 0)));
+  return text;
+}
+
+TEST_CASE("log_console: when a full disk has room again the output goes on", "[unit][agent]") {
+  const LogFd file = temporary_file();
+  LogConsole console(file.get());
+  {
+    const FileLimit limit(6);
+    console.buffer() += "first\nsecond\n";
+    console.flush();
+    CHECK(console.is_failing());
+    CHECK(contents(file) == "first\n");
+  }
+  console.buffer() += "third\n";
+  console.flush();
+  CHECK_FALSE(console.is_failing());
+  CHECK(console.lost_bytes() == 0);
+  CHECK(contents(file) == "first\nsecond\nthird\n");
+}
+
+TEST_CASE("log_console: what a full disk takes from the output is bounded, counted and said",
+          "[unit][agent]") {
+  const LogFd file = temporary_file();
+  LogConsole console(file.get());
+  std::size_t given = 0;
+  {
+    const FileLimit limit(0);
+    for (int i = 0; i < 40'000; ++i) {
+      const std::string line = std::string(99, 'x') + "\n";
+      console.buffer() += line;
+      given += line.size();
+      console.flush();
+      REQUIRE(console.unwritten_bytes() <= LogConsole::kMaxKeptBytes);
+    }
+  }
+  console.buffer() += "again\n";
+  console.flush();
+  CHECK(console.unwritten_bytes() == 0);
+  const std::string lost = std::to_string(console.lost_bytes());
+  const std::string text = contents(file);
+  CHECK_THAT(text, Catch::EndsWith("x\n[muster: " + lost +
+                                   " bytes are missing here: they could not be written]\nagain\n"));
+  CHECK(static_cast<std::size_t>(std::count(text.begin(), text.end(), 'x')) / 99 * 100 +
+            console.lost_bytes() ==
+        given);
 }
 
 TEST_CASE("log_console: a descriptor that is not open is a closed console", "[unit][agent]") {

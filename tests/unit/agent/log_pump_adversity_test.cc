@@ -3,6 +3,7 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <thread>
 
@@ -25,7 +26,6 @@ TEST_CASE_METHOD(LogPumpTest,
   write_all(end.get(), "worker\n");
   const FinishReport report = finish(50ms);
   CHECK_FALSE(report.all_read);
-  CHECK(report.all_shown);
   CHECK(report.stderr_tails.at(LocalRank{0}) == "worker\n");
   write_all(end.get(), "grandchild\n");  // Neither SIGPIPE nor silence.
   CHECK(shown(err, 18) == "worker\ngrandchild\n");
@@ -45,11 +45,9 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a console without a reader loses no log
     write_all(end.get(), line + "\n");
   }
   write_all(end.get(), "last\n");
-  CHECK_THAT(tail(0), Catch::EndsWith("last\n"));
   CHECK(std::filesystem::file_size(path("a")) == 3000 * 1001);
-  const FinishReport report = finish(100ms);
-  CHECK(report.all_shown);  // Nobody is there to see it.
-  CHECK(pump->stop(kPatience));
+  CHECK_THAT(finish(100ms).stderr_tails.at(LocalRank{0}), Catch::EndsWith("last\n"));
+  CHECK(flush().lost_bytes == 0);  // Nobody is there to see it.
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up the display alone",
@@ -61,12 +59,53 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up 
     write_all(log.get(), line + "\n");  // The worker is never slowed: it is a file.
   LogFd end = tap(1);
   write_all(end.get(), "boom\n");
+  CHECK(shown(err, 5) == "boom\n");
+  sync();  // Supervision gets its answers.
   end.reset();
-  CHECK(tail(1) == "boom\n");  // Supervision gets its answers.
-  const FinishReport report = finish(50ms);
-  CHECK_FALSE(report.all_shown);
-  CHECK(report.stderr_tails.at(LocalRank{1}) == "boom\n");
-  CHECK_FALSE(pump->stop(50ms));
+  auto report = begin_finish();
+  auto flushed = begin_flush();
+  CHECK(flushed.wait_for(1500ms) == std::future_status::timeout);
+  pump->hurry();
+  REQUIRE(report.wait_for(kPatience) == std::future_status::ready);
+  CHECK(report.get().stderr_tails.at(LocalRank{1}) == "boom\n");
+  REQUIRE(flushed.wait_for(kPatience) == std::future_status::ready);
+  const std::size_t lost = flushed.get().lost_bytes;
+  const std::size_t all = lost + rest(out).size();  // Not all had their prefix yet.
+  CHECK(all >= std::size_t{8000} * 1001);
+  CHECK(all <= std::size_t{8000} * 1004);
+  CHECK(rest(err) == "[muster: " + std::to_string(lost) + " bytes could not be shown on stdout]\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a worker waits for the console, muster's own lines do not",
+                 "[unit][agent]") {
+  const LogFd end = tap(0);
+  ::fcntl(end.get(), F_SETFL, O_NONBLOCK);
+  const std::string block(64 << 10, 'x');
+  std::size_t written = 0;
+  for (int tries = 0; tries < 200; ++tries) {  // Until nothing moves any more.
+    const ssize_t n = ::write(end.get(), block.data(), block.size());
+    if (n > 0) tries = 0;
+    if (n > 0) written += static_cast<std::size_t>(n);
+    if (n < 0) std::this_thread::sleep_for(1ms);
+    REQUIRE(written < std::size_t{16} << 20);
+  }
+  constexpr int kLines = 100'000;
+  for (int i = 0; i < kLines; ++i)
+    pump->say(LogStream::Err, std::string(99, 'm') + "\n");
+  pump->say(LogStream::Out, "seen\n");
+  CHECK(shown(out, 5) == "seen\n");
+  std::string text = shown(err, written);
+  pump->say(LogStream::Err, "last\n");
+  auto report = begin_finish(1ms);
+  while (report.wait_for(1ms) != std::future_status::ready)
+    text += rest(err);
+  auto flushed = begin_flush();
+  while (flushed.wait_for(1ms) != std::future_status::ready)
+    text += rest(err);
+  text += rest(err);
+  CHECK(static_cast<std::size_t>(std::count(text.begin(), text.end(), 'x')) == written);
+  CHECK_THAT(text, Catch::Contains(" of its own lines are missing here"));
+  CHECK_THAT(text, Catch::EndsWith("last\n"));
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a slow console gets everything in the end",
@@ -132,11 +171,15 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop 
   // As a write to a dead disk would, this answer does not return.
   auto release = std::make_shared<std::promise<void>>();
   const std::weak_ptr<std::promise<void>> alive = release;
-  pump->tail({0},
-             [wait = release->get_future().share(), release](const std::string&) { wait.wait(); });
+  pump->run([wait = release->get_future().share(), release] { wait.wait(); });
   bool called = false;
-  pump->tail({0}, [&called](const std::string&) { called = true; });
-  CHECK_FALSE(pump->stop(1ms));
+  pump->run([&called] { called = true; });
+  pump->say(LogStream::Err, "not lost\n");
+  while (pump->busy_for() < 20ms)
+    std::this_thread::yield();
+  const auto lines = pump->abandon();
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0]->text == "not lost\n");
   pump.reset();
   release->set_value();
   release.reset();
@@ -145,6 +188,42 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop 
     std::this_thread::yield();
   CHECK(alive.expired());  // The thread has gone on, and forgotten its messages.
   CHECK_FALSE(called);
+}
+
+TEST_CASE("log_mailbox: messages of many threads come out in their order, none is lost",
+          "[unit][agent]") {
+  LogMailbox mailbox;
+  constexpr int kThreads = 4;
+  constexpr int kMessages = 5000;
+  std::vector<std::thread> writers;
+  for (int i = 0; i < kThreads; ++i)
+    writers.emplace_back([&mailbox, i] {
+      for (int k = 0; k < kMessages; ++k)
+        mailbox.say(LogStream::Err, std::to_string(i) + ":" + std::to_string(k));
+    });
+  std::array<int, kThreads> next{};
+  for (int count = 0; count < kThreads * kMessages;) {
+    const auto message = mailbox.take();
+    if (!message) continue;
+    ++count;
+    const auto writer = static_cast<std::size_t>(message->text[0] - '0');
+    REQUIRE(std::stoi(message->text.substr(2)) == next[writer]++);
+  }
+  for (std::thread& writer : writers)
+    writer.join();
+  CHECK(mailbox.is_empty());
+  CHECK(mailbox.take_dropped() == 0);
+}
+
+TEST_CASE("log_mailbox: text that nobody takes is bounded and counted", "[unit][agent]") {
+  LogMailbox mailbox;
+  const std::string text(1 << 18, 'x');
+  for (int i = 0; i < 10; ++i)
+    mailbox.say(LogStream::Err, text);
+  CHECK(mailbox.take_dropped() == 6);
+  CHECK(mailbox.take());
+  mailbox.say(LogStream::Err, text);
+  CHECK(mailbox.take_dropped() == 0);
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: without inotify files are followed all the same",

@@ -70,10 +70,17 @@ struct LogPumpTest : TempFolder {
                   .prefix = LinePrefix("[" + std::to_string(rank) + "]")});
   }
   LogFd tap(int rank, bool to_console = true) {
-    const auto fd =
-        pump->tap({.worker = {rank}, .console = LogStream::Err, .to_console = to_console});
+    PipeOptions options{.tail_of = LocalRank{rank}};
+    if (to_console) options.console = LogStream::Err;
+    return pipe(options);
+  }
+  LogFd pipe(const PipeOptions& options) {
+    const auto fd = pump->pipe(options);
     REQUIRE(fd.has_value());
     return LogFd(*fd);
+  }
+  std::shared_ptr<LogFile> log_file(const std::string& name, const LogFileOptions& options = {}) {
+    return std::make_shared<LogFile>(path(name), LogFile::Begin::Append, options);
   }
   // Reads the console until it has shown `size` bytes.
   std::string shown(Pipe& console, std::size_t size) const {
@@ -100,17 +107,28 @@ struct LogPumpTest : TempFolder {
     pump->finish(limit, [promise](FinishReport report) { promise->set_value(std::move(report)); });
     return promise->get_future();
   }
-  FinishReport finish(Duration limit = kPatience) {
-    auto report = begin_finish(limit);
+  std::future<ShownReport> begin_flush() {
+    auto promise = std::make_shared<std::promise<ShownReport>>();
+    pump->flush([promise](ShownReport report) { promise->set_value(report); });
+    return promise->get_future();
+  }
+  ShownReport flush() {
+    auto report = begin_flush();
     REQUIRE(report.wait_for(kPatience + 5s) == std::future_status::ready);
     return report.get();
   }
-  std::string tail(int rank) {
-    auto promise = std::make_shared<std::promise<std::string>>();
-    pump->tail({rank}, [promise](std::string text) { promise->set_value(std::move(text)); });
-    auto text = promise->get_future();
-    REQUIRE(text.wait_for(kPatience) == std::future_status::ready);
-    return text.get();
+  /// Everything is read and shown.
+  FinishReport finish(Duration limit = kPatience) {
+    auto report = begin_finish(limit);
+    REQUIRE(report.wait_for(kPatience + 5s) == std::future_status::ready);
+    flush();
+    return report.get();
+  }
+  /// The log thread has taken every call so far.
+  void sync() {
+    auto promise = std::make_shared<std::promise<void>>();
+    pump->run([] {}, [promise] { promise->set_value(); });
+    REQUIRE(promise->get_future().wait_for(kPatience) == std::future_status::ready);
   }
 
   Pipe out;

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,11 +58,7 @@ double measure(const std::vector<std::string>& paths, const std::string& text, b
     for (std::thread& writer : writers)
       writer.join();
   }
-  std::promise<bool> done;
-  (*pump)->finish(std::chrono::minutes(1), [&done](const muster::FinishReport& report) {
-    done.set_value(report.all_read && report.all_shown);
-  });
-  if (!done.get_future().get()) std::abort();
+  if (!(*pump)->stop(std::chrono::minutes(1))) std::abort();
   return std::chrono::duration<double>(Clock::now() - (live ? begin : written)).count();
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "tests/support/prng.h"
 #include "tests/unit/agent/log_pump_fixture.h"
@@ -35,7 +36,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: lines of a file come to the console whi
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that is not there yet is waited for",
                  "[unit][agent]") {
   follow("stdout.log", 0);
-  tail(0);  // The pump has seen the message: what follows comes after.
+  sync();  // What follows comes after.
   write_all(open_log("stdout.log").get(), "late\n");
   CHECK(shown(out, 8) == "[0]late\n");
 }
@@ -48,32 +49,41 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: stdout and stderr go to consoles of the
   write_all(open_log("stderr.log").get(), "e\n");
   const FinishReport report = finish();
   CHECK(report.all_read);
-  CHECK(report.all_shown);
   CHECK(rest(out) == "[0]o\n");
   CHECK(rest(err) == "[0]e\n");
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: after catching up all that was written is on the console",
+TEST_CASE_METHOD(LogPumpTest, "log_pump: muster's lines stand below what workers wrote before",
                  "[unit][agent]") {
   const LogFd log = open_log("a");
-  follow("a", 1);
-  const LogFd pipe = tap(0);
-  const auto caught_up = [this](Duration limit) {
-    auto promise = std::make_shared<std::promise<void>>();
-    pump->catch_up(limit, [promise] { promise->set_value(); });
-    REQUIRE(promise->get_future().wait_for(kPatience) == std::future_status::ready);
-  };
+  follow("a", 1, LogStream::Err);
+  const LogFd end = tap(0);
   for (int i = 0; i < 300; ++i) {
     const std::string line = "line " + std::to_string(i) + "\n";
-    write_all(pipe.get(), line);
+    write_all(end.get(), line);
     write_all(log.get(), line);
-    caught_up(kPatience);
-    REQUIRE(rest(err) == line);
-    REQUIRE(rest(out) == "[1]" + line);
+    pump->catch_up(kPatience);
+    pump->say(LogStream::Err, "own\n");
+    const std::string text = shown(err, 2 * line.size() + 3 + 4);
+    REQUIRE_THAT(text, Catch::Contains("[1]" + line) && Catch::EndsWith("own\n"));
   }
   // More than a console takes: not longer than the limit.
-  write_all(pipe.get(), std::string(900'000, 'x'));
-  caught_up(10ms);
+  write_all(end.get(), std::string(900'000, 'x'));
+  pump->catch_up(10ms);
+  pump->say(LogStream::Err, "own\n");
+  CHECK_THAT(shown(err, 900'005), Catch::EndsWith("x\nown\n"));
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a line of muster's own begins on a line of its own",
+                 "[unit][agent]") {
+  const LogFd end = tap(0);
+  write_all(end.get(), "no newline");
+  CHECK(shown(err, 10) == "no newline");
+  pump->say(LogStream::Err, "own\n");
+  pump->say(LogStream::Err, "own\n");
+  CHECK(shown(err, 9) == "\nown\nown\n");
+  pump->say(LogStream::Out, "out\n");
+  CHECK(shown(out, 4) == "out\n");
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: finish shows all that is in the files, and ends the lines",
@@ -127,22 +137,17 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: what is tapped comes at once and unchan
   CHECK(shown(err, 4) == "\r\x01\xff\n");
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: the tail of a tapped stream is known, dead or alive",
-                 "[unit][agent]") {
+TEST_CASE_METHOD(LogPumpTest, "log_pump: the end of a worker's stderr is known", "[unit][agent]") {
   LogFd end = tap(3);
   std::string expected;
   for (int i = 0; i < 100; ++i)
     write_all(end.get(), "line " + std::to_string(i) + "\n");
   for (int i = 80; i < 100; ++i)
     expected += "line " + std::to_string(i) + "\n";
-  CHECK(tail(3) == expected);
   end.reset();
-  CHECK(tail(3) == expected);
   const FinishReport report = finish();
   CHECK(report.all_read);
   CHECK(report.stderr_tails == std::map<LocalRank, std::string>{{LocalRank{3}, expected}});
-  CHECK(tail(3) == expected);  // Still, until the next attempt.
-  CHECK(tail(4).empty());
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a hidden rank's end is kept, and not shown",
@@ -155,18 +160,90 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a hidden rank's end is kept, and not sh
   CHECK(rest(err).empty());
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: the tail of a redirected stderr is read from its file",
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file gets every byte, and its end is known",
                  "[unit][agent]") {
-  pump->keep_tail_of({0}, path("stderr.log"));
-  CHECK(tail(0).empty());  // No file yet.
-  write_all(open_log("stderr.log").get(), std::string(10'000, 'x') + "\nboom\n");
-  CHECK(tail(0) == "boom\n");
-  follow("followed.log", 1, LogStream::Err);
-  write_all(open_log("followed.log").get(), "bang\n");
-  const FinishReport report = finish();
-  CHECK(report.stderr_tails.at(LocalRank{0}) == "boom\n");
-  CHECK(report.stderr_tails.at(LocalRank{1}) == "bang\n");
-  CHECK(rest(err) == "[1]bang\n");
+  const auto file = log_file("stderr.log");
+  const std::string text = std::string(10'000, 'x') + "\nboom\n";
+  {
+    const LogFd end = pipe({.tail_of = LocalRank{0}, .file = file});
+    write_all(end.get(), text);
+  }
+  CHECK(finish().stderr_tails.at(LocalRank{0}) == "boom\n");
+  CHECK(contents(path("stderr.log")) == text);
+  CHECK(rest(err).empty());
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file that is written here is shown line by line",
+                 "[unit][agent]") {
+  const auto file = log_file("stdout.log");
+  const LogFd end = pipe({.file = file});
+  pump->follow({.worker = {0},
+                .file = path("stdout.log"),
+                .prefix = LinePrefix("[0]"),
+                .written_here = file});
+  write_all(end.get(), "one\n");
+  CHECK(shown(out, 7) == "[0]one\n");
+  write_all(end.get(), "two\nthree");
+  CHECK(shown(out, 7) == "[0]two\n");
+}
+
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: a log file over its limit loses its middle, the console none",
+                 "[unit][agent]") {
+  const auto file = log_file("stdout.log", {.max_bytes = kMinLogLimitBytes});
+  std::string expected;
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) {
+    text += std::to_string(i) + "\n";
+    expected += "[0]" + std::to_string(i) + "\n";
+  }
+  std::thread worker;
+  {
+    const int end = pipe({.file = file}).release();
+    pump->follow({.worker = {0},
+                  .file = path("stdout.log"),
+                  .prefix = LinePrefix("[0]"),
+                  .written_here = file});
+    worker = std::thread([end, &text] {
+      write_all(end, text);
+      ::close(end);
+    });
+  }
+  CHECK(shown(out, expected.size()) == expected);
+  worker.join();
+  finish();
+  const std::string log = contents(path("stdout.log"));
+  CHECK(log.size() < 2 * kMinLogLimitBytes);
+  CHECK_THAT(log, Catch::StartsWith("0\n1\n2\n") && Catch::Contains("bytes were removed here]\n") &&
+                      Catch::EndsWith("\n99999\n"));
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: streams of an attempt that is over are read and closed",
+                 "[unit][agent]") {
+  const auto count_descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  sync();
+  const auto before = count_descriptors();
+  for (int i = 0; i < 50; ++i) {
+    const std::string name = std::to_string(i);
+    std::weak_ptr<LogFile> weak;
+    {
+      auto file = log_file(name);
+      weak = file;
+      const LogFd end = pipe({.tail_of = LocalRank{0}, .file = file});
+      pump->follow(
+          {.worker = {0}, .file = path(name), .prefix = LinePrefix(), .written_here = file});
+      write_all(end.get(), name + "\n");
+    }
+    pump->end_attempt([](const auto&) {});
+    CHECK(shown(out, name.size() + 1) == name + "\n");
+  }
+  const auto deadline = testing::Clock::now() + kPatience;
+  while (count_descriptors() > before && testing::Clock::now() < deadline)
+    sync();
+  CHECK(count_descriptors() == before);
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a new attempt does not show the old one's tail",
@@ -176,9 +253,8 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a new attempt does not show the old one
     write_all(end.get(), "old\n");
   }
   finish();
-  CHECK(tail(0) == "old\n");
-  const LogFd end = tap(0);
-  CHECK(tail(0).empty());
+  tap(0).reset();
+  CHECK(finish().stderr_tails.at(LocalRank{0}).empty());
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: lines that pass a filter are copied, with the prefix",

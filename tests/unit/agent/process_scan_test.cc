@@ -91,7 +91,7 @@ TEST_CASE("process scan: own children are the direct ones", "[unit][agent]") {
 
 TEST_CASE("process scan: a job's processes are found by session", "[unit][agent]") {
   const Family family;
-  const auto found = processes_of_job({family.parent}, no_mark);
+  const auto found = processes_of_job({{family.parent, {}}}, no_mark);
   CHECK(has(found, family.parent));
   CHECK(has(found, family.child));
   CHECK_FALSE(has(processes_of_job({}, no_mark), family.child));
@@ -120,7 +120,7 @@ TEST_CASE("process scan: a job's processes are found by their parent, and by a s
   }
   std::array<pid_t, 2> pids{};
   REQUIRE(::read(ready[0], pids.data(), sizeof pids) == sizeof pids);
-  const auto found = processes_of_job({outer}, no_mark);
+  const auto found = processes_of_job({{outer, {}}}, no_mark);
   CHECK(has(found, outer));
   CHECK(has(found, pids[0]));
   CHECK(has(found, pids[1]));
@@ -151,6 +151,29 @@ TEST_CASE("process scan: a job's processes are found by a mark in their environm
   CHECK_FALSE(has(processes_of_job({}, no_mark), pid));
   ::kill(pid, SIGKILL);
   ::waitpid(pid, nullptr, 0);
+}
+
+TEST_CASE("process scan: a session's number that another process has by now is a stranger's",
+          "[unit][agent]") {
+  Family family;
+  const std::uint64_t start = session_of(family.parent).start;
+  REQUIRE(start > 1);
+  const auto finds = [&](const JobSession& session) {
+    return has(processes_of_job({{family.parent, session}}, no_mark), family.parent);
+  };
+  CHECK(finds({.start = start, .end = {}}));
+  CHECK_FALSE(finds({.start = start - 1, .end = {}}));         // Another leader.
+  CHECK(finds({.start = start, .end = start + 1}));            // It began before the end.
+  CHECK_FALSE(finds({.start = start - 2, .end = start - 1}));  // It began after it.
+}
+
+TEST_CASE("process scan: a signal goes to the process that was seen, and to no other",
+          "[unit][agent]") {
+  Family family;
+  Process seen{.pid = family.parent, .start = session_of(family.parent).start};
+  CHECK(signal_process(seen, 0));
+  ++seen.start;  // As if the number were another process's now.
+  CHECK_FALSE(signal_process(seen, 0));
 }
 
 }  // namespace

@@ -31,13 +31,16 @@ struct Pair {
 };
 
 TEST_CASE("shim protocol: a command comes back as it was, whatever its size", "[unit][agent]") {
-  WorkerCommand command{"/usr/bin/python3", {"python3", "-u", "", "a b"}, {"A=1", "B="}, {}};
+  WorkerCommand command{"/usr/bin/python3", {"python3", "-u", "", "a b"}, {"A=1", "B="}, {}, {}};
   command.env.push_back("BIG=" + std::string(1 << 20, 'x'));
+  command.log_files = {"/logs/0/stdout.log", ""};
   const Result<int> fd = pack_command(command);
   REQUIRE(fd.has_value());
   const auto packed = PackedCommand::map(*fd);
   REQUIRE(packed);
   CHECK(packed->path() == command.path);
+  CHECK(packed->log_files()[0] == command.log_files[0]);
+  CHECK(packed->log_files()[1] == command.log_files[1]);
   std::vector<std::string> argv, env;
   for (char* const* s = packed->argv(); *s != nullptr; ++s)
     argv.emplace_back(*s);
@@ -49,7 +52,7 @@ TEST_CASE("shim protocol: a command comes back as it was, whatever its size", "[
 }
 
 TEST_CASE("shim protocol: a command needs no file where files may not be large", "[unit][agent]") {
-  WorkerCommand command{"/bin/true", {"true"}, {"BIG=" + std::string(200'000, 'x')}, {3}};
+  WorkerCommand command{"/bin/true", {"true"}, {"BIG=" + std::string(200'000, 'x')}, {3}, {}};
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   rlimit small = before;
@@ -73,7 +76,7 @@ TEST_CASE("shim protocol: a command needs no file where files may not be large",
 
 TEST_CASE("shim protocol: the CPUs come back as the kernel's mask", "[unit][agent]") {
   const auto mask = [](std::set<int> cpus) {
-    const Result<int> fd = pack_command({"/bin/true", {"true", "x"}, {"A=1"}, std::move(cpus)});
+    const Result<int> fd = pack_command({"/bin/true", {"true", "x"}, {"A=1"}, std::move(cpus), {}});
     REQUIRE(fd.has_value());
     const auto packed = PackedCommand::map(*fd);
     ::close(*fd);
@@ -92,7 +95,7 @@ TEST_CASE("shim protocol: the CPUs come back as the kernel's mask", "[unit][agen
 
 TEST_CASE("shim protocol: a mask that claims more than the file holds is refused",
           "[unit][agent]") {
-  const Result<int> fd = pack_command({"/bin/true", {"true"}, {}, {5}});
+  const Result<int> fd = pack_command({"/bin/true", {"true"}, {}, {5}, {}});
   REQUIRE(fd.has_value());
   constexpr off_t kMaskWordsAt = 24;
   for (const std::uint64_t words : {100UL, 1UL << 61, ~0UL}) {
@@ -106,7 +109,7 @@ TEST_CASE("shim protocol: a file that is no command is refused", "[unit][agent]"
   const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   CHECK_FALSE(PackedCommand::map(null));
   ::close(null);
-  const Result<int> fd = pack_command({"/bin/true", {"true"}, {}, {}});
+  const Result<int> fd = pack_command({"/bin/true", {"true"}, {}, {}, {}});
   REQUIRE(fd.has_value());
   REQUIRE(::ftruncate(*fd, 38) == 0);  // Torn: the strings are not all there.
   CHECK_FALSE(PackedCommand::map(*fd));

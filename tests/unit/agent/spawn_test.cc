@@ -29,6 +29,10 @@ struct Command {
     ::sigemptyset(&signals.ignored);
   }
   Spawned start() {
+    start_options();
+    return spawn(options);
+  }
+  void start_options() {
     argv.clear();
     for (std::string& word : words)
       argv.push_back(word.data());
@@ -39,7 +43,6 @@ struct Command {
     options.argv = argv.data();
     options.env = env.data();
     options.signals = &signals;
-    return spawn(options);
   }
 };
 
@@ -162,6 +165,40 @@ TEST_CASE("spawn: streams go where they are told, and nothing else is inherited"
     n = ::read(ends[0], text.data() + bytes, text.size() - bytes);
   ::close(ends[0]);
   CHECK(text.substr(0, bytes) == "0\n1\n2\n3\nerr\n");  // 3 is ls's own.
+}
+
+BegunSpawn begin(Command& command) {
+  command.start_options();
+  return begin_spawn(command.options);
+}
+
+SpawnResult result_of(const BegunSpawn& child) {
+  pollfd wait{child.status, POLLIN, 0};
+  REQUIRE(::poll(&wait, 1, 20'000) == 1);
+  const auto result = spawn_result(child.status);
+  REQUIRE(result.has_value());
+  ::close(child.status);
+  return *result;
+}
+
+TEST_CASE("spawn: a start that is not waited for says when the program runs", "[unit][agent]") {
+  Command command({"/bin/sh", "-c", "exit 9"});
+  const BegunSpawn child = begin(command);
+  REQUIRE(child.error == 0);
+  CHECK(result_of(child).error == 0);
+  const siginfo_t info = end_of({.pid = child.pid, .pidfd = child.pidfd});
+  CHECK(info.si_code == CLD_EXITED);
+  CHECK(info.si_status == 9);
+}
+
+TEST_CASE("spawn: a start that is not waited for says why it failed", "[unit][agent]") {
+  Command command({"/no/such/program"});
+  const BegunSpawn child = begin(command);
+  REQUIRE(child.error == 0);
+  const SpawnResult result = result_of(child);
+  CHECK(result.error == ENOENT);
+  CHECK(result.step == SpawnStep::Exec);
+  CHECK(end_of({.pid = child.pid, .pidfd = child.pidfd}).si_status == 127);
 }
 
 }  // namespace

@@ -100,5 +100,15 @@ TEST_CASE("stack_text: the one to blame", "[unit][hang]") {
   }
 }
 
+TEST_CASE("stack_text: command lines are left out", "[unit][hang]") {
+  CHECK(without_commands(
+            "Process 7: python3 train.py --key=secret: x\nPython v3.11.2 (/usr/bin/"
+            "python3.11)\n\nThread 7 (idle): \"MainThread\"\n    Process 7: f (a.py:1)\n") ==
+        "Process 7\nPython v3.11.2 (/usr/bin/python3.11)\n\nThread 7 (idle): \"MainThread\"\n    "
+        "Process 7: f (a.py:1)\n");
+  CHECK(without_commands("").empty());
+  CHECK(without_commands("Error: no such process") == "Error: no such process\n");
+}
+
 }  // namespace
 }  // namespace muster

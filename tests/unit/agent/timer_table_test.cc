@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::string defect(std::string_view line) {
+std::string line_defect(std::string_view line) {
   const auto request = parse_timer_request(line);
   REQUIRE_FALSE(request.has_value());
   return request.error().text;
@@ -29,21 +29,21 @@ TEST_CASE("timer_table: a line of torch's client", "[unit][timer]") {
 }
 
 TEST_CASE("timer_table: lines that are none, and why", "[unit][timer]") {
-  CHECK(defect("hello") == "it is no object of JSON");
-  CHECK(defect("") == "it is no object of JSON");
-  CHECK(defect("[1]") == "it is no object of JSON");
-  CHECK(defect(R"({"pid": 1)") == "it is no object of JSON");
-  CHECK(defect(R"({"a": [[[[[[[[1]]]]]]]]})") == "it is no object of JSON");
-  CHECK(defect("{}") == "it has no pid above 0");
-  CHECK(defect(R"({"pid": -1})") == "it has no pid above 0");
-  CHECK(defect(R"({"pid": 18446744073709551615})") == "it has no pid above 0");
-  CHECK(defect(R"({"pid": "1"})") == "it has no pid above 0");
-  CHECK(defect(R"({"pid": 1, "scope_id": 2})") == "it has no text scope_id");
-  CHECK(defect(R"({"pid": 1, "scope_id": "s", "expiration_time": "soon"})") ==
+  CHECK(line_defect("hello") == "it is no object of JSON");
+  CHECK(line_defect("") == "it is no object of JSON");
+  CHECK(line_defect("[1]") == "it is no object of JSON");
+  CHECK(line_defect(R"({"pid": 1)") == "it is no object of JSON");
+  CHECK(line_defect(R"({"a": [[[[[[[[1]]]]]]]]})") == "it is no object of JSON");
+  CHECK(line_defect("{}") == "it has no pid above 0");
+  CHECK(line_defect(R"({"pid": -1})") == "it has no pid above 0");
+  CHECK(line_defect(R"({"pid": 18446744073709551615})") == "it has no pid above 0");
+  CHECK(line_defect(R"({"pid": "1"})") == "it has no pid above 0");
+  CHECK(line_defect(R"({"pid": 1, "scope_id": 2})") == "it has no text scope_id");
+  CHECK(line_defect(R"({"pid": 1, "scope_id": "s", "expiration_time": "soon"})") ==
         "it has no number expiration_time");
-  CHECK(defect(R"({"pid": 1, "scope_id": "s", "expiration_time": 1, "signal": 65})") ==
+  CHECK(line_defect(R"({"pid": 1, "scope_id": "s", "expiration_time": 1, "signal": 65})") ==
         "it has no number of a signal");
-  CHECK(defect(std::string(kMaxTimerLineBytes + 1, 'x')) == "it is too long");
+  CHECK(line_defect(std::string(kMaxTimerLineBytes + 1, 'x')) == "it is too long");
 }
 
 TEST_CASE("timer_table: bytes become lines, however they come", "[unit][timer]") {

@@ -55,6 +55,20 @@ TEST_CASE("worker_command: a command of one word is enough", "[unit][agent]") {
   CHECK(worker_command(options, LocalRank{0}) == Words{"true"});
 }
 
+TEST_CASE("worker_command: arguments are not shown", "[unit][agent]") {
+  AgentOptions options;
+  options.command = {"python", "-u", "train.py", "--key=secret", "x"};
+  options.entry_point = "train.py";
+  CHECK(shown_command(options) == "python -u train.py (and 2 arguments)");
+  options.command.resize(4);
+  CHECK(shown_command(options) == "python -u train.py (and 1 argument)");
+  options.command.resize(3);
+  CHECK(shown_command(options) == "python -u train.py");
+  options.command = {"python", "-u", "-c", "import runpy", "train.py", "--key=secret"};
+  options.entry_point = "run_script_path";
+  CHECK(shown_command(options) == "python (and 5 arguments)");
+}
+
 TEST_CASE("worker_command: what failed is the program, or the script of --run-path",
           "[unit][agent]") {
   AgentOptions options = python({"train.py"});

@@ -64,7 +64,17 @@ TEST_CASE("help: usage errors have argparse's form", "[unit][launcher]") {
   CHECK(usage_error_text({.shown = "torchrun", .launch_module = false}, "what") ==
         "usage: torchrun [options] training_script [arguments of the script ...]\n"
         "torchrun: error: what\n");
-  CHECK(version_text() == "muster " MUSTER_VERSION "\n");
+}
+
+TEST_CASE("help: the version comes first, then what it was built from", "[unit][launcher]") {
+  const std::string text = version_text();
+  CHECK(text.starts_with("muster " MUSTER_VERSION "\n"));
+  for (const char* line :
+       {"\ncommit    ", "\ntarget    ", "\ncompiler  ", "\nbuilt in  Boost 1."}) {
+    INFO(line);
+    CHECK_THAT(text, Contains(line));
+  }
+  CHECK(text.ends_with("\n"));
 }
 
 TEST_CASE("completion: each shell is offered every option", "[unit][launcher]") {
@@ -104,7 +114,7 @@ TEST_CASE("dry run: the plan and each rank", "[unit][launcher]") {
   const std::string text = dry_run_text(options, ranks);
   for (const char* line :
        {"  workers       2 on this node, role default\n", "  run id        job7\n",
-        "  signals       SIGTERM 34\n", "rank 0 (local rank 0)\n",
+        "  signals       SIGTERM SIGRTMIN\n", "rank 0 (local rank 0)\n",
         "  command       python -u 'my train.py' 'it'\\''s' ''\n",
         "  stdout        /logs/0/stdout.log, and the console\n", "  stderr        the console\n",
         "  environment   EMPTY=\n", "                TEXT='a b'\n", "rank 1 (local rank 1)\n",

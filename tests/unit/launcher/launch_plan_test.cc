@@ -242,6 +242,11 @@ TEST_CASE_METHOD(PlanFixture, "plan: flags without effect are named", "[unit][la
       {{"--nnodes=2", "--master-addr=h", "--spare", "x"}, "--spare has no effect with static"},
       {{"--nnodes=1:4", "--rdzv-backend=c10d", "x"}, "no --rdzv-endpoint says where they meet"},
       {{"--capture-stderr=always", "-r3", "x"}, "--capture-stderr has no effect"},
+      {{"--rdzv-token-file=f", "x"},
+       "--rdzv-token-file has no effect: this node meets only itself"},
+      {{"--c10d-allow=off", "x"}, "--c10d-allow has no effect: this node meets only itself"},
+      {{"--nnodes=2", "--master-addr=h", "--c10d-allow=off", "x"},
+       "--c10d-allow has no effect with static"},
       {{"--log-on-full=drop", "x"}, "--log-on-full has no effect"},
       {{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--rdzv-conf=timeout=9", "x"},
        "timeout has no effect with the backend c10d"},
@@ -322,6 +327,11 @@ TEST_CASE_METHOD(PlanFixture, "plan: the nodes' rendezvous", "[unit][launcher]")
   CHECK(rendezvous({"--node-rank=3"}).preferred_rank == 3);
   CHECK(rendezvous({"--spare"}).settings.spare);
   CHECK(rendezvous({"--scale-policy=never"}).settings.run.scale_policy == ScalePolicy::Never);
+  CHECK(rendezvous({}).token_file.empty());
+  CHECK(rendezvous({"--rdzv-token-file=f"}).token_file == "f");
+  CHECK_THAT(error({"--rdzv-backend=c10d", "--rdzv-token-file=", "x"}), Contains("is empty"));
+  CHECK_THAT(error({"--nnodes=2", "--master-addr=h", "--rdzv-token-file=f", "x"}),
+             Contains("--rdzv-token-file cannot protect the static backend"));
   CHECK(rendezvous({"--rdzv-conf=lease=7"}).settings.lease == std::chrono::seconds(7));
   environment["JOB_COMPLETION_INDEX"] = "5";
   CHECK(rendezvous({}).preferred_rank == 5);

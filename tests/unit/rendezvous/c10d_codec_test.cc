@@ -9,6 +9,7 @@
 #include <boost/endian/conversion.hpp>
 #include <catch2/catch.hpp>
 
+#include "rendezvous/core/limits.h"
 namespace muster {
 namespace {
 
@@ -208,6 +209,23 @@ TEST_CASE("codec: a request's length is limited as a whole", "[unit][codec]") {
   const auto beyond = other.scan(code(Query::Set) + text("/k") + u64(100 - 1 - 10 - 8 + 1));
   REQUIRE(beyond.has_error());
   CHECK(beyond.error().fault == ParseFault::RequestTooLong);
+}
+
+TEST_CASE("codec: a hello has a lower limit than later native messages", "[unit][codec]") {
+  const CodecLimits limits{.native_door = true};
+  const auto head = [](std::uint64_t bytes) { return "m" + u64(bytes); };
+  RequestDecoder decoder(limits);
+  CHECK(look(decoder, head(kMaxHelloBytes)) == Seen::Part);
+  RequestDecoder other(limits);
+  CHECK(other.scan(head(kMaxHelloBytes + 1)).error().fault == ParseFault::NativeTooLong);
+  REQUIRE(look(decoder, head(kMaxHelloBytes) + std::string(kMaxHelloBytes, ' ')) == Seen::Whole);
+  decoder.next();
+  CHECK(look(decoder, head(kMaxNativeBytes)) == Seen::Part);
+  CHECK(decoder.scan(head(kMaxNativeBytes)).has_value());
+  RequestDecoder third(limits);
+  REQUIRE(look(third, head(2) + "{}") == Seen::Whole);
+  third.next();
+  CHECK(third.scan(head(kMaxNativeBytes + 1)).error().fault == ParseFault::NativeTooLong);
 }
 
 TEST_CASE_METHOD(CodecTest, "codec: a fault names its place in the stream", "[unit][codec]") {

@@ -66,7 +66,11 @@ std::vector<NativeRequest> requests() {
           RestartRequested{{}, "somebody asked"},
           StoreReady{{}, 2, "fe80::1%eth0", 65535},
           NodeFinished{{}, 4, true, ""},
-          NodeFinished{{}, 4, false, "rank 0: killed by SIGSEGV"}};
+          NodeFinished{{}, 4, false, "rank 0: killed by SIGSEGV"},
+          NativeHello{.run_id = "r", .nonce = std::string(kProofDigits, '7')},
+          NativeReach{.generation = 3, .group_rank = 1},
+          NativeReach{3, 1, "r", std::string(kProofDigits, '7')},
+          NativeProve{std::string(kProofDigits, 'f')}};
 }
 
 std::vector<NativeMessage> messages() {
@@ -89,7 +93,11 @@ std::vector<NativeMessage> messages() {
           RunEnded{{}, true, std::nullopt, "every node has finished"},
           RunEnded{{}, false, NodeName{"c", 3, 0}, "rank 1 exited with 1"},
           JoinRefused{{}, JoinRefused::Why::TooManyNodes, "the run has 65536 nodes"},
-          NotAMember{}};
+          NotAMember{},
+          NativeWelcome{.peer_address = "::1", .proof = std::string(kProofDigits, 'e')},
+          NativeReached{true},
+          NativeReached{false, std::string(kProofDigits, 'e')},
+          NativeChallenge{std::string(kProofDigits, '0')}};
 }
 
 }  // namespace
@@ -220,7 +228,10 @@ void spoil(const Json& whole, const Json::json_pointer& at, const std::vector<Js
     std::string field = path.to_string().substr(1);
     std::replace(field.begin(), field.end(), '/', '.');
     const bool is_needed = field == "who" && whole["type"] == "restart_round";
-    const bool optional = kOptional.count(field) > 0 && !is_needed;
+    // Only with a token; of its own two messages they are all there is.
+    const bool is_tokens = (field == "nonce" && whole["type"] != "challenge") ||
+                           (field == "proof" && whole["type"] != "prove");
+    const bool optional = (kOptional.count(field) > 0 && !is_needed) || is_tokens;
     if (!optional) {
       Json without = whole;
       without.at(at).erase(name);
@@ -335,11 +346,85 @@ TEST_CASE("native codec: any bytes are read or refused", "[unit][rendezvous]") {
   CHECK(refused > 1'000);
 }
 
+namespace {
+
+std::string repeated(const std::string& piece, std::size_t times) {
+  std::string text;
+  for (std::size_t i = 0; i < times; ++i)
+    text += piece;
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("native codec: a message has at most so many values and levels", "[unit][rendezvous]") {
+  const auto message = [](const std::string& unknown) {
+    return decode_native_message(R"({"type":"prepare_store","round":1,"new":)" + unknown + "}");
+  };
+  const auto reason = [&](const std::string& unknown) { return message(unknown).error().reason; };
+  // Four values besides the elements: the message, its type, its round and the array.
+  const auto array = [](std::size_t elements) { return "[" + repeated("0,", elements - 1) + "0]"; };
+  CHECK(message(array(kMaxNativeValues - 4)).has_value());
+  CHECK(reason(array(kMaxNativeValues - 3)) == "more than 256 values");
+  const auto nested = [](std::size_t levels) {
+    return repeated("[", levels) + repeated("]", levels);
+  };
+  CHECK(message(nested(kMaxNativeDepth - 1)).has_value());
+  CHECK(reason(nested(kMaxNativeDepth)) == "more than 8 levels");
+}
+
+TEST_CASE("native codec: a large message of many names costs no more than its bytes",
+          "[unit][rendezvous]") {
+  std::string hello = R"({"type":"hello")";
+  for (int i = 0; hello.size() < kMaxNativeBytes - 20; ++i)
+    hello += ",\"" + std::to_string(i) + "\":0";
+  hello += "}";
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(decode_native_request(hello, {}).error().reason == "more than 256 values");
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(100));
+}
+
+TEST_CASE("native codec: each text has a limit of its own", "[unit][rendezvous]") {
+  const auto join_error = [](void (*change)(Json&, std::size_t), std::size_t bytes) {
+    Json join = Json::parse(json_of(NativeRequest(full_join())));
+    change(join, bytes);
+    const auto decoded = decode_native_request(join.dump(), {});
+    return decoded ? std::string() : describe(decoded.error());
+  };
+  const auto addr = [](Json& join, std::size_t bytes) {
+    join["name"]["addr"] = std::string(bytes, 'a');
+  };
+  CHECK(join_error(addr, kMaxAddressBytes).empty());
+  CHECK(join_error(addr, kMaxAddressBytes + 1) == "field name.addr: longer than 256 bytes");
+  const auto role = [](Json& join, std::size_t bytes) { join["role"] = std::string(bytes, 'r'); };
+  CHECK(join_error(role, kMaxRoleBytes).empty());
+  CHECK(join_error(role, kMaxRoleBytes + 1) == "field role: longer than 256 bytes");
+  const auto instance = [](Json& join, std::size_t bytes) {
+    join["instance"] = std::string(bytes, 'i');
+  };
+  CHECK(join_error(instance, kMaxInstanceBytes + 1) == "field instance: longer than 64 bytes");
+  const auto version = [](Json& join, std::size_t bytes) {
+    join["muster_version"] = std::string(bytes, 'v');
+  };
+  CHECK(join_error(version, kMaxVersionBytes + 1) == "field muster_version: longer than 256 bytes");
+  const auto hello = [](std::size_t bytes) {
+    return json_of(NativeHello{kNativeProtocolVersion, "1", std::string(bytes, 'j')});
+  };
+  CHECK(decode_native_request(hello(kMaxRunIdBytes), {}).has_value());
+  CHECK(decode_native_request(hello(kMaxRunIdBytes + 1), {}).error().field == "run_id");
+}
+
+TEST_CASE("native codec: a type that is not known is named in printable characters",
+          "[unit][rendezvous]") {
+  const auto decoded = decode_native_request(R"({"type":"a\nb\u001b[2J\""})", {});
+  CHECK_THAT(decoded.error().reason, Catch::StartsWith(R"("a\x0ab\x1b[2J\"" is none of)"));
+}
+
 TEST_CASE("native codec: a length above the limit is refused", "[unit][rendezvous]") {
-  CHECK(*read_native_length(std::string("\0\0\x10\0\0\0\0\0", 8)) == kMaxNativeBytes);
-  const auto length = read_native_length(std::string("\1\0\x10\0\0\0\0\0", 8));
+  CHECK(*read_native_length(std::string("\0\0\x2\0\0\0\0\0", 8)) == kMaxNativeBytes);
+  const auto length = read_native_length(std::string("\1\0\x2\0\0\0\0\0", 8));
   REQUIRE(length.has_error());
-  CHECK_THAT(describe(length.error()), Catch::Contains("1048577"));
+  CHECK_THAT(describe(length.error()), Catch::Contains("131073"));
   CHECK(read_native_length(std::string(8, '\xff')).has_error());
   CHECK(decode_native_message(std::string(kMaxNativeBytes + 1, ' ')).has_error());
 }

@@ -138,5 +138,65 @@ TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that has finished may go
   }
 }
 
+TEST_CASE_METHOD(RunServiceTest, "runs: with a token only a node of the run closes it",
+                 "[unit][rendezvous]") {
+  reset({.only_nodes_close = true});
+  const std::string empty = begin(5);
+  const std::string joined = text(compare_set(5, empty, joined_by(5, empty)));
+  REQUIRE(state(joined).participants.size() == 1);
+  const auto shown = [&](std::uint32_t client) {
+    return std::string(service->read_state({client}, kKey, at()).view());
+  };
+  RendezvousState closed = state(shown(6));
+  closed.closed = true;
+  const std::string desired = encode_state(closed);
+  CHECK(text(compare_set(6, shown(6), desired)) == desired);  // It believes so, and goes.
+  CHECK_FALSE(state(shown(5)).closed);
+  CHECK(text(compare_set(5, shown(5), desired)) == desired);
+  CHECK(state(shown(6)).closed);
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: a torchrun node may not change a muster node",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  const auto shown = [&] {
+    return state(std::string(service->read_state({9}, kKey, at()).view()));
+  };
+  const RendezvousState before = shown();
+  const NodeName victim{"host1", 1, 0};
+  REQUIRE(before.participants.contains(victim));
+  RendezvousState wish = before;
+  SECTION("leaves for it") {
+    wish.participants.erase(victim);
+    wish.last_heartbeats.erase(victim);
+  }
+  SECTION("forgets its heartbeat") {
+    wish.last_heartbeats.erase(victim);
+  }
+  SECTION("lets it look dead") {
+    wish.last_heartbeats.set(victim, {1});
+  }
+  SECTION("wants the next round for it") {
+    wish.wait_list.insert(victim);
+  }
+  SECTION("moves it to those that are not needed") {
+    wish.participants.erase(victim);
+    wish.redundancy_list.insert(victim);
+  }
+  SECTION("gives it another rank") {
+    wish.participants.set(victim, 1);
+    wish.participants.set({"host2", 2, 0}, 0);
+  }
+  const auto outcome = compare_set(9, encode_state(before), encode_state(wish));
+  CHECK(std::holds_alternative<StateRefused>(outcome));
+  const RendezvousState after = shown();
+  CHECK(after.participants == before.participants);
+  CHECK(after.wait_list.empty());
+  CHECK(after.redundancy_list.empty());
+  CHECK(after.last_heartbeats.find(victim)->microseconds > 1);
+  for (const RunEffect& effect : take())
+    CHECK_FALSE(std::holds_alternative<SendNative>(effect));
+}
+
 }  // namespace
 }  // namespace muster::testing

@@ -485,7 +485,8 @@ TEST_CASE_METHOD(RunServiceTest, "runs: what a peer says stays within its line o
   joined.run = for_nodes(1);
   tell(1, joined);
   take();
-  CHECK_THAT(notes, Catch::Contains("node_joined run=a'b node=x' evil='1'_1_0"));
+  CHECK_THAT(notes,
+             Catch::Contains(R"(node_joined run="a\x0ab" node="x\" evil=\"1\x0a_1_0" workers=1)"));
 }
 
 }  // namespace muster::testing

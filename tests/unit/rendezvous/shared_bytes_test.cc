@@ -138,5 +138,46 @@ TEST_CASE("reply queue: bytes leave in the order in which they came, in any piec
   CHECK(sent == model);
 }
 
+TEST_CASE("reply queue: one value, referred to many times, costs little each time",
+          "[unit][bytes]") {
+  for (const std::size_t bytes : {64UL, 1000UL, ReplyQueue::kShareBytes - 1, 100'000UL}) {
+    INFO(bytes);
+    MemoryAccount account;
+    const SharedBytes value = SharedBytes::copy_of(std::string(bytes, 'v'), &account);
+    ReplyQueue queue;
+    for (int i = 0; i < 12'000; ++i) {
+      queue.add_u64(bytes);
+      queue.add(value);
+    }
+    CHECK(queue.size() == 12'000 * (8 + bytes));
+    // A vector may have grown to twice its need.
+    CHECK(queue.memory() < 12'000 * 2 * (8 + ReplyQueue::kPieceBytes) + ReplyQueue::kManyBytes);
+    CHECK(account.blocks == value.footprint());
+  }
+}
+
+TEST_CASE("memory account: a block counts once, until its last reference goes", "[unit][bytes]") {
+  MemoryAccount account;
+  {
+    SharedBytes first = SharedBytes::copy_of("hello", &account);
+    const SharedBytes second = first;
+    CHECK(account.blocks == first.footprint());
+    CHECK(first.freed_alone() == 0);
+    first = SharedBytes();
+    CHECK(account.blocks == second.footprint());
+    CHECK(second.freed_alone() == second.footprint());
+    KeptBytes kept;
+    kept.assign(second, &account);
+    CHECK(account.only_unread() == 0);
+    kept.assign(SharedBytes::copy_of("other", &account), &account);
+    CHECK(account.only_unread() == second.footprint());
+    ByteBuffer buffer(&account);
+    buffer.append(std::string(1000, 'b'));
+    CHECK(account.blocks > second.footprint() + 1000);
+  }
+  CHECK(account.blocks == 0);
+  CHECK(account.kept == 0);
+}
+
 }  // namespace
 }  // namespace muster

@@ -2,9 +2,10 @@
 
 #include <catch2/catch.hpp>
 
+#include "pickle/utf8.h"
+#include "pickle/writer.h"
 #include "rendezvous/wire/base64.h"
-#include "rendezvous/wire/pickle_writer.h"
-#include "rendezvous/wire/utf8.h"
+#include "rendezvous/wire/state_rules.h"
 
 namespace muster {
 namespace {
@@ -28,13 +29,14 @@ TEST_CASE("state codec: every limit is reached, and holds", "[unit][state_codec]
   const std::string text = encode_state(state_of(50));
   REQUIRE(decode_state(text).has_value());
   CHECK(decode_state(text, {.bytes = 1000}).error().reason == "longer than a state may be");
-  CHECK(decode_state(text, {.values = 100}).error().reason == "more values than a state may hold");
-  CHECK(decode_state(text, {.stack = 20}).error().reason == "stack deeper than a state needs");
+  CHECK(decode_state(text, {.values = 100}).error().reason ==
+        "more values than a pickle of this size may hold");
+  CHECK(decode_state(text, {.stack = 20}).error().reason == "the stack is deeper than the limit");
   RendezvousState long_address;
-  long_address.wait_list.add_new({std::string(kMaxAddressBytes + 1, 'x'), 1, 0});
+  long_address.wait_list.add_new({std::string(kMaxStateAddressBytes + 1, 'x'), 1, 0});
   CHECK(decode_state(encode_state(long_address)).error().reason == "an address is too long");
   long_address.wait_list = {};
-  long_address.wait_list.add_new({std::string(kMaxAddressBytes, 'x'), 1, 0});
+  long_address.wait_list.add_new({std::string(kMaxStateAddressBytes, 'x'), 1, 0});
   CHECK(decode_state(encode_state(long_address)).has_value());
 }
 
@@ -44,14 +46,14 @@ TEST_CASE("state codec: foreign attributes are bounded in depth and size", "[uni
   nested += std::string(40, ']') + std::string(39, 'a') + ".";
   state.foreign = {{"deep", nested}};
   pickle::Graph graph;
-  REQUIRE(pickle::read_pickle(nested, graph).has_value());
+  REQUIRE(pickle::read_pickle(nested, graph, StateRules()).has_value());
   CHECK(pickle::write_pickle(graph, 0).error().reason == "nested too deeply");
   // A list within itself: read as what it is, refused when it would have to be written.
   pickle::Graph circle;
   const auto root = pickle::read_pickle(
       "\x80\x04]\x94h\x00"
       "a.",
-      circle);
+      circle, StateRules());
   CHECK(root.has_value() == false);
 }
 
@@ -65,7 +67,7 @@ TEST_CASE("state codec: what no state contains is refused", "[unit][state_codec]
   CHECK(reason("\x80\x04}(K\1u.") == "a key without a value");
   CHECK(reason("\x80\x04N(K\1e.") == "items for no list");
   CHECK(reason("\x80\x04\x8c\1\xff.") == "text is not UTF-8");
-  CHECK(reason("\x80\x04I1\n.") == "opcode 73 does not belong in a state");
+  CHECK(reason("\x80\x04I1\n.") == "opcode 73 is not allowed");
   CHECK(reason("\x80\x04"
                "cos\nsystem\n.") == "the name os.system is not allowed");
   CHECK(reason("\x80\x04"
@@ -77,6 +79,135 @@ TEST_CASE("state codec: what no state contains is refused", "[unit][state_codec]
   CHECK(reason("\x80\x04\x8a\x09"
                "123456789.") == "integer of more than 64 bits");
   CHECK(reason("\x80\x04\x94.") == "nothing to memoize");
+}
+
+/// The operations as a pickle of protocol 4, and why it is refused.
+std::string reason_of(std::string operations) {
+  return reason("\x80\x04" + std::move(operations) + ".");
+}
+std::string class_named(const std::string& module, const std::string& name) {
+  return "c" + module + "\n" + name + "\n";
+}
+const std::string kTorch = "torch.distributed.elastic.rendezvous.dynamic_rendezvous";
+const std::string kNode = class_named(kTorch, "_NodeDesc") + ")\x81";
+const std::string kNodeAttributes =
+    "}(\x8c\x04"
+    "addr\x8c\1n\x8c\3pidK\1\x8c\x08local_idK\2u";
+
+TEST_CASE("state codec: the memo is numbered as CPython numbers it, or refused",
+          "[unit][state_codec]") {
+  const auto read = [](const std::string& operations) {
+    const std::string bytes = "\x80\x04" + operations + ".";
+    pickle::Graph graph;
+    const auto root = pickle::read_pickle(bytes, graph, StateRules());
+    if (!root) return root.error().reason;
+    return std::string(graph.at(graph.at(*root).items.back()).text);
+  };
+  const std::string zero(1, '\0');
+  // BINPUT 0 twice leaves one entry, so MEMOIZE is number 1 and not number 0.
+  CHECK(read("\x8c\1aq" + zero + "q" + zero + "\x8c\1b\x94h" + zero + "\x87") == "a");
+  CHECK(read("\x8c\1aq" + zero + "q" + zero + "\x8c\1b\x94h\1\x87") == "b");
+  CHECK(read("\x8c\1aq\1") == "memo 1 leaves a gap");
+  CHECK(read("\x8c\1ar\xff\xff\xff\x7f") == "memo 2147483647 leaves a gap");
+}
+
+TEST_CASE("state codec: what CPython would not carry out, or would see otherwise, is refused",
+          "[unit][state_codec]") {
+  const std::string changed = "items for a dict that an object's attributes were copied from";
+  // A dict is copied by BUILD, and changed afterwards.
+  CHECK(reason_of(kNode + kNodeAttributes +
+                  "\x94"
+                  "bh" +
+                  std::string(1, '\0') + "\x8c\3pidK\x09s") == changed);
+  // A node that Python cannot hash yet, or ever.
+  CHECK(reason_of("\x8f(" + kNode + "\x90") == "a key that Python cannot use");
+  CHECK(reason_of("}" + kNode + "K\1s") == "a key that Python cannot use");
+  CHECK(reason_of("\x8f(]\x90") == "a key that Python cannot use");
+  CHECK(reason_of(class_named("builtins", "set") + "](]e\x85R") == "a key that Python cannot use");
+  CHECK(reason_of(kNode + "}b") == "a node lacks addr, pid or local_id");
+  CHECK(reason_of(kNode + "}\x8c\1xK\1sb") ==
+        "a node has other attributes than addr, pid and local_id, or one twice");
+  // Calls with bad arguments, though nobody uses what they make.
+  CHECK(reason_of(class_named("datetime", "timedelta") + "\x8c\1x\x85R") ==
+        "a zone without an offset");
+  CHECK(reason_of(class_named("datetime", "timezone") + "K\1\x85R") == "a zone without an offset");
+  CHECK(reason_of(class_named("datetime", "datetime") + "C\1x\x85R") ==
+        "a time that is not ten bytes");
+  // Python 2's name of a module is another module from protocol 3 on.
+  CHECK(reason_of(class_named("__builtin__", "set") + "]\x85R") ==
+        "the name __builtin__.set is not allowed");
+  CHECK(reason("\x80\x02" + class_named("__builtin__", "set") + "]\x85R.") ==
+        "not a rendezvous state");
+  CHECK(reason("\x80\x04N\x80\x02.") == "a protocol that is not at the beginning");
+  CHECK(reason("N.") == "no protocol at the beginning");
+}
+
+TEST_CASE("state codec: no pickle makes more than it weighs", "[unit][state_codec]") {
+  const std::string zero(1, '\0');
+  // One list into many sets: it is moved into the first.
+  const std::string list = "](K\1K\2K\3e\x94";
+  CHECK(reason_of("](" + list + class_named("builtins", "set") + "\x94h" + zero + "\x85Rh\1h" +
+                  zero + "\x85Re") == "a set of something that is no list");
+  // One text as bytes, many times.
+  std::string encoded = "(\x8c\x64" + std::string(100, 'x') + "\x94\x8c\x06latin1\x94" +
+                        class_named("_codecs", "encode") + "\x94";
+  for (int i = 0; i < 20; ++i)
+    encoded += "h\2h" + zero + "h\1\x86R";
+  CHECK(reason_of(encoded + "t") == "one text as bytes again and again");
+  CHECK(reason_of("(" + std::string(1000, ']') + "t") ==
+        "more values than a pickle of this size may hold");
+  // Long addresses are no crime if each node brings its own.
+  RendezvousState state;
+  for (int i = 0; i < 100; ++i)
+    state.wait_list.add_new({std::string(kMaxStateAddressBytes, 'x'), i, 0});
+  const auto again = decode_state(encode_state(state));
+  CHECK((again ? "read" : again.error().reason) == "read");
+}
+
+TEST_CASE("state codec: foreign attributes are plain, few and small", "[unit][state_codec]") {
+  const auto with = [](const std::string& name, const std::string& value) {
+    RendezvousState state;
+    state.foreign.push_back({"stand_in", "\x80\x04N."});
+    auto bytes = base64_decode(encode_state(state));
+    REQUIRE(bytes.has_value());
+    bytes->erase(2, 9);  // The frame: it would have another length.
+    const std::string old = "\x8c\x08stand_in\x94N";
+    const auto place = bytes->find(old);
+    REQUIRE(place != std::string::npos);
+    bytes->replace(place, old.size(),
+                   "\x8c" + std::string(1, static_cast<char>(name.size())) + name + value);
+    return reason(*bytes);
+  };
+  CHECK(with("x", "](K\1\x88N\x8c\1tC\1b}\x8c\1kK\2se") == "read");
+  CHECK(with("x", kNode + kNodeAttributes + "b") == "read");
+  for (const char* name : {"__reduce_ex__", "__setstate__", "__x", "a b", "1", ""})
+    CHECK(with(name, "N") == "an attribute with a name of Python's");
+  CHECK(with(std::string(kMaxForeignNameBytes, 'x'), "N") == "read");
+  CHECK(with(std::string(kMaxForeignNameBytes + 1, 'x'), "N") ==
+        "an attribute with a name of Python's");
+  CHECK(with("x", class_named("datetime", "timedelta")) ==
+        "a foreign attribute that is no plain value");
+  const std::string deep = "nested too deeply, or with too many values";
+  const auto nested = [](int depth) {
+    return std::string(depth, ']') + std::string(depth - 1, 'a');
+  };
+  CHECK(with("x", nested(kMaxForeignDepth + 1)) == "read");
+  CHECK_THAT(with("x", nested(kMaxForeignDepth + 2)), Catch::Contains(deep));
+  const auto list_of = [](std::size_t count) { return "](" + std::string(count, 'N') + "e"; };
+  CHECK(with("x", list_of(kMaxForeignValues - 1)) == "read");
+  CHECK_THAT(with("x", list_of(kMaxForeignValues)), Catch::Contains(deep));
+  const auto text_of = [](std::uint16_t bytes) {
+    return "X" + std::string(1, static_cast<char>(bytes & 0xff)) +
+           std::string(1, static_cast<char>(bytes >> 8)) + std::string(2, '\0') +
+           std::string(bytes, 'x');
+  };
+  CHECK(with("x", text_of(kMaxForeignBytes - 100)) == "read");
+  CHECK(with("x", text_of(kMaxForeignBytes)) == "foreign attributes too long");
+  std::string others;
+  for (std::size_t i = 1; i < kMaxForeignAttributes; ++i)
+    others += "\x8c\1" + std::string(1, static_cast<char>('a' + i)) + "N";
+  CHECK(with("x", "N" + others) == "read");
+  CHECK_THAT(with("x", "N" + others + "\x8c\1zN"), Catch::Contains("foreign attributes"));
 }
 
 TEST_CASE("state codec: an error names the place", "[unit][state_codec]") {

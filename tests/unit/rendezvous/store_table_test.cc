@@ -383,5 +383,71 @@ TEST_CASE_METHOD(FullTableTest, "store table: the limit of bytes holds, and what
   CHECK(table.bytes() == 0);
 }
 
+TEST_CASE("store table: a replaced value counts for as long as a reply holds it", "[unit][store]") {
+  StoreTable table(StoreLimits{.keys = 1000, .bytes = 10'000});
+  const auto ask = [&](const Request& request) { return table.apply({}, request); };
+  const std::string value(4'000, 'v');
+  ask({.query = Query::Set, .key = "a", .value = value});
+  Reply reply = ask({.query = Query::Get, .key = "a"});
+  CHECK(table.account().only_unread() == 0);
+  ask({.query = Query::Set, .key = "a", .value = value});
+  CHECK(table.account().only_unread() > value.size());
+  CHECK(table.bytes() > 2 * value.size());
+  CHECK(std::get<Refusal>(ask({.query = Query::Set, .key = "b", .value = value})) ==
+        Refusal::TooManyBytes);
+  CHECK(std::get<Refusal>(ask({.query = Query::Append, .key = "a", .value = value})) ==
+        Refusal::TooManyBytes);
+  reply = NoReply{};
+  CHECK(table.account().only_unread() == 0);
+  CHECK(std::holds_alternative<NoReply>(ask({.query = Query::Set, .key = "b", .value = value})));
+}
+
+TEST_CASE("store table: the account is empty when the table is, whatever was stored",
+          "[unit][store]") {
+  StoreTable table(StoreLimits{});
+  const auto ask = [&](const Request& request) { return table.apply({}, request); };
+  ask({.query = Query::Set, .key = "a", .value = "1"});
+  ask({.query = Query::Append, .key = "a", .value = "1"});
+  ask({.query = Query::Add, .key = "n", .number = 1});
+  ask({.query = Query::QueuePush, .key = "q", .value = "1"});
+  ask({.query = Query::QueuePush, .key = "q", .value = std::string(100'000, 'q')});
+  CHECK(table.list_bytes() == 2 * 8 + 2);
+  ask({.query = Query::QueuePop, .key = "q"});
+  ask({.query = Query::DeleteKey, .key = "n"});
+  CHECK(table.list_bytes() == 8 + 1);
+  table.clear();
+  CHECK(table.bytes() == 0);
+  CHECK(table.account().kept == 0);
+  CHECK(table.list_bytes() == 0);
+}
+
+TEST_CASE("store table: queues that come and go under a long wait cost the same each time",
+          "[unit][store]") {
+  StoreTable table(StoreLimits{});
+  const auto ask = [&](std::uint32_t who, const Request& request) {
+    return table.apply(ConnectionId{who}, request);
+  };
+  std::vector<std::string> names;
+  for (int i = 0; i < 10'000; ++i)
+    names.push_back("q" + std::to_string(i));
+  const std::vector<std::string_view> keys(names.begin(), names.end());
+  ask(1, {.query = Query::Wait, .keys = keys});
+  // All queues but two are filled; which of the two is missing changes each time.
+  for (std::size_t i = 1; i + 1 < names.size(); ++i)
+    ask(2, {.query = Query::QueuePush, .key = names[i], .value = "v"});
+  const std::uint64_t before = table.waiters_seen();
+  for (int i = 0; i < 1'000; ++i) {
+    for (const std::string& name : {names.front(), names.back()}) {
+      ask(2, {.query = Query::QueuePush, .key = name, .value = "v"});
+      CHECK(table.is_waiting({1}));
+      ask(2, {.query = Query::QueuePop, .key = name});
+    }
+  }
+  CHECK(table.waiters_seen() - before <= 4 * 2'000);
+  ask(2, {.query = Query::QueuePush, .key = names.front(), .value = "v"});
+  ask(2, {.query = Query::QueuePush, .key = names.back(), .value = "v"});
+  CHECK_FALSE(table.is_waiting({1}));
+}
+
 }  // namespace
 }  // namespace muster

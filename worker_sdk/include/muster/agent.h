@@ -13,7 +13,14 @@ namespace muster {
 /// Tells the agent that this process gets on; `step` is for people, and may be any number that
 /// grows. May be called in every step: at most ten a second are sent. Never waits and never fails:
 /// an agent that is gone, or does not read, is not the training's concern. Any rank, any thread.
+///
+/// The first call is a promise: under --hang-timeout a program that has reported and falls silent
+/// for that long counts as hanging, even if it computes, as NCCL does while it waits.
 void report_progress(std::int64_t step);
+
+/// Takes that promise back until the next report: for an evaluation or a checkpoint that may take
+/// longer than --hang-timeout. Any rank, any thread.
+void end_progress();
 
 /// Until when this process should have saved what it wants to keep, and have ended, if the agent
 /// has said that it will be stopped (preemption, a signal to the launcher). Asks the socket, does

@@ -4,6 +4,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -16,6 +17,9 @@
 #include "muster/process_group.h"
 
 namespace muster {
+
+struct SnapshotFile;    // Private.
+struct SnapshotWriter;  // Private.
 
 /// Writes `value` to a file beside `path`, syncs it, and renames it: a reader finds the old file or
 /// the new one, and so does the machine after a power cut. Tensors may be on any device.
@@ -52,6 +56,9 @@ struct CheckpointOptions {
   std::string name = "checkpoint";  // Files: <name>-<epoch, 8 digits>.pt.
   int keep = 3;                     // So many of the last written stay; at least 1.
   ProcessGroup process_group;       // Default: all processes. Its rank 0 reads and writes.
+  /// How long the others wait in save() until rank 0 has written the file. Every 30 s they say on
+  /// stderr that they wait.
+  std::chrono::milliseconds save_timeout = std::chrono::hours(1);
 };
 
 /// What training goes on from.
@@ -72,7 +79,11 @@ struct Progress {
 ///
 /// The file is a dict: "model", "optimizer" (or None), "epoch", "order" (the n-th save to this
 /// folder), "world_size", "rng" (a list with one dict for each rank: "cpu", and "cuda", "cuda1" …
-/// for the GPUs that the model is on, which must be equally many on all ranks).
+/// for the GPUs that the model is on, which must be equally many on all ranks), and, under a
+/// launcher that sets MUSTER_GENERATION, "run_id" and "generation": the round that wrote it.
+///
+/// Memory: rank 0 writes and reads one tensor at a time. In load() each rank has one tensor of the
+/// file in memory beside its model and optimizer.
 ///
 /// The newest is the one that was written last, not the one of the highest epoch: training that
 /// starts again from an older snapshot, or from nothing, goes on from its own files from then on,
@@ -83,10 +94,13 @@ class Checkpoints {
   explicit Checkpoints(CheckpointOptions options);
 
   /// ALL members call it. Rank 0 writes; everyone returns when the file is in place, or throws
-  /// rank 0's Error. `epoch`: how many are done. Then all but the last `keep` files that load()
-  /// could use are removed; files that it would refuse stay, for somebody to look at, and do not
-  /// count. What a save that was killed has left (.<file>.<process>.partial) is removed, too:
-  /// nobody else writes here.
+  /// rank 0's Error, or Error if `save_timeout` runs out first. The others wait at the store and
+  /// not in a collective, whose own timeout does not count then. `epoch`: how many are done. Throws
+  /// Error if a process of a newer generation of the same run has written to the folder since this
+  /// one called load() or save(): this process was replaced. Then all but the last `keep` files
+  /// that load() could use are removed; files that it would refuse stay, for somebody to look at,
+  /// and do not count. What a save that was killed has left (.<file>.<process>.partial) is removed,
+  /// too: nobody else writes here.
   void save(const torch::nn::Module& model, const torch::optim::Optimizer* optimizer,
             std::int64_t epoch);
 
@@ -94,13 +108,20 @@ class Checkpoints {
   /// foreign is passed over for the one before. Nothing if there is no folder or no file in it. The
   /// generators are set only if the number of ranks is the one that saved.
   /// Throws Error, on all ranks and with nothing changed, if the folder or a file in it cannot be
-  /// read, if there are files and none can be used, or if model or optimizer do not fit to what the
-  /// file has.
+  /// read, if there are files and none can be used, or if model or optimizer of any rank do not fit
+  /// to what the file has. Rank 0 has read the whole file once by then; should it fail to read it
+  /// the second time, all ranks throw Error and the model is partly loaded.
+  /// `map_location`: where each tensor is put before it is copied into the model.
   std::optional<Progress> load(torch::nn::Module& model, torch::optim::Optimizer* optimizer,
                                c10::Device map_location = c10::Device(c10::kCPU));
 
  private:
+  void write_newest(const torch::nn::Module& model, const torch::optim::Optimizer* optimizer,
+                    std::int64_t epoch, const c10::IValue& generators);
+  void check_generation(const std::vector<SnapshotFile>& files, const SnapshotWriter& own) const;
+
   CheckpointOptions options_;
+  std::optional<std::int64_t> newest_order_;  // Rank 0: of the last file that it read or wrote.
 };
 
 }  // namespace muster

@@ -49,6 +49,7 @@ class ProcessGroup {
 
  private:
   friend void destroy_process_group(const ProcessGroup& group);
+  friend c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroup& group);  // Private.
   const State& state() const;
 
   std::shared_ptr<const State> state_;  // Empty: the default group.

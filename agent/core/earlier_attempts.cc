@@ -1,0 +1,65 @@
+#include "agent/core/earlier_attempts.h"
+
+#include <utility>
+
+#include "agent/core/report_text.h"
+#include "agent/core/signal_name.h"
+#include "agent/core/tail_ring.h"
+
+namespace muster {
+namespace {
+
+std::string attempt_line(const AttemptCause& cause) {
+  std::string text = "  attempt " + std::to_string(cause.attempt) + ": rank " +
+                     std::to_string(cause.rank.value) +
+                     " (local_rank: " + std::to_string(cause.local_rank.value) +
+                     "), exitcode: " + std::to_string(cause.exit_code);
+  const std::string signal = cause.exit_code < 0 ? signal_name(-cause.exit_code) : "";
+  if (!signal.empty()) text += " (" + signal + ")";
+  if (!cause.text.empty()) text += ": " + cause.text;
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string cause_line(std::string_view text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '\r'))
+    text.remove_suffix(1);
+  const std::size_t newline = text.rfind('\n');
+  if (newline != std::string_view::npos) text.remove_prefix(newline + 1);
+  std::string line = presentable(text);  // A newline and the line.
+  line.erase(0, line.find_first_not_of("\n "));
+  if (line.size() <= kMaxCauseBytes) return line;
+  std::size_t end = kMaxCauseBytes - 3;
+  while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80)
+    --end;  // Not in the middle of a UTF-8 character.
+  return line.substr(0, end) + "...";
+}
+
+void EarlierAttempts::add(AttemptCause cause) {
+  if (first_.size() < kFirstKept) return first_.push_back(std::move(cause));
+  last_.push_back(std::move(cause));
+  if (last_.size() <= kLastKept) return;
+  last_.pop_front();
+  ++left_out_;
+}
+
+std::vector<AttemptCause> EarlierAttempts::kept() const {
+  std::vector<AttemptCause> all = first_;
+  all.insert(all.end(), last_.begin(), last_.end());
+  return all;
+}
+
+std::string EarlierAttempts::text() const {
+  if (empty()) return "";
+  std::string text = "Earlier attempts (the first cause of each):\n";
+  for (const AttemptCause& cause : first_)
+    text += attempt_line(cause);
+  if (left_out_ > 0) text += "  (and " + std::to_string(left_out_) + " more)\n";
+  for (const AttemptCause& cause : last_)
+    text += attempt_line(cause);
+  text.pop_back();
+  return text;
+}
+
+}  // namespace muster

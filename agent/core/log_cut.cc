@@ -1,0 +1,58 @@
+#include "agent/core/log_cut.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kQuarters = 4;
+// A follower that lags behind leaves little to cut: the rest is not moved for less than this part.
+constexpr std::int64_t kWorthwhileParts = 8;
+
+}  // namespace
+
+std::string removal_marker(std::int64_t removed_bytes) {
+  char text[96];
+  std::snprintf(text, sizeof text, "\n[muster: %16lld bytes were removed here]\n",
+                static_cast<long long>(removed_bytes));
+  return text;
+}
+
+LogCut::LogCut(std::int64_t max_bytes) : max_(max_bytes) {
+  MUSTER_CHECK(max_ == 0 || max_ >= kMinLogLimitBytes);
+}
+
+std::optional<LogRange> LogCut::over_limit(std::int64_t size, std::int64_t read_to) const {
+  if (max_ == 0 || size <= max_) return std::nullopt;
+  const std::int64_t from = head_end_ > 0 ? head_end_ : max_ / kQuarters;
+  const std::int64_t to = std::min(size - max_ / kQuarters, read_to);
+  if (to - from < max_ / kWorthwhileParts) return std::nullopt;
+  return LogRange{from, to - from};
+}
+
+std::optional<LogRange> LogCut::for_space(std::int64_t size, std::int64_t read_to) const {
+  const std::int64_t from = head_end_ > 0 ? head_end_ : std::max(kMinCutBytes, size / kQuarters);
+  const std::int64_t tail = std::max(kMinCutBytes, (size - from) / kQuarters);
+  const std::int64_t to = std::min(size - tail, read_to);
+  if (to - from < kMinCutBytes) return std::nullopt;
+  return LogRange{from, to - from};
+}
+
+void LogCut::removed(const LogRange& range) {
+  if (head_end_ == 0) {
+    head_end_ = range.offset;
+    removed_ = marker_place().length;
+  }
+  MUSTER_CHECK(range.offset == head_end_ && range.length > 0);
+  removed_ += range.length;
+}
+
+LogRange LogCut::marker_place() const {
+  const auto length = static_cast<std::int64_t>(removal_marker(0).size());
+  return {head_end_ - length, length};
+}
+
+}  // namespace muster

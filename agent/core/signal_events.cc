@@ -1,0 +1,29 @@
+#include "agent/core/signal_events.h"
+
+namespace muster {
+namespace {
+
+// Signals' numbers on Linux: core code includes no system header.
+constexpr int kInterrupt = 2;
+constexpr int kQuit = 3;
+
+// The terminal's driver sends these for a key alone.
+bool is_key(const EndSignal& signal) {
+  return signal.from_kernel && (signal.number == kInterrupt || signal.number == kQuit);
+}
+
+}  // namespace
+
+bool SignalEvents::begins_event(const EndSignal& signal, Instant now) {
+  const bool repeats_key = is_key(signal) && keys_.contains(signal.number);
+  const bool is_new = count_ == 0 || now - began_ >= kOneEvent || repeats_key;
+  if (is_new) {
+    ++count_;
+    began_ = now;
+    keys_.clear();
+  }
+  if (is_key(signal)) keys_.insert(signal.number);
+  return is_new;
+}
+
+}  // namespace muster

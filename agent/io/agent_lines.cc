@@ -1,0 +1,43 @@
+#include "agent/io/agent_lines.h"
+
+#include <spdlog/spdlog.h>
+
+#include "agent/core/progress_text.h"
+#include "agent/core/signal_name.h"
+
+namespace muster {
+
+bool has_workers(Supervisor::State state) {
+  using State = Supervisor::State;
+  return state == State::Starting || state == State::Running || state == State::Stopping;
+}
+
+void log_signal(int number, const SignalFacts& facts) {
+  using State = Supervisor::State;
+  const State before = facts.before;
+  const bool stopping = has_workers(before);
+  if (before != State::Idle && before != State::Joining)
+    spdlog::warn("Received {} death signal", number);
+  if (stopping && facts.is_first)
+    spdlog::warn("{}", stopping_text(number, facts.shutdown_timeout));
+  else if (stopping)
+    spdlog::warn("received {} again: killing the workers", signal_name(number));
+  else if (before == State::Leaving)
+    spdlog::warn("Got termination signal: {}: the other nodes are not waited for", number);
+}
+
+void log_left_behind(pid_t pid) {
+  spdlog::error(
+      "Process {} did not exit after SIGKILL within 30s: it is left behind (it waits in the "
+      "kernel: "
+      "uninterruptible I/O?)",
+      pid);
+}
+
+std::string failed_rank_text(GlobalRank rank, const WorkerExit& exit) {
+  const std::string how = exit.killed ? " was killed by " + signal_name(exit.status)
+                                      : " exited with " + std::to_string(exit.status);
+  return "rank " + std::to_string(rank.value) + how;
+}
+
+}  // namespace muster

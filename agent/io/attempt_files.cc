@@ -1,0 +1,91 @@
+#include "agent/io/attempt_files.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/core/from_errno.h"
+#include "rendezvous/core/limit_advice.h"
+#include "rendezvous/core/result.h"
+
+namespace muster {
+namespace {
+
+// Makes `path` and what is missing above it.
+boost::system::error_code make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return {};
+  if (errno != ENOENT) return from_errno(errno);
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos || slash == 0) return from_errno(ENOENT);
+  if (const auto error = make_directory(path.substr(0, slash))) return error;
+  return ::mkdir(path.c_str(), 0777) == 0 ? boost::system::error_code{} : from_errno(errno);
+}
+
+bool can_be_followed(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? S_ISREG(info.st_mode) : errno == ENOENT;
+}
+
+// A full disk is a reason not to start only if the user says so; the log thread tries again.
+bool prevents_start(int error, const LogFileOptions& options) {
+  return error != 0 && (options.ends_when_full || !is_disk_full(error));
+}
+
+std::optional<std::string> open_files(const AttemptFilesRequest& request, AttemptFiles& made) {
+  const auto begin = made.plan.chosen_by_plugin ? LogFile::Begin::Truncate : LogFile::Begin::Append;
+  for (const WorkerLogPlan& worker : made.plan.workers)
+    for (const StreamPlan* stream : {&worker.out, &worker.err}) {
+      if (stream->target != StreamTarget::File) continue;
+      auto& file = made.files[stream->file];
+      if (file) continue;  // A plug-in may name one twice.
+      file = std::make_shared<LogFile>(stream->file, begin, request.file_options);
+      if (prevents_start(file->error(), request.file_options))
+        return "cannot open the log files in " + worker.dir + ": " +
+               from_errno(file->error()).message() + limit_advice(file->error());
+    }
+  return std::nullopt;
+}
+
+// All is new in a directory of our own; a plug-in's files begin anew.
+std::optional<std::string> empty_filtered_files(const AttemptLogPlan& plan) {
+  if (!plan.chosen_by_plugin) return std::nullopt;
+  for (const std::string& path : {plan.filtered_stdout, plan.filtered_stderr}) {
+    if (path.empty()) continue;
+    const LogFile file(path, LogFile::Begin::Truncate, {});
+    if (file.error() != 0)
+      return "cannot open the file for filtered lines: " + from_errno(file.error()).message();
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+AttemptFiles make_attempt_files(const AttemptFilesRequest& request) {
+  request.run_dir.remove_empty(request.last_directories);
+  AttemptFiles made;
+  LogSurroundings surroundings = request.surroundings;
+  if (!request.run_dir.path().empty()) {
+    const std::vector<std::string> names = request.run_dir.entries();
+    surroundings.attempt_dir =
+        request.run_dir.path() + "/" +
+        attempt_dir_name(request.restart_count, {names.begin(), names.end()});
+  }
+  made.plan = request.dest ? plan_logs(request.options, surroundings, *request.dest)
+                           : plan_logs(request.options, surroundings);
+  for (const std::string& dir : made.plan.directories)
+    if (const auto error = make_directory(dir)) {
+      made.problem = "cannot make the log directory " + dir + ": " + error.message() +
+                     " (--log-dir chooses another place)";
+      return made;
+    }
+  made.problem = open_files(request, made);
+  if (!made.problem) made.problem = empty_filtered_files(made.plan);
+  std::erase_if(made.plan.more_shown,
+                [](const ShownFile& shown) { return !can_be_followed(shown.file); });
+  return made;
+}
+
+}  // namespace muster

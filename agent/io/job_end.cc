@@ -1,0 +1,116 @@
+#include "agent/io/job_end.h"
+
+#include <optional>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "agent/io/failure_output.h"
+
+namespace muster {
+namespace {
+
+// For what dead workers left in pipes that a process of another descent may still hold.
+constexpr Duration kPipeLimit = std::chrono::seconds(2);
+
+void add_tails(std::vector<WorkerEnd>& ends, const std::map<LocalRank, std::string>& tails) {
+  for (WorkerEnd& end : ends)
+    if (const auto tail = tails.find(end.local_rank); tail != tails.end()) {
+      end.stderr_known = true;
+      end.stderr_tail = tail->second;
+    }
+}
+
+}  // namespace
+
+void JobEnd::end_attempt(const WorkerGroup& group, int attempt, std::function<void()> done) {
+  struct State {
+    Ends ends;
+    std::optional<AttemptCause> cause;
+  };
+  auto state = std::make_shared<State>(State{group.ends(), std::nullopt});
+  const auto begin = [this, state, attempt, started_ms = group.started_ms()](
+                         LogPump& pump, const LogWork::Answer& answer) {
+    pump.end_attempt([this, state, attempt, started_ms, answer](const auto& tails) {
+      add_tails(state->ends, tails);
+      read_error_files(state->ends);
+      state->cause = make_report(options_, state->ends, started_ms).cause_of(attempt);
+      answer();
+    });
+  };
+  work_.step(begin, [this, state, done = std::move(done)](bool answered) {
+    if (answered && state->cause) earlier_.add(std::move(*state->cause));
+    done();
+  });
+}
+
+void JobEnd::read_ends(const WorkerGroup& group, std::function<void(Ends)> done) {
+  auto ends = std::make_shared<Ends>(group.ends());
+  const auto begin = [ends](LogPump& pump, const LogWork::Answer& answer) {
+    pump.finish(kPipeLimit, [ends, answer](const FinishReport& logs) {
+      add_tails(*ends, logs.stderr_tails);
+      read_error_files(*ends);
+      answer();
+    });
+  };
+  // Without an answer the log thread may still have its hands on them.
+  Ends unread = *ends;
+  for (WorkerEnd& end : unread)
+    end.error_file.clear();
+  work_.step(begin, [ends, unread = std::move(unread), done = std::move(done)](bool answered) {
+    done(answered ? std::move(*ends) : unread);
+  });
+}
+
+void JobEnd::report(const JobOutcome& outcome, const WorkerGroup& group, const Ends& ends,
+                    std::function<void()> clean_up, std::function<void(int exit_code)> done) {
+  auto report = std::make_shared<const ExitReport>(
+      make_report(options_, ends, group.started_ms(), outcome.cause, earlier_));
+  const bool has_files = outcome.cause || (outcome.reports_failure && report->first_failure());
+  const int exit_code = say(outcome, *report);
+  work_.run(
+      [&options = options_, report, has_files, clean_up = std::move(clean_up)] {
+        if (has_files) write_report_files(options, *report);
+        clean_up();
+      },
+      [this, exit_code, done = std::move(done)](bool) {
+        show_all([exit_code, done] { done(exit_code); });
+      });
+}
+
+void JobEnd::report_early_end(const EndCause& cause, std::function<void()> clean_up,
+                              std::function<void()> done) {
+  work_.run(
+      [&options = options_, cause, clean_up = std::move(clean_up)] {
+        muster::report_early_end(options, cause);
+        clean_up();
+      },
+      [this, done = std::move(done)](bool) { show_all(done); });
+}
+
+// Returns the exit code: for a worker's failure torchrun's 1, or with --exit-code=propagate the
+// first failure's.
+int JobEnd::say(const JobOutcome& outcome, const ExitReport& report) {
+  if (outcome.say == JobOutcome::Say::Warning) spdlog::warn("{}", outcome.text);
+  if (outcome.say == JobOutcome::Say::Error) spdlog::error("{}", outcome.text);
+  if (outcome.cause && !earlier_.empty()) spdlog::error("{}", earlier_.text());
+  if (!outcome.last_line.empty()) work_.say(outcome.last_line + "\n");
+  if (!outcome.reports_failure) return outcome.exit_code;
+  const WorkerEnd* const cause = report.first_failure();
+  if (cause == nullptr) return 1;
+  // The line that scripts look for, and the block below it: torchrun's.
+  work_.pump().say(
+      LogStream::Err,
+      "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: " + report.text() + "\n");
+  if (!options_.propagate_exit_code) return 1;
+  return cause->killed ? 128 + cause->code : cause->code;
+}
+
+void JobEnd::show_all(std::function<void()> done) {
+  const auto begin = [](LogPump& pump, const LogWork::Answer& answer) {
+    pump.flush([answer](const ShownReport&) { answer(); });
+  };
+  work_.step(begin, [done = std::move(done)](bool) { done(); });
+}
+
+}  // namespace muster

@@ -1,0 +1,228 @@
+#include "agent/logs/log_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+namespace muster {
+namespace {
+
+constexpr mode_t kLogMode = 0666;  // Less the umask, as for a file that the worker makes.
+
+std::string megabytes(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MB", bytes / 1e6);
+  return text;
+}
+
+// "MOUNT POINT (TYPE": of the last mount of that device, as mountinfo of proc(5) has them.
+std::string mount_of(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return "? (?";
+  const std::string device =
+      std::to_string(major(status.st_dev)) + ":" + std::to_string(minor(status.st_dev));
+  std::ifstream mounts("/proc/self/mountinfo");
+  std::string found = "? (?";
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream words(line);
+    std::string id, parent, number, root, point, word, type;
+    words >> id >> parent >> number >> root >> point;
+    if (number != device) continue;
+    while (words >> word && word != "-") {
+    }
+    words >> type;
+    found = point;
+    found.append(" (").append(type);
+  }
+  return found;
+}
+
+std::string reason_text(int error) {
+  return std::generic_category().message(error);
+}
+
+}  // namespace
+
+bool is_disk_full(int error) {
+  return error == ENOSPC || error == EDQUOT || error == EFBIG;
+}
+
+std::string describe_disk(int fd) {
+  struct statvfs disk {};
+  std::string text = mount_of(fd);
+  if (::fstatvfs(fd, &disk) != 0) return text + ")";
+  const auto unit = static_cast<double>(disk.f_frsize);
+  return text + ", " + megabytes(unit * static_cast<double>(disk.f_blocks)) + ", " +
+         megabytes(unit * static_cast<double>(disk.f_bavail)) + " free)";
+}
+
+LogFile::LogFile(std::string path, Begin begin, LogFileOptions options)
+    : path_(std::move(path)), options_(std::move(options)), cut_(options_.max_bytes) {
+  open(begin);
+}
+
+// O_NONBLOCK: a FIFO that nobody reads is an error, not a wait.
+bool LogFile::open(Begin begin) {
+  const int anew = begin == Begin::Truncate ? O_TRUNC : 0;
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  file_ = LogFd(::open(path_.c_str(), kFlags | anew, kLogMode));
+  error_ = file_.is_open() ? 0 : errno;
+  if (!file_.is_open()) return false;
+  struct stat status {};
+  regular_ = ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode);
+  size_ = status.st_size;
+  return true;
+}
+
+void LogFile::append(std::string_view bytes) {
+  if (!file_.is_open() && !open(Begin::Append)) warn_once(error_);
+  if (missing_ > 0 && file_.is_open()) say_what_is_missing();
+  const std::string_view all = bytes;
+  if (missing_ == 0 && file_.is_open()) write_all(bytes);
+  const auto written = static_cast<std::int64_t>(all.size() - bytes.size());
+  if (written > 0 && reader_.written)
+    reader_.written(all.substr(0, all.size() - bytes.size()), size_ - written);
+  if (!bytes.empty() && reader_.unwritten) reader_.unwritten(bytes);
+  missing_ += static_cast<std::int64_t>(bytes.size());
+  if (file_.is_open()) cut_over_limit();
+}
+
+// The line is for people who read the file: on the console nothing is missing.
+bool LogFile::say_what_is_missing() {
+  const std::string text = "\n[muster: " + std::to_string(missing_) +
+                           " bytes are missing here: they could not be written]\n";
+  if (reader_.read_on) reader_.read_on();
+  const bool is_read = read_to() == size_;
+  std::string_view rest = text;
+  const bool whole = write_all(rest);
+  if (is_read && reader_.skipped)
+    reader_.skipped(static_cast<std::int64_t>(text.size() - rest.size()));
+  if (whole) lost_ += std::exchange(missing_, 0);
+  return whole;
+}
+
+std::string LogFile::full_text(int error) const {
+  if (error == EFBIG) return path_ + " has reached the limit of a file's size (`ulimit -f`)";
+  return "the disk of the logs is full: " + describe_disk(file_.get()) + ": " + reason_text(error);
+}
+
+// Takes away from `bytes` what was written.
+bool LogFile::write_all(std::string_view& bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(file_.get(), bytes.data(), bytes.size());
+    if (n > 0) {
+      size_ += n;
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    error_ = n < 0 ? errno : ENOSPC;
+    if (is_disk_full(error_) && make_room(error_)) continue;
+    warn_once(error_);
+    return false;
+  }
+  return true;
+}
+
+std::int64_t LogFile::size() const {
+  struct stat status {};
+  return ::fstat(file_.get(), &status) == 0 ? status.st_size : 0;
+}
+
+std::int64_t LogFile::read_to() const {
+  return reader_.offset ? reader_.offset() : kAllRead;
+}
+
+void LogFile::cut_over_limit() {
+  if (!regular_ || options_.max_bytes == 0 || size_ <= options_.max_bytes) return;
+  const std::int64_t real_size = size();
+  if (real_size < size_) cut_.forget();  // Somebody truncated it.
+  size_ = real_size;
+  if (reader_.read_on) reader_.read_on();
+  if (const auto range = cut_.over_limit(size_, read_to())) remove(*range);
+}
+
+// What has been shown goes first; if there is none of that, what has not.
+bool LogFile::make_room(int error) {
+  if (options_.ends_when_full) {
+    if (options_.on_full && !std::exchange(warned_, true)) options_.on_full(full_text(error));
+    return false;
+  }
+  if (!regular_) return false;
+  size_ = size();
+  if (reader_.read_on) reader_.read_on();
+  auto range = cut_.for_space(size_, read_to());
+  if (!range) range = cut_.for_space(size_, size_);
+  if (!range || !remove(*range)) return false;
+  lost_ += range->length;
+  if (!std::exchange(warned_, true))
+    spdlog::warn(
+        "{}: the middle of {} is dropped, so that its end can be written (--log-on-full=fail ends "
+        "the job instead)",
+        full_text(error), path_);
+  return true;
+}
+
+// Moves the tail down to the head's end. Only this thread writes to the file.
+bool LogFile::remove(const LogRange& range) {
+  if (!cut_file_.is_open()) cut_file_ = LogFd(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  if (!cut_file_.is_open()) return false;
+  if (!move_tail(range, size_) || ::ftruncate(cut_file_.get(), size_ - range.length) != 0) {
+    spdlog::debug("log_not_cut path=\"{}\" reason=\"{}\"", path_, reason_text(errno));
+    return false;
+  }
+  size_ -= range.length;
+  cut_.removed(range);
+  const std::string marker = removal_marker(cut_.removed_bytes());
+  if (::pwrite(cut_file_.get(), marker.data(), marker.size(), cut_.marker_place().offset) < 0)
+    spdlog::debug("log_not_marked path=\"{}\" reason=\"{}\"", path_, reason_text(errno));
+  if (reader_.removed) reader_.removed(range);
+  return true;
+}
+
+bool LogFile::move_tail(const LogRange& range, std::int64_t size) const {
+  std::array<char, 64 << 10> buffer;
+  for (std::int64_t from = range.end(); from < size;) {
+    const auto wanted = std::min<std::int64_t>(size - from, buffer.size());
+    const ssize_t n =
+        ::pread(cut_file_.get(), buffer.data(), static_cast<std::size_t>(wanted), from);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    const ssize_t written =
+        ::pwrite(cut_file_.get(), buffer.data(), static_cast<std::size_t>(n), from - range.length);
+    if (written != n) return false;  // Blocks that exist already are written: rare.
+    from += n;
+  }
+  return true;
+}
+
+void LogFile::warn_once(int error) {
+  if (std::exchange(warned_, true)) return;
+  spdlog::warn("{}: some of {} is dropped, and muster tries again",
+               is_disk_full(error) ? full_text(error) : reason_text(error), path_);
+}
+
+std::int64_t LogFile::finish() {
+  if (file_.is_open()) cut_over_limit();
+  const std::int64_t lost = lost_ + missing_;
+  if (missing_ > 0 && file_.is_open()) say_what_is_missing();
+  missing_ = lost_ = 0;
+  file_.reset();
+  cut_file_.reset();
+  return lost;
+}
+
+}  // namespace muster

@@ -1,0 +1,15 @@
+// SIGCHLD, blocked, as a descriptor and as a wait.
+#pragma once
+
+#include <chrono>
+
+namespace muster {
+
+/// Readable when a child has ended; -1 with errno.
+int open_child_signals();
+/// Reads what is there, and forgets it.
+void drain(int signal_fd);
+/// Until a child ends, or the time is over.
+void wait_for_child(std::chrono::milliseconds limit);
+
+}  // namespace muster

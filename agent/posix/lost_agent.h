@@ -1,0 +1,30 @@
+// What the shim remembers of the workers, for the case that the agent cannot report them.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+
+#include "agent/posix/shim.h"
+
+namespace muster {
+
+class WorkerRecords {
+ public:
+  /// The first start after an attempt's end begins the next attempt's records.
+  void started(int local_rank, int global_rank, pid_t pid);
+  void told(int local_rank, int signal, bool can_outlive, std::int64_t now_ms);
+  void ended(int local_rank, const siginfo_t& info, std::int64_t now_ms);
+
+  /// `agent` is what waitid has said of the agent; its si_pid is 0 if the agent did not end.
+  LostAgent describe(pid_t agent, const siginfo_t& status, const std::string& silence) const;
+
+ private:
+  std::map<int, LostAgent::Worker> workers_;  // By local rank.
+  int alive_ = 0;
+  int deaths_ = 0;
+};
+
+}  // namespace muster

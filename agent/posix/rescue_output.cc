@@ -1,0 +1,95 @@
+#include "agent/posix/rescue_output.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <utility>
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kBytesAtOnce = 64 << 10;
+
+struct Stream {
+  pollfd pipe{};
+  int file = -1;
+};
+
+void append(int file, const char* bytes, std::size_t size) {
+  while (size > 0) {
+    const ssize_t n = ::write(file, bytes, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    bytes += n;
+    size -= static_cast<std::size_t>(n);
+  }
+}
+
+/// False once nobody holds the other end.
+bool copy_what_is_there(const Stream& stream) {
+  static std::array<char, kBytesAtOnce> buffer;
+  for (;;) {
+    const ssize_t n = ::read(stream.pipe.fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno == EAGAIN;
+    if (n == 0) return false;
+    append(stream.file, buffer.data(), static_cast<std::size_t>(n));
+  }
+}
+
+void copy_all(const std::vector<OutputReader>& readers) {
+  std::vector<Stream> streams;
+  for (const OutputReader& reader : readers) {
+    const int file = ::open(reader.file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    streams.push_back({{reader.fd, POLLIN, 0}, file});
+  }
+  std::vector<pollfd> pipes(streams.size());
+  for (std::size_t open = streams.size(); open > 0;) {
+    for (std::size_t i = 0; i < streams.size(); ++i)
+      pipes[i] = streams[i].pipe;
+    if (::poll(pipes.data(), pipes.size(), -1) < 0 && errno != EINTR) return;
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      if (streams[i].pipe.fd < 0 || pipes[i].revents == 0 || copy_what_is_there(streams[i]))
+        continue;
+      streams[i].pipe.fd = -1;  // poll() passes over it.
+      --open;
+    }
+  }
+}
+
+}  // namespace
+
+void OutputRescue::take(const std::vector<OutputReader>& readers) {
+  for (const OutputReader& reader : readers)
+    if (begun_)
+      ::close(reader.fd);
+    else
+      readers_.push_back(reader);
+}
+
+void OutputRescue::begin() {
+  if (std::exchange(begun_, true) || readers_.empty()) return;
+  const pid_t parent = ::getpid();
+  process_ = ::fork();
+  if (process_ == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() == parent) copy_all(readers_);
+    ::_exit(0);
+  }
+  for (const OutputReader& reader : std::exchange(readers_, {}))
+    ::close(reader.fd);
+}
+
+bool OutputRescue::ended(pid_t child) {
+  if (child != process_) return false;
+  process_ = -1;
+  return true;
+}
+
+}  // namespace muster

@@ -1,0 +1,46 @@
+// The shim's reports about workers, as of now.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include "agent/posix/clocks.h"
+#include "agent/posix/shim_protocol.h"
+#include "agent/posix/spawn.h"
+
+namespace muster {
+
+inline ShimReport start_failed(int worker, const SpawnResult& result) {
+  ShimReport report{.kind = ShimReport::Kind::StartFailed, .worker = worker};
+  report.error = result.error;
+  report.step = static_cast<int>(result.step);
+  report.wall_ns = wall_ns();
+  return report;
+}
+
+inline ShimReport started(int worker, pid_t pid) {
+  ShimReport report{.kind = ShimReport::Kind::Started, .worker = worker};
+  report.pid = pid;
+  report.wall_ns = wall_ns();
+  return report;
+}
+
+inline ShimReport exited(int worker, const siginfo_t& info) {
+  ShimReport report{.kind = ShimReport::Kind::Exited, .worker = worker};
+  report.pid = info.si_pid;
+  report.code = info.si_code;
+  report.status = info.si_status;
+  report.wall_ns = wall_ns();
+  return report;
+}
+
+inline ShimReport told(int worker, pid_t pid, int signal, bool can_outlive) {
+  ShimReport report{.kind = ShimReport::Kind::Told, .worker = worker};
+  report.pid = pid;
+  report.status = signal;
+  report.code = can_outlive ? 1 : 0;
+  report.wall_ns = wall_ns();
+  return report;
+}
+
+}  // namespace muster

@@ -1,0 +1,56 @@
+#include "agent/posix/start_worker.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+namespace muster {
+namespace {
+
+/// The reading end of `fd`; -1 if it is no pipe, or no descriptor is left.
+int open_reader(int fd) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) return -1;
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+}
+
+std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
+                                       const std::array<const char*, 2>& log_files) {
+  std::vector<OutputReader> readers;
+  for (std::size_t stream = 1; stream < fds.size(); ++stream) {
+    const int reader = fds[stream] < 0 ? -1 : open_reader(fds[stream]);
+    if (reader >= 0) readers.push_back({reader, log_files[stream - 1]});
+  }
+  return readers;
+}
+
+}  // namespace
+
+BegunWorker begin_worker(const ShimRequest& request, const std::vector<int>& fds,
+                         const SignalState& signals, const rlimit& file_limit) {
+  const auto fds_wanted = 1 + static_cast<std::size_t>(std::popcount(request.streams));
+  // The kernel drops descriptors that the shim has no room for.
+  if (fds.size() < fds_wanted) return {{.error = EMFILE, .step = SpawnStep::Exec}, {}};
+  const std::optional<PackedCommand> command = PackedCommand::map(fds[0]);
+  if (!command) return {{.error = EPROTO, .step = SpawnStep::Exec}, {}};
+  SpawnOptions options{command->path(), command->argv(), command->env(), {-1, -1, -1}, nullptr};
+  options.signals = &signals;
+  options.file_limit = &file_limit;
+  options.cpu_mask = command->cpu_mask();
+  std::size_t next = 1;
+  for (std::size_t stream = 0; stream < 3; ++stream)
+    if ((request.streams >> stream & 1U) != 0 && next < fds.size())
+      options.fds[stream] = fds[next++];
+  BegunWorker worker{begin_spawn(options), {}};
+  if (worker.spawn.error == 0) worker.readers = open_readers(options.fds, command->log_files());
+  return worker;
+}
+
+}  // namespace muster

@@ -1,0 +1,241 @@
+#include "musterctl/client.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace muster::ctl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Socket {
+ public:
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  ~Socket() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+bool wait_for(int fd, short events, Clock::time_point end) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    pollfd one{fd, events, 0};
+    const int ready = ::poll(&one, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
+    if (ready > 0) return true;
+    if (ready == 0) return errno = ETIMEDOUT, false;
+    if (errno != EINTR) return false;
+  }
+}
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Addresses look_up(const Endpoint& endpoint, std::string& error) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed =
+      ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
+  if (failed != 0)
+    error = std::string("cannot look up ") + endpoint.host + ": " + ::gai_strerror(failed);
+  return Addresses(failed == 0 ? found : nullptr);
+}
+
+std::string numeric(const addrinfo& address) {
+  char text[NI_MAXHOST] = "?";
+  ::getnameinfo(address.ai_addr, address.ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return text;
+}
+
+// Null: errno says why.
+std::unique_ptr<Socket> connect_to(const addrinfo& address, Clock::time_point end) {
+  auto socket = std::make_unique<Socket>(
+      ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket->fd() < 0) return nullptr;
+  if (::connect(socket->fd(), address.ai_addr, address.ai_addrlen) == 0) return socket;
+  if (errno != EINPROGRESS || !wait_for(socket->fd(), POLLOUT, end)) return nullptr;
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(socket->fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error == 0) return socket;
+  errno = error;
+  return nullptr;
+}
+
+std::unique_ptr<Socket> connect_any(const addrinfo* list, Clock::time_point end) {
+  for (const addrinfo* address = list; address != nullptr; address = address->ai_next) {
+    // The last one may take all the time that is left.
+    const auto share = address->ai_next == nullptr ? end : Clock::now() + (end - Clock::now()) / 2;
+    if (auto socket = connect_to(*address, share)) return socket;
+  }
+  return nullptr;
+}
+
+bool send_all(const Socket& socket, std::string_view bytes, Clock::time_point end) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0)
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    else if (errno != EAGAIN || !wait_for(socket.fd(), POLLOUT, end))
+      return false;
+  }
+  return true;
+}
+
+// Until the other end closes.
+bool receive_all(const Socket& socket, std::string& bytes, Clock::time_point end) {
+  char piece[16 << 10];
+  for (;;) {
+    const ssize_t got = ::recv(socket.fd(), piece, sizeof piece, 0);
+    if (got == 0) return true;
+    if (got > 0) {
+      bytes.append(piece, static_cast<std::size_t>(got));
+      if (bytes.size() > kMaxAnswerBytes) return errno = EMSGSIZE, false;
+    } else if (errno != EAGAIN || !wait_for(socket.fd(), POLLIN, end)) {
+      return false;
+    }
+  }
+}
+
+ClientError failed(const Endpoint& endpoint, const std::string& what) {
+  return {"musterd's HTTP at " + endpoint.text() + ": " + what +
+          ". Is it there (musterd --http), and is --endpoint or MUSTER_ENDPOINT right? From "
+          "another machine: ssh -L 9400:localhost:9400 HOST"};
+}
+
+}  // namespace
+
+std::string Endpoint::text() const {
+  const bool brackets = host.find(':') != std::string::npos;
+  return (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+boost::system::result<Endpoint, ClientError> parse_endpoint(std::string_view text) {
+  const ClientError wrong{"'" + std::string(text.substr(0, 200)) +
+                          "' is not HOST:PORT, as in localhost:9400 or [::1]:9400"};
+  if (text.starts_with("https://"))
+    return ClientError{"https is not spoken here: use http, and ssh -L over a network"};
+  if (text.starts_with("http://")) text.remove_prefix(7);
+  if (text.ends_with('/')) text.remove_suffix(1);
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return wrong;
+  Endpoint endpoint;
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port = text.substr(colon + 1);
+  const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (brackets) host = host.substr(1, host.size() - 2);
+  const auto parsed = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+  const bool bad_port = parsed.ec != std::errc() || parsed.ptr != port.data() + port.size();
+  const bool bad_host = host.empty() || host.find('/') != std::string_view::npos ||
+                        (!brackets && host.find(':') != std::string_view::npos);
+  if (bad_port || bad_host || endpoint.port == 0) return wrong;
+  endpoint.host = host;
+  return endpoint;
+}
+
+boost::system::result<HttpAnswer, ClientError> parse_answer(std::string_view bytes) {
+  const ClientError strange{"what answers is not musterd's HTTP"};
+  const std::size_t end = bytes.find("\r\n\r\n");
+  if (end == std::string_view::npos || !bytes.starts_with("HTTP/1.") || bytes.size() < 12)
+    return strange;
+  HttpAnswer answer;
+  const std::string_view code = bytes.substr(9, 3);
+  if (std::from_chars(code.data(), code.data() + 3, answer.status).ptr != code.data() + 3)
+    return strange;
+  answer.body = bytes.substr(end + 4);
+  std::string head(bytes.substr(0, end));
+  std::transform(head.begin(), head.end(), head.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::string_view kLength = "\r\ncontent-length: ";
+  const std::size_t found = head.find(kLength);
+  if (found == std::string::npos) return strange;  // Not what musterd sends.
+  std::size_t length = 0;
+  const char* digits = head.data() + found + kLength.size();
+  if (std::from_chars(digits, head.data() + head.size(), length).ec != std::errc()) return strange;
+  if (answer.body.size() < length) return ClientError{"the answer was cut off"};
+  answer.body.resize(length);
+  return answer;
+}
+
+namespace {
+
+boost::system::result<HttpAnswer, ClientError> ask(const Endpoint& endpoint,
+                                                   const std::string& what) {
+  const auto end = Clock::now() + std::chrono::seconds(kAnswerSeconds);
+  std::string error;
+  const Addresses addresses = look_up(endpoint, error);
+  if (!addresses) return failed(endpoint, error);
+  const auto socket = connect_any(addresses.get(), end);
+  if (!socket) return failed(endpoint, std::strerror(errno));
+  const std::string request = what + "Host: " + endpoint.text() +
+                              "\r\nUser-Agent: musterctl/" MUSTER_VERSION
+                              "\r\nConnection: close\r\n\r\n";
+  std::string bytes;
+  if (!send_all(*socket, request, end) || !receive_all(*socket, bytes, end))
+    return failed(endpoint, std::strerror(errno));
+  auto answer = parse_answer(bytes);
+  if (!answer) return failed(endpoint, answer.error().reason);
+  return answer;
+}
+
+}  // namespace
+
+boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
+                                                   const std::string& target) {
+  return ask(endpoint, "GET " + target + " HTTP/1.1\r\n");
+}
+
+boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,
+                                                    const std::string& target) {
+  return ask(endpoint,
+             "POST " + target + " HTTP/1.1\r\nX-Muster-Action: 1\r\nContent-Length: 0\r\n");
+}
+
+Reach reach(const Endpoint& endpoint) {
+  Reach found;
+  const Addresses addresses = look_up(endpoint, found.error);
+  if (!addresses) return found;
+  for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next)
+    found.addresses.push_back(numeric(*one));
+  const auto begin = Clock::now();
+  const auto socket = connect_any(addresses.get(), begin + std::chrono::seconds(5));
+  if (!socket) found.error = std::string("cannot connect: ") + std::strerror(errno);
+  found.connect_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  return found;
+}
+
+std::string percent_encoded(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::string encoded;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '_' || c == '.';
+    if (plain)
+      encoded += c;
+    else
+      (encoded += '%').append({kDigits[byte >> 4], kDigits[byte & 15]});
+  }
+  return encoded;
+}
+
+}  // namespace muster::ctl

@@ -1,0 +1,58 @@
+// Asks musterd over HTTP, once, and waits for the answer with a bound.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/system/result.hpp>
+
+namespace muster::ctl {
+
+struct Endpoint {
+  std::string host;
+  std::uint16_t port = 0;
+  std::string text() const;  // host:port, an IPv6 address in brackets.
+};
+struct ClientError {
+  std::string reason;  // A sentence that says what to do.
+};
+
+/// "host:9400", "[::1]:9400" or "http://host:9400/".
+boost::system::result<Endpoint, ClientError> parse_endpoint(std::string_view text);
+
+struct HttpAnswer {
+  unsigned status = 0;
+  std::string body;
+};
+
+/// An answer is at most so long, and is there within so many seconds, connecting included.
+inline constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
+inline constexpr int kAnswerSeconds = 10;
+
+/// Any status is an answer; an error is that there is none.
+boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
+                                                   const std::string& target);
+
+/// The same for what changes something.
+boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,
+                                                    const std::string& target);
+
+/// How an endpoint is reached. `error` is empty if it was.
+struct Reach {
+  std::vector<std::string> addresses = {};
+  std::string error = {};
+  double connect_ms = 0;
+};
+Reach reach(const Endpoint& endpoint);
+
+/// Bytes as they may stand in a target's path.
+std::string percent_encoded(std::string_view text);
+
+/// Splits an answer as it came. Pure; the error is a sentence.
+boost::system::result<HttpAnswer, ClientError> parse_answer(std::string_view bytes);
+
+}  // namespace muster::ctl

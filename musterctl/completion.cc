@@ -1,0 +1,127 @@
+#include "musterctl/completion.h"
+
+namespace muster::ctl {
+
+const Subcommand kSubcommands[8] = {
+    {"runs", "", "--endpoint --json", "The runs of a musterd"},
+    {"status", "RUN", "--endpoint --json --watch", "One run, who is missing, its history"},
+    {"nodes", "RUN", "--endpoint --json", "The nodes of a run, by rank"},
+    {"why", "RUN", "--endpoint --json", "What failed first, and what followed"},
+    {"restart", "RUN", "--endpoint", "Restart all workers of a run; costs none of its restarts"},
+    {"stop", "RUN", "--endpoint", "End a run for all its nodes"},
+    {"ps", "", "--json", "The jobs of this machine, without a daemon"},
+    {"doctor", "", "--endpoint --rdzv-endpoint --log-dir --json",
+     "Checks what breaks jobs of several nodes"},
+};
+
+namespace {
+
+std::string names() {
+  std::string text;
+  for (const Subcommand& command : kSubcommands)
+    text.append(text.empty() ? "" : " ").append(command.name);
+  return text;
+}
+
+// The ids of runs come from musterd itself, if it answers.
+constexpr std::string_view kRuns =
+    "musterctl runs --json 2>/dev/null | tr -d ' \\n' | sed 's/{\"id\":\"/\\n/g' | "
+    "sed -n 's/^\\([A-Za-z0-9._-]*\\)\",\"state\".*/\\1/p'";
+
+std::string bash_script() {
+  std::string text =
+      "# bash completion for musterctl: eval \"$(musterctl --completion bash)\"\n"
+      "_musterctl() {\n"
+      "    local cur=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words=\n"
+      "    if ((COMP_CWORD == 1)); then\n"
+      "        words='" +
+      names() +
+      " --help --version --completion'\n"
+      "    else\n"
+      "        case $command in\n";
+  for (const Subcommand& command : kSubcommands) {
+    text.append("        ").append(command.name).append(") words='--help ");
+    text.append(command.options).append("'");
+    if (!command.arguments.empty())
+      text.append("\n            if ((COMP_CWORD == 2)); then words+=\" $(")
+          .append(kRuns)
+          .append(")\"; fi");
+    text += " ;;\n";
+  }
+  return text +
+         "        esac\n"
+         "    fi\n"
+         "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
+         "}\n"
+         "complete -F _musterctl musterctl\n";
+}
+
+std::string zsh_script() {
+  std::string text =
+      "#compdef musterctl\n"
+      "# zsh completion for musterctl: eval \"$(musterctl --completion zsh)\"\n"
+      "_musterctl() {\n"
+      "    local -a commands options\n"
+      "    commands=(\n";
+  for (const Subcommand& command : kSubcommands)
+    text.append("        '").append(command.name).append(":").append(command.help).append("'\n");
+  text +=
+      "    )\n"
+      "    if ((CURRENT == 2)); then _describe command commands; return; fi\n"
+      "    case $words[2] in\n";
+  for (const Subcommand& command : kSubcommands) {
+    text.append("    ").append(command.name).append(") options=(--help ");
+    text.append(command.options).append(")");
+    if (!command.arguments.empty())
+      text.append("\n        if ((CURRENT == 3)); then options+=(${(f)\"$(")
+          .append(kRuns)
+          .append(")\"}); fi");
+    text += " ;;\n";
+  }
+  return text +
+         "    esac\n"
+         "    compadd -- $options\n"
+         "}\n"
+         "compdef _musterctl musterctl\n";
+}
+
+std::string fish_script() {
+  std::string text =
+      "# fish completion for musterctl: musterctl --completion fish | source\n"
+      "complete -c musterctl -f\n";
+  for (const Subcommand& command : kSubcommands) {
+    text.append("complete -c musterctl -n __fish_use_subcommand -a ")
+        .append(command.name)
+        .append(" -d '")
+        .append(command.help)
+        .append("'\n");
+    std::string_view rest = command.options;
+    const std::string seen = " -n '__fish_seen_subcommand_from " + std::string(command.name) + "'";
+    while (!rest.empty()) {
+      const std::string_view option = rest.substr(0, rest.find(' '));
+      rest.remove_prefix(option.size() + (option.size() < rest.size() ? 1 : 0));
+      text.append("complete -c musterctl").append(seen).append(" -l ");
+      text.append(option.substr(2)).append("\n");
+    }
+    if (!command.arguments.empty())
+      text.append("complete -c musterctl")
+          .append(seen)
+          .append(" -a \"(")
+          .append(
+              "musterctl runs --json 2>/dev/null | string match -rga "
+              "'\\\"id\\\":\\\"([A-Za-z0-9._-]+)\\\",\\\"state'")
+          .append(")\"\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string completion_script(std::string_view shell) {
+  if (shell == "bash") return bash_script();
+  if (shell == "zsh") return zsh_script();
+  if (shell == "fish") return fish_script();
+  return {};
+}
+
+}  // namespace muster::ctl

@@ -1,0 +1,21 @@
+// Completion scripts of musterctl for shells.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace muster::ctl {
+
+struct Subcommand {
+  std::string_view name;
+  std::string_view arguments;  // "RUN"; empty: none.
+  std::string_view options;    // With blanks between them.
+  std::string_view help;
+};
+/// All of them, the hidden ones aside: what main() offers is tested to be the same.
+extern const Subcommand kSubcommands[8];
+
+/// For "bash", "zsh" or "fish"; empty for another shell.
+std::string completion_script(std::string_view shell);
+
+}  // namespace muster::ctl

@@ -1,0 +1,319 @@
+#include "musterctl/doctor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "musterctl/run_text.h"
+
+namespace muster::ctl {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+constexpr double kSlowConnectMs = 50;
+constexpr double kClockWarning = 1;
+constexpr double kClockFailure = 30;
+
+using Checks = std::vector<Check>;
+
+std::string size_text(std::uint64_t bytes) {
+  char text[64];
+  if (bytes >= kGiB)
+    std::snprintf(text, sizeof text, "%.1f GiB",
+                  static_cast<double>(bytes) / static_cast<double>(kGiB));
+  else
+    std::snprintf(text, sizeof text, "%.0f MiB",
+                  static_cast<double>(bytes) / static_cast<double>(kMiB));
+  return text;
+}
+
+std::string limit_text(std::uint64_t limit) {
+  return limit == kNoLimit ? "unlimited" : std::to_string(limit);
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words)
+    text.append(text.empty() ? "" : ", ").append(word);
+  return text;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+void check_host_name(const DoctorFacts& facts, Checks& checks) {
+  Check check{"host_name", Verdict::Ok, facts.host_name + " is " + joined(facts.host_addresses),
+              ""};
+  if (!facts.host_error.empty()) {
+    check.verdict = Verdict::Warning;
+    check.found = facts.host_name + " cannot be looked up: " + facts.host_error;
+    check.remedy = "give each node --local-addr=ADDRESS, or put the name into DNS or /etc/hosts";
+  } else if (std::all_of(facts.host_addresses.begin(), facts.host_addresses.end(), is_loopback)) {
+    check.verdict = Verdict::Warning;
+    check.found += ", which only this machine reaches";
+    check.remedy =
+        "other nodes cannot reach rank 0 by this name (Debian writes 127.0.1.1 into /etc/hosts): "
+        "put the address of the network there, or give --local-addr=ADDRESS. One node alone is "
+        "not affected";
+  }
+  checks.push_back(std::move(check));
+}
+
+// NCCL takes prefixes, "^" for all but these, and "=" for exact names; Gloo names.
+bool names_an_interface(const std::string& word, const DoctorFacts& facts, bool exact) {
+  return std::any_of(facts.interfaces.begin(), facts.interfaces.end(), [&](const auto& entry) {
+    return exact ? entry.first == word : entry.first.starts_with(word);
+  });
+}
+
+void check_interfaces(const DoctorFacts& facts, Checks& checks) {
+  std::vector<std::string> names;
+  for (const auto& [name, addresses] : facts.interfaces)
+    names.push_back(name);
+  for (const auto& [variable, value] : facts.interface_variables) {
+    Check check{"interface", Verdict::Ok, variable + "=" + value, ""};
+    std::string_view list = value;
+    const bool nccl = variable.starts_with("NCCL");
+    const bool excluded = nccl && list.starts_with('^');
+    const bool exact = !nccl || list.starts_with('=');
+    if (nccl && (excluded || list.starts_with('='))) list.remove_prefix(1);
+    while (!list.empty() && !excluded) {
+      std::string word(list.substr(0, list.find(',')));
+      list.remove_prefix(std::min(list.size(), word.size() + 1));
+      word.resize(std::min(word.size(), word.find(':')));  // NCCL: interface:port.
+      if (names_an_interface(word, facts, exact)) continue;
+      check.verdict = Verdict::Failure;
+      check.found += ": there is no interface '" + word + "' that is up";
+      check.remedy = "unset " + variable + ", or name one of " + joined(names);
+    }
+    checks.push_back(std::move(check));
+  }
+  const bool only_loopback =
+      std::all_of(facts.interfaces.begin(), facts.interfaces.end(), [](const auto& entry) {
+        return std::all_of(entry.second.begin(), entry.second.end(), is_loopback);
+      });
+  Check check{"network", Verdict::Ok, "interfaces that are up: " + joined(names), ""};
+  if (only_loopback) {
+    check.verdict = Verdict::Warning;
+    check.remedy = "there is no network: only jobs of one node will run";
+  }
+  checks.push_back(std::move(check));
+}
+
+void check_clock(const EndpointFacts& facts, Checks& checks) {
+  if (!facts.clock_ahead_seconds) return;
+  const double off = std::abs(*facts.clock_ahead_seconds);
+  char found[96];
+  std::snprintf(found, sizeof found, "%.2f s %s musterd's", off,
+                *facts.clock_ahead_seconds < 0 ? "behind" : "ahead of");
+  Check check{"clock", Verdict::Ok, found, ""};
+  if (off >= kClockWarning) {
+    check.verdict = off >= kClockFailure ? Verdict::Failure : Verdict::Warning;
+    check.remedy =
+        "synchronise clocks (chrony, systemd-timesyncd): logs of several nodes cannot "
+        "be compared, and torchrun nodes judge each other by clocks";
+  }
+  checks.push_back(std::move(check));
+}
+
+void check_endpoint(const EndpointFacts& facts, Checks& checks) {
+  Check check{"endpoint", Verdict::Ok, "", ""};
+  char connect[64];
+  std::snprintf(connect, sizeof connect, ", connected in %.1f ms", facts.connect_ms);
+  check.found = facts.what + " " + facts.endpoint + " (" + joined(facts.addresses) + ")" + connect;
+  if (!facts.error.empty()) {
+    check.verdict = Verdict::Failure;
+    check.found = facts.what + " " + facts.endpoint + ": " + facts.error;
+    check.remedy =
+        "is the host up, does the program listen, and does a firewall let the port "
+        "through? Check from this machine with: nc -vz HOST PORT";
+  } else if (facts.connect_ms > kSlowConnectMs) {
+    check.verdict = Verdict::Warning;
+    check.remedy =
+        "the way there is slow: leases are 5 s, and each restart takes several rounds "
+        "of messages";
+  }
+  checks.push_back(std::move(check));
+  check_clock(facts, checks);
+}
+
+void check_shared_memory(const DoctorFacts& facts, Checks& checks) {
+  Check check{"shared_memory", Verdict::Ok, "", ""};
+  const std::string advice =
+      "raise it: docker run --shm-size=8g or --ipc=host, in Kubernetes an "
+      "emptyDir with medium: Memory at /dev/shm";
+  if (!facts.shm_bytes) {
+    check.verdict = Verdict::Warning;
+    check.found = "there is no /dev/shm";
+    check.remedy = "data loaders and NCCL need it; " + advice;
+  } else {
+    const std::uint64_t free = facts.shm_free_bytes.value_or(0);
+    check.found = "/dev/shm has " + size_text(*facts.shm_bytes) + ", " + size_text(free) + " free";
+    // Docker's default is 64 MiB, which the first data loader fills.
+    if (*facts.shm_bytes <= 64 * kMiB || free < 64 * kMiB) {
+      check.verdict = free < kMiB ? Verdict::Failure : Verdict::Warning;
+      check.remedy = "data loaders end with 'Bus error' when it is full; " + advice;
+    }
+  }
+  checks.push_back(std::move(check));
+}
+
+void check_limits(const DoctorFacts& facts, Checks& checks) {
+  const auto limit = [&](const std::string& name) {
+    const auto found = facts.limits.find(name);
+    return found == facts.limits.end() ? kNoLimit : found->second;
+  };
+  const auto add = [&](const std::string& name, std::uint64_t least, const std::string& remedy) {
+    const std::uint64_t now = limit(name);
+    Check check{"limit_" + name, Verdict::Ok, name + " is " + limit_text(now), ""};
+    if (now < least) {
+      check.verdict = Verdict::Warning;
+      check.remedy = remedy;
+    }
+    checks.push_back(std::move(check));
+  };
+  add("nofile", 4096,
+      "each rank has a connection to each other one, and data loaders pass descriptors: ulimit -n "
+      "65536, LimitNOFILE=, or /etc/security/limits.conf");
+  add("nproc", 64 * std::uint64_t{std::max(1U, facts.cores)},
+      "ranks, data loaders and their threads count: ulimit -u, TasksMax=, pids.max");
+  if (facts.gpus > 0)
+    add("memlock", kNoLimit,
+        "InfiniBand and GPUDirect need locked memory: ulimit -l unlimited, LimitMEMLOCK=infinity");
+}
+
+void check_cgroup(const DoctorFacts& facts, Checks& checks) {
+  Check check{"cgroup", Verdict::Ok, "no limits", ""};
+  std::vector<std::string> found;
+  if (facts.cgroup_memory_max) {
+    const std::uint64_t now = facts.cgroup_memory_now.value_or(0);
+    found.push_back("memory " + size_text(now) + " of " + size_text(*facts.cgroup_memory_max));
+    if (now > *facts.cgroup_memory_max / 10 * 9) {
+      check.verdict = Verdict::Warning;
+      check.remedy =
+          "more than nine tenths are used: the kernel kills a worker at the limit. Raise "
+          "memory.max, or start fewer workers";
+    }
+  }
+  if (facts.cgroup_cores) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%.1f of %u cores", *facts.cgroup_cores, facts.cores);
+    found.emplace_back(text);
+  }
+  if (facts.cgroup_pids_max)
+    found.push_back(std::to_string(*facts.cgroup_pids_max) + " processes and threads");
+  if (!found.empty()) check.found = joined(found);
+  if (facts.cgroup_pids_max && *facts.cgroup_pids_max < 512) {
+    check.verdict = Verdict::Warning;
+    check.remedy = "threads of ranks and data loaders count as well: raise pids.max or TasksMax=";
+  }
+  checks.push_back(std::move(check));
+}
+
+void check_folders(const DoctorFacts& facts, Checks& checks) {
+  for (const FolderFacts& folder : facts.folders) {
+    Check check{"folder", Verdict::Ok,
+                folder.what + " " + folder.path + " has " + size_text(folder.free_bytes) + " free",
+                ""};
+    if (!folder.writable) {
+      check.verdict = Verdict::Failure;
+      check.found = folder.what + " " + folder.path + " cannot be written";
+      check.remedy = "make it, give it to this user, or name another one";
+    } else if (folder.free_bytes < kGiB) {
+      check.verdict = folder.free_bytes < 16 * kMiB ? Verdict::Failure : Verdict::Warning;
+      check.remedy = "free some room: logs and checkpoints need it (--log-max-bytes bounds logs)";
+    }
+    checks.push_back(std::move(check));
+  }
+}
+
+void check_programs(const DoctorFacts& facts, Checks& checks) {
+  Check python{"python", Verdict::Ok, facts.python + " is " + facts.python_version, ""};
+  if (facts.python.empty()) {
+    python = {"python", Verdict::Note, "no python3 on PATH",
+              "for Python scripts: activate the job's environment and run this again"};
+  } else if (facts.torch_version.empty()) {
+    python.verdict = Verdict::Note;
+    python.found += ", without torch";
+    python.remedy = "activate the job's environment and run this again";
+  } else {
+    python.found += ", torch " + facts.torch_version;
+  }
+  checks.push_back(std::move(python));
+  checks.push_back({"machine", Verdict::Ok,
+                    std::to_string(facts.cores) + " cores, " + std::to_string(facts.numa_nodes) +
+                        " NUMA " + (facts.numa_nodes == 1 ? "node, " : "nodes, ") +
+                        std::to_string(facts.gpus) + " GPUs",
+                    facts.numa_nodes > 1 ? "muster --numa-binding=node binds each worker to its "
+                                           "GPU's NUMA node"
+                                         : ""});
+}
+
+std::string_view to_string(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::Ok:
+      return "ok";
+    case Verdict::Note:
+      return "note";
+    case Verdict::Warning:
+      return "warning";
+    case Verdict::Failure:
+      return "failure";
+  }
+  return "failure";
+}
+
+}  // namespace
+
+std::vector<Check> judge(const DoctorFacts& facts) {
+  Checks checks;
+  check_host_name(facts, checks);
+  check_interfaces(facts, checks);
+  for (const EndpointFacts& endpoint : facts.endpoints)
+    check_endpoint(endpoint, checks);
+  check_shared_memory(facts, checks);
+  check_limits(facts, checks);
+  check_cgroup(facts, checks);
+  check_folders(facts, checks);
+  check_programs(facts, checks);
+  return checks;
+}
+
+bool has_failure(const std::vector<Check>& checks) {
+  return std::any_of(checks.begin(), checks.end(),
+                     [](const Check& check) { return check.verdict == Verdict::Failure; });
+}
+
+std::string checks_text(const std::vector<Check>& checks) {
+  std::vector<Row> rows;
+  for (const Check& check : checks) {
+    rows.push_back({std::string(to_string(check.verdict)), check.name, safe(check.found)});
+    if (!check.remedy.empty()) rows.push_back({"", "", "-> " + safe(check.remedy)});
+  }
+  const auto count = [&](Verdict verdict) {
+    return std::to_string(std::count_if(checks.begin(), checks.end(), [&](const Check& check) {
+      return check.verdict == verdict;
+    }));
+  };
+  return table_text(rows) + "\n" + count(Verdict::Failure) + " failures, " +
+         count(Verdict::Warning) + " warnings\n";
+}
+
+std::string checks_json(const std::vector<Check>& checks) {
+  using Json = nlohmann::ordered_json;
+  Json list = Json::array();
+  for (const Check& check : checks)
+    list.push_back({{"name", check.name},
+                    {"verdict", to_string(check.verdict)},
+                    {"found", check.found},
+                    {"remedy", check.remedy}});
+  const Json all{{"ok", !has_failure(checks)}, {"checks", std::move(list)}};
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace muster::ctl

@@ -1,0 +1,251 @@
+#include "musterctl/doctor_facts.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+namespace muster::ctl {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::optional<std::uint64_t> number_in(const std::string& path) {
+  const std::string line = first_line(path);
+  if (line.empty() || line.find_first_not_of("0123456789") != std::string::npos)
+    return std::nullopt;  // "max", or not there.
+  return std::strtoull(line.c_str(), nullptr, 10);
+}
+
+std::string numeric_address(const sockaddr* address) {
+  const socklen_t size = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::array<char, NI_MAXHOST> text{};
+  const int failed =
+      ::getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return failed == 0 ? text.data() : "";
+}
+
+void look_at_names(DoctorFacts& facts) {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  facts.host_name = name.data();
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (const int failed = ::getaddrinfo(name.data(), nullptr, &hints, &list); failed != 0) {
+    facts.host_error = ::gai_strerror(failed);
+    return;
+  }
+  for (const addrinfo* one = list; one != nullptr; one = one->ai_next)
+    facts.host_addresses.push_back(numeric_address(one->ai_addr));
+  ::freeaddrinfo(list);
+}
+
+void look_at_interfaces(DoctorFacts& facts) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return;
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
+    const int family = one->ifa_addr->sa_family;
+    if (family == AF_INET || family == AF_INET6)
+      facts.interfaces[one->ifa_name].push_back(numeric_address(one->ifa_addr));
+  }
+  ::freeifaddrs(list);
+  for (const char* name : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
+    if (const char* value = std::getenv(name); value != nullptr && *value != '\0')
+      facts.interface_variables[name] = value;
+}
+
+double wall_seconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+void look_at_clock(const Endpoint& musterd, EndpointFacts& facts) {
+  const double before = wall_seconds();
+  const auto answer = get(musterd, "/api/v1/runs?limit=0");
+  const double after = wall_seconds();
+  if (!answer) {
+    facts.error = answer.error().reason;
+    return;
+  }
+  const auto json = nlohmann::json::parse(answer->body, nullptr, false);
+  if (answer->status != 200 || !json.is_object() || !json.contains("at") ||
+      !json["at"].is_string()) {
+    facts.error = "what answers there is not musterd's HTTP (musterd --http)";
+    return;
+  }
+  if (const auto theirs = parse_time(json["at"].get<std::string>()))
+    facts.clock_ahead_seconds = (before + after) / 2 - *theirs;
+}
+
+EndpointFacts look_at(const std::string& what, const Endpoint& endpoint) {
+  const Reach found = reach(endpoint);
+  return {.what = what,
+          .endpoint = endpoint.text(),
+          .error = found.error,
+          .addresses = found.addresses,
+          .connect_ms = found.connect_ms,
+          .clock_ahead_seconds = std::nullopt};
+}
+
+void look_at_limits(DoctorFacts& facts) {
+  const auto add = [&](const char* name, auto resource) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0) return;
+    facts.limits[name] = limit.rlim_cur == RLIM_INFINITY ? kNoLimit : limit.rlim_cur;
+  };
+  add("nofile", RLIMIT_NOFILE);
+  add("nproc", RLIMIT_NPROC);
+  add("memlock", RLIMIT_MEMLOCK);
+}
+
+// cgroup 2 only: where it is not, nothing is said.
+void look_at_cgroup(DoctorFacts& facts) {
+  std::ifstream file("/proc/self/cgroup");
+  std::string own;
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("0::")) own = line.substr(3);
+  if (own.empty()) return;
+  const fs::path root = "/sys/fs/cgroup";
+  fs::path folder = root.string() + own;
+  // The closest limit of all folders around us counts.
+  for (;; folder = folder.parent_path()) {
+    const auto memory = number_in(folder / "memory.max");
+    if (memory && (!facts.cgroup_memory_max || *memory < *facts.cgroup_memory_max)) {
+      facts.cgroup_memory_max = memory;
+      facts.cgroup_memory_now = number_in(folder / "memory.current");
+    }
+    const auto pids = number_in(folder / "pids.max");
+    if (pids && (!facts.cgroup_pids_max || *pids < *facts.cgroup_pids_max))
+      facts.cgroup_pids_max = pids;
+    double quota = 0;
+    double period = 0;
+    const std::string cpu = first_line(folder / "cpu.max");
+    if (std::sscanf(cpu.c_str(), "%lf %lf", &quota, &period) == 2 && period > 0 &&
+        (!facts.cgroup_cores || quota / period < *facts.cgroup_cores))
+      facts.cgroup_cores = quota / period;
+    if (folder == root || !folder.has_relative_path() ||
+        folder.string().size() <= root.string().size())
+      return;
+  }
+}
+
+FolderFacts look_at_folder(const std::string& what, const std::string& path) {
+  FolderFacts folder{.what = what, .path = path};
+  // A log folder that is not there yet is made in the closest one that is.
+  fs::path there = fs::absolute(path);
+  std::error_code ec;
+  while (there.has_relative_path() && !fs::exists(there, ec))
+    there = there.parent_path();
+  folder.writable = ::access(there.c_str(), W_OK | X_OK) == 0;
+  struct statvfs room {};
+  if (::statvfs(there.c_str(), &room) == 0) folder.free_bytes = room.f_bavail * room.f_frsize;
+  return folder;
+}
+
+std::string output_of(const char* command) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command, "r"), ::pclose);
+  std::string text;
+  std::array<char, 512> piece{};
+  while (pipe && text.size() < 4096 &&
+         std::fgets(piece.data(), static_cast<int>(piece.size()), pipe.get()) != nullptr)
+    text += piece.data();
+  return text;
+}
+
+void look_at_python(DoctorFacts& facts) {
+  // The metadata only: to import torch takes seconds.
+  const std::string text = output_of(
+      "timeout 10 python3 -c 'import sys, importlib.metadata as m\n"
+      "print(sys.executable); print(\"Python \" + sys.version.split()[0])\n"
+      "try: print(m.version(\"torch\"))\n"
+      "except m.PackageNotFoundError: print()' 2>/dev/null </dev/null");
+  std::array<std::string, 3> lines;
+  std::size_t begin = 0;
+  for (std::string& line : lines) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    line = text.substr(begin, end - begin);
+    begin = std::min(end + 1, text.size());
+  }
+  facts.python = lines[0];
+  facts.python_version = lines[1];
+  facts.torch_version = lines[2];
+}
+
+unsigned count_folders(const fs::path& folder, const std::string& prefix) {
+  unsigned count = 0;
+  std::error_code ec;
+  for (fs::directory_iterator entry(folder, ec), end; !ec && entry != end; entry.increment(ec)) {
+    const std::string name = entry->path().filename().string();
+    const std::string rest = name.starts_with(prefix) ? name.substr(prefix.size()) : "x";
+    const bool numbered = rest.find_first_not_of("0123456789:.abcdef") == std::string::npos;
+    count += numbered && !rest.empty() ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace
+
+std::optional<double> parse_time(const std::string& text) {
+  std::tm time{};
+  int milliseconds = 0;
+  if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ", &time.tm_year, &time.tm_mon,
+                  &time.tm_mday, &time.tm_hour, &time.tm_min, &time.tm_sec, &milliseconds) != 7)
+    return std::nullopt;
+  time.tm_year -= 1900;
+  time.tm_mon -= 1;
+  return static_cast<double>(::timegm(&time)) + milliseconds / 1000.0;
+}
+
+DoctorFacts gather_facts(const DoctorTargets& targets) {
+  DoctorFacts facts;
+  look_at_names(facts);
+  look_at_interfaces(facts);
+  if (targets.rendezvous) facts.endpoints.push_back(look_at("rendezvous", *targets.rendezvous));
+  if (targets.musterd) {
+    EndpointFacts endpoint = look_at("musterd's HTTP", *targets.musterd);
+    if (endpoint.error.empty()) look_at_clock(*targets.musterd, endpoint);
+    facts.endpoints.push_back(std::move(endpoint));
+  }
+  struct statvfs room {};
+  if (::statvfs("/dev/shm", &room) == 0) {
+    facts.shm_bytes = room.f_blocks * room.f_frsize;
+    facts.shm_free_bytes = room.f_bavail * room.f_frsize;
+  }
+  look_at_limits(facts);
+  facts.cores = std::max(1U, std::thread::hardware_concurrency());
+  facts.gpus = count_folders("/proc/driver/nvidia/gpus", "");
+  look_at_cgroup(facts);
+  const char* temporary = std::getenv("TMPDIR");
+  facts.folders.push_back(
+      look_at_folder("TMPDIR", temporary != nullptr && *temporary != '\0' ? temporary : "/tmp"));
+  if (!targets.log_dir.empty())
+    facts.folders.push_back(look_at_folder("--log-dir", targets.log_dir));
+  look_at_python(facts);
+  facts.numa_nodes = std::max(1U, count_folders("/sys/devices/system/node", "node"));
+  return facts;
+}
+
+}  // namespace muster::ctl

@@ -1,0 +1,240 @@
+#include "musterctl/local_jobs.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "musterctl/run_text.h"
+
+namespace muster::ctl {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = std::size_t{2} << 20;  // The kernel's largest environment.
+
+struct Entry {
+  int pid = 0;
+  int parent = 0;
+  int session = 0;
+  std::string name;
+  double cpu_seconds = 0;
+  std::uint64_t resident_bytes = 0;
+};
+
+template <typename Number>
+std::optional<Number> to_number(std::string_view text) {
+  Number number{};
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::string text(kMaxFileBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.gcount() == 0 && file.bad()) return std::nullopt;
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+// proc(5): the name is in parentheses, and may hold any character.
+std::optional<Entry> parse_stat(int pid, const std::string& text) {
+  const std::size_t open = text.find('(');
+  const std::size_t close = text.rfind(')');
+  if (open == std::string::npos || close == std::string::npos || close < open) return std::nullopt;
+  std::istringstream rest(text.substr(close + 1));
+  const std::vector<std::string> fields{std::istream_iterator<std::string>(rest), {}};
+  constexpr std::size_t kState = 0, kParent = 1, kSession = 3, kUser = 11, kSystem = 12, kRss = 21;
+  if (fields.size() <= kRss || fields[kState] == "Z") return std::nullopt;
+  const double ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  Entry entry{.pid = pid, .name = text.substr(open + 1, close - open - 1)};
+  entry.parent = to_number<int>(fields[kParent]).value_or(0);
+  entry.session = to_number<int>(fields[kSession]).value_or(0);
+  entry.cpu_seconds = (to_number<double>(fields[kUser]).value_or(0) +
+                       to_number<double>(fields[kSystem]).value_or(0)) /
+                      ticks;
+  entry.resident_bytes = to_number<std::uint64_t>(fields[kRss]).value_or(0) *
+                         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return entry;
+}
+
+std::map<int, Entry> all_entries(const std::string& proc) {
+  std::map<int, Entry> entries;
+  std::error_code ec;
+  for (std::filesystem::directory_iterator file(proc, ec), end; !ec && file != end;
+       file.increment(ec)) {
+    const auto pid = to_number<int>(file->path().filename().string());
+    if (!pid) continue;
+    const auto stat = read_file(file->path().string() + "/stat");
+    if (!stat) continue;
+    if (auto entry = parse_stat(*pid, *stat)) entries.emplace(*pid, std::move(*entry));
+  }
+  return entries;
+}
+
+using Environment = std::map<std::string, std::string>;
+
+// Empty if it may not be read.
+Environment environment_of(const std::string& proc, int pid) {
+  Environment variables;
+  const auto text = read_file(proc + "/" + std::to_string(pid) + "/environ");
+  std::istringstream rest(text.value_or(""));
+  for (std::string one; std::getline(rest, one, '\0');)
+    if (const std::size_t equals = one.find('='); equals != std::string::npos)
+      variables.emplace(one.substr(0, equals), one.substr(equals + 1));
+  return variables;
+}
+
+template <typename Number>
+std::optional<Number> number_of(const Environment& variables, const std::string& name) {
+  const auto found = variables.find(name);
+  return found == variables.end() ? std::nullopt : to_number<Number>(found->second);
+}
+
+std::string command_of(const std::string& proc, int pid) {
+  std::string words = read_file(proc + "/" + std::to_string(pid) + "/cmdline").value_or("");
+  while (!words.empty() && words.back() == '\0')
+    words.pop_back();
+  std::replace(words.begin(), words.end(), '\0', ' ');
+  constexpr std::size_t kShown = 60;
+  return words.size() > kShown ? words.substr(0, kShown) + "..." : words;
+}
+
+WorkerProcess worker_of(const std::string& proc, const Entry& entry,
+                        const std::map<int, Entry>& entries, const Environment& variables) {
+  WorkerProcess worker{.pid = entry.pid, .processes = 0};
+  worker.rank = number_of<int>(variables, "RANK");
+  worker.local_rank = number_of<int>(variables, "LOCAL_RANK");
+  worker.command = command_of(proc, entry.pid);
+  for (const auto& [pid, other] : entries) {
+    if (pid != entry.pid && other.session != entry.pid) continue;
+    ++worker.processes;
+    worker.cpu_seconds += other.cpu_seconds;
+    worker.resident_bytes += other.resident_bytes;
+  }
+  return worker;
+}
+
+// Nothing if its workers may not be read.
+std::optional<LocalJob> job_of(const std::string& proc, const Entry& shim,
+                               const std::map<int, Entry>& entries) {
+  LocalJob job{.shim_pid = shim.pid};
+  bool unreadable = false;
+  for (const auto& [pid, entry] : entries) {
+    if (entry.parent != shim.pid) continue;
+    if (entry.name == "muster-agent") {
+      job.agent_pid = pid;
+      continue;
+    }
+    const Environment variables = environment_of(proc, pid);
+    unreadable = unreadable || variables.empty();
+    // The shim has other children, too: what it runs for logs and stacks.
+    if (!variables.contains("MUSTER_JOB") || !variables.contains("RANK")) continue;
+    job.workers.push_back(worker_of(proc, entry, entries, variables));
+    if (const auto id = variables.find("TORCHELASTIC_RUN_ID"); id != variables.end())
+      job.run_id = id->second;
+    job.restarts = number_of<int>(variables, "TORCHELASTIC_RESTART_COUNT");
+    job.restarts_allowed = number_of<int>(variables, "TORCHELASTIC_MAX_RESTARTS");
+    job.generation = number_of<std::int64_t>(variables, "MUSTER_GENERATION");
+  }
+  if (job.workers.empty() && unreadable) return std::nullopt;
+  std::sort(job.workers.begin(), job.workers.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.rank, a.pid) < std::pair(b.rank, b.pid);
+  });
+  return job;
+}
+
+std::string shown(const std::optional<int>& number) {
+  return number ? std::to_string(*number) : "-";
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  char text[64];
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  if (mib < 1024)
+    std::snprintf(text, sizeof text, "%.0f MiB", mib);
+  else
+    std::snprintf(text, sizeof text, "%.1f GiB", mib / 1024);
+  return text;
+}
+
+}  // namespace
+
+LocalJobs find_local_jobs(const std::string& proc) {
+  const auto entries = all_entries(proc);
+  LocalJobs found;
+  for (const auto& [pid, entry] : entries) {
+    if (entry.name != "muster-shim") continue;
+    if (auto job = job_of(proc, entry, entries))
+      found.jobs.push_back(std::move(*job));
+    else
+      ++found.unreadable;
+  }
+  return found;
+}
+
+std::string local_jobs_text(const LocalJobs& jobs) {
+  std::string text;
+  for (const LocalJob& job : jobs.jobs) {
+    text += "run " + (job.run_id.empty() ? "-" : safe(job.run_id)) + "  agent " +
+            (job.agent_pid == 0 ? "-" : std::to_string(job.agent_pid)) + "  shim " +
+            std::to_string(job.shim_pid) + "  restarts " + shown(job.restarts) + "/" +
+            shown(job.restarts_allowed);
+    if (job.generation) text += "  generation " + std::to_string(*job.generation);
+    text += "\n";
+    if (job.workers.empty()) {
+      text += "  no worker runs: it waits for other nodes, or it begins or ends\n";
+      continue;
+    }
+    std::vector<Row> rows{{"  RANK", "LOCAL", "PID", "PROCESSES", "CPU", "MEMORY", "COMMAND"}};
+    for (const WorkerProcess& worker : job.workers)
+      rows.push_back({"  " + shown(worker.rank), shown(worker.local_rank),
+                      std::to_string(worker.pid), std::to_string(worker.processes),
+                      duration_text(worker.cpu_seconds), bytes_text(worker.resident_bytes),
+                      safe(worker.command)});
+    text += table_text(rows);
+  }
+  if (jobs.unreadable > 0)
+    text += std::to_string(jobs.unreadable) +
+            " jobs of other users are left out: their workers may not be read (run it as root)\n";
+  return text.empty() ? "no jobs of muster run on this machine\n" : text;
+}
+
+std::string local_jobs_json(const LocalJobs& jobs) {
+  using Json = nlohmann::ordered_json;
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
+  Json list = Json::array();
+  for (const LocalJob& job : jobs.jobs) {
+    Json workers = Json::array();
+    for (const WorkerProcess& worker : job.workers)
+      workers.push_back({{"rank", or_null(worker.rank)},
+                         {"local_rank", or_null(worker.local_rank)},
+                         {"pid", worker.pid},
+                         {"processes", worker.processes},
+                         {"cpu_seconds", worker.cpu_seconds},
+                         {"resident_bytes", worker.resident_bytes},
+                         {"command", worker.command}});
+    list.push_back({{"run", job.run_id},
+                    {"agent_pid", job.agent_pid},
+                    {"shim_pid", job.shim_pid},
+                    {"restarts", or_null(job.restarts)},
+                    {"restarts_allowed", or_null(job.restarts_allowed)},
+                    {"generation", or_null(job.generation)},
+                    {"workers", std::move(workers)}});
+  }
+  const Json all{{"jobs", std::move(list)}, {"unreadable", jobs.unreadable}};
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace muster::ctl

@@ -1,0 +1,236 @@
+// musterctl: what goes on in the runs of a musterd and in the jobs of this machine, for people.
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "musterctl/client.h"
+#include "musterctl/completion.h"
+#include "musterctl/doctor.h"
+#include "musterctl/doctor_facts.h"
+#include "musterctl/local_jobs.h"
+#include "musterctl/run_text.h"
+#include "rendezvous/core/build_info.h"
+
+namespace muster::ctl {
+namespace {
+
+// docs/musterctl.1 lists them.
+constexpr int kExitFailure = 1;  // The doctor has found a failure, or it cannot be done.
+constexpr int kExitUsage = 2;
+constexpr int kExitNoAnswer = 3;  // musterd is not reached.
+constexpr int kExitUnknown = 4;   // musterd does not know this run.
+
+constexpr unsigned kWatchSeconds = 1;
+
+struct Arguments {
+  std::string endpoint = "localhost:9400";
+  std::string rdzv_endpoint;
+  std::string log_dir;
+  std::string run;
+  std::string completion;
+  bool endpoint_given = false;
+  bool json = false;
+  bool watch = false;
+};
+
+int complain(int code, const std::string& reason) {
+  std::fprintf(stderr, "musterctl: %s\n", reason.c_str());
+  return code;
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+// What one look at a resource prints, and the exit code.
+struct Look {
+  std::string target;
+  Text (*text)(std::string_view json) = nullptr;
+};
+
+int show(const Arguments& arguments, const Endpoint& endpoint, const Look& look) {
+  const auto answer = get(endpoint, look.target);
+  if (!answer) return complain(kExitNoAnswer, answer.error().reason);
+  if (answer->status != 200)
+    return complain(answer->status == 404 ? kExitUnknown : kExitFailure, error_text(answer->body));
+  if (arguments.json) return print(answer->body), EXIT_SUCCESS;
+  const Text text = look.text(answer->body);
+  if (!text) return complain(kExitFailure, text.error().reason);
+  if (arguments.watch && ::isatty(STDOUT_FILENO) == 1) print("\033[H\033[2J");
+  print(*text);
+  return EXIT_SUCCESS;
+}
+
+int look_at(const Arguments& arguments, const Look& look) {
+  const auto endpoint = parse_endpoint(arguments.endpoint);
+  if (!endpoint) return complain(kExitUsage, endpoint.error().reason);
+  for (;;) {
+    const int code = show(arguments, *endpoint, look);
+    if (!arguments.watch || code != EXIT_SUCCESS) return code;
+    if (std::fflush(stdout) != 0) return kExitFailure;  // Nobody reads it any more.
+    std::this_thread::sleep_until(std::chrono::steady_clock::now() +
+                                  std::chrono::seconds(kWatchSeconds));
+  }
+}
+
+int look_at_run(const Arguments& arguments, const std::string& more,
+                Text (*text)(std::string_view)) {
+  return look_at(arguments, {"/api/v1/runs/" + percent_encoded(arguments.run) + more, text});
+}
+
+int change_run(const Arguments& arguments, const std::string& action, const std::string& done) {
+  const auto endpoint = parse_endpoint(arguments.endpoint);
+  if (!endpoint) return complain(kExitUsage, endpoint.error().reason);
+  const auto answer =
+      post(*endpoint, "/api/v1/runs/" + percent_encoded(arguments.run) + "/" + action);
+  if (!answer) return complain(kExitNoAnswer, answer.error().reason);
+  if (answer->status == 200) return print(safe(arguments.run) + ": " + done + "\n"), EXIT_SUCCESS;
+  return complain(answer->status == 404 ? kExitUnknown : kExitFailure, error_text(answer->body));
+}
+
+int ask_doctor(const Arguments& arguments) {
+  DoctorTargets targets{.log_dir = arguments.log_dir};
+  const auto read = [](const std::string& text, std::optional<Endpoint>& endpoint) {
+    const auto parsed = parse_endpoint(text);
+    if (!parsed) return complain(kExitUsage, parsed.error().reason);
+    endpoint = *parsed;
+    return EXIT_SUCCESS;
+  };
+  if (arguments.endpoint_given && read(arguments.endpoint, targets.musterd) != EXIT_SUCCESS)
+    return kExitUsage;
+  if (!arguments.rdzv_endpoint.empty() &&
+      read(arguments.rdzv_endpoint, targets.rendezvous) != EXIT_SUCCESS)
+    return kExitUsage;
+  const auto checks = judge(gather_facts(targets));
+  print(arguments.json ? checks_json(checks) : checks_text(checks));
+  return has_failure(checks) ? kExitFailure : EXIT_SUCCESS;
+}
+
+int list_local_jobs(const Arguments& arguments) {
+  const LocalJobs jobs = find_local_jobs();
+  print(arguments.json ? local_jobs_json(jobs) : local_jobs_text(jobs));
+  return EXIT_SUCCESS;
+}
+
+using Action = std::function<int()>;
+
+void add_option(CLI::App& command, std::string_view option, Arguments& arguments) {
+  if (option == "--endpoint")
+    command
+        .add_option_function<std::string>(
+            "--endpoint",
+            [&arguments](const std::string& text) {
+              arguments.endpoint = text;
+              arguments.endpoint_given = true;
+            },
+            "Where musterd's HTTP is (musterd --http); else MUSTER_ENDPOINT says it")
+        ->type_name("HOST:PORT")
+        ->default_str(arguments.endpoint);
+  if (option == "--json") command.add_flag("--json", arguments.json, "For programs");
+  if (option == "--watch")
+    command.add_flag("--watch", arguments.watch, "Look again each second, until it is stopped");
+  if (option == "--rdzv-endpoint")
+    command
+        .add_option("--rdzv-endpoint", arguments.rdzv_endpoint,
+                    "Where the nodes of a job meet: is it reached from here?")
+        ->type_name("HOST:PORT");
+  if (option == "--log-dir")
+    command.add_option("--log-dir", arguments.log_dir, "Is there room for the logs of a job?")
+        ->type_name("FOLDER");
+}
+
+void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
+  const std::map<std::string_view, Action> actions = {
+      {"runs",
+       [&] {
+         return look_at(arguments, {"/api/v1/runs", runs_text});
+       }},
+      {"status", [&] { return look_at_run(arguments, "", status_text); }},
+      {"nodes", [&] { return look_at_run(arguments, "/nodes", nodes_text); }},
+      {"why", [&] { return look_at_run(arguments, "", why_text); }},
+      {"restart",
+       [&] {
+         return change_run(arguments, "restart", "its nodes stop their workers and meet again");
+       }},
+      {"stop",
+       [&] { return change_run(arguments, "stop", "it has ended, and its nodes are told"); }},
+      {"ps", [&] { return list_local_jobs(arguments); }},
+      {"doctor", [&] { return ask_doctor(arguments); }}};
+  for (const Subcommand& subcommand : kSubcommands) {
+    CLI::App& command =
+        *app.add_subcommand(std::string(subcommand.name), std::string(subcommand.help));
+    if (!subcommand.arguments.empty())
+      command.add_option("RUN", arguments.run, "The run's id (--rdzv-id)")->required();
+    std::string_view rest = subcommand.options;
+    while (!rest.empty()) {
+      const std::string_view option = rest.substr(0, rest.find(' '));
+      rest.remove_prefix(option.size() + (option.size() < rest.size() ? 1 : 0));
+      add_option(command, option, arguments);
+    }
+    if (const auto found = actions.find(subcommand.name); found != actions.end())
+      command.callback([&chosen, action = found->second] { chosen = action; });
+  }
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Shows what goes on in the runs of a musterd, and in the jobs of this machine.",
+               "musterctl"};
+  std::string version = build_text("musterctl");
+  version.pop_back();  // CLI11 ends the line.
+  app.set_version_flag("--version", version);
+  Arguments arguments;
+  // Not CLI11's own variables: they would reach the commands that were not chosen, too.
+  if (const char* endpoint = std::getenv("MUSTER_ENDPOINT"); endpoint != nullptr && *endpoint) {
+    arguments.endpoint = endpoint;
+    arguments.endpoint_given = true;
+  }
+  app.add_option("--completion", arguments.completion, "Print the completion script of a shell")
+      ->type_name("SHELL")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  add_option(app, "--endpoint", arguments);  // Before the command is as good as behind it.
+  Action chosen;
+  add_commands(app, arguments, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& error) {
+    return complain(kExitUsage, std::string(error.what()) + "\nTry `musterctl --help`.");
+  }
+  if (!arguments.completion.empty()) {
+    print(completion_script(arguments.completion));
+    return EXIT_SUCCESS;
+  }
+  if (!chosen) return complain(kExitUsage, "no command is given\nTry `musterctl --help`.");
+  return chosen();
+}
+
+}  // namespace
+}  // namespace muster::ctl
+
+int main(int argc, char** argv) {
+  try {
+    const int code = muster::ctl::run(argc, argv);
+    if (std::fflush(stdout) == 0) return code;
+    std::perror("musterctl: stdout");
+    return 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "musterctl: %s\n", error.what());
+    return 1;
+  }
+}

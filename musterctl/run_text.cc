@@ -1,0 +1,240 @@
+#include "musterctl/run_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/wire/printable_text.h"
+
+namespace muster::ctl {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kMaxShownMissing = 16;
+constexpr std::size_t kMaxShownBytes = 2048;
+
+std::string number(const Json& value) {
+  return value.is_number() ? value.dump() : "-";
+}
+std::string text(const Json& value) {
+  return value.is_string() ? safe(value.get<std::string>()) : "-";
+}
+std::string ago(const Json& seconds) {
+  return seconds.is_number() ? duration_text(seconds.get<double>()) : "-";
+}
+std::string restarts(const Json& run) {
+  return number(run.at("restarts_used")) + "/" + number(run.at("restarts_allowed"));
+}
+std::string wanted(const Json& run) {
+  const std::string least = number(run.at("min_nodes"));
+  const std::string most = number(run.at("max_nodes"));
+  return least == most ? least : least + ":" + most;
+}
+
+// "rank 3 (10.0.0.7_123_0)"
+std::string who(const Json& event) {
+  const std::string node = text(event.at("node"));
+  const Json& rank = event.at("group_rank");
+  if (node == "-") return "";
+  return rank.is_number() ? "node " + rank.dump() + " (" + node + ")" : "node " + node;
+}
+
+std::string event_line(const Json& event) {
+  std::string line = text(event.at("at")) + "  " + text(event.at("kind"));
+  line += "  round " + number(event.at("round"));
+  if (event.contains("cause")) line += "  " + text(event.at("cause"));
+  if (const std::string node = who(event); !node.empty()) line += "  " + node;
+  if (event.contains("took_seconds")) line += "  after " + ago(event.at("took_seconds"));
+  if (!event.at("text").get<std::string>().empty()) line += "  " + text(event.at("text"));
+  if (event.contains("like_events"))
+    line += "  (and " + number(event.at("like_events")) + " more of this kind)";
+  return line + "\n";
+}
+
+std::string missing_lines(const Json& run) {
+  const Json& missing = run.at("missing");
+  std::string lines;
+  std::size_t shown = 0;
+  for (const Json& node : missing) {
+    if (++shown > kMaxShownMissing) break;
+    lines += "  rank " + number(node.at("group_rank")) + "  " + text(node.at("name"));
+    if (node.at("expected").get<bool>())
+      lines += "  is alive and about to come back";
+    else
+      lines += "  gone for " + ago(node.at("since_seconds")) + ": " + text(node.at("why"));
+    lines += "\n";
+  }
+  const auto total = run.at("missing_total").get<std::size_t>();
+  if (total > kMaxShownMissing)
+    lines += "  and " + std::to_string(total - kMaxShownMissing) + " more\n";
+  const auto lacking = run.at("lacking").get<std::size_t>();
+  if (lacking > 0)
+    lines += "  " + std::to_string(lacking) + " more " + (lacking == 1 ? "node" : "nodes") +
+             " must come\n";
+  return lines;
+}
+
+std::string make_runs(const Json& json) {
+  std::vector<Row> rows{{"RUN", "STATE", "ROUND", "NODES", "WANTED", "RESTARTS", "FIRST FAILURE"}};
+  for (const Json& run : json.at("runs")) {
+    const Json& failure = run.at("first_failure");
+    rows.push_back({text(run.at("id")), text(run.at("state")), number(run.at("round")),
+                    number(run.at("nodes_in_round")) + "/" + number(run.at("nodes")), wanted(run),
+                    restarts(run), failure.is_null() ? "-" : text(failure.at("text"))});
+  }
+  const auto total = json.at("total").get<std::size_t>();
+  if (total == 0) return "no runs: no job meets here\n";
+  std::string table = table_text(rows);
+  if (total > rows.size() - 1)
+    table += std::to_string(rows.size() - 1) + " of " + std::to_string(total) + " runs\n";
+  return table;
+}
+
+std::string make_status(const Json& run) {
+  std::string lines = text(run.at("id")) + "  " + text(run.at("state")) + "\n";
+  lines += "  " + text(run.at("reason")) + "\n\n";
+  lines += table_text({{"round", number(run.at("round"))},
+                       {"generation", number(run.at("generation"))},
+                       {"restarts", restarts(run)},
+                       {"nodes", number(run.at("nodes_in_round")) + " in the round, " +
+                                     number(run.at("nodes")) + " in all; wanted " + wanted(run)}});
+  if (run.at("last_call_seconds").is_number())
+    lines += "the last call ends in " + ago(run.at("last_call_seconds")) + "\n";
+  if (const std::string missing = missing_lines(run); !missing.empty())
+    lines += "\nmissing\n" + missing;
+  if (!run.at("first_failure").is_null())
+    lines += "\nfirst failure\n  " + event_line(run.at("first_failure"));
+  lines += "\nhistory\n";
+  for (const Json& event : run.at("events"))
+    lines += "  " + event_line(event);
+  return lines;
+}
+
+std::string make_why(const Json& run) {
+  const Json& failure = run.at("first_failure");
+  const std::string id = text(run.at("id"));
+  if (failure.is_null())
+    return id + ": nothing has failed since the run began. It is " + text(run.at("state")) + ": " +
+           text(run.at("reason")) + "\n";
+  const std::string node = who(failure);
+  std::string lines = id + ": " + (node.empty() ? "a node" : node) + " failed first\n";
+  lines += "  " + text(failure.at("at")) + ", round " + number(failure.at("round")) + ": " +
+           text(failure.at("text")) + "\n\nwhat followed\n";
+  const auto first = failure.at("number").get<std::uint64_t>();
+  for (const Json& event : run.at("events"))
+    if (event.at("number").get<std::uint64_t>() > first) lines += "  " + event_line(event);
+  lines += "\nnow\n  " + text(run.at("state")) + ": " + text(run.at("reason")) + "\n";
+  if (const std::string missing = missing_lines(run); !missing.empty()) lines += missing;
+  lines +=
+      "\nThe worker's own words are in the log of that node, and in its failure summary: "
+      "docs/troubleshooting.md\n";
+  return lines;
+}
+
+std::string make_nodes(const Json& json) {
+  std::vector<Row> rows{
+      {"NODE", "RANKS", "STATE", "KIND", "LAST HEARD", "ADDRESS", "AGENT PID", "NAME"}};
+  for (const Json& node : json.at("nodes")) {
+    const Json& first = node.at("first_rank");
+    const Json& count = node.at("local_world_size");
+    std::string ranks = count.is_number() ? count.dump() + " workers" : "-";
+    if (first.is_number() && count.is_number()) {
+      const int last = first.get<int>() + count.get<int>() - 1;
+      ranks = first.dump() + (last > first.get<int>() ? "-" + std::to_string(last) : "");
+    }
+    std::string state = text(node.at("state"));
+    if (node.at("absent_seconds").is_number()) state += " for " + ago(node.at("absent_seconds"));
+    rows.push_back({number(node.at("group_rank")), ranks, state, text(node.at("kind")),
+                    ago(node.at("silent_seconds")), text(node.at("address")),
+                    number(node.at("pid")), text(node.at("name"))});
+  }
+  const auto by_rank = [](const Row& a, const Row& b) {
+    const auto key = [](const Row& row) {
+      return row[0] == "-" ? std::pair(1, 0) : std::pair(0, std::stoi(row[0]));
+    };
+    return key(a) < key(b);
+  };
+  std::stable_sort(rows.begin() + 1, rows.end(), by_rank);
+  std::string table = table_text(rows);
+  const auto total = json.at("total").get<std::size_t>();
+  if (total > rows.size() - 1)
+    table += std::to_string(rows.size() - 1) + " of " + std::to_string(total) + " nodes\n";
+  return table;
+}
+
+// The one place where JSON's exceptions are caught.
+template <typename Make>
+Text made_of(std::string_view json, const Make& make) {
+  try {
+    return Text(boost::system::in_place_value, make(Json::parse(json)));
+  } catch (const std::exception&) {
+    return TextError{
+        "the answer is not what musterd says: is it another version? `musterctl "
+        "--version` and `musterd --version` tell"};
+  }
+}
+
+}  // namespace
+
+std::string safe(std::string_view outside) {
+  return printable_text(outside, kMaxShownBytes);
+}
+
+std::string table_text(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths;
+  for (const Row& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (widths.size() <= i) widths.push_back(0);
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  std::string lines;
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      lines += row[i];
+      if (i + 1 < row.size()) lines.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    lines += "\n";
+  }
+  return lines;
+}
+
+std::string duration_text(double seconds) {
+  char shown[64];
+  if (seconds < 60) {
+    std::snprintf(shown, sizeof shown, "%.1f s", seconds);
+    return shown;
+  }
+  const auto whole = static_cast<long long>(std::min(seconds, 1e12));
+  if (whole < 3600)
+    std::snprintf(shown, sizeof shown, "%lld min %lld s", whole / 60, whole % 60);
+  else if (whole < 86400)
+    std::snprintf(shown, sizeof shown, "%lld h %lld min", whole / 3600, whole % 3600 / 60);
+  else
+    std::snprintf(shown, sizeof shown, "%lld d %lld h", whole / 86400, whole % 86400 / 3600);
+  return shown;
+}
+
+Text runs_text(std::string_view json) {
+  return made_of(json, make_runs);
+}
+Text status_text(std::string_view json) {
+  return made_of(json, make_status);
+}
+Text why_text(std::string_view json) {
+  return made_of(json, make_why);
+}
+Text nodes_text(std::string_view json) {
+  return made_of(json, make_nodes);
+}
+
+std::string error_text(std::string_view json) {
+  const auto message = made_of(json, [](const Json& error) {
+    return safe(error.at("error").at("message").get<std::string>());
+  });
+  return message ? *message : safe(json.substr(0, 200));
+}
+
+}  // namespace muster::ctl

@@ -1,0 +1,22 @@
+#include "rendezvous/core/build_info.h"
+
+#include "muster_commit.inc"  // Made by packaging/commit.cmake in each build.
+
+#ifndef __GLIBC__
+#error "muster is for glibc: see docs/install.md"
+#endif
+
+namespace muster {
+
+std::string build_text(std::string_view program) {
+  // The C library's headers say which release's functions the compiler may use.
+  const std::string glibc = std::to_string(__GLIBC__) + "." + std::to_string(__GLIBC_MINOR__);
+  return std::string(program)
+      .append(" " MUSTER_VERSION "\n")
+      .append("commit    " MUSTER_COMMIT "\n")
+      .append("target    " MUSTER_TARGET ", glibc " + glibc + " or newer\n")
+      .append("compiler  " MUSTER_COMPILER "\n")
+      .append("built in  " MUSTER_LIBRARIES "\n");
+}
+
+}  // namespace muster

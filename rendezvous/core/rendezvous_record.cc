@@ -1,0 +1,250 @@
+// What is recorded of a run, and a run that begins as an earlier host has recorded it.
+//
+// The record says what the nodes cannot tell again: restarts used, who has finished, the outcome,
+// and whom to expect. docs/rendezvous.md, "State on disk".
+
+#include <algorithm>
+
+#include "rendezvous/core/rendezvous.h"
+
+namespace muster {
+namespace {
+
+// After the lease, as in rendezvous_resume.cc: for nodes whose last try to connect has just failed.
+constexpr Duration kReturnSlack = std::chrono::seconds(1);
+// For the first of a run's nodes: the network may be up later than the host.
+constexpr Duration kFirstReturn = std::chrono::minutes(10);
+constexpr const char* kCannotResume =
+    "the host was started again, and torchrun nodes cannot resume";
+
+}  // namespace
+
+// --- recording -----------------------------------------------------------------------------------
+
+std::optional<RunChange> Rendezvous::take_changes(Instant now) {
+  if (!setup_.recorded || !run_ || !record_dirty_) return std::nullopt;
+  record_dirty_ = false;
+  RunChange change{.record = make_record(), .members = {}, .removed = {}};
+  for (const NodeName& name : std::exchange(unrecorded_, {})) {
+    const auto known = recorded_members_.find(name);
+    auto record = make_record_of(name);
+    if (!record) {
+      if (known == recorded_members_.end()) continue;
+      recorded_members_.erase(known);
+      change.removed.push_back(name);
+    } else if (known == recorded_members_.end() || known->second != *record) {
+      recorded_members_.insert_or_assign(name, *record);
+      change.members.push_back(*std::move(record));
+    }
+  }
+  const bool same = recorded_ == change.record && recorded_deadline_ == deadline_;
+  if (same && change.members.empty() && change.removed.empty()) return std::nullopt;
+  recorded_ = change.record;
+  recorded_deadline_ = deadline_;
+  if (deadline_) change.record.last_call_left = std::max(Duration::zero(), *deadline_ - now);
+  return change;
+}
+
+/// Without the time that is left of the last call.
+RunRecord Rendezvous::make_record() const {
+  RunRecord record{.settings = *run_,
+                   .life = setup_.life,
+                   .round = round_,
+                   .generation = generation_,
+                   .highest_generation = highest_generation_,
+                   .had_round = had_round_,
+                   .complete = complete_,
+                   .preparing = preparing_,
+                   .draining = draining_,
+                   .closed = closed_,
+                   .restarts_used = restarts_used_,
+                   .prepare_failures = prepare_failures_,
+                   .last_world = static_cast<std::int64_t>(last_world_),
+                   .store = store_};
+  if (restart_cause_) {
+    record.restart_who = restart_cause_->first;
+    record.restart_what = restart_cause_->second;
+  }
+  if (outcome_) record.outcome = RunOutcome{outcome_->succeeded, outcome_->who, outcome_->why};
+  return record;
+}
+
+std::optional<MemberRecord> Rendezvous::make_record_of(const NodeName& name) const {
+  using Standing = MemberRecord::Standing;
+  const Member* member = named(name);
+  if (member != nullptr && (member->last_rank || member->succeeded)) {
+    const bool finished = member->succeeded || member->finished;
+    MemberRecord record{.name = name,
+                        .standing = finished ? Standing::Finished : Standing::Member,
+                        .rank = member->last_rank,
+                        .native = member->native};
+    if (!member->native) return record;
+    record.instance = member->instance;
+    record.local_world_size = member->local_world_size;
+    record.role = member->role;
+    record.preferred_rank = member->preferred_rank;
+    record.spare = member->spare;
+    record.hosts_rendezvous = member->hosts_rendezvous;
+    return record;
+  }
+  const auto lost =
+      std::find_if(lost_.begin(), lost_.end(), [&](const Lost& node) { return node.name == name; });
+  if (lost == lost_.end()) return std::nullopt;
+  return MemberRecord{
+      .name = name, .standing = Standing::Lost, .rank = lost->rank, .why = lost->why};
+}
+
+// --- beginning with a record ---------------------------------------------------------------------
+
+void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord>& members,
+                         Instant now) {
+  advance(now);
+  setup_.life = record.life;
+  run_ = record.settings;
+  run_from_ = "the host's record of the run";
+  round_ = record.round;
+  generation_ = record.generation;
+  highest_generation_ = std::max(highest_generation_, record.highest_generation);
+  restored_generation_ = record.generation;
+  had_round_ = record.had_round;
+  complete_ = record.complete && record.had_round;
+  preparing_ = complete_ && record.preparing;
+  closed_ = record.closed;
+  restarts_used_ = record.restarts_used;
+  prepare_failures_ = record.prepare_failures;
+  last_world_ = static_cast<std::size_t>(std::max<std::int64_t>(record.last_world, 0));
+  store_ = record.store;
+  last_call_left_ = record.last_call_left;
+  if (record.restart_who) restart_cause_ = {*record.restart_who, record.restart_what};
+  if (record.outcome)
+    outcome_ = RunEnded{{}, record.outcome->succeeded, record.outcome->who, record.outcome->why};
+  ++sequence_;  // Somebody has joined it: it is not untouched.
+  recorded_ = record;
+  recorded_->last_call_left.reset();
+  for (const MemberRecord& member : members) {
+    recorded_members_.emplace(member.name, member);
+    unrecorded_.insert(member.name);
+    if (had_round_ && !outcome_) restore_member(member);
+  }
+  if (complete_ && record.draining) {
+    while (!at(Place::Participant).empty())  // Its muster nodes had left it already.
+      place(at(Place::Participant).begin()->second, Place::Restarting);
+    for (auto& [id, member] : members_)
+      member.restarted_round = round_;
+  } else if (complete_ && !outcome_) {
+    restore_round();
+  }
+  nobody_is_back_ = true;
+  expect_members(kFirstReturn);
+  changed();
+  settle();
+  actions_.clear();  // Nobody is connected.
+}
+
+void Rendezvous::restore_member(const MemberRecord& record) {
+  using Standing = MemberRecord::Standing;
+  if (record.standing == Standing::Lost)
+    return lost_.push_back({record.name, record.rank.value_or(0), record.why});
+  if (!record.native) {
+    if (record.standing != Standing::Finished)
+      lost_.push_back({record.name, record.rank.value_or(0), kCannotResume});
+    return;
+  }
+  const MemberId id = add_member(record.name, true);
+  Member* member = known(id);
+  if (member == nullptr) return;
+  member->instance = record.instance;
+  if (!record.instance.empty()) by_instance_[record.instance] = id;
+  member->resumes = !record.instance.empty();
+  member->local_world_size = record.local_world_size;
+  member->role = record.role;
+  member->preferred_rank = record.preferred_rank;
+  member->spare = record.spare;
+  member->hosts_rendezvous = record.hosts_rendezvous;
+  member->last_rank = record.rank;
+  member->rank = record.rank.value_or(0);
+  member->succeeded = record.standing == Standing::Finished;
+  if (member->succeeded) ++succeeded_;
+  const bool in_round = complete_ && record.rank;
+  if (!in_round) member->restarted_round = complete_ ? round_ : round_ - 1;
+  if (!in_round) return place(id, member->succeeded ? Place::Finished : Place::Restarting);
+  place(id, Place::Participant);
+}
+
+/// Its members stand in the record: it goes on if all of them are muster nodes.
+void Rendezvous::restore_round() {
+  std::map<int, const Member*> by_rank;
+  for_each_in(Place::Participant,
+              [&](const Member& member) { by_rank.emplace(member.rank, &member); });
+  const bool whole = by_rank.size() == last_world_ && !by_rank.empty() &&
+                     by_rank.rbegin()->first == static_cast<int>(last_world_) - 1 &&
+                     by_rank.size() == count(Place::Participant);
+  if (!whole) {
+    const NodeName who = lost_.empty() ? NodeName{} : lost_.front().name;
+    return begin_restart(RestartCause::NodeLost, who, kCannotResume);
+  }
+  std::vector<const Member*> ranked;
+  for (const auto& [rank, member] : by_rank)
+    ranked.push_back(member);
+  number_workers(ranked);
+  if (preparing_) prepared_by_ = later(now_, setup_.prepare_within);
+  for (const Member* member : ranked)
+    if (!member->succeeded && !preparing_) awaited_.insert(member->id);
+}
+
+void Rendezvous::expect_members(Duration within) {
+  for (auto& [id, member] : members_)
+    if (!member.succeeded && !member.connection) set_absent(id, now_ + within);
+}
+
+/// A node has reached this host: the others can, too.
+void Rendezvous::first_is_back() {
+  if (std::exchange(nobody_is_back_, false)) expect_members(setup_.lease + kReturnSlack);
+}
+
+/// All members of the restored round are back: worth a line.
+void Rendezvous::note_return(const Member& member) {
+  if (awaited_.erase(member.id) > 0 && awaited_.empty() && complete_)
+    actions_.push_back(RoundRecovered{true, round_, generation_, {}});
+}
+
+// --- a record that is older than what the nodes know ---------------------------------------------
+
+/// A file that was restored from a backup, or could not be written for a while.
+bool Rendezvous::is_outdated_by(const NodeResumed& event) const {
+  return restored_generation_ && event.join.generation > *restored_generation_ &&
+         event.join.generation <= kMaxGeneration && !recovery_;
+}
+
+/// The nodes rebuild the newer round, as for a host that knows nothing. What only the record knows
+/// stays: the restarts used, and that generations grow.
+void Rendezvous::forget_restored_round() {
+  restored_generation_.reset();
+  awaited_.clear();
+  outcome_.reset();
+  closed_ = complete_ = draining_ = preparing_ = had_round_ = false;
+  std::vector<MemberId> ids;
+  for (const auto& [id, member] : members_)
+    ids.push_back(id);
+  for (const MemberId id : ids) {
+    Member* member = known(id);
+    if (member == nullptr) return;
+    if (!member->connection) {
+      erase(id);
+      continue;
+    }
+    if (!member->native || member->place != Place::Participant) continue;
+    place(id, Place::Restarting);
+    tell_to_rejoin(*member->connection, "other nodes know of a newer round");
+  }
+  lost_.clear();
+  restart_cause_.reset();
+  store_.reset();
+  workers_.clear();
+  deadline_.reset();
+  shown_deadline_.reset();
+  ++setup_.life;  // The nodes' round is that of another host.
+  changed();
+}
+
+}  // namespace muster

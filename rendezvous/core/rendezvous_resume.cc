@@ -1,0 +1,220 @@
+// Nodes that resume: on a new connection, and after the host has begun anew with nothing.
+//
+// A host that was restarted does not know its rounds. The nodes do: if every node of a round
+// resumes, with its own rank, the round is adopted as it was. docs/rendezvous.md.
+
+#include <algorithm>
+
+#include "rendezvous/core/rendezvous.h"
+
+namespace muster {
+namespace {
+
+// After the lease: for nodes whose last try to connect has just failed.
+constexpr Duration kRecoverySlack = std::chrono::seconds(1);
+constexpr std::size_t kRanksShown = 8;
+
+}  // namespace
+
+void Rendezvous::on(const NodeResumed& event) {
+  if (is_outdated_by(event)) forget_restored_round();
+  NodeJoined join = event.join;
+  join.from = event.from;
+  join.name = name_for(join);
+  if (outcome_) {
+    RunEnded message = *outcome_;
+    message.to = event.from;
+    return actions_.push_back(std::move(message));
+  }
+  const auto found = by_instance_.find(join.instance);
+  const Member* member = found == by_instance_.end() ? nullptr : known(found->second);
+  if (member != nullptr && member->place != Place::Resuming) {
+    bind(member->id, event.from);
+    touch(member->id);
+    return resume_member(*member, event);
+  }
+  if (auto refusal = refusal_of(join)) return actions_.push_back(*std::move(refusal));
+  if (may_recover(event)) return recover(std::move(join), event);
+  tell_to_rejoin(event.from, "the other nodes have gone on without this node");
+}
+
+void Rendezvous::resume_member(const Member& member, const NodeResumed& event) {
+  using State = NodeResumed::State;
+  const Resumed resumed{event.from, event.join.last_round, event.join.generation, setup_.life};
+  if (member.succeeded) return actions_.push_back(resumed);
+  const bool in_round = complete_ && member.place == Place::Participant &&
+                        event.join.last_round == round_ && event.join.generation == generation_;
+  const bool left = member.place == Place::Restarting || member.place == Place::LeftOut;
+  if (event.state == State::Finished && (in_round || left)) {
+    actions_.push_back(resumed);
+    return on(NodeFinished{event.from, event.join.last_round, true, {}});
+  }
+  if (in_round && event.state == State::Stopped && event.failure.empty())
+    return begin_restart(RestartCause::NodeLost, NodeName(member.name),
+                         "it was cut off, and has stopped its workers");
+  if (in_round) {
+    actions_.push_back(resumed);
+    return note_return(member);
+  }
+  const std::string cause =
+      restart_cause_ ? " (" + to_string(restart_cause_->first) + ": " + restart_cause_->second + ")"
+                     : std::string();
+  tell_to_rejoin(event.from, "the round has ended" + cause);
+}
+
+void Rendezvous::tell_to_rejoin(ConnectionId to, std::string why) {
+  const Member* member = from(to);
+  const std::int64_t round = member == nullptr ? -1 : member->restarted_round;
+  actions_.push_back(Rejoin{to, round, setup_.life, std::move(why)});
+}
+
+/// Only a host that has not made a round itself adopts one.
+bool Rendezvous::may_recover(const NodeResumed& event) const {
+  return !had_round_ && !complete_ && event.join.life != setup_.life &&
+         event.join.last_round >= 0 && event.join.last_round < kMaxGeneration &&
+         event.join.generation > 0 && !event.join.instance.empty() && event.group_rank >= 0 &&
+         event.group_rank < event.group_world_size &&
+         static_cast<std::size_t>(event.group_world_size) <= kMaxMembers;
+}
+
+// The lives of hosts do not count: one that died while nodes resumed has told some of them its own.
+bool Rendezvous::same_recovery(const NodeResumed& event) const {
+  return recovery_ && event.join.last_round == recovery_->round &&
+         event.join.generation == recovery_->generation &&
+         event.group_world_size == recovery_->world;
+}
+
+void Rendezvous::recover(NodeJoined join, const NodeResumed& event) {
+  using State = NodeResumed::State;
+  if (recovery_ && !same_recovery(event)) {
+    if (event.join.generation <= recovery_->generation)
+      return tell_to_rejoin(event.from, "other nodes know of a newer round");
+    give_up_recovery("node " + to_string(join.name) + " knows of a newer one");
+    return tell_to_rejoin(event.from, "other nodes know of another round");
+  }
+  if (!recovery_)
+    recovery_ = Recovery{.round = event.join.last_round,
+                         .generation = event.join.generation,
+                         .world = event.group_world_size,
+                         .deadline = now_ + setup_.lease + kRecoverySlack};
+  const auto same = by_instance_.find(join.instance);
+  const auto holder = recovery_->by_rank.find(event.group_rank);
+  const bool taken = holder != recovery_->by_rank.end() &&
+                     (same == by_instance_.end() || same->second != holder->second.id);
+  if (taken) return tell_to_rejoin(event.from, "another node has this node's rank");
+  Member* member = enter(join);
+  if (member == nullptr) return;
+  member->last_rank = event.group_rank;
+  if (event.state == State::Finished && !std::exchange(member->succeeded, true)) ++succeeded_;
+  place(member->id, Place::Resuming);
+  Recovery& recovery = *recovery_;
+  // It may have said another rank before.
+  std::erase_if(recovery.by_rank, [&](const auto& entry) { return entry.second.id == member->id; });
+  recovery.by_rank[event.group_rank] = {member->id, event.workers};
+  recovery.restart_count = std::max(recovery.restart_count, event.restart_count);
+  if (event.group_rank == 0) recovery.store = event.store;
+  if (event.state == State::Stopped && event.failure.empty())
+    return give_up_recovery("node " + to_string(member->name) + " has stopped its workers");
+  if (!event.failure.empty() && !recovery.failure) recovery.failure = {member->name, event.failure};
+  if (recovery.by_rank.size() == static_cast<std::size_t>(recovery.world)) finish_recovery();
+}
+
+/// Every node of the round is back, or the time for that is over.
+void Rendezvous::finish_recovery() {
+  if (!recovery_) return;
+  std::string missing;
+  std::size_t count_missing = 0;
+  for (int rank = 0; rank < recovery_->world; ++rank) {
+    if (recovery_->by_rank.contains(rank)) continue;
+    if (++count_missing <= kRanksShown) missing += " " + std::to_string(rank);
+  }
+  if (count_missing > 0)
+    return give_up_recovery("these ranks have not come back in time:" + missing +
+                            (count_missing > kRanksShown ? " and more" : ""));
+  if (first_in(Place::Participant, [](const Member& member) { return !member.native; }) != nullptr)
+    return give_up_recovery("torchrun nodes have begun another round");
+  if (told_generation_ != recovery_->generation)
+    return give_up_recovery("a node knows of a newer one");
+  adopt_round();
+}
+
+void Rendezvous::adopt_round() {
+  if (!recovery_) return;
+  const Recovery recovery = *std::exchange(recovery_, std::nullopt);
+  while (!at(Place::Participant).empty()) {  // Who joined just now waits as any newcomer does.
+    const Member* newcomer = known(at(Place::Participant).begin()->second);
+    if (newcomer == nullptr) return;
+    set_join_deadline(newcomer->id, std::nullopt);
+    place(newcomer->id, newcomer->spare ? Place::Standby : Place::Redundant);
+  }
+  round_ = recovery.round;
+  generation_ = recovery.generation;
+  complete_ = had_round_ = true;
+  draining_ = preparing_ = false;
+  restarts_used_ = std::max(restarts_used_, std::min(recovery.restart_count, run().max_restarts));
+  last_world_ = recovery.by_rank.size();
+  store_ = recovery.store;
+  workers_.clear();
+  deadline_.reset();
+  shown_deadline_.reset();
+  spares_step_in_.reset();
+  bool numbered = true;
+  for (const auto& [rank, node] : recovery.by_rank) {
+    Member* member = known(node.id);
+    if (member == nullptr) return;
+    member->rank = rank;
+    place(node.id, Place::Participant);
+    numbered = numbered && node.workers;
+    if (numbered) workers_.push_back(*node.workers);
+    if (member->connection)
+      actions_.push_back(Resumed{*member->connection, round_, generation_, setup_.life});
+  }
+  if (!numbered) workers_.clear();
+  changed();
+  actions_.push_back(RoundRecovered{true, round_, generation_, {}});
+  end_if_finished();
+}
+
+void Rendezvous::give_up_recovery(const std::string& why) {
+  if (!recovery_) return;
+  const Recovery recovery = *std::exchange(recovery_, std::nullopt);
+  actions_.push_back(RoundRecovered{false, recovery.round, recovery.generation, why});
+  // The numbers go on behind those of the round that is given up.
+  round_ = std::max(round_, recovery.round + 1);
+  had_round_ = true;
+  spares_step_in_.reset();
+  last_world_ = static_cast<std::size_t>(recovery.world);
+  restarts_used_ = std::max(restarts_used_, std::min(recovery.restart_count, run().max_restarts));
+  while (!at(Place::Resuming).empty()) {
+    Member* found = known(at(Place::Resuming).begin()->second);
+    if (found == nullptr) return;
+    Member& member = *found;
+    place(member.id, member.succeeded ? Place::Finished : Place::Restarting);
+    member.restarted_round = recovery.round;
+    if (!member.connection) continue;
+    if (member.succeeded)
+      actions_.push_back(
+          Resumed{*member.connection, recovery.round, recovery.generation, setup_.life});
+    else
+      tell_to_rejoin(*member.connection, "round " + std::to_string(recovery.round) +
+                                             " could not go on after the rendezvous had been "
+                                             "away: " +
+                                             why);
+  }
+  changed();
+  if (recovery.failure) count_lost_failure(recovery.failure->second, recovery.failure->first);
+}
+
+/// Of a round that does not go on anyway: the workers of a node have failed while nobody heard it.
+void Rendezvous::count_lost_failure(const std::string& failure, const NodeName& who) {
+  if (restarts_used_ < run().max_restarts) {
+    ++restarts_used_;
+    restart_cause_ = {who, failure};
+    return;
+  }
+  end_run(
+      false, who,
+      failure + "; all " + std::to_string(restarts_used_) + " restarts (--max-restarts) are used");
+}
+
+}  // namespace muster

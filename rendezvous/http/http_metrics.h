@@ -1,0 +1,41 @@
+// A server's figures in Prometheus' text format. Names and meanings: docs/operating.md. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "rendezvous/core/run_view.h"
+
+namespace muster::http {
+
+/// What the store's server counts.
+struct StoreFigures {
+  std::size_t connections = 0;
+  std::uint64_t accepted = 0;
+  std::uint64_t refused = 0;
+  std::uint64_t requests = 0;
+  std::size_t waiting = 0;
+  std::size_t keys = 0;
+  std::size_t bytes = 0;
+  std::size_t unread_bytes = 0;
+};
+
+/// What this server of HTTP counts.
+struct HttpFigures {
+  std::size_t connections = 0;
+  std::uint64_t refused = 0;
+  std::map<unsigned, std::uint64_t> requests;  // By status.
+};
+
+struct AllFigures {
+  RunsFigures runs;
+  StoreFigures store;
+};
+
+inline constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
+
+/// `began_seconds`: when the process began, in seconds since 1970.
+std::string metrics_text(const AllFigures& figures, const HttpFigures& http, double began_seconds);
+
+}  // namespace muster::http

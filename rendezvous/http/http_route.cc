@@ -1,0 +1,182 @@
+#include "rendezvous/http/http_route.h"
+
+#include <array>
+#include <charconv>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/ip/address.hpp>
+
+#include "rendezvous/core/limits.h"
+#include "rendezvous/core/run_view.h"
+#include "rendezvous/http/page_assets.h"
+
+namespace muster::http {
+namespace {
+
+using Routed = boost::system::result<Route, RouteError>;
+
+std::optional<int> hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return std::nullopt;
+}
+
+// Nothing if a '%' is not followed by two digits.
+std::optional<std::string> decode_percent(std::string_view text) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded += text[i];
+      continue;
+    }
+    if (i + 2 >= text.size()) return std::nullopt;
+    const auto high = hex_digit(text[i + 1]);
+    const auto low = hex_digit(text[i + 2]);
+    if (!high || !low) return std::nullopt;
+    decoded += static_cast<char>(*high * 16 + *low);
+    i += 2;
+  }
+  return decoded;
+}
+
+template <typename Number>
+bool parse_number(std::string_view text, Number& number) {
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && !text.empty();
+}
+
+RouteError bad_request(std::string message) {
+  return {400, "bad_request", std::move(message)};
+}
+
+// "offset=3&limit=10"
+boost::system::result<Page, RouteError> parse_page(std::string_view query, std::size_t most) {
+  Page page{0, most};
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const std::string_view name = pair.substr(0, pair.find('='));
+    const std::string_view value = pair.substr(std::min(pair.size(), name.size() + 1));
+    if (name != "offset" && name != "limit")
+      return bad_request("unknown parameter '" + std::string(name) +
+                         "': this resource knows offset and limit");
+    if (!parse_number(value, name == "offset" ? page.offset : page.limit))
+      return bad_request(std::string(name) + " is not a whole number from 0 on");
+  }
+  page.limit = std::min(page.limit, most);
+  return page;
+}
+
+std::vector<std::string_view> split_path(std::string_view path) {
+  std::vector<std::string_view> parts;
+  while (!path.empty()) {
+    path.remove_prefix(1);  // A slash.
+    parts.push_back(path.substr(0, path.find('/')));
+    path.remove_prefix(parts.back().size());
+  }
+  return parts;
+}
+
+Routed route_of_run(const std::vector<std::string_view>& parts, std::string_view query) {
+  auto id = decode_percent(parts[3]);
+  if (!id || id->empty() || id->size() > kMaxRunIdBytes)
+    return bad_request("the run id is empty, too long or not percent-encoded");
+  const std::string_view what = parts.size() > 4 ? parts[4] : std::string_view();
+  if (parts.size() == 5 && what == "nodes") {
+    const auto page = parse_page(query, kMaxViewedNodes);
+    if (!page) return page.error();
+    return NodeList{std::move(*id), *page};
+  }
+  if (!query.empty()) return bad_request("this resource knows no parameters");
+  if (parts.size() == 4) return OneRun{std::move(*id)};
+  if (parts.size() == 5 && what == "events") return EventStream{std::move(*id)};
+  if (parts.size() == 5 && what == "restart")
+    return Action{std::move(*id), OperatorAsked::What::Restart};
+  if (parts.size() == 5 && what == "stop") return Action{std::move(*id), OperatorAsked::What::Stop};
+  return RouteError{404, "not_found",
+                    "a run has /nodes and /events, and POST finds /restart and /stop"};
+}
+
+Routed route_of_path(std::string_view path, std::string_view query) {
+  const auto parts = split_path(path);
+  const bool api = parts.size() >= 3 && parts[0] == "api" && parts[1] == "v1";
+  if (api && parts[2] == "runs") {
+    if (parts.size() > 3) return route_of_run(parts, query);
+    const auto page = parse_page(query, kMaxViewedRuns);
+    if (!page) return page.error();
+    return RunList{*page};
+  }
+  if (!query.empty()) return bad_request("this resource knows no parameters");
+  if (api && parts.size() == 3 && parts[2] == "events") return EventStream{};
+  if (const auto asset = find_asset(path)) return *asset;
+  if (path == "/healthz") return Health{};
+  if (path == "/readyz") return Ready{};
+  if (path == "/metrics") return Metrics{};
+  return RouteError{404, "not_found",
+                    "there are /, /api/v1/runs, /api/v1/runs/ID, /api/v1/runs/ID/nodes, "
+                    "/api/v1/runs/ID/events, /api/v1/events, /metrics, /healthz and /readyz"};
+}
+
+}  // namespace
+
+Routed find_route(const RouteRequest& request) {
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  if (!reads && request.method != "POST")
+    return RouteError{405, "method_not_allowed", "only GET, HEAD and POST are served here"};
+  if (request.target.size() > kMaxTargetBytes)
+    return RouteError{414, "target_too_long",
+                      "the target has more than " + std::to_string(kMaxTargetBytes) + " bytes"};
+  if (request.target.empty() || request.target.front() != '/')
+    return bad_request("the target does not begin with a slash");
+  const std::size_t question = request.target.find('?');
+  const std::string_view path = request.target.substr(0, question);
+  const std::string_view query =
+      question == std::string_view::npos ? "" : request.target.substr(question + 1);
+  auto route = route_of_path(path, query);
+  if (!route || std::holds_alternative<Action>(*route) != reads) return route;
+  if (reads) return RouteError{405, "method_not_allowed", "this is asked for with POST", "POST"};
+  return RouteError{405, "method_not_allowed", "only GET and HEAD are served here"};
+}
+
+bool names_loopback(std::string_view host) {
+  std::string_view name = host;
+  if (!name.empty() && name.front() == '[') {
+    const std::size_t end = name.find(']');
+    if (end == std::string_view::npos) return false;
+    name = name.substr(1, end - 1);
+  } else {
+    name = name.substr(0, name.find(':'));
+  }
+  if (name == "localhost") return true;
+  boost::system::error_code no_address;
+  const auto address = boost::asio::ip::make_address(std::string(name), no_address);
+  return !no_address && address.is_loopback();
+}
+
+boost::system::result<HttpAddress, AddressError> parse_address(std::string_view text) {
+  const std::string shown(text.substr(0, 100));
+  HttpAddress parsed;
+  const std::size_t colon = text.rfind(':');
+  std::string_view port = text;
+  if (colon != std::string_view::npos) {
+    std::string_view address = text.substr(0, colon);
+    port = text.substr(colon + 1);
+    if (address.size() >= 2 && address.front() == '[' && address.back() == ']')
+      address = address.substr(1, address.size() - 2);
+    else if (address.find(':') != std::string_view::npos)
+      return AddressError{"'" + shown + "': an IPv6 address stands in brackets, as in [::1]:9400"};
+    boost::system::error_code ec;
+    boost::asio::ip::make_address(std::string(address), ec);
+    if (ec)
+      return AddressError{"'" + shown + "' does not begin with a numeric IPv4 or IPv6 address"};
+    parsed.address = address;
+  }
+  if (!parse_number(port, parsed.port))
+    return AddressError{"'" + shown + "' is neither a port from 0 to 65535 nor ADDRESS:PORT"};
+  return parsed;
+}
+
+}  // namespace muster::http

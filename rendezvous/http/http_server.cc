@@ -1,0 +1,176 @@
+#include "rendezvous/http/http_server.h"
+
+#include <chrono>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <spdlog/spdlog.h>
+
+#include "rendezvous/http/http_session.h"
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/guarded_loop.h"
+#include "rendezvous/net/no_throw.h"
+#include "rendezvous/net/spawn_task.h"
+#include "rendezvous/net/store_server.h"
+
+namespace muster::http {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+constexpr Duration kAcceptPause = std::chrono::milliseconds(200);
+
+double seconds_of(WallTime time) {
+  return static_cast<double>(time.microseconds / 1000) / 1000;
+}
+
+// On the loop of the store.
+SharedView view_of(const StoreServer& store, const ViewRequest& request) {
+  const RunService::Time time{now(), wall_now()};
+  const RunService* runs = store.runs();
+  if (request.what == ViewRequest::What::Figures) {
+    const StoreServerStats stats = store.stats();
+    AllFigures all;
+    if (runs != nullptr) all.runs = runs->figures(time.now);
+    all.store = {.connections = stats.connections,
+                 .accepted = stats.accepted,
+                 .refused = stats.refused,
+                 .requests = stats.requests,
+                 .waiting = stats.waiting,
+                 .keys = stats.keys,
+                 .bytes = stats.table_bytes,
+                 .unread_bytes = stats.unread_bytes};
+    return std::make_shared<const View>(std::move(all));
+  }
+  if (request.what == ViewRequest::What::Runs) {
+    RunsView none{.now = time.now, .wall = time.wall};
+    if (runs == nullptr) return std::make_shared<const View>(std::move(none));
+    return std::make_shared<const View>(runs->view_runs(request.offset, request.limit, time));
+  }
+  std::optional<RunView> run;
+  if (runs != nullptr) run = runs->view_run(request.run, {request.offset, request.limit}, time);
+  if (!run) return std::make_shared<const View>(UnknownRun{});
+  return std::make_shared<const View>(std::move(*run));
+}
+
+}  // namespace
+
+class HttpServer::Impl {
+ public:
+  Impl() : loop_(1), acceptor_(loop_), shared_(std::make_shared<Shared>()) {}
+  ~Impl() {
+    loop_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  boost::system::error_code listen(const tcp::endpoint& endpoint) {
+    boost::system::error_code ec;
+    acceptor_.open(endpoint.protocol(), ec);
+    if (!ec) acceptor_.set_option(tcp::acceptor::reuse_address(true), ec);
+    if (!ec) acceptor_.bind(endpoint, ec);
+    if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+    return ec;
+  }
+  tcp::endpoint endpoint() const { return acceptor_.local_endpoint(); }
+
+  void run(asio::io_context& runs_loop, StoreServer& store) {
+    shared_->began_seconds = seconds_of(wall_now());
+    shared_->loopback_only = endpoint().address().is_loopback();
+    shared_->views = std::make_shared<ViewSource>(
+        loop_, [&runs_loop, &store](ViewRequest request, std::function<void(SharedView)> done) {
+          asio::post(runs_loop, [&store, request = std::move(request), done = std::move(done)] {
+            done(view_of(store, request));
+          });
+        });
+    using Done = std::function<void(std::optional<std::string>)>;
+    shared_->operate = [this, &runs_loop, &store](Action action, Done done) {
+      // The jobs' loop holds only the number of who asks: it may end before this one.
+      const std::uint64_t number = ++operated_;
+      asked_.emplace(number, std::move(done));
+      asio::post(runs_loop, [this, &store, number, action = std::move(action)] {
+        asio::post(loop_, [this, number, objection = store.operate(action.id, action.what)] {
+          const auto asked = asked_.extract(number);
+          if (!asked.empty()) asked.mapped()(objection);
+        });
+      });
+    };
+    spawn_task(loop_.get_executor(), "http_accept", accept_all());
+    thread_ = std::thread([this] { run_guarded(loop_, "http"); });
+  }
+
+ private:
+  asio::awaitable<void> accept_all();
+  asio::awaitable<void> serve(tcp::socket socket, asio::ip::address peer);
+
+  asio::io_context loop_;
+  tcp::acceptor acceptor_;
+  std::shared_ptr<Shared> shared_;
+  std::map<asio::ip::address, std::size_t> open_of_;
+  std::map<std::uint64_t, std::function<void(std::optional<std::string>)>> asked_;
+  std::uint64_t operated_ = 0;
+  std::thread thread_;
+};
+
+asio::awaitable<void> HttpServer::Impl::accept_all() {
+  asio::steady_timer pause(loop_);
+  for (;;) {
+    auto [ec, socket] = co_await acceptor_.async_accept(kNoThrow);
+    if (ec == asio::error::operation_aborted) co_return;
+    boost::system::error_code gone;
+    const auto peer = ec ? tcp::endpoint() : socket.remote_endpoint(gone);
+    if (ec) {  // Out of descriptors, most likely: the jobs need theirs first.
+      pause.expires_after(kAcceptPause);
+      co_await pause.async_wait(kNoThrow);
+      continue;
+    }
+    if (gone) continue;
+    const auto address = unmapped(peer.address());
+    const auto known = open_of_.find(address);
+    const std::size_t of_peer = known == open_of_.end() ? 0 : known->second;
+    if (shared_->figures.connections >= kMaxConnections || of_peer >= kMaxConnectionsPerAddress) {
+      ++shared_->figures.refused;
+      continue;  // Closes it.
+    }
+    spawn_task(loop_.get_executor(), "http_connection", serve(std::move(socket), address));
+  }
+}
+
+asio::awaitable<void> HttpServer::Impl::serve(tcp::socket socket, asio::ip::address peer) {
+  ++shared_->figures.connections;
+  ++open_of_[peer];
+  try {
+    co_await serve_http(std::move(socket), shared_);
+  } catch (const std::exception& error) {  // Out of memory: it costs this connection.
+    spdlog::error("http_connection_failed peer={} error=\"{}\"", peer.to_string(), error.what());
+  }
+  --shared_->figures.connections;
+  if (const auto known = open_of_.find(peer); known != open_of_.end() && --known->second == 0)
+    open_of_.erase(known);
+}
+
+boost::system::result<std::unique_ptr<HttpServer>, ListenError> HttpServer::start(
+    const HttpAddress& address, asio::io_context& loop, StoreServer& store) {
+  const std::string text = address.address.empty() ? "127.0.0.1" : address.address;
+  boost::system::error_code ec;
+  const tcp::endpoint endpoint(asio::ip::make_address(text, ec), address.port);
+  if (ec) return ListenError{"parse", text, address.port, ec};
+  std::unique_ptr<HttpServer> server(new HttpServer);
+  server->impl_ = std::make_unique<Impl>();
+  if (const auto failed = server->impl_->listen(endpoint))
+    return ListenError{"bind", text, address.port, failed};
+  server->url_ = "http://" + to_text(server->impl_->endpoint()) + "/";
+  server->is_loopback_ = endpoint.address().is_loopback();
+  server->impl_->run(loop, store);
+  return server;
+}
+
+HttpServer::~HttpServer() = default;
+
+}  // namespace muster::http

@@ -1,0 +1,60 @@
+// HTTP beside the doors: what goes on, for people, dashboards and monitoring.
+//
+// A thread of its own with a loop of its own: a slow browser never delays the jobs. What it shows
+// comes as views from the loop that serves the jobs (view_source.h). docs/operating.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/system/result.hpp>
+
+#include "rendezvous/core/time.h"
+#include "rendezvous/http/http_route.h"
+#include "rendezvous/net/listener.h"
+
+namespace muster {
+
+class StoreServer;
+
+namespace http {
+
+/// Limits on what a client of HTTP may send or hold.
+inline constexpr std::size_t kMaxConnections = 256;
+inline constexpr std::size_t kMaxConnectionsPerAddress = 128;
+inline constexpr std::size_t kMaxStreams = 128;  // Of server-sent events.
+inline constexpr std::size_t kMaxHeaderBytes = std::size_t{16} << 10;
+inline constexpr std::size_t kMaxBodyBytes = std::size_t{4} << 10;
+inline constexpr std::size_t kMaxRequestsPerConnection = 1'000;
+/// From the first byte of a request, or from connecting, to its end; and for a reply to be read.
+inline constexpr Duration kRequestWithin = std::chrono::seconds(10);
+
+class HttpServer {
+ public:
+  /// Binds, and serves from a thread of its own until it is destroyed. `store` has its runs on
+  /// `loop`, which must have stopped before this is destroyed; both outlive it.
+  static boost::system::result<std::unique_ptr<HttpServer>, ListenError> start(
+      const HttpAddress& address, boost::asio::io_context& loop, StoreServer& store);
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+  ~HttpServer();
+
+  /// "http://127.0.0.1:9400/"
+  const std::string& url() const { return url_; }
+  /// Only this machine reaches it.
+  bool is_loopback() const { return is_loopback_; }
+
+ private:
+  HttpServer() = default;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+  std::string url_;
+  bool is_loopback_ = true;
+};
+
+}  // namespace http
+}  // namespace muster

@@ -1,0 +1,389 @@
+#include "rendezvous/http/http_session.h"
+
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/http/http_route.h"
+#include "rendezvous/http/http_server.h"
+#include "rendezvous/net/listener.h"
+#include "rendezvous/net/no_throw.h"
+#include "rendezvous/wire/run_view_json.h"
+
+namespace muster::http {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using Request = beast::http::request<beast::http::string_body>;
+using Response = beast::http::response<beast::http::string_body>;
+
+namespace {
+
+constexpr const char* kJsonType = "application/json";
+constexpr Duration kStreamLooks = std::chrono::milliseconds(500);
+constexpr int kLooksPerSign = 30;  // A comment each 15 s shows that the stream is alive.
+
+struct Reply {
+  unsigned status = 200;
+  std::string type;
+  std::string body;
+};
+
+Reply error_reply(const RouteError& error) {
+  const nlohmann::json body{{"error", {{"code", error.code}, {"message", error.message}}}};
+  return {error.status, kJsonType,
+          body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"};
+}
+
+Reply no_such_run(const std::string& id) {
+  return error_reply({404, "unknown_run",
+                      "no run '" + id +
+                          "' is known here: it has not begun, it is forgotten, or "
+                          "it meets elsewhere"});
+}
+
+Reply no_answer() {
+  return error_reply({503, "no_answer", "the loop that serves the jobs does not answer"});
+}
+
+class Session {
+ public:
+  Session(asio::ip::tcp::socket socket, std::shared_ptr<Shared> shared)
+      : stream_(std::move(socket)),
+        buffer_(kMaxHeaderBytes + kMaxBodyBytes),
+        shared_(std::move(shared)) {}
+
+  asio::awaitable<void> run();
+
+ private:
+  asio::awaitable<bool> serve_one();
+  asio::awaitable<Reply> answer(const Route& route);
+  asio::awaitable<Reply> act(const Action& action, const Request& request);
+  asio::awaitable<bool> send(Reply reply, const Request& request, bool keep);
+  asio::awaitable<void> stream_events(std::string id, std::uint64_t seen);
+  asio::awaitable<bool> write(std::string text);
+  asio::awaitable<SharedView> take(ViewRequest request) {
+    return shared_->views->get(std::move(request));
+  }
+  std::optional<Reply> refusal_of(const Request& request) const;
+
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;
+  std::shared_ptr<Shared> shared_;
+  std::string_view allow_;  // For a reply of 405; lives for ever.
+};
+
+/// For what keeps the parser from a request. Nothing: the client has gone, or was too slow, and the
+/// connection is closed.
+std::optional<Reply> reply_to(const beast::error_code& ec) {
+  namespace http = beast::http;
+  if (ec == http::error::header_limit)
+    return error_reply(
+        {431, "headers_too_large",
+         "the headers have more than " + std::to_string(kMaxHeaderBytes) + " bytes"});
+  if (ec == http::error::body_limit)
+    return error_reply({413, "body_too_large",
+                        "the body has more than " + std::to_string(kMaxBodyBytes) + " bytes"});
+  const bool gone = ec == beast::error::timeout || ec == http::error::end_of_stream ||
+                    ec == http::error::partial_message ||
+                    ec.category() == asio::error::get_system_category();
+  if (gone) return std::nullopt;
+  return error_reply({400, "bad_request", "not HTTP/1.1: " + ec.message()});
+}
+
+void set_security(beast::http::fields& fields) {
+  namespace http = beast::http;
+  fields.set("Content-Security-Policy",
+             "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+             "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+  fields.set("X-Content-Type-Options", "nosniff");
+  fields.set("Referrer-Policy", "no-referrer");
+  fields.set("Cross-Origin-Resource-Policy", "same-origin");
+  fields.set("Cross-Origin-Opener-Policy", "same-origin");
+  fields.set(http::field::cache_control, "no-store");
+}
+
+asio::awaitable<void> Session::run() {
+  for (std::size_t i = 0; i < kMaxRequestsPerConnection; ++i) {
+    const bool more = co_await serve_one();
+    if (!more) break;
+  }
+  beast::error_code ignored;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+}
+
+asio::awaitable<bool> Session::serve_one() {
+  beast::http::request_parser<beast::http::string_body> parser;
+  parser.header_limit(kMaxHeaderBytes);
+  parser.body_limit(kMaxBodyBytes);
+  stream_.expires_after(kRequestWithin);
+  const auto [ec, bytes] = co_await beast::http::async_read(stream_, buffer_, parser, kNoThrow);
+  if (ec) {
+    auto reply = reply_to(ec);
+    if (!reply) co_return false;
+    const Request none{beast::http::verb::get, "/", 11};
+    co_await send(std::move(*reply), none, false);
+    co_return false;
+  }
+  const Request request = parser.release();
+  std::optional<Reply> refusal = refusal_of(request);
+  const std::string method(request.method_string());
+  const std::string target(request.target());
+  const auto route = find_route({method, target});
+  if (!refusal && !route) refusal = error_reply(route.error());
+  const bool keep = request.keep_alive() && request.body().empty();
+  if (!route && route.error().status == 405) allow_ = route.error().allow;
+  if (refusal) co_return co_await send(std::move(*refusal), request, keep);
+  if (const auto* action = std::get_if<Action>(&*route)) {
+    Reply done = co_await act(*action, request);
+    co_return co_await send(std::move(done), request, keep);
+  }
+  const auto* events = std::get_if<EventStream>(&*route);
+  if (events != nullptr && request.method() == beast::http::verb::get) {
+    std::uint64_t seen = 0;
+    const std::string last(request["Last-Event-ID"]);
+    std::from_chars(last.data(), last.data() + last.size(), seen);
+    co_await stream_events(events->id, seen);
+    co_return false;
+  }
+  Reply reply = co_await answer(*route);
+  co_return co_await send(std::move(reply), request, keep);
+}
+
+/// A page of another name in a browser of this machine must not read what only this machine may.
+std::optional<Reply> Session::refusal_of(const Request& request) const {
+  if (!shared_->loopback_only) return std::nullopt;
+  const std::string host(request[beast::http::field::host]);
+  if (names_loopback(host)) return std::nullopt;
+  return error_reply({421, "misdirected_request",
+                      "this server is for its own machine: ask for localhost or 127.0.0.1, also "
+                      "through ssh -L"});
+}
+
+/// Without a token only this machine's people may change anything. The field keeps out pages of
+/// other origins in their browsers, which cannot send it without asking first.
+asio::awaitable<Reply> Session::act(const Action& action, const Request& request) {
+  struct Waiter {
+    explicit Waiter(const asio::any_io_executor& executor) : timer(executor) {}
+    asio::steady_timer timer;
+    bool done = false;
+    std::optional<std::string> objection;
+  };
+  beast::error_code gone;
+  const auto peer = stream_.socket().remote_endpoint(gone);
+  const std::string host(request[beast::http::field::host]);
+  const bool local = !gone && unmapped(peer.address()).is_loopback() && names_loopback(host);
+  if (!local || request["X-Muster-Action"] != "1")
+    co_return error_reply({403, "forbidden",
+                           "runs are changed from musterd's own machine only (also through ssh "
+                           "-L), with the field 'X-Muster-Action: 1'"});
+  const auto waiter = std::make_shared<Waiter>(stream_.get_executor());
+  shared_->operate(action, [waiter](std::optional<std::string> objection) {
+    waiter->done = true;
+    waiter->objection = std::move(objection);
+    waiter->timer.cancel();
+  });
+  waiter->timer.expires_after(ViewSource::kAnswerWithin);
+  if (!waiter->done) co_await waiter->timer.async_wait(kNoThrow);
+  if (!waiter->done) co_return no_answer();
+  if (!waiter->objection) co_return no_such_run(action.id);
+  if (!waiter->objection->empty()) co_return error_reply({409, "not_possible", *waiter->objection});
+  Reply done{200, kJsonType, "{\"ok\":true}\n"};
+  co_return done;
+}
+
+asio::awaitable<Reply> Session::answer(const Route& route) {
+  if (std::holds_alternative<Health>(route)) co_return Reply{200, kJsonType, "{\"ok\":true}\n"};
+  if (const auto* asset = std::get_if<Asset>(&route)) {
+    Reply page{200, std::string(asset->type), std::string(asset->content)};
+    co_return page;
+  }
+  ViewRequest wanted;
+  if (const auto* list = std::get_if<RunList>(&route)) {
+    wanted.what = ViewRequest::What::Runs;
+    wanted.offset = list->page.offset;
+    wanted.limit = list->page.limit;
+  } else if (const auto* run = std::get_if<OneRun>(&route)) {
+    wanted.what = ViewRequest::What::Run;
+    wanted.run = run->id;
+  } else if (const auto* nodes = std::get_if<NodeList>(&route)) {
+    wanted.what = ViewRequest::What::Run;
+    wanted.run = nodes->id;
+    wanted.offset = nodes->page.offset;
+    wanted.limit = nodes->page.limit;
+  } else if (const auto* events = std::get_if<EventStream>(&route)) {  // HEAD
+    Reply head{200, "text/event-stream", {}};
+    if (events->id.empty()) co_return head;
+    wanted.what = ViewRequest::What::Run;
+    wanted.run = events->id;
+  }
+  const std::string id = wanted.run;
+  const SharedView view = co_await take(std::move(wanted));
+  if (view == nullptr) co_return no_answer();
+  if (std::holds_alternative<UnknownRun>(*view)) co_return no_such_run(id);
+  if (const auto* runs = std::get_if<RunsView>(view.get())) {
+    Reply reply{200, kJsonType, runs_json(*runs) + "\n"};
+    co_return reply;
+  }
+  if (const auto* run = std::get_if<RunView>(view.get())) {
+    Reply reply{200, kJsonType, {}};
+    if (std::holds_alternative<EventStream>(route))
+      reply.type = "text/event-stream";
+    else
+      reply.body =
+          (std::holds_alternative<NodeList>(route) ? nodes_json(*run) : run_json(*run)) + "\n";
+    co_return reply;
+  }
+  Reply reply{200, kJsonType, "{\"ok\":true}\n"};
+  if (std::holds_alternative<Metrics>(route)) {
+    reply.type = kMetricsType;
+    reply.body =
+        metrics_text(std::get<AllFigures>(*view), shared_->figures, shared_->began_seconds);
+  }
+  co_return reply;
+}
+
+asio::awaitable<bool> Session::send(Reply reply, const Request& request, bool keep) {
+  Response response{static_cast<beast::http::status>(reply.status), request.version()};
+  set_security(response);
+  response.set(beast::http::field::content_type, reply.type);
+  if (reply.status == 405) response.set(beast::http::field::allow, std::string(allow_));
+  response.keep_alive(keep);
+  const bool head = request.method() == beast::http::verb::head;
+  const std::size_t length = reply.body.size();
+  if (!head) response.body() = std::move(reply.body);
+  response.content_length(length);
+  ++shared_->figures.requests[reply.status];
+  stream_.expires_after(kRequestWithin);
+  const auto [ec, bytes] = co_await beast::http::async_write(stream_, response, kNoThrow);
+  co_return !ec && keep;
+}
+
+asio::awaitable<bool> Session::write(std::string text) {
+  stream_.expires_after(kRequestWithin);
+  const auto [ec, bytes] = co_await asio::async_write(stream_, asio::buffer(text), kNoThrow);
+  stream_.expires_never();
+  co_return !ec;
+}
+
+// What makes a new message of the list necessary.
+std::string digest_of(const RunsView& view) {
+  std::string digest = std::to_string(view.total);
+  for (const RunSummary& run : view.runs)
+    digest.append(run.id)
+        .append("\n")
+        .append(to_string(run.state))
+        .append(std::to_string(run.last_event.value_or(0)) + " " + std::to_string(run.nodes) +
+                run.reason);
+  return digest;
+}
+std::string digest_of(const RunView& view) {
+  RunsView alone;
+  alone.runs.push_back(view.summary);
+  return digest_of(alone);
+}
+
+std::string message(std::string_view event, const std::string& data, std::uint64_t id = 0) {
+  std::string text;
+  if (id > 0) text = "id: " + std::to_string(id) + "\n";
+  return text.append("event: ").append(event).append("\ndata: ").append(data).append("\n\n");
+}
+
+// The events after `seen`, and the whole run if anything about it is new.
+std::string messages_of(const RunView& view, std::string& digest, std::uint64_t& seen) {
+  std::string text;
+  for (const RunEvent& event : view.events) {
+    if (event.number <= seen) continue;
+    text += message("event", event_json(event, view), event.number);
+    seen = event.number;
+  }
+  if (std::string now = digest_of(view); now != digest) {
+    digest = std::move(now);
+    text += message("run", run_json(view));
+  }
+  return text;
+}
+
+// Counts a stream as long as it lives.
+class StreamPlace {
+ public:
+  explicit StreamPlace(Shared& shared) : shared_(shared) { ++shared_.streams; }
+  StreamPlace(const StreamPlace&) = delete;
+  StreamPlace& operator=(const StreamPlace&) = delete;
+  ~StreamPlace() { --shared_.streams; }
+
+ private:
+  Shared& shared_;
+};
+
+asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen) {
+  ViewRequest wanted{.what = ViewRequest::What::Runs, .run = id, .limit = kMaxViewedRuns};
+  if (!id.empty()) wanted = {.what = ViewRequest::What::Run, .run = id};
+  const Request none{beast::http::verb::get, "/", 11};
+  SharedView view = co_await take(wanted);
+  const bool full = shared_->streams >= kMaxStreams;
+  if (view == nullptr || full || std::holds_alternative<UnknownRun>(*view)) {
+    Reply reply = full ? error_reply({503, "too_many_streams",
+                                      "there are " + std::to_string(kMaxStreams) +
+                                          " streams of events already"})
+                       : no_answer();
+    if (!full && view != nullptr) reply = no_such_run(id);
+    co_await send(std::move(reply), none, false);
+    co_return;
+  }
+  const StreamPlace place(*shared_);
+  Response response{beast::http::status::ok, 11};
+  set_security(response);
+  response.set(beast::http::field::content_type, "text/event-stream");
+  response.keep_alive(false);
+  beast::http::response_serializer<beast::http::string_body> serializer{response};
+  stream_.expires_after(kRequestWithin);
+  ++shared_->figures.requests[200];
+  const auto [ec, bytes] = co_await beast::http::async_write_header(stream_, serializer, kNoThrow);
+  if (ec) co_return;
+  asio::steady_timer pause(stream_.get_executor());
+  std::string digest;
+  for (int quiet = 0;; ++quiet) {
+    std::string text;
+    if (view != nullptr && std::holds_alternative<UnknownRun>(*view)) {
+      co_await write(message("forgotten", "{}"));
+      co_return;
+    }
+    if (view != nullptr && std::holds_alternative<RunView>(*view)) {
+      text = messages_of(std::get<RunView>(*view), digest, seen);
+    } else if (view != nullptr) {
+      const auto& runs = std::get<RunsView>(*view);
+      if (std::string now = digest_of(runs); now != digest) {
+        digest = std::move(now);
+        text = message("runs", runs_json(runs));
+      }
+    }
+    if (text.empty() && quiet >= kLooksPerSign) text = ": still here\n\n";
+    if (!text.empty()) {
+      quiet = 0;
+      const bool sent = co_await write(std::move(text));
+      if (!sent) co_return;
+    }
+    pause.expires_after(kStreamLooks);
+    co_await pause.async_wait(kNoThrow);
+    view = co_await take(wanted);
+  }
+}
+
+}  // namespace
+
+asio::awaitable<void> serve_http(asio::ip::tcp::socket socket, std::shared_ptr<Shared> shared) {
+  Session session(std::move(socket), std::move(shared));
+  co_await session.run();
+}
+
+}  // namespace muster::http

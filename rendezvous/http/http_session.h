@@ -1,0 +1,38 @@
+// One connection of the HTTP server.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include "rendezvous/http/http_metrics.h"
+#include "rendezvous/http/http_route.h"
+#include "rendezvous/http/view_source.h"
+
+namespace muster::http {
+
+/// Answers with the objection, as RunService::operate() does. Called on the HTTP thread; `done` is
+/// called there, too, or never if the runs' loop has ended.
+using Operate = std::function<void(Action action,
+                                   std::function<void(std::optional<std::string> objection)> done)>;
+
+/// What the connections of one server share; all on one thread.
+struct Shared {
+  std::shared_ptr<ViewSource> views;
+  Operate operate;
+  HttpFigures figures;
+  std::size_t streams = 0;
+  double began_seconds = 0;
+  /// Only this machine reaches it: browsers must name it so.
+  bool loopback_only = true;
+};
+
+/// Serves requests until the client closes, a limit is reached or nothing comes in time.
+boost::asio::awaitable<void> serve_http(boost::asio::ip::tcp::socket socket,
+                                        std::shared_ptr<Shared> shared);
+
+}  // namespace muster::http

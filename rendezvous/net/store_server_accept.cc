@@ -1,0 +1,107 @@
+// New connections: who is let in, and what happens when there are no descriptors left.
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "rendezvous/net/store_server_impl.h"
+
+namespace muster {
+
+using boost::asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+constexpr int kAcceptsAtOnce = 256;  // Before connections that are there have theirs.
+constexpr Duration kAcceptRetry = std::chrono::milliseconds(200);
+
+}  // namespace
+
+void StoreServer::Impl::accept_from(std::size_t listener) {
+  if (accept_again_) return;
+  for (int i = 0; i < kAcceptsAtOnce && set_.is_open(); ++i) {
+    tcp::endpoint peer;
+    socklen_t size = static_cast<socklen_t>(peer.capacity());
+    OwnedFd fd(
+        ::accept4(listeners_[listener].fd.get(), peer.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.get() >= 0) {
+      peer.resize(size);
+      admit(std::move(fd), peer);
+      continue;
+    }
+    if (errno == EAGAIN) return;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+      return pause_accepting(errno);
+    // Anything else is about a connection that has failed before we took it.
+  }
+}
+
+void StoreServer::Impl::admit(OwnedFd fd, const tcp::endpoint& peer) {
+  ++accepted_;
+  const char* refused = nullptr;
+  if (options_.admit && !options_.admit(unmapped(peer.address())))
+    refused = "this address may not connect";
+  const auto of_peer = open_of_.try_emplace(unmapped(peer.address())).first;
+  if (of_peer->second >= options_.limits.connections_per_address)
+    refused = "too many connections from this address: limit connections_per_address is reached";
+  if (open_ >= options_.limits.connections)
+    refused = "too many connections: limit connections is reached";
+  if (refused != nullptr) {
+    ++refused_;
+    if (of_peer->second == 0) open_of_.erase(of_peer);
+    if (const auto left_out = shared_.log.admit(now_, refused, unmapped(peer.address())))
+      spdlog::warn("store_connection_refused peer={} reason=\"{}\" connections={} left_out={}",
+                   to_text(peer), refused, open_, *left_out);
+    return;
+  }
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
+    slots_.emplace_back();
+  }
+  const ConnectionId id{free_slots_.back()};
+  Slot& slot = slot_of(id);
+  if (!set_.add(fd.get(), EPOLLIN, tag_of(slot, id))) {
+    if (of_peer->second == 0) open_of_.erase(of_peer);
+    return pause_accepting(errno);
+  }
+  free_slots_.pop_back();
+  slot.connection = std::make_unique<Connection>(shared_, std::move(fd), id, peer);
+  slot.connection->watched = {.read = true};
+  ++open_;
+  ++of_peer->second;
+  set_deadline(slot, &unvalidated_);
+}
+
+void StoreServer::Impl::pause_accepting(int error) {
+  if (!accept_again_) {
+    if (const auto left_out = shared_.log.admit(now_, "accept", {}))
+      spdlog::error(
+          "store_accept_failed error=\"{}\" connections={} left_out={} advice=\"new clients "
+          "wait in the kernel; raise the limit of open files (`ulimit -n`, LimitNOFILE=)\"",
+          error_code(error, boost::system::system_category()).message(), open_, *left_out);
+    watch_listeners(0);
+  }
+  accept_again_ = now_ + kAcceptRetry;
+  if (!timer_at_ || *accept_again_ < *timer_at_) arm_timer();
+}
+
+void StoreServer::Impl::resume_accepting() {
+  accept_again_.reset();
+  watch_listeners(EPOLLIN);
+}
+
+bool StoreServer::Impl::watch_listeners(std::uint32_t events) {
+  bool all = true;
+  for (std::size_t i = 0; i < listeners_.size(); ++i) {
+    all = set_.change(listeners_[i].fd.get(), events, kListenerTag | i) && all;
+  }
+  return all;
+}
+
+}  // namespace muster

@@ -1,0 +1,146 @@
+// The inside of StoreServer: one slot for each connection, and the loop's events.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/connection.h"
+#include "rendezvous/net/deadline_list.h"
+#include "rendezvous/net/event_set.h"
+#include "rendezvous/net/store_server.h"
+
+namespace muster {
+
+class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl> {
+ public:
+  Impl(boost::asio::io_context& loop, StoreServerOptions options)
+      : options_(std::move(options)),
+        shared_(options_.codec, options_.table, options_.limits, C10dDoor(options_.c10d_allow)),
+        set_(loop),
+        serve_([this](auto events, Instant now) { on_events(events, now); }),
+        timer_(loop),
+        unvalidated_(options_.validate_within),
+        stalled_(options_.stalled_after) {
+    shared_.wake = [this](ConnectionId id) { wake(id); };
+    shared_.reach = options_.reach;
+    shared_.codec.native_door = static_cast<bool>(shared_.reach);
+    // Without a native door there is nothing else to come for.
+    if (options_.c10d_allow && !options_.runs && !options_.reach && !options_.admit)
+      options_.admit = [allow = *options_.c10d_allow](const auto& peer) {
+        return allow.lists(peer);
+      };
+    shared_.token = options_.token;
+    shared_.token_run = options_.token_run;
+    if (shared_.token) shared_.codec.short_native_messages = 2;  // A hello, and its proof.
+  }
+
+  boost::system::result<void, ListenError> start();
+  void reset();
+  void drain(Instant deadline, std::function<void()> done);
+  void stop();
+  StoreServerStats stats() const;
+  const RunService* runs() const { return shared_.runs.get(); }
+  std::optional<std::string> operate(const std::string& run_id, OperatorAsked::What what);
+  const std::vector<Listener>& listeners() const { return listeners_; }
+
+ private:
+  // One client's place; `generation` tells an event for it from one for who had the place before.
+  struct Slot {
+    std::unique_ptr<Connection> connection;
+    std::uint32_t generation = 0;
+    bool resumes = false;           // It is in resume_.
+    std::size_t unread_bytes = 0;   // As unread_ has it.
+    std::size_t unread_memory = 0;  // As shared_.queued_bytes has it.
+    DeadlineList* waits_in = nullptr;
+    DeadlineList::Place deadline;
+  };
+
+  void wait_for_events();
+  void on_events(std::span<const epoll_event> events, Instant now);
+  void on_event(const epoll_event& event);
+  /// Calls `work`. An exception costs the connection that it was for, and nothing else.
+  template <typename Work>
+  void guard(Connection* connection, const Work& work);
+  Connection* connection_at(std::uint64_t tag);
+  void begin_turn();
+  void begin_slice();
+  void end_slice();
+  void resume_yielded();
+  void resume_later();
+  void accept_from(std::size_t listener);
+  void admit(OwnedFd fd, const boost::asio::ip::tcp::endpoint& peer);
+  void pause_accepting(int error);
+  void resume_accepting();
+  bool watch_listeners(std::uint32_t events);
+  void wake(ConnectionId id);
+  void settle(Slot& slot);
+  void note_unread(Slot& slot);
+  void relieve();
+  void set_deadline(Slot& slot, DeadlineList* list);
+  struct Ending {
+    std::string reason = {};      // For the log; empty: no line.
+    std::string_view cause = {};  // What kind of reason it is; lives for ever.
+    bool warn = true;
+  };
+  void close(Slot& slot, const Ending& ending);
+  void close_for(Slot& slot, std::string_view reason) {
+    close(slot, {std::string(reason), reason});
+  }
+  void close_all();
+  void arm_timer();
+  void on_timer();
+  void read_clock() { set_now(muster::now()); }
+  void set_now(Instant now) { now_ = shared_.now = now; }
+  void begin_runs();
+  void carry_out_runs();
+  // store_server_state.cc: what outlives this process.
+  void begin_state();
+  void record_runs();
+  void on_recorded(const StateReport& report);
+  void check_drained();
+  Connection* connection_of(ConnectionId id) { return slot_of(id).connection.get(); }
+  Slot& slot_of(ConnectionId id) { return slots_[id.value]; }
+  static constexpr std::uint64_t kListenerTag = std::uint64_t{1} << 63;
+  static std::uint64_t tag_of(const Slot& slot, ConnectionId id) {
+    return std::uint64_t{slot.generation} << 32 | id.value;
+  }
+
+  StoreServerOptions options_;
+  ConnectionShared shared_;
+  EventSet set_;
+  EventSet::Serve serve_;
+  boost::asio::steady_timer timer_;
+  std::optional<Instant> timer_at_;
+  std::vector<Listener> listeners_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_slots_;
+  DeadlineList unvalidated_;
+  DeadlineList stalled_;
+  std::optional<Instant> accept_again_;  // Out of descriptors until then.
+  std::optional<Instant> drained_by_;
+  std::function<void()> drained_;
+  std::map<boost::asio::ip::address, std::size_t> open_of_;  // Connections of each peer.
+  std::deque<ConnectionId> resume_;                          // They have yielded, in order.
+  std::set<std::pair<std::size_t, std::uint32_t>> unread_;   // Unread bytes and whose they are.
+  bool resume_posted_ = false;
+  std::int64_t slice_begun_ = 0;
+  Instant now_{};
+  std::uint64_t accepted_ = 0;
+  std::uint64_t refused_ = 0;
+  std::size_t open_ = 0;
+};
+
+}  // namespace muster

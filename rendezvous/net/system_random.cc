@@ -1,0 +1,25 @@
+#include "rendezvous/net/system_random.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+
+bool fill_random(std::span<std::uint8_t> bytes) {
+  // By its number: glibc has a function for it since 2.25, and packages need 2.17 only.
+  return bytes.size() <= kRandomBytesMax && ::syscall(SYS_getrandom, bytes.data(), bytes.size(),
+                                                      0) == static_cast<ssize_t>(bytes.size());
+}
+
+std::uint64_t random_number() {
+  std::array<std::uint8_t, sizeof(std::uint64_t)> bytes{};
+  MUSTER_CHECK(fill_random(bytes));
+  return std::bit_cast<std::uint64_t>(bytes);
+}
+
+}  // namespace muster

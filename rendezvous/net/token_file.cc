@@ -1,0 +1,99 @@
+#include "rendezvous/net/token_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "rendezvous/net/listener.h"
+
+namespace muster {
+namespace {
+
+constexpr std::string_view kWhiteSpace = " \t\r\n\v\f";
+constexpr const char* kMakeOne = "make one with `openssl rand -hex 32`";
+
+std::string system_text() {
+  return std::generic_category().message(errno);
+}
+
+/// What is wrong with the file itself; empty: nothing.
+std::string complaint(const struct stat& file) {
+  if (!S_ISREG(file.st_mode)) return "it is not a regular file";
+  if ((file.st_mode & S_IROTH) != 0)
+    return "every user of this machine may read it; take that back with `chmod 600` (or 640, for a "
+           "group)";
+  if ((file.st_mode & (S_IWOTH | S_IWGRP)) != 0)
+    return "others than its owner may change it; take that back with `chmod 600`";
+  return {};
+}
+
+/// What is wrong with a token; empty: nothing.
+std::string complaint(std::string_view token) {
+  const bool is_text =
+      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (token.empty()) return std::string("it is empty; ") + kMakeOne;
+  if (!is_text)
+    return std::string(
+               "a token is one word of printable ASCII characters, and this is something "
+               "else; ") +
+           kMakeOne;
+  if (token.size() < kMinTokenBytes)
+    return "its token has " + std::to_string(token.size()) + " characters, fewer than " +
+           std::to_string(kMinTokenBytes) + ": it could be guessed; " + kMakeOne;
+  return {};
+}
+
+/// Up to `most` bytes; nothing if it cannot be read.
+std::optional<std::string> read_all(int fd, std::size_t most) {
+  std::string text(most, '\0');
+  std::size_t size = 0;
+  while (size < most) {
+    const ssize_t got = ::read(fd, text.data() + size, most - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return std::nullopt;
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  text.resize(size);
+  return text;
+}
+
+}  // namespace
+
+std::optional<std::string> credential_token_file() {
+  const char* folder = std::getenv("CREDENTIALS_DIRECTORY");
+  if (folder == nullptr || *folder == '\0') return std::nullopt;
+  std::string path = std::string(folder) + "/rdzv-token";
+  if (::access(path.c_str(), F_OK) != 0) return std::nullopt;
+  return path;
+}
+
+boost::system::result<std::string, TokenError> read_token_file(const std::string& path) {
+  const auto refuse = [&path](const std::string& why) {
+    return TokenError{"the token file " + path + ": " + why};
+  };
+  // A FIFO must not keep us waiting.
+  const OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat file {};
+  if (fd.get() < 0 || ::fstat(fd.get(), &file) != 0) return refuse(system_text());
+  if (const std::string why = complaint(file); !why.empty()) return refuse(why);
+  const auto text = read_all(fd.get(), kMaxTokenBytes + 1);
+  if (!text) return refuse(system_text());
+  if (text->size() > kMaxTokenBytes)
+    return refuse("it is longer than " + std::to_string(kMaxTokenBytes) + " bytes: no token is");
+  const std::size_t begin = std::min(text->find_first_not_of(kWhiteSpace), text->size());
+  const std::size_t end = text->find_last_not_of(kWhiteSpace) + 1;
+  std::string token = begin < end ? text->substr(begin, end - begin) : std::string();
+  if (const std::string why = complaint(std::string_view(token)); !why.empty()) return refuse(why);
+  // A TokenError can be made of a string, too: which of both is meant has to be said.
+  return {boost::system::in_place_value, std::move(token)};
+}
+
+}  // namespace muster

@@ -1,0 +1,30 @@
+// The file with the rendezvous' token: read once, at the start.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include <boost/system/result.hpp>
+
+namespace muster {
+
+/// Fewer characters could be guessed.
+inline constexpr std::size_t kMinTokenBytes = 16;
+inline constexpr std::size_t kMaxTokenBytes = 4096;
+
+/// What is wrong, and what to do; never what is in the file.
+struct TokenError {
+  std::string reason;
+};
+
+/// The file $CREDENTIALS_DIRECTORY/rdzv-token, where a service manager has put one (systemd's
+/// LoadCredential=rdzv-token); nothing if there is none.
+std::optional<std::string> credential_token_file();
+
+/// The token in the file, without white space around it. Refused: a file that is missing, is not a
+/// regular file, may be read by everybody or changed by others than its owner, is empty, or does
+/// not hold kMinTokenBytes to kMaxTokenBytes printable ASCII characters.
+boost::system::result<std::string, TokenError> read_token_file(const std::string& path);
+
+}  // namespace muster

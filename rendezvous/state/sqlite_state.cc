@@ -1,0 +1,107 @@
+#include "rendezvous/state/sqlite_state.h"
+
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/state/state_file.h"
+
+namespace muster {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr auto kRetryAfter = std::chrono::seconds(1);
+
+/// Owns the storage thread, which alone touches the file.
+class SqliteState final : public RunState {
+ public:
+  SqliteState(StateFile file, std::size_t history)
+      : loaded_(file.take_loaded()),
+        file_(std::move(file)),
+        history_(history),
+        retry_(loop_),
+        work_(asio::make_work_guard(loop_)),
+        thread_([this] { loop_.run(); }) {}
+  /// Writes what has been recorded before, if the disk lets it.
+  ~SqliteState() override {
+    asio::post(loop_, [this] {
+      closing_ = true;
+      retry_.cancel();
+    });
+    work_.reset();
+    thread_.join();
+  }
+
+  StoredState load() override { return std::move(loaded_); }
+  void listen(std::function<void(const StateReport&)> told) override {
+    asio::post(loop_, [this, told = std::move(told)]() mutable { told_ = std::move(told); });
+  }
+  void record(StateChanges changes) override {
+    asio::post(loop_, [this, changes = std::move(changes)]() mutable {
+      pending_.merge(std::move(changes), history_);
+      write_soon();
+    });
+  }
+
+ private:
+  /// Behind everything that has been recorded meanwhile: one commit for all of it.
+  void write_soon() {
+    if (std::exchange(write_is_due_, true)) return;
+    asio::post(loop_, [this] { write(); });
+  }
+  void write() {
+    const auto done = file_.write(pending_, history_);
+    StateReport report{.durable = durable_, .problem = {}};
+    if (done) {
+      write_is_due_ = false;
+      durable_ = report.durable = pending_.number;
+      pending_ = {};
+    } else {
+      report.problem =
+          done.error().text + " (SQLite error " + std::to_string(done.error().code) + ")";
+      retry();
+    }
+    if (told_) told_(report);
+  }
+  void retry() {
+    if (closing_) return;
+    retry_.expires_after(kRetryAfter);
+    retry_.async_wait([this](const boost::system::error_code& ec) {
+      if (!ec || closing_) write();
+    });
+  }
+
+  StoredState loaded_;  // Until load(): the caller's.
+  // The thread's.
+  StateFile file_;
+  std::size_t history_;
+  StateChanges pending_;
+  std::uint64_t durable_ = 0;
+  bool write_is_due_ = false;
+  bool closing_ = false;
+  std::function<void(const StateReport&)> told_;
+
+  asio::io_context loop_{1};
+  asio::steady_timer retry_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  std::thread thread_;  // The last: it uses everything above.
+};
+
+}  // namespace
+
+boost::system::result<std::unique_ptr<RunState>, StateFileError> open_sqlite_state(
+    const SqliteStateOptions& options) {
+  auto file = StateFile::open(options.folder);
+  if (!file) return file.error();
+  return std::unique_ptr<RunState>(
+      std::make_unique<SqliteState>(std::move(*file), options.history));
+}
+
+}  // namespace muster

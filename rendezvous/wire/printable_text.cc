@@ -1,0 +1,67 @@
+#include "rendezvous/wire/printable_text.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "pickle/utf8.h"
+
+namespace muster {
+namespace {
+
+// How many bytes of `text` are one valid UTF-8 character; 0: the first byte begins none.
+std::size_t character_bytes(std::string_view text) {
+  const std::size_t most = std::min<std::size_t>(text.size(), 4);
+  for (std::size_t bytes = 1; bytes <= most; ++bytes)
+    if (is_utf8(text.substr(0, bytes))) return bytes;
+  return 0;
+}
+
+// The code point of one valid character.
+std::uint32_t code_point(std::string_view character) {
+  const auto lead = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return lead;
+  std::uint32_t point = lead & (0x7fU >> character.size());
+  for (const char c : character.substr(1))
+    point = point << 6 | (static_cast<unsigned char>(c) & 0x3fU);
+  return point;
+}
+
+// Whether a terminal or a log reader may take the character for more than a sign to show. C1
+// controls steer terminals as ESC does; Unicode has line separators and marks of direction.
+bool steers(std::uint32_t point) {
+  return point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x061c ||
+         (point >= 0x200b && point <= 0x200f) || (point >= 0x2028 && point <= 0x202e) ||
+         (point >= 0x2060 && point <= 0x206f) || point == 0xfeff;
+}
+
+void append_escaped(std::string_view bytes, std::string& out) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    out.append("\\x").push_back(kDigits[byte >> 4]);
+    out.push_back(kDigits[byte & 0xf]);
+  }
+}
+
+}  // namespace
+
+std::string printable_text(std::string_view text, std::size_t most) {
+  std::string out;
+  const std::string_view head = text.substr(0, most);
+  for (std::size_t at = 0; at < head.size();) {
+    // A character that the cut divides is taken whole or escaped by what is there of it.
+    const std::size_t bytes = character_bytes(text.substr(at));
+    const std::string_view character = text.substr(at, std::max<std::size_t>(bytes, 1));
+    if (bytes == 0 || steers(code_point(character)))
+      append_escaped(character, out);
+    else if (character == "\"" || character == "\\")
+      out.append("\\").append(character);
+    else
+      out.append(character);
+    at += character.size();
+  }
+  if (text.size() > most) out.append("...");
+  return out;
+}
+
+}  // namespace muster

@@ -1,0 +1,22 @@
+// RunService::guard(), for the files that implement RunService.
+#pragma once
+
+#include <exception>
+
+#include "rendezvous/wire/run_service.h"
+
+namespace muster {
+
+template <typename Work>
+bool RunService::guard(Run& run, Instant now, const Work& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::exception& error) {
+    carry_out(run, run.rendezvous->abandon(error.what()), now);
+    settle(run, now);
+    return false;
+  }
+}
+
+}  // namespace muster

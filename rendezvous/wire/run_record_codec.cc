@@ -1,0 +1,198 @@
+#include "rendezvous/wire/run_record_codec.h"
+
+#include <array>
+
+#include "rendezvous/core/limits.h"
+#include "rendezvous/wire/native_json.h"
+
+namespace muster {
+namespace {
+
+using native::Fields;
+using RecordJson = nlohmann::ordered_json;
+
+constexpr std::array<std::string_view, 3> kScalePolicies = {"now", "at-restart", "never"};
+constexpr std::array<std::string_view, 3> kStandings = {"member", "finished", "lost"};
+// A reason from outside and what a host has added to it, in characters of up to three bytes.
+constexpr std::size_t kMaxRecordedText = 8 * kMaxNativeTextBytes;
+constexpr std::int64_t kMostNumber = std::numeric_limits<std::int64_t>::max();
+
+std::string to_text(const RecordJson& json) {
+  return json.dump(-1, ' ', false, RecordJson::error_handler_t::replace);
+}
+
+RecordJson name_json(const NodeName& name) {
+  return {{"addr", name.addr}, {"pid", name.pid}, {"local_id", name.local_id}};
+}
+
+RecordJson settings_json(const RunSettings& run) {
+  return {{"min_nodes", run.min_nodes},
+          {"max_nodes", run.max_nodes},
+          {"max_restarts", run.max_restarts},
+          {"scale_policy", kScalePolicies[static_cast<std::size_t>(run.scale_policy)]},
+          {"join_timeout_ns", run.join_timeout.count()},
+          {"last_call_timeout_ns", run.last_call_timeout.count()}};
+}
+
+RecordJson outcome_json(const RunOutcome& outcome) {
+  RecordJson json = {{"succeeded", outcome.succeeded}};
+  if (outcome.who) json["who"] = name_json(*outcome.who);
+  json["why"] = outcome.why;
+  return json;
+}
+
+// --- reading -------------------------------------------------------------------------------------
+
+NodeName recorded_name(Fields fields) {
+  return {.addr = fields.text("addr", kMaxRecordedText),
+          .pid = fields.number<std::int64_t>("pid", std::numeric_limits<std::int64_t>::min()),
+          .local_id =
+              fields.number<std::int64_t>("local_id", std::numeric_limits<std::int64_t>::min())};
+}
+
+RunSettings recorded_settings(Fields fields) {
+  RunSettings run;
+  run.min_nodes = fields.number<int>("min_nodes", 1);
+  run.max_nodes = fields.number<int>("max_nodes", run.min_nodes);
+  run.max_restarts = fields.number<int>("max_restarts");
+  run.scale_policy = fields.one_of<ScalePolicy>("scale_policy", kScalePolicies);
+  run.join_timeout = Duration(fields.number<std::int64_t>("join_timeout_ns"));
+  run.last_call_timeout = Duration(fields.number<std::int64_t>("last_call_timeout_ns"));
+  return run;
+}
+
+RunOutcome recorded_outcome(Fields fields) {
+  RunOutcome outcome{.succeeded = fields.boolean("succeeded"), .who = std::nullopt};
+  if (fields.has("who")) outcome.who = recorded_name(fields.object("who"));
+  outcome.why = fields.text("why", kMaxRecordedText);
+  return outcome;
+}
+
+/// Reads one object with `read`; whatever is wrong comes out as one sentence.
+template <typename Record, typename Read>
+boost::system::result<Record, RecordError> read_record(std::string_view text, const Read& read) {
+  const native::Json json = native::Json::parse(text, nullptr, false);
+  if (!json.is_object()) return RecordError{"it is no JSON object"};
+  std::optional<NativeError> error;
+  Record record = read(Fields(json, error));
+  if (error) return RecordError{describe(*error)};
+  return record;
+}
+
+}  // namespace
+
+std::string encode(const RunRecord& record) {
+  RecordJson json = {{"settings", settings_json(record.settings)},
+                     {"life", record.life},
+                     {"round", record.round},
+                     {"generation", record.generation},
+                     {"highest_generation", record.highest_generation},
+                     {"had_round", record.had_round},
+                     {"complete", record.complete},
+                     {"preparing", record.preparing},
+                     {"draining", record.draining},
+                     {"closed", record.closed},
+                     {"restarts_used", record.restarts_used},
+                     {"prepare_failures", record.prepare_failures},
+                     {"last_world", record.last_world}};
+  if (record.store) json["store"] = {{"addr", record.store->addr}, {"port", record.store->port}};
+  if (record.restart_who)
+    json["restart"] = {{"who", name_json(*record.restart_who)}, {"what", record.restart_what}};
+  if (record.outcome) json["outcome"] = outcome_json(*record.outcome);
+  if (record.last_call_left) json["last_call_left_ns"] = record.last_call_left->count();
+  return to_text(json);
+}
+
+boost::system::result<RunRecord, RecordError> decode_run_record(std::string_view text) {
+  return read_record<RunRecord>(text, [](Fields fields) {
+    RunRecord record;
+    record.settings = recorded_settings(fields.object("settings"));
+    record.life = fields.number<std::int64_t>("life");
+    record.round = fields.number<std::int64_t>("round");
+    record.generation = fields.number<std::int64_t>("generation");
+    record.highest_generation = fields.number<std::int64_t>("highest_generation");
+    record.had_round = fields.boolean("had_round");
+    record.complete = fields.boolean("complete");
+    record.preparing = fields.boolean("preparing");
+    record.draining = fields.boolean("draining");
+    record.closed = fields.boolean("closed");
+    record.restarts_used = fields.number<int>("restarts_used");
+    record.prepare_failures = fields.number<int>("prepare_failures");
+    record.last_world = fields.number<std::int64_t>("last_world", 0, std::int64_t{kMaxMembers});
+    if (fields.has("store")) {
+      Fields store = fields.object("store");
+      record.store =
+          StoreAddress{store.text("addr", kMaxRecordedText), store.number<std::uint16_t>("port")};
+    }
+    if (fields.has("restart")) {
+      Fields restart = fields.object("restart");
+      record.restart_who = recorded_name(restart.object("who"));
+      record.restart_what = restart.text("what", kMaxRecordedText);
+    }
+    if (fields.has("outcome")) record.outcome = recorded_outcome(fields.object("outcome"));
+    if (fields.has("last_call_left_ns"))
+      record.last_call_left = Duration(fields.number<std::int64_t>("last_call_left_ns"));
+    return record;
+  });
+}
+
+std::string encode(const MemberRecord& record) {
+  RecordJson json = {{"name", name_json(record.name)},
+                     {"standing", kStandings[static_cast<std::size_t>(record.standing)]}};
+  if (record.rank) json["rank"] = *record.rank;
+  json["native"] = record.native;
+  if (!record.instance.empty()) json["instance"] = record.instance;
+  json["local_world_size"] = record.local_world_size;
+  json["role"] = record.role;
+  if (record.preferred_rank) json["preferred_rank"] = *record.preferred_rank;
+  json["spare"] = record.spare;
+  json["hosts_rendezvous"] = record.hosts_rendezvous;
+  if (!record.why.empty()) json["why"] = record.why;
+  return to_text(json);
+}
+
+boost::system::result<MemberRecord, RecordError> decode_member_record(std::string_view text) {
+  return read_record<MemberRecord>(text, [](Fields fields) {
+    MemberRecord record;
+    record.name = recorded_name(fields.object("name"));
+    record.standing = fields.one_of<MemberRecord::Standing>("standing", kStandings);
+    if (fields.has("rank")) record.rank = fields.number<int>("rank");
+    record.native = fields.boolean("native");
+    if (fields.has("instance")) record.instance = fields.text("instance", kMaxInstanceBytes);
+    record.local_world_size = fields.number<int>("local_world_size", 1);
+    record.role = fields.text("role", kMaxRecordedText);
+    if (fields.has("preferred_rank"))
+      record.preferred_rank = fields.number<int>("preferred_rank", std::numeric_limits<int>::min(),
+                                                 std::numeric_limits<int>::max());
+    record.spare = fields.boolean("spare");
+    record.hosts_rendezvous = fields.boolean("hosts_rendezvous");
+    if (fields.has("why")) record.why = fields.text("why", kMaxRecordedText);
+    return record;
+  });
+}
+
+std::string encode(const EndedRun& run) {
+  return to_text({{"run_id", run.run_id},
+                  {"ended_at", run.ended_at},
+                  {"rounds", run.rounds},
+                  {"generation", run.generation},
+                  {"nodes", run.nodes},
+                  {"restarts", run.restarts},
+                  {"outcome", outcome_json(run.outcome)}});
+}
+
+boost::system::result<EndedRun, RecordError> decode_ended_run(std::string_view text) {
+  return read_record<EndedRun>(text, [](Fields fields) {
+    EndedRun run;
+    run.run_id = fields.text("run_id", kMaxRecordedText);
+    run.ended_at = fields.number<std::int64_t>("ended_at", 0, kMostNumber);
+    run.rounds = fields.number<std::int64_t>("rounds");
+    run.generation = fields.number<std::int64_t>("generation");
+    run.nodes = fields.number<std::int64_t>("nodes");
+    run.restarts = fields.number<int>("restarts");
+    run.outcome = recorded_outcome(fields.object("outcome"));
+    return run;
+  });
+}
+
+}  // namespace muster

@@ -1,0 +1,130 @@
+// What a run service records of its runs, and what waits for that.
+//
+// An effect leaves when the changes before it are durable. If they cannot be made durable, training
+// goes on without: effects leave at once, and no new run begins, until everything is durable again.
+
+#include <algorithm>
+
+#include "rendezvous/wire/printable_text.h"
+#include "rendezvous/wire/run_service.h"
+
+namespace muster {
+
+/// Whether there are changes that effects have to wait for.
+bool RunService::is_recording() const {
+  return state_problem_.empty() && (!changes_.empty() || durable_ < turn_);
+}
+
+std::vector<RunEffect> RunService::take_effects() {
+  std::vector<RunEffect> effects;
+  if (is_recording() || !held_.empty()) {
+    // Changes that have not been taken yet will be those of the next turn.
+    const std::uint64_t turn = is_recording() ? turn_ + (changes_.empty() ? 0 : 1) : 0;
+    for (RunEffect& effect : effects_)
+      held_.add(std::move(effect), turn);
+    held_.take_released(effects);
+  } else {
+    effects.swap(effects_);
+  }
+  effects_.clear();
+  return effects;
+}
+
+void RunService::record_changes(Run& run, Instant now) {
+  if (!options_.recorded) return;
+  if (auto change = run.rendezvous->take_changes(now))
+    changes_.add(std::string(run.id()), *std::move(change));
+}
+
+std::optional<StateChanges> RunService::take_changes(Time time) {
+  if (changes_.empty()) return std::nullopt;
+  changes_.number = ++turn_;
+  if (!unrecorded_since_) unrecorded_since_ = time.now;
+  return std::exchange(changes_, {});
+}
+
+void RunService::recorded(const StateReport& report, Time time) {
+  if (report.durable > durable_) unrecorded_since_ = time.now;
+  durable_ = std::max(durable_, report.durable);
+  if (!report.problem.empty()) return state_fails(report.problem);
+  if (durable_ >= turn_) {
+    unrecorded_since_.reset();
+    if (!std::exchange(state_problem_, {}).empty())
+      note(RunNote::Level::Warning,
+           "state_is_recorded_again advice=\"nothing: all runs are on disk as they are now\"");
+  }
+  held_.release(state_problem_.empty() ? durable_ : turn_);
+}
+
+/// Nobody waits for a disk that does not work: the nodes of a running round can tell it to a host
+/// that is started again with what is older.
+void RunService::state_fails(const std::string& why) {
+  const bool news = state_problem_ != why;
+  state_problem_ = why;
+  held_.release(turn_ + 1);
+  if (news)
+    note(RunNote::Level::Error,
+         "state_not_recorded reason=\"" + printable_text(why) +
+             "\" advice=\"runs go on, new ones are refused; free space in the state directory, or "
+             "repair its disk: this ends by itself\"");
+}
+
+/// The answer to a torchrun node that has changed something waits as messages do.
+CompareSetOutcome RunService::when_recorded(ConnectionId from, CompareSetOutcome outcome) {
+  auto* now = std::get_if<StateNow>(&outcome);
+  if (now == nullptr || !is_recording()) return outcome;
+  effects_.emplace_back(AnswerHeld{from, std::move(now->text)});
+  return HeldBack{};
+}
+
+// --- ended runs ----------------------------------------------------------------------------------
+
+void RunService::record_end(const Run& run) {
+  const Rendezvous& rendezvous = *run.rendezvous;
+  const auto& outcome = rendezvous.outcome();
+  if (!outcome) return;
+  EndedRun ended{.run_id = std::string(run.id()),
+                 .ended_at = wall_seconds_,
+                 .rounds = rendezvous.round() + (rendezvous.generation() > 0 ? 1 : 0),
+                 .generation = rendezvous.generation(),
+                 .nodes = rendezvous.last_world(),
+                 .restarts = rendezvous.restarts_used(),
+                 .outcome = {outcome->succeeded, outcome->who, outcome->why}};
+  if (options_.recorded) changes_.ended.push_back(ended);
+  history_.push_back(std::move(ended));
+  while (history_.size() > options_.history)
+    history_.pop_front();
+}
+
+// --- the beginning -------------------------------------------------------------------------------
+
+void RunService::restore(StoredState state, Time time) {
+  wall_seconds_ = std::max(wall_seconds_, time.wall.microseconds / 1'000'000);
+  const std::size_t runs = state.runs.size();
+  for (StoredRun& run : state.runs)
+    restore(std::move(run), time);
+  history_.assign(state.ended.begin(), state.ended.end());
+  while (history_.size() > options_.history)
+    history_.pop_front();
+  if (runs > 0) note(RunNote::Level::Info, "runs_restored runs=" + std::to_string(runs));
+}
+
+void RunService::restore(StoredRun stored, Time time) {
+  const std::string key = std::string(kStateKeyPrefix) + stored.run_id;
+  if (find(key) != nullptr) return;
+  auto run = std::make_unique<Run>();
+  run->key = key;
+  ++peers_[run->peer].runs;
+  run->rendezvous = new_rendezvous();
+  run->rendezvous->restore(stored.record, stored.members, time.now);
+  run->turns = CompareSetTurns(options_.turns);
+  // What was logged already.
+  if (stored.record.complete && !stored.record.preparing) run->noted_round = stored.record.round;
+  run->noted_end = stored.record.outcome.has_value();
+  run->noted_closed = stored.record.closed;
+  effects_.emplace_back(ShowState{key});
+  Run& here = *(runs_[key] = std::move(run));
+  settle(here, time.now);
+}
+
+}  // namespace muster

@@ -1,0 +1,199 @@
+// The c10d door of a run service: the state that torchrun nodes read and compare-and-set.
+
+#include <algorithm>
+
+#include "rendezvous/wire/run_guard.h"
+#include "rendezvous/wire/run_service.h"
+#include "rendezvous/wire/state_codec.h"
+
+namespace muster {
+
+bool RunService::has_too_many_runs(ConnectionId client) const {
+  const auto known = clients_.find(client.value);
+  return known != clients_.end() && known->second.size() >= options_.runs_per_connection;
+}
+
+/// Whether the connection is in the run now: not if it is in too many others.
+bool RunService::add_state_client(ConnectionId from, Run& run) {
+  if (run.clients.contains(from.value)) return true;
+  if (has_too_many_runs(from)) return false;
+  std::vector<Client>& known = clients_[from.value];
+  if (known.empty()) ++state_clients_;
+  run.clients.insert(from.value);
+  known.push_back({.run = &run, .generation = run.generation});
+  set_idle(run, std::nullopt);
+  return true;
+}
+
+const SharedBytes& RunService::text_of(Run& run, Time time) {
+  Rendezvous& rendezvous = *run.rendezvous;
+  const RendezvousState& state = rendezvous.render(time.now, time.wall);
+  if (run.text_revision != rendezvous.revision()) {
+    run.text.assign(
+        SharedBytes::copy_of(rendezvous.untouched() ? kNoStateText : encode_state(state), account_),
+        account_);
+    run.text_revision = rendezvous.revision();
+  }
+  return run.text.bytes();
+}
+
+SharedBytes RunService::read_state(ConnectionId from, std::string_view key, Time time) {
+  Run* run = find(key);
+  SharedBytes text = SharedBytes::copy_of(kNoStateText);
+  if (run == nullptr) return text;
+  (void)add_state_client(from, *run);  // It may read in any case.
+  guard(*run, time.now, [&] {
+    run->rendezvous->heard(from, time.now);
+    run->turns.gone(from, time.now);  // It had a turn, and does not use it.
+    answer_released(*run, time);
+    text = text_of(*run, time);
+    settle(*run, time.now);
+  });
+  return text;
+}
+
+void RunService::waits(ConnectionId client, std::optional<std::string_view> key, Time time) {
+  const auto known = clients_.find(client.value);
+  if (known == clients_.end()) return;
+  for (Client& one : known->second) {
+    if (one.native || one.generation != one.run->generation) continue;
+    auto how = Rendezvous::Waits::No;
+    if (key)
+      how = key->ends_with(kExitBarrierKey) ? Rendezvous::Waits::AtExit
+                                            : Rendezvous::Waits::ForAnything;
+    if (key && how == Rendezvous::Waits::AtExit) one.exit_barrier = *key;
+    guard(*one.run, time.now, [&] {
+      carry_out(*one.run, one.run->rendezvous->waits(client, how, time.now, time.wall), time.now);
+      answer_released(*one.run, time);
+      settle(*one.run, time.now);
+    });
+  }
+}
+
+/// A run begins when a client writes a state, or the text for none, where nothing was.
+CompareSetOutcome RunService::begin_by_state(ConnectionId from, const StateCompareSet& request,
+                                             Run*& run) {
+  // Values under the keys of a round are not looked at, so no state may lie among them.
+  if (request.key.starts_with(kStateKeyPrefix) && !is_state_key(request.key) &&
+      decode_state(request.desired))
+    return StateRefused{"the run id of " + std::string(request.key) + " looks like a round's keys"};
+  if (request.stored || draining_ || !options_.only_run.empty() ||
+      !request.key.starts_with(kStateKeyPrefix) || request.key.size() == kStateKeyPrefix.size())
+    return NotOfARun{};
+  if (!decode_state(request.desired)) return NotOfARun{};
+  if (!request.expected.empty() && !decode_state(request.expected)) return NotOfARun{};
+  if (has_too_many_runs(from))
+    return StateRefused{"limit runs_per_connection=" +
+                        std::to_string(options_.runs_per_connection)};
+  run = make_run(std::string(request.key), request.peer_address);
+  if (run != nullptr) return NotOfARun{};
+  return StateRefused{full()};
+}
+
+boost::system::result<StateProposal, StateRefused> RunService::read_proposal(
+    Run& run, ConnectionId from, const StateCompareSet& request, Time time) {
+  const auto refuse = [&](const char* which, const StateError& error) {
+    return StateRefused{"the " + std::string(which) + " state of " + run.key + ": " +
+                        describe(error)};
+  };
+  StateProposal proposal{.from = from, .seen = {}, .proposed = {}};
+  if (request.expected == text_of(run, time).view() && !run.rendezvous->untouched()) {
+    proposal.seen = run.rendezvous->render(time.now, time.wall);
+  } else if (!request.expected.empty()) {
+    auto seen = decode_state(request.expected);
+    if (!seen) return refuse("expected", seen.error());
+    if (auto& state = *seen) proposal.seen = std::move(*state);
+  }
+  auto proposed = decode_state(request.desired);
+  if (!proposed) return refuse("desired", proposed.error());
+  if (auto& state = *proposed) proposal.proposed = std::move(*state);
+  return proposal;
+}
+
+bool RunService::was_let_go(ConnectionId client, const Run& run) const {
+  const auto found = clients_.find(client.value);
+  return found != clients_.end() &&
+         std::any_of(found->second.begin(), found->second.end(),
+                     [&](const Client& one) { return one.run == &run && one.let_go; });
+}
+
+CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareSet& request,
+                                          Time time) {
+  Run* run = find(request.key);
+  if (run == nullptr) {
+    CompareSetOutcome outcome = begin_by_state(from, request, run);
+    if (run == nullptr) return outcome;
+  }
+  if (request.desired == kNoStateText) {
+    // What every torchrun node does first.
+    const bool first = request.expected.empty() || request.expected == kNoStateText;
+    if (first && reusable(*run, time.now)) begin_again(*run);
+    return StateNow{read_state(from, request.key, time)};
+  }
+  if (run->rendezvous->untouched()) {
+    const auto first = decode_state(request.desired);
+    if (!first && cannot_be_pickle(request.desired) && hand_back(request.key))
+      return NotOfARun{std::string(request.key) + " is set to what is no rendezvous' state (" +
+                       describe(first.error()) + ")"};
+  }
+  if (!add_state_client(from, *run))
+    return StateRefused{"limit runs_per_connection=" +
+                        std::to_string(options_.runs_per_connection)};
+  auto proposal = read_proposal(*run, from, request, time);
+  if (!proposal) return proposal.error();
+  // The run stays open for the others; this client alone is told that its write has won.
+  const bool is_stranger = options_.only_nodes_close && run->rendezvous->name_of(from) == nullptr;
+  if (proposal->proposed.closed &&
+      (is_stranger || was_let_go(from, *run) || run->rendezvous->ignores_close(from)))
+    return StateNow{SharedBytes::copy_of(request.desired)};
+  CompareSetOutcome outcome = StateRefused{"the run " + run->key + " has ended by a fault here"};
+  guard(*run, time.now, [&] {
+    outcome = propose(*run, *proposal, request.desired, time);
+    settle(*run, time.now);
+  });
+  return when_recorded(from, std::move(outcome));
+}
+
+CompareSetOutcome RunService::propose(Run& run, const StateProposal& proposal,
+                                      std::string_view desired, Time time) {
+  const ConnectionId from = proposal.from;
+  ProposalResult result = run.rendezvous->propose(proposal, time.now, time.wall);
+  carry_out(run, std::move(result.actions), time.now);
+  switch (result.verdict) {
+    case ProposalVerdict::Refused:
+      run.turns.answered(from, time.now);
+      answer_released(run, time);
+      return StateRefused{"the desired state of " + run.key + ": " + result.refusal};
+    case ProposalVerdict::Accepted:
+    case ProposalVerdict::Merged:
+      if (run.turns.may_try(from)) run.turns.tried(from, true, time.now);
+      answer_released(run, time);
+      // The writer compares bytes to see that it has won, and its pickler may differ from ours. So
+      // it gets its own text back, and nobody else does: the others get what is encoded here.
+      if (result.verdict == ProposalVerdict::Accepted)
+        return StateNow{SharedBytes::copy_of(desired, account_)};
+      return StateNow{text_of(run, time)};
+    case ProposalVerdict::Lost:
+      break;
+  }
+  if (run.turns.may_try(from))
+    run.turns.tried(from, false, time.now);
+  else
+    run.turns.hold(from, time.now);
+  if (answer_released(run, time, from)) return StateNow{text_of(run, time)};
+  return HeldBack{};
+}
+
+/// Whether `asking` is among those whose turn it is: its answer is the caller's business.
+bool RunService::answer_released(Run& run, Time time, std::optional<ConnectionId> asking) {
+  bool own = false;
+  for (const ConnectionId client : run.turns.take_released()) {
+    if (asking && client == *asking)
+      own = true;
+    else
+      effects_.emplace_back(AnswerHeld{client, text_of(run, time)});
+  }
+  return own;
+}
+
+}  // namespace muster

@@ -1,0 +1,166 @@
+#include "rendezvous/wire/run_view_json.h"
+
+#include <chrono>
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+namespace muster {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;  // In the order in which people want to read it.
+
+std::string text_of(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+double seconds(Duration duration) {
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(duration);
+  return static_cast<double>(milliseconds.count()) / 1000;
+}
+
+template <typename Value>
+OrderedJson or_null(const std::optional<Value>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+}
+OrderedJson or_null(const std::optional<Duration>& value) {
+  return value ? OrderedJson(seconds(*value)) : OrderedJson(nullptr);
+}
+
+struct Clock {
+  Instant now;
+  WallTime wall;
+
+  std::string operator()(Instant at) const {
+    const auto ago = std::chrono::duration_cast<std::chrono::microseconds>(now - at);
+    return time_text({wall.microseconds - ago.count()});
+  }
+};
+
+OrderedJson to_json(const RunEvent& event, const Clock& clock) {
+  OrderedJson json{{"number", event.number},
+                   {"at", clock(event.at)},
+                   {"kind", to_string(event.kind)},
+                   {"round", event.round},
+                   {"node", event.node.empty() ? OrderedJson(nullptr) : OrderedJson(event.node)},
+                   {"group_rank", or_null(event.rank)},
+                   {"text", event.text}};
+  if (event.cause) json["cause"] = to_string(*event.cause);
+  if (event.took) json["took_seconds"] = seconds(*event.took);
+  if (event.like > 0) json["like_events"] = event.like;
+  return json;
+}
+
+OrderedJson to_json(const RunSummary& run, const Clock& clock) {
+  return {{"id", run.id},
+          {"state", to_string(run.state)},
+          {"reason", run.reason},
+          {"round", run.round},
+          {"generation", run.generation},
+          {"restarts_used", run.restarts_used},
+          {"restarts_allowed", or_null(run.restarts_allowed)},
+          {"min_nodes", or_null(run.min_nodes)},
+          {"max_nodes", or_null(run.max_nodes)},
+          {"nodes", run.nodes},
+          {"nodes_in_round", run.nodes_in_round},
+          {"last_event", or_null(run.last_event)},
+          {"first_failure",
+           run.first_failure ? to_json(*run.first_failure, clock) : OrderedJson(nullptr)}};
+}
+
+OrderedJson to_json(const MissingNode& node) {
+  return {{"name", to_string(node.name)},
+          {"address", node.name.addr},
+          {"group_rank", or_null(node.rank)},
+          {"expected", node.expected},
+          {"why", node.why},
+          {"since_seconds", or_null(node.since)}};
+}
+
+OrderedJson to_json(const NodeView& node) {
+  return {{"name", to_string(node.name)},
+          {"address", node.name.addr},
+          {"pid", node.name.pid},
+          {"kind", node.native ? "muster" : "torchrun"},
+          {"state", to_string(node.state)},
+          {"group_rank", or_null(node.group_rank)},
+          {"first_rank", or_null(node.first_rank)},
+          {"local_world_size", or_null(node.local_world)},
+          {"role", node.role},
+          {"spare", node.spare},
+          {"silent_seconds", or_null(node.silent)},
+          {"absent_seconds", or_null(node.absent)}};
+}
+
+template <typename Values>
+OrderedJson list_of(const Values& values) {
+  OrderedJson list = OrderedJson::array();
+  for (const auto& value : values)
+    list.push_back(to_json(value));
+  return list;
+}
+template <typename Values>
+OrderedJson list_of(const Values& values, const Clock& clock) {
+  OrderedJson list = OrderedJson::array();
+  for (const auto& value : values)
+    list.push_back(to_json(value, clock));
+  return list;
+}
+
+}  // namespace
+
+std::string time_text(WallTime at) {
+  using namespace std::chrono;
+  const sys_time<milliseconds> time{floor<milliseconds>(microseconds(at.microseconds))};
+  const auto day = floor<days>(time);
+  const year_month_day date(day);
+  const hh_mm_ss clock(time - day);
+  char text[64];
+  std::snprintf(
+      text, sizeof text, "%04d-%02u-%02uT%02d:%02d:%02d.%03dZ", static_cast<int>(date.year()),
+      static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+      static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
+      static_cast<int>(clock.seconds().count()), static_cast<int>(clock.subseconds().count()));
+  return text;
+}
+
+std::string runs_json(const RunsView& view) {
+  const Clock clock{view.now, view.wall};
+  return text_of({{"at", clock(view.now)},
+                  {"total", view.total},
+                  {"offset", view.offset},
+                  {"runs", list_of(view.runs, clock)}});
+}
+
+std::string run_json(const RunView& view) {
+  const Clock clock{view.now, view.wall};
+  OrderedJson json = to_json(view.summary, clock);
+  json["at"] = clock(view.now);
+  json["lacking"] = view.lacking;
+  json["last_call_seconds"] = or_null(view.last_call);
+  json["missing_total"] = view.missing_total;
+  json["missing"] = list_of(view.missing);
+  json["outcome"] = nullptr;
+  if (view.outcome)
+    json["outcome"] = {{"succeeded", view.outcome->succeeded},
+                       {"node", view.outcome->who ? OrderedJson(to_string(*view.outcome->who))
+                                                  : OrderedJson(nullptr)},
+                       {"why", view.outcome->why}};
+  json["events"] = list_of(view.events, clock);
+  return text_of(json);
+}
+
+std::string nodes_json(const RunView& view) {
+  const Clock clock{view.now, view.wall};
+  return text_of({{"run", view.summary.id},
+                  {"at", clock(view.now)},
+                  {"total", view.summary.nodes},
+                  {"offset", view.offset},
+                  {"nodes", list_of(view.nodes)}});
+}
+
+std::string event_json(const RunEvent& event, const RunView& view) {
+  return text_of(to_json(event, Clock{view.now, view.wall}));
+}
+
+}  // namespace muster

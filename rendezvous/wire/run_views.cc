@@ -1,0 +1,53 @@
+// What people may see of all runs here, copied when they ask.
+
+#include <algorithm>
+#include <iterator>
+
+#include "rendezvous/wire/run_service.h"
+
+namespace muster {
+
+RunSummary RunService::summary_of(const Run& run) const {
+  RunSummary summary = run.rendezvous->summary();
+  summary.id = run.id();
+  summary.last_event = run.history.last_number();
+  summary.first_failure = run.history.first_failure();
+  return summary;
+}
+
+RunsView RunService::view_runs(std::size_t offset, std::size_t count, Time time) const {
+  RunsView view{.total = runs_.size(), .now = time.now, .wall = time.wall};
+  view.offset = std::min(offset, runs_.size());
+  auto run = std::next(runs_.begin(), static_cast<std::ptrdiff_t>(view.offset));
+  for (count = std::min(count, kMaxViewedRuns); count > 0 && run != runs_.end(); --count)
+    view.runs.push_back(summary_of(*(run++)->second));
+  return view;
+}
+
+std::optional<RunView> RunService::view_run(std::string_view id, NodePage page, Time time) const {
+  const Run* run = find(std::string(kStateKeyPrefix).append(id));
+  if (run == nullptr) return std::nullopt;
+  RunView view = run->rendezvous->view(page.offset, page.nodes, time.now);
+  view.summary = summary_of(*run);
+  const auto& events = run->history.events();
+  view.events.assign(events.begin(), events.end());
+  view.wall = time.wall;
+  return view;
+}
+
+RunsFigures RunService::figures(Instant now) const {
+  RunsFigures figures;
+  for (const auto& [key, run] : runs_) {
+    ++figures.runs[static_cast<std::size_t>(run->rendezvous->run_state())];
+    const auto nodes = run->rendezvous->nodes_by_state();
+    for (std::size_t state = 0; state < nodes.size(); ++state)
+      figures.nodes[state] += nodes[state];
+    if (const auto last = run->rendezvous->longest_unheard())
+      figures.longest_silent =
+          std::max(figures.longest_silent.value_or(Duration::zero()), now - *last);
+  }
+  figures.counters = counters_;
+  return figures;
+}
+
+}  // namespace muster

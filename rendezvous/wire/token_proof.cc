@@ -1,0 +1,95 @@
+#include "rendezvous/wire/token_proof.h"
+
+#include <utility>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+namespace {
+
+std::string to_hex(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const char byte : bytes) {
+    text += kDigits[static_cast<unsigned char>(byte) >> 4];
+    text += kDigits[static_cast<unsigned char>(byte) & 15];
+  }
+  return text;
+}
+
+/// What `role` ("node", "host") must be able to say. The first message has the node's nonce, the
+/// run id and what else the node claims; only the host's nonce is not in it. The two roles' texts
+/// differ, so that neither proof can be sent back as the other.
+std::string proof_of(const TokenCrypto& crypto, std::string_view role, std::string_view host_nonce,
+                     std::string_view first_json) {
+  std::string text = "muster native door, protocol " + std::to_string(kNativeProtocolVersion);
+  text.append("\n").append(role);
+  text.append("\n").append(host_nonce);
+  text.append("\n").append(first_json);
+  return to_hex(crypto.mac(text));
+}
+
+/// The nonce of a first message; empty: it has none.
+std::string nonce_of(const NativeRequest& request) {
+  if (const auto* hello = std::get_if<NativeHello>(&request)) return hello->nonce;
+  if (const auto* reach = std::get_if<NativeReach>(&request)) return reach->nonce;
+  return {};
+}
+
+TokenGate::Step refuse(std::string text, std::string close, std::string_view cause) {
+  return {.reply = NativeRefused{std::move(text)}, .close = std::move(close), .cause = cause};
+}
+
+}  // namespace
+
+TokenClaim::TokenClaim(const TokenCrypto& crypto)
+    : crypto_(crypto), nonce_(to_hex(crypto.nonce())) {}
+
+NativeProve TokenClaim::answer(const NativeChallenge& challenge, std::string_view first_json) {
+  expected_ = proof_of(crypto_, "host", challenge.nonce, first_json);
+  return {proof_of(crypto_, "node", challenge.nonce, first_json)};
+}
+
+bool TokenClaim::is_host(std::string_view proof) const {
+  return !expected_.empty() && crypto_.equal(proof, expected_);
+}
+
+TokenGate::Step TokenGate::receive(std::string_view json) {
+  MUSTER_CHECK(phase_ != Phase::Open);
+  if (phase_ == Phase::First) return receive_first(json);
+  const auto request = decode_native_request(json, {});
+  const auto* prove = request ? std::get_if<NativeProve>(&*request) : nullptr;
+  if (prove != nullptr) return receive_proof(*prove);
+  return refuse("the token was asked for, and this is no proof of it",
+                "native message: another one than the proof of the token", "token not proven");
+}
+
+TokenGate::Step TokenGate::receive_first(std::string_view json) {
+  const auto request = decode_native_request(json, {});
+  const auto* hello = request ? std::get_if<NativeHello>(&*request) : nullptr;
+  // Refused where it is served, which says why; nothing else of this connection is served then.
+  if (!request || (hello != nullptr && hello->protocol_version != kNativeProtocolVersion))
+    return {.serve = std::string(json)};
+  if (nonce_of(*request).empty())
+    return refuse(
+        "it lets in only nodes that have its token: give this node --rdzv-token-file FILE, with "
+        "the rendezvous' own token in FILE (an older muster does not know that option)",
+        "native message: a node without the token", "node without token");
+  first_json_ = json;
+  nonce_ = to_hex(crypto_.nonce());
+  phase_ = Phase::Challenged;
+  return {.reply = NativeChallenge{nonce_}};
+}
+
+TokenGate::Step TokenGate::receive_proof(const NativeProve& prove) {
+  if (!crypto_.equal(prove.proof, proof_of(crypto_, "node", nonce_, first_json_)))
+    return refuse(
+        "this node's token is another one than the rendezvous': the files of --rdzv-token-file "
+        "must have the same content",
+        "native message: a node with another token", "wrong token");
+  host_proof_ = proof_of(crypto_, "host", nonce_, first_json_);
+  phase_ = Phase::Open;
+  return {.serve = std::exchange(first_json_, {})};
+}
+
+}  // namespace muster

@@ -1,0 +1,241 @@
+"""What hostile clients send to a store server, and how its victims are watched. Standard library only."""
+import json
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from support import one_second
+
+MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
+(VALIDATE, SET, COMPARE_SET, GET, ADD, CHECK, WAIT, GETNUMKEYS, DELETE_KEY, APPEND, MULTI_GET, MULTI_SET, CANCEL_WAIT,
+ PING, QUEUE_PUSH, QUEUE_POP, QUEUE_LEN, LIST_KEYS, BARRIER) = range(19)
+HELLO = b"\0" + struct.pack("<I", 0x3C85F7CE)
+# torch's text for "no state yet"; whoever writes it first begins the run.
+NO_STATE = b"Y2FuaW1hZGFt"
+STATE_KEY = b"/torch.rendezvous."
+
+
+def u64(number):
+    return struct.pack("<Q", number)
+
+
+def text(data):
+    data = data.encode() if isinstance(data, str) else data
+    return u64(len(data)) + data
+
+
+def request(query, *texts):
+    return bytes([query]) + b"".join(map(text, texts))
+
+
+def keys_request(query, keys):
+    return bytes([query]) + u64(len(keys)) + b"".join(map(text, keys))
+
+
+def native(message):
+    data = message if isinstance(message, bytes) else json.dumps(message).encode()
+    return b"m" + text(data)
+
+
+def hello(run="job", **more):
+    return native({"type": "hello", "protocol_version": 1, "muster_version": "0", "run_id": run, **more})
+
+
+def join(addr="node", pid=1, nodes=2, **more):
+    return native({"type": "join", "name": {"addr": addr, "pid": pid, "local_id": 0}, "local_world_size": 1,
+                   "role": "default",
+                   "run": {"min_nodes": nodes, "max_nodes": nodes, "max_restarts": 0, "scale_policy": "now",
+                           "join_timeout_ns": 600_000_000_000, "last_call_timeout_ns": 30_000_000_000},
+                   "protocol_version": 1, "muster_version": "0", "last_round": -1, "spare": False,
+                   "hosts_rendezvous": False, **more})
+
+
+class Client:
+    """One connection; it counts what it sends."""
+
+    def __init__(self, port, first=HELLO, sent=None, address="127.0.0.1"):
+        """`address`: the client's own."""
+        self.sent = sent if sent is not None else [0]
+        self.socket = socket.create_connection(("127.0.0.1", port), 10, (address, 0))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if first:
+            self.send(first)
+
+    def send(self, data, patience_s=1.0):
+        """As much of it as the server takes; False if it has closed the connection, or reads no more."""
+        self.socket.settimeout(patience_s)
+        view = memoryview(data)
+        try:
+            while view:
+                count = self.socket.send(view)
+                self.sent[0] += count
+                view = view[count:]
+        except OSError:  # A timeout, too.
+            return False
+        return True
+
+    def receive(self, size, patience_s=10.0):
+        self.socket.settimeout(patience_s)
+        got = bytearray()
+        while len(got) < size:
+            part = self.socket.recv(min(size - len(got), 1 << 20))
+            if not part:
+                raise EOFError
+            got += part
+        return bytes(got)
+
+    def receive_text(self):
+        return self.receive(struct.unpack("<Q", self.receive(8))[0])
+
+    def receive_message(self):
+        return json.loads(self.receive_text())
+
+    def ping(self):
+        self.send(b"\x0dPING")
+        return self.receive(4) == b"PING"
+
+    def drain(self, patience_s=2.0):
+        """Reads until the server closes the connection or is silent."""
+        self.socket.settimeout(patience_s)
+        try:
+            while self.socket.recv(1 << 20):
+                pass
+        except OSError:
+            pass
+
+    def close(self):
+        self.socket.close()
+
+
+class Attacker:
+    """Makes connections, and knows how many bytes all of them have sent."""
+
+    def __init__(self, port):
+        self.port = port
+        self.sent = [0]
+        self.clients = []
+
+    def client(self, first=HELLO):
+        self.clients.append(Client(self.port, first, self.sent))
+        return self.clients[-1]
+
+    def clients_of(self, count, first=HELLO):
+        return [self.client(first) for _ in range(count)]
+
+    def close(self):
+        for client in self.clients:
+            client.close()
+
+
+class Witness:
+    """Comes anew as a torch client and as a muster node, again and again, and notes how long each is made to wait."""
+
+    def __init__(self, port, native_run=None):
+        self.port = port
+        self.native_run = native_run
+        self.longest_s = 0.0
+        self.visits = 0
+        self.errors = []
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _visit(self):
+        begin = time.monotonic()
+        torch = Client(self.port)
+        key = b"witness"
+        torch.send(request(SET, key, b"1") + request(GET, key) + b"\x0dPING")
+        assert torch.receive_text() == b"1" and torch.receive(4) == b"PING"
+        torch.close()
+        self.longest_s = max(self.longest_s, time.monotonic() - begin)
+        if self.native_run is not None:
+            begin = time.monotonic()
+            node = Client(self.port)
+            node.send(hello(self.native_run))
+            answer = node.receive_message()
+            assert answer["type"] == "welcome", answer
+            node.close()
+            self.longest_s = max(self.longest_s, time.monotonic() - begin)
+        self.visits += 1
+
+    def _run(self):
+        while not self.stopping.is_set():
+            try:
+                self._visit()
+            except Exception as error:  # Whatever it is, the test is to say it.
+                self.errors.append(repr(error))
+            self.stopping.wait(0.02)
+
+    def stop(self):
+        self.stopping.set()
+        self.thread.join(30)
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/status") as status:
+        for line in status:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) << 10
+    raise AssertionError("no VmRSS")
+
+
+class Memory:
+    """The most that a process has held above what it held at first, looked at often."""
+
+    def __init__(self, pid):
+        self.pid = pid
+        self.before = resident_bytes(pid)
+        self.most = 0
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        while not self.stopping.wait(0.02):
+            try:
+                self.most = max(self.most, resident_bytes(self.pid) - self.before)
+            except OSError:
+                return
+
+    def stop(self):
+        self.stopping.set()
+        self.thread.join(10)
+
+
+# AddressSanitizer keeps freed memory for a while: what is measured is what the program holds.
+KEEP_LITTLE = {"ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_size_kb=64"}
+
+
+class Musterd:
+    """A running musterd; its log goes to a file."""
+
+    def __init__(self, folder, *options):
+        self.log_path = pathlib.Path(folder) / "musterd.log"
+        self.log_file = open(self.log_path, "wb")
+        self.process = subprocess.Popen([MUSTERD, "--bind", "127.0.0.1", "--port", "0", *options],
+                                        stdout=subprocess.PIPE, stderr=self.log_file,
+                                        env=os.environ | KEEP_LITTLE)
+        line = self.process.stdout.readline().decode()
+        assert line.startswith("musterd: listening on "), line
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def log(self):
+        return self.log_path.read_bytes()
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.log_file.close()
+
+
+def patience_s():
+    """A second of an idle machine, on this one as it is now: with many others, everyone's share of it is smaller."""
+    share = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return max(one_second(), min(30.0, share))

@@ -1,0 +1,510 @@
+#!/usr/bin/env python3
+"""Attacks on the token: a stranger, a thief of old messages and a false host get nothing, and the members notice nothing.
+
+    token_attack_test.py [-v] [CLASS.test_NAME ...]      (MUSTERD_BIN and MUSTER_BIN name the programs)
+"""
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import pathlib
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+from hostile import (ADD, COMPARE_SET, DELETE_KEY, GET, HELLO, LIST_KEYS, MULTI_GET, MULTI_SET, NO_STATE, SET, STATE_KEY, WAIT, Client, Musterd,
+                     hello, join, keys_request, native, request, text, u64)
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from native_peer import OtherHost, receive
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port
+from support import MUSTER, PATIENCE_S, main, wait_for
+
+TOKEN = "a-token-for-tests-only-0123456789"
+
+
+def token_file(folder, text=TOKEN, name="token", mode=0o600):
+    path = pathlib.Path(folder) / name
+    path.write_text(text + "\n")
+    path.chmod(mode)
+    return path
+
+
+def json_of(framed):
+    return framed[9:]  # Behind the native byte and the length.
+
+
+def proof(role, nonce, first_json, token=TOKEN):
+    text = f"muster native door, protocol 1\n{role}\n{nonce}\n".encode() + first_json
+    return hmac.new(token.encode(), text, hashlib.sha256).hexdigest()
+
+
+def prove(value):
+    return native({"type": "prove", "proof": value})
+
+
+class Node(Client):
+    """A node that does it right, unless it is told otherwise."""
+
+    def enter(self, run="job", token=TOKEN, role="node"):
+        """The answer to its proof."""
+        self.first = hello(run, nonce=secrets.token_hex(32))
+        self.send(self.first)
+        self.challenge = self.receive_message()["nonce"]
+        self.send(prove(proof(role, self.challenge, json_of(self.first), token)))
+        return self.receive_message()
+
+    def is_closed(self):
+        self.socket.settimeout(PATIENCE_S)
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+class TokenTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="muster-attack-")
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+        self.file = token_file(self.dir)
+
+    def start(self, *options):
+        self.musterd = Musterd(self.dir, "--rdzv-token-file", str(self.file), *options)
+        self.addCleanup(self.musterd.stop)
+
+    def node(self, address="127.0.0.1", first=HELLO):
+        node = Node(self.musterd.port, first, address=address)
+        self.addCleanup(node.close)
+        return node
+
+    def refused(self, node, answer, text):
+        self.assertEqual(answer["type"], "refused", answer)
+        self.assertIn(text, answer["text"])
+        self.assertTrue(node.is_closed())
+
+    def member(self, run="job", pid=1, nodes=2, address="127.0.0.1"):
+        """A node that has joined."""
+        node = self.node(address)
+        self.assertEqual(node.enter(run)["type"], "welcome")
+        node.send(join(pid=pid, nodes=nodes))
+        self.assertEqual(node.receive_message()["type"], "waiting")
+        return node
+
+    def check_log(self):
+        log = self.musterd.log()
+        self.assertIsNone(self.musterd.process.poll(), log[-2000:])
+        self.assertNotIn(TOKEN.encode(), log)
+        return log.decode()
+
+
+class Door(TokenTest):
+    def test_both_prove_that_they_have_the_token_and_neither_says_it(self):
+        self.start()
+        node = self.node()
+        answer = node.enter()
+        self.assertEqual(answer["type"], "welcome", answer)
+        self.assertEqual(answer["proof"], proof("host", node.challenge, json_of(node.first)))
+        self.assertNotIn(TOKEN, json.dumps(answer))
+        self.check_log()
+
+    def test_a_node_without_a_token_is_told_what_to_do(self):
+        self.start()
+        node = self.node()
+        node.send(hello())
+        self.refused(node, node.receive_message(), "give this node --rdzv-token-file FILE")
+        self.assertIn("a node without the token", self.check_log())
+
+    def test_downgrade_nothing_is_served_before_the_proof(self):
+        self.start()
+        for first in (join(), native({"type": "keep_alive"}), native({"type": "leave"}),
+                      native({"type": "reach", "generation": 1, "group_rank": 0}),
+                      native({"type": "prove", "proof": "0" * 64}), hello(nonce=""), hello(nonce=None)):
+            node = self.node()
+            node.send(first)
+            answer = node.receive_message()
+            self.assertEqual(answer["type"], "refused", answer)
+            self.assertTrue(node.is_closed())
+        for second in (join(), hello(), hello(nonce="0" * 64), native({"type": "keep_alive"})):
+            node = self.node()
+            node.send(hello(nonce="0" * 64))
+            self.assertEqual(node.receive_message()["type"], "challenge")
+            node.send(second)
+            self.refused(node, node.receive_message(), "this is no proof of it")
+        node = self.node()
+        node.send(native({"type": "hello", "protocol_version": 0, "muster_version": "0", "run_id": "job"}))
+        self.refused(node, node.receive_message(), "speaks protocol 0")
+        self.check_log()
+
+    def test_another_token_and_the_wrong_roles_proof_are_refused(self):
+        self.start()
+        for options in ({"token": TOKEN + "x"}, {"token": TOKEN[:-1]}, {"role": "host"}):
+            node = self.node()
+            self.refused(node, node.enter(**options), "token is another one")
+        self.assertIn("a node with another token", self.check_log())
+
+    def test_proofs_that_were_overheard_are_good_for_nothing(self):
+        self.start()
+        seen = self.node()
+        self.assertEqual(seen.enter()["type"], "welcome")
+        old = prove(proof("node", seen.challenge, json_of(seen.first)))
+        thief = self.node()
+        thief.send(seen.first)
+        self.assertNotEqual(thief.receive_message()["nonce"], seen.challenge)
+        thief.send(old)
+        self.refused(thief, thief.receive_message(), "token is another one")
+        # What the host says to prove itself is no node's proof: not of the same connection, nor of another.
+        mirror = self.node()
+        mirror.send(seen.first)
+        challenge = mirror.receive_message()["nonce"]
+        mirror.send(prove(proof("host", challenge, json_of(seen.first))))
+        self.refused(mirror, mirror.receive_message(), "token is another one")
+
+    def test_a_proof_is_for_one_run_only(self):
+        self.start()
+        node = self.node()
+        nonce = secrets.token_hex(32)
+        node.send(hello("other", nonce=nonce))
+        challenge = node.receive_message()["nonce"]
+        node.send(prove(proof("node", challenge, json_of(hello("job", nonce=nonce)))))
+        self.refused(node, node.receive_message(), "token is another one")
+
+    def test_nonces_are_not_repeated(self):
+        self.start()
+        seen = set()
+        for _ in range(50):
+            node = self.node()
+            node.send(hello(nonce="0" * 64))
+            seen.add(node.receive_message()["nonce"])
+        self.assertEqual(len(seen), 50)
+
+    def test_a_stolen_name_moves_no_member(self):
+        self.start()
+        member = self.member(pid=7)
+        for _ in range(20):
+            thief = self.node()
+            thief.send(hello("job", nonce="0" * 64) + join(pid=7) + native({"type": "leave"}))
+            self.assertEqual(thief.receive_message()["type"], "challenge")
+            self.refused(thief, thief.receive_message(), "this is no proof of it")
+        other = self.member(pid=8)
+        self.assertEqual(member.receive_message()["type"], "prepare_store")
+        other.close()
+
+    def test_who_proves_nothing_is_gone_after_a_while_and_has_cost_little(self):
+        self.start("--validate-seconds=1")
+        node = self.node()
+        node.send(hello(nonce="0" * 64))
+        self.assertEqual(node.receive_message()["type"], "challenge")
+        self.assertTrue(node.is_closed())
+        self.assertIn("no proof of the token in time: limit validate_seconds", self.check_log())
+        long_proof = self.node()
+        long_proof.send(hello(nonce="0" * 64) + native(b'{"type":"prove","proof":"' + b"0" * 20_000 + b'"}'))
+        self.assertEqual(long_proof.receive_message()["type"], "challenge")
+        self.assertTrue(long_proof.is_closed())
+        self.assertIn("native message is too long", self.check_log())
+
+    def test_a_thousand_strangers_are_a_few_lines(self):
+        self.start()
+        for _ in range(1_000):
+            node = Node(self.musterd.port, first=hello())
+            node.close()
+        self.member()
+        self.assertLess(self.check_log().count("store_connection_closed"), 10)
+
+
+class C10dDoor(TokenTest):
+    STRANGER, MEMBER = "127.0.0.9", "127.0.0.6"
+
+    def shut_out(self, address, data, reason="this address may not use the c10d door"):
+        client = self.node(address)
+        client.send(data)
+        self.assertTrue(client.is_closed(), data[:80])
+        self.assertIn(reason, self.check_log())
+
+    def let_in(self, address):
+        client = self.node(address)
+        client.send(request(SET, "k", "v") + request(GET, "k"))
+        self.assertEqual(client.receive_text(), b"v")
+        return client
+
+    def test_a_stranger_gets_nothing_whatever_it_asks(self):
+        self.start()
+        member = self.member()
+        state = STATE_KEY + b"job"
+        for data in (request(SET, "k", "v"), request(GET, state), request(COMPARE_SET, state, b"", NO_STATE),
+                     request(ADD, "n") + u64(1), bytes([LIST_KEYS]), keys_request(WAIT, [state]),
+                     bytes([SET]) + text("k") + u64(8 << 20), bytes([MULTI_SET]) + u64(100_000)):
+            self.shut_out(self.STRANGER, data)
+        line = next(line for line in self.check_log().splitlines() if "c10d door" in line)
+        self.assertIn(f"peer={self.STRANGER}:", line)
+        self.assertIn("--c10d-allow=members", line)
+        self.assertEqual(self.check_log().count("may not use the c10d door"), 1)
+        other = self.member(pid=2)
+        self.assertEqual(member.receive_message()["type"], "prepare_store")
+        other.close()
+
+    def test_a_stranger_that_only_greets_is_gone_after_a_while(self):
+        self.start("--validate-seconds=1")
+        client = self.node(self.STRANGER)
+        self.assertTrue(client.ping())
+        self.assertTrue(client.is_closed())
+
+    def test_the_address_of_a_member_may_come_as_long_as_it_is_one(self):
+        self.start()
+        self.shut_out(self.MEMBER, request(GET, "k"))
+        member = self.member(address=self.MEMBER)
+        stays = self.let_in(self.MEMBER)
+        self.shut_out(self.STRANGER, request(GET, "k"))
+        member.close()
+
+        def is_out():
+            client = Node(self.musterd.port, address=self.MEMBER)
+            try:
+                client.send(request(SET, "k", "v") + request(GET, "k"))
+                client.receive_text()
+                return False
+            except (EOFError, OSError):
+                return True
+            finally:
+                client.close()
+        wait_for(is_out, "the member's address to be a stranger's again")
+        stays.send(request(GET, "k"))  # What is there stays there.
+        self.assertEqual(stays.receive_text(), b"v")
+
+    def test_a_node_that_was_refused_makes_its_address_no_members(self):
+        self.start()
+        node = self.node(self.STRANGER)
+        self.refused(node, node.enter(token="x" * 40), "token is another one")
+        waits = self.node(self.STRANGER)
+        waits.send(hello(nonce="0" * 64))
+        self.assertEqual(waits.receive_message()["type"], "challenge")
+        self.shut_out(self.STRANGER, request(GET, "k"))
+
+    def test_listed_networks_may_come(self):
+        self.start("--c10d-allow=127.0.0.8/31,fd00::/8")
+        self.let_in("127.0.0.8")
+        self.let_in("127.0.0.9")
+        self.shut_out("127.0.0.10", request(GET, "k"))
+        self.member(address="127.0.0.11")
+        self.shut_out("127.0.0.11", request(GET, "k"))  # Members are not listed here.
+
+    def test_off_is_for_muster_nodes_only(self):
+        self.start("--c10d-allow=off")
+        self.member()
+        self.shut_out("127.0.0.1", request(GET, "k"))
+
+    def test_without_a_token_everybody_may_come_and_a_line_says_so(self):
+        self.musterd = Musterd(self.dir)
+        self.addCleanup(self.musterd.stop)
+        self.let_in(self.STRANGER)
+        self.assertIn("access token=no c10d_allow=any advice=", self.check_log())
+
+    def test_a_store_alone_refuses_before_it_reads(self):
+        self.musterd = Musterd(self.dir, "--only-store", "--c10d-allow=127.0.0.8")
+        self.addCleanup(self.musterd.stop)
+        self.let_in("127.0.0.8")
+        client = self.node(self.STRANGER, first=b"")
+        self.assertTrue(client.is_closed())
+        self.assertIn("this address may not connect", self.check_log())
+
+    def test_a_flood_of_strangers_is_a_few_lines(self):
+        self.start()
+        member = self.member()
+        for i in range(1_000):
+            Client(self.musterd.port, HELLO + request(GET, "k"), address=f"127.0.0.{i % 3 + 20}").close()
+        self.member(pid=2)
+        self.assertEqual(member.receive_message()["type"], "prepare_store")
+        self.assertLess(self.check_log().count("c10d door"), 10)
+
+
+class RunsApart(TokenTest):
+    """Several runs at one musterd."""
+    STATE_A, STATE_B = STATE_KEY + b"a", STATE_KEY + b"b"
+
+    def shut_out(self, client, data):
+        client.send(data)
+        with contextlib.suppress(EOFError, OSError):
+            self.fail(f"{data[:60]} is answered by {client.receive(1)}")
+
+    def test_who_began_with_one_run_gets_nothing_of_another(self):
+        self.start("--c10d-allow=members,loopback")
+        keeper = self.node()
+        keeper.send(request(COMPARE_SET, self.STATE_B, b"", NO_STATE) + request(SET, self.STATE_B + b".0/secret", "b"))
+        self.assertEqual(keeper.receive_text(), NO_STATE)
+        self.assertTrue(keeper.ping())
+        for data in (request(GET, self.STATE_B), request(COMPARE_SET, self.STATE_B, b"", NO_STATE),
+                     request(GET, self.STATE_B + b".0/secret"), request(SET, self.STATE_B + b".0/secret", "x"),
+                     keys_request(MULTI_GET, [self.STATE_A, self.STATE_B]), keys_request(WAIT, [self.STATE_B]),
+                     request(DELETE_KEY, self.STATE_B + b".0/secret"), bytes([LIST_KEYS]),
+                     bytes([MULTI_SET]) + u64(1) + text(self.STATE_B + b".0/secret") + text("x")):
+            client = self.node()
+            client.send(request(COMPARE_SET, self.STATE_A, b"", NO_STATE) + request(SET, self.STATE_A + b".0/k", "a"))
+            self.assertEqual(client.receive_text(), NO_STATE)
+            client.send(request(GET, self.STATE_A + b".0/k"))
+            self.assertEqual(client.receive_text(), b"a")
+            self.shut_out(client, data)
+        keeper.send(request(GET, self.STATE_B + b".0/secret"))
+        self.assertEqual(keeper.receive_text(), b"b")
+        self.check_log()
+
+    def test_a_members_machine_comes_to_its_own_runs_only(self):
+        self.start()
+        self.member("a", address="127.0.0.6")
+        self.member("b", address="127.0.0.7")
+        own = self.node("127.0.0.6")
+        own.send(request(GET, self.STATE_A) + request(SET, self.STATE_A + b".0/k", "a"))
+        own.receive_text()
+        self.assertTrue(own.ping())
+        for data in (request(GET, self.STATE_B), request(SET, self.STATE_B + b".0/k", "x"),
+                     request(COMPARE_SET, STATE_KEY + b"new", b"", NO_STATE)):
+            self.shut_out(self.node("127.0.0.6"), data)
+        self.assertIn("a key of another run than this client's", self.check_log())
+
+    def test_without_a_token_it_is_as_under_torch(self):
+        self.musterd = Musterd(self.dir)
+        self.addCleanup(self.musterd.stop)
+        client = self.node()
+        for state in (self.STATE_A, self.STATE_B):
+            client.send(request(COMPARE_SET, state, b"", NO_STATE))
+            self.assertEqual(client.receive_text(), NO_STATE)
+        client.send(bytes([LIST_KEYS]))
+        self.assertGreater(len(client.receive(8)), 0)
+
+
+class WorkersStore(TokenTest):
+    """The store of rank 0, in a job of two nodes."""
+
+    WORKER = """
+import os, socket, struct, sys, time
+store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 30)
+store.sendall(b"\\0" + struct.pack("<I", 0x3C85F7CE) + b"\\x0dPING")
+store.sendall(b"\\x12" + struct.pack("<Q", 4) + b"meet" + struct.pack("<q", int(os.environ["WORLD_SIZE"])))
+assert store.recv(4, socket.MSG_WAITALL) == b"PING" and store.recv(1) == b"\\0", "refused"
+with open(os.environ["TEST_DIR"] + "/master." + os.environ["RANK"] + ".new", "w") as file:
+    file.write(os.environ["MASTER_PORT"])
+os.rename(file.name, file.name[:-4])
+while not os.path.exists(os.environ["TEST_DIR"] + "/finish"):
+    time.sleep(0.01)
+"""
+
+    def job(self, *options):
+        (self.dir / "worker.py").write_text(self.WORKER)
+        port = free_port()
+        logs = [open(self.dir / f"err.{i}", "wb") for i in range(2)]
+        for log in logs:
+            self.addCleanup(log.close)
+        nodes = [subprocess.Popen(
+            [MUSTER, "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=job",
+             f"--rdzv-token-file={self.file}", *options, str(self.dir / "worker.py")], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=log, env={**os.environ, "TEST_DIR": str(self.dir)}) for log in logs]
+        for node in nodes:
+            self.addCleanup(node.wait)
+            self.addCleanup(node.kill)
+
+        def output():
+            return "\n".join((self.dir / f"err.{i}").read_text() for i in range(2))
+        try:
+            wait_for(lambda: all((self.dir / f"master.{i}").exists() for i in range(2)), "both workers to meet")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{output()}") from None
+        store = int((self.dir / "master.0").read_text())
+        for server in (port, store):
+            stranger = Client(server, HELLO + request(GET, "k"), address="127.0.0.9")
+            self.addCleanup(stranger.close)
+            if "any" in options[0]:
+                self.assertEqual(stranger.receive_text(), b"")
+            else:
+                stranger.socket.settimeout(PATIENCE_S)
+                with contextlib.suppress(ConnectionResetError):
+                    self.assertEqual(stranger.socket.recv(1), b"")
+            asks = Client(server, HELLO + native({"type": "reach", "generation": 1, "group_rank": 0}))
+            self.addCleanup(asks.close)
+            self.assertIn("give this node --rdzv-token-file FILE", asks.receive_message()["text"])
+        (self.dir / "finish").touch()
+        self.assertEqual([node.wait(PATIENCE_S) for node in nodes], [0, 0], output())
+        self.assertNotIn(TOKEN, output())
+        self.assertNotIn("does not know this node's token", output())
+
+    def test_only_members_of_the_run_come_to_its_stores(self):
+        self.job("--c10d-allow=members")
+
+    def test_any_is_for_networks_that_are_trusted(self):
+        self.job("--c10d-allow=any")
+
+    def test_members_without_a_token_make_no_sense(self):
+        done = subprocess.run([MUSTER, "--nnodes=2", "--rdzv-backend=c10d", "--c10d-allow=members", "--no-python", "x"],
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("members are known by their token", done.stderr)
+
+
+class FalseHost(TokenTest):
+    def join(self, port, *options):
+        done = subprocess.run(
+            [MUSTER, "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=job",
+             "--rdzv-conf=is_host=false,read_timeout=20", *options, "--no-python", "/bin/true"],
+            capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertNotIn(TOKEN, done.stdout + done.stderr)
+        return done.stderr
+
+    def host(self, answer):
+        host = OtherHost(answer)
+        self.addCleanup(host.close)
+        return host
+
+    def test_a_host_without_the_token_is_left(self):
+        welcome = {"type": "welcome", "protocol_version": 1, "muster_version": "0", "peer_address": "127.0.0.1",
+                   "resumes": True}
+        for answer in (welcome, {**welcome, "proof": "0" * 64}):
+            host = self.host(answer)
+            said = self.join(host.port, f"--rdzv-token-file={self.file}")
+            self.assertIn("it does not prove that it has this node's token", said)
+            self.assertEqual(len(host.hellos[0]["nonce"]), 64)
+
+    def test_a_real_musterd_without_the_token_is_left(self):
+        self.musterd = Musterd(self.dir)
+        self.addCleanup(self.musterd.stop)
+        said = self.join(self.musterd.port, f"--rdzv-token-file={self.file}")
+        self.assertIn("it was started without --rdzv-token-file", said)
+
+    def test_a_node_with_another_token_or_none_is_told_so(self):
+        self.start()
+        other = token_file(self.dir, "another-token-of-32-characters--", "other")
+        self.assertIn("token is another one", self.join(self.musterd.port, f"--rdzv-token-file={other}"))
+        self.assertIn("give this node --rdzv-token-file FILE", self.join(self.musterd.port))
+
+    def test_a_torch_store_is_not_joined(self):
+        """As a torch server does it: it closes the connection on the native door's first byte."""
+        server = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(server.close)
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    receive(connection, 6)
+                    connection.sendall(receive(connection, 4))
+                    connection.recv(1)
+        threading.Thread(target=serve, daemon=True).start()
+        self.assertIn("it is torchrun's, which cannot prove that it has this node's token",
+                      self.join(server.getsockname()[1], f"--rdzv-token-file={self.file}"))
+
+    def test_a_challenge_and_nothing_more(self):
+        host = self.host({"type": "challenge", "nonce": "0" * 64})
+        said = self.join(host.port, f"--rdzv-token-file={self.file}")
+        self.assertIn("it does not answer hello", said)
+        self.assertEqual([message["type"] for message in host.hellos[:2]], ["hello", "prove"])
+
+
+if __name__ == "__main__":
+    main()

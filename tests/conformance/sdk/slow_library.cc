@@ -1,0 +1,10 @@
+// A library whose loading takes longer than anybody waits.
+#include <unistd.h>
+
+namespace {
+
+[[gnu::constructor]] void sleep_while_loading() {
+  ::sleep(120);
+}
+
+}  // namespace

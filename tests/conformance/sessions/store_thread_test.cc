@@ -1,0 +1,77 @@
+// The thread of a store outlives the exceptions of what it is asked to do.
+
+#include "agent/sessions/store_thread.h"
+
+#include <poll.h>
+
+#include <future>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+
+#include <boost/asio/post.hpp>
+#include <catch2/catch.hpp>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include "rendezvous/net/guarded_loop.h"
+#include "tests/conformance/store_server_fixture.h"
+
+namespace muster::testing {
+namespace {
+
+/// The log of the process, while it lives.
+class KeptLog {
+ public:
+  KeptLog() {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  }
+  ~KeptLog() { spdlog::set_default_logger(previous_); }
+  KeptLog(const KeptLog&) = delete;
+  KeptLog& operator=(const KeptLog&) = delete;
+  std::string text() {
+    spdlog::default_logger()->flush();
+    return text_.str();
+  }
+
+ private:
+  std::shared_ptr<spdlog::logger> previous_ = spdlog::default_logger();
+  std::ostringstream text_;
+};
+
+TEST_CASE("store thread: an exception on it is logged, and the store is served on", "[sessions]") {
+  KeptLog log;
+  {
+    auto started = StoreThread::start({.addresses = {"127.0.0.1"}});
+    REQUIRE(started.has_value());
+    StoreThread& store = **started;
+    Client before(store.port());
+    REQUIRE(before.alive());
+    store.reset([] { throw std::runtime_error("the first one"); });
+    std::promise<void> again;
+    store.reset([&] { again.set_value(); });
+    again.get_future().wait();
+    CHECK(Client(store.port()).alive());
+  }
+  CHECK_THAT(log.text(), Catch::Contains("handler_failed loop=store error=\"the first one\""));
+}
+
+TEST_CASE("guarded loop: it goes on after exceptions, and bounds what it writes", "[sessions]") {
+  KeptLog log;
+  boost::asio::io_context loop{1};
+  constexpr int kHandlers = 1000;
+  int served = 0;
+  for (int i = 0; i < kHandlers; ++i)
+    boost::asio::post(loop, [&served] {
+      ++served;
+      throw std::runtime_error("no room");
+    });
+  run_guarded(loop, "test");
+  CHECK(served == kHandlers);
+  const std::string text = log.text();
+  CHECK(std::count(text.begin(), text.end(), '\n') < 200);
+}
+
+}  // namespace
+}  // namespace muster::testing

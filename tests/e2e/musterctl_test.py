@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""musterctl beside a real musterd and real jobs: every command, its exit codes, its completion."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+from http_test import HttpTest
+from support import PATIENCE_S, SOURCE, main, wait_for
+
+MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
+
+
+class CtlTest(HttpTest):
+    def ctl(self, *words, expect=0, env=None):
+        """What it prints; with an exit code expected that is not 0, what it complains of."""
+        environment = self.environment(MUSTER_ENDPOINT=f"localhost:{self.http_port}", **(env or {}))
+        done = subprocess.run([MUSTERCTL, *words], capture_output=True, text=True, timeout=60, env=environment,
+                              check=False)
+        self.assertEqual(done.returncode, expect, f"{words}\n{done.stdout}\n{done.stderr}")
+        return done.stdout if expect == 0 else done.stderr + done.stdout
+
+
+class Runs(CtlTest):
+    def test_a_job_that_fails_and_goes_on(self):
+        self.assertEqual(self.ctl("runs"), "no runs: no job meets here\n")
+        self.assertIn("no run 'job' is known here", self.ctl("status", "job", expect=4))
+        self.node("a", "2", "--max-restarts=3")
+        self.run_is("gathering")
+        self.assertRegex(self.ctl("status", "job"), r"^job  gathering\n[^\0]*1 more node must come")
+        self.node("b", "2", "--max-restarts=3", "--nproc-per-node=2")
+        self.round_of(3)
+        self.run_is("running")
+        self.assertRegex(self.ctl("runs"), r"\njob +running +0 +2/2 +2 +0/3 +-\n")
+        self.assertIn("nothing has failed since the run began", self.ctl("why", "job"))
+        nodes = self.ctl("nodes", "job").splitlines()
+        self.assertEqual(len(nodes), 3)
+        self.assertRegex(nodes[1], r"^0 .* working +muster ")
+        self.tell("exit.a", "3")
+        self.round_of(3, after=3)
+        wait_for(lambda: json.loads(self.ctl("status", "job", "--json"))["restarts_used"] == 1, "the restart")
+        self.run_is("running")
+        why = self.ctl("why", "job")
+        self.assertRegex(why, r"^job: node \d \(.*\) failed first\n")
+        self.assertIn("round_complete", why.split("what followed")[1])
+        self.assertIn("workers_failed", self.ctl("status", "job"))
+        self.assertEqual(json.loads(self.ctl("status", "job", "--json"))["restarts_used"], 1)
+        self.assertEqual(len(json.loads(self.ctl("nodes", "job", "--json"))["nodes"]), 2)
+        self.assertEqual(json.loads(self.ctl("runs", "--json"))["total"], 1)
+
+    def test_watch_shows_what_is_new_until_it_is_stopped(self):
+        self.node("a", "2")
+        self.run_is("gathering")
+        with open(self.dir / "watched", "wb") as out:
+            watch = subprocess.Popen([MUSTERCTL, "status", "job", "--watch",
+                                      f"--endpoint=127.0.0.1:{self.http_port}"], stdout=out)
+        self.addCleanup(watch.wait)
+        self.addCleanup(watch.kill)
+        wait_for(lambda: "job  gathering" in self.read("watched"), "the first look")
+        self.node("b", "2")
+        wait_for(lambda: "job  running" in self.read("watched"), "a later look")
+        self.musterd.kill()
+        self.assertEqual(watch.wait(PATIENCE_S), 3)
+
+    def test_an_id_with_anything_in_it(self):
+        self.run_id = "a b #c%?\u00e9"
+        self.node("a", "1")
+        wait_for(lambda: json.loads(self.ctl("runs", "--json"))["total"] == 1, "the run")
+        self.round_of(1)
+        self.assertEqual(json.loads(self.ctl("status", self.run_id, "--json"))["id"], self.run_id)
+
+    def test_nobody_there_is_3_and_says_what_to_do(self):
+        self.musterd.kill()
+        self.musterd.wait()
+        for words in (["runs"], ["status", "job"], ["nodes", "job"], ["why", "job"]):
+            said = self.ctl(*words, expect=3)
+            self.assertIn("musterd --http", said)
+            self.assertIn("ssh -L", said)
+
+    def test_another_program_there_is_3(self):
+        # musterd's own port of the jobs speaks no HTTP.
+        said = self.ctl("runs", f"--endpoint=127.0.0.1:{self.port}", expect=3)
+        self.assertRegex(said, "not musterd's HTTP|reset")
+        before = self.ctl(f"--endpoint=127.0.0.1:{self.port}", "runs", expect=3)
+        self.assertRegex(before, "not musterd's HTTP|reset")
+
+    def test_bad_usage_is_2(self):
+        for words in ([], ["nonsense"], ["status"], ["runs", "--endpoint=x"], ["runs", "more"], ["--nonsense"],
+                      ["--completion", "tcsh"], ["doctor", "--rdzv-endpoint=x"]):
+            self.assertIn("musterctl: ", self.ctl(*words, expect=2))
+
+
+class Changes(CtlTest):
+    def test_restart_and_stop(self):
+        self.assertIn("no run 'job'", self.ctl("restart", "job", expect=4))
+        self.node("a", "2", "--max-restarts=1")
+        self.run_is("gathering")
+        self.assertIn("no round runs", self.ctl("restart", "job", expect=1))
+        self.node("b", "2", "--max-restarts=1")
+        self.round_of(2)
+        self.run_is("running")
+        self.assertEqual(self.ctl("restart", "job"), "job: its nodes stop their workers and meet again\n")
+        entries = self.round_of(2, after=2)
+        self.assertEqual({entry["TORCHELASTIC_RESTART_COUNT"] for entry in entries}, {"0"})
+        wait_for(lambda: "requested" in self.ctl("status", "job"), "the restart in the history")
+        self.run_is("running")
+        self.assertEqual(self.ctl("stop", "job"), "job: it has ended, and its nodes are told\n")
+        self.ends(a=1, b=1)
+        self.assertIn("an operator has stopped it", self.output("a"))
+        self.run_is("failed")
+        self.assertIn("has ended", self.ctl("stop", "job", expect=1))
+
+
+class ChangesOnDisk(Changes):
+    """The same where what is promised waits until it is on disk."""
+
+    def start_musterd(self):
+        self.http_options = [*HttpTest.http_options, f"--state-dir={self.dir / 'state'}"]
+        super().start_musterd()
+
+
+class Ps(CtlTest):
+    def mine(self):
+        """Our job, among all that run on this machine."""
+        found = [job for job in json.loads(self.ctl("ps", "--json"))["jobs"] if job["run"] == self.run_id]
+        return found[0] if found else None
+
+    def test_ranks_pids_memory_and_restarts(self):
+        self.run_id = f"ps-{os.getpid()}"
+        self.node("a", "1", "--nproc-per-node=2", "--max-restarts=2")
+        self.round_of(2)
+        job = wait_for(lambda: (found := self.mine()) and len(found["workers"]) == 2 and found, "both workers")
+        self.assertEqual([worker["rank"] for worker in job["workers"]], [0, 1])
+        self.assertEqual((job["restarts"], job["restarts_allowed"]), (0, 2))
+        self.assertGreater(job["generation"], 0)
+        for worker in job["workers"]:
+            self.assertGreater(worker["resident_bytes"], 1 << 20)
+            self.assertIn(str(self.worker), pathlib.Path(f"/proc/{worker['pid']}/cmdline").read_text())
+        self.assertEqual(pathlib.Path(f"/proc/{job['agent_pid']}/comm").read_text(), "muster-agent\n")
+        self.assertRegex(self.ctl("ps"), rf"run {self.run_id}  agent {job['agent_pid']}  shim \d+  restarts 0/2")
+        self.tell("exit.a", "3")
+        self.round_of(2, after=2)
+        wait_for(lambda: (found := self.mine()) and found["restarts"] == 1, "the restart to be seen")
+
+
+class Doctor(CtlTest):
+    def checks(self, *words, expect=0, env=None):
+        said = json.loads(self.ctl("doctor", "--json", *words, expect=expect, env=env).strip())
+        self.assertEqual(said["ok"], expect == 0)
+        return {check["name"]: check for check in said["checks"]}
+
+    def test_this_machine_and_its_musterd(self):
+        checks = self.checks(f"--rdzv-endpoint=127.0.0.1:{self.port}")
+        self.assertEqual(checks["clock"]["verdict"], "ok")
+        self.assertEqual(checks["endpoint"]["verdict"], "ok")
+        self.assertIn("nofile", checks["limit_nofile"]["found"])
+        self.assertIn("lo", checks["network"]["found"])
+        self.assertIn(f"{os.sysconf('SC_NPROCESSORS_ONLN')} cores", checks["machine"]["found"])
+        self.assertIn("0 failures", self.ctl("doctor"))
+
+    def test_what_is_wrong_is_1_with_a_remedy(self):
+        bad = {"GLOO_SOCKET_IFNAME": "nosuch0"}
+        check = self.checks(expect=1, env=bad)["interface"]
+        self.assertEqual(check["verdict"], "failure")
+        self.assertIn("unset GLOO_SOCKET_IFNAME", check["remedy"])
+        self.assertIn("failure", self.ctl("doctor", expect=1, env=bad))
+        missing = self.checks("--log-dir=/proc/nowhere", expect=1)["folder"]
+        self.assertEqual(missing["verdict"], "failure")
+        self.assertIn("--log-dir /proc/nowhere", missing["found"])
+        self.musterd.kill()
+        self.musterd.wait()
+        gone = self.checks(expect=1)["endpoint"]
+        self.assertIn("refused", gone["found"])
+        self.assertIn("firewall", gone["remedy"])
+
+
+class Documents(CtlTest):
+    def start_musterd(self):
+        self.http_port = 9
+
+    def all_output(self):
+        return ""
+
+    def test_the_man_page_has_every_command_and_option(self):
+        page = (SOURCE / "docs/musterctl.1").read_text().replace("\\", "")
+        commands = re.findall(r"^  (\w+) ", self.ctl("--help").split("Subcommands:")[1], re.MULTILINE)
+        self.assertGreater(len(commands), 5)
+        for command in commands:
+            self.assertRegex(page, rf"(?m)^\.B {command}\b")
+            for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", self.ctl(command, "--help"))):
+                self.assertIn(option, page, f"{command} {option}")
+        for code in "01234":
+            self.assertRegex(page, rf"(?m)^\.B {code}$")
+
+    def test_completion_in_each_shell(self):
+        script = self.dir / "completion"
+        programs = {
+            "bash": ["-c", f"source {script}; COMP_WORDS=(musterctl do); COMP_CWORD=1; _musterctl; echo ${{COMPREPLY[*]}}"],
+            "zsh": ["-fc", f"compdef() {{ :; }}; source {script} && echo doctor"],
+            "fish": ["-c", f"source {script}; complete -C 'musterctl do'"]}
+        for shell, words in programs.items():
+            script.write_text(self.ctl("--completion", shell))
+            if shutil.which(shell) is None:
+                continue
+            said = subprocess.run([shell, *words], capture_output=True, text=True, timeout=60, check=True)
+            self.assertIn("doctor", said.stdout, shell)
+            self.assertEqual(said.stderr, "", shell)
+            for command in ("runs", "status", "nodes", "why", "ps", "doctor"):
+                self.assertIn(command, script.read_text(), shell)
+
+
+if __name__ == "__main__":
+    main()

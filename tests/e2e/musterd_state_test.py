@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""musterd --state-dir: what it knows of its runs outlives it, and no worker notices.
+
+MUSTER_MOMENTS=N kills musterd at N seeded moments of a running job (5 unless set), MUSTER_SEED=S with another seed."""
+import hashlib
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+from mixed import LEASE_S, MUSTERD, MusterdTest, have_torch
+from native_peer import OtherNode
+from nodes import TORCH_PYTHON
+from support import PATIENCE_S, SOURCE, main, wait_for
+
+FIXTURES = SOURCE / "tests/e2e/state_files"
+
+
+class StateTest(MusterdTest):
+    def setUp(self):
+        self.musterd_options = ()
+        super().setUp()
+
+    def start_musterd(self):
+        self.state = self.dir / "state"
+        self.musterd_options = (f"--state-dir={self.state}", "--history=2")
+        super().start_musterd()
+
+    def musterd_says(self, text, musterd=None):
+        name = f"err.musterd{musterd or self.musterds}"
+        wait_for(lambda: text in self.read(name), f"musterd to say {text!r}")
+
+    def rows(self, sql):
+        with sqlite3.connect(self.state / "musterd.db") as database:
+            return database.execute(sql).fetchall()
+
+    def refused(self, *options):
+        """What another musterd says that must not start."""
+        done = subprocess.run([MUSTERD, "--bind=127.0.0.1", "--port=0", f"--state-dir={self.state}", *options],
+                              capture_output=True, text=True, timeout=PATIENCE_S, env=self.environment(), check=False)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertEqual(done.stdout, "")
+        return done.stderr
+
+
+class Moments(StateTest):
+    def test_killed_at_any_moment_restarts_no_worker_and_counts_right(self):
+        moments = int(os.environ.get("MUSTER_MOMENTS", "5"))
+        seed = int(os.environ.get("MUSTER_SEED", "1"))
+        chance = random.Random(seed)
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=1000000")
+        self.round_of(2)
+        failures = 0
+        for moment in range(moments):
+            with self.subTest(seed=seed, moment=moment):
+                before = len(self.starts())
+                fails = chance.random() < 0.5
+                time.sleep(chance.uniform(0, 0.2))  # Anywhere in what the last restart has begun.
+                if fails:
+                    self.tell(f"exit.{chance.choice('ab')}", "7")
+                    failures += 1
+                    time.sleep(chance.expovariate(50))
+                self.stop_musterd()
+                time.sleep(chance.choice([0, chance.uniform(0, 1)]))
+                self.start_musterd()
+                if fails:
+                    again = self.round_of(2, after=before)
+                    self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {str(failures)})
+                self.assertEqual(len(self.starts()), 2 * (1 + failures), self.all_output())
+        self.tell("finish")
+        self.ends(a=0, b=0)
+        self.assertEqual(len(self.starts()), 2 * (1 + failures))
+
+
+class Restarts(StateTest):
+    def test_the_end_of_a_run_is_remembered(self):
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        self.tell("exit.b", "3")
+        self.ends(a=1, b=1)
+        self.stop_musterd()
+        self.start_musterd()
+        self.musterd_says("runs_restored runs=1")
+        (outcome,), = self.rows("SELECT json_extract(record, '$.outcome.why') FROM ended")
+        self.assertIn("exited with 3", outcome)
+
+    def test_a_node_that_does_not_come_back_is_lost(self):
+        for tag in "abc":
+            self.node(tag, "2:3", "--max-restarts=3")
+        first = {e["node"]: e["RANK"] for e in self.round_of(3)}
+        self.stop_musterd()
+        self.kill("b")
+        self.start_musterd()
+        again = self.round_of(2, after=3, nodes="ac")
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {"0"})
+        for entry in again:  # Ranks stick; the highest moves into the hole.
+            if first[entry["node"]] != "2":
+                self.assertEqual(entry["RANK"], first[entry["node"]])
+        self.tell("finish")
+        self.ends(a=0, c=0)
+
+    def test_a_lost_file_costs_no_worker(self):
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        self.stop_musterd()
+        shutil.rmtree(self.state)
+        self.start_musterd()
+        self.musterd_says("round_resumed")
+        self.assertEqual(len(self.starts()), 2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_a_backup_is_made_while_it_runs_and_an_old_one_costs_no_worker(self):
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=3")
+        self.round_of(2)
+        backup = self.dir / "backup.db"
+        done = subprocess.run([sys.executable, "-c", "import sqlite3, sys\n"
+                               "sqlite3.connect(sys.argv[1]).backup(sqlite3.connect(sys.argv[2]))",
+                               str(self.state / "musterd.db"), str(backup)], capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done)
+        self.tell("exit.a", "7")  # The backup knows nothing of this restart.
+        self.round_of(2, after=2)
+        self.stop_musterd()
+        for path in self.state.glob("musterd.db*"):
+            path.unlink()
+        shutil.copy(backup, self.state / "musterd.db")
+        self.start_musterd()
+        self.musterd_says("round_resumed")
+        self.assertEqual(len(self.starts()), 4, self.all_output())
+        self.tell("exit.b", "7")
+        again = self.round_of(2, after=4)
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {"2"})
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_the_history_is_bounded(self):
+        for number in range(3):
+            self.run_id = f"run{number}"
+            self.node("a", 1)
+            self.tell("finish")
+            self.ends(a=0)
+        wait_for(lambda: self.rows("SELECT json_extract(record, '$.run_id') FROM ended ORDER BY number")
+                 == [("run1",), ("run2",)], "the last two runs")
+
+
+class Torchrun(StateTest):
+    def test_muster_nodes_of_a_mixed_round_meet_again_once(self):
+        if not have_torch():
+            self.skipTest(f"there is no torch: {TORCH_PYTHON}")
+        self.node("a", "1:2", "--max-restarts=3")
+        self.node("t", "1:2", "--max-restarts=3")
+        self.round_of(2, nodes="at")
+        before = len(self.starts())
+        self.stop_musterd()
+        self.start_musterd()
+        alone = self.round_of(1, after=before, nodes="a")
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in alone}, {"0"})
+        self.assertNotEqual(self.nodes["t"].wait(PATIENCE_S), 0)
+        self.assertEqual([e["node"] for e in self.starts()[before:]], ["a"])
+        self.tell("finish")
+        self.ends(a=0)
+
+
+class Refused(StateTest):
+    def test_a_second_musterd(self):
+        self.assertIn(f"another musterd (pid {self.musterd.pid}) uses state directory {self.state}", self.refused())
+
+    def unchanged(self, content, says):
+        """A musterd that finds a file of this content does not start, and leaves it as it is."""
+        self.stop_musterd()
+        for path in self.state.glob("musterd.db*"):
+            path.unlink()
+        path = self.state / "musterd.db"
+        path.write_bytes(content)
+        said = self.refused()
+        self.assertRegex(said, says)
+        self.assertIn("left as it is", said)
+        self.assertEqual(path.read_bytes(), content)
+
+    def database(self, sql):
+        path = self.dir / "other.db"
+        with sqlite3.connect(path) as database:
+            database.executescript(sql)
+        database.close()
+        return path.read_bytes()
+
+    def test_a_file_that_is_no_database(self):
+        self.unchanged(b"what is this?\n" * 100, "is no SQLite database")
+
+    def test_the_database_of_another_program(self):
+        self.unchanged(self.database("CREATE TABLE t (x); INSERT INTO t VALUES (1)"), "another program")
+
+    def test_a_newer_version(self):
+        self.unchanged(self.database((FIXTURES / "version_1.sql").read_text() + "PRAGMA user_version = 1000;"),
+                       "has version 1000")
+
+    def test_a_record_that_cannot_be_read(self):
+        self.unchanged(self.database((FIXTURES / "version_1.sql").read_text() +
+                                     "UPDATE run SET record = json_set(record, '$.restarts_used', 'many');"),
+                       r"run job cannot be read \(field restarts_used: a whole number is wanted")
+
+    def test_a_damaged_file(self):
+        whole = bytearray(self.database((FIXTURES / "version_1.sql").read_text()))
+        for at in range(4096, len(whole), 512):
+            whole[at:at + 64] = hashlib.sha512(str(at).encode()).digest()
+        self.unchanged(bytes(whole), "damaged")
+
+    def test_a_folder_that_cannot_be_made(self):
+        self.state = self.dir / "not" / "there"
+        self.assertIn("cannot be made: No such file", self.refused())
+
+
+class Versions(StateTest):
+    def opens(self, version):
+        self.stop_musterd()
+        for path in self.state.glob("musterd.db*"):
+            path.unlink()
+        database = sqlite3.connect(self.state / "musterd.db")
+        database.executescript((FIXTURES / f"version_{version}.sql").read_text())
+        database.close()
+        self.start_musterd()
+        self.musterd_says("runs_restored runs=1")
+        # The file says that one of two restarts is used, and that rank 1 has finished.
+        node = OtherNode(self.port).tell({"type": "hello", "protocol_version": 1, "muster_version": "1",
+                                          "run_id": "job", "resumes": True})
+        self.addCleanup(node.close)
+        self.assertEqual(node.next()["type"], "welcome")
+        node.tell({"type": "finished", "round": 4, "succeeded": True, "what": ""})
+        settings = {"min_nodes": 2, "max_nodes": 2, "max_restarts": 2, "scale_policy": "now",
+                    "join_timeout_ns": 600000000000, "last_call_timeout_ns": 30000000000}
+        node.tell({"type": "resume", "state": "finished", "group_rank": 0, "group_world_size": 2, "restart_count": 1,
+                   "join": {"name": {"addr": "10.0.0.1", "pid": 11, "local_id": 0}, "instance": "one", "role": "default",
+                            "local_world_size": 1, "run": settings, "protocol_version": 1, "muster_version": "1",
+                            "last_round": 4, "life": 77, "generation": 1700000004, "spare": False,
+                            "hosts_rendezvous": False}})
+        said = [node.next() for _ in range(2)]
+        self.assertEqual([message["type"] for message in said], ["resumed", "run_ended"], said)
+        self.assertTrue(said[1]["succeeded"])
+        self.assertEqual(said[0]["generation"], 1700000004)
+        wait_for(lambda: self.rows("SELECT json_extract(record, '$.run_id'), json_extract(record, '$.restarts')"
+                                   " FROM ended ORDER BY number") == [("old", 0), ("job", 1)], "the history")
+        (now,), = self.rows("PRAGMA user_version")
+        self.assertEqual(now, 1)
+
+    def test_version_1(self):
+        self.opens(1)
+
+
+class FullDisk(StateTest):
+    """In a small file system of its own."""
+
+    def start_musterd(self):
+        if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "x", "/mnt"], capture_output=True,
+                          check=False).returncode != 0:
+            self.skipTest("user namespaces may not mount here")
+        self.state = self.dir / "state"
+        self.state.mkdir(exist_ok=True)
+        self.musterds = 1
+        err = open(self.dir / "err.musterd1", "wb")
+        self.addCleanup(err.close)
+        self.musterd = subprocess.Popen(
+            ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=4m x "$1" && exec "$0" --bind=127.0.0.1 --port=0 '
+             f'--lease-seconds={LEASE_S} --state-dir="$1"', MUSTERD, str(self.state)],
+            stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment())
+        self.addCleanup(self.musterd.wait)
+        self.addCleanup(self.musterd.kill)
+        self.musterd_says("listening on")
+        self.port = int(self.read("err.musterd1").split("listening on", 1)[1].split("\n")[0].rsplit(":", 1)[1])
+        self.inside = f"/proc/{self.musterd.pid}/root{self.state}"
+
+    def test_training_goes_on_new_runs_are_refused_and_it_ends_by_itself(self):
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=3")
+        self.round_of(2)
+        fill = os.open(f"{self.inside}/fill", os.O_WRONLY | os.O_CREAT, 0o600)
+        self.addCleanup(os.close, fill)
+        with self.assertRaisesRegex(OSError, "No space left"):
+            while True:
+                os.write(fill, b"x" * 4096)
+        # A restart goes on; the first change that finds no room says so.
+        for number in range(1, 3):
+            self.tell("exit.a", "7")
+            again = self.round_of(2, after=2 * number)
+            self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {str(number)})
+        self.musterd_says("state_not_recorded")
+        self.run_id = "another"
+        self.node("c", 1)
+        self.ends(c=1)
+        self.assertIn("no new run begins while the state of runs cannot be recorded", self.read("err.c"))
+        os.truncate(fill, 0)
+        self.musterd_says("state_is_recorded_again")
+        self.node("c", 1)
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
+        self.assertEqual(self.read("err.musterd1").count("state_not_recorded"), 1, self.read("err.musterd1"))
+
+
+if __name__ == "__main__":
+    if not os.access(MUSTERD, os.X_OK):
+        print(f"skipped: MUSTERD_BIN={MUSTERD} is not there")
+        sys.exit(77)
+    main()

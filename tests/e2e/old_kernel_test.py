@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""A kernel without pidfds: muster says so in one sentence, starts nothing and leaves nothing.
+
+MUSTER_OLD_KERNEL names tests/support/old_kernel.cc, built: it takes calls away from the real kernel."""
+import json
+import os
+import pathlib
+
+from support import MusterTest, main
+
+
+def without(call):
+    return {"LD_PRELOAD": os.environ["MUSTER_OLD_KERNEL"], "OLD_KERNEL": call, "OMP_NUM_THREADS": "1"}
+
+
+class OldKernel(MusterTest):
+    def run_on(self, lacking, *flags):
+        marker = pathlib.Path(self.dir, "started")
+        _, _, err = self.run_muster(*flags, "--nproc-per-node=2", "--no-python", "/bin/sh", "-c",
+                                    f"sleep 5; : > {marker}", expect=1,
+                                    env=without(lacking))
+        self.assertFalse(marker.exists(), "a worker ran")
+        return err
+
+    def test_the_sentence_names_the_call_and_the_kernel_that_is_needed(self):
+        for lacking, call in (("pidfd_open", "pidfd_open: Function not implemented"),
+                              ("waitid", "waitid(P_PIDFD): Invalid argument")):
+            with self.subTest(lacking=lacking):
+                err = self.run_on(lacking)
+                self.assertIn(call, err)
+                self.assertIn("Linux 5.4 or newer", err)
+                self.assertIn(os.uname().release, err)
+                self.assertEqual(len(err.strip().splitlines()), 1, err)
+
+    def test_the_failure_report_has_it(self):
+        report = pathlib.Path(self.dir, "report.json")
+        self.run_on("pidfd_open", f"--failure-report={report}")
+        self.assertIn("pidfd_open", json.dumps(json.loads(report.read_text())))
+
+    def test_a_clone_that_ignores_the_flag_is_a_failed_start_and_the_child_is_killed(self):
+        err = self.run_on("clone")
+        self.assertIn("cannot start '/bin/sh': Operation not supported (clone)", err)
+
+    def test_what_starts_no_worker_needs_no_such_kernel(self):
+        for flags in (["--version"], ["--help"], ["--dry-run", "--no-python", "/bin/true"]):
+            with self.subTest(flags=flags):
+                self.run_muster(*flags, expect=0, env=without("pidfd_open"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""The page of musterd --http in a real Chromium, while a real job fails and recovers.
+
+MUSTER_SCREENSHOTS names a folder that gets pictures of it. Skipped where there is no Chromium or no Playwright.
+"""
+import copy
+import json
+import os
+import shutil
+import sys
+
+from http_test import HttpTest
+from support import PATIENCE_S, main
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError:
+    sync_playwright = None
+MS = PATIENCE_S * 1000
+
+
+class PageTest(HttpTest):
+    def setUp(self):
+        super().setUp()
+        self.playwright = sync_playwright().start()
+        self.addCleanup(self.playwright.stop)
+        self.browser = self.playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        self.addCleanup(self.browser.close)
+        self.complaints = []
+
+    def page(self, where="", **settings):
+        page = self.browser.new_page(**settings)
+        page.set_default_timeout(MS)
+        page.on("console", lambda message: message.type in ("error", "warning") and self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", self.is_ours)
+        page.goto(f"http://127.0.0.1:{self.http_port}/{where}")
+        return page
+
+    def is_ours(self, request):
+        if not request.url.startswith((f"http://127.0.0.1:{self.http_port}/", "data:")):
+            self.complaints.append("asks elsewhere: " + request.url)
+
+    def shows(self, page, selector, text):
+        try:
+            page.wait_for_function("([s, t]) => document.querySelector(s)?.textContent.includes(t)", arg=[selector, text])
+        except Exception as error:
+            shown = page.text_content("body")
+            raise AssertionError(f"{selector} never shows {text!r}: {error}\n{shown}\n{self.all_output()}") from None
+
+    def picture(self, page, name):
+        folder = os.environ.get("MUSTER_SCREENSHOTS")
+        if folder:
+            page.screenshot(path=f"{folder}/{name}.png", full_page=True)
+
+    def job(self, count=2):
+        for tag in "abcd"[:count]:
+            self.node(tag, str(count), "--max-restarts=3", "--nproc-per-node=2")
+        self.round_of(2 * count)
+
+    def no_complaints(self):
+        self.assertEqual(self.complaints, [])
+
+
+class Live(PageTest):
+    def test_it_follows_a_job_that_fails_and_recovers(self):
+        page = self.page()
+        self.shows(page, "#live", "live")
+        self.assertTrue(page.is_visible("#no-runs"))
+        self.node("a", "2", "--max-restarts=3", "--nproc-per-node=2")
+        self.shows(page, "#state", "gathering")  # The only run is chosen by itself.
+        self.shows(page, "#missing-list", "1 more node must come")
+        self.node("b", "2", "--max-restarts=3", "--nproc-per-node=2")
+        self.round_of(4)
+        self.shows(page, "#state", "running")
+        self.shows(page, "#legend", "2 working")
+        self.assertTrue(page.is_hidden("#failure"))
+        self.assertTrue(page.is_hidden("#missing"))
+        page.click("#nodes button >> nth=1")
+        self.shows(page, "#node", "ranks 2 to 3")
+        self.shows(page, "#node", "ago")
+        self.picture(page, "running")
+        self.tell("exit.b", "7")
+        self.shows(page, "#failure-text", "7")
+        self.shows(page, "#history", "workers failed")
+        self.round_of(4, after=4)
+        self.shows(page, "#facts", "1 of 3")
+        self.shows(page, "#state", "running")
+        self.picture(page, "recovered")
+        self.kill("a")
+        self.shows(page, "#history", "node lost")
+        self.shows(page, "#missing-list", "is gone since")
+        self.shows(page, "#runs", "restarting")
+        self.picture(page, "missing")
+        self.node("c", "2", "--max-restarts=3", "--nproc-per-node=2")
+        self.shows(page, "#state", "running")
+        self.tell("finish")
+        self.shows(page, "#state", "succeeded")
+        self.no_complaints()
+
+    def test_a_lost_musterd_is_said_and_found_again(self):
+        page = self.page()
+        self.shows(page, "#live", "live")
+        self.musterd.kill()
+        self.musterd.wait()
+        self.shows(page, "#live", "connection lost")
+
+    def test_a_run_that_is_not_there(self):
+        page = self.page("#no%20such%20run")
+        self.shows(page, "#none", "does not know this run")
+
+
+class Use(PageTest):
+    def setUp(self):
+        super().setUp()
+        self.job()
+
+    def test_the_keyboard_is_enough(self):
+        page = self.page()
+        self.shows(page, "#legend", "2 working")
+        page.keyboard.press("Tab")
+        self.assertEqual(page.evaluate("document.activeElement.className"), "skip")
+        page.keyboard.press("Tab")
+        self.assertEqual(page.evaluate("document.activeElement.dataset.id"), "job")
+        page.keyboard.press("Enter")
+        page.focus("#nodes button")
+        page.keyboard.press("ArrowRight")
+        self.shows(page, "#node", "node rank 1")
+        page.keyboard.press("Home")
+        self.shows(page, "#node", "node rank 0")
+        self.assertEqual(page.locator("#nodes button[tabindex='0']").count(), 1)
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        self.assertEqual(outline, "solid")
+        self.no_complaints()
+
+    def test_phone_and_dark(self):
+        page = self.page(viewport={"width": 360, "height": 740}, color_scheme="dark")
+        self.shows(page, "#legend", "2 working")
+        self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), 360)
+        self.assertEqual(page.evaluate("getComputedStyle(document.body).backgroundColor"), "rgb(20, 23, 26)")
+        self.picture(page, "phone")
+        self.no_complaints()
+
+    def test_text_is_readable_in_both_schemes(self):
+        """Contrast of 4.5 at least, as WCAG 2 asks for (AA)."""
+        contrast = """() => {
+            const light = (text) => {
+              const parts = text.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)
+                .map((c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+              return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+            };
+            const ground = (element) => {
+              for (; element; element = element.parentElement) {
+                const color = getComputedStyle(element).backgroundColor;
+                if (!/, 0\\)$/.test(color)) return color;
+              }
+              return "rgb(255, 255, 255)";
+            };
+            const worst = [];
+            for (const element of document.querySelectorAll("body *")) {
+              const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+              if (!own || !element.checkVisibility() || element.closest(".skip, noscript, script")) continue;
+              const pair = [light(getComputedStyle(element).color), light(ground(element))].sort((a, b) => b - a);
+              const ratio = (pair[0] + 0.05) / (pair[1] + 0.05);
+              if (ratio < 4.5) worst.push(`${element.tagName} ${element.textContent.slice(0, 30)} ${ratio.toFixed(2)}`);
+            }
+            return worst;
+        }"""
+        self.tell("exit.a", "1")
+        for scheme in ("light", "dark"):
+            page = self.page(color_scheme=scheme)
+            self.shows(page, "#failure-text", "1")
+            self.shows(page, "#legend", "working")
+            self.assertEqual(page.evaluate(contrast), [], scheme)
+            page.close()
+
+    def test_every_control_has_a_name_and_headings_are_in_order(self):
+        page = self.page()
+        self.shows(page, "#legend", "2 working")
+        nameless = page.evaluate("""() => [...document.querySelectorAll('button, a')]
+            .filter((one) => !(one.getAttribute('aria-label') || one.textContent.trim())).length""")
+        self.assertEqual(nameless, 0)
+        levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3')].map((one) => Number(one.tagName[1]))")
+        self.assertEqual(levels[0], 1)
+        self.assertTrue(all(b - a <= 1 for a, b in zip(levels, levels[1:])), levels)
+        self.assertEqual(page.evaluate("document.documentElement.lang"), "en")
+
+    def test_texts_from_nodes_are_not_html(self):
+        """Whatever a run is called: here as an answer that a hostile node could bring about."""
+        evil = "<img src=x onerror=alert(1)>"
+        page = self.browser.new_page()
+        page.set_default_timeout(MS)
+        page.on("dialog", lambda dialog: self.complaints.append("a dialog: " + dialog.message))
+        runs = json.loads(self.ask("/api/v1/runs")[2])
+        runs["runs"][0]["id"] = runs["runs"][0]["reason"] = evil
+        page.route("**/api/v1/events", lambda route: route.fulfill(
+            content_type="text/event-stream", body=f"event: runs\ndata: {json.dumps(runs)}\n\n"))
+        run = json.loads(self.ask("/api/v1/runs/job")[2])
+        run["id"] = run["reason"] = evil
+        run["first_failure"] = {**run["events"][0], "node": evil, "text": evil}
+        for event in run["events"]:
+            event["text"] = event["node"] = evil
+        page.route("**/events", lambda route: route.fallback() if route.request.url.endswith("v1/events") else
+                   route.fulfill(content_type="text/event-stream", body=f"event: run\ndata: {json.dumps(run)}\n\n"))
+        page.goto(f"http://127.0.0.1:{self.http_port}/")
+        self.shows(page, "#failure-text", evil)
+        self.shows(page, "#history", evil)
+        self.assertEqual(page.locator("main img, nav img").count(), 0)
+        self.no_complaints()
+
+    def test_a_thousand_nodes_are_smooth(self):
+        page = self.page()
+        self.shows(page, "#legend", "2 working")
+        answer = self.get("/api/v1/runs/job/nodes")
+        one = answer["nodes"][0]
+        answer["nodes"] = []
+        for rank in range(1000):
+            node = copy.copy(one)
+            node.update(name=f"node{rank}_1_0", group_rank=rank, first_rank=8 * rank, local_world_size=8,
+                        state=("working", "absent", "restarting")[rank % 97 == 0])
+            answer["nodes"].append(node)
+        page.route("**/nodes", lambda route: route.fulfill(json=answer))
+        self.shows(page, "#node-counts", "1000")
+        self.picture(page, "thousand")
+        worst_ms = page.evaluate("""async () => {
+            let worst = 0;
+            for (let i = 0; i < 10; ++i) {
+              const begin = performance.now();
+              showNodes();
+              document.body.getBoundingClientRect();
+              worst = Math.max(worst, performance.now() - begin);
+              await new Promise((done) => requestAnimationFrame(done));
+            }
+            return worst;
+        }""")
+        self.assertLess(worst_ms, 500, "one update of 1,000 nodes")  # 20 ms where nothing else runs.
+        self.no_complaints()
+
+
+if __name__ == "__main__":
+    if CHROMIUM is None or sync_playwright is None:
+        print("SKIPPED: needs Debian's chromium and the Python module playwright")
+        sys.exit(77)
+    main()

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Jobs with a token: at musterd, at one of their own nodes, and with files that are no good."""
+import os
+import subprocess
+import sys
+import time
+
+from mixed import LEASE_S, MUSTERD, MusterdTest, have_torch
+from nodes import REACH, REDUCE, TORCH_PYTHON, NodesTest
+from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
+
+TOKEN = "canary-token-0123456789abcdefghijklmnop"
+
+
+def write_token(folder, text=TOKEN, name="rdzv-token"):
+    path = folder / name
+    path.write_text(text + "\n")
+    path.chmod(0o600)
+    return path
+
+
+class TokenJob(MusterdTest):
+    access = []  # Of musterd and of the muster nodes.
+
+    def start_musterd(self):
+        self.musterd_options = [f"--rdzv-token-file={write_token(self.dir)}", *self.access]
+        super().start_musterd()
+
+    def arguments(self, tag, nnodes, extra):
+        token = [] if tag in self.launchers else [f"--rdzv-token-file={self.dir}/rdzv-token", *self.access]
+        return super().arguments(tag, nnodes, [*token, *extra])
+
+
+class AtMusterd(TokenJob):
+    def test_a_job_that_restarts_and_ends(self):
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=1")
+        self.round_of(2)
+        self.tell("exit.a", "3")
+        self.round_of(2, after=2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_workers_go_on_while_musterd_is_away_and_after_it_is_back(self):
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        self.stop_musterd()
+        # Longer than a node may go on that reaches nobody: it asks rank 0's store, which has the token, too.
+        end = time.monotonic() + 2 * LEASE_S + 3
+        while time.monotonic() < end:
+            self.assertEqual(len(self.starts()), 2, self.all_output())
+            time.sleep(0.05)
+        self.start_musterd()
+        wait_for(lambda: "round_resumed run=job" in self.read("err.musterd2"), "the round to be resumed")
+        self.tell("finish")
+        self.ends(a=0, b=0)
+        self.assertEqual(len(self.starts()), 2, self.all_output())
+
+    def test_the_service_managers_credential_is_the_default(self):
+        self.stop_musterd()
+        self.musterd_options = []
+        MusterdTest.start_musterd(self)
+        self.stop_musterd()
+        (self.dir / "credentials").mkdir()
+        write_token(self.dir / "credentials")
+        environment = {"CREDENTIALS_DIRECTORY": str(self.dir / "credentials")}
+        musterd = subprocess.Popen([MUSTERD, "--bind=127.0.0.1", f"--port={self.port}"], env={**os.environ, **environment},
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(musterd.wait)
+        self.addCleanup(musterd.kill)
+        without = ["--nnodes=1", "--rdzv-backend=c10d", "--rdzv-id=x", f"--rdzv-endpoint=127.0.0.1:{self.port}",
+                   "--rdzv-conf=is_host=false", "--no-python", "/bin/true"]
+
+        def run(**env):
+            return subprocess.run([MUSTER, *without], env=self.environment(**env), stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        refused = run()
+        self.assertEqual(refused.returncode, 1, refused.stderr)
+        self.assertIn("it lets in only nodes that have its token", refused.stderr)
+        self.assertEqual(run(**environment).returncode, 0)
+
+
+class Mixed(TokenJob):
+    """torchrun nodes prove nothing: where they are is listed."""
+    access = ["--c10d-allow=members,127.0.0.0/8"]
+
+    def test_two_nodes_of_both_kinds_train_and_restart(self):
+        if not have_torch():
+            self.skipTest(f"there is no torch: {TORCH_PYTHON}")
+        self.worker.write_text(REDUCE + self.worker.read_text())
+        for tag in "abtu":
+            self.node(tag, 4, "--max-restarts=2")
+        self.round_of(4, nodes="abtu")
+        self.tell("exit.a", "7")
+        self.round_of(4, after=4, nodes="abtu")
+        self.tell("finish")
+        self.ends(a=0, b=0, t=0, u=0)
+
+
+class AtANode(NodesTest):
+    def setUp(self):
+        super().setUp()
+        self.worker.write_text(REACH + self.worker.read_text())
+        write_token(self.dir)
+
+    def test_the_node_that_hosts_asks_for_the_token(self):
+        token = f"--rdzv-token-file={self.dir}/rdzv-token"
+        self.node("a", 2, token)
+        wait_for(lambda: "waiting for the other nodes" in self.read("err.a"), "a to wait")
+        self.node("x", 2, "--rdzv-conf=is_host=false")
+        self.ends(x=1)
+        self.assertIn("it lets in only nodes that have its token", self.read("err.x"))
+        self.node("b", 2, "--rdzv-conf=is_host=false", token)
+        self.round_of(2, nodes="ab")
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+
+class Files(MusterTest):
+    def refused(self, path, text):
+        job = ["--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", f"--rdzv-token-file={path}",
+               "--no-python", "/bin/true"]
+        _, _, err = self.run_muster(*job, expect=1)
+        self.assertIn(text, err)
+        done = subprocess.run([MUSTERD, "--port=0", f"--rdzv-token-file={path}"], capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
+        self.assertIn(done.returncode, (1, 2))
+        self.assertIn(text, done.stderr)
+        self.assertNotIn(TOKEN, err + done.stderr)
+
+    def test_files_that_are_no_good_are_refused_with_advice(self):
+        path = write_token(self.dir)
+        path.chmod(0o644)
+        self.refused(path, "every user of this machine may read it; take that back with `chmod 600`")
+        self.refused(write_token(self.dir, "short", "short"), "fewer than 16")
+        self.refused(write_token(self.dir, "", "empty"), "it is empty")
+        self.refused(write_token(self.dir, TOKEN + " " + TOKEN, "two"), "one word of printable ASCII")
+        self.refused(self.dir / "missing", "No such file")
+
+    def test_an_empty_name_is_no_way_to_have_no_token(self):
+        _, _, err = self.run_muster("--nnodes=1", "--rdzv-backend=c10d", "--rdzv-token-file=", "--no-python",
+                                    "/bin/true", expect=1)
+        self.assertIn("--rdzv-token-file is empty", err)
+        done = subprocess.run([MUSTERD, "--port=0", "--rdzv-token-file="], capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+
+    def test_libcrypto_is_loaded_only_where_there_is_a_token(self):
+        def loaded(*options):
+            self.run_muster("--dry-run", "--nnodes=1", "--rdzv-backend=c10d", *options, "--no-python", "/bin/true",
+                            env={"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(self.dir / "loaded")}, expect=0)
+            text = "".join(path.read_text() for path in self.dir.glob("loaded.*"))
+            for path in self.dir.glob("loaded.*"):
+                path.unlink()
+            return "libcrypto" in text
+        self.assertFalse(loaded())
+        self.assertTrue(loaded(f"--rdzv-token-file={write_token(self.dir)}"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

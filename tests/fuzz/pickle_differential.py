@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Mutated pickles: muster refuses them, or what it serves means to CPython what the input means, and touches allowed names only.
+
+    pickle_differential.py PICKLE_BATCH GOLDENS [--inputs N] [--seed S]
+
+PICKLE_BATCH (pickle_batch.cc) reads and writes again. CPython's own C unpickler is the judge, with a find_class() that
+records every name and makes stand-ins for torch's two classes, so torch is not needed. A finding is printed with its seed.
+"""
+import argparse
+import base64
+import datetime
+import io
+import pathlib
+import pickle
+import pickletools
+import random
+import struct
+import subprocess
+import sys
+
+MODULE = "torch.distributed.elastic.rendezvous.dynamic_rendezvous"
+MAX_SEED_CHARACTERS = 12_000  # Bytes of base64: larger ones are slow, and have nothing that a small one lacks.
+
+
+class _RendezvousState:
+    pass
+
+
+class _NodeDesc:
+    """Hashed and compared as torch's frozen dataclass is."""
+
+    def __hash__(self):
+        return hash((self.addr, self.pid, self.local_id))
+
+    def __eq__(self, other):
+        return (self.addr, self.pid, self.local_id) == (other.addr, other.pid, other.local_id)
+
+
+ALLOWED = {(MODULE, "_RendezvousState"): _RendezvousState, (MODULE, "_NodeDesc"): _NodeDesc,
+           ("datetime", "datetime"): datetime.datetime, ("datetime", "timezone"): datetime.timezone,
+           ("datetime", "timedelta"): datetime.timedelta, ("builtins", "set"): set}
+SERVED = set(ALLOWED) - {("builtins", "set")}  # The encoder writes sets and bytes of protocol 4.
+
+
+class Unpickler(pickle.Unpickler):
+    def __init__(self, data):
+        super().__init__(io.BytesIO(data))
+        self.names = set()
+
+    def find_class(self, module, name):
+        self.names.add((module, name))
+        if (module, name) in (("__builtin__", "set"), ("_codecs", "encode")):
+            return super().find_class(module, name)  # Which renames, or not, by the pickle's protocol.
+        return ALLOWED[(module, name)]
+
+
+def same(value, depth=0):
+    """A value as something that can be compared: the state with its defaults, a time as its instant."""
+    if depth > 40:
+        raise RecursionError
+    if isinstance(value, _RendezvousState):
+        content = {"redundancy_list": set(), **vars(value)}
+        return "state", {key: same(item, depth + 1) for key, item in content.items()}
+    if isinstance(value, _NodeDesc):
+        return "node", value.addr, value.pid, value.local_id, len(vars(value))
+    if isinstance(value, datetime.datetime):
+        return "time", (value - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // datetime.timedelta(microseconds=1)
+    if isinstance(value, dict):
+        return "dict", [(same(key, depth + 1), same(item, depth + 1)) for key, item in value.items()]
+    if isinstance(value, set):
+        return "set", sorted(repr(same(item, depth + 1)) for item in value)
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, [same(item, depth + 1) for item in value]
+    return type(value).__name__, value
+
+
+class Mutator:
+    """Changes whole operations, so that many results can still be read; now and then bytes."""
+
+    PUTS = (b"\x94", b"q%c", b"r%c\0\0\0")
+    GETS = (b"h%c", b"j%c\0\0\0")
+    SHORT = (b"0", b"1", b"2", b"N", b"\x88", b"\x89", b")", b"]", b"}", b"\x8f", b"(", b"t", b"\x85", b"\x86", b"\x87", b"R",
+             b"\x81", b"\x93", b"b", b"a", b"e", b"s", b"u", b"\x90", b"\x91", b"K\1", b"J\xff\xff\xff\xff", b"\x8a\1\x80",
+             b"\x8c\1x", b"C\1x", b"\x94", b"\x80\4", b"\x80\2", b"cbuiltins\nset\n", b"c__builtin__\nset\n", b"cdatetime\ntimedelta\n",
+             b"c_codecs\nencode\n", b"cposix\ngetcwd\n", b"\x8c\x0d__reduce_ex__", b"\x8c\x0c__setstate__", b"\x8c\1x", b"\x8c\4addr")
+
+    def __init__(self, seeds, seed):
+        self.random = random.Random(seed)
+        self.seeds = [self.operations(data) for data in seeds]
+
+    @staticmethod
+    def operations(data):
+        places = [place for _, _, place in pickletools.genops(data)] + [len(data)]
+        parts = [data[a:b] for a, b in zip(places, places[1:])]
+        return [part for part in parts if part[:1] != b"\x95"]  # Frames would be wrong after any change.
+
+    def next(self):
+        choose = self.random
+        parts = list(choose.choice(self.seeds))
+        for _ in range(choose.choice((1, 1, 1, 2, 2, 3, 5))):
+            self.change(parts)
+        data = b"".join(parts)
+        if choose.random() < 0.05 and data:
+            place = choose.randrange(len(data))
+            data = data[:place] + bytes([choose.randrange(256)]) + data[place + 1:]
+        return data
+
+    def change(self, parts):
+        choose = self.random
+        at = choose.randrange(1, len(parts))
+        kind = choose.randrange(9)
+        memo = [i for i, part in enumerate(parts) if part[:1] in b"\x94qrhj"] if kind < 4 else []
+        if kind < 4 and memo:
+            at = choose.choice(memo)
+            number = bytes([choose.randrange(64)])
+            form = choose.choice(self.PUTS if parts[at][:1] in b"\x94qr" else self.GETS)
+            parts[at] = form.replace(b"%c", number)
+            if kind == 3:  # As is, but once more.
+                parts.insert(at, parts[at])
+        elif kind == 4:
+            parts.insert(at, choose.choice(self.SHORT))
+        elif kind == 5:
+            parts[at] = choose.choice(self.SHORT)
+        elif kind == 6 and len(parts) > 3:
+            del parts[at]
+        elif kind == 7:
+            other = choose.randrange(1, len(parts))
+            parts[at], parts[other] = parts[other], parts[at]
+        else:
+            first = choose.randrange(1, len(parts))
+            parts[at:at] = parts[first:first + choose.randrange(1, 12)]
+
+
+def judge(given, served):
+    """Nothing, or what is wrong with what is served in place of `given`."""
+    ours = Unpickler(served)
+    ours_value = ours.load()
+    if not ours.names <= SERVED:
+        return f"what is served names {ours.names - SERVED}"
+    theirs = Unpickler(given)
+    try:
+        theirs_value = theirs.load()
+    except Exception as error:  # noqa: BLE001: any at all
+        return f"CPython refuses it: {type(error).__name__}: {error}"
+    if same(ours_value) != same(theirs_value):
+        return f"CPython: {same(theirs_value)}\nmuster:  {same(ours_value)}"
+    return None
+
+
+def run(options, seeds):
+    mutator = Mutator(seeds, options.seed)
+    batch = subprocess.Popen([options.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    done = accepted = unchanged = 0
+    while done < options.inputs:
+        # One at a time: each side waits for the other only.
+        inputs = [mutator.next() for _ in range(min(200, options.inputs - done))]
+        for data in inputs:
+            batch.stdin.write(struct.pack("<I", len(data)) + data)
+            batch.stdin.flush()
+            head = batch.stdout.read(4)
+            if len(head) != 4:
+                return f"input {done} of seed {options.seed}: the program has ended with {batch.wait()}: {data!r}"
+            length, = struct.unpack("<I", head)
+            served = batch.stdout.read(length)
+            done += 1
+            if not length:
+                continue
+            accepted += 1
+            unchanged += served == data
+            if wrong := judge(data, served):
+                return f"input {done - 1} of seed {options.seed}: {wrong}\n{data!r}"
+    print(f"seed {options.seed}: {done} inputs from {len(seeds)} seeds, {accepted} accepted, {unchanged} unchanged")
+    if accepted < done // 100:
+        return "hardly any input was accepted: the mutations say nothing"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("goldens", type=pathlib.Path)
+    parser.add_argument("--inputs", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    seeds = []
+    for path in sorted(options.goldens.glob("golden/*.b64")):
+        text = path.read_text()
+        if len(text) < MAX_SEED_CHARACTERS and path.stem != "00_sentinel":
+            seeds.append(base64.b64decode(text))
+    if len(seeds) < 15:
+        return "too few seeds"
+    return run(options, seeds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

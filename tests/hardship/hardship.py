@@ -1,0 +1,36 @@
+"""What the hardship tests share with the end-to-end tests, and the facts that they count."""
+import os
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+
+from support import agent_of, shim_of  # noqa: E402
+
+
+def descriptors(pid):
+    """{descriptor: what it is}"""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
+        except OSError:  # Closed meanwhile.
+            pass
+    return found
+
+
+def memory_kb(pid):
+    """What of it is in memory, and its own."""
+    with open(f"/proc/{pid}/status") as f:
+        return int(re.search(r"RssAnon:\s+(\d+)", f.read())[1])
+
+
+def names_below(*folders):
+    return {os.path.join(at, name) for folder in folders
+            for at, folders_here, files in os.walk(folder) for name in folders_here + files}
+
+
+def processes_of_muster(front):
+    """{name: pid} of the three."""
+    return {"front": front, "shim": shim_of(front), "agent": agent_of(front)}

@@ -1,0 +1,308 @@
+"""Readers of muster's output that are slow, stuck or gone, and consoles on full disks."""
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import hardship  # noqa: F401: makes the next import work.
+from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
+
+# Without it the launcher has something to say before there is a job, and waits for its reader.
+QUIET = {"OMP_NUM_THREADS": "1"}
+
+
+class ConsoleTest(MusterTest):
+    def pipe_muster(self, *args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, more=None,
+                    **popen):
+        process = subprocess.Popen([MUSTER, *map(str, args)], stdin=subprocess.DEVNULL,
+                                   stdout=stdout, stderr=stderr, cwd=self.dir,
+                                   env=self.environment(**(more or {})), **popen)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                self.addCleanup(stream.close)
+        return process
+
+    def fill_pipe(self):
+        """A pipe that is full and that nobody reads."""
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        os.set_blocking(write_end, False)
+        try:
+            while True:
+                os.write(write_end, b"x" * 4096)
+        except BlockingIOError:
+            pass
+        os.set_blocking(write_end, True)
+        return read_end, write_end
+
+
+class Slow(ConsoleTest):
+    def test_a_reader_that_comes_late_misses_nothing(self):
+        for flags in ([], ["-t", "3", "--log-dir", "logs"]):
+            with self.subTest(flags=flags):
+                process = self.pipe_muster("--no-python", *flags, "sh", "-c",
+                                           "seq 1 200000; echo LAST >&2; exit 3",
+                                           stderr=subprocess.STDOUT)
+                time.sleep(6)  # Longer than any bound that muster might have had.
+                self.assertIsNone(process.poll())
+                text = process.stdout.read().decode()
+                self.assertEqual(process.wait(PATIENCE_S), 1)
+                lines = [line.split("]:")[-1] for line in text.splitlines()]
+                self.assertEqual([line for line in lines if line.isdigit()],
+                                 [str(n) for n in range(1, 200001)])
+                self.assertIn("LAST", lines)
+                self.assertIn("ChildFailedError", text)
+
+    def test_while_it_waits_for_stdout_it_says_so(self):
+        process = self.pipe_muster("--no-python", "-t", "1", "--log-dir", "logs", "sh", "-c",
+                                   "seq 1 200000")
+        line = process.stderr.readline().decode()
+        self.assertRegex(line, r"waiting for stdout to be read: \d+ bytes are left")
+        text = process.stdout.read()
+        self.assertEqual(process.wait(PATIENCE_S), 0)
+        self.assertEqual(len(text.splitlines()), 200000)
+
+    def test_both_slow(self):
+        process = self.pipe_muster("--no-python", "-t", "3", "--log-dir", "logs", "sh", "-c",
+                                   "seq 1 100000; seq 1 100000 >&2; exit 1")
+        time.sleep(3)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual(len(out.splitlines()), 100000)
+        self.assertEqual(err.count(b"[default0]:"), 100000)
+        self.assertIn(b"Root Cause", err)
+
+
+class Stuck(ConsoleTest):
+    TWO = ("echo $$$$ >> pids; if [ $LOCAL_RANK = 0 ]; then while [ ! -e go ]; do sleep 0.05; done;"
+           " echo boom >&2; exit 5; fi; exec sleep 1000")
+
+    def test_peers_of_a_failed_worker_are_stopped_and_signals_end_muster(self):
+        _, stuck = self.fill_pipe()
+        process = self.pipe_muster("--no-python", "--nproc-per-node=2", "--event-log-handler=console",
+                                   "--failure-report=report.json", "sh", "-c", self.TWO,
+                                   stdout=subprocess.DEVNULL, stderr=stuck, more=QUIET)
+        os.close(stuck)
+        wait_for(lambda: len(self.read("pids").split()) == 2, "two workers")
+        pids = [int(pid) for pid in self.read("pids").split()]
+        (self.dir / "go").touch()
+        wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids),
+                 "the end of both workers", 10)
+        wait_for(lambda: (self.dir / "report.json").exists(), "the report", 10)
+        self.assertIsNone(process.poll())  # What it has to say is not read yet.
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(15), 1)
+        self.assertEqual(json.loads(self.read("report.json"))["failures"][0]["exitcode"], 5)
+
+    def test_signals_end_workers_that_run(self):
+        _, stuck = self.fill_pipe()
+        process = self.pipe_muster("--no-python", "sh", "-c",
+                                   "echo ready > ready; while :; do echo text >&2; done",
+                                   stdout=subprocess.DEVNULL, stderr=stuck)
+        os.close(stuck)
+        self.ready(1)
+        process.send_signal(signal.SIGTERM)
+        wait_for(lambda: len(self.token.processes()) <= 3, "the end of the worker", 15)
+        time.sleep(1.2)  # Not one event: somebody has become impatient.
+        process.send_signal(signal.SIGTERM)
+        process.wait(15)
+
+    def test_a_stuck_stdout_is_counted_when_somebody_is_impatient(self):
+        _, stuck = self.fill_pipe()
+        process = self.pipe_muster("--no-python", "-t1", "--log-dir=logs", "sh", "-c",
+                                   "seq 1 1000; exit 3", stdout=stuck)
+        os.close(stuck)
+        self.assertRegex(self.read_until(process.stderr, b"waiting for stdout"), b"waiting")
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read().decode()
+        self.assertEqual(process.wait(15), 1)
+        self.assertRegex(rest, r"\[muster: \d+ bytes could not be shown on stdout\]")
+
+    @staticmethod
+    def read_until(stream, wanted):
+        text = b""
+        while wanted not in text:
+            line = stream.readline()
+            if not line:
+                break
+            text += line
+        return text
+
+    def test_output_of_a_worker_with_a_stuck_reader_is_bounded(self):
+        _, stuck = self.fill_pipe()
+        process = self.pipe_muster("--no-python", "sh", "-c",
+                                   "echo ready > ready; exec head -c 100000000 /dev/zero >&2",
+                                   stdout=subprocess.DEVNULL, stderr=stuck)
+        os.close(stuck)
+        self.ready(1)
+        agent = wait_for(lambda: hardship.processes_of_muster(process.pid)["agent"], "the agent")
+        time.sleep(2)
+        self.assertLess(hardship.memory_kb(agent), 20_000)
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(1.2)
+        process.wait(15)
+
+
+class Gone(ConsoleTest):
+    def test_a_reader_that_goes_costs_its_output_alone(self):
+        for which in ("stdout", "stderr", "both"):
+            with self.subTest(which=which):
+                process = self.pipe_muster(
+                    "--no-python", "-t3", "--log-dir", which, "sh", "-c",
+                    "trap '' PIPE; seq 1 100; echo e >&2; sleep 0.5; seq 1 50000; "
+                    "seq 1 50000 >&2; exit 7")
+                if which in ("stdout", "both"):
+                    process.stdout.readline()
+                    process.stdout.close()
+                if which in ("stderr", "both"):
+                    process.stderr.readline()
+                    process.stderr.close()
+                left = [s for s in (process.stdout, process.stderr) if not s.closed]
+                while left:
+                    for stream in select.select(left, [], [], PATIENCE_S)[0]:
+                        if not os.read(stream.fileno(), 1 << 16):
+                            left.remove(stream)
+                self.assertEqual(process.wait(PATIENCE_S), 1)
+                logs = {path.name: path.read_text() for path in (self.dir / which).rglob("*.log")}
+                self.assertEqual(logs["stdout.log"].splitlines()[-1], "50000")
+                self.assertEqual(logs["stderr.log"].splitlines()[-1], "50000")
+
+
+class FullDisk(ConsoleTest):
+    def setUp(self):
+        super().setUp()
+        self.disk = self.dir / "disk"
+        self.disk.mkdir()
+        if os.geteuid() != 0 or subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", "size=4M", "tmpfs", str(self.disk)],
+                stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("needs root and mount(8), to make a small disk")
+        self.addCleanup(subprocess.run, ["umount", "-l", str(self.disk)], check=False)
+
+    def fill(self):
+        with open(self.disk / "fill", "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(1 << 12))
+            except OSError:
+                pass
+
+    def test_when_there_is_room_again_the_output_goes_on(self):
+        with open(self.disk / "out", "wb") as out:
+            process = self.pipe_muster("--no-python", "-t1", "--log-dir=logs", "sh", "-c",
+                                       "echo first; echo x > ready; while [ ! -e go ]; do sleep 0.05; "
+                                       "done; echo second; echo x >> ready; "
+                                       "while [ ! -e more ]; do sleep 0.05; done; echo third",
+                                       stdout=out)
+        wait_for(lambda: (self.disk / "out").stat().st_size > 0, "the first line")
+        self.fill()
+        (self.dir / "out-page").touch()
+        with open(self.disk / "out", "ab", buffering=0) as rest:  # What is left of its last page.
+            try:
+                rest.write(b"#" * 4095 + b"\n")
+            except OSError:
+                pass
+        (self.dir / "go").touch()
+        self.ready(2)
+        time.sleep(0.5)
+        (self.disk / "fill").unlink()
+        (self.dir / "more").touch()
+        self.assertEqual(process.wait(PATIENCE_S), 0)
+        text = (self.disk / "out").read_text()
+        self.assertIn("first\n", text)
+        self.assertIn("third\n", text)
+
+    def test_a_disk_that_stays_full_ends_no_job_and_is_counted(self):
+        with open("/dev/full", "wb") as full:
+            process = self.pipe_muster("--no-python", "-t1", "--log-dir=logs", "sh", "-c",
+                                       "seq 1 500000", stdout=full)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        self.assertEqual(process.returncode, 0)
+        lost = re.search(rb"\[muster: (\d+) bytes could not be shown on stdout\]", err)
+        self.assertTrue(lost, err)
+        prefixed = sum(len(f"[default0]:{n}\n") for n in range(1, 500001))
+        self.assertEqual(int(lost[1]), prefixed)
+
+    def test_logs_of_a_full_disk_go_on_when_there_is_room(self):
+        process = self.pipe_muster("--no-python", "-r1", f"--log-dir={self.disk}", "sh", "-c",
+                                   "echo x > ready; while [ ! -e go ]; do sleep 0.05; done; "
+                                   "seq 1 1000; sleep 0.3; echo x >> ready; "
+                                   "while [ ! -e more ]; do sleep 0.05; done; echo last")
+        self.ready(1)
+        self.fill()
+        (self.dir / "go").touch()
+        self.ready(2)
+        (self.disk / "fill").unlink()
+        (self.dir / "more").touch()
+        _, err = process.communicate(timeout=PATIENCE_S)
+        self.assertEqual(process.returncode, 0)
+        text = next(self.disk.rglob("stdout.log")).read_text()
+        self.assertTrue(text.endswith("last\n"), text[-200:])
+        missing = re.search(r"\[muster: (\d+) bytes are missing here", text)
+        self.assertTrue(missing, text[-200:])
+        self.assertIn(b"the disk of the logs is full", err)
+
+
+class Odd(ConsoleTest):
+    def test_a_worker_that_closes_its_streams(self):
+        process = self.pipe_muster("--no-python", "-t3", "--log-dir=logs", "sh", "-c",
+                                   "echo before; exec >&- 2>&-; sleep 0.3; exit 4")
+        out, err = process.communicate(timeout=PATIENCE_S)
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual(out, b"[default0]:before\n")
+        self.assertIn(b"exitcode  : 4", err)
+
+    def test_much_output_without_a_newline(self):
+        size = int(os.environ.get("MUSTER_ONE_LINE_BYTES", 50_000_000))
+        process = self.pipe_muster("--no-python", "-t1", "--log-dir=logs", "sh", "-c",
+                                   f"head -c {size} /dev/zero | tr '\\0' x")
+        agent = wait_for(lambda: hardship.processes_of_muster(process.pid)["agent"], "the agent")
+        most, got = 0, 0
+        while chunk := process.stdout.read1(1 << 20):
+            got += chunk.count(b"x")
+            most = max(most, hardship.memory_kb(agent) if os.path.exists(f"/proc/{agent}") else 0)
+        self.assertEqual(process.wait(PATIENCE_S), 0)
+        self.assertEqual(got, size)
+        self.assertLess(most, 40_000)
+
+    def test_binary_output_comes_unchanged_through_a_pipe(self):
+        data = bytes(range(256)) * 1000
+        (self.dir / "data").write_bytes(data)
+        process = self.pipe_muster("--no-python", "sh", "-c", "cat data >&2")
+        _, err = process.communicate(timeout=PATIENCE_S)
+        self.assertEqual(err, data)
+
+    def test_a_terminal(self):
+        """The workers have it themselves; muster's own lines stand between theirs."""
+        pid, master = pty.fork()
+        if pid == 0:
+            os.chdir(self.dir)
+            os.execve(MUSTER, [MUSTER, "--no-python", "--nproc-per-node=2", "sh", "-c",
+                               "echo hello $LOCAL_RANK; touch on$LOCAL_RANK; "
+                               "until [ -e on0 ] && [ -e on1 ]; do sleep 0.05; done; "
+                               "echo oops >&2; exit 2"], self.environment())
+        self.addCleanup(os.close, master)
+        text = b""
+        while select.select([master], [], [], PATIENCE_S)[0]:
+            try:
+                chunk = os.read(master, 65536)
+            except OSError:
+                break
+            if not chunk:
+                break
+            text += chunk
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1)
+        for word in (b"hello 0", b"hello 1", b"ChildFailedError", b"Root Cause"):
+            self.assertIn(word, text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

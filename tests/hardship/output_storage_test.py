@@ -1,0 +1,126 @@
+"""Log folders on storage that hangs, that goes, or that may not be written any more."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import hardship  # noqa: F401: makes the next imports work.
+from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+import silent_fs  # noqa: E402
+
+
+class Silent(MusterTest):
+    def setUp(self):
+        super().setUp()
+        if not silent_fs.available():
+            self.skipTest("needs root and /dev/fuse")
+        try:
+            self.fs = silent_fs.SilentFs(self.dir / "silent").__enter__()
+        except OSError as error:
+            self.skipTest(str(error))
+        self.addCleanup(self.fs.__exit__)
+
+    def end_by_sigterm(self, process, bound_s):
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.wait(bound_s)
+        return time.monotonic() - begin
+
+    def test_before_the_job(self):
+        self.fs.fall_silent()
+        process = self.start("--no-python", "-t3", f"--log-dir={self.fs.folder}", "sh", "-c",
+                             "echo x > ready; sleep 1000")
+        wait_for(lambda: "storage does not answer" in self.read("err"), "a word about it")
+        self.assertIsNone(process.poll())
+        self.end_by_sigterm(process, 20)
+        self.assertIn(str(self.fs.folder), self.read("err"))
+        self.assertEqual(self.read("ready"), "")
+
+    def test_before_the_job_and_then_it_answers(self):
+        self.fs.fall_silent()
+        process = self.start("--no-python", "-t1", f"--log-dir={self.fs.folder}", "echo", "hello")
+        wait_for(lambda: "storage does not answer" in self.read("err"), "a word about it")
+        self.fs.speak()
+        self.assertEqual(process.wait(PATIENCE_S), 0)
+        self.assertIn("[default0]:hello", self.read("out"))
+
+    def test_during_the_job(self):
+        process = self.start("--no-python", "-t3", f"--log-dir={self.fs.folder}", "sh", "-c",
+                             "echo x > ready; while :; do echo line; sleep 0.05; done")
+        self.ready(1)
+        wait_for(lambda: "line" in self.read("out"), "a line")
+        self.fs.fall_silent()
+        time.sleep(0.5)
+        self.assertIsNone(process.poll())
+        self.end_by_sigterm(process, 20)
+        self.assertIn("storage does not answer", self.read("err"))
+        self.assert_nothing_left()
+
+    def test_a_worker_fails_while_the_logs_hang(self):
+        """Its peers are stopped at once; then muster waits for a while, or until a signal."""
+        process = self.start("--no-python", "--nproc-per-node=2", "-r3",
+                             f"--log-dir={self.fs.folder}", "sh", "-c",
+                             "echo $$$$ >> ready; [ $LOCAL_RANK = 1 ] && exec sleep 1000; "
+                             "while [ ! -e go ]; do echo line; sleep 0.05; done; exit 6")
+        self.ready(2)
+        pids = [int(pid) for pid in self.read("ready").split()]
+        self.fs.fall_silent()
+        time.sleep(0.3)
+        (self.dir / "go").touch()
+        wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids),
+                 "the end of the workers", 10)
+        wait_for(lambda: "storage does not answer" in self.read("err"), "a word about it")
+        self.end_by_sigterm(process, 20)
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(self.read("err"), r"exitcode  : 6 ")
+
+
+class Going(MusterTest):
+    def test_a_log_folder_that_is_deleted(self):
+        process = self.start("--no-python", "-t1", "--log-dir=logs", "sh", "-c",
+                             "echo first; echo x > ready; while [ ! -e go ]; do sleep 0.05; done; "
+                             "echo second; exit 3")
+        self.ready(1)
+        wait_for(lambda: "first" in self.read("out"), "the first line")
+        shutil.rmtree(self.dir / "logs")
+        (self.dir / "go").touch()
+        self.assertEqual(process.wait(PATIENCE_S), 1)
+        self.assertEqual(self.read("out"), "[default0]:first\n[default0]:second\n")
+        self.assertIn("exitcode  : 3", self.read("err"))
+
+    def test_a_log_folder_that_becomes_read_only(self):
+        """Files that are open may still be written; the next attempt finds no place and says so."""
+        disk = self.dir / "disk"
+        disk.mkdir()
+        if os.geteuid() != 0 or subprocess.run(
+                ["mount", "-t", "tmpfs", "tmpfs", str(disk)], stderr=subprocess.DEVNULL,
+                check=False).returncode != 0:
+            self.skipTest("needs root and mount(8)")
+        self.addCleanup(subprocess.run, ["umount", "-l", str(disk)], check=False)
+        bound = self.dir / "bound"
+        bound.mkdir()
+        subprocess.run(["mount", "--bind", str(disk), str(bound)], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", str(bound)], check=False)
+        process = self.start("--no-python", "-t1", f"--log-dir={bound}", "--max-restarts=1", "sh",
+                             "-c", "echo first; echo x >> ready; "
+                             "while [ ! -e go ]; do sleep 0.05; done; echo second; exit 3")
+        self.ready(1)
+        wait_for(lambda: "first" in self.read("out"), "the first line")
+        # A bind mount can be made read-only while its files are open; then they cannot be opened.
+        made = subprocess.run(["mount", "-o", "remount,bind,ro", str(bound)],
+                              stderr=subprocess.DEVNULL, check=False).returncode == 0
+        (self.dir / "go").touch()
+        self.assertEqual(process.wait(PATIENCE_S), 1)
+        self.assertIn("[default0]:second\n", self.read("out"))
+        if made:
+            self.assertIn("Read-only file system", self.read("err"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""The agent dies, hangs or is stopped: muster ends all the same, in order, and says how."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+from hardship import agent_of
+from support import MUSTER, MusterTest, Terminal, main, wait_for
+
+WORKER = """#!/bin/sh
+trap 'echo saved >> saved; exit 0' TERM HUP
+echo $LOCAL_RANK >> ready
+while :; do sleep 0.05; done
+"""
+SLOW_SAVE = """#!/bin/sh
+trap 'sleep 2; echo saved >> saved; exit 0' TERM HUP INT
+echo $LOCAL_RANK >> ready
+while :; do sleep 0.05; done
+"""
+# Writes more than a log thread reads at once, and less than its pipe takes.
+WRITER = """#!/bin/sh
+trap 'echo last; echo last >&2; exit 0' TERM
+echo first; echo first >&2
+echo $LOCAL_RANK >> ready
+while [ ! -e go ]; do sleep 0.05; done
+seq 1 60000; seq 1 60000 >&2
+echo $LOCAL_RANK >> written
+while :; do sleep 0.05; done
+"""
+# Its first thread ends; another one stays, and no signal but SIGKILL ends it.
+HALF_DEAD = """
+import ctypes, os, signal, sys, threading, time
+if os.fork() == 0:
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    open("child", "w").write(str(os.getpid()))
+    ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)
+while not os.path.exists("child") or open(f"/proc/{open('child').read()}/stat").read().rsplit(")")[-1].split()[0] != "Z":
+    time.sleep(0.01)
+"""
+
+
+class Agent(MusterTest):
+    def begin(self, text=WORKER, *args, workers=2):
+        script = self.script("worker.sh", text)
+        process = self.start("--no-python", f"--nproc-per-node={workers}",
+                             f"--failure-report={self.dir}/report.json", *args, script,
+                             env={"TORCHELASTIC_ERROR_FILE": str(self.dir / "error.json")})
+        self.ready(workers)
+        return process
+
+    def check_report(self, what):
+        report = json.loads(self.read("report.json"))
+        self.assertEqual(report["ended_by"], "agent_lost")
+        self.assertIn(what, report["reason"])
+        self.assertIn(what, self.read("err"))
+        self.assertIn(what, self.read("error.json"))
+
+    def test_a_stopped_agent_and_one_sigterm(self):
+        process = self.begin()
+        os.kill(agent_of(process.pid), signal.SIGSTOP)
+        process.terminate()
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(self.read("saved").split(), ["saved"] * 2)  # In order: they had SIGTERM.
+        self.check_report("stopped answering")
+        self.assert_nothing_left()
+
+    def test_a_stopped_agent_and_signal_after_signal(self):
+        process = self.begin()
+        os.kill(agent_of(process.pid), signal.SIGSTOP)
+        begin = time.monotonic()
+        while process.poll() is None and time.monotonic() < begin + 60:
+            process.terminate()
+            time.sleep(1.1)  # Each is a wish of its own.
+        self.assertEqual(process.wait(1), 1)
+        self.assertLess(time.monotonic() - begin, 20)
+        self.check_report("the agent")
+        self.assert_nothing_left()
+
+    def test_a_stopped_agent_without_a_signal_goes_on(self):
+        process = self.begin()
+        agent = agent_of(process.pid)
+        os.kill(agent, signal.SIGSTOP)
+        time.sleep(7)  # More than one look of the shim.
+        os.kill(agent, signal.SIGCONT)
+        process.terminate()
+        self.assertEqual(process.wait(60), 1)
+        self.assertNotIn("the agent", self.read("err"))
+
+    def test_an_agent_that_is_killed_leaves_a_report(self):
+        process = self.begin()
+        os.kill(agent_of(process.pid), signal.SIGKILL)
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(self.read("saved").split(), ["saved"] * 2)
+        self.check_report("was killed by signal 9")
+        self.assert_nothing_left()
+        self.assertEqual(os.listdir(self.memory) + os.listdir(self.dir / "tmp"), [])
+
+    def write_behind_the_agent(self, process):
+        """The workers write while the agent stands still, and it is killed then."""
+        agent = agent_of(process.pid)
+        os.kill(agent, signal.SIGSTOP)
+        (self.dir / "go").touch()
+        wait_for(lambda: len(self.read("written").split()) == 2, "the workers to have written")
+        os.kill(agent, signal.SIGKILL)
+        self.assertEqual(process.wait(60), 1)
+
+    def check_rescued(self, *flags):
+        process = self.begin(WRITER, "--log-dir", str(self.dir / "logs"), *flags)
+        logs = sorted((self.dir / "logs").rglob("*.log"))
+        wait_for(lambda: all("first" in log.read_text() for log in logs), "the first lines")
+        self.write_behind_the_agent(process)
+        expected = ["first", *map(str, range(1, 60001)), "last"]
+        self.assertEqual(len(logs), 4)
+        for log in logs:
+            lines = [line for line in log.read_text().splitlines() if line != "Terminated"]
+            self.assertEqual(lines, expected, log)  # Without what the shell says of its `sleep`.
+        self.assert_nothing_left()
+
+    def test_what_a_killed_agent_had_not_read_is_in_the_logs(self):
+        self.check_rescued("--redirects=3")
+
+    def test_what_a_killed_agent_had_not_shown_is_shown(self):
+        process = self.begin(WRITER)
+        wait_for(lambda: "first" in self.read("err"), "the first lines")
+        self.write_behind_the_agent(process)
+        lines = self.read("err").splitlines()
+        self.assertEqual(lines.count("60000"), 2)
+        self.assertEqual(lines.count("last"), 2)
+
+    def test_what_a_killed_agent_had_not_teed_is_in_the_logs(self):
+        self.check_rescued("--tee=3")
+
+    def test_the_second_signal_of_one_event_is_not_impatience(self):
+        process = self.begin(SLOW_SAVE)
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.05)
+        process.send_signal(signal.SIGHUP)
+        process.terminate()
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(self.read("saved").split(), ["saved"] * 2)
+
+    def test_a_second_wish_kills(self):
+        process = self.begin(SLOW_SAVE)
+        process.terminate()
+        time.sleep(1.1)
+        process.terminate()
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(self.read("saved"), "")
+
+    def test_ctrl_c_twice_by_hand_kills(self):
+        script = self.script("worker.sh", SLOW_SAVE)
+        terminal = Terminal([MUSTER, "--no-python", str(script)], env=self.environment(),
+                            cwd=self.dir)
+        self.addCleanup(terminal.close)
+        self.ready(1)
+        terminal.type(b"\x03")
+        wait_for(lambda: "SIGINT" in terminal.read(), "the first ctrl-C to be taken")
+        terminal.type(b"\x03")
+        wait_for(lambda: (terminal.read(), terminal.process.poll() is not None)[1], "the end")
+        self.assertEqual(self.read("saved"), "")
+
+    def test_a_child_whose_first_thread_has_ended_is_killed(self):
+        script = self.script("half.py", HALF_DEAD)
+        self.run_muster(script, expect=0)
+        self.assert_nothing_left()
+
+    def test_a_fork_bomb_is_killed(self):
+        script = self.script("bomb.py", """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    open("ready", "w").write("x")
+    while True:  # A chain: each lives for a moment, and has a child before it ends.
+        if os.fork() != 0:
+            time.sleep(0.0005)
+            os._exit(0)
+while not os.path.exists("ready"):
+    time.sleep(0.01)
+time.sleep(0.2)
+""")
+        self.run_muster(script, expect=0)
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+# What packages promise: the systems that the programs run on.
+
+muster_add_tests(system_random_tests unit
+  SOURCES unit/rendezvous/system_random_test.cc
+  LINK muster_system_random)
+
+# A sanitizer's runtime would have to be loaded before the library.
+if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+  add_library(old_kernel SHARED support/old_kernel.cc)
+  target_link_libraries(old_kernel PRIVATE muster_options ${CMAKE_DL_LIBS})
+  set_target_properties(old_kernel PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  muster_add_python_test(e2e.old_kernel e2e e2e/old_kernel_test.py)
+  set_tests_properties(e2e.old_kernel PROPERTIES
+    ENVIRONMENT "${e2e_environment};MUSTER_OLD_KERNEL=$<TARGET_FILE:old_kernel>")
+endif()
+
+add_test(NAME packages.documents
+  COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/packaging/documents_test.py)
+set_tests_properties(packages.documents PROPERTIES LABELS scripts TIMEOUT 60
+  ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1;MUSTERD_BIN=$<TARGET_FILE:musterd>")
+
+# Installs what scripts/package has left in build/packages: skipped if there is nothing, or without root.
+add_test(NAME packages.install
+  COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/packaging/packages_test.py)
+set_tests_properties(packages.install PROPERTIES LABELS packages TIMEOUT 3600 COST 300 SKIP_RETURN_CODE 77
+  ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")

@@ -1,0 +1,113 @@
+"""Systems to install packages in: folders that debootstrap fills, kept as archives between runs."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "packaging"))
+import sysroot  # noqa: E402  # pylint: disable=wrong-import-position
+
+CACHE = pathlib.Path(os.environ.get("MUSTER_PACKAGE_CACHE", SOURCE / "build/portable-cache")) / "roots"
+# Nothing of the caller's but its terminal: HOME, PATH and PYTHONPATH mean other folders there.
+PLAIN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8",
+         "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root"}
+
+
+class NotReachable(Exception):
+    """Debian's servers do not have this release, or cannot be reached."""
+
+
+def run(*command, timeout=600, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, timeout=timeout, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}: status {done.returncode}\n"
+                             f"{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def archive_of(suite):
+    """A minimal system with systemd, as debootstrap makes it."""
+    archive = CACHE / f"{suite}.tar"
+    if archive.exists():
+        return archive
+    CACHE.mkdir(parents=True, exist_ok=True)
+    folder = CACHE / f"{suite}.{os.getpid()}"
+    try:
+        done = subprocess.run(
+            ["debootstrap", "--variant=minbase", "--include=systemd,ca-certificates", suite, folder,
+             sysroot.mirror()], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode != 0:
+            raise NotReachable(f"debootstrap {suite}: {done.stdout[-500:]}{done.stderr[-500:]}")
+        run("tar", "--numeric-owner", "--one-file-system", "-C", folder, "-cf", f"{archive}.part", ".")
+        os.replace(f"{archive}.part", archive)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return archive
+
+
+def emulator():
+    """The words that run a program for aarch64: Debian 13's qemu, since Debian 12's does not know
+    CLONE_PIDFD, with Debian 12's C library."""
+    folder = CACHE / "emulator"
+    if not folder.exists():
+        work = CACHE / f"emulator.{os.getpid()}"
+        try:
+            for arch, suite, name in (("amd64", "trixie", "qemu-user"), ("arm64", "bookworm", "libc6")):
+                apt = sysroot.Apt(work / f"apt-{arch}", arch, suite)
+                run("dpkg-deb", "--extract", apt.download(name, apt.candidate(name)), work / arch)
+                shutil.rmtree(work / f"apt-{arch}")
+            os.replace(work, folder)
+        except sysroot.Failure as reason:
+            raise NotReachable(f"qemu-user of Debian 13: {reason}") from None
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return [str(folder / "amd64/usr/bin/qemu-aarch64"), "-L", str(folder / "arm64")]
+
+
+class Root:
+    """One such system in a folder of its own. The caller is in a mount namespace of its own: what is
+    mounted here ends with the caller."""
+
+    def __init__(self, suite, folder):
+        archive = archive_of(suite)
+        self.folder = pathlib.Path(folder)
+        run("tar", "--numeric-owner", "-C", self.folder, "-xf", archive)
+        run("mount", "-t", "proc", "proc", self.folder / "proc")
+        run("mount", "--rbind", "/dev", self.folder / "dev")
+        run("mount", "-t", "tmpfs", "tmpfs", self.folder / "run")
+        for name in ("etc/resolv.conf", "etc/hosts"):
+            if os.path.exists(f"/{name}"):
+                shutil.copy(f"/{name}", self.folder / name)
+        # This machine's way to its package servers, where it needs one.
+        for file in pathlib.Path("/etc/apt/apt.conf.d").glob("*proxy*"):
+            shutil.copy(file, self.folder / "etc/apt/apt.conf.d")
+
+    def command(self, *words):
+        return ["chroot", str(self.folder), *map(str, words)]
+
+    def run(self, *words, **options):
+        return run(*self.command(*words), env=PLAIN, **options)
+
+    def start(self, *words, **options):
+        return subprocess.Popen(self.command(*words), env=PLAIN, stdin=subprocess.DEVNULL, text=True,
+                                **options)
+
+    def files(self):
+        """Everything but what apt, dpkg and ldconfig keep about themselves."""
+        apart = ("proc", "sys", "dev", "run", "tmp", "var/cache", "var/lib/apt", "var/lib/dpkg", "var/log",
+                 "etc/ld.so.cache", "etc/passwd-", "etc/shadow-", "etc/group-", "etc/gshadow-",
+                 "etc/.pwd.lock", "var/lib/systemd")
+        found = set()
+        for folder, folders, files in os.walk(self.folder):
+            here = pathlib.Path(folder).relative_to(self.folder)
+            folders[:] = [name for name in folders if str(here / name) not in apart]
+            found |= {str(here / name) for name in folders + files if str(here / name) not in apart}
+        return found
+
+    def close(self):
+        for name in ("run", "dev", "proc"):
+            subprocess.run(["umount", "--recursive", "--lazy", self.folder / name], check=False,
+                           capture_output=True)

@@ -1,0 +1,380 @@
+// A simulated network of muster nodes and their host, as they are: NativeParticipant against
+// RunService, every message through the codec.
+//
+// Connections are reliable and in order. What goes wrong: they are cut, the host is killed and
+// started again with nothing, or stopped for a while; nodes are cut off from the host or from each
+// other, fail, finish, and are killed.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "rendezvous/wire/native_participant.h"
+#include "rendezvous/wire/run_service.h"
+#include "tests/support/memory_state.h"
+#include "tests/support/prng.h"
+
+namespace muster::testing {
+
+using namespace std::chrono_literals;
+using Participant = NativeParticipant;
+
+inline constexpr Duration kLease = 5s;
+inline constexpr Duration kAnswerWithin = 2s;  // As NativeSession waits for a connection.
+inline constexpr Duration kReachWithin = 1s;
+/// Two rounds may have workers at once for so long: docs/rendezvous.md.
+inline constexpr Duration kFenceBound = kLease + 2s;
+inline constexpr Duration kStopMost = 200ms;
+
+class Cluster;
+
+struct Worker {
+  std::int64_t generation = 0;  // 0: none runs.
+  Instant since{};
+};
+
+class SimNode {
+ public:
+  SimNode(Cluster& cluster, int index, RunSettings run);
+  void feed(const Participant::Event& event);
+  void fail(const std::string& what);
+  void finish();
+  void die() {
+    alive = false;
+    workers = {};
+  }
+
+  void apply(const Participant::Connect&);
+  void apply(const Participant::Disconnect&);
+  void apply(const Participant::Send& action);
+  void apply(const Participant::HostStore& action);
+  void apply(const Participant::ExchangeThroughStore&) { FAIL("no torchrun node is here"); }
+  void apply(const Participant::EnterExitBarrier&) { FAIL("no torchrun node is here"); }
+  void apply(const Participant::BeginRound& action);
+  void apply(const Participant::RestartWorkers& action);
+  void apply(const Participant::EndJob& action);
+  void apply(const Participant::GiveUp& action);
+  void apply(const Participant::AskReach& action);
+  void apply(const Participant::Vouch& action);
+  void apply(const Participant::Say& action) { last_said = action.text; }
+
+  Cluster& cluster;
+  int index;
+  Participant participant;
+  bool alive = true;
+  std::optional<std::uint32_t> connection;
+  Worker workers;
+  std::int64_t vouched = 0;
+  std::string end, last_said, last_restart;
+  int restarts = 0;
+  Instant cut_until{};        // From the host.
+  Instant peers_cut_until{};  // From the other nodes.
+  std::optional<Instant> wakes;
+  std::uint64_t stop_number = 0;
+};
+
+class Cluster {
+ public:
+  /// With `recorded` the host has a disk that outlives it.
+  Cluster(std::uint64_t seed, RunSettings run, int count, bool recorded = false)
+      : prng(seed), run_(run) {
+    if (recorded) state = std::make_unique<MemoryState>();
+    begin_host();
+    for (int i = 0; i < count; ++i)
+      nodes.push_back(std::make_unique<SimNode>(*this, i, run));
+  }
+  void start(int index) {
+    SimNode& node = *nodes[static_cast<std::size_t>(index)];
+    node.apply(Participant::Connect{});
+    node.feed(Participant::JoinAsked{});
+  }
+
+  void at(Instant when, std::function<void()> what) {
+    events_.push({std::max(when, now), order_++, std::move(what)});
+  }
+  bool run_until(Instant end, const std::function<bool()>& done = {}) {
+    while (!(done && done())) {
+      if (events_.empty() || events_.top().when > end) {
+        now = std::max(now, end);
+        return !done;
+      }
+      const Event event = events_.top();
+      events_.pop();
+      if (event.when > now) at_this_instant_ = 0;
+      now = std::max(now, event.when);
+      if (++at_this_instant_ > 100'000) FAIL("time stands still\n" << describe());
+      event.what();
+    }
+    return true;
+  }
+  Duration delay() { return std::chrono::microseconds(50 + prng.below(3'000)); }
+  RunService::Time time() const {
+    return {now, {1'700'000'000'000'000 + now.time_since_epoch().count() / 1000}};
+  }
+
+  // --- the host ---
+  struct Link {
+    SimNode* node = nullptr;
+    int life = 0;
+    bool open_at_node = true, open_at_host = true;
+    Instant last_to_host{}, last_to_node{};
+  };
+  void begin_host() {
+    ++life;
+    RunServiceOptions options{.muster_version = "1.0"};
+    options.setup.lease = kLease;
+    options.setup.life = 1'000 * life;
+    options.recorded = state != nullptr;
+    service = std::make_unique<RunService>(std::move(options));
+    host_wakes_.reset();
+    if (!state) return;
+    state->begin_host();
+    at(std::max(now, down_until), [this, mine = life] {
+      if (mine != life) return;
+      service->restore(state->load(), time());
+      carry_out();
+    });
+  }
+  bool is_up() const { return now >= down_until; }
+  void kill_host(Duration down) {
+    down_until = now + down;
+    stopped_until = {};
+    for (auto& [id, link] : links_) {
+      if (link.life != life) continue;
+      link.open_at_host = false;
+      const Instant heard = std::max(now, link.node->cut_until) + delay();
+      at(heard, [this, id = id] { break_at_node(id, "it was killed"); });
+    }
+    begin_host();
+  }
+  void stop_host(Duration pause) { stopped_until = now + pause; }
+
+  void connect(SimNode& node) {
+    const std::uint32_t id = next_link_++;
+    const auto fails = [&node](Participant::ConnectFailed::Why why, const char* text) {
+      if (node.alive) node.feed(Participant::ConnectFailed{why, text});
+    };
+    using Why = Participant::ConnectFailed::Why;
+    if (node.cut_until > now)
+      return at(now + kAnswerWithin, [fails] { fails(Why::NoAnswer, "no answer"); });
+    if (!is_up()) return at(now + delay(), [fails] { fails(Why::NobodyListens, "refused"); });
+    links_[id] = {.node = &node, .life = life, .last_to_host = now, .last_to_node = now};
+    const auto answered = std::make_shared<bool>(false);
+    at(now + kAnswerWithin, [this, id, fails, answered] {
+      if (std::exchange(*answered, true)) return;
+      close_at_node(id);
+      fails(Why::NoAnswer, "no answer to hello");
+    });
+    to_host(id, NativeHello{kNativeProtocolVersion, "1.0", "job", true},
+            [this, id, &node, answered](const NativeMessage& reply) {
+              if (std::exchange(*answered, true) || !node.alive) return;
+              node.connection = id;
+              node.feed(Participant::Connected{std::get<NativeWelcome>(reply)});
+            });
+  }
+
+  using OnReply = std::function<void(const NativeMessage&)>;
+  void to_host(std::uint32_t id, const NativeRequest& request, OnReply on_reply = {}) {
+    Link& link = links_.at(id);
+    const std::string frame = encode(request);
+    link.last_to_host = std::max({now + delay(), link.last_to_host, link.node->cut_until});
+    at(link.last_to_host, [this, id, frame, on_reply] { arrive(id, frame, on_reply); });
+  }
+  void arrive(std::uint32_t id, const std::string& frame, const OnReply& on_reply) {
+    if (now < stopped_until)
+      return at(stopped_until, [this, id, frame, on_reply] { arrive(id, frame, on_reply); });
+    Link& link = links_.at(id);
+    if (!link.open_at_host || link.life != life || !is_up()) return;
+    const auto answer = service->receive(
+        {id}, std::string_view(frame).substr(1 + kNativeLengthBytes), "10.0.0.1", time());
+    REQUIRE(answer.close.empty());
+    if (answer.reply) to_node(id, *answer.reply, on_reply);
+    carry_out();
+  }
+  void to_node(std::uint32_t id, const NativeMessage& message, const OnReply& on_reply = {}) {
+    const auto found = links_.find(id);
+    if (found == links_.end() || !found->second.open_at_host) return;
+    Link& link = found->second;
+    link.last_to_node = std::max({now + delay(), link.last_to_node, link.node->cut_until});
+    const std::string json = encode(message).substr(kNativeLengthBytes);
+    at(link.last_to_node, [this, id, json, on_reply] {
+      Link& open = links_.at(id);
+      if (!open.open_at_node || !open.node->alive) return;
+      const auto decoded = decode_native_message(json);
+      REQUIRE(decoded.has_value());
+      if (on_reply) return on_reply(*decoded);
+      if (open.node->connection == id) open.node->feed(Participant::Heard{*decoded});
+    });
+  }
+  void carry_out() {
+    while (service->has_effects())
+      for (const RunEffect& effect : service->take_effects())
+        if (const auto* send = std::get_if<SendNative>(&effect))
+          to_node(send->to.value, send->message);
+        else if (const auto* note = std::get_if<RunNote>(&effect))
+          notes.push_back(std::to_string(now.time_since_epoch() / 1ms) + " " + note->line);
+    write();
+    const auto next = service->next_deadline();
+    if (!next || (host_wakes_ && *host_wakes_ <= *next && *host_wakes_ > now)) return;
+    host_wakes_ = std::max(*next, now);
+    at(*host_wakes_, [this, mine = life] { wake_host(mine); });
+  }
+  /// One turn's changes. The host may be killed by them, just before or just after they are
+  /// durable.
+  void write() {
+    if (!state) return;
+    auto changes = service->take_changes(time());
+    if (!changes) return;
+    state->record(*std::move(changes));
+    if (++writes == crash_at_write) {
+      if (crash_when_durable) state->commit();
+      return at(now, [this, mine = life] {
+        if (mine == life) kill_host(delay());
+      });
+    }
+    at(now + (prng.chance(5) ? 300ms : 1ms) + delay(), [this, mine = life] { committed(mine); });
+  }
+  void committed(int mine) {
+    if (mine != life) return;
+    if (now < stopped_until) return at(stopped_until, [this, mine] { committed(mine); });
+    service->recorded({.durable = state->commit(), .problem = {}}, time());
+    carry_out();
+  }
+  void wake_host(int mine) {
+    if (mine != life) return;
+    // What has arrived meanwhile is read first.
+    if (now < stopped_until) return at(stopped_until + 1us, [this, mine] { wake_host(mine); });
+    if (host_wakes_ && *host_wakes_ > now) return;
+    host_wakes_.reset();
+    service->time_passed(time());
+    carry_out();
+  }
+  /// The connection breaks between them; each end learns it by itself.
+  void cut(SimNode& node) {
+    if (!node.connection) return;
+    const std::uint32_t id = *node.connection;
+    at(now + delay(), [this, id] { break_at_node(id, "reset"); });
+    at(now + delay(), [this, id] { gone_at_host(id); });
+  }
+  void break_at_node(std::uint32_t id, const char* why) {
+    Link& link = links_.at(id);
+    if (!std::exchange(link.open_at_node, false) || !link.node->alive) return;
+    if (link.node->connection != id) return;
+    link.node->connection.reset();
+    link.node->feed(Participant::ConnectionBroke{why});
+  }
+  void close_at_node(std::uint32_t id) {
+    Link& link = links_.at(id);
+    if (!std::exchange(link.open_at_node, false)) return;
+    at(std::max(now + delay(), link.node->cut_until), [this, id] { gone_at_host(id); });
+  }
+  void gone_at_host(std::uint32_t id) {
+    if (now < stopped_until) return at(stopped_until, [this, id] { gone_at_host(id); });
+    Link& link = links_.at(id);
+    if (!std::exchange(link.open_at_host, false) || link.life != life) return;
+    service->gone({id}, time());
+    carry_out();
+  }
+
+  // --- what must hold ---
+  void began(SimNode& node, const RoundComplete& message) {
+    const std::int64_t generation = message.generation;
+    REQUIRE(generation > 0);
+    Round& round = rounds_[generation];
+    if (round.ranks.empty()) {
+      INFO("generation " << generation << " after " << newest_);
+      REQUIRE(generation > newest_);
+      newest_ = generation;
+      round.round = message.round;
+      round.world = message.group_world_size;
+    }
+    REQUIRE(round.round == message.round);
+    REQUIRE(round.world == message.group_world_size);
+    REQUIRE(round.ranks.emplace(message.group_rank.value, &node).second);
+    REQUIRE(message.restart_count <= run_.max_restarts);
+    INFO(describe());
+    if (message.round == 0) restarts_told_ = 0;  // Perhaps another run of this name.
+    if (state && generation == newest_) {        // What was acknowledged once is not forgotten.
+      REQUIRE(message.restart_count >= restarts_told_);
+      restarts_told_ = message.restart_count;
+    }
+    REQUIRE(message.group_world_size >= run_.min_nodes);
+    REQUIRE(message.group_world_size <= run_.max_nodes);
+    node.workers = {generation, now};
+    check_overlap_after(generation);
+  }
+  /// No worker of an older round runs when the bound is over.
+  void check_overlap_after(std::int64_t generation) {
+    at(now + kFenceBound + kStopMost + 100ms, [this, generation] {
+      for (const auto& node : nodes) {
+        if (!node->alive || node->workers.generation == 0) continue;
+        INFO(describe());
+        INFO("node " << node->index << " has workers of " << node->workers.generation
+                     << " beside those of " << generation);
+        REQUIRE(node->workers.generation >= generation);
+      }
+    });
+  }
+  std::string describe() const {
+    std::string text;
+    for (const auto& node : nodes)
+      text += "node " + std::to_string(node->index) + (node->alive ? "" : " dead") + " phase " +
+              std::to_string(static_cast<int>(node->participant.phase())) + " generation " +
+              std::to_string(node->workers.generation) +
+              (node->connection ? " connected " : " cut ") + node->end + " said " +
+              node->last_said + "\n";
+    const Rendezvous* rendezvous = service->rendezvous("job");
+    if (rendezvous != nullptr) text += std::string(rendezvous->reason()) + "\n";
+    for (const std::string& note : notes)
+      text += note + "\n";
+    return text;
+  }
+
+  Prng prng;
+  Instant now{1h};
+  std::unique_ptr<RunService> service;
+  std::vector<std::unique_ptr<SimNode>> nodes;
+  std::vector<std::string> notes;
+  int life = 0;
+  Instant down_until{};
+  Instant stopped_until{};
+  std::unique_ptr<MemoryState> state;
+  std::uint64_t writes = 0;
+  std::uint64_t crash_at_write = 0;
+  bool crash_when_durable = false;
+
+ private:
+  struct Event {
+    Instant when;
+    std::uint64_t order;
+    std::function<void()> what;
+    bool operator<(const Event& other) const {
+      return std::tie(when, order) > std::tie(other.when, other.order);
+    }
+  };
+  struct Round {
+    std::int64_t round = 0;
+    int world = 0;
+    std::map<int, SimNode*> ranks;
+  };
+  RunSettings run_;
+  std::priority_queue<Event> events_;
+  std::uint64_t order_ = 0;
+  int at_this_instant_ = 0;
+  std::map<std::uint32_t, Link> links_;
+  std::uint32_t next_link_ = 1;
+  std::optional<Instant> host_wakes_;
+  std::map<std::int64_t, Round> rounds_;
+  std::int64_t newest_ = 0;
+  int restarts_told_ = 0;
+};
+
+}  // namespace muster::testing

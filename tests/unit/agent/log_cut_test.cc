@@ -1,0 +1,75 @@
+#include "agent/core/log_cut.h"
+
+#include <limits>
+
+#include <catch2/catch.hpp>
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kLimit = 4 * kMinLogLimitBytes;
+constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+
+TEST_CASE("log cut: the marker has one length and says the number", "[unit][logs]") {
+  CHECK(removal_marker(0).size() == removal_marker(std::int64_t{1} << 50).size());
+  CHECK(removal_marker(12345).find(" 12345 bytes were removed here]\n") != std::string::npos);
+}
+
+TEST_CASE("log cut: a file at its limit is left alone", "[unit][logs]") {
+  CHECK_FALSE(LogCut(kLimit).over_limit(kLimit, kAll));
+  CHECK_FALSE(LogCut(0).over_limit(kAll, kAll));
+}
+
+TEST_CASE("log cut: above it the middle goes, the first and last quarter stay", "[unit][logs]") {
+  CHECK(LogCut(kLimit).over_limit(kLimit + 1, kAll) == LogRange{kLimit / 4, kLimit / 2 + 1});
+}
+
+TEST_CASE("log cut: what is not shown yet is not cut", "[unit][logs]") {
+  const auto cut = LogCut(kLimit).over_limit(kLimit * 10, kLimit + 17);
+  REQUIRE(cut);
+  CHECK(cut->end() == kLimit + 17);
+  CHECK_FALSE(LogCut(kLimit).over_limit(kLimit * 10, 0));
+  // A little is not worth the work.
+  CHECK_FALSE(LogCut(kLimit).over_limit(kLimit * 10, kLimit / 4 + 4096));
+}
+
+TEST_CASE("log cut: cut again and again, the size stays within the limit", "[unit][logs]") {
+  LogCut log(kLimit);
+  std::int64_t size = 0;
+  std::int64_t written = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    size += 1000;
+    written += 1000;
+    const auto cut = log.over_limit(size, size);
+    if (!cut) continue;
+    log.removed(*cut);
+    size -= cut->length;
+    CHECK(log.marker_place().end() == kLimit / 4);
+    CHECK(size + log.removed_bytes() - log.marker_place().length == written);
+  }
+  CHECK(size <= kLimit);
+  CHECK(size >= kLimit / 2);
+}
+
+TEST_CASE("log cut: a full disk takes most of the middle, also below the limit", "[unit][logs]") {
+  LogCut log(kLimit);
+  CHECK_FALSE(log.for_space(kMinCutBytes * 2, kAll));
+  const auto cut = log.for_space(kMinCutBytes * 32, kAll);
+  CHECK(cut == LogRange{kMinCutBytes * 8, kMinCutBytes * 18});
+  log.removed(*cut);
+  // The limit's head is the smaller one from now on.
+  const auto next = log.over_limit(kLimit + 1, kAll);
+  REQUIRE(next);
+  CHECK(next->offset == kMinCutBytes * 8);
+}
+
+TEST_CASE("log cut: a log that somebody truncates begins anew", "[unit][logs]") {
+  LogCut log(kLimit);
+  log.removed(*log.over_limit(kLimit * 2, kAll));
+  log.forget();
+  CHECK(log.removed_bytes() == 0);
+  CHECK(log.over_limit(kLimit + 1, kAll) == LogRange{kLimit / 4, kLimit / 2 + 1});
+}
+
+}  // namespace
+}  // namespace muster

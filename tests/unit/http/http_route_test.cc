@@ -1,0 +1,104 @@
+#include "rendezvous/http/http_route.h"
+
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "rendezvous/core/limits.h"
+#include "rendezvous/core/run_view.h"
+
+namespace muster::http::testing {
+
+unsigned status_of(std::string_view target, std::string_view method = "GET") {
+  const auto route = find_route({method, target});
+  return route ? 200 : route.error().status;
+}
+
+TEST_CASE("http routes: each resource is found", "[unit][http]") {
+  CHECK(std::holds_alternative<Health>(*find_route({"GET", "/healthz"})));
+  CHECK(std::holds_alternative<Ready>(*find_route({"GET", "/readyz"})));
+  CHECK(std::holds_alternative<Metrics>(*find_route({"HEAD", "/metrics"})));
+  CHECK(std::get<OneRun>(*find_route({"GET", "/api/v1/runs/job"})).id == "job");
+  CHECK(std::get<NodeList>(*find_route({"GET", "/api/v1/runs/job/nodes"})).page.limit ==
+        kMaxViewedNodes);
+  CHECK(std::get<EventStream>(*find_route({"GET", "/api/v1/runs/job/events"})).id == "job");
+  CHECK(std::get<EventStream>(*find_route({"GET", "/api/v1/events"})).id.empty());
+}
+
+TEST_CASE("http routes: a run id may have any bytes", "[unit][http]") {
+  CHECK(std::get<OneRun>(*find_route({"GET", "/api/v1/runs/a%2Fb%20%25%ff"})).id == "a/b %\xff");
+  CHECK(status_of("/api/v1/runs/%") == 400);
+  CHECK(status_of("/api/v1/runs/%2") == 400);
+  CHECK(status_of("/api/v1/runs/%zz") == 400);
+  CHECK(status_of("/api/v1/runs/") == 400);
+  CHECK(status_of("/api/v1/runs/" + std::string(kMaxRunIdBytes, 'x')) == 200);
+  CHECK(status_of("/api/v1/runs/" + std::string(kMaxRunIdBytes + 1, 'x')) == 400);
+}
+
+TEST_CASE("http routes: pages are bounded", "[unit][http]") {
+  const auto page = [](std::string_view target) {
+    return std::get<RunList>(*find_route({"GET", target})).page;
+  };
+  CHECK(page("/api/v1/runs").limit == kMaxViewedRuns);
+  CHECK(page("/api/v1/runs?limit=5&offset=7").offset == 7);
+  CHECK(page("/api/v1/runs?limit=5&offset=7").limit == 5);
+  CHECK(page("/api/v1/runs?limit=99999999").limit == kMaxViewedRuns);
+  for (const char* target :
+       {"/api/v1/runs?limit=-1", "/api/v1/runs?limit=", "/api/v1/runs?limit=1x",
+        "/api/v1/runs?limit=99999999999999999999999", "/api/v1/runs?nonsense=1", "/metrics?x=1"})
+    CHECK(status_of(target) == 400);
+}
+
+TEST_CASE("http routes: whatever is not there is an error that says why", "[unit][http]") {
+  CHECK(status_of("/nothing") == 404);
+  CHECK(status_of("/api/v1") == 404);
+  CHECK(status_of("/api/v1/runs/job/nodes/3") == 404);
+  CHECK(status_of("/api/v1/runs/job/elsewhere") == 404);
+  CHECK(status_of("/../etc/passwd") == 404);
+  CHECK(status_of("//") == 404);
+  CHECK(status_of("*") == 400);
+  CHECK(status_of("http://host/healthz") == 400);
+  CHECK(status_of("/healthz", "POST") == 405);
+  CHECK(status_of("/nothing", "POST") == 404);
+  CHECK(status_of("/healthz", "DELETE") == 405);
+  CHECK(status_of("/" + std::string(kMaxTargetBytes, 'x')) == 414);
+  const auto error = find_route({"GET", "/nothing"}).error();
+  CHECK(error.code == "not_found");
+  CHECK_THAT(error.message, Catch::Contains("/api/v1/runs"));
+}
+
+TEST_CASE("http routes: what changes a run is asked for with POST only", "[unit][http]") {
+  const auto stop = std::get<Action>(*find_route({"POST", "/api/v1/runs/a%20b/stop"}));
+  CHECK(stop.id == "a b");
+  CHECK(stop.what == OperatorAsked::What::Stop);
+  CHECK(std::get<Action>(*find_route({"POST", "/api/v1/runs/job/restart"})).what ==
+        OperatorAsked::What::Restart);
+  for (const char* method : {"GET", "HEAD"}) {
+    const auto error = find_route({method, "/api/v1/runs/job/restart"}).error();
+    CHECK(error.status == 405);
+    CHECK(error.allow == "POST");
+  }
+  CHECK(status_of("/api/v1/runs/job/restart", "PUT") == 405);
+}
+
+TEST_CASE("http host: a browser must name this machine", "[unit][http]") {
+  for (const char* host :
+       {"localhost", "localhost:9400", "127.0.0.1:9400", "127.3.2.1", "[::1]:9400"})
+    CHECK(names_loopback(host));
+  for (const char* host : {"", "example.org", "localhost.example.org", "10.0.0.1:9400", "[::1",
+                           "evil:localhost", "127.0.0.1.example.org"})
+    CHECK_FALSE(names_loopback(host));
+}
+
+TEST_CASE("http address: a port alone is for this machine", "[unit][http]") {
+  CHECK(parse_address("9400")->port == 9400);
+  CHECK(parse_address("9400")->address.empty());
+  CHECK(parse_address("0")->port == 0);
+  CHECK(parse_address("0.0.0.0:80")->address == "0.0.0.0");
+  CHECK(parse_address("[::1]:80")->address == "::1");
+  for (const char* text : {"", "x", "70000", "-1", "::1:80", "host:80", ":80",
+                           "127.0.0.1:", "127.0.0.1:99999", "[::1]"})
+    CHECK_THAT(parse_address(text).error().reason, Catch::Contains(std::string("'") + text));
+}
+
+}  // namespace muster::http::testing

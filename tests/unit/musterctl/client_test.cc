@@ -1,0 +1,44 @@
+#include "musterctl/client.h"
+
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "musterctl/doctor_facts.h"
+
+namespace muster::ctl::testing {
+
+TEST_CASE("musterctl endpoint: host and port, in the spellings that people use",
+          "[unit][musterctl]") {
+  CHECK(parse_endpoint("host:9400")->text() == "host:9400");
+  CHECK(parse_endpoint("http://10.0.0.1:9400/")->host == "10.0.0.1");
+  CHECK(parse_endpoint("[::1]:9400")->host == "::1");
+  CHECK(parse_endpoint("[::1]:9400")->text() == "[::1]:9400");
+  for (const char* text :
+       {"", "host", "host:", ":9400", "host:0", "host:70000", "::1:9400", "http://host:9400/runs"})
+    CHECK_THAT(parse_endpoint(text).error().reason, Catch::Contains("HOST:PORT"));
+  CHECK_THAT(parse_endpoint("https://host:9400").error().reason, Catch::Contains("ssh -L"));
+}
+
+TEST_CASE("musterctl client: an answer is taken apart, or refused", "[unit][musterctl]") {
+  const std::string head = "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\n";
+  CHECK(parse_answer(head + "hello")->status == 404);
+  CHECK(parse_answer(head + "hello, more")->body == "hello");
+  CHECK_THAT(parse_answer(head + "hell").error().reason, Catch::Contains("cut off"));
+  for (const std::string bytes :
+       {"", "SSH-2.0-OpenSSH\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 x00 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"})
+    CHECK_THAT(parse_answer(bytes).error().reason, Catch::Contains("not musterd"));
+}
+
+TEST_CASE("musterctl client: a run id is encoded whatever it holds", "[unit][musterctl]") {
+  CHECK(percent_encoded("job-1_a.b") == "job-1_a.b");
+  CHECK(percent_encoded("a/b ?%\xff\n") == "a%2Fb%20%3F%25%FF%0A");
+}
+
+TEST_CASE("musterctl doctor: musterd's time is read", "[unit][musterctl]") {
+  CHECK(*parse_time("2023-11-14T22:13:20.250Z") == Approx(1'700'000'000.25));
+  CHECK_FALSE(parse_time("yesterday").has_value());
+}
+
+}  // namespace muster::ctl::testing

@@ -1,0 +1,120 @@
+#include "musterctl/doctor.h"
+
+#include <algorithm>
+#include <string>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+namespace muster::ctl::testing {
+
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+
+struct DoctorTest {
+  Check check(const std::string& name, std::size_t index = 0) {
+    for (const Check& one : judge(facts))
+      if (one.name == name && index-- == 0) return one;
+    FAIL("there is no check " + name);
+    return {};
+  }
+  // A healthy machine.
+  DoctorFacts facts{.host_name = "node1",
+                    .host_addresses = {"10.0.0.1"},
+                    .interfaces = {{"eth0", {"10.0.0.1"}}, {"lo", {"127.0.0.1"}}},
+                    .shm_bytes = 8 * kGiB,
+                    .shm_free_bytes = 8 * kGiB,
+                    .limits = {{"nofile", 65536}, {"nproc", 65536}, {"memlock", kNoLimit}},
+                    .cores = 8,
+                    .folders = {{"TMPDIR", "/tmp", true, 100 * kGiB}},
+                    .python = "/usr/bin/python3",
+                    .python_version = "Python 3.11.2",
+                    .torch_version = "2.13.0"};
+};
+
+TEST_CASE_METHOD(DoctorTest, "doctor: a healthy machine has no warning", "[unit][musterctl]") {
+  for (const Check& one : judge(facts)) {
+    INFO(one.name << ": " << one.found);
+    CHECK(one.verdict == Verdict::Ok);
+  }
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: whatever is not well has a remedy", "[unit][musterctl]") {
+  facts = {.host_name = "node1",
+           .host_error = "Name or service not known",
+           .interface_variables = {{"GLOO_SOCKET_IFNAME", "ib0"}},
+           .endpoints = {{.what = "rendezvous", .endpoint = "x:1", .error = "refused"}},
+           .limits = {{"nofile", 256}, {"nproc", 10}, {"memlock", 65536}},
+           .gpus = 8,
+           .cgroup_pids_max = 100,
+           .folders = {{"TMPDIR", "/nowhere", false, 0}}};
+  for (const Check& one : judge(facts)) {
+    INFO(one.name << ": " << one.found);
+    CHECK((one.verdict == Verdict::Ok || !one.remedy.empty()));
+  }
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: the own name on 127.0.1.1 is found", "[unit][musterctl]") {
+  facts.host_addresses = {"127.0.1.1"};
+  CHECK(check("host_name").verdict == Verdict::Warning);
+  CHECK_THAT(check("host_name").remedy, Catch::Contains("/etc/hosts"));
+  facts.host_addresses = {"127.0.1.1", "10.0.0.1"};
+  CHECK(check("host_name").verdict == Verdict::Ok);
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: interfaces are named as Gloo and NCCL read them",
+                 "[unit][musterctl]") {
+  const auto verdict = [&](const std::string& variable, const std::string& value) {
+    facts.interface_variables = {{variable, value}};
+    return check("interface").verdict;
+  };
+  CHECK(verdict("GLOO_SOCKET_IFNAME", "eth0") == Verdict::Ok);
+  CHECK(verdict("GLOO_SOCKET_IFNAME", "eth") == Verdict::Failure);
+  CHECK(verdict("GLOO_SOCKET_IFNAME", "eth0,ib0") == Verdict::Failure);
+  CHECK(verdict("NCCL_SOCKET_IFNAME", "eth") == Verdict::Ok);  // A prefix.
+  CHECK(verdict("NCCL_SOCKET_IFNAME", "=eth") == Verdict::Failure);
+  CHECK(verdict("NCCL_SOCKET_IFNAME", "^docker") == Verdict::Ok);
+  CHECK(verdict("NCCL_SOCKET_IFNAME", "ib0") == Verdict::Failure);
+  CHECK_THAT(check("interface").remedy, Catch::Contains("eth0, lo"));
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: docker's small /dev/shm is found", "[unit][musterctl]") {
+  facts.shm_bytes = facts.shm_free_bytes = std::uint64_t{64} << 20;
+  CHECK(check("shared_memory").verdict == Verdict::Warning);
+  CHECK_THAT(check("shared_memory").remedy, Catch::Contains("--shm-size"));
+  facts.shm_free_bytes = 0;
+  CHECK(check("shared_memory").verdict == Verdict::Failure);
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: a clock that is off is a warning, then a failure",
+                 "[unit][musterctl]") {
+  facts.endpoints = {{.what = "musterd's HTTP", .endpoint = "m:1", .connect_ms = 1}};
+  facts.endpoints[0].clock_ahead_seconds = -0.2;
+  CHECK(check("clock").verdict == Verdict::Ok);
+  facts.endpoints[0].clock_ahead_seconds = -2.0;
+  CHECK(check("clock").verdict == Verdict::Warning);
+  CHECK_THAT(check("clock").found, Catch::Contains("2.00 s behind"));
+  facts.endpoints[0].clock_ahead_seconds = 3600;
+  CHECK(check("clock").verdict == Verdict::Failure);
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: memory that is nearly used up is found",
+                 "[unit][musterctl]") {
+  facts.cgroup_memory_max = 10 * kGiB;
+  facts.cgroup_memory_now = 5 * kGiB;
+  CHECK(check("cgroup").verdict == Verdict::Ok);
+  facts.cgroup_memory_now = 10 * kGiB - 1;
+  CHECK(check("cgroup").verdict == Verdict::Warning);
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: text and JSON say the same", "[unit][musterctl]") {
+  facts.folders[0].writable = false;
+  const auto checks = judge(facts);
+  CHECK(has_failure(checks));
+  CHECK_THAT(checks_text(checks), Catch::Contains("failure  folder"));
+  CHECK_THAT(checks_text(checks), Catch::Contains("1 failures, 0 warnings"));
+  const auto json = nlohmann::json::parse(checks_json(checks));
+  CHECK(json["ok"] == false);
+  CHECK(json["checks"].size() == checks.size());
+}
+
+}  // namespace muster::ctl::testing

@@ -1,0 +1,137 @@
+#include "musterctl/run_text.h"
+
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "rendezvous/wire/run_view_json.h"
+
+namespace muster::ctl::testing {
+
+using Catch::Contains;
+using namespace std::chrono_literals;
+
+// A run as musterd itself would tell it.
+RunView failed_run() {
+  RunView view;
+  view.now = Instant{1h};
+  view.wall = {1'700'000'000'000'000};
+  RunSummary& run = view.summary;
+  run.id = "job";
+  run.state = RunStanding::Restarting;
+  run.reason = "round 1: 1 of 2 nodes have joined";
+  run.round = 1;
+  run.generation = 12;
+  run.restarts_used = 1;
+  run.restarts_allowed = 3;
+  run.min_nodes = run.max_nodes = 2;
+  run.nodes = run.nodes_in_round = 1;
+  RunEvent failure{.kind = RunEvent::Kind::RoundRestarts, .number = 4, .at = view.now - 5s};
+  failure.node = "b_2_0";
+  failure.rank = 1;
+  failure.cause = RestartCause::WorkersFailed;
+  failure.text = "rank 3 exited with 1";
+  RunEvent lost{.kind = RunEvent::Kind::NodeLost, .number = 5, .at = view.now - 3s};
+  lost.node = "c_3_0";
+  lost.text = "its connection closed";
+  lost.like = 7;
+  run.first_failure = failure;
+  view.events = {failure, lost};
+  view.missing.push_back({{"c", 3, 0}, 2, false, "its connection closed", 3s});
+  view.missing.push_back({{"b", 2, 0}, 1, true, "", {}});
+  view.missing_total = 2;
+  view.lacking = 1;
+  return view;
+}
+
+TEST_CASE("musterctl why: the first failure, what followed, and what is missing now",
+          "[unit][musterctl]") {
+  const Text text = why_text(run_json(failed_run()));
+  REQUIRE(text.has_value());
+  CHECK_THAT(*text, Contains("job: node 1 (b_2_0) failed first\n"));
+  CHECK_THAT(*text, Contains("2023-11-14T22:13:15.000Z, round 0: rank 3 exited with 1\n"));
+  CHECK_THAT(*text, Contains("node_lost"));
+  CHECK_THAT(*text, Contains("(and 7 more of this kind)"));
+  CHECK_THAT(*text, Contains("rank 2  c_3_0  gone for 3.0 s: its connection closed\n"));
+  CHECK_THAT(*text, Contains("rank 1  b_2_0  is alive and about to come back\n"));
+  CHECK_THAT(*text, Contains("1 more node must come\n"));
+}
+
+TEST_CASE("musterctl why: a run without a failure says so", "[unit][musterctl]") {
+  RunView view = failed_run();
+  view.summary.first_failure.reset();
+  CHECK_THAT(*why_text(run_json(view)), Contains("job: nothing has failed since the run began"));
+}
+
+TEST_CASE("musterctl status: state, counts and history", "[unit][musterctl]") {
+  const Text text = status_text(run_json(failed_run()));
+  REQUIRE(text.has_value());
+  CHECK_THAT(*text, Contains("job  restarting\n"));
+  CHECK_THAT(*text, Contains("restarts    1/3\n"));
+  CHECK_THAT(*text, Contains("generation  12\n"));
+  CHECK_THAT(*text, Contains("round_restarts  round 0  workers_failed  node 1 (b_2_0)"));
+}
+
+TEST_CASE("musterctl runs: a line for each, and none is said so", "[unit][musterctl]") {
+  RunsView view;
+  CHECK(*runs_text(runs_json(view)) == "no runs: no job meets here\n");
+  view.runs.push_back(failed_run().summary);
+  view.total = 9;
+  const Text text = runs_text(runs_json(view));
+  CHECK_THAT(*text, Contains("job  restarting  1      1/1    2       1/3       rank 3 exited"));
+  CHECK_THAT(*text, Contains("1 of 9 runs\n"));
+}
+
+TEST_CASE("musterctl nodes: by rank, with the global ranks of their workers", "[unit][musterctl]") {
+  RunView view = failed_run();
+  view.nodes.push_back({.name = {"spare", 9, 0}, .state = NodeState::Spare, .native = true});
+  view.nodes.push_back({.name = {"b", 2, 0},
+                        .state = NodeState::Absent,
+                        .native = true,
+                        .group_rank = 1,
+                        .first_rank = 8,
+                        .local_world = 8,
+                        .absent = 2s});
+  view.nodes.push_back({.name = {"a", 1, 0},
+                        .state = NodeState::Working,
+                        .native = false,
+                        .group_rank = 0,
+                        .silent = 1500ms});
+  const Text text = nodes_text(nodes_json(view));
+  REQUIRE(text.has_value());
+  CHECK_THAT(*text, Contains("0     -      working"));
+  CHECK_THAT(*text, Contains("1     8-15   absent for 2.0 s"));
+  CHECK_THAT(*text, Contains("1.5 s"));
+  CHECK(text->find("torchrun") < text->find("spare"));
+}
+
+TEST_CASE("musterctl: a text from a node cannot move the terminal's cursor", "[unit][musterctl]") {
+  RunView view = failed_run();
+  view.summary.first_failure->text = "x\x1b[2J\ny";
+  view.summary.id = "\x1b]0;title\a";
+  const Text text = why_text(run_json(view));
+  CHECK(text->find('\x1b') == std::string::npos);
+  CHECK(text->find('\a') == std::string::npos);
+  CHECK_THAT(*text, Contains("x\\x1B[2J\\x0Ay") || Contains("x\\x1b[2J\\x0ay"));
+}
+
+TEST_CASE("musterctl: an answer of another program is an error, not a crash", "[unit][musterctl]") {
+  for (const char* json :
+       {"", "[]", "{}", "null", "{\"runs\": 3}", "{\"id\": \"x\"}", "not JSON"}) {
+    CHECK_FALSE(runs_text(json).has_value());
+    CHECK_FALSE(status_text(json).has_value());
+    CHECK_FALSE(why_text(json).has_value());
+    CHECK_FALSE(nodes_text(json).has_value());
+  }
+  CHECK(error_text("{\"error\":{\"code\":\"x\",\"message\":\"no such run\"}}") == "no such run");
+  CHECK(error_text("<html>") == "<html>");
+}
+
+TEST_CASE("musterctl: durations are short", "[unit][musterctl]") {
+  CHECK(duration_text(0.25) == "0.2 s");
+  CHECK(duration_text(65) == "1 min 5 s");
+  CHECK(duration_text(3 * 3600 + 120) == "3 h 2 min");
+  CHECK(duration_text(50 * 3600) == "2 d 2 h");
+}
+
+}  // namespace muster::ctl::testing

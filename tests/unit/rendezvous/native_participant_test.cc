@@ -1,0 +1,112 @@
+// A muster node's half of the native door: what it answers, and what it keeps for later.
+
+#include "rendezvous/wire/native_participant.h"
+
+#include <memory>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+namespace muster::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using Participant = NativeParticipant;
+
+struct ParticipantTest {
+  ParticipantTest() {
+    Participant::Options options;
+    options.settings.run_id = "job";
+    options.node.name = {"a", 1, 0};
+    options.node.instance = "instance";
+    options.host_text = "host:29400";
+    participant = std::make_unique<Participant>(std::move(options));
+  }
+  Participant::Actions feed(const Participant::Event& event) {
+    return participant->step(event, now += 1ms);
+  }
+  Participant::Actions hear(const NativeMessage& message) {
+    return feed(Participant::Heard{message});
+  }
+  Participant::Actions connect() {
+    return feed(Participant::Connected{{.lease = 5s, .resumes = true, .outlives_nodes = true}});
+  }
+  /// What of this kind is sent to the host.
+  template <typename Request>
+  static std::vector<Request> sent(const Participant::Actions& actions) {
+    std::vector<Request> found;
+    for (const auto& action : actions)
+      if (const auto* send = std::get_if<Participant::Send>(&action))
+        if (const auto* request = std::get_if<Request>(&send->request)) found.push_back(*request);
+    return found;
+  }
+  template <typename Action>
+  static bool has(const Participant::Actions& actions) {
+    for (const auto& action : actions)
+      if (std::holds_alternative<Action>(action)) return true;
+    return false;
+  }
+  void run_round() {
+    connect();
+    REQUIRE(sent<NodeJoined>(feed(Participant::JoinAsked{})).size() == 1);
+    RoundComplete round{.round = 4, .group_world_size = 2, .life = 7, .generation = 40};
+    round.workers = WorkerRanks{};
+    round.store = StoreAddress{"store", 29500};
+    REQUIRE(has<Participant::BeginRound>(hear(round)));
+  }
+  Instant now{1h};
+  std::unique_ptr<Participant> participant;
+};
+
+TEST_CASE_METHOD(ParticipantTest, "participant: a node that runs resumes on a new connection",
+                 "[unit][rendezvous]") {
+  run_round();
+  CHECK_FALSE(has<Participant::RestartWorkers>(feed(Participant::ConnectionBroke{"reset"})));
+  const auto resumes = sent<NodeResumed>(connect());
+  REQUIRE(resumes.size() == 1);
+  CHECK(resumes[0].state == NodeResumed::State::Running);
+  CHECK(resumes[0].join.last_round == 4);
+  CHECK(resumes[0].join.generation == 40);
+  CHECK_FALSE(participant->attached());
+  CHECK_FALSE(has<Participant::RestartWorkers>(hear(Resumed{{}, 4, 40, 8})));
+  CHECK(participant->attached());
+}
+
+TEST_CASE_METHOD(ParticipantTest, "participant: a restart answers a resume, too",
+                 "[unit][rendezvous]") {
+  run_round();
+  feed(Participant::ConnectionBroke{"reset"});
+  connect();
+  RestartRound restart{.round = 4, .cause = RestartCause::NodeLost, .what = "gone", .life = 7};
+  CHECK(has<Participant::RestartWorkers>(hear(restart)));
+  REQUIRE(participant->attached());
+  const auto joins = sent<NodeJoined>(feed(Participant::JoinAsked{}));
+  REQUIRE(joins.size() == 1);  // It used to wait for resumed or rejoin, for ever.
+  CHECK(joins[0].last_round == 4);
+}
+
+TEST_CASE_METHOD(ParticipantTest,
+                 "participant: a failure that nobody heard is told after the resume",
+                 "[unit][rendezvous]") {
+  run_round();
+  feed(Participant::ConnectionBroke{"reset"});
+  CHECK(sent<WorkersFailed>(feed(Participant::WorkersHaveFailed{"rank 0 exited with 7"})).empty());
+  const auto resumes = sent<NodeResumed>(connect());
+  REQUIRE(resumes.size() == 1);
+  CHECK(resumes[0].state == NodeResumed::State::Stopped);
+  CHECK(resumes[0].failure == "rank 0 exited with 7");
+  const auto told = sent<WorkersFailed>(hear(Resumed{{}, 4, 40, 7}));
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].round == 4);
+}
+
+TEST_CASE_METHOD(ParticipantTest, "participant: a late restart of an older round changes nothing",
+                 "[unit][rendezvous]") {
+  run_round();
+  RestartRound late{.round = 3, .life = 7};
+  CHECK_FALSE(has<Participant::RestartWorkers>(hear(late)));
+  CHECK(participant->phase() == Participant::Phase::Running);
+}
+
+}  // namespace
+}  // namespace muster::testing

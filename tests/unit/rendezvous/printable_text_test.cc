@@ -1,0 +1,56 @@
+#include "rendezvous/wire/printable_text.h"
+
+#include <catch2/catch.hpp>
+
+#include "pickle/utf8.h"
+#include "tests/support/prng.h"
+
+namespace muster::testing {
+
+TEST_CASE("printable text: plain text stays as it is", "[unit][rendezvous]") {
+  for (const char* text : {"", "rank 3 exited with 1", "node-\xc3\xa9", "\xe6\x97\xa5\xe6\x9c\xac",
+                           "\xf0\x9f\x9a\x80"})
+    CHECK(printable_text(text) == text);
+}
+
+TEST_CASE("printable text: what ends a line or steers a terminal is escaped",
+          "[unit][rendezvous]") {
+  CHECK(printable_text("a\nb\rc\td") == R"(a\x0ab\x0dc\x09d)");
+  CHECK(printable_text("\x1b[31m") == R"(\x1b[31m)");
+  CHECK(printable_text(std::string("\0\x7f", 2)) == R"(\x00\x7f)");
+  CHECK(printable_text("\xc2\x9b"
+                       "1m") == R"(\xc2\x9b1m)");              // C1's CSI.
+  CHECK(printable_text("\xe2\x80\xa8") == R"(\xe2\x80\xa8)");  // Line separator.
+  CHECK(printable_text("\xe2\x80\xae"
+                       "txt") == R"(\xe2\x80\xaetxt)");  // Right-to-left.
+  CHECK(printable_text(R"(" fake="1\)") == R"(\" fake=\"1\\)");
+}
+
+TEST_CASE("printable text: bytes that are not UTF-8 are escaped", "[unit][rendezvous]") {
+  CHECK(printable_text("a\xff"
+                       "b") == R"(a\xffb)");
+  CHECK(printable_text("\xc3") == R"(\xc3)");
+  CHECK(printable_text("\xed\xa0\x80") == R"(\xed\xa0\x80)");  // A surrogate.
+}
+
+TEST_CASE("printable text: a long text is cut", "[unit][rendezvous]") {
+  CHECK(printable_text("abcdef", 6) == "abcdef");
+  CHECK(printable_text("abcdefg", 6) == "abcdef...");
+  CHECK(printable_text("ab\xc3\xa9zz", 3) == "ab\xc3\xa9...");
+  CHECK(printable_text(std::string(1 << 20, '\n')).size() == 4 * kMaxLoggedTextBytes + 3);
+}
+
+TEST_CASE("printable text: any bytes become one line of UTF-8", "[unit][rendezvous]") {
+  Prng prng(11);
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text;
+    for (auto left = prng.below(12); left > 0; --left)
+      text += static_cast<char>(prng.below(3) == 0 ? 0xc0 + prng.below(64) : prng.below(256));
+    const std::string shown = printable_text(text, 8);
+    REQUIRE(is_utf8(shown));
+    for (const char c : shown)
+      REQUIRE(static_cast<unsigned char>(c) >= 0x20);
+  }
+}
+
+}  // namespace muster::testing

@@ -1,0 +1,60 @@
+// What nobody expects: several losses at one instant, and an invariant that does not hold.
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/torch_model.h"
+#include "tests/unit/rendezvous/rendezvous_breaker.h"
+#include "tests/unit/rendezvous/rendezvous_fixture.h"
+
+namespace muster::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST_CASE("rendezvous: a restart may remove members that were lost at the same instant",
+          "[unit][rendezvous]") {
+  // Two muster nodes, and a torchrun node that waits at its end for the others.
+  RendezvousTest test({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
+  const WallTime wall{1'790'000'000'000'000};
+  const auto joined = test.joins(1, "a");
+  CHECK(joined.empty());
+  test.joins(2, "b");
+  TorchModel torch({"t", 7, 0}, {.min_nodes = 2, .max_nodes = 3});
+  torch.state = test.rendezvous.render(test.now, wall);
+  const RendezvousState seen = torch.state;
+  torch.apply(TorchModel::Action::AddToParticipants, wall);
+  const auto result = test.rendezvous.propose({{3}, seen, torch.state}, test.now, wall);
+  test.ready(result.actions);
+  REQUIRE(test.rendezvous.phase() == Rendezvous::Phase::Running);
+  test.rendezvous.waits({3}, Rendezvous::Waits::AtExit, test.now, wall);
+
+  // The host was frozen. What the second node had sent is read first.
+  test.after(60s, KeptAlive{{2}});
+  const auto actions = test.after({}, RendezvousTimePassed{});
+  CHECK(test.sent<RestartRound>(actions).size() == 1);
+  CHECK_FALSE(test.rendezvous.broken());
+  CHECK(test.rendezvous.name_of({1}) == nullptr);
+  CHECK(test.rendezvous.name_of({3}) == nullptr);
+  CHECK(test.rendezvous.round() == 1);
+}
+
+TEST_CASE_METHOD(FourNodes, "rendezvous: a run that breaks an invariant ends for everybody",
+                 "[unit][rendezvous]") {
+  RendezvousBreaker::remove_member(rendezvous, {3});
+  const auto ended = sent<RunEnded>(after(1s, KeptAlive{{3}}));
+  REQUIRE(ended.size() == 3);
+  for (const std::uint32_t id : {1, 2, 4}) {
+    CHECK_FALSE(ended.at(id).succeeded);
+    CHECK_THAT(ended.at(id).why, Catch::Contains("a member that does not exist"));
+  }
+  REQUIRE(rendezvous.broken());
+  CHECK(rendezvous.members() == 0);
+  CHECK(rendezvous.forsaken());
+  CHECK_FALSE(rendezvous.next_deadline());
+  // Who asks again, or comes late, is told the same.
+  CHECK(sent<RunEnded>(after(1s, KeptAlive{{1}})).size() == 1);
+  CHECK(sent<JoinRefused>(joins(5, "e")).size() == 1);
+}
+
+}  // namespace
+}  // namespace muster::testing

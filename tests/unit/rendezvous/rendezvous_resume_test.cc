@@ -1,0 +1,323 @@
+// Nodes that lose their connection and resume, and hosts that begin anew under a running round.
+
+#include "tests/unit/rendezvous/rendezvous_fixture.h"
+
+namespace muster::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::int64_t kOldLife = 3;
+
+struct ResumeTest : RendezvousTest {
+  explicit ResumeTest(RunSettings run = {.min_nodes = 2, .max_nodes = 3, .max_restarts = 2})
+      : RendezvousTest(run) {}
+
+  NodeJoined joiner(std::uint32_t id, const std::string& addr) const {
+    NodeJoined event = join(id, addr);
+    event.instance = "of " + addr;
+    event.last_round = -1;
+    event.resumes = true;
+    return event;
+  }
+  /// a, b and c are in round 0, by connections 1, 2 and 3.
+  void three_in_a_round() {
+    after({}, joiner(1, "a"));
+    after({}, joiner(2, "b"));
+    const auto complete = sent<RoundComplete>(ready(after({}, joiner(3, "c"))));
+    REQUIRE(complete.size() == 3);
+    generation = complete.at(1).generation;
+    REQUIRE(generation == 1);
+  }
+  /// As after a round of three: of this rendezvous, or of one that is no more.
+  NodeResumed resume(std::uint32_t id, const std::string& addr, int rank, std::int64_t life = 7,
+                     std::int64_t round = 0) const {
+    NodeResumed event;
+    event.from = {id};
+    event.join = joiner(id, addr);
+    event.join.last_round = round;
+    event.join.life = life;
+    event.join.generation = generation;
+    event.group_rank = rank;
+    event.group_world_size = 3;
+    event.restart_count = 1;
+    event.workers = WorkerRanks{.base_global_rank = {2 * rank},
+                                .world_size = 6,
+                                .base_role_rank = 2 * rank,
+                                .role_world_size = 6};
+    event.store = StoreAddress{"store", 29400};
+    return event;
+  }
+  static const RoundRecovered* recovered(const RendezvousActions& actions) {
+    for (const auto& action : actions)
+      if (const auto* found = std::get_if<RoundRecovered>(&action)) return found;
+    return nullptr;
+  }
+
+  std::int64_t generation = 9;
+};
+
+TEST_CASE_METHOD(ResumeTest, "resume: a node on a new connection stays in its round",
+                 "[unit][rendezvous]") {
+  three_in_a_round();
+  CHECK(after({}, ConnectionLost{{2}}).empty());
+  const auto resumed = after(400ms, resume(12, "b", 1));
+  REQUIRE(resumed.size() == 1);
+  CHECK(sent<Resumed>(resumed).at(12).round == 0);
+  CHECK(pass(3s, {1, 12, 3}).empty());
+  CHECK(rendezvous.phase() == Rendezvous::Phase::Running);
+  CHECK(rendezvous.participants() == 3);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: a closed connection makes a node lost after the grace",
+                 "[unit][rendezvous]") {
+  three_in_a_round();
+  after({}, ConnectionLost{{2}});
+  REQUIRE(rendezvous.next_deadline() == now + 500ms);
+  CHECK(after(499ms, RendezvousTimePassed{}).empty());
+  const auto lost = after(1ms, RendezvousTimePassed{});
+  REQUIRE(sent<RestartRound>(lost).size() == 2);
+  CHECK(sent<RestartRound>(lost).at(1).cause == RestartCause::NodeLost);
+  // Too late: the others have gone on.
+  const auto late = after({}, resume(12, "b", 1));
+  REQUIRE(late.size() == 1);
+  CHECK(sent<Rejoin>(late).at(12).life == 7);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: one that does not say that it resumes is lost at once",
+                 "[unit][rendezvous]") {
+  three_in_a_round();
+  NodeJoined older = joiner(4, "d");
+  older.resumes = false;
+  after({}, older);
+  CHECK(rendezvous.members() == 4);
+  after({}, ConnectionLost{{4}});
+  CHECK(rendezvous.members() == 3);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: a node that missed the restart is told to join again",
+                 "[unit][rendezvous]") {
+  three_in_a_round();
+  after({}, ConnectionLost{{2}});
+  REQUIRE(sent<RestartRound>(after({}, WorkersFailed{{1}, 0, "rank 0 exited with 1"})).size() == 2);
+  const auto back = sent<Rejoin>(after(100ms, resume(12, "b", 1)));
+  REQUIRE(back.contains(12));
+  CHECK(back.at(12).round == 0);
+  CHECK_THAT(back.at(12).why, Catch::Contains("rank 0 exited with 1"));
+  NodeJoined again = joiner(12, "b");
+  again.last_round = back.at(12).round;
+  after({}, again);
+  for (const std::uint32_t id : {1U, 3U}) {
+    NodeJoined other = joiner(id, id == 1 ? "a" : "c");
+    other.last_round = 0;
+    const auto actions = after({}, other);
+    if (id == 3) CHECK(sent<RoundComplete>(ready(actions)).at(12).restart_count == 1);
+  }
+  CHECK(rendezvous.generation() == 2);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: a round is not complete while a node of it is absent",
+                 "[unit][rendezvous]") {
+  after({}, joiner(1, "a"));
+  after({}, joiner(2, "b"));
+  after({}, ConnectionLost{{1}});
+  CHECK(after({}, joiner(3, "c")).empty());
+  const auto back = after(100ms, joiner(11, "a"));
+  CHECK(sent<PrepareStore>(back).size() == 1);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: what a node finished while nobody heard it counts",
+                 "[unit][rendezvous]") {
+  three_in_a_round();
+  after({}, NodeFinished{{1}, 0, true, ""});
+  after({}, NodeFinished{{3}, 0, true, ""});
+  after({}, ConnectionLost{{2}});
+  NodeResumed done = resume(12, "b", 1);
+  done.state = NodeResumed::State::Finished;
+  const auto ended = sent<RunEnded>(after(100ms, done));
+  REQUIRE(ended.contains(12));
+  CHECK(ended.at(12).succeeded);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: a node that has stopped its workers ends the round",
+                 "[unit][rendezvous]") {
+  three_in_a_round();
+  after({}, ConnectionLost{{2}});
+  NodeResumed stopped = resume(12, "b", 1);
+  stopped.state = NodeResumed::State::Stopped;
+  CHECK(sent<RestartRound>(after(100ms, stopped)).size() == 3);
+  // With a failure the node tells that next.
+  CHECK(rendezvous.restarts_used() == 0);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: a new host adopts the round when all its nodes are back",
+                 "[unit][rendezvous]") {
+  CHECK(after({}, resume(1, "c", 2, kOldLife, 5)).empty());
+  CHECK_THAT(std::string(rendezvous.reason()), Catch::Contains("1 of its 3 nodes are back"));
+  CHECK(after(1s, resume(2, "a", 0, kOldLife, 5)).empty());
+  const auto all = after(1s, resume(3, "b", 1, kOldLife, 5));
+  REQUIRE(sent<Resumed>(all).size() == 3);
+  for (const auto& [id, resumed] : sent<Resumed>(all)) {
+    CHECK(resumed.round == 5);
+    CHECK(resumed.generation == 9);
+    CHECK(resumed.life == 7);
+  }
+  REQUIRE(recovered(all) != nullptr);
+  CHECK(recovered(all)->whole);
+  CHECK(rendezvous.phase() == Rendezvous::Phase::Running);
+  CHECK(rendezvous.round() == 5);
+  CHECK(rendezvous.restarts_used() == 1);
+  CHECK(pass(10s, {1, 2, 3}).empty());
+  // It is a round like any other: the next one has the next numbers, and the ranks stay.
+  REQUIRE(sent<RestartRound>(after({}, WorkersFailed{{3}, 5, "x"})).size() == 3);
+  RendezvousActions next;
+  for (const auto& [id, addr] :
+       std::map<std::uint32_t, std::string>{{1, "c"}, {2, "a"}, {3, "b"}}) {
+    NodeJoined again = joiner(id, addr);
+    again.last_round = 5;
+    again.life = 7;
+    next = after({}, again);
+  }
+  const auto complete = sent<RoundComplete>(ready(next));
+  REQUIRE(complete.size() == 3);
+  CHECK(complete.at(1).group_rank.value == 2);
+  CHECK(complete.at(2).group_rank.value == 0);
+  CHECK(complete.at(2).round == 6);
+  CHECK(complete.at(2).generation == 10);
+  CHECK(complete.at(2).restart_count == 2);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: without one of its nodes the round is given up in time",
+                 "[unit][rendezvous]") {
+  after({}, resume(1, "a", 0, kOldLife, 5));
+  after({}, resume(2, "b", 1, kOldLife, 5));
+  auto all = pass(5900ms, {1, 2});
+  CHECK(all.empty());
+  append(all, pass(100ms, {1, 2}));
+  REQUIRE(sent<Rejoin>(all).size() == 2);
+  CHECK_THAT(sent<Rejoin>(all).at(1).why, Catch::Contains("not come back in time: 2"));
+  REQUIRE(recovered(all) != nullptr);
+  CHECK_FALSE(recovered(all)->whole);
+  // Nobody else is waited for, as in any restart.
+  for (const auto& [id, addr] : std::map<std::uint32_t, std::string>{{1, "a"}, {2, "b"}}) {
+    NodeJoined again = joiner(id, addr);
+    again.last_round = 5;
+    again.life = 7;
+    all = after({}, again);
+  }
+  const auto complete = sent<RoundComplete>(ready(all));
+  REQUIRE(complete.size() == 2);
+  CHECK(complete.at(1).round == 6);
+  CHECK(complete.at(1).generation == 10);
+  CHECK(complete.at(1).restart_count == 1);
+  CHECK(sent<Rejoin>(after({}, resume(3, "c", 2, kOldLife, 5))).contains(3));
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: a failure that nobody heard is counted by the next host",
+                 "[unit][rendezvous]") {
+  NodeResumed failed = resume(2, "b", 1, kOldLife, 5);
+  failed.state = NodeResumed::State::Stopped;
+  failed.failure = "rank 1 exited with 7";
+  after({}, resume(1, "a", 0, kOldLife, 5));
+  after({}, failed);
+  SECTION("all are back: the node tells it, as always") {
+    CHECK(sent<Resumed>(after({}, resume(3, "c", 2, kOldLife, 5))).size() == 3);
+    CHECK(sent<RestartRound>(after({}, WorkersFailed{{2}, 5, failed.failure})).size() == 3);
+  }
+  SECTION("one is missing") {
+    CHECK(sent<Rejoin>(pass(7s, {1, 2})).size() == 2);
+  }
+  CHECK(rendezvous.restarts_used() == 2);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: no round is adopted that a node has left",
+                 "[unit][rendezvous]") {
+  after({}, resume(1, "a", 0, kOldLife, 5));
+  SECTION("it joins") {
+    NodeJoined left = joiner(2, "b");
+    left.last_round = 5;
+    left.life = kOldLife;
+    left.generation = 9;
+    CHECK(sent<Rejoin>(after({}, left)).size() == 1);
+  }
+  SECTION("its workers are stopped") {
+    NodeResumed stopped = resume(2, "b", 1, kOldLife, 5);
+    stopped.state = NodeResumed::State::Stopped;
+    CHECK(sent<Rejoin>(after({}, stopped)).size() == 2);
+  }
+  SECTION("it knows of a newer round") {
+    NodeResumed newer = resume(2, "b", 1, kOldLife, 6);
+    newer.join.generation = 10;
+    CHECK(sent<Rejoin>(after({}, newer)).size() == 2);
+  }
+  CHECK_FALSE(rendezvous.recovering());
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: what does not fit the round is told to join again",
+                 "[unit][rendezvous]") {
+  after({}, resume(1, "a", 0, kOldLife, 5));
+  NodeResumed other = resume(2, "b", 0, kOldLife, 5);  // The rank is taken.
+  CHECK(sent<Rejoin>(after({}, other)).contains(2));
+  other = resume(3, "c", 1, kOldLife, 4);
+  other.join.generation = 8;
+  CHECK(sent<Rejoin>(after({}, other)).contains(3));
+  other = resume(4, "d", 1, kOldLife, 5);
+  other.group_world_size = 4;
+  CHECK(sent<Rejoin>(after({}, other)).contains(4));
+  CHECK(rendezvous.recovering());
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: newcomers wait while a round is taken up again",
+                 "[unit][rendezvous]") {
+  after({}, joiner(8, "x"));
+  after({}, resume(1, "a", 0, kOldLife, 5));
+  after({}, resume(2, "b", 1, kOldLife, 5));
+  CHECK(after({}, joiner(9, "y")).empty());
+  CHECK(sent<Resumed>(after({}, resume(3, "c", 2, kOldLife, 5))).size() == 3);
+  CHECK(rendezvous.participants() == 3);
+  CHECK(rendezvous.members() == 5);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: a node that resumes twice is one node",
+                 "[unit][rendezvous]") {
+  after({}, resume(1, "a", 0, kOldLife, 5));
+  after({}, ConnectionLost{{1}});
+  after({}, resume(4, "a", 0, kOldLife, 5));
+  after({}, resume(2, "b", 1, kOldLife, 5));
+  const auto all = sent<Resumed>(after({}, resume(3, "c", 2, kOldLife, 5)));
+  CHECK(all.size() == 3);
+  CHECK(all.contains(4));
+  // The answer got lost: the node still knows the old life.
+  after({}, ConnectionLost{{4}});
+  CHECK(sent<Resumed>(after({}, resume(5, "a", 0, kOldLife, 5))).contains(5));
+  CHECK(pass(3s, {5, 2, 3}).empty());
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: a host that has made a round adopts none",
+                 "[unit][rendezvous]") {
+  three_in_a_round();
+  CHECK(sent<Rejoin>(after({}, resume(9, "z", 1, kOldLife, 5))).contains(9));
+  CHECK(rendezvous.participants() == 3);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: generations only grow, whoever is asked",
+                 "[unit][rendezvous]") {
+  after({}, joiner(1, "a"));
+  NodeJoined experienced = joiner(2, "b");
+  experienced.generation = 40;
+  after({}, experienced);
+  NodeJoined liar = joiner(3, "c");
+  liar.generation = kMaxGeneration + 1;
+  const auto complete = sent<RoundComplete>(ready(after({}, liar)));
+  CHECK(complete.at(1).generation == 41);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: a restart that was asked for in an older round is none",
+                 "[unit][rendezvous]") {
+  three_in_a_round();
+  CHECK(after({}, RestartRequested{{1}, "late", 4}).empty());
+  CHECK(sent<RestartRound>(after({}, RestartRequested{{1}, "now", 0})).size() == 3);
+}
+
+}  // namespace
+}  // namespace muster::testing

@@ -1,0 +1,37 @@
+#include "rendezvous/wire/run_keys.h"
+
+#include <catch2/catch.hpp>
+
+#include "rendezvous/wire/state_key.h"
+
+namespace muster::testing {
+namespace {
+
+TEST_CASE("run keys: a state and the keys of its rounds are of one run", "[unit][rendezvous]") {
+  for (const char* key : {"/torch.rendezvous.job", "/torch.rendezvous.job.0/MASTER_ADDR",
+                          "/torch.rendezvous.job.12//torchelastic/agent/terminal_state/last_member",
+                          "/torch.rendezvous.job.0/x.1/y"}) {
+    INFO(key);
+    CHECK(run_of_key(key) == "/torch.rendezvous.job");
+  }
+  CHECK(run_of_key("/torch.rendezvous.job.0") == "/torch.rendezvous.job.0");  // A run's own name.
+  CHECK(run_of_key("/torch.rendezvous.job.0.7/x") == "/torch.rendezvous.job.0");
+  CHECK(run_of_key("/torch.rendezvous.job0/x") == "/torch.rendezvous.job0/x");
+  CHECK(run_of_key("/torch.rendezvous.a/b.3/x") == "/torch.rendezvous.a/b");
+  CHECK(run_of_key("/torch.rendezvous..5/x") == "/torch.rendezvous..5/x");
+}
+
+TEST_CASE("run keys: other keys are no run's", "[unit][rendezvous]") {
+  for (const char* key : {"", "/", "/worker/0", "torch.rendezvous.job", "/torch.rendezvous."})
+    CHECK(run_of_key(key).empty());
+}
+
+TEST_CASE("run keys: a run's own key is one that its nodes read a state from",
+          "[unit][rendezvous]") {
+  for (const char* key : {"/torch.rendezvous.job", "/torch.rendezvous.job.0/x",
+                          "/torch.rendezvous.a/b.3/x", "/torch.rendezvous.job.0.7/x"})
+    CHECK(is_state_key(run_of_key(key)));
+}
+
+}  // namespace
+}  // namespace muster::testing

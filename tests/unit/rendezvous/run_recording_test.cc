@@ -1,0 +1,409 @@
+// A run service whose state is recorded: what waits for it, and what a restarted one knows.
+
+#include "tests/support/memory_state.h"
+#include "tests/unit/rendezvous/run_service_fixture.h"
+
+namespace muster::testing {
+namespace {
+
+struct RecordingTest : RunServiceTest {
+  RecordingTest() { begin_recorded(); }
+  /// A host that begins with what is durable.
+  void begin_recorded() {
+    RunServiceOptions options;
+    options.recorded = true;
+    options.history = 2;
+    reset(std::move(options));
+    state.begin_host();
+    service->restore(state.load(), at());
+  }
+  /// One turn of the loop ends, and what it has changed becomes durable.
+  void end_turn() {
+    turn_ends();
+    commit();
+  }
+  bool turn_ends() {
+    auto changes = service->take_changes(at());
+    if (!changes) return false;
+    state.record(*std::move(changes));
+    return true;
+  }
+  void commit() { service->recorded({.durable = state.commit(), .problem = {}}, at()); }
+  NodeJoined joining(std::uint32_t client, int nodes = 2) {
+    NodeJoined joined;
+    joined.name = {"host" + std::to_string(client), client, 0};
+    joined.instance = "instance" + std::to_string(client);
+    joined.run = for_nodes(nodes);
+    return joined;
+  }
+  void hello_resumes(std::uint32_t client) {
+    const auto answer = tell(client, NativeHello{kNativeProtocolVersion, "9.9", "job", true});
+    REQUIRE(answer.close.empty());
+  }
+  /// Clients 1 and 2 are in round 0.
+  void two_recorded() {
+    for (const std::uint32_t client : {1, 2}) {
+      hello_resumes(client);
+      tell(client, joining(client));
+    }
+    end_turn();
+    REQUIRE(messages<PrepareStore>().size() == 1);
+    tell(1, StoreReady{{}, 0, "10.0.0.1", 29500});
+    end_turn();
+    rounds = messages<RoundComplete>();
+    REQUIRE(rounds.size() == 2);
+  }
+  /// As client 1 or 2, which has been told its round, from another connection.
+  void resume(std::uint32_t client, std::uint32_t as,
+              NodeResumed::State how = NodeResumed::State::Running, std::int64_t newer_by = 0) {
+    hello_resumes(as);
+    const RoundComplete& round = rounds.at(client);
+    NodeResumed resumed;
+    resumed.join = joining(client);
+    resumed.join.last_round = round.round + newer_by;
+    resumed.join.life = round.life;
+    resumed.join.generation = round.generation + newer_by;
+    resumed.state = how;
+    resumed.group_rank = round.group_rank.value;
+    resumed.group_world_size = 2;
+    resumed.restart_count = round.restart_count;
+    resumed.workers = round.workers;
+    resumed.store = round.store;
+    tell(as, resumed);
+  }
+
+  MemoryState state;
+  std::map<std::uint32_t, RoundComplete> rounds;
+};
+
+TEST_CASE_METHOD(RecordingTest, "recording: nobody is told a rank before it is durable",
+                 "[unit][rendezvous]") {
+  for (const std::uint32_t client : {1, 2}) {
+    hello_resumes(client);
+    tell(client, joining(client));
+  }
+  CHECK(take().empty());
+  REQUIRE(turn_ends());
+  CHECK(take().empty());
+  commit();
+  REQUIRE(messages<PrepareStore>().size() == 1);
+  tell(1, StoreReady{{}, 0, "10.0.0.1", 29500});
+  REQUIRE(turn_ends());
+  CHECK(take().empty());
+  commit();
+  CHECK(messages<RoundComplete>().size() == 2);
+  CHECK_FALSE(turn_ends());
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: a keep-alive is answered without the disk",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  REQUIRE(turn_ends());
+  const auto answer = tell(2, KeptAlive{});
+  REQUIRE(answer.reply);
+  CHECK(std::holds_alternative<NativeAlive>(*answer.reply));
+  CHECK(take().empty());
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: what is for a closed connection goes to no other",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  CHECK(take().empty());
+  service->gone({2}, at());
+  hello_resumes(2);  // Another client with the same number.
+  end_turn();
+  const auto told = messages<RestartRound>();
+  CHECK(told.contains(1));
+  CHECK_FALSE(told.contains(2));
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: a restarted host knows the round and resumes it",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  begin_recorded();
+  REQUIRE(service->rendezvous("job") != nullptr);
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Running);
+  CHECK(service->rendezvous("job")->generation() == rounds.at(1).generation);
+  resume(1, 11);
+  resume(2, 12);
+  end_turn();
+  CHECK(messages<Resumed>().size() == 2);
+  CHECK_THAT(notes, Catch::Contains("round_resumed run=job round=0"));
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: who does not come back is lost, the others meet again",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  begin_recorded();
+  resume(1, 11);
+  end_turn();
+  CHECK(messages<Resumed>().size() == 1);
+  service->time_passed(at(3s));
+  tell(11, KeptAlive{});
+  service->time_passed(at(3s));
+  end_turn();
+  CHECK(messages<RestartRound>().at(11).cause == RestartCause::NodeLost);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: if no node is back yet, none is lost for ten minutes",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  begin_recorded();
+  service->time_passed(at(9min));
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Running);
+  service->time_passed(at(1min));
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Gathering);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: a restart that was counted is not counted again",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  REQUIRE(turn_ends());
+  state.commit();  // Durable, and nobody was told.
+  begin_recorded();
+  CHECK(service->rendezvous("job")->restarts_used() == 1);
+  resume(2, 12);
+  end_turn();
+  CHECK_THAT(messages<Rejoin>().at(12).why, Catch::Contains("rank 0 exited with 1"));
+  CHECK(service->rendezvous("job")->restarts_used() == 1);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: what was not durable has not happened",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  REQUIRE(turn_ends());
+  begin_recorded();
+  CHECK(service->rendezvous("job")->restarts_used() == 0);
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Running);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: who has finished, and the outcome, are remembered",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  tell(2, NodeFinished{{}, 0, true, {}});
+  end_turn();
+  begin_recorded();
+  resume(1, 11, NodeResumed::State::Finished);
+  end_turn();
+  CHECK(messages<RunEnded>().at(11).succeeded);
+  begin_recorded();
+  resume(2, 22, NodeResumed::State::Finished);
+  end_turn();
+  CHECK(messages<RunEnded>().at(22).why == "every node has finished");
+  REQUIRE(service->history().size() == 1);
+  CHECK(service->history().front().run_id == "job");
+  CHECK(service->history().front().nodes == 2);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: an ended run is forgotten on disk, too",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  for (const std::uint32_t client : {1, 2})
+    tell(client, NodeFinished{{}, 0, true, {}});
+  for (const std::uint32_t client : {1, 2})
+    service->gone({client}, at());
+  end_turn();
+  CHECK(state.runs() == 1);
+  service->time_passed(at(61s));
+  end_turn();
+  CHECK(state.runs() == 0);
+  CHECK(state.load().ended.size() == 1);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: nodes that know a newer round than the record win",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  begin_recorded();
+  resume(1, 11, NodeResumed::State::Running, 3);
+  CHECK(messages<Resumed>().empty());
+  resume(2, 12, NodeResumed::State::Running, 3);
+  end_turn();
+  const auto resumed = messages<Resumed>();
+  REQUIRE(resumed.size() == 2);
+  CHECK(resumed.at(11).generation == rounds.at(1).generation + 3);
+  CHECK(service->rendezvous("job")->round() == 3);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: a last call goes on where it was",
+                 "[unit][rendezvous]") {
+  hello_resumes(1);
+  NodeJoined joined = joining(1);
+  joined.run = {.min_nodes = 1, .max_nodes = 2, .last_call_timeout = 30s};
+  tell(1, joined);
+  end_turn();
+  now += 20s;
+  tell(1, KeptAlive{});
+  // Something that is recorded, and so is what is left.
+  StoredState stored = state.load();
+  REQUIRE(stored.runs.size() == 1);
+  CHECK(stored.runs.front().record.last_call_left == Duration(30s));
+  stored.runs.front().record.last_call_left = 10s;
+  reset({.recorded = true});
+  service->restore(std::move(stored), at());
+  hello_resumes(2);
+  joined.from = {2};
+  tell(2, joined);
+  service->time_passed(at(9s));
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Gathering);
+  tell(2, KeptAlive{});
+  service->time_passed(at(1s));
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Preparing);
+}
+
+// --- a disk that fails ---------------------------------------------------------------------------
+
+TEST_CASE_METHOD(RecordingTest, "recording: with a failing disk runs go on and none begins",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  REQUIRE(turn_ends());
+  service->recorded({.durable = 0, .problem = "disk is full"}, at());
+  CHECK(messages<RestartRound>().size() == 2);
+  CHECK(service->state_problem() == "disk is full");
+  CHECK_THAT(notes, Catch::Contains("state_not_recorded reason=\"disk is full\""));
+  const auto refused = tell(3, NativeHello{kNativeProtocolVersion, "9.9", "new", true});
+  CHECK_THAT(refused.close, Catch::Contains("cannot be recorded: disk is full"));
+  hello_resumes(4);  // Of the run that there is.
+  tell(2, RestartRequested{{}, "why not", 0});
+  turn_ends();
+  commit();
+  CHECK(service->state_problem().empty());
+  take();
+  CHECK_THAT(notes, Catch::Contains("state_is_recorded_again"));
+  CHECK(tell(3, NativeHello{kNativeProtocolVersion, "9.9", "new", true}).close.empty());
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: a disk that hangs holds up nobody for long",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  REQUIRE(turn_ends());
+  REQUIRE(service->next_deadline().has_value());
+  CHECK(*service->next_deadline() <= now + 5s);
+  now += 4s;
+  for (const std::uint32_t client : {1, 2})
+    tell(client, KeptAlive{});
+  CHECK(take().empty());
+  service->time_passed(at(1s));
+  CHECK(messages<RestartRound>().size() == 2);
+  CHECK_THAT(service->state_problem(), Catch::Contains("has not answered for 5 s"));
+  commit();
+  CHECK(service->state_problem().empty());
+}
+
+// --- torchrun nodes ------------------------------------------------------------------------------
+
+TEST_CASE_METHOD(RecordingTest, "recording: muster nodes of a mixed round meet again, once",
+                 "[unit][rendezvous]") {
+  const NodeName torch{"torch", 9, 0};
+  RunRecord record{.settings = for_nodes(2),
+                   .life = 5,
+                   .round = 3,
+                   .generation = 30,
+                   .highest_generation = 30,
+                   .had_round = true,
+                   .complete = true,
+                   .last_world = 2};
+  MemberRecord muster{.name = {"host1", 1, 0}, .rank = 1, .instance = "instance1"};
+  StoredState stored;
+  stored.runs.push_back({"job", record, {muster, {.name = torch, .rank = 0, .native = false}}});
+  reset({.recorded = true});
+  service->restore(std::move(stored), at());
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Gathering);
+  rounds[1] = RoundComplete{.round = 3, .group_rank = {1}, .life = 5, .generation = 30};
+  resume(1, 11);
+  state.begin_host();
+  end_turn();
+  CHECK_THAT(messages<Rejoin>().at(11).why, Catch::Contains("torchrun nodes cannot resume"));
+  CHECK(service->rendezvous("job")->round() == 4);
+  CHECK_THAT(std::string(service->rendezvous("job")->reason()), Catch::Contains("torch_9_0"));
+}
+
+// --- texts ---------------------------------------------------------------------------------------
+
+TEST_CASE("run records: what was written is read", "[unit][rendezvous]") {
+  const NodeName who{"10.0.0.1", 7, 2};
+  const RunRecord record{.settings = for_nodes(3),
+                         .life = 9,
+                         .round = 4,
+                         .generation = 12,
+                         .highest_generation = 13,
+                         .had_round = true,
+                         .complete = true,
+                         .preparing = true,
+                         .draining = true,
+                         .closed = true,
+                         .restarts_used = 2,
+                         .prepare_failures = 1,
+                         .last_world = 3,
+                         .store = StoreAddress{"10.0.0.1", 29500},
+                         .restart_who = who,
+                         .restart_what = "why \"so\"\n",
+                         .outcome = RunOutcome{false, who, "b\xc3\xa9"},
+                         .last_call_left = 7s};
+  CHECK(*decode_run_record(encode(record)) == record);
+  CHECK(*decode_run_record(encode(RunRecord{})) == RunRecord{});
+  const MemberRecord member{.name = who,
+                            .standing = MemberRecord::Standing::Lost,
+                            .rank = 5,
+                            .native = false,
+                            .instance = "i",
+                            .local_world_size = 8,
+                            .role = "default",
+                            .preferred_rank = -1,
+                            .spare = true,
+                            .hosts_rendezvous = true,
+                            .why = "gone"};
+  CHECK(*decode_member_record(encode(member)) == member);
+  const EndedRun ended{"job", 5, 4, 3, 2, 1, {false, who, "why"}};
+  CHECK(*decode_ended_run(encode(ended)) == ended);
+}
+
+TEST_CASE("run records: what is wrong is named", "[unit][rendezvous]") {
+  CHECK(decode_run_record("[]").error().reason == "it is no JSON object");
+  CHECK(decode_run_record("{").error().reason == "it is no JSON object");
+  CHECK_THAT(decode_run_record("{}").error().reason, Catch::Contains("settings: missing"));
+  std::string text = encode(RunRecord{});
+  text.replace(text.find("\"round\":0"), 9, "\"round\":-1");
+  CHECK_THAT(decode_run_record(text).error().reason, Catch::Contains("round: -1 is not within"));
+  CHECK(
+      decode_run_record(encode(RunRecord{}).insert(1, R"("of a later muster":[1],)")).has_value());
+  CHECK_THAT(decode_member_record(R"({"name":{"addr":1}})").error().reason,
+             Catch::Contains("name.addr: a text is wanted"));
+}
+
+TEST_CASE("state changes: later ones replace earlier ones", "[unit][rendezvous]") {
+  const NodeName a{"a", 1, 0}, b{"b", 1, 0};
+  StateChanges all;
+  StateChanges first{.number = 1};
+  first.add("job", {RunRecord{.round = 1}, {{.name = a, .rank = 0}, {.name = b, .rank = 1}}, {}});
+  StateChanges second{.number = 2};
+  second.add("job", {RunRecord{.round = 2}, {{.name = a, .rank = 1}}, {b}});
+  second.ended = {{.run_id = "1"}, {.run_id = "2"}, {.run_id = "3"}};
+  all.merge(std::move(first), 2);
+  all.merge(std::move(second), 2);
+  CHECK(all.number == 2);
+  CHECK(all.runs.at("job").record->round == 2);
+  CHECK(all.runs.at("job").members.at(a)->rank == 1);
+  CHECK_FALSE(all.runs.at("job").members.at(b).has_value());
+  REQUIRE(all.ended.size() == 2);
+  CHECK(all.ended.front().run_id == "2");
+  StateChanges third{.number = 3};
+  third.remove("job");
+  all.merge(std::move(third), 2);
+  CHECK(all.runs.at("job").removed);
+  CHECK_FALSE(all.runs.at("job").record.has_value());
+  StateChanges fourth{.number = 4};
+  fourth.add("job", {RunRecord{.round = 9}, {}, {}});
+  all.merge(std::move(fourth), 2);
+  CHECK(all.runs.at("job").removed);  // The old one goes first.
+  CHECK(all.runs.at("job").record->round == 9);
+  CHECK(all.runs.at("job").members.empty());
+}
+
+}  // namespace
+}  // namespace muster::testing

@@ -1,0 +1,168 @@
+#include "rendezvous/wire/token_proof.h"
+
+#include <string>
+#include <utility>
+
+#include <catch2/catch.hpp>
+
+namespace muster::testing {
+namespace {
+
+/// Nobody's secret: what is said and when is tested here, and OpenSSL's part elsewhere.
+class PlainCrypto final : public TokenCrypto {
+ public:
+  explicit PlainCrypto(std::string token) : token_(std::move(token)) {}
+  std::string nonce() const override {
+    return std::string(kNonceBytes, static_cast<char>(++last_));
+  }
+  std::string mac(std::string_view text) const override {
+    std::uint64_t sum = 14695981039346656037U;
+    for (const char c : token_ + '\0' + std::string(text))
+      sum = (sum ^ static_cast<unsigned char>(c)) * 1099511628211U;
+    std::string bytes;
+    for (int i = 0; i < 32; ++i)
+      bytes += static_cast<char>(sum >> (i % 8 * 8));
+    return bytes;
+  }
+  bool equal(std::string_view a, std::string_view b) const override {
+    ++compared;
+    return a == b;
+  }
+  mutable int compared = 0;
+
+ private:
+  std::string token_;
+  mutable int last_ = 0;
+};
+
+std::string sent_json(const NativeRequest& request) {
+  return encode(request).substr(1 + kNativeLengthBytes);
+}
+
+std::string refusal_in(const TokenGate::Step& step) {
+  REQUIRE(step.reply);
+  REQUIRE(std::holds_alternative<NativeRefused>(*step.reply));
+  CHECK_FALSE(step.close.empty());
+  CHECK_FALSE(step.cause.empty());
+  CHECK_FALSE(step.serve);
+  return std::get<NativeRefused>(*step.reply).text;
+}
+
+struct TokenProofTest {
+  PlainCrypto host_crypto{"secret"};
+  PlainCrypto node_crypto{"secret"};
+  TokenGate gate{host_crypto};
+
+  static std::string hello(const TokenClaim& claim, const std::string& run = "job") {
+    return sent_json(NativeHello{.muster_version = "1", .run_id = run, .nonce = claim.nonce()});
+  }
+  NativeChallenge challenge(const std::string& first) {
+    const auto step = gate.receive(first);
+    REQUIRE(step.close.empty());
+    REQUIRE_FALSE(step.serve);
+    return std::get<NativeChallenge>(step.reply.value());
+  }
+};
+
+TEST_CASE_METHOD(TokenProofTest, "token: with the same token both are sure of each other",
+                 "[unit][rendezvous]") {
+  TokenClaim claim(node_crypto);
+  CHECK(claim.nonce().size() == kProofDigits);
+  const std::string first = hello(claim);
+  const NativeChallenge asked = challenge(first);
+  CHECK_FALSE(gate.open());
+  CHECK_FALSE(claim.is_host(""));
+  const NativeProve answer = claim.answer(asked, first);
+  const auto step = gate.receive(sent_json(answer));
+  CHECK(gate.open());
+  CHECK(step.serve == first);
+  CHECK_FALSE(step.reply);
+  CHECK(claim.is_host(gate.host_proof()));
+  CHECK(gate.host_proof() != answer.proof);
+  CHECK_FALSE(claim.is_host(answer.proof));
+  CHECK_FALSE(claim.is_host(""));
+  CHECK(host_crypto.compared == 1);  // By the comparison in constant time.
+}
+
+TEST_CASE_METHOD(TokenProofTest, "token: a reach is proven as a hello is", "[unit][rendezvous]") {
+  TokenClaim claim(node_crypto);
+  const std::string first = sent_json(
+      NativeReach{.generation = 3, .group_rank = 1, .run_id = "job", .nonce = claim.nonce()});
+  const auto step = gate.receive(sent_json(claim.answer(challenge(first), first)));
+  CHECK(step.serve == first);
+  CHECK(claim.is_host(gate.host_proof()));
+}
+
+TEST_CASE_METHOD(TokenProofTest, "token: another token, another first message, another role",
+                 "[unit][rendezvous]") {
+  TokenClaim claim(node_crypto);
+  const std::string first = hello(claim);
+  const NativeChallenge asked = challenge(first);
+  std::string proof;
+  SECTION("another token") {
+    const PlainCrypto other("guess");
+    TokenClaim wrong(other);
+    proof = wrong.answer(asked, first).proof;
+  }
+  SECTION("another run") {
+    proof = claim.answer(asked, hello(claim, "other")).proof;
+  }
+  SECTION("another challenge") {
+    proof = claim.answer({std::string(kProofDigits, '0')}, first).proof;
+  }
+  SECTION("the host's own proof") {
+    TokenGate twin(host_crypto);
+    const auto its = std::get<NativeChallenge>(twin.receive(first).reply.value());
+    twin.receive(sent_json(claim.answer(its, first)));
+    proof = twin.host_proof();
+  }
+  CHECK_THAT(refusal_in(gate.receive(sent_json(NativeProve{proof}))),
+             Catch::Contains("token is another one than the rendezvous'"));
+  CHECK_FALSE(gate.open());
+  CHECK(gate.host_proof().empty());
+}
+
+TEST_CASE_METHOD(TokenProofTest, "token: without a nonce, or with anything but a proof, no service",
+                 "[unit][rendezvous]") {
+  for (const NativeRequest& request :
+       {NativeRequest(NativeHello{.run_id = "job"}), NativeRequest(NativeReach{}),
+        NativeRequest(KeptAlive{}), NativeRequest(NodeLeft{}),
+        NativeRequest(NativeProve{std::string(64, '0')})}) {
+    TokenGate fresh(host_crypto);
+    CHECK_THAT(refusal_in(fresh.receive(sent_json(request))), Catch::Contains("--rdzv-token-file"));
+  }
+  TokenClaim claim(node_crypto);
+  for (const std::string& second : {hello(claim), sent_json(KeptAlive{}), std::string("[]"),
+                                    std::string(R"({"type":"prove"})")}) {
+    TokenGate fresh(host_crypto);
+    REQUIRE(fresh.receive(hello(claim)).reply);
+    CHECK_THAT(refusal_in(fresh.receive(second)), Catch::Contains("is no proof of it"));
+    CHECK_FALSE(fresh.open());
+  }
+}
+
+TEST_CASE_METHOD(TokenProofTest, "token: what cannot be read is left to who refuses it",
+                 "[unit][rendezvous]") {
+  for (const std::string& first :
+       {std::string("{"), sent_json(NativeHello{.protocol_version = 99, .muster_version = "9"})}) {
+    TokenGate fresh(host_crypto);
+    const auto step = fresh.receive(first);
+    CHECK(step.serve == first);
+    CHECK_FALSE(fresh.open());
+  }
+}
+
+TEST_CASE("token: nonces and proofs are digits, exactly as many", "[unit][rendezvous]") {
+  const auto reads = [](const std::string& nonce) {
+    return decode_native_message(R"({"type":"challenge","nonce":")" + nonce + "\"}").has_value();
+  };
+  CHECK(reads(std::string(64, 'a')));
+  CHECK_FALSE(reads(std::string(64, 'A')));
+  CHECK_FALSE(reads(std::string(64, 'g')));
+  CHECK_FALSE(reads(std::string(63, 'a')));
+  CHECK_FALSE(reads(std::string(65, 'a')));
+  CHECK_FALSE(reads(""));
+}
+
+}  // namespace
+}  // namespace muster::testing
