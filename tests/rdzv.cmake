@@ -5,14 +5,14 @@ muster_add_tests(state_golden_tests conformance
   SOURCES
     conformance/rendezvous/golden_test.cc
     conformance/rendezvous/live_replay_test.cc
-  LINK muster_rendezvous_wire nlohmann_json::nlohmann_json)
+  LINK muster_rendezvous_service nlohmann_json::nlohmann_json)
 target_compile_definitions(state_golden_tests PRIVATE
   MUSTER_RENDEZVOUS_GOLDENS="${rendezvous_goldens}")
 
 add_executable(state_tool conformance/rendezvous/state_tool.cc)
 set_target_properties(state_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(state_tool PRIVATE
-  muster_test_options muster_rendezvous_wire nlohmann_json::nlohmann_json)
+  muster_test_options muster_rendezvous_service nlohmann_json::nlohmann_json)
 
 # Skipped, and says so, where torch is not installed.
 set(rendezvous_python ${Python3_EXECUTABLE})
@@ -35,15 +35,15 @@ muster_add_tests(rendezvous_simulation simulation
     simulation/rendezvous_simulation.cc
     simulation/rendezvous_world.cc
     support/torch_model.cc
-  LINK muster_rendezvous_wire)
+  LINK muster_rendezvous_service)
 
 muster_add_tests(run_service_simulation simulation
   SOURCES simulation/run_service_simulation.cc
-  LINK muster_rendezvous_wire)
+  LINK muster_rendezvous_service)
 
 muster_add_tests(native_simulation simulation
   SOURCES simulation/native_cluster.cc simulation/native_simulation.cc
-  LINK muster_rendezvous_wire)
+  LINK muster_rendezvous_service)
 
 muster_add_tests(rendezvous_tests unit
   SOURCES
@@ -69,7 +69,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/state_codec_test.cc
     unit/rendezvous/state_key_test.cc
     unit/rendezvous/token_proof_test.cc
-  LINK muster_rendezvous_wire nlohmann_json::nlohmann_json)
+  LINK muster_rendezvous_service nlohmann_json::nlohmann_json)
 
 muster_add_tests(http_unit_tests unit
   SOURCES

@@ -17,7 +17,7 @@
 #include "rendezvous/core/rendezvous_state.h"
 #include "rendezvous/core/settings.h"
 #include "rendezvous/net/native_client.h"
-#include "rendezvous/wire/native_participant.h"
+#include "rendezvous/service/native_participant.h"
 
 namespace muster {
 

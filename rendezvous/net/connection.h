@@ -19,7 +19,7 @@
 #include "rendezvous/net/log_limiter.h"
 #include "rendezvous/wire/c10d_codec.h"
 #include "rendezvous/wire/reply_queue.h"
-#include "rendezvous/wire/run_service.h"
+#include "rendezvous/service/run_service.h"
 #include "rendezvous/wire/token_proof.h"
 
 namespace muster {

@@ -12,7 +12,7 @@
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/connection.h"
 #include "rendezvous/wire/printable_text.h"
-#include "rendezvous/wire/run_keys.h"
+#include "rendezvous/service/run_keys.h"
 
 namespace muster {
 

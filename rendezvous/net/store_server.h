@@ -21,7 +21,7 @@
 #include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/wire/c10d_codec.h"
-#include "rendezvous/wire/run_service.h"
+#include "rendezvous/service/run_service.h"
 #include "rendezvous/wire/token_proof.h"
 
 namespace muster {

@@ -8,7 +8,7 @@
 
 #include <boost/system/result.hpp>
 
-#include "rendezvous/wire/run_state.h"
+#include "rendezvous/service/run_state.h"
 
 namespace muster {
 

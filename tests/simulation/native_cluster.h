@@ -17,8 +17,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/wire/native_participant.h"
-#include "rendezvous/wire/run_service.h"
+#include "rendezvous/service/native_participant.h"
+#include "rendezvous/service/run_service.h"
 #include "tests/support/memory_state.h"
 #include "tests/support/prng.h"
 

@@ -10,7 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include "rendezvous/wire/run_record_codec.h"
-#include "rendezvous/wire/run_state.h"
+#include "rendezvous/service/run_state.h"
 
 namespace muster::testing {
 

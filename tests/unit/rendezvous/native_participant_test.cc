@@ -1,6 +1,6 @@
 // A muster node's half of the native door: what it answers, and what it keeps for later.
 
-#include "rendezvous/wire/native_participant.h"
+#include "rendezvous/service/native_participant.h"
 
 #include <memory>
 #include <vector>

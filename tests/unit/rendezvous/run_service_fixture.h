@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/wire/run_service.h"
+#include "rendezvous/service/run_service.h"
 #include "rendezvous/wire/state_codec.h"
 
 namespace muster::testing {

@@ -1,4 +1,4 @@
-#include "rendezvous/wire/run_service.h"
+#include "rendezvous/service/run_service.h"
 
 #include <string>
 #include <vector>

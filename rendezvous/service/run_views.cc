@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "rendezvous/wire/run_service.h"
+#include "rendezvous/service/run_service.h"
 
 namespace muster {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "rendezvous/wire/printable_text.h"
-#include "rendezvous/wire/run_service.h"
+#include "rendezvous/service/run_service.h"
 
 namespace muster {
 namespace {

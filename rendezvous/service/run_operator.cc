@@ -1,6 +1,6 @@
 // What a person asks of a run, and not one of its nodes.
 
-#include "rendezvous/wire/run_guard.h"
+#include "rendezvous/service/run_guard.h"
 
 namespace muster {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/wire/held_effects.h"
+#include "rendezvous/service/held_effects.h"
 
 namespace muster {
 

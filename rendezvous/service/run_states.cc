@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "rendezvous/wire/run_guard.h"
-#include "rendezvous/wire/run_service.h"
+#include "rendezvous/service/run_guard.h"
+#include "rendezvous/service/run_service.h"
 #include "rendezvous/wire/state_codec.h"
 
 namespace muster {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/wire/native_participant.h"
+#include "rendezvous/service/native_participant.h"
 
 namespace muster {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "rendezvous/wire/run_effect.h"
+#include "rendezvous/service/run_effect.h"
 
 namespace muster {
 

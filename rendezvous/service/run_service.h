@@ -21,10 +21,10 @@
 #include "rendezvous/core/rendezvous.h"
 #include "rendezvous/core/rendezvous_turns.h"
 #include "rendezvous/core/shared_bytes.h"
-#include "rendezvous/wire/held_effects.h"
+#include "rendezvous/service/held_effects.h"
 #include "rendezvous/wire/native_codec.h"
-#include "rendezvous/wire/run_effect.h"
-#include "rendezvous/wire/run_state.h"
+#include "rendezvous/service/run_effect.h"
+#include "rendezvous/service/run_state.h"
 #include "rendezvous/wire/state_key.h"
 
 namespace muster {

@@ -1,4 +1,4 @@
-#include "rendezvous/wire/native_participant.h"
+#include "rendezvous/service/native_participant.h"
 
 #include <algorithm>
 #include <utility>

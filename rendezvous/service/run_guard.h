@@ -3,7 +3,7 @@
 
 #include <exception>
 
-#include "rendezvous/wire/run_service.h"
+#include "rendezvous/service/run_service.h"
 
 namespace muster {
 

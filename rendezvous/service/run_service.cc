@@ -1,9 +1,9 @@
-#include "rendezvous/wire/run_service.h"
+#include "rendezvous/service/run_service.h"
 
 #include <algorithm>
 
 #include "rendezvous/core/seconds_text.h"
-#include "rendezvous/wire/run_guard.h"
+#include "rendezvous/service/run_guard.h"
 
 namespace muster {
 namespace {

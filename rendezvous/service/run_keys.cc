@@ -1,4 +1,4 @@
-#include "rendezvous/wire/run_keys.h"
+#include "rendezvous/service/run_keys.h"
 
 #include <cstddef>
 

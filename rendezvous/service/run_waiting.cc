@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/wire/run_service.h"
+#include "rendezvous/service/run_service.h"
 
 namespace muster {
 
