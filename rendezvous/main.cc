@@ -1,8 +1,5 @@
 // musterd: the store and the rendezvous of any number of runs, as a program of its own.
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <charconv>
 #include <csignal>
 #include <cstdio>
@@ -15,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -28,6 +26,8 @@
 
 #include "rendezvous/core/build_info.h"
 #include "rendezvous/http/http_server.h"
+#include "rendezvous/musterd_config.h"
+#include "rendezvous/musterd_process.h"
 #include "rendezvous/net/guarded_loop.h"
 #include "rendezvous/net/openssl_token.h"
 #include "rendezvous/net/service_manager.h"
@@ -152,6 +152,11 @@ void add_options(CLI::App& app, Arguments& arguments) {
   limit("--max-queued-bytes", store.limits.queued_bytes, "Unread replies of one client");
   limit("--max-queued-total-bytes", store.limits.queued_total_bytes,
         "Memory of the unread replies of all clients");
+  limit("--max-run-connections", store.run_limits.connections, "Connections of one run");
+  limit("--max-run-keys", store.run_limits.keys, "Keys of one run");
+  limit("--max-run-bytes", store.run_limits.bytes, "Memory for the keys and values of one run");
+  limit("--max-run-queued-bytes", store.run_limits.queued_bytes,
+        "Unread replies of all connections of one run");
   limit("--max-runs", arguments.runs.runs, "Jobs that have their rendezvous here at once");
   const auto seconds = [&app](const char* name, double& value, const char* text,
                               const char* group = "Limits") {
@@ -188,35 +193,6 @@ void add_options(CLI::App& app, Arguments& arguments) {
 
 Duration to_duration(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
-// The descriptors that a service manager listens on for us, by the protocol of systemd's
-// sd_listen_fds(3): they begin at 3, and are ours if LISTEN_PID names this process.
-// Nothing if what they say makes no sense.
-std::optional<std::vector<int>> inherited_descriptors() {
-  constexpr int kFirst = 3;
-  constexpr int kMost = 64;
-  const char* pid = std::getenv("LISTEN_PID");
-  const char* text = std::getenv("LISTEN_FDS");
-  std::vector<int> descriptors;
-  if (pid == nullptr || text == nullptr || std::atol(pid) != ::getpid()) return descriptors;
-  int count = 0;
-  const std::string_view digits = text;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), count);
-  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() || count < 0 ||
-      count > kMost)
-    return std::nullopt;
-  for (int i = 0; i < count; ++i)
-    descriptors.push_back(kFirst + i);
-  return descriptors;
-}
-
-// A connection is a descriptor: as many as the hard limit allows.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // One line for whoever started us and waits for it; everything else goes to stderr.
@@ -320,7 +296,86 @@ std::string take_access(Arguments& arguments) {
   return {};
 }
 
-int serve(Arguments arguments) {
+// The options that a reload changes: set_what_can_be_changed() sets each of them.
+constexpr std::string_view kChangeable[] = {
+    "log-level",
+    "max-key-bytes",
+    "max-value-bytes",
+    "max-request-keys",
+    "max-request-bytes",
+    "max-keys",
+    "max-total-bytes",
+    "max-connections",
+    "max-queued-bytes",
+    "max-connections-per-address",
+    "max-run-connections",
+    "max-run-keys",
+    "max-run-bytes",
+    "max-run-queued-bytes",
+    "max-runs",
+    "max-queued-total-bytes",
+    "validate-seconds",
+    "stalled-seconds",
+    "forget-run-seconds",
+};
+
+void set_what_can_be_changed(const Arguments& arguments, StoreServer& server) {
+  spdlog::set_level(spdlog::level::from_str(arguments.log_level));
+  server.set_limits({.codec = arguments.store.codec,
+                     .table = arguments.store.table,
+                     .connections = arguments.store.limits,
+                     .of_a_run = arguments.store.run_limits,
+                     .validate_within = to_duration(arguments.validate_seconds),
+                     .stalled_after = to_duration(arguments.stalled_seconds),
+                     .runs = arguments.runs.runs,
+                     .forget_run_after = to_duration(arguments.forget_run_seconds)});
+}
+
+/// What the command line and --config's file say.
+struct CommandLine {
+  Arguments arguments;
+  ConfigOptions config;
+  OptionValues values;
+  std::vector<std::string> errors;
+};
+
+/// Throws what CLI11 throws where the command line is wrong, and for --help.
+void read_command_line(CLI::App& app, const std::vector<std::string>& words, CommandLine& read) {
+  Arguments& arguments = read.arguments;
+  std::string version = build_text("musterd");
+  version.pop_back();  // CLI11 ends the line.
+  app.set_version_flag("--version", version);
+  add_config_options(app, read.config);
+  add_options(app, arguments);
+  parse_words(app, words);
+  if (!read.config.file.empty()) {
+    const auto scratch = std::make_shared<Arguments>();
+    const auto configured = with_config(
+        app, read.config.file, words, [&scratch](CLI::App& each) { add_options(each, *scratch); });
+    read.errors = configured.errors;
+    if (!read.errors.empty()) return;
+    parse_words(app, configured.words);
+  }
+  if (arguments.only_store && !arguments.state_dir.empty())
+    throw CLI::ValidationError("--state-dir: a server that is --only-store has no runs to keep");
+  read.values = option_values(app);
+}
+
+/// The same at a reload, where everything that is wrong is an error.
+CommandLine read_again(const std::vector<std::string>& words) {
+  CommandLine read;
+  CLI::App app;
+  try {
+    read_command_line(app, words, read);
+    if (read.config.file.empty()) read.errors.emplace_back("no --config was given");
+  } catch (const CLI::ParseError& error) {
+    read.errors.emplace_back(error.what());
+  }
+  return read;
+}
+
+int serve(CommandLine command_line, const std::vector<std::string>& words) {
+  Arguments& arguments = command_line.arguments;
   if (const std::string wrong = take_access(arguments); !wrong.empty()) {
     std::fprintf(stderr, "musterd: %s\n", wrong.c_str());
     return kExitFailure;
@@ -349,11 +404,19 @@ int serve(Arguments arguments) {
   const std::shared_ptr<RunState> state = arguments.store.state;
   StoreServer server(loop, std::move(arguments.store));
   ServiceManager manager(loop, [&server] { return status_of(server); });
+  ConfigReload reload(loop, std::move(command_line.values), kChangeable, [&server, &words] {
+    CommandLine again = read_again(words);
+    return ConfigReading{std::move(again.values), std::move(again.errors),
+                         [&server, arguments = std::move(again.arguments)] {
+                           set_what_can_be_changed(arguments, server);
+                         }};
+  });
   boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
   signals.async_wait([&](const boost::system::error_code& ec, int) {
     if (ec) return;
     manager.stopping();
     server.stop();
+    reload.stop();
   });
   if (const auto started = server.start(); !started) {
     std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
@@ -374,25 +437,31 @@ int run(int argc, char** argv) {
       "Serves the c10d TCPStore through which PyTorch processes find each other, and the "
       "rendezvous of jobs.",
       "musterd"};
-  std::string version = build_text("musterd");
-  version.pop_back();  // CLI11 ends the line.
-  app.set_version_flag("--version", version);
-  Arguments arguments;
-  add_options(app, arguments);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  CommandLine read;
   try {
-    app.parse(argc, argv);
-    if (arguments.only_store && !arguments.state_dir.empty())
-      throw CLI::ValidationError("--state-dir: a server that is --only-store has no runs to keep");
+    read_command_line(app, words, read);
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "musterd: %s\nTry `musterd --help`.\n", error.what());
     return kExitUsage;
   }
+  for (const std::string& error : read.errors)
+    std::fprintf(stderr, "musterd: %s\n", error.c_str());
+  if (!read.errors.empty()) return kExitUsage;
+  if (!read.config.completion.empty()) {
+    std::fputs(completion_script(app, read.config.completion).c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  if (read.config.check) {
+    std::puts("musterd: the configuration is ok");
+    return EXIT_SUCCESS;
+  }
   spdlog::set_default_logger(spdlog::stderr_logger_mt("musterd"));
-  spdlog::set_level(spdlog::level::from_str(arguments.log_level));
+  spdlog::set_level(spdlog::level::from_str(read.arguments.log_level));
   raise_descriptor_limit();
-  return serve(std::move(arguments));
+  return serve(std::move(read), words);
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ muster_add_tests(native_simulation simulation
 muster_add_tests(rendezvous_tests unit
   SOURCES
     support/torch_model.cc
+    unit/rendezvous/config_json_test.cc
     unit/rendezvous/damping_test.cc
     unit/rendezvous/native_codec_test.cc
     unit/rendezvous/native_participant_test.cc
@@ -59,6 +60,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/rendezvous_parts_test.cc
     unit/rendezvous/rendezvous_resume_test.cc
     unit/rendezvous/rendezvous_test.cc
+    unit/rendezvous/run_accounts_test.cc
     unit/rendezvous/run_history_test.cc
     unit/rendezvous/run_keys_test.cc
     unit/rendezvous/run_recording_test.cc
@@ -108,6 +110,12 @@ set_target_properties(state_codec_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMA
 target_link_libraries(state_codec_fuzz PRIVATE muster_test_options muster_rendezvous_wire)
 add_test(NAME state_codec_fuzz COMMAND state_codec_fuzz ${rendezvous_goldens} 20000)
 set_tests_properties(state_codec_fuzz PROPERTIES LABELS fuzz TIMEOUT 300)
+
+add_executable(config_json_fuzz fuzz/config_json_fuzz.cc)
+set_target_properties(config_json_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(config_json_fuzz PRIVATE muster_test_options muster_rendezvous_wire)
+add_test(NAME config_json_fuzz COMMAND config_json_fuzz 100000)
+set_tests_properties(config_json_fuzz PROPERTIES LABELS fuzz TIMEOUT 300)
 
 add_executable(pickle_batch fuzz/pickle_batch.cc)
 set_target_properties(pickle_batch PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

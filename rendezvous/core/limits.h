@@ -68,6 +68,16 @@ struct ConnectionLimits {
   std::size_t queued_total_bytes = std::size_t{256} << 20;
 };
 
+/// What one run may have of a server that serves many. Nodes of one run: kMaxMembers.
+struct RunLimits {
+  /// Of its nodes, and of clients whose first key of a run is this run's.
+  std::size_t connections = 70'000;
+  std::size_t keys = 1'000'000;              // Names stored, queued or waited for.
+  std::size_t bytes = std::size_t{4} << 30;  // Of those names and their values.
+  /// Unread replies of all its connections. Beyond it the one with the most is closed.
+  std::size_t queued_bytes = std::size_t{64} << 20;
+};
+
 /// Work is counted in units of about a nanosecond. A connection is served for so long at a time,
 /// while others wait.
 inline constexpr std::int64_t kSliceWork = std::int64_t{1} << 20;

@@ -27,6 +27,9 @@ class StoreTable {
   StoreTable(const StoreTable&) = delete;
   StoreTable& operator=(const StoreTable&) = delete;
 
+  /// What is there already stays, also beyond a smaller limit.
+  void set_limits(StoreLimits limits) { limits_ = limits; }
+
   /// Carries out one request of a client. A Refusal has changed no key, no queue
   /// and no other client's wait.
   Reply apply(ConnectionId from, const Request& request);

@@ -93,7 +93,8 @@ Connection::Connection(ConnectionShared& shared, OwnedFd fd, ConnectionId id,
 Connection::~Connection() {
   shared_.table.account().kept -= counted_input_;
   leave_runs();
-  shared_.table.disconnect(id_);
+  disconnect_store();
+  if (account_ != nullptr) shared_.accounts.leave(*account_);
 }
 
 void Connection::on_readable() {
@@ -234,6 +235,7 @@ std::int64_t Connection::list_work() const {
 void Connection::serve_one(const Request& request) {
   ++shared_.requests;
   if (shared_.runs_apart && !stays_in_run(request)) return;
+  if (shared_.runs && !fits_in_run(request)) return;
   if (shared_.runs && about_runs(request)) return serve_state(request);
   if (shared_.runs && refuse_plant(request)) return;
   if (request.query == Query::ListKeys) {
@@ -256,7 +258,7 @@ bool Connection::may_build(std::size_t reply_bytes) {
 }
 
 Reply Connection::apply(const Request& request) {
-  Reply reply = shared_.table.apply(id_, request);
+  Reply reply = shared_.apply(id_, request);
   for (const ConnectionId released : shared_.table.released()) {
     if (released == id_)
       out().add_byte(kStopWaiting.value);
@@ -383,7 +385,7 @@ void Connection::end(bool by_reset) {
     reason_ = cause_ = "the client left in the middle of a request";
   else if (reason_.empty() && shared_.table.is_waiting(id_))
     reason_ = cause_ = "the client left while it was waiting";
-  shared_.table.disconnect(id_);
+  disconnect_store();
   leave_runs();
   input_.clear();
   note_input();
@@ -396,7 +398,7 @@ void Connection::refuse(std::string reason, std::string_view cause) {
   ended_ = true;
   reason_ = std::move(reason);
   cause_ = cause;
-  shared_.table.disconnect(id_);
+  disconnect_store();
   leave_runs();
 }
 

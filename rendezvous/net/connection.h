@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <boost/asio/ip/tcp.hpp>
 
@@ -17,9 +18,10 @@
 #include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/log_limiter.h"
+#include "rendezvous/service/run_accounts.h"
+#include "rendezvous/service/run_service.h"
 #include "rendezvous/wire/c10d_codec.h"
 #include "rendezvous/wire/reply_queue.h"
-#include "rendezvous/service/run_service.h"
 #include "rendezvous/wire/token_proof.h"
 
 namespace muster {
@@ -29,13 +31,20 @@ struct ConnectionShared {
   static constexpr std::size_t kReadBytes = 64 << 10;
 
   ConnectionShared(const CodecLimits& codec_limits, StoreLimits table_limits,
-                   const ConnectionLimits& connection_limits, C10dDoor c10d_door)
+                   const ConnectionLimits& connection_limits, const RunLimits& run_limits,
+                   C10dDoor c10d_door)
       : codec(codec_limits),
         table(table_limits),
         limits(table_limits),
         connections(connection_limits),
         c10d(std::move(c10d_door)),
+        accounts(run_limits),
         read_buffer(new char[kReadBytes]) {}
+
+  /// As table.apply(); what that changes is counted in the account of the run of the first key.
+  Reply apply(ConnectionId from, const Request& request);
+  /// As table.disconnect(), by a client that waits for keys of this run, if for any run's.
+  void disconnect(ConnectionId client, std::string_view waits_for_run);
 
   /// Memory of unread replies, values that only they still hold included.
   std::size_t unread_bytes() { return queued_bytes + table.account().only_unread(); }
@@ -45,6 +54,7 @@ struct ConnectionShared {
   StoreLimits limits;
   ConnectionLimits connections;
   C10dDoor c10d;
+  RunAccounts accounts;
   std::unique_ptr<char[]> read_buffer;
   RequestScratch scratch;
   ReplyQueue replies;            // Of the connection that is being served.
@@ -120,6 +130,8 @@ class Connection {
   bool in_between() const { return !input_.empty() || !replies_.empty(); }
   bool unread_replies() const { return !replies_.empty(); }
   std::size_t unread_bytes() const { return replies_.size(); }
+  /// The run that this connection is of, or null. It changes once.
+  RunAccount* account() const { return account_; }
   std::size_t unread_memory() const { return replies_.empty() ? 0 : replies_.memory(); }
 
   int fd() const { return fd_.get(); }
@@ -164,6 +176,9 @@ class Connection {
   bool enter_c10d();
   void become_member(std::string_view hello);
   bool stays_in_run(const Request& request);
+  bool enter_run(std::string_view run);
+  bool fits_in_run(const Request& request);
+  void disconnect_store() { shared_.disconnect(id_, std::exchange(waits_for_run_, {})); }
   void serve_run_message(std::string_view json);
   void serve_reach(std::string_view json);
   void leave_runs();
@@ -189,6 +204,8 @@ class Connection {
   bool waits_ = false;               // As in_runs_ was told.
   bool c10d_open_;                   // It may use the store; not asked again.
   std::string member_of_;            // The run, as shared_.c10d was told; empty: it is none.
+  RunAccount* account_ = nullptr;    // Of the run that it is of; null: of none.
+  std::string waits_for_run_;        // The run whose keys it has last waited for.
   std::string run_scope_;            // The run whose keys it uses, where runs are apart.
   std::unique_ptr<TokenGate> gate_;  // From the first native message on, if there is a token.
   bool ended_ = false;               // Nothing more comes from the peer, or is wanted.

@@ -11,14 +11,46 @@
 
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/connection.h"
-#include "rendezvous/wire/printable_text.h"
 #include "rendezvous/service/run_keys.h"
+#include "rendezvous/wire/printable_text.h"
 
 namespace muster {
 
 namespace {
 
 constexpr std::int64_t kStateWork = 20'000;  // In the units of kSliceWork.
+
+/// Of the first key that the request has. Empty: it is no run's.
+std::string_view run_of_request(const Request& request) {
+  if (!request.key.empty()) return run_of_key(request.key);
+  return request.keys.empty() ? std::string_view() : run_of_key(request.keys.front());
+}
+
+bool may_store(Query query) {
+  switch (query) {
+    case Query::Set:
+    case Query::CompareSet:
+    case Query::Add:
+    case Query::Wait:
+    case Query::Append:
+    case Query::MultiSet:
+    case Query::QueuePush:
+    case Query::Barrier:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Names and the values that the table keeps; what only replies or inputs hold is not in it.
+std::size_t stored_bytes(StoreTable& table) {
+  return table.bytes() - table.account().blocks + table.account().kept;
+}
+
+std::string too_many_connections(const RunLimits& limits) {
+  return fmt::format("the run has as many connections as one run may: limit run_connections={}",
+                     limits.connections);
+}
 
 }  // namespace
 
@@ -180,6 +212,62 @@ void Connection::become_member(std::string_view hello) {
   shared_.c10d.joined(peer_address(), member_of_);
 }
 
+/// Whether the run has room for this connection. It is of that run from now on; of the first one
+/// only.
+bool Connection::enter_run(std::string_view run) {
+  if (account_ == nullptr) account_ = shared_.accounts.enter(run);
+  return account_ != nullptr;
+}
+
+/// Whether the run of the request's first key has room for this connection and for what the request
+/// may store. If not, it is refused.
+bool Connection::fits_in_run(const Request& request) {
+  if (request.query == Query::CancelWait) disconnect_store();
+  const std::string_view run = run_of_request(request);
+  if (run.empty()) return true;
+  if (!enter_run(run)) {
+    refuse(at_offset(too_many_connections(shared_.accounts.limits())), "limit run_connections");
+    return false;
+  }
+  const bool waits = request.query == Query::Wait || request.query == Query::Barrier;
+  if (waits && waits_for_run_ != run) {
+    disconnect_store();  // A client waits once: what it waited for before is of another run.
+    waits_for_run_ = run;
+  }
+  if (!may_store(request.query)) return true;
+  const auto is_new = [&](std::string_view key) { return !shared_.table.has(key); };
+  std::size_t names =
+      static_cast<std::size_t>(std::count_if(request.keys.begin(), request.keys.end(), is_new));
+  if (request.keys.empty() && is_new(request.key)) ++names;
+  std::size_t bytes = request.value.size();
+  for (const std::string_view value : request.values)
+    bytes += value.size();
+  const std::string refusal = shared_.accounts.refusal(run, names, waits ? 0 : bytes);
+  if (refusal.empty()) return true;
+  refuse(at_offset(refusal), names > 0 ? "limit run_keys" : "limit run_bytes");
+  return false;
+}
+
+Reply ConnectionShared::apply(ConnectionId from, const Request& request) {
+  const std::string_view run = run_of_request(request);
+  if (run.empty()) return table.apply(from, request);
+  const auto names = static_cast<std::ptrdiff_t>(table.num_names());
+  const auto bytes = static_cast<std::ptrdiff_t>(stored_bytes(table));
+  Reply reply = table.apply(from, request);
+  accounts.stored(run, static_cast<std::ptrdiff_t>(table.num_names()) - names,
+                  static_cast<std::ptrdiff_t>(stored_bytes(table)) - bytes);
+  return reply;
+}
+
+void ConnectionShared::disconnect(ConnectionId client, std::string_view waits_for_run) {
+  const auto names = static_cast<std::ptrdiff_t>(table.num_names());
+  const auto bytes = static_cast<std::ptrdiff_t>(stored_bytes(table));
+  table.disconnect(client);
+  if (waits_for_run.empty()) return;
+  accounts.stored(waits_for_run, static_cast<std::ptrdiff_t>(table.num_names()) - names,
+                  static_cast<std::ptrdiff_t>(stored_bytes(table)) - bytes);
+}
+
 /// Whether the request is about no run's keys, or about those of the one run that this client
 /// began with. If not, it is refused: what one run's nodes tell each other is not for others.
 bool Connection::stays_in_run(const Request& request) {
@@ -207,6 +295,11 @@ void Connection::serve_run_message(std::string_view json) {
     if (auto* welcome = std::get_if<NativeWelcome>(&*answer.reply)) {
       if (gate_) welcome->proof = gate_->host_proof();
       become_member(json);
+      if (!enter_run(member_of_)) {
+        answer.close = too_many_connections(shared_.accounts.limits());
+        answer.cause = "limit run_connections";
+        answer.reply = NativeRefused{answer.close};
+      }
     }
     out().add(encode(*answer.reply));
   }

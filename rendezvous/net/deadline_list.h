@@ -28,6 +28,12 @@ class DeadlineList {
     deadlines_.splice(deadlines_.end(), deadlines_, place);
   }
   void remove(Place place) { deadlines_.erase(place); }
+  /// Those that are set already are moved by the difference: their order stays.
+  void set_after(Duration after) {
+    for (Deadline& deadline : deadlines_)
+      deadline.at += after - after_;
+    after_ = after;
+  }
   const Deadline* first() const { return deadlines_.empty() ? nullptr : &deadlines_.front(); }
 
  private:

@@ -47,7 +47,7 @@ bool is_round_key(std::string_view key, std::string_view state_key) {
 }
 
 void apply(ConnectionShared& shared, const Request& request) {
-  shared.table.apply({}, request);
+  shared.apply({}, request);
   const auto released = shared.table.released();
   for (const ConnectionId id : std::vector<ConnectionId>(released.begin(), released.end()))
     shared.wake(id);

@@ -197,10 +197,18 @@ void StoreServer::Impl::settle(Slot& slot) {
 void StoreServer::Impl::note_unread(Slot& slot) {
   const std::uint32_t id = slot.connection->id().value;
   if (slot.unread_bytes > 0) unread_.erase({slot.unread_bytes, id});
-  slot.unread_bytes = slot.connection->unread_bytes();
+  count_unread(slot, std::exchange(slot.unread_bytes, slot.connection->unread_bytes()));
   if (slot.unread_bytes > 0) unread_.emplace(slot.unread_bytes, id);
   shared_.queued_bytes += slot.connection->unread_memory() - slot.unread_memory;
   slot.unread_memory = slot.connection->unread_memory();
+}
+
+void StoreServer::Impl::count_unread(Slot& slot, std::size_t before) {
+  if (slot.account != nullptr) shared_.accounts.queued(*slot.account, before, 0);
+  slot.account = slot.connection->account();
+  if (slot.account == nullptr) return;
+  shared_.accounts.queued(*slot.account, 0, slot.unread_bytes);
+  if (shared_.accounts.has_too_much_queued(*slot.account)) run_has_too_much_ = true;
 }
 
 // Who reads what it asks for has little unread, whatever others do: the one with most is closed.
@@ -208,6 +216,20 @@ void StoreServer::Impl::relieve() {
   while (shared_.unread_bytes() > options_.limits.queued_total_bytes && !unread_.empty())
     close_for(slots_[unread_.rbegin()->second],
               "it has the most of all unread replies: limit queued_total_bytes");
+  if (std::exchange(run_has_too_much_, false)) relieve_runs();
+}
+
+// The same within each run that has more than one run may. Not in count_unread(): the connection
+// with the most may be the one that is being served.
+void StoreServer::Impl::relieve_runs() {
+  std::vector<std::uint32_t> most_first;
+  for (auto each = unread_.rbegin(); each != unread_.rend(); ++each)
+    most_first.push_back(each->second);
+  for (const std::uint32_t id : most_first) {
+    Slot& slot = slots_[id];
+    if (slot.account != nullptr && shared_.accounts.has_too_much_queued(*slot.account))
+      close_for(slot, "it has the most of its run's unread replies: limit run_queued_bytes");
+  }
 }
 
 void StoreServer::Impl::set_deadline(Slot& slot, DeadlineList* list) {
@@ -234,6 +256,8 @@ void StoreServer::Impl::close(Slot& slot, const Ending& ending) {
   if (slot.waits_in != nullptr) std::exchange(slot.waits_in, nullptr)->remove(slot.deadline);
   if (slot.unread_bytes > 0) unread_.erase({slot.unread_bytes, connection.id().value});
   shared_.queued_bytes -= slot.unread_memory;
+  if (slot.account != nullptr)
+    shared_.accounts.queued(*std::exchange(slot.account, nullptr), slot.unread_bytes, 0);
   slot.unread_bytes = slot.unread_memory = 0;
   if (const auto of_peer = open_of_.find(peer); --of_peer->second == 0) open_of_.erase(of_peer);
   free_slots_.push_back(connection.id().value);
@@ -353,6 +377,7 @@ void StoreServer::Impl::close_all() {
   shared_.table.clear();
   for (Slot& slot : slots_)
     if (slot.connection) close(slot, {});
+  shared_.accounts.clear();
 }
 
 void StoreServer::Impl::reset() {

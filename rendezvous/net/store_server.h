@@ -20,8 +20,8 @@
 #include "rendezvous/core/time.h"
 #include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/listener.h"
-#include "rendezvous/wire/c10d_codec.h"
 #include "rendezvous/service/run_service.h"
+#include "rendezvous/wire/c10d_codec.h"
 #include "rendezvous/wire/token_proof.h"
 
 namespace muster {
@@ -38,6 +38,8 @@ struct StoreServerOptions {
   /// Half a request, or replies that nobody reads, without a byte moving for so long: closed.
   Duration stalled_after = std::chrono::seconds(300);
   ConnectionLimits limits = {};
+  /// Of each run, where there are runs.
+  RunLimits run_limits = {};
   /// Whether a peer may connect, asked before a byte is read; empty: anyone.
   std::function<bool(const boost::asio::ip::address&)> admit = {};
   /// Whose rendezvous is here; nothing: a store and no more.
@@ -54,6 +56,18 @@ struct StoreServerOptions {
   SharedTokenCrypto token = {};
   /// Of a store of workers with a token: the run whose nodes may ask whether it is whole.
   std::string token_run = {};
+};
+
+/// What can be changed while the server serves.
+struct StoreServerLimits {
+  CodecLimits codec = {};  // Its limits; how the native door is set up stays.
+  StoreLimits table = {};
+  ConnectionLimits connections = {};
+  RunLimits of_a_run = {};
+  Duration validate_within{};
+  Duration stalled_after{};
+  std::size_t runs = 0;
+  Duration forget_run_after{};
 };
 
 struct StoreServerStats {
@@ -93,6 +107,8 @@ class StoreServer {
   /// Closes everything. The loop has nothing more to do for this server.
   void stop();
 
+  /// From now on these hold. Nobody is closed for what was within the limits before.
+  void set_limits(const StoreServerLimits& limits);
   StoreServerStats stats() const;
   /// Null if this server is only a store, or has not started. Until reset() or the end.
   const RunService* runs() const;

@@ -28,7 +28,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
  public:
   Impl(boost::asio::io_context& loop, StoreServerOptions options)
       : options_(std::move(options)),
-        shared_(options_.codec, options_.table, options_.limits, C10dDoor(options_.c10d_allow)),
+        shared_(options_.codec, options_.table, options_.limits, options_.run_limits,
+                C10dDoor(options_.c10d_allow)),
         set_(loop),
         serve_([this](auto events, Instant now) { on_events(events, now); }),
         timer_(loop),
@@ -51,6 +52,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void reset();
   void drain(Instant deadline, std::function<void()> done);
   void stop();
+  void set_limits(const StoreServerLimits& limits);
   StoreServerStats stats() const;
   const RunService* runs() const { return shared_.runs.get(); }
   std::optional<std::string> operate(const std::string& run_id, OperatorAsked::What what);
@@ -64,6 +66,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
     bool resumes = false;           // It is in resume_.
     std::size_t unread_bytes = 0;   // As unread_ has it.
     std::size_t unread_memory = 0;  // As shared_.queued_bytes has it.
+    RunAccount* account = nullptr;  // The run's that unread_bytes are counted in.
     DeadlineList* waits_in = nullptr;
     DeadlineList::Place deadline;
   };
@@ -88,6 +91,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void wake(ConnectionId id);
   void settle(Slot& slot);
   void note_unread(Slot& slot);
+  void count_unread(Slot& slot, std::size_t before);
+  void relieve_runs();
   void relieve();
   void set_deadline(Slot& slot, DeadlineList* list);
   struct Ending {
@@ -136,6 +141,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   std::deque<ConnectionId> resume_;                          // They have yielded, in order.
   std::set<std::pair<std::size_t, std::uint32_t>> unread_;   // Unread bytes and whose they are.
   bool resume_posted_ = false;
+  bool run_has_too_much_ = false;  // Unread replies: relieve_runs() is to look.
   std::int64_t slice_begun_ = 0;
   Instant now_{};
   std::uint64_t accepted_ = 0;

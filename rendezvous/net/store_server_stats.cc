@@ -1,4 +1,4 @@
-// What a store server tells of itself, and what a person asks of its runs.
+// What a store server tells of itself, and what a person asks of it and its runs.
 
 #include "rendezvous/net/store_server_impl.h"
 
@@ -24,6 +24,30 @@ StoreServerStats StoreServer::stats() const {
 }
 const RunService* StoreServer::runs() const {
   return impl_->runs();
+}
+
+void StoreServer::Impl::set_limits(const StoreServerLimits& limits) {
+  const CodecLimits before = shared_.codec;
+  shared_.codec = limits.codec;
+  shared_.codec.native_door = before.native_door;
+  shared_.codec.short_native_messages = before.short_native_messages;
+  shared_.table.set_limits(shared_.limits = limits.table);
+  options_.limits = shared_.connections = limits.connections;
+  shared_.accounts.set_limits(limits.of_a_run);
+  unvalidated_.set_after(limits.validate_within);
+  stalled_.set_after(limits.stalled_after);
+  if (shared_.runs) shared_.runs->set_limits(limits.runs, limits.forget_run_after);
+  if (options_.runs) {
+    options_.runs->runs = limits.runs;
+    options_.runs->forget_after = limits.forget_run_after;
+  }
+  if (!set_.is_open()) return;
+  read_clock();
+  arm_timer();
+}
+
+void StoreServer::set_limits(const StoreServerLimits& limits) {
+  impl_->set_limits(limits);
 }
 
 std::optional<std::string> StoreServer::Impl::operate(const std::string& run_id,

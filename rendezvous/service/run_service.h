@@ -144,6 +144,11 @@ class RunService {
   const std::string& state_problem() const { return state_problem_; }
   const std::deque<EndedRun>& history() const { return history_; }
 
+  /// What is there already stays, also beyond a smaller limit.
+  void set_limits(std::size_t runs, Duration forget_after) {
+    options_.runs = runs;
+    options_.forget_after = forget_after;
+  }
   /// Nobody new is let in through the native door, and no run begins.
   void drain() { draining_ = true; }
   /// Connections that have asked for a state: torchrun nodes.

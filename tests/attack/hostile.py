@@ -90,11 +90,22 @@ class Client:
             got += part
         return bytes(got)
 
-    def receive_text(self):
-        return self.receive(struct.unpack("<Q", self.receive(8))[0])
+    def receive_text(self, patience_s=10.0):
+        return self.receive(struct.unpack("<Q", self.receive(8, patience_s))[0], patience_s)
 
-    def receive_message(self):
-        return json.loads(self.receive_text())
+    def receive_message(self, patience_s=10.0):
+        return json.loads(self.receive_text(patience_s))
+
+    def receive_end(self):
+        """What comes before the server closes the connection, which it does."""
+        self.socket.settimeout(60)
+        got = b""
+        try:
+            while part := self.socket.recv(1 << 20):
+                got += part
+        except ConnectionResetError:
+            pass
+        return got
 
     def ping(self):
         self.send(b"\x0dPING")

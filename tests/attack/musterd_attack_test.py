@@ -6,14 +6,16 @@
 import inspect
 import pathlib
 import re
+import select
+import struct
 import sys
 import tempfile
 import time
 import unittest
 
 import attacks
-from hostile import (CHECK, COMPARE_SET, GET, LIST_KEYS, NO_STATE, SET, STATE_KEY, Attacker, Client, Memory, Musterd,
-                     Witness, hello, join, keys_request, patience_s, request, text, u64)
+from hostile import (CHECK, COMPARE_SET, DELETE_KEY, GET, LIST_KEYS, NO_STATE, SET, STATE_KEY, WAIT, Attacker, Client,
+                     Memory, Musterd, Witness, hello, join, keys_request, native, patience_s, request, text, u64)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from support import main
@@ -175,6 +177,106 @@ class Limits(AttackTest):
             again.send(request(GET, STATE_KEY + b"7"))
             self.assertEqual(again.receive_text(), NO_STATE)
 
+    # Within one run; another run goes on.
+
+    def other_run_is_served(self, key=STATE_KEY + b"other.0/k"):
+        other = Client(self.musterd.port)
+        other.send(request(SET, key, b"1") + request(GET, key))
+        self.assertEqual(other.receive_text(), b"1")
+        other.close()
+        node = Client(self.musterd.port)
+        node.send(hello("other"))
+        self.assertEqual(node.receive_message()["type"], "welcome")
+        node.close()
+
+    def test_connections_of_one_run(self):
+        self.start("--max-run-connections", "3")
+        nodes = [Client(self.musterd.port) for _ in range(3)]
+        for node in nodes[:2]:
+            node.send(hello("crowd"))
+            self.assertEqual(node.receive_message()["type"], "welcome")
+        nodes[2].send(request(SET, STATE_KEY + b"crowd.0/k", b"1") + b"\x0dPING")
+        self.assertEqual(nodes[2].receive(4), b"PING")
+        surplus = Client(self.musterd.port)
+        surplus.send(hello("crowd"))
+        self.assertIn("limit run_connections=3", surplus.receive_message()["text"])
+        self.closed_with(surplus, b"limit run_connections=3")
+        surplus = Client(self.musterd.port)
+        surplus.send(request(GET, STATE_KEY + b"crowd.0/k"))
+        self.assertEqual(surplus.receive_end(), b"")
+        self.other_run_is_served()
+        nodes.pop().close()
+        self.eventually(self.is_welcome_to, "crowd")
+
+    def is_welcome_to(self, run):
+        node = Client(self.musterd.port)
+        node.send(hello(run))
+        welcome = node.receive_message()["type"] == "welcome"
+        node.close()
+        return welcome
+
+    def eventually(self, condition, *arguments):
+        end = time.monotonic() + 60
+        while not condition(*arguments):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def test_keys_of_one_run(self):
+        self.start("--max-run-keys", "10")
+        client = Client(self.musterd.port)
+        for i in range(10):
+            client.send(request(SET, STATE_KEY + b"crowd.0/%d" % i, b""))
+        self.assertTrue(client.ping())
+        client.send(request(SET, STATE_KEY + b"crowd.0/3", b"again") + request(SET, b"of no run", b""))
+        self.assertTrue(client.ping(), "a key that is there is no further one")
+        client.send(request(SET, STATE_KEY + b"crowd.0/10", b""))
+        self.closed_with(client, b"limit run_keys=10")
+        self.other_run_is_served()
+        again = Client(self.musterd.port)  # What a run has deleted counts no more.
+        again.send(request(DELETE_KEY, STATE_KEY + b"crowd.0/3") + request(SET, STATE_KEY + b"crowd.0/10", b""))
+        self.assertEqual(struct.unpack("<Q", again.receive(8)), (1,))
+        self.assertTrue(again.ping())
+
+    def test_names_that_are_waited_for_count_until_their_client_is_gone(self):
+        self.start("--max-run-keys", "10")
+        waiting = Client(self.musterd.port)
+        waiting.send(keys_request(WAIT, [STATE_KEY + b"crowd.0/w%d" % i for i in range(10)]))
+        self.eventually(lambda: self.is_refused(STATE_KEY + b"crowd.0/k"))
+        waiting.close()
+        self.eventually(lambda: not self.is_refused(STATE_KEY + b"crowd.0/k"))
+
+    def is_refused(self, key):
+        client = Client(self.musterd.port)
+        client.send(request(SET, key, b"") + b"\x0dPING" + request(DELETE_KEY, key))
+        try:
+            refused = client.receive(4) != b"PING"
+        except (EOFError, OSError):
+            refused = True
+        client.close()
+        return refused
+
+    def test_bytes_of_one_run(self):
+        self.start("--max-run-bytes", str(1 << 20))
+        client = Client(self.musterd.port)
+        for i in range(12):
+            client.send(request(SET, STATE_KEY + b"crowd.0/%d" % i, b"v" * 100_000))
+        self.closed_with(client, b"limit run_bytes=1048576")
+        self.other_run_is_served()
+
+    def test_queued_bytes_of_one_run_close_its_connection_with_most_of_them(self):
+        self.start("--max-run-queued-bytes", str(1 << 20), "--max-queued-bytes", str(64 << 20))
+        key = STATE_KEY + b"crowd.0/k"
+        modest = Client(self.musterd.port)
+        modest.send(request(SET, key, b"v" * 100_000) + b"\x0dPING")
+        self.assertEqual(modest.receive(4), b"PING")
+        greedy = Client(self.musterd.port)
+        for _ in range(1_000):
+            if not greedy.send(request(GET, key), 0.2):
+                break
+        self.closed_with(greedy, b"it has the most of its run's unread replies: limit run_queued_bytes")
+        self.assertTrue(modest.ping(), "who reads its replies stays")
+        self.other_run_is_served()
+
     def test_hello_of_more_than_16_kib(self):
         self.start()
         client = Client(self.musterd.port)
@@ -209,6 +311,48 @@ class Fairness(AttackTest):
         self.check_alive()
         lines = [line for line in self.check_log() if b"not VALIDATE" in line]
         self.assertEqual(len(lines), 1, lines)
+
+    def test_a_run_that_floods_costs_no_other_run_a_keep_alive_or_a_node(self):
+        self.start("--lease-seconds", "60")
+        nodes = [Client(self.musterd.port) for _ in range(2)]
+        for number, node in enumerate(nodes):
+            node.send(hello("quiet", resumes=True) + join(pid=number + 1, nodes=2))
+        for node in nodes:
+            self.assertEqual(node.receive_message()["type"], "welcome")
+        leader = nodes[self.prepares(nodes)]
+        leader.send(native({"type": "store_ready", "round": 0, "addr": "127.0.0.1", "port": 1}))
+        for node in nodes:
+            self.until(node, "round")
+        flood = [Client(self.musterd.port) for _ in range(8)]
+        for number, client in enumerate(flood):
+            client.send(hello("flood") + join(pid=number, nodes=64))
+        joins = b"".join(join(addr="f%d" % i, pid=i, nodes=64) for i in range(500))
+        for _ in range(20):
+            for client in flood:
+                client.send(joins + native({"type": "keep_alive"}) * 2_000, 0.05)
+            for node in nodes:
+                node.send(native({"type": "keep_alive"}))
+                self.until(node, "alive")
+        self.check_alive()
+        log = self.musterd.log()
+        self.assertNotRegex(log, rb"node_(lost|left|absent)[^\n]* run=quiet")
+        self.assertNotRegex(log, rb"run=quiet[^\n]* node_lost")
+
+    def prepares(self, nodes):
+        """The number of the node that is told to prepare the store: rank 0."""
+        readable = []
+        end = time.monotonic() + 60
+        while True:
+            readable = select.select([node.socket for node in nodes], [], [], 60)[0]
+            self.assertTrue(readable and time.monotonic() < end)
+            for number, node in enumerate(nodes):
+                if node.socket in readable and node.receive_message()["type"] == "prepare_store":
+                    return number
+
+    def until(self, node, kind):
+        """Reads to the next message of this kind; only texts for those who wait may come before."""
+        while (message := node.receive_message(60))["type"] != kind:
+            self.assertIn(message["type"], ("waiting", "prepare_store"), message)
 
     def test_who_pipelines_heavy_requests_is_served_in_slices(self):
         self.start()

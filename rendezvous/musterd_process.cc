@@ -1,0 +1,38 @@
+#include "rendezvous/musterd_process.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+
+namespace muster {
+
+std::optional<std::vector<int>> inherited_descriptors() {
+  constexpr int kFirst = 3;
+  constexpr int kMost = 64;
+  const char* pid = std::getenv("LISTEN_PID");
+  const char* text = std::getenv("LISTEN_FDS");
+  std::vector<int> descriptors;
+  if (pid == nullptr || text == nullptr || std::atol(pid) != ::getpid()) return descriptors;
+  int count = 0;
+  const std::string_view digits = text;
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() || count < 0 ||
+      count > kMost)
+    return std::nullopt;
+  for (int i = 0; i < count; ++i)
+    descriptors.push_back(kFirst + i);
+  return descriptors;
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace muster

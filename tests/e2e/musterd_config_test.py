@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""musterd's --config: the file, its errors, SIGHUP, and completion. Needs musterd only."""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from support import PATIENCE_S, SOURCE, wait_for
+
+MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
+# Options that name the file, or end the program before it serves.
+NOT_IN_FILE = {"help", "version", "config", "check-config", "completion"}
+
+
+def options_of_help():
+    text = subprocess.run([MUSTERD, "--help"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"^\s+(?:-h,)?--([a-z0-9-]+)", text, re.MULTILINE))
+
+
+class ConfigTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="muster-config-")
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "musterd.json")
+        self.log_path = os.path.join(folder.name, "log")
+
+    def write(self, config):
+        new = self.path + ".new"
+        with open(new, "w") as file:
+            file.write(config if isinstance(config, str) else json.dumps(config))
+        os.rename(new, self.path)
+
+    def run_musterd(self, *options):
+        return subprocess.run([MUSTERD, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    def check(self, config, *options):
+        """--check-config of this file: its status, and what it says of errors, without the file's name."""
+        self.write(config)
+        done = self.run_musterd("--check-config", f"--config={self.path}", *options)
+        prefix = f"musterd: {self.path}: "
+        return done.returncode, [line.removeprefix(prefix) for line in done.stderr.splitlines()]
+
+    def start(self, *options):
+        return self.start_with(f"--config={self.path}", *options)
+
+    def start_with(self, *options):
+        log = open(self.log_path, "wb")
+        self.addCleanup(log.close)
+        self.musterd = subprocess.Popen([MUSTERD, *options], stdin=subprocess.DEVNULL,
+                                        stdout=log, stderr=log)
+        self.addCleanup(self.musterd.wait)
+        self.addCleanup(self.musterd.kill)
+        wait_for(lambda: "listening on" in self.log() or self.musterd.poll() is not None, "musterd to listen")
+        self.assertIsNone(self.musterd.poll(), self.log())
+        return re.search(r"listening on (\S+)", self.log())[1]
+
+    def log(self):
+        with open(self.log_path) as file:
+            return file.read()
+
+    def reload(self, config=None):
+        """What the log says of a reload."""
+        if config is not None:
+            self.write(config)
+        before = len(self.log())
+        self.musterd.send_signal(signal.SIGHUP)
+        wait_for(lambda: re.search("config_(reloaded|not_reloaded)", self.log()[before:]), "the reload")
+        self.assertIsNone(self.musterd.poll())
+        return self.log()[before:]
+
+
+class File(ConfigTest):
+    def test_every_option_of_help_is_a_key(self):
+        keys = options_of_help() - NOT_IN_FILE
+        self.assertGreater(len(keys), 25)
+        for key in keys:
+            status, errors = self.check({key: {}})
+            self.assertEqual((status, len(errors)), (2, 1), key)
+            self.assertRegex(errors[0], f'^key "{key}": an object is not ', key)
+        for key in NOT_IN_FILE:
+            self.assertIn("is not known", self.check({key: "x"})[1][0])
+
+    def test_errors_name_the_key_the_value_and_what_is_allowed(self):
+        for config, error in (
+                ({"port": 70000}, r'^key "port": 70000: .*0.* 65535'),
+                ({"port": "x"}, r'^key "port": "x" is not a number$'),
+                ({"max-keys": -3}, r'^key "max-keys": -3: .*whole number from 1 to'),
+                ({"max-keys": 1.5}, r'^key "max-keys": 1.5: .*whole number from 1 to'),
+                ({"lease-seconds": 0}, r'^key "lease-seconds": 0: .*seconds from 0.001 to 1e9'),
+                ({"log-level": "loud"}, r'^key "log-level": loud: .*debug.*critical'),
+                ({"bind": ["127.0.0.1", "here"]}, r'^key "bind": 127.0.0.1, here: .*numeric IPv4 or IPv6'),
+                ({"c10d-allow": "10.0.0.0/99"}, r'^key "c10d-allow": 10.0.0.0/99: '),
+                ({"max_keys": 3}, r'^key "max_keys" is not known; did you mean "max-keys"\?$'),
+                ("{\n\"port\" 3}", r"^not JSON: line 2, column 8$"),
+                ("", r"^not JSON: line 1, column 1$")):
+            with self.subTest(config=config):
+                status, errors = self.check(config)
+                self.assertEqual((status, len(errors)), (2, 1), errors)
+                self.assertRegex(errors[0], error)
+
+    def test_all_errors_are_told(self):
+        status, errors = self.check({"port": "x", "max-keys": 0, "elephant": 1})
+        self.assertEqual((status, len(errors)), (2, 3), errors)
+
+    def test_a_file_that_cannot_be_read(self):
+        for path, error in ((self.path, "No such file or directory"), (os.path.dirname(self.path), "no regular file"),
+                            ("/proc/self/mem", "")):
+            done = self.run_musterd("--check-config", f"--config={path}")
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn(f"musterd: {path}: ", done.stderr)
+            self.assertIn(error, done.stderr)
+
+    def test_a_right_file_is_ok_and_nothing_begins(self):
+        status, errors = self.check({"port": 0, "bind": "127.0.0.1", "state-dir": "/nowhere/at/all"})
+        self.assertEqual((status, errors), (0, []))
+
+    def test_an_error_of_the_whole_is_told(self):
+        done = self.run_musterd("--check-config", "--only-store", "--state-dir=/x")
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("--only-store has no runs to keep", done.stderr)
+
+    def test_the_file_that_is_installed_as_a_template_is_right(self):
+        done = self.run_musterd("--check-config", f"--config={SOURCE / 'configs/musterd.json'}")
+        self.assertEqual((done.returncode, done.stdout), (0, "musterd: the configuration is ok\n"), done.stderr)
+
+    def test_the_command_line_wins(self):
+        self.write({"bind": ["127.0.0.1", "::1"], "port": 0, "log-level": "error"})
+        self.assertRegex(self.start("--bind=127.0.0.2", "--log-level=info"), r"^127\.0\.0\.2:")
+        self.assertIn("[info]", self.log())
+
+    def test_the_file_counts(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.write({"bind": ["127.0.0.1"], "port": port})
+        self.assertEqual(self.start(), f"127.0.0.1:{port}")
+
+    def test_a_musterd_with_a_bad_file_does_not_start(self):
+        self.write({"port": "x"})
+        done = self.run_musterd(f"--config={self.path}")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+
+
+class Reload(ConfigTest):
+    first = {"bind": "127.0.0.1", "port": 0, "max-connections": 100, "lease-seconds": 4}
+
+    def setUp(self):
+        super().setUp()
+        self.write(self.first)
+        address, port = self.start().rsplit(":", 1)
+        self.address = (address, int(port))
+
+    def connections(self, count):
+        """How many of so many connections are not closed at once."""
+        sockets = [socket.create_connection(self.address, PATIENCE_S) for _ in range(count)]
+        served = 0
+        for each in sockets:
+            try:
+                each.sendall(b"\0" + (0x3C85F7CE).to_bytes(4, "little") + b"\x0dPING")
+                served += each.recv(4) == b"PING"
+            except ConnectionError:
+                pass
+        for each in sockets:
+            each.close()
+        return served
+
+    def test_what_can_be_changed_is_changed_and_the_log_says_what(self):
+        self.assertEqual(self.connections(5), 5)
+        said = self.reload({**self.first, "max-connections": 3, "log-level": "debug"})
+        self.assertIn('config_changed key=max-connections from="100" to="3"', said)
+        self.assertIn('config_changed key=log-level from="info" to="debug"', said)
+        self.assertIn("config_reloaded changed=2 needs_restart=0", said)
+        self.assertLess(self.connections(5), 5)
+        self.assertIn("config_reloaded changed=2", self.reload(self.first))
+        wait_for(lambda: self.connections(5) == 5, "room for five connections")
+
+    def test_what_needs_a_restart_is_named_each_time_and_not_changed(self):
+        for _ in range(2):
+            said = self.reload({**self.first, "lease-seconds": 9})
+            self.assertIn('config_needs_restart key=lease-seconds now="4" wanted="9"', said)
+            self.assertIn("config_reloaded changed=0 needs_restart=1", said)
+        self.assertIn("config_reloaded changed=0 needs_restart=0", self.reload(self.first))
+
+    def test_a_bad_file_changes_nothing_and_the_log_says_why(self):
+        said = self.reload({**self.first, "max-connections": 3, "max-keys": "many"})
+        self.assertIn("config_not_reloaded", said)
+        self.assertIn("max-keys", said)
+        self.assertNotIn("config_changed", said)
+        os.unlink(self.path)
+        self.assertIn("No such file", self.reload())
+        self.assertEqual(self.connections(5), 5)
+        self.assertIn("config_reloaded changed=0", self.reload(self.first))
+
+    def test_every_limit_can_be_changed(self):
+        text = subprocess.run([MUSTERD, "--help"], capture_output=True, text=True, check=True).stdout
+        limits = text.split("Limits:\n", 1)[1].split("\n\n", 1)[0]
+        names = re.findall(r"^\s+--([a-z0-9-]+)", limits, re.MULTILINE)
+        self.assertGreater(len(names), 15)
+        said = self.reload({**self.first, **{name: 77 for name in names}})
+        for name in names:
+            self.assertRegex(said, f"config_changed key={name} ", name)
+        self.assertIn("needs_restart=0", said)
+
+
+class Without(ConfigTest):
+    def test_a_sighup_without_a_file_is_said_and_ends_nothing(self):
+        self.start_with("--bind=127.0.0.1", "--port=0")
+        self.assertIn("no --config was given", self.reload())
+
+
+class Completion(unittest.TestCase):
+    def test_it_knows_every_option_of_help(self):
+        for shell, form in (("bash", r"--{}(?![\w-])"), ("zsh", r"'--{}(=?)\["), ("fish", r" -l {} ")):
+            script = subprocess.run([MUSTERD, "--completion", shell], capture_output=True, text=True, check=True).stdout
+            for option in options_of_help():
+                self.assertRegex(script, form.format(re.escape(option)), shell)
+            if shutil.which(shell):
+                done = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True, check=False)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), shell)
+
+    def test_bash_completes(self):
+        script = subprocess.run([MUSTERD, "--completion", "bash"], capture_output=True, text=True, check=True).stdout
+        ask = 'COMP_WORDS=(musterd {}); COMP_CWORD={}; _musterd; echo "${{COMPREPLY[*]}}"'
+        for words, cword, expected in (("--max-run-k", 1, "--max-run-keys"), ("--log-level c", 2, "critical")):
+            done = subprocess.run(["bash", "-c", script + ask.format(words, cword)], capture_output=True, text=True,
+                                  check=True)
+            self.assertEqual(done.stdout.strip(), expected, done.stderr)
+
+
+class ManPage(unittest.TestCase):
+    def test_it_has_every_option_of_help(self):
+        page = (SOURCE / "docs/musterd.8").read_text().replace("\\-", "-")
+        missing = {name for name in options_of_help() if not re.search(rf"--{name}(?![\w-])", page)}
+        self.assertEqual(missing, set())
+
+
+if __name__ == "__main__":
+    if not os.access(MUSTERD, os.X_OK):
+        print(f"skipped: MUSTERD_BIN={MUSTERD} is not there")
+        sys.exit(77)
+    unittest.main(verbosity=2)
