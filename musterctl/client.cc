@@ -12,7 +12,10 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
+
+#include "rendezvous/wire/http_key.h"
 
 namespace muster::ctl {
 namespace {
@@ -101,10 +104,13 @@ bool send_all(const Socket& socket, std::string_view bytes, Clock::time_point en
   return true;
 }
 
-// Until the other end closes.
+// Until the answer is whole, or the other end closes.
 bool receive_all(const Socket& socket, std::string& bytes, Clock::time_point end) {
   char piece[16 << 10];
+  std::size_t whole = 0;
   for (;;) {
+    if (whole == 0) whole = answer_bytes(bytes);
+    if (whole > 0 && bytes.size() >= whole) return true;
     const ssize_t got = ::recv(socket.fd(), piece, sizeof piece, 0);
     if (got == 0) return true;
     if (got > 0) {
@@ -152,62 +158,122 @@ boost::system::result<Endpoint, ClientError> parse_endpoint(std::string_view tex
   return endpoint;
 }
 
+namespace {
+
+// The head of an answer in small letters, with its last line break; empty: it is not whole yet.
+std::string head_of(std::string_view bytes) {
+  const std::size_t end = bytes.find("\r\n\r\n");
+  if (end == std::string_view::npos) return {};
+  std::string head(bytes.substr(0, end + 2));
+  std::transform(head.begin(), head.end(), head.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return head;
+}
+
+// The length of the body; nothing if the head does not have it.
+std::optional<std::size_t> body_bytes(const std::string& head) {
+  constexpr std::string_view kLength = "\r\ncontent-length: ";
+  const std::size_t found = head.find(kLength);
+  if (found == std::string::npos) return std::nullopt;
+  std::size_t length = 0;
+  const char* digits = head.data() + found + kLength.size();
+  if (std::from_chars(digits, head.data() + head.size(), length).ec != std::errc())
+    return std::nullopt;
+  return length;
+}
+
+// musterd's nonces are digits and small letters: the head in small letters has them as they are.
+std::string nonce_of(const std::string& head) {
+  constexpr std::string_view kField = "\r\nwww-authenticate: muster nonce=\"";
+  const std::size_t found = head.find(kField);
+  if (found == std::string::npos) return {};
+  const std::size_t begin = found + kField.size();
+  const std::size_t end = head.find_first_not_of("0123456789abcdef", begin);
+  return end != std::string::npos && head[end] == '"' ? head.substr(begin, end - begin)
+                                                      : std::string();
+}
+
+}  // namespace
+
+std::size_t answer_bytes(std::string_view bytes) {
+  const std::string head = head_of(bytes);
+  const auto body = head.empty() ? std::nullopt : body_bytes(head);
+  return body && *body <= kMaxAnswerBytes ? head.size() + 2 + *body : 0;
+}
+
 boost::system::result<HttpAnswer, ClientError> parse_answer(std::string_view bytes) {
   const ClientError strange{"what answers is not musterd's HTTP"};
-  const std::size_t end = bytes.find("\r\n\r\n");
-  if (end == std::string_view::npos || !bytes.starts_with("HTTP/1.") || bytes.size() < 12)
-    return strange;
+  const std::string head = head_of(bytes);
+  if (head.empty() || !bytes.starts_with("HTTP/1.") || bytes.size() < 12) return strange;
   HttpAnswer answer;
   const std::string_view code = bytes.substr(9, 3);
   if (std::from_chars(code.data(), code.data() + 3, answer.status).ptr != code.data() + 3)
     return strange;
-  answer.body = bytes.substr(end + 4);
-  std::string head(bytes.substr(0, end));
-  std::transform(head.begin(), head.end(), head.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  constexpr std::string_view kLength = "\r\ncontent-length: ";
-  const std::size_t found = head.find(kLength);
-  if (found == std::string::npos) return strange;  // Not what musterd sends.
-  std::size_t length = 0;
-  const char* digits = head.data() + found + kLength.size();
-  if (std::from_chars(digits, head.data() + head.size(), length).ec != std::errc()) return strange;
-  if (answer.body.size() < length) return ClientError{"the answer was cut off"};
-  answer.body.resize(length);
+  const auto length = body_bytes(head);
+  if (!length) return strange;  // Not what musterd sends.
+  answer.body = bytes.substr(head.size() + 2);
+  if (answer.body.size() < *length) return ClientError{"the answer was cut off"};
+  answer.body.resize(*length);
+  answer.nonce = nonce_of(head);
   return answer;
 }
 
 namespace {
 
-boost::system::result<HttpAnswer, ClientError> ask(const Endpoint& endpoint,
-                                                   const std::string& what) {
-  const auto end = Clock::now() + std::chrono::seconds(kAnswerSeconds);
-  std::string error;
-  const Addresses addresses = look_up(endpoint, error);
-  if (!addresses) return failed(endpoint, error);
-  const auto socket = connect_any(addresses.get(), end);
-  if (!socket) return failed(endpoint, std::strerror(errno));
-  const std::string request = what + "Host: " + endpoint.text() +
-                              "\r\nUser-Agent: musterctl/" MUSTER_VERSION
-                              "\r\nConnection: close\r\n\r\n";
+// One connection for one answer, or for two where musterd asks for a proof.
+class Conversation {
+ public:
+  explicit Conversation(const Endpoint& endpoint)
+      : endpoint_(endpoint), end_(Clock::now() + std::chrono::seconds(kAnswerSeconds)) {}
+
+  /// `head`: the request's first lines, each with its line break.
+  boost::system::result<HttpAnswer, ClientError> ask(const std::string& head);
+
+ private:
+  Endpoint endpoint_;
+  Clock::time_point end_;
+  std::unique_ptr<Socket> socket_;
+};
+
+boost::system::result<HttpAnswer, ClientError> Conversation::ask(const std::string& head) {
+  if (!socket_) {
+    std::string error;
+    const Addresses addresses = look_up(endpoint_, error);
+    if (!addresses) return failed(endpoint_, error);
+    socket_ = connect_any(addresses.get(), end_);
+    if (!socket_) return failed(endpoint_, std::strerror(errno));
+  }
+  const std::string request =
+      head + "Host: " + endpoint_.text() + "\r\nUser-Agent: musterctl/" MUSTER_VERSION "\r\n\r\n";
   std::string bytes;
-  if (!send_all(*socket, request, end) || !receive_all(*socket, bytes, end))
-    return failed(endpoint, std::strerror(errno));
+  if (!send_all(*socket_, request, end_) || !receive_all(*socket_, bytes, end_))
+    return failed(endpoint_, std::strerror(errno));
   auto answer = parse_answer(bytes);
-  if (!answer) return failed(endpoint, answer.error().reason);
+  if (!answer) return failed(endpoint_, answer.error().reason);
   return answer;
 }
 
 }  // namespace
 
 boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
-                                                   const std::string& target) {
-  return ask(endpoint, "GET " + target + " HTTP/1.1\r\n");
+                                                   const std::string& target,
+                                                   const TokenCrypto* token) {
+  std::string head = "GET " + target + " HTTP/1.1\r\nConnection: close\r\n";
+  if (token != nullptr) head += "Authorization: Bearer " + http_read_key(*token) + "\r\n";
+  return Conversation(endpoint).ask(head);
 }
 
 boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,
-                                                    const std::string& target) {
-  return ask(endpoint,
-             "POST " + target + " HTTP/1.1\r\nX-Muster-Action: 1\r\nContent-Length: 0\r\n");
+                                                    const std::string& target,
+                                                    const TokenCrypto* token) {
+  const std::string head =
+      "POST " + target + " HTTP/1.1\r\nX-Muster-Action: 1\r\nContent-Length: 0\r\n";
+  Conversation conversation(endpoint);
+  auto answer = conversation.ask(head);
+  if (!answer || answer->status != 401 || answer->nonce.empty() || token == nullptr) return answer;
+  const HttpChange change{.method = "POST", .target = target, .nonce = answer->nonce};
+  return conversation.ask(head + "Authorization: Muster proof=\"" +
+                          http_change_proof(*token, change) + "\"\r\nConnection: close\r\n");
 }
 
 Reach reach(const Endpoint& endpoint) {

@@ -10,6 +10,8 @@
 
 #include <boost/system/result.hpp>
 
+#include "rendezvous/wire/token_proof.h"
+
 namespace muster::ctl {
 
 struct Endpoint {
@@ -27,19 +29,22 @@ boost::system::result<Endpoint, ClientError> parse_endpoint(std::string_view tex
 struct HttpAnswer {
   unsigned status = 0;
   std::string body;
+  std::string nonce = {};  // With status 401: what a proof of the token must cover. Empty: none.
 };
 
 /// An answer is at most so long, and is there within so many seconds, connecting included.
 inline constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
 inline constexpr int kAnswerSeconds = 10;
 
-/// Any status is an answer; an error is that there is none.
+/// Any status is an answer; an error is that there is none. `token`: null without one.
 boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
-                                                   const std::string& target);
+                                                   const std::string& target,
+                                                   const TokenCrypto* token);
 
 /// The same for what changes something.
 boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,
-                                                    const std::string& target);
+                                                    const std::string& target,
+                                                    const TokenCrypto* token);
 
 /// How an endpoint is reached. `error` is empty if it was.
 struct Reach {
@@ -52,6 +57,8 @@ Reach reach(const Endpoint& endpoint);
 /// Bytes as they may stand in a target's path.
 std::string percent_encoded(std::string_view text);
 
+/// How long a whole answer is, once its head is there; 0: that cannot be told yet. Pure.
+std::size_t answer_bytes(std::string_view bytes);
 /// Splits an answer as it came. Pure; the error is a sentence.
 boost::system::result<HttpAnswer, ClientError> parse_answer(std::string_view bytes);
 

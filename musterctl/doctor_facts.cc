@@ -19,6 +19,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "musterctl/run_text.h"
+
 namespace muster::ctl {
 namespace {
 
@@ -82,12 +84,16 @@ double wall_seconds() {
   return std::chrono::duration<double>(now).count();
 }
 
-void look_at_clock(const Endpoint& musterd, EndpointFacts& facts) {
+void look_at_clock(const DoctorTargets& targets, EndpointFacts& facts) {
   const double before = wall_seconds();
-  const auto answer = get(musterd, "/api/v1/runs?limit=0");
+  const auto answer = get(*targets.musterd, "/api/v1/runs?limit=0", targets.token.get());
   const double after = wall_seconds();
   if (!answer) {
     facts.error = answer.error().reason;
+    return;
+  }
+  if (answer->status == 401) {
+    facts.error = error_text(answer->body);
     return;
   }
   const auto json = nlohmann::json::parse(answer->body, nullptr, false);
@@ -226,7 +232,7 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
   if (targets.rendezvous) facts.endpoints.push_back(look_at("rendezvous", *targets.rendezvous));
   if (targets.musterd) {
     EndpointFacts endpoint = look_at("musterd's HTTP", *targets.musterd);
-    if (endpoint.error.empty()) look_at_clock(*targets.musterd, endpoint);
+    if (endpoint.error.empty()) look_at_clock(targets, endpoint);
     facts.endpoints.push_back(std::move(endpoint));
   }
   struct statvfs room {};

@@ -11,6 +11,7 @@ namespace muster::ctl {
 
 struct DoctorTargets {
   std::optional<Endpoint> musterd = {};     // Its HTTP.
+  SharedTokenCrypto token = {};             // What musterd's HTTP asks for; null: nothing.
   std::optional<Endpoint> rendezvous = {};  // Where the nodes of a job meet.
   std::string log_dir = {};                 // Empty: not looked at.
 };

@@ -25,6 +25,8 @@
 #include "musterctl/local_jobs.h"
 #include "musterctl/run_text.h"
 #include "rendezvous/core/build_info.h"
+#include "rendezvous/net/openssl_token.h"
+#include "rendezvous/wire/http_key.h"
 
 namespace muster::ctl {
 namespace {
@@ -40,6 +42,7 @@ constexpr unsigned kWatchSeconds = 1;
 struct Arguments {
   std::string endpoint = "localhost:9400";
   std::string rdzv_endpoint;
+  std::string token_file;  // Empty: no token.
   std::string log_dir;
   std::string run;
   std::string completion;
@@ -63,8 +66,26 @@ struct Look {
   Text (*text)(std::string_view json) = nullptr;
 };
 
-int show(const Arguments& arguments, const Endpoint& endpoint, const Look& look) {
-  const auto answer = get(endpoint, look.target);
+// Where musterd is asked, and with what.
+struct Service {
+  Endpoint endpoint;
+  SharedTokenCrypto token;  // Null: without one.
+};
+
+// Nothing if the arguments are wrong, which is said: then `code` is the exit code.
+std::optional<Service> find_service(const Arguments& arguments, int& code) {
+  const auto endpoint = parse_endpoint(arguments.endpoint);
+  const auto token = load_token(arguments.token_file);
+  if (endpoint && token) return Service{*endpoint, *token};
+  if (endpoint)
+    code = complain(kExitFailure, token.error().reason);
+  else
+    code = complain(kExitUsage, endpoint.error().reason);
+  return std::nullopt;
+}
+
+int show(const Arguments& arguments, const Service& service, const Look& look) {
+  const auto answer = get(service.endpoint, look.target, service.token.get());
   if (!answer) return complain(kExitNoAnswer, answer.error().reason);
   if (answer->status != 200)
     return complain(answer->status == 404 ? kExitUnknown : kExitFailure, error_text(answer->body));
@@ -77,10 +98,11 @@ int show(const Arguments& arguments, const Endpoint& endpoint, const Look& look)
 }
 
 int look_at(const Arguments& arguments, const Look& look) {
-  const auto endpoint = parse_endpoint(arguments.endpoint);
-  if (!endpoint) return complain(kExitUsage, endpoint.error().reason);
+  int code = EXIT_SUCCESS;
+  const auto service = find_service(arguments, code);
+  if (!service) return code;
   for (;;) {
-    const int code = show(arguments, *endpoint, look);
+    code = show(arguments, *service, look);
     if (!arguments.watch || code != EXIT_SUCCESS) return code;
     if (std::fflush(stdout) != 0) return kExitFailure;  // Nobody reads it any more.
     std::this_thread::sleep_until(std::chrono::steady_clock::now() +
@@ -93,14 +115,45 @@ int look_at_run(const Arguments& arguments, const std::string& more,
   return look_at(arguments, {"/api/v1/runs/" + percent_encoded(arguments.run) + more, text});
 }
 
+int exit_code_of(const HttpAnswer& answer) {
+  return complain(answer.status == 404 ? kExitUnknown : kExitFailure, error_text(answer.body));
+}
+
 int change_run(const Arguments& arguments, const std::string& action, const std::string& done) {
-  const auto endpoint = parse_endpoint(arguments.endpoint);
-  if (!endpoint) return complain(kExitUsage, endpoint.error().reason);
-  const auto answer =
-      post(*endpoint, "/api/v1/runs/" + percent_encoded(arguments.run) + "/" + action);
+  int code = EXIT_SUCCESS;
+  const auto service = find_service(arguments, code);
+  if (!service) return code;
+  const std::string target = "/api/v1/runs/" + percent_encoded(arguments.run) + "/" + action;
+  const auto answer = post(service->endpoint, target, service->token.get());
   if (!answer) return complain(kExitNoAnswer, answer.error().reason);
   if (answer->status == 200) return print(safe(arguments.run) + ": " + done + "\n"), EXIT_SUCCESS;
-  return complain(answer->status == 404 ? kExitUnknown : kExitFailure, error_text(answer->body));
+  return exit_code_of(*answer);
+}
+
+// Prints a link: a browser that is started from here might not be the person's.
+int make_link(const Arguments& arguments) {
+  int code = EXIT_SUCCESS;
+  const auto service = find_service(arguments, code);
+  if (!service) return code;
+  const auto answer = post(service->endpoint, "/api/v1/login", service->token.get());
+  if (!answer) return complain(kExitNoAnswer, answer.error().reason);
+  if (answer->status != 200) return exit_code_of(*answer);
+  const Text path = login_path(answer->body);
+  if (!path) return complain(kExitFailure, path.error().reason);
+  std::fprintf(stderr, "musterctl: open this within a minute; it works once\n");
+  print("http://" + service->endpoint.text() + *path + "\n");
+  return EXIT_SUCCESS;
+}
+
+int print_key(const Arguments& arguments) {
+  if (arguments.token_file.empty())
+    return complain(kExitUsage,
+                    "the key is made of the token: give --rdzv-token-file FILE or "
+                    "MUSTER_RDZV_TOKEN_FILE");
+  const auto token = load_token(arguments.token_file);
+  if (!token) return complain(kExitFailure, token.error().reason);
+  print(http_read_key(**token) + "\n");
+  return EXIT_SUCCESS;
 }
 
 int ask_doctor(const Arguments& arguments) {
@@ -116,6 +169,9 @@ int ask_doctor(const Arguments& arguments) {
   if (!arguments.rdzv_endpoint.empty() &&
       read(arguments.rdzv_endpoint, targets.rendezvous) != EXIT_SUCCESS)
     return kExitUsage;
+  const auto token = load_token(arguments.token_file);
+  if (!token) return complain(kExitFailure, token.error().reason);
+  targets.token = *token;
   const auto checks = judge(gather_facts(targets));
   print(arguments.json ? checks_json(checks) : checks_text(checks));
   return has_failure(checks) ? kExitFailure : EXIT_SUCCESS;
@@ -141,6 +197,11 @@ void add_option(CLI::App& command, std::string_view option, Arguments& arguments
             "Where musterd's HTTP is (musterd --http); else MUSTER_ENDPOINT says it")
         ->type_name("HOST:PORT")
         ->default_str(arguments.endpoint);
+  if (option == "--rdzv-token-file")
+    command
+        .add_option("--rdzv-token-file", arguments.token_file,
+                    "File with the token of musterd; else MUSTER_RDZV_TOKEN_FILE names it")
+        ->type_name("FILE");
   if (option == "--json") command.add_flag("--json", arguments.json, "For programs");
   if (option == "--watch")
     command.add_flag("--watch", arguments.watch, "Look again each second, until it is stopped");
@@ -169,6 +230,8 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
        }},
       {"stop",
        [&] { return change_run(arguments, "stop", "it has ended, and its nodes are told"); }},
+      {"open", [&] { return make_link(arguments); }},
+      {"key", [&] { return print_key(arguments); }},
       {"ps", [&] { return list_local_jobs(arguments); }},
       {"doctor", [&] { return ask_doctor(arguments); }}};
   for (const Subcommand& subcommand : kSubcommands) {
@@ -199,6 +262,8 @@ int run(int argc, char** argv) {
     arguments.endpoint = endpoint;
     arguments.endpoint_given = true;
   }
+  if (const char* file = std::getenv("MUSTER_RDZV_TOKEN_FILE"); file != nullptr)
+    arguments.token_file = file;
   app.add_option("--completion", arguments.completion, "Print the completion script of a shell")
       ->type_name("SHELL")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));

@@ -230,6 +230,10 @@ Text nodes_text(std::string_view json) {
   return made_of(json, make_nodes);
 }
 
+Text login_path(std::string_view json) {
+  return made_of(json, [](const Json& link) { return safe(link.at("path").get<std::string>()); });
+}
+
 std::string error_text(std::string_view json) {
   const auto message = made_of(json, [](const Json& error) {
     return safe(error.at("error").at("message").get<std::string>());

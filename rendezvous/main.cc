@@ -247,24 +247,24 @@ bool open_state(Arguments& arguments) {
 
 // Empty if HTTP is not wanted; null if it cannot be had, which is said.
 std::optional<std::unique_ptr<http::HttpServer>> start_http(const std::string& address,
+                                                            SharedTokenCrypto token,
                                                             boost::asio::io_context& loop,
                                                             StoreServer& store) {
   if (address.empty()) return std::nullopt;
   const auto parsed = http::parse_address(address);
   if (!parsed) return nullptr;
-  auto started = http::HttpServer::start(*parsed, loop, store);
-  if (!started) {
-    std::fprintf(stderr, "musterd: --http: %s\n", started.error().what().c_str());
+  if (!token && !http::is_loopback(*parsed)) {
+    std::fprintf(stderr,
+                 "musterd: --http: others than this machine's users reach %s, and without a token "
+                 "nobody would be asked who they are. Give --rdzv-token-file, too, or leave the "
+                 "address out (a port alone means 127.0.0.1) and use ssh -L from elsewhere\n",
+                 address.c_str());
     return nullptr;
   }
-  if (!(*started)->is_loopback())
-    spdlog::warn(
-        "http_without_token url={} advice=\"whoever reaches this port sees the runs, their nodes "
-        "and what they say when they fail; only this machine can change anything. Keep it inside "
-        "with a "
-        "firewall, or leave the address out and use ssh -L\"",
-        (*started)->url());
-  return std::move(*started);
+  auto started = http::HttpServer::start(*parsed, std::move(token), loop, store);
+  if (started) return std::move(*started);
+  std::fprintf(stderr, "musterd: --http: %s\n", started.error().what().c_str());
+  return nullptr;
 }
 
 // Who may come: the token and the c10d door. A sentence if that cannot be; empty: it can.
@@ -402,6 +402,7 @@ int serve(CommandLine command_line, const std::vector<std::string>& words) {
   boost::asio::io_context loop(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO);
   // Ends before the loop, to which it reports, and after the server.
   const std::shared_ptr<RunState> state = arguments.store.state;
+  const SharedTokenCrypto token = arguments.store.token;
   StoreServer server(loop, std::move(arguments.store));
   ServiceManager manager(loop, [&server] { return status_of(server); });
   ConfigReload reload(loop, std::move(command_line.values), kChangeable, [&server, &words] {
@@ -422,7 +423,7 @@ int serve(CommandLine command_line, const std::vector<std::string>& words) {
     std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
     return kExitFailure;
   }
-  const auto http = start_http(arguments.http, loop, server);
+  const auto http = start_http(arguments.http, token, loop, server);
   if (http && *http == nullptr) return kExitFailure;
   announce(server.endpoints().front());
   if (http) std::printf("musterd: HTTP at %s\n", (*http)->url().c_str());

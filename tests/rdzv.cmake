@@ -75,6 +75,7 @@ muster_add_tests(rendezvous_tests unit
 
 muster_add_tests(http_unit_tests unit
   SOURCES
+    unit/http/http_access_test.cc
     unit/http/http_metrics_test.cc
     unit/http/http_route_test.cc
   LINK muster_rendezvous_http_core)
@@ -85,6 +86,12 @@ add_test(NAME http_server
   COMMAND ${rendezvous_python} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/http_test.py)
 set_tests_properties(http_server PROPERTIES LABELS nodes TIMEOUT 300 SKIP_RETURN_CODE 77
   ENVIRONMENT "MUSTER_BIN=$<TARGET_FILE:muster>;MUSTERD_BIN=$<TARGET_FILE:musterd>;PYTHONDONTWRITEBYTECODE=1")
+foreach(name http_token openapi)
+  add_test(NAME e2e.${name}
+    COMMAND ${rendezvous_python} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/${name}_test.py)
+  set_tests_properties(e2e.${name} PROPERTIES LABELS nodes TIMEOUT 300 SKIP_RETURN_CODE 77
+    ENVIRONMENT "MUSTER_BIN=$<TARGET_FILE:muster>;MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>;PYTHONDONTWRITEBYTECODE=1")
+endforeach()
 muster_add_tests(rendezvous_access_tests unit
   SOURCES
     unit/rendezvous/c10d_allow_test.cc

@@ -15,6 +15,8 @@
 namespace muster::http {
 namespace {
 
+constexpr std::string_view kLoginSecret = "secret=";
+
 using Routed = boost::system::result<Route, RouteError>;
 
 std::optional<int> hex_digit(char c) {
@@ -109,15 +111,21 @@ Routed route_of_path(std::string_view path, std::string_view query) {
     if (!page) return page.error();
     return RunList{*page};
   }
+  if (path == "/login") {
+    if (!query.starts_with(kLoginSecret)) return bad_request("the link has no secret");
+    return Login{std::string(query.substr(kLoginSecret.size()))};
+  }
   if (!query.empty()) return bad_request("this resource knows no parameters");
   if (api && parts.size() == 3 && parts[2] == "events") return EventStream{};
+  if (api && parts.size() == 3 && parts[2] == "login") return NewLogin{};
   if (const auto asset = find_asset(path)) return *asset;
   if (path == "/healthz") return Health{};
   if (path == "/readyz") return Ready{};
   if (path == "/metrics") return Metrics{};
   return RouteError{404, "not_found",
                     "there are /, /api/v1/runs, /api/v1/runs/ID, /api/v1/runs/ID/nodes, "
-                    "/api/v1/runs/ID/events, /api/v1/events, /metrics, /healthz and /readyz"};
+                    "/api/v1/runs/ID/events, /api/v1/events, /api/v1/openapi.json, /metrics, "
+                    "/healthz and /readyz"};
 }
 
 }  // namespace
@@ -136,7 +144,7 @@ Routed find_route(const RouteRequest& request) {
   const std::string_view query =
       question == std::string_view::npos ? "" : request.target.substr(question + 1);
   auto route = route_of_path(path, query);
-  if (!route || std::holds_alternative<Action>(*route) != reads) return route;
+  if (!route || changes(*route) != reads) return route;
   if (reads) return RouteError{405, "method_not_allowed", "this is asked for with POST", "POST"};
   return RouteError{405, "method_not_allowed", "only GET and HEAD are served here"};
 }
@@ -154,6 +162,12 @@ bool names_loopback(std::string_view host) {
   boost::system::error_code no_address;
   const auto address = boost::asio::ip::make_address(std::string(name), no_address);
   return !no_address && address.is_loopback();
+}
+
+bool is_loopback(const HttpAddress& address) {
+  boost::system::error_code ec;
+  return address.address.empty() ||
+         boost::asio::ip::make_address(address.address, ec).is_loopback();
 }
 
 boost::system::result<HttpAddress, AddressError> parse_address(std::string_view text) {

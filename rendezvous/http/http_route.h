@@ -41,14 +41,26 @@ struct EventStream {
   std::string id;
 };
 
+/// The link by which a browser gets in: its secret.
+struct Login {
+  std::string secret;
+};
+/// POST: makes such a link.
+struct NewLogin {};
+
 /// POST: a person asks for it.
 struct Action {
   std::string id;
   OperatorAsked::What what = OperatorAsked::What::Restart;
 };
 
-using Route =
-    std::variant<Action, Asset, Health, Ready, Metrics, RunList, OneRun, NodeList, EventStream>;
+using Route = std::variant<Action, NewLogin, Login, Asset, Health, Ready, Metrics, RunList, OneRun,
+                           NodeList, EventStream>;
+
+/// Whether it is asked for with POST, since it changes something.
+inline bool changes(const Route& route) {
+  return std::holds_alternative<Action>(route) || std::holds_alternative<NewLogin>(route);
+}
 
 struct RouteError {
   unsigned status = 404;
@@ -80,5 +92,7 @@ struct AddressError {
   std::string reason;  // A sentence for the person who gave it.
 };
 boost::system::result<HttpAddress, AddressError> parse_address(std::string_view text);
+/// Whether only this machine reaches it.
+bool is_loopback(const HttpAddress& address);
 
 }  // namespace muster::http

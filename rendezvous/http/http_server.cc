@@ -64,7 +64,8 @@ SharedView view_of(const StoreServer& store, const ViewRequest& request) {
 
 class HttpServer::Impl {
  public:
-  Impl() : loop_(1), acceptor_(loop_), shared_(std::make_shared<Shared>()) {}
+  explicit Impl(SharedTokenCrypto token)
+      : loop_(1), acceptor_(loop_), shared_(std::make_shared<Shared>(std::move(token))) {}
   ~Impl() {
     loop_.stop();
     if (thread_.joinable()) thread_.join();
@@ -156,17 +157,17 @@ asio::awaitable<void> HttpServer::Impl::serve(tcp::socket socket, asio::ip::addr
 }
 
 boost::system::result<std::unique_ptr<HttpServer>, ListenError> HttpServer::start(
-    const HttpAddress& address, asio::io_context& loop, StoreServer& store) {
+    const HttpAddress& address, SharedTokenCrypto token, asio::io_context& loop,
+    StoreServer& store) {
   const std::string text = address.address.empty() ? "127.0.0.1" : address.address;
   boost::system::error_code ec;
   const tcp::endpoint endpoint(asio::ip::make_address(text, ec), address.port);
   if (ec) return ListenError{"parse", text, address.port, ec};
   std::unique_ptr<HttpServer> server(new HttpServer);
-  server->impl_ = std::make_unique<Impl>();
+  server->impl_ = std::make_unique<Impl>(std::move(token));
   if (const auto failed = server->impl_->listen(endpoint))
     return ListenError{"bind", text, address.port, failed};
   server->url_ = "http://" + to_text(server->impl_->endpoint()) + "/";
-  server->is_loopback_ = endpoint.address().is_loopback();
   server->impl_->run(loop, store);
   return server;
 }

@@ -16,6 +16,7 @@
 #include "rendezvous/core/time.h"
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/wire/token_proof.h"
 
 namespace muster {
 
@@ -36,24 +37,23 @@ inline constexpr Duration kRequestWithin = std::chrono::seconds(10);
 class HttpServer {
  public:
   /// Binds, and serves from a thread of its own until it is destroyed. `store` has its runs on
-  /// `loop`, which must have stopped before this is destroyed; both outlive it.
+  /// `loop`, which must have stopped before this is destroyed; both outlive it. `token`: null
+  /// without one, and then `address` must be a loopback one.
   static boost::system::result<std::unique_ptr<HttpServer>, ListenError> start(
-      const HttpAddress& address, boost::asio::io_context& loop, StoreServer& store);
+      const HttpAddress& address, SharedTokenCrypto token, boost::asio::io_context& loop,
+      StoreServer& store);
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer();
 
   /// "http://127.0.0.1:9400/"
   const std::string& url() const { return url_; }
-  /// Only this machine reaches it.
-  bool is_loopback() const { return is_loopback_; }
 
  private:
   HttpServer() = default;
   class Impl;
   std::unique_ptr<Impl> impl_;
   std::string url_;
-  bool is_loopback_ = true;
 };
 
 }  // namespace http

@@ -11,8 +11,9 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
-#include <nlohmann/json.hpp>
 
+#include "rendezvous/http/http_gate.h"
+#include "rendezvous/http/http_reply.h"
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/http/http_server.h"
 #include "rendezvous/net/listener.h"
@@ -23,26 +24,12 @@ namespace muster::http {
 
 namespace asio = boost::asio;
 namespace beast = boost::beast;
-using Request = beast::http::request<beast::http::string_body>;
 using Response = beast::http::response<beast::http::string_body>;
 
 namespace {
 
-constexpr const char* kJsonType = "application/json";
 constexpr Duration kStreamLooks = std::chrono::milliseconds(500);
 constexpr int kLooksPerSign = 30;  // A comment each 15 s shows that the stream is alive.
-
-struct Reply {
-  unsigned status = 200;
-  std::string type;
-  std::string body;
-};
-
-Reply error_reply(const RouteError& error) {
-  const nlohmann::json body{{"error", {{"code", error.code}, {"message", error.message}}}};
-  return {error.status, kJsonType,
-          body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"};
-}
 
 Reply no_such_run(const std::string& id) {
   return error_reply({404, "unknown_run",
@@ -55,30 +42,37 @@ Reply no_answer() {
   return error_reply({503, "no_answer", "the loop that serves the jobs does not answer"});
 }
 
+asio::ip::address peer_of(const asio::ip::tcp::socket& socket) {
+  beast::error_code gone;
+  const auto peer = socket.remote_endpoint(gone);
+  return gone ? asio::ip::address() : unmapped(peer.address());
+}
+
 class Session {
  public:
   Session(asio::ip::tcp::socket socket, std::shared_ptr<Shared> shared)
       : stream_(std::move(socket)),
         buffer_(kMaxHeaderBytes + kMaxBodyBytes),
-        shared_(std::move(shared)) {}
+        shared_(std::move(shared)),
+        gate_(*shared_, peer_of(stream_.socket())) {}
 
   asio::awaitable<void> run();
 
  private:
   asio::awaitable<bool> serve_one();
   asio::awaitable<Reply> answer(const Route& route);
-  asio::awaitable<Reply> act(const Action& action, const Request& request);
+  asio::awaitable<Reply> act(Action action);
   asio::awaitable<bool> send(Reply reply, const Request& request, bool keep);
   asio::awaitable<void> stream_events(std::string id, std::uint64_t seen);
   asio::awaitable<bool> write(std::string text);
   asio::awaitable<SharedView> take(ViewRequest request) {
     return shared_->views->get(std::move(request));
   }
-  std::optional<Reply> refusal_of(const Request& request) const;
 
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_;
   std::shared_ptr<Shared> shared_;
+  HttpGate gate_;
   std::string_view allow_;  // For a reply of 405; lives for ever.
 };
 
@@ -135,17 +129,22 @@ asio::awaitable<bool> Session::serve_one() {
     co_return false;
   }
   const Request request = parser.release();
-  std::optional<Reply> refusal = refusal_of(request);
   const std::string method(request.method_string());
   const std::string target(request.target());
   const auto route = find_route({method, target});
+  std::optional<Reply> refusal = gate_.refusal_of(route ? &*route : nullptr, request);
   if (!refusal && !route) refusal = error_reply(route.error());
   const bool keep = request.keep_alive() && request.body().empty();
   if (!route && route.error().status == 405) allow_ = route.error().allow;
   if (refusal) co_return co_await send(std::move(*refusal), request, keep);
   if (const auto* action = std::get_if<Action>(&*route)) {
-    Reply done = co_await act(*action, request);
+    Action asked = *action;
+    Reply done = co_await act(std::move(asked));
     co_return co_await send(std::move(done), request, keep);
+  }
+  if (const auto* login = std::get_if<Login>(&*route)) {
+    Reply page = gate_.log_in(*login, request);
+    co_return co_await send(std::move(page), request, keep);
   }
   const auto* events = std::get_if<EventStream>(&*route);
   if (events != nullptr && request.method() == beast::http::verb::get) {
@@ -159,33 +158,13 @@ asio::awaitable<bool> Session::serve_one() {
   co_return co_await send(std::move(reply), request, keep);
 }
 
-/// A page of another name in a browser of this machine must not read what only this machine may.
-std::optional<Reply> Session::refusal_of(const Request& request) const {
-  if (!shared_->loopback_only) return std::nullopt;
-  const std::string host(request[beast::http::field::host]);
-  if (names_loopback(host)) return std::nullopt;
-  return error_reply({421, "misdirected_request",
-                      "this server is for its own machine: ask for localhost or 127.0.0.1, also "
-                      "through ssh -L"});
-}
-
-/// Without a token only this machine's people may change anything. The field keeps out pages of
-/// other origins in their browsers, which cannot send it without asking first.
-asio::awaitable<Reply> Session::act(const Action& action, const Request& request) {
+asio::awaitable<Reply> Session::act(Action action) {
   struct Waiter {
     explicit Waiter(const asio::any_io_executor& executor) : timer(executor) {}
     asio::steady_timer timer;
     bool done = false;
     std::optional<std::string> objection;
   };
-  beast::error_code gone;
-  const auto peer = stream_.socket().remote_endpoint(gone);
-  const std::string host(request[beast::http::field::host]);
-  const bool local = !gone && unmapped(peer.address()).is_loopback() && names_loopback(host);
-  if (!local || request["X-Muster-Action"] != "1")
-    co_return error_reply({403, "forbidden",
-                           "runs are changed from musterd's own machine only (also through ssh "
-                           "-L), with the field 'X-Muster-Action: 1'"});
   const auto waiter = std::make_shared<Waiter>(stream_.get_executor());
   shared_->operate(action, [waiter](std::optional<std::string> objection) {
     waiter->done = true;
@@ -202,6 +181,7 @@ asio::awaitable<Reply> Session::act(const Action& action, const Request& request
 }
 
 asio::awaitable<Reply> Session::answer(const Route& route) {
+  if (std::holds_alternative<NewLogin>(route)) co_return gate_.new_login();
   if (std::holds_alternative<Health>(route)) co_return Reply{200, kJsonType, "{\"ok\":true}\n"};
   if (const auto* asset = std::get_if<Asset>(&route)) {
     Reply page{200, std::string(asset->type), std::string(asset->content)};
@@ -257,6 +237,8 @@ asio::awaitable<bool> Session::send(Reply reply, const Request& request, bool ke
   set_security(response);
   response.set(beast::http::field::content_type, reply.type);
   if (reply.status == 405) response.set(beast::http::field::allow, std::string(allow_));
+  for (const auto& [field, value] : reply.fields)
+    response.insert(field, value);
   response.keep_alive(keep);
   const bool head = request.method() == beast::http::verb::head;
   const std::size_t length = reply.body.size();

@@ -5,13 +5,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
+#include "rendezvous/http/http_access.h"
 #include "rendezvous/http/http_metrics.h"
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/http/view_source.h"
+#include "rendezvous/net/log_limiter.h"
 
 namespace muster::http {
 
@@ -22,6 +25,10 @@ using Operate = std::function<void(Action action,
 
 /// What the connections of one server share; all on one thread.
 struct Shared {
+  explicit Shared(SharedTokenCrypto token) : access(std::move(token)) {}
+
+  HttpAccess access;
+  LogLimiter refused_lines;
   std::shared_ptr<ViewSource> views;
   Operate operate;
   HttpFigures figures;

@@ -13,6 +13,9 @@ constexpr std::string_view kCss =
 constexpr std::string_view kScript =
 #include "rendezvous/http/page.js.inc"
     ;
+constexpr std::string_view kOpenApi =
+#include "rendezvous/http/openapi.json.inc"
+    ;
 
 }  // namespace
 
@@ -20,6 +23,7 @@ std::optional<Asset> find_asset(std::string_view path) {
   if (path == "/") return Asset{"text/html; charset=utf-8", kHtml};
   if (path == "/page.css") return Asset{"text/css; charset=utf-8", kCss};
   if (path == "/page.js") return Asset{"text/javascript; charset=utf-8", kScript};
+  if (path == "/api/v1/openapi.json") return Asset{"application/json", kOpenApi};
   return std::nullopt;
 }
 

@@ -11,13 +11,22 @@
 #include <system_error>
 #include <utility>
 
-#include "rendezvous/net/listener.h"
-
 namespace muster {
 namespace {
 
 constexpr std::string_view kWhiteSpace = " \t\r\n\v\f";
 constexpr const char* kMakeOne = "make one with `openssl rand -hex 32`";
+
+/// Closes the file that was read.
+struct OpenFile {
+  explicit OpenFile(int descriptor) : fd(descriptor) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() {
+    if (fd >= 0) ::close(fd);
+  }
+  const int fd;
+};
 
 std::string system_text() {
   return std::generic_category().message(errno);
@@ -80,11 +89,11 @@ boost::system::result<std::string, TokenError> read_token_file(const std::string
     return TokenError{"the token file " + path + ": " + why};
   };
   // A FIFO must not keep us waiting.
-  const OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const OpenFile opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat file {};
-  if (fd.get() < 0 || ::fstat(fd.get(), &file) != 0) return refuse(system_text());
+  if (opened.fd < 0 || ::fstat(opened.fd, &file) != 0) return refuse(system_text());
   if (const std::string why = complaint(file); !why.empty()) return refuse(why);
-  const auto text = read_all(fd.get(), kMaxTokenBytes + 1);
+  const auto text = read_all(opened.fd, kMaxTokenBytes + 1);
   if (!text) return refuse(system_text());
   if (text->size() > kMaxTokenBytes)
     return refuse("it is longer than " + std::to_string(kMaxTokenBytes) + " bytes: no token is");

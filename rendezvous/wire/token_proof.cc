@@ -3,19 +3,10 @@
 #include <utility>
 
 #include "rendezvous/core/check.h"
+#include "rendezvous/wire/hex.h"
 
 namespace muster {
 namespace {
-
-std::string to_hex(std::string_view bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const char byte : bytes) {
-    text += kDigits[static_cast<unsigned char>(byte) >> 4];
-    text += kDigits[static_cast<unsigned char>(byte) & 15];
-  }
-  return text;
-}
 
 /// What `role` ("node", "host") must be able to say. The first message has the node's nonce, the
 /// run id and what else the node claims; only the host's nonce is not in it. The two roles' texts

@@ -361,19 +361,6 @@ class Usage(HttpTest):
         self.assertEqual(done.returncode, 1)
         self.assertIn("--http", done.stderr)
 
-    def test_an_open_address_is_warned_of(self):
-        err = open(self.dir / "err.open", "wb")
-        self.addCleanup(err.close)
-        process = subprocess.Popen([MUSTERD, "--bind=127.0.0.1", "--port=0", "--http=0.0.0.0:0"], stdout=err,
-                                   stderr=err)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        wait_for(lambda: "HTTP at" in self.read("err.open"), "musterd to begin")
-        self.assertIn("http_without_token", self.read("err.open"))
-        self.http_port = int(self.read("err.open").split("HTTP at")[1].split("\n")[0].rstrip("/").rsplit(":", 1)[1])
-        # Reached from elsewhere it has any name.
-        self.assertEqual(self.ask("/healthz", headers={"Host": "musterd.example.org"})[0], 200)
-
 
 if __name__ == "__main__":
     main()

@@ -296,7 +296,10 @@ list.addEventListener("runs", (message) => {
   showRuns(JSON.parse(message.data));
   if (chosen && !stream) choose();  // It may have begun.
 });
-list.addEventListener("error", () => setLive("connection lost; trying again", true));
+list.addEventListener("error", () => {
+  const over = list.readyState === EventSource.CLOSED;  // Refused: the browser does not try again.
+  setLive(over ? "not let in any more: make a new link with musterctl open" : "connection lost; trying again", true);
+});
 list.addEventListener("open", () => setLive("live"));
 window.addEventListener("hashchange", choose);
 choose();

@@ -81,6 +81,15 @@ TEST_CASE("http routes: what changes a run is asked for with POST only", "[unit]
   CHECK(status_of("/api/v1/runs/job/restart", "PUT") == 405);
 }
 
+TEST_CASE("http routes: a link is made with POST and followed with GET", "[unit][http]") {
+  CHECK(std::holds_alternative<NewLogin>(*find_route({"POST", "/api/v1/login"})));
+  CHECK(status_of("/api/v1/login") == 405);
+  CHECK(std::get<Login>(*find_route({"GET", "/login?secret=0a"})).secret == "0a");
+  CHECK(status_of("/login") == 400);
+  CHECK(status_of("/login?x=0a") == 400);
+  CHECK(status_of("/login?secret=0a", "POST") == 405);
+}
+
 TEST_CASE("http host: a browser must name this machine", "[unit][http]") {
   for (const char* host :
        {"localhost", "localhost:9400", "127.0.0.1:9400", "127.3.2.1", "[::1]:9400"})
@@ -96,6 +105,10 @@ TEST_CASE("http address: a port alone is for this machine", "[unit][http]") {
   CHECK(parse_address("0")->port == 0);
   CHECK(parse_address("0.0.0.0:80")->address == "0.0.0.0");
   CHECK(parse_address("[::1]:80")->address == "::1");
+  for (const char* text : {"9400", "127.0.0.1:80", "127.9.9.9:80", "[::1]:80"})
+    CHECK(is_loopback(*parse_address(text)));
+  for (const char* text : {"0.0.0.0:80", "[::]:80", "10.0.0.1:80", "[::ffff:127.0.0.1]:80"})
+    CHECK_FALSE(is_loopback(*parse_address(text)));
   for (const char* text : {"", "x", "70000", "-1", "::1:80", "host:80", ":80",
                            "127.0.0.1:", "127.0.0.1:99999", "[::1]"})
     CHECK_THAT(parse_address(text).error().reason, Catch::Contains(std::string("'") + text));

@@ -31,6 +31,27 @@ TEST_CASE("musterctl client: an answer is taken apart, or refused", "[unit][must
     CHECK_THAT(parse_answer(bytes).error().reason, Catch::Contains("not musterd"));
 }
 
+TEST_CASE("musterctl client: an answer that comes in pieces is whole at its length",
+          "[unit][musterctl]") {
+  const std::string head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+  for (std::size_t bytes = 0; bytes < head.size(); ++bytes)
+    CHECK(answer_bytes(head.substr(0, bytes)) == 0);
+  CHECK(answer_bytes(head) == head.size() + 5);
+  CHECK(answer_bytes(head + "hello, more") == head.size() + 5);
+  CHECK(answer_bytes("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n") == 0);
+}
+
+TEST_CASE("musterctl client: the nonce of a challenge is taken, and nothing that is none",
+          "[unit][musterctl]") {
+  const auto nonce = [](const std::string& field) {
+    return parse_answer("HTTP/1.1 401 X\r\nContent-Length: 0\r\n" + field + "\r\n\r\n")->nonce;
+  };
+  CHECK(nonce("WWW-Authenticate: Muster nonce=\"0af9\"") == "0af9");
+  CHECK(nonce("WWW-Authenticate: Muster nonce=\"0af9") == "");
+  CHECK(nonce("WWW-Authenticate: Muster nonce=\"0 af\"") == "");
+  CHECK(nonce("WWW-Authenticate: Bearer realm=\"x\"") == "");
+}
+
 TEST_CASE("musterctl client: a run id is encoded whatever it holds", "[unit][musterctl]") {
   CHECK(percent_encoded("job-1_a.b") == "job-1_a.b");
   CHECK(percent_encoded("a/b ?%\xff\n") == "a%2Fb%20%3F%25%FF%0A");

@@ -1,0 +1,112 @@
+#include "rendezvous/http/http_gate.h"
+
+#include <utility>
+
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+
+#include "rendezvous/net/clock.h"
+
+namespace muster::http {
+
+namespace beast = boost::beast;
+
+namespace {
+
+// The same for a stranger's key, an old one and none.
+RouteError not_allowed_in() {
+  return {401, "token_needed",
+          "this musterd asks for its token: give musterctl --rdzv-token-file FILE. For a browser, "
+          "`musterctl open` makes a link; for curl and Prometheus, `musterctl key` prints the key "
+          "of 'Authorization: Bearer KEY', which may be read with only"};
+}
+
+void log_refused(Shared& shared, const boost::asio::ip::address& peer) {
+  const auto left_out = shared.refused_lines.admit(now(), "http token", peer);
+  if (left_out)
+    spdlog::warn(
+        "http_refused peer={} reason=\"the key or the proof is not that of this musterd's token\" "
+        "left_out={}",
+        peer.to_string(), *left_out);
+}
+
+}  // namespace
+
+/// A page of another name in a browser of this machine must not read what only this machine may.
+std::optional<Reply> HttpGate::refusal_of_host(const Request& request) const {
+  if (!shared_.loopback_only) return std::nullopt;
+  const std::string host(request[beast::http::field::host]);
+  if (names_loopback(host)) return std::nullopt;
+  return error_reply({421, "misdirected_request",
+                      "this server is for its own machine: ask for localhost or 127.0.0.1, also "
+                      "through ssh -L"});
+}
+
+/// What is asked for before anything else is looked at. `route`: null if there is none.
+std::optional<Reply> HttpGate::refusal_of(const Route* route, const Request& request) {
+  if (auto refusal = refusal_of_host(request)) return refusal;
+  // Monitors ask whether musterd is alive, and links have their own secret.
+  const bool open = route != nullptr && (std::holds_alternative<Health>(*route) ||
+                                         std::holds_alternative<Ready>(*route) ||
+                                         std::holds_alternative<Login>(*route));
+  if (open) return std::nullopt;
+  if (route != nullptr && changes(*route)) return refusal_of_change(request);
+  const Credentials credentials{.authorization = request[beast::http::field::authorization],
+                                .cookie = request[beast::http::field::cookie]};
+  if (shared_.access.may_read(credentials, now())) return std::nullopt;
+  return ask_for_token(request);
+}
+
+/// With a token the proof is all that counts, and no page can make one. Without a token only this
+/// machine's people may change anything; the field keeps out pages of other origins in their
+/// browsers, which cannot send it without asking first.
+std::optional<Reply> HttpGate::refusal_of_change(const Request& request) {
+  if (shared_.access.has_token()) {
+    const std::string nonce = std::exchange(nonce_, {});  // Good for one request, right or wrong.
+    const std::string method(request.method_string());
+    const std::string target(request.target());
+    const HttpChange change{.method = method, .target = target, .nonce = nonce};
+    if (shared_.access.may_change(change, request[beast::http::field::authorization]))
+      return std::nullopt;
+    return ask_for_token(request);
+  }
+  const std::string host(request[beast::http::field::host]);
+  const bool local = peer_.is_loopback() && names_loopback(host);
+  if (local && request["X-Muster-Action"] == "1") return std::nullopt;
+  return error_reply({403, "forbidden",
+                      "runs are changed from musterd's own machine only (also through ssh "
+                      "-L), with the field 'X-Muster-Action: 1'"});
+}
+
+Reply HttpGate::ask_for_token(const Request& request) {
+  // A first request for a change has no proof: musterctl asks for the nonce by it.
+  if (!request[beast::http::field::authorization].empty()) log_refused(shared_, peer_);
+  Reply reply = error_reply(not_allowed_in());
+  nonce_ = shared_.access.new_nonce();
+  reply.fields = {{beast::http::field::www_authenticate, "Bearer realm=\"musterd\""},
+                  {beast::http::field::www_authenticate, http_challenge(nonce_)}};
+  return reply;
+}
+
+Reply HttpGate::new_login() {
+  if (!shared_.access.has_token())
+    return error_reply({409, "not_possible",
+                        "this musterd has no token, so its page asks for no login: open / itself"});
+  const nlohmann::json link{{"path", "/login?secret=" + shared_.access.begin_login(now())}};
+  return {200, kJsonType, link.dump() + "\n"};
+}
+
+Reply HttpGate::log_in(const Login& login, const Request& request) {
+  std::optional<std::string> cookie;
+  if (shared_.access.has_token() && request.method() == beast::http::verb::get)
+    cookie = shared_.access.finish_login(login.secret, now());
+  if (!cookie)
+    return error_reply({401, "link_not_good",
+                        "this link was used already, is older than a minute, or is another "
+                        "musterd's: `musterctl open` makes a new one"});
+  Reply reply{303, kJsonType, "{\"ok\":true}\n"};
+  reply.fields = {{beast::http::field::location, "/"}, {beast::http::field::set_cookie, *cookie}};
+  return reply;
+}
+
+}  // namespace muster::http

@@ -1,0 +1,38 @@
+// Whom a request comes from, and whether musterd answers it: the name that a browser uses, the
+// token, and where changes come from. One for each connection.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <boost/asio/ip/address.hpp>
+
+#include "rendezvous/http/http_reply.h"
+#include "rendezvous/http/http_session.h"
+
+namespace muster::http {
+
+class HttpGate {
+ public:
+  /// `shared` outlives it. `peer`: unspecified if the client has gone already.
+  HttpGate(Shared& shared, boost::asio::ip::address peer)
+      : shared_(shared), peer_(std::move(peer)) {}
+
+  /// Nothing: the request is to be answered. `route`: null if it names no resource.
+  std::optional<Reply> refusal_of(const Route* route, const Request& request);
+  /// Makes a link for a browser, for somebody who may change.
+  Reply new_login();
+  /// Answers a browser that follows one.
+  Reply log_in(const Login& login, const Request& request);
+
+ private:
+  std::optional<Reply> refusal_of_host(const Request& request) const;
+  std::optional<Reply> refusal_of_change(const Request& request);
+  Reply ask_for_token(const Request& request);
+
+  Shared& shared_;
+  boost::asio::ip::address peer_;
+  std::string nonce_;  // What the next request for a change must prove; empty: none.
+};
+
+}  // namespace muster::http

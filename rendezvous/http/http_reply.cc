@@ -1,0 +1,13 @@
+#include "rendezvous/http/http_reply.h"
+
+#include <nlohmann/json.hpp>
+
+namespace muster::http {
+
+Reply error_reply(const RouteError& error) {
+  const nlohmann::json body{{"error", {{"code", error.code}, {"message", error.message}}}};
+  return {error.status, kJsonType,
+          body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"};
+}
+
+}  // namespace muster::http

@@ -1,0 +1,30 @@
+// A request as Beast has parsed it, and what is answered to it.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/beast/http/field.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+#include "rendezvous/http/http_route.h"
+
+namespace muster::http {
+
+using Request = boost::beast::http::request<boost::beast::http::string_body>;
+
+inline constexpr const char* kJsonType = "application/json";
+
+struct Reply {
+  unsigned status = 200;
+  std::string type;
+  std::string body;
+  std::vector<std::pair<boost::beast::http::field, std::string>> fields = {};
+};
+
+/// {"error": {"code", "message"}}
+Reply error_reply(const RouteError& error);
+
+}  // namespace muster::http

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""/api/v1/openapi.json against what musterd answers: each path, each field, each refusal."""
+import json
+import re
+
+from http_test import HttpTest, Stream
+from support import SOURCE, main
+
+FILE = SOURCE / "rendezvous/http/openapi.json"
+
+
+def closed(schema):
+    """The same schema, but a field that it does not name is an error."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    strict = {key: closed(value) for key, value in schema.items()}
+    if "properties" in schema and schema.get("type") == "object":
+        strict["additionalProperties"] = False
+    return strict
+
+
+class OpenApi(HttpTest):
+    def setUp(self):
+        try:
+            import jsonschema
+        except ImportError:
+            self.skipTest("there is no jsonschema")
+        self.jsonschema = jsonschema
+        self.document = json.loads(FILE.read_text())
+        self.seen = set()
+        super().setUp()
+
+    def check_schema(self, schema, value, what):
+        whole = {**closed(schema), "components": closed(self.document["components"])}
+        validator = self.jsonschema.Draft202012Validator(whole)
+        errors = [f"{'/'.join(map(str, error.absolute_path))}: {error.message}" for error in validator.iter_errors(value)]
+        self.assertEqual(errors, [], what)
+
+    def call(self, path, method="get", expect=200, run="job", query="", headers=None):
+        """Asks, and holds the answer against what the document says of this path, method and status."""
+        target = path.replace("{id}", run) + query
+        status, got, text = self.ask(target, method.upper(), headers)
+        self.assertEqual(status, expect, (target, text))
+        described = self.document["paths"][path][method]["responses"][str(status)]
+        kind = got["Content-Type"].partition(";")[0]
+        self.assertIn(kind, described["content"], target)
+        self.seen.add((path, method))
+        if kind == "application/json":
+            self.check_schema(described["content"][kind]["schema"], json.loads(text), f"{method} {target} {status}\n{text}")
+        return text
+
+    def stream(self, path, wanted):
+        """Messages of a stream until all of these have come, each held against its schema."""
+        schemas = {"event": "Event", "run": "Run", "runs": "Runs"}
+        stream = Stream(self, path.replace("{id}", "job"))
+        described = self.document["paths"][path]["get"]["responses"]["200"]["content"]
+        self.assertIn(stream.type, described)
+        self.seen.add((path, "get"))
+        while wanted:
+            event, _, data = stream.next()
+            wanted = wanted - {event}
+            self.check_schema({"$ref": f"#/components/schemas/{schemas[event]}"}, data, event)
+
+    def test_each_path_answers_as_it_says(self):
+        for path in ("/api/v1/runs/{id}", "/api/v1/runs/{id}/nodes", "/api/v1/runs/{id}/events"):
+            self.call(path, expect=404)
+        self.call("/api/v1/runs")
+        self.node("a", "2", "--max-restarts=2")
+        self.run_is("gathering")
+        act = {"X-Muster-Action": "1"}
+        self.call("/api/v1/runs/{id}/restart", "post", 409, headers=act)
+        self.node("b", "2", "--max-restarts=2")
+        self.round_of(2)
+        self.run_is("running")
+        self.tell("exit.a", "3")
+        self.round_of(2, after=2)
+        self.run_is("running")
+        self.call("/api/v1/runs")
+        self.call("/api/v1/runs", query="?offset=0&limit=1")
+        self.call("/api/v1/runs/{id}")
+        self.call("/api/v1/runs/{id}/nodes", query="?limit=1")
+        self.stream("/api/v1/events", {"runs"})
+        self.stream("/api/v1/runs/{id}/events", {"event", "run"})
+        for path, query in (("/api/v1/runs", "?limit=x"), ("/api/v1/runs/{id}/nodes", "?nonsense=1"),
+                            ("/api/v1/runs/{id}", "?x=1"), ("/api/v1/runs/{id}/events", "?x=1")):
+            self.call(path, expect=400, query=query)
+        for action in ("restart", "stop"):
+            self.call(f"/api/v1/runs/{{id}}/{action}", "post", 403)
+            self.call(f"/api/v1/runs/{{id}}/{action}", "post", 404, run="other", headers=act)
+        self.call("/api/v1/runs/{id}/restart", "post", headers=act)
+        self.round_of(2, after=4)
+        self.call("/api/v1/runs/{id}/stop", "post", headers=act)
+        self.ends(a=1, b=1)
+        self.run_is("failed")
+        self.call("/api/v1/runs/{id}")
+        self.call("/api/v1/runs/{id}/stop", "post", 409, headers=act)
+        self.call("/api/v1/login", "post", 409, headers=act)
+        served = self.call("/api/v1/openapi.json")
+        self.assertEqual(served, FILE.read_text())
+        described = {(path, method) for path, methods in self.document["paths"].items() for method in methods}
+        self.assertEqual(described, self.seen)
+
+    def test_every_path_of_the_program_is_described(self):
+        # The message of a 404 lists all of them.
+        listed = json.loads(self.ask("/nothing")[2])["error"]["message"]
+        paths = {path.replace("ID", "{id}") for path in re.findall(r"/api/v1[\w/.]*", listed)}
+        self.assertEqual(paths - set(self.document["paths"]), set())
+        self.assertGreaterEqual(len(paths), 6)
+
+    def test_the_document_is_openapi(self):
+        self.assertEqual(self.document["openapi"], "3.1.0")
+        for schema in self.document["components"]["schemas"].values():
+            self.jsonschema.Draft202012Validator.check_schema(schema)
+        text = json.dumps(self.document)
+        for name in re.findall(r'"#/components/schemas/(\w+)"', text):
+            self.assertIn(name, self.document["components"]["schemas"])
+        for scheme in re.findall(r'\{"(read|session|prove)": \[\]\}', text):
+            self.assertIn(scheme, self.document["components"]["securitySchemes"])
+        for path, methods in self.document["paths"].items():
+            for method in methods.values():
+                named = {parameter["name"] for parameter in method.get("parameters", []) if parameter["in"] == "path"}
+                self.assertEqual(named, set(re.findall(r"\{(\w+)\}", path)))
+
+
+if __name__ == "__main__":
+    main()
