@@ -24,7 +24,10 @@ std::optional<Instant> Rendezvous::next_deadline() const {
     if (other && (!next || *other < *next)) next = other;
   };
   if (!complete_ && !closed_ && run_ && !recovery_) {
-    if (!participant_is_absent()) also(deadline_);
+    if (unseen_.may_run(now_))
+      also(unseen_.wait_until());
+    else if (!participant_is_absent())
+      also(deadline_);
     also(spares_step_in_);
   }
   if (!join_deadlines_.empty()) also(join_deadlines_.begin()->first);
@@ -178,10 +181,21 @@ void Rendezvous::on(const NodeJoined& told) {
   if (member == nullptr) return;
   const MemberId id = member->id;
   if (of_recovery) give_up_recovery("node " + to_string(event.name) + " has left it");
+  note_stopped(event);
   if (!is_new) return join_again(id, event, reconnected);
   if (!hold_back(id)) place(id, event.spare ? Place::Standby : Place::Redundant);
   // A first round that lacks nodes is filled from the spares when nobody else comes.
   if (first_round()) spares_step_in_ = later(now_, run().last_call_timeout);
+}
+
+/// A node joins after its workers have stopped. A new agent at the address of a lost member shows
+/// that this machine reaches the host: so the silent agent there is dead.
+void Rendezvous::note_stopped(const NodeJoined& event) {
+  const bool was_in_it = unseen_.was_member(event.last_round, event.generation);
+  const bool in_its_place = std::any_of(lost_.begin(), lost_.end(), [&](const Lost& node) {
+    return node.name.addr == event.name.addr;
+  });
+  if (!complete_ && (was_in_it || in_its_place)) unseen_.clear();
 }
 
 /// Takes over what the node says of itself; the node may be known already.
@@ -227,6 +241,7 @@ void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnect
     begin_restart(RestartCause::Requested, event.name, "it joined again");
   member = find(id);  // The restart may have ended the run.
   if (outcome_ || member == nullptr) return;
+  if (member->place == Place::Restarting) unseen_.clear();
   if (member->succeeded) --succeeded_;
   member->succeeded = false;
   unrecorded(member->name);
@@ -248,7 +263,10 @@ void Rendezvous::on(const KeptAlive& event) {
 }
 
 void Rendezvous::on(const NodeLeft& event) {
-  if (const Member* member = from(event.from)) gone(member->id, RestartCause::NodeLeft, "it left");
+  const Member* member = from(event.from);
+  if (member == nullptr) return;
+  if (member->last_rank) unseen_.clear();
+  gone(member->id, RestartCause::NodeLeft, "it left");
 }
 
 void Rendezvous::on(const WorkersFailed& event) {
@@ -266,6 +284,7 @@ void Rendezvous::on(const WorkersFailed& event) {
     return end_run(false, member->name, why);
   }
   ++restarts_used_;
+  unseen_.clear();
   const NodeName who = member->name;
   begin_restart(RestartCause::WorkersFailed, who, event.what);
 }
@@ -309,6 +328,7 @@ void Rendezvous::on(const NodeFinished& event) {
   const bool in_round = phase() == Phase::Running || phase() == Phase::Draining;
   if (!restarting && !(member->place == Place::Participant && in_round)) return;
   member->succeeded = true;
+  if (member->last_rank) unseen_.clear();
   ++succeeded_;
   unrecorded(member->name);
   changed();
@@ -320,6 +340,7 @@ void Rendezvous::on(const NodeFinished& event) {
 void Rendezvous::on(const ConnectionLost& event) {
   Member* member = from(event.from);
   if (member == nullptr) return;
+  member->closed = true;
   if (!member->resumes || member->succeeded || outcome_)
     return gone(member->id, RestartCause::NodeLost, "its connection closed");
   by_connection_.erase(event.from.value);

@@ -23,6 +23,7 @@
 #include "rendezvous/core/rendezvous_events.h"
 #include "rendezvous/core/run_record.h"
 #include "rendezvous/core/run_view.h"
+#include "rendezvous/core/unseen_workers.h"
 
 namespace muster {
 
@@ -199,6 +200,7 @@ class Rendezvous {
     std::int64_t restarted_round = -1;  // Of the last RestartRound to it.
     std::optional<Instant> join_deadline;
     bool resumes = false;
+    bool closed = false;                  // Its connection here was closed.
     std::optional<Instant> held_until;    // In HeldBack.
     std::optional<Instant> absent_until;  // Without a connection: lost at this instant.
     Instant absent_since{};               // If it is absent.
@@ -226,6 +228,7 @@ class Rendezvous {
   std::optional<JoinRefused> refusal_of(const NodeJoined& event) const;
   Member* enter(const NodeJoined& event);
   void join_again(MemberId id, const NodeJoined& event, bool reconnected);
+  void note_stopped(const NodeJoined& event);
   void join_deadlines();
   void prepare_deadline();
 
@@ -321,6 +324,7 @@ class Rendezvous {
   std::optional<MemberRecord> make_record_of(const NodeName& name) const;
   void restore_member(const MemberRecord& record);
   void restore_round();
+  void expect_workers(const std::vector<MemberRecord>& members);
   void expect_members(Duration within);
   void first_is_back();
   bool is_outdated_by(const NodeResumed& event) const;
@@ -375,6 +379,7 @@ class Rendezvous {
   std::optional<Instant> deadline_;
   std::optional<WallTime> shown_deadline_;  // As torchrun nodes see it; made when first shown.
   std::size_t last_world_ = 0;
+  UnseenWorkers unseen_;
   /// Of the last complete round, unfinished, and members no more: for whom others wait.
   struct Lost {
     NodeName name;

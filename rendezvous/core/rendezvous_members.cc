@@ -25,6 +25,7 @@ void Rendezvous::bind(MemberId id, ConnectionId connection) {
     by_connection_.erase(member->connection->value);
   first_is_back();
   set_absent(id, std::nullopt);
+  member->closed = false;
   member->connection = connection;
   by_connection_[connection.value] = id;
 }
@@ -116,6 +117,7 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
   const bool lost =
       member.place == Place::Participant && complete_ && !member.succeeded && (preparing_ || !over);
   const NodeName who = member.name;
+  if (member.closed && member.last_rank) unseen_.clear();
   if (!member.succeeded && !outcome_ && !(closed_ && !member.native))
     actions_.push_back(NodeGone{who, member.last_rank, cause, what});
   if (member.succeeded) {  // The result stays, and its place in the round; the node may go.

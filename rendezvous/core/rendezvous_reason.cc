@@ -94,7 +94,14 @@ std::string Rendezvous::make_gathering_reason() const {
   } else if (!lost.empty()) {
     text += "; gone: " + lost.text();
   }
-  if (deadline_) text += "; the last call is running";
+  if (unseen_.may_run(now_)) {
+    text += "; all nodes of round " + std::to_string(unseen_.round()) +
+            " have fallen silent, and may train on behind a broken network: waiting for one of "
+            "them for up to " +
+            seconds_text(UnseenWorkers::kWaitMost);
+  } else if (deadline_) {
+    text += "; the last call is running";
+  }
   if (succeeded_ > 0) text += "; " + have_finished(succeeded_);
   const auto spares = count(Place::Standby) + count(Place::Redundant);
   if (spares > 0) text += "; " + std::to_string(spares) + " spare";

@@ -134,6 +134,7 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   } else if (complete_ && !outcome_) {
     restore_round();
   }
+  expect_workers(members);
   nobody_is_back_ = true;
   expect_members(kFirstReturn);
   changed();
@@ -169,6 +170,15 @@ void Rendezvous::restore_member(const MemberRecord& record) {
   if (!in_round) member->restarted_round = complete_ ? round_ : round_ - 1;
   if (!in_round) return place(id, member->succeeded ? Place::Finished : Place::Restarting);
   place(id, Place::Participant);
+}
+
+/// The newest round's workers may run on where this host does not see them.
+void Rendezvous::expect_workers(const std::vector<MemberRecord>& members) {
+  const bool native = std::all_of(members.begin(), members.end(),
+                                  [](const MemberRecord& member) { return member.native; });
+  if (!had_round_ || preparing_ || !native) return;
+  unseen_.begin(complete_ ? round_ : round_ - 1, generation_, last_world_);
+  if (!complete_) unseen_.end_round(now_);
 }
 
 /// Its members stand in the record: it goes on if all of them are muster nodes.

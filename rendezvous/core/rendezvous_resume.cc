@@ -113,8 +113,10 @@ void Rendezvous::recover(NodeJoined join, const NodeResumed& event) {
   recovery.by_rank[event.group_rank] = {member->id, event.workers};
   recovery.restart_count = std::max(recovery.restart_count, event.restart_count);
   if (event.group_rank == 0) recovery.store = event.store;
-  if (event.state == State::Stopped && event.failure.empty())
-    return give_up_recovery("node " + to_string(member->name) + " has stopped its workers");
+  if (event.state == State::Stopped && event.failure.empty()) {
+    give_up_recovery("node " + to_string(member->name) + " has stopped its workers");
+    return unseen_.clear();
+  }
   if (!event.failure.empty() && !recovery.failure) recovery.failure = {member->name, event.failure};
   if (recovery.by_rank.size() == static_cast<std::size_t>(recovery.world)) finish_recovery();
 }
@@ -149,6 +151,7 @@ void Rendezvous::adopt_round() {
   }
   round_ = recovery.round;
   generation_ = recovery.generation;
+  unseen_.begin(round_, generation_, recovery.by_rank.size());
   complete_ = had_round_ = true;
   draining_ = preparing_ = false;
   restarts_used_ = std::max(restarts_used_, std::min(recovery.restart_count, run().max_restarts));
@@ -179,6 +182,9 @@ void Rendezvous::give_up_recovery(const std::string& why) {
   if (!recovery_) return;
   const Recovery recovery = *std::exchange(recovery_, std::nullopt);
   actions_.push_back(RoundRecovered{false, recovery.round, recovery.generation, why});
+  unseen_.begin(recovery.round, recovery.generation, static_cast<std::size_t>(recovery.world));
+  if (recovery.failure || succeeded_ > 0) unseen_.clear();
+  unseen_.end_round(now_);
   // The numbers go on behind those of the round that is given up.
   round_ = std::max(round_, recovery.round + 1);
   had_round_ = true;

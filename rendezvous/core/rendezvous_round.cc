@@ -111,7 +111,7 @@ std::size_t Rendezvous::spare_target() const {
 
 bool Rendezvous::may_complete() const {
   const auto taken = static_cast<int>(count(Place::Participant));
-  if (taken < run().min_nodes || participant_is_absent()) return false;
+  if (taken < run().min_nodes || participant_is_absent() || unseen_.may_run(now_)) return false;
   if (taken >= run().max_nodes || (deadline_ && *deadline_ <= now_)) return true;
   if (first_round() || expected() > 0) return false;
   // A restart: everyone who is still alive is back. Nobody else can be waited for.
@@ -148,6 +148,7 @@ void Rendezvous::complete_round() {
   }
   while (!at(Place::Restarting).empty())
     place(at(Place::Restarting).begin()->second, Place::LeftOut);
+  unseen_.clear();
   complete_ = true;
   had_round_ = true;
   generation_ = ++highest_generation_;
@@ -198,6 +199,8 @@ void Rendezvous::number_workers(const std::vector<const Member*>& by_rank) {
 
 void Rendezvous::announce_round() {
   preparing_ = false;
+  // With a torchrun node in the round nobody can ask: its muster nodes are fenced.
+  unseen_.begin(round_, generation_, workers_.size());
   changed();
   std::vector<const Member*> told;
   for_each_in(Place::Participant, [&](const Member& member) {
@@ -263,6 +266,7 @@ void Rendezvous::let_go(const Member& member) {
 }
 
 void Rendezvous::next_round() {
+  unseen_.end_round(now_);
   ++round_;
   complete_ = draining_ = preparing_ = false;
   store_.reset();

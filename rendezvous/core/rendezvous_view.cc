@@ -151,6 +151,7 @@ std::string_view Rendezvous::objection_to(OperatorAsked::What what) const {
   if (outcome_) return "the run has ended";
   if (natives_ == 0) return "there is no muster node in it, and torchrun nodes cannot be told";
   const bool restart = what == OperatorAsked::What::Restart;
+  if (restart && unseen_.may_run(now_)) return {};
   if (restart && phase() != Phase::Running && phase() != Phase::Preparing)
     return "no round runs: its nodes are on their way into one already";
   if (restart && closed_) return "a torchrun node has closed it: there will be no further round";
@@ -161,6 +162,7 @@ void Rendezvous::on(const OperatorAsked& event) {
   if (!objection_to(event.what).empty()) return;
   if (event.what == OperatorAsked::What::Stop)
     return end_run(false, std::nullopt, "an operator has stopped it");
+  if (!complete_) return unseen_.clear();  // The operator knows that the silent nodes are dead.
   begin_restart(RestartCause::Requested, NodeName{"operator", 0, 0}, "musterctl restart");
 }
 

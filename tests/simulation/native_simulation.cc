@@ -2,10 +2,10 @@
 //
 // MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> the seeds from 1 to n.
 
-#include <cstdlib>
 #include <set>
 
 #include "tests/simulation/native_cluster.h"
+#include "tests/support/seeds.h"
 
 namespace muster::testing {
 namespace {
@@ -304,11 +304,7 @@ TEST_CASE("native simulation: one round at a time, whatever breaks, and an end t
     INFO("MUSTER_SEED=" << seed << (recorded ? ", with a disk" : ""));
     Turmoil(seed, recorded).run();
   };
-  if (const char* seed = std::getenv("MUSTER_SEED")) return run(std::strtoull(seed, nullptr, 0));
-  const char* last = std::getenv("MUSTER_SEEDS");
-  const std::uint64_t seeds = last != nullptr ? std::strtoull(last, nullptr, 0) : 500;
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed)
-    run(seed);
+  run_seeds(500, run);
 }
 
 }  // namespace

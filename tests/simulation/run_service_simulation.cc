@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <limits>
 #include <tuple>
 
 #include "tests/support/prng.h"
+#include "tests/support/seeds.h"
 #include "tests/unit/rendezvous/run_service_fixture.h"
 
 namespace muster::testing {
@@ -267,11 +267,7 @@ void play(std::uint64_t seed) {
 
 TEST_CASE("simulation: strangers at a run service break nothing, and disturb no honest job",
           "[simulation]") {
-  if (const char* seed = std::getenv("MUSTER_SEED")) return play(std::strtoull(seed, nullptr, 0));
-  const char* last = std::getenv("MUSTER_SEEDS");
-  const std::uint64_t seeds = last != nullptr ? std::strtoull(last, nullptr, 0) : 300;
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed)
-    play(seed);
+  run_seeds(300, play);
 }
 
 }  // namespace

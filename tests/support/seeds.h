@@ -8,16 +8,23 @@
 namespace muster::testing {
 
 /// Calls run(seed) for the seeds 1 to `count`. MUSTER_SEED=<seed> runs only that one,
-/// MUSTER_SEEDS=<n> the seeds 1 to n.
+/// MUSTER_SEEDS=<n> the seeds 1 to n, MUSTER_SEEDS=<m>-<n> those from m to n.
 template <typename Run>
 void run_seeds(std::uint64_t count, const Run& run) {
   if (const char* only = std::getenv("MUSTER_SEED")) {
     run(std::strtoull(only, nullptr, 0));
     return;
   }
-  const char* asked = std::getenv("MUSTER_SEEDS");
-  const std::uint64_t last = asked != nullptr ? std::strtoull(asked, nullptr, 0) : count;
-  for (std::uint64_t seed = 1; seed <= last; ++seed)
+  std::uint64_t first = 1, last = count;
+  if (const char* asked = std::getenv("MUSTER_SEEDS")) {
+    char* rest = nullptr;
+    last = std::strtoull(asked, &rest, 0);
+    if (*rest == '-') {
+      first = last;
+      last = std::strtoull(rest + 1, nullptr, 0);
+    }
+  }
+  for (std::uint64_t seed = first; seed <= last; ++seed)
     run(seed);
 }
 

@@ -1,0 +1,53 @@
+// Whether workers of the newest round may still run where the host cannot see them.
+//
+// The nodes of a round train on while the host does not answer, as long as all of them reach each
+// other. So a host that has lost all of them by silence cannot tell a broken network from dead
+// machines. One member that is known to have stopped its workers is enough: without it the round is
+// not whole, and the other members are fenced. docs/rendezvous.md, "When the host is away".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "rendezvous/core/time.h"
+
+namespace muster {
+
+class UnseenWorkers {
+ public:
+  /// How long the next round waits for a sign of one member.
+  static constexpr Duration kWaitMost = std::chrono::minutes(5);
+
+  /// The workers of a round of muster nodes may start. A round of one node is not counted: that
+  /// node has nobody to ask, so it is fenced at once (or the job has one node: docs/rendezvous.md).
+  void begin(std::int64_t round, std::int64_t generation, std::size_t world) {
+    round_ = round;
+    generation_ = generation;
+    may_run_ = world > 1;
+    wait_until_.reset();
+  }
+  /// One member of the round has stopped its workers, or its process has ended; or the next round
+  /// begins nevertheless.
+  void clear() { may_run_ = false; }
+  /// The host gathers nodes for the next round.
+  void end_round(Instant now) {
+    if (may_run_) wait_until_ = later(now, kWaitMost);
+  }
+  /// The next round must not begin yet.
+  bool may_run(Instant now) const { return may_run_ && wait_until_ && now < *wait_until_; }
+  std::optional<Instant> wait_until() const { return may_run_ ? wait_until_ : std::nullopt; }
+  std::int64_t round() const { return round_; }
+  /// Whether a node that joins, and was last in this round or generation, was a member.
+  bool was_member(std::int64_t last_round, std::int64_t generation) const {
+    return last_round >= round_ || (generation > 0 && generation >= generation_);
+  }
+
+ private:
+  std::int64_t round_ = -1;
+  std::int64_t generation_ = 0;
+  bool may_run_ = false;
+  std::optional<Instant> wait_until_;
+};
+
+}  // namespace muster
