@@ -65,6 +65,7 @@ void StoreServer::Impl::wait_for_events() {
 }
 
 void StoreServer::Impl::on_events(std::span<const epoll_event> events, Instant now) {
+  if (!may_serve()) return;
   set_now(now);
   begin_turn();
   for (const epoll_event& event : events)
@@ -112,7 +113,7 @@ void StoreServer::Impl::resume_later() {
   if (std::exchange(resume_posted_, true)) return;
   asio::post(set_.executor(), [self = shared_from_this()] {
     self->resume_posted_ = false;
-    if (!self->set_.is_open()) return;
+    if (!self->set_.is_open() || !self->may_serve()) return;
     self->set_.look(self->serve_);  // Takes what has come for the others, and then resumes.
     if (!self->set_.is_open() || self->resume_.empty() || self->resume_posted_) return;
     self->read_clock();
@@ -272,6 +273,7 @@ void StoreServer::Impl::begin_runs() {
   shared_.codec.native_door = true;
   RunServiceOptions runs = *options_.runs;
   runs.recorded = options_.state != nullptr;
+  runs.shared_state = options_.state && options_.state->is_shared();
   if (runs.setup.life == 0) runs.setup.life = random_life();
   shared_.runs_apart = runs.only_nodes_close = static_cast<bool>(shared_.token);
   runs.setup.generation_floor = wall_now().microseconds / 1'000'000;
@@ -336,6 +338,7 @@ void StoreServer::Impl::arm_timer() {
 }
 
 void StoreServer::Impl::on_timer() {
+  if (!may_serve()) return;
   const Duration late = timer_at_ ? muster::now() - *timer_at_ : Duration::zero();
   // After a pause longer than a lease (a stopped machine, a starved one) all the keep-alives of
   // that time wait to be read: who has spoken is heard before anybody is taken for silent.

@@ -113,6 +113,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void carry_out_runs();
   // store_server_state.cc: what outlives this process.
   void begin_state();
+  bool may_serve();
   void record_runs();
   void on_recorded(const StateReport& report);
   void check_drained();

@@ -19,6 +19,14 @@ void StoreServer::Impl::begin_state() {
   record_runs();
 }
 
+/// Whoever has taken over a shared state must be the only one who answers for it: this process may
+/// have been suspended since its last turn.
+bool StoreServer::Impl::may_serve() {
+  if (!options_.state || options_.state->is_held()) return true;
+  stop();
+  return false;
+}
+
 /// At the end of a turn: all of its changes become durable together.
 void StoreServer::Impl::record_runs() {
   if (!options_.state || !set_.is_open()) return;
@@ -31,6 +39,7 @@ void StoreServer::Impl::record_runs() {
 }
 
 void StoreServer::Impl::on_recorded(const StateReport& report) {
+  if (!may_serve()) return;
   read_clock();
   shared_.runs->recorded(report, {now_, wall_now()});
   carry_out_runs();

@@ -52,7 +52,7 @@ void StoreServer::set_limits(const StoreServerLimits& limits) {
 
 std::optional<std::string> StoreServer::Impl::operate(const std::string& run_id,
                                                       OperatorAsked::What what) {
-  if (!shared_.runs || !set_.is_open()) return std::nullopt;
+  if (!shared_.runs || !set_.is_open() || !may_serve()) return std::nullopt;
   read_clock();
   auto objection = shared_.runs->operate(run_id, what, {now_, wall_now()});
   carry_out_runs();

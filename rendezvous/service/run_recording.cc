@@ -5,14 +5,15 @@
 
 #include <algorithm>
 
-#include "rendezvous/wire/printable_text.h"
 #include "rendezvous/service/run_service.h"
+#include "rendezvous/wire/printable_text.h"
 
 namespace muster {
 
 /// Whether there are changes that effects have to wait for.
 bool RunService::is_recording() const {
-  return state_problem_.empty() && (!changes_.empty() || durable_ < turn_);
+  if (!state_problem_.empty() && !options_.shared_state) return false;
+  return !changes_.empty() || durable_ < turn_;
 }
 
 std::vector<RunEffect> RunService::take_effects() {
@@ -51,22 +52,25 @@ void RunService::recorded(const StateReport& report, Time time) {
     unrecorded_since_.reset();
     if (!std::exchange(state_problem_, {}).empty())
       note(RunNote::Level::Warning,
-           "state_is_recorded_again advice=\"nothing: all runs are on disk as they are now\"");
+           "state_is_recorded_again advice=\"nothing: all runs are recorded as they are now\"");
   }
-  held_.release(state_problem_.empty() ? durable_ : turn_);
+  held_.release(state_problem_.empty() || options_.shared_state ? durable_ : turn_);
 }
 
 /// Nobody waits for a disk that does not work: the nodes of a running round can tell it to a host
-/// that is started again with what is older.
+/// that is started again with what is older. A state that others share is waited for.
 void RunService::state_fails(const std::string& why) {
   const bool news = state_problem_ != why;
   state_problem_ = why;
-  held_.release(turn_ + 1);
+  const bool waits = options_.shared_state;
+  held_.release(waits ? durable_ : turn_ + 1);
+  const char* advice = waits ? "workers go on; no round begins or ends, and new runs are refused, "
+                               "until etcd takes writes again: this ends by itself"
+                             : "runs go on, new ones are refused; free space in the state "
+                               "directory, or repair its disk: this ends by itself";
   if (news)
     note(RunNote::Level::Error,
-         "state_not_recorded reason=\"" + printable_text(why) +
-             "\" advice=\"runs go on, new ones are refused; free space in the state directory, or "
-             "repair its disk: this ends by itself\"");
+         "state_not_recorded reason=\"" + printable_text(why) + "\" advice=\"" + advice + "\"");
 }
 
 /// The answer to a torchrun node that has changed something waits as messages do.

@@ -190,7 +190,8 @@ void RunService::time_passed(Time time) {
   wall_seconds_ = std::max(wall_seconds_, time.wall.microseconds / 1'000'000);
   if (unrecorded_since_ && state_problem_.empty() &&
       time.now >= *unrecorded_since_ + options_.state_patience)
-    state_fails("the disk has not answered for " + seconds_text(options_.state_patience));
+    state_fails(std::string(options_.shared_state ? "etcd" : "the disk") +
+                " has not answered for " + seconds_text(options_.state_patience));
   std::vector<std::string> due;
   for (const auto& [at, key] : deadlines_) {
     if (at > time.now) break;

@@ -56,6 +56,9 @@ struct RunServiceOptions {
   Duration waiting_interval = std::chrono::seconds(1);
   /// Whether what changes is to be recorded: take_changes(), then recorded().
   bool recorded = false;
+  /// Whether another process may take over the state: then nothing is acknowledged before it is
+  /// durable, whatever keeps it from that.
+  bool shared_state = false;
   /// Changes that are not durable after this hold up nobody any more: the disk hangs.
   Duration state_patience = std::chrono::seconds(5);
   std::size_t history = 1'000;  // Ended runs that are remembered.

@@ -86,6 +86,12 @@ class RunState {
   /// Never blocks. Changes are made durable in the order of their numbers, several at once where
   /// that is quicker.
   virtual void record(StateChanges changes) = 0;
+  /// Whether another process may take over what is kept here. What is not durable is then never
+  /// acknowledged, for however long it takes: the other process would not know it.
+  virtual bool is_shared() const { return false; }
+  /// Of a shared state: whether this process may still answer for it. Asked before anything is
+  /// served, on any thread.
+  virtual bool is_held() const { return true; }
 };
 
 }  // namespace muster

@@ -95,6 +95,29 @@ TEST_CASE_METHOD(RecordingTest, "recording: nobody is told a rank before it is d
   CHECK_FALSE(turn_ends());
 }
 
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: where others share the state, no failure lets anything go",
+                 "[unit][rendezvous]") {
+  RunServiceOptions options;
+  options.recorded = options.shared_state = true;
+  reset(std::move(options));
+  state.begin_host();
+  service->restore(state.load(), at());
+  for (const std::uint32_t client : {1, 2}) {
+    hello_resumes(client);
+    tell(client, joining(client));
+  }
+  REQUIRE(turn_ends());
+  service->recorded({.durable = 0, .problem = "no majority"}, at());
+  CHECK(messages<PrepareStore>().empty());
+  CHECK_THAT(notes, Catch::Contains("state_not_recorded reason=\"no majority\""));
+  now += std::chrono::minutes(1);
+  service->time_passed(at());
+  CHECK(messages<PrepareStore>().empty());
+  commit();
+  CHECK(messages<PrepareStore>().size() == 1);
+}
+
 TEST_CASE_METHOD(RecordingTest, "recording: a keep-alive is answered without the disk",
                  "[unit][rendezvous]") {
   two_recorded();

@@ -1,0 +1,35 @@
+// Where an etcd is, as --state names it: etcd://HOST[:PORT][,HOST[:PORT]...][/PREFIX].
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/system/result.hpp>
+
+namespace muster {
+
+struct EtcdMember {
+  std::string host;  // A name, or a numeric address without brackets.
+  std::uint16_t port = 2379;
+  bool operator==(const EtcdMember&) const = default;
+};
+
+struct EtcdAddress {
+  std::vector<EtcdMember> members;
+  std::string prefix;  // Begins with a slash and ends without one.
+};
+
+struct EtcdAddressError {
+  std::string reason;  // For the user: what is wrong, and what to write.
+};
+
+inline constexpr std::size_t kMostEtcdMembers = 16;
+inline constexpr std::size_t kMostEtcdPrefixBytes = 256;
+
+boost::system::result<EtcdAddress, EtcdAddressError> parse_etcd_address(std::string_view text);
+/// "host:port", an IPv6 address in brackets.
+std::string to_text(const EtcdMember& member);
+
+}  // namespace muster

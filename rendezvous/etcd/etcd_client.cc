@@ -1,0 +1,206 @@
+#include "rendezvous/etcd/etcd_client.h"
+
+#include <netinet/tcp.h>
+
+#include <optional>
+#include <utility>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+
+#include "rendezvous/core/check.h"
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/name_lookup.h"
+#include "rendezvous/net/no_throw.h"
+#include "rendezvous/wire/etcd_json.h"
+#include "rendezvous/wire/printable_text.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using asio::ip::tcp;
+using EtcdRequest = beast::http::request<beast::http::string_body>;
+
+namespace {
+
+// gRPC's codes for what another member may do better (grpc/status.h).
+constexpr std::int64_t kGrpcCancelled = 1;
+constexpr std::int64_t kGrpcDeadlineExceeded = 4;
+constexpr std::int64_t kGrpcUnavailable = 14;
+
+bool may_work_elsewhere(const EtcdRefusal& refusal) {
+  return refusal.code == 0 || refusal.code == kGrpcCancelled ||
+         refusal.code == kGrpcDeadlineExceeded || refusal.code == kGrpcUnavailable;
+}
+
+/// A machine that vanishes closes no connection: the kernel finds out while a watch is silent.
+void find_dead_peers(tcp::socket& socket) {
+  const int socket_fd = socket.native_handle();
+  const int on = 1;
+  const int idle_s = 2;
+  const int between_s = 1;
+  const int probes = 3;
+  ::setsockopt(socket_fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(socket_fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(socket_fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
+  ::setsockopt(socket_fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  ::setsockopt(socket_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+EtcdRequest request_of(const EtcdMember& member, const std::string& path, const std::string& body) {
+  EtcdRequest request(beast::http::verb::post, path, 11);
+  request.set(beast::http::field::host, to_text(member));
+  request.set(beast::http::field::content_type, "application/json");
+  // A member without a leader ends a watch, which would otherwise wait for ever (etcd's
+  // WithRequireLeader).
+  request.set("Grpc-Metadata-hasleader", "true");
+  request.body() = body;
+  request.prepare_payload();
+  return request;
+}
+
+}  // namespace
+
+struct EtcdChannel::Wire {
+  explicit Wire(const asio::any_io_executor& executor) : stream(executor) {}
+  beast::tcp_stream stream;
+  beast::flat_buffer buffer{kMostEtcdReplyBytes};
+};
+
+EtcdChannel::EtcdChannel(asio::any_io_executor executor, std::vector<EtcdMember> members)
+    : executor_(std::move(executor)), members_(std::move(members)) {
+  MUSTER_CHECK(!members_.empty());
+}
+
+EtcdChannel::~EtcdChannel() = default;
+
+EtcdError EtcdChannel::failed(const std::string& why) const {
+  return {"etcd member " + to_text(member()) + ": " + why, false};
+}
+
+void EtcdChannel::next_member() {
+  wire_.reset();
+  current_ = (current_ + 1) % members_.size();
+}
+
+asio::awaitable<EtcdResult<void>> EtcdChannel::connect(Duration limit) {
+  const Instant deadline = now() + limit;
+  std::string host = member().host;
+  const NameLookup found = co_await look_up(std::move(host), limit);
+  if (found.error) co_return failed(found.error.message());
+  beast::error_code ec = asio::error::host_not_found;
+  for (std::size_t i = 0; i < found.addresses.size(); ++i) {
+    beast::error_code not_numeric;
+    const auto address = asio::ip::make_address(found.addresses[i], not_numeric);
+    if (not_numeric) continue;
+    auto wire = std::make_unique<Wire>(executor_);
+    const auto left = static_cast<Duration::rep>(found.addresses.size() - i);
+    wire->stream.expires_after((deadline - now()) / left);
+    const tcp::endpoint endpoint(address, member().port);
+    std::tie(ec) = co_await wire->stream.async_connect(endpoint, kNoThrow);
+    if (ec) continue;
+    find_dead_peers(wire->stream.socket());
+    wire_ = std::move(wire);
+    co_return EtcdResult<void>();
+  }
+  co_return failed(ec.message());
+}
+
+asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string& path,
+                                                               const std::string& body,
+                                                               Duration limit) {
+  const Instant deadline = now() + limit;
+  if (!wire_)
+    if (const auto connected = co_await connect(limit); !connected) co_return connected.error();
+  const EtcdRequest request = request_of(member(), path, body);
+  beast::tcp_stream& stream = wire_->stream;
+  stream.expires_at(to_steady(deadline));
+  auto [write_error, sent] = co_await beast::http::async_write(stream, request, kNoThrow);
+  if (write_error) co_return failed(write_error.message());
+  beast::http::response_parser<beast::http::string_body> parser;
+  parser.body_limit(kMostEtcdReplyBytes);
+  auto [read_error, got] =
+      co_await beast::http::async_read(stream, wire_->buffer, parser, kNoThrow);
+  if (read_error) co_return failed(read_error.message());
+  auto response = parser.release();
+  if (!response.keep_alive()) wire_.reset();
+  if (response.result() == beast::http::status::ok) co_return std::move(response.body());
+  const EtcdRefusal refusal = decode_etcd_refusal(response.body());
+  EtcdError error =
+      failed(refusal.text.empty() ? "it answers HTTP " + std::to_string(response.result_int())
+                                  : printable_text(refusal.text));
+  error.refused = !may_work_elsewhere(refusal);
+  co_return error;
+}
+
+asio::awaitable<EtcdResult<std::string>> EtcdChannel::ask(std::string path, std::string body,
+                                                          Duration per_member) {
+  std::string reasons;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const bool was_open = wire_ != nullptr;
+    auto answer = co_await exchange(path, body, per_member);
+    // A connection that has waited may have been closed meanwhile: that says nothing.
+    if (!answer && !answer.error().refused && was_open) {
+      wire_.reset();
+      answer = co_await exchange(path, body, per_member);
+    }
+    if (answer || answer.error().refused) co_return answer;
+    reasons += (reasons.empty() ? "" : "; ") + answer.error().text;
+    next_member();
+  }
+  co_return EtcdError(std::move(reasons), false);
+}
+
+asio::awaitable<EtcdResult<bool>> EtcdChannel::watch(std::string body, Duration per_member,
+                                                     Duration at_most) {
+  wire_.reset();
+  if (const auto connected = co_await connect(per_member); !connected) {
+    const EtcdError error = connected.error();
+    next_member();
+    co_return error;
+  }
+  const EtcdRequest request = request_of(member(), "/v3/watch", body);
+  wire_->stream.expires_after(per_member);
+  auto [error, sent] = co_await beast::http::async_write(wire_->stream, request, kNoThrow);
+  EtcdResult<bool> news = error ? EtcdResult<bool>(failed(error.message())) : true;
+  if (!error) news = co_await read_watch(at_most);
+  if (news)
+    wire_.reset();  // The stream of the watch would go on.
+  else
+    next_member();
+  co_return news;
+}
+
+/// One line of JSON for each message, in a body without an end.
+asio::awaitable<EtcdResult<bool>> EtcdChannel::read_watch(Duration at_most) {
+  beast::tcp_stream& stream = wire_->stream;
+  stream.expires_after(at_most);
+  beast::http::response_parser<beast::http::string_body> parser;
+  parser.body_limit(boost::none);
+  std::string& text = parser.get().body();
+  for (bool header_is_read = false;;) {
+    auto [ec, got] = co_await beast::http::async_read_some(stream, wire_->buffer, parser, kNoThrow);
+    if (ec == beast::error::timeout) {
+      if (header_is_read) co_return false;
+      co_return failed("it does not answer a watch");
+    }
+    if (ec) co_return failed(ec.message());
+    header_is_read = parser.is_header_done();
+    if (header_is_read && parser.get().result() != beast::http::status::ok)
+      co_return failed("it answers HTTP " + std::to_string(parser.get().result_int()) +
+                       " to a watch");
+    for (auto end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
+      const auto news = decode_watch(std::string_view(text).substr(0, end));
+      if (!news) co_return failed(news.error().reason);
+      if (news->has_events || !news->cancelled.empty()) co_return true;
+      text.erase(0, end + 1);
+    }
+    if (text.size() > kMostEtcdWatchLine) co_return failed("a message of a watch is too long");
+    if (parser.is_done()) co_return failed("it has ended the watch");
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,216 @@
+#include "rendezvous/etcd/etcd_election.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <utility>
+
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/no_throw.h"
+#include "rendezvous/net/spawn_task.h"
+#include "rendezvous/wire/printable_text.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr Duration kAskAgainAfter = std::chrono::milliseconds(200);
+// A watch is begun anew after this, at another member if this one does not answer: a member that
+// hangs keeps its connections open and sends no event.
+constexpr Duration kWatchMost = std::chrono::seconds(10);
+constexpr Duration kTroubleIsNewsAfter = std::chrono::seconds(5);
+constexpr Duration kMemberMost = std::chrono::seconds(1);
+
+/// Unlike CLOCK_MONOTONIC it counts the time that the machine is suspended.
+std::int64_t boot_time_ns() {
+  timespec time{};
+  ::clock_gettime(CLOCK_BOOTTIME, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+}  // namespace
+
+EtcdElection::EtcdElection(asio::io_context& loop, Options options, Handlers handlers)
+    : loop_(loop),
+      options_(std::move(options)),
+      handlers_(std::move(handlers)),
+      channel_(loop.get_executor(), options_.members),
+      watch_channel_(loop.get_executor(), options_.members),
+      campaign_timer_(loop),
+      lease_timer_(loop),
+      end_timer_(loop) {}
+
+void EtcdElection::start() {
+  spawn_task(loop_.get_executor(), "etcd_campaign", campaign());
+}
+
+bool EtcdElection::is_held() const {
+  return boot_time_ns() < held_until_ns_.load(std::memory_order_relaxed);
+}
+
+/// How long a member may take: all of them are to be asked while the lease lasts.
+Duration EtcdElection::patience() const {
+  const Duration share = std::chrono::seconds(options_.lease_seconds) /
+                         static_cast<Duration::rep>(options_.members.size() + 1);
+  return std::min(share, kMemberMost);
+}
+
+void EtcdElection::lose(const std::string& why) {
+  held_until_ns_.store(0, std::memory_order_relaxed);
+  if (std::exchange(lost_, true)) return;
+  handlers_.on_lost(why);
+}
+
+void EtcdElection::stand_by(const std::string& why) {
+  trouble_at_.reset();
+  if (why == std::exchange(standing_by_, why)) return;
+  handlers_.on_standing_by(why);
+}
+
+/// etcd's members may give other reasons with each try: not each of them is news.
+void EtcdElection::trouble(const std::string& why) {
+  if (trouble_at_ && now() - *trouble_at_ < kTroubleIsNewsAfter) return;
+  trouble_at_ = now();
+  if (why == std::exchange(standing_by_, why)) return;
+  handlers_.on_standing_by(why);
+}
+
+asio::awaitable<void> EtcdElection::pause(asio::steady_timer& timer) {
+  timer.expires_after(kAskAgainAfter);
+  co_await timer.async_wait(kNoThrow);
+}
+
+asio::awaitable<EtcdResult<EtcdRange>> EtcdElection::read_key(EtcdChannel& channel) {
+  std::string request = encode_range(options_.key, {}, 1);
+  const auto answer = co_await channel.ask("/v3/kv/range", std::move(request), kMemberMost);
+  if (!answer) co_return answer.error();
+  auto range = decode_range(*answer);
+  if (!range) co_return EtcdError(range.error().reason, false);
+  co_return *std::move(range);
+}
+
+// --- the campaign --------------------------------------------------------------------------------
+
+asio::awaitable<void> EtcdElection::campaign() {
+  for (;;) {
+    const auto key = co_await read_key(channel_);
+    if (!key) {
+      trouble("etcd cannot be asked who leads: " + key.error().text);
+      co_await pause(campaign_timer_);
+      continue;
+    }
+    if (key->found.empty()) {
+      if (co_await take_key()) co_return;
+      co_await pause(campaign_timer_);
+      continue;
+    }
+    stand_by(printable_text(key->found.front().value) + " leads");
+    std::string watch = encode_watch_deletion(options_.key, key->revision + 1);
+    const auto news = co_await watch_channel_.watch(std::move(watch), kMemberMost, kWatchMost);
+    if (!news) co_await pause(campaign_timer_);
+  }
+}
+
+asio::awaitable<bool> EtcdElection::take_key() {
+  const std::int64_t asked_at = boot_time_ns();
+  std::string grant = encode_lease_grant(options_.lease_seconds);
+  auto answer = co_await channel_.ask("/v3/lease/grant", std::move(grant), kMemberMost);
+  if (!answer) {
+    trouble("etcd grants no lease: " + answer.error().text);
+    co_return false;
+  }
+  const auto lease = decode_lease_grant(*answer);
+  if (!lease || lease->seconds <= 0) {
+    trouble("etcd grants no lease: " + (lease ? "it ends at once" : lease.error().reason));
+    co_return false;
+  }
+  lease_ = *lease;
+  guard_ = {options_.key, 0};
+  std::vector<EtcdChange> make = {
+      {.key = options_.key, .value = options_.name, .lease = lease_.id}};
+  answer = co_await channel_.ask("/v3/kv/txn", encode_txn(guard_, make), kMemberMost);
+  const auto made = answer ? decode_txn(*answer) : EtcdJsonError{answer.error().text};
+  if (!made || !made->succeeded) {
+    if (!made) trouble("etcd does not take the leader's key: " + made.error().reason);
+    co_await resign();  // It may have been made.
+    co_return false;
+  }
+  guard_.create_revision = made->revision;
+  extend(asked_at, lease_.seconds);
+  spawn_task(loop_.get_executor(), "etcd_lease", keep_lease());
+  spawn_task(loop_.get_executor(), "etcd_lease_end", end_with_lease());
+  spawn_task(loop_.get_executor(), "etcd_own_key", watch_own_key());
+  handlers_.on_won();
+  co_return true;
+}
+
+// --- leading -------------------------------------------------------------------------------------
+
+/// etcd counts from when it was asked, which is later; a twentieth is for clocks that differ.
+void EtcdElection::extend(std::int64_t asked_at_ns, std::int64_t seconds) {
+  const std::int64_t whole_ns = seconds * 1'000'000'000;
+  if (!lost_)
+    held_until_ns_.store(asked_at_ns + whole_ns - whole_ns / 20, std::memory_order_relaxed);
+}
+
+asio::awaitable<void> EtcdElection::keep_lease() {
+  while (!lost_) {
+    lease_timer_.expires_after(std::chrono::milliseconds(lease_.seconds * 1000 / 3));
+    co_await lease_timer_.async_wait(kNoThrow);
+    bool kept = false;
+    while (!kept && !lost_) {
+      const std::int64_t asked_at = boot_time_ns();
+      std::string body = encode_lease_id(lease_.id);
+      const auto answer = co_await channel_.ask("/v3/lease/keepalive", std::move(body), patience());
+      const auto lease = answer ? decode_lease_kept(*answer) : EtcdJsonError{answer.error().text};
+      if (lease && lease->seconds <= 0) co_return lose("its lease at etcd has ended");
+      kept = lease.has_value();
+      if (kept)
+        extend(asked_at, lease->seconds);
+      else
+        last_error_ = lease.error().reason;
+      if (!kept) co_await pause(lease_timer_);
+    }
+  }
+}
+
+asio::awaitable<void> EtcdElection::end_with_lease() {
+  while (!lost_) {
+    const std::int64_t left_ns = held_until_ns_.load(std::memory_order_relaxed) - boot_time_ns();
+    if (left_ns <= 0)
+      co_return lose("its lease has run out" + (last_error_.empty() ? "" : ": " + last_error_));
+    end_timer_.expires_after(std::chrono::nanoseconds(left_ns));
+    co_await end_timer_.async_wait(kNoThrow);
+  }
+}
+
+/// Someone may delete the key by hand.
+asio::awaitable<void> EtcdElection::watch_own_key() {
+  asio::steady_timer timer(loop_);
+  std::int64_t from = guard_.create_revision + 1;
+  EtcdChannel reader(loop_.get_executor(), options_.members);
+  while (!lost_) {
+    std::string watch = encode_watch_deletion(options_.key, from);
+    const auto news = co_await watch_channel_.watch(std::move(watch), kMemberMost, kWatchMost);
+    if (!news) co_await pause(timer);
+    if (!news || !*news || lost_) continue;
+    const auto key = co_await read_key(reader);
+    if (!key || lost_) continue;
+    if (key->found.empty() || key->found.front().create_revision != guard_.create_revision)
+      co_return lose("its key was deleted from etcd");
+    from = key->revision + 1;
+  }
+}
+
+asio::awaitable<void> EtcdElection::resign() {
+  held_until_ns_.store(0, std::memory_order_relaxed);
+  if (lease_.id == 0) co_return;
+  EtcdChannel channel(loop_.get_executor(), options_.members);
+  std::string body = encode_lease_id(std::exchange(lease_, {}).id);
+  // If etcd does not hear it, the lease runs out.
+  (void)co_await channel.ask("/v3/lease/revoke", std::move(body), kMemberMost);
+}
+
+}  // namespace muster

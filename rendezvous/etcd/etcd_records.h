@@ -1,0 +1,73 @@
+// The state of a run service as keys of etcd: the layout, and what a change of it changes there.
+//
+//   PREFIX/leader                   who leads; goes with its lease
+//   PREFIX/format                   the version of this layout
+//   PREFIX/run/RUN                  the run's record
+//   PREFIX/member/RUN/ADDR_PID_ID   the record of one of its nodes
+//   PREFIX/ended/NUMBER             a line of the history
+//   PREFIX/journal/...              changes that are too many for one transaction
+//
+// RUN and ADDR have '%', '/' and what is not printable as %HH. No sockets: etcd_state.h has those.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/system/result.hpp>
+
+#include "rendezvous/service/run_state.h"
+#include "rendezvous/wire/etcd_json.h"
+
+namespace muster {
+
+inline constexpr std::uint64_t kEtcdFormat = 1;
+/// etcd takes 128 changes and 1.5 MiB in one request unless it is set otherwise.
+inline constexpr std::size_t kMostChangesOfTxn = 100;
+inline constexpr std::size_t kMostBytesOfTxn = 1'000'000;
+
+struct EtcdRecordError {
+  std::string reason;  // A sentence for the user.
+};
+
+class EtcdRecords {
+ public:
+  EtcdRecords(std::string prefix, std::size_t history)
+      : prefix_(std::move(prefix)), history_(history) {}
+
+  std::string leader_key() const { return prefix_ + "/leader"; }
+  std::string format_key() const { return prefix_ + "/format"; }
+  std::string journal_folder() const { return prefix_ + "/journal/"; }
+  std::string journal_commit_key() const { return prefix_ + "/journal/commit"; }
+  std::string journal_key(std::size_t number) const;
+  std::string folder() const { return prefix_ + "/"; }
+  /// The first key after all that begin with `folder`, whose last character is a slash.
+  static std::string end_of(std::string folder);
+
+  /// What all keys of folder() say. Remembers which there are.
+  boost::system::result<StoredState, EtcdRecordError> read(const std::vector<EtcdKeyValue>& all);
+  /// Takes them for made. No key is twice among them, as a transaction demands.
+  std::vector<EtcdChange> changes_of(const StateChanges& changes);
+
+ private:
+  std::string run_key(std::string_view run_id) const;
+  std::string member_folder(std::string_view run_id) const;
+  std::string ended_key(std::uint64_t number) const;
+  void change_run(const std::string& run_id, const StateChanges::Run& run,
+                  std::vector<EtcdChange>& changes);
+
+  std::string prefix_;
+  std::size_t history_;
+  std::map<std::string, std::set<std::string>> members_;  // Keys that there are, by run.
+  std::deque<std::uint64_t> ended_;
+};
+
+/// In pieces that fit into a transaction each; the order stays.
+std::vector<std::vector<EtcdChange>> split_changes(const std::vector<EtcdChange>& changes);
+
+}  // namespace muster

@@ -1,0 +1,290 @@
+#include "rendezvous/etcd/etcd_state.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/etcd/etcd_client.h"
+#include "rendezvous/etcd/etcd_election.h"
+#include "rendezvous/etcd/etcd_records.h"
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/no_throw.h"
+#include "rendezvous/net/spawn_task.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr Duration kWriteMost = std::chrono::seconds(2);
+constexpr Duration kWriteAgainAfter = std::chrono::milliseconds(200);
+// What waits for a write takes memory: a leader whose writes fail for longer stands by.
+constexpr Duration kWriteFailsMost = std::chrono::seconds(10);
+constexpr Duration kCloseMost = std::chrono::seconds(2);
+constexpr std::int64_t kKeysOfPage = 500;
+
+/// Owns the storage thread, which alone talks to etcd.
+class EtcdState final : public RunState {
+ public:
+  EtcdState(EtcdStateOptions options, EtcdStateHandlers handlers)
+      : handlers_(std::move(handlers)),
+        history_(options.history),
+        records_(options.etcd.prefix, options.history),
+        channel_(loop_.get_executor(), options.etcd.members),
+        timer_(loop_),
+        written_(loop_),
+        election_(loop_, election_options(options, records_), election_handlers()),
+        work_(asio::make_work_guard(loop_)),
+        thread_([this] {
+          election_.start();
+          loop_.run();
+        }) {}
+  ~EtcdState() override {
+    asio::post(loop_, [this] { spawn_task(loop_.get_executor(), "etcd_close", close()); });
+    thread_.join();
+  }
+
+  StoredState load() override { return std::move(loaded_); }
+  void listen(std::function<void(const StateReport&)> told) override {
+    asio::post(loop_, [this, told = std::move(told)]() mutable { told_ = std::move(told); });
+  }
+  void record(StateChanges changes) override {
+    asio::post(loop_, [this, changes = std::move(changes)]() mutable {
+      pending_.merge(std::move(changes), history_);
+      if (std::exchange(writing_, true)) return;
+      spawn_task(loop_.get_executor(), "etcd_write", write());
+    });
+  }
+  bool is_shared() const override { return true; }
+  bool is_held() const override { return election_.is_held(); }
+
+ private:
+  static EtcdElection::Options election_options(const EtcdStateOptions& options,
+                                                const EtcdRecords& records) {
+    return {.members = options.etcd.members,
+            .key = records.leader_key(),
+            .name = options.name,
+            .lease_seconds = options.lease_seconds};
+  }
+  EtcdElection::Handlers election_handlers() {
+    return {.on_standing_by = handlers_.on_standing_by,
+            .on_won = [this] { spawn_task(loop_.get_executor(), "etcd_load", begin_to_lead()); },
+            .on_lost = handlers_.on_lost};
+  }
+
+  asio::awaitable<void> begin_to_lead();
+  asio::awaitable<EtcdResult<void>> load_all();
+  asio::awaitable<EtcdResult<std::vector<EtcdKeyValue>>> read_all();
+  asio::awaitable<EtcdResult<void>> finish_journal(const std::vector<EtcdKeyValue>& all,
+                                                   bool& was_there);
+  asio::awaitable<void> write();
+  asio::awaitable<EtcdResult<void>> commit(const std::vector<EtcdChange>& changes);
+  asio::awaitable<EtcdResult<void>> write_journal(
+      const std::vector<std::vector<EtcdChange>>& pieces);
+  asio::awaitable<EtcdResult<void>> apply(const std::vector<std::vector<EtcdChange>>& pieces);
+  asio::awaitable<EtcdResult<void>> txn(std::vector<EtcdChange> changes);
+  asio::awaitable<void> close();
+  void report(std::string problem) {
+    if (told_) told_({.durable = durable_, .problem = std::move(problem)});
+  }
+
+  // The caller's, after on_leading.
+  StoredState loaded_;
+  // The thread's.
+  EtcdStateHandlers handlers_;
+  std::size_t history_;
+  EtcdRecords records_;
+  StateChanges pending_;
+  std::uint64_t durable_ = 0;
+  bool writing_ = false;
+  std::string unusable_;  // What was read and cannot be understood.
+  std::function<void(const StateReport&)> told_;
+
+  asio::io_context loop_{1};
+  EtcdChannel channel_;
+  asio::steady_timer timer_;
+  asio::steady_timer written_;  // Cancelled when everything is.
+  EtcdElection election_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  std::thread thread_;  // The last: it uses everything above.
+};
+
+/// One transaction that only the leader can make. Refused: it is not the leader any more.
+asio::awaitable<EtcdResult<void>> EtcdState::txn(std::vector<EtcdChange> changes) {
+  std::string request = encode_txn(election_.guard(), changes);
+  const auto answer = co_await channel_.ask("/v3/kv/txn", std::move(request), kWriteMost);
+  if (!answer) co_return answer.error();
+  const auto done = decode_txn(*answer);
+  if (!done) co_return EtcdError(done.error().reason, false);
+  if (!done->succeeded) {
+    const std::string why = "etcd has refused its write: its key is gone, another one may lead";
+    election_.lose(why);
+    co_return EtcdError(why, true);
+  }
+  co_return EtcdResult<void>();
+}
+
+// --- the beginning -------------------------------------------------------------------------------
+
+asio::awaitable<void> EtcdState::begin_to_lead() {
+  for (;;) {
+    const auto loaded = co_await load_all();
+    if (election_.is_lost()) co_return;
+    if (!unusable_.empty()) {
+      handlers_.on_unusable(unusable_);
+      co_return;
+    }
+    if (loaded) co_return handlers_.on_leading();
+    timer_.expires_after(kWriteAgainAfter);
+    co_await timer_.async_wait(kNoThrow);
+  }
+}
+
+asio::awaitable<EtcdResult<void>> EtcdState::load_all() {
+  auto all = co_await read_all();
+  if (!all) co_return all.error();
+  bool had_journal = false;
+  const auto finished = co_await finish_journal(*all, had_journal);
+  if (!finished) co_return finished.error();
+  if (had_journal) all = co_await read_all();
+  if (!all) co_return all.error();
+  auto state = records_.read(*all);
+  if (!state) {
+    unusable_ = state.error().reason;
+    co_return EtcdError(unusable_, true);
+  }
+  std::vector<EtcdChange> format = {
+      {.key = records_.format_key(), .value = std::to_string(kEtcdFormat)}};
+  const auto marked = co_await txn(std::move(format));
+  if (!marked) co_return marked.error();
+  loaded_ = *std::move(state);
+  co_return EtcdResult<void>();
+}
+
+asio::awaitable<EtcdResult<std::vector<EtcdKeyValue>>> EtcdState::read_all() {
+  std::vector<EtcdKeyValue> all;
+  std::string from = records_.folder();
+  const std::string end = EtcdRecords::end_of(from);
+  for (;;) {
+    std::string request = encode_range(from, end, kKeysOfPage);
+    const auto answer = co_await channel_.ask("/v3/kv/range", std::move(request), kWriteMost);
+    if (!answer) co_return answer.error();
+    auto page = decode_range(*answer);
+    if (!page) co_return EtcdError(page.error().reason, false);
+    for (EtcdKeyValue& entry : page->found)
+      all.push_back(std::move(entry));
+    if (!page->more || page->found.empty()) co_return all;
+    from = all.back().key + '\0';
+  }
+}
+
+/// A leader may have died while it applied its journal. What was not committed goes.
+asio::awaitable<EtcdResult<void>> EtcdState::finish_journal(const std::vector<EtcdKeyValue>& all,
+                                                            bool& was_there) {
+  std::vector<std::vector<EtcdChange>> pieces;
+  bool committed = false;
+  for (const EtcdKeyValue& entry : all) {
+    if (!entry.key.starts_with(records_.journal_folder())) continue;
+    was_there = true;
+    if (entry.key == records_.journal_commit_key()) {
+      committed = true;
+      continue;
+    }
+    auto piece = decode_changes(entry.value);
+    if (!piece) {
+      unusable_ = "etcd's key " + entry.key + " is no journal of musterd: " + piece.error().reason;
+      co_return EtcdError(unusable_, true);
+    }
+    pieces.push_back(*std::move(piece));
+  }
+  if (!was_there) co_return EtcdResult<void>();
+  if (!committed) pieces.clear();
+  co_return co_await apply(pieces);
+}
+
+// --- writing -------------------------------------------------------------------------------------
+
+asio::awaitable<void> EtcdState::write() {
+  while (!pending_.empty() && !election_.is_lost()) {
+    const StateChanges changes = std::exchange(pending_, {});
+    const std::vector<EtcdChange> list = records_.changes_of(changes);
+    const Instant begun = now();
+    auto done = co_await commit(list);
+    while (!done && !election_.is_lost()) {
+      report(done.error().text);
+      if (done.error().refused || now() - begun > kWriteFailsMost)
+        co_return election_.lose("etcd does not take its writes: " + done.error().text);
+      timer_.expires_after(kWriteAgainAfter);
+      co_await timer_.async_wait(kNoThrow);
+      done = co_await commit(list);
+    }
+    if (!done) break;
+    durable_ = changes.number;
+    report({});
+  }
+  writing_ = false;
+  written_.cancel();
+}
+
+/// Doing it twice does no harm: the changes are what each key becomes.
+asio::awaitable<EtcdResult<void>> EtcdState::commit(const std::vector<EtcdChange>& changes) {
+  const auto pieces = split_changes(changes);
+  if (pieces.empty()) co_return EtcdResult<void>();
+  if (pieces.size() == 1) {
+    std::vector<EtcdChange> only = pieces.front();
+    co_return co_await txn(std::move(only));
+  }
+  const auto written = co_await write_journal(pieces);
+  if (!written) co_return written.error();
+  co_return co_await apply(pieces);
+}
+
+asio::awaitable<EtcdResult<void>> EtcdState::write_journal(
+    const std::vector<std::vector<EtcdChange>>& pieces) {
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    std::vector<EtcdChange> piece = {
+        {.key = records_.journal_key(i), .value = encode_changes(pieces[i])}};
+    const auto written = co_await txn(std::move(piece));
+    if (!written) co_return written.error();
+  }
+  std::vector<EtcdChange> mark = {
+      {.key = records_.journal_commit_key(), .value = std::to_string(pieces.size())}};
+  co_return co_await txn(std::move(mark));
+}
+
+asio::awaitable<EtcdResult<void>> EtcdState::apply(
+    const std::vector<std::vector<EtcdChange>>& pieces) {
+  for (const auto& piece : pieces) {
+    std::vector<EtcdChange> changes = piece;
+    const auto applied = co_await txn(std::move(changes));
+    if (!applied) co_return applied.error();
+  }
+  const std::string folder = records_.journal_folder();
+  std::vector<EtcdChange> remove = {
+      {.kind = EtcdChange::Kind::DeleteRange, .key = folder, .value = EtcdRecords::end_of(folder)}};
+  co_return co_await txn(std::move(remove));
+}
+
+asio::awaitable<void> EtcdState::close() {
+  written_.expires_after(kCloseMost);
+  if (writing_) co_await written_.async_wait(kNoThrow);
+  co_await election_.resign();
+  loop_.stop();
+}
+
+}  // namespace
+
+std::unique_ptr<RunState> start_etcd_state(EtcdStateOptions options, EtcdStateHandlers handlers) {
+  return std::make_unique<EtcdState>(std::move(options), std::move(handlers));
+}
+
+}  // namespace muster

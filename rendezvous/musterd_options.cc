@@ -1,0 +1,234 @@
+#include "rendezvous/musterd_options.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <charconv>
+#include <limits>
+#include <memory>
+#include <system_error>
+#include <type_traits>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <boost/asio/ip/address.hpp>
+#include <spdlog/spdlog.h>
+
+#include "rendezvous/core/build_info.h"
+#include "rendezvous/etcd/etcd_address.h"
+#include "rendezvous/http/http_server.h"
+
+namespace muster {
+namespace {
+
+/// A whole number that fits: CLI11 by itself takes the largest one for any that does not.
+template <typename Number>
+std::string check_count(const std::string& text) {
+  Number number = 0;
+  const auto end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  if (parsed.ec == std::errc() && parsed.ptr == end && number > 0) return {};
+  return fmt::format("'{}' is not a whole number from 1 to {}", text,
+                     std::numeric_limits<Number>::max());
+}
+
+std::string check_seconds(const std::string& text) {
+  double number = 0;
+  const auto end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  if (parsed.ec == std::errc() && parsed.ptr == end && number >= 0.001 && number <= 1e9) return {};
+  return fmt::format("'{}' is not a number of seconds from 0.001 to 1e9", text);
+}
+
+void add_options(CLI::App& app, Arguments& arguments) {
+  StoreServerOptions& store = arguments.store;
+  app.add_option("--bind", store.addresses, "Address to listen on; may be given again")
+      ->type_name("ADDRESS")
+      ->default_str("every interface, IPv6 and IPv4")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            boost::system::error_code ec;
+            boost::asio::ip::make_address(text, ec);
+            return ec ? text + " is not a numeric IPv4 or IPv6 address" : std::string();
+          },
+          ""));
+  app.add_option("--port", store.port, "Port; 0 takes a free one")
+      ->type_name("PORT")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app.add_option("--log-level", arguments.log_level, "debug, info, warning, error or critical")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "critical"}))
+      ->capture_default_str();
+
+  app.add_option("--http", arguments.http,
+                 "Serve a page, JSON and metrics over HTTP at [ADDRESS:]PORT; without an "
+                 "address for this machine only")
+      ->type_name("[ADDRESS:]PORT")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const auto parsed = http::parse_address(text);
+            return parsed ? std::string() : parsed.error().reason;
+          },
+          ""));
+  app.add_option("--rdzv-token-file", arguments.token_file,
+                 "File with the token that nodes must prove to have")
+      ->type_name("FILE")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            return text.empty() ? "a file's name is missing" : std::string();
+          },
+          ""))
+      ->default_str("the systemd credential rdzv-token, if there is one");
+
+  app.add_option("--c10d-allow", arguments.c10d_allow,
+                 "Who may come by PyTorch's protocol: off, any, or a list of loopback, members, "
+                 "addresses and networks")
+      ->type_name("WHO")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const auto parsed = parse_c10d_allow(text);
+            return parsed ? std::string() : parsed.error().reason;
+          },
+          ""))
+      ->default_str("any; with a token members");
+
+  app.add_flag("--only-store", arguments.only_store, "Serve no rendezvous, just keys and values");
+
+  const auto limit = [&app](const char* name, auto& value, const char* text) {
+    app.add_option(name, value, text)
+        ->group("Limits")
+        ->type_name("N")
+        ->check(CLI::Validator(check_count<std::remove_reference_t<decltype(value)>>, ""))
+        ->capture_default_str();
+  };
+  limit("--max-key-bytes", store.codec.key_bytes, "Length of a key");
+  limit("--max-value-bytes", store.codec.value_bytes, "Length of one value in a request");
+  limit("--max-request-keys", store.codec.keys_per_request, "Keys in one request");
+  limit("--max-request-bytes", store.codec.request_bytes, "Length of one request");
+  limit("--max-keys", store.table.keys, "Names stored, queued or waited for");
+  limit("--max-total-bytes", store.table.bytes,
+        "Memory for names, values, queues, waits, states and half requests");
+  limit("--max-connections", store.limits.connections, "Connections at once");
+  limit("--max-connections-per-address", store.limits.connections_per_address,
+        "Connections at once from one address");
+  limit("--max-queued-bytes", store.limits.queued_bytes, "Unread replies of one client");
+  limit("--max-queued-total-bytes", store.limits.queued_total_bytes,
+        "Memory of the unread replies of all clients");
+  limit("--max-run-connections", store.run_limits.connections, "Connections of one run");
+  limit("--max-run-keys", store.run_limits.keys, "Keys of one run");
+  limit("--max-run-bytes", store.run_limits.bytes, "Memory for the keys and values of one run");
+  limit("--max-run-queued-bytes", store.run_limits.queued_bytes,
+        "Unread replies of all connections of one run");
+  limit("--max-runs", arguments.runs.runs, "Jobs that have their rendezvous here at once");
+  const auto seconds = [&app](const char* name, double& value, const char* text,
+                              const char* group = "Limits") {
+    app.add_option(name, value, text)
+        ->group(group)
+        ->type_name("SECONDS")
+        ->check(CLI::Validator(check_seconds, ""))
+        ->capture_default_str();
+  };
+  seconds("--validate-seconds", arguments.validate_seconds,
+          "From connecting to a valid first request");
+  seconds("--stalled-seconds", arguments.stalled_seconds,
+          "Half a request, or unread replies, without progress");
+  const char* rendezvous = "Rendezvous";
+  seconds("--lease-seconds", arguments.lease_seconds,
+          "A muster node that was not heard for this long is lost", rendezvous);
+  seconds("--keep-alive-seconds", arguments.keep_alive_seconds,
+          "keep_alive_interval of the torchrun nodes", rendezvous);
+  seconds("--dead-after-seconds", arguments.dead_after_seconds,
+          "A torchrun node without a new heartbeat for this long is lost", rendezvous);
+  seconds("--forget-run-seconds", arguments.forget_run_seconds,
+          "A run that nobody is in any more is forgotten after this", rendezvous);
+  app.add_option(
+         "--state-dir", arguments.state_dir,
+         "Keep what is known of the runs in this folder, beyond a restart [$STATE_DIRECTORY]")
+      ->group("State")
+      ->type_name("FOLDER");
+  app.add_option("--state", arguments.state,
+                 "Share what is known of the runs with other musterds through etcd: one leads, the "
+                 "others stand by")
+      ->group("State")
+      ->type_name("etcd://HOST:PORT,.../PREFIX")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const auto parsed = parse_etcd_address(text);
+            return parsed ? std::string() : parsed.error().reason;
+          },
+          ""));
+  app.add_option("--leader-lease-seconds", arguments.leader_lease_seconds,
+                 "With --state: another musterd leads after the leader was silent for this long")
+      ->group("State")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(2, 3600))
+      ->capture_default_str();
+  app.add_option("--history", arguments.runs.history, "Ended runs that are remembered")
+      ->group("State")
+      ->type_name("N")
+      ->check(CLI::Validator(check_count<std::size_t>, ""))
+      ->capture_default_str();
+}
+
+// Of two things that exclude each other. Empty: nothing does.
+std::string contradiction_in(const Arguments& arguments) {
+  if (arguments.only_store && !arguments.state_dir.empty())
+    return "--state-dir: a server that is --only-store has no runs to keep";
+  if (arguments.only_store && !arguments.state.empty())
+    return "--state: a server that is --only-store has no runs to keep";
+  if (!arguments.state.empty() && !arguments.state_dir.empty())
+    return "--state and --state-dir: the runs are kept in one place; leave one of them out";
+  return {};
+}
+
+}  // namespace
+
+Duration to_duration(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+void set_what_can_be_changed(const Arguments& arguments, StoreServer& server) {
+  spdlog::set_level(spdlog::level::from_str(arguments.log_level));
+  server.set_limits({.codec = arguments.store.codec,
+                     .table = arguments.store.table,
+                     .connections = arguments.store.limits,
+                     .of_a_run = arguments.store.run_limits,
+                     .validate_within = to_duration(arguments.validate_seconds),
+                     .stalled_after = to_duration(arguments.stalled_seconds),
+                     .runs = arguments.runs.runs,
+                     .forget_run_after = to_duration(arguments.forget_run_seconds)});
+}
+
+void read_command_line(CLI::App& app, const std::vector<std::string>& words, CommandLine& read) {
+  Arguments& arguments = read.arguments;
+  std::string version = build_text("musterd");
+  version.pop_back();  // CLI11 ends the line.
+  app.set_version_flag("--version", version);
+  add_config_options(app, read.config);
+  add_options(app, arguments);
+  parse_words(app, words);
+  if (!read.config.file.empty()) {
+    const auto scratch = std::make_shared<Arguments>();
+    const auto configured = with_config(
+        app, read.config.file, words, [&scratch](CLI::App& each) { add_options(each, *scratch); });
+    read.errors = configured.errors;
+    if (!read.errors.empty()) return;
+    parse_words(app, configured.words);
+  }
+  if (const std::string wrong = contradiction_in(arguments); !wrong.empty())
+    throw CLI::ValidationError(wrong);
+  read.values = option_values(app);
+}
+
+CommandLine read_again(const std::vector<std::string>& words) {
+  CommandLine read;
+  CLI::App app;
+  try {
+    read_command_line(app, words, read);
+    if (read.config.file.empty()) read.errors.emplace_back("no --config was given");
+  } catch (const CLI::ParseError& error) {
+    read.errors.emplace_back(error.what());
+  }
+  return read;
+}
+
+}  // namespace muster
