@@ -15,7 +15,8 @@ sys.path.insert(0, str(HERE))
 sys.dont_write_bytecode = True
 
 from muster_bench import docs, interleave, lines, model, table  # noqa: E402
-from selftest_nodes import CurveTest, PeersTest, RecoveryTest, RendezvousTest  # noqa: E402, F401
+from selftest_nodes import (CurveTest, MusterdTest, PeersTest, RecoveryTest,  # noqa: E402, F401
+                            RendezvousTest)
 from selftest_programs import CommandTest, RunTest, StoreTest  # noqa: E402, F401 (run from here)
 
 

@@ -23,6 +23,18 @@ print(json.dumps({"nodes": nodes, "peak_rss_mb": 12.0, "join": phase,
                   "restarts": [phase, phase | {"seconds": 0.25 * factor}]}))
 """
 
+FAKE_MUSTERD_LOAD = r"""#!{python}
+import json, os, signal, sys
+pid = int(sys.argv[sys.argv.index("--pid") + 1])
+with open(f"/proc/{pid}/cmdline") as file:
+    on_disk = "--state-dir" in file.read()
+os.kill(pid, signal.SIGKILL if "--kill" in sys.argv else 0)
+print(json.dumps({"join_s": 1.5 if on_disk else 1.0, "restart_s": [9.0, 0.6 if on_disk else 0.5],
+                  "acknowledged": {"median": 0.001, "p99": 0.002},
+                  "answers": {"median": 0.0005, "max": 0.05}, "idle_cpu_share": 0.07,
+                  "resume_s": 0.5}))
+"""
+
 # Runs torch_store_server.py and torch_nodes.py, as far as the bench can tell.
 FAKE_TORCH = r"""#!{python}
 import json, os, sys
@@ -119,6 +131,24 @@ while True:
                 main(1)
             break
 """
+
+
+class MusterdTest(WithFakes):
+    def test_each_quantity_is_what_the_load_has_found(self):
+        self.program("musterd", FAKE_SERVER)
+        self.program("torchrun", FAKE_LAUNCHER)
+        self.program("musterd_load", FAKE_MUSTERD_LOAD)
+        found = programs.find(musterd=self.folder / "musterd", torchrun=self.folder / "torchrun",
+                              native_dir=self.folder)
+        rows = families.load()["musterd"].measure(context.Bench(found, lambda text: None, quick=True))
+        self.assertEqual({row.quantity.name: row.median("muster") for row in rows},
+                         {"musterd.resume_s": 0.5, "musterd.keep_alive_cpu_percent": 7.000000000000001,
+                          "musterd.transition_p99_ms": 2.0, "musterd.transition_median_ms": 1.0,
+                          "musterd.flood_longest_ms": 50.0, "musterd.flood_median_ms": 0.5,
+                          "musterd.100.sqlite_join_ratio": 1.5, "musterd.100.sqlite_restart_ratio": 1.2})
+        self.assertEqual({row.quantity.name: row.met() for row in rows if row.met() is not None},
+                         {"musterd.resume_s": True, "musterd.flood_longest_ms": True,
+                          "musterd.100.sqlite_join_ratio": False, "musterd.100.sqlite_restart_ratio": True})
 
 
 class RendezvousTest(WithFakes):

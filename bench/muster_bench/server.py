@@ -72,6 +72,13 @@ class Server:
     def pid(self):
         return self._process.pid
 
+    def wait_for_end(self):
+        """Until somebody else has ended it."""
+        self._process.wait()
+
+    def end(self):
+        self._process.kill()
+
     def require_alive(self):
         if self._process.poll() is not None:
             raise MeasureError(f"its server ended with {self._process.returncode}"

@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 #include <variant>
 
 namespace muster::bench {
@@ -48,8 +50,12 @@ std::string c10d_bytes(const Request& request) {
   return bytes;
 }
 
-std::string run_id() {
-  return "bench-" + std::to_string(::getpid());
+/// As an agent's: docs/rendezvous.md.
+constexpr auto kFirstPause = 100ms;
+constexpr auto kLongestPause = 2000ms;
+
+std::string run_id(int run) {
+  return "bench-" + std::to_string(::getpid()) + "-" + std::to_string(run);
 }
 
 }  // namespace
@@ -96,25 +102,56 @@ double MusterNodes::restart() {
       bare_message(node);
   } else {
     const std::size_t who = nodes_.size() / 2;
+    failed_at_ = Clock::now();
     say(nodes_[who], WorkersFailed{{}, round, "rank 3 exited with 1"});
   }
   finish_round();
   return seconds_since(begin);
 }
 
+double MusterNodes::resume(int server) {
+  resuming_ = true;
+  missing_ = nodes_.size();
+  const auto begin = Clock::now();
+  if (::kill(server, SIGKILL) < 0) fail("kill");
+  while (missing_ > 0) {
+    if (Clock::now() >= deadline_)
+      throw std::runtime_error(std::to_string(missing_) + " of " + std::to_string(nodes_.size()) +
+                               " nodes have not resumed within the limit");
+    connect_again();
+    keep_alive();
+    poll(5ms);
+  }
+  resuming_ = false;
+  return seconds_since(begin);
+}
+
+void MusterNodes::connect_again() {
+  const auto now = Clock::now();
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i].phase == Node::Phase::Away && nodes_[i].next_try <= now) connect(i);
+}
+
 double MusterNodes::idle(double seconds) {
   const auto begin = Clock::now();
-  while (seconds_since(begin) < seconds) {
-    keep_alive();
-    poll(10ms);
-  }
+  while (seconds_since(begin) < seconds)
+    serve(10ms);
   return seconds_since(begin);
+}
+
+void MusterNodes::serve(std::chrono::milliseconds limit) {
+  keep_alive();
+  poll(limit);
 }
 
 // --- the sockets -------------------------------------------------------------------------------
 
 void MusterNodes::connect(std::size_t i) {
   Node& node = nodes_[i];
+  node.phase = Node::Phase::Greeting;
+  node.in.clear();
+  node.out.clear();
+  node.kept_alive.reset();
   node.fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (node.fd < 0) fail("socket");
   const int on = 1;
@@ -140,6 +177,23 @@ void MusterNodes::connect(std::size_t i) {
   send(node, greeting, 2);
 }
 
+/// Its connection is lost. It connects again at once, and then after pauses that grow.
+void MusterNodes::lost(Node& node, const char* call) {
+  if (!resuming_) fail(call);
+  ::close(std::exchange(node.fd, -1));
+  const bool was_connected = node.phase > Node::Phase::Greeting;
+  if (was_connected) {
+    node.pause = kFirstPause;
+    node.next_try = Clock::now();
+  } else {
+    random_ = random_ * 6364136223846793005U + 1442695040888963407U;  // Knuth's.
+    const auto part = static_cast<int>(random_ >> 40U & 1023U);
+    node.next_try = Clock::now() + node.pause / 2 + node.pause / 2 * part / 1024;
+    node.pause = std::min<Clock::duration>(2 * node.pause, kLongestPause);
+  }
+  node.phase = Node::Phase::Away;
+}
+
 void MusterNodes::send(Node& node, std::string_view bytes, int messages) {
   traffic_.messages_to += messages;
   traffic_.bytes_to += static_cast<std::int64_t>(bytes.size());
@@ -151,7 +205,7 @@ void MusterNodes::flush(Node& node) {
   while (!node.out.empty()) {
     const ssize_t sent = ::send(node.fd, node.out.data(), node.out.size(), MSG_NOSIGNAL);
     if (sent < 0 && (errno == EAGAIN || errno == ENOTCONN)) return;
-    if (sent < 0) fail("send");
+    if (sent < 0) return lost(node, "send");
     node.out.erase(0, static_cast<std::size_t>(sent));
   }
 }
@@ -164,6 +218,7 @@ void MusterNodes::poll(std::chrono::milliseconds limit) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     Node& node = nodes_[static_cast<std::size_t>(event.data.u64)];
     if (event.events & EPOLLOUT) flush(node);
+    if (node.fd < 0) continue;  // It was lost just now.
     if (event.events & (EPOLLIN | EPOLLERR | EPOLLHUP)) receive(node);
   }
 }
@@ -172,13 +227,13 @@ void MusterNodes::receive(Node& node) {
   for (;;) {
     const ssize_t got = ::recv(node.fd, buffer_.data(), buffer_.size(), 0);
     if (got < 0 && errno == EAGAIN) break;
-    if (got < 0) fail("recv");
+    if (got < 0 || (got == 0 && resuming_)) return lost(node, "recv");
     if (got == 0) throw std::runtime_error("the server has closed a node's connection");
     traffic_.bytes_from += got;
     node.in.append(buffer_.data(), static_cast<std::size_t>(got));
     if (static_cast<std::size_t>(got) < buffer_.size()) break;
   }
-  while (take_message(node))
+  while (node.fd >= 0 && take_message(node))
     ++traffic_.messages_from;
 }
 
@@ -218,7 +273,9 @@ void MusterNodes::greeted(Node& node) {
   node.phase = Node::Phase::Hello;
   ++greeted_;
   if (options_.script == Script::Bare) return bare_message(node);
-  say(node, NativeHello{kNativeProtocolVersion, "bench", run_id()});
+  NativeHello hello{kNativeProtocolVersion, "bench", run_id(options_.run)};
+  hello.resumes = options_.resumes;
+  say(node, hello);
 }
 
 void MusterNodes::bare_message(Node& node) {
@@ -232,6 +289,7 @@ void MusterNodes::bare_message(Node& node) {
 }
 
 void MusterNodes::on(Node& node, const NativeWelcome&) {
+  if (resuming_) return say_resume(node);
   say_join(node);
 }
 
@@ -239,6 +297,8 @@ void MusterNodes::on(Node& node, const PrepareStore& message) {
   say(node, StoreReady{{}, message.round, name_of(node).addr, kWorkersPort});
 }
 void MusterNodes::on(Node& node, const RestartRound& message) {
+  if (failed_at_) acknowledged_seconds_.push_back(seconds_since(*failed_at_));
+  failed_at_.reset();
   node.told = std::max(node.told, message.round);
   node.told_by = message.life;
   if (node.phase == Node::Phase::Running) say_join(node);
@@ -257,17 +317,24 @@ void MusterNodes::on(Node& node, const RoundComplete& message) {
   taken_[static_cast<std::size_t>(rank)] = true;
   node.rank = rank;
   node.told_by = message.life;
+  node.round = message;
   in_round(node, message.round);
 }
 void MusterNodes::on(Node&, const NativeWaiting&) {}
 
-void MusterNodes::on(Node&, const NativeAlive&) {}
+void MusterNodes::on(Node& node, const NativeAlive&) {
+  if (node.kept_alive) answer_seconds_.push_back(seconds_since(*node.kept_alive));
+  node.kept_alive.reset();
+}
 
 void MusterNodes::on(Node&, const NativeReached&) {}
 
-// These nodes join anew on a new connection; none asks to resume.
-void MusterNodes::on(Node&, const Resumed&) {
-  throw std::runtime_error("a node was told that it has resumed");
+void MusterNodes::on(Node& node, const Resumed& message) {
+  if (!resuming_ || node.phase != Node::Phase::Joining) return;  // It may be told twice.
+  if (message.round != node.told) throw std::runtime_error("a node has resumed another round");
+  node.told_by = message.life;
+  node.phase = Node::Phase::Running;
+  --missing_;
 }
 
 void MusterNodes::on(Node&, const Rejoin& m) {
@@ -308,6 +375,18 @@ void MusterNodes::say_join(Node& node) {
   say(node, join_of(node));
 }
 
+void MusterNodes::say_resume(Node& node) {
+  node.phase = Node::Phase::Joining;
+  NodeResumed resumed;
+  resumed.join = join_of(node);
+  resumed.group_rank = node.rank;
+  resumed.group_world_size = node.round.group_world_size;
+  resumed.restart_count = node.round.restart_count;
+  resumed.workers = node.round.workers;
+  resumed.store = node.round.store;
+  say(node, resumed);
+}
+
 NodeJoined MusterNodes::join_of(const Node& node) const {
   NodeJoined joined;
   joined.name = name_of(node);
@@ -318,6 +397,9 @@ NodeJoined MusterNodes::join_of(const Node& node) const {
   joined.muster_version = "bench";
   joined.last_round = node.told;
   joined.life = node.told_by;
+  if (!options_.resumes) return joined;
+  joined.generation = node.round.generation;
+  joined.instance = std::to_string(options_.run) + "-" + std::to_string(index_of(node));
   return joined;
 }
 std::size_t MusterNodes::index_of(const Node& node) const {
@@ -360,9 +442,12 @@ void MusterNodes::keep_alive() {
   next_keep_alive_ = now + kKeepAliveInterval;
   if (options_.script == Script::Bare) return;
   for (Node& node : nodes_) {
-    if (node.phase < Node::Phase::Joining) continue;
+    // A node that waits for an answer to resume has said more than that it lives.
+    if (node.phase < Node::Phase::Joining || (resuming_ && node.phase < Node::Phase::Running))
+      continue;
     const std::int64_t before = traffic_.bytes_to;
     say(node, KeptAlive{});
+    if (!node.kept_alive) node.kept_alive = Clock::now();
     ++traffic_.keep_alives;
     traffic_.keep_alive_bytes += traffic_.bytes_to - before;
   }

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,10 @@ struct MusterNodesOptions {
   /// socket (net.core.somaxconn) are tried again by the kernel after 1, 3, 7 … s.
   std::size_t connecting = 1'000'000;
   Script script = Script::Muster;
+  /// Told apart from the runs of other MusterNodes.
+  int run = 0;
+  /// They say that they resume, as agents of today do: then keep-alives are answered.
+  bool resumes = false;
 };
 
 /// What went over the wire. Keep-alives and NativeWaiting depend on how long it takes: they are in
@@ -60,25 +65,41 @@ class MusterNodes {
   double join();
   /// One node's workers have failed: until the last node has its rank in the next round.
   double restart();
+  /// The server is killed, and will be started again: until the last node has resumed. Each tries
+  /// again as an agent does.
+  double resume(int server);
   /// Everybody runs: keep-alives, and nothing else.
   double idle(double seconds);
+  /// The same for a moment; `limit`: how long to wait for something to come.
+  void serve(std::chrono::milliseconds limit);
+  /// From a keep-alive to its answer; only of nodes that resume.
+  const std::vector<double>& answer_seconds() const { return answer_seconds_; }
+  /// From a failure that is told to the first node that hears of the restart, of each restart().
+  const std::vector<double>& acknowledged_seconds() const { return acknowledged_seconds_; }
 
   const Traffic& traffic() const { return traffic_; }
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Node {
-    enum class Phase { Greeting, Hello, Joining, Running };
+    enum class Phase { Away, Greeting, Hello, Joining, Running };
     int fd = -1;
     Phase phase = Phase::Greeting;
     std::int64_t told = -1;  // The newest round that it knows of.
     std::int64_t told_by = 0;
     int rank = -1;
     std::string in;
-    std::string out;  // What the socket did not take.
+    std::string out;                              // What the socket did not take.
+    RoundComplete round;                          // As it was told.
+    std::optional<Clock::time_point> kept_alive;  // Since then no answer has come.
+    Clock::time_point next_try;
+    Clock::duration pause{};
   };
 
   void connect(std::size_t i);
+  void lost(Node& node, const char* call);
+  void connect_again();
+  void say_resume(Node& node);
   void send(Node& node, std::string_view bytes, int messages);
   void flush(Node& node);
   void poll(std::chrono::milliseconds limit);
@@ -122,6 +143,11 @@ class MusterNodes {
   const Clock::time_point deadline_;
   Clock::time_point next_keep_alive_;
   Traffic traffic_;
+  std::vector<double> answer_seconds_;
+  std::vector<double> acknowledged_seconds_;
+  std::optional<Clock::time_point> failed_at_;
+  bool resuming_ = false;
+  std::uint64_t random_ = 1;
   std::size_t greeted_ = 0;
   std::int64_t awaited_ = 0;
   std::size_t missing_ = 0;

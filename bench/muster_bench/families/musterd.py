@@ -1,0 +1,180 @@
+"""musterd with many nodes and with its state on disk: a restart of musterd, keep-alives, durable
+transitions, and a run that floods.
+
+The nodes are played by the native program musterd_load; they resume as agents do. There is no peer:
+torchrun's nodes do not survive the loss of their store, and its store keeps nothing on disk.
+"""
+import contextlib
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+
+from ..interleave import Contender, interleave
+from ..model import MUSTER, PEER, MeasureError, Quantity, Target
+from ..programs import ROOT
+from ..server import Server
+
+NAME = "musterd"
+ABOUT = "musterd killed under 4,096 nodes; keep-alives of 10,000; transitions on disk; a flood"
+ORDER = 75
+
+LIMIT_S = 240.0
+FLOOD = ROOT / "bench" / "native" / "flood.py"
+
+
+def quantities(sizes):
+    resumed, runs, nodes_each = sizes["resume"], sizes["runs"], sizes["nodes_of_a_run"]
+    found = [
+        Quantity("musterd.resume_s", "s",
+                 f"kill -9 of musterd under {resumed:,} connected nodes, its state in SQLite; it is "
+                 "started again at once; until the last node has resumed",
+                 target=Target(3)),
+        Quantity("musterd.keep_alive_cpu_percent", "%",
+                 f"{runs * nodes_each:,} nodes in {runs} runs that only keep alive: the server's "
+                 "share of a core"),
+        Quantity("musterd.transition_p99_ms", "ms",
+                 "a failure is told → the other node hears of the restart, recorded in SQLite "
+                 "(fsync): 99th percentile"),
+        Quantity("musterd.transition_median_ms", "ms", "the same: the median"),
+        Quantity("musterd.flood_longest_ms", "ms",
+                 "another run's nodes flood: the longest time to the answer to a keep-alive",
+                 target=Target(100)),
+        Quantity("musterd.flood_median_ms", "ms", "the same: the median"),
+    ]
+    for count in sizes["on_disk"]:
+        found += [
+            Quantity(f"musterd.{count}.sqlite_join_ratio", "",
+                     f"{count:,} nodes join, state in SQLite: times the time without a state "
+                     "directory", target=Target(1.3)),
+            Quantity(f"musterd.{count}.sqlite_restart_ratio", "",
+                     f"one of {count:,} nodes fails and all join again: the same",
+                     target=Target(1.3)),
+        ]
+    return found
+
+
+USUAL = {"resume": 4096, "runs": 50, "nodes_of_a_run": 200, "idle_s": 20, "restarts": 300,
+         "flood_s": 20, "on_disk": (1000, 16384)}
+QUICK = {"resume": 256, "runs": 5, "nodes_of_a_run": 20, "idle_s": 2, "restarts": 20, "flood_s": 3,
+         "on_disk": (100,)}
+
+
+class Load:
+    """musterd_load at a server; the result is its JSON."""
+
+    def __init__(self, program, server, *words):
+        self.process = subprocess.Popen(
+            [str(word) for word in (program, "--port", server.port, "--pid", server.pid,
+                                    "--limit-seconds", LIMIT_S, *words)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def result(self):
+        try:
+            out, err = self.process.communicate(timeout=2 * LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise MeasureError("musterd_load does not end") from None
+        if self.process.returncode != 0:
+            raise MeasureError(f"musterd_load: {err.strip()}")
+        return json.loads(out)
+
+
+class Bed:
+    """Where one sample is taken: servers with a state directory of their own, or without."""
+
+    def __init__(self, musterd, load, sizes):
+        self.musterd, self.load, self.sizes = musterd, load, sizes
+
+    @contextlib.contextmanager
+    def server(self, folder=None, port=0):
+        state = [f"--state-dir={folder}"] if folder else []
+        argv = [self.musterd, "--bind", "127.0.0.1", "--port", port, "--log-level", "error", *state]
+        with Server(argv) as server:
+            yield server
+
+    def measure(self, *words, on_disk=True):
+        with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder, \
+                self.server(folder if on_disk else None) as server:
+            result = Load(self.load, server, *words).result()
+            server.require_alive()
+        return result
+
+    def resume(self):
+        """The server is killed by the load, and started again here, on the same port and file."""
+        with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder, \
+                self.server(folder) as first:
+            load = Load(self.load, first, "--nodes", self.sizes["resume"], "--connecting", 2000,
+                        "--kill")
+            again = {}
+
+            def start_again():
+                first.wait_for_end()
+                if load.process.poll() is None:
+                    again["context"] = self.server(folder, first.port)
+                    again["server"] = again["context"].__enter__()
+            waiting = threading.Thread(target=start_again)
+            waiting.start()
+            try:
+                return load.result()
+            finally:
+                if load.process.poll() not in (None, 0):
+                    first.end()
+                waiting.join()
+                if "context" in again:
+                    again["context"].__exit__(None, None, None)
+
+    def flooded(self):
+        with self.server() as server:
+            flood = subprocess.Popen([sys.executable, FLOOD, str(server.port)],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            try:
+                flood.stdout.readline()
+                result = Load(self.load, server, "--nodes", 64, "--idle-seconds",
+                              self.sizes["flood_s"]).result()
+                if flood.poll() is not None:
+                    raise MeasureError("the flood has ended before the measurement")
+            finally:
+                flood.stdin.close()
+                flood.wait()
+                flood.stdout.close()
+        return result
+
+    def ratios(self, count):
+        words = ("--nodes", count, "--restarts", 2, "--connecting", 2000)
+        disk, memory = self.measure(*words), self.measure(*words, on_disk=False)
+        return {f"musterd.{count}.sqlite_join_ratio": disk["join_s"] / memory["join_s"],
+                f"musterd.{count}.sqlite_restart_ratio":
+                    disk["restart_s"][-1] / memory["restart_s"][-1]}
+
+    def sample(self):
+        sizes = self.sizes
+        found = {"musterd.resume_s": self.resume()["resume_s"]}
+        idle = self.measure("--runs", sizes["runs"], "--nodes", sizes["nodes_of_a_run"],
+                            "--idle-seconds", sizes["idle_s"])
+        found["musterd.keep_alive_cpu_percent"] = idle["idle_cpu_share"] * 100
+        told = self.measure("--nodes", 2, "--restarts", sizes["restarts"])["acknowledged"]
+        found["musterd.transition_p99_ms"] = told["p99"] * 1e3
+        found["musterd.transition_median_ms"] = told["median"] * 1e3
+        answers = self.flooded()["answers"]
+        found["musterd.flood_longest_ms"] = answers["max"] * 1e3
+        found["musterd.flood_median_ms"] = answers["median"] * 1e3
+        for count in sizes["on_disk"]:
+            found |= self.ratios(count)
+        return found
+
+
+def measure(bench):
+    sizes = QUICK if bench.quick else USUAL
+    load = bench.programs.native("musterd_load")
+    musterd = bench.programs.musterd
+    why_not = next((one.why_not for one in (musterd, load) if not one), "")
+    bed = Bed(pathlib.Path(musterd.path or ""), pathlib.Path(load.path or ""), sizes)
+    contenders = [
+        Contender(MUSTER, None if why_not else bed.sample, why_not=why_not),
+        Contender(PEER, None, why_not="its nodes do not survive the loss of their store"),
+    ]
+    return interleave(quantities(sizes), contenders, bench.rounds(3), bench.say)
