@@ -15,5 +15,6 @@ endfunction()
 
 muster_add_configs_test(e2e.notify e2e e2e/notify_test.py)
 muster_add_configs_test(configs.systemd configs e2e/systemd_test.py)
+set_tests_properties(configs.systemd PROPERTIES TIMEOUT 900 COST 120)
 muster_add_configs_test(configs.recipes configs e2e/recipes_test.py)
 muster_add_configs_test(configs.recipe_files configs e2e/recipe_files_test.py)

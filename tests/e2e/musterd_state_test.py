@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
 """musterd --state-dir: what it knows of its runs outlives it, and no worker notices.
 
-MUSTER_MOMENTS=N kills musterd at N seeded moments of a running job (5 unless set), MUSTER_SEED=S with another seed."""
+tests/hardship/musterd_moments.py kills musterd at seeded moments."""
 import hashlib
 import os
-import random
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
 
 from mixed import LEASE_S, MUSTERD, MusterdTest, have_torch
 from native_peer import OtherNode
@@ -45,36 +42,6 @@ class StateTest(MusterdTest):
         self.assertEqual(done.returncode, 1, done)
         self.assertEqual(done.stdout, "")
         return done.stderr
-
-
-class Moments(StateTest):
-    def test_killed_at_any_moment_restarts_no_worker_and_counts_right(self):
-        moments = int(os.environ.get("MUSTER_MOMENTS", "5"))
-        seed = int(os.environ.get("MUSTER_SEED", "1"))
-        chance = random.Random(seed)
-        for tag in "ab":
-            self.node(tag, 2, "--max-restarts=1000000")
-        self.round_of(2)
-        failures = 0
-        for moment in range(moments):
-            with self.subTest(seed=seed, moment=moment):
-                before = len(self.starts())
-                fails = chance.random() < 0.5
-                time.sleep(chance.uniform(0, 0.2))  # Anywhere in what the last restart has begun.
-                if fails:
-                    self.tell(f"exit.{chance.choice('ab')}", "7")
-                    failures += 1
-                    time.sleep(chance.expovariate(50))
-                self.stop_musterd()
-                time.sleep(chance.choice([0, chance.uniform(0, 1)]))
-                self.start_musterd()
-                if fails:
-                    again = self.round_of(2, after=before)
-                    self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {str(failures)})
-                self.assertEqual(len(self.starts()), 2 * (1 + failures), self.all_output())
-        self.tell("finish")
-        self.ends(a=0, b=0)
-        self.assertEqual(len(self.starts()), 2 * (1 + failures))
 
 
 class Restarts(StateTest):
@@ -252,6 +219,42 @@ class Versions(StateTest):
 
     def test_version_1(self):
         self.opens(1)
+
+
+class Forgotten(StateTest):
+    forget_s = 100_000
+
+    def start_musterd(self):
+        self.state = self.dir / "state"
+        self.musterd_options = (f"--state-dir={self.state}", f"--forget-run-seconds={self.forget_s}")
+        MusterdTest.start_musterd(self)
+
+    def answer_to(self, pid, nodes):
+        """The type of the answer to a node's join with these settings; the node leaves again."""
+        node = OtherNode(self.port).tell({"type": "hello", "protocol_version": 1, "muster_version": "1",
+                                          "run_id": "job", "resumes": True})
+        self.assertEqual(node.next()["type"], "welcome")
+        settings = {"min_nodes": nodes, "max_nodes": nodes, "max_restarts": 2, "scale_policy": "now",
+                    "join_timeout_ns": 600000000000, "last_call_timeout_ns": 30000000000}
+        node.tell({"type": "join", "name": {"addr": "10.0.0.1", "pid": pid, "local_id": 0}, "instance": str(pid),
+                   "role": "default", "local_world_size": 1, "run": settings, "protocol_version": 1,
+                   "muster_version": "1", "last_round": -1, "spare": False, "hosts_rendezvous": False})
+        answer = node.next()["type"]
+        node.tell({"type": "leave"})
+        node.close()
+        return answer
+
+    def test_a_run_that_all_have_left_keeps_its_settings_until_it_is_forgotten(self):
+        self.assertEqual(self.answer_to(1, nodes=2), "waiting")
+        self.assertEqual(self.answer_to(2, nodes=3), "join_refused")
+        self.stop_musterd()
+        self.start_musterd()
+        self.assertEqual(self.answer_to(3, nodes=3), "join_refused")
+        self.assertEqual(self.answer_to(4, nodes=2), "waiting")
+        self.stop_musterd()
+        self.forget_s = 0.1
+        self.start_musterd()
+        wait_for(lambda: self.answer_to(5, nodes=3) == "waiting", "the run to be forgotten")
 
 
 class FullDisk(StateTest):

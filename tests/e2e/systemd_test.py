@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 import unittest
 
 import machine
@@ -13,6 +14,8 @@ from support import PATIENCE_S, wait_for
 BUILD = os.environ.get("MUSTER_BUILD", "build/release")
 # 10 * the exposure that `systemd-analyze security` may find in musterd.service: docs/services.md.
 EXPOSURE_LIMIT = 12
+# How long musterd is away in one test: longer than any lease, patience or timeout of a node.
+AWAY_S = float(os.environ.get("MUSTER_AWAY_S", "90"))
 
 WORKER = """#!/bin/sh
 echo "worker rank=$RANK world=$WORLD_SIZE node=$GROUP_RANK restarts=$TORCHELASTIC_RESTART_COUNT"
@@ -48,7 +51,7 @@ class Systemd(unittest.TestCase):
         self.machine.run("systemctl", "stop", "musterd.socket", "musterd.service", "muster@*.service")
         self.machine.run("systemctl", "reset-failed")
         self.machine.run("rm", "-rf", "/etc/muster", "/run/finish", "/run/connected-enough",
-                         "/etc/systemd/system/musterd.service.d")
+                         "/etc/systemd/system/musterd.service.d", "/etc/default/musterd", "/etc/musterd.json")
         self.machine.run("systemctl", "daemon-reload")
         self.mark = self.end_of_journal()
 
@@ -172,19 +175,67 @@ class Systemd(unittest.TestCase):
         self.machine.run("touch", "/run/finish")
         self.has_ended_well("a", "b")
 
-    def test_a_running_job_outlives_a_killed_musterd(self):
+    def training_job(self):
         self.start("musterd")
         self.job("a", "b", worker=LONG_WORKER)
         for name in "ab":
             self.wait_for_journal(f"muster@{name}", "world=2")
-        self.machine.run("systemctl", "kill", "--signal=KILL", "musterd")
-        self.is_up_again(0)
+
+    def job_did_not_notice(self):
+        """Its nodes are back at musterd, and its workers have trained on to their end."""
         self.wait_for_journal("musterd", "round_resumed")
         self.machine.run("touch", "/run/finish")
         self.has_ended_well("a", "b")
-        for name in "ab":  # Their workers trained on.
+        for name in "ab":
             self.assertEqual(self.journal(f"muster@{name}").count("world=2"), 1)
         self.assertNotIn("restarts=1", self.journal("muster@*"))
+
+    def test_a_running_job_outlives_a_killed_musterd(self):
+        self.training_job()
+        self.machine.run("systemctl", "kill", "--signal=KILL", "musterd")
+        self.is_up_again(0)
+        self.job_did_not_notice()
+
+    def test_a_running_job_does_not_notice_a_restart_of_musterd(self):
+        self.training_job()
+        self.machine.run("systemctl", "restart", "musterd")
+        self.job_did_not_notice()
+
+    def test_a_running_job_does_not_notice_an_upgrade_of_musterd(self):
+        self.training_job()
+        # As a package does it: another file in its place, then a restart. A byte more is another build.
+        self.machine.run("sh", "-c", "cp /usr/bin/musterd /usr/bin/musterd.new && printf x >>/usr/bin/musterd.new && "
+                                     "mv /usr/bin/musterd.new /usr/bin/musterd")
+        old = self.machine.show("musterd", "MainPID")
+        self.assertIn("(deleted)", self.machine.run("readlink", f"/proc/{old}/exe").stdout)
+        self.machine.run("systemctl", "daemon-reload")
+        self.machine.run("systemctl", "restart", "musterd")
+        new = self.machine.show("musterd", "MainPID")
+        self.assertNotIn("(deleted)", self.machine.run("readlink", f"/proc/{new}/exe").stdout)
+        self.job_did_not_notice()
+
+    def test_a_running_job_does_not_notice_that_musterd_is_away_for_long(self):
+        self.training_job()
+        self.machine.run("systemctl", "stop", "musterd")
+        time.sleep(AWAY_S)  # Nothing happens in this time that could be waited for.
+        self.start("musterd")
+        self.job_did_not_notice()
+
+    def test_reload_reads_the_file_again_and_a_bad_one_fails_and_changes_nothing(self):
+        self.machine.write("/etc/musterd.json", '{"port": 29400, "max-keys": 1000}')
+        self.machine.write("/etc/default/musterd", 'MUSTERD_OPTIONS="--config=/etc/musterd.json"\n')
+        self.training_job()
+        pid = self.machine.show("musterd", "MainPID")
+        self.machine.write("/etc/musterd.json", '{"port": 29400, "max-keys": 2000}')
+        self.machine.run("systemctl", "reload", "musterd")
+        self.wait_for_journal("musterd", 'config_changed key=max-keys from="1000" to="2000"')
+        self.machine.write("/etc/musterd.json", '{"port": 29400, "max-keys": "many"}')
+        self.assertNotEqual(self.machine.run("systemctl", "reload", "musterd", check=False).returncode, 0)
+        self.wait_for_journal("musterd", 'key "max-keys": "many" is not a number')
+        self.assertEqual(self.journal("musterd").count("config_reloaded"), 1)
+        self.assertEqual(self.machine.show("musterd", "MainPID"), pid)
+        self.machine.run("touch", "/run/finish")
+        self.has_ended_well("a", "b")
 
     def test_stopping_an_agent_stops_its_workers_in_order(self):
         self.start("musterd")

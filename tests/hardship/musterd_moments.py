@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""musterd is killed at seeded moments of a running job of two nodes, whose workers fail now and then.
+
+    musterd_moments.py [--moments 6] [--seed 1] [--state sqlite|none] [--failing-writes 0]
+
+No worker is restarted but after a failure of its own job's, every restart is counted once, generations only grow, and
+the state's file is whole after every kill. What nobody could record (--state none, --failing-writes) may be missing in
+the count of restarts: how often is said at the end. MUSTER_BIN and MUSTERD_BIN name the programs. With --failing-writes N,
+N in 100,000 of musterd's writes to its file fail (FAILING_WRITES_LIB names the library that is preloaded)."""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sqlite3
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from mixed import MUSTERD, MusterdTest
+from support import MUSTER, PATIENCE_S, wait_for
+
+# A start that finds the disk failing ends with an error; a service manager starts it again.
+MOST_STARTS = 50
+
+
+class Moments(MusterdTest):
+    settings = None  # The command line's.
+
+    def setUp(self):
+        self.known_starts = []
+        self.read_up_to = 0
+        self.failed_starts = 0
+        self.musterd_options = ()
+        super().setUp()
+        text = self.worker.read_text()
+        self.assertIn('"ROLE_RANK"', text)
+        self.worker.write_text(text.replace('"ROLE_RANK"', '"ROLE_RANK", "MUSTER_GENERATION"', 1))
+
+    def starts(self):
+        """As NodesTest's; each line is read once, for there are thousands."""
+        with open(self.dir / "starts", "a+b") as file:
+            file.seek(self.read_up_to)
+            whole = file.read().rpartition(b"\n")[0]
+        if whole:
+            self.known_starts += [json.loads(line) for line in whole.splitlines()]
+            self.read_up_to += len(whole) + 1
+        return self.known_starts
+
+    def start_musterd(self):
+        self.state = self.dir / "state"
+        if self.settings.state == "sqlite":
+            self.musterd_options = (f"--state-dir={self.state}", "--history=2")
+        for _ in range(MOST_STARTS):
+            try:
+                return super().start_musterd()
+            except AssertionError:
+                # Only a failing disk may keep it from starting, and never what is in the file.
+                said = self.read(f"err.musterd{self.musterds}")
+                if not self.settings.failing_writes or self.musterd.poll() is None:
+                    raise
+                self.assertNotRegex(said, "damaged|no SQLite database|another program|cannot be read", said)
+                self.failed_starts += 1
+        self.fail(f"musterd did not start {MOST_STARTS} times in a row\n{self.all_output()}")
+
+    def environment(self, **more):
+        environment = super().environment(**more)
+        # Also the agents': they write no file of that name.
+        if self.settings.failing_writes:
+            environment |= {"LD_PRELOAD": os.environ["FAILING_WRITES_LIB"],
+                            "FAILING_WRITES": str(self.settings.failing_writes),
+                            "FAILING_WRITES_PATH": "musterd.db",
+                            "FAILING_WRITES_SEED": str(self.settings.seed * 1000 + getattr(self, "musterds", 0))}
+        return environment
+
+    def state_is_whole(self):
+        """Of a copy, as a reader would change the file."""
+        if self.settings.state != "sqlite":
+            return
+        copy = self.dir / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir()
+        for path in self.state.glob("musterd.db*"):
+            if not path.name.endswith("-shm"):
+                shutil.copy(path, copy)
+        with sqlite3.connect(copy / "musterd.db") as database:
+            self.assertEqual(database.execute("PRAGMA integrity_check").fetchall(), [("ok",)])
+            for (record,) in database.execute("SELECT record FROM run").fetchall():
+                json.loads(record)
+        database.close()
+
+    def check_count(self, told):
+        """The restarts that the workers of the new round were told."""
+        self.assertEqual(len(told), 1, self.all_output())
+        before, self.count = self.count, told.pop()
+        if self.count == before + 1:
+            return
+        # The host was killed after it had told the nodes to restart, and could not record that: the workers were
+        # stopped, the nodes join anew, and know no count.
+        self.assertTrue(self.settings.state == "none" or self.settings.failing_writes, self.all_output())
+        self.assertLessEqual(self.count, before, self.all_output())
+        if self.settings.state == "none":
+            self.assertEqual(self.count, 0, self.all_output())
+        self.forgotten += 1
+
+    def one_moment(self, chance):
+        """Kills musterd once, with or without a failure just before."""
+        before = len(self.starts())
+        fails = chance.random() < 0.5
+        time.sleep(chance.uniform(0, 0.2))  # Anywhere in what the last restart has begun.
+        if fails:
+            self.tell(f"exit.{chance.choice('ab')}", "7")
+            self.failures += 1
+            time.sleep(chance.expovariate(50))
+        self.stop_musterd(signal.SIGKILL)
+        self.state_is_whole()
+        time.sleep(chance.choice([0, chance.uniform(0, 1)]))
+        self.start_musterd()
+        if fails:
+            again = self.round_of(2, after=before)
+            self.check_count({int(e["TORCHELASTIC_RESTART_COUNT"]) for e in again})
+            newest = {int(e["MUSTER_GENERATION"]) for e in again}
+            self.assertEqual(len(newest), 1, again)
+            self.assertGreater(min(newest), self.generation)
+            self.generation = min(newest)
+        self.assertEqual(len(self.starts()), 2 * (1 + self.failures), self.all_output())
+
+    def test_no_worker_notices(self):
+        chance = random.Random(self.settings.seed)
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=1000000")
+        self.generation = int(self.round_of(2)[0]["MUSTER_GENERATION"])
+        self.failures = self.count = self.forgotten = 0
+        for moment in range(self.settings.moments):
+            try:
+                self.one_moment(chance)
+            except AssertionError as error:
+                raise AssertionError(f"moment {moment} of seed {self.settings.seed}: {error}") from None
+            if (moment + 1) % 50 == 0:
+                print(f"{moment + 1} moments, {self.failures} failures of workers", flush=True)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+        self.assertEqual(len(self.starts()), 2 * (1 + self.failures))
+        print(f"state {self.settings.state}, seed {self.settings.seed}: {self.settings.moments} moments, "
+              f"{self.failures} failures of workers, {self.failures - self.forgotten} of them counted right; "
+              f"no other restart; "
+              f"{self.failed_starts} starts of musterd ended at the failing disk")
+
+
+def main():
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse.add_argument("--moments", type=int, default=6)
+    parse.add_argument("--seed", type=int, default=1)
+    parse.add_argument("--state", choices=("sqlite", "none"), default="sqlite")
+    parse.add_argument("--failing-writes", type=int, default=0, metavar="N", help="of 100,000 writes")
+    Moments.settings = parse.parse_args()
+    if Moments.settings.failing_writes and Moments.settings.state != "sqlite":
+        parse.error("--failing-writes: only with --state sqlite")
+    for program in (MUSTER, MUSTERD):
+        if not os.access(program, os.X_OK):
+            print(f"skipped: {program} is not there")
+            return 77
+    if Moments.settings.failing_writes and not os.path.exists(os.environ.get("FAILING_WRITES_LIB", "")):
+        print("skipped: FAILING_WRITES_LIB names no library (a build with sanitizers has none)")
+        return 77
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Moments)
+    return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
