@@ -23,7 +23,7 @@ std::optional<Instant> Rendezvous::next_deadline() const {
   const auto also = [&](std::optional<Instant> other) {
     if (other && (!next || *other < *next)) next = other;
   };
-  if (!complete_ && !closed_ && run_ && !recovery_) {
+  if (!complete() && !closed_ && run_ && !recovery_) {
     if (unseen_.may_run(now_))
       also(unseen_.wait_until());
     else if (!participant_is_absent())
@@ -38,11 +38,10 @@ std::optional<Instant> Rendezvous::next_deadline() const {
   return next;
 }
 
-Rendezvous::Phase Rendezvous::phase() const {
-  if (outcome_) return Phase::Ended;
-  if (!complete_) return Phase::Gathering;
-  if (draining_) return Phase::Draining;
-  return preparing_ ? Phase::Preparing : Phase::Running;
+void Rendezvous::move_to(Phase next) {
+  if (round_phase_ == next) return;
+  if (!may_follow(round_phase_, next)) violated("a round is in a phase that cannot follow");
+  round_phase_ = next;
 }
 
 RendezvousActions Rendezvous::take_actions() {
@@ -85,7 +84,7 @@ RendezvousActions Rendezvous::abandon(std::string_view invariant) {
   waiting_.clear();
   workers_.clear();
   closed_ = true;
-  complete_ = draining_ = preparing_ = false;
+  round_phase_ = Phase::Gathering;
   deadline_.reset();
   shown_deadline_.reset();
   spares_step_in_.reset();
@@ -195,7 +194,7 @@ void Rendezvous::note_stopped(const NodeJoined& event) {
   const bool in_its_place = std::any_of(lost_.begin(), lost_.end(), [&](const Lost& node) {
     return node.name.addr == event.name.addr;
   });
-  if (!complete_ && (was_in_it || in_its_place)) unseen_.clear();
+  if (!complete() && (was_in_it || in_its_place)) unseen_.clear();
 }
 
 /// Takes over what the node says of itself; the node may be known already.
@@ -230,9 +229,9 @@ void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnect
   if (member == nullptr) return;
   // Sent before it heard of the round, or of the restart: it says nothing new. But on another
   // connection it says that it will never hear of them by the one before.
-  if (member->place == Place::Participant && (!complete_ || event.last_round < round_)) {
-    if (complete_ && reconnected && preparing_ && member->rank == 0) prepare_round();
-    if (complete_ && reconnected && !preparing_)
+  if (member->place == Place::Participant && (!complete() || event.last_round < round_)) {
+    if (complete() && reconnected && preparing() && member->rank == 0) prepare_round();
+    if (complete() && reconnected && !preparing())
       actions_.push_back(announcement(*member, event.from));
     return;
   }
@@ -274,7 +273,7 @@ void Rendezvous::on(const WorkersFailed& event) {
   if (member == nullptr || !member->native) return;
   touch(member->id);
   // Others may have failed of the same cause: a restart that has begun is not counted again.
-  if (!complete_ || draining_ || event.round != round_ || member->place != Place::Participant)
+  if (!complete() || draining() || event.round != round_ || member->place != Place::Participant)
     return;
   if (restarts_used_ >= run().max_restarts) {
     std::string why = event.what;
@@ -294,7 +293,7 @@ void Rendezvous::on(const RestartRequested& event) {
   if (member == nullptr || !member->native) return;
   touch(member->id);
   if (event.round >= 0 && event.round != round_) return;  // It came late.
-  if (complete_ && !draining_ && member->place == Place::Participant)
+  if (complete() && !draining() && member->place == Place::Participant)
     begin_restart(RestartCause::Requested, NodeName(member->name), event.what);
 }
 
@@ -316,8 +315,8 @@ void Rendezvous::on(const NodeFinished& event) {
   const bool restarting = member->place == Place::Restarting || member->place == Place::LeftOut;
   if (!event.succeeded) {
     const bool in_this_round =
-        member->place == Place::Participant && complete_ && event.round == round_;
-    if (in_this_round && preparing_ && member->rank == 0)
+        member->place == Place::Participant && complete() && event.round == round_;
+    if (in_this_round && preparing() && member->rank == 0)
       return pass_over_rank_0(NodeName(member->name), event.what);
     // Only a node of the round speaks for the job; any other one goes alone.
     if (in_this_round || (restarting && event.round == member->restarted_round))

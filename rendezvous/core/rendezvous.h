@@ -21,6 +21,7 @@
 #include "rendezvous/core/liveness.h"
 #include "rendezvous/core/rdzv_operation.h"
 #include "rendezvous/core/rendezvous_events.h"
+#include "rendezvous/core/run_phase.h"
 #include "rendezvous/core/run_record.h"
 #include "rendezvous/core/run_view.h"
 #include "rendezvous/core/unseen_workers.h"
@@ -44,6 +45,9 @@ struct RendezvousSetup {
   Duration closed_grace = std::chrono::milliseconds(500);
   /// Every round's generation is above this.
   std::int64_t generation_floor = 0;
+  /// Rounds up to this generation were those of a run of this name that has ended: they are not
+  /// taken up again.
+  std::int64_t ended_generation = 0;
   std::size_t members = kMaxMembers;  // Nodes of either kind; beyond it, joins are refused.
   /// For rank 0 to say where the workers' store is; then another muster node is rank 0.
   Duration prepare_within = std::chrono::seconds(30);
@@ -114,14 +118,8 @@ class Rendezvous {
   /// As the node is called here; nothing if it is not a member.
   const NodeName* name_of(ConnectionId connection) const;
 
-  enum class Phase {
-    Gathering,  // Nodes join.
-    Preparing,  // The round has its members; rank 0 empties the workers' store.
-    Running,    // Every muster node knows its rank.
-    Draining,   // A restart has begun; torchrun nodes are still in the old round.
-    Ended,      // For everybody, for good.
-  };
-  Phase phase() const;
+  using Phase = RunPhase;
+  Phase phase() const { return outcome_ ? Phase::Ended : round_phase_; }
   std::int64_t round() const { return round_; }
   bool closed() const { return closed_; }
   int restarts_used() const { return restarts_used_; }
@@ -130,7 +128,7 @@ class Rendezvous {
   /// No round of this run has had a higher one, as far as is known here.
   std::int64_t highest_generation() const { return highest_generation_; }
   /// The nodes of a round that an earlier life of the host made are coming back.
-  bool recovering() const { return recovery_.has_value(); }
+  bool recovering() const { return round_phase_ == Phase::Recovering; }
   std::size_t members() const { return members_.size(); }
   std::size_t participants() const { return count(Place::Participant); }
   /// Nodes of the newest complete round.
@@ -305,6 +303,11 @@ class Rendezvous {
   void end_if_finished();
   void end_if_hopeless();
   bool first_round() const { return !had_round_; }
+  /// The round has its members.
+  bool complete() const { return is_complete(round_phase_); }
+  bool preparing() const { return round_phase_ == Phase::Preparing; }
+  bool draining() const { return round_phase_ == Phase::Draining; }
+  void move_to(Phase next);
   /// Where there is a muster node, or a rule that needs them, they are known.
   const RunSettings& run() const;
 
@@ -367,9 +370,8 @@ class Rendezvous {
   Instant now_{};
 
   std::int64_t round_ = 0;
-  bool complete_ = false;
-  bool draining_ = false;
-  bool preparing_ = false;
+  /// Of the round: torchrun nodes see it also when the run has ended. Never Ended.
+  Phase round_phase_ = Phase::Gathering;
   std::optional<Instant> prepared_by_;  // While rank 0 prepares the store.
   int prepare_failures_ = 0;            // In a row, over rounds.
   std::optional<StoreAddress> store_;   // Of the round's workers.

@@ -44,12 +44,12 @@ RendezvousActions Rendezvous::waits(ConnectionId client, Waits how, Instant now,
     waiting_.insert(member->id);
   }
   if (how == Waits::AtExit) {
-    member->finished = !preparing_;  // Nobody works in a round that is being prepared.
+    member->finished = !preparing();  // Nobody works in a round that is being prepared.
     unrecorded(member->name);
     record_dirty_ = true;
     if (outcome_)
       actions_.push_back(LetGo{client});  // Who is not there yet will not come.
-    else if (draining_ && member->place == Place::Participant)
+    else if (draining() && member->place == Place::Participant)
       let_go(*member);
   }
   settle();
@@ -57,7 +57,7 @@ RendezvousActions Rendezvous::waits(ConnectionId client, Waits how, Instant now,
 }
 
 bool Rendezvous::ignores_close(ConnectionId client) const {
-  if (!complete_ || outcome_) return false;
+  if (!complete() || outcome_) return false;
   const Member* closes = from(client);
   const bool works = closes != nullptr && !closes->finished &&
                      (closes->place == Place::Participant || closes->place == Place::Away ||
@@ -96,12 +96,12 @@ bool Rendezvous::renewed_by_us(const Member& member) const {
 }
 
 void Rendezvous::rebuild(WallTime wall) {
-  RendezvousState state{.round = round_, .complete = complete_, .closed = closed_};
-  if (deadline_ && !shown_deadline_ && !complete_)
+  RendezvousState state{.round = round_, .complete = complete(), .closed = closed_};
+  if (deadline_ && !shown_deadline_ && !complete())
     shown_deadline_ = WallTime{wall.microseconds + ahead_us_ + microseconds_of(*deadline_ - now_)};
-  if (!complete_) state.deadline = shown_deadline_;
+  if (!complete()) state.deadline = shown_deadline_;
   for_each_in(Place::Participant, [&](const Member& member) {
-    state.participants.add_new(member.name, complete_ ? member.rank : 0);
+    state.participants.add_new(member.name, complete() ? member.rank : 0);
   });
   for (const Place where : {Place::Restarting, Place::Waiting})
     for_each_in(where, [&](const Member& member) { state.wait_list.add_new(member.name); });
@@ -226,7 +226,7 @@ bool Rendezvous::counts_without_the_living(const StateOperation& operation) cons
   const bool counts = operation.kind == Kind::AddToParticipants ||
                       operation.kind == Kind::RemoveFromParticipants ||
                       operation.kind == Kind::MarkComplete;
-  if (run_ || complete_ || !counts) return false;
+  if (run_ || complete() || !counts) return false;
   return std::any_of(operation.dropped.begin(), operation.dropped.end(), [&](const NodeName& name) {
     const Member* member = named(name);
     return member != nullptr && member->place == Place::Participant;
@@ -235,7 +235,7 @@ bool Rendezvous::counts_without_the_living(const StateOperation& operation) cons
 
 /// Whether nothing has changed since `seen` that the writer looked at when it joined or completed.
 bool Rendezvous::same_round_as(const RendezvousState& seen) const {
-  if (seen.round != round_ || seen.complete != complete_ || seen.deadline != shown_deadline_ ||
+  if (seen.round != round_ || seen.complete != complete() || seen.deadline != shown_deadline_ ||
       seen.participants.size() != count(Place::Participant))
     return false;
   std::set<NodeName> seen_names;
@@ -260,23 +260,23 @@ bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal&
       return now_in({Place::Participant, Place::Waiting, Place::Redundant});
     case Kind::RemoveFromParticipants:
       return now_in({Place::Participant}) && same_round &&
-             (complete_ || run_ || same_round_as(proposal.seen));
+             (complete() || run_ || same_round_as(proposal.seen));
     case Kind::RemoveFromWaitList:
       return now_in({Place::Waiting});
     case Kind::RemoveFromRedundancyList:
       return now_in({Place::Redundant});
     case Kind::AddToWaitList:
-      return complete_ && same_round && (absent || now_in({Place::Redundant})) &&
+      return complete() && same_round && (absent || now_in({Place::Redundant})) &&
              taken <= proposal.seen.participants.size();
     case Kind::AddToRedundancyList:
-      return complete_ && same_round && absent && taken == proposal.seen.participants.size();
+      return complete() && same_round && absent && taken == proposal.seen.participants.size();
     case Kind::AddToParticipants:
-      if (complete_ || closed_ || proposal.proposed.round != round_) return false;
+      if (complete() || closed_ || proposal.proposed.round != round_) return false;
       if (!absent && !now_in({Place::Waiting, Place::Redundant})) return false;
       // With the run's minimum and maximum we take the steps that the writer would have taken.
       return run_ || proposal.seen.round != round_ || same_round_as(proposal.seen);
     case Kind::MarkComplete:
-      return !complete_ && same_round && (run_ || same_round_as(proposal.seen));
+      return !complete() && same_round && (run_ || same_round_as(proposal.seen));
     case Kind::MarkClosed:
       return true;
   }
@@ -349,7 +349,7 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
 }
 
 void Rendezvous::torch_leaves(MemberId id, const StateProposal& proposal) {
-  if (!complete_) {
+  if (!complete()) {
     erase(id);
     if (!run_) shown_deadline_ = proposal.proposed.deadline;
     return;
@@ -375,10 +375,10 @@ void Rendezvous::closed_by_torch() {
   std::vector<MemberId> outside;
   for (const auto& [id, member] : members_) {
     if (!member.native || member.succeeded) continue;
-    const bool in_round = member.place == Place::Participant && complete_;
+    const bool in_round = member.place == Place::Participant && complete();
     if (!in_round) outside.push_back(id);
     // Who does not know yet that it is in the round would give up: announce_round() tells it.
-    if (member.connection && !(in_round && preparing_))
+    if (member.connection && !(in_round && preparing()))
       actions_.push_back(RunClosed{*member.connection});
   }
   for (const MemberId id : outside)

@@ -114,8 +114,8 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
   // Who has finished, or has closed the run before it went, was not lost: but nobody has finished
   // a round that is still being prepared, and that round cannot begin without one of its members.
   const bool over = member.finished || (closed_ && !member.native);
-  const bool lost =
-      member.place == Place::Participant && complete_ && !member.succeeded && (preparing_ || !over);
+  const bool lost = member.place == Place::Participant && complete() && !member.succeeded &&
+                    (preparing() || !over);
   const NodeName who = member.name;
   if (member.closed && member.last_rank) unseen_.clear();
   if (!member.succeeded && !outcome_ && !(closed_ && !member.native))
@@ -128,12 +128,12 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
     member.connection.reset();
     return;
   }
-  if (lost && cause == RestartCause::NodeLost && !preparing_) damping_.lost(member.instance, now_);
+  if (lost && cause == RestartCause::NodeLost && !preparing()) damping_.lost(member.instance, now_);
   erase(id, what);
   if (lost && natives_ > 0)
     begin_restart(cause, who, what);
-  else if (lost)
-    preparing_ = false;  // No muster node is left to be told anything.
+  else if (lost && preparing())
+    move_to(Phase::Running);  // No muster node is left to be told anything.
   end_if_finished();
 }
 
@@ -145,7 +145,7 @@ bool Rendezvous::forsaken() const {
 }
 
 const NodeName* Rendezvous::torchrun_leader() const {
-  if (!complete_) return nullptr;
+  if (!complete()) return nullptr;
   const Member* leader = rank_0();
   return leader == nullptr || leader->native ? nullptr : &leader->name;
 }

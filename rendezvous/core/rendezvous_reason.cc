@@ -44,17 +44,17 @@ std::string_view Rendezvous::reason() const {
 std::string Rendezvous::make_reason() const {
   if (outcome_) return "ended: " + outcome_->why;
   if (closed_) return "closed: nobody may join any more";
-  if (!complete_) return make_gathering_reason();
+  if (!complete()) return make_gathering_reason();
   const std::string round = "round " + std::to_string(round_);
   const auto taken = std::to_string(count(Place::Participant));
   const std::string nodes = taken + (count(Place::Participant) == 1 ? " node" : " nodes");
-  if (draining_) {
+  if (draining()) {
     NameList leaving;
     for_each_in(Place::Participant, [&](const Member& member) { leaving.add(member.name); });
     return round + " ends: waiting for " + leaving.text() +
            " to leave it (torchrun looks once a second)";
   }
-  if (preparing_) return round + " has its " + nodes + ": rank 0 empties the workers' store";
+  if (preparing()) return round + " has its " + nodes + ": rank 0 empties the workers' store";
   std::string text = round + " runs with " + nodes;
   if (succeeded_ == 0) return text;
   NameList working;
@@ -128,12 +128,12 @@ std::string Rendezvous::why_not_let_in(const Member& member) const {
   if (member.place == Place::Standby)
     return "this node is a spare, and steps in when another is missing";
   if (member.place != Place::Redundant || !run_) return {};
-  const auto taken = count(Place::Participant) + (complete_ ? 0 : expected());
+  const auto taken = count(Place::Participant) + (complete() ? 0 : expected());
   const auto places = static_cast<std::size_t>(run_->max_nodes);
   if (taken >= places)
     return std::to_string(taken) + " of " + std::to_string(places) +
            " places are taken: this node waits as a spare";
-  if (complete_ && succeeded_ > 0)
+  if (complete() && succeeded_ > 0)
     return "this node is let in only if those that are still at work restart";
   if (run_->scale_policy == ScalePolicy::AtRestart)
     return "this node is let in at the next restart (--scale-policy=at-restart)";

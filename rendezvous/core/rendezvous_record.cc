@@ -53,9 +53,9 @@ RunRecord Rendezvous::make_record() const {
                    .generation = generation_,
                    .highest_generation = highest_generation_,
                    .had_round = had_round_,
-                   .complete = complete_,
-                   .preparing = preparing_,
-                   .draining = draining_,
+                   .complete = complete(),
+                   .preparing = preparing(),
+                   .draining = draining(),
                    .closed = closed_,
                    .restarts_used = restarts_used_,
                    .prepare_failures = prepare_failures_,
@@ -106,9 +106,13 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   generation_ = record.generation;
   highest_generation_ = std::max(highest_generation_, record.highest_generation);
   restored_generation_ = record.generation;
+  // A run without a round: whatever its nodes have been in was another run's.
+  if (!record.had_round) setup_.ended_generation = record.highest_generation;
   had_round_ = record.had_round;
-  complete_ = record.complete && record.had_round;
-  preparing_ = complete_ && record.preparing;
+  if (record.complete && record.had_round)
+    round_phase_ = record.draining    ? Phase::Draining
+                   : record.preparing ? Phase::Preparing
+                                      : Phase::Running;
   closed_ = record.closed;
   restarts_used_ = record.restarts_used;
   prepare_failures_ = record.prepare_failures;
@@ -126,12 +130,12 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
     unrecorded_.insert(member.name);
     if (had_round_ && !outcome_) restore_member(member);
   }
-  if (complete_ && record.draining) {
+  if (draining()) {
     while (!at(Place::Participant).empty())  // Its muster nodes had left it already.
       place(at(Place::Participant).begin()->second, Place::Restarting);
     for (auto& [id, member] : members_)
       member.restarted_round = round_;
-  } else if (complete_ && !outcome_) {
+  } else if (complete() && !outcome_) {
     restore_round();
   }
   expect_workers(members);
@@ -166,8 +170,8 @@ void Rendezvous::restore_member(const MemberRecord& record) {
   member->rank = record.rank.value_or(0);
   member->succeeded = record.standing == Standing::Finished;
   if (member->succeeded) ++succeeded_;
-  const bool in_round = complete_ && record.rank;
-  if (!in_round) member->restarted_round = complete_ ? round_ : round_ - 1;
+  const bool in_round = complete() && record.rank;
+  if (!in_round) member->restarted_round = complete() ? round_ : round_ - 1;
   if (!in_round) return place(id, member->succeeded ? Place::Finished : Place::Restarting);
   place(id, Place::Participant);
 }
@@ -176,9 +180,9 @@ void Rendezvous::restore_member(const MemberRecord& record) {
 void Rendezvous::expect_workers(const std::vector<MemberRecord>& members) {
   const bool native = std::all_of(members.begin(), members.end(),
                                   [](const MemberRecord& member) { return member.native; });
-  if (!had_round_ || preparing_ || !native) return;
-  unseen_.begin(complete_ ? round_ : round_ - 1, generation_, last_world_);
-  if (!complete_) unseen_.end_round(now_);
+  if (!had_round_ || preparing() || !native) return;
+  unseen_.begin(complete() ? round_ : round_ - 1, generation_, last_world_);
+  if (!complete()) unseen_.end_round(now_);
 }
 
 /// Its members stand in the record: it goes on if all of them are muster nodes.
@@ -197,9 +201,9 @@ void Rendezvous::restore_round() {
   for (const auto& [rank, member] : by_rank)
     ranked.push_back(member);
   number_workers(ranked);
-  if (preparing_) prepared_by_ = later(now_, setup_.prepare_within);
+  if (preparing()) prepared_by_ = later(now_, setup_.prepare_within);
   for (const Member* member : ranked)
-    if (!member->succeeded && !preparing_) awaited_.insert(member->id);
+    if (!member->succeeded && !preparing()) awaited_.insert(member->id);
 }
 
 void Rendezvous::expect_members(Duration within) {
@@ -214,7 +218,7 @@ void Rendezvous::first_is_back() {
 
 /// All members of the restored round are back: worth a line.
 void Rendezvous::note_return(const Member& member) {
-  if (awaited_.erase(member.id) > 0 && awaited_.empty() && complete_)
+  if (awaited_.erase(member.id) > 0 && awaited_.empty() && complete())
     actions_.push_back(RoundRecovered{true, round_, generation_, {}});
 }
 
@@ -223,6 +227,7 @@ void Rendezvous::note_return(const Member& member) {
 /// A file that was restored from a backup, or could not be written for a while.
 bool Rendezvous::is_outdated_by(const NodeResumed& event) const {
   return restored_generation_ && event.join.generation > *restored_generation_ &&
+         event.join.generation > setup_.ended_generation &&
          event.join.generation <= kMaxGeneration && !recovery_;
 }
 
@@ -232,7 +237,8 @@ void Rendezvous::forget_restored_round() {
   restored_generation_.reset();
   awaited_.clear();
   outcome_.reset();
-  closed_ = complete_ = draining_ = preparing_ = had_round_ = false;
+  closed_ = had_round_ = false;
+  move_to(Phase::Gathering);
   std::vector<MemberId> ids;
   for (const auto& [id, member] : members_)
     ids.push_back(id);

@@ -35,14 +35,16 @@ void Rendezvous::on(const NodeResumed& event) {
   }
   if (auto refusal = refusal_of(join)) return actions_.push_back(*std::move(refusal));
   if (may_recover(event)) return recover(std::move(join), event);
-  tell_to_rejoin(event.from, "the other nodes have gone on without this node");
+  const bool ended = event.join.generation <= setup_.ended_generation;
+  tell_to_rejoin(event.from, ended ? "its run has ended, and another one of that name has begun"
+                                   : "the other nodes have gone on without this node");
 }
 
 void Rendezvous::resume_member(const Member& member, const NodeResumed& event) {
   using State = NodeResumed::State;
   const Resumed resumed{event.from, event.join.last_round, event.join.generation, setup_.life};
   if (member.succeeded) return actions_.push_back(resumed);
-  const bool in_round = complete_ && member.place == Place::Participant &&
+  const bool in_round = complete() && member.place == Place::Participant &&
                         event.join.last_round == round_ && event.join.generation == generation_;
   const bool left = member.place == Place::Restarting || member.place == Place::LeftOut;
   if (event.state == State::Finished && (in_round || left)) {
@@ -70,10 +72,10 @@ void Rendezvous::tell_to_rejoin(ConnectionId to, std::string why) {
 
 /// Only a host that has not made a round itself adopts one.
 bool Rendezvous::may_recover(const NodeResumed& event) const {
-  return !had_round_ && !complete_ && event.join.life != setup_.life &&
+  return !had_round_ && !complete() && event.join.life != setup_.life &&
          event.join.last_round >= 0 && event.join.last_round < kMaxGeneration &&
-         event.join.generation > 0 && !event.join.instance.empty() && event.group_rank >= 0 &&
-         event.group_rank < event.group_world_size &&
+         event.join.generation > setup_.ended_generation && !event.join.instance.empty() &&
+         event.group_rank >= 0 && event.group_rank < event.group_world_size &&
          static_cast<std::size_t>(event.group_world_size) <= kMaxMembers;
 }
 
@@ -92,11 +94,13 @@ void Rendezvous::recover(NodeJoined join, const NodeResumed& event) {
     give_up_recovery("node " + to_string(join.name) + " knows of a newer one");
     return tell_to_rejoin(event.from, "other nodes know of another round");
   }
-  if (!recovery_)
+  if (!recovery_) {
+    move_to(Phase::Recovering);
     recovery_ = Recovery{.round = event.join.last_round,
                          .generation = event.join.generation,
                          .world = event.group_world_size,
                          .deadline = now_ + setup_.lease + kRecoverySlack};
+  }
   const auto same = by_instance_.find(join.instance);
   const auto holder = recovery_->by_rank.find(event.group_rank);
   const bool taken = holder != recovery_->by_rank.end() &&
@@ -152,8 +156,8 @@ void Rendezvous::adopt_round() {
   round_ = recovery.round;
   generation_ = recovery.generation;
   unseen_.begin(round_, generation_, recovery.by_rank.size());
-  complete_ = had_round_ = true;
-  draining_ = preparing_ = false;
+  move_to(Phase::Running);
+  had_round_ = true;
   restarts_used_ = std::max(restarts_used_, std::min(recovery.restart_count, run().max_restarts));
   last_world_ = recovery.by_rank.size();
   store_ = recovery.store;
@@ -181,6 +185,7 @@ void Rendezvous::adopt_round() {
 void Rendezvous::give_up_recovery(const std::string& why) {
   if (!recovery_) return;
   const Recovery recovery = *std::exchange(recovery_, std::nullopt);
+  move_to(Phase::Gathering);
   actions_.push_back(RoundRecovered{false, recovery.round, recovery.generation, why});
   unseen_.begin(recovery.round, recovery.generation, static_cast<std::size_t>(recovery.world));
   if (recovery.failure || succeeded_ > 0) unseen_.clear();

@@ -7,7 +7,7 @@
 namespace muster {
 
 void Rendezvous::settle() {
-  while (!outcome_ && (complete_ ? settle_complete() : settle_gathering())) {
+  while (!outcome_ && (complete() ? settle_complete() : settle_gathering())) {
   }
   end_if_hopeless();
 }
@@ -18,12 +18,12 @@ bool Rendezvous::settle_complete() {
     return true;
   }
   // Whoever waited for the torchrun nodes to restart is gone: those run on.
-  if (draining_ && expected() <= torch_redundant_) {
-    draining_ = false;
+  if (draining() && expected() <= torch_redundant_) {
+    move_to(Phase::Running);
     changed();
   }
   // Newcomers restart the others only if they may, and never when the first nodes have finished.
-  if (draining_ || closed_ || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0)
+  if (draining() || closed_ || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0)
     return false;
   if (static_cast<int>(count(Place::Participant)) >= run_->max_nodes) return false;
   const Member* newcomer = first_native(Place::Redundant);
@@ -149,7 +149,7 @@ void Rendezvous::complete_round() {
   while (!at(Place::Restarting).empty())
     place(at(Place::Restarting).begin()->second, Place::LeftOut);
   unseen_.clear();
-  complete_ = true;
+  move_to(Phase::Preparing);
   had_round_ = true;
   generation_ = ++highest_generation_;
   restored_generation_.reset();
@@ -162,8 +162,8 @@ void Rendezvous::complete_round() {
   spares_step_in_.reset();
   changed();
   number_workers(by_rank);
-  preparing_ = by_rank.front()->native;
-  if (preparing_) return prepare_round();
+  // A torchrun node at rank 0 makes the workers' store itself.
+  if (by_rank.front()->native) return prepare_round();
   announce_round();
 }
 
@@ -198,7 +198,7 @@ void Rendezvous::number_workers(const std::vector<const Member*>& by_rank) {
 }
 
 void Rendezvous::announce_round() {
-  preparing_ = false;
+  move_to(Phase::Running);
   // With a torchrun node in the round nobody can ask: its muster nodes are fenced.
   unseen_.begin(round_, generation_, workers_.size());
   changed();
@@ -233,10 +233,9 @@ RoundComplete Rendezvous::announcement(const Member& member, ConnectionId to) co
 }
 
 void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const std::string& what) {
-  if (!complete_ || draining_ || outcome_) return;
+  if (!complete() || draining() || outcome_) return;
   if (closed_) return end_run(false, who, what + "; the run is closed, so nobody can restart");
   restart_cause_ = {who, what};
-  preparing_ = false;
   awaited_.clear();
   std::vector<MemberId> ids;
   for (const auto& [order, id] : at(Place::Participant))
@@ -255,7 +254,7 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
       actions_.push_back(RestartRound{*member->connection, round_, cause, who, what, setup_.life});
   }
   // torchrun nodes restart only if somebody waits; among themselves they run on.
-  draining_ = expected() > torch_redundant_;
+  move_to(expected() > torch_redundant_ ? Phase::Draining : Phase::Running);
   changed();
 }
 
@@ -268,7 +267,7 @@ void Rendezvous::let_go(const Member& member) {
 void Rendezvous::next_round() {
   unseen_.end_round(now_);
   ++round_;
-  complete_ = draining_ = preparing_ = false;
+  move_to(Phase::Gathering);
   store_.reset();
   workers_.clear();
   deadline_.reset();
@@ -280,7 +279,7 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
   if (outcome_) return;
   outcome_ = RunEnded{{}, succeeded, std::move(who), why};
   closed_ = true;
-  preparing_ = false;  // Nobody is told a rank any more.
+  if (preparing()) move_to(Phase::Running);  // Nobody is told a rank any more.
   deadline_.reset();
   shown_deadline_.reset();
   spares_step_in_.reset();
@@ -297,7 +296,7 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
 }
 
 void Rendezvous::end_if_finished() {
-  if (!complete_ || draining_ || outcome_ || natives_ == 0 || at(Place::Participant).empty())
+  if (!complete() || draining() || outcome_ || natives_ == 0 || at(Place::Participant).empty())
     return;
   const auto works = [](const Member& member) { return !member.succeeded; };
   if (first_in(Place::Participant, works) != nullptr) return;
@@ -307,7 +306,7 @@ void Rendezvous::end_if_finished() {
 /// Some nodes have finished, and will not come back: a further round is for those that are left.
 /// Nobody waits for newcomers then, for nobody knows of any.
 void Rendezvous::end_if_hopeless() {
-  if (succeeded_ == 0 || outcome_ || !run_ || recovery_ || (complete_ && !draining_)) return;
+  if (succeeded_ == 0 || outcome_ || !run_ || recovery_ || (complete() && !draining())) return;
   const std::size_t left = members_.size() - succeeded_;
   if (left >= static_cast<std::size_t>(run_->min_nodes)) return;
   if (left == 0 && lost_.empty()) return end_run(true, std::nullopt, "every node has finished");

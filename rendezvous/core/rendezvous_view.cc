@@ -33,7 +33,7 @@ std::optional<int> Rendezvous::rank_of(const NodeName& name) const {
 RunStanding Rendezvous::run_state() const {
   if (outcome_) return outcome_->succeeded ? RunStanding::Succeeded : RunStanding::Failed;
   if (closed_) return RunStanding::Closed;
-  if (recovery_) return RunStanding::Recovering;
+  if (recovering()) return RunStanding::Recovering;
   if (members_.empty()) return RunStanding::Empty;
   switch (phase()) {
     case Phase::Preparing:
@@ -42,6 +42,7 @@ RunStanding Rendezvous::run_state() const {
       return RunStanding::Running;
     case Phase::Draining:
       return RunStanding::Restarting;
+    case Phase::Recovering:
     case Phase::Gathering:
     case Phase::Ended:
       break;
@@ -54,8 +55,8 @@ NodeState Rendezvous::node_state(const Member& member) const {
   if (member.absent_until) return NodeState::Absent;
   switch (member.place) {
     case Place::Participant:
-      if (!complete_) return NodeState::Joined;
-      return preparing_ ? NodeState::Preparing : NodeState::Working;
+      if (!complete()) return NodeState::Joined;
+      return preparing() ? NodeState::Preparing : NodeState::Working;
     case Place::Away:
     case Place::Restarting:
     case Place::LeftOut:
@@ -99,7 +100,7 @@ NodeView Rendezvous::view_of(const Member& member, Instant now) const {
     node.role = member.role;
     node.local_world = member.local_world_size;
   }
-  const bool numbered = complete_ && member.place == Place::Participant && member.rank >= 0 &&
+  const bool numbered = complete() && member.place == Place::Participant && member.rank >= 0 &&
                         static_cast<std::size_t>(member.rank) < workers_.size();
   if (numbered)
     node.first_rank = workers_[static_cast<std::size_t>(member.rank)].base_global_rank.value;
@@ -119,7 +120,7 @@ RunView Rendezvous::view(std::size_t offset, std::size_t nodes, Instant now) con
   for (nodes = std::min(nodes, kMaxViewedNodes); nodes > 0 && member != members_.end(); --nodes)
     view.nodes.push_back(view_of((member++)->second, now));
   if (outcome_) return view;
-  if (!complete_ && deadline_) view.last_call = std::max(Duration::zero(), *deadline_ - now);
+  if (!complete() && deadline_) view.last_call = std::max(Duration::zero(), *deadline_ - now);
   add_missing(view, now);
   return view;
 }
@@ -137,7 +138,7 @@ void Rendezvous::add_missing(RunView& view, Instant now) const {
     });
   const auto coming = count(Place::Participant) + expected();
   const auto least = run_ ? static_cast<std::size_t>(run_->min_nodes) : std::size_t{0};
-  if (!complete_ && coming < least) view.lacking = least - coming;
+  if (!complete() && coming < least) view.lacking = least - coming;
 }
 
 std::array<std::size_t, kNodeStates> Rendezvous::nodes_by_state() const {
@@ -162,7 +163,7 @@ void Rendezvous::on(const OperatorAsked& event) {
   if (!objection_to(event.what).empty()) return;
   if (event.what == OperatorAsked::What::Stop)
     return end_run(false, std::nullopt, "an operator has stopped it");
-  if (!complete_) return unseen_.clear();  // The operator knows that the silent nodes are dead.
+  if (!complete()) return unseen_.clear();  // The operator knows that the silent nodes are dead.
   begin_restart(RestartCause::Requested, NodeName{"operator", 0, 0}, "musterctl restart");
 }
 

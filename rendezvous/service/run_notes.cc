@@ -150,8 +150,9 @@ void RunService::note_progress(Run& run, Instant now) {
   note_begin(run, now);
   note_broken(run, now);
   const auto phase = rendezvous.phase();
-  if (phase == Rendezvous::Phase::Gathering && !run.gathering && rendezvous.members() > 0)
-    run.gathering = now;
+  const bool gathers =
+      phase == Rendezvous::Phase::Gathering || phase == Rendezvous::Phase::Recovering;
+  if (gathers && !run.gathering && rendezvous.members() > 0) run.gathering = now;
   if (phase == Rendezvous::Phase::Running && run.noted_round != rendezvous.round()) {
     run.noted_round = rendezvous.round();
     // In a first round everybody says it, and in all-muster rounds nobody looks.

@@ -31,10 +31,11 @@ const Rendezvous* RunService::rendezvous(std::string_view run_id) const {
 
 /// Its generations are above `generation`, and above those of any earlier run of this name: that
 /// began at an earlier second, and had less than one round each second since then.
-std::unique_ptr<Rendezvous> RunService::new_rendezvous(std::int64_t generation) {
+std::unique_ptr<Rendezvous> RunService::new_rendezvous(std::int64_t generation, bool ended) {
   if (options_.setup.life != 0) ++options_.setup.life;
   RendezvousSetup setup = options_.setup;
   setup.recorded = options_.recorded;
+  setup.ended_generation = ended ? generation : 0;
   setup.generation_floor = std::max({setup.generation_floor, generation, wall_seconds_});
   return std::make_unique<Rendezvous>(setup);
 }
@@ -131,7 +132,8 @@ bool RunService::reusable(const Run& run, Instant now) const {
 
 void RunService::begin_again(Run& run) {
   if (options_.recorded) changes_.remove(std::string(run.id()));
-  run.rendezvous = new_rendezvous(run.rendezvous->highest_generation());
+  const bool ended = run.rendezvous->outcome().has_value();  // Else its nodes may still work.
+  run.rendezvous = new_rendezvous(run.rendezvous->highest_generation(), ended);
   ++run.generation;
   run.repeat_master.reset();
   run.waiting.clear();

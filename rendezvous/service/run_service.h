@@ -22,9 +22,9 @@
 #include "rendezvous/core/rendezvous_turns.h"
 #include "rendezvous/core/shared_bytes.h"
 #include "rendezvous/service/held_effects.h"
-#include "rendezvous/wire/native_codec.h"
 #include "rendezvous/service/run_effect.h"
 #include "rendezvous/service/run_state.h"
+#include "rendezvous/wire/native_codec.h"
 #include "rendezvous/wire/state_key.h"
 
 namespace muster {
@@ -232,7 +232,7 @@ class RunService {
     IdleRuns idle;
   };
   CompareSetOutcome begin_by_state(ConnectionId from, const StateCompareSet& request, Run*& run);
-  std::unique_ptr<Rendezvous> new_rendezvous(std::int64_t generation = 0);
+  std::unique_ptr<Rendezvous> new_rendezvous(std::int64_t generation = 0, bool ended = false);
   Run* make_run(const std::string& key, const std::string& peer);
   bool make_room(const std::string& peer);
   bool forget_oldest(const IdleRuns& idle);

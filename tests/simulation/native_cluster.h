@@ -6,6 +6,7 @@
 // other, fail, finish, and are killed.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -193,6 +194,7 @@ class Cluster {
       return at(stopped_until, [this, id, frame, on_reply] { arrive(id, frame, on_reply); });
     Link& link = links_.at(id);
     if (!link.open_at_host || link.life != life || !is_up()) return;
+    lost_connections_.erase(link.node);
     const auto answer = service->receive(
         {id}, std::string_view(frame).substr(1 + kNativeLengthBytes), "10.0.0.1", time());
     REQUIRE(answer.close.empty());
@@ -280,6 +282,7 @@ class Cluster {
     if (now < stopped_until) return at(stopped_until, [this, id] { gone_at_host(id); });
     Link& link = links_.at(id);
     if (!std::exchange(link.open_at_host, false) || link.life != life) return;
+    lost_connections_.insert(link.node);
     service->gone({id}, time());
     carry_out();
   }
@@ -295,6 +298,7 @@ class Cluster {
       newest_ = generation;
       round.round = message.round;
       round.world = message.group_world_size;
+      round.host_life = life;
     }
     REQUIRE(round.round == message.round);
     REQUIRE(round.world == message.group_world_size);
@@ -316,12 +320,28 @@ class Cluster {
     at(now + kFenceBound + kStopMost + 100ms, [this, generation] {
       for (const auto& node : nodes) {
         if (!node->alive || node->workers.generation == 0) continue;
+        if (may_overlap(node->workers.generation)) continue;
         INFO(describe());
         INFO("node " << node->index << " has workers of " << node->workers.generation
                      << " beside those of " << generation);
         REQUIRE(node->workers.generation >= generation);
       }
     });
+  }
+  /// The case that docs/rendezvous.md leaves open: all nodes of the round are at work, and the host
+  /// knows nothing of them: it has forgotten the round, or takes one for dead whose connection was
+  /// closed.
+  bool may_overlap(std::int64_t generation) const {
+    const Round& round = rounds_.at(generation);
+    const bool whole = round.ranks.size() == static_cast<std::size_t>(round.world) &&
+                       std::all_of(round.ranks.begin(), round.ranks.end(), [&](const auto& rank) {
+                         return rank.second->alive && rank.second->workers.generation == generation;
+                       });
+    const bool forgotten = !state && round.host_life != life;
+    const bool closed = std::any_of(round.ranks.begin(), round.ranks.end(), [&](const auto& rank) {
+      return lost_connections_.contains(rank.second);
+    });
+    return whole && (forgotten || closed);
   }
   std::string describe() const {
     std::string text;
@@ -363,6 +383,7 @@ class Cluster {
   struct Round {
     std::int64_t round = 0;
     int world = 0;
+    int host_life = 0;  // Of the host that made it.
     std::map<int, SimNode*> ranks;
   };
   RunSettings run_;
@@ -373,6 +394,7 @@ class Cluster {
   std::uint32_t next_link_ = 1;
   std::optional<Instant> host_wakes_;
   std::map<std::int64_t, Round> rounds_;
+  std::set<SimNode*> lost_connections_;  // Closed at the host; no other one has come since.
   std::int64_t newest_ = 0;
   int restarts_told_ = 0;
 };

@@ -223,6 +223,8 @@ class Turmoil {
         cluster_.run_until(cluster_.now + 200s, [this] { return is_converged(); });
     INFO("at the end:\n" << cluster_.describe());
     REQUIRE(converged);
+    for (const std::string& note : cluster_.notes)
+      if (note.find("run_broken") != std::string::npos) FAIL(note);
   }
 
  private:

@@ -319,5 +319,25 @@ TEST_CASE_METHOD(ResumeTest, "resume: a restart that was asked for in an older r
   CHECK(sent<RestartRound>(after({}, RestartRequested{{1}, "now", 0})).size() == 3);
 }
 
+TEST_CASE_METHOD(ResumeTest, "resume: a round of a run that has ended is not taken up again",
+                 "[unit][rendezvous]") {
+  rendezvous =
+      Rendezvous(RendezvousSetup{.run = settings, .life = 7, .ended_generation = generation});
+  const auto late = after({}, resume(1, "a", 0, kOldLife));
+  REQUIRE(sent<Rejoin>(late).contains(1));
+  CHECK_THAT(sent<Rejoin>(late).at(1).why, Catch::Contains("has ended"));
+  CHECK(rendezvous.members() == 0);
+  ++generation;  // Of a round that the ended run has not had.
+  after({}, resume(1, "a", 0, kOldLife));
+  CHECK(rendezvous.recovering());
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: a recorded run without a round takes up no older one",
+                 "[unit][rendezvous]") {
+  rendezvous.restore({.settings = settings, .life = 7, .highest_generation = generation}, {}, now);
+  CHECK(sent<Rejoin>(after({}, resume(1, "a", 0, kOldLife))).contains(1));
+  CHECK_FALSE(rendezvous.recovering());
+}
+
 }  // namespace
 }  // namespace muster::testing
