@@ -174,7 +174,7 @@ class Shim {
 
   void start(const ShimRequest& request, const std::vector<int>& fds) {
     if (agent_reaped_) return;
-    BegunWorker begun = begin_worker(request, fds, setup_.worker_signals, setup_.worker_files);
+    BegunWorker begun = begin_worker(request, fds, setup_.workers);
     const BegunSpawn& child = begun.spawn;
     if (child.error != 0)
       return outbox_.push_back(start_failed(request.worker, {child.error, child.step}));

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -45,8 +44,7 @@ struct ShimSetup {
   pid_t agent = -1;
   int agent_socket = -1;
   int front_socket = -1;
-  SignalState worker_signals;
-  rlimit worker_files{};   // Their limit of open files.
+  WorkerSetup workers;
   int request_signal = 0;  // See SplitOptions.
   std::chrono::milliseconds shutdown_timeout{0};
   std::function<void(const LostAgent&)> report_lost_agent;

@@ -82,7 +82,8 @@ int become_shim(ShimSetup setup, const SplitOptions& options,
   ::sigaddset(&child_only, SIGCHLD);
   leave_the_terminal("muster-shim", options, child_only);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  setup.worker_files = raise_descriptor_limit();
+  setup.workers.not_default = signals_not_default();
+  setup.workers.file_limit = raise_descriptor_limit();
   const std::pair<int, int> pair = make_pair();
   if (pair.first < 0) return give_up(setup);
   setup.agent_socket = pair.first;
@@ -91,7 +92,7 @@ int become_shim(ShimSetup setup, const SplitOptions& options,
   if (setup.agent == 0) {
     ::close(pair.first);
     ::close(setup.front_socket);
-    leave_the_terminal("muster-agent", options, setup.worker_signals.mask);
+    leave_the_terminal("muster-agent", options, setup.workers.signals.mask);
     return agent_main(pair.second);
   }
   ::close(pair.second);
@@ -121,7 +122,7 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
   if (front.shim == 0) {
     ::close(pair.first);
     std::_Exit(become_shim({.front_socket = pair.second,
-                            .worker_signals = worker_signals,
+                            .workers = {.signals = worker_signals},
                             .request_signal = options.request_signal,
                             .shutdown_timeout = options.shutdown_timeout,
                             .report_lost_agent = options.report_lost_agent},

@@ -13,10 +13,8 @@
 namespace muster {
 namespace {
 
-/// The reading end of `fd`; -1 if it is no pipe, or no descriptor is left.
+/// The reading end of a pipe; -1 if no descriptor is left.
 int open_reader(int fd) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) return -1;
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 }
@@ -24,9 +22,18 @@ int open_reader(int fd) {
 std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
                                        const std::array<const char*, 2>& log_files) {
   std::vector<OutputReader> readers;
+  ino_t last = 0;
   for (std::size_t stream = 1; stream < fds.size(); ++stream) {
-    const int reader = fds[stream] < 0 ? -1 : open_reader(fds[stream]);
-    if (reader >= 0) readers.push_back({reader, log_files[stream - 1]});
+    const char* file = log_files[stream - 1];
+    struct stat info {};
+    if (fds[stream] < 0 || ::fstat(fds[stream], &info) != 0 || !S_ISFIFO(info.st_mode)) continue;
+    if (!readers.empty() && info.st_ino == last) {  // Two readers would mix up its bytes.
+      if (readers.back().file.empty()) readers.back().file = file;
+      continue;
+    }
+    const int reader = open_reader(fds[stream]);
+    if (reader >= 0) readers.push_back({reader, file});
+    last = info.st_ino;
   }
   return readers;
 }
@@ -34,15 +41,16 @@ std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
 }  // namespace
 
 BegunWorker begin_worker(const ShimRequest& request, const std::vector<int>& fds,
-                         const SignalState& signals, const rlimit& file_limit) {
+                         const WorkerSetup& setup) {
   const auto fds_wanted = 1 + static_cast<std::size_t>(std::popcount(request.streams));
   // The kernel drops descriptors that the shim has no room for.
   if (fds.size() < fds_wanted) return {{.error = EMFILE, .step = SpawnStep::Exec}, {}};
   const std::optional<PackedCommand> command = PackedCommand::map(fds[0]);
   if (!command) return {{.error = EPROTO, .step = SpawnStep::Exec}, {}};
   SpawnOptions options{command->path(), command->argv(), command->env(), {-1, -1, -1}, nullptr};
-  options.signals = &signals;
-  options.file_limit = &file_limit;
+  options.signals = &setup.signals;
+  options.not_default = &setup.not_default;
+  options.file_limit = &setup.file_limit;
   options.cpu_mask = command->cpu_mask();
   std::size_t next = 1;
   for (std::size_t stream = 0; stream < 3; ++stream)

@@ -1,8 +1,6 @@
 // A worker, from the agent's request to a process.
 #pragma once
 
-#include <sys/resource.h>
-
 #include <vector>
 
 #include "agent/posix/rescue_output.h"
@@ -14,13 +12,13 @@ namespace muster {
 /// A start that has begun.
 struct BegunWorker {
   BegunSpawn spawn;
-  /// One for each of the worker's descriptors that is a pipe; the caller's to close. Empty if there
-  /// is no child.
+  /// One for each pipe among the worker's descriptors; the caller's to close. Empty if there is no
+  /// child.
   std::vector<OutputReader> readers;
 };
 
 /// Begins the start that `request` asks for; `fds`, which came with it, stay the caller's.
 BegunWorker begin_worker(const ShimRequest& request, const std::vector<int>& fds,
-                         const SignalState& signals, const rlimit& file_limit);
+                         const WorkerSetup& setup);
 
 }  // namespace muster

@@ -77,7 +77,7 @@ class Storage(MusterTest):
         # Found by env, in a worker that has started, and by muster itself.
         for command in (("/usr/bin/env", f"{self.dead}/program"), (f"{self.dead}/program",)):
             with self.subTest(command=command):
-                process = self.start("--no-python", *command)
+                process = self.start("--no-python", "--nproc-per-node=2", *command)
                 wait_for(lambda: len(self.token.processes()) >= 3, "muster's three")
                 self.end_by_three_signals(process, after=None)
 

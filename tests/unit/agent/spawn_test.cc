@@ -167,6 +167,24 @@ TEST_CASE("spawn: streams go where they are told, and nothing else is inherited"
   CHECK(text.substr(0, bytes) == "0\n1\n2\n3\nerr\n");  // 3 is ls's own.
 }
 
+TEST_CASE("spawn: what is not reset by name is the default one anyway", "[unit][agent]") {
+  ::signal(SIGUSR2, SIG_IGN);
+  const sigset_t not_default = signals_not_default();
+  CHECK(::sigismember(&not_default, SIGUSR2) == 1);
+  CHECK(::sigismember(&not_default, SIGWINCH) == 0);
+  // SIGUSR2 is bit 11, SIGHUP bit 0: it is ignored for the worker alone.
+  Command command({"/usr/bin/awk",
+                   "/SigIgn:.0000000000000001/ {n++} /SigCgt:.0000000000000000/ {n++} "
+                   "END {exit n != 2}",
+                   "/proc/self/status"});
+  ::sigaddset(&command.signals.ignored, SIGHUP);
+  command.options.not_default = &not_default;
+  const Spawned child = command.start();
+  ::signal(SIGUSR2, SIG_DFL);
+  REQUIRE(child.error == 0);
+  CHECK(end_of(child).si_status == 0);
+}
+
 BegunSpawn begin(Command& command) {
   command.start_options();
   return begin_spawn(command.options);
