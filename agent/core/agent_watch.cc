@@ -1,7 +1,5 @@
 #include "agent/core/agent_watch.h"
 
-#include <algorithm>
-
 namespace muster {
 namespace {
 
@@ -19,11 +17,7 @@ Duration AgentWatch::interval(int signals) const {
 }
 
 bool AgentWatch::is_lost(const Look& look) {
-  const Duration passed =
-      last_ == Instant{}
-          ? Duration{}
-          : std::min<Duration>(look.now - last_, kMaxSilentIntervals * interval(look.signals));
-  last_ = look.now;
+  const Duration passed = time_.look(look.now, kMaxSilentIntervals * interval(look.signals));
   if (look.answered) silent_ = asked_ = {};
   if (!look.answered && !look.is_stopped) silent_ += passed;
   if (!look.answered && look.signals > 0) asked_ += passed;

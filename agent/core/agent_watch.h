@@ -6,6 +6,7 @@
 
 #include <chrono>
 
+#include "agent/core/watched_time.h"
 #include "rendezvous/core/time.h"
 
 namespace muster {
@@ -34,7 +35,7 @@ class AgentWatch {
   bool is_lost(const Look& look);
 
  private:
-  Instant last_{};
+  WatchedTime time_;
   Duration silent_{};     // Not answering, and not stopped on purpose.
   Duration asked_{};      // Not answering since a signal came.
   Duration impatient_{};  // Since the third signal, whether it answers or not.

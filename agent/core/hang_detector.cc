@@ -28,9 +28,7 @@ HangDetector::HangDetector(Duration timeout)
 
 std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>& samples,
                                               Instant now) {
-  const Duration passed =
-      watched_.empty() ? 0s : std::min<Duration>(now - last_, kIntervalsToBelieve * interval_);
-  last_ = now;
+  const Duration passed = time_.look(now, kIntervalsToBelieve * interval_);
   const Duration allowance = std::max(timeout_ * kIdleCpuPercent / 100, kIdleCpuMin);
   std::map<LocalRank, Watched> seen;
   std::vector<IdleWorker> idle;
@@ -73,6 +71,7 @@ void HangDetector::ended_progress(LocalRank rank) {
 void HangDetector::reset() {
   watched_.clear();
   promised_.clear();
+  time_.reset();
 }
 
 }  // namespace muster

@@ -13,6 +13,7 @@
 #include <set>
 #include <vector>
 
+#include "agent/core/watched_time.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/time.h"
 
@@ -63,7 +64,7 @@ class HangDetector {
   Duration interval_;
   std::map<LocalRank, Watched> watched_;
   std::set<LocalRank> promised_;
-  Instant last_{};
+  WatchedTime time_;
 };
 
 }  // namespace muster

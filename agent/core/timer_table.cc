@@ -8,9 +8,10 @@
 namespace muster {
 namespace {
 
-constexpr int kMaxDepth = 4;        // A request has none: 1 would do.
-constexpr double kFarAheadS = 1e9;  // Some thirty years: as good as never, and no overflow.
-constexpr int kLargestSignal = 64;  // Linux.
+constexpr int kMaxDepth = 4;          // A request has none: 1 would do.
+constexpr double kFarAheadS = 1e9;    // Some thirty years: as good as never, and no overflow.
+constexpr int kLargestSignal = 64;    // Linux.
+constexpr int kCountedIntervals = 2;  // In a longer gap between two looks nobody looked.
 
 // Into `object`; false if it is no JSON object. (No Result: nlohmann::json converts from anything,
 // errors included.)
@@ -87,27 +88,35 @@ bool TimerTable::take(const TimerRequest& request, Instant now, double wall_now_
     return true;
   }
   if (timers_.size() >= kMaxTimers && !timers_.contains(key)) return false;
+  look(now);
   const double left_s = std::clamp(*request.expires_at_s - wall_now_s, 0.0, kFarAheadS);
-  timers_[key] = {now + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(left_s)),
-                  request.signal};
+  timers_[key] = {
+      counted_ + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(left_s)),
+      request.signal};
   return true;
 }
 
+void TimerTable::look(Instant now) {
+  counted_ += time_.look(now, kCountedIntervals * kLookInterval);
+}
+
 std::optional<Instant> TimerTable::next_deadline() const {
-  std::optional<Instant> next;
+  if (timers_.empty() || !time_.last()) return std::nullopt;
+  Duration left = kLookInterval;
   for (const auto& [key, timer] : timers_)
-    if (!next || timer.deadline < *next) next = timer.deadline;
-  return next;
+    left = std::min(left, timer.deadline - counted_);
+  return *time_.last() + left;
 }
 
 std::vector<ExpiredTimer> TimerTable::expire(Instant now) {
+  look(now);
   std::vector<ExpiredTimer> expired;
   // The keys are in the order of the processes: a process's timers are neighbours.
   for (auto it = timers_.begin(); it != timers_.end();) {
     const int pid = it->first.first;
     auto first = timers_.end();
     for (; it != timers_.end() && it->first.first == pid; ++it) {
-      if (it->second.deadline > now) continue;
+      if (it->second.deadline > counted_) continue;
       const auto rank = [](const Timer& timer) {
         return std::pair(timer.signal <= 0, timer.deadline);
       };

@@ -16,6 +16,7 @@
 
 #include <boost/system/result.hpp>
 
+#include "agent/core/watched_time.h"
 #include "rendezvous/core/time.h"
 
 namespace muster {
@@ -58,9 +59,12 @@ struct ExpiredTimer {
 class TimerTable {
  public:
   /// A request that arrived at `now`, when the wall clock said `wall_now_s`: from here on only time
-  /// that passes counts, not what happens to the clock on the wall. False: it is one too many.
+  /// counts that passes while somebody looks, not what happens to the clock on the wall, nor a
+  /// pause of the whole machine. False: it is one too many.
   bool take(const TimerRequest& request, Instant now, double wall_now_s);
 
+  /// When to call expire(): at the next timer's end, and at least this often while there is one.
+  static constexpr Duration kLookInterval = std::chrono::seconds(1);
   std::optional<Instant> next_deadline() const;
 
   /// For every process with a timer that has run out: of those timers the first with a signal, or
@@ -73,9 +77,13 @@ class TimerTable {
 
  private:
   struct Timer {
-    Instant deadline;
+    Duration deadline{};  // Of counted_.
     int signal = 0;
   };
+  void look(Instant now);
+
+  WatchedTime time_;
+  Duration counted_{};  // Since the first look.
   std::map<std::pair<int, std::string>, Timer> timers_;
 };
 

@@ -14,6 +14,7 @@ using namespace std::chrono_literals;
 constexpr int kChecksPerTimeout = 10;
 constexpr Duration kCheckIntervalMin = 100ms;  // torchrun's --monitor-interval.
 constexpr Duration kCheckIntervalMax = 10s;
+constexpr int kSeenIntervals = 2;  // In a longer gap between two looks nobody looked.
 constexpr double kMaxSeconds = 1e9;
 
 }  // namespace
@@ -41,23 +42,24 @@ UninterruptibleDetector::UninterruptibleDetector(Duration timeout)
 
 std::optional<StuckWorker> UninterruptibleDetector::observe(const std::vector<WorkerState>& states,
                                                             Instant now) {
-  std::map<LocalRank, Instant> since;
+  const Duration passed = time_.look(now, kSeenIntervals * interval_);
+  std::map<LocalRank, Duration> stuck;
   std::optional<StuckWorker> longest;
   for (const WorkerState& worker : states) {
     if (worker.state != 'D') continue;
-    const auto before = since_.find(worker.rank);
-    const Instant began = before == since_.end() ? now : before->second;
-    since.emplace(worker.rank, began);
-    const Duration stuck = now - began;
-    if (stuck >= timeout_ && (!longest || stuck > longest->stuck))
-      longest = StuckWorker{worker.rank, stuck};
+    const auto before = stuck_.find(worker.rank);
+    const Duration so_far = before == stuck_.end() ? Duration{} : before->second + passed;
+    stuck.emplace(worker.rank, so_far);
+    if (so_far >= timeout_ && (!longest || so_far > longest->stuck))
+      longest = StuckWorker{worker.rank, so_far};
   }
-  since_ = std::move(since);
+  stuck_ = std::move(stuck);
   return longest;
 }
 
 void UninterruptibleDetector::reset() {
-  since_.clear();
+  stuck_.clear();
+  time_.reset();
 }
 
 }  // namespace muster

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/core/watched_time.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/time.h"
 
@@ -39,7 +40,8 @@ class UninterruptibleDetector {
   Duration interval() const { return interval_; }
 
   /// Takes the state of every worker that is alive: the one that has been in D for longest, if that
-  /// is the timeout or more. Between two looks it may have left D unseen, as under torchrun.
+  /// is the timeout or more. Between two looks it may have left D unseen, as under torchrun. Time
+  /// in which nobody looked does not count.
   std::optional<StuckWorker> observe(const std::vector<WorkerState>& states, Instant now);
 
   void reset();
@@ -47,7 +49,8 @@ class UninterruptibleDetector {
  private:
   Duration timeout_;
   Duration interval_;
-  std::map<LocalRank, Instant> since_;
+  std::map<LocalRank, Duration> stuck_;  // Those in D.
+  WatchedTime time_;
 };
 
 }  // namespace muster

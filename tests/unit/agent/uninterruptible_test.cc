@@ -24,8 +24,18 @@ struct UninterruptibleTest {
   char a = 'S';
   char b = 'R';
 
+  std::optional<StuckWorker> look() {
+    return detector.observe({{LocalRank{0}, a}, {LocalRank{1}, b}}, now);
+  }
+  /// Looks at intervals until then; what the last look has seen.
   std::optional<StuckWorker> after(Duration elapsed) {
-    return detector.observe({{LocalRank{0}, a}, {LocalRank{1}, b}}, now += elapsed);
+    const Instant end = now + elapsed;
+    while (now + detector.interval() < end) {
+      now += detector.interval();
+      look();
+    }
+    now = end;
+    return look();
   }
 };
 
@@ -70,9 +80,21 @@ TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: of several the longest",
 TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: what was seen before reset is of others",
                  "[unit][uninterruptible]") {
   a = 'D';
-  after(0s);
+  after(8s);
   detector.reset();
-  CHECK_FALSE(after(30s));
+  CHECK_FALSE(after(8s));
+}
+
+TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: time in which nobody looked is not waiting",
+                 "[unit][uninterruptible]") {
+  a = 'D';
+  CHECK_FALSE(after(0s));
+  CHECK_FALSE(after(5s));
+  now += 24h;
+  CHECK_FALSE(look());  // Two intervals at most of this day.
+  const auto stuck = after(3s);
+  REQUIRE(stuck);
+  CHECK(stuck->stuck == 10s);
 }
 
 TEST_CASE("uninterruptible: the interval has bounds", "[unit][uninterruptible]") {
