@@ -12,6 +12,8 @@
 #include <memory>
 #include <set>
 
+#include "rendezvous/net/library_function.h"
+
 namespace muster {
 namespace {
 
@@ -47,14 +49,14 @@ class Nvml {
   Nvml() {
     library_ = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) return;
-    load("nvmlInit_v2", init_);
-    load("nvmlShutdown", shutdown_);
-    load("nvmlDeviceGetCount_v2", get_count_);
-    load("nvmlDeviceGetHandleByIndex_v2", get_handle_);
-    load("nvmlDeviceGetUUID", get_uuid_);
-    load("nvmlDeviceGetPciInfo_v3", get_pci_);
-    load("nvmlDeviceGetMaxMigDeviceCount", get_mig_count_);
-    load("nvmlDeviceGetMigDeviceHandleByIndex", get_mig_handle_);
+    find_function(library_, "nvmlInit_v2", init_);
+    find_function(library_, "nvmlShutdown", shutdown_);
+    find_function(library_, "nvmlDeviceGetCount_v2", get_count_);
+    find_function(library_, "nvmlDeviceGetHandleByIndex_v2", get_handle_);
+    find_function(library_, "nvmlDeviceGetUUID", get_uuid_);
+    find_function(library_, "nvmlDeviceGetPciInfo_v3", get_pci_);
+    find_function(library_, "nvmlDeviceGetMaxMigDeviceCount", get_mig_count_);
+    find_function(library_, "nvmlDeviceGetMigDeviceHandleByIndex", get_mig_handle_);
     is_ready_ = init_ != nullptr && get_count_ != nullptr && init_() == 0;
   }
   ~Nvml() {
@@ -108,12 +110,6 @@ class Nvml {
     unsigned int pci_subsystem_id;
     std::array<char, 32> bus_id;
   };
-
-  template <typename Function>
-  void load(const char* name, Function*& function) {
-    // POSIX has symbols and functions convert into each other; C++ only says that it may.
-    function = reinterpret_cast<Function*>(dlsym(library_, name));
-  }
 
   void* library_ = nullptr;
   bool is_ready_ = false;
