@@ -11,13 +11,13 @@
 set -euo pipefail
 
 wire="pickle/utf8.cc rendezvous/wire/native_json.cc rendezvous/wire/printable_text.cc"
-settings="rendezvous/core/settings.cc rendezvous/core/seconds_text.cc"
 pickle="pickle/reader.cc pickle/writer.cc pickle/utf8.cc"
 declare -A sources=(
-  [native_message]="$wire $settings rendezvous/wire/native_codec.cc rendezvous/wire/token_proof.cc"
+  [native_message]="$wire rendezvous/wire/native_codec.cc rendezvous/wire/token_proof.cc"
   [http]="rendezvous/http/http_access.cc rendezvous/http/http_route.cc rendezvous/wire/http_key.cc musterctl/client.cc"
-  [worker_files]="agent/core/error_file.cc agent/core/rank_messages.cc agent/core/ranks.cc agent/core/timer_table.cc"
-  [run_record]="$wire $settings rendezvous/wire/run_record_codec.cc rendezvous/core/run_history.cc"
+  [worker_files]="agent/core/error_file.cc agent/core/rank_messages.cc agent/core/ranks.cc agent/core/timer_table.cc
+    rendezvous/core/round_ranks.cc"
+  [run_record]="$wire rendezvous/wire/native_codec.cc rendezvous/wire/run_record_codec.cc"
   [state_codec]="$pickle rendezvous/wire/base64.cc rendezvous/wire/python_time.cc rendezvous/wire/state_decoder.cc
     rendezvous/wire/state_encoder.cc rendezvous/wire/state_rules.cc rendezvous/core/rendezvous_state.cc"
   [store_codec]="rendezvous/core/shared_bytes.cc rendezvous/core/store_table.cc rendezvous/core/store_waits.cc
@@ -59,11 +59,26 @@ if [[ -z $clang ]] || ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsign
 fi
 cd "$root"
 
+compiler=("$clang" -std=c++20 -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)
+command -v ccache >/dev/null && cached=(ccache) || cached=()
+mkdir -p "$build/objects"
+declare -A compiled=()
+
+# compile SOURCE: once for all targets. Leaves its name in $object.
+compile() {
+  object=$build/objects/${1//\//_}.o
+  [[ -n ${compiled[$1]:-} ]] && return
+  "${cached[@]}" "${compiler[@]}" -I. -DMUSTER_LIBFUZZER -DMUSTER_VERSION='"fuzz"' -c "$1" -o "$object"
+  compiled[$1]=yes
+}
+
 for target in "${targets[@]}"; do
-  # shellcheck disable=SC2086  # The sources are words.
-  "$clang" -std=c++20 -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. \
-    -DMUSTER_LIBFUZZER -DMUSTER_VERSION='"fuzz"' "tests/fuzz/${target}_fuzz.cc" ${sources[$target]} \
-    -o "$build/${target}_fuzz"
+  objects=()
+  for source in "tests/fuzz/${target}_fuzz.cc" ${sources[$target]}; do
+    compile "$source"
+    objects+=("$object")
+  done
+  "${compiler[@]}" "${objects[@]}" -o "$build/${target}_fuzz"
 done
 
 # run_target TARGET OPTION...: over its corpora.
