@@ -267,7 +267,8 @@ int run(int argc, char** argv) {
   app.add_option("--completion", arguments.completion, "Print the completion script of a shell")
       ->type_name("SHELL")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  add_option(app, "--endpoint", arguments);  // Before the command is as good as behind it.
+  for (const char* option : {"--endpoint", "--rdzv-token-file"})
+    add_option(app, option, arguments);  // Before the command is as good as behind it.
   Action chosen;
   add_commands(app, arguments, chosen);
   try {

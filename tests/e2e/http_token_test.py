@@ -102,6 +102,7 @@ class Reading(TokenTest):
         self.a_run()
         self.assertIn("gathering", self.ctl("runs"))
         self.assertIn("gathering", self.ctl("status", "job", f"--rdzv-token-file={self.token_file}", token=False))
+        self.assertIn("gathering", self.ctl(f"--rdzv-token-file={self.token_file}", "runs", token=False))
         self.assertIn("give musterctl --rdzv-token-file", self.ctl("runs", expect=1, token=False))
         self.assertIn('"verdict":"ok"', self.ctl("doctor", "--json").split('"clock"')[1].replace(" ", ""))
         other = self.dir / "other"

@@ -45,8 +45,9 @@ TEST_CASE_METHOD(HttpAccessTest, "http access: the key of the token reads, and n
   CHECK(reads("Bearer " + key));
   const PlainCrypto other("another");
   for (const std::string& wrong :
-       {std::string(), key, "Bearer", std::string("Bearer "), "bearer" + key, "Basic " + key,
-        "Bearer " + key.substr(1), "Bearer " + key + "0", "Bearer " + http_read_key(other)})
+       {std::string(), key, std::string("Bearer"), std::string("Bearer "), "bearer" + key,
+        "Basic " + key, "Bearer " + key.substr(1), "Bearer " + key + "0",
+        "Bearer " + http_read_key(other)})
     CHECK_FALSE(reads(wrong));
 }
 
