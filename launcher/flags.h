@@ -65,6 +65,7 @@ struct Flags {
   std::optional<std::string> rdzv_token_file;
   std::optional<std::string> c10d_allow;
   std::string on_agent_death;
+  bool preflight = false;
 
   std::string script;
   std::vector<std::string> script_arguments;

@@ -18,6 +18,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/io/failure_output.h"
+#include "agent/io/preflight.h"
 #include "agent/io/run_job.h"
 #include "launcher/argparse.h"
 #include "launcher/dry_run.h"
@@ -78,6 +79,20 @@ int print_python_entry() {
     return fail("there is no " + (folder / "muster_entry.py").string() +
                 ": it is installed with muster, beside bin/");
   return print(folder.string() + "\n");
+}
+
+/// Why this node must not take part; empty: it may, or nobody has asked.
+std::string preflight_failure(const Flags& flags) {
+  if (!flags.preflight) return {};
+  std::error_code ec;
+  const auto muster = std::filesystem::read_symlink("/proc/self/exe", ec);
+  const Preflight found =
+      run_preflight((muster.parent_path() / "musterctl").string(), inherited_environment());
+  for (const std::string& line : found.warnings)
+    spdlog::warn("preflight: {}", line);
+  if (found.failure.empty()) return {};
+  return flags.name_of(OptionId::Preflight) +
+         ": this machine takes no part in the job: " + found.failure;
 }
 
 int dry_run(const LaunchPlan& plan) {
@@ -144,6 +159,8 @@ int run(int argc, char** argv) {
     spdlog::warn("{}", line);
   if (flags.dry_run) return dry_run(*plan);
   if (const auto reason = reason_not_to_run()) return refuse(flags, environment, *reason);
+  if (const auto reason = preflight_failure(flags); !reason.empty())
+    return refuse(flags, environment, reason);
   for (const std::string& line : launch_text(flags, plan->agent))
     spdlog::info("{}", line);
   return run_job(plan->agent, inherited_environment());

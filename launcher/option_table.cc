@@ -179,6 +179,10 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "Who may use the stores of this node, the rendezvous' and the workers', by PyTorch's protocol: off, "
      "any, or a list of loopback, members (of the run, by their token), addresses and networks. "
      "Default: any; with a token members,loopback."},
+    {OptionId::Preflight, Muster, Group::Failures, Kind::Switch, {"--preflight"}, "MUSTER_PREFLIGHT",
+     "", kNone, {},
+     "Check this machine with `musterctl doctor --quick` first, and take no part in the job if a "
+     "check fails."},
     {Completion, Muster, Group::Muster, Kind::ActionOfValue, {"--completion"}, "", "SHELL",
      kNone, kShells,
      "Print the completion script for a shell."},

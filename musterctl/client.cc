@@ -223,11 +223,15 @@ namespace {
 // One connection for one answer, or for two where musterd asks for a proof.
 class Conversation {
  public:
-  explicit Conversation(const Endpoint& endpoint)
-      : endpoint_(endpoint), end_(Clock::now() + std::chrono::seconds(kAnswerSeconds)) {}
+  explicit Conversation(const Endpoint& endpoint, int within_seconds = kAnswerSeconds)
+      : endpoint_(endpoint), end_(Clock::now() + std::chrono::seconds(within_seconds)) {}
 
   /// `head`: the request's first lines, each with its line break.
   boost::system::result<HttpAnswer, ClientError> ask(const std::string& head);
+  /// As somebody who may change the run: with a proof of the token if musterd asks for one.
+  boost::system::result<HttpAnswer, ClientError> ask_as_operator(const std::string& method,
+                                                                 const std::string& target,
+                                                                 const TokenCrypto* token);
 
  private:
   Endpoint endpoint_;
@@ -253,11 +257,23 @@ boost::system::result<HttpAnswer, ClientError> Conversation::ask(const std::stri
   return answer;
 }
 
+boost::system::result<HttpAnswer, ClientError> Conversation::ask_as_operator(
+    const std::string& method, const std::string& target, const TokenCrypto* token) {
+  std::string head = method + " " + target + " HTTP/1.1\r\nX-Muster-Action: 1\r\n";
+  if (method == "POST") head += "Content-Length: 0\r\n";
+  auto answer = ask(head);
+  if (!answer || answer->status != 401 || answer->nonce.empty() || token == nullptr) return answer;
+  const HttpChange change{.method = method, .target = target, .nonce = answer->nonce};
+  return ask(head + "Authorization: Muster proof=\"" + http_change_proof(*token, change) +
+             "\"\r\nConnection: close\r\n");
+}
+
 }  // namespace
 
 boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
                                                    const std::string& target,
-                                                   const TokenCrypto* token) {
+                                                   const TokenCrypto* token, Asks as) {
+  if (as == Asks::AsOperator) return Conversation(endpoint).ask_as_operator("GET", target, token);
   std::string head = "GET " + target + " HTTP/1.1\r\nConnection: close\r\n";
   if (token != nullptr) head += "Authorization: Bearer " + http_read_key(*token) + "\r\n";
   return Conversation(endpoint).ask(head);
@@ -265,15 +281,8 @@ boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
 
 boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,
                                                     const std::string& target,
-                                                    const TokenCrypto* token) {
-  const std::string head =
-      "POST " + target + " HTTP/1.1\r\nX-Muster-Action: 1\r\nContent-Length: 0\r\n";
-  Conversation conversation(endpoint);
-  auto answer = conversation.ask(head);
-  if (!answer || answer->status != 401 || answer->nonce.empty() || token == nullptr) return answer;
-  const HttpChange change{.method = "POST", .target = target, .nonce = answer->nonce};
-  return conversation.ask(head + "Authorization: Muster proof=\"" +
-                          http_change_proof(*token, change) + "\"\r\nConnection: close\r\n");
+                                                    const TokenCrypto* token, int within_seconds) {
+  return Conversation(endpoint, within_seconds).ask_as_operator("POST", target, token);
 }
 
 Reach reach(const Endpoint& endpoint) {

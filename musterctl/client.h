@@ -36,15 +36,27 @@ struct HttpAnswer {
 inline constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
 inline constexpr int kAnswerSeconds = 10;
 
+/// Where musterd is asked, and with what.
+struct Service {
+  Endpoint endpoint;
+  SharedTokenCrypto token;  // Null: without one.
+};
+
+/// What only an operator may see needs a field that no page of another origin can send, and a proof
+/// where there is a token.
+enum class Asks { AsReader, AsOperator };
+
 /// Any status is an answer; an error is that there is none. `token`: null without one.
 boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
                                                    const std::string& target,
-                                                   const TokenCrypto* token);
+                                                   const TokenCrypto* token,
+                                                   Asks as = Asks::AsReader);
 
 /// The same for what changes something.
 boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,
                                                     const std::string& target,
-                                                    const TokenCrypto* token);
+                                                    const TokenCrypto* token,
+                                                    int within_seconds = kAnswerSeconds);
 
 /// How an endpoint is reached. `error` is empty if it was.
 struct Reach {

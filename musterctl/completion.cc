@@ -2,19 +2,23 @@
 
 namespace muster::ctl {
 
-const Subcommand kSubcommands[10] = {
+const Subcommand kSubcommands[12] = {
     {"runs", "", "--endpoint --rdzv-token-file --json", "The runs of a musterd"},
     {"status", "RUN", "--endpoint --rdzv-token-file --json --watch",
      "One run, who is missing, its history"},
     {"nodes", "RUN", "--endpoint --rdzv-token-file --json", "The nodes of a run, by rank"},
     {"why", "RUN", "--endpoint --rdzv-token-file --json", "What failed first, and what followed"},
+    {"logs", "RUN RANK", "--endpoint --rdzv-token-file --follow --stderr --all",
+     "The output of one worker"},
+    {"stacks", "RUN [RANK]", "--endpoint --rdzv-token-file",
+     "Where the workers stand: their stacks, now"},
     {"restart", "RUN", "--endpoint --rdzv-token-file",
      "Restart all workers of a run; costs none of its restarts"},
     {"stop", "RUN", "--endpoint --rdzv-token-file", "End a run for all its nodes"},
     {"open", "", "--endpoint --rdzv-token-file", "A link to the page of a musterd with a token"},
     {"key", "", "--rdzv-token-file", "The key by which other programs may read from musterd"},
     {"ps", "", "--json", "The jobs of this machine, without a daemon"},
-    {"doctor", "", "--endpoint --rdzv-token-file --rdzv-endpoint --log-dir --json",
+    {"doctor", "", "--endpoint --rdzv-token-file --rdzv-endpoint --log-dir --quick --json",
      "Checks what breaks jobs of several nodes"},
 };
 

@@ -244,7 +244,7 @@ void check_programs(const DoctorFacts& facts, Checks& checks) {
   } else {
     python.found += ", torch " + facts.torch_version;
   }
-  checks.push_back(std::move(python));
+  if (facts.asked_python) checks.push_back(std::move(python));
   checks.push_back({"machine", Verdict::Ok,
                     std::to_string(facts.cores) + " cores, " + std::to_string(facts.numa_nodes) +
                         " NUMA " + (facts.numa_nodes == 1 ? "node, " : "nodes, ") +

@@ -43,7 +43,8 @@ struct DoctorFacts {
   std::optional<double> cgroup_cores;
   std::optional<std::uint64_t> cgroup_pids_max;
   std::vector<FolderFacts> folders;
-  std::string python;  // Its path; empty: none on PATH.
+  bool asked_python = true;  // false: the next three say nothing.
+  std::string python;        // Its path; empty: none on PATH.
   std::string python_version;
   std::string torch_version;  // Empty: not found.
   unsigned numa_nodes = 1;

@@ -227,6 +227,7 @@ std::optional<double> parse_time(const std::string& text) {
 
 DoctorFacts gather_facts(const DoctorTargets& targets) {
   DoctorFacts facts;
+  facts.asked_python = !targets.quick;
   look_at_names(facts);
   look_at_interfaces(facts);
   if (targets.rendezvous) facts.endpoints.push_back(look_at("rendezvous", *targets.rendezvous));
@@ -249,7 +250,7 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
       look_at_folder("TMPDIR", temporary != nullptr && *temporary != '\0' ? temporary : "/tmp"));
   if (!targets.log_dir.empty())
     facts.folders.push_back(look_at_folder("--log-dir", targets.log_dir));
-  look_at_python(facts);
+  if (!targets.quick) look_at_python(facts);
   facts.numa_nodes = std::max(1U, count_folders("/sys/devices/system/node", "node"));
   return facts;
 }

@@ -14,6 +14,7 @@ struct DoctorTargets {
   SharedTokenCrypto token = {};             // What musterd's HTTP asks for; null: nothing.
   std::optional<Endpoint> rendezvous = {};  // Where the nodes of a job meet.
   std::string log_dir = {};                 // Empty: not looked at.
+  bool quick = false;                       // No program is started.
 };
 
 /// Takes up to some seconds: names are looked up, endpoints connected to, Python asked.

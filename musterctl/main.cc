@@ -23,6 +23,7 @@
 #include "musterctl/doctor.h"
 #include "musterctl/doctor_facts.h"
 #include "musterctl/local_jobs.h"
+#include "musterctl/rank_output.h"
 #include "musterctl/run_text.h"
 #include "rendezvous/core/build_info.h"
 #include "rendezvous/net/openssl_token.h"
@@ -49,6 +50,11 @@ struct Arguments {
   bool endpoint_given = false;
   bool json = false;
   bool watch = false;
+  int rank = -1;  // -1: not given.
+  bool follow = false;
+  bool from_stderr = false;
+  bool all = false;
+  bool quick = false;
 };
 
 int complain(int code, const std::string& reason) {
@@ -64,12 +70,6 @@ void print(const std::string& text) {
 struct Look {
   std::string target;
   Text (*text)(std::string_view json) = nullptr;
-};
-
-// Where musterd is asked, and with what.
-struct Service {
-  Endpoint endpoint;
-  SharedTokenCrypto token;  // Null: without one.
 };
 
 // Nothing if the arguments are wrong, which is said: then `code` is the exit code.
@@ -156,15 +156,48 @@ int print_key(const Arguments& arguments) {
   return EXIT_SUCCESS;
 }
 
+// Prints at once, so that somebody who follows sees it; false: nobody reads it any more.
+bool print_now(std::string_view bytes) {
+  return std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() &&
+         std::fflush(stdout) == 0;
+}
+
+int show_of_ranks(const Arguments& arguments,
+                  const std::function<OutputEnd(const Service&)>& show) {
+  int code = EXIT_SUCCESS;
+  const auto service = find_service(arguments, code);
+  if (!service) return code;
+  const OutputEnd end = show(*service);
+  return end.exit_code == 0 ? EXIT_SUCCESS : complain(end.exit_code, end.reason);
+}
+
+int show_logs(const Arguments& arguments) {
+  const OutputRequest request{.run = arguments.run,
+                              .rank = arguments.rank,
+                              .from_stderr = arguments.from_stderr,
+                              .all = arguments.all,
+                              .follow = arguments.follow};
+  return show_of_ranks(
+      arguments, [&](const Service& service) { return show_output(service, request, print_now); });
+}
+
+int show_where_they_stand(const Arguments& arguments) {
+  return show_of_ranks(arguments, [&](const Service& service) {
+    return arguments.rank < 0 ? show_all_stacks(service, arguments.run, print_now)
+                              : show_stacks(service, arguments.run, arguments.rank, print_now);
+  });
+}
+
 int ask_doctor(const Arguments& arguments) {
-  DoctorTargets targets{.log_dir = arguments.log_dir};
+  DoctorTargets targets{.log_dir = arguments.log_dir, .quick = arguments.quick};
   const auto read = [](const std::string& text, std::optional<Endpoint>& endpoint) {
     const auto parsed = parse_endpoint(text);
     if (!parsed) return complain(kExitUsage, parsed.error().reason);
     endpoint = *parsed;
     return EXIT_SUCCESS;
   };
-  if (arguments.endpoint_given && read(arguments.endpoint, targets.musterd) != EXIT_SUCCESS)
+  if (arguments.endpoint_given && !arguments.quick &&
+      read(arguments.endpoint, targets.musterd) != EXIT_SUCCESS)
     return kExitUsage;
   if (!arguments.rdzv_endpoint.empty() &&
       read(arguments.rdzv_endpoint, targets.rendezvous) != EXIT_SUCCESS)
@@ -210,6 +243,15 @@ void add_option(CLI::App& command, std::string_view option, Arguments& arguments
         .add_option("--rdzv-endpoint", arguments.rdzv_endpoint,
                     "Where the nodes of a job meet: is it reached from here?")
         ->type_name("HOST:PORT");
+  if (option == "--quick")
+    command.add_flag("--quick", arguments.quick,
+                     "This machine alone: no program is started, and musterd not asked");
+  if (option == "--follow")
+    command.add_flag("-f,--follow", arguments.follow, "Go on as the worker writes more");
+  if (option == "--stderr")
+    command.add_flag("--stderr", arguments.from_stderr, "What it writes to stderr, not stdout");
+  if (option == "--all")
+    command.add_flag("--all", arguments.all, "From the beginning of the log, not its end only");
   if (option == "--log-dir")
     command.add_option("--log-dir", arguments.log_dir, "Is there room for the logs of a job?")
         ->type_name("FOLDER");
@@ -224,6 +266,8 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
       {"status", [&] { return look_at_run(arguments, "", status_text); }},
       {"nodes", [&] { return look_at_run(arguments, "/nodes", nodes_text); }},
       {"why", [&] { return look_at_run(arguments, "", why_text); }},
+      {"logs", [&] { return show_logs(arguments); }},
+      {"stacks", [&] { return show_where_they_stand(arguments); }},
       {"restart",
        [&] {
          return change_run(arguments, "restart", "its nodes stop their workers and meet again");
@@ -239,6 +283,10 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
         *app.add_subcommand(std::string(subcommand.name), std::string(subcommand.help));
     if (!subcommand.arguments.empty())
       command.add_option("RUN", arguments.run, "The run's id (--rdzv-id)")->required();
+    if (subcommand.arguments.find("RANK") != std::string_view::npos)
+      command.add_option("RANK", arguments.rank, "The worker's global rank")
+          ->check(CLI::NonNegativeNumber)
+          ->required(subcommand.arguments.find('[') == std::string_view::npos);
     std::string_view rest = subcommand.options;
     while (!rest.empty()) {
       const std::string_view option = rest.substr(0, rest.find(' '));

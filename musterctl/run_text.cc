@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
+#include <map>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
@@ -93,6 +96,29 @@ std::string make_runs(const Json& json) {
   return table;
 }
 
+// What the failed worker's node has told about it; empty if it has told nothing.
+std::string report_lines(const Json& run) {
+  if (!run.contains("first_failure_report") || run.at("first_failure_report").is_null()) return {};
+  const Json& report = run.at("first_failure_report");
+  std::string lines = "  rank " + number(report.at("rank")) + " (local rank " +
+                      number(report.at("local_rank")) + ", pid " + number(report.at("pid")) + ") " +
+                      text(report.at("exit")) + "\n";
+  const auto add = [&](const char* name, const std::string& title) {
+    const std::string& said = report.at(name).get_ref<const std::string&>();
+    if (said.empty()) return;
+    lines += title;
+    for (std::size_t begin = 0; begin < said.size();) {
+      const std::size_t end = std::min(said.find('\n', begin), said.size());
+      lines += "    " + safe(std::string_view(said).substr(begin, end - begin)) + "\n";
+      begin = end + 1;
+    }
+  };
+  add("because", "  muster says\n");
+  add("message", "  its error\n");
+  add("stderr_end", "  its last lines on stderr\n");
+  return lines;
+}
+
 std::string make_status(const Json& run) {
   std::string lines = text(run.at("id")) + "  " + text(run.at("state")) + "\n";
   lines += "  " + text(run.at("reason")) + "\n\n";
@@ -106,7 +132,7 @@ std::string make_status(const Json& run) {
   if (const std::string missing = missing_lines(run); !missing.empty())
     lines += "\nmissing\n" + missing;
   if (!run.at("first_failure").is_null())
-    lines += "\nfirst failure\n  " + event_line(run.at("first_failure"));
+    lines += "\nfirst failure\n  " + event_line(run.at("first_failure")) + report_lines(run);
   lines += "\nhistory\n";
   for (const Json& event : run.at("events"))
     lines += "  " + event_line(event);
@@ -122,21 +148,59 @@ std::string make_why(const Json& run) {
   const std::string node = who(failure);
   std::string lines = id + ": " + (node.empty() ? "a node" : node) + " failed first\n";
   lines += "  " + text(failure.at("at")) + ", round " + number(failure.at("round")) + ": " +
-           text(failure.at("text")) + "\n\nwhat followed\n";
+           text(failure.at("text")) + "\n";
+  const std::string report = report_lines(run);
+  lines += report + "\nwhat followed\n";
   const auto first = failure.at("number").get<std::uint64_t>();
   for (const Json& event : run.at("events"))
     if (event.at("number").get<std::uint64_t>() > first) lines += "  " + event_line(event);
   lines += "\nnow\n  " + text(run.at("state")) + ": " + text(run.at("reason")) + "\n";
   if (const std::string missing = missing_lines(run); !missing.empty()) lines += missing;
-  lines +=
-      "\nThe worker's own words are in the log of that node, and in its failure summary: "
-      "docs/troubleshooting.md\n";
+  if (report.empty())
+    lines +=
+        "\nThe worker's own words are in the log of that node, and in its failure summary: "
+        "docs/troubleshooting.md\n";
   return lines;
 }
 
+// How the workers of a node are, as it has reported: "7 running, 1 failed".
+std::string workers_of(const Json& node) {
+  if (!node.contains("report") || node.at("report").is_null()) return "-";
+  std::map<std::string, int> counts;
+  for (const Json& worker : node.at("report").at("workers"))
+    ++counts[text(worker.at("state"))];
+  std::string all;
+  for (const auto& [state, count] : counts)
+    all += (all.empty() ? "" : ", ") + std::to_string(count) + " " + state;
+  return all.empty() ? "-" : all;
+}
+
+// Of the workers that report steps, the one that is behind.
+std::string step_of(const Json& node) {
+  if (!node.contains("report") || node.at("report").is_null()) return "-";
+  std::optional<std::int64_t> least;
+  for (const Json& worker : node.at("report").at("workers"))
+    if (worker.at("step").is_number_integer())
+      least = std::min(least.value_or(std::numeric_limits<std::int64_t>::max()),
+                       worker.at("step").get<std::int64_t>());
+  return least ? std::to_string(*least) : "-";
+}
+
+std::string failure_of(const Json& node) {
+  if (!node.contains("report") || node.at("report").is_null()) return "-";
+  const Json& failure = node.at("report").at("failure");
+  if (failure.is_null()) return "-";
+  return "rank " + number(failure.at("rank")) + " " + text(failure.at("exit"));
+}
+
+std::string starts_of(const Json& node) {
+  if (!node.contains("report") || node.at("report").is_null()) return "-";
+  return number(node.at("report").at("starts"));
+}
+
 std::string make_nodes(const Json& json) {
-  std::vector<Row> rows{
-      {"NODE", "RANKS", "STATE", "KIND", "LAST HEARD", "ADDRESS", "AGENT PID", "NAME"}};
+  std::vector<Row> rows{{"NODE", "RANKS", "STATE", "KIND", "LAST HEARD", "WORKERS", "STARTS",
+                         "STEP", "LAST FAILURE", "ADDRESS", "AGENT PID", "NAME"}};
   for (const Json& node : json.at("nodes")) {
     const Json& first = node.at("first_rank");
     const Json& count = node.at("local_world_size");
@@ -148,7 +212,8 @@ std::string make_nodes(const Json& json) {
     std::string state = text(node.at("state"));
     if (node.at("absent_seconds").is_number()) state += " for " + ago(node.at("absent_seconds"));
     rows.push_back({number(node.at("group_rank")), ranks, state, text(node.at("kind")),
-                    ago(node.at("silent_seconds")), text(node.at("address")),
+                    ago(node.at("silent_seconds")), workers_of(node), starts_of(node),
+                    step_of(node), failure_of(node), text(node.at("address")),
                     number(node.at("pid")), text(node.at("name"))});
   }
   const auto by_rank = [](const Row& a, const Row& b) {

@@ -3,9 +3,13 @@ muster_add_tests(musterctl_tests unit
   SOURCES
     unit/musterctl/client_test.cc
     unit/musterctl/doctor_test.cc
+    unit/musterctl/rank_output_test.cc
     unit/musterctl/run_text_test.cc
   LINK muster_ctl nlohmann_json::nlohmann_json)
 
 muster_add_python_test(e2e.musterctl nodes e2e/musterctl_test.py)
 set_tests_properties(e2e.musterctl PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
+muster_add_python_test(e2e.monitoring nodes e2e/monitoring_test.py)
+set_tests_properties(e2e.monitoring PROPERTIES ENVIRONMENT
+  "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>")

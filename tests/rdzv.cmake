@@ -75,6 +75,10 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/token_proof_test.cc
   LINK muster_rendezvous_service nlohmann_json::nlohmann_json)
 
+muster_add_tests(node_report_tests unit
+  SOURCES unit/rendezvous/node_report_test.cc
+  LINK muster_rendezvous_service nlohmann_json::nlohmann_json)
+
 muster_add_tests(http_unit_tests unit
   SOURCES
     unit/http/http_access_test.cc

@@ -27,6 +27,8 @@
 #include "agent/io/job_end.h"
 #include "agent/io/log_work.h"
 #include "agent/io/logs_specs_program.h"
+#include "agent/io/node_answers.h"
+#include "agent/io/node_reporter.h"
 #include "agent/io/owned_name.h"
 #include "agent/io/shim_link.h"
 #include "agent/io/watchdogs.h"
@@ -67,13 +69,15 @@ class Agent {
                      .stop_timeout = options.shutdown_timeout}),
         places_(surroundings.places),
         hangs_(io_, environment_, options.hang_timeout,
-               {.workers = [this] { return stack_targets(); },
+               {.workers = [this] { return WorkerGroup::living(group_.get()); },
                 .program = [this] { return group_->program(); },
                 .on_hung =
                     [this](LocalRank rank, const std::string& why) {
                       group_->explain(rank, why);
                       feed(WorkerHung{rank});
                     }}),
+        answers_(io_, work_, hangs_),
+        reporter_(io_, options.local_world_size, [this](const auto& is) { session_->report(is); }),
         launcher_pid_(surroundings.launcher_pid),
         workers_store_(io_, workers_store_options(options), options.rendezvous.shares_store),
         session_(make_session(io_, options, session_handlers())) {
@@ -99,15 +103,12 @@ class Agent {
   }
 
  private:
-  void make_group() {
+  // The front and the shim exist already: each of the three removes the places if the others die.
+  void make_places() {
     group_ = std::make_unique<WorkerGroup>(
         options_, WorkerGroup::Surroundings{environment_, job_, host_name(), std::string()},
         [this](const auto& why) { asio::post(io_, [this, why] { on_logs_full(why); }); });
-  }
-
-  // The front and the shim exist already: each of the three removes the places if the others die.
-  void make_places() {
-    make_group();
+    job_end_.on_ends([this](const auto& ends) { reporter_.ended(ends); });
     auto problem = std::make_shared<std::string>();
     work_.run([this, problem] { *problem = places_.make(); },
               [this, problem](bool) { begin(*problem); });
@@ -132,7 +133,8 @@ class Agent {
         WorkerChannel::open(io_, places_.run_dir().path() + "/channel", options_.local_world_size,
                             {[this](LocalRank rank) { hangs_.progressed(rank); },
                              [this](LocalRank rank) { hangs_.ended_progress(rank); },
-                             [this](LocalRank rank) { signal_one(rank); }});
+                             [this](LocalRank rank) { signal_one(rank); },
+                             [this](auto rank, auto step) { reporter_.progressed(rank, step); }});
     if (!channel) return spdlog::debug("worker_channel_unavailable: {}", channel.error().message());
     group_->set_channel((channel_ = std::move(*channel))->path());
   }
@@ -179,27 +181,29 @@ class Agent {
         hangs_.worker_started(LocalRank{report.worker}, report.pid);
         watchdogs_->worker_started(LocalRank{report.worker}, report.pid);
         event_log_.worker_started(LocalRank{report.worker}, report.pid);
+        reporter_.worker_started(LocalRank{report.worker}, report.pid);
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
         return feed(WorkerStartFailed{LocalRank{report.worker}, group_->start_failure(report)});
-      case ShimReport::Kind::Exited:
+      case ShimReport::Kind::Exited: {
         group_->ended(report);
         alive_.erase(LocalRank{report.worker});
         sessions_[report.pid].end = ticks_since_boot();
         hangs_.worker_ended(LocalRank{report.worker});
         watchdogs_->worker_ended(LocalRank{report.worker});
-        return feed(WorkerEnded{LocalRank{report.worker},
-                                {.killed = report.code != CLD_EXITED,
-                                 .status = report.status,
-                                 .core_dumped = report.code == CLD_DUMPED}});
+        const WorkerExit exit{.killed = report.code != CLD_EXITED,
+                              .status = report.status,
+                              .core_dumped = report.code == CLD_DUMPED};
+        reporter_.worker_ended(LocalRank{report.worker}, exit);
+        return feed(WorkerEnded{LocalRank{report.worker}, exit});
+      }
       case ShimReport::Kind::Told:
         group_->told(report);
         if (auto line = stop_lines_.told(report.pid, report.status, stopping_))
           spdlog::warn("{}", std::move(*line));
         return;
       case ShimReport::Kind::AllGone:
-        if (report.pid != 0) log_left_behind(report.pid);
-        if (report.pid == 0) sessions_.clear();
+        report.pid != 0 ? log_left_behind(report.pid) : sessions_.clear();
         return feed(EverythingGone{.complete = report.pid == 0});
       case ShimReport::Kind::Ping:
         return link_.send({.kind = ShimRequest::Kind::Pong, .number = report.count});
@@ -233,13 +237,6 @@ class Agent {
     spdlog::error("{}: stopping the workers (--log-on-full=drop goes on without some logs)",
                   reason);
     feed(SignalArrived{SIGTERM});
-  }
-
-  std::vector<StackCollector::Target> stack_targets() const {
-    std::vector<StackCollector::Target> targets;
-    for (const auto& [rank, pid] : alive_)
-      targets.push_back({rank, pid, group_->log_dir(rank)});
-    return targets;
   }
 
   // The shim is gone, so nobody owns the workers: those that it started itself have died with it.
@@ -282,11 +279,16 @@ class Agent {
               workers_store_.prepare(done);
             },
         .vouch = [this](std::int64_t generation,
-                        bool whole) { workers_store_.vouch(generation, whole); }};
+                        bool whole) { workers_store_.vouch(generation, whole); },
+        .on_asked =
+            [this](const NodeAsked& asked, auto done) {
+              answers_.answer(asked, group_.get(), reporter_.starts(), std::move(done));
+            }};
   }
 
   void on_round(const SessionRound& round) {
     round_ = round.facts;
+    reporter_.round_begins(round.round);
     round_.use_agent_store = options_.rendezvous.shares_store;
     feed(RendezvousCompleted{round.job_decides ? std::optional(round.facts.restart_count)
                                                : std::nullopt});
@@ -296,6 +298,7 @@ class Agent {
     event_log_.rendezvous_completed();
     round_.restart_count = action.restart_count;
     event_log_.ranks_assigned(round_);
+    reporter_.attempt_begins(round_.ranks);
     for (std::string& line : rendezvous_text(options_, round_))
       spdlog::info("{}", std::move(line));
     info("Starting worker group");
@@ -356,9 +359,7 @@ class Agent {
     if (std::exchange(is_to_start_, false)) no_worker_starts("stopped before the start");
   }
 
-  void carry_out(const EndWorker& action) {
-    signal_worker(alive_[action.rank], ::getppid(), action.number);
-  }
+  void carry_out(const EndWorker& it) { signal_worker(alive_[it.rank], ::getppid(), it.number); }
 
   void carry_out(const SignalWorkers& action) {
     hangs_.attempt_ended();
@@ -387,11 +388,8 @@ class Agent {
 
   void carry_out(const AnnounceFailure& action) {
     work_.pump().catch_up(kCatchUpLimit);
-    spdlog::error("{}", failure_text(options_, action, group_->pid(action.rank)));
-    if (action.restarts_left > 0) {
-      spdlog::info("{}", restart_text(options_, action.restarts_left));
-      spdlog::warn("{}", restarting_text(options_, action.restarts_left));
-    }
+    log_failure(options_, action, group_->pid(action.rank));
+    reporter_.failed(action.rank, action.exit, group_->ended_because(action.rank));
     session_->workers_failed(failed_rank_text(round_.ranks.global_rank(action.rank), action.exit));
   }
 
@@ -473,6 +471,8 @@ class Agent {
   std::unique_ptr<WorkerGroup> group_;
   std::unique_ptr<LogsSpecsProgram> logs_specs_;  // Null: the logs go where we put them.
   HangResponse hangs_;
+  NodeAnswers answers_;
+  NodeReporter reporter_;
   const int launcher_pid_;
   std::unique_ptr<Watchdogs> watchdogs_;
   std::unique_ptr<WorkerChannel> channel_;

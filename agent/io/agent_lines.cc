@@ -34,6 +34,13 @@ void log_left_behind(pid_t pid) {
       pid);
 }
 
+void log_failure(const AgentOptions& options, const AnnounceFailure& failure, int pid) {
+  spdlog::error("{}", failure_text(options, failure, pid));
+  if (failure.restarts_left == 0) return;
+  spdlog::info("{}", restart_text(options, failure.restarts_left));
+  spdlog::warn("{}", restarting_text(options, failure.restarts_left));
+}
+
 std::string failed_rank_text(GlobalRank rank, const WorkerExit& exit) {
   const std::string how = exit.killed ? " was killed by " + signal_name(exit.status)
                                       : " exited with " + std::to_string(exit.status);

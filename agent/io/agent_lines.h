@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "agent/core/agent_options.h"
 #include "agent/core/supervisor.h"
 
 namespace muster {
@@ -21,6 +22,8 @@ bool has_workers(Supervisor::State state);
 void log_signal(int number, const SignalFacts& facts);
 /// Logs that a process is left behind, because SIGKILL does not end it.
 void log_left_behind(pid_t pid);
+/// Logs that a worker has failed, and what follows from it.
+void log_failure(const AgentOptions& options, const AnnounceFailure& failure, int pid);
 /// "rank 3 was killed by SIGSEGV", for the other nodes.
 std::string failed_rank_text(GlobalRank rank, const WorkerExit& exit);
 

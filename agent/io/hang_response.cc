@@ -49,6 +49,23 @@ void HangResponse::asked(int signal) {
   collect(name + " was received", [](const auto& evidence) { log_evidence(evidence); });
 }
 
+void HangResponse::asked_for(LocalRank rank,
+                             std::function<void(const StackCollector::Evidence&)> done) {
+  const auto cannot = [&](const char* why) {
+    done({.rank = rank, .pid = 0, .file = {}, .line = {}, .problem = why});
+  };
+  auto workers = handlers_.workers();
+  std::erase_if(workers, [rank](const auto& worker) { return !(worker.rank == rank); });
+  if (workers.empty()) return cannot("this worker is not running");
+  if (stacks_.busy()) return cannot("the stacks are being written already: ask again");
+  has_written_ = true;
+  stacks_.collect(std::move(workers), "musterctl has asked", handlers_.program(),
+                  [done = std::move(done)](const auto& evidence) {
+                    log_evidence(evidence);
+                    if (!evidence.empty()) done(evidence.front());
+                  });
+}
+
 void HangResponse::on_idle(std::vector<IdleWorker> idle) {
   MUSTER_CHECK(watch_.has_value());  // It is who calls.
   if (stacks_.busy()) {              // By a signal, just now: the hang stays, and is seen again.

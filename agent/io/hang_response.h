@@ -39,6 +39,9 @@ class HangResponse {
   void attempt_ended();
   /// A signal asks for stacks; it has no other effect.
   void asked(int signal);
+  /// Somebody elsewhere asks where this one stands. `done` is called once, unless cancel() comes
+  /// before; without a file, with why there is none.
+  void asked_for(LocalRank rank, std::function<void(const StackCollector::Evidence&)> done);
   void cancel() { stacks_.cancel(); }
   bool has_written() const { return has_written_; }
 

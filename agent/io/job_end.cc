@@ -40,6 +40,7 @@ void JobEnd::end_attempt(const WorkerGroup& group, int attempt, std::function<vo
   };
   work_.step(begin, [this, state, done = std::move(done)](bool answered) {
     if (answered && state->cause) earlier_.add(std::move(*state->cause));
+    if (answered && seen_) seen_(state->ends);
     done();
   });
 }
@@ -57,9 +58,11 @@ void JobEnd::read_ends(const WorkerGroup& group, std::function<void(Ends)> done)
   Ends unread = *ends;
   for (WorkerEnd& end : unread)
     end.error_file.clear();
-  work_.step(begin, [ends, unread = std::move(unread), done = std::move(done)](bool answered) {
-    done(answered ? std::move(*ends) : unread);
-  });
+  work_.step(begin,
+             [this, ends, unread = std::move(unread), done = std::move(done)](bool answered) {
+               if (answered && seen_) seen_(*ends);
+               done(answered ? std::move(*ends) : unread);
+             });
 }
 
 void JobEnd::report(const JobOutcome& outcome, const WorkerGroup& group, const Ends& ends,

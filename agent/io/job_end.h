@@ -20,12 +20,15 @@ class JobEnd {
  public:
   JobEnd(const AgentOptions& options, LogWork& work) : options_(options), work_(work) {}
 
+  using Ends = std::vector<WorkerEnd>;
+  /// `seen` is called on the loop with how the workers of each attempt ended, once that is read.
+  void on_ends(std::function<void(const Ends&)> seen) { seen_ = std::move(seen); }
+
   /// An attempt has ended and another one follows: keeps its cause for the report. `done`
   /// is called when the log thread has taken note.
   void end_attempt(const WorkerGroup& group, int attempt, std::function<void()> done);
 
   /// Reads all that the workers of the last attempt have left; `done` gets how they ended.
-  using Ends = std::vector<WorkerEnd>;
   void read_ends(const WorkerGroup& group, std::function<void(Ends)> done);
 
   /// Says how the job ended and writes the files that were asked for, then calls `clean_up` on the
@@ -44,6 +47,7 @@ class JobEnd {
   const AgentOptions& options_;
   LogWork& work_;
   EarlierAttempts earlier_;
+  std::function<void(const Ends&)> seen_;
 };
 
 }  // namespace muster

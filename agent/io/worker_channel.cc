@@ -114,12 +114,20 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
       return true;  // Of a later version of the protocol.
     if (!rank_) return finish("something before hello"), false;
     if (*type == "progress")
-      channel_->handlers_.on_progress(*rank_);
+      take_progress(message);
     else if (*type == "progress_end")
       channel_->handlers_.on_progress_end(*rank_);
     else
       ends_itself_ = true;
     return channel_ != nullptr;
+  }
+
+  void take_progress(const nlohmann::json& message) {
+    const auto step = message.find("step");
+    const auto& on_step = channel_->handlers_.on_step;
+    if (on_step && step != message.end() && step->is_number_integer())
+      on_step(*rank_, step->get<std::int64_t>());
+    if (channel_ != nullptr) channel_->handlers_.on_progress(*rank_);
   }
 
   bool take_hello(const nlohmann::json& message) {

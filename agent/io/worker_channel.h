@@ -35,6 +35,8 @@ class WorkerChannel {
     std::function<void(LocalRank)> on_progress_end;
     /// The notice's deadline has come; this is one of those that ends_itself() named.
     std::function<void(LocalRank)> on_overdue;
+    /// With on_progress, where the worker has said which step that was. Optional.
+    std::function<void(LocalRank, std::int64_t step)> on_step = {};
   };
 
   /// Listens at `path`, which only this user may then open. Fails if the path is taken or, with

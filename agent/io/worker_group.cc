@@ -184,6 +184,15 @@ void WorkerGroup::told(const ShimReport& report) {
   if (report.code != 0) end.can_outlive_signal = true;
 }
 
+std::vector<StackCollector::Target> WorkerGroup::living(const WorkerGroup* group) {
+  std::vector<StackCollector::Target> living;
+  if (group == nullptr) return living;
+  for (const Member& member : group->members_)
+    if (member.end.pid != 0 && member.end.died_ms == 0)
+      living.push_back({member.end.local_rank, member.end.pid, member.log.dir});
+  return living;
+}
+
 std::vector<WorkerEnd> WorkerGroup::ends() const {
   std::vector<WorkerEnd> ends;
   for (const Member& member : members_) {

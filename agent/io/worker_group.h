@@ -16,6 +16,7 @@
 #include "agent/io/log_work.h"
 #include "agent/io/oom_watch.h"
 #include "agent/io/run_dir.h"
+#include "agent/io/stack_collector.h"
 #include "agent/io/worker_streams.h"
 #include "agent/logs/log_pump.h"
 #include "agent/posix/shim_protocol.h"
@@ -66,7 +67,19 @@ class WorkerGroup {
   /// Why muster ends this one, for the failure report: "it hung: …".
   void explain(LocalRank rank, std::string why) { at(rank).end.ended_because = std::move(why); }
 
+  /// Whether there is such a worker in this attempt.
+  bool has(LocalRank rank) const {
+    return rank.value >= 0 && static_cast<std::size_t>(rank.value) < members_.size();
+  }
   int pid(LocalRank rank) const { return at(rank).end.pid; }
+  /// Why muster has ended it; or empty.
+  const std::string& ended_because(LocalRank rank) const { return at(rank).end.ended_because; }
+  /// The file that gets one of its streams; empty: none does.
+  const std::string& log_file(LocalRank rank, bool is_stderr) const {
+    return is_stderr ? at(rank).log.err.file : at(rank).log.out.file;
+  }
+  /// Those that run, for who wants to see where they stand. Null: none do.
+  static std::vector<StackCollector::Target> living(const WorkerGroup* group);
   const std::string& program() const { return program_; }
   /// Its directory of this attempt; empty: none.
   const std::string& log_dir(LocalRank rank) const { return at(rank).log.dir; }

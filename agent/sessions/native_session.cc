@@ -65,15 +65,37 @@ NativeSession::~NativeSession() {
 
 void NativeSession::begin(std::unique_ptr<NativeClient> client) {
   client_ = std::move(client);
-  client_->start(
-      {.on_message =
-           [this](const NativeMessage& message) { feed(NativeParticipant::Heard{message}); },
-       .on_lost =
-           [this](const std::string& reason) {
-             client_.reset();
-             feed(NativeParticipant::ConnectionBroke{reason});
-           }});
+  client_->start({.on_message = [this](const NativeMessage& message) { on_message(message); },
+                  .on_lost =
+                      [this](const std::string& reason) {
+                        client_.reset();
+                        feed(NativeParticipant::ConnectionBroke{reason});
+                      }});
   feed(NativeParticipant::Connected{client_->welcome()});
+}
+
+void NativeSession::on_message(const NativeMessage& message) {
+  const auto alive = alive_;
+  feed(NativeParticipant::Heard{message});
+  if (!*alive) return;
+  // A host that was away knows nothing of the workers.
+  if (std::holds_alternative<Resumed>(message) && report_) report(*report_);
+  if (const auto* asked = std::get_if<NodeAsked>(&message)) answer(*asked);
+}
+
+void NativeSession::report(const NodeReport& report) {
+  NodeReport latest = report;
+  if (client_ && client_->welcome().takes_reports) client_->send(latest);
+  report_ = std::move(latest);
+}
+
+void NativeSession::answer(const NodeAsked& asked) {
+  if (!handlers_.on_asked) return;
+  handlers_.on_asked(asked, [this, alive = alive_, number = asked.number](NodeAnswered answered) {
+    if (!*alive || !client_) return;
+    answered.number = number;
+    client_->send(std::move(answered));
+  });
 }
 
 /// Actions may lead to events at once: those wait for their turn.

@@ -48,6 +48,7 @@ class NativeSession final : public RendezvousSession {
   void finished(bool succeeded, const std::string& what) override;
   void leave() override;
   void peer_reached(std::int64_t generation, int group_rank) override;
+  void report(const NodeReport& report) override;
   void close() override;
   void drain(const std::function<void()>& done) override;
 
@@ -79,6 +80,8 @@ class NativeSession final : public RendezvousSession {
                                          bool all_are_musters);
   void begin_workers();
   boost::asio::awaitable<void> exit_barrier(std::shared_ptr<bool> alive);
+  void on_message(const NativeMessage& message);
+  void answer(const NodeAsked& asked);
   RoundExchange round_exchange(const RoundFacts& facts, std::int64_t round) const;
   static RoundFacts facts_of(const RoundComplete& message);
 
@@ -95,6 +98,7 @@ class NativeSession final : public RendezvousSession {
   RoundFacts facts_;                    // Of the newest round whose workers were started.
   std::int64_t round_number_ = -1;      // Of the newest exchange that was done.
   int exchanges_ = 0;                   // The latest one counts.
+  std::optional<NodeReport> report_;    // The latest one.
   bool asking_ = false;                 // Rank 0's store, whether the round is whole.
   std::optional<SessionRound> introducing_;  // The round whose workers wait for introduce().
   int introductions_ = 0;                    // The latest one counts.

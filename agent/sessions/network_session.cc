@@ -225,6 +225,10 @@ void NetworkSession::peer_reached(std::int64_t generation, int group_rank) {
   if (inner_) inner_->peer_reached(generation, group_rank);
 }
 
+void NetworkSession::report(const NodeReport& report) {
+  if (inner_) inner_->report(report);
+}
+
 void NetworkSession::leave() {
   if (inner_) inner_->leave();
 }

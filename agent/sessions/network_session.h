@@ -27,6 +27,7 @@ class NetworkSession final : public RendezvousSession {
   void finished(bool succeeded, const std::string& what) override;
   void leave() override;
   void peer_reached(std::int64_t generation, int group_rank) override;
+  void report(const NodeReport& report) override;
   void close() override;
   void drain(const std::function<void()>& done) override;
 

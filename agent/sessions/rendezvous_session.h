@@ -11,6 +11,7 @@
 #include <string>
 
 #include "agent/core/worker_env.h"
+#include "rendezvous/core/node_report.h"
 #include "rendezvous/net/listener.h"
 
 namespace muster {
@@ -54,6 +55,9 @@ class RendezvousSession {
     /// What the workers' store of this node, rank 0, answers to other nodes that ask whether the
     /// round of this generation is whole.
     std::function<void(std::int64_t generation, bool whole)> vouch = {};
+    /// The host asks for people: a worker's log, or where it stands. `done` is called once.
+    std::function<void(const NodeAsked& asked, std::function<void(NodeAnswered)> done)> on_asked =
+        {};
   };
   virtual ~RendezvousSession() = default;
 
@@ -72,6 +76,8 @@ class RendezvousSession {
     static_cast<void>(generation);
     static_cast<void>(group_rank);
   }
+  /// For people: how the workers of this node are. Lost where the host takes no reports.
+  virtual void report(const NodeReport& report) { static_cast<void>(report); }
   /// Calls no handler any more.
   virtual void close() = 0;
   /// After close(): calls `done` when what was told has left, and if this node hosts the

@@ -111,6 +111,7 @@ class MusterNodes {
   void bare_message(Node& node);
   void on(Node& node, const NativeWelcome& message);
   void on(Node& node, const NativeChallenge& message);
+  void on(Node&, const NodeAsked&) {}
   void on(Node& node, const PrepareStore& message);
   void on(Node& node, const RestartRound& message);
   void on(Node& node, const RoundComplete& message);

@@ -35,6 +35,24 @@ inline constexpr std::size_t kMaxInstanceBytes = 64;
 /// Hexadecimal digits of a nonce or a proof: of 32 bytes.
 inline constexpr std::size_t kProofDigits = 64;
 
+// --- what nodes report, and are asked, for people -----------------------------------------------
+
+/// Workers in one report.
+inline constexpr std::size_t kMaxReportedWorkers = 32;
+/// Each text of a failure in a report; who sends it cuts it.
+inline constexpr std::size_t kMaxReportTextBytes = std::size_t{4} << 10;
+/// Reports of one node: so many at once, then so many in a second. Others are dropped.
+inline constexpr int kReportBurst = 8;
+inline constexpr int kReportsPerSecond = 2;
+/// Memory of all reports of a host. Beyond it, the texts of failures are not kept.
+inline constexpr std::size_t kMaxReportBytes = std::size_t{64} << 20;
+/// Failures with their texts that are kept of one run; the oldest and the newest ones.
+inline constexpr std::size_t kMaxReportedFailures = 8;
+/// A node's answer: bytes of a log or of a stack. In base64 they are a third more.
+inline constexpr std::size_t kMaxPieceBytes = std::size_t{48} << 10;
+/// Questions of a host that wait for their answers.
+inline constexpr std::size_t kMaxQuestions = 64;
+
 // --- the store -----------------------------------------------------------------------------------
 
 struct StoreLimits {

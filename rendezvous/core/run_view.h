@@ -7,11 +7,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/core/node_report.h"
 #include "rendezvous/core/rendezvous_state.h"
 #include "rendezvous/core/run_history.h"
 #include "rendezvous/core/time.h"
@@ -53,6 +55,12 @@ enum class NodeState {
 inline constexpr std::size_t kNodeStates = 9;
 std::string_view to_string(NodeState state);
 
+/// What a node has reported last, and when it came.
+struct ReportView {
+  NodeReport report;
+  Instant at{};
+};
+
 struct NodeView {
   NodeName name;
   NodeState state = NodeState::Joined;
@@ -64,6 +72,7 @@ struct NodeView {
   std::optional<Duration> silent;  // Since it was last heard. Nothing: nobody waits to hear it.
   std::optional<Duration> absent;  // Since its connection was lost.
   bool spare = false;              // Marked as one.
+  std::shared_ptr<const ReportView> report = {};  // Null: it reports nothing.
 };
 
 /// A node that was in the newest complete round, and is not in the next one yet.
@@ -103,6 +112,8 @@ struct RunView {
   std::optional<Duration> last_call;  // It ends in so long.
   std::vector<RunEvent> events;       // The newest ones, oldest first.
   std::optional<RunEnded> outcome;
+  /// What the node of the first failure has told about it.
+  std::optional<FailureReport> first_failure_report;
   Instant now{};  // When this was so.
   WallTime wall;
 };
@@ -121,6 +132,10 @@ struct RunsFigures {
   std::array<std::size_t, kNodeStates> nodes{};
   std::optional<Duration> longest_silent;  // Of all nodes that are waited for.
   RunCounters counters;
+  /// For how long a change has waited to be durable. Nothing: everything is, or nothing is
+  /// recorded.
+  std::optional<Duration> unrecorded;
+  bool state_problem = false;  // Changes cannot be made durable now.
 };
 
 }  // namespace muster

@@ -50,7 +50,7 @@ std::optional<Reply> HttpGate::refusal_of(const Route* route, const Request& req
                                          std::holds_alternative<Ready>(*route) ||
                                          std::holds_alternative<Login>(*route));
   if (open) return std::nullopt;
-  if (route != nullptr && changes(*route)) return refusal_of_change(request);
+  if (route != nullptr && for_operators(*route)) return refusal_of_operator(request);
   const Credentials credentials{.authorization = request[beast::http::field::authorization],
                                 .cookie = request[beast::http::field::cookie]};
   if (shared_.access.may_read(credentials, now())) return std::nullopt;
@@ -60,7 +60,7 @@ std::optional<Reply> HttpGate::refusal_of(const Route* route, const Request& req
 /// With a token the proof is all that counts, and no page can make one. Without a token only this
 /// machine's people may change anything; the field keeps out pages of other origins in their
 /// browsers, which cannot send it without asking first.
-std::optional<Reply> HttpGate::refusal_of_change(const Request& request) {
+std::optional<Reply> HttpGate::refusal_of_operator(const Request& request) {
   if (shared_.access.has_token()) {
     const std::string nonce = std::exchange(nonce_, {});  // Good for one request, right or wrong.
     const std::string method(request.method_string());
@@ -74,8 +74,8 @@ std::optional<Reply> HttpGate::refusal_of_change(const Request& request) {
   const bool local = peer_.is_loopback() && names_loopback(host);
   if (local && request["X-Muster-Action"] == "1") return std::nullopt;
   return error_reply({403, "forbidden",
-                      "runs are changed from musterd's own machine only (also through ssh "
-                      "-L), with the field 'X-Muster-Action: 1'"});
+                      "runs are changed, and their logs read, from musterd's own machine only "
+                      "(also through ssh -L), with the field 'X-Muster-Action: 1'"});
 }
 
 Reply HttpGate::ask_for_token(const Request& request) {

@@ -27,7 +27,7 @@ class HttpGate {
 
  private:
   std::optional<Reply> refusal_of_host(const Request& request) const;
-  std::optional<Reply> refusal_of_change(const Request& request);
+  std::optional<Reply> refusal_of_operator(const Request& request);
   Reply ask_for_token(const Request& request);
 
   Shared& shared_;

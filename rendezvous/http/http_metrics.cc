@@ -77,6 +77,13 @@ void add_runs(Text& text, const RunsFigures& figures) {
              "is waited for.");
   const Duration silent = figures.longest_silent.value_or(Duration::zero());
   text.sample(number(std::chrono::duration<double>(silent).count()));
+  text.begin("muster_state_unrecorded_seconds", "gauge",
+             "For how long a change has waited to be durable; 0 if all are, or none is recorded.");
+  const Duration waits = figures.unrecorded.value_or(Duration::zero());
+  text.sample(number(std::chrono::duration<double>(waits).count()));
+  text.one("muster_state_problem", "gauge",
+           "1 while changes cannot be made durable; the log of musterd says why.",
+           figures.state_problem ? 1 : 0);
 }
 
 void add_counters(Text& text, const RunCounters& counters) {
@@ -111,6 +118,10 @@ void add_store(Text& text, const StoreFigures& store) {
   text.one("muster_store_connections_refused_total", "counter",
            "Connections that were closed at once, because of a limit or their address.",
            store.refused);
+  text.begin("muster_store_connections_closed_total", "counter",
+             "Connections that musterd closed, the refused ones included, by reason.");
+  for (const auto& [reason, count] : store.closed)
+    text.sample(std::to_string(count), {{"reason", reason}});
   text.one("muster_store_requests_total", "counter", "Requests of the store's protocol.",
            store.requests);
   text.one("muster_store_waiting_clients", "gauge", "Clients that wait for a key.", store.waiting);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "rendezvous/core/run_view.h"
 
@@ -19,6 +20,7 @@ struct StoreFigures {
   std::size_t keys = 0;
   std::size_t bytes = 0;
   std::size_t unread_bytes = 0;
+  std::map<std::string_view, std::uint64_t> closed = {};  // By reason.
 };
 
 /// What this server of HTTP counts.

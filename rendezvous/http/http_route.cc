@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -82,6 +83,40 @@ std::vector<std::string_view> split_path(std::string_view path) {
   return parts;
 }
 
+// "stream=stderr&offset=-1000&attempt=2"
+Routed route_of_log(RankQuestion question, std::string_view query) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const std::string_view name = pair.substr(0, pair.find('='));
+    const std::string_view value = pair.substr(std::min(pair.size(), name.size() + 1));
+    if (name == "stream" && (value == "stdout" || value == "stderr"))
+      question.asked.from_stderr = value == "stderr";
+    else if (name == "offset" && parse_number(value, question.asked.offset))
+      continue;
+    else if (name == "attempt" && parse_number(value, question.asked.attempt) &&
+             question.asked.attempt >= 0)
+      continue;
+    else
+      return bad_request("a log knows stream=stdout or stderr, offset and attempt, whole numbers");
+  }
+  // The smallest number has no opposite.
+  question.asked.offset =
+      std::max(question.asked.offset, std::numeric_limits<std::int64_t>::min() + 1);
+  return question;
+}
+
+Routed route_of_rank(std::string id, const std::vector<std::string_view>& parts,
+                     std::string_view query) {
+  RankQuestion question{.id = std::move(id), .rank = 0, .asked = {}};
+  if (!parse_number(parts[5], question.rank) || question.rank < 0)
+    return bad_request("a rank is a whole number from 0 on");
+  if (parts[6] == "log") return route_of_log(std::move(question), query);
+  question.asked.what = NodeAsked::What::Stacks;
+  if (parts[6] == "stacks" && query.empty()) return question;
+  return RouteError{404, "not_found", "a rank has /log, and POST finds /stacks"};
+}
+
 Routed route_of_run(const std::vector<std::string_view>& parts, std::string_view query) {
   auto id = decode_percent(parts[3]);
   if (!id || id->empty() || id->size() > kMaxRunIdBytes)
@@ -92,14 +127,17 @@ Routed route_of_run(const std::vector<std::string_view>& parts, std::string_view
     if (!page) return page.error();
     return NodeList{std::move(*id), *page};
   }
+  if (parts.size() == 7 && what == "ranks") return route_of_rank(std::move(*id), parts, query);
   if (!query.empty()) return bad_request("this resource knows no parameters");
   if (parts.size() == 4) return OneRun{std::move(*id)};
   if (parts.size() == 5 && what == "events") return EventStream{std::move(*id)};
   if (parts.size() == 5 && what == "restart")
     return Action{std::move(*id), OperatorAsked::What::Restart};
   if (parts.size() == 5 && what == "stop") return Action{std::move(*id), OperatorAsked::What::Stop};
-  return RouteError{404, "not_found",
-                    "a run has /nodes and /events, and POST finds /restart and /stop"};
+  return RouteError{
+      404, "not_found",
+      "a run has /nodes, /events, /ranks/RANK/log, and POST finds /restart, /stop and "
+      "/ranks/RANK/stacks"};
 }
 
 Routed route_of_path(std::string_view path, std::string_view query) {

@@ -8,6 +8,7 @@
 
 #include <boost/system/result.hpp>
 
+#include "rendezvous/core/node_report.h"
 #include "rendezvous/core/rendezvous_events.h"
 
 namespace muster::http {
@@ -54,12 +55,26 @@ struct Action {
   OperatorAsked::What what = OperatorAsked::What::Restart;
 };
 
-using Route = std::variant<Action, NewLogin, Login, Asset, Health, Ready, Metrics, RunList, OneRun,
-                           NodeList, EventStream>;
+/// A question to the node that has this global rank: GET for its log, POST for where it stands.
+struct RankQuestion {
+  std::string id;
+  int rank = 0;
+  NodeAsked asked;
+};
 
-/// Whether it is asked for with POST, since it changes something.
+using Route = std::variant<Action, NewLogin, Login, Asset, Health, Ready, Metrics, RunList, OneRun,
+                           NodeList, EventStream, RankQuestion>;
+
+/// Whether it is asked for with POST, since it changes something or makes a node work.
 inline bool changes(const Route& route) {
-  return std::holds_alternative<Action>(route) || std::holds_alternative<NewLogin>(route);
+  const auto* of_rank = std::get_if<RankQuestion>(&route);
+  return std::holds_alternative<Action>(route) || std::holds_alternative<NewLogin>(route) ||
+         (of_rank != nullptr && of_rank->asked.what == NodeAsked::What::Stacks);
+}
+
+/// Whether it is only for those who may change the run. A worker's output may hold anything.
+inline bool for_operators(const Route& route) {
+  return changes(route) || std::holds_alternative<RankQuestion>(route);
 }
 
 struct RouteError {

@@ -46,7 +46,8 @@ SharedView view_of(const StoreServer& store, const ViewRequest& request) {
                  .waiting = stats.waiting,
                  .keys = stats.keys,
                  .bytes = stats.table_bytes,
-                 .unread_bytes = stats.unread_bytes};
+                 .unread_bytes = stats.unread_bytes,
+                 .closed = stats.closed};
     return std::make_shared<const View>(std::move(all));
   }
   if (request.what == ViewRequest::What::Runs) {
@@ -102,6 +103,14 @@ class HttpServer::Impl {
         });
       });
     };
+    shared_->questions = {[this, &runs_loop, &store](RankQuestion question, Ask::Done done) {
+                            return ask(runs_loop, store, std::move(question), std::move(done));
+                          },
+                          [this, &runs_loop, &store](std::uint64_t number) {
+                            questions_.erase(number);
+                            asio::post(runs_loop,
+                                       [&store, number] { store.forget_question(number); });
+                          }};
     spawn_task(loop_.get_executor(), "http_accept", accept_all());
     thread_ = std::thread([this] { run_guarded(loop_, "http"); });
   }
@@ -109,6 +118,8 @@ class HttpServer::Impl {
  private:
   asio::awaitable<void> accept_all();
   asio::awaitable<void> serve(tcp::socket socket, asio::ip::address peer);
+  std::uint64_t ask(asio::io_context& runs_loop, StoreServer& store, RankQuestion question,
+                    Ask::Done done);
 
   asio::io_context loop_;
   tcp::acceptor acceptor_;
@@ -116,8 +127,30 @@ class HttpServer::Impl {
   std::map<asio::ip::address, std::size_t> open_of_;
   std::map<std::uint64_t, std::function<void(std::optional<std::string>)>> asked_;
   std::uint64_t operated_ = 0;
+  std::map<std::uint64_t, Ask::Done> questions_;  // By number: whose answers are waited for.
   std::thread thread_;
 };
+
+// The answer comes on the jobs' loop, at once or later, and is brought to this one.
+std::uint64_t HttpServer::Impl::ask(asio::io_context& runs_loop, StoreServer& store,
+                                    RankQuestion question, Ask::Done done) {
+  const std::uint64_t number = question.asked.number = ++operated_;
+  questions_.emplace(number, std::move(done));
+  const auto answer = [this, number](std::optional<NodeAnswered> answered) {
+    asio::post(loop_, [this, number, answered = std::move(answered)] {
+      const auto asker = questions_.extract(number);
+      if (!asker.empty()) asker.mapped()(answered);
+    });
+  };
+  asio::post(runs_loop, [&store, answer, question = std::move(question)] {
+    const auto objection = store.ask(question.id, question.rank, question.asked, answer);
+    if (!objection) return answer(std::nullopt);
+    NodeAnswered refused;
+    refused.error = *objection;
+    if (!objection->empty()) answer(std::move(refused));
+  });
+  return number;
+}
 
 asio::awaitable<void> HttpServer::Impl::accept_all() {
   asio::steady_timer pause(loop_);

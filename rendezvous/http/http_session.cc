@@ -29,6 +29,8 @@ using Response = beast::http::response<beast::http::string_body>;
 namespace {
 
 constexpr Duration kStreamLooks = std::chrono::milliseconds(500);
+/// Programs that read the stacks may take half a minute.
+constexpr Duration kStacksWithin = std::chrono::seconds(40);
 constexpr int kLooksPerSign = 30;  // A comment each 15 s shows that the stream is alive.
 
 Reply no_such_run(const std::string& id) {
@@ -61,6 +63,7 @@ class Session {
  private:
   asio::awaitable<bool> serve_one();
   asio::awaitable<Reply> answer(const Route& route);
+  asio::awaitable<Reply> ask(RankQuestion question);
   asio::awaitable<Reply> act(Action action);
   asio::awaitable<bool> send(Reply reply, const Request& request, bool keep);
   asio::awaitable<void> stream_events(std::string id, std::uint64_t seen);
@@ -146,6 +149,11 @@ asio::awaitable<bool> Session::serve_one() {
     Reply page = gate_.log_in(*login, request);
     co_return co_await send(std::move(page), request, keep);
   }
+  if (const auto* question = std::get_if<RankQuestion>(&*route)) {
+    RankQuestion asked = *question;
+    Reply answered = co_await ask(std::move(asked));
+    co_return co_await send(std::move(answered), request, keep);
+  }
   const auto* events = std::get_if<EventStream>(&*route);
   if (events != nullptr && request.method() == beast::http::verb::get) {
     std::uint64_t seen = 0;
@@ -156,6 +164,36 @@ asio::awaitable<bool> Session::serve_one() {
   }
   Reply reply = co_await answer(*route);
   co_return co_await send(std::move(reply), request, keep);
+}
+
+/// What the node answers is one bounded piece, and the client asks for the next one when it has
+/// read this one.
+asio::awaitable<Reply> Session::ask(RankQuestion question) {
+  struct Waiter {
+    explicit Waiter(const asio::any_io_executor& executor) : timer(executor) {}
+    asio::steady_timer timer;
+    bool done = false;
+    std::optional<NodeAnswered> answer;
+  };
+  const auto waiter = std::make_shared<Waiter>(stream_.get_executor());
+  const auto number =
+      shared_->questions.ask(question, [waiter](std::optional<NodeAnswered> answer) {
+        waiter->done = true;
+        waiter->answer = std::move(answer);
+        waiter->timer.cancel();
+      });
+  const bool log = question.asked.what == NodeAsked::What::Log;
+  waiter->timer.expires_after(log ? ViewSource::kAnswerWithin : kStacksWithin);
+  if (!waiter->done) co_await waiter->timer.async_wait(kNoThrow);
+  if (!waiter->done) {
+    shared_->questions.forget(number);
+    co_return error_reply({504, "node_is_silent", "the node has not answered in time"});
+  }
+  if (!waiter->answer) co_return no_such_run(question.id);
+  const NodeAnswered& answer = *waiter->answer;
+  if (!answer.error.empty()) co_return error_reply({409, "not_possible", answer.error});
+  Reply reply{200, kJsonType, answer_json(answer) + "\n"};
+  co_return reply;
 }
 
 asio::awaitable<Reply> Session::act(Action action) {
@@ -271,7 +309,10 @@ std::string digest_of(const RunsView& view) {
 std::string digest_of(const RunView& view) {
   RunsView alone;
   alone.runs.push_back(view.summary);
-  return digest_of(alone);
+  std::string digest = digest_of(alone);
+  if (const auto& report = view.first_failure_report)
+    digest += report->exit + report->because + report->message + report->stderr_end;
+  return digest;
 }
 
 std::string message(std::string_view event, const std::string& data, std::uint64_t id = 0) {

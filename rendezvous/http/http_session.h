@@ -1,6 +1,7 @@
 // One connection of the HTTP server.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,6 +24,14 @@ namespace muster::http {
 using Operate = std::function<void(Action action,
                                    std::function<void(std::optional<std::string> objection)> done)>;
 
+/// Asks a node. `done` is called once: nothing if the run is not known, an objection, or its
+/// answer. The number of the question is returned: forget() it if nobody waits any more.
+struct Ask {
+  using Done = std::function<void(std::optional<NodeAnswered> answer)>;
+  std::function<std::uint64_t(RankQuestion question, Done done)> ask;
+  std::function<void(std::uint64_t number)> forget;
+};
+
 /// What the connections of one server share; all on one thread.
 struct Shared {
   explicit Shared(SharedTokenCrypto token) : access(std::move(token)) {}
@@ -31,6 +40,7 @@ struct Shared {
   LogLimiter refused_lines;
   std::shared_ptr<ViewSource> views;
   Operate operate;
+  Ask questions;
   HttpFigures figures;
   std::size_t streams = 0;
   double began_seconds = 0;

@@ -71,6 +71,8 @@ struct ConnectionShared {
   std::string token_run;
   /// A client of the c10d door uses the keys of one run only.
   bool runs_apart = false;
+  /// Who waits for a node's answer, by the question's number.
+  std::map<std::uint64_t, std::function<void(NodeAnswered)>> asked;
 };
 
 class Connection {

@@ -82,8 +82,10 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
   const std::shared_ptr<State> state = state_;
   if (const error_code ec = co_await state->exchange.connect(); ec) co_return ec;
   state->exchange.set_lost_after(state->options.lost_after);
-  NativeRequest hello = NativeHello{
-      .muster_version = MUSTER_VERSION, .run_id = state->options.run_id, .resumes = true};
+  NativeRequest hello = NativeHello{.muster_version = MUSTER_VERSION,
+                                    .run_id = state->options.run_id,
+                                    .resumes = true,
+                                    .answers = true};
   const TokenAnswer reply =
       co_await ask_with_token(state->exchange, state->options.token.get(), std::move(hello));
   // A torch server closes the connection on a query that it does not know.

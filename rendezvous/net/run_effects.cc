@@ -128,6 +128,9 @@ std::optional<ConnectionId> carry_out(const RunEffect& effect, ConnectionShared&
     repeat_master(*repeat, shared);
   } else if (const auto* note = std::get_if<RunNote>(&effect)) {
     spdlog::log(to_level(note->level), "{}", note->line);
+  } else if (const auto* answered = std::get_if<QuestionAnswered>(&effect)) {
+    const auto asker = shared.asked.extract(answered->answer.number);
+    if (!asker.empty()) asker.mapped()(answered->answer);
   }
   return std::nullopt;
 }

@@ -249,6 +249,7 @@ void StoreServer::Impl::close(Slot& slot, const Ending& ending) {
   Connection& connection = *slot.connection;
   const asio::ip::address peer = connection.peer_address();
   if (!ending.reason.empty()) {
+    if (ending.warn) ++closed_[ending.cause];
     if (const auto left_out = shared_.log.admit(now_, ending.cause, peer))
       spdlog::log(ending.warn ? spdlog::level::warn : spdlog::level::info,
                   "store_connection_closed peer={} reason=\"{}\" left_out={}", connection.peer(),

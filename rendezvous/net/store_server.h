@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -81,6 +83,9 @@ struct StoreServerStats {
   std::size_t runs = 0;
   std::uint64_t refused = 0;  // Closed when they connected.
   std::string state_problem;  // Why the state of the runs is not recorded. Empty: it is.
+  /// Connections that the server closed, by reason, the refused ones included. The reasons are a
+  /// few texts of this program.
+  std::map<std::string_view, std::uint64_t> closed;
 };
 
 /// All members are to be called on the io_context's thread, or while it does not run.
@@ -114,6 +119,11 @@ class StoreServer {
   const RunService* runs() const;
   /// As RunService::operate(), and its effects are carried out.
   std::optional<std::string> operate(const std::string& run_id, OperatorAsked::What what);
+  /// As RunService::ask(). If the node is asked, `done` is called once on the loop, unless
+  /// forget_question() comes before. The caller chooses the question's number, a new one each time.
+  std::optional<std::string> ask(const std::string& run_id, int rank, NodeAsked question,
+                                 std::function<void(NodeAnswered)> done);
+  void forget_question(std::uint64_t number);
 
  private:
   class Impl;

@@ -45,15 +45,18 @@ void StoreServer::Impl::accept_from(std::size_t listener) {
 void StoreServer::Impl::admit(OwnedFd fd, const tcp::endpoint& peer) {
   ++accepted_;
   const char* refused = nullptr;
+  std::string_view cause;  // For the metrics.
   if (options_.admit && !options_.admit(unmapped(peer.address())))
-    refused = "this address may not connect";
+    refused = "this address may not connect", cause = "address may not connect";
   const auto of_peer = open_of_.try_emplace(unmapped(peer.address())).first;
   if (of_peer->second >= options_.limits.connections_per_address)
-    refused = "too many connections from this address: limit connections_per_address is reached";
+    refused = "too many connections from this address: limit connections_per_address is reached",
+    cause = "limit connections_per_address";
   if (open_ >= options_.limits.connections)
-    refused = "too many connections: limit connections is reached";
+    refused = "too many connections: limit connections is reached", cause = "limit connections";
   if (refused != nullptr) {
     ++refused_;
+    ++closed_[cause];
     if (of_peer->second == 0) open_of_.erase(of_peer);
     if (const auto left_out = shared_.log.admit(now_, refused, unmapped(peer.address())))
       spdlog::warn("store_connection_refused peer={} reason=\"{}\" connections={} left_out={}",

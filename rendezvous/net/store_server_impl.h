@@ -56,6 +56,9 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   StoreServerStats stats() const;
   const RunService* runs() const { return shared_.runs.get(); }
   std::optional<std::string> operate(const std::string& run_id, OperatorAsked::What what);
+  std::optional<std::string> ask(const std::string& run_id, int rank, NodeAsked question,
+                                 std::function<void(NodeAnswered)> done);
+  void forget_question(std::uint64_t number);
   const std::vector<Listener>& listeners() const { return listeners_; }
 
  private:
@@ -147,6 +150,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   Instant now_{};
   std::uint64_t accepted_ = 0;
   std::uint64_t refused_ = 0;
+  std::map<std::string_view, std::uint64_t> closed_;  // By reason.
   std::size_t open_ = 0;
 };
 

@@ -16,7 +16,8 @@ StoreServerStats StoreServer::Impl::stats() const {
           shared_.requests,
           runs,
           refused_,
-          shared_.runs ? shared_.runs->state_problem() : std::string()};
+          shared_.runs ? shared_.runs->state_problem() : std::string(),
+          closed_};
 }
 
 StoreServerStats StoreServer::stats() const {

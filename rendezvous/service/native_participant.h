@@ -182,6 +182,7 @@ class NativeParticipant {
   void hear(const NativeAlive&) {}
   void hear(const NativeReached&) {}
   void hear(const NativeChallenge&) {}
+  void hear(const NodeAsked&) {}
   void hear(const NativeRefused& message);
   void hear(const NativeWaiting& message);
   void hear(const PrepareStore& message);

@@ -49,8 +49,12 @@ struct RunNote {
 struct OpenBarrier {
   std::string key;
 };
-using RunEffect =
-    std::variant<SendNative, AnswerHeld, ShowState, OpenBarrier, ForgetRun, RepeatMaster, RunNote>;
+/// For who has asked a node by RunService::ask().
+struct QuestionAnswered {
+  NodeAnswered answer;
+};
+using RunEffect = std::variant<SendNative, AnswerHeld, ShowState, OpenBarrier, ForgetRun,
+                               RepeatMaster, RunNote, QuestionAnswered>;
 
 /// Whom it is for; nothing if it is for the store or the log.
 std::optional<ConnectionId> recipient_of(const RunEffect& effect);

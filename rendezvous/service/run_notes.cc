@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "rendezvous/wire/printable_text.h"
 #include "rendezvous/service/run_service.h"
+#include "rendezvous/wire/printable_text.h"
 
 namespace muster {
 namespace {
@@ -64,6 +64,7 @@ void RunService::note_gone(Run& run, const NodeGone& gone, Instant now) {
   event.node = to_string(gone.who);
   event.rank = gone.rank;
   event.text = gone.what;
+  run.reports.remove(event.node);
   record(run, std::move(event), now);
   note(RunNote::Level::Info, std::string(left ? "node_left" : "node_lost") +
                                  " run=" + word(run.id()) + " node=" + word(to_string(gone.who)) +

@@ -116,7 +116,7 @@ void RunService::restore(StoredState state, Time time) {
 void RunService::restore(StoredRun stored, Time time) {
   const std::string key = std::string(kStateKeyPrefix) + stored.run_id;
   if (find(key) != nullptr) return;
-  auto run = std::make_unique<Run>();
+  auto run = std::make_unique<Run>(report_bytes_);
   run->key = key;
   ++peers_[run->peer].runs;
   run->rendezvous = new_rendezvous();

@@ -43,7 +43,7 @@ std::unique_ptr<Rendezvous> RunService::new_rendezvous(std::int64_t generation, 
 /// Null if there are as many runs as may be, and each is in use.
 RunService::Run* RunService::make_run(const std::string& key, const std::string& peer) {
   if (!state_problem_.empty() || !make_room(peer)) return nullptr;
-  auto run = std::make_unique<Run>();
+  auto run = std::make_unique<Run>(report_bytes_);
   run->key = key;
   run->peer = peer;
   ++peers_[peer].runs;
@@ -139,6 +139,7 @@ void RunService::begin_again(Run& run) {
   run.waiting.clear();
   run.text_revision.reset();
   run.joins = 0;
+  run.reports.clear();
   run.gathering.reset();
   run.noted_round.reset();
   run.noted_begin = run.noted_end = run.noted_closed = run.noted_broken = false;
@@ -259,6 +260,9 @@ NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
   if (std::holds_alternative<NativeReach>(*request))
     return {NativeRefused{"reach is for the workers' store, not for the rendezvous"},
             "native message: reach came to a rendezvous"};
+  if (auto* report = std::get_if<NodeReport>(&*request))
+    receive(from, client, std::move(*report), time.now);
+  if (auto* answered = std::get_if<NodeAnswered>(&*request)) receive(from, std::move(*answered));
   if (auto* join = std::get_if<NodeJoined>(&*request)) join->resumes = client.resumes;
   std::visit(
       [&](auto& event) {
@@ -290,13 +294,17 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
   if (run == nullptr) return refuse(full());
   run->clients.insert(from.value);
   set_idle(*run, std::nullopt);
-  clients_[from.value] = {
-      {.run = run, .native = true, .resumes = hello.resumes, .generation = run->generation}};
+  clients_[from.value] = {{.run = run,
+                           .native = true,
+                           .resumes = hello.resumes,
+                           .generation = run->generation,
+                           .answers = hello.answers}};
   const NativeWelcome welcome{.muster_version = options_.muster_version,
                               .peer_address = peer_address,
                               .lease = options_.setup.lease,
                               .resumes = true,
-                              .outlives_nodes = options_.only_run.empty()};
+                              .outlives_nodes = options_.only_run.empty(),
+                              .takes_reports = true};
   return {welcome, {}};
 }
 
@@ -404,6 +412,7 @@ void RunService::repeat_master(Run& run) {
 
 void RunService::gone(ConnectionId client, Time time) {
   held_.gone(client);
+  end_questions(client);
   const auto found = clients_.find(client.value);
   if (found == clients_.end()) return;
   const std::vector<Client> all = std::move(found->second);

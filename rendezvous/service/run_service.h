@@ -22,6 +22,7 @@
 #include "rendezvous/core/rendezvous_turns.h"
 #include "rendezvous/core/shared_bytes.h"
 #include "rendezvous/service/held_effects.h"
+#include "rendezvous/service/node_reports.h"
 #include "rendezvous/service/run_effect.h"
 #include "rendezvous/service/run_state.h"
 #include "rendezvous/wire/native_codec.h"
@@ -179,9 +180,17 @@ class RunService {
   /// What an operator asks for. Why it cannot be, as a sentence; empty if it is done. Nothing if
   /// the run is not known.
   std::optional<std::string> operate(std::string_view id, OperatorAsked::What what, Time time);
+  /// Asks the node that has this global rank; `question.local_rank` and `question.to` are filled
+  /// in. Why it cannot be asked, as a sentence; empty: a QuestionAnswered of the question's number
+  /// follows. Nothing if the run is not known.
+  std::optional<std::string> ask(std::string_view id, int rank, NodeAsked question, Time time);
+  /// Nobody waits for the answer any more.
+  void forget_question(std::uint64_t number) { questions_.erase(number); }
 
  private:
   struct Run {
+    explicit Run(std::size_t& report_bytes) : reports(report_bytes) {}
+
     std::string key;
     std::unique_ptr<Rendezvous> rendezvous;  // Another one when the run begins again; never null.
     CompareSetTurns turns;
@@ -207,6 +216,7 @@ class RunService {
     std::optional<Instant> repeat_master;  // If it is still missing then.
     std::optional<std::int64_t> noted_round;
     RunHistory history;
+    NodeReports reports;
     bool noted_begin = false;
     bool noted_end = false;
     bool noted_closed = false;
@@ -222,6 +232,9 @@ class RunService {
     std::string exit_barrier = {};  // The key for which it waits at its end.
     bool let_go = false;            // The others go on without it.
     std::uint64_t generation = 0;
+    bool answers = false;   // It can be asked.
+    std::string node = {};  // Its name when it last reported.
+    ReportLimiter reports = {};
   };
 
   Run* find(std::string_view key) const;
@@ -280,6 +293,11 @@ class RunService {
   CompareSetOutcome when_recorded(ConnectionId from, CompareSetOutcome outcome);
 
   RunSummary summary_of(const Run& run) const;
+  // run_questions.cc: what nodes report, and what they are asked.
+  void receive(ConnectionId from, Client& client, NodeReport report, Instant now);
+  void receive(ConnectionId from, NodeAnswered answered);
+  void end_questions(ConnectionId client);
+  std::optional<ConnectionId> native_client(const Run& run, const NodeName& name) const;
 
   // run_notes.cc: the log, and the run's history.
   void record(Run& run, RunEvent event, Instant now);
@@ -297,12 +315,14 @@ class RunService {
   void note(RunNote::Level level, std::string line);
 
   RunServiceOptions options_;
+  std::size_t report_bytes_ = 0;  // Before the runs, which count in it until their ends.
   std::map<std::string, std::unique_ptr<Run>, std::less<>> runs_;  // By key.
   /// A torchrun node's connection may be used for several runs, a muster node's is for one.
   std::map<std::uint32_t, std::vector<Client>> clients_;
   std::set<std::pair<Instant, std::string>> deadlines_;
   IdleRuns idle_;
-  std::map<std::string, Peer> peers_;  // By address; only of runs that there are.
+  std::map<std::string, Peer> peers_;                // By address; only of runs that there are.
+  std::map<std::uint64_t, ConnectionId> questions_;  // By number: who is asked.
   std::vector<RunEffect> effects_;
   HeldEffects held_;  // Until changes are durable.
   StateChanges changes_;

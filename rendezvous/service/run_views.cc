@@ -31,6 +31,10 @@ std::optional<RunView> RunService::view_run(std::string_view id, NodePage page, 
   view.summary = summary_of(*run);
   const auto& events = run->history.events();
   view.events.assign(events.begin(), events.end());
+  for (NodeView& node : view.nodes)
+    node.report = run->reports.find(to_string(node.name));
+  if (const auto& failure = view.summary.first_failure)
+    view.first_failure_report = run->reports.failure_of(failure->node, failure->round);
   view.wall = time.wall;
   return view;
 }
@@ -47,6 +51,8 @@ RunsFigures RunService::figures(Instant now) const {
           std::max(figures.longest_silent.value_or(Duration::zero()), now - *last);
   }
   figures.counters = counters_;
+  if (unrecorded_since_) figures.unrecorded = std::max(Duration::zero(), now - *unrecorded_since_);
+  figures.state_problem = !state_problem_.empty();
   return figures;
 }
 

@@ -8,6 +8,7 @@
 #include "pickle/utf8.h"
 #include "rendezvous/core/check.h"
 #include "rendezvous/wire/native_json.h"
+#include "rendezvous/wire/native_report.h"
 
 namespace muster {
 
@@ -28,12 +29,12 @@ constexpr std::array<std::string_view, 3> kPolicies = {"now", "at-restart", "nev
 
 // By their place in the variant.
 constexpr std::array<std::string_view, std::variant_size_v<NativeRequest>> kRequestTypes = {
-    "hello",   "join",        "resume",   "keep_alive", "leave", "workers_failed",
-    "restart", "store_ready", "finished", "reach",      "prove"};
+    "hello",       "join",     "resume", "keep_alive", "leave",  "workers_failed", "restart",
+    "store_ready", "finished", "reach",  "prove",      "report", "answered"};
 constexpr std::array<std::string_view, std::variant_size_v<NativeMessage>> kMessageTypes = {
-    "welcome",      "refused",       "waiting",    "alive",     "prepare_store",
-    "round",        "restart_round", "run_closed", "run_ended", "join_refused",
-    "not_a_member", "resumed",       "rejoin",     "reached",   "challenge"};
+    "welcome",       "refused",    "waiting",   "alive",        "prepare_store", "round",
+    "restart_round", "run_closed", "run_ended", "join_refused", "not_a_member",  "resumed",
+    "rejoin",        "reached",    "challenge", "ask"};
 constexpr std::array<std::string_view, 3> kStates = {"running", "stopped", "finished"};
 
 // --- writing -------------------------------------------------------------------------------------
@@ -82,6 +83,7 @@ struct FieldWriter {
     out["run_id"] = hello.run_id;
     if (hello.resumes) out["resumes"] = true;
     if (!hello.nonce.empty()) out["nonce"] = hello.nonce;
+    if (hello.answers) out["answers"] = true;
   }
   void operator()(const NodeJoined& joined) const {
     out["name"] = write(joined.name);
@@ -139,6 +141,7 @@ struct FieldWriter {
     if (welcome.resumes) out["resumes"] = true;
     if (welcome.outlives_nodes) out["outlives_nodes"] = true;
     if (!welcome.proof.empty()) out["proof"] = welcome.proof;
+    if (welcome.takes_reports) out["takes_reports"] = true;
   }
   void operator()(const NativeAlive&) const {}
   void operator()(const NativeRefused& refused) const { out["text"] = cut(refused.text); }
@@ -195,6 +198,9 @@ struct FieldWriter {
   }
   void operator()(const NativeChallenge& challenge) const { out["nonce"] = challenge.nonce; }
   void operator()(const NativeProve& prove) const { out["proof"] = prove.proof; }
+  void operator()(const NodeReport& report) const { native::write(report, out); }
+  void operator()(const NodeAsked& asked) const { native::write(asked, out); }
+  void operator()(const NodeAnswered& answered) const { native::write(answered, out); }
 };
 
 template <typename Variant>
@@ -246,6 +252,7 @@ void read(Fields& fields, NativeHello& hello) {
   hello.run_id = fields.text("run_id", kMaxRunIdBytes);
   if (fields.has("resumes")) hello.resumes = fields.boolean("resumes");
   if (fields.has("nonce")) hello.nonce = read_hex(fields, "nonce");
+  if (fields.has("answers")) hello.answers = fields.boolean("answers");
 }
 void read(Fields& fields, NodeJoined& joined) {
   joined.name = read_name(fields.object("name"));
@@ -318,6 +325,7 @@ void read(Fields& fields, NativeWelcome& welcome) {
   if (fields.has("resumes")) welcome.resumes = fields.boolean("resumes");
   if (fields.has("outlives_nodes")) welcome.outlives_nodes = fields.boolean("outlives_nodes");
   if (fields.has("proof")) welcome.proof = read_hex(fields, "proof");
+  if (fields.has("takes_reports")) welcome.takes_reports = fields.boolean("takes_reports");
 }
 void read(Fields&, NativeAlive&) {}
 void read(Fields& fields, NativeRefused& refused) {
@@ -387,6 +395,7 @@ void read(Fields& fields, NativeChallenge& challenge) {
 void read(Fields& fields, NativeProve& prove) {
   prove.proof = read_hex(fields, "proof");
 }
+using native::read;  // What nodes report and are asked: native_report.h.
 
 // The alternative at `index`, read.
 template <typename Variant, std::size_t I = 0>

@@ -16,6 +16,7 @@
 #include <boost/system/result.hpp>
 
 #include "rendezvous/core/limits.h"
+#include "rendezvous/core/node_report.h"
 #include "rendezvous/core/rendezvous_events.h"
 
 namespace muster {
@@ -34,6 +35,8 @@ struct NativeHello {
   bool resumes = false;
   /// kProofDigits hexadecimal digits: it has a token, and wants to prove that. Empty: it has none.
   std::string nonce = {};
+  /// It answers questions (NodeAsked).
+  bool answers = false;
 };
 /// Its answer. It may only go on if the version is ours.
 struct NativeWelcome {
@@ -48,6 +51,8 @@ struct NativeWelcome {
   bool outlives_nodes = false;
   /// Proves that the host has the token, too. Empty: it was not asked for one.
   std::string proof = {};
+  /// It takes reports (NodeReport).
+  bool takes_reports = false;
 };
 /// Answers a keep-alive.
 struct NativeAlive {};
@@ -81,13 +86,13 @@ struct NativeWaiting {
   std::string text;
 };
 
-using NativeRequest =
-    std::variant<NativeHello, NodeJoined, NodeResumed, KeptAlive, NodeLeft, WorkersFailed,
-                 RestartRequested, StoreReady, NodeFinished, NativeReach, NativeProve>;
+using NativeRequest = std::variant<NativeHello, NodeJoined, NodeResumed, KeptAlive, NodeLeft,
+                                   WorkersFailed, RestartRequested, StoreReady, NodeFinished,
+                                   NativeReach, NativeProve, NodeReport, NodeAnswered>;
 using NativeMessage =
     std::variant<NativeWelcome, NativeRefused, NativeWaiting, NativeAlive, PrepareStore,
                  RoundComplete, RestartRound, RunClosed, RunEnded, JoinRefused, NotAMember, Resumed,
-                 Rejoin, NativeReached, NativeChallenge>;
+                 Rejoin, NativeReached, NativeChallenge, NodeAsked>;
 
 /// A whole frame. Who it is from or to is not in it: that is the connection.
 std::string encode(const NativeRequest& request);

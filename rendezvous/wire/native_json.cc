@@ -141,4 +141,25 @@ Fields Fields::object(const char* name) {
   return {no_fields(), error_, std::move(path)};
 }
 
+/// Null if it is no list, or has more than `most` elements.
+const Json* Fields::list_of(const char* name, std::size_t most) {
+  const Json* value = find(name);
+  if (value == nullptr) return nullptr;
+  if (!value->is_array()) {
+    fail(name, std::string("a list is wanted, this is: ") + value->type_name());
+    return nullptr;
+  }
+  if (value->size() <= most) return value;
+  fail(name, "more than " + std::to_string(most) + " elements");
+  return nullptr;
+}
+
+Fields Fields::element(const char* name, const Json& list, std::size_t index) {
+  std::string path = path_ + name + "[" + std::to_string(index) + "].";
+  if (list[index].is_object()) return {list[index], error_, std::move(path)};
+  fail(name,
+       std::string("a list of objects is wanted, one element is: ") + list[index].type_name());
+  return {no_fields(), error_, std::move(path)};
+}
+
 }  // namespace muster::native

@@ -45,12 +45,21 @@ class Fields {
   }
   /// A field that is an object; an empty one if it is wrong.
   Fields object(const char* name);
+  /// Calls `read(Fields)` for each element of a list of at most `most` objects.
+  template <typename Read>
+  void each(const char* name, std::size_t most, const Read& read) {
+    const Json* list = list_of(name, most);
+    for (std::size_t i = 0; list != nullptr && i < list->size() && !error_; ++i)
+      read(element(name, *list, i));
+  }
   /// Whether an optional field is there; null counts as absent.
   bool has(const char* name) const;
   void fail(const char* name, std::string reason);
 
  private:
   const Json* find(const char* name);
+  const Json* list_of(const char* name, std::size_t most);
+  Fields element(const char* name, const Json& list, std::size_t index);
   std::int64_t integer(const char* name, std::int64_t least, std::int64_t most);
   std::size_t index_of(const char* name, std::span<const std::string_view> names);
 

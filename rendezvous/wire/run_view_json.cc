@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/wire/base64.h"
+
 namespace muster {
 namespace {
 
@@ -77,7 +79,51 @@ OrderedJson to_json(const MissingNode& node) {
           {"since_seconds", or_null(node.since)}};
 }
 
-OrderedJson to_json(const NodeView& node) {
+std::string_view name_of(WorkerReport::State state) {
+  constexpr std::string_view kNames[] = {"starting", "running", "succeeded", "failed"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+OrderedJson to_json(const FailureReport& failure) {
+  return {{"round", failure.round},
+          {"rank", failure.rank},
+          {"local_rank", failure.local_rank},
+          {"pid", failure.pid},
+          {"exit", failure.exit},
+          {"because", failure.because},
+          {"message", failure.message},
+          {"stderr_end", failure.stderr_end}};
+}
+
+OrderedJson to_json(const WorkerReport& worker, Duration since, std::optional<int> first_rank) {
+  OrderedJson json{{"local_rank", worker.local_rank}, {"rank", nullptr}};
+  if (first_rank) json["rank"] = *first_rank + worker.local_rank;
+  json["state"] = name_of(worker.state);
+  json["pid"] = worker.pid;
+  json["exit_code"] = worker.exit_code;
+  json["step"] = or_null(worker.step);
+  json["progress_seconds"] = nullptr;
+  if (worker.progress_before) json["progress_seconds"] = seconds(*worker.progress_before + since);
+  return json;
+}
+
+// Null for a node that reports nothing: torchrun, or an older muster.
+OrderedJson report_json(const NodeView& node, const Clock& clock) {
+  if (node.report == nullptr) return nullptr;
+  const NodeReport& report = node.report->report;
+  const Duration since = std::max(Duration::zero(), clock.now - node.report->at);
+  OrderedJson workers = OrderedJson::array();
+  for (const WorkerReport& worker : report.listed)
+    workers.push_back(to_json(worker, since, node.first_rank));
+  return {{"seconds", seconds(since)},
+          {"round", report.round},
+          {"starts", report.starts},
+          {"workers_total", report.workers},
+          {"workers", std::move(workers)},
+          {"failure", report.failure ? to_json(*report.failure) : OrderedJson(nullptr)}};
+}
+
+OrderedJson to_json(const NodeView& node, const Clock& clock) {
   return {{"name", to_string(node.name)},
           {"address", node.name.addr},
           {"pid", node.name.pid},
@@ -89,7 +135,8 @@ OrderedJson to_json(const NodeView& node) {
           {"role", node.role},
           {"spare", node.spare},
           {"silent_seconds", or_null(node.silent)},
-          {"absent_seconds", or_null(node.absent)}};
+          {"absent_seconds", or_null(node.absent)},
+          {"report", report_json(node, clock)}};
 }
 
 template <typename Values>
@@ -146,6 +193,9 @@ std::string run_json(const RunView& view) {
                        {"node", view.outcome->who ? OrderedJson(to_string(*view.outcome->who))
                                                   : OrderedJson(nullptr)},
                        {"why", view.outcome->why}};
+  json["first_failure_report"] = nullptr;
+  if (const auto& report = view.first_failure_report)
+    json["first_failure_report"] = to_json(*report);
   json["events"] = list_of(view.events, clock);
   return text_of(json);
 }
@@ -156,7 +206,15 @@ std::string nodes_json(const RunView& view) {
                   {"at", clock(view.now)},
                   {"total", view.summary.nodes},
                   {"offset", view.offset},
-                  {"nodes", list_of(view.nodes)}});
+                  {"nodes", list_of(view.nodes, clock)}});
+}
+
+std::string answer_json(const NodeAnswered& answer) {
+  return text_of({{"attempt", answer.attempt},
+                  {"offset", answer.offset},
+                  {"next_offset", answer.offset + static_cast<std::int64_t>(answer.bytes.size())},
+                  {"size", answer.size},
+                  {"base64", base64_encode(answer.bytes)}});
 }
 
 std::string event_json(const RunEvent& event, const RunView& view) {

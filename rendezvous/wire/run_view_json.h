@@ -18,6 +18,8 @@ std::string runs_json(const RunsView& view);
 std::string run_json(const RunView& view);
 std::string nodes_json(const RunView& view);
 /// One line without a line feed: the data of one server-sent event.
+/// A piece of a log, or of a file of stacks: its bytes in base64.
+std::string answer_json(const NodeAnswered& answer);
 std::string event_json(const RunEvent& event, const RunView& view);
 
 }  // namespace muster

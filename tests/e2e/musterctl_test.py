@@ -5,10 +5,12 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 
 from http_test import HttpTest
-from support import PATIENCE_S, SOURCE, main, wait_for
+from nodes import WORKER
+from support import MUSTER, PATIENCE_S, SOURCE, main, wait_for
 
 MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
 
@@ -88,7 +90,7 @@ class Runs(CtlTest):
 
     def test_bad_usage_is_2(self):
         for words in ([], ["nonsense"], ["status"], ["runs", "--endpoint=x"], ["runs", "more"], ["--nonsense"],
-                      ["--completion", "tcsh"], ["doctor", "--rdzv-endpoint=x"]):
+                      ["--completion", "tcsh"], ["logs", "job"], ["logs", "job", "x"], ["stacks"], ["doctor", "--rdzv-endpoint=x"]):
             self.assertIn("musterctl: ", self.ctl(*words, expect=2))
 
 
@@ -111,6 +113,124 @@ class Changes(CtlTest):
         self.assertIn("an operator has stopped it", self.output("a"))
         self.run_is("failed")
         self.assertIn("has ended", self.ctl("stop", "job", expect=1))
+
+
+# Says on stdout and stderr what it does, and reports a step; then as told: see nodes.py.
+TALKER = """
+import json, os, socket, sys
+rank = int(os.environ["RANK"])
+print("rank", rank, "begins attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+print("a warning of rank", rank, file=sys.stderr, flush=True)
+channel = socket.socket(socket.AF_UNIX)
+channel.connect(os.environ["MUSTER_WORKER_CHANNEL"])
+for line in ({"type": "hello", "local_rank": int(os.environ["LOCAL_RANK"])}, {"type": "progress", "step": 40 + rank}):
+    channel.sendall((json.dumps(line) + "\\n").encode())
+def grow():
+    if os.path.exists(os.environ["TEST_DIR"] + "/grow"):
+        os.rename(os.environ["TEST_DIR"] + "/grow", os.environ["TEST_DIR"] + "/grown")
+        print("it has grown", flush=True)
+"""
+
+
+class Workers(CtlTest):
+    """What nodes tell of their workers."""
+
+    def setUp(self):
+        super().setUp()
+        self.worker.write_text(TALKER + WORKER.replace("while True:", "while True:\n    grow()"))
+
+    def talkers(self, *extra):
+        for tag in "ab":
+            self.node(tag, "2", "--max-restarts=3", "--tee=3", f"--log-dir={self.dir / ('logs.' + tag)}",
+                      *extra)
+        entries = self.round_of(2)
+        self.run_is("running")
+        return {entry["node"]: int(entry["RANK"]) for entry in entries}
+
+    def reports(self):
+        nodes = json.loads(self.ctl("nodes", "job", "--json"))["nodes"]
+        return {node["first_rank"]: node["report"] for node in nodes if node["report"] is not None}
+
+    def test_states_steps_and_the_words_of_a_failed_worker(self):
+        ranks = self.talkers()
+        seen = wait_for(lambda: (found := self.reports()) and len(found) == 2 and
+                        all(report["workers"][0]["step"] == 40 + rank for rank, report in found.items()) and found,
+                        "both steps")
+        for rank, report in seen.items():
+            worker = report["workers"][0]
+            self.assertEqual((worker["state"], worker["rank"], report["starts"]), ("running", rank, 1))
+            self.assertIn(str(self.worker), pathlib.Path(f"/proc/{worker['pid']}/cmdline").read_text())
+        self.assertRegex(self.ctl("nodes", "job"), r"\n0 .* 1 running +1 +40 +- ")
+        self.tell("exit.a", "3")
+        self.round_of(2, after=2)
+        lost = wait_for(lambda: "its last lines on stderr" in self.ctl("why", "job") and self.ctl("why", "job"),
+                        "the failed worker's words")
+        self.assertRegex(lost, rf"rank {ranks['a']} \(local rank 0, pid \d+\) exited with 3\n")
+        self.assertIn(f"    a warning of rank {ranks['a']}\n", lost)
+        self.assertIn("a warning", self.ctl("status", "job"))
+        wait_for(lambda: {report["starts"] for report in self.reports().values()} == {2}, "the second start")
+
+    def test_logs(self):
+        self.talkers()
+        for rank in (0, 1):
+            wait_for(lambda rank=rank: f"rank {rank} begins attempt 0\n" in self.ctl("logs", "job", str(rank)),
+                     "the log of the rank")
+            self.assertEqual(self.ctl("logs", "job", str(rank), "--stderr", "--all"), f"a warning of rank {rank}\n")
+        self.assertIn("has rank 2", self.ctl("logs", "job", "2", expect=1))
+        self.assertIn("no run 'other'", self.ctl("logs", "other", "0", expect=4))
+        with open(self.dir / "followed", "wb") as out:
+            follower = subprocess.Popen([MUSTERCTL, "logs", "job", "0", "-f",
+                                         f"--endpoint=127.0.0.1:{self.http_port}"], stdout=out)
+        self.addCleanup(follower.wait)
+        self.addCleanup(follower.kill)
+        wait_for(lambda: "begins attempt 0" in self.read("followed"), "the first lines")
+        for _ in range(2):  # One of the two ranks takes it; the other one's log stays as it is.
+            (self.dir / "grow").touch()
+            wait_for(lambda: not (self.dir / "grow").exists(), "a worker to write more")
+        wait_for(lambda: any("it has grown" in self.ctl("logs", "job", str(rank)) for rank in (0, 1)), "the new line")
+        self.tell("exit.b", "3")
+        self.round_of(2, after=2)
+        wait_for(lambda: "started again: attempt 2 of this node" in self.read("followed") and
+                 "begins attempt 1" in self.read("followed"), "the next attempt's log")
+        self.assertIsNone(follower.poll())
+        self.tell("finish")
+        self.assertEqual(follower.wait(PATIENCE_S), 0)
+
+    def test_the_log_of_a_rank_is_for_operators_only(self):
+        self.talkers()
+        for headers in ({}, {"X-Muster-Action": "0"}):
+            status, _, text = self.ask("/api/v1/runs/job/ranks/0/log", headers=headers)
+            self.assertEqual(status, 403, text)
+            self.assertIn("X-Muster-Action", text)
+
+    def test_what_goes_to_no_file_is_said(self):
+        self.node("a", "1")
+        self.round_of(1)
+        self.run_is("running")
+        self.assertIn("--tee=3", self.ctl("logs", "job", "0", expect=1))
+
+    def test_stacks(self):
+        self.talkers()
+        one = self.ctl("stacks", "job", "1")
+        self.assertIn("musterctl has asked", one)
+        every = self.ctl("stacks", "job")
+        self.assertRegex(every, r"(?s)=== rank 0\n.*=== rank 1\n")
+        self.assertEqual(every.count("musterctl has asked"), 2)
+        self.assertIn("has rank 7", self.ctl("stacks", "job", "7", expect=1))
+
+    def test_a_reader_that_stops_delays_nobody(self):
+        self.talkers()
+        with open(self.dir / "unread", "wb") as out:
+            reader = subprocess.Popen([MUSTERCTL, "logs", "job", "0", "-f",
+                                       f"--endpoint=127.0.0.1:{self.http_port}"], stdout=out)
+        self.addCleanup(reader.wait)
+        self.addCleanup(reader.kill)
+        self.addCleanup(reader.send_signal, signal.SIGCONT)
+        wait_for(lambda: self.read("unread"), "the first lines")
+        reader.send_signal(signal.SIGSTOP)
+        self.tell("exit.a", "3")
+        self.round_of(2, after=2)
+        self.run_is("running")
 
 
 class ChangesOnDisk(Changes):
@@ -159,6 +279,10 @@ class Doctor(CtlTest):
         self.assertIn("lo", checks["network"]["found"])
         self.assertIn(f"{os.sysconf('SC_NPROCESSORS_ONLN')} cores", checks["machine"]["found"])
         self.assertIn("0 failures", self.ctl("doctor"))
+        quick = self.checks("--quick", env={"MUSTER_ENDPOINT": "nowhere.invalid:1"})
+        self.assertNotIn("python", quick)
+        self.assertNotIn("endpoint", quick)
+        self.assertIn("shared_memory", quick)
 
     def test_what_is_wrong_is_1_with_a_remedy(self):
         bad = {"GLOO_SOCKET_IFNAME": "nosuch0"}
@@ -174,6 +298,46 @@ class Doctor(CtlTest):
         gone = self.checks(expect=1)["endpoint"]
         self.assertIn("refused", gone["found"])
         self.assertIn("firewall", gone["remedy"])
+
+
+class Preflight(CtlTest):
+    def start_musterd(self):
+        self.http_port = 9
+
+    def all_output(self):
+        return ""
+
+    def launch(self, *options, env=None):
+        return subprocess.run([MUSTER, *options, "--no-python", "--nproc-per-node=1", "touch", str(self.dir / "trained")],
+                              capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+                              env=self.environment(**(env or {})))
+
+    def test_a_machine_that_is_fit_takes_part(self):
+        done = self.launch("--preflight")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.dir / "trained").exists())
+
+    def test_a_machine_that_is_not_fit_does_not(self):
+        report = self.dir / "report.json"
+        bad = {"NCCL_SOCKET_IFNAME": "nosuch0"}
+        done = self.launch("--preflight", f"--failure-report={report}", env=bad)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("--preflight: this machine takes no part in the job: interface: ", done.stderr)
+        self.assertIn("unset NCCL_SOCKET_IFNAME", done.stderr)
+        self.assertFalse((self.dir / "trained").exists())
+        self.assertEqual(json.loads(report.read_text())["ended_by"], "refused")
+        by_variable = self.launch(env={**bad, "MUSTER_PREFLIGHT": "1"})
+        self.assertEqual(by_variable.returncode, 1, by_variable.stderr)
+        self.assertEqual(self.launch(env=bad).returncode, 0)  # Nobody has asked.
+
+    def test_without_musterctl_beside_it(self):
+        alone = self.dir / "alone/muster"
+        alone.parent.mkdir()
+        shutil.copy(MUSTER, alone)
+        done = subprocess.run([alone, "--preflight", "--no-python", "true"], capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=False, env=self.environment())
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("it is installed with muster", done.stderr)
 
 
 class Documents(CtlTest):

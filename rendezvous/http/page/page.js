@@ -111,11 +111,16 @@ function who(event) {
   return event.group_rank === null ? event.node : `node ${event.group_rank} (${event.node})`;
 }
 
-function showFailure(failure) {
+function showFailure(failure, report) {
   by("failure").hidden = !failure;
   if (!failure) return;
   by("failure-who").textContent = `${who(failure) || "the run"} at ${clock(failure.at)}, round ${failure.round}`;
-  by("failure-text").textContent = failure.text;
+  const lines = [failure.text];
+  if (report) {
+    lines.push(`rank ${report.rank} (local rank ${report.local_rank}, pid ${report.pid}) ${report.exit}`);
+    for (const words of [report.because, report.message, report.stderr_end]) if (words) lines.push("", words.trimEnd());
+  }
+  by("failure-text").textContent = lines.join("\n");
 }
 
 function showMissing(run) {
@@ -156,12 +161,24 @@ function showRun(run) {
   by("reason").textContent = run.reason;
   document.title = `${run.state} \u00b7 ${run.id} \u00b7 muster`;
   showFacts(run);
-  showFailure(run.first_failure);
+  showFailure(run.first_failure, run.first_failure_report);
   showMissing(run);
   by("history").replaceChildren(...[...run.events].reverse().map(historyEntry));
 }
 
 // --- its nodes ---
+
+// How the workers are, as their node has reported.
+function reportParts(report) {
+  const counts = {};
+  for (const worker of report.workers) counts[worker.state] = (counts[worker.state] ?? 0) + 1;
+  const parts = [Object.entries(counts).map(([state, count]) => `${count} ${state}`).join(", ") || "no workers yet"];
+  const steps = report.workers.filter((worker) => worker.step !== null).map((worker) => worker.step);
+  if (steps.length > 0) parts.push(`step ${Math.min(...steps)}`);
+  parts.push(`started ${report.starts} ${report.starts === 1 ? "time" : "times"}`);
+  if (report.failure) parts.push(`last failure: rank ${report.failure.rank} ${report.failure.exit}`);
+  return parts;
+}
 
 function nodeText(node) {
   const parts = [`${node.name}: ${node.state}`, node.kind];
@@ -173,6 +190,7 @@ function nodeText(node) {
   if (node.absent_seconds !== null) parts.push(`without a connection for ${span(node.absent_seconds)}`);
   else if (node.silent_seconds !== null) parts.push(`last heard ${span(node.silent_seconds)} ago`);
   if (node.spare) parts.push("a spare");
+  if (node.report) parts.push(...reportParts(node.report));
   parts.push(`address ${node.address}, agent's pid ${node.pid}`);
   return parts.join(" \u00b7 ");
 }

@@ -90,6 +90,33 @@ TEST_CASE("http routes: a link is made with POST and followed with GET", "[unit]
   CHECK(status_of("/login?secret=0a", "POST") == 405);
 }
 
+TEST_CASE("http routes: a rank's log is read with GET, its stacks are asked for with POST",
+          "[unit][http]") {
+  const auto log = std::get<RankQuestion>(
+      *find_route({"GET", "/api/v1/runs/a%20b/ranks/7/log?stream=stderr&offset=-99&attempt=2"}));
+  CHECK(log.id == "a b");
+  CHECK(log.rank == 7);
+  CHECK(log.asked.what == NodeAsked::What::Log);
+  CHECK(log.asked.from_stderr);
+  CHECK(log.asked.offset == -99);
+  CHECK(log.asked.attempt == 2);
+  const auto plain = std::get<RankQuestion>(*find_route({"GET", "/api/v1/runs/job/ranks/0/log"}));
+  CHECK_FALSE(plain.asked.from_stderr);
+  const auto stacks =
+      std::get<RankQuestion>(*find_route({"POST", "/api/v1/runs/job/ranks/0/stacks"}));
+  CHECK(stacks.asked.what == NodeAsked::What::Stacks);
+  CHECK(status_of("/api/v1/runs/job/ranks/0/stacks") == 405);
+  CHECK(status_of("/api/v1/runs/job/ranks/0/log", "POST") == 405);
+  for (const char* target :
+       {"/api/v1/runs/job/ranks/-1/log", "/api/v1/runs/job/ranks/x/log",
+        "/api/v1/runs/job/ranks//log", "/api/v1/runs/job/ranks/0/log?offset=x",
+        "/api/v1/runs/job/ranks/0/log?attempt=-1", "/api/v1/runs/job/ranks/0/log?stream=both",
+        "/api/v1/runs/job/ranks/99999999999999999999/log"})
+    CHECK(status_of(target) == 400);
+  CHECK(status_of("/api/v1/runs/job/ranks/0/elsewhere") == 404);
+  CHECK(status_of("/api/v1/runs/job/ranks/0") == 404);
+}
+
 TEST_CASE("http host: a browser must name this machine", "[unit][http]") {
   for (const char* host :
        {"localhost", "localhost:9400", "127.0.0.1:9400", "127.3.2.1", "[::1]:9400"})

@@ -70,7 +70,9 @@ std::vector<NativeRequest> requests() {
           NativeHello{.run_id = "r", .nonce = std::string(kProofDigits, '7')},
           NativeReach{.generation = 3, .group_rank = 1},
           NativeReach{3, 1, "r", std::string(kProofDigits, '7')},
-          NativeProve{std::string(kProofDigits, 'f')}};
+          NativeProve{std::string(kProofDigits, 'f')},
+          NodeReport{.round = 1, .starts = 1, .workers = 1, .listed = {{.pid = 7}}},
+          NodeAnswered{.number = 2, .bytes = "log"}};
 }
 
 std::vector<NativeMessage> messages() {

@@ -1,0 +1,136 @@
+#include "agent/io/node_reporter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/core/signal_name.h"
+#include "rendezvous/core/limits.h"
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/system_random.h"
+
+namespace muster {
+namespace {
+
+constexpr Duration kInterval = std::chrono::seconds(1);
+// Workers start and end together: one report for all of them. The nodes of a large job do so
+// together, too, so each waits for another time.
+constexpr std::uint64_t kGatherLeastMs = 100;
+constexpr std::uint64_t kGatherMostMs = 1'000;
+// Progress is news all the time: thousands of nodes must not keep their host busy with it.
+constexpr std::uint64_t kProgressLeastMs = 7'500;
+constexpr std::uint64_t kProgressMostMs = 12'500;
+
+Duration random_delay(std::uint64_t least_ms, std::uint64_t most_ms) {
+  return std::chrono::milliseconds(least_ms + random_number() % (most_ms - least_ms));
+}
+
+std::string exit_text(const WorkerExit& exit) {
+  if (exit.killed) return "was killed by " + signal_name(exit.status);
+  return "exited with " + std::to_string(exit.status);
+}
+
+}  // namespace
+
+NodeReporter::NodeReporter(boost::asio::io_context& io, int workers, Send send)
+    : timer_(io), send_(std::move(send)), workers_(static_cast<std::size_t>(workers)) {}
+
+void NodeReporter::attempt_begins(const AssignedRanks& ranks) {
+  ranks_ = ranks;
+  attempt_round_ = round_;
+  ++starts_;
+  for (std::size_t i = 0; i < workers_.size(); ++i)
+    workers_[i] = {.report = {.local_rank = static_cast<int>(i)}, .progress = {}};
+  change();
+}
+
+void NodeReporter::worker_started(LocalRank rank, pid_t pid) {
+  WorkerReport& worker = at(rank).report;
+  worker.state = WorkerReport::State::Running;
+  worker.pid = pid;
+  change();
+}
+
+void NodeReporter::worker_ended(LocalRank rank, const WorkerExit& exit) {
+  WorkerReport& worker = at(rank).report;
+  worker.state = exit.ok() ? WorkerReport::State::Succeeded : WorkerReport::State::Failed;
+  worker.exit_code = exit.killed ? -exit.status : exit.status;
+  change();
+}
+
+void NodeReporter::progressed(LocalRank rank, std::optional<std::int64_t> step) {
+  Worker& worker = at(rank);
+  worker.progress = now();
+  if (step) worker.report.step = step;
+  if (!due_) send_within(random_delay(kProgressLeastMs, kProgressMostMs));
+}
+
+void NodeReporter::failed(LocalRank rank, const WorkerExit& exit, const std::string& because) {
+  failure_ = FailureReport{.round = attempt_round_,
+                           .local_rank = rank.value,
+                           .rank = ranks_.global_rank(rank).value,
+                           .pid = at(rank).report.pid,
+                           .exit = exit_text(exit),
+                           .because = because};
+  send_now();
+}
+
+void NodeReporter::ended(const std::vector<WorkerEnd>& ends) {
+  if (!failure_ || failure_->round != attempt_round_) return;
+  const auto end = std::find_if(ends.begin(), ends.end(), [&](const WorkerEnd& one) {
+    return one.local_rank.value == failure_->local_rank;
+  });
+  if (end == ends.end()) return;
+  FailureReport known = *failure_;
+  known.because = end->ended_because;
+  if (known.because.empty()) known.because = end->oom_evidence;
+  if (end->error && *end->error) known.message = (*end->error)->message;
+  known.stderr_end = end->stderr_tail;
+  if (known == *failure_) return;
+  failure_ = std::move(known);
+  send_now();
+}
+
+void NodeReporter::change() {
+  send_within(random_delay(kGatherLeastMs, kGatherMostMs));
+}
+
+void NodeReporter::send_within(Duration delay) {
+  const Instant due = std::max(sent_ ? *sent_ + kInterval : now(), now() + delay);
+  if (due_ && *due_ <= due) return;
+  due_ = due;
+  timer_.expires_at(to_steady(due));
+  timer_.async_wait([this, alive = alive_](const boost::system::error_code& ec) {
+    if (!ec && *alive) send_now();
+  });
+}
+
+void NodeReporter::send_now() {
+  timer_.cancel();
+  due_.reset();
+  const Instant at = now();
+  sent_ = at;
+  NodeReport report{.round = attempt_round_, .starts = starts_};
+  report.workers = static_cast<int>(workers_.size());
+  report.listed = listed(at);
+  report.failure = failure_;
+  send_(report);
+}
+
+/// If there are too many, those that failed come first.
+std::vector<WorkerReport> NodeReporter::listed(Instant at) const {
+  std::vector<WorkerReport> all;
+  for (const Worker& worker : workers_) {
+    all.push_back(worker.report);
+    if (worker.progress) all.back().progress_before = at - *worker.progress;
+  }
+  std::stable_partition(all.begin(), all.end(), [](const WorkerReport& worker) {
+    return worker.state == WorkerReport::State::Failed;
+  });
+  all.resize(std::min(all.size(), kMaxReportedWorkers));
+  std::sort(all.begin(), all.end(), [](const WorkerReport& a, const WorkerReport& b) {
+    return a.local_rank < b.local_rank;
+  });
+  return all;
+}
+
+}  // namespace muster

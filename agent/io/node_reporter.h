@@ -1,0 +1,70 @@
+// Tells the host how the workers of this node are, for people: at most once a second, mere progress
+// about every ten seconds, and a failure at once. Nothing waits for it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/core/exit_report.h"
+#include "agent/core/supervisor.h"
+#include "agent/core/worker_env.h"
+#include "rendezvous/core/node_report.h"
+
+namespace muster {
+
+class NodeReporter {
+ public:
+  using Send = std::function<void(const NodeReport&)>;
+  NodeReporter(boost::asio::io_context& io, int workers, Send send);
+  ~NodeReporter() { *alive_ = false; }
+  NodeReporter(const NodeReporter&) = delete;
+  NodeReporter& operator=(const NodeReporter&) = delete;
+
+  /// The workers of the next attempt belong to this round.
+  void round_begins(std::int64_t round) { round_ = round; }
+  void attempt_begins(const AssignedRanks& ranks);
+  void worker_started(LocalRank rank, pid_t pid);
+  void worker_ended(LocalRank rank, const WorkerExit& exit);
+  void progressed(LocalRank rank, std::optional<std::int64_t> step);
+  /// The first failure of the attempt. `because`: why muster ended the worker; or empty.
+  void failed(LocalRank rank, const WorkerExit& exit, const std::string& because);
+  /// What the attempt's workers left: of the one that failed, its last lines and error file.
+  void ended(const std::vector<WorkerEnd>& ends);
+
+  /// How often the workers were started.
+  int starts() const { return starts_; }
+
+ private:
+  struct Worker {
+    WorkerReport report;
+    std::optional<Instant> progress;
+  };
+  Worker& at(LocalRank rank) { return workers_[static_cast<std::size_t>(rank.value)]; }
+  void change();
+  void send_within(Duration delay);
+  void send_now();
+  std::vector<WorkerReport> listed(Instant at) const;
+
+  boost::asio::steady_timer timer_;
+  Send send_;
+  std::vector<Worker> workers_;
+  AssignedRanks ranks_;
+  std::int64_t round_ = 0;
+  std::int64_t attempt_round_ = 0;  // That of the workers that were started last.
+  int starts_ = 0;
+  std::optional<FailureReport> failure_;
+  std::optional<Instant> sent_;  // When the last report went.
+  std::optional<Instant> due_;   // When the timer sends the next one.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace muster

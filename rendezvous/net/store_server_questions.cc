@@ -1,0 +1,33 @@
+// Questions of people to the nodes of a run, and the way of the answers back.
+
+#include "rendezvous/net/store_server_impl.h"
+
+namespace muster {
+
+std::optional<std::string> StoreServer::Impl::ask(const std::string& run_id, int rank,
+                                                  NodeAsked question,
+                                                  std::function<void(NodeAnswered)> done) {
+  if (!shared_.runs || !set_.is_open()) return std::nullopt;
+  read_clock();
+  const std::uint64_t number = question.number;
+  auto objection = shared_.runs->ask(run_id, rank, std::move(question), {now_, wall_now()});
+  if (objection && objection->empty()) shared_.asked.emplace(number, std::move(done));
+  carry_out_runs();
+  return objection;
+}
+
+void StoreServer::Impl::forget_question(std::uint64_t number) {
+  shared_.asked.erase(number);
+  if (shared_.runs) shared_.runs->forget_question(number);
+}
+
+std::optional<std::string> StoreServer::ask(const std::string& run_id, int rank, NodeAsked question,
+                                            std::function<void(NodeAnswered)> done) {
+  return impl_->ask(run_id, rank, std::move(question), std::move(done));
+}
+
+void StoreServer::forget_question(std::uint64_t number) {
+  impl_->forget_question(number);
+}
+
+}  // namespace muster

@@ -1,0 +1,72 @@
+// What nodes report of their workers, and what people ask them: nothing of it changes a run.
+
+#include <algorithm>
+
+#include "rendezvous/service/run_service.h"
+
+namespace muster {
+
+void RunService::receive(ConnectionId from, Client& client, NodeReport report, Instant now) {
+  if (!client.reports.admit(now)) return;
+  // A node that has ended is no member any more, and may still tell why.
+  if (const NodeName* name = client.run->rendezvous->name_of(from)) client.node = to_string(*name);
+  if (!client.node.empty()) client.run->reports.add(client.node, std::move(report), now);
+}
+
+void RunService::receive(ConnectionId from, NodeAnswered answered) {
+  const auto asked = questions_.find(answered.number);
+  if (asked == questions_.end() || asked->second.value != from.value) return;  // It came too late.
+  questions_.erase(asked);
+  effects_.emplace_back(QuestionAnswered{std::move(answered)});
+}
+
+void RunService::end_questions(ConnectionId client) {
+  for (auto question = questions_.begin(); question != questions_.end();) {
+    if (question->second.value != client.value) {
+      ++question;
+      continue;
+    }
+    effects_.emplace_back(QuestionAnswered{
+        {.number = question->first, .error = "the node's connection was lost before it answered"}});
+    question = questions_.erase(question);
+  }
+}
+
+/// The connection of a muster node that can be asked.
+std::optional<ConnectionId> RunService::native_client(const Run& run, const NodeName& name) const {
+  for (const std::uint32_t id : run.clients) {
+    const auto known = clients_.find(id);
+    if (known == clients_.end() || !known->second.front().answers) continue;
+    const NodeName* its = run.rendezvous->name_of({id});
+    if (its != nullptr && *its == name) return ConnectionId{id};
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> RunService::ask(std::string_view id, int rank, NodeAsked question,
+                                           Time time) {
+  const Run* run = find(std::string(kStateKeyPrefix).append(id));
+  if (run == nullptr) return std::nullopt;
+  if (questions_.size() >= kMaxQuestions)
+    return "too many questions wait for their nodes: ask again later";
+  for (std::size_t offset = 0; offset < run->rendezvous->members(); offset += kMaxViewedNodes) {
+    const RunView view = run->rendezvous->view(offset, kMaxViewedNodes, time.now);
+    for (const NodeView& node : view.nodes) {
+      if (!node.first_rank || !node.local_world) continue;
+      if (rank < *node.first_rank || rank - *node.first_rank >= *node.local_world) continue;
+      const auto to = native_client(*run, node.name);
+      if (!to)
+        return "node " + to_string(node.name) +
+               " cannot be asked: it is away, or older than this musterd";
+      question.to = *to;
+      question.local_rank = rank - *node.first_rank;
+      questions_.emplace(question.number, *to);
+      effects_.emplace_back(SendNative{*to, question});
+      return std::string();
+    }
+  }
+  return "no muster node of the round has rank " + std::to_string(rank) +
+         ": `musterctl nodes` shows who has which";
+}
+
+}  // namespace muster

@@ -1,0 +1,20 @@
+// The native messages by which nodes report, are asked, and answer: fields to JSON and back.
+#pragma once
+
+#include "rendezvous/core/node_report.h"
+#include "rendezvous/wire/native_json.h"
+
+namespace muster::native {
+
+using OrderedJson = nlohmann::ordered_json;
+
+/// Texts are cut at kMaxReportTextBytes: a stderr's end at its beginning, the others at their end.
+void write(const NodeReport& report, OrderedJson& out);
+void write(const NodeAsked& asked, OrderedJson& out);
+void write(const NodeAnswered& answered, OrderedJson& out);
+
+void read(Fields& fields, NodeReport& report);
+void read(Fields& fields, NodeAsked& asked);
+void read(Fields& fields, NodeAnswered& answered);
+
+}  // namespace muster::native

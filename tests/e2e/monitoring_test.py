@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""What configs/ has for Prometheus and Grafana names only metrics and labels that a real musterd has."""
+import json
+import re
+import shutil
+import subprocess
+
+from http_test import HttpTest
+from support import SOURCE, main
+
+RULES = SOURCE / "configs/prometheus/muster.rules.yml"
+DASHBOARD = SOURCE / "configs/grafana/muster.json"
+# Of Prometheus itself.
+FOREIGN = {"up"}
+
+
+class Monitoring(HttpTest):
+    def metrics(self):
+        """The names of all samples, and for each the names of its labels. One with no sample yet has its family only."""
+        self.ask("/healthz")  # Then requests by status have a sample.
+        status, _, text = self.ask("/metrics")
+        self.assertEqual(status, 200)
+        known = {}
+        for line in text.splitlines():
+            if line.startswith("# TYPE "):
+                known.setdefault(line.split()[2], set())
+            elif not line.startswith("#"):
+                name = re.match(r"\w+", line)[0]
+                known.setdefault(name, set()).update(re.findall(r'[{,](\w+)="', line))
+        return known
+
+    def check(self, expressions):
+        known = self.metrics()
+        self.assertGreater(len(expressions), 5)
+        for expression in expressions:
+            named = set(re.findall(r"\b(muster_\w+|process_\w+)", expression))
+            self.assertTrue(named or FOREIGN & set(re.findall(r"\w+", expression)), expression)
+            for name in named:
+                self.assertIn(name, known, expression)
+            for name, labels in re.findall(r"(\w+)\{([^}]*)\}", expression):
+                for label in re.findall(r"(\w+)=", labels):
+                    if name not in FOREIGN:
+                        self.assertIn(label, known[name], expression)
+            for labels in re.findall(r"\bby \(([^)]*)\)", expression):
+                for label in re.split(r", *", labels):
+                    # A counter by reason has no sample before the first one.
+                    every = set().union(*(known[name] for name in named)) or {"reason"}
+                    self.assertIn(label, every, expression)
+
+    def test_the_alerts(self):
+        rules = RULES.read_text()
+        expressions = re.findall(r"^ +expr: (.*)$", rules, re.MULTILINE)
+        self.assertEqual(len(expressions), rules.count("- alert: "))
+        self.assertEqual(rules.count("annotations: {summary: \""), len(expressions))
+        self.check(expressions)
+
+    def test_the_alerts_by_promtool(self):
+        if shutil.which("promtool") is None:
+            self.skipTest("there is no promtool (Debian: prometheus)")
+        done = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, timeout=60,
+                              check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_the_dashboard(self):
+        dashboard = json.loads(DASHBOARD.read_text())
+        panels = dashboard["panels"]
+        self.assertEqual(len({panel["id"] for panel in panels}), len(panels))
+        places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
+        self.assertEqual(len(set(places)), len(panels))
+        for panel in panels:
+            self.assertEqual(panel["datasource"]["uid"], "${datasource}")
+            self.assertLessEqual(panel["gridPos"]["x"] + panel["gridPos"]["w"], 24)
+            self.assertTrue(panel["title"])
+        self.check([target["expr"] for panel in panels for target in panel["targets"]])
+
+
+if __name__ == "__main__":
+    main()
