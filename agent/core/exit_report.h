@@ -37,6 +37,7 @@ struct WorkerEnd {
   std::string stderr_tail;      // The last lines; empty: not kept, or there were none.
   bool tail_is_output = false;  // One pipe serves stdout, too, so these are the lines of both.
   std::string stderr_file;      // Path of its stderr.log; empty: not redirected.
+  std::string stderr_file_end;  // The end of that file, if the worker failed: for the host.
   std::string oom_evidence;  // That the kernel's OOM killer killed it (oom_evidence.h); or empty.
   std::string quiet_oom_counter;  // Where it counts, and has not; empty: no counter can be read.
 

@@ -84,7 +84,7 @@ void NodeReporter::ended(const std::vector<WorkerEnd>& ends) {
   known.because = end->ended_because;
   if (known.because.empty()) known.because = end->oom_evidence;
   if (end->error && *end->error) known.message = (*end->error)->message;
-  known.stderr_end = end->stderr_tail;
+  known.stderr_end = end->stderr_tail.empty() ? end->stderr_file_end : end->stderr_tail;
   if (known == *failure_) return;
   failure_ = std::move(known);
   send_now();

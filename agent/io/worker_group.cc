@@ -15,13 +15,18 @@
 
 #include "agent/core/worker_command.h"
 #include "agent/io/error_file_io.h"
+#include "agent/io/node_answers.h"
 #include "agent/posix/find_program.h"
 #include "agent/posix/spawn.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/core/limit_advice.h"
+#include "rendezvous/core/limits.h"
 
 namespace muster {
 namespace {
+
+// As much as a report to the host has room for.
+constexpr std::int64_t kMaxFileEndBytes = kMaxReportTextBytes;
 
 // Of those that died of a SIGKILL that was not muster's.
 void find_oom_victims(const OomWatch& watch, std::vector<WorkerEnd>& ends) {
@@ -208,6 +213,8 @@ std::vector<WorkerEnd> WorkerGroup::ends() const {
 
 void read_error_files(std::vector<WorkerEnd>& ends) {
   for (WorkerEnd& end : ends) {
+    if (end.failed() && !end.stderr_file.empty())
+      end.stderr_file_end = read_piece(end.stderr_file, -kMaxFileEndBytes).bytes;
     auto text = read_error_file_at(end.error_file);
     if (!text) {
       end.error_file.clear();

@@ -112,7 +112,8 @@ class WorkerGroup {
   OomWatch oom_watch_;
 };
 
-/// Reads the error file of each, whose path it has; on the log thread, because storage may hang.
+/// Reads the error file of each, whose path it has, and of those that failed the end of their
+/// stderr's file; on the log thread, because storage may hang.
 void read_error_files(std::vector<WorkerEnd>& ends);
 
 /// Milliseconds since the epoch, by the wall clock: for people, never compared with a deadline.
