@@ -71,11 +71,12 @@ void NodeReporter::failed(LocalRank rank, const WorkerExit& exit, const std::str
                            .pid = at(rank).report.pid,
                            .exit = exit_text(exit),
                            .because = because};
+  awaits_end_ = true;
   send_now();
 }
 
 void NodeReporter::ended(const std::vector<WorkerEnd>& ends) {
-  if (!failure_ || failure_->round != attempt_round_) return;
+  if (!failure_ || !std::exchange(awaits_end_, false)) return;
   const auto end = std::find_if(ends.begin(), ends.end(), [&](const WorkerEnd& one) {
     return one.local_rank.value == failure_->local_rank;
   });

@@ -62,6 +62,7 @@ class NodeReporter {
   std::int64_t attempt_round_ = 0;  // That of the workers that were started last.
   int starts_ = 0;
   std::optional<FailureReport> failure_;
+  bool awaits_end_ = false;      // What the failed worker left is not known yet.
   std::optional<Instant> sent_;  // When the last report went.
   std::optional<Instant> due_;   // When the timer sends the next one.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
