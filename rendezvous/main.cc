@@ -150,7 +150,7 @@ EtcdStateOptions etcd_options(const Arguments& arguments) {
           .history = arguments.runs.history};
 }
 
-int serve(CommandLine command_line, const std::vector<std::string>& words, char** argv) {
+int serve(MusterdCommandLine command_line, const std::vector<std::string>& words, char** argv) {
   Arguments& arguments = command_line.arguments;
   if (const std::string wrong = take_access(arguments); !wrong.empty()) {
     std::fprintf(stderr, "musterd: %s\n", wrong.c_str());
@@ -192,7 +192,7 @@ int serve(CommandLine command_line, const std::vector<std::string>& words, char*
   ServiceManager manager(loop,
                          [&] { return serving ? status_of(*serving) : leadership->standing_by(); });
   ConfigReload reload(loop, std::move(command_line.values), kChangeable, [&] {
-    CommandLine again = read_again(words);
+    MusterdCommandLine again = read_again(words);
     return ConfigReading{std::move(again.values), std::move(again.errors),
                          [&, changed = std::move(again.arguments)] {
                            if (serving)
@@ -239,7 +239,7 @@ int run(int argc, char** argv) {
       "rendezvous of jobs.",
       "musterd"};
   const std::vector<std::string> words(argv + 1, argv + argc);
-  CommandLine read;
+  MusterdCommandLine read;
   try {
     read_command_line(app, words, read);
   } catch (const CLI::Success& wanted) {  // --help, --version

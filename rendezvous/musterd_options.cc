@@ -1,7 +1,5 @@
 #include "rendezvous/musterd_options.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <charconv>
 #include <limits>
 #include <memory>
@@ -11,6 +9,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <boost/asio/ip/address.hpp>
+#include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/core/build_info.h"
@@ -198,7 +197,8 @@ void set_what_can_be_changed(const Arguments& arguments, StoreServer& server) {
                      .forget_run_after = to_duration(arguments.forget_run_seconds)});
 }
 
-void read_command_line(CLI::App& app, const std::vector<std::string>& words, CommandLine& read) {
+void read_command_line(CLI::App& app, const std::vector<std::string>& words,
+                       MusterdCommandLine& read) {
   Arguments& arguments = read.arguments;
   std::string version = build_text("musterd");
   version.pop_back();  // CLI11 ends the line.
@@ -219,8 +219,8 @@ void read_command_line(CLI::App& app, const std::vector<std::string>& words, Com
   read.values = option_values(app);
 }
 
-CommandLine read_again(const std::vector<std::string>& words) {
-  CommandLine read;
+MusterdCommandLine read_again(const std::vector<std::string>& words) {
+  MusterdCommandLine read;
   CLI::App app;
   try {
     read_command_line(app, words, read);

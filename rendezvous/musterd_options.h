@@ -33,7 +33,7 @@ struct Arguments {
 };
 
 /// What the command line and --config's file say.
-struct CommandLine {
+struct MusterdCommandLine {
   Arguments arguments;
   ConfigOptions config;
   OptionValues values;
@@ -41,10 +41,11 @@ struct CommandLine {
 };
 
 /// Throws what CLI11 throws where the command line is wrong, and for --help.
-void read_command_line(CLI::App& app, const std::vector<std::string>& words, CommandLine& read);
+void read_command_line(CLI::App& app, const std::vector<std::string>& words,
+                       MusterdCommandLine& read);
 
 /// The same at a reload, where everything that is wrong is an error.
-CommandLine read_again(const std::vector<std::string>& words);
+MusterdCommandLine read_again(const std::vector<std::string>& words);
 
 /// From a number that was checked.
 Duration to_duration(double seconds);
