@@ -178,9 +178,11 @@ void Rendezvous::restore_member(const MemberRecord& record) {
 
 /// The newest round's workers may run on where this host does not see them.
 void Rendezvous::expect_workers(const std::vector<MemberRecord>& members) {
-  const bool native = std::all_of(members.begin(), members.end(),
-                                  [](const MemberRecord& member) { return member.native; });
-  if (!had_round_ || preparing() || !native) return;
+  // Where one has finished, or with a torchrun node, the others are fenced.
+  const bool whole = std::all_of(members.begin(), members.end(), [](const MemberRecord& member) {
+    return member.native && member.standing != MemberRecord::Standing::Finished;
+  });
+  if (!had_round_ || preparing() || !whole) return;
   unseen_.begin(complete() ? round_ : round_ - 1, generation_, last_world_);
   if (!complete()) unseen_.end_round(now_);
 }

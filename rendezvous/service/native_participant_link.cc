@@ -109,7 +109,8 @@ void NativeParticipant::on(const ConnectFailed& event) {
   next_try_ = now_ + jittered(std::min(pause_, most));
   pause_ = std::min(2 * pause_, most);
   if (event.why == ConnectFailed::Why::NobodyListens) {
-    refused_ = now_;
+    // After a silence another round may have begun before the host's process went away.
+    if (now_ - host_evidence() < lease_) refused_ = now_;
     // An agent that was the host is not started again.
     if (phase_ == Phase::Finished && !welcome_.outlives_nodes) return end_without_host();
   }

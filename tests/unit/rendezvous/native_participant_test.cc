@@ -108,5 +108,42 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a late restart of an older round
   CHECK(participant->phase() == Participant::Phase::Running);
 }
 
+/// Lets `time` pass; every try to connect fails so. What was done meanwhile.
+Participant::Actions fail_to_connect(ParticipantTest& test, Duration time,
+                                     Participant::ConnectFailed::Why why) {
+  Participant::Actions all = test.feed(Participant::ConnectFailed{why, "no"});
+  const Instant end = test.now + time;
+  while (test.now < end) {
+    test.now += 100ms;
+    Participant::Actions actions = test.feed(Participant::TimeHasPassed{});
+    if (ParticipantTest::has<Participant::Connect>(actions)) {
+      const auto more = test.feed(Participant::ConnectFailed{why, "no"});
+      actions.insert(actions.end(), more.begin(), more.end());
+    }
+    all.insert(all.end(), actions.begin(), actions.end());
+  }
+  return all;
+}
+
+TEST_CASE_METHOD(ParticipantTest, "participant: workers run on while the connection is refused",
+                 "[unit][rendezvous]") {
+  using Why = Participant::ConnectFailed::Why;
+  run_round();
+  feed(Participant::ConnectionBroke{"reset"});
+  CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 60s, Why::NobodyListens)));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "participant: a refusal after a silence is no evidence",
+                 "[unit][rendezvous]") {
+  using Why = Participant::ConnectFailed::Why;
+  run_round();
+  feed(Participant::ConnectionBroke{"reset"});
+  // Rank 0 says that the round is whole; then the others form another one, and the host goes.
+  CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 4s, Why::NoAnswer)));
+  feed(Participant::PeerReached{40, 1});
+  CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 2s, Why::NoAnswer)));
+  CHECK(has<Participant::RestartWorkers>(fail_to_connect(*this, 6s, Why::NobodyListens)));
+}
+
 }  // namespace
 }  // namespace muster::testing
