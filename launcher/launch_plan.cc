@@ -197,6 +197,10 @@ Outcome Planner::plan_settings() {
   if (!settings) return FlagError{settings.error().reason};
   rendezvous.settings = *settings;
   if (rendezvous.backend != RendezvousBackend::C10d) return {};
+  if (!rendezvous.further.empty() && rendezvous.settings.is_host == true)
+    return FlagError{name(OptionId::RdzvConf) + ": is_host=true makes this node the host, and " +
+                     name(OptionId::RdzvEndpoint) +
+                     " names several musterds; leave out one of the two"};
   if (rendezvous.settings.store_type == RendezvousSettings::StoreType::File &&
       plan_.agent.max_nodes > 1)
     return FlagError{name(OptionId::RdzvConf) +
@@ -237,6 +241,7 @@ Outcome Planner::plan_endpoint() {
     return {};
   }
   Endpoint endpoint;
+  std::string further_text;
   if (is_static && flags_.rdzv_endpoint.empty()) {
     // Not put together and read again: an IPv6 address needs no brackets here.
     const std::int64_t port = flags_.master_port.value_or(kDefaultMasterPort);
@@ -249,14 +254,22 @@ Outcome Planner::plan_endpoint() {
     if (!parsed) return parsed.error();
     endpoint = {.host = parsed->host, .port = static_cast<int>(port)};
   } else {
-    const auto parsed = parse_endpoint(flags_.rdzv_endpoint, name(OptionId::RdzvEndpoint));
+    const std::string flag = name(OptionId::RdzvEndpoint);
+    const auto parsed = is_static ? parse_one_endpoint(flags_.rdzv_endpoint, flag)
+                                  : parse_endpoints(flags_.rdzv_endpoint, flag);
     if (!parsed) return parsed.error();
-    endpoint = *parsed;
+    endpoint = parsed->front();
+    for (std::size_t i = 1; i < parsed->size(); ++i) {
+      const Endpoint& one = (*parsed)[i];
+      rendezvous.further.push_back(
+          {one.host, static_cast<std::uint16_t>(one.port.value_or(kDefaultC10dPort))});
+      further_text += "," + to_text(one);
+    }
   }
   if (is_static && !endpoint.port)
     return FlagError{name(OptionId::RdzvEndpoint) + " is " + python_repr(flags_.rdzv_endpoint) +
                      ": the static backend needs a port; give HOST:PORT"};
-  rendezvous.endpoint = to_text(endpoint);
+  rendezvous.endpoint = to_text(endpoint) + further_text;
   rendezvous.host = endpoint.host;
   rendezvous.port = static_cast<std::uint16_t>(endpoint.port.value_or(kDefaultC10dPort));
   if (is_static && (rendezvous.node_rank < 0 || rendezvous.node_rank >= plan_.agent.max_nodes))

@@ -41,7 +41,7 @@ constexpr std::array<Option, kOptionCount> kTable{{
     {RdzvEndpoint, Torchrun, Group::Rendezvous, Kind::Text, {"--rdzv-endpoint",
      "--rdzv_endpoint"}, "PET_RDZV_ENDPOINT", "HOST[:PORT]", "", {},
      "Where they meet. The port is 29400 with c10d when not given; an IPv6 address may stand in "
-     "brackets."},
+     "brackets. Several musterds, of which one leads: with commas between them."},
     {RdzvId, Torchrun, Group::Rendezvous, Kind::Text, {"--rdzv-id", "--rdzv_id"}, "PET_RDZV_ID",
      "ID", "none", {},
      "Name of the job, the same on all of its nodes."},

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -206,6 +207,33 @@ Checked<Endpoint> parse_endpoint(std::string_view text, const std::string& flag)
     return FlagError{flag + " is " + python_repr(text) + ": " + python_repr(host) +
                      " is no host name or address; give HOST:PORT or [IPV6]:PORT"};
   return endpoint;
+}
+
+Checked<std::vector<Endpoint>> parse_one_endpoint(std::string_view text, const std::string& flag) {
+  auto endpoint = parse_endpoint(text, flag);
+  if (!endpoint) return endpoint.error();
+  return std::vector<Endpoint>{*std::move(endpoint)};
+}
+
+Checked<std::vector<Endpoint>> parse_endpoints(std::string_view text, const std::string& flag) {
+  if (text.find(',') == std::string_view::npos) return parse_one_endpoint(text, flag);
+  std::vector<Endpoint> endpoints;
+  for (const std::string_view part : split(text, ',')) {
+    if (strip(part).empty())
+      return FlagError{
+          flag + " is " + python_repr(text) +
+          ": an endpoint is missing before or after a comma; give HOST:PORT,HOST:PORT"};
+    auto endpoint = parse_endpoint(part, flag);
+    if (!endpoint) return endpoint.error();
+    if (std::find(endpoints.begin(), endpoints.end(), *endpoint) != endpoints.end())
+      return FlagError{flag + " is " + python_repr(text) + ": it names " + to_text(*endpoint) +
+                       " twice"};
+    endpoints.push_back(*std::move(endpoint));
+  }
+  if (endpoints.size() > kMostEndpoints)
+    return FlagError{flag + " names " + std::to_string(endpoints.size()) + " endpoints: at most " +
+                     std::to_string(kMostEndpoints)};
+  return endpoints;
 }
 
 std::string to_text(const Endpoint& endpoint) {

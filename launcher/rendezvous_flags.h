@@ -28,6 +28,11 @@ struct Endpoint {
 /// "host", "host:port", "[v6]", "[v6]:port", and, other than torchrun, a bare IPv6 address. What
 /// torchrun reads as address and port ("fe80::1:29400") stays that.
 Checked<Endpoint> parse_endpoint(std::string_view text, const std::string& flag);
+inline constexpr std::size_t kMostEndpoints = 16;
+/// One, or several with commas between them, each once: other than torchrun.
+Checked<std::vector<Endpoint>> parse_endpoints(std::string_view text, const std::string& flag);
+/// The same for one.
+Checked<std::vector<Endpoint>> parse_one_endpoint(std::string_view text, const std::string& flag);
 /// "host" or "host:port", an IPv6 address in brackets.
 std::string to_text(const Endpoint& endpoint);
 

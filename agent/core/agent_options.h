@@ -79,12 +79,20 @@ struct LogOptions {
 
 enum class RendezvousBackend { Static, C10d };
 
+struct RendezvousEndpoint {
+  std::string host;
+  std::uint16_t port = 0;
+  bool operator==(const RendezvousEndpoint&) const = default;
+};
+
 struct RendezvousOptions {
   RendezvousBackend backend = RendezvousBackend::C10d;
   bool standalone = true;  // One node that meets only itself: no network beyond loopback.
-  std::string endpoint;    // host[:port], as given.
+  std::string endpoint;    // host[:port], as given; several: with commas between them.
   std::string host;        // The same taken apart; static: master_addr and master_port.
   std::uint16_t port = 29400;
+  /// c10d: the endpoints after the first. Musterds of which one leads; no agent hosts.
+  std::vector<RendezvousEndpoint> further;
   std::map<std::string, std::string> conf;  // --rdzv-conf
   RendezvousSettings settings;              // The same, and --nnodes; unless standalone.
   int node_rank = 0;

@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/sessions/host_search.h"
 #include "agent/sessions/store_dialer.h"
 #include "rendezvous/core/check.h"
 #include "rendezvous/net/clock.h"
@@ -43,7 +44,7 @@ NativeParticipant::Options participant_options(const NativeSession::Options& opt
   node.hosts_rendezvous = options.node.hosts_rendezvous;
   return {.settings = options.settings,
           .node = std::move(node),
-          .host_text = endpoint_text(options.host.host, options.host.port),
+          .host_text = options.host_text,
           .random = random_number()};
 }
 
@@ -171,18 +172,23 @@ asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
   NativeClientOptions host = options_.host;
   host.connect_timeout = std::min(kConnectMost, participant_.lease());
   host.retry = false;
-  auto client = std::make_unique<NativeClient>(loop_.get_executor(), std::move(host));
-  const Result<HostKind> kind = co_await client->connect();
+  std::vector<RendezvousEndpoint> endpoints = options_.endpoints;
+  HostAnswerer found = co_await find_host(loop_.get_executor(), std::move(host),
+                                          std::move(endpoints), options_.endpoint);
   if (!*alive || participant_.phase() == NativeParticipant::Phase::Over) co_return;
-  if (kind && *kind == HostKind::Muster) co_return begin(std::move(client));
+  const Result<HostKind>& kind = found.kind;
+  if (kind && *kind == HostKind::Muster) {
+    options_.endpoint = found.endpoint;
+    co_return begin(std::move(found.client));
+  }
   NativeParticipant::ConnectFailed failed{Why::NoAnswer, {}};
   if (!kind) {
     const bool refused = kind.error() == boost::system::errc::connection_refused;
-    failed = {refused ? Why::NobodyListens : Why::NoAnswer, kind.error().message()};
+    failed = {refused ? Why::NobodyListens : Why::NoAnswer, found.why};
   } else if (*kind == HostKind::Unproven) {
-    failed.text = client->refusal();  // The right host may still come back.
+    failed.text = found.client->refusal();  // The right host may still come back.
   } else if (*kind == HostKind::Refused) {
-    failed = {Why::NotWanted, client->refusal()};
+    failed = {Why::NotWanted, found.client->refusal()};
   } else {
     failed.text = "it has closed the connection";
   }

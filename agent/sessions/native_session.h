@@ -8,10 +8,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "agent/core/agent_options.h"
 #include "agent/sessions/rendezvous_session.h"
 #include "agent/sessions/round_exchange.h"
 #include "rendezvous/core/rendezvous_state.h"
@@ -36,6 +38,10 @@ class NativeSession final : public RendezvousSession {
     RendezvousSettings settings;
     SessionNode node;
     NativeClientOptions host;
+    /// Where the host may be; `host` is at one of them.
+    std::vector<RendezvousEndpoint> endpoints;
+    std::size_t endpoint = 0;       // The one of `client`.
+    std::string host_text;          // All of them, for people.
     bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
   };
   /// `client`: connected and welcome, not started.

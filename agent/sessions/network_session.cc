@@ -48,7 +48,26 @@ NetworkSession::~NetworkSession() {
 }
 
 std::string NetworkSession::host_text() const {
-  return endpoint_text(options_.rendezvous.host, options_.rendezvous.port);
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  std::string text = endpoint_text(rendezvous.host, rendezvous.port);
+  for (const RendezvousEndpoint& endpoint : rendezvous.further)
+    text += "," + endpoint_text(endpoint.host, endpoint.port);
+  return text;
+}
+
+std::string NetworkSession::host_text(std::size_t endpoint) const {
+  if (options_.rendezvous.further.empty()) return host_text();
+  const RendezvousEndpoint at = endpoints()[endpoint];
+  return endpoint_text(at.host, at.port);
+}
+
+/// Where the rendezvous may be; one of them, if it is here.
+std::vector<RendezvousEndpoint> NetworkSession::endpoints() const {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  if (hosted_) return {{kLoopbackAddress, hosted_->port()}};
+  std::vector<RendezvousEndpoint> all = {{rendezvous.host, rendezvous.port}};
+  all.insert(all.end(), rendezvous.further.begin(), rendezvous.further.end());
+  return all;
 }
 
 void NetworkSession::join() {
@@ -67,7 +86,7 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
   bool closed_before = false;
   for (;;) {
     HostAnswer host;
-    if (!settings.is_host && !hosted_) {
+    if (!settings.is_host && !hosted_ && options_.rendezvous.further.empty()) {
       const Duration limit = std::clamp(deadline - now(), kNameLeast, kNameMost);
       host = co_await host_finder_.find(limit, kOwnNameWithin);
       if (!*alive) co_return;
@@ -77,15 +96,18 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
     if (is_here_ && !hosted_ && !start_hosting(settings.is_host.has_value())) co_return;
     std::string error = hosted_ ? std::string() : host.endpoint_trouble;
     if (error.empty()) {
-      auto client = client_for_try(std::move(host.facts.endpoint_addresses), deadline);
-      const Result<HostKind> kind = co_await client->connect();
+      auto options = options_for_try(std::move(host.facts.endpoint_addresses), deadline);
+      std::vector<RendezvousEndpoint> where = endpoints();
+      auto found =
+          co_await find_host(loop_.get_executor(), std::move(options), std::move(where), 0);
       if (!*alive) co_return;
+      const Result<HostKind>& kind = found.kind;
       // A host that dies just then closes the connection, too: only who does so twice is torch's.
       const bool closed = kind && *kind == HostKind::Other;
       if (kind && (!closed || std::exchange(closed_before, true)))
-        co_return begin_with(*kind, std::move(client));
+        co_return begin_with(std::move(found));
       closed_before = closed;
-      error = kind ? "it has closed the connection" : kind.error().message();
+      error = kind ? "it has closed the connection" : found.why;
     }
     if (now() >= deadline)
       co_return fail("cannot reach the rendezvous at " + host_text() + ": " + error +
@@ -99,30 +121,35 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
 }
 
 /// `addresses`: where the endpoint is, if that was asked for just now.
-std::unique_ptr<NativeClient> NetworkSession::client_for_try(std::vector<std::string> addresses,
-                                                             Instant deadline) {
+NativeClientOptions NetworkSession::options_for_try(std::vector<std::string> addresses,
+                                                    Instant deadline) const {
   NativeClientOptions options = host_options();
   if (!hosted_) options.addresses = std::move(addresses);
   options.connect_timeout = std::clamp(deadline - now(), kStoreConnectLeast, kStoreConnectMost);
   options.retry = false;
-  return std::make_unique<NativeClient>(loop_.get_executor(), std::move(options));
+  return options;
 }
 
-void NetworkSession::begin_with(HostKind kind, std::unique_ptr<NativeClient> client) {
-  switch (kind) {
+void NetworkSession::begin_with(HostAnswerer found) {
+  const std::string host = host_text(found.endpoint);
+  switch (*found.kind) {
     case HostKind::Muster:
-      return begin_native(std::move(client));
+      return begin_native(std::move(found));
     case HostKind::Refused:
       // Another job of this machine has the port. One node needs nobody else.
       if (is_here_ && options_.max_nodes == 1) return begin_local();
-      return fail("the rendezvous at " + host_text() + " refused this node: " + client->refusal());
+      return fail("the rendezvous at " + host + " refused this node: " + found.client->refusal());
     case HostKind::Unproven:
       if (is_here_ && options_.max_nodes == 1) return begin_local();
-      return fail("this node does not join the rendezvous at " + host_text() + ": " +
-                  client->refusal());
+      return fail("this node does not join the rendezvous at " + host + ": " +
+                  found.client->refusal());
     case HostKind::Other:
+      if (!options_.rendezvous.further.empty())
+        return fail("this node does not join the rendezvous at " + host +
+                    ": it is torchrun's, and several endpoints are for musterds that share their "
+                    "state; name one endpoint");
       if (!options_.rendezvous.token) return begin_torch();
-      return fail("this node does not join the rendezvous at " + host_text() +
+      return fail("this node does not join the rendezvous at " + host +
                   ": it is torchrun's, which cannot prove that it has this node's token; leave out "
                   "--rdzv-token-file, or let a muster node or musterd be the host");
   }
@@ -171,18 +198,23 @@ SessionNode NetworkSession::node_facts(const std::string& address) const {
           .hosts_rendezvous = hosted_ != nullptr};
 }
 
-void NetworkSession::begin_native(std::unique_ptr<NativeClient> client) {
-  const auto own = client->local_address();
+void NetworkSession::begin_native(HostAnswerer found) {
+  const auto own = found.client->local_address();
   // The host reaches itself by loopback: the others come by the endpoint's name.
-  const std::string address = node_address(options_.rendezvous.local_addr, options_.rendezvous.host,
-                                           own.to_string(), own.is_loopback());
+  const std::string host = hosted_ ? options_.rendezvous.host : endpoints()[found.endpoint].host;
+  const std::string address =
+      node_address(options_.rendezvous.local_addr, host, own.to_string(), own.is_loopback());
   inner_ = std::make_unique<NativeSession>(
       loop_, handlers_,
-      NativeSession::Options{.settings = options_.rendezvous.settings,
-                             .node = node_facts(address),
-                             .host = host_options(),
-                             .worker_identical = options_.rendezvous.worker_identical},
-      std::move(client));
+      NativeSession::Options{
+          .settings = options_.rendezvous.settings,
+          .node = node_facts(address),
+          .host = host_options(),
+          .endpoints = endpoints(),
+          .endpoint = found.endpoint,
+          .host_text = hosted_ ? endpoint_text(kLoopbackAddress, hosted_->port()) : host_text(),
+          .worker_identical = options_.rendezvous.worker_identical},
+      std::move(found.client));
   inner_->join();
 }
 

@@ -10,6 +10,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/core/agent_options.h"
+#include "agent/sessions/host_search.h"
 #include "agent/sessions/native_session.h"
 #include "agent/sessions/rendezvous_host.h"
 #include "agent/sessions/rendezvous_session.h"
@@ -33,17 +34,18 @@ class NetworkSession final : public RendezvousSession {
 
  private:
   boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive);
-  std::unique_ptr<NativeClient> client_for_try(std::vector<std::string> addresses,
-                                               Instant deadline);
+  NativeClientOptions options_for_try(std::vector<std::string> addresses, Instant deadline) const;
+  std::vector<RendezvousEndpoint> endpoints() const;
   bool start_hosting(bool must);
-  void begin_with(HostKind kind, std::unique_ptr<NativeClient> client);
-  void begin_native(std::unique_ptr<NativeClient> client);
+  void begin_with(HostAnswerer found);
+  void begin_native(HostAnswerer found);
   void begin_torch();
   void begin_local();
   void fail(const std::string& reason);
   NativeClientOptions host_options() const;
   SessionNode node_facts(const std::string& address) const;
   std::string host_text() const;
+  std::string host_text(std::size_t endpoint) const;
 
   boost::asio::io_context& loop_;
   const AgentOptions& options_;

@@ -141,9 +141,11 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::ask(std::string path, std:
   std::string reasons;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const bool was_open = wire_ != nullptr;
+    const Instant begun = now();
     auto answer = co_await exchange(path, body, per_member);
     // A connection that has waited may have been closed meanwhile: that says nothing.
-    if (!answer && !answer.error().refused && was_open) {
+    const bool at_once = now() - begun < per_member / 2;
+    if (!answer && !answer.error().refused && was_open && at_once) {
       wire_.reset();
       answer = co_await exchange(path, body, per_member);
     }

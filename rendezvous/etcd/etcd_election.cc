@@ -1,6 +1,5 @@
 #include "rendezvous/etcd/etcd_election.h"
 
-#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <utility>
@@ -52,9 +51,8 @@ bool EtcdElection::is_held() const {
 
 /// How long a member may take: all of them are to be asked while the lease lasts.
 Duration EtcdElection::patience() const {
-  const Duration share = std::chrono::seconds(options_.lease_seconds) /
-                         static_cast<Duration::rep>(options_.members.size() + 1);
-  return std::min(share, kMemberMost);
+  return std::chrono::seconds(options_.lease_seconds) /
+         static_cast<Duration::rep>(options_.members.size() + 1);
 }
 
 void EtcdElection::lose(const std::string& why) {

@@ -90,8 +90,33 @@ TEST_CASE_METHOD(PlanFixture, "plan: several nodes", "[unit][launcher]") {
   CHECK(c10d.rendezvous.endpoint == "h:7");
   CHECK(c10d.run_id == "none");
   CHECK_THAT(error({"--rdzv-backend=zoo", "x"}), Contains("--rdzv-backend is 'zoo'"));
+  CHECK(c10d.rendezvous.further.empty());
   CHECK_THAT(error({"--nnodes=2", "--rdzv-endpoint=h", "x"}), Contains("needs a port"));
   CHECK_THAT(warnings({"--nnodes=2", "--rdzv-endpoint=h:1", "x"}).at(0), Contains("c10d"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: several endpoints, of which one leads", "[unit][launcher]") {
+  const auto meets = [&](const std::string& endpoint, const std::string& conf = "") {
+    return error({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint,
+                  "--rdzv-conf=" + conf, "x"});
+  };
+  const RendezvousOptions rendezvous =
+      agent({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint= a:1, b ,[::1]:3", "x"})
+          .rendezvous;
+  CHECK(rendezvous.endpoint == "a:1,b,[::1]:3");
+  CHECK(rendezvous.host == "a");
+  CHECK(rendezvous.port == 1);
+  CHECK(rendezvous.further == std::vector<RendezvousEndpoint>{{"b", 29400}, {"::1", 3}});
+  CHECK_THAT(meets("a:1,,b:2"), Contains("missing before or after a comma"));
+  CHECK_THAT(meets("a:1,"), Contains("missing before or after a comma"));
+  CHECK_THAT(meets("a:1,b:x"), Contains("'x' must be a number"));
+  CHECK_THAT(meets("a:1,b:2,a:1"), Contains("names a:1 twice"));
+  CHECK_THAT(meets("a:1,b:2", "is_host=true"), Contains("several musterds"));
+  std::string many = "h0";
+  for (std::size_t i = 1; i <= kMostEndpoints; ++i)
+    many += ",h" + std::to_string(i);
+  CHECK_THAT(meets(many), Contains("at most 16"));
+  CHECK_THAT(error({"--nnodes=2", "--rdzv-endpoint=a:1,b:2", "x"}), Contains("is no host name"));
 }
 
 TEST_CASE_METHOD(PlanFixture, "plan: restarts, interval, timeout", "[unit][launcher]") {

@@ -1,0 +1,11 @@
+# musterds that share their state through etcd. Skipped, and says so, where there is no etcd.
+muster_add_tests(etcd_unit_tests unit
+  SOURCES
+    unit/etcd/etcd_address_test.cc
+    unit/etcd/etcd_json_test.cc
+    unit/etcd/etcd_records_test.cc
+  LINK muster_rendezvous_etcd)
+
+muster_add_python_test(e2e.etcd e2e etcd/etcd_test.py)
+set_tests_properties(e2e.etcd PROPERTIES
+  ENVIRONMENT "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>")

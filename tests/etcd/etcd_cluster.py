@@ -1,0 +1,114 @@
+"""A real etcd on loopback: members that can be killed and started again."""
+import base64
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port
+from support import wait_for
+
+ETCD = os.environ.get("MUSTER_ETCD", "etcd")
+
+
+def have_etcd():
+    return shutil.which(ETCD) is not None
+
+
+def text_of(data):
+    return base64.b64encode(data.encode()).decode()
+
+
+class EtcdCluster:
+    def __init__(self, size, quota_bytes=1 << 26):
+        self.quota_bytes = quota_bytes
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-etcd-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK)
+                                                 else None))
+        self.clients = [free_port() for _ in range(size)]
+        self.peers = [free_port() for _ in range(size)]
+        self.members = [None] * size
+        for number in range(size):
+            self.start(number)
+        self.wait_healthy()
+
+    def start(self, number):
+        client = f"http://127.0.0.1:{self.clients[number]}"
+        cluster = ",".join(f"m{i}=http://127.0.0.1:{port}" for i, port in enumerate(self.peers))
+        with open(self.dir / f"err.{number}", "ab") as err:
+            self.members[number] = subprocess.Popen(
+                [ETCD, f"--name=m{number}", f"--data-dir={self.dir}/data.{number}",
+                 f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+                 f"--listen-peer-urls=http://127.0.0.1:{self.peers[number]}",
+                 f"--initial-advertise-peer-urls=http://127.0.0.1:{self.peers[number]}",
+                 f"--initial-cluster={cluster}", f"--quota-backend-bytes={self.quota_bytes}"],
+                stdin=subprocess.DEVNULL, stdout=err, stderr=err)
+
+    def kill(self, number):
+        self.members[number].send_signal(signal.SIGKILL)
+        self.members[number].wait()
+
+    def close(self):
+        for member in self.members:
+            member.kill()
+            member.wait()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def ask(self, path, body, number=0):
+        """What the member answers; nothing if it does not."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.clients[number]}/v3/{path}",
+                                         json.dumps(body).encode(), {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                return json.load(answer)
+        except (OSError, urllib.error.URLError):
+            return None
+
+    def wait_healthy(self):
+        for number in range(len(self.members)):
+            wait_for(lambda number=number: self.ask("kv/range", {"key": text_of("x")}, number), f"etcd member {number}")
+
+    def leader(self):
+        """The number of the member that leads."""
+        def find():
+            for number in range(len(self.members)):
+                status = self.ask("maintenance/status", {}, number)
+                if status and status.get("leader") == status["header"]["member_id"]:
+                    return number + 1
+            return 0
+        return wait_for(find, "a leader of etcd") - 1
+
+    def keys(self, prefix):
+        """{key: value} of all that begin with `prefix`, which ends with a slash."""
+        found = self.ask("kv/range", {"key": text_of(prefix), "range_end": text_of(prefix[:-1] + "0")})
+        decode = base64.b64decode
+        return {decode(entry["key"]).decode(): decode(entry.get("value", "")).decode()
+                for entry in found.get("kvs", [])}
+
+    def put(self, key, value):
+        assert self.ask("kv/put", {"key": text_of(key), "value": text_of(value)})
+
+    def fill(self, prefix):
+        """Until nothing more goes in."""
+        number = 0
+        while self.ask("kv/put", {"key": text_of(f"{prefix}{number}"), "value": text_of("x" * 500_000)}):
+            number += 1
+
+    def empty(self, prefix):
+        """As etcd's operators do."""
+        end = text_of(prefix[:-1] + "0")
+        assert self.ask("kv/deleterange", {"key": text_of(prefix), "range_end": end})
+        revision = self.ask("kv/range", {"key": text_of("x")})["header"]["revision"]
+        assert self.ask("kv/compaction", {"revision": revision, "physical": True}) is not None
+        assert self.ask("maintenance/defragment", {}) is not None
+        assert self.ask("maintenance/alarm", {"action": "DEACTIVATE", "alarm": "NOSPACE"}) is not None
+
+    def delete(self, key):
+        assert self.ask("kv/deleterange", {"key": text_of(key)})

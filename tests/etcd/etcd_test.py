@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Two musterds that share a real etcd: one leads, and no worker notices when that changes."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+from etcd_cluster import EtcdCluster, have_etcd, text_of
+from native_peer import OtherNode
+from nodes import NodesTest
+from ports import free_port
+from support import PATIENCE_S, main, wait_for
+
+MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
+LEASE_S = 6  # On a busy machine etcd takes a second for an answer.
+
+
+class SharedTest(NodesTest):
+    """musterds x and y."""
+    run_id = "job"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.etcd = EtcdCluster(3)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.etcd.close()
+
+    def setUp(self):
+        super().setUp()
+        self.prefix = f"/test/{self.id().rpartition('.')[2]}"
+        self.ports = {"x": free_port(), "y": free_port()}
+        self.musterds = {}
+
+    def endpoint(self):
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+
+    def address(self):
+        return "etcd://" + ",".join(f"127.0.0.1:{port}" for port in self.etcd.clients) + self.prefix
+
+    def musterd(self, name, *options, env=None):
+        err = open(self.dir / f"err.musterd.{name}", "ab")
+        self.addCleanup(err.close)
+        process = subprocess.Popen(
+            [MUSTERD, "--bind=127.0.0.1", f"--port={self.ports[name]}", f"--state={self.address()}",
+             f"--leader-lease-seconds={LEASE_S}", *options],
+            stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment(**(env or {})))
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.musterds[name] = process
+        return process
+
+    def musterd_says(self, name, text, times=1):
+        try:
+            wait_for(lambda: self.read(f"err.musterd.{name}").count(text) >= times, f"musterd {name}: {text!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.all_output()}") from None
+
+    def all_output(self):
+        return super().all_output() + "".join(
+            f"\nmusterd {name}:\n{self.read(f'err.musterd.{name}')}" for name in self.musterds)
+
+    def pair(self):
+        """x leads, y stands by."""
+        self.musterd("x")
+        self.musterd_says("x", "listening on")
+        self.musterd("y")
+        self.musterd_says("y", "leads")
+
+    def job(self):
+        self.pair()
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=3", "--rdzv-conf=last_call_timeout=3", env={"LOGLEVEL": "INFO"})
+        self.round_of(2)
+
+    def nodes_are_back(self, times=1):
+        for tag in "ab":
+            try:
+                wait_for(lambda tag=tag: self.read(f"err.{tag}").count("is back: round") >= times, f"{tag} to be back")
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self.all_output()}") from None
+
+    def fails_once(self, starts, restarts):
+        """A worker fails: the count of restarts is the one that the first leader began."""
+        self.assertEqual(len(self.starts()), starts, self.all_output())
+        self.tell("exit.a", "7")
+        again = self.round_of(2, after=starts)
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {str(restarts)})
+
+    def finishes(self):
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def listens(self, name):
+        try:
+            socket.create_connection(("127.0.0.1", self.ports[name]), 5).close()
+            return True
+        except OSError:
+            return False
+
+
+class Musterds(SharedTest):
+    def test_the_leader_is_killed(self):
+        self.job()
+        self.fails_once(2, 1)
+        self.musterds["x"].kill()
+        self.musterd_says("y", "listening on")
+        self.musterd_says("y", "runs_restored runs=1")
+        self.nodes_are_back()
+        self.fails_once(4, 2)
+        self.musterd("x")
+        self.musterd_says("x", "standing_by")
+        self.musterds["y"].send_signal(signal.SIGTERM)  # Gives the lease back: no waiting.
+        self.assertEqual(self.musterds["y"].wait(PATIENCE_S), 0)
+        self.nodes_are_back(2)
+        self.assertEqual(len(self.starts()), 6, self.all_output())
+        self.finishes()
+        ended = [json.loads(value) for key, value in self.etcd.keys(self.prefix + "/").items() if "/ended/" in key]
+        self.assertEqual([(run["run_id"], run["restarts"]) for run in ended], [("job", 2)])
+
+    def test_a_suspended_leader_acknowledges_nothing(self):
+        self.job()
+        peer = OtherNode(self.ports["x"])  # A torchrun client, connected and served.
+        self.addCleanup(peer.close)
+        self.musterds["x"].send_signal(signal.SIGSTOP)
+        # Two requests wait for it in the kernel, one of them on a connection that is not accepted yet.
+        peer.connection.sendall(b"\x0d" + b"late")
+        fresh = socket.create_connection(("127.0.0.1", self.ports["x"]), PATIENCE_S)
+        self.addCleanup(fresh.close)
+        fresh.sendall(b"\x00\xce\xf7\x85\x3c" + b"\x0d" + b"late")
+        self.musterd_says("y", "listening on")
+        self.nodes_are_back()
+        self.fails_once(2, 1)
+        self.musterds["x"].send_signal(signal.SIGCONT)
+        self.musterd_says("x", "leadership_lost")
+        for connection in (peer.connection, fresh):
+            connection.settimeout(PATIENCE_S)
+            try:
+                self.assertEqual(connection.recv(64), b"")
+            except ConnectionResetError:
+                pass
+        self.musterd_says("x", "standing_by")
+        self.assertIsNone(self.musterds["x"].poll())  # The same process.
+        self.assertFalse(self.listens("x"))
+        self.assertEqual(len(self.starts()), 4, self.all_output())
+        self.finishes()
+
+    def test_a_deleted_key_ends_the_leadership(self):
+        self.musterd("x")
+        self.musterd_says("x", "listening on")
+        self.etcd.delete(self.prefix + "/leader")
+        self.musterd_says("x", "its key was deleted")
+        self.musterd_says("x", "listening on", 2)
+
+    def test_the_service_manager_is_told_who_stands_by(self):
+        self.musterd("x")
+        self.musterd_says("x", "listening on")
+        told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(told.close)
+        told.bind(str(self.dir / "notify"))
+        told.settimeout(PATIENCE_S)
+        self.musterd("y", env={"NOTIFY_SOCKET": str(self.dir / "notify"), "WATCHDOG_USEC": "400000"})
+        message = told.recv(4096).decode()
+        self.assertIn("READY=1", message)
+        self.assertIn("standing by", message)
+        while f"(pid {self.musterds['x'].pid}) leads" not in message:
+            message = told.recv(4096).decode()
+        self.musterds["x"].kill()
+        while "STATUS=listening on" not in message:
+            message = told.recv(4096).decode()
+
+    def test_records_that_cannot_be_read(self):
+        self.etcd.put(self.prefix + "/format", "2")
+        self.assertEqual(self.musterd("x").wait(PATIENCE_S), 1)
+        self.musterd_says("x", "a newer musterd has written it")
+        self.assertEqual(self.etcd.keys(self.prefix + "/"), {self.prefix + "/format": "2"})
+
+    def test_what_cannot_be(self):
+        for options, said in ((("--state=etcds://h/p",), "TLS"), (("--state=etcd://u:p@h/p",), "password"),
+                              (("--state=/var/lib",), "etcd://HOST"),
+                              (("--state=etcd://h/p", "--state-dir=/tmp"), "leave one of them out")):
+            done = subprocess.run([MUSTERD, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn(said, done.stderr)
+
+    def test_more_changes_than_a_transaction_takes(self):
+        count = 150
+        self.pair()
+        settings = {"min_nodes": count, "max_nodes": count, "max_restarts": 2, "scale_policy": "now",
+                    "join_timeout_ns": 600000000000, "last_call_timeout_ns": 30000000000}
+        for number in range(count):
+            node = OtherNode(self.ports["x"])
+            self.addCleanup(node.close)
+            node.tell({"type": "hello", "protocol_version": 1, "muster_version": "1", "run_id": "job", "resumes": True})
+            self.assertEqual(node.next()["type"], "welcome")
+            node.tell({"type": "join", "name": {"addr": f"10.0.0.{number}", "pid": 1, "local_id": 0},
+                       "instance": f"i{number}", "role": "default", "local_world_size": 1, "run": settings,
+                       "protocol_version": 1, "muster_version": "1", "last_round": -1, "spare": False,
+                       "hosts_rendezvous": False})
+        members = self.prefix + "/member/"
+        wait_for(lambda: len(self.etcd.keys(members)) == count, "the records of all nodes")
+        wait_for(lambda: not self.etcd.keys(self.prefix + "/journal/"), "the end of the journal")
+        self.musterds["x"].kill()
+        self.musterd_says("y", "runs_restored runs=1")
+        self.assertEqual(list(self.etcd.keys(self.prefix + "/run/")), [self.prefix + "/run/job"])
+
+    def journal(self, committed):
+        """A leader has died while it wrote its journal, or after."""
+        ended = json.dumps({"run_id": "old", "ended_at": 5, "rounds": 1, "generation": 3, "nodes": 2, "restarts": 0,
+                            "outcome": {"succeeded": True, "why": ""}})
+        self.key = self.prefix + "/ended/" + "0" * 19 + "7"
+        piece = [{"request_put": {"key": text_of(self.key), "value": text_of(ended)}}]
+        self.etcd.put(self.prefix + "/journal/" + "0" * 20, json.dumps(piece))
+        if committed:
+            self.etcd.put(self.prefix + "/journal/commit", "1")
+        self.musterd("x")
+        self.musterd_says("x", "listening on")
+        self.assertEqual(self.etcd.keys(self.prefix + "/journal/"), {})
+
+    def test_a_committed_journal_is_finished(self):
+        self.journal(committed=True)
+        self.assertIn(self.key, self.etcd.keys(self.prefix + "/"))
+
+    def test_half_a_journal_is_dropped(self):
+        self.journal(committed=False)
+        self.assertNotIn(self.key, self.etcd.keys(self.prefix + "/"))
+
+
+class Full(SharedTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.etcd = EtcdCluster(1, quota_bytes=2_000_000)
+
+    def test_a_full_etcd(self):
+        self.musterd("x")
+        self.musterd_says("x", "listening on")
+        self.node("a", 1)
+        self.round_of(1)
+        self.etcd.fill("/filler/")
+        self.tell("exit.a", "7")  # Cannot be recorded.
+        self.musterd_says("x", "database space exceeded")
+        self.musterd_says("x", "leadership_lost")
+        self.musterd_says("x", "standing_by")
+        self.assertFalse(self.listens("x"))
+        self.assertIsNone(self.nodes["a"].poll(), self.all_output())
+        self.etcd.empty("/filler/")
+        self.musterd_says("x", "listening on", 2)
+        self.ends(a=1)
+
+
+class Members(SharedTest):
+    def test_one_of_three_members_is_killed(self):
+        self.job()
+        killed = self.etcd.leader()
+        self.etcd.kill(killed)
+        self.fails_once(2, 1)
+        self.etcd.start(killed)
+        self.etcd.wait_healthy()
+        self.fails_once(4, 2)
+        self.finishes()
+
+    def test_two_of_three_members_are_killed(self):
+        self.job()
+        for number in (0, 1):
+            self.etcd.kill(number)
+        self.tell("exit.a", "7")
+        self.worker_ended("a")
+        self.musterd_says("x", "leadership_lost")
+        self.musterd_says("x", "etcd cannot be asked who leads")
+        self.assertFalse(self.listens("x") or self.listens("y"))
+        self.assertEqual(len(self.starts()), 2, self.all_output())  # No new round without etcd.
+        for number in (0, 1):
+            self.etcd.start(number)
+        self.etcd.wait_healthy()
+        again = self.round_of(2, after=2)
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {"1"})
+        self.finishes()
+
+
+if __name__ == "__main__":
+    if not have_etcd():
+        print("skipped: there is no etcd (Debian: etcd-server)")
+        sys.exit(77)
+    main()
