@@ -21,9 +21,13 @@ def descriptors(pid):
 
 
 def memory_kb(pid):
-    """What of it is in memory, and its own."""
-    with open(f"/proc/{pid}/status") as f:
-        return int(re.search(r"RssAnon:\s+(\d+)", f.read())[1])
+    """What of it is in memory, and its own. None: it has ended, also if nobody has reaped it yet."""
+    try:
+        with open(f"/proc/{pid}/status") as f:
+            found = re.search(r"RssAnon:\s+(\d+)", f.read())
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(found[1]) if found else None
 
 
 def names_below(*folders):
