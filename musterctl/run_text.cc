@@ -96,6 +96,14 @@ std::string make_runs(const Json& json) {
   return table;
 }
 
+// Safe for a terminal, with quotes as they are: nothing stands between quotes here.
+std::string quoted_line(std::string_view line) {
+  std::string shown = safe(line);
+  for (auto at = shown.find("\\\""); at != std::string::npos; at = shown.find("\\\"", at + 1))
+    shown.erase(at, 1);
+  return shown;
+}
+
 // What the failed worker's node has told about it; empty if it has told nothing.
 std::string report_lines(const Json& run) {
   if (!run.contains("first_failure_report") || run.at("first_failure_report").is_null()) return {};
@@ -109,7 +117,7 @@ std::string report_lines(const Json& run) {
     lines += title;
     for (std::size_t begin = 0; begin < said.size();) {
       const std::size_t end = std::min(said.find('\n', begin), said.size());
-      lines += "    " + safe(std::string_view(said).substr(begin, end - begin)) + "\n";
+      lines += "    " + quoted_line(std::string_view(said).substr(begin, end - begin)) + "\n";
       begin = end + 1;
     }
   };

@@ -44,12 +44,13 @@ TEST_CASE("musterctl why: what the node has told of its failed worker", "[unit][
                                             .pid = 4711,
                                             .exit = "exited with 3",
                                             .message = "ValueError: boom",
-                                            .stderr_end = "Traceback\n  \x1b[31mboom\n"};
+                                            .stderr_end = "Traceback\n  \x1b[31mboom \"x\"\n"};
   for (const Text& text : {why_text(run_json(view)), status_text(run_json(view))}) {
     REQUIRE(text.has_value());
     CHECK_THAT(*text, Contains("  rank 3 (local rank 1, pid 4711) exited with 3\n"));
     CHECK_THAT(*text, Contains("  its error\n    ValueError: boom\n"));
     CHECK_THAT(*text, Contains("  its last lines on stderr\n    Traceback\n"));
+    CHECK_THAT(*text, Contains("boom \"x\"\n"));
     CHECK_THAT(*text, !Contains("\x1b"));
     CHECK_THAT(*text, !Contains("muster says"));
   }
