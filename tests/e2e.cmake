@@ -47,6 +47,7 @@ muster_add_python_test(e2e.token nodes e2e/token_test.py)
 muster_add_python_test(e2e.musterd_config nodes e2e/musterd_config_test.py)
 set_tests_properties(e2e.musterd_config PROPERTIES ENVIRONMENT
   "MUSTERD_BIN=$<TARGET_FILE:musterd>;PYTHONDONTWRITEBYTECODE=1")
+muster_add_python_test(e2e.token_page conformance e2e/token_page_test.py)
 if(MUSTER_SQLITE)
   muster_add_python_test(e2e.musterd_state nodes e2e/musterd_state_test.py)
   set_tests_properties(e2e.musterd_state PROPERTIES
@@ -57,9 +58,10 @@ muster_add_python_test(e2e.canary nodes e2e/canary_test.py)
 muster_add_python_test(e2e.other_user nodes e2e/other_user_test.py)
 muster_add_python_test(e2e.one_file scripts e2e/one_file_test.py)
 muster_add_python_test(e2e.node_ends nodes e2e/node_ends_test.py)
-set_tests_properties(e2e.network e2e.musterd_job e2e.token e2e.canary e2e.other_user e2e.node_ends e2e.one_file ${torchrun_failures} e2e.mixed_ends
+set_tests_properties(e2e.network e2e.musterd_job e2e.token e2e.token_page e2e.canary e2e.other_user e2e.node_ends e2e.one_file ${torchrun_failures} e2e.mixed_ends
   PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
+set_property(TEST e2e.token_page APPEND PROPERTY ENVIRONMENT "MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 set_property(TEST e2e.one_file APPEND PROPERTY ENVIRONMENT "MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 muster_add_python_test(e2e.examples examples e2e/examples_test.py)
 muster_add_python_test(e2e.examples_lan examples e2e/examples_lan_test.py)

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""docs/token_with_torchrun.md, followed: its commands train on two nodes of each kind, and a stranger gets nothing."""
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+
+from mixed import MUSTERD, MusterdTest, have_torch
+from nodes import REDUCE, TORCH_PYTHON
+from support import PATIENCE_S, SOURCE, main, wait_for
+
+MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
+PAGE = SOURCE / "docs/token_with_torchrun.md"
+STRANGER = "127.0.0.9"
+IMPORTS_S = 300
+GREETING = b"\0\xce\xf7\x85\x3c"  # VALIDATE of PyTorch's protocol.
+GET = b"\x03\x01\0\0\0\0\0\0\0k"
+
+
+class Page(MusterdTest):
+    def setUp(self):
+        if not have_torch():
+            self.skipTest(f"there is no torch: {TORCH_PYTHON}")
+        if shutil.which("openssl") is None:
+            self.skipTest("there is no openssl")
+        super().setUp()
+        self.worker.write_text(REDUCE + self.worker.read_text())
+
+    def command(self, program):
+        """The words of the page's command, with this test's places in them."""
+        blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        found = [block.strip() for block in blocks if block.startswith(program)]
+        self.assertEqual(len(found), 1, program)
+        # All nodes are this machine, by one address: a stranger has another.
+        text = found[0].replace("10.1.0.0/16", "127.0.0.1")
+        text = text.replace("rendezvous.example.org:29400", f"127.0.0.1:{self.port}")
+        return text if program == "(" else shlex.split(text)
+
+    def start_musterd(self):
+        subprocess.run(["sh", "-c", self.command("(")], cwd=self.dir, check=True, timeout=PATIENCE_S)
+        words = ["--http=127.0.0.1:0" if word == "--http=9400" else word for word in self.command("musterd")[1:]]
+        self.musterds = 1
+        err = open(self.dir / "err.musterd1", "wb")
+        self.addCleanup(err.close)
+        self.musterd = subprocess.Popen([MUSTERD, "--port=0", *words], stdin=subprocess.DEVNULL, stdout=err, stderr=err,
+                                        cwd=self.dir, env=self.environment())
+        self.addCleanup(self.musterd.wait)
+        self.addCleanup(self.musterd.kill)
+        wait_for(lambda: "HTTP at" in self.read("err.musterd1") or self.musterd.poll() is not None, "musterd")
+        self.assertIsNone(self.musterd.poll(), self.read("err.musterd1"))
+        lines = [line for line in self.read("err.musterd1").splitlines() if line.startswith("musterd: ")]
+        self.port, self.http_port = [int(line.rstrip("/").rsplit(":", 1)[1]) for line in lines]
+
+    def arguments(self, tag, nnodes, extra):
+        """A torchrun node would tell the others this machine's name."""
+        if tag in self.launchers:
+            return [*self.command("torchrun")[1:-1], "--local-addr=127.0.0.1", "--rdzv-conf=is_host=false", *extra]
+        return [*self.command("muster ")[1:-1], "--rdzv-conf=is_host=false", *extra]
+
+    def stranger_is_closed(self, port):
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S, source_address=(STRANGER, 0)) as client:
+            client.sendall(GREETING + GET)
+            try:
+                self.assertEqual(client.recv(1), b"")
+            except ConnectionResetError:
+                pass
+
+    def test_its_commands_train_and_a_stranger_gets_nothing(self):
+        for tag in "tuab":
+            self.node(tag, 4)
+        # Two launchers and then four workers import torch, on a busy machine side by side.
+        wait_for(lambda: len(self.starts()) == 4, "four workers", IMPORTS_S)
+        self.round_of(4, nodes="abtu")
+        words = self.command("musterctl")[1:]
+        said = subprocess.run([MUSTERCTL, f"--endpoint=127.0.0.1:{self.http_port}", *words], cwd=self.dir, check=False,
+                              capture_output=True, text=True, timeout=PATIENCE_S, env=self.environment())
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertEqual([len(re.findall(rf"\b{kind}\b", said.stdout)) for kind in ("muster", "torchrun")], [2, 2],
+                         said.stdout)
+        self.stranger_is_closed(self.port)
+        self.assertIn("this address may not use the c10d door", self.read("err.musterd1"))
+        self.tell("finish")
+        self.ends(a=0, b=0, t=0, u=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
