@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/token_with_torchrun.md, followed: its commands train on two nodes of each kind, and a stranger gets nothing."""
+"""docs/token_with_torchrun.md, followed: its commands train on two nodes of each kind and restart, and a stranger gets nothing."""
 import os
 import re
 import shlex
@@ -68,12 +68,15 @@ class Page(MusterdTest):
             except ConnectionResetError:
                 pass
 
-    def test_its_commands_train_and_a_stranger_gets_nothing(self):
+    def four_train(self, after=0):
+        # Launchers and workers import torch, on a busy machine side by side.
+        wait_for(lambda: len(self.starts()) == after + 4, "four workers", IMPORTS_S)
+        self.round_of(4, after=after, nodes="abtu")
+
+    def test_its_commands_train_restart_and_a_stranger_gets_nothing(self):
         for tag in "tuab":
-            self.node(tag, 4)
-        # Two launchers and then four workers import torch, on a busy machine side by side.
-        wait_for(lambda: len(self.starts()) == 4, "four workers", IMPORTS_S)
-        self.round_of(4, nodes="abtu")
+            self.node(tag, 4, "--max-restarts=2")
+        self.four_train()
         words = self.command("musterctl")[1:]
         said = subprocess.run([MUSTERCTL, f"--endpoint=127.0.0.1:{self.http_port}", *words], cwd=self.dir, check=False,
                               capture_output=True, text=True, timeout=PATIENCE_S, env=self.environment())
@@ -82,6 +85,8 @@ class Page(MusterdTest):
                          said.stdout)
         self.stranger_is_closed(self.port)
         self.assertIn("this address may not use the c10d door", self.read("err.musterd1"))
+        self.tell("exit.a", "7")
+        self.four_train(after=4)
         self.tell("finish")
         self.ends(a=0, b=0, t=0, u=0)
 

@@ -5,8 +5,8 @@ import subprocess
 import sys
 import time
 
-from mixed import LEASE_S, MUSTERD, MusterdTest, have_torch
-from nodes import REACH, REDUCE, TORCH_PYTHON, NodesTest
+from mixed import LEASE_S, MUSTERD, MusterdTest
+from nodes import REACH, NodesTest
 from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
 
 TOKEN = "canary-token-0123456789abcdefghijklmnop"
@@ -79,23 +79,6 @@ class AtMusterd(TokenJob):
         self.assertEqual(refused.returncode, 1, refused.stderr)
         self.assertIn("it lets in only nodes that have its token", refused.stderr)
         self.assertEqual(run(**environment).returncode, 0)
-
-
-class Mixed(TokenJob):
-    """torchrun nodes prove nothing: where they are is listed."""
-    access = ["--c10d-allow=members,127.0.0.0/8"]
-
-    def test_two_nodes_of_both_kinds_train_and_restart(self):
-        if not have_torch():
-            self.skipTest(f"there is no torch: {TORCH_PYTHON}")
-        self.worker.write_text(REDUCE + self.worker.read_text())
-        for tag in "abtu":
-            self.node(tag, 4, "--max-restarts=2")
-        self.round_of(4, nodes="abtu")
-        self.tell("exit.a", "7")
-        self.round_of(4, after=4, nodes="abtu")
-        self.tell("finish")
-        self.ends(a=0, b=0, t=0, u=0)
 
 
 class AtANode(NodesTest):
