@@ -11,7 +11,7 @@ launcher=${MUSTER_LAUNCHER:-$root/build/release/bin/muster}
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libboost1.81-dev libspdlog-dev nlohmann-json3-dev
   libcli11-dev catch2 libhwloc-dev libsystemd-dev libssl-dev libsqlite3-dev python3 python3-venv ccache)
 TEST_PACKAGES=(libgloo-dev etcd-server clang-format-14 clang-14 libclang-rt-14-dev clang-tidy-19 shellcheck
-  iproute2 procps systemd systemd-container python3-yaml docker-compose zsh fish chromium)
+  iproute2 openssl procps systemd systemd-container python3-yaml docker-compose zsh fish chromium)
 # For scripts/package: to build, for aarch64, too, and to install the packages where they belong. make, perl and
 # tcl are for the sources of SQLite and OpenSSL.
 PACKAGE_PACKAGES=(cmake ninja-build binutils python3 python3-venv dpkg-dev xz-utils git make perl tcl)
@@ -21,7 +21,7 @@ PACKAGE_TEST_PACKAGES=(debootstrap lintian)
 TORCH_VERSION=2.13.0
 TORCH_PACKAGE=${MUSTER_TORCH_PACKAGE:-torch==$TORCH_VERSION}
 NUMPY_PACKAGE='numpy>=2.2,<3' # Not needed to train, but without it torch prints a warning per rank.
-# For the tests: muster shows Python's stacks with the first; the second knows Kubernetes' schemas, the third Prometheus' text;
+# For the tests: muster shows Python's stacks with the first; the second knows Kubernetes' schemas and brings jsonschema, the third Prometheus' text;
 # the fourth drives Debian's Chromium.
 TEST_MODULES=('py-spy==0.4.3' 'kubernetes-validate==1.37.0' 'prometheus_client==0.26.0'
   'playwright==1.65.2')
