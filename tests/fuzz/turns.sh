@@ -59,7 +59,7 @@ if [[ -z $clang ]] || ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsign
 fi
 cd "$root"
 
-compiler=("$clang" -std=c++20 -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)
+compiler=("$clang" -std=c++20 -g1 -O1 "-fsanitize=fuzzer,address,undefined" -fno-sanitize-recover=all)
 command -v ccache >/dev/null && cached=(ccache) || cached=()
 mkdir -p "$build/objects"
 declare -A compiled=()
@@ -98,7 +98,7 @@ while :; do
   for target in "${targets[@]}"; do
     if ! run_target "$target" -max_total_time="$turn" -print_final_stats=1 >"$build/$target.log"; then
       cat "$build/$target.log"
-      echo "turns.sh: $target: a finding; its input is $(ls -t "$build/$target-"* | head -n 1)" >&2
+      echo "turns.sh: $target: a finding: $(grep -o 'Test unit written to .*' "$build/$target.log" | tail -n 1)" >&2
       exit 1
     fi
     # The state after all that was found, from libFuzzer's first line about it.
