@@ -81,7 +81,7 @@ std::optional<std::string> bytes_in(const EtcdJson& json, const char* name) {
 
 std::optional<std::int64_t> revision_in(const EtcdJson& json) {
   const EtcdJson* header = member(json, "header");
-  if (header == nullptr) return std::nullopt;
+  if (header == nullptr || !header->is_object()) return std::nullopt;
   return number_in(*header, "revision");
 }
 

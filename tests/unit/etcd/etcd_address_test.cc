@@ -12,7 +12,7 @@ std::string error_of(std::string_view text) {
 
 TEST_CASE("etcd address: members in order, and a prefix", "[unit][etcd]") {
   const auto parsed = parse_etcd_address("etcd://h1:2379,10.0.0.2,[::1]:4001/a/b/");
-  REQUIRE(parsed);
+  REQUIRE(parsed.has_value());
   CHECK(parsed->members ==
         std::vector<EtcdMember>{{"h1", 2379}, {"10.0.0.2", 2379}, {"::1", 4001}});
   CHECK(parsed->prefix == "/a/b");

@@ -18,13 +18,13 @@ TEST_CASE("etcd json: a guarded transaction", "[unit][etcd]") {
       R"({"request_delete_range":{"key":"Yg=="}},)"
       R"({"request_delete_range":{"key":"Yy8=","range_end":"YzA="}}]})");
   const auto read = decode_changes(encode_changes(changes));
-  REQUIRE(read);
+  REQUIRE(read.has_value());
   CHECK(*read == changes);
 }
 
 TEST_CASE("etcd json: answers", "[unit][etcd]") {
   const auto txn = decode_txn(R"({"header":{"revision":"9","raft_term":"2"},"succeeded":true})");
-  REQUIRE(txn);
+  REQUIRE(txn.has_value());
   CHECK(txn->succeeded);
   CHECK(txn->revision == 9);
   CHECK_FALSE(decode_txn(R"({"header":{"revision":"9"}})")->succeeded);
@@ -32,7 +32,7 @@ TEST_CASE("etcd json: answers", "[unit][etcd]") {
   const auto range = decode_range(
       R"({"header":{"revision":"9"},"kvs":[{"key":"YQ==","create_revision":"3","version":"1",)"
       R"("value":"MQ==","lease":"-5"},{"key":"Yg=="}],"more":true,"count":"3"})");
-  REQUIRE(range);
+  REQUIRE(range.has_value());
   CHECK(range->more);
   REQUIRE(range->found.size() == 2);
   CHECK(range->found[0].key == "a");
@@ -49,7 +49,7 @@ TEST_CASE("etcd json: answers", "[unit][etcd]") {
 
 TEST_CASE("etcd json: a watch", "[unit][etcd]") {
   const auto created = decode_watch(R"({"result":{"header":{"revision":"2"},"created":true}})");
-  REQUIRE(created);
+  REQUIRE(created.has_value());
   CHECK_FALSE(created->has_events);
   CHECK(created->cancelled.empty());
   CHECK(
@@ -64,17 +64,17 @@ TEST_CASE("etcd json: a watch", "[unit][etcd]") {
 TEST_CASE("etcd json: what etcd would not write is an error, not a crash", "[unit][etcd]") {
   for (const char* text : {"", "{", "[]", "null", "7", R"({"header":7})",
                            R"({"header":{"revision":"x"}})", R"({"header":{"revision":1.5}})"}) {
-    CHECK_FALSE(decode_txn(text));
-    CHECK_FALSE(decode_range(text));
-    CHECK_FALSE(decode_lease_grant(text));
-    CHECK_FALSE(decode_lease_kept(text));
-    CHECK_FALSE(decode_watch(text));
+    CHECK_FALSE(decode_txn(text).has_value());
+    CHECK_FALSE(decode_range(text).has_value());
+    CHECK_FALSE(decode_lease_grant(text).has_value());
+    CHECK_FALSE(decode_lease_kept(text).has_value());
+    CHECK_FALSE(decode_watch(text).has_value());
     CHECK(decode_etcd_refusal(text).text.empty());
   }
-  CHECK_FALSE(decode_range(R"({"header":{"revision":"1"},"kvs":[{"key":"?"}]})"));
-  CHECK_FALSE(decode_range(R"({"header":{"revision":"1"},"kvs":{}})"));
-  CHECK_FALSE(decode_changes(R"([{"request_range":{"key":"YQ=="}}])"));
-  CHECK_FALSE(decode_changes(R"({})"));
+  CHECK_FALSE(decode_range(R"({"header":{"revision":"1"},"kvs":[{"key":"?"}]})").has_value());
+  CHECK_FALSE(decode_range(R"({"header":{"revision":"1"},"kvs":{}})").has_value());
+  CHECK_FALSE(decode_changes(R"([{"request_range":{"key":"YQ=="}}])").has_value());
+  CHECK_FALSE(decode_changes(R"({})").has_value());
   const EtcdRefusal refusal =
       decode_etcd_refusal(R"({"error":"etcdserver: no space","code":8,"message":"no space"})");
   CHECK(refusal.code == 8);

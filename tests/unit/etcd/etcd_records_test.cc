@@ -30,7 +30,7 @@ struct EtcdTwin {
   StoredState state() const {
     EtcdRecords records("/p", 100);
     auto read = records.read(all());
-    REQUIRE(read);
+    REQUIRE(read.has_value());
     return *std::move(read);
   }
 };
@@ -81,7 +81,7 @@ TEST_CASE("etcd records: a member goes, a run goes, a run begins again", "[unit]
   CHECK(etcd.state().runs[0].members.size() == 2);
   // A leader that has taken over knows which keys there are, too.
   EtcdRecords next("/p", 100);
-  REQUIRE(next.read(etcd.all()));
+  REQUIRE(next.read(etcd.all()).has_value());
   changes = run_with("a", {7});
   changes.runs["a"].removed = true;
   etcd.apply(next.changes_of(changes));
@@ -111,7 +111,7 @@ TEST_CASE("etcd records: the history is bounded", "[unit][etcd]") {
   CHECK(state.ended[0].run_id == "c");
   CHECK(state.ended[1].run_id == "d");
   EtcdRecords next("/p", 2);
-  REQUIRE(next.read(etcd.all()));
+  REQUIRE(next.read(etcd.all()).has_value());
   etcd.apply(next.changes_of(ended({"e"})));
   state = etcd.state();
   REQUIRE(state.ended.size() == 2);
@@ -133,7 +133,7 @@ TEST_CASE("etcd records: what cannot be read is named", "[unit][etcd]") {
   const auto error_of = [](const std::string& key, const std::string& value) {
     EtcdRecords records("/p", 2);
     const auto read = records.read({{.key = key, .value = value}});
-    REQUIRE_FALSE(read);
+    REQUIRE_FALSE(read.has_value());
     CHECK_THAT(read.error().reason, Catch::Contains(key));
     return read.error().reason;
   };

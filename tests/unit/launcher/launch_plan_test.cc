@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include "launcher/rendezvous_flags.h"
 #include "tests/unit/launcher/plan_fixture.h"
 
 namespace muster::testing {
