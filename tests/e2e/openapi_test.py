@@ -40,7 +40,7 @@ class OpenApi(HttpTest):
 
     def call(self, path, method="get", expect=200, run="job", query="", headers=None):
         """Asks, and holds the answer against what the document says of this path, method and status."""
-        target = path.replace("{id}", run) + query
+        target = path.replace("{id}", run).replace("{rank}", "0") + query
         status, got, text = self.ask(target, method.upper(), headers)
         self.assertEqual(status, expect, (target, text))
         described = self.document["paths"][path][method]["responses"][str(status)]
@@ -89,6 +89,11 @@ class OpenApi(HttpTest):
         for action in ("restart", "stop"):
             self.call(f"/api/v1/runs/{{id}}/{action}", "post", 403)
             self.call(f"/api/v1/runs/{{id}}/{action}", "post", 404, run="other", headers=act)
+        self.call("/api/v1/runs/{id}/ranks/{rank}/log", headers=act)
+        self.call("/api/v1/runs/{id}/ranks/{rank}/log", expect=403)
+        self.call("/api/v1/runs/{id}/ranks/{rank}/log", expect=400, query="?stream=both")
+        self.call("/api/v1/runs/{id}/ranks/{rank}/stacks", "post", headers=act)
+        self.call("/api/v1/runs/{id}/ranks/{rank}/stacks", "post", 403)
         self.call("/api/v1/runs/{id}/restart", "post", headers=act)
         self.round_of(2, after=4)
         self.call("/api/v1/runs/{id}/stop", "post", headers=act)
@@ -105,7 +110,7 @@ class OpenApi(HttpTest):
     def test_every_path_of_the_program_is_described(self):
         # The message of a 404 lists all of them.
         listed = json.loads(self.ask("/nothing")[2])["error"]["message"]
-        paths = {path.replace("ID", "{id}") for path in re.findall(r"/api/v1[\w/.]*", listed)}
+        paths = {path.replace("ID", "{id}").replace("RANK", "{rank}") for path in re.findall(r"/api/v1[\w/.]*", listed)}
         self.assertEqual(paths - set(self.document["paths"]), set())
         self.assertGreaterEqual(len(paths), 6)
 

@@ -9,8 +9,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/wire/run_record_codec.h"
 #include "rendezvous/service/run_state.h"
+#include "rendezvous/wire/run_record_codec.h"
 
 namespace muster::testing {
 
