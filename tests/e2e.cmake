@@ -44,6 +44,7 @@ muster_add_python_test(e2e.mixed_ends conformance e2e/mixed_ends_test.py)
 muster_add_python_test(e2e.network nodes e2e/network_test.py)
 muster_add_python_test(e2e.musterd_job nodes e2e/musterd_job_test.py)
 muster_add_python_test(e2e.token nodes e2e/token_test.py)
+muster_add_python_test(e2e.store_address nodes e2e/store_address_test.py)
 muster_add_python_test(e2e.musterd_config nodes e2e/musterd_config_test.py)
 set_tests_properties(e2e.musterd_config PROPERTIES ENVIRONMENT
   "MUSTERD_BIN=$<TARGET_FILE:musterd>;PYTHONDONTWRITEBYTECODE=1")

@@ -274,10 +274,8 @@ class Agent {
               feed(JobEnded{end.succeeded, end.who.empty() ? end.why : end.who + ": " + end.why});
             },
         .on_failed = [this](const std::string& why) { feed(RendezvousFailed{why}); },
-        .host_store =
-            [this](const std::function<void(const HostedStoreResult&)>& done) {
-              workers_store_.prepare(done);
-            },
+        .host_store = [this](const auto& done) { workers_store_.prepare(done); },
+        .store_at = [this](const std::string& address) { workers_store_.listen_at(address); },
         .vouch = [this](std::int64_t generation,
                         bool whole) { workers_store_.vouch(generation, whole); },
         .on_asked =

@@ -247,8 +247,9 @@ asio::awaitable<void> NativeSession::introduce(std::shared_ptr<bool> alive, int 
   const auto reached = co_await ask_reach(loop_.get_executor(), store, std::move(question),
                                           kIntroduceMost, options_.host.token);
   if (!*alive || number != introductions_ || !introducing_) co_return;
-  // Among torchrun nodes rank 0 may be one of them: its store knows nobody and refuses nobody.
-  if (!reached && all_are_musters)
+  // Among torchrun nodes rank 0 may be one of them: its store knows nobody and refuses nobody. The
+  // same is true of a store that rank 0's worker hosts, which is not there yet.
+  if (!reached && all_are_musters && options_.shares_store)
     spdlog::warn(
         "the workers' store at {} does not know this node's token: it may refuse this node's "
         "workers",

@@ -43,6 +43,7 @@ class NativeSession final : public RendezvousSession {
     std::size_t endpoint = 0;       // The one of `client`.
     std::string host_text;          // All of them, for people.
     bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
+    bool shares_store = true;       // Not with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
   };
   /// `client`: connected and welcome, not started.
   NativeSession(boost::asio::io_context& loop, Handlers handlers, Options options,

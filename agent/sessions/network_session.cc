@@ -204,6 +204,10 @@ void NetworkSession::begin_native(HostAnswerer found) {
   const std::string host = hosted_ ? options_.rendezvous.host : endpoints()[found.endpoint].host;
   const std::string address =
       node_address(options_.rendezvous.local_addr, host, own.to_string(), own.is_loopback());
+  // The other nodes' workers come to this very address. Without a token nothing changes: a script
+  // that takes another address of rank 0 works under torchrun, too.
+  const bool is_own = !own.is_loopback() && address == own.to_string();
+  if (is_own && options_.rendezvous.token && handlers_.store_at) handlers_.store_at(address);
   inner_ = std::make_unique<NativeSession>(
       loop_, handlers_,
       NativeSession::Options{
@@ -213,7 +217,8 @@ void NetworkSession::begin_native(HostAnswerer found) {
           .endpoints = endpoints(),
           .endpoint = found.endpoint,
           .host_text = hosted_ ? endpoint_text(kLoopbackAddress, hosted_->port()) : host_text(),
-          .worker_identical = options_.rendezvous.worker_identical},
+          .worker_identical = options_.rendezvous.worker_identical,
+          .shares_store = options_.rendezvous.shares_store},
       std::move(found.client));
   inner_->join();
 }

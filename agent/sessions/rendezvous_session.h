@@ -52,6 +52,9 @@ class RendezvousSession {
     std::function<void(std::string reason)> on_failed;
     /// This node is rank 0: empty the workers' store, or start it, then call `done`.
     std::function<void(std::function<void(const HostedStoreResult&)> done)> host_store;
+    /// Before the first host_store, where that is known: every other node is told this numeric
+    /// address of this machine, so the workers' store need not listen at any other but loopback.
+    std::function<void(const std::string& address)> store_at = {};
     /// What the workers' store of this node, rank 0, answers to other nodes that ask whether the
     /// round of this generation is whole.
     std::function<void(std::int64_t generation, bool whole)> vouch = {};

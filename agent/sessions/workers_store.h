@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <boost/asio/io_context.hpp>
 
@@ -19,6 +20,10 @@ class WorkersStore {
   WorkersStore(boost::asio::io_context& loop, StoreServerOptions options, bool shares = true)
       : loop_(loop), options_(std::move(options)), shares_(shares) {}
 
+  /// Listens at this numeric address and on loopback only; before prepare(). Where it cannot, on
+  /// every interface.
+  void listen_at(const std::string& address);
+
   /// Empty, and listening on the same port as ever: it begins with the first call, and forgets
   /// everything with each further one. `done` is called on the loop, at once if nothing is to be
   /// waited for.
@@ -34,11 +39,14 @@ class WorkersStore {
   }
 
  private:
+  boost::system::result<std::unique_ptr<StoreThread>, ListenError> start();
+
   boost::asio::io_context& loop_;
   StoreServerOptions options_;
   bool shares_;
   std::function<void(const NativeReach&)> on_reach_;
   std::unique_ptr<StoreThread> store_;
+  bool narrowed_ = false;  // By listen_at().
 };
 
 }  // namespace muster

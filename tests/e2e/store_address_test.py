@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Where the store of rank 0 listens: with a token only at the address that the other nodes are told, and on loopback."""
+import ipaddress
+import pathlib
+import socket
+import sys
+
+from mixed import MusterdTest
+from nodes import REACH
+from support import main
+from token_test import TokenJob
+
+LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp.
+
+# Rank 0 hosts the store itself, as torch does with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
+OWN_STORE = """
+import os, socket, time
+address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if os.environ["RANK"] == "0":
+    server = socket.create_server(address)
+end = time.monotonic() + 60
+while True:
+    try:
+        socket.create_connection(address, 30).close()
+        break
+    except ConnectionRefusedError:
+        if time.monotonic() > end:
+            raise
+        time.sleep(0.05)
+"""
+
+
+def own_address():
+    """An IPv4 address of this machine by which others reach it; None if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # Sends nothing: the kernel chooses the interface.
+        except OSError:
+            return None
+        return probe.getsockname()[0]
+
+
+def listening(port):
+    """The addresses at which somebody listens on this port."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            local, state = line.split()[1], line.split()[3]
+            address, _, hexadecimal = local.partition(":")
+            if state != LISTENING or int(hexadecimal, 16) != port:
+                continue
+            words = [bytes.fromhex(address[i:i + 8])[::-1] for i in range(0, len(address), 8)]
+            found.add(str(ipaddress.ip_address(b"".join(words))))
+    return found
+
+
+class Store(TokenJob):
+    def setUp(self):
+        self.own = own_address()
+        if self.own is None or ipaddress.ip_address(self.own).is_loopback:
+            self.skipTest("this machine has no address but loopback")
+        super().setUp()
+
+    def start_musterd(self):
+        self.access = [f"--bind={self.own}"]
+        try:
+            super().start_musterd()
+        finally:
+            self.access = []
+
+    def endpoint(self):
+        return f"{self.own}:{self.port}"
+
+    def store(self):
+        """Address and port that the workers of the newest round were told."""
+        entry = self.round_of(2)[0]
+        return entry["MASTER_ADDR"], int(entry["MASTER_PORT"])
+
+
+class WithToken(Store):
+    def test_with_a_token_it_listens_where_it_is_announced_and_on_loopback(self):
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=1")
+        address, port = self.store()
+        self.assertEqual(address, self.own)
+        self.assertEqual(listening(port), {self.own, "127.0.0.1"})
+        self.tell("exit.a", "3")
+        entry = self.round_of(2, after=2)[0]
+        self.assertEqual(listening(int(entry["MASTER_PORT"])), {self.own, "127.0.0.1"})
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_with_another_address_announced_it_listens_everywhere(self):
+        for tag in "ab":
+            self.node(tag, 2, "--local-addr=127.0.0.1")
+        address, port = self.store()
+        self.assertEqual(address, "127.0.0.1")
+        self.assertEqual(len(listening(port) & {"::", "0.0.0.0"}), 1)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_a_store_that_the_workers_host_is_not_warned_of(self):
+        self.worker.write_text(self.worker.read_text().replace(REACH, OWN_STORE))
+        for tag in "ab":
+            self.node(tag, 2, env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
+        self.round_of(2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+        self.assertNotIn("does not know this node's token", self.all_output())
+
+
+class WithoutToken(Store):
+    def start_musterd(self):
+        self.musterd_options = [f"--bind={self.own}"]
+        MusterdTest.start_musterd(self)
+
+    def arguments(self, tag, nnodes, extra):
+        return MusterdTest.arguments(self, tag, nnodes, extra)
+
+    def test_it_listens_everywhere_as_torchruns(self):
+        """Scripts may take any address of rank 0."""
+        for tag in "ab":
+            self.node(tag, 2)
+        _, port = self.store()
+        self.assertEqual(len(listening(port) & {"::", "0.0.0.0"}), 1)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
