@@ -94,7 +94,7 @@ std::string Rendezvous::make_gathering_reason() const {
   } else if (!lost.empty()) {
     text += "; gone: " + lost.text();
   }
-  if (unseen_.may_run(now_)) {
+  if (unseen_.may_run(now_) && expected() == 0) {
     text += "; all nodes of round " + std::to_string(unseen_.round()) +
             " have fallen silent, and may train on behind a broken network: waiting for one of "
             "them for up to " +
