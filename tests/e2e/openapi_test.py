@@ -67,11 +67,11 @@ class OpenApi(HttpTest):
         for path in ("/api/v1/runs/{id}", "/api/v1/runs/{id}/nodes", "/api/v1/runs/{id}/events"):
             self.call(path, expect=404)
         self.call("/api/v1/runs")
-        self.node("a", "2", "--max-restarts=2")
+        self.node("a", "2", "--max-restarts=2", "--tee=3")
         self.run_is("gathering")
         act = {"X-Muster-Action": "1"}
         self.call("/api/v1/runs/{id}/restart", "post", 409, headers=act)
-        self.node("b", "2", "--max-restarts=2")
+        self.node("b", "2", "--max-restarts=2", "--tee=3")
         self.round_of(2)
         self.run_is("running")
         self.tell("exit.a", "3")
