@@ -62,4 +62,4 @@ target_link_libraries(numa_plans
 add_test(NAME numa_diff
   COMMAND ${MUSTER_TORCH_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/conformance/numa/numa_diff.py
     $<TARGET_FILE:numa_plans>)
-set_tests_properties(numa_diff PROPERTIES LABELS conformance TIMEOUT 300 SKIP_RETURN_CODE 77)
+set_tests_properties(numa_diff PROPERTIES LABELS conformance TIMEOUT 900 SKIP_RETURN_CODE 77)

@@ -37,7 +37,7 @@ add_test(NAME devices_diff
   COMMAND ${MUSTER_TORCH_PYTHON}
     ${CMAKE_CURRENT_SOURCE_DIR}/conformance/parser/devices_diff.py $<TARGET_FILE:parse_lines>)
 set_tests_properties(parser_diff devices_diff PROPERTIES
-  LABELS conformance TIMEOUT 120 SKIP_RETURN_CODE 77)
+  LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
 
 add_test(NAME completion
   COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/conformance/parser/completion_test.sh

@@ -158,7 +158,12 @@ void LogFile::cut_over_limit() {
 // What has been shown goes first; if there is none of that, what has not.
 bool LogFile::make_room(int error) {
   if (options_.ends_when_full) {
-    if (options_.on_full && !std::exchange(warned_, true)) options_.on_full(full_text(error));
+    if (options_.on_full && !std::exchange(warned_, true)) {
+      const std::string why = full_text(error);
+      // Also said here: if the job has just ended by itself, the disk is in no report of it.
+      spdlog::warn("{}: some of {} is dropped, and the job ends", why, path_);
+      options_.on_full(why);
+    }
     return false;
   }
   if (!regular_) return false;

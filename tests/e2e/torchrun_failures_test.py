@@ -216,8 +216,9 @@ class Clocks(MixedTest):
 
 class Rank0IsGone(MixedTest):
     """F1b where nothing can be done: torchrun nodes keep the address of a rank 0 that is no more. It is said."""
-    host = MixedTest.host + SHORT
-    no_host = MixedTest.no_host + SHORT
+    # All four must be in the first round: on a busy machine one torchrun starts seconds after another.
+    host = MixedTest.host.replace("timeout=3", "timeout=20") + SHORT
+    no_host = MixedTest.no_host.replace("timeout=3", "timeout=20") + SHORT
 
     def test_who_stays_is_told_that_the_workers_cannot_meet(self):
         self.node("t", "3:4", self.host, "--local-addr=127.0.0.2")
