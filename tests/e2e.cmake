@@ -59,7 +59,7 @@ muster_add_python_test(e2e.canary nodes e2e/canary_test.py)
 muster_add_python_test(e2e.other_user nodes e2e/other_user_test.py)
 muster_add_python_test(e2e.one_file scripts e2e/one_file_test.py)
 muster_add_python_test(e2e.node_ends nodes e2e/node_ends_test.py)
-set_tests_properties(e2e.network e2e.musterd_job e2e.token e2e.token_page e2e.canary e2e.other_user e2e.node_ends e2e.one_file ${torchrun_failures} e2e.mixed_ends
+set_tests_properties(e2e.network e2e.musterd_job e2e.token e2e.store_address e2e.token_page e2e.canary e2e.other_user e2e.node_ends e2e.one_file ${torchrun_failures} e2e.mixed_ends
   PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 set_property(TEST e2e.token_page APPEND PROPERTY ENVIRONMENT "MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
