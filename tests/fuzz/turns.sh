@@ -13,11 +13,13 @@ set -euo pipefail
 wire="pickle/utf8.cc rendezvous/wire/native_json.cc rendezvous/wire/printable_text.cc"
 pickle="pickle/reader.cc pickle/writer.cc pickle/utf8.cc"
 declare -A sources=(
-  [native_message]="$wire rendezvous/wire/native_codec.cc rendezvous/wire/token_proof.cc"
+  [native_message]="$wire rendezvous/wire/base64.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
+    rendezvous/wire/token_proof.cc"
   [http]="rendezvous/http/http_access.cc rendezvous/http/http_route.cc rendezvous/wire/http_key.cc musterctl/client.cc"
   [worker_files]="agent/core/error_file.cc agent/core/rank_messages.cc agent/core/ranks.cc agent/core/timer_table.cc
     rendezvous/core/round_ranks.cc"
-  [run_record]="$wire rendezvous/wire/native_codec.cc rendezvous/wire/run_record_codec.cc"
+  [run_record]="$wire rendezvous/wire/base64.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
+    rendezvous/wire/run_record_codec.cc"
   [state_codec]="$pickle rendezvous/wire/base64.cc rendezvous/wire/python_time.cc rendezvous/wire/state_decoder.cc
     rendezvous/wire/state_encoder.cc rendezvous/wire/state_rules.cc rendezvous/core/rendezvous_state.cc"
   [store_codec]="rendezvous/core/shared_bytes.cc rendezvous/core/store_table.cc rendezvous/core/store_waits.cc
