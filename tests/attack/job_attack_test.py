@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 import attacks
-from hostile import Attacker, Memory, Witness, patience_s
+from hostile import KEEP_LITTLE, Attacker, Memory, Witness, patience_s
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -91,7 +91,7 @@ class OnJob(unittest.TestCase):
                 [MUSTER, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=job",
                  f"--rdzv-endpoint=127.0.0.1:{cls.port}", str(cls.dir / "worker.py")],
                 stdin=subprocess.DEVNULL, stdout=err, stderr=err,
-                env={**environment, "TEST_DIR": str(cls.dir)})
+                env={**environment, **KEEP_LITTLE, "TEST_DIR": str(cls.dir)})
         cls.addClassCleanup(process.wait)
         cls.addClassCleanup(process.kill)
         return process
