@@ -223,7 +223,8 @@ TEST_CASE_METHOD(RunServiceTest, "reports: one that is no member's is not kept",
   two_in_a_round();
   hello(3);
   CHECK(tell(3, full_report()).close.empty());
-  for (const NodeView& node : service->view_run("job", {0, 10}, at())->nodes)
+  const auto view = service->view_run("job", {0, 10}, at());
+  for (const NodeView& node : view->nodes)
     CHECK_FALSE(node.report);
 }
 
