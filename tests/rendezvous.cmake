@@ -37,4 +37,4 @@ set_tests_properties(store_codec_fuzz PROPERTIES LABELS fuzz TIMEOUT 300 SKIP_RE
 # The other decoders, for some seconds each; hours of it: docs/testing.md.
 add_test(NAME decoders_fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/turns.sh 10
   native_message http worker_files run_record)
-set_tests_properties(decoders_fuzz PROPERTIES LABELS fuzz TIMEOUT 900 SKIP_RETURN_CODE 77)
+set_tests_properties(decoders_fuzz PROPERTIES LABELS fuzz TIMEOUT 1800 SKIP_RETURN_CODE 77)

@@ -95,10 +95,13 @@ run_target() {
     -artifact_prefix="$build/$target-" "$@" 2>&1
 }
 
+# One turn is the same each time, as far as its time goes; the hours look for what is new.
+seed=()
+((hours)) || seed=(-seed=1)
 end=$((SECONDS + hours * 3600))
 while :; do
   for target in "${targets[@]}"; do
-    if ! run_target "$target" -max_total_time="$turn" -print_final_stats=1 >"$build/$target.log"; then
+    if ! run_target "$target" -max_total_time="$turn" "${seed[@]}" -print_final_stats=1 >"$build/$target.log"; then
       cat "$build/$target.log"
       echo "turns.sh: $target: a finding: $(grep -o 'Test unit written to .*' "$build/$target.log" | tail -n 1)" >&2
       exit 1
