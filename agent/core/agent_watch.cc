@@ -7,7 +7,6 @@ using namespace std::chrono_literals;
 
 constexpr Duration kCalmInterval = 5s;
 constexpr Duration kAskedInterval = 250ms;
-constexpr int kMaxSilentIntervals = 2;  // A longer gap between two looks is not silence.
 constexpr int kImpatientSignals = 3;
 
 }  // namespace
@@ -17,7 +16,7 @@ Duration AgentWatch::interval(int signals) const {
 }
 
 bool AgentWatch::is_lost(const Look& look) {
-  const Duration passed = time_.look(look.now, kMaxSilentIntervals * interval(look.signals));
+  const Duration passed = time_.look(look.now, interval(look.signals));
   if (look.answered) silent_ = asked_ = {};
   if (!look.answered && !look.is_stopped) silent_ += passed;
   if (!look.answered && look.signals > 0) asked_ += passed;

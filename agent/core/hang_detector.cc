@@ -15,8 +15,7 @@ constexpr Duration kIntervalMin = 20ms;  // A look costs about 10 us for each pr
 constexpr Duration kIntervalMax = 10s;
 constexpr int kIdleCpuPercent = 1;
 constexpr Duration kIdleCpuMin = 20ms;  // The kernel counts in ticks of 10 ms.
-// A longer gap between two looks is not idleness, and shorter idleness is not worth telling.
-constexpr int kIntervalsToBelieve = 2;
+constexpr int kIntervalsToBelieve = 2;  // Shorter idleness is not worth telling.
 
 }  // namespace
 
@@ -28,7 +27,7 @@ HangDetector::HangDetector(Duration timeout)
 
 std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>& samples,
                                               Instant now) {
-  const Duration passed = time_.look(now, kIntervalsToBelieve * interval_);
+  const Duration passed = time_.look(now, interval_);
   const Duration allowance = std::max(timeout_ * kIdleCpuPercent / 100, kIdleCpuMin);
   std::map<LocalRank, Watched> seen;
   std::vector<IdleWorker> idle;

@@ -8,10 +8,9 @@
 namespace muster {
 namespace {
 
-constexpr int kMaxDepth = 4;          // A request has none: 1 would do.
-constexpr double kFarAheadS = 1e9;    // Some thirty years: as good as never, and no overflow.
-constexpr int kLargestSignal = 64;    // Linux.
-constexpr int kCountedIntervals = 2;  // In a longer gap between two looks nobody looked.
+constexpr int kMaxDepth = 4;        // A request has none: 1 would do.
+constexpr double kFarAheadS = 1e9;  // Some thirty years: as good as never, and no overflow.
+constexpr int kLargestSignal = 64;  // Linux.
 
 // Into `object`; false if it is no JSON object. (No Result: nlohmann::json converts from anything,
 // errors included.)
@@ -97,7 +96,7 @@ bool TimerTable::take(const TimerRequest& request, Instant now, double wall_now_
 }
 
 void TimerTable::look(Instant now) {
-  counted_ += time_.look(now, kCountedIntervals * kLookInterval);
+  counted_ += time_.look(now, kLookInterval);
 }
 
 std::optional<Instant> TimerTable::next_deadline() const {

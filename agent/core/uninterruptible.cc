@@ -14,7 +14,6 @@ using namespace std::chrono_literals;
 constexpr int kChecksPerTimeout = 10;
 constexpr Duration kCheckIntervalMin = 100ms;  // torchrun's --monitor-interval.
 constexpr Duration kCheckIntervalMax = 10s;
-constexpr int kSeenIntervals = 2;  // In a longer gap between two looks nobody looked.
 constexpr double kMaxSeconds = 1e9;
 
 }  // namespace
@@ -42,7 +41,7 @@ UninterruptibleDetector::UninterruptibleDetector(Duration timeout)
 
 std::optional<StuckWorker> UninterruptibleDetector::observe(const std::vector<WorkerState>& states,
                                                             Instant now) {
-  const Duration passed = time_.look(now, kSeenIntervals * interval_);
+  const Duration passed = time_.look(now, interval_);
   std::map<LocalRank, Duration> stuck;
   std::optional<StuckWorker> longest;
   for (const WorkerState& worker : states) {

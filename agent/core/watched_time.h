@@ -15,10 +15,14 @@ namespace muster {
 
 class WatchedTime {
  public:
-  /// A look at `now`: the time since the last one, but at most `gap_max`, as a
-  /// longer gap is time in which nobody looked. 0 for the first.
-  Duration look(Instant now, Duration gap_max) {
-    const Duration passed = last_ ? std::min(now - *last_, gap_max) : Duration{};
+  /// In a longer gap between two looks nobody looked.
+  static constexpr int kCountedIntervals = 2;
+
+  /// A look at `now`, of which there is one in each `interval`: the time that
+  /// counts since the last one. 0 for the first.
+  Duration look(Instant now, Duration interval) {
+    const Duration passed =
+        last_ ? std::min(now - *last_, kCountedIntervals * interval) : Duration{};
     last_ = now;
     return passed;
   }
