@@ -1,7 +1,6 @@
 #include "agent/posix/process_activity.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,17 +17,7 @@ constexpr std::size_t kFileBytesMax = 64 << 10;
 constexpr std::size_t kThreadsMax = 1000;  // Those of one process that are shown.
 
 std::string read_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
-  std::string text;
-  std::array<char, 4096> chunk;
-  while (text.size() < kFileBytesMax) {
-    const ssize_t n = ::read(fd, chunk.data(), chunk.size());
-    if (n <= 0) break;
-    text.append(chunk.data(), static_cast<std::size_t>(n));
-  }
-  ::close(fd);
-  return text;
+  return read_proc_file(path.c_str(), kFileBytesMax);
 }
 
 std::string trimmed(std::string text) {

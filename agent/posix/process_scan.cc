@@ -22,25 +22,10 @@ namespace {
 
 constexpr std::size_t kEnvironBytesMax = 8 << 20;  // Far above the kernel's usual 2 MiB.
 
-/// The beginning of a file, up to `bytes_max`; empty when it cannot be read.
-std::string read_file(const char* path, std::size_t bytes_max) {
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
-  std::string text;
-  std::array<char, 16384> chunk;
-  while (text.size() < bytes_max) {
-    const ssize_t n = ::read(fd, chunk.data(), chunk.size());
-    if (n <= 0) break;
-    text.append(chunk.data(), static_cast<std::size_t>(n));
-  }
-  ::close(fd);
-  return text;
-}
-
 std::optional<Process> read_stat(pid_t pid) {
   std::array<char, 64> path;
   std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
-  const std::string text = read_file(path.data(), 4096);
+  const std::string text = read_proc_file(path.data(), 4096);
   // The name, in parentheses, may hold anything: the fields begin after the last ')'.
   const std::size_t close = text.rfind(')');
   if (close == std::string::npos) return std::nullopt;
@@ -61,7 +46,7 @@ std::optional<Process> read_stat(pid_t pid) {
 bool add_children(const std::string& thread, std::set<pid_t>& children) {
   const std::string path = "/proc/self/task/" + thread + "/children";
   if (::access(path.c_str(), R_OK) != 0) return false;
-  const std::string text = read_file(path.c_str(), 1 << 20);
+  const std::string text = read_proc_file(path.c_str(), 1 << 20);
   const char* at = text.c_str();
   for (char* end = nullptr;; at = end) {
     const long pid = std::strtol(at, &end, 10);
@@ -79,7 +64,7 @@ bool is_in_session(const Process& process, const JobSession& session, const Proc
 bool is_marked(pid_t pid, const EnvironmentMark& mark) {
   std::array<char, 64> path;
   std::snprintf(path.data(), path.size(), "/proc/%d/environ", pid);
-  const std::string text = read_file(path.data(), kEnvironBytesMax);
+  const std::string text = read_proc_file(path.data(), kEnvironBytesMax);
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\0', at), text.size());
     if (mark(std::string_view(text).substr(at, end - at))) return true;
@@ -89,6 +74,20 @@ bool is_marked(pid_t pid, const EnvironmentMark& mark) {
 }
 
 }  // namespace
+
+std::string read_proc_file(const char* path, std::size_t bytes_max) {
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  std::string text;
+  std::array<char, 16384> chunk;
+  while (text.size() < bytes_max) {
+    const ssize_t n = ::read(fd, chunk.data(), std::min(chunk.size(), bytes_max - text.size()));
+    if (n <= 0) break;
+    text.append(chunk.data(), static_cast<std::size_t>(n));
+  }
+  ::close(fd);
+  return text;
+}
 
 std::vector<Process> all_processes() {
   std::vector<Process> processes;
@@ -108,7 +107,7 @@ std::vector<Process> all_processes() {
 bool can_outlive(pid_t pid, int signal) {
   std::array<char, 64> path;
   std::snprintf(path.data(), path.size(), "/proc/%d/status", pid);
-  const std::string text = read_file(path.data(), 16384);
+  const std::string text = read_proc_file(path.data(), 16384);
   for (const std::string_view name : {"\nSigBlk:\t", "\nSigIgn:\t", "\nSigCgt:\t"}) {
     const std::size_t at = text.find(name);
     if (at == std::string::npos) continue;

@@ -4,11 +4,13 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +24,9 @@ struct Process {
   int threads = 0;          // Those that have not ended.
   std::uint64_t start = 0;  // Clock ticks from the boot to its start.
 };
+
+/// The beginning of a file of /proc, at most `bytes_max`; empty when it cannot be read.
+std::string read_proc_file(const char* path, std::size_t bytes_max);
 
 /// Whether it runs, or any thread of it: a first thread that has ended alone looks like a zombie.
 bool is_alive(const Process& process);
