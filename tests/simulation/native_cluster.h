@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 
 #include "rendezvous/service/native_participant.h"
 #include "rendezvous/service/run_service.h"
+#include "tests/simulation/event_queue.h"
 #include "tests/support/memory_state.h"
 #include "tests/support/prng.h"
 
@@ -99,22 +99,10 @@ class Cluster {
   }
 
   void at(Instant when, std::function<void()> what) {
-    events_.push({std::max(when, now), order_++, std::move(what)});
+    events_.push(std::max(when, now), std::move(what));
   }
   bool run_until(Instant end, const std::function<bool()>& done = {}) {
-    while (!(done && done())) {
-      if (events_.empty() || events_.top().when > end) {
-        now = std::max(now, end);
-        return !done;
-      }
-      const Event event = events_.top();
-      events_.pop();
-      if (event.when > now) at_this_instant_ = 0;
-      now = std::max(now, event.when);
-      if (++at_this_instant_ > 100'000) FAIL("time stands still\n" << describe());
-      event.what();
-    }
-    return true;
+    return events_.run_until(now, end, done, [this] { return describe(); });
   }
   Duration delay() { return std::chrono::microseconds(50 + prng.below(3'000)); }
   RunService::Time time() const {
@@ -372,14 +360,6 @@ class Cluster {
   bool crash_when_durable = false;
 
  private:
-  struct Event {
-    Instant when;
-    std::uint64_t order;
-    std::function<void()> what;
-    bool operator<(const Event& other) const {
-      return std::tie(when, order) > std::tie(other.when, other.order);
-    }
-  };
   struct Round {
     std::int64_t round = 0;
     int world = 0;
@@ -387,9 +367,7 @@ class Cluster {
     std::map<int, SimNode*> ranks;
   };
   RunSettings run_;
-  std::priority_queue<Event> events_;
-  std::uint64_t order_ = 0;
-  int at_this_instant_ = 0;
+  EventQueue events_;
   std::map<std::uint32_t, Link> links_;
   std::uint32_t next_link_ = 1;
   std::optional<Instant> host_wakes_;

@@ -59,23 +59,11 @@ Node& World::add_torch(std::string addr) {
 }
 
 void World::at(Duration delay, std::function<void()> what) {
-  events_.push({now_ + delay, order_++, std::move(what)});
+  events_.push(now_ + delay, std::move(what));
 }
 
 bool World::run_until(Instant end, const std::function<bool()>& done) {
-  while (!(done && done())) {
-    if (events_.empty() || events_.top().when > end) {
-      now_ = std::max(now_, end);
-      return !done;
-    }
-    Event event = events_.top();
-    events_.pop();
-    if (event.when > now_) at_this_instant_ = 0;
-    if (++at_this_instant_ > 100'000) FAIL("time stands still");
-    now_ = std::max(now_, event.when);
-    event.what();
-  }
-  return true;
+  return events_.run_until(now_, end, done, [this] { return describe(); });
 }
 
 WallTime World::server_wall() const {

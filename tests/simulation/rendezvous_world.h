@@ -9,12 +9,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <queue>
 #include <string>
 #include <vector>
 
 #include "rendezvous/core/rendezvous.h"
 #include "rendezvous/core/rendezvous_turns.h"
+#include "tests/simulation/event_queue.h"
 #include "tests/support/prng.h"
 #include "tests/support/torch_model.h"
 
@@ -125,14 +125,6 @@ class World {
   bool faults = true;  // Off: from now on nothing goes wrong.
 
  private:
-  struct Event {
-    Instant when;
-    std::uint64_t order;
-    std::function<void()> what;
-    bool operator<(const Event& other) const {
-      return std::tie(when, order) > std::tie(other.when, other.order);
-    }
-  };
   struct Round {
     std::map<NodeName, std::int64_t> ranks;
     std::map<const Node*, std::int64_t> by_node;  // Two may have one name.
@@ -163,9 +155,7 @@ class World {
   WorldOptions options_;
   Prng prng_;
   Instant now_{};
-  std::uint64_t order_ = 0;
-  int at_this_instant_ = 0;
-  std::priority_queue<Event> events_;
+  EventQueue events_;
   std::unique_ptr<Rendezvous> server_;
   CompareSetTurns turns_;
   std::optional<Instant> server_wakes_;
