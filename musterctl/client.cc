@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "rendezvous/wire/http_key.h"
+#include "rendezvous/wire/percent.h"
 
 namespace muster::ctl {
 namespace {
@@ -299,18 +300,10 @@ Reach reach(const Endpoint& endpoint) {
 }
 
 std::string percent_encoded(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  std::string encoded;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '-' || c == '_' || c == '.';
-    if (plain)
-      encoded += c;
-    else
-      (encoded += '%').append({kDigits[byte >> 4], kDigits[byte & 15]});
-  }
-  return encoded;
+  return percent_encode(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  });
 }
 
 }  // namespace muster::ctl

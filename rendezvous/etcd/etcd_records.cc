@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "rendezvous/wire/percent.h"
 #include "rendezvous/wire/printable_text.h"
 #include "rendezvous/wire/run_record_codec.h"
 
@@ -13,41 +14,13 @@ namespace muster {
 namespace {
 
 std::string escaped(std::string_view text) {
-  constexpr std::string_view kHex = "0123456789ABCDEF";
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte > ' ' && byte < 0x7f && c != '%' && c != '/') {
-      result += c;
-    } else {
-      result += '%';
-      result += kHex[byte >> 4];
-      result += kHex[byte & 15];
-    }
-  }
-  return result;
+  return percent_encode(text, [](char c) { return c > ' ' && c < 0x7f && c != '%' && c != '/'; });
 }
 
-std::optional<int> hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return std::nullopt;
-}
-
+/// Only what escaped() writes: two keys never mean the same.
 std::optional<std::string> unescaped(std::string_view text) {
-  std::string result;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      result += text[i];
-      continue;
-    }
-    if (i + 2 >= text.size()) return std::nullopt;
-    const auto high = hex_digit(text[i + 1]);
-    const auto low = hex_digit(text[i + 2]);
-    if (!high || !low) return std::nullopt;
-    result += static_cast<char>(*high << 4 | *low);
-    i += 2;
-  }
+  auto result = percent_decode(text);
+  if (result && escaped(*result) != text) return std::nullopt;
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/run_view.h"
 #include "rendezvous/http/page_assets.h"
+#include "rendezvous/wire/percent.h"
 
 namespace muster::http {
 namespace {
@@ -19,31 +20,6 @@ namespace {
 constexpr std::string_view kLoginSecret = "secret=";
 
 using Routed = boost::system::result<Route, RouteError>;
-
-std::optional<int> hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return std::nullopt;
-}
-
-// Nothing if a '%' is not followed by two digits.
-std::optional<std::string> decode_percent(std::string_view text) {
-  std::string decoded;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      decoded += text[i];
-      continue;
-    }
-    if (i + 2 >= text.size()) return std::nullopt;
-    const auto high = hex_digit(text[i + 1]);
-    const auto low = hex_digit(text[i + 2]);
-    if (!high || !low) return std::nullopt;
-    decoded += static_cast<char>(*high * 16 + *low);
-    i += 2;
-  }
-  return decoded;
-}
 
 template <typename Number>
 bool parse_number(std::string_view text, Number& number) {
@@ -118,7 +94,7 @@ Routed route_of_rank(std::string id, const std::vector<std::string_view>& parts,
 }
 
 Routed route_of_run(const std::vector<std::string_view>& parts, std::string_view query) {
-  auto id = decode_percent(parts[3]);
+  auto id = percent_decode(parts[3]);
   if (!id || id->empty() || id->size() > kMaxRunIdBytes)
     return bad_request("the run id is empty, too long or not percent-encoded");
   const std::string_view what = parts.size() > 4 ? parts[4] : std::string_view();
