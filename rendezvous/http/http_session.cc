@@ -12,6 +12,7 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 
+#include "rendezvous/http/answer_waiter.h"
 #include "rendezvous/http/http_gate.h"
 #include "rendezvous/http/http_reply.h"
 #include "rendezvous/http/http_route.h"
@@ -169,51 +170,34 @@ asio::awaitable<bool> Session::serve_one() {
 /// What the node answers is one bounded piece, and the client asks for the next one when it has
 /// read this one.
 asio::awaitable<Reply> Session::ask(RankQuestion question) {
-  struct Waiter {
-    explicit Waiter(const asio::any_io_executor& executor) : timer(executor) {}
-    asio::steady_timer timer;
-    bool done = false;
-    std::optional<NodeAnswered> answer;
-  };
-  const auto waiter = std::make_shared<Waiter>(stream_.get_executor());
-  const auto number =
-      shared_->questions.ask(question, [waiter](std::optional<NodeAnswered> answer) {
-        waiter->done = true;
-        waiter->answer = std::move(answer);
-        waiter->timer.cancel();
-      });
+  const auto waiter =
+      std::make_shared<AnswerWaiter<std::optional<NodeAnswered>>>(stream_.get_executor());
+  const auto number = shared_->questions.ask(
+      question, [waiter](std::optional<NodeAnswered> answer) { waiter->tell(std::move(answer)); });
   const bool log = question.asked.what == NodeAsked::What::Log;
-  waiter->timer.expires_after(log ? ViewSource::kAnswerWithin : kStacksWithin);
-  if (!waiter->done) co_await waiter->timer.async_wait(kNoThrow);
-  if (!waiter->done) {
+  const auto answered = co_await waiter->wait(log ? ViewSource::kAnswerWithin : kStacksWithin);
+  if (!answered) {
     shared_->questions.forget(number);
     co_return error_reply({504, "node_is_silent", "the node has not answered in time"});
   }
-  if (!waiter->answer) co_return no_such_run(question.id);
-  const NodeAnswered& answer = *waiter->answer;
+  if (!*answered) co_return no_such_run(question.id);
+  const NodeAnswered& answer = **answered;
   if (!answer.error.empty()) co_return error_reply({409, "not_possible", answer.error});
   Reply reply{200, kJsonType, answer_json(answer) + "\n"};
   co_return reply;
 }
 
 asio::awaitable<Reply> Session::act(Action action) {
-  struct Waiter {
-    explicit Waiter(const asio::any_io_executor& executor) : timer(executor) {}
-    asio::steady_timer timer;
-    bool done = false;
-    std::optional<std::string> objection;
-  };
-  const auto waiter = std::make_shared<Waiter>(stream_.get_executor());
+  const auto waiter =
+      std::make_shared<AnswerWaiter<std::optional<std::string>>>(stream_.get_executor());
   shared_->operate(action, [waiter](std::optional<std::string> objection) {
-    waiter->done = true;
-    waiter->objection = std::move(objection);
-    waiter->timer.cancel();
+    waiter->tell(std::move(objection));
   });
-  waiter->timer.expires_after(ViewSource::kAnswerWithin);
-  if (!waiter->done) co_await waiter->timer.async_wait(kNoThrow);
-  if (!waiter->done) co_return no_answer();
-  if (!waiter->objection) co_return no_such_run(action.id);
-  if (!waiter->objection->empty()) co_return error_reply({409, "not_possible", *waiter->objection});
+  const auto answered = co_await waiter->wait(ViewSource::kAnswerWithin);
+  if (!answered) co_return no_answer();
+  const std::optional<std::string>& objection = *answered;
+  if (!objection) co_return no_such_run(action.id);
+  if (!objection->empty()) co_return error_reply({409, "not_possible", *objection});
   Reply done{200, kJsonType, "{\"ok\":true}\n"};
   co_return done;
 }

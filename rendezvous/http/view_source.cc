@@ -5,7 +5,6 @@
 #include <boost/asio/post.hpp>
 
 #include "rendezvous/net/clock.h"
-#include "rendezvous/net/no_throw.h"
 
 namespace muster::http {
 
@@ -16,16 +15,15 @@ asio::awaitable<SharedView> ViewSource::get(ViewRequest request) {
   std::erase_if(cache_,
                 [at = now()](const auto& entry) { return at - entry.second.taken > kFresh; });
   if (const auto known = cache_.find(request); known != cache_.end()) co_return known->second.view;
-  const auto waiter = std::make_shared<Waiter>(loop_);
+  const auto waiter = std::make_shared<Waiter>(loop_.get_executor());
   const auto [waiters, is_new] = waiting_.try_emplace(request);
   if (is_new) queue_.push_back(request);
   waiters->second.push_back(waiter);
   take_next();
-  waiter->timer.expires_after(kAnswerWithin);
-  co_await waiter->timer.async_wait(kNoThrow);
-  if (const auto late = waiting_.find(request); !waiter->view && late != waiting_.end())
+  const auto view = co_await waiter->wait(kAnswerWithin);
+  if (const auto late = waiting_.find(request); !view && late != waiting_.end())
     std::erase(late->second, waiter);
-  co_return waiter->view;
+  co_return view.value_or(nullptr);
 }
 
 void ViewSource::take_next() {
@@ -45,10 +43,8 @@ void ViewSource::taken(const ViewRequest& request, SharedView view) {
   cache_[request] = {view, now()};
   auto waiters = waiting_.extract(request);
   if (!waiters.empty())
-    for (const auto& waiter : waiters.mapped()) {
-      waiter->view = view;
-      waiter->timer.cancel();
-    }
+    for (const auto& waiter : waiters.mapped())
+      waiter->tell(view);
   next_.expires_after(kGap);
   next_.async_wait([weak = weak_from_this()](const boost::system::error_code& ec) {
     const auto self = weak.lock();

@@ -20,6 +20,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/core/run_view.h"
+#include "rendezvous/http/answer_waiter.h"
 #include "rendezvous/http/http_metrics.h"
 
 namespace muster::http {
@@ -54,11 +55,7 @@ class ViewSource : public std::enable_shared_from_this<ViewSource> {
   boost::asio::awaitable<SharedView> get(ViewRequest request);
 
  private:
-  struct Waiter {
-    explicit Waiter(boost::asio::io_context& loop) : timer(loop) {}
-    boost::asio::steady_timer timer;
-    SharedView view;
-  };
+  using Waiter = AnswerWaiter<SharedView>;
   struct Cached {
     SharedView view;
     Instant taken{};

@@ -1,0 +1,39 @@
+// What a connection waits for: an answer that comes later on the same io_context, or never.
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/core/time.h"
+#include "rendezvous/net/no_throw.h"
+
+namespace muster::http {
+
+/// Shared by who waits and who tells: either may be gone first.
+template <typename Answer>
+class AnswerWaiter {
+ public:
+  explicit AnswerWaiter(const boost::asio::any_io_executor& executor) : timer_(executor) {}
+
+  /// Once; before or during wait().
+  void tell(Answer answer) {
+    answer_ = std::move(answer);
+    timer_.cancel();
+  }
+  /// Nothing: it has not come in time.
+  boost::asio::awaitable<std::optional<Answer>> wait(Duration within) {
+    timer_.expires_after(within);
+    if (!answer_) co_await timer_.async_wait(kNoThrow);
+    co_return std::move(answer_);
+  }
+
+ private:
+  boost::asio::steady_timer timer_;
+  std::optional<Answer> answer_;
+};
+
+}  // namespace muster::http
