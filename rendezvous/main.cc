@@ -123,8 +123,7 @@ std::string take_access(Arguments& arguments) {
   const bool has_token = *token != nullptr;
   if (has_token && arguments.only_store)
     return "--only-store has no door that asks for a token; leave out --rdzv-token-file, and list "
-           "in "
-           "--c10d-allow who may come";
+           "in --c10d-allow who may come";
   C10dAllow allow = service_c10d_allow(has_token);
   if (!arguments.c10d_allow.empty()) {
     auto given = parse_c10d_allow(arguments.c10d_allow);
@@ -195,10 +194,8 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     MusterdCommandLine again = read_again(words);
     return ConfigReading{std::move(again.values), std::move(again.errors),
                          [&, changed = std::move(again.arguments)] {
-                           if (serving)
-                             set_what_can_be_changed(changed, *serving);
-                           else
-                             reloaded = changed;
+                           set_what_can_be_changed(changed, serving.get());
+                           if (!serving) reloaded = changed;
                          }};
   });
   boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
@@ -218,7 +215,7 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
   }
   serving = std::make_unique<StoreServer>(loop, std::move(arguments.store));
   StoreServer& server = *serving;
-  if (reloaded) set_what_can_be_changed(*reloaded, server);
+  if (reloaded) set_what_can_be_changed(*reloaded, &server);
   if (const auto started = server.start(); !started) {
     std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
     return kExitFailure;

@@ -185,16 +185,17 @@ Duration to_duration(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
-void set_what_can_be_changed(const Arguments& arguments, StoreServer& server) {
+void set_what_can_be_changed(const Arguments& arguments, StoreServer* server) {
   spdlog::set_level(spdlog::level::from_str(arguments.log_level));
-  server.set_limits({.codec = arguments.store.codec,
-                     .table = arguments.store.table,
-                     .connections = arguments.store.limits,
-                     .of_a_run = arguments.store.run_limits,
-                     .validate_within = to_duration(arguments.validate_seconds),
-                     .stalled_after = to_duration(arguments.stalled_seconds),
-                     .runs = arguments.runs.runs,
-                     .forget_run_after = to_duration(arguments.forget_run_seconds)});
+  if (server == nullptr) return;
+  server->set_limits({.codec = arguments.store.codec,
+                      .table = arguments.store.table,
+                      .connections = arguments.store.limits,
+                      .of_a_run = arguments.store.run_limits,
+                      .validate_within = to_duration(arguments.validate_seconds),
+                      .stalled_after = to_duration(arguments.stalled_seconds),
+                      .runs = arguments.runs.runs,
+                      .forget_run_after = to_duration(arguments.forget_run_seconds)});
 }
 
 void read_command_line(CLI::App& app, const std::vector<std::string>& words,

@@ -73,6 +73,7 @@ inline constexpr std::string_view kChangeable[] = {
     "forget-run-seconds",
 };
 
-void set_what_can_be_changed(const Arguments& arguments, StoreServer& server);
+/// `server`: null while this musterd stands by.
+void set_what_can_be_changed(const Arguments& arguments, StoreServer* server);
 
 }  // namespace muster
