@@ -19,7 +19,8 @@ class CtlTest(HttpTest):
     def ctl(self, *words, expect=0, env=None):
         """What it prints; with an exit code expected that is not 0, what it complains of."""
         environment = self.environment(MUSTER_ENDPOINT=f"localhost:{self.http_port}", **(env or {}))
-        done = subprocess.run([MUSTERCTL, *words], capture_output=True, text=True, timeout=60, env=environment,
+        # `stacks` runs two debuggers on each worker, and may take 45 s for each.
+        done = subprocess.run([MUSTERCTL, *words], capture_output=True, text=True, timeout=150, env=environment,
                               check=False)
         self.assertEqual(done.returncode, expect, f"{words}\n{done.stdout}\n{done.stderr}")
         return done.stdout if expect == 0 else done.stderr + done.stdout
