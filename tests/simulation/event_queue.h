@@ -22,10 +22,10 @@ class EventQueue {
     events_.push({when, order_++, std::move(what)});
   }
   /// Until `done`, or until nothing is left to happen up to `end`. `now` goes along. Returns
-  /// whether it is done; without `done`, true. `describe`: for the failure that nothing but this
-  /// instant comes any more.
+  /// whether it is done; without `done`, true. `describe` says more where the test fails because
+  /// time stands still.
   bool run_until(Instant& now, Instant end, const std::function<bool()>& done,
-                 const std::function<std::string()>& describe) {
+                 const std::function<std::string()>& describe = {}) {
     while (!(done && done())) {
       if (events_.empty() || events_.top().when > end) {
         now = std::max(now, end);
@@ -35,7 +35,7 @@ class EventQueue {
       events_.pop();
       if (event.when > now) at_this_instant_ = 0;
       now = std::max(now, event.when);
-      if (++at_this_instant_ > 100'000) FAIL("time stands still\n" << describe());
+      if (++at_this_instant_ > 100'000) FAIL("time stands still\n" << (describe ? describe() : ""));
       event.what();
     }
     return true;

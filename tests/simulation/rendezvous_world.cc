@@ -63,7 +63,7 @@ void World::at(Duration delay, std::function<void()> what) {
 }
 
 bool World::run_until(Instant end, const std::function<bool()>& done) {
-  return events_.run_until(now_, end, done, [this] { return describe(); });
+  return events_.run_until(now_, end, done);
 }
 
 WallTime World::server_wall() const {
