@@ -20,6 +20,7 @@
 #include "agent/core/progress_text.h"
 #include "agent/core/stop_lines.h"
 #include "agent/core/supervisor.h"
+#include "agent/core/worker_table.h"
 #include "agent/io/agent_lines.h"
 #include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
@@ -68,7 +69,7 @@ class Agent {
                      .max_restarts = options.max_restarts,
                      .stop_timeout = options.shutdown_timeout}),
         places_(surroundings.places),
-        hangs_(io_, environment_, options.hang_timeout,
+        hangs_(io_, workers_, environment_, options.hang_timeout,
                {.workers = [this] { return WorkerGroup::living(group_.get()); },
                 .program = [this] { return group_->program(); },
                 .on_hung =
@@ -84,6 +85,8 @@ class Agent {
     workers_store_.on_reach([this](const NativeReach& asked) {
       session_->peer_reached(asked.generation, asked.group_rank);
     });
+    workers_.observe(event_log_);
+    workers_.observe(reporter_);
     if (const auto& specs = options.log.specs)
       logs_specs_ = std::make_unique<LogsSpecsProgram>(io_, *specs, options, environment_);
   }
@@ -118,7 +121,7 @@ class Agent {
     if (supervisor_.finished()) return;  // By a signal, before anything had begun.
     if (!problem.empty()) return give_up(problem);
     watchdogs_ = std::make_unique<Watchdogs>(
-        io_, environment_, places_.fifo(),
+        io_, workers_, environment_, places_.fifo(),
         Watchdogs::Handlers{
             .on_reason = [this](LocalRank rank, const auto& why) { group_->explain(rank, why); },
             .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }});
@@ -177,24 +180,17 @@ class Agent {
       case ShimReport::Kind::Started:
         group_->started(report);
         sessions_[report.pid] = session_of(report.pid);
-        alive_[LocalRank{report.worker}] = report.pid;
-        hangs_.worker_started(LocalRank{report.worker}, report.pid);
-        watchdogs_->worker_started(LocalRank{report.worker}, report.pid);
-        event_log_.worker_started(LocalRank{report.worker}, report.pid);
-        reporter_.worker_started(LocalRank{report.worker}, report.pid);
+        workers_.started(LocalRank{report.worker}, report.pid);
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
         return feed(WorkerStartFailed{LocalRank{report.worker}, group_->start_failure(report)});
       case ShimReport::Kind::Exited: {
         group_->ended(report);
-        alive_.erase(LocalRank{report.worker});
         sessions_[report.pid].end = ticks_since_boot();
-        hangs_.worker_ended(LocalRank{report.worker});
-        watchdogs_->worker_ended(LocalRank{report.worker});
         const WorkerExit exit{.killed = report.code != CLD_EXITED,
                               .status = report.status,
                               .core_dumped = report.code == CLD_DUMPED};
-        reporter_.worker_ended(LocalRank{report.worker}, exit);
+        workers_.ended(LocalRank{report.worker}, exit);
         return feed(WorkerEnded{LocalRank{report.worker}, exit});
       }
       case ShimReport::Kind::Told:
@@ -296,12 +292,12 @@ class Agent {
     event_log_.rendezvous_completed();
     round_.restart_count = action.restart_count;
     event_log_.ranks_assigned(round_);
-    reporter_.attempt_begins(round_.ranks);
+    reporter_.ranks_assigned(round_.ranks);
     for (std::string& line : rendezvous_text(options_, round_))
       spdlog::info("{}", std::move(line));
     info("Starting worker group");
     stop_lines_.begin_attempt();
-    watchdogs_->attempt_begins();
+    workers_.attempt_begins();
     if (channel_) channel_->reset();
     is_to_start_ = true;
     // Output of earlier attempts may wait for a console that nobody reads: then workers wait, too.
@@ -357,14 +353,15 @@ class Agent {
     if (std::exchange(is_to_start_, false)) no_worker_starts("stopped before the start");
   }
 
-  void carry_out(const EndWorker& it) { signal_worker(alive_[it.rank], ::getppid(), it.number); }
+  void carry_out(const EndWorker& it) {
+    signal_worker(workers_.pid_of(it.rank), ::getppid(), it.number);
+  }
 
   void carry_out(const SignalWorkers& action) {
-    hangs_.attempt_ended();
-    watchdogs_->attempt_ends();
+    workers_.attempt_ends();
     info("Stopping worker group");
     stop_lines_.begin_stop();
-    stopping_ = static_cast<int>(alive_.size());
+    stopping_ = static_cast<int>(workers_.running().size());
     stop_signal_ = action.number;
     for (LocalRank rank{0}; rank.value < options_.local_world_size; ++rank.value)
       if (!channel_ || !channel_->ends_itself(rank)) signal_one(rank);
@@ -377,9 +374,8 @@ class Agent {
   }
 
   void carry_out(const KillEverything&) {
-    hangs_.attempt_ended();
-    watchdogs_->attempt_ends();
-    stopping_ = static_cast<int>(alive_.size());
+    workers_.attempt_ends();
+    stopping_ = static_cast<int>(workers_.running().size());
     link_.send({.kind = ShimRequest::Kind::KillAll});
     give_up_start();
   }
@@ -457,6 +453,7 @@ class Agent {
   asio::steady_timer timer_;
   std::optional<Instant> armed_;
   ShimLink link_;
+  WorkerTable workers_;
   LogWork work_;
   JobEnd job_end_;
   EventLog event_log_;
@@ -477,7 +474,6 @@ class Agent {
   WorkersStore workers_store_;
   std::unique_ptr<RendezvousSession> session_;
   RoundFacts round_;
-  std::map<LocalRank, pid_t> alive_;
   JobSessions sessions_;             // Of the attempt: for the case that the shim dies.
   std::optional<Instant> reported_;  // When the others were told that this part is over.
   int attempt_ = 0;                  // Counts the starts of this node.

@@ -37,9 +37,9 @@ void EventLog::ranks_assigned(const RoundFacts& round) {
   context_->group_world_size = round.group_world_size;
 }
 
-void EventLog::worker_started(LocalRank rank, int pid) {
+void EventLog::worker_started(const RunningWorker& worker) {
   if (!context_) return;
-  held_starts_[rank] = pid;
+  held_starts_[worker.rank] = worker.pid;
   write_starts(false);
 }
 

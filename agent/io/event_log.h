@@ -12,11 +12,12 @@
 #include "agent/core/exit_report.h"
 #include "agent/core/supervisor.h"
 #include "agent/core/worker_env.h"
+#include "agent/core/worker_table.h"
 
 namespace muster {
 
 /// With --event-log-handler console only; without it every call does nothing.
-class EventLog {
+class EventLog : public WorkerObserver {
  public:
   /// `say` brings a line to stderr.
   EventLog(const AgentOptions& options, const std::string& hostname,
@@ -28,7 +29,7 @@ class EventLog {
   void ranks_assigned(const RoundFacts& round);
   /// The programs of an attempt may begin in any order; their events stand in the order of the
   /// ranks, as torchrun has them.
-  void worker_started(LocalRank rank, int pid);
+  void worker_started(const RunningWorker& worker) override;
   /// The end of the run: what became of each worker of the last attempt, and of the agent. With
   /// `logs_full` it was that, and no signal from outside, that ended it.
   void finished(const Finish& action, const std::vector<WorkerEnd>& ends,

@@ -101,29 +101,30 @@ void TimerFifo::tidy_after_dead_owners() const {
 
 // --- the timers ----------------------------------------------------------------------------------
 
-FileTimer::FileTimer(asio::io_context& io, const TimerFifo& fifo, OnExpired on_expired)
-    : pipe_(io, fifo.fd()), timer_(io), on_expired_(std::move(on_expired)), buffer_(kReadBytes) {
+FileTimer::FileTimer(asio::io_context& io, WorkerTable& workers, const TimerFifo& fifo,
+                     OnExpired on_expired)
+    : workers_(workers),
+      pipe_(io, fifo.fd()),
+      timer_(io),
+      on_expired_(std::move(on_expired)),
+      buffer_(kReadBytes) {
+  workers.observe(*this);
   wait_to_read();
 }
 
-void FileTimer::started(LocalRank rank, pid_t pid) {
-  workers_[rank] = pid;
+void FileTimer::worker_started(const RunningWorker&) {
   // It may have asked, and its time may have run out, before its start was told here.
   std::erase_if(ownerless_, [this](const ExpiredTimer& timer) { return carry_out(timer); });
 }
 
-void FileTimer::ended(LocalRank rank) {
-  const auto found = workers_.find(rank);
-  if (found == workers_.end()) return;
-  table_.forget(found->second);
-  workers_.erase(found);
+void FileTimer::worker_ended(const RunningWorker& worker, const WorkerExit&) {
+  table_.forget(worker.pid);
   arm();
 }
 
-void FileTimer::reset() {
+void FileTimer::attempt_begins() {
   drain(false);
   lines_ = {};
-  workers_.clear();
   ownerless_.clear();
   table_.clear();
   arm();
@@ -168,9 +169,7 @@ void FileTimer::take(const std::string& line) {
 
 // Timers of processes that have ended without calling them off.
 void FileTimer::make_room() {
-  std::set<pid_t> leaders;
-  for (const auto& [rank, pid] : workers_)
-    leaders.insert(pid);
+  const std::set<pid_t> leaders = workers_.pids();
   for (const int pid : table_.pids())
     if (signal_family_member(pid, leaders, 0) == 0) table_.forget(pid);
 }
@@ -201,16 +200,13 @@ void FileTimer::look() {
 }
 
 bool FileTimer::carry_out(const ExpiredTimer& timer) {
-  std::set<pid_t> leaders;
-  for (const auto& [rank, pid] : workers_)
-    leaders.insert(pid);
-  const pid_t leader = signal_family_member(timer.pid, leaders, std::max(timer.signal, 0));
+  const pid_t leader = signal_family_member(timer.pid, workers_.pids(), std::max(timer.signal, 0));
   if (leader == 0) return false;
   Expired expired{.pid = timer.pid,
                   .is_worker = leader == timer.pid,
                   .scope = shown(timer.scope),
                   .signal = timer.signal};
-  for (const auto& [rank, pid] : workers_)
+  for (const auto& [rank, pid] : workers_.running())
     if (pid == leader) expired.rank = rank;
   const std::string who = fmt::format("local rank {} (pid {})", expired.rank.value, leader);
   const std::string what = timer.signal > 0

@@ -8,7 +8,6 @@
 #include <sys/types.h>
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/core/timer_table.h"
+#include "agent/core/worker_table.h"
 #include "agent/logs/log_console.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/result.h"
@@ -55,7 +55,7 @@ class TimerFifo {
   LogFd fd_;  // As long as it is open, no other file gets its number.
 };
 
-class FileTimer {
+class FileTimer : public WorkerObserver {
  public:
   /// A timer of `pid` ran out: it belongs to the worker `rank` (and is that itself, if
   /// `is_worker`).
@@ -70,16 +70,16 @@ class FileTimer {
 
   /// Listens at once. `on_expired` is called after the process was signalled; requests that are
   /// wrong, and timers of processes that are no worker's, are logged and have no effect.
-  FileTimer(boost::asio::io_context& io, const TimerFifo& fifo, OnExpired on_expired);
-  ~FileTimer() { pipe_.release(); }  // The descriptor is the TimerFifo's.
+  FileTimer(boost::asio::io_context& io, WorkerTable& workers, const TimerFifo& fifo,
+            OnExpired on_expired);
+  ~FileTimer() override { pipe_.release(); }  // The descriptor is the TimerFifo's.
   FileTimer(const FileTimer&) = delete;
   FileTimer& operator=(const FileTimer&) = delete;
 
-  void started(LocalRank rank, pid_t pid);
-  void ended(LocalRank rank);
-  /// The attempt is over, and none of its processes lives: its timers, and requests that have not
-  /// been read yet, are forgotten.
-  void reset();
+  /// Timers of the last attempt, and requests that have not been read yet, are forgotten.
+  void attempt_begins() override;
+  void worker_started(const RunningWorker& worker) override;
+  void worker_ended(const RunningWorker& worker, const WorkerExit& exit) override;
 
  private:
   void wait_to_read();
@@ -92,13 +92,13 @@ class FileTimer {
   /// False if `timer` is no worker's, as far as is known.
   bool carry_out(const ExpiredTimer& timer);
 
+  const WorkerTable& workers_;
   boost::asio::posix::stream_descriptor pipe_;
   boost::asio::steady_timer timer_;
   std::optional<Instant> armed_;
   OnExpired on_expired_;
   TimerLines lines_;
   TimerTable table_;
-  std::map<LocalRank, pid_t> workers_;
   std::vector<ExpiredTimer> ownerless_;  // Their worker may be about to be made known.
   std::vector<char> buffer_;
   LogLimiter complaints_;

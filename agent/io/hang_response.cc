@@ -10,21 +10,18 @@
 
 namespace muster {
 
-HangResponse::HangResponse(boost::asio::io_context& loop,
+HangResponse::HangResponse(boost::asio::io_context& loop, WorkerTable& workers,
                            const std::vector<std::string>& environment, Duration timeout,
                            Handlers handlers)
     : handlers_(std::move(handlers)), stacks_(loop, environment) {
+  workers.observe(*this);
   if (timeout > Duration(0))
-    watch_.emplace(loop, timeout,
+    watch_.emplace(loop, workers, timeout,
                    [this](std::vector<IdleWorker> idle) { on_idle(std::move(idle)); });
 }
 
-void HangResponse::worker_started(LocalRank rank, pid_t pid) {
-  if (watch_) watch_->started(rank, pid);
-}
-
-void HangResponse::worker_ended(LocalRank rank) {
-  if (watch_) watch_->ended(rank);
+void HangResponse::worker_started(const RunningWorker&) {
+  if (watch_) watch_->begin();
 }
 
 void HangResponse::progressed(LocalRank rank) {
@@ -35,9 +32,9 @@ void HangResponse::ended_progress(LocalRank rank) {
   if (watch_) watch_->ended_progress(rank);
 }
 
-void HangResponse::attempt_ended() {
+void HangResponse::attempt_ends() {
   ++attempt_;
-  if (watch_) watch_->reset();
+  if (watch_) watch_->stop();
 }
 
 void HangResponse::asked(int signal) {
@@ -67,12 +64,8 @@ void HangResponse::asked_for(LocalRank rank,
 }
 
 void HangResponse::on_idle(std::vector<IdleWorker> idle) {
-  MUSTER_CHECK(watch_.has_value());  // It is who calls.
-  if (stacks_.busy()) {              // By a signal, just now: the hang stays, and is seen again.
-    for (const StackCollector::Target& worker : handlers_.workers())
-      watch_->started(worker.rank, worker.pid);
-    return;
-  }
+  MUSTER_CHECK(watch_.has_value());            // It is who calls.
+  if (stacks_.busy()) return watch_->begin();  // Somebody asks already: the hang is seen again.
   const std::string rank = "local rank " + std::to_string(idle.front().rank.value);
   const std::string what = idle_text(idle.front());
   spdlog::warn("{} has had {}: writing where the workers stand", rank, what);

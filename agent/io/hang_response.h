@@ -2,8 +2,6 @@
 // (SIGUSR2).
 #pragma once
 
-#include <sys/types.h>
-
 #include <functional>
 #include <optional>
 #include <string>
@@ -18,7 +16,7 @@
 
 namespace muster {
 
-class HangResponse {
+class HangResponse : public WorkerObserver {
  public:
   struct Handlers {
     std::function<std::vector<StackCollector::Target>()> workers;  // Those that live.
@@ -27,16 +25,15 @@ class HangResponse {
     std::function<void(LocalRank, const std::string& why)> on_hung;
   };
   /// `timeout`: 0 if workers may do nothing for as long as they like.
-  HangResponse(boost::asio::io_context& loop, const std::vector<std::string>& environment,
-               Duration timeout, Handlers handlers);
+  HangResponse(boost::asio::io_context& loop, WorkerTable& workers,
+               const std::vector<std::string>& environment, Duration timeout, Handlers handlers);
 
-  void worker_started(LocalRank rank, pid_t pid);
-  void worker_ended(LocalRank rank);
+  void worker_started(const RunningWorker& worker) override;
+  /// What a worker does not do any more is no hang.
+  void attempt_ends() override;
   /// A worker has said that it gets on.
   void progressed(LocalRank rank);
   void ended_progress(LocalRank rank);
-  /// The attempt is over: what a worker does not do any more is no hang.
-  void attempt_ended();
   /// A signal asks for stacks; it has no other effect.
   void asked(int signal);
   /// Somebody elsewhere asks where this one stands. `done` is called once, unless cancel() comes

@@ -7,50 +7,36 @@
 
 namespace muster {
 
-HangWatch::HangWatch(boost::asio::io_context& io, Duration timeout, OnHang on_hang)
-    : timer_(io), detector_(timeout), on_hang_(std::move(on_hang)) {}
+HangWatch::HangWatch(boost::asio::io_context& io, const WorkerTable& workers, Duration timeout,
+                     OnHang on_hang)
+    : workers_(workers),
+      detector_(timeout),
+      on_hang_(std::move(on_hang)),
+      look_(io, detector_.interval(), [this] { return look(); }) {}
 
-void HangWatch::started(LocalRank rank, pid_t pid) {
-  workers_[rank] = pid;
-  if (!armed_) arm();
-}
-
-void HangWatch::ended(LocalRank rank) {
-  workers_.erase(rank);
-}
-
-void HangWatch::reset() {
-  workers_.clear();
+void HangWatch::stop() {
   detector_.reset();
-  timer_.cancel();
-  armed_ = false;
+  look_.stop();
 }
 
-void HangWatch::arm() {
-  armed_ = true;
-  timer_.expires_after(detector_.interval());
-  timer_.async_wait([this](boost::system::error_code ec) {
-    if (!ec) look();
-  });
-}
-
-void HangWatch::look() {
-  armed_ = false;
-  if (workers_.empty()) return;
+bool HangWatch::look() {
+  const auto& running = workers_.running();
+  if (running.empty()) return false;
   std::vector<pid_t> leaders;
-  leaders.reserve(workers_.size());
-  for (const auto& [rank, pid] : workers_)
+  leaders.reserve(running.size());
+  for (const auto& [rank, pid] : running)
     leaders.push_back(pid);
   const std::vector<FamilyActivity> activities = family_activity(leaders);
   std::vector<WorkerActivity> samples;
-  for (const auto& [rank, pid] : workers_) {
+  for (const auto& [rank, pid] : running) {
     const FamilyActivity& activity = activities[samples.size()];
     samples.push_back({rank, activity.cpu, activity.bytes_written, activity.stopped});
   }
   std::vector<IdleWorker> idle = detector_.observe(samples, now());
-  if (idle.empty()) return arm();
-  reset();
+  if (idle.empty()) return true;
+  stop();
   on_hang_(std::move(idle));
+  return false;
 }
 
 }  // namespace muster

@@ -1,17 +1,15 @@
-// Watches the workers for hanging, with one timer. Exists only where --hang-timeout was given.
+// Watches the workers for hanging. Exists only where --hang-timeout was given.
 
 #pragma once
 
-#include <sys/types.h>
-
 #include <functional>
-#include <map>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "agent/core/hang_detector.h"
+#include "agent/core/worker_table.h"
+#include "agent/io/repeated_look.h"
 
 namespace muster {
 
@@ -19,25 +17,24 @@ class HangWatch {
  public:
   using OnHang = std::function<void(std::vector<IdleWorker>)>;
 
-  /// `on_hang` is called at most once between two calls of reset(), and not from within another.
-  HangWatch(boost::asio::io_context& io, Duration timeout, OnHang on_hang);
+  /// `on_hang` is called at most once between two calls of stop(), and not from within another.
+  HangWatch(boost::asio::io_context& io, const WorkerTable& workers, Duration timeout,
+            OnHang on_hang);
 
-  void started(LocalRank rank, pid_t pid);
-  void ended(LocalRank rank);
+  /// Watches from now on, as long as a worker runs.
+  void begin() { look_.begin(); }
   void progressed(LocalRank rank) { detector_.progressed(rank); }
   void ended_progress(LocalRank rank) { detector_.ended_progress(rank); }
-  /// The attempt is over, or is being stopped: nothing is watched until the next start.
-  void reset();
+  /// The attempt is over, or is being stopped: nothing is watched until begin().
+  void stop();
 
  private:
-  void arm();
-  void look();
+  bool look();
 
-  boost::asio::steady_timer timer_;
+  const WorkerTable& workers_;
   HangDetector detector_;
   OnHang on_hang_;
-  std::map<LocalRank, pid_t> workers_;
-  bool armed_ = false;
+  RepeatedLook look_;
 };
 
 }  // namespace muster

@@ -34,8 +34,7 @@ std::string exit_text(const WorkerExit& exit) {
 NodeReporter::NodeReporter(boost::asio::io_context& io, int workers, Send send)
     : timer_(io), send_(std::move(send)), workers_(static_cast<std::size_t>(workers)) {}
 
-void NodeReporter::attempt_begins(const AssignedRanks& ranks) {
-  ranks_ = ranks;
+void NodeReporter::attempt_begins() {
   attempt_round_ = round_;
   ++starts_;
   for (std::size_t i = 0; i < workers_.size(); ++i)
@@ -43,15 +42,15 @@ void NodeReporter::attempt_begins(const AssignedRanks& ranks) {
   change();
 }
 
-void NodeReporter::worker_started(LocalRank rank, pid_t pid) {
-  WorkerReport& worker = at(rank).report;
+void NodeReporter::worker_started(const RunningWorker& started) {
+  WorkerReport& worker = at(started.rank).report;
   worker.state = WorkerReport::State::Running;
-  worker.pid = pid;
+  worker.pid = started.pid;
   change();
 }
 
-void NodeReporter::worker_ended(LocalRank rank, const WorkerExit& exit) {
-  WorkerReport& worker = at(rank).report;
+void NodeReporter::worker_ended(const RunningWorker& ended, const WorkerExit& exit) {
+  WorkerReport& worker = at(ended.rank).report;
   worker.state = exit.ok() ? WorkerReport::State::Succeeded : WorkerReport::State::Failed;
   worker.exit_code = exit.killed ? -exit.status : exit.status;
   change();

@@ -2,8 +2,6 @@
 // about every ten seconds, and a failure at once. Nothing waits for it.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,23 +15,26 @@
 #include "agent/core/exit_report.h"
 #include "agent/core/supervisor.h"
 #include "agent/core/worker_env.h"
+#include "agent/core/worker_table.h"
 #include "rendezvous/core/node_report.h"
 
 namespace muster {
 
-class NodeReporter {
+class NodeReporter : public WorkerObserver {
  public:
   using Send = std::function<void(const NodeReport&)>;
   NodeReporter(boost::asio::io_context& io, int workers, Send send);
-  ~NodeReporter() { *alive_ = false; }
+  ~NodeReporter() override { *alive_ = false; }
   NodeReporter(const NodeReporter&) = delete;
   NodeReporter& operator=(const NodeReporter&) = delete;
 
   /// The workers of the next attempt belong to this round.
   void round_begins(std::int64_t round) { round_ = round; }
-  void attempt_begins(const AssignedRanks& ranks);
-  void worker_started(LocalRank rank, pid_t pid);
-  void worker_ended(LocalRank rank, const WorkerExit& exit);
+  /// Those of the attempt that begins.
+  void ranks_assigned(const AssignedRanks& ranks) { ranks_ = ranks; }
+  void attempt_begins() override;
+  void worker_started(const RunningWorker& started) override;
+  void worker_ended(const RunningWorker& ended, const WorkerExit& exit) override;
   void progressed(LocalRank rank, std::optional<std::int64_t> step);
   /// The first failure of the attempt. `because`: why muster ended the worker; or empty.
   void failed(LocalRank rank, const WorkerExit& exit, const std::string& because);

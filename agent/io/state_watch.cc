@@ -17,48 +17,30 @@ std::optional<Duration> uninterruptible_timeout_of(const std::vector<std::string
   return std::nullopt;
 }
 
-StateWatch::StateWatch(boost::asio::io_context& io, Duration timeout, OnStuck on_stuck,
-                       ReadState read_state)
-    : timer_(io),
+StateWatch::StateWatch(boost::asio::io_context& io, const WorkerTable& workers, Duration timeout,
+                       OnStuck on_stuck, ReadState read_state)
+    : workers_(workers),
       detector_(timeout),
       on_stuck_(std::move(on_stuck)),
-      read_state_(std::move(read_state)) {}
+      read_state_(std::move(read_state)),
+      look_(io, detector_.interval(), [this] { return look(); }) {}
 
-void StateWatch::started(LocalRank rank, pid_t pid) {
-  workers_[rank] = pid;
-  if (!armed_) arm();
-}
-
-void StateWatch::ended(LocalRank rank) {
-  workers_.erase(rank);
-}
-
-void StateWatch::reset() {
-  workers_.clear();
+void StateWatch::stop() {
   detector_.reset();
-  timer_.cancel();
-  armed_ = false;
+  look_.stop();
 }
 
-void StateWatch::arm() {
-  armed_ = true;
-  timer_.expires_after(detector_.interval());
-  timer_.async_wait([this](boost::system::error_code ec) {
-    if (!ec) look();
-  });
-}
-
-void StateWatch::look() {
-  armed_ = false;
-  if (workers_.empty()) return;
+bool StateWatch::look() {
+  if (workers_.running().empty()) return false;
   std::vector<WorkerState> states;
-  states.reserve(workers_.size());
-  for (const auto& [rank, pid] : workers_)
+  states.reserve(workers_.running().size());
+  for (const auto& [rank, pid] : workers_.running())
     states.push_back({rank, read_state_(pid)});
   const auto stuck = detector_.observe(states, now());
-  if (!stuck) return arm();
-  reset();
+  if (!stuck) return true;
+  stop();
   on_stuck_(*stuck);
+  return false;
 }
 
 std::string stuck_text(Duration stuck) {

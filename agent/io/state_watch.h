@@ -1,20 +1,20 @@
-// Watches for workers that wait in the kernel for too long (agent/core/uninterruptible.h), with one
-// timer. Exists only where TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT asks for it.
+// Watches for workers that wait in the kernel for too long (agent/core/uninterruptible.h). Exists
+// only where TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT asks for it.
 
 #pragma once
 
 #include <sys/types.h>
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "agent/core/uninterruptible.h"
+#include "agent/core/worker_table.h"
+#include "agent/io/repeated_look.h"
 
 namespace muster {
 
@@ -27,24 +27,23 @@ class StateWatch {
   /// The state of a process: R, S, D, Z …, '?' if it is not there.
   using ReadState = std::function<char(pid_t)>;
 
-  /// `on_stuck` is called at most once between two calls of reset(). `read_state`: process_state.
-  StateWatch(boost::asio::io_context& io, Duration timeout, OnStuck on_stuck, ReadState read_state);
+  /// `on_stuck` is called at most once between two calls of stop(). `read_state`: process_state.
+  StateWatch(boost::asio::io_context& io, const WorkerTable& workers, Duration timeout,
+             OnStuck on_stuck, ReadState read_state);
 
-  void started(LocalRank rank, pid_t pid);
-  void ended(LocalRank rank);
-  /// The attempt is over, or is being stopped: nothing is watched until the next start.
-  void reset();
+  /// Watches from now on, as long as a worker runs.
+  void begin() { look_.begin(); }
+  /// The attempt is over, or is being stopped: nothing is watched until begin().
+  void stop();
 
  private:
-  void arm();
-  void look();
+  bool look();
 
-  boost::asio::steady_timer timer_;
+  const WorkerTable& workers_;
   UninterruptibleDetector detector_;
   OnStuck on_stuck_;
   ReadState read_state_;
-  std::map<LocalRank, pid_t> workers_;
-  bool armed_ = false;
+  RepeatedLook look_;
 };
 
 /// For the log and the failure report: "it waits in the kernel (state D) for 30.0 s, where no

@@ -8,42 +8,33 @@
 
 namespace muster {
 
-Watchdogs::Watchdogs(boost::asio::io_context& io, const std::vector<std::string>& environment,
-                     const TimerFifo* fifo, Handlers handlers)
-    : handlers_(std::move(handlers)) {
+Watchdogs::Watchdogs(boost::asio::io_context& io, WorkerTable& workers,
+                     const std::vector<std::string>& environment, const TimerFifo* fifo,
+                     Handlers handlers)
+    : workers_(workers), handlers_(std::move(handlers)) {
   if (fifo != nullptr)
-    timers_.emplace(io, *fifo, [this](const FileTimer::Expired& timer) { on_expired(timer); });
-  if (const auto timeout = uninterruptible_timeout_of(environment))
+    timers_.emplace(io, workers, *fifo,
+                    [this](const FileTimer::Expired& timer) { on_expired(timer); });
+  if (const auto timeout = uninterruptible_timeout_of(environment)) {
     states_.emplace(
-        io, *timeout, [this](const StuckWorker& stuck) { on_stuck(stuck); }, process_state);
+        io, workers, *timeout, [this](const StuckWorker& stuck) { on_stuck(stuck); },
+        process_state);
+    workers.observe(*this);
+  }
 }
 
-void Watchdogs::attempt_begins() {
-  workers_.clear();
-  if (timers_) timers_->reset();
-  if (states_) states_->reset();
-}
-
-void Watchdogs::worker_started(LocalRank rank, pid_t pid) {
-  workers_[rank] = pid;
-  if (timers_) timers_->started(rank, pid);
-  if (states_) states_->started(rank, pid);
-}
-
-void Watchdogs::worker_ended(LocalRank rank) {
-  workers_.erase(rank);
-  if (timers_) timers_->ended(rank);
-  if (states_) states_->ended(rank);
+void Watchdogs::worker_started(const RunningWorker&) {
+  states_->begin();
 }
 
 void Watchdogs::attempt_ends() {
-  if (states_) states_->reset();
+  states_->stop();
 }
 
 void Watchdogs::on_stuck(const StuckWorker& stuck) {
   const std::string why = stuck_text(stuck.stuck);
-  spdlog::error("local rank {} (pid {}): {}: ending it", stuck.rank.value, workers_[stuck.rank],
-                why);
+  spdlog::error("local rank {} (pid {}): {}: ending it", stuck.rank.value,
+                workers_.pid_of(stuck.rank), why);
   handlers_.on_reason(stuck.rank, why);
   handlers_.on_stuck(stuck.rank);
 }

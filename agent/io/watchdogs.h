@@ -3,22 +3,20 @@
 
 #pragma once
 
-#include <sys/types.h>
-
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
 
+#include "agent/core/worker_table.h"
 #include "agent/io/file_timer.h"
 #include "agent/io/state_watch.h"
 
 namespace muster {
 
-class Watchdogs {
+class Watchdogs : public WorkerObserver {
  public:
   struct Handlers {
     /// For the failure report: why this worker has been ended, or is about to be.
@@ -27,24 +25,21 @@ class Watchdogs {
     std::function<void(LocalRank)> on_stuck;
   };
   /// `fifo`: null without file timers; it outlives this object.
-  Watchdogs(boost::asio::io_context& io, const std::vector<std::string>& environment,
-            const TimerFifo* fifo, Handlers handlers);
+  Watchdogs(boost::asio::io_context& io, WorkerTable& workers,
+            const std::vector<std::string>& environment, const TimerFifo* fifo, Handlers handlers);
 
-  /// No worker of an earlier attempt lives, none of the new one has been started.
-  void attempt_begins();
-  void worker_started(LocalRank rank, pid_t pid);
-  void worker_ended(LocalRank rank);
-  /// The workers are being stopped: none is called stuck any more. Their timers go on.
-  void attempt_ends();
+  void worker_started(const RunningWorker& worker) override;
+  /// None is called stuck any more. Their timers go on.
+  void attempt_ends() override;
 
  private:
   void on_stuck(const StuckWorker& stuck);
   void on_expired(const FileTimer::Expired& timer);
 
+  const WorkerTable& workers_;
   Handlers handlers_;
   std::optional<FileTimer> timers_;
   std::optional<StateWatch> states_;
-  std::map<LocalRank, pid_t> workers_;
 };
 
 }  // namespace muster

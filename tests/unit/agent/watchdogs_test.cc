@@ -131,6 +131,7 @@ TEST_CASE_METHOD(TimerFifoTest, "timer_fifo: who did not make it removes it when
 
 struct FileTimerTest : TimerFifoTest {
   boost::asio::io_context io{1};
+  WorkerTable workers;
   std::vector<FileTimer::Expired> expired;
   std::optional<TimerFifo> fifo;
   std::optional<FileTimer> timers;
@@ -138,7 +139,7 @@ struct FileTimerTest : TimerFifoTest {
   FileTimerTest() {
     fifo = chosen();
     REQUIRE_FALSE(fifo->make());
-    timers.emplace(io, *fifo,
+    timers.emplace(io, workers, *fifo,
                    [this](const FileTimer::Expired& timer) { expired.push_back(timer); });
   }
   /// As torch's client does it: open, one line, close.
@@ -171,8 +172,8 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: a worker whose timer runs out is ki
                  "[unit][timer]") {
   const Child worker(true);
   const Child other(true);
-  timers->started(LocalRank{0}, other.pid);
-  timers->started(LocalRank{1}, worker.pid);
+  workers.started(LocalRank{0}, other.pid);
+  workers.started(LocalRank{1}, worker.pid);
   ask(worker.pid, "step", 0.05, SIGTERM);
   until([this] { return !expired.empty(); });
   CHECK(expired[0].rank == LocalRank{1});
@@ -188,8 +189,8 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: what was called off in time kills n
                  "[unit][timer]") {
   const Child worker(true);
   const Child last(true);
-  timers->started(LocalRank{0}, worker.pid);
-  timers->started(LocalRank{1}, last.pid);
+  workers.started(LocalRank{0}, worker.pid);
+  workers.started(LocalRank{1}, last.pid);
   // The loop has not run yet: set and called off are read when the deadline is over already.
   ask(worker.pid, "step", 0);
   ask(worker.pid, "step", -1, 0);
@@ -204,7 +205,7 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: nobody else is killed, whoever asks
                  "[unit][timer]") {
   const Child worker(true);
   const Child stranger(true);
-  timers->started(LocalRank{0}, worker.pid);
+  workers.started(LocalRank{0}, worker.pid);
   ask(stranger.pid, "step", 0);
   ask(::getpid(), "step", 0);
   ask(1, "step", 0);
@@ -223,20 +224,20 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: it may run out before the worker's 
   const Child early(true);
   const Child known(true);
   const Child stranger(true);
-  timers->started(LocalRank{1}, known.pid);
+  workers.started(LocalRank{1}, known.pid);
   ask(stranger.pid, "step", 0);
   ask(early.pid, "step", 0, SIGTERM);
   ask(known.pid, "step", 0);  // In the same moment: when it has run out, so have the others.
   until([this] { return !expired.empty(); });
   CHECK(early.death() == 0);
-  timers->started(LocalRank{0}, early.pid);
+  workers.started(LocalRank{0}, early.pid);
   REQUIRE(expired.size() == 2);
   CHECK(expired[1].rank == LocalRank{0});
   CHECK(expired[1].is_worker);
   until([&early] { return early.death() != 0; });
   CHECK(early.death() == SIGTERM);
-  timers->reset();
-  timers->started(LocalRank{0}, stranger.pid);  // An attempt later it is forgotten.
+  workers.attempt_begins();
+  workers.started(LocalRank{0}, stranger.pid);  // An attempt later it is forgotten.
   CHECK(expired.size() == 2);
   CHECK(stranger.death() == 0);
 }
@@ -244,7 +245,7 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: it may run out before the worker's 
 TEST_CASE_METHOD(FileTimerTest, "file_timer: a child of a worker may have a timer, too",
                  "[unit][timer]") {
   const Child first(true);
-  timers->started(LocalRank{0}, ::getpid());  // So that the child has a worker above it.
+  workers.started(LocalRank{0}, ::getpid());  // So that the child has a worker above it.
   ask(first.pid, "step", 0);
   until([this] { return !expired.empty(); });
   CHECK_FALSE(expired[0].is_worker);
@@ -257,9 +258,9 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: reset forgets also what has not bee
   const Child last(true);
   ask(worker.pid, "step", 0);
   write("{\"begun");
-  timers->reset();
-  timers->started(LocalRank{0}, worker.pid);
-  timers->started(LocalRank{1}, last.pid);
+  workers.attempt_begins();
+  workers.started(LocalRank{0}, worker.pid);
+  workers.started(LocalRank{1}, last.pid);
   ask(last.pid, "step", 0.02);
   until([this] { return !expired.empty(); });
   CHECK(expired[0].pid == last.pid);
@@ -269,18 +270,21 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: reset forgets also what has not bee
 TEST_CASE("state_watch: a worker in D is reported once, another is not",
           "[unit][uninterruptible]") {
   boost::asio::io_context io(1);
+  WorkerTable workers;
   std::vector<StuckWorker> stuck;
   StateWatch watch(
-      io, 150ms, [&stuck](const StuckWorker& worker) { stuck.push_back(worker); },
+      io, workers, 150ms, [&stuck](const StuckWorker& worker) { stuck.push_back(worker); },
       [](pid_t pid) { return pid == 11 ? 'D' : 'S'; });
-  watch.started(LocalRank{0}, 10);
-  watch.started(LocalRank{1}, 11);
+  workers.started(LocalRank{0}, 10);
+  workers.started(LocalRank{1}, 11);
+  watch.begin();
   io.run_for(kPatience);  // Nothing is left to do when it has reported.
   REQUIRE(stuck.size() == 1);
   CHECK(stuck[0].rank == LocalRank{1});
   CHECK(stuck[0].stuck >= 150ms);
-  watch.started(LocalRank{0}, 10);
-  watch.ended(LocalRank{0});
+  watch.begin();
+  workers.ended(LocalRank{0}, {});
+  workers.ended(LocalRank{1}, {});
   io.restart();
   io.run_for(kPatience);
   CHECK(stuck.size() == 1);
@@ -288,18 +292,19 @@ TEST_CASE("state_watch: a worker in D is reported once, another is not",
 
 TEST_CASE_METHOD(FileTimerTest, "watchdogs: what the agent hears of a worker whose timer ran out",
                  "[unit][timer]") {
-  timers.reset();  // The pipe has one reader.
+  timers.reset();  // The pipe has one reader, and one who is told of workers.
+  workers = {};
   std::vector<std::pair<LocalRank, std::string>> reasons;
   Watchdogs watchdogs(
-      io, {}, &*fifo,
+      io, workers, {}, &*fifo,
       {.on_reason = [&reasons](LocalRank rank,
                                const std::string& why) { reasons.emplace_back(rank, why); },
        .on_stuck = [](LocalRank) { FAIL("nobody is stuck"); }});
   const Child worker(true);
   const Child last(true);
-  watchdogs.attempt_begins();
-  watchdogs.worker_started(LocalRank{0}, worker.pid);
-  watchdogs.worker_started(LocalRank{1}, last.pid);
+  workers.attempt_begins();
+  workers.started(LocalRank{0}, worker.pid);
+  workers.started(LocalRank{1}, last.pid);
   ask(worker.pid, "no signal", 0, 0);
   until([this] { return io.poll() == 0; });
   ask(last.pid, "step", 0);
