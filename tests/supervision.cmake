@@ -5,6 +5,6 @@ muster_add_tests(supervisor_simulation simulation
   SOURCES simulation/supervisor_simulation.cc
   LINK muster_agent_core)
 muster_add_tests(posix_tests unit
-  SOURCES unit/agent/spawn_test.cc unit/agent/shim_protocol_test.cc unit/agent/process_scan_test.cc
+  SOURCES unit/agent/spawn_test.cc unit/agent/shim_protocol_test.cc unit/agent/process_scan_test.cc unit/agent/worker_cgroup_test.cc
     unit/agent/helper_process_test.cc
   LINK muster_agent_posix)

@@ -239,7 +239,9 @@ class Agent {
   void on_shim_lost() {
     hangs_.cancel();
     if (ended_) return io_.stop();
-    kill_job(sessions_, [this](std::string_view variable) { return marks_job(variable, job_); });
+    kill_job(
+        sessions_, [this](std::string_view variable) { return marks_job(variable, job_); },
+        WorkerCgroup(shim_pid_));
     places_.tidy(false);
     ::_exit(1);
   }
@@ -469,6 +471,7 @@ class Agent {
   NodeAnswers answers_;
   NodeReporter reporter_;
   const int launcher_pid_;
+  const int shim_pid_ = ::getppid();
   std::unique_ptr<Watchdogs> watchdogs_;
   std::unique_ptr<WorkerChannel> channel_;
   WorkersStore workers_store_;

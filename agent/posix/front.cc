@@ -72,7 +72,7 @@ class Front {
   int finish() {
     Outcome outcome;
     if (!receive(outcome)) {
-      kill_descendants(setup_.spared);
+      kill_descendants(setup_.spared, WorkerCgroup(setup_.shim));
       explain_lost_shim();
       run_in_bounded_child(setup_.tidy, kTidyLimit);
       return 1;

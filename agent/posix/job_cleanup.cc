@@ -60,6 +60,7 @@ std::vector<Process> stop_all(const std::function<std::vector<Process>()>& find)
 }  // namespace
 
 pid_t DescendantKiller::round(const std::set<pid_t>& spared) {
+  cgroup_.kill();
   const auto find = [&spared] { return descendants(::getpid(), spared); };
   const std::vector<Process> found = rounds_++ < kPlainRounds ? find() : stop_all(find);
   for (const Process& process : found)
@@ -67,19 +68,22 @@ pid_t DescendantKiller::round(const std::set<pid_t>& spared) {
   return found.empty() ? 0 : found.back().pid;
 }
 
-void kill_descendants(const std::set<pid_t>& spared) {
-  DescendantKiller killer;
+void kill_descendants(const std::set<pid_t>& spared, const WorkerCgroup& cgroup) {
+  DescendantKiller killer(cgroup);
   reap();
   for (int scan = 0; scan < kDescendantScansMax && has_children_but(spared); ++scan) {
     killer.round(spared);
     wait_for_a_death();
     reap();
   }
+  cgroup.remove();
 }
 
-void kill_job(const JobSessions& sessions, const EnvironmentMark& mark) {
+void kill_job(const JobSessions& sessions, const EnvironmentMark& mark,
+              const WorkerCgroup& cgroup) {
   int empty = 0;
   for (int scan = 0; scan < kScansMax && empty < kEmptyScansToBelieve; ++scan) {
+    cgroup.kill();
     const std::vector<Process> stopped =
         stop_all([&sessions, &mark] { return processes_of_job(sessions, mark); });
     empty = stopped.empty() ? empty + 1 : 0;
@@ -87,6 +91,7 @@ void kill_job(const JobSessions& sessions, const EnvironmentMark& mark) {
       signal_process(process, SIGKILL);
     ::poll(nullptr, 0, kPauseMs);
   }
+  cgroup.remove();
 }
 
 }  // namespace muster

@@ -174,7 +174,7 @@ class Shim {
 
   void start(const ShimRequest& request, const std::vector<int>& fds) {
     if (agent_reaped_) return;
-    BegunWorker begun = begin_worker(request, fds, setup_.workers);
+    BegunWorker begun = begin_worker(request, fds, setup_.workers, cgroup_.open());
     const BegunSpawn& child = begun.spawn;
     if (child.error != 0)
       return outbox_.push_back(start_failed(request.worker, {child.error, child.step}));
@@ -386,7 +386,7 @@ class Shim {
     if (killing_) return;
     killing_ = true;
     stopping_ = false;
-    killer_ = {};
+    killer_.begin();
     tell_workers(SIGKILL);
     killing_since_ms_ = monotonic_ms();
   }
@@ -431,13 +431,13 @@ class Shim {
   // --- the end -------------------------------------------------------------------------------
 
   void kill_leftovers() {
-    DescendantKiller killer;
-    wait_while(kill_ms_, [this, &killer] {
+    wait_while(kill_ms_, [this] {
       if (!has_descendants()) return false;
       signal_workers(SIGKILL);
-      killer.round(spared());
+      killer_.round(spared());
       return true;
     });
+    cgroup_.remove();
   }
 
   void wait_for_agent() {
@@ -477,7 +477,8 @@ class Shim {
   std::int64_t stop_until_ms_ = 0;
   std::int64_t killing_since_ms_ = 0;
   std::int64_t kill_ms_ = kKillMs;
-  DescendantKiller killer_;
+  WorkerCgroup cgroup_{::getpid()};
+  DescendantKiller killer_{cgroup_};
   Outcome outcome_;
   OutputRescue rescue_;
   bool front_gone_ = false;

@@ -41,7 +41,7 @@ std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
 }  // namespace
 
 BegunWorker begin_worker(const ShimRequest& request, const std::vector<int>& fds,
-                         const WorkerSetup& setup) {
+                         const WorkerSetup& setup, int cgroup) {
   const auto fds_wanted = 1 + static_cast<std::size_t>(std::popcount(request.streams));
   // The kernel drops descriptors that the shim has no room for.
   if (fds.size() < fds_wanted) return {{.error = EMFILE, .step = SpawnStep::Exec}, {}};
@@ -52,6 +52,7 @@ BegunWorker begin_worker(const ShimRequest& request, const std::vector<int>& fds
   options.not_default = &setup.not_default;
   options.file_limit = &setup.file_limit;
   options.cpu_mask = command->cpu_mask();
+  options.cgroup = cgroup;
   std::size_t next = 1;
   for (std::size_t stream = 0; stream < 3; ++stream)
     if ((request.streams >> stream & 1U) != 0 && next < fds.size())

@@ -18,7 +18,8 @@ struct BegunWorker {
 };
 
 /// Begins the start that `request` asks for; `fds`, which came with it, stay the caller's.
+/// `cgroup`: SpawnOptions::cgroup
 BegunWorker begin_worker(const ShimRequest& request, const std::vector<int>& fds,
-                         const WorkerSetup& setup);
+                         const WorkerSetup& setup, int cgroup);
 
 }  // namespace muster

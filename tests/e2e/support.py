@@ -16,7 +16,7 @@ import uuid
 MUSTER = os.environ.get("MUSTER_BIN", "muster")
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 # Sanitizers make everything slower, and so does a loaded machine: bounds, never expectations.
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def wait_for(condition, what, bound_s=PATIENCE_S):

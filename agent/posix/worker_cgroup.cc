@@ -1,0 +1,85 @@
+#include "agent/posix/worker_cgroup.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "agent/posix/process_scan.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kCgroupBytesMax = 16 << 10;  // Of /proc/self/cgroup.
+
+/// systemd marks what it has delegated: its manager of the system with the first, that of a user
+/// with the second.
+bool is_marked_delegated(const std::string& dir) {
+  for (const char* name : {"trusted.delegate", "user.delegate"}) {
+    char value = 0;
+    if (::getxattr(dir.c_str(), name, &value, 1) == 1 && value == '1') return true;
+  }
+  return false;
+}
+
+/// The directory of our own cgroup, if we may divide it up and its kernel kills whole cgroups
+/// (Linux 5.14).
+std::string delegated_cgroup() {
+  const std::string text = read_proc_file("/proc/self/cgroup", kCgroupBytesMax);
+  const std::string path(unified_cgroup(text));
+  if (path.empty()) return {};
+  for (const char* mount : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
+    const std::string dir = path == "/" ? mount : mount + path;
+    // The root of all cgroups has no such file; what a container sees as the root has it.
+    if (::access((dir + "/cgroup.kill").c_str(), W_OK) != 0) continue;
+    return path == "/" || is_marked_delegated(dir) ? dir : std::string();
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view unified_cgroup(std::string_view text) {
+  constexpr std::string_view kUnified = "0::";
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (line.starts_with(kUnified)) return line.substr(kUnified.size());
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return {};
+}
+
+WorkerCgroup::WorkerCgroup(pid_t shim) {
+  const std::string own = delegated_cgroup();
+  if (!own.empty()) dir_ = own + "/muster-" + std::to_string(shim);
+}
+
+WorkerCgroup::~WorkerCgroup() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+int WorkerCgroup::open() {
+  if (is_tried_ || dir_.empty()) return fd_;
+  is_tried_ = true;
+  ::mkdir(dir_.c_str(), 0755);  // One of that name is empty: its shim had our number, and is gone.
+  fd_ = ::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  return fd_;
+}
+
+void WorkerCgroup::kill() const {
+  if (dir_.empty()) return;
+  const int fd = ::open((dir_ + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  // What cannot be killed this way is found by the scans that follow.
+  [[maybe_unused]] const ssize_t written = ::write(fd, "1", 1);
+  ::close(fd);
+}
+
+void WorkerCgroup::remove() const {
+  if (!dir_.empty()) ::rmdir(dir_.c_str());
+}
+
+}  // namespace muster

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""In a cgroup that was delegated to muster the workers have one of their own, and the kernel ends it whole."""
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+from hardship import shim_of
+from support import MUSTER, MusterTest, main, wait_for
+
+SKIPPED = 77
+# A descendant that nothing leads to: its own session, an empty environment, parents that have ended.
+STRAY = """#!/bin/sh
+(setsid env -i sh -c 'sleep "$1" & echo $! > stray' sh "$E2E_SLEEP" >/dev/null 2>&1 </dev/null &)
+while [ ! -s stray ]; do sleep 0.02; done
+cat /proc/self/cgroup > cgroup
+echo $LOCAL_RANK >> ready
+while [ ! -e finish ]; do sleep 0.02; done
+"""
+# Four chains of processes; each of them lives for a moment, and has a child before it ends.
+BOMB = """
+import os, signal, sys, time
+for _ in range(4):
+    if os.fork() == 0:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            if os.fork() != 0:
+                os._exit(0)
+open("ready", "w").write("0\\n")
+time.sleep(1000)
+"""
+
+
+def place_for_cgroups():
+    """The folder of a cgroup v2 in which we may make others; None: there is none."""
+    if os.geteuid() != 0:
+        return None
+    for mount in (pathlib.Path("/sys/fs/cgroup"), pathlib.Path("/sys/fs/cgroup/unified")):
+        lines = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+        own = next((line[3:] for line in lines if line.startswith("0::")), None)
+        if own is not None and (mount / own.lstrip("/") / "cgroup.procs").exists() and os.access(mount, os.W_OK):
+            return mount
+    return None
+
+
+class Cgroup(MusterTest):
+    def setUp(self):
+        super().setUp()
+        self.cgroup = place_for_cgroups() / f"test-{self.dir.name}"
+        self.cgroup.mkdir()
+        self.addCleanup(self.remove_cgroup)
+        if not (self.cgroup / "cgroup.kill").exists():
+            self.skipTest("the kernel is older than Linux 5.14: no cgroup.kill")
+
+    def remove_cgroup(self):
+        with contextlib.suppress(OSError):
+            (self.cgroup / "cgroup.kill").write_text("1")
+        wait_for(self.is_removed, "the cgroup to be empty")
+
+    def is_removed(self):
+        for folder in [*self.cgroup.glob("muster-*"), self.cgroup]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        return not self.cgroup.exists()
+
+    def begin(self, *args, delegated=True):
+        if delegated:
+            os.setxattr(self.cgroup, "trusted.delegate", b"1")  # As systemd marks it.
+        procs = self.cgroup / "cgroup.procs"
+        with open(self.dir / "err", "wb") as err:
+            process = subprocess.Popen(["sh", "-c", 'echo $$ > "$0"; exec "$@"', procs, MUSTER, *map(str, args)],
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
+                                       env=self.environment(), cwd=self.dir)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.ready(1)
+        return process
+
+    def stray(self):
+        return self.begin("--no-python", self.script("stray.sh", STRAY))
+
+    def test_the_workers_are_in_one_and_it_goes_with_the_job(self):
+        process = self.stray()
+        self.assertRegex(self.read("cgroup"), rf"0::.*/{self.cgroup.name}/muster-{shim_of(process.pid)}\n")
+        (self.dir / "finish").touch()
+        self.assertEqual(process.wait(60), 0, self.read("err"))
+        self.assert_nothing_left()
+        self.assertEqual(list(self.cgroup.glob("muster-*")), [])
+
+    def test_nobody_survives_a_front_and_a_shim_that_are_killed_at_once(self):
+        process = self.stray()
+        for pid in (process.pid, shim_of(process.pid)):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+        self.assert_nothing_left()
+        wait_for(lambda: not list(self.cgroup.glob("muster-*")), "the agent to remove the cgroup")
+
+    def test_processes_that_fork_faster_than_they_are_found(self):
+        process = self.begin(self.script("bomb.py", BOMB))
+        process.terminate()
+        self.assertEqual(process.wait(60), 1, self.read("err"))
+        self.assert_nothing_left()
+        self.assertEqual(list(self.cgroup.glob("muster-*")), [])
+
+    def test_a_cgroup_that_is_not_delegated_stays_as_it_is(self):
+        process = self.begin("--no-python", self.script("stray.sh", STRAY), delegated=False)
+        self.assertRegex(self.read("cgroup"), rf"0::.*/{self.cgroup.name}\n")
+        self.assertEqual([path for path in self.cgroup.iterdir() if path.is_dir()], [])
+        process.terminate()
+        process.wait(60)
+
+
+if __name__ == "__main__":
+    if place_for_cgroups() is None:
+        print("skipped: it needs root, and a cgroup v2 in which cgroups can be made")
+        sys.exit(SKIPPED)
+    main()
