@@ -10,6 +10,7 @@ from support import MUSTER, PATIENCE_S, SOURCE, MusterTest, wait_for
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from ports import free_port
+from warm_torchrun import WarmTorchrun, is_torchrun
 
 TORCH_PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv/bin/python"))
 
@@ -83,10 +84,13 @@ class NodesTest(MusterTest):
         err = open(self.dir / f"err.{tag}", "wb")
         self.addCleanup(out.close)
         self.addCleanup(err.close)
-        process = subprocess.Popen(
-            [*launcher, *self.arguments(tag, nnodes, extra), *(command or [str(self.worker)])],
-            stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=self.dir,
-            env=self.environment(TEST_DIR=str(self.dir), NODE_TAG=tag, **(env or {})))
+        words = [*launcher, *self.arguments(tag, nnodes, extra), *(command or [str(self.worker)])]
+        surroundings = {"stdout": out, "stderr": err, "cwd": self.dir,
+                        "env": self.environment(TEST_DIR=str(self.dir), NODE_TAG=tag, **(env or {}))}
+        if is_torchrun(launcher, TORCH_PYTHON):
+            process = WarmTorchrun(words, **surroundings)
+        else:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, **surroundings)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.nodes[tag] = process

@@ -16,6 +16,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from ports import free_port
+from warm_torchrun import WarmTorchrun
 
 BOUND_S = 90  # Of one wait: torchrun alone takes seconds to start.
 
@@ -173,8 +174,8 @@ class TorchrunNode(Node):
                    *arguments, str(nodes.dir / "worker.py"), str(self.dir)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
         with self.log_path.open("w") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT,
-                                            env=environment, start_new_session=True)
+            self.process = WarmTorchrun(command, stdout=log, stderr=log, env=environment,
+                                        start_new_session=True)
 
     def _new(self):
         files = [f for f in self.dir.glob("worker.*") if f.name not in self.seen]

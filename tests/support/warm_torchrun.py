@@ -1,0 +1,104 @@
+"""The real torchrun, started within milliseconds: a copy of this process, which has loaded torch already.
+
+To load torch takes two seconds of a CPU, and some ten on a busy machine, for each torchrun of each test.
+Only in an interpreter that has torch itself; elsewhere, and for other programs, there is subprocess."""
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import traceback
+
+MODULE = ["-m", "torch.distributed.run"]
+OPEN_FILES_MAX = 4096
+
+
+def is_torchrun(command, python):
+    """Whether `command` is that program, or a script, of this very interpreter, which is `python`."""
+    if command[0] != python or os.path.realpath(python) != os.path.realpath(sys.executable):
+        return False
+    return command[1:3] == MODULE or command[1].endswith(".py")
+
+
+class WarmTorchrun:
+    """What subprocess.Popen has, as far as the tests need it."""
+
+    def __init__(self, command, *, stdout, stderr, env, cwd=".", start_new_session=False):
+        import torch.distributed.run  # noqa: F401  Here, in the parent: that is the point.
+        self.args = command
+        self.returncode = None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                if start_new_session:
+                    os.setsid()
+                self._become(stdout, stderr, cwd, env)
+                code = self._run(command)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+
+    @staticmethod
+    def _become(stdout, stderr, cwd, env):
+        null = os.open(os.devnull, os.O_RDONLY)
+        for fd, source in enumerate((null, stdout.fileno(), stderr.fileno())):
+            os.dup2(source, fd)
+        os.closerange(3, OPEN_FILES_MAX)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        os.chdir(cwd)
+        os.environ.clear()
+        os.environ.update(env)
+        random.seed()  # Two nodes must not wait for the same random times.
+
+    @staticmethod
+    def _run(command):
+        """As the interpreter would, with its exit code."""
+        try:
+            if command[1:3] == MODULE:
+                from torch.distributed import run
+                sys.argv = [run.__file__, *command[3:]]
+                run.main()
+            else:
+                import runpy
+                sys.argv = command[1:]
+                runpy.run_path(command[1], run_name="__main__")
+        except SystemExit as end:
+            if end.code is None or isinstance(end.code, int):
+                return end.code or 0
+            print(end.code, file=sys.stderr)
+            return 1
+        return 0
+
+    def poll(self):
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid != 0:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout=None):
+        end = None if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if end is not None and time.monotonic() > end:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            time.sleep(0.005)
+        return self.returncode
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
