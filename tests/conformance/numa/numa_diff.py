@@ -20,6 +20,9 @@ import sys
 import tempfile
 import types
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from sample import sample
+
 SKIPPED = 77
 MODES = ["node", "socket", "exclusive", "core-complex"]
 CPU = "/sys/devices/system/cpu"
@@ -165,7 +168,7 @@ def ask(program, requests):
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("program")
-    options.add_argument("--count", type=int, default=800)
+    options.add_argument("--count", type=int, default=sample(800))
     options.add_argument("--files", type=int, default=25)
     options.add_argument("--seed", type=int, default=213)
     options = options.parse_args()

@@ -14,9 +14,13 @@ import collections
 import importlib.util
 import json
 import os
+import pathlib
 import random
 import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from sample import sample
 
 SKIPPED = 77
 WHERE = 5  # So many unexplained lines are shown.
@@ -314,7 +318,7 @@ def without_token(outcome):
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("program")
-    options.add_argument("--count", type=int, default=10000)
+    options.add_argument("--count", type=int, default=sample(10000))
     options.add_argument("--seed", type=int, default=20130)
     options = options.parse_args()
     if importlib.util.find_spec("torch") is None:
