@@ -121,6 +121,9 @@ std::string take_access(Arguments& arguments) {
   auto token = load_token(arguments.token_file);
   if (!token) return token.error().reason;
   const bool has_token = *token != nullptr;
+  if (!has_token && !arguments.run_tokens_file.empty())
+    return "--rdzv-run-tokens: only with --rdzv-token-file, which all other runs must have";
+  if (std::string wrong = read_run_tokens(arguments); !wrong.empty()) return wrong;
   if (has_token && arguments.only_store)
     return "--only-store has no door that asks for a token; leave out --rdzv-token-file, and list "
            "in --c10d-allow who may come";

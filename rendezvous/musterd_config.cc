@@ -191,7 +191,7 @@ void ConfigReload::reload() {
     spdlog::info("config_changed key={} from={} to={}", name, quoted_text(now), quoted_text(value));
     now = value;
   }
-  if (changed > 0) reading.apply();
+  reading.apply();  // What the files hold that it names may be new, too.
   spdlog::info("config_reloaded changed={} needs_restart={}", changed, left);
 }
 

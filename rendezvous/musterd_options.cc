@@ -15,6 +15,7 @@
 #include "rendezvous/core/build_info.h"
 #include "rendezvous/etcd/etcd_address.h"
 #include "rendezvous/http/http_server.h"
+#include "rendezvous/net/openssl_token.h"
 
 namespace muster {
 namespace {
@@ -68,15 +69,19 @@ void add_options(CLI::App& app, Arguments& arguments) {
             return parsed ? std::string() : parsed.error().reason;
           },
           ""));
+  const CLI::Validator has_name(
+      [](std::string& text) { return text.empty() ? "a file's name is missing" : std::string(); },
+      "");
   app.add_option("--rdzv-token-file", arguments.token_file,
                  "File with the token that nodes must prove to have")
       ->type_name("FILE")
-      ->check(CLI::Validator(
-          [](std::string& text) {
-            return text.empty() ? "a file's name is missing" : std::string();
-          },
-          ""))
+      ->check(has_name)
       ->default_str("the systemd credential rdzv-token, if there is one");
+
+  app.add_option("--rdzv-run-tokens", arguments.run_tokens_file,
+                 "File with a line `RUN TOKEN` for each run that has a token of its own")
+      ->type_name("FILE")
+      ->check(has_name);
 
   app.add_option("--c10d-allow", arguments.c10d_allow,
                  "Who may come by PyTorch's protocol: off, any, or a list of loopback, members, "
@@ -185,9 +190,17 @@ Duration to_duration(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
+std::string read_run_tokens(Arguments& arguments) {
+  auto tokens = load_run_tokens(arguments.run_tokens_file);
+  if (!tokens) return "--rdzv-run-tokens: " + tokens.error().reason;
+  arguments.store.run_tokens = *std::move(tokens);
+  return {};
+}
+
 void set_what_can_be_changed(const Arguments& arguments, StoreServer* server) {
   spdlog::set_level(spdlog::level::from_str(arguments.log_level));
   if (server == nullptr) return;
+  server->set_run_tokens(arguments.store.run_tokens);
   server->set_limits({.codec = arguments.store.codec,
                       .table = arguments.store.table,
                       .connections = arguments.store.limits,
@@ -226,6 +239,8 @@ MusterdCommandLine read_again(const std::vector<std::string>& words) {
   try {
     read_command_line(app, words, read);
     if (read.config.file.empty()) read.errors.emplace_back("no --config was given");
+    if (std::string wrong = read_run_tokens(read.arguments); !wrong.empty())
+      read.errors.push_back(std::move(wrong));
   } catch (const CLI::ParseError& error) {
     read.errors.emplace_back(error.what());
   }

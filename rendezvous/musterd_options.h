@@ -29,6 +29,7 @@ struct Arguments {
   int leader_lease_seconds = 3;
   std::string log_level = "info";
   std::string token_file;
+  std::string run_tokens_file;
   std::string c10d_allow;
 };
 
@@ -72,6 +73,10 @@ inline constexpr std::string_view kChangeable[] = {
     "stalled-seconds",
     "forget-run-seconds",
 };
+
+/// Reads --rdzv-run-tokens' file, at the start and at each reload. What is wrong with it; empty:
+/// nothing.
+std::string read_run_tokens(Arguments& arguments);
 
 /// `server`: null while this musterd stands by.
 void set_what_can_be_changed(const Arguments& arguments, StoreServer* server);

@@ -72,6 +72,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/run_view_test.cc
     unit/rendezvous/state_codec_test.cc
     unit/rendezvous/state_key_test.cc
+    unit/rendezvous/run_tokens_test.cc
     unit/rendezvous/token_proof_test.cc
   LINK muster_rendezvous_service nlohmann_json::nlohmann_json)
 

@@ -67,7 +67,7 @@ struct ConnectionShared {
   LogLimiter log;
   std::function<void(ConnectionId)> wake;         // Passes kStopWaiting to another connection.
   std::function<bool(const NativeReach&)> reach;  // StoreServerOptions::reach.
-  SharedTokenCrypto token;                        // StoreServerOptions::token.
+  SharedHostTokens tokens;                        // StoreServerOptions::token, ::run_tokens.
   std::string token_run;
   /// A client of the c10d door uses the keys of one run only.
   bool runs_apart = false;
@@ -126,7 +126,7 @@ class Connection {
   }
   /// It has come to the native door, and has not proven yet that it has the token.
   bool proves_token() const {
-    return shared_.token && decoder_.native() && !(gate_ && gate_->open());
+    return shared_.tokens && decoder_.native() && !(gate_ && gate_->open());
   }
   /// Half a request or unread replies are there: it must move on or go.
   bool in_between() const { return !input_.empty() || !replies_.empty(); }

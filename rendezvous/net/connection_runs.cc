@@ -185,7 +185,7 @@ void Connection::serve_native(std::string_view json) {
 
 /// Before the client has proven that it has the token.
 void Connection::serve_gate(std::string_view json) {
-  if (!gate_) gate_ = std::make_unique<TokenGate>(*shared_.token);
+  if (!gate_) gate_ = std::make_unique<TokenGate>(shared_.tokens);
   const TokenGate::Step step = gate_->receive(json);
   if (step.reply) out().add(encode(*step.reply));
   if (!step.close.empty()) return refuse(at_offset(step.close), step.cause);

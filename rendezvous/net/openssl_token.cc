@@ -103,4 +103,17 @@ boost::system::result<SharedTokenCrypto, TokenError> load_token(const std::strin
   return make_token_crypto(*std::move(token));
 }
 
+boost::system::result<HostTokens::OfRuns, TokenError> load_run_tokens(const std::string& path) {
+  HostTokens::OfRuns tokens;
+  if (path.empty()) return tokens;
+  const auto texts = read_run_tokens_file(path);
+  if (!texts) return texts.error();
+  for (const auto& [run, text] : *texts) {
+    auto crypto = make_token_crypto(text);
+    if (!crypto) return crypto.error();
+    tokens.emplace(run, *std::move(crypto));
+  }
+  return tokens;
+}
+
 }  // namespace muster

@@ -18,4 +18,7 @@ boost::system::result<SharedTokenCrypto, TokenError> make_token_crypto(std::stri
 /// read_token_file() and make_token_crypto(). An empty path means no token: null.
 boost::system::result<SharedTokenCrypto, TokenError> load_token(const std::string& path);
 
+/// read_run_tokens_file() and make_token_crypto(). An empty path means none.
+boost::system::result<HostTokens::OfRuns, TokenError> load_run_tokens(const std::string& path);
+
 }  // namespace muster

@@ -276,7 +276,7 @@ void StoreServer::Impl::begin_runs() {
   runs.recorded = options_.state != nullptr;
   runs.shared_state = options_.state && options_.state->is_shared();
   if (runs.setup.life == 0) runs.setup.life = random_life();
-  shared_.runs_apart = runs.only_nodes_close = static_cast<bool>(shared_.token);
+  shared_.runs_apart = runs.only_nodes_close = static_cast<bool>(shared_.tokens);
   runs.setup.generation_floor = wall_now().microseconds / 1'000'000;
   shared_.runs = std::make_unique<RunService>(std::move(runs));
   shared_.runs->count_in(&shared_.table.account());

@@ -56,6 +56,8 @@ struct StoreServerOptions {
   std::optional<C10dAllow> c10d_allow = {};
   /// The native door serves only clients that prove that they have it. Null: everybody.
   SharedTokenCrypto token = {};
+  /// Only with `token`: what the nodes of these runs must have in its place.
+  HostTokens::OfRuns run_tokens = {};
   /// Of a store of workers with a token: the run whose nodes may ask whether it is whole.
   std::string token_run = {};
 };
@@ -114,6 +116,8 @@ class StoreServer {
 
   /// From now on these hold. Nobody is closed for what was within the limits before.
   void set_limits(const StoreServerLimits& limits);
+  /// From now on nodes that come are asked for these. Who has proven another one before stays.
+  void set_run_tokens(HostTokens::OfRuns tokens);
   StoreServerStats stats() const;
   /// Null if this server is only a store, or has not started. Until reset() or the end.
   const RunService* runs() const;

@@ -43,9 +43,9 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
       options_.admit = [allow = *options_.c10d_allow](const auto& peer) {
         return allow.lists(peer);
       };
-    shared_.token = options_.token;
+    set_run_tokens(std::move(options_.run_tokens));
     shared_.token_run = options_.token_run;
-    if (shared_.token) shared_.codec.short_native_messages = 2;  // A hello, and its proof.
+    if (shared_.tokens) shared_.codec.short_native_messages = 2;  // A hello, and its proof.
   }
 
   boost::system::result<void, ListenError> start();
@@ -53,6 +53,10 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void drain(Instant deadline, std::function<void()> done);
   void stop();
   void set_limits(const StoreServerLimits& limits);
+  void set_run_tokens(HostTokens::OfRuns tokens) {
+    if (options_.token)
+      shared_.tokens = std::make_shared<const HostTokens>(options_.token, std::move(tokens));
+  }
   StoreServerStats stats() const;
   const RunService* runs() const { return shared_.runs.get(); }
   std::optional<std::string> operate(const std::string& run_id, OperatorAsked::What what);

@@ -51,6 +51,10 @@ void StoreServer::set_limits(const StoreServerLimits& limits) {
   impl_->set_limits(limits);
 }
 
+void StoreServer::set_run_tokens(HostTokens::OfRuns tokens) {
+  impl_->set_run_tokens(std::move(tokens));
+}
+
 std::optional<std::string> StoreServer::Impl::operate(const std::string& run_id,
                                                       OperatorAsked::What what) {
   if (!shared_.runs || !set_.is_open() || !may_serve()) return std::nullopt;

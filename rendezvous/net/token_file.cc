@@ -84,25 +84,47 @@ std::optional<std::string> credential_token_file() {
   return path;
 }
 
-boost::system::result<std::string, TokenError> read_token_file(const std::string& path) {
-  const auto refuse = [&path](const std::string& why) {
-    return TokenError{"the token file " + path + ": " + why};
-  };
+namespace {
+
+TokenError refused(const std::string& path, const std::string& why) {
+  return {"the token file " + path + ": " + why};
+}
+
+/// What is in it, if it is a file that keeps a secret.
+boost::system::result<std::string, TokenError> read_secret(const std::string& path,
+                                                           std::size_t most) {
   // A FIFO must not keep us waiting.
   const OpenFile opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat file {};
-  if (opened.fd < 0 || ::fstat(opened.fd, &file) != 0) return refuse(system_text());
-  if (const std::string why = complaint(file); !why.empty()) return refuse(why);
-  const auto text = read_all(opened.fd, kMaxTokenBytes + 1);
-  if (!text) return refuse(system_text());
-  if (text->size() > kMaxTokenBytes)
-    return refuse("it is longer than " + std::to_string(kMaxTokenBytes) + " bytes: no token is");
+  if (opened.fd < 0 || ::fstat(opened.fd, &file) != 0) return refused(path, system_text());
+  if (const std::string why = complaint(file); !why.empty()) return refused(path, why);
+  auto text = read_all(opened.fd, most + 1);
+  if (!text) return refused(path, system_text());
+  if (text->size() > most)
+    return refused(path, "it is longer than " + std::to_string(most) + " bytes");
+  // A TokenError can be made of a string, too: which of both is meant has to be said.
+  return {boost::system::in_place_value, *std::move(text)};
+}
+
+}  // namespace
+
+boost::system::result<std::string, TokenError> read_token_file(const std::string& path) {
+  const auto text = read_secret(path, kMaxTokenBytes);
+  if (!text) return text.error();
   const std::size_t begin = std::min(text->find_first_not_of(kWhiteSpace), text->size());
   const std::size_t end = text->find_last_not_of(kWhiteSpace) + 1;
   std::string token = begin < end ? text->substr(begin, end - begin) : std::string();
-  if (const std::string why = complaint(std::string_view(token)); !why.empty()) return refuse(why);
-  // A TokenError can be made of a string, too: which of both is meant has to be said.
+  if (const std::string why = complaint(std::string_view(token)); !why.empty())
+    return refused(path, why);
   return {boost::system::in_place_value, std::move(token)};
+}
+
+boost::system::result<RunTokenTexts, TokenError> read_run_tokens_file(const std::string& path) {
+  const auto text = read_secret(path, kMaxRunTokensBytes);
+  if (!text) return text.error();
+  auto tokens = parse_run_tokens(*text, [](std::string_view token) { return complaint(token); });
+  if (!tokens) return refused(path, tokens.error().reason);
+  return *std::move(tokens);
 }
 
 }  // namespace muster

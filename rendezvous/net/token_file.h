@@ -7,6 +7,8 @@
 
 #include <boost/system/result.hpp>
 
+#include "rendezvous/wire/run_tokens.h"
+
 namespace muster {
 
 /// Fewer characters could be guessed.
@@ -26,5 +28,8 @@ std::optional<std::string> credential_token_file();
 /// regular file, may be read by everybody or changed by others than its owner, is empty, or does
 /// not hold kMinTokenBytes to kMaxTokenBytes printable ASCII characters.
 boost::system::result<std::string, TokenError> read_token_file(const std::string& path);
+
+/// The same for a file of parse_run_tokens()'s lines.
+boost::system::result<RunTokenTexts, TokenError> read_run_tokens_file(const std::string& path);
 
 }  // namespace muster

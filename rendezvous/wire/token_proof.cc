@@ -20,10 +20,14 @@ std::string proof_of(const TokenCrypto& crypto, std::string_view role, std::stri
   return to_hex(crypto.mac(text));
 }
 
-/// The nonce of a first message; empty: it has none.
-std::string nonce_of(const NativeRequest& request) {
-  if (const auto* hello = std::get_if<NativeHello>(&request)) return hello->nonce;
-  if (const auto* reach = std::get_if<NativeReach>(&request)) return reach->nonce;
+/// What a first message says of itself.
+struct FirstMessage {
+  std::string nonce;  // Empty: it has none.
+  std::string run;
+};
+FirstMessage about(const NativeRequest& request) {
+  if (const auto* hello = std::get_if<NativeHello>(&request)) return {hello->nonce, hello->run_id};
+  if (const auto* reach = std::get_if<NativeReach>(&request)) return {reach->nonce, reach->run_id};
   return {};
 }
 
@@ -61,24 +65,26 @@ TokenGate::Step TokenGate::receive_first(std::string_view json) {
   // Refused where it is served, which says why; nothing else of this connection is served then.
   if (!request || (hello != nullptr && hello->protocol_version != kNativeProtocolVersion))
     return {.serve = std::string(json)};
-  if (nonce_of(*request).empty())
+  const FirstMessage first = about(*request);
+  if (first.nonce.empty())
     return refuse(
         "it lets in only nodes that have its token: give this node --rdzv-token-file FILE, with "
         "the rendezvous' own token in FILE (an older muster does not know that option)",
         "native message: a node without the token", "node without token");
   first_json_ = json;
-  nonce_ = to_hex(crypto_.nonce());
+  crypto_ = &tokens_->of(first.run);
+  nonce_ = to_hex(crypto_->nonce());
   phase_ = Phase::Challenged;
   return {.reply = NativeChallenge{nonce_}};
 }
 
 TokenGate::Step TokenGate::receive_proof(const NativeProve& prove) {
-  if (!crypto_.equal(prove.proof, proof_of(crypto_, "node", nonce_, first_json_)))
+  if (!crypto_->equal(prove.proof, proof_of(*crypto_, "node", nonce_, first_json_)))
     return refuse(
         "this node's token is another one than the rendezvous': the files of --rdzv-token-file "
-        "must have the same content",
+        "must have the same content (a run may have a token of its own there: --rdzv-run-tokens)",
         "native message: a node with another token", "wrong token");
-  host_proof_ = proof_of(crypto_, "host", nonce_, first_json_);
+  host_proof_ = proof_of(*crypto_, "host", nonce_, first_json_);
   phase_ = Phase::Open;
   return {.serve = std::exchange(first_json_, {})};
 }

@@ -7,10 +7,13 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "rendezvous/wire/native_codec.h"
 
@@ -30,6 +33,26 @@ class TokenCrypto {
   virtual bool equal(std::string_view a, std::string_view b) const = 0;
 };
 using SharedTokenCrypto = std::shared_ptr<const TokenCrypto>;
+
+/// The tokens that a host asks for. For any thread: nothing in it changes.
+class HostTokens {
+ public:
+  using OfRuns = std::map<std::string, SharedTokenCrypto, std::less<>>;
+
+  /// `common` is not null: the token of all runs that have none of their own.
+  explicit HostTokens(SharedTokenCrypto common, OfRuns of_runs = {})
+      : common_(std::move(common)), of_runs_(std::move(of_runs)) {}
+
+  const TokenCrypto& of(std::string_view run) const {
+    const auto own = of_runs_.find(run);
+    return own == of_runs_.end() ? *common_ : *own->second;
+  }
+
+ private:
+  SharedTokenCrypto common_;
+  OfRuns of_runs_;
+};
+using SharedHostTokens = std::shared_ptr<const HostTokens>;
 
 /// A node's side, for one connection.
 class TokenClaim {
@@ -53,8 +76,7 @@ class TokenClaim {
 /// A host's side, for one connection: nothing of it is served before the gate is open.
 class TokenGate {
  public:
-  /// `crypto` outlives it.
-  explicit TokenGate(const TokenCrypto& crypto) : crypto_(crypto) {}
+  explicit TokenGate(SharedHostTokens tokens) : tokens_(std::move(tokens)) {}
 
   struct Step {
     std::optional<NativeMessage> reply = {};
@@ -76,7 +98,8 @@ class TokenGate {
   Step receive_first(std::string_view json);
   Step receive_proof(const NativeProve& prove);
 
-  const TokenCrypto& crypto_;
+  const SharedHostTokens tokens_;
+  const TokenCrypto* crypto_ = nullptr;  // Of the run that the first message names.
   Phase phase_ = Phase::First;
   std::string first_json_;
   std::string nonce_;

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Jobs with a token: at musterd, at one of their own nodes, and with files that are no good."""
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -79,6 +81,63 @@ class AtMusterd(TokenJob):
         self.assertEqual(refused.returncode, 1, refused.stderr)
         self.assertIn("it lets in only nodes that have its token", refused.stderr)
         self.assertEqual(run(**environment).returncode, 0)
+
+
+class RunTokens(TokenJob):
+    """A run with a token of its own: the common one opens it no more."""
+    own = "of-this-run-0123456789abcdef"
+
+    def start_musterd(self):
+        self.run_tokens = write_token(self.dir, f"# whose\njob {self.own}", "run-tokens")
+        (self.dir / "config.json").write_text(json.dumps({"rdzv-run-tokens": str(self.run_tokens)}))
+        self.access = [f"--config={self.dir}/config.json"]
+        super().start_musterd()
+        self.access = []
+
+    def refused(self, run, token):
+        job = ["--nnodes=1", "--rdzv-backend=c10d", f"--rdzv-id={run}", f"--rdzv-endpoint=127.0.0.1:{self.port}",
+               "--rdzv-conf=is_host=false", f"--rdzv-token-file={token}", "--no-python", "/bin/true"]
+        done = subprocess.run([MUSTER, *job], env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=PATIENCE_S, check=False)
+        if done.returncode == 0:
+            return False
+        self.assertIn("this node's token is another one", done.stderr)
+        return True
+
+    def test_a_job_with_its_own_token_and_no_other(self):
+        common = self.dir / "rdzv-token"
+        self.assertTrue(self.refused("job", common))
+        self.assertFalse(self.refused("other", common))
+        own = write_token(self.dir, self.own)  # The nodes of TokenJob read this file.
+        self.assertTrue(self.refused("other", own))
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=1")
+        self.round_of(2)
+        self.tell("exit.a", "3")
+        self.round_of(2, after=2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_the_list_is_read_again_at_a_reload(self):
+        own = write_token(self.dir, self.own, "own")
+        self.assertFalse(self.refused("job", own))
+
+        def reload(lines, says):
+            before = len(self.read("err.musterd1"))
+            write_token(self.dir, lines, "run-tokens")
+            self.musterd.send_signal(signal.SIGHUP)
+            wait_for(lambda: says in self.read("err.musterd1")[before:], says)
+        reload("job short", "line 1: its token has 5 characters")
+        self.assertFalse(self.refused("job", own))
+        reload("job another-0123456789abcdef", "config_reloaded")
+        self.assertTrue(self.refused("job", own))
+        self.assertNotIn("another-0123456789abcdef", self.read("err.musterd1"))
+
+    def test_only_beside_a_common_token(self):
+        done = subprocess.run([MUSTERD, "--port=0", f"--rdzv-run-tokens={self.run_tokens}"], capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("only with --rdzv-token-file", done.stderr)
 
 
 class AtANode(NodesTest):

@@ -37,8 +37,8 @@ void check_round_trip(std::string_view json, Decode decode) {
 }
 
 void send_to_gate(std::string_view lines) {
-  const muster::testing::PlainCrypto crypto("secret");
-  TokenGate gate(crypto);
+  TokenGate gate(std::make_shared<const HostTokens>(
+      std::make_shared<const muster::testing::PlainCrypto>("secret")));
   while (!lines.empty() && !gate.open()) {
     const std::string_view line = lines.substr(0, lines.find('\n'));
     lines.remove_prefix(std::min(lines.size(), line.size() + 1));

@@ -42,6 +42,18 @@ struct TokenFileTest {
   TempFolder folder;
 };
 
+TEST_CASE_METHOD(TokenFileTest, "token file: tokens of single runs", "[unit][rendezvous]") {
+  const auto tokens = read_run_tokens_file(file("# runs\njob " + kToken + "\n"));
+  REQUIRE(tokens.has_value());
+  CHECK(*tokens == RunTokenTexts{{"job", kToken}});
+  const std::string path = file("job " + kToken + "\nother word\n");
+  const auto refused = read_run_tokens_file(path);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK_THAT(refused.error().reason, Contains(path) && Contains("line 2: its token has 4"));
+  CHECK_FALSE(read_run_tokens_file(file("job " + kToken, fs::perms(0644))).has_value());
+  CHECK_FALSE(read_run_tokens_file(file(std::string(kMaxRunTokensBytes + 1, '\n'))).has_value());
+}
+
 TEST_CASE_METHOD(TokenFileTest, "token file: white space around the token is not the token",
                  "[unit][rendezvous]") {
   CHECK(token_in(file(kToken)) == kToken);

@@ -24,9 +24,11 @@ std::string refusal_in(const TokenGate::Step& step) {
 }
 
 struct TokenProofTest {
-  PlainCrypto host_crypto{"secret"};
+  std::shared_ptr<PlainCrypto> common = std::make_shared<PlainCrypto>("secret");
+  PlainCrypto& host_crypto = *common;
   PlainCrypto node_crypto{"secret"};
-  TokenGate gate{host_crypto};
+  SharedHostTokens tokens = std::make_shared<const HostTokens>(common);
+  TokenGate gate{tokens};
 
   static std::string hello(const TokenClaim& claim, const std::string& run = "job") {
     return sent_json(NativeHello{.muster_version = "1", .run_id = run, .nonce = claim.nonce()});
@@ -86,7 +88,7 @@ TEST_CASE_METHOD(TokenProofTest, "token: another token, another first message, a
     proof = claim.answer({std::string(kProofDigits, '0')}, first).proof;
   }
   SECTION("the host's own proof") {
-    TokenGate twin(host_crypto);
+    TokenGate twin(tokens);
     const auto its = std::get<NativeChallenge>(twin.receive(first).reply.value());
     twin.receive(sent_json(claim.answer(its, first)));
     proof = twin.host_proof();
@@ -97,19 +99,39 @@ TEST_CASE_METHOD(TokenProofTest, "token: another token, another first message, a
   CHECK(gate.host_proof().empty());
 }
 
+TEST_CASE_METHOD(TokenProofTest, "token: a run with a token of its own takes no other",
+                 "[unit][rendezvous]") {
+  tokens = std::make_shared<const HostTokens>(
+      common, HostTokens::OfRuns{{"own", std::make_shared<PlainCrypto>("of the run")}});
+  const auto is_let_in = [&](const std::string& run, const char* token) {
+    const PlainCrypto crypto{token};
+    TokenClaim claim(crypto);
+    TokenGate at(tokens);
+    const std::string first = hello(claim, run);
+    const auto asked = std::get<NativeChallenge>(at.receive(first).reply.value());
+    at.receive(sent_json(claim.answer(asked, first)));
+    CHECK(claim.is_host(at.host_proof()) == at.open());
+    return at.open();
+  };
+  CHECK(is_let_in("own", "of the run"));
+  CHECK_FALSE(is_let_in("own", "secret"));
+  CHECK_FALSE(is_let_in("job", "of the run"));
+  CHECK(is_let_in("job", "secret"));
+}
+
 TEST_CASE_METHOD(TokenProofTest, "token: without a nonce, or with anything but a proof, no service",
                  "[unit][rendezvous]") {
   for (const NativeRequest& request :
        {NativeRequest(NativeHello{.run_id = "job"}), NativeRequest(NativeReach{}),
         NativeRequest(KeptAlive{}), NativeRequest(NodeLeft{}),
         NativeRequest(NativeProve{std::string(64, '0')})}) {
-    TokenGate fresh(host_crypto);
+    TokenGate fresh(tokens);
     CHECK_THAT(refusal_in(fresh.receive(sent_json(request))), Catch::Contains("--rdzv-token-file"));
   }
   TokenClaim claim(node_crypto);
   for (const std::string& second : {hello(claim), sent_json(KeptAlive{}), std::string("[]"),
                                     std::string(R"({"type":"prove"})")}) {
-    TokenGate fresh(host_crypto);
+    TokenGate fresh(tokens);
     REQUIRE(fresh.receive(hello(claim)).reply);
     CHECK_THAT(refusal_in(fresh.receive(second)), Catch::Contains("is no proof of it"));
     CHECK_FALSE(fresh.open());
@@ -120,7 +142,7 @@ TEST_CASE_METHOD(TokenProofTest, "token: what cannot be read is left to who refu
                  "[unit][rendezvous]") {
   for (const std::string& first :
        {std::string("{"), sent_json(NativeHello{.protocol_version = 99, .muster_version = "9"})}) {
-    TokenGate fresh(host_crypto);
+    TokenGate fresh(tokens);
     const auto step = fresh.receive(first);
     CHECK(step.serve == first);
     CHECK_FALSE(fresh.open());
