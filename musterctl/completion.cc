@@ -2,7 +2,7 @@
 
 namespace muster::ctl {
 
-const Subcommand kSubcommands[12] = {
+const Subcommand kSubcommands[15] = {
     {"runs", "", "--endpoint --rdzv-token-file --json", "The runs of a musterd"},
     {"status", "RUN", "--endpoint --rdzv-token-file --json --watch",
      "One run, who is missing, its history"},
@@ -15,6 +15,12 @@ const Subcommand kSubcommands[12] = {
     {"restart", "RUN", "--endpoint --rdzv-token-file",
      "Restart all workers of a run; costs none of its restarts"},
     {"stop", "RUN", "--endpoint --rdzv-token-file", "End a run for all its nodes"},
+    {"drain", "RUN NODE", "--endpoint --rdzv-token-file",
+     "A node leaves the run at the next round, and stays out"},
+    {"exclude", "RUN NODE", "--endpoint --rdzv-token-file",
+     "A node leaves the run now, and stays out"},
+    {"allow", "RUN NODE", "--endpoint --rdzv-token-file",
+     "Let a node in again that was drained or excluded"},
     {"open", "", "--endpoint --rdzv-token-file", "A link to the page of a musterd with a token"},
     {"key", "", "--rdzv-token-file", "The key by which other programs may read from musterd"},
     {"ps", "", "--json", "The jobs of this machine, without a daemon"},
@@ -36,6 +42,20 @@ constexpr std::string_view kRuns =
     "musterctl runs --json 2>/dev/null | tr -d ' \\n' | sed 's/{\"id\":\"/\\n/g' | "
     "sed -n 's/^\\([A-Za-z0-9._-]*\\)\",\"state\".*/\\1/p'";
 
+// The names of a run's nodes; the run is what the shell puts in place of @.
+constexpr std::string_view kNodes =
+    "musterctl nodes @ --json 2>/dev/null | tr -d ' \\n' | sed 's/{\"name\":\"/\\n/g' | "
+    "sed -n 's/^\\([A-Za-z0-9._:-]*\\)\",\"address\".*/\\1/p'";
+
+std::string nodes_of(std::string_view run) {
+  std::string text(kNodes);
+  return text.replace(text.find('@'), 1, run);
+}
+
+bool takes_node(const Subcommand& command) {
+  return command.arguments.find("NODE") != std::string_view::npos;
+}
+
 std::string bash_script() {
   std::string text =
       "# bash completion for musterctl: eval \"$(musterctl --completion bash)\"\n"
@@ -53,6 +73,10 @@ std::string bash_script() {
     if (!command.arguments.empty())
       text.append("\n            if ((COMP_CWORD == 2)); then words+=\" $(")
           .append(kRuns)
+          .append(")\"; fi");
+    if (takes_node(command))
+      text.append("\n            if ((COMP_CWORD == 3)); then words+=\" $(")
+          .append(nodes_of("\"${COMP_WORDS[2]}\""))
           .append(")\"; fi");
     text += " ;;\n";
   }
@@ -83,6 +107,10 @@ std::string zsh_script() {
     if (!command.arguments.empty())
       text.append("\n        if ((CURRENT == 3)); then options+=(${(f)\"$(")
           .append(kRuns)
+          .append(")\"}); fi");
+    if (takes_node(command))
+      text.append("\n        if ((CURRENT == 4)); then options+=(${(f)\"$(")
+          .append(nodes_of("\"$words[3]\""))
           .append(")\"}); fi");
     text += " ;;\n";
   }
@@ -118,6 +146,14 @@ std::string fish_script() {
           .append(
               "musterctl runs --json 2>/dev/null | string match -rga "
               "'\\\"id\\\":\\\"([A-Za-z0-9._-]+)\\\",\\\"state'")
+          .append(")\"\n");
+    if (takes_node(command))
+      text.append("complete -c musterctl")
+          .append(seen)
+          .append(" -a \"(")
+          .append(
+              "musterctl nodes (commandline -opc)[3] --json 2>/dev/null | string match -rga "
+              "'\\\"name\\\":\\\"([A-Za-z0-9._:-]+)\\\",\\\"address'")
           .append(")\"\n");
   }
   return text;

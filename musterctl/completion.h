@@ -13,7 +13,7 @@ struct Subcommand {
   std::string_view help;
 };
 /// All of them, the hidden ones aside: what main() offers is tested to be the same.
-extern const Subcommand kSubcommands[12];
+extern const Subcommand kSubcommands[15];
 
 /// For "bash", "zsh" or "fish"; empty for another shell.
 std::string completion_script(std::string_view shell);

@@ -46,6 +46,7 @@ struct Arguments {
   std::string token_file;  // Empty: no token.
   std::string log_dir;
   std::string run;
+  std::string node;
   std::string completion;
   bool endpoint_given = false;
   bool json = false;
@@ -119,15 +120,31 @@ int exit_code_of(const HttpAnswer& answer) {
   return complain(answer.status == 404 ? kExitUnknown : kExitFailure, error_text(answer.body));
 }
 
-int change_run(const Arguments& arguments, const std::string& action, const std::string& done) {
+// Prints what `text` makes of musterd's answer.
+int change(const Arguments& arguments, const std::string& more,
+           const std::function<Text(std::string_view json)>& text) {
   int code = EXIT_SUCCESS;
   const auto service = find_service(arguments, code);
   if (!service) return code;
-  const std::string target = "/api/v1/runs/" + percent_encoded(arguments.run) + "/" + action;
+  const std::string target = "/api/v1/runs/" + percent_encoded(arguments.run) + more;
   const auto answer = post(service->endpoint, target, service->token.get());
   if (!answer) return complain(kExitNoAnswer, answer.error().reason);
-  if (answer->status == 200) return print(safe(arguments.run) + ": " + done + "\n"), EXIT_SUCCESS;
-  return exit_code_of(*answer);
+  if (answer->status != 200) return exit_code_of(*answer);
+  const Text done = text(answer->body);
+  if (!done) return complain(kExitFailure, done.error().reason);
+  return print(*done), EXIT_SUCCESS;
+}
+
+int change_run(const Arguments& arguments, const std::string& action, const std::string& done) {
+  const std::string line = safe(arguments.run) + ": " + done + "\n";
+  return change(arguments, "/" + action,
+                [&](std::string_view) { return Text(boost::system::in_place_value, line); });
+}
+
+int change_node(const Arguments& arguments, const std::string& action, const std::string& done) {
+  const std::string begin = safe(arguments.run) + ": " + safe(arguments.node) + ": " + done;
+  return change(arguments, "/nodes/" + percent_encoded(arguments.node) + "/" + action,
+                [&](std::string_view json) { return done_text(begin, json); });
 }
 
 // Prints a link: a browser that is started from here might not be the person's.
@@ -274,6 +291,9 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
        }},
       {"stop",
        [&] { return change_run(arguments, "stop", "it has ended, and its nodes are told"); }},
+      {"drain", [&] { return change_node(arguments, "drain", "drained; "); }},
+      {"exclude", [&] { return change_node(arguments, "exclude", "excluded; "); }},
+      {"allow", [&] { return change_node(arguments, "allow", ""); }},
       {"open", [&] { return make_link(arguments); }},
       {"key", [&] { return print_key(arguments); }},
       {"ps", [&] { return list_local_jobs(arguments); }},
@@ -283,6 +303,12 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
         *app.add_subcommand(std::string(subcommand.name), std::string(subcommand.help));
     if (!subcommand.arguments.empty())
       command.add_option("RUN", arguments.run, "The run's id (--rdzv-id)")->required();
+    if (subcommand.arguments.find("NODE") != std::string_view::npos)
+      command
+          .add_option("NODE", arguments.node,
+                      "A node's name, or a host's address: then all nodes of that host. `musterctl "
+                      "nodes` shows both")
+          ->required();
     if (subcommand.arguments.find("RANK") != std::string_view::npos)
       command.add_option("RANK", arguments.rank, "The worker's global rank")
           ->check(CLI::NonNegativeNumber)

@@ -80,6 +80,34 @@ std::string missing_lines(const Json& run) {
   return lines;
 }
 
+std::string strikes_text(const Json& strikes) {
+  const auto failures = strikes.at("failures").get<int>();
+  const auto losses = strikes.at("losses").get<int>();
+  const auto counted = [](int count, const char* one, const char* more) {
+    return count == 0 ? std::string() : std::to_string(count) + (count == 1 ? one : more);
+  };
+  const std::string failed = counted(failures, " failure", " failures");
+  const std::string lost = counted(losses, " loss", " losses");
+  if (failed.empty() && lost.empty()) return "-";
+  return failed + (failed.empty() || lost.empty() ? "" : ", ") + lost;
+}
+
+// Nodes that an operator keeps out, and hosts that have cost restarts. An older musterd tells none.
+std::string operator_lines(const Json& run) {
+  std::string lines;
+  if (run.contains("kept_out") && !run.at("kept_out").empty()) {
+    lines += "\nkept out by an operator (musterctl allow lets in again)\n";
+    for (const Json& entry : run.at("kept_out"))
+      lines += "  " + text(entry.at("node")) + "  " + text(entry.at("how")) + "\n";
+  }
+  if (run.contains("strikes") && !run.at("strikes").empty()) {
+    lines += "\nstrikes by host\n";
+    for (const Json& host : run.at("strikes"))
+      lines += "  " + text(host.at("address")) + "  " + strikes_text(host) + "\n";
+  }
+  return lines;
+}
+
 std::string make_runs(const Json& json) {
   std::vector<Row> rows{{"RUN", "STATE", "ROUND", "NODES", "WANTED", "RESTARTS", "FIRST FAILURE"}};
   for (const Json& run : json.at("runs")) {
@@ -141,6 +169,7 @@ std::string make_status(const Json& run) {
     lines += "\nmissing\n" + missing;
   if (!run.at("first_failure").is_null())
     lines += "\nfirst failure\n  " + event_line(run.at("first_failure")) + report_lines(run);
+  lines += operator_lines(run);
   lines += "\nhistory\n";
   for (const Json& event : run.at("events"))
     lines += "  " + event_line(event);
@@ -208,7 +237,7 @@ std::string starts_of(const Json& node) {
 
 std::string make_nodes(const Json& json) {
   std::vector<Row> rows{{"NODE", "RANKS", "STATE", "KIND", "LAST HEARD", "WORKERS", "STARTS",
-                         "STEP", "LAST FAILURE", "ADDRESS", "AGENT PID", "NAME"}};
+                         "STEP", "LAST FAILURE", "STRIKES", "ADDRESS", "AGENT PID", "NAME"}};
   for (const Json& node : json.at("nodes")) {
     const Json& first = node.at("first_rank");
     const Json& count = node.at("local_world_size");
@@ -219,9 +248,13 @@ std::string make_nodes(const Json& json) {
     }
     std::string state = text(node.at("state"));
     if (node.at("absent_seconds").is_number()) state += " for " + ago(node.at("absent_seconds"));
+    // Outside of the rounds the state says so itself.
+    const bool kept_out = node.contains("kept_out") && node.at("kept_out").is_string();
+    if (kept_out && node.at("state") != "kept_out") state += ", " + text(node.at("kept_out"));
+    const std::string strikes = node.contains("strikes") ? strikes_text(node.at("strikes")) : "-";
     rows.push_back({number(node.at("group_rank")), ranks, state, text(node.at("kind")),
                     ago(node.at("silent_seconds")), workers_of(node), starts_of(node),
-                    step_of(node), failure_of(node), text(node.at("address")),
+                    step_of(node), failure_of(node), strikes, text(node.at("address")),
                     number(node.at("pid")), text(node.at("name"))});
   }
   const auto by_rank = [](const Row& a, const Row& b) {
@@ -301,6 +334,19 @@ Text why_text(std::string_view json) {
 }
 Text nodes_text(std::string_view json) {
   return made_of(json, make_nodes);
+}
+
+Text done_text(const std::string& begin, std::string_view json) {
+  return made_of(json, [&](const Json& done) {
+    std::string lines = begin;
+    const std::string said = done.value("text", std::string());
+    for (std::size_t at = 0; at <= said.size();) {
+      const std::size_t end = std::min(said.find('\n', at), said.size());
+      lines += safe(std::string_view(said).substr(at, end - at)) + "\n";
+      at = end + 1;
+    }
+    return lines;
+  });
 }
 
 Text login_path(std::string_view json) {

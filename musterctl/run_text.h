@@ -23,6 +23,8 @@ Text status_text(std::string_view json);
 Text why_text(std::string_view json);
 /// Of /api/v1/runs/ID/nodes.
 Text nodes_text(std::string_view json);
+/// Of a POST that has changed something: `begin`, and what musterd says follows from it.
+Text done_text(const std::string& begin, std::string_view json);
 /// The path of a link to the page, of what /api/v1/login answers.
 Text login_path(std::string_view json);
 /// The message of an error's JSON; what is there instead if it is none.

@@ -50,6 +50,7 @@ muster_add_tests(rendezvous_tests unit
     support/torch_model.cc
     unit/rendezvous/config_json_test.cc
     unit/rendezvous/damping_test.cc
+    unit/rendezvous/kept_out_test.cc
     unit/rendezvous/native_codec_test.cc
     unit/rendezvous/native_participant_test.cc
     unit/rendezvous/printable_text_test.cc

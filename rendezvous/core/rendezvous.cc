@@ -182,6 +182,7 @@ void Rendezvous::on(const NodeJoined& told) {
   if (of_recovery) give_up_recovery("node " + to_string(event.name) + " has left it");
   note_stopped(event);
   if (!is_new) return join_again(id, event, reconnected);
+  if (goes_out(id)) return;
   if (!hold_back(id)) place(id, event.spare ? Place::Standby : Place::Redundant);
   // A first round that lacks nodes is filled from the spares when nobody else comes.
   if (first_round()) spares_step_in_ = later(now_, run().last_call_timeout);
@@ -244,6 +245,7 @@ void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnect
   if (member->succeeded) --succeeded_;
   member->succeeded = false;
   unrecorded(member->name);
+  if (goes_out(id)) return;
   if (member->place == Place::Restarting || member->place == Place::Resuming) {
     place(id, Place::Waiting);
     return set_join_deadline(id, later(now_, run().join_timeout));
@@ -275,6 +277,7 @@ void Rendezvous::on(const WorkersFailed& event) {
   // Others may have failed of the same cause: a restart that has begun is not counted again.
   if (!complete() || draining() || event.round != round_ || member->place != Place::Participant)
     return;
+  strikes_.count_failure(member->name.addr);
   if (restarts_used_ >= run().max_restarts) {
     std::string why = event.what;
     why += run().max_restarts == 0

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "rendezvous/core/damping.h"
+#include "rendezvous/core/kept_out.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/liveness.h"
 #include "rendezvous/core/rdzv_operation.h"
@@ -150,7 +151,11 @@ class Rendezvous {
   /// When the node was last heard that has been silent longest; nothing if nobody is waited for.
   std::optional<Instant> longest_unheard() const;
   /// Why an operator cannot have this now; empty if OperatorAsked would do it.
-  std::string_view objection_to(OperatorAsked::What what) const;
+  std::string objection_to(const OperatorAsked& asked) const;
+  /// What follows from the last thing that an operator has asked of a node, as sentences.
+  const std::string& operator_answer() const { return operator_answer_; }
+  /// Whether an operator keeps the node out, and by which name.
+  std::optional<KeptOutEntry> kept_out(const NodeName& name) const { return kept_out_.find(name); }
   /// The group rank of a node in the newest complete round, also if it is lost since.
   std::optional<int> rank_of(const NodeName& name) const;
 
@@ -175,8 +180,9 @@ class Rendezvous {
     Finished,     // muster: its part of the job is done, and the round has gone on without it.
     Resuming,     // muster: in a round that an earlier life of the host made.
     HeldBack,     // muster: lost again and again, and not let in yet.
+    KeptOut,      // muster: an operator keeps it out of the rounds.
   };
-  static constexpr std::size_t kPlaces = 10;
+  static constexpr std::size_t kPlaces = 11;
 
   struct Member {
     MemberId id = 0;
@@ -277,6 +283,16 @@ class Rendezvous {
     return places_[static_cast<std::size_t>(where)];
   }
   void changed() { dirty_ = reason_dirty_ = record_dirty_ = true; }
+
+  // rendezvous_kept_out.cc: nodes that an operator keeps out.
+  std::string objection_to_node(const OperatorAsked& asked) const;
+  std::string objection_to_allowing(const std::string& node) const;
+  void keep_out(const std::string& node, KeptOutHow how);
+  void allow(const std::string& node);
+  bool goes_out(MemberId id);
+  bool restart_without_excluded();
+  std::string describe_kept_out(const std::string& node, KeptOutHow how) const;
+  std::string why_kept_out(const Member& member) const;
 
   // rendezvous_round.cc: the rules.
   void settle();
@@ -412,6 +428,10 @@ class Rendezvous {
   std::set<std::pair<Instant, MemberId>> absent_;
   std::set<std::pair<Instant, MemberId>> held_;
   Damping damping_;
+  KeptOut kept_out_;
+  StrikeList strikes_;
+  bool excluded_may_work_ = false;  // The round that runs may have an excluded node.
+  std::string operator_answer_;
   std::optional<Instant> paused_until_;  // This process did nothing for long, until then.
 
   /// A round of an earlier life of the host: its nodes resume, each with its rank.

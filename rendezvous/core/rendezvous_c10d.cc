@@ -105,7 +105,8 @@ void Rendezvous::rebuild(WallTime wall) {
   });
   for (const Place where : {Place::Restarting, Place::Waiting})
     for_each_in(where, [&](const Member& member) { state.wait_list.add_new(member.name); });
-  for (const Place where : {Place::LeftOut, Place::Redundant, Place::Standby, Place::HeldBack})
+  for (const Place where :
+       {Place::LeftOut, Place::Redundant, Place::Standby, Place::HeldBack, Place::KeptOut})
     for_each_in(where, [&](const Member& member) { state.redundancy_list.add_new(member.name); });
   for (const auto& [id, member] : members_) {
     if (member.place == Place::Away || member.place == Place::Finished) continue;

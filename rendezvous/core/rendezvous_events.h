@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -116,8 +117,14 @@ struct OperatorAsked {
   enum class What {
     Restart,  // Of the round that runs; it costs none of --max-restarts.
     Stop,     // The run ends for everybody, and has failed.
+    Drain,    // `node` is not taken into the next round.
+    Exclude,  // `node` is kept out of rounds, of the one that runs, too.
+    Allow,    // `node` is let in again.
   };
+  // Not an aggregate: what does not concern a node is its own name.
+  OperatorAsked(What asked, std::string of_node = {}) : what(asked), node(std::move(of_node)) {}
   What what = What::Restart;
+  std::string node;  // A node's name, or a host's address: then all nodes of that host.
 };
 
 using RendezvousEvent =

@@ -128,7 +128,10 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
     member.connection.reset();
     return;
   }
-  if (lost && cause == RestartCause::NodeLost && !preparing()) damping_.lost(member.instance, now_);
+  if (lost && cause == RestartCause::NodeLost && !preparing()) {
+    damping_.lost(member.instance, now_);
+    strikes_.count_loss(who.addr);
+  }
   erase(id, what);
   if (lost && natives_ > 0)
     begin_restart(cause, who, what);

@@ -107,6 +107,10 @@ std::string Rendezvous::make_gathering_reason() const {
   if (spares > 0) text += "; " + std::to_string(spares) + " spare";
   if (!held_.empty())
     text += "; " + std::to_string(held_.size()) + " held back, lost again and again before";
+  NameList kept_out;
+  for_each_in(Place::KeptOut, [&](const Member& member) { kept_out.add(member.name); });
+  if (!kept_out.empty())
+    text += "; kept out by an operator: " + kept_out.text() + " (musterctl allow lets in again)";
   return text;
 }
 
@@ -125,6 +129,7 @@ std::string Rendezvous::why_not_let_in(const Member& member) const {
            " times within minutes: it is let in " + seconds_text(hold.wait) +
            " after the last time, or when the others are too few without it";
   }
+  if (member.place == Place::KeptOut) return why_kept_out(member);
   if (member.place == Place::Standby)
     return "this node is a spare, and steps in when another is missing";
   if (member.place != Place::Redundant || !run_) return {};

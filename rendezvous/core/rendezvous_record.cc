@@ -66,6 +66,8 @@ RunRecord Rendezvous::make_record() const {
     record.restart_what = restart_cause_->second;
   }
   if (outcome_) record.outcome = RunOutcome{outcome_->succeeded, outcome_->who, outcome_->why};
+  record.kept_out = kept_out_.entries();
+  record.strikes = strikes_.hosts();
   return record;
 }
 
@@ -119,6 +121,8 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   last_world_ = static_cast<std::size_t>(std::max<std::int64_t>(record.last_world, 0));
   store_ = record.store;
   last_call_left_ = record.last_call_left;
+  kept_out_ = KeptOut(record.kept_out);
+  strikes_ = StrikeList(record.strikes);
   if (record.restart_who) restart_cause_ = {*record.restart_who, record.restart_what};
   if (record.outcome)
     outcome_ = RunEnded{{}, record.outcome->succeeded, record.outcome->who, record.outcome->why};

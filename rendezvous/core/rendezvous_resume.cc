@@ -160,6 +160,7 @@ void Rendezvous::adopt_round() {
   had_round_ = true;
   restarts_used_ = std::max(restarts_used_, std::min(recovery.restart_count, run().max_restarts));
   last_world_ = recovery.by_rank.size();
+  excluded_may_work_ = true;
   store_ = recovery.store;
   workers_.clear();
   deadline_.reset();
@@ -218,6 +219,7 @@ void Rendezvous::give_up_recovery(const std::string& why) {
 
 /// Of a round that does not go on anyway: the workers of a node have failed while nobody heard it.
 void Rendezvous::count_lost_failure(const std::string& failure, const NodeName& who) {
+  strikes_.count_failure(who.addr);
   if (restarts_used_ < run().max_restarts) {
     ++restarts_used_;
     restart_cause_ = {who, failure};

@@ -22,6 +22,7 @@ bool Rendezvous::settle_complete() {
     move_to(Phase::Running);
     changed();
   }
+  if (restart_without_excluded()) return true;
   // Newcomers restart the others only if they may, and never when the first nodes have finished.
   if (draining() || closed_ || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0)
     return false;

@@ -19,7 +19,7 @@ std::string_view to_string(RunStanding state) {
 std::string_view to_string(NodeState state) {
   constexpr std::array<std::string_view, kNodeStates> kNames = {
       "joined",     "preparing", "working", "finished", "absent",
-      "restarting", "waiting",   "spare",   "resuming"};
+      "restarting", "waiting",   "spare",   "resuming", "kept_out"};
   return kNames[static_cast<std::size_t>(state)];
 }
 
@@ -71,6 +71,8 @@ NodeState Rendezvous::node_state(const Member& member) const {
       return NodeState::Finished;
     case Place::Resuming:
       return NodeState::Resuming;
+    case Place::KeptOut:
+      return NodeState::KeptOut;
   }
   return NodeState::Waiting;
 }
@@ -96,6 +98,8 @@ NodeView Rendezvous::view_of(const Member& member, Instant now) const {
   NodeView node{.name = member.name, .state = node_state(member), .native = member.native};
   node.group_rank = member.last_rank;
   node.spare = member.spare;
+  if (const auto kept = kept_out_.find(member.name)) node.kept_out = kept->how;
+  node.strikes = strikes_.find(member.name.addr);
   if (member.native) {
     node.role = member.role;
     node.local_world = member.local_world_size;
@@ -116,6 +120,8 @@ RunView Rendezvous::view(std::size_t offset, std::size_t nodes, Instant now) con
   view.offset = std::min(offset, members_.size());
   view.now = now;
   view.outcome = outcome_;
+  view.kept_out = kept_out_.entries();
+  view.strikes = strikes_.hosts();
   auto member = std::next(members_.begin(), static_cast<std::ptrdiff_t>(view.offset));
   for (nodes = std::min(nodes, kMaxViewedNodes); nodes > 0 && member != members_.end(); --nodes)
     view.nodes.push_back(view_of((member++)->second, now));
@@ -148,10 +154,12 @@ std::array<std::size_t, kNodeStates> Rendezvous::nodes_by_state() const {
   return counts;
 }
 
-std::string_view Rendezvous::objection_to(OperatorAsked::What what) const {
+std::string Rendezvous::objection_to(const OperatorAsked& asked) const {
+  using What = OperatorAsked::What;
   if (outcome_) return "the run has ended";
+  if (asked.what != What::Restart && asked.what != What::Stop) return objection_to_node(asked);
   if (natives_ == 0) return "there is no muster node in it, and torchrun nodes cannot be told";
-  const bool restart = what == OperatorAsked::What::Restart;
+  const bool restart = asked.what == What::Restart;
   if (restart && unseen_.may_run(now_)) return {};
   if (restart && phase() != Phase::Running && phase() != Phase::Preparing)
     return "no round runs: its nodes are on their way into one already";
@@ -160,9 +168,14 @@ std::string_view Rendezvous::objection_to(OperatorAsked::What what) const {
 }
 
 void Rendezvous::on(const OperatorAsked& event) {
-  if (!objection_to(event.what).empty()) return;
-  if (event.what == OperatorAsked::What::Stop)
-    return end_run(false, std::nullopt, "an operator has stopped it");
+  using What = OperatorAsked::What;
+  operator_answer_.clear();
+  if (!objection_to(event).empty()) return;
+  if (event.what == What::Stop) return end_run(false, std::nullopt, "an operator has stopped it");
+  if (event.what == What::Allow) return allow(event.node);
+  if (event.what != What::Restart)
+    return keep_out(event.node,
+                    event.what == What::Drain ? KeptOutHow::Drained : KeptOutHow::Excluded);
   if (!complete()) return unseen_.clear();  // The operator knows that the silent nodes are dead.
   begin_restart(RestartCause::Requested, NodeName{"operator", 0, 0}, "musterctl restart");
 }

@@ -64,6 +64,9 @@ void count(const RunEvent& event, RunCounters& counters) {
     case EventKind::RoundNotResumed:
     case EventKind::Closed:
     case EventKind::Broken:
+    case EventKind::NodeDrained:
+    case EventKind::NodeExcluded:
+    case EventKind::NodeAllowed:
       break;
   }
 }
@@ -112,6 +115,12 @@ std::string_view to_string(RunEvent::Kind kind) {
       return "run_failed";
     case EventKind::Broken:
       return "run_broken";
+    case EventKind::NodeDrained:
+      return "node_drained";
+    case EventKind::NodeExcluded:
+      return "node_excluded";
+    case EventKind::NodeAllowed:
+      return "node_allowed";
   }
   return "unknown";
 }

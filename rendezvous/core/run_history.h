@@ -42,7 +42,10 @@ struct RunEvent {
     Closed,  // By a torchrun node.
     Succeeded,
     Failed,
-    Broken,  // An invariant of muster did not hold.
+    Broken,       // An invariant of muster did not hold.
+    NodeDrained,  // By an operator, as the next two.
+    NodeExcluded,
+    NodeAllowed,
   };
   Kind kind = Kind::Began;
   std::uint64_t number = 0;  // From 1; the next event of the run has the next number.

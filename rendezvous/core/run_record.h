@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/core/kept_out.h"
 #include "rendezvous/core/rendezvous_events.h"
 
 namespace muster {
@@ -43,6 +44,8 @@ struct RunRecord {
   std::optional<RunOutcome> outcome;
   /// Of the last call, when this was recorded. A restarted host lets it go on from there.
   std::optional<Duration> last_call_left;
+  std::vector<KeptOutEntry> kept_out;  // By an operator.
+  std::vector<HostStrikes> strikes;    // The host that was struck last comes last.
   bool operator==(const RunRecord&) const = default;
 };
 

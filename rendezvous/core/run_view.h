@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/core/kept_out.h"
 #include "rendezvous/core/node_report.h"
 #include "rendezvous/core/rendezvous_state.h"
 #include "rendezvous/core/run_history.h"
@@ -51,8 +52,9 @@ enum class NodeState {
   Waiting,     // It wants the next round, or is held back because it was lost so often.
   Spare,       // No place for it, or marked as a spare.
   Resuming,    // In a round that an earlier musterd made.
+  KeptOut,     // An operator keeps it out of the rounds.
 };
-inline constexpr std::size_t kNodeStates = 9;
+inline constexpr std::size_t kNodeStates = 10;
 std::string_view to_string(NodeState state);
 
 /// What a node has reported last, and when it came.
@@ -72,6 +74,9 @@ struct NodeView {
   std::optional<Duration> silent;  // Since it was last heard. Nothing: nobody waits to hear it.
   std::optional<Duration> absent;  // Since its connection was lost.
   bool spare = false;              // Marked as one.
+  /// An operator has drained or excluded it; it may still be in a round.
+  std::optional<KeptOutHow> kept_out = {};
+  Strikes strikes = {};                           // Of its host.
   std::shared_ptr<const ReportView> report = {};  // Null: it reports nothing.
 };
 
@@ -112,6 +117,8 @@ struct RunView {
   std::optional<Duration> last_call;  // It ends in so long.
   std::vector<RunEvent> events;       // The newest ones, oldest first.
   std::optional<RunEnded> outcome;
+  std::vector<KeptOutEntry> kept_out;  // By an operator; also who is not in the run now.
+  std::vector<HostStrikes> strikes;    // The host that was struck last comes last.
   /// What the node of the first failure has told about it.
   std::optional<FailureReport> first_failure_report;
   Instant now{};  // When this was so.

@@ -93,6 +93,18 @@ Routed route_of_rank(std::string id, const std::vector<std::string_view>& parts,
   return RouteError{404, "not_found", "a rank has /log, and POST finds /stacks"};
 }
 
+Routed route_of_node(std::string id, const std::vector<std::string_view>& parts) {
+  using What = OperatorAsked::What;
+  auto node = percent_decode(parts[5]);
+  if (!node || node->empty() || node->size() > kMaxNodeTextBytes)
+    return bad_request("the node's name is empty, too long or not percent-encoded");
+  const std::string_view what = parts[6];
+  if (what == "drain") return Action{std::move(id), {What::Drain, std::move(*node)}};
+  if (what == "exclude") return Action{std::move(id), {What::Exclude, std::move(*node)}};
+  if (what == "allow") return Action{std::move(id), {What::Allow, std::move(*node)}};
+  return RouteError{404, "not_found", "POST finds /drain, /exclude and /allow of a node"};
+}
+
 Routed route_of_run(const std::vector<std::string_view>& parts, std::string_view query) {
   auto id = percent_decode(parts[3]);
   if (!id || id->empty() || id->size() > kMaxRunIdBytes)
@@ -110,10 +122,10 @@ Routed route_of_run(const std::vector<std::string_view>& parts, std::string_view
   if (parts.size() == 5 && what == "restart")
     return Action{std::move(*id), OperatorAsked::What::Restart};
   if (parts.size() == 5 && what == "stop") return Action{std::move(*id), OperatorAsked::What::Stop};
-  return RouteError{
-      404, "not_found",
-      "a run has /nodes, /events, /ranks/RANK/log, and POST finds /restart, /stop and "
-      "/ranks/RANK/stacks"};
+  if (parts.size() == 7 && what == "nodes") return route_of_node(std::move(*id), parts);
+  return RouteError{404, "not_found",
+                    "a run has /nodes, /events, /ranks/RANK/log, and POST finds /restart, /stop, "
+                    "/ranks/RANK/stacks and /nodes/NODE/drain, exclude or allow"};
 }
 
 Routed route_of_path(std::string_view path, std::string_view query) {

@@ -52,7 +52,7 @@ struct NewLogin {};
 /// POST: a person asks for it.
 struct Action {
   std::string id;
-  OperatorAsked::What what = OperatorAsked::What::Restart;
+  OperatorAsked asked = OperatorAsked::What::Restart;
 };
 
 /// A question to the node that has this global rank: GET for its log, POST for where it stands.

@@ -91,16 +91,23 @@ class HttpServer::Impl {
             done(view_of(store, request));
           });
         });
-    using Done = std::function<void(std::optional<std::string>)>;
+    using Done = std::function<void(std::optional<Operated>)>;
     shared_->operate = [this, &runs_loop, &store](Action action, Done done) {
       // The jobs' loop holds only the number of who asks: it may end before this one.
       const std::uint64_t number = ++operated_;
       asked_.emplace(number, std::move(done));
-      asio::post(runs_loop, [this, &store, number, action = std::move(action)] {
-        asio::post(loop_, [this, number, objection = store.operate(action.id, action.what)] {
+      const auto answer = [this, number](std::optional<Operated> operated) {
+        asio::post(loop_, [this, number, operated = std::move(operated)] {
           const auto asked = asked_.extract(number);
-          if (!asked.empty()) asked.mapped()(objection);
+          if (!asked.empty()) asked.mapped()(operated);
         });
+      };
+      asio::post(runs_loop, [&store, answer, action = std::move(action)] {
+        const auto objection = store.operate(action.id, action.asked, [answer](std::string text) {
+          answer(Operated{.text = std::move(text)});
+        });
+        if (!objection) return answer(std::nullopt);
+        if (!objection->empty()) answer(Operated{.objection = *objection});
       });
     };
     shared_->questions = {[this, &runs_loop, &store](RankQuestion question, Ask::Done done) {
@@ -125,7 +132,7 @@ class HttpServer::Impl {
   tcp::acceptor acceptor_;
   std::shared_ptr<Shared> shared_;
   std::map<asio::ip::address, std::size_t> open_of_;
-  std::map<std::uint64_t, std::function<void(std::optional<std::string>)>> asked_;
+  std::map<std::uint64_t, std::function<void(std::optional<Operated>)>> asked_;
   std::uint64_t operated_ = 0;
   std::map<std::uint64_t, Ask::Done> questions_;  // By number: whose answers are waited for.
   std::thread thread_;

@@ -32,6 +32,8 @@ namespace {
 constexpr Duration kStreamLooks = std::chrono::milliseconds(500);
 /// Programs that read the stacks may take half a minute.
 constexpr Duration kStacksWithin = std::chrono::seconds(40);
+/// A disk that hangs holds an answer up for RunServiceOptions::state_patience, which is 5 s.
+constexpr Duration kActionWithin = std::chrono::seconds(8);
 constexpr int kLooksPerSign = 30;  // A comment each 15 s shows that the stream is alive.
 
 Reply no_such_run(const std::string& id) {
@@ -189,16 +191,18 @@ asio::awaitable<Reply> Session::ask(RankQuestion question) {
 
 asio::awaitable<Reply> Session::act(Action action) {
   const auto waiter =
-      std::make_shared<AnswerWaiter<std::optional<std::string>>>(stream_.get_executor());
-  shared_->operate(action, [waiter](std::optional<std::string> objection) {
-    waiter->tell(std::move(objection));
-  });
-  const auto answered = co_await waiter->wait(ViewSource::kAnswerWithin);
-  if (!answered) co_return no_answer();
-  const std::optional<std::string>& objection = *answered;
-  if (!objection) co_return no_such_run(action.id);
-  if (!objection->empty()) co_return error_reply({409, "not_possible", *objection});
-  Reply done{200, kJsonType, "{\"ok\":true}\n"};
+      std::make_shared<AnswerWaiter<std::optional<Operated>>>(stream_.get_executor());
+  shared_->operate(action,
+                   [waiter](std::optional<Operated> answer) { waiter->tell(std::move(answer)); });
+  const auto answered = co_await waiter->wait(kActionWithin);
+  if (!answered)
+    co_return error_reply({503, "no_answer",
+                           "the loop that serves the jobs, or its disk or etcd, has not answered "
+                           "in time. It may still be done: look at the run"});
+  const std::optional<Operated>& answer = *answered;
+  if (!answer) co_return no_such_run(action.id);
+  if (!answer->objection.empty()) co_return error_reply({409, "not_possible", answer->objection});
+  Reply done{200, kJsonType, done_json(answer->text) + "\n"};
   co_return done;
 }
 

@@ -19,10 +19,14 @@
 
 namespace muster::http {
 
-/// Answers with the objection, as RunService::operate() does. Called on the HTTP thread; `done` is
-/// called there, too, or never if the runs' loop has ended.
-using Operate = std::function<void(Action action,
-                                   std::function<void(std::optional<std::string> objection)> done)>;
+struct Operated {
+  std::string objection = {};  // Why it cannot be; empty: it is done.
+  std::string text = {};       // What follows from it.
+};
+/// Answers as RunService::operate() does: nothing if the run is not known. Called on the HTTP
+/// thread; `done` is called there, too, or never if the runs' loop has ended.
+using Operate =
+    std::function<void(Action action, std::function<void(std::optional<Operated> answer)> done)>;
 
 /// Asks a node. `done` is called once: nothing if the run is not known, an objection, or its
 /// answer. The number of the question is returned: forget() it if nobody waits any more.

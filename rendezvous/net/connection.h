@@ -73,6 +73,9 @@ struct ConnectionShared {
   bool runs_apart = false;
   /// Who waits for a node's answer, by the question's number.
   std::map<std::uint64_t, std::function<void(NodeAnswered)>> asked;
+  /// Who waits until what an operator has asked is done, by its number.
+  std::map<std::uint64_t, std::function<void(std::string)>> operated;
+  std::uint64_t operations = 0;
 };
 
 class Connection {

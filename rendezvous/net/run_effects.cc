@@ -131,6 +131,9 @@ std::optional<ConnectionId> carry_out(const RunEffect& effect, ConnectionShared&
   } else if (const auto* answered = std::get_if<QuestionAnswered>(&effect)) {
     const auto asker = shared.asked.extract(answered->answer.number);
     if (!asker.empty()) asker.mapped()(answered->answer);
+  } else if (const auto* operated = std::get_if<OperatorAnswered>(&effect)) {
+    const auto asker = shared.operated.extract(operated->number);
+    if (!asker.empty()) asker.mapped()(operated->text);
   }
   return std::nullopt;
 }

@@ -121,8 +121,10 @@ class StoreServer {
   StoreServerStats stats() const;
   /// Null if this server is only a store, or has not started. Until reset() or the end.
   const RunService* runs() const;
-  /// As RunService::operate(), and its effects are carried out.
-  std::optional<std::string> operate(const std::string& run_id, OperatorAsked::What what);
+  /// As RunService::operate(), and its effects are carried out. If there is no objection, `done`
+  /// is called once on the loop, with what follows from it.
+  std::optional<std::string> operate(const std::string& run_id, const OperatorAsked& asked,
+                                     std::function<void(std::string text)> done);
   /// As RunService::ask(). If the node is asked, `done` is called once on the loop, unless
   /// forget_question() comes before. The caller chooses the question's number, a new one each time.
   std::optional<std::string> ask(const std::string& run_id, int rank, NodeAsked question,

@@ -59,7 +59,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   }
   StoreServerStats stats() const;
   const RunService* runs() const { return shared_.runs.get(); }
-  std::optional<std::string> operate(const std::string& run_id, OperatorAsked::What what);
+  std::optional<std::string> operate(const std::string& run_id, const OperatorAsked& asked,
+                                     std::function<void(std::string)> done);
   std::optional<std::string> ask(const std::string& run_id, int rank, NodeAsked question,
                                  std::function<void(NodeAnswered)> done);
   void forget_question(std::uint64_t number);

@@ -56,18 +56,22 @@ void StoreServer::set_run_tokens(HostTokens::OfRuns tokens) {
 }
 
 std::optional<std::string> StoreServer::Impl::operate(const std::string& run_id,
-                                                      OperatorAsked::What what) {
+                                                      const OperatorAsked& asked,
+                                                      std::function<void(std::string)> done) {
   if (!shared_.runs || !set_.is_open() || !may_serve()) return std::nullopt;
   read_clock();
-  auto objection = shared_.runs->operate(run_id, what, {now_, wall_now()});
+  const std::uint64_t number = ++shared_.operations;
+  auto objection = shared_.runs->operate(run_id, asked, {now_, wall_now()}, number);
+  if (objection && objection->empty()) shared_.operated.emplace(number, std::move(done));
   carry_out_runs();
   record_runs();
   return objection;
 }
 
 std::optional<std::string> StoreServer::operate(const std::string& run_id,
-                                                OperatorAsked::What what) {
-  return impl_->operate(run_id, what);
+                                                const OperatorAsked& asked,
+                                                std::function<void(std::string)> done) {
+  return impl_->operate(run_id, asked, std::move(done));
 }
 
 }  // namespace muster

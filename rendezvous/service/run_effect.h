@@ -53,8 +53,13 @@ struct OpenBarrier {
 struct QuestionAnswered {
   NodeAnswered answer;
 };
+/// For who has asked by RunService::operate(): it is done, and durable where runs are recorded.
+struct OperatorAnswered {
+  std::uint64_t number = 0;
+  std::string text;  // What follows from it, as sentences; may be empty.
+};
 using RunEffect = std::variant<SendNative, AnswerHeld, ShowState, OpenBarrier, ForgetRun,
-                               RepeatMaster, RunNote, QuestionAnswered>;
+                               RepeatMaster, RunNote, QuestionAnswered, OperatorAnswered>;
 
 /// Whom it is for; nothing if it is for the store or the log.
 std::optional<ConnectionId> recipient_of(const RunEffect& effect);

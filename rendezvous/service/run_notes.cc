@@ -51,6 +51,7 @@ void RunService::note_join(Run& run, const NodeJoined& event, Instant now) {
   note(level, "node_joined run=" + word(run.id()) + " node=" + word(to_string(*name)) +
                   " workers=" + std::to_string(event.local_world_size) +
                   " last_round=" + std::to_string(event.last_round));
+  note_kept_out(run, *name);
   note_begin(run, now);
   RunEvent joined{.kind = RunEvent::Kind::NodeJoined, .round = run.rendezvous->round()};
   joined.node = to_string(*name);
@@ -70,6 +71,39 @@ void RunService::note_gone(Run& run, const NodeGone& gone, Instant now) {
                                  " run=" + word(run.id()) + " node=" + word(to_string(gone.who)) +
                                  " rank=" + (gone.rank ? std::to_string(*gone.rank) : "-") +
                                  " why=\"" + printable_text(gone.what) + "\"");
+}
+
+/// A restart or a stop is noted as what it does to the run.
+void RunService::note_operation(Run& run, const OperatorAsked& asked, Instant now) {
+  using What = OperatorAsked::What;
+  RunEvent event{.round = run.rendezvous->round()};
+  switch (asked.what) {
+    case What::Restart:
+    case What::Stop:
+      return;
+    case What::Drain:
+      event.kind = RunEvent::Kind::NodeDrained;
+      break;
+    case What::Exclude:
+      event.kind = RunEvent::Kind::NodeExcluded;
+      break;
+    case What::Allow:
+      event.kind = RunEvent::Kind::NodeAllowed;
+      break;
+  }
+  event.node = asked.node;
+  event.text = "by an operator";
+  note(RunNote::Level::Info, std::string(to_string(event.kind)) + " run=" + word(run.id()) +
+                                 " node=" + word(asked.node) + " by=operator");
+  record(run, std::move(event), now);
+}
+
+void RunService::note_kept_out(const Run& run, const NodeName& name) {
+  const auto kept = run.rendezvous->kept_out(name);
+  if (!kept) return;
+  note(RunNote::Level::Info, "node_kept_out run=" + word(run.id()) +
+                                 " node=" + word(to_string(name)) +
+                                 " advice=\"`musterctl allow` lets it in again\"");
 }
 
 void RunService::note_held_back(const Run& run, const NodeHeldBack& held) {

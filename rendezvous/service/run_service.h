@@ -179,7 +179,9 @@ class RunService {
   RunsFigures figures(Instant now) const;
   /// What an operator asks for. Why it cannot be, as a sentence; empty if it is done. Nothing if
   /// the run is not known.
-  std::optional<std::string> operate(std::string_view id, OperatorAsked::What what, Time time);
+  /// With a `number`, an OperatorAnswered of it follows when it is done.
+  std::optional<std::string> operate(std::string_view id, const OperatorAsked& asked, Time time,
+                                     std::optional<std::uint64_t> number = std::nullopt);
   /// Asks the node that has this global rank; `question.local_rank` and `question.to` are filled
   /// in. Why it cannot be asked, as a sentence; empty: a QuestionAnswered of the question's number
   /// follows. Nothing if the run is not known.
@@ -306,6 +308,8 @@ class RunService {
   void note_new_life(const Run& run);
   void note_join(Run& run, const NodeJoined& event, Instant now);
   void note_gone(Run& run, const NodeGone& gone, Instant now);
+  void note_operation(Run& run, const OperatorAsked& asked, Instant now);
+  void note_kept_out(const Run& run, const NodeName& name);
   void note_held_back(const Run& run, const NodeHeldBack& held);
   void note_skew(const Run& run, const ClockSkewSeen& seen);
   void note_restart(Run& run, const RendezvousActions& actions, Instant now);

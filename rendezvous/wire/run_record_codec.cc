@@ -12,6 +12,7 @@ using native::Fields;
 using RecordJson = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 3> kScalePolicies = {"now", "at-restart", "never"};
+constexpr std::array<std::string_view, 2> kKeptOutHows = {"drained", "excluded"};
 constexpr std::array<std::string_view, 3> kStandings = {"member", "finished", "lost"};
 // A reason from outside and what a host has added to it, in characters of up to three bytes.
 constexpr std::size_t kMaxRecordedText = 8 * kMaxNativeTextBytes;
@@ -68,6 +69,21 @@ RunOutcome recorded_outcome(Fields fields) {
   return outcome;
 }
 
+/// An older record has neither list.
+void read_operators_part(Fields& fields, RunRecord& record) {
+  if (fields.has("kept_out"))
+    fields.each("kept_out", kMaxKeptOut, [&](Fields entry) {
+      const auto how = entry.one_of<KeptOutHow>("how", kKeptOutHows);
+      record.kept_out.push_back({entry.text("node", kMaxRecordedText), how});
+    });
+  if (fields.has("strikes"))
+    fields.each("strikes", kMaxStruckHosts, [&](Fields host) {
+      const Strikes strikes{host.number<int>("failures", 0, kMostStrikes),
+                            host.number<int>("losses", 0, kMostStrikes)};
+      record.strikes.push_back({host.text("host", kMaxRecordedText), strikes});
+    });
+}
+
 /// Reads one object with `read`; whatever is wrong comes out as one sentence.
 template <typename Record, typename Read>
 boost::system::result<Record, RecordError> read_record(std::string_view text, const Read& read) {
@@ -100,6 +116,13 @@ std::string encode(const RunRecord& record) {
     json["restart"] = {{"who", name_json(*record.restart_who)}, {"what", record.restart_what}};
   if (record.outcome) json["outcome"] = outcome_json(*record.outcome);
   if (record.last_call_left) json["last_call_left_ns"] = record.last_call_left->count();
+  for (const KeptOutEntry& entry : record.kept_out)
+    json["kept_out"].push_back(
+        {{"node", entry.node}, {"how", kKeptOutHows[static_cast<std::size_t>(entry.how)]}});
+  for (const HostStrikes& host : record.strikes)
+    json["strikes"].push_back({{"host", host.host},
+                               {"failures", host.strikes.failures},
+                               {"losses", host.strikes.losses}});
   return to_text(json);
 }
 
@@ -132,6 +155,7 @@ boost::system::result<RunRecord, RecordError> decode_run_record(std::string_view
     if (fields.has("outcome")) record.outcome = recorded_outcome(fields.object("outcome"));
     if (fields.has("last_call_left_ns"))
       record.last_call_left = Duration(fields.number<std::int64_t>("last_call_left_ns"));
+    read_operators_part(fields, record);
     return record;
   });
 }

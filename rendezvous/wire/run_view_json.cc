@@ -123,6 +123,24 @@ OrderedJson report_json(const NodeView& node, const Clock& clock) {
           {"failure", report.failure ? to_json(*report.failure) : OrderedJson(nullptr)}};
 }
 
+OrderedJson to_json(const Strikes& strikes) {
+  return {{"failures", strikes.failures}, {"losses", strikes.losses}};
+}
+
+std::string_view name_of(KeptOutHow how) {
+  return how == KeptOutHow::Excluded ? "excluded" : "drained";
+}
+
+OrderedJson to_json(const KeptOutEntry& entry) {
+  return {{"node", entry.node}, {"how", name_of(entry.how)}};
+}
+
+OrderedJson to_json(const HostStrikes& host) {
+  OrderedJson json = to_json(host.strikes);
+  json["address"] = host.host;
+  return json;
+}
+
 OrderedJson to_json(const NodeView& node, const Clock& clock) {
   return {{"name", to_string(node.name)},
           {"address", node.name.addr},
@@ -136,6 +154,8 @@ OrderedJson to_json(const NodeView& node, const Clock& clock) {
           {"spare", node.spare},
           {"silent_seconds", or_null(node.silent)},
           {"absent_seconds", or_null(node.absent)},
+          {"kept_out", node.kept_out ? OrderedJson(name_of(*node.kept_out)) : OrderedJson(nullptr)},
+          {"strikes", to_json(node.strikes)},
           {"report", report_json(node, clock)}};
 }
 
@@ -196,6 +216,8 @@ std::string run_json(const RunView& view) {
   json["first_failure_report"] = nullptr;
   if (const auto& report = view.first_failure_report)
     json["first_failure_report"] = to_json(*report);
+  json["kept_out"] = list_of(view.kept_out);
+  json["strikes"] = list_of(view.strikes);
   json["events"] = list_of(view.events, clock);
   return text_of(json);
 }
@@ -215,6 +237,12 @@ std::string answer_json(const NodeAnswered& answer) {
                   {"next_offset", answer.offset + static_cast<std::int64_t>(answer.bytes.size())},
                   {"size", answer.size},
                   {"base64", base64_encode(answer.bytes)}});
+}
+
+std::string done_json(const std::string& text) {
+  OrderedJson json{{"ok", true}};
+  if (!text.empty()) json["text"] = text;
+  return text_of(json);
 }
 
 std::string event_json(const RunEvent& event, const RunView& view) {

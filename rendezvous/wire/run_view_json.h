@@ -17,9 +17,11 @@ std::string runs_json(const RunsView& view);
 /// Without its nodes; with the events.
 std::string run_json(const RunView& view);
 std::string nodes_json(const RunView& view);
-/// One line without a line feed: the data of one server-sent event.
 /// A piece of a log, or of a file of stacks: its bytes in base64.
 std::string answer_json(const NodeAnswered& answer);
+/// What an operator has asked is done; `text` says what follows from it, and may be empty.
+std::string done_json(const std::string& text);
+/// One line without a line feed: the data of one server-sent event.
 std::string event_json(const RunEvent& event, const RunView& view);
 
 }  // namespace muster

@@ -150,7 +150,9 @@ class Changing(TokenTest):
     def test_musterctl_proves_it_from_any_name(self):
         self.a_run()
         self.assertIn("no round runs", self.ctl("restart", "job", expect=1))
-        self.assertIn("asks for its token", self.ctl("stop", "job", expect=1, token=False))
+        for words in (["stop", "job"], ["exclude", "job", "x"]):
+            self.assertIn("asks for its token", self.ctl(*words, expect=1, token=False))
+        self.assertIn("not in the run now", self.ctl("exclude", "job", "x"))
         self.run_is("gathering")
         self.assertIn("it has ended", self.ctl("stop", "job"))
         self.run_is("failed")
@@ -176,7 +178,7 @@ class Browser(TokenTest):
         # What a form or a script of another site could send, if the browser did send the cookie.
         for headers in ({}, {"X-Muster-Action": "1"}, {"Content-Type": "text/plain", "Origin": "http://evil.example.org"},
                         {"X-Muster-Action": "1", "Origin": f"http://127.0.0.1:{self.http_port}"}):
-            for target in (STOP, STOP.replace("stop", "restart"), "/api/v1/login"):
+            for target in (STOP, STOP.replace("stop", "restart"), STOP.replace("stop", "nodes/x/drain"), "/api/v1/login"):
                 self.assertEqual(self.as_stranger(target, "POST", Cookie=name, **headers)[0], 401)
         status, headers, _ = self.as_stranger(STOP, "OPTIONS", Cookie=name, Origin="http://evil.example.org")
         self.assertEqual(status, 405)

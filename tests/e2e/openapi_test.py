@@ -38,9 +38,9 @@ class OpenApi(HttpTest):
         errors = [f"{'/'.join(map(str, error.absolute_path))}: {error.message}" for error in validator.iter_errors(value)]
         self.assertEqual(errors, [], what)
 
-    def call(self, path, method="get", expect=200, run="job", query="", headers=None):
+    def call(self, path, method="get", expect=200, run="job", query="", headers=None, node="nobody"):
         """Asks, and holds the answer against what the document says of this path, method and status."""
-        target = path.replace("{id}", run).replace("{rank}", "0") + query
+        target = path.replace("{id}", run).replace("{rank}", "0").replace("{node}", node) + query
         status, got, text = self.ask(target, method.upper(), headers)
         self.assertEqual(status, expect, (target, text))
         described = self.document["paths"][path][method]["responses"][str(status)]
@@ -96,6 +96,18 @@ class OpenApi(HttpTest):
         self.call("/api/v1/runs/{id}/ranks/{rank}/stacks", "post", 403)
         self.call("/api/v1/runs/{id}/restart", "post", headers=act)
         self.round_of(2, after=4)
+        for action in ("drain", "exclude", "allow"):
+            path = f"/api/v1/runs/{{id}}/nodes/{{node}}/{action}"
+            self.call(path, "post", 403)
+            self.call(path, "post", 404, run="other", headers=act)
+            self.call(path, "post", 400, node="", headers=act)
+        self.call("/api/v1/runs/{id}/nodes/{node}/drain", "post", 409, headers=act)
+        self.call("/api/v1/runs/{id}/nodes/{node}/exclude", "post", headers=act)
+        self.call("/api/v1/runs/{id}")
+        name = json.loads(self.call("/api/v1/runs/{id}/nodes"))["nodes"][0]["name"]
+        self.call("/api/v1/runs/{id}/nodes/{node}/drain", "post", headers=act, node=name)
+        self.call("/api/v1/runs/{id}/nodes")
+        self.call("/api/v1/runs/{id}/nodes/{node}/allow", "post", headers=act, node=name)
         self.call("/api/v1/runs/{id}/stop", "post", headers=act)
         self.ends(a=1, b=1)
         self.run_is("failed")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Two musterds that share a real etcd: one leads, and no worker notices when that changes."""
+import http.client
 import json
 import os
 import signal
@@ -120,6 +121,27 @@ class Musterds(SharedTest):
         self.finishes()
         ended = [json.loads(value) for key, value in self.etcd.keys(self.prefix + "/").items() if "/ended/" in key]
         self.assertEqual([(run["run_id"], run["restarts"]) for run in ended], [("job", 2)])
+
+    def test_the_next_leader_knows_who_is_kept_out(self):
+        ports = {name: free_port() for name in "xy"}
+        self.musterd("x", f"--http={ports['x']}")
+        self.musterd_says("x", "HTTP at")
+        self.musterd("y", f"--http={ports['y']}")
+        self.musterd_says("y", "leads")
+        self.node("a", 2)
+        self.musterd_says("x", "node_joined run=job")
+
+        def ask(name, target, method="GET"):
+            connection = http.client.HTTPConnection("127.0.0.1", ports[name], timeout=PATIENCE_S)
+            self.addCleanup(connection.close)
+            connection.request(method, f"/api/v1/runs/job{target}", headers={"X-Muster-Action": "1"})
+            reply = connection.getresponse()
+            return reply.status, json.loads(reply.read())
+
+        self.assertEqual(ask("x", "/nodes/10.0.0.9/exclude", "POST")[0], 200)  # It is durable from here on.
+        self.musterds["x"].kill()
+        self.musterd_says("y", "HTTP at")
+        self.assertEqual(ask("y", "")[1]["kept_out"], [{"node": "10.0.0.9", "how": "excluded"}])
 
     def test_a_suspended_leader_acknowledges_nothing(self):
         self.job()

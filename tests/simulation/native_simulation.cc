@@ -240,7 +240,7 @@ class Turmoil {
   }
   void mishap() {
     SimNode& node = *cluster_.nodes[dice_.below(cluster_.nodes.size())];
-    switch (dice_.below(9)) {
+    switch (dice_.below(12)) {
       case 0:
         if (node.connection) cluster_.cut(node);
         node.die();
@@ -264,28 +264,49 @@ class Turmoil {
       }
       case 7:
         return node.fail("rank 0 exited with 1");
+      case 8:
+      case 9:
+      case 10:
+        return operate(node);
       default:
         return node.finish();
     }
+  }
+  /// An operator takes a node out, or lets it in again.
+  void operate(const SimNode& node) {
+    using What = OperatorAsked::What;
+    if (!cluster_.is_up() || cluster_.now < cluster_.stopped_until) return;
+    const What what =
+        dice_.chance(40) ? What::Allow : (dice_.chance(50) ? What::Drain : What::Exclude);
+    const std::string name = "node" + std::to_string(node.index);
+    (void)cluster_.service->operate("job", {what, name}, cluster_.time());
+    cluster_.carry_out();
   }
   /// All who live are in one round or know the end; or too few are left, and wait.
   bool is_converged() {
     using Phase = Participant::Phase;
     const Rendezvous* rendezvous = cluster_.service->rendezvous("job");
+    std::set<std::string> finished;
+    if (rendezvous != nullptr)
+      for (const NodeView& node : rendezvous->view(0, kMaxViewedNodes, cluster_.now).nodes)
+        if (node.state == NodeState::Finished) finished.insert(node.name.addr);
     std::set<std::int64_t> generations;
     int unfinished = 0, waiting = 0, working = 0;
     for (const auto& node : cluster_.nodes) {
       if (!node->alive || node->participant.phase() == Phase::Over) continue;
       if (!node->participant.attached()) return false;
-      ++unfinished;
-      if (node->participant.phase() == Phase::Running) {
-        generations.insert(node->workers.generation);
-        ++working;
-      } else {
-        ++waiting;
-      }
+      const std::string name = "node" + std::to_string(node->index);
+      const auto kept = rendezvous == nullptr ? std::nullopt : rendezvous->kept_out({name, 0, 0});
+      const bool works = node->participant.phase() == Phase::Running;
+      // A round does not go on with an excluded node, unless others have finished.
+      const bool excluded = kept && kept->how == KeptOutHow::Excluded;
+      if (works && excluded && finished.empty()) return false;
+      // Who has finished, or is kept out, is none of those who can make a round.
+      unfinished += works || (!kept && !finished.contains(name)) ? 1 : 0;
+      works ? ++working : ++waiting;
+      if (works) generations.insert(node->workers.generation);
     }
-    if (unfinished == 0) return true;
+    if (working + waiting == 0) return true;
     if (rendezvous == nullptr || generations.size() > 1) return false;
     if (working == 0)
       return rendezvous->phase() == Rendezvous::Phase::Gathering && unfinished < run_.min_nodes;

@@ -5,7 +5,7 @@ const by = (id) => document.getElementById(id);
 const NODE_SIGNS = {
   working: ["\u25cf", "good"], finished: ["\u2713", "calm"], joined: ["\u25d0", "wait"], preparing: ["\u25d0", "wait"],
   waiting: ["\u25d4", "wait"], resuming: ["\u21bb", "wait"], restarting: ["\u21bb", "wait"], spare: ["\u25cb", "calm"],
-  absent: ["\u2715", "bad"],
+  absent: ["\u2715", "bad"], kept_out: ["\u2298", "wait"],
 };
 const RUN_TONES = {
   running: "good", succeeded: "calm", failed: "bad", restarting: "wait", gathering: "wait", preparing: "wait",
@@ -15,10 +15,11 @@ const EVENT_WORDS = {
   run_began: "began", node_joined: "node joined", node_left: "node left", node_lost: "node lost",
   round_complete: "round complete", round_restarts: "restart", round_resumed: "round resumed",
   round_not_resumed: "round not resumed", run_closed: "closed", run_succeeded: "succeeded", run_failed: "failed",
-  run_broken: "broken",
+  run_broken: "broken", node_drained: "node drained", node_excluded: "node excluded", node_allowed: "node allowed",
 };
 const EVENT_TONES = {
   node_lost: "bad", run_failed: "bad", run_broken: "bad", round_restarts: "wait", round_not_resumed: "wait",
+  node_drained: "wait", node_excluded: "wait",
   round_complete: "good", round_resumed: "good", run_succeeded: "calm",
 };
 const NODES_AGAIN_MS = 2000;
@@ -180,8 +181,11 @@ function reportParts(report) {
   return parts;
 }
 
+const stateWords = (state) => state.replaceAll("_", " ");
+const counted = (count, word) => `${count} ${count === 1 ? word : word + (word.endsWith("s") ? "es" : "s")}`;
+
 function nodeText(node) {
-  const parts = [`${node.name}: ${node.state}`, node.kind];
+  const parts = [`${node.name}: ${stateWords(node.state)}`, node.kind];
   if (node.group_rank !== null) parts.push(`node rank ${node.group_rank}`);
   if (node.first_rank !== null && node.local_world_size !== null) {
     const last = node.first_rank + node.local_world_size - 1;
@@ -190,6 +194,9 @@ function nodeText(node) {
   if (node.absent_seconds !== null) parts.push(`without a connection for ${span(node.absent_seconds)}`);
   else if (node.silent_seconds !== null) parts.push(`last heard ${span(node.silent_seconds)} ago`);
   if (node.spare) parts.push("a spare");
+  if (node.kept_out) parts.push(`${node.kept_out} by an operator`);
+  const {failures, losses} = node.strikes;
+  if (failures + losses > 0) parts.push(`strikes of its host: ${counted(failures, "failure")}, ${counted(losses, "loss")}`);
   if (node.report) parts.push(...reportParts(node.report));
   parts.push(`address ${node.address}, agent's pid ${node.pid}`);
   return parts.join(" \u00b7 ");
@@ -202,7 +209,7 @@ function fillNode(button, node) {
   button.className = tone;
   button.title = nodeText(node);
   button.dataset.name = node.name;
-  button.setAttribute("aria-label", `node ${orDash(node.group_rank)}, ${node.state}`);
+  button.setAttribute("aria-label", `node ${orDash(node.group_rank)}, ${stateWords(node.state)}`);
   button.setAttribute("aria-pressed", String(node.name === pressed));
 }
 
@@ -228,7 +235,7 @@ function showNodes() {
   by("legend").replaceChildren(...Object.entries(counts).map(([state, count]) => {
     const [sign, tone] = NODE_SIGNS[state] ?? ["?", "bad"];
     const item = document.createElement("li");
-    item.append(make("span", sign, tone), ` ${count} ${state}`);
+    item.append(make("span", sign, tone), ` ${count} ${stateWords(state)}`);
     return item;
   }));
   const node = nodes.find((one) => one.name === pressed);

@@ -70,9 +70,19 @@ TEST_CASE("http routes: whatever is not there is an error that says why", "[unit
 TEST_CASE("http routes: what changes a run is asked for with POST only", "[unit][http]") {
   const auto stop = std::get<Action>(*find_route({"POST", "/api/v1/runs/a%20b/stop"}));
   CHECK(stop.id == "a b");
-  CHECK(stop.what == OperatorAsked::What::Stop);
-  CHECK(std::get<Action>(*find_route({"POST", "/api/v1/runs/job/restart"})).what ==
+  CHECK(stop.asked.what == OperatorAsked::What::Stop);
+  CHECK(std::get<Action>(*find_route({"POST", "/api/v1/runs/job/restart"})).asked.what ==
         OperatorAsked::What::Restart);
+  const auto drain = std::get<Action>(*find_route({"POST", "/api/v1/runs/job/nodes/a%2Fb/drain"}));
+  CHECK(drain.asked.what == OperatorAsked::What::Drain);
+  CHECK(drain.asked.node == "a/b");
+  for (const char* target : {"/api/v1/runs/job/nodes/a/exclude", "/api/v1/runs/job/nodes/a/allow"})
+    CHECK(find_route({"POST", target}).has_value());
+  CHECK(status_of("/api/v1/runs/job/nodes/a/drain") == 405);
+  CHECK(status_of("/api/v1/runs/job/nodes/a/love", "POST") == 404);
+  CHECK(status_of("/api/v1/runs/job/nodes//drain", "POST") == 400);
+  CHECK(status_of("/api/v1/runs/job/nodes/" + std::string(kMaxNodeTextBytes + 1, 'a') + "/drain",
+                  "POST") == 400);
   for (const char* method : {"GET", "HEAD"}) {
     const auto error = find_route({method, "/api/v1/runs/job/restart"}).error();
     CHECK(error.status == 405);

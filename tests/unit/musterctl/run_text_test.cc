@@ -105,6 +105,37 @@ TEST_CASE("musterctl nodes: by rank, with the global ranks of their workers", "[
   CHECK(text->find("torchrun") < text->find("spare"));
 }
 
+TEST_CASE("musterctl: who is kept out, and the strikes of hosts", "[unit][musterctl]") {
+  RunView view = failed_run();
+  CHECK_THAT(*status_text(run_json(view)), !Contains("kept out") && !Contains("strikes"));
+  view.kept_out = {{"node9", KeptOutHow::Drained}};
+  view.strikes = {{"a", {2, 1}}, {"b", {0, 1}}, {"c", {1, 0}}};
+  const Text status = status_text(run_json(view));
+  CHECK_THAT(*status, Contains("kept out by an operator (musterctl allow lets in again)\n"
+                               "  node9  drained\n"));
+  CHECK_THAT(*status, Contains("strikes by host\n  a  2 failures, 1 loss\n  b  1 loss\n"
+                               "  c  1 failure\n"));
+  view.nodes.push_back({.name = {"a", 1, 0},
+                        .state = NodeState::Working,
+                        .native = true,
+                        .kept_out = KeptOutHow::Drained,
+                        .strikes = {0, 2}});
+  view.nodes.push_back({.name = {"b", 2, 0},
+                        .state = NodeState::KeptOut,
+                        .native = true,
+                        .kept_out = KeptOutHow::Excluded});
+  const Text nodes = nodes_text(nodes_json(view));
+  CHECK_THAT(*nodes, Contains(" working, drained ") && Contains(" 2 losses "));
+  CHECK_THAT(*nodes, Contains(" kept_out ") && !Contains("excluded"));
+}
+
+TEST_CASE("musterctl: what follows from a change, line by line", "[unit][musterctl]") {
+  CHECK(*done_text("job: a: ", "{\"ok\":true,\"text\":\"done\\nwarning: \\u001b[2J\"}") ==
+        "job: a: done\nwarning: \\x1b[2J\n");
+  CHECK(*done_text("job: a: done", "{\"ok\":true}") == "job: a: done\n");
+  CHECK_FALSE(done_text("", "[]").has_value());
+}
+
 TEST_CASE("musterctl: a text from a node cannot move the terminal's cursor", "[unit][musterctl]") {
   RunView view = failed_run();
   view.summary.first_failure->text = "x\x1b[2J\ny";

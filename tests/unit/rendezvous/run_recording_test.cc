@@ -194,6 +194,57 @@ TEST_CASE_METHOD(RecordingTest, "recording: a restart that was counted is not co
   CHECK(service->rendezvous("job")->restarts_used() == 1);
 }
 
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: who is kept out, and the strikes, outlive the host; the answer waits "
+                 "until they are durable",
+                 "[unit][rendezvous]") {
+  using What = OperatorAsked::What;
+  two_recorded();
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  end_turn();
+  take();
+  CHECK(service->operate("job", {What::Exclude, "host1"}, at(), 5) == "");
+  CHECK(take().empty());
+  REQUIRE(turn_ends());
+  commit();
+  const auto effects = take();
+  REQUIRE(effects.size() == 1);
+  const auto& answer = std::get<OperatorAnswered>(effects.front());
+  CHECK(answer.number == 5);
+  CHECK_THAT(answer.text, Catch::Contains("warning: without it 1 node is left"));
+  begin_recorded();
+  hello_resumes(11);
+  NodeJoined again = joining(1);
+  again.instance = "another instance";
+  tell(11, again);
+  end_turn();
+  const auto view = service->view_run("job", {0, 9}, at());
+  REQUIRE(view);
+  CHECK(view->kept_out == std::vector<KeptOutEntry>{{"host1", KeptOutHow::Excluded}});
+  CHECK(view->strikes == std::vector<HostStrikes>{{"host1", {1, 0}}});
+  CHECK(view->nodes.back().state == NodeState::KeptOut);
+  CHECK(service->operate("job", {What::Allow, "host1"}, at()) == "");
+  end_turn();
+  begin_recorded();
+  CHECK(service->view_run("job", {0, 9}, at())->kept_out.empty());
+}
+
+TEST_CASE("recording: lists of an operator's are read back, and a file cannot make them longer",
+          "[unit][rendezvous]") {
+  RunRecord record;
+  CHECK(*decode_run_record(encode(record)) == record);  // As an older muster wrote it: without.
+  for (std::size_t i = 0; i < kMaxKeptOut; ++i)
+    record.kept_out.push_back({"node" + std::to_string(i), KeptOutHow::Drained});
+  record.kept_out.back().how = KeptOutHow::Excluded;
+  record.strikes = {{"b", {1, 0}}, {"a", {0, kMostStrikes}}};
+  CHECK(*decode_run_record(encode(record)) == record);
+  record.kept_out.push_back({"one more", KeptOutHow::Drained});
+  CHECK_THAT(decode_run_record(encode(record)).error().reason, Catch::Contains("kept_out"));
+  record.kept_out.clear();
+  record.strikes.back().strikes.losses = kMostStrikes + 1;
+  CHECK_THAT(decode_run_record(encode(record)).error().reason, Catch::Contains("losses"));
+}
+
 TEST_CASE_METHOD(RecordingTest, "recording: what was not durable has not happened",
                  "[unit][rendezvous]") {
   two_recorded();
