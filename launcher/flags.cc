@@ -77,6 +77,7 @@ Flags flags_from(const CommandLine& line, bool launch_module) {
   reader.read(OptionId::ScalePolicy, flags.scale_policy);
   reader.read(OptionId::RdzvTokenFile, flags.rdzv_token_file);
   reader.read(OptionId::C10dAllow, flags.c10d_allow);
+  reader.read(OptionId::Http, flags.http);
   reader.read(OptionId::Preflight, flags.preflight);
   flags.script = line.script;
   flags.script_arguments = line.script_arguments;

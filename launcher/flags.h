@@ -64,6 +64,7 @@ struct Flags {
   std::optional<std::string> scale_policy;  // now, at-restart, never
   std::optional<std::string> rdzv_token_file;
   std::optional<std::string> c10d_allow;
+  std::optional<std::string> http;
   std::string on_agent_death;
   bool preflight = false;
 

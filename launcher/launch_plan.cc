@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "launcher/http_flag.h"
 #include "launcher/inert_flags.h"
 #include "launcher/log_setup.h"
 #include "launcher/logs_specs.h"
@@ -430,6 +431,7 @@ Checked<LaunchPlan> Planner::run() {
   MUSTER_TRY(plan_command());
   MUSTER_TRY(plan_endpoint());
   MUSTER_TRY(plan_settings());
+  MUSTER_TRY(plan_http(flags_, plan_.agent));
   MUSTER_TRY(check_last());
   plan_.agent.propagate_exit_code = flags_.propagate_exit_code;
   plan_.agent.failure_report = flags_.failure_report;

@@ -24,6 +24,7 @@
 #include "launcher/dry_run.h"
 #include "launcher/flags.h"
 #include "launcher/help.h"
+#include "launcher/http_flag.h"
 #include "launcher/launch_plan.h"
 #include "launcher/launch_text.h"
 #include "launcher/log_setup.h"
@@ -121,12 +122,14 @@ Checked<void> take_c10d_allow(const Flags& flags, RendezvousOptions& rendezvous)
 /// Who may take part in a rendezvous over a network; an error is a sentence for the user. The token
 /// is read here, and not in the agent, whose loop must not wait for a file.
 Checked<void> take_access(const Flags& flags, RendezvousOptions& rendezvous) {
-  if (rendezvous.standalone || rendezvous.backend != RendezvousBackend::C10d) return {};
+  const bool alone = rendezvous.standalone && rendezvous.http.empty();
+  if (alone || rendezvous.backend != RendezvousBackend::C10d) return {};
   if (rendezvous.token_file.empty())
     rendezvous.token_file = credential_token_file().value_or(std::string());
   auto token = load_token(rendezvous.token_file);
   if (!token) return FlagError{token.error().reason};
   rendezvous.token = *std::move(token);
+  if (auto allowed = check_http_access(flags, rendezvous); !allowed) return allowed;
   return take_c10d_allow(flags, rendezvous);
 }
 

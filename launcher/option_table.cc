@@ -179,6 +179,11 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "Who may use the stores of this node, the rendezvous' and the workers', by PyTorch's protocol: off, "
      "any, or a list of loopback, members (of the run, by their token), addresses and networks. "
      "Default: any; with a token members,loopback."},
+    {OptionId::Http, Muster, Group::Rendezvous, Kind::Text, {"--http"}, "MUSTER_HTTP",
+     "[ADDRESS:]PORT", kNone, {},
+     "Where this muster hosts the rendezvous of its run: show on HTTP what goes on, as `musterd "
+     "--http` does, for browsers, musterctl and Prometheus. A port alone means 127.0.0.1, 0 a free "
+     "one. Another address needs --rdzv-token-file."},
     {OptionId::Preflight, Muster, Group::Failures, Kind::Switch, {"--preflight"}, "MUSTER_PREFLIGHT",
      "", kNone, {},
      "Check this machine with `musterctl doctor --quick` first, and take no part in the job if a "

@@ -62,6 +62,7 @@ enum class OptionId : std::uint8_t {
   ScalePolicy,
   RdzvTokenFile,
   C10dAllow,
+  Http,
   Preflight,
   Completion,
   PythonEntry,

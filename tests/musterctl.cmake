@@ -10,6 +10,9 @@ muster_add_tests(musterctl_tests unit
 muster_add_python_test(e2e.musterctl nodes e2e/musterctl_test.py)
 set_tests_properties(e2e.musterctl PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
+muster_add_python_test(e2e.agent_http nodes e2e/agent_http_test.py)
+set_tests_properties(e2e.agent_http PROPERTIES ENVIRONMENT
+  "${e2e_environment};MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 muster_add_python_test(e2e.monitoring nodes e2e/monitoring_test.py)
 set_tests_properties(e2e.monitoring PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>")

@@ -107,6 +107,8 @@ struct RendezvousOptions {
   std::shared_ptr<const TokenCrypto> token;
   /// --c10d-allow, for the rendezvous and the workers' store where they are here; null: everybody.
   std::shared_ptr<const C10dAllow> c10d_allow;
+  /// --http: [ADDRESS:]PORT, where the rendezvous is here; empty: not given. Already checked.
+  std::string http;
   bool shares_store = true;  // Not with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: rank 0 then hosts it.
 };
 

@@ -13,6 +13,7 @@
 #include "agent/sessions/retry_pause.h"
 #include "agent/sessions/store_dialer.h"
 #include "rendezvous/core/seconds_text.h"
+#include "rendezvous/http/http_route.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/spawn_task.h"
 
@@ -159,6 +160,7 @@ void NetworkSession::begin_with(HostAnswerer found) {
 bool NetworkSession::start_hosting(bool must) {
   StoreServerOptions server;
   server.port = options_.rendezvous.port;
+  if (options_.rendezvous.standalone) server.addresses = {kLoopbackAddress};
   const RendezvousSettings& settings = options_.rendezvous.settings;
   server.runs = RunServiceOptions{.muster_version = MUSTER_VERSION,
                                   .only_run = options_.run_id,
@@ -172,12 +174,24 @@ bool NetworkSession::start_hosting(bool must) {
   if (hosted) {
     hosted_ = std::move(*hosted);
     spdlog::debug("rendezvous_hosted port={} run={}", hosted_->port(), options_.run_id);
-    return true;
+    return start_http();
   }
   // Another agent of this machine was first, or somebody's server: that is found out next.
   if (!must && hosted.error().code == boost::system::errc::address_in_use) return true;
   fail("cannot host the rendezvous: " + hosted.error().what());
   return false;
+}
+
+// --http, if it was given. Who asked for it and cannot have it learns so before a worker starts.
+bool NetworkSession::start_http() {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  if (rendezvous.http.empty()) return true;
+  const auto address = http::parse_address(rendezvous.http);
+  if (!address) return fail("--http: " + address.error().reason), false;
+  const auto url = hosted_->serve_http(*address, rendezvous.token);
+  if (!url) return fail("--http: " + url.error().what()), false;
+  spdlog::warn("HTTP at {} shows what goes on in run {}", *url, options_.run_id);
+  return true;
 }
 
 NativeClientOptions NetworkSession::host_options() const {

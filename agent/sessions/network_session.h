@@ -37,6 +37,7 @@ class NetworkSession final : public RendezvousSession {
   NativeClientOptions options_for_try(std::vector<std::string> addresses, Instant deadline) const;
   std::vector<RendezvousEndpoint> endpoints() const;
   bool start_hosting(bool must);
+  bool start_http();
   void begin_with(HostAnswerer found);
   void begin_native(HostAnswerer found);
   void begin_torch();

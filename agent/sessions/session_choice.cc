@@ -18,7 +18,7 @@ bool has_fixed_address(const RendezvousOptions& rendezvous) {
 
 bool is_alone(const AgentOptions& options) {
   const RendezvousOptions& rendezvous = options.rendezvous;
-  if (rendezvous.standalone) return true;
+  if (rendezvous.standalone) return rendezvous.http.empty();
   const bool in_a_file = rendezvous.settings.store_type == RendezvousSettings::StoreType::File;
   return options.max_nodes == 1 && (has_fixed_address(rendezvous) || in_a_file);
 }
@@ -60,7 +60,7 @@ StoreServerOptions workers_store_options(const AgentOptions& options) {
     store.token = options.rendezvous.token;
     store.token_run = options.run_id;
     if (const auto& allow = options.rendezvous.c10d_allow) store.c10d_allow = *allow;
-    return store;
+    if (!options.rendezvous.standalone) return store;
   }
   if (has_fixed_address(options.rendezvous)) store.port = options.rendezvous.master_port;
   if (own_master_addr(options.rendezvous) == kLoopback) store.addresses = {kLoopback};

@@ -35,6 +35,14 @@ StoreThread::~StoreThread() {
   thread_.join();
 }
 
+boost::system::result<std::string, ListenError> StoreThread::serve_http(
+    const http::HttpAddress& address, SharedTokenCrypto token) {
+  auto started = http::HttpServer::start(address, std::move(token), io_, *server_);
+  if (!started) return started.error();
+  http_ = std::move(*started);
+  return {boost::system::in_place_value, http_->url()};
+}
+
 void StoreThread::reset(std::function<void()> done) {
   asio::post(io_, [this, done = std::move(done)] {
     server_->reset();

@@ -10,6 +10,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/system/result.hpp>
 
+#include "rendezvous/http/http_server.h"
 #include "rendezvous/net/store_server.h"
 
 namespace muster {
@@ -26,6 +27,11 @@ class StoreThread {
   StoreThread& operator=(const StoreThread&) = delete;
 
   std::uint16_t port() const { return port_; }
+
+  /// Shows what goes on in the runs of this server, until the end: the URL. At most once. `token`:
+  /// null without one, and then the address must be a loopback one.
+  boost::system::result<std::string, ListenError> serve_http(const http::HttpAddress& address,
+                                                             SharedTokenCrypto token);
 
   /// Forgets every key and closes every connection, so that an attempt never sees an earlier
   /// one's; then calls `done` on the store's thread.
@@ -45,6 +51,7 @@ class StoreThread {
   std::uint16_t port_ = 0;
   std::int64_t whole_generation_ = 0;  // 0: none. For the store's thread.
   std::thread thread_;
+  std::unique_ptr<http::HttpServer> http_;  // It asks the server on its loop, and ends before both.
 };
 
 }  // namespace muster

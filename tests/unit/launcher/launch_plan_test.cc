@@ -57,6 +57,23 @@ TEST_CASE_METHOD(PlanFixture, "plan: --standalone is one node, whatever else is 
   CHECK_THAT(error({"--standalone", "--nnodes", "2", "x"}), Contains("this node alone"));
 }
 
+TEST_CASE_METHOD(PlanFixture, "plan: --http, where this node hosts a rendezvous",
+                 "[unit][launcher]") {
+  CHECK(agent({"x"}).rendezvous.http.empty());
+  const RendezvousOptions alone = agent({"--standalone", "--http=0", "x"}).rendezvous;
+  CHECK(alone.standalone);
+  CHECK(alone.http == "0");
+  CHECK(alone.host == "127.0.0.1");
+  CHECK(alone.settings.is_host == true);
+  CHECK(alone.settings.run.max_nodes == 1);
+  const Words nodes = {
+      "--http", "127.0.0.1:9400", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "x"};
+  CHECK(agent(nodes).rendezvous.http == "127.0.0.1:9400");
+  CHECK_FALSE(agent(nodes).rendezvous.settings.is_host);
+  environment["MUSTER_HTTP"] = "nonsense";
+  CHECK_THAT(error({"x"}), Contains("MUSTER_HTTP: 'nonsense' is neither a port"));
+}
+
 TEST_CASE_METHOD(PlanFixture, "plan: the id that was given is kept on one node",
                  "[unit][launcher]") {
   CHECK(agent({"--rdzv-id", "job7", "x"}).run_id == "job7");
