@@ -22,9 +22,9 @@ TORCH_VERSION=2.13.0
 TORCH_PACKAGE=${MUSTER_TORCH_PACKAGE:-torch==$TORCH_VERSION}
 NUMPY_PACKAGE='numpy>=2.2,<3' # Not needed to train, but without it torch prints a warning per rank.
 # For the tests: muster shows Python's stacks with the first; the second knows Kubernetes' schemas and brings jsonschema, the third Prometheus' text;
-# the fourth drives Debian's Chromium.
+# the fourth drives Debian's Chromium, and the fifth brings axe-core, which finds what keeps people from using a page.
 TEST_MODULES=('py-spy==0.4.3' 'kubernetes-validate==1.37.0' 'prometheus_client==0.26.0'
-  'playwright==1.65.2')
+  'playwright==1.65.2' 'axe-playwright-python==0.1.8')
 
 # Measured with the CPU build of torch; a build with CUDA takes about 7,000 MB more.
 VENV_MB=2000
@@ -241,6 +241,29 @@ make_venv() {
   # As `. .venv/bin/activate` does: the launcher and CMake then find this Python.
   export VIRTUAL_ENV=$venv PATH=$venv/bin:$PATH
   unset PYTHONHOME
+}
+
+fetch_promtool() {
+  local folder=$1
+  mkdir -p "$folder"
+  (
+    cd "$folder" && rm -f prometheus_*.deb &&
+      apt-get download -o Acquire::Retries=3 prometheus &&
+      dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool &&
+      rm -f prometheus_*.deb
+  )
+}
+
+# add_promtool MAY_INSTALL: takes promtool out of Debian's package of Prometheus, into build/. The package is not
+# installed, for it would start a server on this machine. Tests that need promtool are skipped without it.
+add_promtool() {
+  local folder=$root/build/promtool
+  if command -v promtool >/dev/null || [[ -x $folder/promtool ]]; then return 0; fi
+  if [[ $1 == yes && ${MUSTER_SKIP_PACKAGES:-} != 1 ]] && logged promtool fetch_promtool "$folder"; then
+    say "promtool: taken out of Debian's package into $folder"
+  else
+    say "no promtool: tests that need it will be skipped" >&2
+  fi
 }
 
 # add_test_modules MAY_INSTALL: tests that need one say so, and are skipped without it.

@@ -10,6 +10,7 @@ from support import SOURCE, main
 
 RULES = SOURCE / "configs/prometheus/muster.rules.yml"
 DASHBOARD = SOURCE / "configs/grafana/muster.json"
+PROMTOOL = shutil.which("promtool") or shutil.which(SOURCE / "build/promtool/promtool")
 # Of Prometheus itself.
 FOREIGN = {"up"}
 
@@ -55,11 +56,19 @@ class Monitoring(HttpTest):
         self.check(expressions)
 
     def test_the_alerts_by_promtool(self):
-        if shutil.which("promtool") is None:
-            self.skipTest("there is no promtool (Debian: prometheus)")
-        done = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, timeout=60,
-                              check=False)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        said = self.promtool("check", "rules", str(RULES))
+        self.assertIn(f"{RULES.read_text().count('- alert: ')} rules found", said)
+
+    def test_the_metrics_by_promtool(self):
+        """Their format, and Prometheus' conventions for names and units."""
+        self.promtool("check", "metrics", text=self.ask("/metrics")[2])
+
+    def promtool(self, *words, text=None):
+        if PROMTOOL is None:
+            self.skipTest("there is no promtool: scripts/test takes it out of Debian's package prometheus")
+        done = subprocess.run([PROMTOOL, *words], input=text, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        return done.stdout
 
     def test_the_dashboard(self):
         dashboard = json.loads(DASHBOARD.read_text())

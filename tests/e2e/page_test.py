@@ -4,10 +4,12 @@
 MUSTER_SCREENSHOTS names a folder that gets pictures of it. Skipped where there is no Chromium or no Playwright.
 """
 import copy
+import importlib.resources
 import json
 import os
 import shutil
 import sys
+import unittest
 
 from http_test import HttpTest
 from support import PATIENCE_S, main
@@ -17,6 +19,11 @@ try:
     from playwright.sync_api import sync_playwright
 except ImportError:
     sync_playwright = None
+# axe-core as a text: the page's own policy lets no script of ours in, but the debugger's.
+try:
+    AXE = importlib.resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+except ImportError:
+    AXE = None
 MS = PATIENCE_S * 1000
 
 
@@ -177,6 +184,33 @@ class Use(PageTest):
             self.shows(page, "#legend", "working")
             self.assertEqual(page.evaluate(contrast), [], scheme)
             page.close()
+
+    @unittest.skipIf(AXE is None, "there is no axe-playwright-python")
+    def test_axe_finds_nothing(self):
+        """A failure, a node that is kept out, and one that is chosen: wide, on a phone, light and dark."""
+        self.tell("exit.a", "1")
+        self.round_of(4, after=4)
+        self.run_is("running")
+        name = self.get("/api/v1/runs/job/nodes")["nodes"][0]["name"]
+        self.assertEqual(self.ask(f"/api/v1/runs/job/nodes/{name}/exclude", "POST", {"X-Muster-Action": "1"})[0], 200)
+        page = self.page()
+        self.shows(page, "#legend", "kept out")
+        self.shows(page, "#history", "node excluded")
+        self.shows(page, "#failure-text", "exited with 1")
+        page.click(f"#nodes button[data-name='{name}']")
+        self.shows(page, "#node", "excluded by an operator")
+        page.evaluate(AXE)
+        for width in (1280, 360):
+            for scheme in ("light", "dark"):
+                page.set_viewport_size({"width": width, "height": 740})
+                page.emulate_media(color_scheme=scheme)
+                found = page.evaluate("axe.run()")
+                self.assertGreater(len(found["passes"]), 20)
+                wrong = [f"{rule['id']} ({rule['impact']}): {rule['help']}: " +
+                         "; ".join(node["html"] for node in rule["nodes"][:3]) for rule in found["violations"]]
+                self.assertEqual(wrong, [], (width, scheme))
+                self.picture(page, f"axe-{scheme}-{width}")
+        self.no_complaints()
 
     def test_every_control_has_a_name_and_headings_are_in_order(self):
         page = self.page()
