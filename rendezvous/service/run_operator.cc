@@ -8,6 +8,9 @@ std::optional<std::string> RunService::operate(std::string_view id, const Operat
                                                Time time, std::optional<std::uint64_t> number) {
   Run* run = find(std::string(kStateKeyPrefix).append(id));
   if (run == nullptr) return std::nullopt;
+  // Nothing may be acknowledged that another host would not know.
+  if (options_.shared_state && !state_problem_.empty())
+    return "what changes cannot be recorded now (" + state_problem_ + "): ask again later";
   std::string objection = run->rendezvous->objection_to(asked);
   if (!objection.empty()) return objection;
   const bool done = guard(*run, time.now, [&] {
@@ -17,7 +20,12 @@ std::optional<std::string> RunService::operate(std::string_view id, const Operat
     settle(*run, time.now);
   });
   if (!done) return "the run was broken by it: see the log of musterd";
-  if (number) effects_.emplace_back(OperatorAnswered{*number, run->rendezvous->operator_answer()});
+  if (!number) return std::string();
+  std::string text = run->rendezvous->operator_answer();
+  if (!text.empty() && !state_problem_.empty())
+    text += "\nwarning: it cannot be recorded now (" + state_problem_ +
+            "): a musterd that is started again before that does not know it";
+  effects_.emplace_back(OperatorAnswered{*number, std::move(text)});
   return std::string();
 }
 

@@ -57,7 +57,7 @@ class AgentHttp(NodesTest):
 
     def test_two_nodes_with_the_same_command_line(self):
         for tag in "ab":
-            self.node(tag, "2", "--max-restarts=2", "--http=0")
+            self.node(tag, "2", "--max-restarts=2", "--http=0", "--tee=3", f"--log-dir={self.dir / ('logs.' + tag)}")
         self.round_of(2)
         port = self.url_port("a", "b")
         self.is_running(port)
@@ -65,6 +65,7 @@ class AgentHttp(NodesTest):
         self.assertEqual(self.ask(port, "/readyz")[0], 200)
         self.assertIn('muster_runs{state="running"} 1\n', self.ask(port, "/metrics")[1])
         self.assertRegex(self.ctl(port, "runs"), r"\njob +running +0 +2/2 ")
+        self.assertEqual(self.ctl(port, "logs", "job", "1"), "")  # The worker has said nothing so far.
         self.ctl(port, "restart", "job")
         self.round_of(2, after=2)
         self.tell("exit.a", "3")

@@ -111,6 +111,8 @@ TEST_CASE_METHOD(RecordingTest,
   service->recorded({.durable = 0, .problem = "no majority"}, at());
   CHECK(messages<PrepareStore>().empty());
   CHECK(service->state_problem() == "no majority");
+  CHECK_THAT(*service->operate("job", {OperatorAsked::What::Exclude, "host1"}, at(), 5),
+             Catch::Contains("no majority"));
   now += std::chrono::minutes(1);
   service->time_passed(at());
   CHECK(messages<PrepareStore>().empty());
@@ -212,6 +214,7 @@ TEST_CASE_METHOD(RecordingTest,
   const auto& answer = std::get<OperatorAnswered>(effects.front());
   CHECK(answer.number == 5);
   CHECK_THAT(answer.text, Catch::Contains("warning: without it 1 node is left"));
+  CHECK_THAT(answer.text, !Catch::Contains("recorded"));
   begin_recorded();
   hello_resumes(11);
   NodeJoined again = joining(1);
@@ -227,6 +230,12 @@ TEST_CASE_METHOD(RecordingTest,
   end_turn();
   begin_recorded();
   CHECK(service->view_run("job", {0, 9}, at())->kept_out.empty());
+  service->recorded({.durable = 0, .problem = "disk full"}, at());
+  CHECK(service->operate("job", {What::Exclude, "host2"}, at(), 6) == "");
+  std::string told;
+  for (const RunEffect& effect : take())
+    if (const auto* answered = std::get_if<OperatorAnswered>(&effect)) told = answered->text;
+  CHECK_THAT(told, Catch::Contains("warning: it cannot be recorded now (disk full)"));
 }
 
 TEST_CASE("recording: lists of an operator's are read back, and a file cannot make them longer",
