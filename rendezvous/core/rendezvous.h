@@ -54,6 +54,9 @@ struct RendezvousSetup {
   Duration prepare_within = std::chrono::seconds(30);
   /// Whether take_changes() is asked for what is to be recorded.
   bool recorded = false;
+  /// How long a host that begins with a record waits for the first of the run's nodes: the network
+  /// may be up later than the host.
+  Duration first_return = std::chrono::minutes(10);
 };
 
 /// What a torchrun node asks by compare-and-set.

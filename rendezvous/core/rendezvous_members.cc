@@ -117,7 +117,12 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
   const bool lost = member.place == Place::Participant && complete() && !member.succeeded &&
                     (preparing() || !over);
   const NodeName who = member.name;
-  if (member.closed && member.last_rank) unseen_.clear();
+  // A new agent at its address reaches the host: so the one that is silent is dead.
+  const bool replaced = std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
+    const Member& other = entry.second;
+    return other.native && other.connection && !other.last_rank && other.name.addr == who.addr;
+  });
+  if (member.last_rank && (member.closed || replaced)) unseen_.clear();
   if (!member.succeeded && !outcome_ && !(closed_ && !member.native))
     actions_.push_back(NodeGone{who, member.last_rank, cause, what});
   if (member.succeeded) {  // The result stays, and its place in the round; the node may go.

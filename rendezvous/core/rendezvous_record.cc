@@ -12,8 +12,6 @@ namespace {
 
 // After the lease, as in rendezvous_resume.cc: for nodes whose last try to connect has just failed.
 constexpr Duration kReturnSlack = std::chrono::seconds(1);
-// For the first of a run's nodes: the network may be up later than the host.
-constexpr Duration kFirstReturn = std::chrono::minutes(10);
 constexpr const char* kCannotResume =
     "the host was started again, and torchrun nodes cannot resume";
 
@@ -144,7 +142,7 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   }
   expect_workers(members);
   nobody_is_back_ = true;
-  expect_members(kFirstReturn);
+  expect_members(std::max(setup_.first_return, setup_.lease + kReturnSlack));
   changed();
   settle();
   actions_.clear();  // Nobody is connected.

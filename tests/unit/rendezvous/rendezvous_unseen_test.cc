@@ -74,6 +74,15 @@ TEST_CASE_METHOD(UnseenTest, "rendezvous: a new agent in the place of a silent o
   CHECK(sent<PrepareStore>(after({}, rebooted)).size() == 1);
 }
 
+TEST_CASE_METHOD(UnseenTest, "rendezvous: a new agent that came before the silence was noticed",
+                 "[unit][rendezvous]") {
+  NodeJoined rebooted = joiner(4, "a");
+  rebooted.name.pid = 77;
+  rebooted.instance = "another agent of a";
+  after({}, rebooted);
+  CHECK_FALSE(sent<PrepareStore>(pass(20s, {3, 4})).empty());
+}
+
 TEST_CASE_METHOD(UnseenTest, "rendezvous: a newcomer from elsewhere says nothing of the silent",
                  "[unit][rendezvous]") {
   both_fall_silent();
