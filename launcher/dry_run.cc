@@ -34,6 +34,8 @@ std::string rendezvous_text(const AgentOptions& options) {
   if (rendezvous.backend == RendezvousBackend::Static)
     return "static at " + rendezvous.endpoint + ", this is node " +
            std::to_string(rendezvous.node_rank);
+  if (rendezvous.backend == RendezvousBackend::Etcd)
+    return "through etcd at " + rendezvous.endpoint + ", keys under " + rendezvous.etcd.prefix;
   return "c10d at " + rendezvous.endpoint;
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "launcher/etcd_setup.h"
 #include "launcher/http_flag.h"
 #include "launcher/inert_flags.h"
 #include "launcher/log_setup.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr std::int64_t kDefaultMasterPort = 29500;           // torch/distributed/run.py
 constexpr int kDefaultC10dPort = 29400;                      // c10d_rendezvous_backend.py
+constexpr int kDefaultEtcdPort = 2379;                       // etcd_rendezvous.py
 constexpr std::int64_t kMaxShutdownSeconds = 1'000'000'000;  // A duration in ns holds ten times it.
 
 using Outcome = Checked<void>;
@@ -147,9 +149,10 @@ Outcome Planner::plan_rendezvous() {
       flags_.standalone || (flags_.rdzv_backend == "static" && flags_.rdzv_endpoint.empty() &&
                             !flags_.master_port && plan_.agent.max_nodes == 1);
   const std::string backend = chosen_here ? "c10d" : flags_.rdzv_backend;
-  if (backend != "c10d" && backend != "static")
+  const bool is_etcd = backend == "etcd" || backend == "etcd-v2";
+  if (backend != "c10d" && backend != "static" && !is_etcd)
     return FlagError{name(OptionId::RdzvBackend) + " is " + python_repr(backend) +
-                     ": give c10d or static"};
+                     ": give c10d, etcd or static"};
   const auto conf = parse_rendezvous_conf(flags_.rdzv_conf, backend, name(OptionId::RdzvConf));
   if (!conf) return conf.error();
   rendezvous.conf = conf->values;
@@ -157,13 +160,21 @@ Outcome Planner::plan_rendezvous() {
   for (const std::string& key : conf->without_effect)
     warn(name(OptionId::RdzvConf).append(": ").append(key) + " has no effect with the backend " +
          backend);
-  rendezvous.backend = backend == "c10d" ? RendezvousBackend::C10d : RendezvousBackend::Static;
+  rendezvous.backend_name = backend;
+  rendezvous.backend = is_etcd             ? RendezvousBackend::Etcd
+                       : backend == "c10d" ? RendezvousBackend::C10d
+                                           : RendezvousBackend::Static;
+  if (backend == "etcd-v2")
+    plan_.notices.push_back(name(OptionId::RdzvBackend) +
+                            " is etcd-v2: etcd's v3 is used, as its v2 was removed from etcd");
   rendezvous.standalone = chosen_here;
   rendezvous.local_addr = flags_.local_addr;
   const std::string* identical = variable("TORCH_ELASTIC_WORKER_IDENTICAL");
   rendezvous.worker_identical = identical != nullptr && *identical == "1";
   const std::string* unshared = variable("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
-  rendezvous.shares_store = backend != "c10d" || unshared == nullptr || *unshared != "1";
+  // torchrun's older etcd backend has no store for the workers: rank 0's worker hosts it.
+  const bool may_share = unshared == nullptr || *unshared != "1";
+  rendezvous.shares_store = backend == "static" || (backend != "etcd" && may_share);
   plan_run_id(chosen_here);
   return {};
 }
@@ -190,6 +201,8 @@ Outcome Planner::plan_settings() {
   if (flags_.rdzv_token_file) MUSTER_TRY(plan_token(*flags_.rdzv_token_file));
   if (flags_.spare) conf["spare"] = "true";
   if (flags_.scale_policy) conf["scale_policy"] = *flags_.scale_policy;
+  if (rendezvous.backend == RendezvousBackend::Etcd)
+    MUSTER_TRY(plan_etcd(conf, rendezvous, name(OptionId::RdzvConf)));
   const auto settings = make_settings({.run_id = plan_.agent.run_id,
                                        .min_nodes = plan_.agent.min_nodes,
                                        .max_nodes = plan_.agent.max_nodes,
@@ -197,7 +210,7 @@ Outcome Planner::plan_settings() {
                                       conf);
   if (!settings) return FlagError{settings.error().reason};
   rendezvous.settings = *settings;
-  if (rendezvous.backend != RendezvousBackend::C10d) return {};
+  if (rendezvous.backend == RendezvousBackend::Static) return {};
   if (!rendezvous.further.empty() && rendezvous.settings.is_host == true)
     return FlagError{name(OptionId::RdzvConf) + ": is_host=true makes this node the host, and " +
                      name(OptionId::RdzvEndpoint) +
@@ -236,8 +249,10 @@ Outcome Planner::plan_endpoint() {
   rendezvous.node_rank = static_cast<int>(
       std::clamp<std::int64_t>(flags_.node_rank, std::numeric_limits<int>::min(), kMaxInt));
   const bool is_static = rendezvous.backend == RendezvousBackend::Static;
+  const bool is_c10d = rendezvous.backend == RendezvousBackend::C10d;
+  const int default_port = is_c10d ? kDefaultC10dPort : kDefaultEtcdPort;
   const auto store = rendezvous.conf.find("store_type");
-  if (!is_static && store != rendezvous.conf.end() && strip(store->second) == "file") {
+  if (is_c10d && store != rendezvous.conf.end() && strip(store->second) == "file") {
     rendezvous.endpoint = flags_.rdzv_endpoint;  // A path.
     return {};
   }
@@ -263,7 +278,7 @@ Outcome Planner::plan_endpoint() {
     for (std::size_t i = 1; i < parsed->size(); ++i) {
       const Endpoint& one = (*parsed)[i];
       rendezvous.further.push_back(
-          {one.host, static_cast<std::uint16_t>(one.port.value_or(kDefaultC10dPort))});
+          {one.host, static_cast<std::uint16_t>(one.port.value_or(default_port))});
       further_text += "," + to_text(one);
     }
   }
@@ -272,7 +287,7 @@ Outcome Planner::plan_endpoint() {
                      ": the static backend needs a port; give HOST:PORT"};
   rendezvous.endpoint = to_text(endpoint) + further_text;
   rendezvous.host = endpoint.host;
-  rendezvous.port = static_cast<std::uint16_t>(endpoint.port.value_or(kDefaultC10dPort));
+  rendezvous.port = static_cast<std::uint16_t>(endpoint.port.value_or(default_port));
   if (is_static && (rendezvous.node_rank < 0 || rendezvous.node_rank >= plan_.agent.max_nodes))
     return FlagError{
         name(OptionId::NodeRank) + " is " + std::to_string(flags_.node_rank) + ": with " +

@@ -50,8 +50,4 @@ Checked<LaunchPlan> plan_launch(const Flags& flags, const Environment& environme
 /// `python -m torch.distributed.launch`, it writes none.
 std::string own_error_file(const Flags& flags, const Environment& environment);
 
-/// The first thing asked for that muster does not carry out yet, said in a sentence. Nothing if it
-/// does all of it. For these muster ends with 2, like any option that it does not know.
-std::optional<std::string> unsupported(const Flags& flags);
-
 }  // namespace muster

@@ -46,7 +46,7 @@ std::vector<std::string> launch_text(const Flags& flags, const AgentOptions& opt
       field("max_nodes", std::to_string(options.max_nodes)),
       field("nproc_per_node", std::to_string(options.local_world_size)),
       field("run_id", options.run_id),
-      field("rdzv_backend", rendezvous.backend == RendezvousBackend::C10d ? "c10d" : "static"),
+      field("rdzv_backend", rendezvous.backend_name),
       field("rdzv_endpoint", rendezvous.endpoint),
       field("rdzv_configs", configuration(rendezvous)),
       field("max_restarts", std::to_string(options.max_restarts)),

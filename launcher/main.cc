@@ -123,7 +123,7 @@ Checked<void> take_c10d_allow(const Flags& flags, RendezvousOptions& rendezvous)
 /// is read here, and not in the agent, whose loop must not wait for a file.
 Checked<void> take_access(const Flags& flags, RendezvousOptions& rendezvous) {
   const bool alone = rendezvous.standalone && rendezvous.http.empty();
-  if (alone || rendezvous.backend != RendezvousBackend::C10d) return {};
+  if (alone || rendezvous.backend == RendezvousBackend::Static) return {};
   if (rendezvous.token_file.empty())
     rendezvous.token_file = credential_token_file().value_or(std::string());
   auto token = load_token(rendezvous.token_file);
@@ -149,7 +149,6 @@ int run(int argc, char** argv) {
   };
   if (const auto* error = std::get_if<UsageError>(&outcome)) return usage_error(error->message);
   const Flags flags = flags_from(std::get<CommandLine>(outcome), program.launch_module);
-  if (const auto reason = unsupported(flags)) return usage_error(*reason);
 
   set_up_logging(environment);
   Checked<LaunchPlan> plan = plan_launch(flags, environment, node_facts(environment, argv0));

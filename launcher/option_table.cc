@@ -40,8 +40,9 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "endpoint and master port means --standalone."},
     {RdzvEndpoint, Torchrun, Group::Rendezvous, Kind::Text, {"--rdzv-endpoint",
      "--rdzv_endpoint"}, "PET_RDZV_ENDPOINT", "HOST[:PORT]", "", {},
-     "Where they meet. The port is 29400 with c10d when not given; an IPv6 address may stand in "
-     "brackets. Several musterds, of which one leads: with commas between them."},
+     "Where they meet. The port is 29400 with c10d when not given, 2379 with etcd; an IPv6 address "
+     "may stand in brackets. Several musterds, of which one leads, or several members of an etcd: "
+     "with commas between them."},
     {RdzvId, Torchrun, Group::Rendezvous, Kind::Text, {"--rdzv-id", "--rdzv_id"}, "PET_RDZV_ID",
      "ID", "none", {},
      "Name of the job, the same on all of its nodes."},

@@ -55,6 +55,7 @@ constexpr int kC10d = 1;
 constexpr int kStatic = 2;
 constexpr int kEtcdV2 = 4;
 constexpr int kEtcd = 8;
+constexpr int kBothEtcd = kEtcdV2 | kEtcd;
 
 struct ConfKey {
   std::string_view name;
@@ -67,26 +68,30 @@ constexpr ConfKey kConfKeys[] = {
     {"ca_cert", ValueKind::Text, kEtcdV2},
     {"cacert", ValueKind::Text, kEtcd},
     {"cert", ValueKind::Text, kEtcd},
-    {"close_timeout", ValueKind::Positive, kC10d | kEtcdV2},
-    {"etcd_prefix", ValueKind::Text, kEtcd},
+    {"close_timeout", ValueKind::Positive, kC10d | kBothEtcd},
+    {"etcd_prefix", ValueKind::Text, kBothEtcd},
     {"heartbeat_timeout", ValueKind::Positive, kC10d | kEtcdV2},
-    {"host_absent", ValueKind::Positive, kC10d},  // Ours.
+    {"host_absent", ValueKind::Positive, kC10d | kBothEtcd},  // Ours.
+    {"host_lease", ValueKind::Positive, kBothEtcd},           // Ours.
     {"is_host", ValueKind::Boolean, kC10d},
-    {"join_timeout", ValueKind::Positive, kC10d | kEtcdV2},
+    {"join_timeout", ValueKind::Positive, kC10d | kBothEtcd},
     {"keep_alive_interval", ValueKind::Count, kC10d | kEtcdV2},
     {"keep_alive_max_attempt", ValueKind::Count, kC10d | kEtcdV2},
     {"key", ValueKind::Text, kEtcd},
-    {"last_call_timeout", ValueKind::Positive, kC10d | kEtcdV2 | kEtcd},
-    {"protocol", ValueKind::Protocol, kEtcdV2 | kEtcd},
-    {"lease", ValueKind::Positive, kC10d},  // Ours, as scale_policy and spare.
+    {"last_call_timeout", ValueKind::Positive, kC10d | kBothEtcd},
+    {"lease", ValueKind::Positive, kC10d | kBothEtcd},  // Ours, as scale_policy and spare.
+    {"password_file", ValueKind::Text, kBothEtcd},      // Ours, as user.
+    {"prefix", ValueKind::Text, kBothEtcd},             // Ours: etcd_prefix.
+    {"protocol", ValueKind::Protocol, kBothEtcd},
     {"rank", ValueKind::Count, 0},
-    {"read_timeout", ValueKind::Positive, kC10d | kEtcdV2},
-    {"scale_policy", ValueKind::ScalePolicy, kC10d},
-    {"spare", ValueKind::Boolean, kC10d},
+    {"read_timeout", ValueKind::Positive, kC10d | kBothEtcd},
+    {"scale_policy", ValueKind::ScalePolicy, kC10d | kBothEtcd},
+    {"spare", ValueKind::Boolean, kC10d | kBothEtcd},
     {"ssl_cert", ValueKind::Text, kEtcdV2},
     {"ssl_cert_key", ValueKind::Text, kEtcdV2},
     {"store_type", ValueKind::StoreType, kC10d},
     {"timeout", ValueKind::Positive, kStatic | kEtcd},
+    {"user", ValueKind::Text, kBothEtcd},
     {"use_libuv", ValueKind::Boolean, 0},
     {"heartbeat", ValueKind::Text, 0},  // In PyTorch's own docs, but nothing reads it.
 };

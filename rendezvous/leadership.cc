@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -49,12 +48,6 @@ void close_all_at_exec() {
 }
 
 }  // namespace
-
-std::string process_text() {
-  std::array<char, 256> host{};
-  (void)::gethostname(host.data(), host.size() - 1);
-  return std::string(host.data()) + " (pid " + std::to_string(::getpid()) + ")";
-}
 
 Leadership::Leadership(boost::asio::io_context& loop, EtcdStateOptions options, char** argv)
     : loop_(loop), argv_(argv) {

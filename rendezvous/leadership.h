@@ -40,7 +40,4 @@ class Leadership {
   std::shared_ptr<RunState> state_;
 };
 
-/// "HOST (pid N)", for the logs of the others.
-std::string process_text();
-
 }  // namespace muster

@@ -27,6 +27,7 @@
 #include "rendezvous/musterd_config.h"
 #include "rendezvous/musterd_options.h"
 #include "rendezvous/musterd_process.h"
+#include "rendezvous/net/etcd_login.h"
 #include "rendezvous/net/guarded_loop.h"
 #include "rendezvous/net/openssl_token.h"
 #include "rendezvous/net/service_manager.h"
@@ -145,11 +146,20 @@ std::string take_access(Arguments& arguments) {
   return {};
 }
 
-EtcdStateOptions etcd_options(const Arguments& arguments) {
-  return {.etcd = *parse_etcd_address(arguments.state),
-          .name = process_text(),
-          .lease_seconds = arguments.leader_lease_seconds,
-          .history = arguments.runs.history};
+// Nothing if there is no way into etcd, which is said.
+std::optional<EtcdStateOptions> etcd_options(const Arguments& arguments) {
+  EtcdAddress etcd = *parse_etcd_address(arguments.state);
+  auto login =
+      load_etcd_login(etcd.login.user, arguments.state_password_file, "--state-password-file");
+  if (!login) {
+    std::fprintf(stderr, "musterd: %s\n", login.error().reason.c_str());
+    return std::nullopt;
+  }
+  etcd.login = *std::move(login);
+  return EtcdStateOptions{.etcd = std::move(etcd),
+                          .name = process_text(),
+                          .lease_seconds = arguments.leader_lease_seconds,
+                          .history = arguments.runs.history};
 }
 
 int serve(MusterdCommandLine command_line, const std::vector<std::string>& words, char** argv) {
@@ -209,7 +219,9 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     serving ? serving->stop() : loop.stop();
   });
   if (!arguments.state.empty()) {
-    leadership = std::make_unique<Leadership>(loop, etcd_options(arguments), argv);
+    auto options = etcd_options(arguments);
+    if (!options) return kExitFailure;
+    leadership = std::make_unique<Leadership>(loop, *std::move(options), argv);
     manager.ready();
     const auto end = leadership->stand_by();
     if (end != Leadership::End::Leads)

@@ -153,13 +153,17 @@ void add_options(CLI::App& app, Arguments& arguments) {
                  "Share what is known of the runs with other musterds through etcd: one leads, the "
                  "others stand by")
       ->group("State")
-      ->type_name("etcd://HOST:PORT,.../PREFIX")
+      ->type_name("etcd://[USER@]HOST:PORT,.../PREFIX")
       ->check(CLI::Validator(
           [](std::string& text) {
             const auto parsed = parse_etcd_address(text);
             return parsed ? std::string() : parsed.error().reason;
           },
           ""));
+  app.add_option("--state-password-file", arguments.state_password_file,
+                 "With --state: the password of etcd's user [$ETCDCTL_PASSWORD]")
+      ->group("State")
+      ->type_name("FILE");
   app.add_option("--leader-lease-seconds", arguments.leader_lease_seconds,
                  "With --state: another musterd leads after the leader was silent for this long")
       ->group("State")
@@ -181,6 +185,8 @@ std::string contradiction_in(const Arguments& arguments) {
     return "--state: a server that is --only-store has no runs to keep";
   if (!arguments.state.empty() && !arguments.state_dir.empty())
     return "--state and --state-dir: the runs are kept in one place; leave one of them out";
+  if (arguments.state.empty() && !arguments.state_password_file.empty())
+    return "--state-password-file is for etcd; give --state, too";
   return {};
 }
 

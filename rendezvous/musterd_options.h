@@ -26,6 +26,7 @@ struct Arguments {
   double forget_run_seconds = 60;
   std::string state_dir;
   std::string state;  // Empty: not shared with other musterds.
+  std::string state_password_file;
   int leader_lease_seconds = 3;
   std::string log_level = "info";
   std::string token_file;

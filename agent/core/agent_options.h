@@ -77,7 +77,13 @@ struct LogOptions {
   LogOnFull on_full = LogOnFull::Drop;  // --log-on-full
 };
 
-enum class RendezvousBackend { Static, C10d };
+enum class RendezvousBackend { Static, C10d, Etcd };
+
+/// --rdzv-backend etcd: beyond the members, which RendezvousOptions has as endpoints.
+struct EtcdRendezvousOptions {
+  std::string prefix;  // Of the keys; begins with a slash and ends without one.
+  Duration host_lease = std::chrono::seconds(3);
+};
 
 struct RendezvousEndpoint {
   std::string host;
@@ -87,12 +93,15 @@ struct RendezvousEndpoint {
 
 struct RendezvousOptions {
   RendezvousBackend backend = RendezvousBackend::C10d;
+  std::string backend_name = "c10d";  // As given: etcd and etcd-v2 are one backend.
   bool standalone = true;  // One node that meets only itself: no network beyond loopback.
   std::string endpoint;    // host[:port], as given; several: with commas between them.
   std::string host;        // The same taken apart; static: master_addr and master_port.
   std::uint16_t port = 29400;
-  /// c10d: the endpoints after the first. Musterds of which one leads; no agent hosts.
+  /// The endpoints after the first. c10d: musterds of which one leads; no agent hosts. etcd:
+  /// further members.
   std::vector<RendezvousEndpoint> further;
+  EtcdRendezvousOptions etcd;
   std::map<std::string, std::string> conf;  // --rdzv-conf
   RendezvousSettings settings;              // The same, and --nnodes; unless standalone.
   int node_rank = 0;

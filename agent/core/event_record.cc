@@ -84,11 +84,10 @@ Json raw_error(const WorkerEvent& event) {
 
 EventContext event_context(const AgentOptions& options, std::string hostname) {
   const std::string& program = options.command.at(0);
-  const bool is_static = options.rendezvous.backend == RendezvousBackend::Static;
   return {.run_id = options.run_id,
           .role = options.role,
           .hostname = std::move(hostname),
-          .rdzv_backend = is_static ? "static" : "c10d",
+          .rdzv_backend = options.rendezvous.backend_name,
           .entry_point =
               options.runs_path ? options.entry_point : program.substr(program.rfind('/') + 1)};
 }

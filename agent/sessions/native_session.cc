@@ -159,6 +159,13 @@ void NativeSession::drain(const std::function<void()>& done) {
   client_->when_idle(done);
 }
 
+void NativeSession::host_moved() {
+  if (!client_) return;
+  client_->close();
+  client_.reset();
+  feed(NativeParticipant::ConnectionBroke{"it is not the host any more"});
+}
+
 // --- what the participant wants ------------------------------------------------------------------
 
 void NativeSession::apply(const NativeParticipant::Connect&) {
@@ -173,6 +180,13 @@ asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
   host.connect_timeout = std::min(kConnectMost, participant_.lease());
   host.retry = false;
   std::vector<RendezvousEndpoint> endpoints = options_.endpoints;
+  if (options_.where) {
+    HostLocation location = options_.where();
+    const Why why = location.nobody ? Why::NobodyListens : Why::NoAnswer;
+    if (location.endpoints.empty())
+      co_return feed(NativeParticipant::ConnectFailed{why, std::move(location.why)});
+    endpoints = std::move(location.endpoints);
+  }
   HostAnswerer found = co_await find_host(loop_.get_executor(), std::move(host),
                                           std::move(endpoints), options_.endpoint);
   if (!*alive || participant_.phase() == NativeParticipant::Phase::Over) co_return;
@@ -188,7 +202,8 @@ asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
   } else if (*kind == HostKind::Unproven) {
     failed.text = found.client->refusal();  // The right host may still come back.
   } else if (*kind == HostKind::Refused) {
-    failed = {Why::NotWanted, found.client->refusal()};
+    // A host that moves may have left its port to a stranger.
+    failed = {options_.where ? Why::NoAnswer : Why::NotWanted, found.client->refusal()};
   } else {
     failed.text = "it has closed the connection";
   }

@@ -32,6 +32,13 @@ struct SessionNode {
   bool hosts_rendezvous = false;
 };
 
+/// Where a host is that moves.
+struct HostLocation {
+  std::vector<RendezvousEndpoint> endpoints;  // Empty: not known.
+  bool nobody = false;                        // Just now there was no host.
+  std::string why;                            // A sentence, if there are no endpoints.
+};
+
 class NativeSession final : public RendezvousSession {
  public:
   struct Options {
@@ -40,7 +47,9 @@ class NativeSession final : public RendezvousSession {
     NativeClientOptions host;
     /// Where the host may be; `host` is at one of them.
     std::vector<RendezvousEndpoint> endpoints;
-    std::size_t endpoint = 0;       // The one of `client`.
+    std::size_t endpoint = 0;  // The one of `client`.
+    /// Instead of `endpoints`, where the host moves: asked for each try.
+    std::function<HostLocation()> where;
     std::string host_text;          // All of them, for people.
     bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
     bool shares_store = true;       // Not with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
@@ -58,6 +67,9 @@ class NativeSession final : public RendezvousSession {
   void report(const NodeReport& report) override;
   void close() override;
   void drain(const std::function<void()>& done) override;
+  /// What this node is connected with does not host the rendezvous any more: it looks for the host
+  /// at once, instead of when that has been silent for the lease.
+  void host_moved();
 
  private:
   void begin(std::unique_ptr<NativeClient> client);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "agent/sessions/etcd_session.h"
 #include "agent/sessions/local_session.h"
 #include "agent/sessions/network_session.h"
 #include "agent/sessions/static_session.h"
@@ -48,6 +49,8 @@ std::unique_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
                              .worker_identical = rendezvous.worker_identical,
                              .timeout = rendezvous.settings.timeout},
         std::move(handlers));
+  if (!is_alone(options) && rendezvous.backend == RendezvousBackend::Etcd)
+    return std::make_unique<EtcdSession>(loop, options, std::move(handlers));
   if (!is_alone(options))
     return std::make_unique<NetworkSession>(loop, options, std::move(handlers));
   return std::make_unique<LocalSession>(std::move(handlers), options.local_world_size,

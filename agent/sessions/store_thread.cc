@@ -43,6 +43,15 @@ boost::system::result<std::string, ListenError> StoreThread::serve_http(
   return {boost::system::in_place_value, http_->url()};
 }
 
+void StoreThread::stop() {
+  if (!thread_.joinable()) return;
+  asio::post(io_, [this] {
+    server_->stop();
+    io_.stop();
+  });
+  thread_.join();
+}
+
 void StoreThread::reset(std::function<void()> done) {
   asio::post(io_, [this, done = std::move(done)] {
     server_->reset();

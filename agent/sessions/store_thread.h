@@ -33,6 +33,9 @@ class StoreThread {
   boost::system::result<std::string, ListenError> serve_http(const http::HttpAddress& address,
                                                              SharedTokenCrypto token);
 
+  /// Closes everything; returns when the thread has ended.
+  void stop();
+
   /// Forgets every key and closes every connection, so that an attempt never sees an earlier
   /// one's; then calls `done` on the store's thread.
   void reset(std::function<void()> done);

@@ -66,10 +66,21 @@ boost::system::result<EtcdAddress, EtcdAddressError> parse_etcd_address(std::str
   const auto slash = rest.find('/');
   address.prefix = slash == std::string_view::npos ? "" : std::string(rest.substr(slash));
   rest = rest.substr(0, slash);
-  if (rest.find('@') != std::string_view::npos)
-    return EtcdAddressError{
-        "--state: a user and a password for etcd are not supported: restrict who can reach etcd by "
-        "its network, and write etcd://HOST:2379/PREFIX"};
+  if (const auto at = rest.rfind('@'); at != std::string_view::npos) {
+    address.login.user = std::string(rest.substr(0, at));
+    // The text itself is not repeated: it may be a password.
+    if (address.login.user.find(':') != std::string::npos)
+      return EtcdAddressError{
+          "--state has a password in it, which every user of this machine can read there: write "
+          "etcd://USER@HOST:2379/PREFIX, and give the password by --state-password-file or "
+          "ETCDCTL_PASSWORD"};
+    if (address.login.user.empty() || address.login.user.size() > kMostEtcdUserBytes ||
+        !std::all_of(address.login.user.begin(), address.login.user.end(), is_name_character))
+      return EtcdAddressError{
+          "--state: before the '@' stands a user of etcd, of letters, digits and '-', '.', '_'; "
+          "give another name by ETCDCTL_USER"};
+    rest.remove_prefix(at + 1);
+  }
   while (address.prefix.ends_with('/'))
     address.prefix.pop_back();
   if (address.prefix.empty()) address.prefix = kDefaultPrefix;

@@ -1,4 +1,4 @@
-// Where an etcd is, as --state names it: etcd://HOST[:PORT][,HOST[:PORT]...][/PREFIX].
+// Where an etcd is, as --state names it: etcd://[USER@]HOST[:PORT][,HOST[:PORT]...][/PREFIX].
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include <vector>
 
 #include <boost/system/result.hpp>
+
+#include "rendezvous/net/etcd_login.h"
 
 namespace muster {
 
@@ -18,6 +20,7 @@ struct EtcdMember {
 
 struct EtcdAddress {
   std::vector<EtcdMember> members;
+  EtcdLogin login;     // parse_etcd_address() fills in the user only.
   std::string prefix;  // Begins with a slash and ends without one.
 };
 

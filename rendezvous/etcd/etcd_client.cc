@@ -50,13 +50,15 @@ void find_dead_peers(tcp::socket& socket) {
   ::setsockopt(socket_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-EtcdRequest request_of(const EtcdMember& member, const std::string& path, const std::string& body) {
+EtcdRequest request_of(const EtcdMember& member, const std::string& token, const std::string& path,
+                       const std::string& body) {
   EtcdRequest request(beast::http::verb::post, path, 11);
   request.set(beast::http::field::host, to_text(member));
   request.set(beast::http::field::content_type, "application/json");
   // A member without a leader ends a watch, which would otherwise wait for ever (etcd's
   // WithRequireLeader).
   request.set("Grpc-Metadata-hasleader", "true");
+  if (!token.empty()) request.set(beast::http::field::authorization, token);
   request.body() = body;
   request.prepare_payload();
   return request;
@@ -70,9 +72,9 @@ struct EtcdChannel::Wire {
   beast::flat_buffer buffer{kMostEtcdReplyBytes};
 };
 
-EtcdChannel::EtcdChannel(asio::any_io_executor executor, std::vector<EtcdMember> members)
-    : executor_(std::move(executor)), members_(std::move(members)) {
-  MUSTER_CHECK(!members_.empty());
+EtcdChannel::EtcdChannel(asio::any_io_executor executor, EtcdPeersPtr peers)
+    : executor_(std::move(executor)), peers_(std::move(peers)) {
+  MUSTER_CHECK(!peers_->members.empty());
 }
 
 EtcdChannel::~EtcdChannel() = default;
@@ -83,7 +85,7 @@ EtcdError EtcdChannel::failed(const std::string& why) const {
 
 void EtcdChannel::next_member() {
   wire_.reset();
-  current_ = (current_ + 1) % members_.size();
+  current_ = (current_ + 1) % peers_->members.size();
 }
 
 asio::awaitable<EtcdResult<void>> EtcdChannel::connect(Duration limit) {
@@ -103,6 +105,8 @@ asio::awaitable<EtcdResult<void>> EtcdChannel::connect(Duration limit) {
     std::tie(ec) = co_await wire->stream.async_connect(endpoint, kNoThrow);
     if (ec) continue;
     find_dead_peers(wire->stream.socket());
+    const auto own = wire->stream.socket().local_endpoint(ec).address();
+    if (!ec) own_address_ = {own.to_string(), own.is_loopback(), member().host};
     wire_ = std::move(wire);
     co_return EtcdResult<void>();
   }
@@ -115,7 +119,7 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string
   const Instant deadline = now() + limit;
   if (!wire_)
     if (const auto connected = co_await connect(limit); !connected) co_return connected.error();
-  const EtcdRequest request = request_of(member(), path, body);
+  const EtcdRequest request = request_of(member(), peers_->token, path, body);
   beast::tcp_stream& stream = wire_->stream;
   stream.expires_at(to_steady(deadline));
   auto [write_error, sent] = co_await beast::http::async_write(stream, request, kNoThrow);
@@ -133,21 +137,49 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string
       failed(refusal.text.empty() ? "it answers HTTP " + std::to_string(response.result_int())
                                   : printable_text(refusal.text));
   error.refused = !may_work_elsewhere(refusal);
+  error.token_refused = is_token_refused(refusal);
   co_return error;
+}
+
+/// etcd gives a user a token for some minutes, and takes its password for that only.
+asio::awaitable<EtcdResult<void>> EtcdChannel::authenticate(Duration limit) {
+  const std::string path = "/v3/auth/authenticate";
+  const std::string body = encode_authenticate(peers_->login.user, peers_->login.password);
+  const auto answer = co_await exchange(path, body, limit);
+  if (!answer) co_return answer.error();
+  auto token = decode_authenticated(*answer);
+  if (!token) co_return failed("it gives no token: " + token.error().reason);
+  peers_->token = *std::move(token);
+  co_return EtcdResult<void>();
+}
+
+asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange_with_token(const std::string& path,
+                                                                          const std::string& body,
+                                                                          Duration limit) {
+  if (peers_->login.user.empty()) co_return co_await exchange(path, body, limit);
+  for (bool again = false;; again = true) {
+    if (peers_->token.empty())
+      if (const auto done = co_await authenticate(limit); !done) co_return done.error();
+    const std::string token = peers_->token;
+    auto answer = co_await exchange(path, body, limit);
+    if (answer || !answer.error().token_refused) co_return answer;
+    if (peers_->token == token) peers_->token.clear();
+    if (again) co_return answer;
+  }
 }
 
 asio::awaitable<EtcdResult<std::string>> EtcdChannel::ask(std::string path, std::string body,
                                                           Duration per_member) {
   std::string reasons;
-  for (std::size_t i = 0; i < members_.size(); ++i) {
+  for (std::size_t i = 0; i < peers_->members.size(); ++i) {
     const bool was_open = wire_ != nullptr;
     const Instant begun = now();
-    auto answer = co_await exchange(path, body, per_member);
+    auto answer = co_await exchange_with_token(path, body, per_member);
     // A connection that has waited may have been closed meanwhile: that says nothing.
     const bool at_once = now() - begun < per_member / 2;
     if (!answer && !answer.error().refused && was_open && at_once) {
       wire_.reset();
-      answer = co_await exchange(path, body, per_member);
+      answer = co_await exchange_with_token(path, body, per_member);
     }
     if (answer || answer.error().refused) co_return answer;
     reasons += (reasons.empty() ? "" : "; ") + answer.error().text;
@@ -164,7 +196,10 @@ asio::awaitable<EtcdResult<bool>> EtcdChannel::watch(std::string body, Duration 
     next_member();
     co_return error;
   }
-  const EtcdRequest request = request_of(member(), "/v3/watch", body);
+  if (!peers_->login.user.empty() && peers_->token.empty())
+    if (const auto done = co_await authenticate(per_member); !done) co_return done.error();
+  if (!wire_) co_return failed("it has closed the connection");
+  const EtcdRequest request = request_of(member(), peers_->token, "/v3/watch", body);
   wire_->stream.expires_after(per_member);
   auto [error, sent] = co_await beast::http::async_write(wire_->stream, request, kNoThrow);
   EtcdResult<bool> news = error ? EtcdResult<bool>(failed(error.message())) : true;
@@ -197,6 +232,10 @@ asio::awaitable<EtcdResult<bool>> EtcdChannel::read_watch(Duration at_most) {
     for (auto end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
       const auto news = decode_watch(std::string_view(text).substr(0, end));
       if (!news) co_return failed(news.error().reason);
+      if (is_token_refused({.text = news->cancelled})) {
+        peers_->token.clear();
+        co_return failed(news->cancelled);
+      }
       if (news->has_events || !news->cancelled.empty()) co_return true;
       text.erase(0, end + 1);
     }

@@ -23,19 +23,35 @@ struct EtcdError {
   EtcdError() = default;
   EtcdError(std::string error_text, bool is_refusal)
       : text(std::move(error_text)), refused(is_refusal) {}
-  std::string text;      // For the log: which member, and what it says.
-  bool refused = false;  // A member has answered that it will not: the others would, too.
+  std::string text;            // For the log: which member, and what it says.
+  bool refused = false;        // A member has answered that it will not: the others would, too.
+  bool token_refused = false;  // It does not know our token, or not any more.
 };
 template <typename T>
 using EtcdResult = boost::system::result<T, EtcdError>;
 
+/// By which address this machine reaches an etcd member.
+struct EtcdOwnAddress {
+  std::string address;  // Numeric.
+  bool is_loopback = false;
+  std::string member_host;
+};
+
 inline constexpr std::size_t kMostEtcdReplyBytes = 32 << 20;
 inline constexpr std::size_t kMostEtcdWatchLine = 1 << 20;
+
+/// An etcd for all channels of a thread: they share the token that its user was given.
+struct EtcdPeers {
+  std::vector<EtcdMember> members;
+  EtcdLogin login;
+  std::string token = {};  // Empty: none yet, or not needed.
+};
+using EtcdPeersPtr = std::shared_ptr<EtcdPeers>;
 
 /// One connection at a time, kept open. For one coroutine at a time, on one thread.
 class EtcdChannel {
  public:
-  EtcdChannel(boost::asio::any_io_executor executor, std::vector<EtcdMember> members);
+  EtcdChannel(boost::asio::any_io_executor executor, EtcdPeersPtr peers);
   EtcdChannel(const EtcdChannel&) = delete;
   EtcdChannel& operator=(const EtcdChannel&) = delete;
   ~EtcdChannel();
@@ -51,6 +67,9 @@ class EtcdChannel {
                                                  Duration at_most);
   /// The member after this one is asked first from now on.
   void next_member();
+  /// This machine's end of the latest connection, and the member at its other end. Empty before the
+  /// first one.
+  const EtcdOwnAddress& own_address() const { return own_address_; }
 
  private:
   struct Wire;
@@ -58,12 +77,17 @@ class EtcdChannel {
   boost::asio::awaitable<EtcdResult<std::string>> exchange(const std::string& path,
                                                            const std::string& body, Duration limit);
   boost::asio::awaitable<EtcdResult<bool>> read_watch(Duration at_most);
+  boost::asio::awaitable<EtcdResult<std::string>> exchange_with_token(const std::string& path,
+                                                                      const std::string& body,
+                                                                      Duration limit);
+  boost::asio::awaitable<EtcdResult<void>> authenticate(Duration limit);
   EtcdError failed(const std::string& why) const;
-  const EtcdMember& member() const { return members_[current_]; }
+  const EtcdMember& member() const { return peers_->members[current_]; }
 
   boost::asio::any_io_executor executor_;
-  std::vector<EtcdMember> members_;
+  EtcdPeersPtr peers_;
   std::size_t current_ = 0;
+  EtcdOwnAddress own_address_;
   std::unique_ptr<Wire> wire_;  // Empty: not connected.
 };
 

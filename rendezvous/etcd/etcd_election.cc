@@ -35,8 +35,8 @@ EtcdElection::EtcdElection(asio::io_context& loop, Options options, Handlers han
     : loop_(loop),
       options_(std::move(options)),
       handlers_(std::move(handlers)),
-      channel_(loop.get_executor(), options_.members),
-      watch_channel_(loop.get_executor(), options_.members),
+      channel_(loop.get_executor(), options_.peers),
+      watch_channel_(loop.get_executor(), options_.peers),
       campaign_timer_(loop),
       lease_timer_(loop),
       end_timer_(loop) {}
@@ -52,7 +52,7 @@ bool EtcdElection::is_held() const {
 /// How long a member may take: all of them are to be asked while the lease lasts.
 Duration EtcdElection::patience() const {
   return std::chrono::seconds(options_.lease_seconds) /
-         static_cast<Duration::rep>(options_.members.size() + 1);
+         static_cast<Duration::rep>(options_.peers->members.size() + 1);
 }
 
 void EtcdElection::lose(const std::string& why) {
@@ -75,6 +75,18 @@ void EtcdElection::trouble(const std::string& why) {
   handlers_.on_standing_by(why);
 }
 
+void EtcdElection::read_error(const EtcdError& error) {
+  const std::string why = "etcd cannot be asked who leads: " + error.text;
+  if (error.refused && handlers_.on_refused) handlers_.on_refused(why);
+  trouble(why);
+}
+
+void EtcdElection::tell_leader(const std::string& value) {
+  trouble_at_.reset();
+  standing_by_.clear();
+  handlers_.on_leader(value);
+}
+
 asio::awaitable<void> EtcdElection::pause(asio::steady_timer& timer) {
   timer.expires_after(kAskAgainAfter);
   co_await timer.async_wait(kNoThrow);
@@ -95,17 +107,21 @@ asio::awaitable<void> EtcdElection::campaign() {
   for (;;) {
     const auto key = co_await read_key(channel_);
     if (!key) {
-      trouble("etcd cannot be asked who leads: " + key.error().text);
+      read_error(key.error());
       co_await pause(campaign_timer_);
       continue;
     }
     if (key->found.empty()) {
+      if (handlers_.on_leader) tell_leader({});
       if (co_await take_key()) co_return;
       co_await pause(campaign_timer_);
       continue;
     }
-    stand_by(printable_text(key->found.front().value) + " leads");
-    std::string watch = encode_watch_deletion(options_.key, key->revision + 1);
+    const std::string& leader = key->found.front().value;
+    handlers_.on_leader ? tell_leader(leader) : stand_by(printable_text(leader) + " leads");
+    const std::int64_t next = key->revision + 1;
+    std::string watch = handlers_.on_leader ? encode_watch(options_.key, next)
+                                            : encode_watch_deletion(options_.key, next);
     const auto news = co_await watch_channel_.watch(std::move(watch), kMemberMost, kWatchMost);
     if (!news) co_await pause(campaign_timer_);
   }
@@ -188,7 +204,7 @@ asio::awaitable<void> EtcdElection::end_with_lease() {
 asio::awaitable<void> EtcdElection::watch_own_key() {
   asio::steady_timer timer(loop_);
   std::int64_t from = guard_.create_revision + 1;
-  EtcdChannel reader(loop_.get_executor(), options_.members);
+  EtcdChannel reader(loop_.get_executor(), options_.peers);
   while (!lost_) {
     std::string watch = encode_watch_deletion(options_.key, from);
     const auto news = co_await watch_channel_.watch(std::move(watch), kMemberMost, kWatchMost);
@@ -205,7 +221,7 @@ asio::awaitable<void> EtcdElection::watch_own_key() {
 asio::awaitable<void> EtcdElection::resign() {
   held_until_ns_.store(0, std::memory_order_relaxed);
   if (lease_.id == 0) co_return;
-  EtcdChannel channel(loop_.get_executor(), options_.members);
+  EtcdChannel channel(loop_.get_executor(), options_.peers);
   std::string body = encode_lease_id(std::exchange(lease_, {}).id);
   // If etcd does not hear it, the lease runs out.
   (void)co_await channel.ask("/v3/lease/revoke", std::move(body), kMemberMost);

@@ -1,5 +1,5 @@
-// Who of several musterds leads: the one that has made the leader's key, for as long as its lease
-// lasts.
+// Who of several hosts leads: the one that has made the leader's key, for as long as its lease
+// lasts. Hosts are musterds that share a state, or the agents of one run.
 //
 // The key's create revision is the fencing token: etcd refuses each transaction of a leader whose
 // key is gone. docs/decisions/0017-etcd-client.md.
@@ -25,7 +25,7 @@ namespace muster {
 class EtcdElection {
  public:
   struct Options {
-    std::vector<EtcdMember> members;
+    EtcdPeersPtr peers;
     std::string key;
     std::string name;  // Of this process, for the others' logs.
     std::int64_t lease_seconds = 3;
@@ -33,6 +33,11 @@ class EtcdElection {
   struct Handlers {
     /// Each time that it changes: who leads, or why nobody can be asked.
     std::function<void(const std::string& why)> on_standing_by;
+    /// Empty, or instead of on_standing_by where another one leads: what the leader's key says,
+    /// each time that it was read or has changed. An empty value: nobody leads.
+    std::function<void(const std::string& value)> on_leader;
+    /// Empty, or: etcd itself has refused to say who leads. Asking again will not help.
+    std::function<void(const std::string& why)> on_refused;
     std::function<void()> on_won;
     /// After on_won, once: nothing may be acknowledged any more.
     std::function<void(const std::string& why)> on_lost;
@@ -42,6 +47,11 @@ class EtcdElection {
   void start();
   /// Of every write, after on_won.
   const EtcdGuard& guard() const { return guard_; }
+  /// The leader's key with another value, for a guarded write: it goes with the lease as before.
+  EtcdChange key_saying(std::string value) const {
+    return {.key = options_.key, .value = std::move(value), .lease = lease_.id};
+  }
+  const EtcdOwnAddress& own_address() const { return channel_.own_address(); }
   /// Whether the lease cannot have ended yet. On any thread; also right after a pause of this
   /// process or of the machine, when no timer has fired yet.
   bool is_held() const;
@@ -60,6 +70,8 @@ class EtcdElection {
   boost::asio::awaitable<void> end_with_lease();
   boost::asio::awaitable<void> watch_own_key();
   void stand_by(const std::string& why);
+  void read_error(const EtcdError& error);
+  void tell_leader(const std::string& value);
   void trouble(const std::string& why);
   void extend(std::int64_t asked_at_ns, std::int64_t seconds);
   Duration patience() const;

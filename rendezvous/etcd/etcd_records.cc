@@ -41,11 +41,15 @@ std::optional<std::uint64_t> number_of(std::string_view digits) {
 
 EtcdRecordError unreadable_key(const std::string& key, const std::string& why) {
   return {"etcd's key " + printable_text(key) + " cannot be read (" + why +
-          "): it is left as it is. Give --state another prefix, or delete the keys of this one and "
-          "lose what they say"};
+          "): it is left as it is. Give another prefix (--state, or --rdzv-conf etcd_prefix), or "
+          "delete the keys of this one and lose what they say"};
 }
 
 }  // namespace
+
+std::string EtcdRecords::prefix_of_run(const std::string& prefix, std::string_view run_id) {
+  return prefix + "/run_" + escaped(run_id);
+}
 
 std::string EtcdRecords::journal_key(std::size_t number) const {
   return journal_folder() + padded(number);
@@ -82,9 +86,9 @@ boost::system::result<StoredState, EtcdRecordError> EtcdRecords::read(
       const auto version = number_of(entry.value);
       if (!version || *version > kEtcdFormat)
         return unreadable_key(entry.key, "it says format " + printable_text(entry.value) +
-                                             ", and this musterd knows up to " +
+                                             ", and this muster knows up to " +
                                              std::to_string(kEtcdFormat) +
-                                             "; a newer musterd has written it");
+                                             "; a newer muster has written it");
     } else if (key.starts_with(runs)) {
       auto run_id = unescaped(key.substr(runs.size()));
       if (!run_id) return unreadable_key(entry.key, "it names no run");

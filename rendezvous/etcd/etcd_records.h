@@ -37,6 +37,9 @@ struct EtcdRecordError {
 
 class EtcdRecords {
  public:
+  /// Where the records of one run are whose agents host it themselves.
+  static std::string prefix_of_run(const std::string& prefix, std::string_view run_id);
+
   EtcdRecords(std::string prefix, std::size_t history)
       : prefix_(std::move(prefix)), history_(history) {}
 

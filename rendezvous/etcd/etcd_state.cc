@@ -1,6 +1,9 @@
 #include "rendezvous/etcd/etcd_state.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <string_view>
 #include <thread>
@@ -31,25 +34,29 @@ constexpr Duration kWriteAgainAfter = std::chrono::milliseconds(200);
 constexpr Duration kWriteFailsMost = std::chrono::seconds(10);
 constexpr Duration kCloseMost = std::chrono::seconds(2);
 constexpr std::int64_t kKeysOfPage = 500;
+constexpr Duration kKeepRecordsAgainAfter = std::chrono::seconds(5);
 
 /// Owns the storage thread, which alone talks to etcd.
-class EtcdState final : public RunState {
+class EtcdState final : public EtcdRunState {
  public:
   EtcdState(EtcdStateOptions options, EtcdStateHandlers handlers)
       : handlers_(std::move(handlers)),
         history_(options.history),
+        records_seconds_(options.records_seconds),
+        ended_records_seconds_(options.ended_records_seconds),
+        peers_(std::make_shared<EtcdPeers>(EtcdPeers{options.etcd.members, options.etcd.login})),
         records_(options.etcd.prefix, options.history),
-        channel_(loop_.get_executor(), options.etcd.members),
+        channel_(loop_.get_executor(), peers_),
         timer_(loop_),
         written_(loop_),
-        election_(loop_, election_options(options, records_), election_handlers()),
+        election_(loop_, election_options(options, peers_, records_), election_handlers()),
         work_(asio::make_work_guard(loop_)),
         thread_([this] {
           election_.start();
           loop_.run();
         }) {}
   ~EtcdState() override {
-    asio::post(loop_, [this] { spawn_task(loop_.get_executor(), "etcd_close", close()); });
+    if (!closing_) close({});
     thread_.join();
   }
 
@@ -66,17 +73,32 @@ class EtcdState final : public RunState {
   }
   bool is_shared() const override { return true; }
   bool is_held() const override { return election_.is_held(); }
+  void announce(std::string value) override {
+    asio::post(loop_, [this, value = std::move(value)]() mutable {
+      spawn_task(loop_.get_executor(), "etcd_announce", write_announcement(std::move(value)));
+    });
+  }
+  EtcdOwnAddress own_address() const override { return own_address_; }
+  void close(std::function<void()> closed) override {
+    closing_ = true;
+    asio::post(loop_, [this, closed = std::move(closed)]() mutable {
+      spawn_task(loop_.get_executor(), "etcd_close", close_all(std::move(closed)));
+    });
+  }
 
  private:
   static EtcdElection::Options election_options(const EtcdStateOptions& options,
+                                                const EtcdPeersPtr& peers,
                                                 const EtcdRecords& records) {
-    return {.members = options.etcd.members,
+    return {.peers = peers,
             .key = records.leader_key(),
             .name = options.name,
             .lease_seconds = options.lease_seconds};
   }
   EtcdElection::Handlers election_handlers() {
     return {.on_standing_by = handlers_.on_standing_by,
+            .on_leader = handlers_.on_leader,
+            .on_refused = handlers_.on_refused,
             .on_won = [this] { spawn_task(loop_.get_executor(), "etcd_load", begin_to_lead()); },
             .on_lost = handlers_.on_lost};
   }
@@ -90,19 +112,35 @@ class EtcdState final : public RunState {
   asio::awaitable<EtcdResult<void>> commit(const std::vector<EtcdChange>& changes);
   asio::awaitable<EtcdResult<void>> write_journal(
       const std::vector<std::vector<EtcdChange>>& pieces);
+  asio::awaitable<EtcdResult<void>> apply_pieces(
+      const std::vector<std::vector<EtcdChange>>& pieces);
   asio::awaitable<EtcdResult<void>> apply(const std::vector<std::vector<EtcdChange>>& pieces);
   asio::awaitable<EtcdResult<void>> txn(std::vector<EtcdChange> changes);
-  asio::awaitable<void> close();
+  asio::awaitable<EtcdResult<void>> txn(EtcdChannel& channel, std::vector<EtcdChange> changes);
+  asio::awaitable<EtcdResult<std::int64_t>> grant(std::int64_t seconds);
+  asio::awaitable<EtcdResult<void>> write_again(const std::vector<EtcdKeyValue>& all);
+  asio::awaitable<void> keep_records();
+  asio::awaitable<void> let_records_end();
+  asio::awaitable<void> write_announcement(std::string value);
+  asio::awaitable<void> close_all(std::function<void()> closed);
+  void note_end(const StateChanges& changes);
   void report(std::string problem) {
     if (told_) told_({.durable = durable_, .problem = std::move(problem)});
   }
 
   // The caller's, after on_leading.
   StoredState loaded_;
+  EtcdOwnAddress own_address_;
+  bool closing_ = false;
   // The thread's.
   EtcdStateHandlers handlers_;
   std::size_t history_;
+  std::int64_t records_seconds_;
+  std::int64_t ended_records_seconds_;
+  EtcdPeersPtr peers_;
   EtcdRecords records_;
+  std::int64_t records_lease_ = 0;  // Of every key but the leader's; 0: they stay.
+  bool ended_ = false;              // The run whose host this is.
   StateChanges pending_;
   std::uint64_t durable_ = 0;
   bool writing_ = false;
@@ -119,9 +157,12 @@ class EtcdState final : public RunState {
 };
 
 /// One transaction that only the leader can make. Refused: it is not the leader any more.
-asio::awaitable<EtcdResult<void>> EtcdState::txn(std::vector<EtcdChange> changes) {
+asio::awaitable<EtcdResult<void>> EtcdState::txn(EtcdChannel& channel,
+                                                 std::vector<EtcdChange> changes) {
+  for (EtcdChange& change : changes)
+    if (change.kind == EtcdChange::Kind::Put && change.lease == 0) change.lease = records_lease_;
   std::string request = encode_txn(election_.guard(), changes);
-  const auto answer = co_await channel_.ask("/v3/kv/txn", std::move(request), kWriteMost);
+  const auto answer = co_await channel.ask("/v3/kv/txn", std::move(request), kWriteMost);
   if (!answer) co_return answer.error();
   const auto done = decode_txn(*answer);
   if (!done) co_return EtcdError(done.error().reason, false);
@@ -133,9 +174,14 @@ asio::awaitable<EtcdResult<void>> EtcdState::txn(std::vector<EtcdChange> changes
   co_return EtcdResult<void>();
 }
 
+asio::awaitable<EtcdResult<void>> EtcdState::txn(std::vector<EtcdChange> changes) {
+  co_return co_await txn(channel_, std::move(changes));
+}
+
 // --- the beginning -------------------------------------------------------------------------------
 
 asio::awaitable<void> EtcdState::begin_to_lead() {
+  own_address_ = election_.own_address();
   for (;;) {
     const auto loaded = co_await load_all();
     if (election_.is_lost()) co_return;
@@ -143,13 +189,22 @@ asio::awaitable<void> EtcdState::begin_to_lead() {
       handlers_.on_unusable(unusable_);
       co_return;
     }
-    if (loaded) co_return handlers_.on_leading();
+    if (loaded) {
+      if (records_lease_ != 0)
+        spawn_task(loop_.get_executor(), "etcd_records_lease", keep_records());
+      co_return handlers_.on_leading();
+    }
     timer_.expires_after(kWriteAgainAfter);
     co_await timer_.async_wait(kNoThrow);
   }
 }
 
 asio::awaitable<EtcdResult<void>> EtcdState::load_all() {
+  if (records_seconds_ > 0 && records_lease_ == 0) {
+    const auto lease = co_await grant(records_seconds_);
+    if (!lease) co_return lease.error();
+    records_lease_ = *lease;
+  }
   auto all = co_await read_all();
   if (!all) co_return all.error();
   bool had_journal = false;
@@ -166,6 +221,13 @@ asio::awaitable<EtcdResult<void>> EtcdState::load_all() {
       {.key = records_.format_key(), .value = std::to_string(kEtcdFormat)}};
   const auto marked = co_await txn(std::move(format));
   if (!marked) co_return marked.error();
+  // What an earlier host has written goes with that host's lease.
+  if (records_lease_ != 0) {
+    const auto kept = co_await write_again(*all);
+    if (!kept) co_return kept.error();
+  }
+  for (const StoredRun& run : state->runs)
+    ended_ = run.record.outcome.has_value();
   loaded_ = *std::move(state);
   co_return EtcdResult<void>();
 }
@@ -216,6 +278,7 @@ asio::awaitable<EtcdResult<void>> EtcdState::finish_journal(const std::vector<Et
 asio::awaitable<void> EtcdState::write() {
   while (!pending_.empty() && !election_.is_lost()) {
     const StateChanges changes = std::exchange(pending_, {});
+    note_end(changes);
     const std::vector<EtcdChange> list = records_.changes_of(changes);
     const Instant begun = now();
     auto done = co_await commit(list);
@@ -261,29 +324,114 @@ asio::awaitable<EtcdResult<void>> EtcdState::write_journal(
   co_return co_await txn(std::move(mark));
 }
 
-asio::awaitable<EtcdResult<void>> EtcdState::apply(
+asio::awaitable<EtcdResult<void>> EtcdState::apply_pieces(
     const std::vector<std::vector<EtcdChange>>& pieces) {
   for (const auto& piece : pieces) {
     std::vector<EtcdChange> changes = piece;
     const auto applied = co_await txn(std::move(changes));
     if (!applied) co_return applied.error();
   }
+  co_return EtcdResult<void>();
+}
+
+asio::awaitable<EtcdResult<void>> EtcdState::apply(
+    const std::vector<std::vector<EtcdChange>>& pieces) {
+  const auto applied = co_await apply_pieces(pieces);
+  if (!applied) co_return applied.error();
   const std::string folder = records_.journal_folder();
   std::vector<EtcdChange> remove = {
       {.kind = EtcdChange::Kind::DeleteRange, .key = folder, .value = EtcdRecords::end_of(folder)}};
   co_return co_await txn(std::move(remove));
 }
 
-asio::awaitable<void> EtcdState::close() {
+asio::awaitable<void> EtcdState::write_announcement(std::string value) {
+  EtcdChannel channel(loop_.get_executor(), peers_);
+  asio::steady_timer timer(loop_);
+  while (!election_.is_lost()) {
+    std::vector<EtcdChange> say = {election_.key_saying(value)};
+    const auto said = co_await txn(channel, std::move(say));
+    if (said) co_return;
+    timer.expires_after(kWriteAgainAfter);
+    co_await timer.async_wait(kNoThrow);
+  }
+}
+
+// --- how long the records stay -------------------------------------------------------------------
+
+asio::awaitable<EtcdResult<std::int64_t>> EtcdState::grant(std::int64_t seconds) {
+  std::string request = encode_lease_grant(seconds);
+  const auto answer = co_await channel_.ask("/v3/lease/grant", std::move(request), kWriteMost);
+  if (!answer) co_return answer.error();
+  const auto lease = decode_lease_grant(*answer);
+  if (!lease) co_return EtcdError(lease.error().reason, false);
+  co_return lease->id;
+}
+
+/// The same values, under the lease of now.
+asio::awaitable<EtcdResult<void>> EtcdState::write_again(const std::vector<EtcdKeyValue>& all) {
+  std::vector<EtcdChange> changes;
+  for (const EtcdKeyValue& entry : all)
+    if (entry.key != records_.leader_key())
+      changes.push_back({.key = entry.key, .value = entry.value});
+  co_return co_await apply_pieces(split_changes(changes));
+}
+
+asio::awaitable<void> EtcdState::keep_records() {
+  EtcdChannel channel(loop_.get_executor(), peers_);
+  asio::steady_timer timer(loop_);
+  timer.expires_after(std::chrono::seconds(records_seconds_) / 3);
+  while (!election_.is_lost()) {
+    co_await timer.async_wait(kNoThrow);
+    std::string body = encode_lease_id(records_lease_);
+    const auto answer = co_await channel.ask("/v3/lease/keepalive", std::move(body), kWriteMost);
+    const auto lease = answer ? decode_lease_kept(*answer) : EtcdJsonError{answer.error().text};
+    if (lease && lease->seconds <= 0)
+      co_return election_.lose("what it has recorded has been removed from etcd");
+    timer.expires_after(lease ? Duration(std::chrono::seconds(records_seconds_)) / 3
+                              : kKeepRecordsAgainAfter);
+  }
+}
+
+/// Of a run that has ended: for nodes that come late. If etcd does not answer, the records end with
+/// the lease that they have.
+asio::awaitable<void> EtcdState::let_records_end() {
+  const auto lease = co_await grant(ended_records_seconds_);
+  if (!lease) co_return;
+  const auto all = co_await read_all();
+  if (!all) co_return;
+  std::string before = encode_lease_id(std::exchange(records_lease_, *lease));
+  const auto written = co_await write_again(*all);
+  if (!written) co_return;
+  (void)co_await channel_.ask("/v3/lease/revoke", std::move(before), kWriteMost);
+}
+
+void EtcdState::note_end(const StateChanges& changes) {
+  for (const auto& [run_id, run] : changes.runs)
+    ended_ = run.record && run.record->outcome;
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+asio::awaitable<void> EtcdState::close_all(std::function<void()> closed) {
   written_.expires_after(kCloseMost);
   if (writing_) co_await written_.async_wait(kNoThrow);
+  if (ended_ && records_lease_ != 0 && !writing_ && !election_.is_lost())
+    co_await let_records_end();
   co_await election_.resign();
+  if (closed) closed();
   loop_.stop();
 }
 
 }  // namespace
 
-std::unique_ptr<RunState> start_etcd_state(EtcdStateOptions options, EtcdStateHandlers handlers) {
+std::string process_text() {
+  std::array<char, 256> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  return std::string(host.data()) + " (pid " + std::to_string(::getpid()) + ")";
+}
+
+std::unique_ptr<EtcdRunState> start_etcd_state(EtcdStateOptions options,
+                                               EtcdStateHandlers handlers) {
   return std::make_unique<EtcdState>(std::move(options), std::move(handlers));
 }
 

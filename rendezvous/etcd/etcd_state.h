@@ -11,6 +11,7 @@
 #include <string>
 
 #include "rendezvous/etcd/etcd_address.h"
+#include "rendezvous/etcd/etcd_client.h"
 #include "rendezvous/service/run_state.h"
 
 namespace muster {
@@ -20,6 +21,10 @@ struct EtcdStateOptions {
   std::string name;  // Of this process, for the others' logs.
   std::int64_t lease_seconds = 3;
   std::size_t history = 1'000;
+  /// Where hosts come and go with their runs. etcd removes what is kept when no host has renewed it
+  /// for so long, and so long after the host of an ended run has closed. 0: it stays.
+  std::int64_t records_seconds = 0;
+  std::int64_t ended_records_seconds = 60;
 };
 
 /// Called on the storage thread.
@@ -32,10 +37,27 @@ struct EtcdStateHandlers {
   std::function<void(const std::string& why)> on_lost;
   /// Instead of on_leading: what etcd has cannot be read.
   std::function<void(const std::string& reason)> on_unusable;
+  /// Those of EtcdElection::Handlers; may be empty.
+  std::function<void(const std::string& value)> on_leader = {};
+  std::function<void(const std::string& why)> on_refused = {};
 };
 
-/// Begins to stand by, and to lead when it can. The destructor writes what was recorded, if etcd
-/// answers soon, and lets another one lead.
-std::unique_ptr<RunState> start_etcd_state(EtcdStateOptions options, EtcdStateHandlers handlers);
+/// "HOST (pid N)", a name for the logs of the others.
+std::string process_text();
+
+class EtcdRunState : public RunState {
+ public:
+  /// After on_leading: from now on the leader's key says this instead of the name.
+  virtual void announce(std::string value) = 0;
+  /// After on_leading: by which address this machine reaches etcd.
+  virtual EtcdOwnAddress own_address() const = 0;
+  /// Writes what was recorded, if etcd answers soon, and lets another one lead. `closed` is called
+  /// on the storage thread, whose last act that is. At most once.
+  virtual void close(std::function<void()> closed) = 0;
+};
+
+/// Begins to stand by, and to lead when it can. The destructor closes, and waits for that.
+std::unique_ptr<EtcdRunState> start_etcd_state(EtcdStateOptions options,
+                                               EtcdStateHandlers handlers);
 
 }  // namespace muster

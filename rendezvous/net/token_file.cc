@@ -86,45 +86,60 @@ std::optional<std::string> credential_token_file() {
 
 namespace {
 
-TokenError refused(const std::string& path, const std::string& why) {
-  return {"the token file " + path + ": " + why};
-}
-
-/// What is in it, if it is a file that keeps a secret.
+/// What is in a file that keeps a secret, or a complaint.
 boost::system::result<std::string, TokenError> read_secret(const std::string& path,
                                                            std::size_t most) {
   // A FIFO must not keep us waiting.
   const OpenFile opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat file {};
-  if (opened.fd < 0 || ::fstat(opened.fd, &file) != 0) return refused(path, system_text());
-  if (const std::string why = complaint(file); !why.empty()) return refused(path, why);
+  if (opened.fd < 0 || ::fstat(opened.fd, &file) != 0) return TokenError{system_text()};
+  if (const std::string why = complaint(file); !why.empty()) return TokenError{why};
   auto text = read_all(opened.fd, most + 1);
-  if (!text) return refused(path, system_text());
+  if (!text) return TokenError{system_text()};
   if (text->size() > most)
-    return refused(path, "it is longer than " + std::to_string(most) + " bytes");
+    return TokenError{"it is longer than " + std::to_string(most) + " bytes"};
   // A TokenError can be made of a string, too: which of both is meant has to be said.
   return {boost::system::in_place_value, *std::move(text)};
+}
+
+TokenError refused_token(const std::string& path, const std::string& why) {
+  return {"the token file " + path + ": " + why};
 }
 
 }  // namespace
 
 boost::system::result<std::string, TokenError> read_token_file(const std::string& path) {
   const auto text = read_secret(path, kMaxTokenBytes);
-  if (!text) return text.error();
+  if (!text) return refused_token(path, text.error().reason);
   const std::size_t begin = std::min(text->find_first_not_of(kWhiteSpace), text->size());
   const std::size_t end = text->find_last_not_of(kWhiteSpace) + 1;
   std::string token = begin < end ? text->substr(begin, end - begin) : std::string();
   if (const std::string why = complaint(std::string_view(token)); !why.empty())
-    return refused(path, why);
+    return refused_token(path, why);
   return {boost::system::in_place_value, std::move(token)};
 }
 
 boost::system::result<RunTokenTexts, TokenError> read_run_tokens_file(const std::string& path) {
   const auto text = read_secret(path, kMaxRunTokensBytes);
-  if (!text) return text.error();
+  if (!text) return refused_token(path, text.error().reason);
   auto tokens = parse_run_tokens(*text, [](std::string_view token) { return complaint(token); });
-  if (!tokens) return refused(path, tokens.error().reason);
+  if (!tokens) return refused_token(path, tokens.error().reason);
   return *std::move(tokens);
+}
+
+boost::system::result<std::string, TokenError> read_secret_line(const std::string& path,
+                                                                std::size_t most) {
+  const auto refuse = [&path](const std::string& why) {
+    return TokenError{"the file " + path + ": " + why};
+  };
+  const auto text = read_secret(path, kMaxTokenBytes);
+  if (!text) return refuse(text.error().reason);
+  std::string line = text->substr(0, text->find('\n'));
+  if (line.ends_with('\r')) line.pop_back();
+  if (line.empty()) return refuse("its first line is empty");
+  if (line.size() > most)
+    return refuse("its first line is longer than " + std::to_string(most) + " bytes");
+  return {boost::system::in_place_value, std::move(line)};
 }
 
 }  // namespace muster

@@ -31,5 +31,8 @@ boost::system::result<std::string, TokenError> read_token_file(const std::string
 
 /// The same for a file of parse_run_tokens()'s lines.
 boost::system::result<RunTokenTexts, TokenError> read_run_tokens_file(const std::string& path);
+/// Another secret: the first line of the file, of 1 to `most` bytes. The file must be as above.
+boost::system::result<std::string, TokenError> read_secret_line(const std::string& path,
+                                                                std::size_t most);
 
 }  // namespace muster

@@ -14,7 +14,7 @@ constexpr Duration kFrozenAfter = std::chrono::seconds(1);
 }  // namespace
 
 RunService::RunService(RunServiceOptions options) : options_(std::move(options)) {
-  if (!options_.only_run.empty()) make_run(std::string(kStateKeyPrefix) + options_.only_run, {});
+  if (has_one_life()) make_run(std::string(kStateKeyPrefix) + options_.only_run, {});
 }
 
 // --- runs ----------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ void RunService::erase(Run& run) {
 
 bool RunService::hand_back(std::string_view key) {
   Run* run = find(key);
-  if (run == nullptr || !options_.only_run.empty() || !run->rendezvous->untouched()) return false;
+  if (run == nullptr || has_one_life() || !run->rendezvous->untouched()) return false;
   const auto is_native = [&](std::uint32_t client) {
     const auto known = clients_.find(client);
     return known != clients_.end() && known->second.front().native;
@@ -124,7 +124,7 @@ bool RunService::hand_back(std::string_view key) {
 
 /// Over for everybody who was in it, or left by everybody long ago.
 bool RunService::reusable(const Run& run, Instant now) const {
-  if (!options_.only_run.empty() || draining_ || !state_problem_.empty()) return false;
+  if (has_one_life() || draining_ || !state_problem_.empty()) return false;
   if (run.rendezvous->forsaken()) return true;
   return run.deserted && !run.rendezvous->untouched() &&
          now - *run.deserted >= options_.forget_after;
@@ -170,7 +170,7 @@ void RunService::settle(Run& run, Instant now) {
   note_progress(run, now);
   record_changes(run, now);
   const bool nobody = run.rendezvous->members() == 0 || run.rendezvous->forsaken();
-  if (!nobody || !options_.only_run.empty())
+  if (!nobody || has_one_life())
     run.deserted.reset();
   else if (!run.deserted)
     run.deserted = now;
@@ -303,7 +303,7 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
                               .peer_address = peer_address,
                               .lease = options_.setup.lease,
                               .resumes = true,
-                              .outlives_nodes = options_.only_run.empty(),
+                              .outlives_nodes = !has_one_life(),
                               .takes_reports = true};
   return {welcome, {}};
 }

@@ -38,6 +38,9 @@ struct RunServiceOptions {
   std::string muster_version;
   /// An agent's: this run and no other, and once only. Empty: any.
   std::string only_run;
+  /// Of only_run: when this host goes, another agent goes on with the run's record. As at musterd,
+  /// a run that has ended can begin again.
+  bool hands_over = false;
   RendezvousSetup setup = {};
   /// A torchrun client that is no node of a run cannot close it. It is told that it has.
   bool only_nodes_close = false;
@@ -252,6 +255,8 @@ class RunService {
   bool make_room(const std::string& peer);
   bool forget_oldest(const IdleRuns& idle);
   void set_idle(Run& run, std::optional<Instant> since);
+  /// The run is as old as this host, and ends with it.
+  bool has_one_life() const { return !options_.only_run.empty() && !options_.hands_over; }
   std::string full() const;
   bool reusable(const Run& run, Instant now) const;
   void begin_again(Run& run);

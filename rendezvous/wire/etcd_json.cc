@@ -1,5 +1,6 @@
 #include "rendezvous/wire/etcd_json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -12,6 +13,8 @@ namespace {
 
 using EtcdJson = nlohmann::ordered_json;
 
+constexpr std::int64_t kGrpcUnauthenticated = 16;  // grpc/status.h
+constexpr std::size_t kMostTokenBytes = 16'384;    // A signed one (JWT) has about 500.
 constexpr const char* kNoSuchShape = "etcd's answer does not have the expected form";
 
 std::string json_text(const EtcdJson& json) {
@@ -154,6 +157,13 @@ std::string encode_watch_deletion(std::string_view key, std::int64_t revision) {
   return json_text(watch);
 }
 
+std::string encode_watch(std::string_view key, std::int64_t revision) {
+  EtcdJson watch;
+  watch["create_request"] = {{"key", base64_encode(key)},
+                             {"start_revision", std::to_string(revision)}};
+  return json_text(watch);
+}
+
 std::string encode_changes(const std::vector<EtcdChange>& changes) {
   return json_text(changes_json(changes));
 }
@@ -190,6 +200,27 @@ EtcdJsonResult<EtcdLease> decode_lease_kept(std::string_view text) {
   const EtcdJson* result = member(json, "result");
   if (result == nullptr) return EtcdJsonError{kNoSuchShape};
   return lease_of(*result);
+}
+
+std::string encode_authenticate(const std::string& user, const std::string& password) {
+  const EtcdJson request = {{"name", user}, {"password", password}};
+  return json_text(request);
+}
+
+EtcdJsonResult<std::string> decode_authenticated(std::string_view text) {
+  std::string token = text_in(parsed(text), "token");
+  const auto is_header = [](char c) { return c > ' ' && c <= '~'; };
+  if (token.empty() || token.size() > kMostTokenBytes ||
+      !std::all_of(token.begin(), token.end(), is_header))
+    return EtcdJsonError{kNoSuchShape};
+  return {boost::system::in_place_value, std::move(token)};
+}
+
+bool is_token_refused(const EtcdRefusal& refusal) {
+  const std::string_view text = refusal.text;
+  return refusal.code == kGrpcUnauthenticated ||
+         text.find("invalid auth token") != std::string_view::npos ||
+         text.find("revision of auth store is old") != std::string_view::npos;
 }
 
 EtcdJsonResult<EtcdWatchNews> decode_watch(std::string_view line) {

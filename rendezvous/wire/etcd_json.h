@@ -76,8 +76,12 @@ std::string encode_range(std::string_view key, std::string_view end, std::int64_
 std::string encode_lease_grant(std::int64_t seconds);
 /// For keep-alive and revoke.
 std::string encode_lease_id(std::int64_t id);
+/// The answer is a token, which goes with every later request.
+std::string encode_authenticate(const std::string& user, const std::string& password);
 /// Deletions of `key` from `revision` on.
 std::string encode_watch_deletion(std::string_view key, std::int64_t revision);
+/// Changes of `key`, deletions included, from `revision` on.
+std::string encode_watch(std::string_view key, std::int64_t revision);
 /// The changes themselves, for a journal.
 std::string encode_changes(const std::vector<EtcdChange>& changes);
 
@@ -85,8 +89,11 @@ EtcdJsonResult<EtcdTxn> decode_txn(std::string_view text);
 EtcdJsonResult<EtcdRange> decode_range(std::string_view text);
 EtcdJsonResult<EtcdLease> decode_lease_grant(std::string_view text);
 EtcdJsonResult<EtcdLease> decode_lease_kept(std::string_view text);
+EtcdJsonResult<std::string> decode_authenticated(std::string_view text);
 EtcdJsonResult<EtcdWatchNews> decode_watch(std::string_view line);
 EtcdJsonResult<std::vector<EtcdChange>> decode_changes(std::string_view text);
+/// Whether etcd does not know the token that came with a request, by what it says of that.
+bool is_token_refused(const EtcdRefusal& refusal);
 /// Of an answer that is not 200. What is no JSON of etcd has code 0.
 EtcdRefusal decode_etcd_refusal(std::string_view text);
 

@@ -266,12 +266,6 @@ class Usage(MusterTest):
         _, out, _ = self.run_muster("--version", expect=0)
         self.assertRegex(out, r"muster \d+\.\d+\.\d+")
 
-    def test_what_is_not_supported_yet_says_so(self):
-        _, _, err = self.run_muster("--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=h:1",
-                                    "x", expect=2)
-        self.assertIn("--rdzv-backend", err)
-        self.assertIn("etcd", err)
-
 
 class Signals(MusterTest):
     def test_each_handled_signal_goes_to_the_workers_and_ends_the_job_with_1(self):

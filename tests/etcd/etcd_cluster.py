@@ -28,8 +28,10 @@ def text_of(data):
 
 
 class EtcdCluster:
-    def __init__(self, size, quota_bytes=1 << 26):
+    def __init__(self, size, quota_bytes=1 << 26, options=()):
         self.quota_bytes = quota_bytes
+        self.options = options
+        self.token = None
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-etcd-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK)
                                                  else None))
         self.clients = [free_port() for _ in range(size)]
@@ -48,7 +50,7 @@ class EtcdCluster:
                  f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
                  f"--listen-peer-urls=http://127.0.0.1:{self.peers[number]}",
                  f"--initial-advertise-peer-urls=http://127.0.0.1:{self.peers[number]}",
-                 f"--initial-cluster={cluster}", f"--quota-backend-bytes={self.quota_bytes}"],
+                 f"--initial-cluster={cluster}", f"--quota-backend-bytes={self.quota_bytes}", *self.options],
                 stdin=subprocess.DEVNULL, stdout=err, stderr=err)
 
     def kill(self, number):
@@ -65,6 +67,8 @@ class EtcdCluster:
         """What the member answers; nothing if it does not."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.clients[number]}/v3/{path}",
                                          json.dumps(body).encode(), {"Content-Type": "application/json"})
+        if self.token:
+            request.add_header("Authorization", self.token)
         try:
             with urllib.request.urlopen(request, timeout=5) as answer:
                 return json.load(answer)
@@ -87,10 +91,35 @@ class EtcdCluster:
 
     def keys(self, prefix):
         """{key: value} of all that begin with `prefix`, which ends with a slash."""
-        found = self.ask("kv/range", {"key": text_of(prefix), "range_end": text_of(prefix[:-1] + "0")})
+        folder = {"key": text_of(prefix), "range_end": text_of(prefix[:-1] + "0")}
+        found = wait_for(lambda: self.ask("kv/range", folder), "etcd's keys")
         decode = base64.b64decode
         return {decode(entry["key"]).decode(): decode(entry.get("value", "")).decode()
                 for entry in found.get("kvs", [])}
+
+    def entry(self, key):
+        """What etcd keeps under the key, with its lease; nothing if it is not there."""
+        return next(iter(self.ask("kv/range", {"key": text_of(key)}).get("kvs", [])), None)
+
+    def ask_for_passwords(self, user, password, prefix):
+        """From now on; the user may do everything with keys that begin with the prefix, and nothing else."""
+        def must(path, body):
+            return wait_for(lambda: self.ask(path, body), path)
+        for name, secret in (("root", "of the test"), (user, password)):
+            must("auth/user/add", {"name": name, "password": secret})
+        must("auth/role/add", {"name": "root"})
+        must("auth/role/add", {"name": "role"})
+        must("auth/role/grant", {"name": "role", "perm": {"permType": "READWRITE", "key": text_of(prefix),
+                                                          "range_end": text_of(prefix[:-1] + "0")}})
+        must("auth/user/grant", {"user": "root", "role": "root"})
+        must("auth/user/grant", {"user": user, "role": "role"})
+        must("auth/enable", {})
+        self.log_in()
+
+    def log_in(self):
+        self.token = None
+        self.token = wait_for(lambda: self.ask("auth/authenticate", {"name": "root", "password": "of the test"}),
+                              "a token")["token"]
 
     def put(self, key, value):
         assert self.ask("kv/put", {"key": text_of(key), "value": text_of(value)})

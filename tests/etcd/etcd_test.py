@@ -197,7 +197,7 @@ class Musterds(SharedTest):
     def test_records_that_cannot_be_read(self):
         self.etcd.put(self.prefix + "/format", "2")
         self.assertEqual(self.musterd("x").wait(PATIENCE_S), 1)
-        self.musterd_says("x", "a newer musterd has written it")
+        self.musterd_says("x", "a newer muster has written it")
         self.assertEqual(self.etcd.keys(self.prefix + "/"), {self.prefix + "/format": "2"})
 
     def test_what_cannot_be(self):

@@ -87,7 +87,7 @@ TEST_CASE("events: the entry point is the program, or torchrun's name for --run-
   options.runs_path = true;
   options.entry_point = "run_script_path";
   CHECK(event_context(options, "h").entry_point == "run_script_path");
-  options.rendezvous.backend = RendezvousBackend::Static;
+  options.rendezvous.backend_name = "static";
   CHECK(event_context(options, "h").rdzv_backend == "static");
 }
 

@@ -21,6 +21,14 @@ TEST_CASE("etcd address: members in order, and a prefix", "[unit][etcd]") {
   CHECK(parse_etcd_address("etcd://h/")->prefix == "/muster");
 }
 
+TEST_CASE("etcd address: a user", "[unit][etcd]") {
+  const auto address = parse_etcd_address("etcd://mus.ter@a,b:1/p");
+  REQUIRE(address.has_value());
+  CHECK(address->login.user == "mus.ter");
+  CHECK(address->login.password.empty());
+  CHECK(address->members == std::vector<EtcdMember>{{"a", 2379}, {"b", 1}});
+}
+
 TEST_CASE("etcd address: what is none is refused with what to write", "[unit][etcd]") {
   for (const char* text :
        {"h:2379", "http://h:2379", "etcd://", "etcd:///p", "etcd://h:0", "etcd://h:65536",
@@ -30,6 +38,8 @@ TEST_CASE("etcd address: what is none is refused with what to write", "[unit][et
   const std::string secret = error_of("etcd://user:secret@h/p");
   CHECK_THAT(secret, Catch::Contains("password"));
   CHECK_THAT(secret, !Catch::Contains("secret@"));
+  CHECK_THAT(error_of("etcd://@h/p"), Catch::Contains("user of etcd"));
+  CHECK_THAT(error_of("etcd://a b@h/p"), Catch::Contains("user of etcd"));
   std::string many = "etcd://h";
   for (std::size_t i = 1; i < kMostEtcdMembers; ++i)
     many += ",h";

@@ -47,6 +47,22 @@ TEST_CASE("etcd json: answers", "[unit][etcd]") {
   CHECK(decode_lease_kept(R"({"result":{"header":{},"ID":"7587"}})")->seconds == 0);
 }
 
+TEST_CASE("etcd json: a user and its token", "[unit][etcd]") {
+  CHECK(encode_authenticate("u", "p\"") == R"({"name":"u","password":"p\""})");
+  CHECK(*decode_authenticated(R"({"header":{},"token":"abc.12"})") == "abc.12");
+  // What would begin another header is no token.
+  for (const char* text :
+       {"", "{}", R"({"token":""})", R"({"token":"a\r\nb"})", R"({"token":"a b"})"})
+    CHECK_FALSE(decode_authenticated(text).has_value());
+  const std::string too_long = R"({"token":")" + std::string(20'000, 'x') + "\"}";
+  CHECK_FALSE(decode_authenticated(too_long).has_value());
+  CHECK(is_token_refused({.code = 16, .text = "etcdserver: invalid auth token"}));
+  CHECK(is_token_refused({.code = 3, .text = "etcdserver: revision of auth store is old"}));
+  CHECK_FALSE(is_token_refused({.code = 7, .text = "etcdserver: permission denied"}));
+  CHECK_FALSE(is_token_refused(
+      {.code = 3, .text = "etcdserver: authentication failed, invalid user ID or password"}));
+}
+
 TEST_CASE("etcd json: a watch", "[unit][etcd]") {
   const auto created = decode_watch(R"({"result":{"header":{"revision":"2"},"created":true}})");
   REQUIRE(created.has_value());

@@ -137,7 +137,7 @@ TEST_CASE("etcd records: what cannot be read is named", "[unit][etcd]") {
     CHECK_THAT(read.error().reason, Catch::Contains(key));
     return read.error().reason;
   };
-  CHECK_THAT(error_of("/p/format", "2"), Catch::Contains("newer musterd"));
+  CHECK_THAT(error_of("/p/format", "2"), Catch::Contains("newer muster"));
   (void)error_of("/p/format", "x");
   (void)error_of("/p/run/a", "{}");
   (void)error_of("/p/run/a%2", "{}");

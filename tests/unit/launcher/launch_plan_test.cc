@@ -342,15 +342,42 @@ TEST_CASE_METHOD(PlanFixture, "plan: a plug-in for the logs gets the options, an
   CHECK(result->warnings.empty());
 }
 
-TEST_CASE_METHOD(PlanFixture, "plan: what muster does not do yet is said, once and clearly",
-                 "[unit][launcher]") {
-  const auto says = [this](const Words& words) { return unsupported(flags(words)).value_or(""); };
-  CHECK(says({"--nnodes=1:2", "x"}).empty());
-  CHECK_THAT(says({"--rdzv-backend=etcd-v2", "x"}), Contains("--rdzv-backend"));
-  CHECK(says({"--standalone", "--nnodes=1:2", "--rdzv-backend=etcd", "x"}).empty());
-  CHECK(says({"--start-method=fork", "--master-port=1", "x"}).empty());
-  environment["PET_RDZV_BACKEND"] = "etcd";
-  CHECK_THAT(says({"x"}), Contains("PET_RDZV_BACKEND: muster"));
+TEST_CASE_METHOD(PlanFixture, "plan: a rendezvous through etcd", "[unit][launcher]") {
+  const auto with = [this](const char* backend, Words more) {
+    Words words = {backend, "--nnodes=2", "--rdzv-endpoint=a,b:1"};
+    words.insert(words.end(), more.begin(), more.end());
+    words.emplace_back("x");
+    return agent(words).rendezvous;
+  };
+  RendezvousOptions etcd = with("--rdzv-backend=etcd", {});
+  CHECK(etcd.backend == RendezvousBackend::Etcd);
+  CHECK(etcd.backend_name == "etcd");
+  CHECK(etcd.host == "a");
+  CHECK(etcd.port == 2379);
+  CHECK(etcd.further == std::vector<RendezvousEndpoint>{{"b", 1}});
+  CHECK(etcd.etcd.prefix == "/torchelastic/p2p");
+  CHECK(etcd.etcd.host_lease == std::chrono::seconds(3));
+  CHECK_FALSE(etcd.shares_store);  // TORCHELASTIC_USE_AGENT_STORE, as under torchrun.
+
+  const char* conf = "--rdzv-conf=timeout=7,etcd_prefix=jobs/,host_lease=9,last_call_timeout=2";
+  etcd = with("--rdzv-backend=etcd", {conf});
+  CHECK(etcd.settings.run.join_timeout == std::chrono::seconds(7));
+  CHECK(etcd.settings.run.last_call_timeout == std::chrono::seconds(2));
+  CHECK(etcd.etcd.prefix == "/jobs");
+  CHECK(etcd.etcd.host_lease == std::chrono::seconds(9));
+
+  etcd = with("--rdzv-backend=etcd-v2", {"--rdzv-conf=prefix=/x/y,read_timeout=5"});
+  CHECK(etcd.backend == RendezvousBackend::Etcd);
+  CHECK(etcd.backend_name == "etcd-v2");
+  CHECK(etcd.etcd.prefix == "/x/y");
+  CHECK(etcd.shares_store);
+
+  const auto says = [this](const char* value) {
+    return error({"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-endpoint=a", value, "x"});
+  };
+  CHECK_THAT(says("--rdzv-conf=etcd_prefix=a b"), Contains("prefix") && Contains("'a b'"));
+  CHECK_THAT(says("--rdzv-conf=protocol=https"), Contains("TLS"));
+  CHECK_THAT(says("--rdzv-conf=host_lease=99999"), Contains("host_lease"));
 }
 
 TEST_CASE_METHOD(PlanFixture, "plan: the nodes' rendezvous", "[unit][launcher]") {

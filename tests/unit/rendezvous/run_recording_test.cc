@@ -17,6 +17,16 @@ struct RecordingTest : RunServiceTest {
     state.begin_host();
     service->restore(state.load(), at());
   }
+  /// The same where an agent hosts, and another agent can be the next host.
+  void begin_handed_over() {
+    RunServiceOptions options;
+    options.only_run = "job";
+    options.hands_over = options.recorded = options.shared_state = true;
+    options.setup.first_return = Duration::zero();
+    reset(std::move(options));
+    state.begin_host();
+    service->restore(state.load(), at());
+  }
   /// One turn of the loop ends, and what it has changed becomes durable.
   void end_turn() {
     turn_ends();
@@ -180,6 +190,41 @@ TEST_CASE_METHOD(RecordingTest, "recording: if no node is back yet, none is lost
   CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Running);
   service->time_passed(at(1min));
   CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Gathering);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: the next agent that hosts waits for the lease only",
+                 "[unit][rendezvous]") {
+  begin_handed_over();
+  CHECK_FALSE(service->has_state(kKey));  // Until a node comes.
+  two_recorded();
+  begin_handed_over();
+  service->time_passed(at(5900ms));
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Running);
+  service->time_passed(at(100ms));
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Gathering);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: an agent that hosts is not the run's last host",
+                 "[unit][rendezvous]") {
+  begin_handed_over();
+  const auto answer = tell(7, NativeHello{kNativeProtocolVersion, "9.9", "job", true});
+  CHECK(std::get<NativeWelcome>(*answer.reply).outlives_nodes);
+  CHECK_FALSE(tell(8, NativeHello{kNativeProtocolVersion, "9.9", "other", true}).close.empty());
+  two_recorded();
+  const std::int64_t generation = rounds.at(1).generation;
+  for (const std::uint32_t client : {1, 2})
+    tell(client, NodeFinished{{}, 0, true, ""});
+  end_turn();
+  CHECK(messages<RunEnded>().size() == 2);
+  // The next host tells the outcome to a node of the run, and begins anew with others.
+  begin_handed_over();
+  resume(2, 12, NodeResumed::State::Finished);
+  end_turn();
+  CHECK(messages<RunEnded>().at(12).succeeded);
+  service->gone({12}, at());
+  two_recorded();
+  CHECK(rounds.at(1).restart_count == 0);
+  CHECK(rounds.at(1).generation > generation);
 }
 
 TEST_CASE_METHOD(RecordingTest, "recording: a restart that was counted is not counted again",

@@ -1,0 +1,189 @@
+#include "agent/sessions/etcd_host.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
+
+#include "agent/core/host_match.h"
+#include "agent/sessions/store_dialer.h"
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/name_lookup.h"
+#include "rendezvous/wire/host_record.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr const char* kOwnHostAddress = "127.0.0.1";
+constexpr Duration kHostDrainLimit = std::chrono::seconds(2);
+constexpr Duration kHostCloseLimit = std::chrono::seconds(5);
+constexpr const char* kNobodyHosts = "nobody hosts it yet, and one of the agents is to be elected";
+
+}  // namespace
+
+EtcdHost::EtcdHost(asio::io_context& loop, Options options, Handlers handlers)
+    : loop_(loop),
+      options_(std::move(options)),
+      handlers_(std::move(handlers)),
+      close_limit_(loop) {}
+
+EtcdHost::~EtcdHost() {
+  *alive_ = false;
+}
+
+void EtcdHost::start() {
+  if (options_.unusable.empty()) return begin_term();
+  asio::post(loop_, [this, alive = alive_] {
+    if (*alive) on_unusable(options_.unusable);
+  });
+}
+
+HostLocation EtcdHost::where() const {
+  if (is_here()) return {.endpoints = {{kOwnHostAddress, term_->store->port()}}};
+  if (nobody_) return {.nobody = true, .why = kNobodyHosts};
+  if (host_) return {.endpoints = {*host_}};
+  return {.why = trouble_};
+}
+
+// --- terms ---------------------------------------------------------------------------------------
+
+template <typename Work>
+void EtcdHost::on_loop(const std::weak_ptr<Term>& term, Work work) {
+  asio::post(loop_, [this, alive = alive_, term, work = std::move(work)] {
+    if (!*alive) return;
+    const auto of = term.lock();
+    if (of && of == term_) work();
+  });
+}
+
+EtcdStateHandlers EtcdHost::term_handlers(const TermPtr& term) {
+  const std::weak_ptr<Term> of = term;
+  EtcdStateHandlers handlers;
+  handlers.on_standing_by = [this, of](const std::string& why) {
+    on_loop(of, [this, why] { on_trouble(why); });
+  };
+  handlers.on_leading = [this, of] { on_loop(of, [this] { on_leading(); }); };
+  handlers.on_lost = [this, of](const std::string& why) {
+    on_loop(of, [this, why] { on_lost(why); });
+  };
+  handlers.on_unusable = [this, of](const std::string& why) {
+    on_loop(of, [this, why] { on_unusable(why); });
+  };
+  handlers.on_leader = [this, of](const std::string& value) {
+    on_loop(of, [this, value] { on_leader(value); });
+  };
+  handlers.on_refused = [this, of](const std::string& why) {
+    on_loop(of, [this, why] {
+      refusal_ = why;
+      on_trouble(why);
+    });
+  };
+  return handlers;
+}
+
+void EtcdHost::begin_term() {
+  term_ = std::make_shared<Term>();
+  term_->state = start_etcd_state(options_.state, term_handlers(term_));
+}
+
+/// The server ends before anything else: from now on this term tells nobody anything.
+void EtcdHost::end_term(const std::function<void()>& ended) {
+  const TermPtr term = std::exchange(term_, nullptr);
+  if (!term) return ended();
+  if (term->store) term->store->stop();
+  ending_.push_back(term);
+  term->state->close([this, alive = alive_, &loop = loop_, ended, of = term.get()] {
+    asio::post(loop, [this, alive, ended, of] {
+      if (!*alive) return;
+      std::erase_if(ending_, [of](const TermPtr& one) { return one.get() == of; });
+      ended();
+    });
+  });
+}
+
+// --- what etcd says ------------------------------------------------------------------------------
+
+void EtcdHost::on_leader(const std::string& value) {
+  refusal_.clear();
+  const auto record = decode_host_record(value);
+  nobody_ = !record || record->host.empty();
+  if (!value.empty() && !record)
+    return on_unusable("etcd's key " + options_.state.etcd.prefix +
+                       "/leader was not written by a muster agent: give another etcd_prefix with "
+                       "--rdzv-conf, or delete that key");
+  if (!nobody_) host_ = RendezvousEndpoint{record->host, record->port};
+  tell_news();
+}
+
+void EtcdHost::on_trouble(const std::string& why) {
+  if (trouble_ != why) spdlog::debug("rendezvous_by_etcd trouble=\"{}\"", why);
+  nobody_ = false;
+  trouble_ = why;
+  tell_news();
+}
+
+void EtcdHost::on_leading() {
+  StoreServerOptions server = options_.server;
+  server.state = term_->state;
+  const EtcdOwnAddress own = term_->state->own_address();
+  address_ = node_address(options_.local_addr, own.member_host, own.address, own.is_loopback);
+  if (is_loopback_address(address_)) {  // Nobody comes from elsewhere.
+    server.addresses = {kOwnHostAddress};
+    if (address_ != kOwnHostAddress) server.addresses.push_back(address_);
+  }
+  auto store = StoreThread::start(std::move(server));
+  if (!store) return on_unusable("cannot host the rendezvous: " + store.error().what());
+  term_->store = std::move(*store);
+  const std::uint16_t port = term_->store->port();
+  spdlog::info("rendezvous_hosted at={} run={}", endpoint_text(address_, port),
+               options_.server.runs->only_run);
+  term_->state->announce(
+      encode_host_record({.name = process_text(), .host = address_, .port = port}));
+  tell_news();
+}
+
+void EtcdHost::on_lost(const std::string& why) {
+  if (is_here())
+    spdlog::warn(
+        "this agent does not host the rendezvous any more ({}): all nodes look for the next host, "
+        "and their workers go on",
+        why);
+  end_term([] {});
+  begin_term();
+  tell_news();
+}
+
+void EtcdHost::on_unusable(const std::string& why) {
+  end_term([] {});
+  if (const auto handler = std::exchange(handlers_, {}).on_unusable) handler(why);
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void EtcdHost::retire() {
+  if (term_ && !is_here()) end_term([] {});
+}
+
+void EtcdHost::close(const std::function<void()>& done) {
+  handlers_ = {};
+  const auto once = std::make_shared<std::function<void()>>(done);
+  const auto finish = [once] {
+    if (const auto call = std::exchange(*once, nullptr)) call();
+  };
+  close_limit_.expires_after(kHostCloseLimit);
+  close_limit_.async_wait([finish](const boost::system::error_code& ec) {
+    if (!ec) finish();
+  });
+  if (!is_here()) return end_term(finish);
+  term_->store->drain(now() + kHostDrainLimit, [this, alive = alive_, finish] {
+    asio::post(loop_, [this, alive, finish] {
+      if (*alive) end_term(finish);
+    });
+  });
+}
+
+}  // namespace muster

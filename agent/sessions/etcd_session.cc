@@ -1,0 +1,248 @@
+#include "agent/sessions/etcd_session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "agent/core/host_match.h"
+#include "agent/sessions/store_dialer.h"
+#include "rendezvous/core/seconds_text.h"
+#include "rendezvous/etcd/etcd_records.h"
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/etcd_login.h"
+#include "rendezvous/net/spawn_task.h"
+#include "rendezvous/wire/host_record.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr Duration kHostConnectLeast = std::chrono::milliseconds(100);
+constexpr Duration kHostConnectMost = std::chrono::seconds(5);
+constexpr Duration kHostWaitWorthTelling = std::chrono::seconds(2);
+// What a run leaves behind whose agents were all killed; the same as torchrun's keys in etcd.
+constexpr std::int64_t kRecordsSeconds = 7200;
+
+StoreServerOptions server_options(const AgentOptions& options) {
+  const RendezvousSettings& settings = options.rendezvous.settings;
+  StoreServerOptions server;
+  server.runs = RunServiceOptions{.muster_version = MUSTER_VERSION,
+                                  .only_run = options.run_id,
+                                  .hands_over = true,
+                                  .setup = {.run = settings.run,
+                                            .lease = settings.lease,
+                                            .keep_alive_interval = settings.keep_alive_interval,
+                                            .dead_after = settings.dead_after()}};
+  // The host is a node itself: where it is reached, the others can reach it.
+  server.runs->setup.first_return = Duration::zero();
+  server.token = options.rendezvous.token;
+  if (const auto& allow = options.rendezvous.c10d_allow) server.c10d_allow = *allow;
+  return server;
+}
+
+EtcdHost::Options etcd_host_options(const AgentOptions& options) {
+  const RendezvousOptions& rendezvous = options.rendezvous;
+  EtcdStateOptions state{
+      .etcd = {.members = {{rendezvous.host, rendezvous.port}},
+               .prefix = EtcdRecords::prefix_of_run(rendezvous.etcd.prefix, options.run_id)},
+      .name = encode_host_record({.name = process_text()}),
+      .lease_seconds =
+          std::chrono::duration_cast<std::chrono::seconds>(rendezvous.etcd.host_lease).count(),
+      .history = 1,
+      .records_seconds = kRecordsSeconds};
+  for (const RendezvousEndpoint& member : rendezvous.further)
+    state.etcd.members.push_back({member.host, member.port});
+  const auto setting = [&](const char* name) {
+    const auto found = rendezvous.conf.find(name);
+    return found == rendezvous.conf.end() ? std::string() : found->second;
+  };
+  auto login =
+      load_etcd_login(setting("user"), setting("password_file"), "--rdzv-conf password_file");
+  std::string unusable = login ? std::string() : login.error().reason;
+  if (login) state.etcd.login = *std::move(login);
+  return {.state = std::move(state),
+          .server = server_options(options),
+          .local_addr = rendezvous.local_addr,
+          .unusable = std::move(unusable)};
+}
+
+}  // namespace
+
+EtcdSession::EtcdSession(asio::io_context& loop, const AgentOptions& options, Handlers handlers)
+    : loop_(loop),
+      options_(options),
+      handlers_(std::move(handlers)),
+      pause_(loop.get_executor()),
+      host_(loop, etcd_host_options(options),
+            {.on_news = [this] { on_news(); },
+             .on_unusable = [this](const std::string& why) { fail(why); }}) {}
+
+EtcdSession::~EtcdSession() {
+  *alive_ = false;
+}
+
+std::string EtcdSession::etcd_text() const {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  std::string text = "etcd " + endpoint_text(rendezvous.host, rendezvous.port);
+  for (const RendezvousEndpoint& member : rendezvous.further)
+    text += "," + endpoint_text(member.host, member.port);
+  return text;
+}
+
+void EtcdSession::join() {
+  if (inner_) return inner_->join();
+  if (std::exchange(begun_, true)) return;
+  host_.start();
+  spawn_task(loop_.get_executor(), "etcd_begin", begin(alive_));
+}
+
+asio::awaitable<void> EtcdSession::begin(std::shared_ptr<bool> alive) {
+  const RendezvousSettings& settings = options_.rendezvous.settings;
+  const Instant began = now();
+  const Instant deadline = began + settings.read_timeout;
+  std::string told;
+  for (;;) {
+    HostAnswerer found = co_await try_host(deadline);
+    if (!*alive) co_return;
+    if (found.client && found.kind) {
+      if (*found.kind == HostKind::Muster) co_return begin_native(std::move(found));
+      if (*found.kind != HostKind::Other) found.why = found.client->refusal();
+    }
+    const std::string error = found.why;
+    const bool refused = !host_.refusal().empty();
+    if (refused || now() >= deadline)
+      co_return fail("cannot meet the other nodes through " + etcd_text() + ": " + error +
+                     (refused ? std::string()
+                              : " (tried for " + seconds_text(settings.read_timeout) +
+                                    "; --rdzv-conf read_timeout=SECONDS changes that)"));
+    if (now() - began > kHostWaitWorthTelling && error != std::exchange(told, error))
+      spdlog::warn("waiting for the rendezvous through {}: {}", etcd_text(), error);
+    co_await pause_.wait(deadline);
+    if (!*alive) co_return;
+  }
+}
+
+/// Without a client: there is none to be asked, and `why` says so.
+asio::awaitable<HostAnswerer> EtcdSession::try_host(Instant deadline) {
+  HostLocation location = host_location();
+  HostAnswerer answer;
+  answer.why = location.why;
+  if (location.endpoints.empty()) co_return answer;
+  NativeClientOptions client = host_options();
+  client.connect_timeout = std::clamp(deadline - now(), kHostConnectLeast, kHostConnectMost);
+  client.retry = false;
+  const std::string at =
+      endpoint_text(location.endpoints.front().host, location.endpoints.front().port);
+  answer =
+      co_await find_host(loop_.get_executor(), std::move(client), std::move(location.endpoints), 0);
+  if (!answer.kind) answer.why = "its host at " + at + ": " + answer.why;
+  if (answer.kind && *answer.kind == HostKind::Other)
+    answer.why = "its host at " + at + " has closed the connection";
+  co_return answer;
+}
+
+HostLocation EtcdSession::host_location() {
+  HostLocation location = host_.where();
+  if (!location.endpoints.empty()) used_ = location.endpoints.front();
+  return location;
+}
+
+void EtcdSession::on_news() {
+  pause_.cancel();
+  if (!inner_ || !*alive_) return;
+  const HostLocation location = host_.where();
+  const bool elsewhere = !location.endpoints.empty() && location.endpoints.front() != used_;
+  if (location.nobody || elsewhere) inner_->host_moved();
+}
+
+NativeClientOptions EtcdSession::host_options() const {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  return {.host = {},
+          .run_id = options_.run_id,
+          .connect_timeout = rendezvous.settings.read_timeout,
+          .lost_after = rendezvous.settings.lease,
+          .token = rendezvous.token};
+}
+
+void EtcdSession::begin_native(HostAnswerer found) {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  const auto own = found.client->local_address();
+  const HostLocation location = host_.where();
+  std::string host = host_.address();
+  // The host reaches itself by loopback: the others come by the address that it has announced.
+  if (!host_.is_here() && !location.endpoints.empty()) host = location.endpoints.front().host;
+  const std::string address =
+      node_address(rendezvous.local_addr, host, own.to_string(), own.is_loopback());
+  const bool is_own = !own.is_loopback() && address == own.to_string();
+  if (is_own && rendezvous.token && handlers_.store_at) handlers_.store_at(address);
+  inner_ = std::make_unique<NativeSession>(
+      loop_, inner_handlers(),
+      NativeSession::Options{.settings = rendezvous.settings,
+                             .node = {.name = {.addr = address, .pid = ::getpid(), .local_id = 0},
+                                      .local_world_size = options_.local_world_size,
+                                      .role = options_.role,
+                                      .preferred_rank = rendezvous.preferred_rank,
+                                      .hosts_rendezvous = host_.is_here()},
+                             .host = host_options(),
+                             .where = [this] { return host_location(); },
+                             .host_text = etcd_text(),
+                             .worker_identical = rendezvous.worker_identical,
+                             .shares_store = rendezvous.shares_store},
+      std::move(found.client));
+  inner_->join();
+}
+
+/// Who knows that the run is over does not begin to host it.
+RendezvousSession::Handlers EtcdSession::inner_handlers() {
+  Handlers handlers = handlers_;
+  handlers.on_end = [this](SessionEnd end) {
+    host_.retire();
+    const auto on_end = handlers_.on_end;
+    if (on_end) on_end(std::move(end));
+  };
+  return handlers;
+}
+
+void EtcdSession::fail(const std::string& reason) {
+  if (const auto on_failed = handlers_.on_failed) on_failed(reason);
+}
+
+void EtcdSession::workers_failed(const std::string& what) {
+  if (inner_) inner_->workers_failed(what);
+}
+
+void EtcdSession::finished(bool succeeded, const std::string& what) {
+  if (inner_) inner_->finished(succeeded, what);
+}
+
+void EtcdSession::peer_reached(std::int64_t generation, int group_rank) {
+  if (inner_) inner_->peer_reached(generation, group_rank);
+}
+
+void EtcdSession::report(const NodeReport& report) {
+  if (inner_) inner_->report(report);
+}
+
+void EtcdSession::leave() {
+  if (inner_) inner_->leave();
+}
+
+void EtcdSession::close() {
+  handlers_ = {};
+  *alive_ = false;
+  pause_.cancel();
+  if (inner_) inner_->close();
+}
+
+void EtcdSession::drain(const std::function<void()>& done) {
+  const auto then = [this, done] { host_.close(done); };
+  if (!inner_) return then();
+  inner_->drain(then);
+}
+
+}  // namespace muster

@@ -1,0 +1,57 @@
+// --rdzv-backend etcd: the agents of a run elect its host among themselves through etcd, and take
+// part in the rendezvous as with any other host that is muster.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include "agent/core/agent_options.h"
+#include "agent/sessions/etcd_host.h"
+#include "agent/sessions/host_search.h"
+#include "agent/sessions/native_session.h"
+#include "agent/sessions/rendezvous_session.h"
+#include "agent/sessions/retry_pause.h"
+
+namespace muster {
+
+class EtcdSession final : public RendezvousSession {
+ public:
+  EtcdSession(boost::asio::io_context& loop, const AgentOptions& options, Handlers handlers);
+  ~EtcdSession() override;
+
+  void join() override;
+  void workers_failed(const std::string& what) override;
+  void finished(bool succeeded, const std::string& what) override;
+  void leave() override;
+  void peer_reached(std::int64_t generation, int group_rank) override;
+  void report(const NodeReport& report) override;
+  void close() override;
+  void drain(const std::function<void()>& done) override;
+
+ private:
+  boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive);
+  boost::asio::awaitable<HostAnswerer> try_host(Instant deadline);
+  void begin_native(HostAnswerer found);
+  HostLocation host_location();
+  void on_news();
+  RendezvousSession::Handlers inner_handlers();
+  NativeClientOptions host_options() const;
+  void fail(const std::string& reason);
+  std::string etcd_text() const;
+
+  boost::asio::io_context& loop_;
+  const AgentOptions& options_;
+  Handlers handlers_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
+  RetryPause pause_;
+  EtcdHost host_;
+  std::unique_ptr<NativeSession> inner_;  // Once there was a host.
+  bool begun_ = false;
+  std::optional<RendezvousEndpoint> used_;  // The host that was looked for last.
+};
+
+}  // namespace muster

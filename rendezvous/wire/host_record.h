@@ -1,0 +1,26 @@
+// What the leader's key says where agents host the rendezvous of their run: where the host is.
+//
+// Pure: JSON text <-> a plain value. docs/rendezvous.md, "Agents and an etcd".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace muster {
+
+struct HostRecord {
+  std::string name;       // Of the agent's process, for people.
+  std::string host = {};  // A name or a numeric address. Empty: it does not listen yet.
+  std::uint16_t port = 0;
+  bool operator==(const HostRecord&) const = default;
+};
+
+inline constexpr std::size_t kMostHostRecordBytes = 4096;
+
+std::string encode_host_record(const HostRecord& record);
+/// Nothing: no muster agent has written it.
+std::optional<HostRecord> decode_host_record(std::string_view text);
+
+}  // namespace muster
