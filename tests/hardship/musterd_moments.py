@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """musterd is killed at seeded moments of a running job of two nodes, whose workers fail now and then.
 
-    musterd_moments.py [--moments 6] [--seed 1] [--state sqlite|none] [--failing-writes 0]
+    musterd_moments.py [--moments 6] [--seed 1] [--state sqlite|etcd|none] [--failing-writes 0]
 
 No worker is restarted but after a failure of its own job's, every restart is counted once, generations only grow, and
-the state's file is whole after every kill. What nobody could record (--state none, --failing-writes) may be lost with
-musterd while a round is being formed: then the restart may be missing in the count, and the nodes may meet once more.
-How often is said at the end. MUSTER_BIN and MUSTERD_BIN name the programs. With --failing-writes N,
-N in 100,000 of musterd's writes to its file fail (FAILING_WRITES_LIB names the library that is preloaded)."""
+the state's file is whole after every kill. With --state etcd, musterd keeps its state in a real etcd of three members,
+one of which is sometimes killed, too, and every record is readable after every kill. What nobody could record (--state
+none, --failing-writes) may be lost with musterd while a round is being formed: then the restart may be missing in the
+count, and the nodes may meet once more. How often is said at the end. MUSTER_BIN and MUSTERD_BIN name the programs.
+With --failing-writes N, N in 100,000 of musterd's writes to its file fail (FAILING_WRITES_LIB names the library that is preloaded)."""
 import argparse
 import json
 import os
@@ -20,12 +21,15 @@ import sys
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+for folder in ("e2e", "etcd"):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / folder))
+from etcd_cluster import EtcdCluster, have_etcd
 from mixed import MUSTERD, MusterdTest
 from support import MUSTER, PATIENCE_S, wait_for
 
 # A start that finds the disk failing ends with an error; a service manager starts it again.
 MOST_STARTS = 50
+LEASE_S = 2  # Of the leader in etcd: a musterd that is started again waits for the end of its last lease.
 
 
 class Moments(MusterdTest):
@@ -33,7 +37,10 @@ class Moments(MusterdTest):
 
     def setUp(self):
         # Whatever a node was told is on disk.
-        self.is_recorded = self.settings.state == "sqlite" and not self.settings.failing_writes
+        self.is_recorded = self.settings.state != "none" and not self.settings.failing_writes
+        if self.settings.state == "etcd":
+            self.etcd = EtcdCluster(3)
+            self.addCleanup(self.etcd.close)
         self.known_starts = []
         self.read_up_to = 0
         self.failed_starts = 0
@@ -57,6 +64,10 @@ class Moments(MusterdTest):
         self.state = self.dir / "state"
         if self.settings.state == "sqlite":
             self.musterd_options = (f"--state-dir={self.state}", "--history=2")
+        if self.settings.state == "etcd":
+            members = ",".join(f"127.0.0.1:{port}" for port in self.etcd.clients)
+            self.musterd_options = (f"--state=etcd://{members}/moments", "--history=2",
+                                    f"--leader-lease-seconds={LEASE_S}")
         for _ in range(MOST_STARTS):
             try:
                 return super().start_musterd()
@@ -81,6 +92,11 @@ class Moments(MusterdTest):
 
     def state_is_whole(self):
         """Of a copy, as a reader would change the file."""
+        if self.settings.state == "etcd":
+            records = self.etcd.keys("/moments/run/") | self.etcd.keys("/moments/member/")
+            self.assertEqual(len(records), 3, records)  # The run, and its two nodes.
+            for value in records.values():
+                json.loads(value)
         if self.settings.state != "sqlite":
             return
         copy = self.dir / "copy"
@@ -117,6 +133,11 @@ class Moments(MusterdTest):
             self.failures += 1
             time.sleep(chance.expovariate(50))
         self.stop_musterd(signal.SIGKILL)
+        member = self.settings.state == "etcd" and chance.random() < 0.25 and chance.randrange(3)
+        if member is not False:
+            self.etcd.kill(member)
+            self.etcd.start(member)
+            self.etcd.wait_healthy()
         self.state_is_whole()
         time.sleep(chance.choice([0, chance.uniform(0, 1)]))
         self.start_musterd()
@@ -174,7 +195,7 @@ def main():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--moments", type=int, default=6)
     parse.add_argument("--seed", type=int, default=1)
-    parse.add_argument("--state", choices=("sqlite", "none"), default="sqlite")
+    parse.add_argument("--state", choices=("sqlite", "etcd", "none"), default="sqlite")
     parse.add_argument("--failing-writes", type=int, default=0, metavar="N", help="of 100,000 writes")
     Moments.settings = parse.parse_args()
     if Moments.settings.failing_writes and Moments.settings.state != "sqlite":
@@ -183,6 +204,9 @@ def main():
         if not os.access(program, os.X_OK):
             print(f"skipped: {program} is not there")
             return 77
+    if Moments.settings.state == "etcd" and not have_etcd():
+        print("skipped: there is no etcd (Debian: etcd-server)")
+        return 77
     if Moments.settings.failing_writes and not os.path.exists(os.environ.get("FAILING_WRITES_LIB", "")):
         print("skipped: FAILING_WRITES_LIB names no library (a build with sanitizers has none)")
         return 77
