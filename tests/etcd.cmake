@@ -14,7 +14,8 @@ set_tests_properties(e2e.etcd PROPERTIES
 
 # Agents that host the rendezvous themselves.
 muster_add_python_test(e2e.etcd_backend e2e etcd/etcd_backend_test.py)
-set_tests_properties(e2e.etcd_backend PROPERTIES COST 60)
+muster_add_python_test(e2e.etcd_network nodes etcd/etcd_network_test.py)
+set_tests_properties(e2e.etcd_backend PROPERTIES COST 120)
 
 # An etcd that asks for users and passwords.
 muster_add_python_test(e2e.etcd_auth e2e etcd/etcd_auth_test.py)
