@@ -132,7 +132,7 @@ boost::system::result<std::string, TokenError> read_secret_line(const std::strin
   const auto refuse = [&path](const std::string& why) {
     return TokenError{"the file " + path + ": " + why};
   };
-  const auto text = read_secret(path, kMaxTokenBytes);
+  const auto text = read_secret(path, most + 2);
   if (!text) return refuse(text.error().reason);
   std::string line = text->substr(0, text->find('\n'));
   if (line.ends_with('\r')) line.pop_back();
