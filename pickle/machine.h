@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,7 +26,12 @@ class Machine {
   }
 
   void fail(std::string reason) {
-    if (!failed_) failed_ = PickleError{at_, std::move(reason)};
+    if (!failed_) failed_ = PickleError{.offset = at_, .reason = std::move(reason)};
+  }
+  /// For what Python's unpickler would read, but this reader or its Rules do not.
+  void refuse(std::string what) {
+    if (!failed_)
+      failed_ = PickleError{.offset = at_, .reason = std::move(what), .not_supported = true};
   }
   std::string_view take(std::uint64_t count) {
     if (count > bytes_.size() - position_) {
@@ -53,7 +59,8 @@ class Machine {
     }
     ++made_;
     return graph_.add({.kind = kind,
-                       .offset = static_cast<std::uint32_t>(at_),
+                       .offset = static_cast<std::uint32_t>(
+                           std::min<std::size_t>(at_, std::numeric_limits<std::uint32_t>::max())),
                        .number = number,
                        .text = text,
                        .items = {}});
@@ -140,12 +147,6 @@ class Machine {
     const auto taken = take(end);
     position_ += 1;
     return taken;
-  }
-  static std::string printable(std::string_view text) {
-    std::string shown(text.substr(0, 80));
-    std::replace_if(
-        shown.begin(), shown.end(), [](char c) { return c < ' ' || c == 0x7f; }, '?');
-    return shown;
   }
 
   std::string_view bytes_;

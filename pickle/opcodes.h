@@ -1,4 +1,5 @@
-// The pickle opcodes that the reader and the writer know (CPython's Lib/pickletools.py).
+// The pickle opcodes that the reader and the writer know (CPython's Lib/pickletools.py). The reader
+// refuses Long4, FrozenSet, NewObjEx and ByteArray8, and knows them to say what is refused.
 #pragma once
 
 #include <cstdint>
@@ -40,14 +41,18 @@ enum class Opcode : std::uint8_t {
   NewTrue = 0x88,
   NewFalse = 0x89,
   Long1 = 0x8a,
+  Long4 = 0x8b,
   ShortBinUnicode = 0x8c,
   BinUnicode8 = 0x8d,
   BinBytes8 = 0x8e,
   EmptySet = 0x8f,
   AddItems = 0x90,
+  FrozenSet = 0x91,
+  NewObjEx = 0x92,
   StackGlobal = 0x93,
   Memoize = 0x94,
   Frame = 0x95,
+  ByteArray8 = 0x96,
 };
 
 }  // namespace muster::pickle

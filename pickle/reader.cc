@@ -11,6 +11,16 @@ namespace {
 
 // CPython's import of a name renames Python 2's modules up to this protocol.
 constexpr std::uint64_t kLastRenamingProtocol = 2;
+constexpr std::int64_t kMadeByCall = 1;  // The `number` of a dict.
+constexpr const char* kLargeInteger = "an integer of more than 64 bits";
+
+std::string printable(std::string_view text) {
+  constexpr std::size_t kMaxShownBytes = 80;
+  std::string shown(text.substr(0, kMaxShownBytes));
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return c < ' ' || c == 0x7f; }, '?');
+  return shown;
+}
 
 class Reader : Machine {
  public:
@@ -38,6 +48,7 @@ class Reader : Machine {
   bool run_data(Opcode opcode);
   bool run_container(Opcode opcode);
   bool run_memo(Opcode opcode);
+  void refuse_opcode(Opcode opcode);
 
   void stop() {
     if (stack_.size() != 1 || stack_.back() == kMark) return fail("not one value at the end");
@@ -55,7 +66,7 @@ class Reader : Machine {
   void long_integer() {
     const auto taken = take(number(1));
     if (failed_) return;
-    if (taken.size() > 8) return fail("integer of more than 64 bits");
+    if (taken.size() > 8) return refuse(kLargeInteger);
     std::uint64_t value = 0;
     for (std::size_t i = 0; i < taken.size(); ++i)
       value |= static_cast<std::uint64_t>(static_cast<unsigned char>(taken[i])) << (8 * i);
@@ -76,7 +87,10 @@ class Reader : Machine {
     std::int64_t depth = 1;
     for (const Ref item : items)
       if (graph_.is(item, Kind::Tuple)) depth = std::max(depth, graph_.at(item).number + 1);
-    if (depth > limits_.tuple_depth) return fail("tuple within a tuple");
+    if (depth > limits_.tuple_depth)
+      return refuse(limits_.tuple_depth == 1 ? "a tuple within a tuple"
+                                             : "more than " + std::to_string(limits_.tuple_depth) +
+                                                   " tuples inside each other");
     const Ref made = make(Kind::Tuple, std::move(items));
     if (failed_) return;
     graph_.at(made).number = depth;
@@ -111,7 +125,8 @@ class Reader : Machine {
     if (into->frozen) return fail("items for a dict that an object's attributes were copied from");
     // Python hashes a key when it comes, not at the end.
     for (std::size_t i = 0; kind != Kind::List && i < items.size(); i += kind == Kind::Dict ? 2 : 1)
-      if (!rules_.is_key(graph_, items[i])) return fail("a key that Python cannot use");
+      if (auto refusal = rules_.check_key(graph_, items[i]); !refusal.empty())
+        return refuse(std::move(refusal));
     into->items.insert(into->items.end(), items.begin(), items.end());
   }
 
@@ -123,8 +138,8 @@ class Reader : Machine {
     auto which = builtin(module_text, name_text);
     if (!which) which = rules_.find_name(module_text, name_text);
     if (!which)
-      return fail("the name " + printable(module_text) + "." + printable(name_text) +
-                  " is not allowed");
+      return refuse("the name " + printable(module_text) + "." + printable(name_text) +
+                    " is not allowed");
     const Ref made = make(Kind::Class, std::vector<Ref>{module, name});
     if (failed_) return;
     graph_.at(made).number = *which;
@@ -159,8 +174,8 @@ class Reader : Machine {
     if (graph_.is_class(*callee, kBuiltinSet)) return set_of(graph_.at(*arguments).items);
     if (graph_.is_class(*callee, kEncodeText)) return encode(graph_.at(*arguments).items);
     Rules::CallResult result = rules_.check_call(graph_, *callee, *arguments);
-    if (!result.refusal.empty()) return fail(std::move(result.refusal));
-    if (result.made == Kind::Dict) return push(Kind::Dict);
+    if (!result.refusal.empty()) return refuse(std::move(result.refusal));
+    if (result.made == Kind::Dict) return push(Kind::Dict, kMadeByCall);
     const Ref made = make(Kind::Call, {*callee, *arguments});
     if (!failed_) push(made);
   }
@@ -171,7 +186,8 @@ class Reader : Machine {
       return fail("a set of something that is no list");
     Value& list = graph_.at(arguments[0]);
     for (const Ref item : list.items)
-      if (!rules_.is_key(graph_, item)) return fail("a key that Python cannot use");
+      if (auto refusal = rules_.check_key(graph_, item); !refusal.empty())
+        return refuse(std::move(refusal));
     list.kind = Kind::Moved;
     const Ref made = make(Kind::Set, std::exchange(list.items, {}));
     if (!failed_) push(made);
@@ -197,7 +213,7 @@ class Reader : Machine {
         !graph_.is(*arguments, Kind::Tuple))
       return fail("an object of something that is no allowed class");
     if (auto refusal = rules_.check_object(graph_, *of, *arguments); !refusal.empty())
-      return fail(std::move(refusal));
+      return refuse(std::move(refusal));
     const Ref made = make(Kind::Instance, std::vector<Ref>{*of});
     if (!failed_) push(made);
   }
@@ -205,7 +221,8 @@ class Reader : Machine {
     const auto attributes = pop();
     if (!attributes) return;
     if (rules_.drops_attributes_of_dicts && !stack_.empty() && stack_.back() != kMark &&
-        graph_.is(stack_.back(), Kind::Dict))
+        graph_.is(stack_.back(), Kind::Dict) && graph_.at(stack_.back()).number == kMadeByCall &&
+        graph_.is(*attributes, Kind::Dict))
       return;
     Value* object = top(Kind::Instance, "attributes for no object");
     if (object == nullptr) return;
@@ -213,13 +230,15 @@ class Reader : Machine {
       return fail("attributes that are no dict, or given twice");
     if (auto refusal = rules_.check_attributes(graph_, stack_.back(), *attributes);
         !refusal.empty())
-      return fail(std::move(refusal));
+      return refuse(std::move(refusal));
     graph_.at(*attributes).frozen = true;
     object->items.push_back(*attributes);
   }
   void persistent() {
     const auto id = pop();
     if (!id) return;
+    if (auto refusal = rules_.check_persistent(graph_, *id); !refusal.empty())
+      return refuse(std::move(refusal));
     const Ref made = make(Kind::Persistent, std::vector<Ref>{*id});
     if (!failed_) push(made);
   }
@@ -379,29 +398,59 @@ void Reader::run(Opcode opcode) {
     case Opcode::Build:
       return build();
     case Opcode::BinPersId:
-      if (!rules_.persistent) break;
       return persistent();
     case Opcode::Stop:
       return stop();
     default:
-      break;
+      return refuse_opcode(opcode);
   }
-  fail("opcode " + std::to_string(static_cast<int>(opcode)) + " is not allowed");
+}
+
+void Reader::refuse_opcode(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::Long4:
+      return refuse(kLargeInteger);
+    case Opcode::FrozenSet:
+      return refuse("a frozenset");
+    case Opcode::ByteArray8:
+      return refuse("a bytearray");
+    case Opcode::NewObjEx: {
+      const auto keywords = pop();
+      const auto arguments = keywords ? pop() : std::nullopt;
+      const auto of = arguments ? pop() : std::nullopt;
+      if (!of) return;
+      return refuse("an object of the class " +
+                    (graph_.is(*of, Kind::Class) ? class_name(graph_, *of) : "unknown") +
+                    " that was made with keywords");
+    }
+    default:
+      return refuse("the opcode " + std::to_string(static_cast<int>(opcode)) +
+                    ", which is not allowed");
+  }
 }
 
 }  // namespace
 
-bool Rules::is_key(const Graph& graph, Ref ref) const {
-  switch (graph.at(ref).kind) {
+std::string class_name(const Graph& graph, Ref of) {
+  const auto& parts = graph.at(of).items;
+  return printable(graph.at(parts[0]).text) + "." + printable(graph.at(parts[1]).text);
+}
+
+std::string Rules::check_persistent(const Graph& /*graph*/, Ref /*id*/) const {
+  return "a persistent id";
+}
+
+std::string Rules::check_key(const Graph& graph, Ref key) const {
+  switch (graph.at(key).kind) {
     case Kind::None:
     case Kind::Bool:
     case Kind::Integer:
     case Kind::Real:
     case Kind::Text:
     case Kind::Bytes:
-      return true;
+      return {};
     default:
-      return false;
+      return "a key that Python cannot use";
   }
 }
 

@@ -21,11 +21,11 @@ struct PickleLimits {
   std::size_t values = 1'000'000;            // In the graph.
   std::size_t stack = 100'000;               // A batch of 1000 items needs 2,000.
   std::size_t bytes_per_value = 3;           // Of the pickle; torch's states have 7 or more.
-  std::int64_t tuple_depth = 1;              // Tuples inside each other.
+  std::int64_t tuple_depth = 1;              // A tuple of plain values has the depth 1.
 };
 
 /// What a pickle may contain beside None, bool, integers, texts, bytes, tuples, lists, sets and
-/// dicts. Each check returns why it refuses; empty: the reader goes on.
+/// dicts. Each check returns what it refuses, as "a call of os.system"; empty: the reader goes on.
 class Rules {
  public:
   Rules() = default;
@@ -47,13 +47,18 @@ class Rules {
   virtual std::string check_object(const Graph& graph, Ref of, Ref arguments) const = 0;
   /// `object` is an instance that has no attributes yet, `attributes` a dict (BUILD).
   virtual std::string check_attributes(const Graph& graph, Ref object, Ref attributes) const = 0;
-  /// Whether Python can use the value as a key now, and not find another one later.
-  virtual bool is_key(const Graph& graph, Ref ref) const;
+  /// `id` is what a persistent id consists of (BINPERSID).
+  virtual std::string check_persistent(const Graph& graph, Ref id) const;
+  /// `key` of a dict or set: Python must be able to use the value as a key at this point of the
+  /// pickle, and the value may not change afterwards.
+  virtual std::string check_key(const Graph& graph, Ref key) const;
 
   bool reals = false;                      // BINFLOAT
-  bool persistent = false;                 // BINPERSID
   bool drops_attributes_of_dicts = false;  // BUILD of a dict that a call has made.
 };
+
+/// "module.name" of a Class for messages: 80 bytes of each, without control characters.
+std::string class_name(const Graph& graph, Ref of);
 
 /// Adds the values of `bytes`, which must outlive the graph, and returns the one left at STOP.
 PickleResult<Ref> read_pickle(std::string_view bytes, Graph& graph, const Rules& rules,

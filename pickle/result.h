@@ -12,6 +12,9 @@ namespace muster::pickle {
 struct PickleError {
   std::size_t offset = 0;
   std::string reason;
+  /// Python may read this pickle, but it contains what is not read here. `reason` names that.
+  /// Otherwise the pickle is torn or malformed, and `reason` says how.
+  bool not_supported = false;
 };
 
 template <typename T>

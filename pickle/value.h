@@ -27,7 +27,7 @@ enum class Kind : std::uint8_t {
   Tuple,       // items; number: how deep tuples lie in it
   List,        // items
   Set,         // items
-  Dict,        // items: key, value, key, value …
+  Dict,        // items: key, value, key, value … number: 1 if a call made it, or else 0.
   Class,       // items: module, name; both Text. `number` is what Rules::find_name() gave.
   Call,        // items: Class, Tuple. What Python would call, and with what (REDUCE).
   Instance,    // items: Class, and after BUILD the Dict of its attributes (NEWOBJ).

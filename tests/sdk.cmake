@@ -4,6 +4,15 @@ muster_add_tests(sdk_env_tests unit
   LINK muster::worker_env)
 target_include_directories(sdk_env_tests PRIVATE ${PROJECT_SOURCE_DIR}/worker_sdk/src)
 
+# The SDK's rules for pickles need no LibTorch, so they are tested where there is none.
+muster_add_tests(sdk_pickle_tests unit
+  SOURCES
+    ${PROJECT_SOURCE_DIR}/worker_sdk/src/pickle_rules.cc
+    unit/worker_sdk/pickle_rules_test.cc
+  LINK muster_pickle)
+target_include_directories(sdk_pickle_tests PRIVATE
+  ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/worker_sdk/src)
+
 # A program of its own: it fails on purpose, in every way.
 add_executable(sdk_record_probe conformance/sdk/record_probe.cc)
 set_target_properties(sdk_record_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests

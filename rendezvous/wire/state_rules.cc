@@ -73,10 +73,11 @@ std::string StateRules::check_attributes(const Graph& graph, Ref object, Ref att
   return check_node(graph, graph.at(attributes));
 }
 
-bool StateRules::is_key(const Graph& graph, Ref ref) const {
-  const pickle::Value& value = graph.at(ref);
-  if (value.kind != Kind::Instance) return Rules::is_key(graph, ref);
-  return value.items.size() == 2 && is_class(graph, value.items[0], StateClass::Node);
+std::string StateRules::check_key(const Graph& graph, Ref key) const {
+  const pickle::Value& value = graph.at(key);
+  const bool is_whole_node = value.kind == Kind::Instance && value.items.size() == 2 &&
+                             is_class(graph, value.items[0], StateClass::Node);
+  return is_whole_node ? std::string() : Rules::check_key(graph, key);
 }
 
 }  // namespace muster

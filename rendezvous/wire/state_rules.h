@@ -41,7 +41,7 @@ class StateRules final : public pickle::Rules {
   std::string check_attributes(const pickle::Graph& graph, pickle::Ref object,
                                pickle::Ref attributes) const override;
   /// Also a node that has its attributes.
-  bool is_key(const pickle::Graph& graph, pickle::Ref ref) const override;
+  std::string check_key(const pickle::Graph& graph, pickle::Ref key) const override;
 };
 
 }  // namespace muster

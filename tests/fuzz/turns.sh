@@ -25,8 +25,9 @@ declare -A sources=(
     rendezvous/wire/state_encoder.cc rendezvous/wire/state_rules.cc rendezvous/core/rendezvous_state.cc"
   [store_codec]="rendezvous/core/shared_bytes.cc rendezvous/core/store_table.cc rendezvous/core/store_waits.cc
     rendezvous/wire/c10d_codec.cc rendezvous/wire/reply_queue.cc"
+  [tensor_pickle]="pickle/reader.cc pickle/utf8.cc worker_sdk/src/pickle_rules.cc"
 )
-order=(native_message http worker_files run_record state_codec store_codec)
+order=(native_message http worker_files run_record state_codec store_codec tensor_pickle)
 
 usage() {
   sed -n '2,12s/^# \?//p' "$0" >&2

@@ -40,13 +40,18 @@ add_library(muster_worker STATIC
   src/module_state.cc
   src/named_gloo.cc
   src/optimizer_state.cc
-  src/pickle_items.cc
   src/pickle_reader.cc
+  src/pickle_rules.cc
+  src/pickle_values.cc
   src/pickle_writer.cc
   src/print.cc
   src/process_group.cc
   src/torch_versions.cc
   $<IF:$<BOOL:${muster_torch_CUDA}>,src/nccl_backend.cc,src/nccl_missing.cc>)
+# The pickle machine becomes a part of this library: a program that links muster::worker needs nothing more.
+target_sources(muster_worker PRIVATE $<TARGET_OBJECTS:muster_pickle>)
+set_source_files_properties(src/pickle_reader.cc src/pickle_rules.cc src/pickle_values.cc src/pickle_writer.cc
+  PROPERTIES INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR})
 add_library(muster::worker ALIAS muster_worker)
 set_target_properties(muster_worker PROPERTIES EXPORT_NAME worker POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(muster_worker PUBLIC muster_worker_env muster::torch

@@ -299,7 +299,7 @@ c10::IValue broadcast_object(const c10::IValue& value, int src, const ProcessGro
                 "and dicts of these, as the one object of broadcast_object_list().");
   };
   try {
-    return read_pickle(std::move(bytes));
+    return read_pickle(bytes);
   } catch (const c10::Error& error) {
     fail(error.what_without_backtrace());
   } catch (const Error& error) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace caffe2::serialize {
@@ -32,8 +33,6 @@ void write_pickle_file(const c10::IValue& value,
 /// Knows a closed list of opcodes and names, and executes nothing. Throws Error, or LibTorch's
 /// exceptions, for what is torn or has anything else in it. Tensors come on the CPU.
 c10::IValue read_pickle_file(std::shared_ptr<caffe2::serialize::ReadAdapterInterface> file);
-/// The same of a file in memory.
-c10::IValue read_pickle_file(std::vector<char> bytes);
 
 /// A file of torch.save whose tensors are read one at a time.
 class PickleFile {
@@ -67,7 +66,8 @@ std::string write_pickle(const c10::IValue& value);
 
 /// A pickle alone, of any protocol up to Python's own default: None, bool, whole numbers up to 64
 /// bits, doubles, texts; lists, tuples and dicts of them; and tensors, as write_pickle() has them.
-/// Executes nothing. Throws Error, or LibTorch's exceptions, for anything else.
-c10::IValue read_pickle(std::string pickle);
+/// Executes nothing. Throws Error, or LibTorch's exceptions, for anything else. The values keep no
+/// reference to `pickle`.
+c10::IValue read_pickle(std::string_view pickle);
 
 }  // namespace muster

@@ -8,7 +8,7 @@
 
 #include "muster/error.h"
 #include "pickle_file.h"
-#include "pickle_items.h"
+#include "pickle_rules.h"
 #include "pickle_types.h"
 
 namespace muster {
@@ -26,10 +26,7 @@ std::vector<std::int64_t> written_strides(at::IntArrayRef sizes) {
 // Python's Lib/pickle.py names the opcodes.
 class PickleWriter {
  public:
-  // Where tensors' bytes go: to records beside the pickle, or into it.
-  enum class Tensors { Beside, Inside };
-
-  explicit PickleWriter(Tensors where) : where_(where) {}
+  explicit PickleWriter(TensorBytes where) : where_(where) {}
 
   std::string text;
   std::vector<at::Tensor> tensors;  // As they were given; the n-th is the record data/n.
@@ -46,10 +43,10 @@ class PickleWriter {
     } else if (value.isString()) {
       string(value.toStringRef());
     } else if (value.isTensor()) {
-      where_ == Tensors::Beside ? tensor(value.toTensor()) : whole_file(value.toTensor());
+      where_ == TensorBytes::Beside ? tensor(value.toTensor()) : whole_file(value.toTensor());
     } else if (value.isGenericDict() || value.isList() || value.isTuple()) {
-      if (++depth_ > pickle::kMaxDepth)
-        throw Error("more than " + std::to_string(pickle::kMaxDepth) +
+      if (++depth_ > kMaxContainerDepth)
+        throw Error("more than " + std::to_string(kMaxContainerDepth) +
                     " containers inside each other, or one inside of itself, cannot be written.");
       container(value);
       --depth_;
@@ -147,7 +144,7 @@ class PickleWriter {
     text += "\x85R";
   }
 
-  Tensors where_;
+  TensorBytes where_;
   int depth_ = 0;
 };
 
@@ -155,7 +152,7 @@ class PickleWriter {
 
 void write_pickle_file(const c10::IValue& value,
                        const std::function<void(const void* data, std::size_t size)>& write) {
-  PickleWriter pickle(PickleWriter::Tensors::Beside);
+  PickleWriter pickle(TensorBytes::Beside);
   pickle.text = "\x80\x02";  // PROTO 2
   pickle.value(value);
   pickle.text += '.';
@@ -194,7 +191,7 @@ std::vector<char> write_pickle_file(const c10::IValue& value) {
 }
 
 std::string write_pickle(const c10::IValue& value) {
-  PickleWriter pickle(PickleWriter::Tensors::Inside);
+  PickleWriter pickle(TensorBytes::Inside);
   pickle.text = "\x80\x04";  // PROTO 4: the first that has BINBYTES8.
   pickle.value(value);
   pickle.text += '.';

@@ -140,10 +140,10 @@ TEST_CASE("goldens: what must be refused is refused, with its place and its reas
           "[conformance][state_codec]") {
   const std::map<std::string, std::string> reasons{
       {"bad_base64", "not base64"},
-      {"call_eval_inside_state", "opcode 48 is not allowed"},
+      {"call_eval_inside_state", "the opcode 48, which is not allowed"},
       {"call_system", "the name posix.system is not allowed"},
-      {"deep_tuples", "tuple within a tuple"},
-      {"doubling", "tuple within a tuple"},
+      {"deep_tuples", "a tuple within a tuple"},
+      {"doubling", "a tuple within a tuple"},
       {"empty", "empty"},
       {"huge_frame", "a frame longer than the rest"},
       {"huge_length", "truncated"},

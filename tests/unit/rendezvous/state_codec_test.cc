@@ -67,7 +67,7 @@ TEST_CASE("state codec: what no state contains is refused", "[unit][state_codec]
   CHECK(reason("\x80\x04}(K\1u.") == "a key without a value");
   CHECK(reason("\x80\x04N(K\1e.") == "items for no list");
   CHECK(reason("\x80\x04\x8c\1\xff.") == "text is not UTF-8");
-  CHECK(reason("\x80\x04I1\n.") == "opcode 73 is not allowed");
+  CHECK(reason("\x80\x04I1\n.") == "the opcode 73, which is not allowed");
   CHECK(reason("\x80\x04"
                "cos\nsystem\n.") == "the name os.system is not allowed");
   CHECK(reason("\x80\x04"
@@ -77,7 +77,7 @@ TEST_CASE("state codec: what no state contains is refused", "[unit][state_codec]
   CHECK(reason("\x80\x04"
                "cbuiltins\nset\n)R.") == "a set of something that is no list");
   CHECK(reason("\x80\x04\x8a\x09"
-               "123456789.") == "integer of more than 64 bits");
+               "123456789.") == "an integer of more than 64 bits");
   CHECK(reason("\x80\x04\x94.") == "nothing to memoize");
 }
 

@@ -1,0 +1,68 @@
+// Which names, calls and objects a pickle of tensors and plain values may contain. Needs no
+// LibTorch. Private.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "pickle/reader.h"
+
+namespace muster {
+
+/// Where a pickle's tensors have their bytes: in records of the archive beside the pickle
+/// (torch.save), or in the pickle itself, as one whole archive for each tensor (broadcast_object).
+enum class TensorBytes { Beside, Inside };
+
+/// The names that mean something. The numbers are those of Rules::find_name().
+enum class TorchName : std::int64_t {
+  RebuildTensor,     // torch._utils._rebuild_tensor_v2
+  RebuildParameter,  // torch._utils._rebuild_parameter
+  OrderedDict,       // collections.OrderedDict
+  LoadFromBytes,     // torch.storage._load_from_bytes
+  Other,             // Any other: harmless as long as nobody calls it.
+};
+
+TorchName torch_name(const pickle::Graph& graph, pickle::Ref of);
+
+/// Of containers in containers, in a file and in what is written to one: far more than states
+/// have, and few enough for functions that call themselves.
+inline constexpr int kMaxContainerDepth = 100;
+
+/// Limits for a pickle of any size: values cost in proportion to its bytes.
+pickle::PickleLimits tensor_pickle_limits();
+
+/// A call that these rules accept has arguments of the right kinds, so whoever reads the graph
+/// need not check them again; sizes and strides may still reach outside of the tensor's bytes.
+class TensorRules final : public pickle::Rules {
+ public:
+  explicit TensorRules(TensorBytes where) : where_(where) {
+    reals = true;
+    drops_attributes_of_dicts = true;  // `_metadata`: versions of modules, of no use to LibTorch.
+  }
+
+  std::optional<std::int64_t> find_name(std::string_view module,
+                                        std::string_view name) const override;
+  CallResult check_call(const pickle::Graph& graph, pickle::Ref callee,
+                        pickle::Ref arguments) const override;
+  std::string check_object(const pickle::Graph& graph, pickle::Ref of,
+                           pickle::Ref arguments) const override;
+  std::string check_attributes(const pickle::Graph& graph, pickle::Ref object,
+                               pickle::Ref attributes) const override;
+  std::string check_persistent(const pickle::Graph& graph, pickle::Ref id) const override;
+  /// Also a tensor, which Python compares by identity.
+  std::string check_key(const pickle::Graph& graph, pickle::Ref key) const override;
+
+ private:
+  TensorBytes where_;
+};
+
+/// Of the tuple that a persistent id is: ('storage', class, key, location, number of elements).
+struct StorageId {
+  pickle::Ref type;
+  std::string_view key;
+};
+StorageId storage_id(const pickle::Graph& graph, pickle::Ref persistent);
+
+}  // namespace muster
