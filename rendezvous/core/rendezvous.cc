@@ -6,7 +6,10 @@
 namespace muster {
 
 Rendezvous::Rendezvous(const RendezvousSetup& setup)
-    : setup_(setup), run_(setup.run), highest_generation_(setup.generation_floor) {}
+    : setup_(setup),
+      run_(setup.run),
+      highest_generation_(setup.generation_floor),
+      torchrun_(setup.keep_alive_interval) {}
 
 RendezvousActions Rendezvous::step(const RendezvousEvent& event, Instant now) {
   const auto due = next_deadline();
@@ -81,12 +84,12 @@ RendezvousActions Rendezvous::abandon(std::string_view invariant) {
   absent_.clear();
   held_.clear();
   recovery_.reset();
-  waiting_.clear();
+  torchrun_.clear();
   workers_.clear();
   closed_ = true;
   round_phase_ = Phase::Gathering;
   deadline_.reset();
-  shown_deadline_.reset();
+  torchrun_.reset_deadline();
   spares_step_in_.reset();
   changed();
   return std::exchange(actions_, {});

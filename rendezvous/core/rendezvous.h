@@ -20,11 +20,11 @@
 #include "rendezvous/core/kept_out.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/liveness.h"
-#include "rendezvous/core/rdzv_operation.h"
 #include "rendezvous/core/rendezvous_events.h"
 #include "rendezvous/core/run_phase.h"
 #include "rendezvous/core/run_record.h"
 #include "rendezvous/core/run_view.h"
+#include "rendezvous/core/torchrun_view.h"
 #include "rendezvous/core/unseen_workers.h"
 
 namespace muster {
@@ -59,12 +59,6 @@ struct RendezvousSetup {
   Duration first_return = std::chrono::minutes(10);
 };
 
-/// What a torchrun node asks by compare-and-set.
-struct StateProposal {
-  ConnectionId from;
-  RendezvousState seen;  // What its expected value says; a fresh state for "no state".
-  RendezvousState proposed;
-};
 enum class ProposalVerdict {
   Accepted,  // The state is now what was proposed.
   Merged,    // Its wish was applied to today's state: reply with that.
@@ -109,9 +103,9 @@ class Rendezvous {
   /// here and at most once per keep-alive interval.
   const RendezvousState& render(Instant now, WallTime wall);
   /// Changes with every change of what render() shows: what was made of it can be kept until then.
-  std::uint64_t revision() const { return revision_; }
+  std::uint64_t revision() const { return torchrun_.revision(); }
   /// Nobody has ever joined: what torchrun nodes see is "no state yet".
-  bool untouched() const { return sequence_ == 0 && foreign_.empty() && !closed_; }
+  bool untouched() const { return sequence_ == 0 && torchrun_.foreign().empty() && !closed_; }
   /// Carries out a torchrun node's compare-and-set.
   ProposalResult propose(const StateProposal& proposal, Instant now, WallTime wall);
 
@@ -212,9 +206,6 @@ class Rendezvous {
     std::optional<Instant> absent_until;  // Without a connection: lost at this instant.
     Instant absent_since{};               // If it is absent.
     // torchrun nodes.
-    WallTime heartbeat;        // As it wrote it.
-    std::int64_t skew_us = 0;  // Its clock against ours.
-    bool skew_told = false;
     Waits waits = Waits::No;
     bool finished = false;  // Its workers have ended well, in this round.
   };
@@ -359,15 +350,14 @@ class Rendezvous {
 
   // rendezvous_c10d.cc
   void rebuild(WallTime wall);
-  void renew_stamp(Instant now, WallTime wall);
-  std::int64_t behind_us(const Member& member) const;
-  bool renewed_by_us(const Member& member) const;
+  std::vector<TorchrunView::Node> viewed(std::initializer_list<Place> places) const;
+  static TorchrunView::Listed listed(const Member* member);
+  std::string refusal_of(const TorchrunView::Understood& understood, const StateProposal& proposal,
+                         const Member* client, const Member* about) const;
   bool needs_more_places(const StateOperation& operation, const StateProposal& proposal) const;
-  void learn_skew(Member& member, WallTime wall);
   void drop_dead(const StateOperation& operation);
   bool may_apply(const StateOperation& operation, const StateProposal& proposal) const;
   bool counts_without_the_living(const StateOperation& operation) const;
-  bool same_round_as(const RendezvousState& seen) const;
   void apply(const StateOperation& operation, const StateProposal& proposal, WallTime wall);
   Member* torch_member(const StateOperation& operation, ConnectionId client, WallTime wall);
   void torch_leaves(MemberId id, const StateProposal& proposal);
@@ -398,7 +388,6 @@ class Rendezvous {
   bool closed_ = false;
   bool had_round_ = false;
   std::optional<Instant> deadline_;
-  std::optional<WallTime> shown_deadline_;  // As torchrun nodes see it; made when first shown.
   std::size_t last_world_ = 0;
   UnseenWorkers unseen_;
   /// Of the last complete round, unfinished, and members no more: for whom others wait.
@@ -414,7 +403,6 @@ class Rendezvous {
   std::optional<RunEnded> outcome_;
   mutable std::optional<std::string> violated_;  // Noted in this event: the run is to end.
   std::optional<std::string> broken_;            // It ended the run.
-  std::vector<ForeignAttribute> foreign_;
 
   std::map<MemberId, Member> members_;
   std::map<NodeName, MemberId> by_name_;
@@ -470,15 +458,8 @@ class Rendezvous {
   std::optional<Duration> last_call_left_;  // Of the restored last call.
 
   RendezvousActions actions_;
-  RendezvousState shown_;
-  bool dirty_ = true;
-  std::optional<Instant> stamped_;  // When the heartbeats of muster nodes were renewed.
-  WallTime stamp_;
-  std::int64_t ahead_us_ = 0;  // The fastest clock of a torchrun node, if it is off by much.
-  std::int64_t stamped_ahead_us_ = 0;
-  bool slow_clocks_ = false;    // Somebody's heartbeat is renewed by us.
-  std::set<MemberId> waiting_;  // torchrun nodes that wait for a key of the store's.
-  std::uint64_t revision_ = 0;
+  TorchrunView torchrun_;
+  bool dirty_ = true;  // What the view shows.
   mutable std::string reason_;
   mutable bool reason_dirty_ = true;
 };

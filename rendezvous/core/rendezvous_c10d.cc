@@ -1,4 +1,5 @@
-// The c10d door: the state as torchrun nodes see it, and what they may change in it.
+// The c10d door: how the rules take what torchrun nodes do. What the nodes see, and what they mean
+// by a proposal, is torchrun_view.h.
 
 #include <algorithm>
 
@@ -9,23 +10,13 @@ namespace {
 
 using Kind = StateOperation::Kind;
 
-// Below, clocks are as good as equal. A node is dead to torchrun after 15 s; between two heartbeats
-// there can be two intervals of 5 s, where a round begins; and a slow clock meets a fast one.
-constexpr std::int64_t kSkewToCorrectUs = 2'000'000;
-// What is less may also be a message that was slow: no line in the log.
-constexpr std::int64_t kSkewToTellUs = 5'000'000;
-
-std::int64_t microseconds_of(Duration duration) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
-}
-
 }  // namespace
 
 void Rendezvous::heard(ConnectionId client, Instant now) {
   advance(now);
   const Member* member = from(client);
   // Of the others the heartbeat tells: one that goes stale is dead to every torchrun node.
-  if (member != nullptr && !member->native && behind_us(*member) > 0) touch(member->id);
+  if (member != nullptr && !member->native && torchrun_.is_slow(member->id)) touch(member->id);
 }
 
 RendezvousActions Rendezvous::waits(ConnectionId client, Waits how, Instant now, WallTime wall) {
@@ -36,12 +27,10 @@ RendezvousActions Rendezvous::waits(ConnectionId client, Waits how, Instant now,
   member->waits = how;
   touch(member->id);
   if (how == Waits::No) {
-    waiting_.erase(member->id);
-    // Until it writes its next one, which may take it an interval.
-    member->heartbeat = std::max(member->heartbeat, {wall.microseconds + ahead_us_});
+    torchrun_.end_wait(member->id, wall);
     changed();
   } else {
-    waiting_.insert(member->id);
+    torchrun_.begin_wait(member->id);
   }
   if (how == Waits::AtExit) {
     member->finished = !preparing();  // Nobody works in a round that is being prepared.
@@ -70,136 +59,94 @@ bool Rendezvous::ignores_close(ConnectionId client) const {
 
 const RendezvousState& Rendezvous::render(Instant now, WallTime wall) {
   advance(now);
-  const bool due = !stamped_ || now - *stamped_ >= setup_.keep_alive_interval;
-  if (due && (natives_ > 0 || slow_clocks_ || !waiting_.empty())) renew_stamp(now, wall);
+  if (torchrun_.renew_if_due(now, wall, natives_ > 0)) dirty_ = true;
   if (dirty_) rebuild(wall);
-  return shown_;
-}
-
-void Rendezvous::renew_stamp(Instant now, WallTime wall) {
-  stamped_ = now;
-  stamped_ahead_us_ = ahead_us_;
-  stamp_ = {wall.microseconds + ahead_us_};
-  dirty_ = true;
-}
-
-/// How far its clock is behind the fastest, if so far that others might take it for dead.
-std::int64_t Rendezvous::behind_us(const Member& member) const {
-  const std::int64_t behind = ahead_us_ - member.skew_us;
-  return behind > kSkewToCorrectUs ? behind : 0;
-}
-
-/// Its heartbeat: a muster node's, and that of a torchrun node that cannot do it, or not so that
-/// all others see it.
-bool Rendezvous::renewed_by_us(const Member& member) const {
-  return member.native || behind_us(member) > 0 || member.waits != Waits::No;
+  return torchrun_.shown();
 }
 
 void Rendezvous::rebuild(WallTime wall) {
-  RendezvousState state{.round = round_, .complete = complete(), .closed = closed_};
-  if (deadline_ && !shown_deadline_ && !complete())
-    shown_deadline_ = WallTime{wall.microseconds + ahead_us_ + microseconds_of(*deadline_ - now_)};
-  if (!complete()) state.deadline = shown_deadline_;
-  for_each_in(Place::Participant, [&](const Member& member) {
-    state.participants.add_new(member.name, complete() ? member.rank : 0);
-  });
-  for (const Place where : {Place::Restarting, Place::Waiting})
-    for_each_in(where, [&](const Member& member) { state.wait_list.add_new(member.name); });
-  for (const Place where :
-       {Place::LeftOut, Place::Redundant, Place::Standby, Place::HeldBack, Place::KeptOut})
-    for_each_in(where, [&](const Member& member) { state.redundancy_list.add_new(member.name); });
-  for (const auto& [id, member] : members_) {
-    if (member.place == Place::Away || member.place == Place::Finished) continue;
-    // A slow clock's heartbeat looks dead to a fast one, and, shown as by the fast clock, is never
-    // due to its owner. So as long as we hear the node we renew it, as that of a muster node.
-    const bool ours = renewed_by_us(member);
-    const WallTime at = ours ? std::max(stamp_, member.heartbeat) : member.heartbeat;
-    state.last_heartbeats.add_new(member.name, at);
-  }
-  state.foreign = foreign_;
-  shown_ = std::move(state);
+  TorchrunView::Run run{.round = round_, .complete = complete(), .closed = closed_};
+  if (deadline_) run.last_call_left = *deadline_ - now_;
+  run.participants = viewed({Place::Participant});
+  run.wait_list = viewed({Place::Restarting, Place::Waiting});
+  run.redundancy_list =
+      viewed({Place::LeftOut, Place::Redundant, Place::Standby, Place::HeldBack, Place::KeptOut});
+  for (const auto& [id, member] : members_)
+    if (member.place != Place::Away && member.place != Place::Finished)
+      run.alive.push_back({id, &member.name, member.native, member.rank});
+  torchrun_.rebuild(run, wall);
   dirty_ = false;
-  ++revision_;
 }
 
-void Rendezvous::learn_skew(Member& member, WallTime wall) {
-  const std::int64_t before = ahead_us_;
-  member.skew_us = member.heartbeat.microseconds - wall.microseconds;
-  ahead_us_ = 0;
-  for (const auto& [id, other] : members_)
-    if (!other.native) ahead_us_ = std::max(ahead_us_, other.skew_us);
-  if (ahead_us_ <= kSkewToCorrectUs) ahead_us_ = 0;
-  // Not for every millisecond: the stamp of all muster nodes would change each time.
-  if (before != 0 && std::abs(ahead_us_ - before) < kSkewToCorrectUs / 2) ahead_us_ = before;
-  slow_clocks_ = false;
-  for (auto& [id, other] : members_) {
-    if (other.native) continue;
-    slow_clocks_ = slow_clocks_ || behind_us(other) > 0;
-    // The fastest has gone, and its own heartbeat counts again. While ours was shown it has written
-    // none, so it would look dead: now it looks as if it had just written one.
-    const bool was_behind = before - other.skew_us > kSkewToCorrectUs;
-    if (was_behind && behind_us(other) == 0)
-      other.heartbeat = std::max(other.heartbeat, {wall.microseconds + other.skew_us});
-  }
-  if (ahead_us_ != stamped_ahead_us_ || (slow_clocks_ && !stamped_)) renew_stamp(now_, wall);
-  // By the fastest clock, the last call must not be over early.
-  if (ahead_us_ != before && deadline_) shown_deadline_.reset();
-  if (std::abs(member.skew_us) <= kSkewToTellUs || member.skew_told) return;
-  member.skew_told = true;
-  actions_.push_back(ClockSkewSeen{member.name, member.skew_us});
+std::vector<TorchrunView::Node> Rendezvous::viewed(std::initializer_list<Place> places) const {
+  std::vector<TorchrunView::Node> nodes;
+  for (const Place where : places)
+    for_each_in(where, [&nodes](const Member& member) {
+      nodes.push_back({member.id, &member.name, member.native, member.rank});
+    });
+  return nodes;
 }
 
 ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, WallTime wall) {
+  using Understood = TorchrunView::Understood;
   advance(now);
   actions_.clear();
   ProposalResult result;
   const Member* client = from(proposal.from);
   const auto writer = client != nullptr ? std::optional(client->name) : std::nullopt;
-  const auto operation = explain(proposal.seen, proposal.proposed, writer);
-  const bool idle = !operation && same_content(proposal.seen, proposal.proposed);
-  const Member* about = operation && operation->node ? named(*operation->node) : nullptr;
-  const bool native_name = about != nullptr && about->native;
+  const Understood understood = TorchrunView::understand(proposal, writer);
+  const StateOperation& operation = understood.operation;
+  const bool is_step = understood.kind == Understood::Kind::Step;
+  const Member* about = is_step && operation.node ? named(*operation.node) : nullptr;
   if (about != nullptr && !about->native && about->connection &&
       *about->connection != proposal.from) {
     // Another connection's node: its bytes are said again by somebody else.
     result.actions = take_actions();
     return result;
   }
-  if ((!operation && !idle) || native_name || (client != nullptr && client->native)) {
+  result.refusal = refusal_of(understood, proposal, client, about);
+  if (!result.refusal.empty()) {
     result.verdict = ProposalVerdict::Refused;
-    result.refusal = "it is no step that a torchrun node takes, or changes a muster node";
     return result;
   }
-  if (operation && operation->node && needs_more_places(*operation, proposal)) {
-    result.verdict = ProposalVerdict::Refused;
-    result.refusal = "node " + to_string(*operation->node) +
-                     " has a larger maximum than --nnodes=" + std::to_string(run().min_nodes) +
-                     ":" + std::to_string(run().max_nodes) +
-                     ", and would make the others restart again and again";
-    return result;
-  }
-  if (operation && operation->node && about == nullptr && members_.size() >= setup_.members) {
-    result.verdict = ProposalVerdict::Refused;
-    result.refusal = "the run has " + std::to_string(setup_.members) + " nodes";
-    return result;
-  }
-  if (operation) {
-    drop_dead(*operation);
+  if (is_step) {
+    drop_dead(operation);
     settle();
   }
-  const bool misjudged = operation && counts_without_the_living(*operation);
+  const bool misjudged = is_step && counts_without_the_living(operation);
   // Once its clock is known, the others look alive to it, and its next try is without that.
-  if (misjudged && operation->heartbeat) torch_member(*operation, proposal.from, wall);
-  if (operation && !misjudged && may_apply(*operation, proposal)) {
-    if (proposal.proposed.foreign != proposal.seen.foreign) foreign_ = proposal.proposed.foreign;
-    apply(*operation, proposal, wall);
+  if (misjudged && operation.heartbeat) torch_member(operation, proposal.from, wall);
+  if (is_step && !misjudged && may_apply(operation, proposal)) {
+    if (proposal.proposed.foreign != proposal.seen.foreign)
+      torchrun_.set_foreign(proposal.proposed.foreign);
+    apply(operation, proposal, wall);
     settle();
     result.verdict = ProposalVerdict::Merged;
   }
   if (dirty_) rebuild(wall);
-  if (same_content(shown_, proposal.proposed)) result.verdict = ProposalVerdict::Accepted;
+  if (same_content(torchrun_.shown(), proposal.proposed))
+    result.verdict = ProposalVerdict::Accepted;
   result.actions = take_actions();
   return result;
+}
+
+std::string Rendezvous::refusal_of(const TorchrunView::Understood& understood,
+                                   const StateProposal& proposal, const Member* client,
+                                   const Member* about) const {
+  using Understood = TorchrunView::Understood;
+  const bool is_muster =
+      (client != nullptr && client->native) || (about != nullptr && about->native);
+  if (understood.kind == Understood::Kind::Unknown || is_muster)
+    return "it is no step that a torchrun node takes, or changes a muster node";
+  const StateOperation& operation = understood.operation;
+  if (understood.kind != Understood::Kind::Step || !operation.node) return {};
+  if (needs_more_places(operation, proposal))
+    return "node " + to_string(*operation.node) +
+           " has a larger maximum than --nnodes=" + std::to_string(run().min_nodes) + ":" +
+           std::to_string(run().max_nodes) + ", and would make the others restart again and again";
+  if (about == nullptr && members_.size() >= setup_.members)
+    return "the run has " + std::to_string(setup_.members) + " nodes";
+  return {};
 }
 
 /// Whoever waits for a place where all are taken has been given another maximum. Every other node
@@ -224,64 +171,42 @@ void Rendezvous::drop_dead(const StateOperation& operation) {
 /// Without the run's settings it is the writer who knows whether the round is full, or may be
 /// complete; and that it cannot tell if a clock that is off makes it take others for dead.
 bool Rendezvous::counts_without_the_living(const StateOperation& operation) const {
-  const bool counts = operation.kind == Kind::AddToParticipants ||
-                      operation.kind == Kind::RemoveFromParticipants ||
-                      operation.kind == Kind::MarkComplete;
-  if (run_ || complete() || !counts) return false;
+  if (run_ || complete() || !TorchrunView::counts_participants(operation.kind)) return false;
   return std::any_of(operation.dropped.begin(), operation.dropped.end(), [&](const NodeName& name) {
     const Member* member = named(name);
     return member != nullptr && member->place == Place::Participant;
   });
 }
 
-/// Whether nothing has changed since `seen` that the writer looked at when it joined or completed.
-bool Rendezvous::same_round_as(const RendezvousState& seen) const {
-  if (seen.round != round_ || seen.complete != complete() || seen.deadline != shown_deadline_ ||
-      seen.participants.size() != count(Place::Participant))
-    return false;
-  std::set<NodeName> seen_names;
-  for (const auto& [name, rank] : seen.participants)
-    seen_names.insert(name);
-  return first_in(Place::Participant, [&](const Member& member) {
-           return !seen_names.contains(member.name);
-         }) == nullptr;
+TorchrunView::Listed Rendezvous::listed(const Member* member) {
+  using Listed = TorchrunView::Listed;
+  if (member == nullptr) return Listed::Nowhere;
+  switch (member->place) {
+    case Place::Away:
+      return Listed::Away;
+    case Place::Participant:
+      return Listed::Participant;
+    case Place::Waiting:
+      return Listed::Waiting;
+    case Place::Redundant:
+      return Listed::Redundant;
+    default:
+      return Listed::Elsewhere;
+  }
 }
 
 bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal& proposal) const {
-  const Member* member = operation.node ? named(*operation.node) : nullptr;
-  const auto now_in = [&](std::initializer_list<Place> places) {
-    return member != nullptr &&
-           std::find(places.begin(), places.end(), member->place) != places.end();
-  };
-  const bool absent = member == nullptr || now_in({Place::Away});
-  const bool same_round = proposal.seen.round == round_;
-  const auto taken = count(Place::Participant);
-  switch (operation.kind) {
-    case Kind::KeepAlive:
-      return now_in({Place::Participant, Place::Waiting, Place::Redundant});
-    case Kind::RemoveFromParticipants:
-      return now_in({Place::Participant}) && same_round &&
-             (complete() || run_ || same_round_as(proposal.seen));
-    case Kind::RemoveFromWaitList:
-      return now_in({Place::Waiting});
-    case Kind::RemoveFromRedundancyList:
-      return now_in({Place::Redundant});
-    case Kind::AddToWaitList:
-      return complete() && same_round && (absent || now_in({Place::Redundant})) &&
-             taken <= proposal.seen.participants.size();
-    case Kind::AddToRedundancyList:
-      return complete() && same_round && absent && taken == proposal.seen.participants.size();
-    case Kind::AddToParticipants:
-      if (complete() || closed_ || proposal.proposed.round != round_) return false;
-      if (!absent && !now_in({Place::Waiting, Place::Redundant})) return false;
-      // With the run's minimum and maximum we take the steps that the writer would have taken.
-      return run_ || proposal.seen.round != round_ || same_round_as(proposal.seen);
-    case Kind::MarkComplete:
-      return !complete() && same_round && (run_ || same_round_as(proposal.seen));
-    case Kind::MarkClosed:
-      return true;
-  }
-  return false;
+  using Applies = TorchrunView::Applies;
+  const TorchrunView::Situation situation{
+      .round = round_,
+      .complete = complete(),
+      .closed = closed_,
+      .has_settings = run_.has_value(),
+      .participants = count(Place::Participant),
+      .node = listed(operation.node ? named(*operation.node) : nullptr)};
+  const Applies applies = TorchrunView::applies(operation, proposal, situation);
+  if (applies != Applies::IfRoundIsAsSeen) return applies == Applies::Yes;
+  return torchrun_.is_round_as_seen(proposal.seen, situation, viewed({Place::Participant}));
 }
 
 /// The node that an operation is about, which becomes a member if it is new. Null if the operation
@@ -295,8 +220,8 @@ Rendezvous::Member* Rendezvous::torch_member(const StateOperation& operation, Co
   // One connection may in principle serve several nodes: the first is who it is.
   if (from(client) == nullptr) bind(member->id, client);
   if (operation.heartbeat) {
-    member->heartbeat = *operation.heartbeat;
-    learn_skew(*member, wall);
+    const auto skew_us = torchrun_.take_heartbeat(member->id, *operation.heartbeat, now_, wall);
+    if (skew_us) actions_.push_back(ClockSkewSeen{member->name, *skew_us});
   }
   touch(member->id);
   changed();
@@ -324,7 +249,7 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
       member->finished = false;
       place(id, Place::Participant);
       if (run_) break;
-      shown_deadline_ = proposed.deadline;
+      torchrun_.set_deadline(proposed.deadline);
       if (proposed.complete) complete_round();
       break;
     case Kind::AddToWaitList:
@@ -352,7 +277,7 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
 void Rendezvous::torch_leaves(MemberId id, const StateProposal& proposal) {
   if (!complete()) {
     erase(id);
-    if (!run_) shown_deadline_ = proposal.proposed.deadline;
+    if (!run_) torchrun_.set_deadline(proposal.proposed.deadline);
     return;
   }
   const Member* member = known(id);

@@ -14,6 +14,7 @@ Rendezvous::MemberId Rendezvous::add_member(const NodeName& name, bool native) {
   members_.emplace(id, std::move(member));
   by_name_[name] = id;
   natives_ += native ? 1 : 0;
+  if (!native) torchrun_.add(id);
   changed();
   return id;
 }
@@ -97,7 +98,7 @@ void Rendezvous::erase(MemberId id, std::string_view why) {
   if (recovery_)
     std::erase_if(recovery_->by_rank, [&](const auto& entry) { return entry.second.id == id; });
   liveness_.forget(id);
-  waiting_.erase(id);
+  torchrun_.remove(id);
   places_[static_cast<std::size_t>(Place::Away)].erase(member.order);
   by_name_.erase(member.name);
   if (member.connection) by_connection_.erase(member.connection->value);

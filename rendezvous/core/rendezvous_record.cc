@@ -262,7 +262,7 @@ void Rendezvous::forget_restored_round() {
   store_.reset();
   workers_.clear();
   deadline_.reset();
-  shown_deadline_.reset();
+  torchrun_.reset_deadline();
   ++setup_.life;  // The nodes' round is that of another host.
   changed();
 }

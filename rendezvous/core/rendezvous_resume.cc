@@ -164,7 +164,7 @@ void Rendezvous::adopt_round() {
   store_ = recovery.store;
   workers_.clear();
   deadline_.reset();
-  shown_deadline_.reset();
+  torchrun_.reset_deadline();
   spares_step_in_.reset();
   bool numbered = true;
   for (const auto& [rank, node] : recovery.by_rank) {

@@ -45,11 +45,11 @@ bool Rendezvous::settle_gathering() {
     const Duration whole = run_->last_call_timeout;
     deadline_ = later(now_, std::min(whole, last_call_left_.value_or(whole)));
     last_call_left_.reset();
-    shown_deadline_.reset();
+    torchrun_.reset_deadline();
     changed();
-  } else if (!enough && (deadline_ || shown_deadline_)) {
+  } else if (!enough && (deadline_ || torchrun_.shows_deadline())) {
     deadline_.reset();
-    shown_deadline_.reset();
+    torchrun_.reset_deadline();
     changed();
   }
   if (!may_complete()) return false;
@@ -159,7 +159,7 @@ void Rendezvous::complete_round() {
   last_world_ = by_rank.size();
   lost_.clear();
   deadline_.reset();
-  shown_deadline_.reset();
+  torchrun_.reset_deadline();
   spares_step_in_.reset();
   changed();
   number_workers(by_rank);
@@ -272,7 +272,7 @@ void Rendezvous::next_round() {
   store_.reset();
   workers_.clear();
   deadline_.reset();
-  shown_deadline_.reset();
+  torchrun_.reset_deadline();
   changed();
 }
 
@@ -282,7 +282,7 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
   closed_ = true;
   if (preparing()) move_to(Phase::Running);  // Nobody is told a rank any more.
   deadline_.reset();
-  shown_deadline_.reset();
+  torchrun_.reset_deadline();
   spares_step_in_.reset();
   for (auto& [id, member] : members_) {
     set_join_deadline(id, std::nullopt);
