@@ -108,6 +108,18 @@ muster_add_tests(rendezvous_access_tests unit
 if(MUSTER_OPENSSL)
   target_compile_definitions(rendezvous_access_tests PRIVATE MUSTER_OPENSSL)
 endif()
+if(MUSTER_OPENSSL)
+  muster_add_tests(tls_unit_tests unit
+    SOURCES unit/rendezvous/tls_engine_test.cc
+    LINK muster_rendezvous_tls)
+  muster_add_tests(tls_pump_tests threads
+    SOURCES conformance/rendezvous/tls_pump_test.cc
+    LINK muster_rendezvous_tls)
+  foreach(name tls_unit_tests tls_pump_tests)
+    target_compile_definitions(${name} PRIVATE MUSTER_PYTHON="${Python3_EXECUTABLE}"
+      MUSTER_CERTIFICATES="${CMAKE_CURRENT_SOURCE_DIR}/support/certificates.py")
+  endforeach()
+endif()
 add_test(NAME http_page
   COMMAND ${rendezvous_python} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/page_test.py)
 # A browser takes a core.

@@ -130,10 +130,6 @@ std::string to_text(const tcp::endpoint& endpoint) {
                      endpoint.port());
 }
 
-void OwnedFd::reset() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
-
 Listeners listen_on(const std::vector<std::string>& addresses, std::uint16_t port) {
   if (addresses.empty()) return listen_everywhere(port);
   std::vector<asio::ip::address> parsed;

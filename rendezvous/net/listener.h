@@ -3,12 +3,13 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/system/error_code.hpp>
 #include <boost/system/result.hpp>
+
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 
@@ -27,25 +28,6 @@ struct ListenError {
 std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
 /// An IPv4 address that came through an IPv6 socket, as IPv4; any other as it is.
 boost::asio::ip::address unmapped(const boost::asio::ip::address& address);
-
-/// A descriptor that closes itself.
-class OwnedFd {
- public:
-  OwnedFd() = default;
-  explicit OwnedFd(int fd) : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OwnedFd& operator=(OwnedFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~OwnedFd() { reset(); }
-
-  int get() const { return fd_; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 struct Listener {
   OwnedFd fd;

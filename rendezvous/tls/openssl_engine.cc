@@ -1,0 +1,163 @@
+#include "rendezvous/tls/openssl_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <climits>
+
+#include "rendezvous/core/check.h"
+
+namespace muster {
+
+namespace {
+
+int to_int(std::size_t size) {
+  return static_cast<int>(std::min<std::size_t>(size, INT_MAX));
+}
+
+}  // namespace
+
+OpensslEngine::OpensslEngine(const OpensslLibrary& library, SSL_CTX* context, TlsSide side,
+                             const std::string& host)
+    : library_(library),
+      side_(side),
+      host_(host),
+      ssl_(library.ssl_new(context)),
+      incoming_(library.bio_new(library.bio_s_mem())),
+      outgoing_(library.bio_new(library.bio_s_mem())) {
+  // Only without memory, where a std::string would give up as well.
+  MUSTER_CHECK(ssl_ != nullptr && incoming_ != nullptr && outgoing_ != nullptr);
+  library_.set_bio(ssl_, incoming_, outgoing_);
+  if (side_ == TlsSide::Server) {
+    library_.set_accept_state(ssl_);
+    return;
+  }
+  library_.set_connect_state(ssl_);
+  expect_host();
+  shake_hands();  // The client speaks first.
+}
+
+OpensslEngine::~OpensslEngine() {
+  library_.ssl_free(ssl_);
+}
+
+void OpensslEngine::expect_host() {
+  if (library_.param_set1_ip(library_.get0_param(ssl_), host_.c_str()) == 1) return;
+  // Without a name that is checked no certificate would be for the wrong host.
+  MUSTER_CHECK(!host_.empty() && library_.set1_host(ssl_, host_.c_str()) == 1);
+  library_.ssl_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, host_.data());
+}
+
+void OpensslEngine::receive(std::string_view ciphertext) {
+  if (state_ == State::Failed) return;
+  const int written = library_.bio_write(incoming_, ciphertext.data(), to_int(ciphertext.size()));
+  MUSTER_CHECK(written == to_int(ciphertext.size()));  // A memory BIO takes everything.
+}
+
+void OpensslEngine::end_of_input() {
+  if (state_ == State::Handshake)
+    return fail_with(TlsFailure::Kind::Lost, "it has closed the connection during the handshake");
+  // Somebody in between may have cut off what it had to say.
+  if (state_ == State::Open)
+    fail_with(TlsFailure::Kind::Lost, "the connection ended without the end that TLS announces");
+}
+
+void OpensslEngine::shake_hands() {
+  library_.err_clear();
+  const int result = library_.do_handshake(ssl_);
+  if (result == 1)
+    state_ = State::Open;
+  else
+    fail(result);
+}
+
+std::size_t OpensslEngine::read(char* to, std::size_t most) {
+  if (state_ == State::Handshake) shake_hands();
+  if (state_ != State::Open) return 0;
+  library_.err_clear();
+  const int got = library_.read(ssl_, to, to_int(most));
+  if (got > 0) return static_cast<std::size_t>(got);
+  fail(got);
+  return 0;
+}
+
+void OpensslEngine::write(std::string_view plaintext) {
+  MUSTER_CHECK(state_ != State::Handshake);
+  if (state_ == State::Failed || plaintext.empty()) return;
+  library_.err_clear();
+  const int written = library_.write(ssl_, plaintext.data(), to_int(plaintext.size()));
+  if (written != to_int(plaintext.size())) fail(written);
+}
+
+void OpensslEngine::close() {
+  if (state_ != State::Open && state_ != State::Ended) return;
+  library_.err_clear();
+  library_.shutdown(ssl_);
+}
+
+std::string OpensslEngine::take_outgoing() {
+  const long pending = library_.bio_ctrl(outgoing_, BIO_CTRL_PENDING, 0, nullptr);
+  std::string bytes(static_cast<std::size_t>(std::max(pending, 0L)), '\0');
+  if (!bytes.empty()) library_.bio_read(outgoing_, bytes.data(), to_int(bytes.size()));
+  return bytes;
+}
+
+/// What became of a call that did not do all it should: nothing may be wrong yet.
+void OpensslEngine::fail(int result) {
+  const int error = library_.get_error(ssl_, result);
+  if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return;
+  if (error == SSL_ERROR_ZERO_RETURN) {
+    state_ = State::Ended;
+    return;
+  }
+  fail_with(TlsFailure::Kind::Refused, refusal_text());
+}
+
+void OpensslEngine::fail_with(TlsFailure::Kind kind, std::string reason) {
+  if (state_ == State::Failed) return;
+  state_ = State::Failed;
+  failure_ = {kind, std::move(reason)};
+}
+
+std::string OpensslEngine::refusal_text() {
+  const unsigned long code = library_.err_get();
+  const char* known = library_.err_reason(code);
+  const std::string text = known != nullptr ? known : "error " + std::to_string(code);
+  const auto says = [&text](const char* what) { return text.find(what) != std::string::npos; };
+  if (says("alert certificate required"))
+    return "it asks for a certificate of this side, which was started without one";
+  if (says("alert unknown ca"))
+    return "it does not accept this side's certificate: its CA has not signed it";
+  if (says("alert certificate expired"))
+    return "it does not accept this side's certificate: it has expired";
+  if (says("alert")) return "it refuses this side's certificate or handshake (" + text + ")";
+  if (says("did not return a certificate")) return "it shows no certificate, and must have one";
+  if (const long verified = library_.get_verify_result(ssl_); verified != X509_V_OK)
+    return certificate_trouble(verified);
+  if (state_ == State::Handshake) return "what it sends is no TLS 1.3 handshake (" + text + ")";
+  return "what it sends is no TLS (" + text + ")";
+}
+
+std::string OpensslEngine::certificate_trouble(long verify_result) const {
+  switch (verify_result) {
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+      return "its certificate is not for " + host_ +
+             ": the name or address must be among the certificate's alternative names";
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+      return "its certificate, or that of its CA, has expired";
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+      return "its certificate is not valid yet: compare the clocks of both machines";
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+      return "its certificate is not signed by the CA of this side's CA file";
+    default:
+      return std::string("its certificate is not accepted: ") +
+             library_.verify_error_string(verify_result);
+  }
+}
+
+}  // namespace muster

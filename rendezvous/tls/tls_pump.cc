@@ -1,0 +1,371 @@
+#include "rendezvous/tls/tls_pump.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <set>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/core/from_errno.h"
+#include "rendezvous/tls/tls_link.h"
+
+namespace muster {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using boost::system::error_code;
+
+constexpr std::uint64_t kWakeTag = 0;  // Links have numbers from 1 on; a tag is twice the number.
+constexpr int kEventsInBatch = 256;
+
+/// A thread gets its signal mask from its maker: signals are the other threads' business.
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+  ~WithoutSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+Clock::duration time_for(TlsLink::Phase phase) {
+  if (phase == TlsLink::Phase::Handshake) return kTlsHandshakeWithin;
+  return phase == TlsLink::Phase::Draining ? Clock::duration(kTlsDrainWithin)
+                                           : Clock::duration(kTlsCloseWithin);
+}
+
+}  // namespace
+
+class TlsPump::Impl {
+ public:
+  Impl(SharedTlsContext context, OnFailed on_failed)
+      : context_(std::move(context)), on_failed_(std::move(on_failed)) {}
+  ~Impl();
+
+  void renew(SharedTlsContext context) {
+    const std::lock_guard lock(mutex_);
+    context_ = std::move(context);
+  }
+  SharedTlsContext context() const {
+    const std::lock_guard lock(mutex_);
+    return context_;
+  }
+  boost::system::result<TlsConnection> join(OwnedFd tcp, const std::string& peer);
+
+ private:
+  struct Joined {
+    OwnedFd tcp;
+    OwnedFd plain;
+    std::shared_ptr<TlsStatus> status;
+    SharedTlsContext context;  // Of the time when it was joined.
+    std::string peer;
+    Clock::time_point at;
+  };
+  struct Entry {
+    SharedTlsContext context;  // Outlives the link's engine.
+    std::unique_ptr<TlsLink> link;
+    std::string peer;
+    TlsLink::Phase phase = TlsLink::Phase::Handshake;  // The one that `deadline` is for.
+    Clock::time_point deadline;
+    std::uint32_t tcp_watched = 0;
+    std::uint32_t plain_watched = 0;
+  };
+  struct Handshakes {
+    std::size_t now = 0;
+    std::deque<Joined> waiting;
+  };
+  using Entries = std::map<std::uint64_t, Entry>;
+
+  error_code start();
+  void wake();
+  void run();
+  void take_joined();
+  void begin_next(const std::string& address);
+  void begin(Joined joined);
+  void on_event(const epoll_event& event);
+  void settle(Entries::iterator at);
+  void enter_phase(Entries::iterator at, TlsLink::Phase phase);
+  void leave_handshake(const std::string& peer);
+  void forget(Entries::iterator at);
+  bool watch(int fd, std::uint32_t wanted, std::uint32_t& watched, std::uint64_t tag);
+  void expire();
+  void drop_stale(Clock::time_point now);
+  int wait_ms() const;
+
+  mutable std::mutex mutex_;
+  SharedTlsContext context_;    // Under the mutex, as the two below.
+  std::vector<Joined> joined_;  // Not yet taken by the thread.
+  bool stopped_ = false;
+  OnFailed on_failed_;
+  OwnedFd set_;
+  OwnedFd wake_;
+  std::thread thread_;
+
+  // For the thread alone.
+  Entries entries_;
+  std::uint64_t last_ = 0;
+  std::set<std::pair<Clock::time_point, std::uint64_t>> deadlines_;
+  std::map<std::string, Handshakes> handshakes_;  // At a server, by the client's address.
+  std::size_t waiting_ = 0;                       // In all of `handshakes_`.
+  std::vector<std::string> freed_;                // Addresses of which a handshake is done.
+  std::size_t closing_ = 0;
+};
+
+TlsPump::Impl::~Impl() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  wake();
+  thread_.join();
+}
+
+/// With the mutex.
+error_code TlsPump::Impl::start() {
+  if (thread_.joinable()) return {};
+  set_ = OwnedFd(::epoll_create1(EPOLL_CLOEXEC));
+  if (set_.get() < 0) return from_errno(errno);
+  wake_ = OwnedFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (wake_.get() < 0) return from_errno(errno);
+  std::uint32_t watched = 0;
+  if (!watch(wake_.get(), EPOLLIN, watched, kWakeTag)) return from_errno(errno);
+  const WithoutSignals without_signals;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return from_errno(error.code().value());
+  }
+  return {};
+}
+
+void TlsPump::Impl::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+boost::system::result<TlsConnection> TlsPump::Impl::join(OwnedFd tcp, const std::string& peer) {
+  const int flags = ::fcntl(tcp.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(tcp.get(), F_SETFL, flags | O_NONBLOCK) < 0) return from_errno(errno);
+  std::array<int, 2> pair{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()) != 0)
+    return from_errno(errno);
+  TlsConnection connection{OwnedFd(pair[0]), std::make_shared<TlsStatus>(tcp.get())};
+  OwnedFd other_end(pair[1]);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const error_code failed = start(); failed) return failed;
+    joined_.push_back(
+        {std::move(tcp), std::move(other_end), connection.status, context_, peer, Clock::now()});
+  }
+  wake();
+  return connection;
+}
+
+void TlsPump::Impl::run() {
+  std::array<epoll_event, kEventsInBatch> events;
+  for (;;) {
+    const int count = ::epoll_wait(set_.get(), events.data(), kEventsInBatch, wait_ms());
+    for (int i = 0; i < count; ++i)
+      on_event(events[static_cast<std::size_t>(i)]);
+    take_joined();
+    expire();
+    for (const std::string& address : std::exchange(freed_, {}))
+      begin_next(address);
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+  }
+}
+
+int TlsPump::Impl::wait_ms() const {
+  if (!freed_.empty()) return 0;
+  const int most = waiting_ > 0 ? 1'000 : -1;  // To look which of them have waited too long.
+  if (deadlines_.empty()) return most;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadlines_.begin()->first - Clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, most > 0 ? most : 60'000));
+}
+
+void TlsPump::Impl::take_joined() {
+  std::vector<Joined> joined;
+  {
+    const std::lock_guard lock(mutex_);
+    joined.swap(joined_);
+  }
+  for (Joined& each : joined) {
+    if (each.context->side() == TlsSide::Client) {
+      begin(std::move(each));
+      continue;
+    }
+    const std::string address = each.peer;
+    handshakes_[address].waiting.push_back(std::move(each));
+    ++waiting_;
+    begin_next(address);
+  }
+}
+
+void TlsPump::Impl::begin_next(const std::string& address) {
+  for (;;) {
+    const auto known = handshakes_.find(address);
+    if (known == handshakes_.end()) return;
+    Handshakes& of_address = known->second;
+    if (of_address.waiting.empty() || of_address.now >= kMaxTlsHandshakesPerAddress) {
+      if (of_address.waiting.empty() && of_address.now == 0) handshakes_.erase(known);
+      return;
+    }
+    Joined next = std::move(of_address.waiting.front());
+    of_address.waiting.pop_front();
+    --waiting_;
+    ++of_address.now;
+    begin(std::move(next));
+  }
+}
+
+void TlsPump::Impl::begin(Joined joined) {
+  const std::uint64_t number = ++last_;
+  Entry entry;
+  entry.context = std::move(joined.context);
+  entry.peer = std::move(joined.peer);
+  entry.link =
+      std::make_unique<TlsLink>(std::move(joined.tcp), std::move(joined.plain),
+                                entry.context->new_engine(entry.peer), std::move(joined.status));
+  const auto at = entries_.emplace(number, std::move(entry)).first;
+  enter_phase(at, TlsLink::Phase::Handshake);
+  at->second.link->start();
+  settle(at);
+}
+
+void TlsPump::Impl::on_event(const epoll_event& event) {
+  if (event.data.u64 == kWakeTag) {
+    std::uint64_t times = 0;
+    [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &times, sizeof times);
+    return;
+  }
+  const auto at = entries_.find(event.data.u64 / 2);
+  if (at == entries_.end()) return;  // An earlier event of this batch has ended it.
+  TlsLink& link = *at->second.link;
+  try {
+    if (event.data.u64 % 2 == 0)
+      link.on_tcp(event.events);
+    else
+      link.on_plain(event.events);
+  } catch (const std::exception&) {  // Out of memory: that costs this connection.
+    link.end();
+  }
+  settle(at);
+}
+
+/// What follows from an event: another deadline, other events to be told of, or the end.
+void TlsPump::Impl::settle(Entries::iterator at) {
+  Entry& entry = at->second;
+  TlsLink& link = *entry.link;
+  if (link.phase() != entry.phase) enter_phase(at, link.phase());
+  if (link.phase() == TlsLink::Phase::Closing && closing_ > kMaxTlsClosing) link.end();
+  if (link.phase() == TlsLink::Phase::Over) return forget(at);
+  const std::uint64_t tag = 2 * at->first;
+  // The plain socket leaves the set by being closed.
+  if (link.plain_fd() < 0) entry.plain_watched = 0;
+  const bool watched = watch(link.tcp_fd(), link.tcp_interest(), entry.tcp_watched, tag) &&
+                       watch(link.plain_fd(), link.plain_interest(), entry.plain_watched, tag + 1);
+  if (!watched) forget(at);
+}
+
+/// A socket that nothing is wanted of leaves the set: epoll reports hang-ups of all others, again
+/// and again.
+bool TlsPump::Impl::watch(int fd, std::uint32_t wanted, std::uint32_t& watched, std::uint64_t tag) {
+  if (wanted == watched) return true;
+  const int call = wanted == 0 ? EPOLL_CTL_DEL : watched == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  epoll_event event{wanted, {.u64 = tag}};
+  watched = wanted;
+  return ::epoll_ctl(set_.get(), call, fd, &event) == 0;
+}
+
+void TlsPump::Impl::enter_phase(Entries::iterator at, TlsLink::Phase phase) {
+  Entry& entry = at->second;
+  deadlines_.erase({entry.deadline, at->first});
+  if (entry.phase == TlsLink::Phase::Handshake && phase != TlsLink::Phase::Handshake)
+    leave_handshake(entry.peer);
+  const TlsFailure& failure = entry.link->failure();
+  const bool tells = phase == TlsLink::Phase::Closing || phase == TlsLink::Phase::Over;
+  const bool was_shaking = entry.phase == TlsLink::Phase::Handshake;
+  if (tells && on_failed_ && failure.kind != TlsFailure::Kind::None &&
+      entry.phase != TlsLink::Phase::Closing &&
+      (was_shaking || failure.kind == TlsFailure::Kind::Refused))
+    on_failed_(entry.peer, failure);
+  if (entry.phase == TlsLink::Phase::Closing) --closing_;
+  if (phase == TlsLink::Phase::Closing) ++closing_;
+  entry.phase = phase;
+  if (phase == TlsLink::Phase::Open || phase == TlsLink::Phase::Over) return;
+  entry.deadline = Clock::now() + time_for(phase);
+  deadlines_.insert({entry.deadline, at->first});
+}
+
+void TlsPump::Impl::leave_handshake(const std::string& peer) {
+  const auto known = handshakes_.find(peer);
+  if (known == handshakes_.end()) return;  // At a client.
+  --known->second.now;
+  freed_.push_back(peer);
+}
+
+void TlsPump::Impl::forget(Entries::iterator at) {
+  if (at->second.phase != TlsLink::Phase::Over) enter_phase(at, TlsLink::Phase::Over);
+  entries_.erase(at);
+}
+
+void TlsPump::Impl::expire() {
+  const auto now = Clock::now();
+  if (waiting_ > 0) drop_stale(now);
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const auto at = entries_.find(deadlines_.begin()->second);
+    at->second.link->time_out();
+    settle(at);
+  }
+}
+
+/// Those that have waited for their turn for so long that nobody waits for them any more.
+void TlsPump::Impl::drop_stale(Clock::time_point now) {
+  for (auto& [address, handshakes] : handshakes_)
+    for (auto& waiting = handshakes.waiting;
+         !waiting.empty() && now - waiting.front().at > kTlsTurnWithin; waiting.pop_front())
+      --waiting_;
+}
+
+TlsPump::TlsPump(SharedTlsContext context, OnFailed on_failed)
+    : impl_(std::make_unique<Impl>(std::move(context), std::move(on_failed))) {}
+
+TlsPump::~TlsPump() = default;
+
+void TlsPump::renew(SharedTlsContext context) {
+  impl_->renew(std::move(context));
+}
+
+SharedTlsContext TlsPump::context() const {
+  return impl_->context();
+}
+
+boost::system::result<TlsConnection> TlsPump::join(OwnedFd tcp, const std::string& peer) {
+  return impl_->join(std::move(tcp), peer);
+}
+
+}  // namespace muster

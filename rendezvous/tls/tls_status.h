@@ -1,0 +1,49 @@
+// What the plain side of a TLS connection may ask about it.
+#pragma once
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "rendezvous/tls/tls_engine.h"
+
+namespace muster {
+
+/// For any thread.
+class TlsStatus {
+ public:
+  explicit TlsStatus(int tcp_fd) : tcp_fd_(tcp_fd) {}
+
+  /// Set before the plain side sees the end of the connection.
+  TlsFailure failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  /// What was sent over TCP and not acknowledged for so long ends the connection.
+  void set_lost_after(std::chrono::milliseconds time) {
+    const auto ms = static_cast<unsigned>(time.count());
+    const std::lock_guard lock(mutex_);
+    if (tcp_fd_ >= 0) ::setsockopt(tcp_fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+  }
+
+  // For the pump.
+  void set_failure(TlsFailure failure) {
+    const std::lock_guard lock(mutex_);
+    if (failure_.kind == TlsFailure::Kind::None) failure_ = std::move(failure);
+  }
+  void forget_tcp() {
+    const std::lock_guard lock(mutex_);
+    tcp_fd_ = -1;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  TlsFailure failure_;
+  int tcp_fd_;  // -1: closed.
+};
+
+}  // namespace muster

@@ -1,0 +1,199 @@
+// Two pumps, one at each end of a TCP connection of this machine, and the plain ends behind them.
+
+#include "rendezvous/tls/tls_pump.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/certificates.h"
+
+namespace muster {
+namespace {
+
+constexpr int kPatienceMs = 60'000;
+
+bool ready(int fd, short events, int within_ms = kPatienceMs) {
+  pollfd one{fd, events, 0};
+  return ::poll(&one, 1, within_ms) == 1;
+}
+
+/// Both ends of a TCP connection.
+std::pair<OwnedFd, OwnedFd> tcp_pair() {
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  const OwnedFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(&at), size) == 0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  REQUIRE(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0);
+  OwnedFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(client.get(), reinterpret_cast<sockaddr*>(&at), size) == 0);
+  OwnedFd server(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  REQUIRE(server.get() >= 0);
+  return {std::move(client), std::move(server)};
+}
+
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    REQUIRE(ready(fd, POLLOUT));
+    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EAGAIN) continue;
+    REQUIRE(sent > 0);
+    bytes.remove_prefix(static_cast<std::size_t>(sent));
+  }
+}
+
+/// Until so many have come or the other end has closed.
+std::string read_up_to(int fd, std::size_t most) {
+  std::string bytes;
+  std::array<char, 65536> piece;
+  while (bytes.size() < most && ready(fd, POLLIN)) {
+    const ssize_t got = ::recv(fd, piece.data(), piece.size(), 0);
+    if (got < 0 && errno == EAGAIN) continue;
+    if (got <= 0) break;
+    bytes.append(piece.data(), static_cast<std::size_t>(got));
+  }
+  return bytes;
+}
+
+std::string pattern(std::size_t size) {
+  std::string bytes(size, '\0');
+  std::uint32_t state = 1;
+  for (char& byte : bytes)
+    byte = static_cast<char>((state = state * 1664525 + 1013904223) >> 24);
+  return bytes;
+}
+
+struct Pumps {
+  testing::Certificates certificates;
+  std::mutex mutex;
+  std::vector<std::string> failures;  // With the mutex.
+  TlsPump server{*make_tls_context(TlsSide::Server, certificates.files("server", "")),
+                 [this](const std::string& peer, const TlsFailure& failure) {
+                   const std::lock_guard lock(mutex);
+                   failures.push_back(peer + ": " + failure.reason);
+                 }};
+  TlsPump client{*make_tls_context(TlsSide::Client, certificates.files("", "ca"))};
+
+  std::pair<TlsConnection, TlsConnection> join(const std::string& host = "localhost") {
+    auto [near, far] = tcp_pair();
+    auto at_client = client.join(std::move(near), host);
+    auto at_server = server.join(std::move(far), "127.0.0.1");
+    REQUIRE(at_client.has_value());
+    REQUIRE(at_server.has_value());
+    return {std::move(*at_client), std::move(*at_server)};
+  }
+  std::string failure_at_server() {
+    for (int i = 0; i < kPatienceMs / 10; ++i) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!failures.empty()) return failures.front();
+      }
+      ::poll(nullptr, 0, 10);
+    }
+    return "none";
+  }
+};
+
+using Catch::Matchers::Contains;
+
+TEST_CASE_METHOD(Pumps, "tls pump: bytes go both ways at once, more than any buffer has room for",
+                 "[threads][tls]") {
+  const auto [near, far] = join();
+  const std::string up = pattern(3'000'000);
+  const std::string down = pattern(5'000'000);
+  std::thread writes_up([&, fd = near.plain.get()] { write_all(fd, up); });
+  std::thread writes_down([&, fd = far.plain.get()] { write_all(fd, down); });
+  std::string got_up;
+  std::thread reads_up([&, fd = far.plain.get()] { got_up = read_up_to(fd, up.size()); });
+  const std::string got_down = read_up_to(near.plain.get(), down.size());
+  for (std::thread* each : {&writes_up, &writes_down, &reads_up})
+    each->join();
+  CHECK(got_up == up);
+  CHECK(got_down == down);
+  CHECK(near.status->failure().kind == TlsFailure::Kind::None);
+}
+
+TEST_CASE_METHOD(Pumps, "tls pump: who does not read stops who writes", "[threads][tls]") {
+  const auto [near, far] = join();
+  const std::string piece(65536, 'x');
+  std::size_t sent = 0;
+  // TCP's own buffers grow to some MB; without back-pressure this would go on for ever.
+  while (sent < (std::size_t{256} << 20) && ready(near.plain.get(), POLLOUT, 2'000)) {
+    const ssize_t more = ::send(near.plain.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
+    if (more > 0) sent += static_cast<std::size_t>(more);
+  }
+  CHECK(sent < (std::size_t{64} << 20));
+  CHECK(read_up_to(far.plain.get(), sent).size() == sent);  // Nothing is lost, and it goes on.
+}
+
+TEST_CASE_METHOD(Pumps, "tls pump: what was written before closing arrives", "[threads][tls]") {
+  auto [near, far] = join();
+  const std::string bytes = pattern(100'000);
+  write_all(near.plain.get(), bytes);
+  near.plain.reset();
+  CHECK(read_up_to(far.plain.get(), bytes.size() + 1) == bytes);
+  CHECK(far.status->failure().kind == TlsFailure::Kind::None);
+}
+
+TEST_CASE_METHOD(Pumps, "tls pump: a refused server is closed, and both sides say why",
+                 "[threads][tls]") {
+  const auto [near, far] = join("elsewhere.example.org");
+  write_all(near.plain.get(), "must not be sent");
+  CHECK(read_up_to(near.plain.get(), 1).empty());
+  CHECK(near.status->failure().kind == TlsFailure::Kind::Refused);
+  CHECK_THAT(near.status->failure().reason, Contains("not for elsewhere.example.org"));
+  CHECK(read_up_to(far.plain.get(), 1).empty());
+  CHECK_THAT(failure_at_server(), Contains("127.0.0.1: it refuses this side's certificate"));
+}
+
+TEST_CASE_METHOD(Pumps, "tls pump: a server that speaks no TLS gets nothing", "[threads][tls]") {
+  auto [near, far] = tcp_pair();
+  const auto joined = client.join(std::move(near), "localhost");
+  REQUIRE(joined.has_value());
+  write_all(joined->plain.get(), "a secret");
+  write_all(far.get(), "HTTP/1.1 400 Bad Request\r\n\r\n");
+  CHECK(read_up_to(joined->plain.get(), 1).empty());
+  CHECK(joined->status->failure().kind == TlsFailure::Kind::Refused);
+  CHECK(read_up_to(far.get(), 100'000).find("secret") == std::string::npos);
+}
+
+TEST_CASE_METHOD(Pumps, "tls pump: connections from before a renewal go on", "[threads][tls]") {
+  const auto [near, far] = join();
+  write_all(near.plain.get(), "a");
+  CHECK(read_up_to(far.plain.get(), 1) == "a");
+  server.renew(*make_tls_context(TlsSide::Server, certificates.files("strange", "")));
+  write_all(near.plain.get(), "b");
+  CHECK(read_up_to(far.plain.get(), 1) == "b");
+  const auto [later, ignored] = join();
+  CHECK(read_up_to(later.plain.get(), 1).empty());
+  CHECK_THAT(later.status->failure().reason, Contains("not signed by the CA"));
+}
+
+TEST_CASE_METHOD(Pumps, "tls pump: more handshakes of one address than may be at once take turns",
+                 "[threads][tls]") {
+  std::vector<std::pair<TlsConnection, TlsConnection>> all;
+  for (std::size_t i = 0; i < 3 * kMaxTlsHandshakesPerAddress; ++i)
+    all.push_back(join());
+  for (const auto& [near, far] : all)
+    write_all(near.plain.get(), "x");
+  for (const auto& [near, far] : all)
+    CHECK(read_up_to(far.plain.get(), 1) == "x");
+}
+
+}  // namespace
+}  // namespace muster

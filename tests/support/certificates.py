@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Certificates for tests, by the openssl program: a CA, servers, clients, and what must be refused."""
+import pathlib
+import subprocess
+import sys
+
+HERE = "DNS:localhost,IP:127.0.0.1,IP:::1"
+NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"]
+
+
+class Authority:
+    """A CA in a folder: NAME.pem and NAME.key."""
+
+    def __init__(self, folder, name="ca"):
+        self.folder = pathlib.Path(folder)
+        self.name = name
+        self.request(name, "/CN=muster test " + name, 30)
+
+    def path(self, name):
+        return self.folder / name
+
+    def issue(self, name, alternative_names=HERE):
+        """NAME.pem and NAME.key, signed by this CA."""
+        self.request(name, "/CN=" + name, 30, "-CA", self.path(self.name + ".pem"),
+                     "-CAkey", self.path(self.name + ".key"), "-addext", "basicConstraints=critical,CA:FALSE",
+                     "-addext", "subjectAltName=" + alternative_names)
+        return self.path(name + ".pem"), self.path(name + ".key")
+
+    def issue_expired(self, name):
+        """One whose last day was yesterday: `openssl req` does not make such ones by itself."""
+        wish = self.path(name + ".csr")
+        run("req", *NEW_KEY, "-subj", "/CN=" + name, "-addext", "subjectAltName=" + HERE,
+            "-keyout", self.path(name + ".key"), "-out", wish)
+        run("x509", "-req", "-in", wish, "-CA", self.path(self.name + ".pem"), "-CAkey", self.path(self.name + ".key"),
+            "-days", "-1", "-copy_extensions", "copy", "-out", self.path(name + ".pem"))
+        self.path(name + ".key").chmod(0o600)
+
+    def request(self, name, subject, days, *more):
+        key = self.path(name + ".key")
+        run("req", "-x509", *NEW_KEY, "-subj", subject, "-days", days, "-keyout", key,
+            "-out", self.path(name + ".pem"), *more)
+        key.chmod(0o600)
+
+
+def run(*words):
+    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, timeout=60)
+
+
+def make_all(folder):
+    """What the unit tests use."""
+    authority = Authority(folder)
+    authority.issue("server")
+    authority.issue("client", "DNS:node")
+    authority.issue_expired("expired")
+    authority.issue("elsewhere", "DNS:elsewhere.example.org,IP:192.0.2.1")
+    Authority(folder, "stranger").issue("strange")
+
+
+if __name__ == "__main__":
+    make_all(sys.argv[1])
