@@ -76,6 +76,9 @@ Flags flags_from(const CommandLine& line, bool launch_module) {
   reader.read(Spare, flags.spare);
   reader.read(OptionId::ScalePolicy, flags.scale_policy);
   reader.read(OptionId::RdzvTokenFile, flags.rdzv_token_file);
+  reader.read(OptionId::RdzvTlsCa, flags.rdzv_tls_ca);
+  reader.read(OptionId::RdzvTlsCert, flags.rdzv_tls_cert);
+  reader.read(OptionId::RdzvTlsKey, flags.rdzv_tls_key);
   reader.read(OptionId::C10dAllow, flags.c10d_allow);
   reader.read(OptionId::Http, flags.http);
   reader.read(OptionId::Preflight, flags.preflight);

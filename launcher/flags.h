@@ -63,6 +63,9 @@ struct Flags {
   bool spare = false;
   std::optional<std::string> scale_policy;  // now, at-restart, never
   std::optional<std::string> rdzv_token_file;
+  std::optional<std::string> rdzv_tls_ca;
+  std::optional<std::string> rdzv_tls_cert;
+  std::optional<std::string> rdzv_tls_key;
   std::optional<std::string> c10d_allow;
   std::optional<std::string> http;
   std::string on_agent_death;

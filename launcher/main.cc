@@ -33,6 +33,7 @@
 #include "rendezvous/core/limit_advice.h"
 #include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/openssl_token.h"
+#include "rendezvous/net/tls_socket.h"
 
 namespace muster {
 namespace {
@@ -119,6 +120,21 @@ Checked<void> take_c10d_allow(const Flags& flags, RendezvousOptions& rendezvous)
   return {};
 }
 
+Checked<void> take_tls(RendezvousOptions& rendezvous) {
+  if (rendezvous.tls_ca.empty()) return {};
+  const TlsFiles files{.certificate = rendezvous.tls_certificate,
+                       .key = rendezvous.tls_key,
+                       .ca = rendezvous.tls_ca};
+  auto context = make_tls_context(TlsSide::Client, files);
+  if (!context) return FlagError{context.error().reason};
+  rendezvous.tls = make_tls_client(*std::move(context));
+  if (files.certificate.empty()) return {};
+  auto as_host = make_tls_context(TlsSide::Server, files);
+  if (!as_host) return FlagError{as_host.error().reason};
+  rendezvous.host_tls = make_tls_server(*std::move(as_host));
+  return {};
+}
+
 /// Who may take part in a rendezvous over a network; an error is a sentence for the user. The token
 /// is read here, and not in the agent, whose loop must not wait for a file.
 Checked<void> take_access(const Flags& flags, RendezvousOptions& rendezvous) {
@@ -129,6 +145,7 @@ Checked<void> take_access(const Flags& flags, RendezvousOptions& rendezvous) {
   auto token = load_token(rendezvous.token_file);
   if (!token) return FlagError{token.error().reason};
   rendezvous.token = *std::move(token);
+  if (const auto taken = take_tls(rendezvous); !taken) return taken;
   if (auto allowed = check_http_access(flags, rendezvous); !allowed) return allowed;
   return take_c10d_allow(flags, rendezvous);
 }

@@ -175,6 +175,17 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "A file with the rendezvous' token, the same on all nodes and at musterd: nodes and host prove to "
      "each other that they have it. Without the option: the systemd credential rdzv-token, where "
      "there is one."},
+    {OptionId::RdzvTlsCa, Muster, Group::Rendezvous, Kind::Text, {"--rdzv-tls-ca", "--rdzv_tls_ca"},
+     "MUSTER_RDZV_TLS_CA", "FILE", kNone, {},
+     "Come to the rendezvous by TLS only, to a host whose certificate this CA (PEM) has signed for "
+     "the host's name or address."},
+    {OptionId::RdzvTlsCert, Muster, Group::Rendezvous, Kind::Text, {"--rdzv-tls-cert",
+     "--rdzv_tls_cert"}, "MUSTER_RDZV_TLS_CERT", "FILE", kNone, {},
+     "This node's certificate (PEM), for a host that asks for one, and for a rendezvous that this "
+     "node hosts."},
+    {OptionId::RdzvTlsKey, Muster, Group::Rendezvous, Kind::Text, {"--rdzv-tls-key",
+     "--rdzv_tls_key"}, "MUSTER_RDZV_TLS_KEY", "FILE", kNone, {},
+     "File with the key of --rdzv-tls-cert."},
     {OptionId::C10dAllow, Muster, Group::Rendezvous, Kind::Text, {"--c10d-allow", "--c10d_allow"},
      "MUSTER_C10D_ALLOW", "WHO", kNone, {},
      "Who may use the stores of this node, the rendezvous' and the workers', by PyTorch's protocol: off, "

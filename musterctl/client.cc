@@ -32,6 +32,7 @@ class Socket {
     if (fd_ >= 0) ::close(fd_);
   }
   int fd() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -139,9 +140,8 @@ std::string Endpoint::text() const {
 boost::system::result<Endpoint, ClientError> parse_endpoint(std::string_view text) {
   const ClientError wrong{"'" + std::string(text.substr(0, 200)) +
                           "' is not HOST:PORT, as in localhost:9400 or [::1]:9400"};
-  if (text.starts_with("https://"))
-    return ClientError{"https is not spoken here: use http, and ssh -L over a network"};
-  if (text.starts_with("http://")) text.remove_prefix(7);
+  for (const std::string_view scheme : {"http://", "https://"})
+    if (text.starts_with(scheme)) text.remove_prefix(scheme.size());
   if (text.ends_with('/')) text.remove_suffix(1);
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return wrong;
@@ -235,26 +235,47 @@ class Conversation {
                                                                  const TokenCrypto* token);
 
  private:
+  std::string connect();
+  ClientError failure(const std::string& what) const;
+
   Endpoint endpoint_;
   Clock::time_point end_;
   std::unique_ptr<Socket> socket_;
+  std::shared_ptr<TlsStatus> tls_;  // Null: plain HTTP.
 };
 
+/// Empty, or why there is no connection.
+std::string Conversation::connect() {
+  std::string error;
+  const Addresses addresses = look_up(endpoint_, error);
+  if (!addresses) return error;
+  socket_ = connect_any(addresses.get(), end_);
+  if (!socket_) return std::strerror(errno);
+  if (!endpoint_.tls) return {};
+  auto joined = endpoint_.tls->join(OwnedFd(socket_->release()), endpoint_.host);
+  if (!joined) return "TLS: " + joined.error().message();
+  socket_ = std::make_unique<Socket>(joined->plain.release());
+  tls_ = std::move(joined->status);
+  return {};
+}
+
+/// What TLS says about it comes first: the rest follows from that.
+ClientError Conversation::failure(const std::string& what) const {
+  const TlsFailure failed_by = tls_ ? tls_->failure() : TlsFailure{};
+  if (failed_by.kind == TlsFailure::Kind::None) return failed(endpoint_, what);
+  return {"musterd's HTTP at " + endpoint_.text() + ": TLS: " + failed_by.reason};
+}
+
 boost::system::result<HttpAnswer, ClientError> Conversation::ask(const std::string& head) {
-  if (!socket_) {
-    std::string error;
-    const Addresses addresses = look_up(endpoint_, error);
-    if (!addresses) return failed(endpoint_, error);
-    socket_ = connect_any(addresses.get(), end_);
-    if (!socket_) return failed(endpoint_, std::strerror(errno));
-  }
+  if (!socket_)
+    if (const std::string error = connect(); !error.empty()) return failed(endpoint_, error);
   const std::string request =
       head + "Host: " + endpoint_.text() + "\r\nUser-Agent: musterctl/" MUSTER_VERSION "\r\n\r\n";
   std::string bytes;
   if (!send_all(*socket_, request, end_) || !receive_all(*socket_, bytes, end_))
-    return failed(endpoint_, std::strerror(errno));
+    return failure(std::strerror(errno));
   auto answer = parse_answer(bytes);
-  if (!answer) return failed(endpoint_, answer.error().reason);
+  if (!answer) return failure(answer.error().reason);
   return answer;
 }
 

@@ -10,6 +10,7 @@
 
 #include <boost/system/result.hpp>
 
+#include "rendezvous/tls/tls_pump.h"
 #include "rendezvous/wire/token_proof.h"
 
 namespace muster::ctl {
@@ -17,13 +18,14 @@ namespace muster::ctl {
 struct Endpoint {
   std::string host;
   std::uint16_t port = 0;
+  SharedTls tls = {};        // Null: plain HTTP.
   std::string text() const;  // host:port, an IPv6 address in brackets.
 };
 struct ClientError {
   std::string reason;  // A sentence that says what to do.
 };
 
-/// "host:9400", "[::1]:9400" or "http://host:9400/".
+/// "host:9400", "[::1]:9400", "http://host:9400/" or "https://host:9400/". Without its `tls`.
 boost::system::result<Endpoint, ClientError> parse_endpoint(std::string_view text);
 
 struct HttpAnswer {

@@ -69,7 +69,7 @@ std::string bash_script() {
       "        case $command in\n";
   for (const Subcommand& command : kSubcommands) {
     text.append("        ").append(command.name).append(") words='--help ");
-    text.append(command.options).append("'");
+    text.append(options_of(command)).append("'");
     if (!command.arguments.empty())
       text.append("\n            if ((COMP_CWORD == 2)); then words+=\" $(")
           .append(kRuns)
@@ -103,7 +103,7 @@ std::string zsh_script() {
       "    case $words[2] in\n";
   for (const Subcommand& command : kSubcommands) {
     text.append("    ").append(command.name).append(") options=(--help ");
-    text.append(command.options).append(")");
+    text.append(options_of(command)).append(")");
     if (!command.arguments.empty())
       text.append("\n        if ((CURRENT == 3)); then options+=(${(f)\"$(")
           .append(kRuns)
@@ -131,7 +131,8 @@ std::string fish_script() {
         .append(" -d '")
         .append(command.help)
         .append("'\n");
-    std::string_view rest = command.options;
+    const std::string options = options_of(command);
+    std::string_view rest = options;
     const std::string seen = " -n '__fish_seen_subcommand_from " + std::string(command.name) + "'";
     while (!rest.empty()) {
       const std::string_view option = rest.substr(0, rest.find(' '));
@@ -160,6 +161,13 @@ std::string fish_script() {
 }
 
 }  // namespace
+
+std::string options_of(const Subcommand& command) {
+  std::string options(command.options);
+  if (command.options.find("--endpoint") != std::string_view::npos)
+    options += " --tls-ca --tls-cert --tls-key";
+  return options;
+}
 
 std::string completion_script(std::string_view shell) {
   if (shell == "bash") return bash_script();

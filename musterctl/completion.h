@@ -15,6 +15,9 @@ struct Subcommand {
 /// All of them, the hidden ones aside: what main() offers is tested to be the same.
 extern const Subcommand kSubcommands[15];
 
+/// The options of a subcommand, those of TLS included where it asks musterd.
+std::string options_of(const Subcommand& command);
+
 /// For "bash", "zsh" or "fish"; empty for another shell.
 std::string completion_script(std::string_view shell);
 

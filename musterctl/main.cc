@@ -27,6 +27,7 @@
 #include "musterctl/run_text.h"
 #include "rendezvous/core/build_info.h"
 #include "rendezvous/net/openssl_token.h"
+#include "rendezvous/tls/tls_pump.h"
 #include "rendezvous/wire/http_key.h"
 
 namespace muster::ctl {
@@ -44,6 +45,7 @@ struct Arguments {
   std::string endpoint = "localhost:9400";
   std::string rdzv_endpoint;
   std::string token_file;  // Empty: no token.
+  TlsFiles tls;            // Empty: plain HTTP.
   std::string log_dir;
   std::string run;
   std::string node;
@@ -73,15 +75,35 @@ struct Look {
   Text (*text)(std::string_view json) = nullptr;
 };
 
-// Nothing if the arguments are wrong, which is said: then `code` is the exit code.
-std::optional<Service> find_service(const Arguments& arguments, int& code) {
-  const auto endpoint = parse_endpoint(arguments.endpoint);
-  const auto token = load_token(arguments.token_file);
-  if (endpoint && token) return Service{*endpoint, *token};
-  if (endpoint)
-    code = complain(kExitFailure, token.error().reason);
-  else
+// Where musterd's HTTP is, and how it is asked. Nothing if the arguments are wrong, which is said:
+// then `code` is the exit code.
+std::optional<Endpoint> find_endpoint(const Arguments& arguments, int& code) {
+  auto endpoint = parse_endpoint(arguments.endpoint);
+  if (!endpoint) {
     code = complain(kExitUsage, endpoint.error().reason);
+    return std::nullopt;
+  }
+  if (!arguments.tls.any()) {
+    if (!arguments.endpoint.starts_with("https://")) return *endpoint;
+    code = complain(kExitUsage, "https needs the CA of musterd's certificate: give --tls-ca FILE");
+    return std::nullopt;
+  }
+  auto context = make_tls_context(TlsSide::Client, arguments.tls);
+  if (!context) {
+    code = complain(kExitFailure, "--tls-ca, --tls-cert, --tls-key: " + context.error().reason);
+    return std::nullopt;
+  }
+  endpoint->tls = std::make_shared<TlsPump>(*std::move(context));
+  return *endpoint;
+}
+
+// The same with the token.
+std::optional<Service> find_service(const Arguments& arguments, int& code) {
+  auto endpoint = find_endpoint(arguments, code);
+  if (!endpoint) return std::nullopt;
+  const auto token = load_token(arguments.token_file);
+  if (token) return Service{*std::move(endpoint), *token};
+  code = complain(kExitFailure, token.error().reason);
   return std::nullopt;
 }
 
@@ -158,7 +180,8 @@ int make_link(const Arguments& arguments) {
   const Text path = login_path(answer->body);
   if (!path) return complain(kExitFailure, path.error().reason);
   std::fprintf(stderr, "musterctl: open this within a minute; it works once\n");
-  print("http://" + service->endpoint.text() + *path + "\n");
+  const std::string scheme = service->endpoint.tls ? "https://" : "http://";
+  print(scheme + service->endpoint.text() + *path + "\n");
   return EXIT_SUCCESS;
 }
 
@@ -207,18 +230,16 @@ int show_where_they_stand(const Arguments& arguments) {
 
 int ask_doctor(const Arguments& arguments) {
   DoctorTargets targets{.log_dir = arguments.log_dir, .quick = arguments.quick};
-  const auto read = [](const std::string& text, std::optional<Endpoint>& endpoint) {
-    const auto parsed = parse_endpoint(text);
+  if (arguments.endpoint_given && !arguments.quick) {
+    int code = EXIT_SUCCESS;
+    targets.musterd = find_endpoint(arguments, code);
+    if (!targets.musterd) return code;
+  }
+  if (!arguments.rdzv_endpoint.empty()) {
+    const auto parsed = parse_endpoint(arguments.rdzv_endpoint);
     if (!parsed) return complain(kExitUsage, parsed.error().reason);
-    endpoint = *parsed;
-    return EXIT_SUCCESS;
-  };
-  if (arguments.endpoint_given && !arguments.quick &&
-      read(arguments.endpoint, targets.musterd) != EXIT_SUCCESS)
-    return kExitUsage;
-  if (!arguments.rdzv_endpoint.empty() &&
-      read(arguments.rdzv_endpoint, targets.rendezvous) != EXIT_SUCCESS)
-    return kExitUsage;
+    targets.rendezvous = *parsed;
+  }
   const auto token = load_token(arguments.token_file);
   if (!token) return complain(kExitFailure, token.error().reason);
   targets.token = *token;
@@ -252,6 +273,14 @@ void add_option(CLI::App& command, std::string_view option, Arguments& arguments
         .add_option("--rdzv-token-file", arguments.token_file,
                     "File with the token of musterd; else MUSTER_RDZV_TOKEN_FILE names it")
         ->type_name("FILE");
+  const auto file = [&](const char* name, std::string& value, const char* text) {
+    if (option == name) command.add_option(name, value, text)->type_name("FILE");
+  };
+  file("--tls-ca", arguments.tls.ca,
+       "Ask by HTTPS, a musterd with a certificate of this CA; else MUSTER_TLS_CA names it");
+  file("--tls-cert", arguments.tls.certificate,
+       "Certificate for a musterd that asks for one; else MUSTER_TLS_CERT names it");
+  file("--tls-key", arguments.tls.key, "Its key; else MUSTER_TLS_KEY names it");
   if (option == "--json") command.add_flag("--json", arguments.json, "For programs");
   if (option == "--watch")
     command.add_flag("--watch", arguments.watch, "Look again each second, until it is stopped");
@@ -313,7 +342,8 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
       command.add_option("RANK", arguments.rank, "The worker's global rank")
           ->check(CLI::NonNegativeNumber)
           ->required(subcommand.arguments.find('[') == std::string_view::npos);
-    std::string_view rest = subcommand.options;
+    const std::string options = options_of(subcommand);
+    std::string_view rest = options;
     while (!rest.empty()) {
       const std::string_view option = rest.substr(0, rest.find(' '));
       rest.remove_prefix(option.size() + (option.size() < rest.size() ? 1 : 0));
@@ -336,12 +366,18 @@ int run(int argc, char** argv) {
     arguments.endpoint = endpoint;
     arguments.endpoint_given = true;
   }
-  if (const char* file = std::getenv("MUSTER_RDZV_TOKEN_FILE"); file != nullptr)
-    arguments.token_file = file;
+  const auto from_variable = [](const char* name, std::string& file) {
+    if (const char* value = std::getenv(name); value != nullptr) file = value;
+  };
+  from_variable("MUSTER_RDZV_TOKEN_FILE", arguments.token_file);
+  from_variable("MUSTER_TLS_CA", arguments.tls.ca);
+  from_variable("MUSTER_TLS_CERT", arguments.tls.certificate);
+  from_variable("MUSTER_TLS_KEY", arguments.tls.key);
   app.add_option("--completion", arguments.completion, "Print the completion script of a shell")
       ->type_name("SHELL")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  for (const char* option : {"--endpoint", "--rdzv-token-file"})
+  for (const char* option :
+       {"--endpoint", "--rdzv-token-file", "--tls-ca", "--tls-cert", "--tls-key"})
     add_option(app, option, arguments);  // Before the command is as good as behind it.
   Action chosen;
   add_commands(app, arguments, chosen);

@@ -32,6 +32,8 @@
 #include "rendezvous/net/openssl_token.h"
 #include "rendezvous/net/service_manager.h"
 #include "rendezvous/net/store_server.h"
+#include "rendezvous/net/tls_socket.h"
+#include "rendezvous/wire/printable_text.h"
 #if MUSTER_SQLITE
 #include "rendezvous/state/sqlite_state.h"
 #endif
@@ -97,7 +99,7 @@ bool open_state(Arguments& arguments) {
 std::optional<std::unique_ptr<http::HttpServer>> start_http(const std::string& address,
                                                             SharedTokenCrypto token,
                                                             boost::asio::io_context& loop,
-                                                            StoreServer& store) {
+                                                            StoreServer& store, SharedTls tls) {
   if (address.empty()) return std::nullopt;
   const auto parsed = http::parse_address(address);
   if (!parsed) return nullptr;
@@ -109,13 +111,19 @@ std::optional<std::unique_ptr<http::HttpServer>> start_http(const std::string& a
                  address.c_str());
     return nullptr;
   }
-  auto started = http::HttpServer::start(*parsed, std::move(token), loop, store);
+  auto started = http::HttpServer::start(*parsed, std::move(token), loop, store, std::move(tls));
   if (started) return std::move(*started);
   std::fprintf(stderr, "musterd: --http: %s\n", started.error().what().c_str());
   return nullptr;
 }
 
-// Who may come: the token and the c10d door. A sentence if that cannot be; empty: it can.
+/// For the log.
+const char* tls_text(const TlsFiles& files) {
+  if (!files.any()) return "no";
+  return files.ca.empty() ? "yes" : "client-certificates";
+}
+
+// Who may come: the token, TLS and the c10d door. A sentence if that cannot be; empty: it can.
 std::string take_access(Arguments& arguments) {
   if (arguments.token_file.empty())
     arguments.token_file = credential_token_file().value_or(std::string());
@@ -128,22 +136,43 @@ std::string take_access(Arguments& arguments) {
   if (has_token && arguments.only_store)
     return "--only-store has no door that asks for a token; leave out --rdzv-token-file, and list "
            "in --c10d-allow who may come";
-  C10dAllow allow = service_c10d_allow(has_token);
+  if (arguments.tls.any()) {
+    auto context = make_tls_context(TlsSide::Server, arguments.tls);
+    if (!context) return context.error().reason;
+    arguments.store.tls = make_tls_server(*std::move(context));
+  }
+  // Both show that a node is no stranger.
+  const bool nodes_prove = has_token || !arguments.tls.ca.empty();
+  C10dAllow allow = service_c10d_allow(nodes_prove);
   if (!arguments.c10d_allow.empty()) {
     auto given = parse_c10d_allow(arguments.c10d_allow);
     if (!given) return "--c10d-allow: " + given.error().reason;
     allow = *std::move(given);
   }
-  if (allow.members && !has_token)
-    return "--c10d-allow: members are known by their token; give --rdzv-token-file, too, or list "
-           "networks";
-  spdlog::info("access token={} c10d_allow={}{}", has_token ? "yes" : "no", allow.text,
-               has_token ? ""
-                         : " advice=\"whoever reaches the port can join and end jobs; "
-                           "--rdzv-token-file asks for a token\"");
+  if (allow.members && !nodes_prove)
+    return "--c10d-allow: members are known by their token or certificate; give --rdzv-token-file "
+           "or "
+           "--tls-ca, too, or list networks";
+  spdlog::info("access token={} tls={} c10d_allow={}{}", has_token ? "yes" : "no",
+               tls_text(arguments.tls), allow.text,
+               nodes_prove ? ""
+                           : " advice=\"whoever reaches the port can join and end jobs; "
+                             "--rdzv-token-file asks for a token\"");
   arguments.store.token = *std::move(token);
   arguments.store.c10d_allow = std::move(allow);
   return {};
+}
+
+/// SIGHUP: connections from now on have the certificates that the files hold now.
+void reload_tls(TlsPump& tls, const TlsFiles& files) {
+  auto context = make_tls_context(TlsSide::Server, files);
+  if (!context) {
+    spdlog::error("tls_not_reloaded reason=\"{}\" advice=\"the certificates from before stay\"",
+                  printable_text(context.error().reason));
+    return;
+  }
+  tls.renew(*std::move(context));
+  spdlog::info("tls_reloaded cert={}", printable_text(files.certificate));
 }
 
 // Nothing if there is no way into etcd, which is said.
@@ -196,6 +225,7 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
   }
   boost::asio::io_context loop(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO);
   const SharedTokenCrypto token = arguments.store.token;
+  const SharedTls tls = arguments.store.tls;
   // Both end before the loop, to which they report, and after the server.
   std::unique_ptr<Leadership> leadership;
   std::shared_ptr<RunState> state = arguments.store.state;
@@ -203,8 +233,11 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
   std::optional<Arguments> reloaded;     // While it stands by.
   ServiceManager manager(loop,
                          [&] { return serving ? status_of(*serving) : leadership->standing_by(); });
+  const TlsFiles tls_files = arguments.tls;
   ConfigReload reload(loop, std::move(command_line.values), kChangeable, [&] {
+    if (tls) reload_tls(*tls, tls_files);
     MusterdCommandLine again = read_again(words);
+    if (tls && again.config.file.empty()) return ConfigReading{};  // Only the certificates.
     return ConfigReading{std::move(again.values), std::move(again.errors),
                          [&, changed = std::move(again.arguments)] {
                            set_what_can_be_changed(changed, serving.get());
@@ -235,7 +268,7 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
     return kExitFailure;
   }
-  const auto http = start_http(arguments.http, token, loop, server);
+  const auto http = start_http(arguments.http, token, loop, server, tls);
   if (http && *http == nullptr) return kExitFailure;
   announce(server.endpoints().front());
   if (http) std::printf("musterd: HTTP at %s\n", (*http)->url().c_str());

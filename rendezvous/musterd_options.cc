@@ -83,6 +83,15 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->type_name("FILE")
       ->check(has_name);
 
+  const auto file = [&](const char* name, std::string& value, const char* text) {
+    app.add_option(name, value, text)->type_name("FILE")->check(has_name);
+  };
+  file("--tls-cert", arguments.tls.certificate,
+       "Serve TLS with this certificate (PEM): muster nodes and HTTP; SIGHUP reads it again");
+  file("--tls-key", arguments.tls.key, "File with the certificate's key");
+  file("--tls-ca", arguments.tls.ca,
+       "Let in only TLS clients with a certificate that this CA has signed");
+
   app.add_option("--c10d-allow", arguments.c10d_allow,
                  "Who may come by PyTorch's protocol: off, any, or a list of loopback, members, "
                  "addresses and networks")
@@ -187,6 +196,14 @@ std::string contradiction_in(const Arguments& arguments) {
     return "--state and --state-dir: the runs are kept in one place; leave one of them out";
   if (arguments.state.empty() && !arguments.state_password_file.empty())
     return "--state-password-file is for etcd; give --state, too";
+  if (arguments.tls.certificate.empty() != arguments.tls.key.empty())
+    return "--tls-cert and --tls-key: a certificate needs its key; give both";
+  if (!arguments.tls.ca.empty() && arguments.tls.certificate.empty())
+    return "--tls-ca: clients show their certificates through TLS only; give --tls-cert and "
+           "--tls-key, too";
+  if (arguments.only_store && arguments.tls.any())
+    return "--tls-cert: a server that is --only-store has PyTorch's protocol only, whose clients "
+           "speak no TLS";
   return {};
 }
 

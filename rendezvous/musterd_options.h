@@ -10,6 +10,7 @@
 #include "rendezvous/musterd_config.h"
 #include "rendezvous/net/store_server.h"
 #include "rendezvous/service/run_service.h"
+#include "rendezvous/tls/tls_context.h"
 
 namespace muster {
 
@@ -32,6 +33,7 @@ struct Arguments {
   std::string token_file;
   std::string run_tokens_file;
   std::string c10d_allow;
+  TlsFiles tls;
 };
 
 /// What the command line and --config's file say.

@@ -1,5 +1,9 @@
 # Hostile clients against live servers. MUSTERD_BIN and MUSTER_BIN name the programs.
-foreach(victim musterd job token)
+set(victims musterd job token)
+if(MUSTER_OPENSSL)
+  list(APPEND victims tls)
+endif()
+foreach(victim ${victims})
   muster_add_python_test(attack.${victim} attack attack/${victim}_attack_test.py)
   set_tests_properties(attack.${victim} PROPERTIES TIMEOUT 600 RUN_SERIAL TRUE ENVIRONMENT
     "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>")

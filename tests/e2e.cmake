@@ -64,6 +64,11 @@ set_tests_properties(e2e.network e2e.musterd_job e2e.token e2e.store_address e2e
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 set_property(TEST e2e.token_page APPEND PROPERTY ENVIRONMENT "MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 set_property(TEST e2e.one_file APPEND PROPERTY ENVIRONMENT "MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
+if(MUSTER_OPENSSL)
+  muster_add_python_test(e2e.tls nodes e2e/tls_test.py)
+  set_tests_properties(e2e.tls PROPERTIES ENVIRONMENT
+    "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
+endif()
 muster_add_python_test(e2e.examples examples e2e/examples_test.py)
 muster_add_python_test(e2e.examples_lan examples e2e/examples_lan_test.py)
 muster_add_python_test(e2e.fault_tolerance examples e2e/fault_tolerance_test.py)

@@ -18,6 +18,7 @@
 namespace muster {
 
 class TokenCrypto;  // rendezvous/wire/token_proof.h
+class TlsPump;      // rendezvous/tls/tls_pump.h
 struct C10dAllow;   // rendezvous/net/c10d_allow.h
 
 /// Which of a worker's streams something applies to: torchrun's 0, 1, 2 and 3.
@@ -114,6 +115,13 @@ struct RendezvousOptions {
   std::string token_file;         // --rdzv-token-file; empty: not given.
   /// What was in it, or in the service manager's credential; null: no token.
   std::shared_ptr<const TokenCrypto> token;
+  std::string tls_ca;           // --rdzv-tls-ca; empty: no TLS.
+  std::string tls_certificate;  // --rdzv-tls-cert; empty: not given.
+  std::string tls_key;          // --rdzv-tls-key
+  /// By which this node comes to the rendezvous; null: by plain TCP.
+  std::shared_ptr<TlsPump> tls;
+  /// Of the rendezvous that this node hosts; null: it cannot with TLS, having no certificate.
+  std::shared_ptr<TlsPump> host_tls;
   /// --c10d-allow, for the rendezvous and the workers' store where they are here; null: everybody.
   std::shared_ptr<const C10dAllow> c10d_allow;
   /// --http: [ADDRESS:]PORT, where the rendezvous is here; empty: not given. Already checked.

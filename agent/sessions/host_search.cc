@@ -22,14 +22,18 @@ int weight_of(const Result<HostKind>& kind) {
   switch (*kind) {
     case HostKind::Other:
       return 2;
-    case HostKind::Unproven:
+    case HostKind::TlsLost:
       return 3;
-    case HostKind::Refused:
+    case HostKind::Unproven:
       return 4;
+    case HostKind::TlsRefused:
+      return 5;
+    case HostKind::Refused:
+      return 6;
     case HostKind::Muster:
       break;
   }
-  return 5;
+  return 7;
 }
 
 }  // namespace

@@ -199,7 +199,8 @@ asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
   if (!kind) {
     const bool refused = kind.error() == boost::system::errc::connection_refused;
     failed = {refused ? Why::NobodyListens : Why::NoAnswer, found.why};
-  } else if (*kind == HostKind::Unproven) {
+  } else if (*kind == HostKind::Unproven || *kind == HostKind::TlsRefused ||
+             *kind == HostKind::TlsLost) {
     failed.text = found.client->refusal();  // The right host may still come back.
   } else if (*kind == HostKind::Refused) {
     // A host that moves may have left its port to a stranger.
@@ -356,7 +357,9 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Round
   store_ = std::make_shared<StoreClient>(
       loop_.get_executor(), StoreClientOptions{.host = options_.host.host,
                                                .port = options_.host.port,
-                                               .timeout = options_.settings.read_timeout});
+                                               .timeout = options_.settings.read_timeout,
+                                               .tls = options_.host.tls,
+                                               .tls_name = options_.host.tls_name});
   const auto client = store_;
   const Result<void> connected = co_await client->connect();
   if (is_over()) co_return;

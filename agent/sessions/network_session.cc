@@ -33,6 +33,9 @@ constexpr Duration kNameMost = std::chrono::seconds(15);
 constexpr Duration kOwnNameWithin = std::chrono::seconds(1);
 constexpr Duration kWaitWorthTelling = std::chrono::seconds(2);
 constexpr Duration kDrainLimit = std::chrono::seconds(2);
+constexpr const char* kNoCertificate =
+    "this node cannot host the rendezvous itself: TLS needs --rdzv-tls-cert and --rdzv-tls-key for "
+    "that; or let musterd be the host";
 
 }  // namespace
 
@@ -103,8 +106,9 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
           co_await find_host(loop_.get_executor(), std::move(options), std::move(where), 0);
       if (!*alive) co_return;
       const Result<HostKind>& kind = found.kind;
-      // A host that dies just then closes the connection, too: only who does so twice is torch's.
-      const bool closed = kind && *kind == HostKind::Other;
+      // A host that dies just then closes the connection, too: only who does so twice is torch's,
+      // or does not speak TLS.
+      const bool closed = kind && (*kind == HostKind::Other || *kind == HostKind::TlsLost);
       if (kind && (!closed || std::exchange(closed_before, true)))
         co_return begin_with(std::move(found));
       closed_before = closed;
@@ -113,7 +117,8 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
     if (now() >= deadline)
       co_return fail("cannot reach the rendezvous at " + host_text() + ": " + error +
                      " (tried for " + seconds_text(settings.read_timeout) +
-                     "; --rdzv-conf read_timeout=SECONDS changes that)");
+                     "; --rdzv-conf read_timeout=SECONDS changes that)" +
+                     (is_here_ && lacks_certificate() ? std::string("; ") + kNoCertificate : ""));
     if (now() - began > kWaitWorthTelling && error != std::exchange(told, error))
       spdlog::warn("waiting for the rendezvous at {}: {}", host_text(), error);
     co_await pause.wait(deadline);
@@ -141,6 +146,8 @@ void NetworkSession::begin_with(HostAnswerer found) {
       if (is_here_ && options_.max_nodes == 1) return begin_local();
       return fail("the rendezvous at " + host + " refused this node: " + found.client->refusal());
     case HostKind::Unproven:
+    case HostKind::TlsRefused:
+    case HostKind::TlsLost:
       if (is_here_ && options_.max_nodes == 1) return begin_local();
       return fail("this node does not join the rendezvous at " + host + ": " +
                   found.client->refusal());
@@ -156,8 +163,17 @@ void NetworkSession::begin_with(HostAnswerer found) {
   }
 }
 
+/// To host a rendezvous by TLS a node needs a certificate, as any server does.
+bool NetworkSession::lacks_certificate() const {
+  return options_.rendezvous.tls && !options_.rendezvous.host_tls;
+}
+
 // True if this node may go on: as the host, or as somebody else's client.
 bool NetworkSession::start_hosting(bool must) {
+  if (lacks_certificate()) {
+    if (must) fail(kNoCertificate);
+    return !must;  // A musterd may be here, or still come.
+  }
   StoreServerOptions server;
   server.port = options_.rendezvous.port;
   if (options_.rendezvous.standalone) server.addresses = {kLoopbackAddress};
@@ -169,6 +185,7 @@ bool NetworkSession::start_hosting(bool must) {
                                             .keep_alive_interval = settings.keep_alive_interval,
                                             .dead_after = settings.dead_after()}};
   server.token = options_.rendezvous.token;
+  server.tls = options_.rendezvous.host_tls;
   if (const auto& allow = options_.rendezvous.c10d_allow) server.c10d_allow = *allow;
   auto hosted = StoreThread::start(std::move(server));
   if (hosted) {
@@ -201,7 +218,10 @@ NativeClientOptions NetworkSession::host_options() const {
           .run_id = options_.run_id,
           .connect_timeout = rendezvous.settings.read_timeout,
           .lost_after = rendezvous.settings.lease,
-          .token = rendezvous.token};
+          .token = rendezvous.token,
+          .tls = rendezvous.tls,
+          // The others come by this name: the certificate is for it, also where it is here.
+          .tls_name = hosted_ ? rendezvous.host : std::string()};
 }
 
 SessionNode NetworkSession::node_facts(const std::string& address) const {

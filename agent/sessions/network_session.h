@@ -36,6 +36,7 @@ class NetworkSession final : public RendezvousSession {
   boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive);
   NativeClientOptions options_for_try(std::vector<std::string> addresses, Instant deadline) const;
   std::vector<RendezvousEndpoint> endpoints() const;
+  bool lacks_certificate() const;
   bool start_hosting(bool must);
   bool start_http();
   void begin_with(HostAnswerer found);

@@ -167,6 +167,12 @@ void MusterNodes::connect(std::size_t i) {
   if (::connect(node.fd, reinterpret_cast<const sockaddr*>(&server), sizeof server) < 0 &&
       errno != EINPROGRESS)
     fail("connect");
+  if (options_.tls) {
+    // It may still be connecting: the pump waits for that as for any other room to write.
+    auto joined = options_.tls->join(OwnedFd(node.fd), "127.0.0.1");
+    if (!joined) throw std::runtime_error("TLS: " + joined.error().message());
+    node.fd = joined->plain.release();
+  }
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLET;
   event.data.u64 = i;

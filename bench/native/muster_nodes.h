@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/tls/tls_pump.h"
 #include "rendezvous/wire/c10d_codec.h"
 #include "rendezvous/wire/native_codec.h"
 
@@ -39,6 +40,8 @@ struct MusterNodesOptions {
   int run = 0;
   /// They say that they resume, as agents of today do: then keep-alives are answered.
   bool resumes = false;
+  /// By which they come; null: by plain TCP.
+  SharedTls tls = {};
 };
 
 /// What went over the wire. Keep-alives and NativeWaiting depend on how long it takes: they are in

@@ -2,12 +2,16 @@
 //
 //   rendezvous_load --port N [--nodes 64] [--restarts 2] [--idle-seconds 0] [--pid SERVER]
 //                   [--connecting 1000000] [--limit-seconds 120]
+//                   [--tls-ca FILE]
 //   rendezvous_load --port N --bare     the least that could be: Script::Bare
 #include <sys/resource.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <memory>
+#include <stdexcept>
+#include <utility>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -83,6 +87,7 @@ int main(int argc, char** argv) try {
   muster::Settings settings;
   muster::bench::MusterNodesOptions& nodes = settings.nodes;
   bool bare = false;
+  muster::TlsFiles tls;
   CLI::App app{"N muster nodes at one rendezvous; prints JSON."};
   app.add_option("--port", nodes.port)->required();
   app.add_option("--nodes", nodes.nodes)->check(CLI::Range(1, 100'000))->capture_default_str();
@@ -92,9 +97,15 @@ int main(int argc, char** argv) try {
   app.add_option("--limit-seconds", nodes.limit_seconds)->capture_default_str();
   app.add_option("--connecting", nodes.connecting, "Connects at once, at most")
       ->check(CLI::PositiveNumber);
+  app.add_option("--tls-ca", tls.ca, "Come by TLS, to a server with a certificate for 127.0.0.1");
   app.add_flag("--bare", bare, "The server is bare_epoll_server");
   CLI11_PARSE(app, argc, argv);
   if (bare) nodes.script = muster::bench::Script::Bare;
+  if (tls.any()) {
+    auto context = muster::make_tls_context(muster::TlsSide::Client, tls);
+    if (!context) throw std::runtime_error(context.error().reason);
+    nodes.tls = std::make_shared<muster::TlsPump>(*std::move(context));
+  }
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;

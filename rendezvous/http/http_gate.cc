@@ -46,10 +46,14 @@ std::optional<Reply> HttpGate::refusal_of_host(const Request& request) const {
 std::optional<Reply> HttpGate::refusal_of(const Route* route, const Request& request) {
   if (auto refusal = refusal_of_host(request)) return refusal;
   // Monitors ask whether musterd is alive, and links have their own secret.
-  const bool open = route != nullptr && (std::holds_alternative<Health>(*route) ||
-                                         std::holds_alternative<Ready>(*route) ||
-                                         std::holds_alternative<Login>(*route));
-  if (open) return std::nullopt;
+  const bool alive = route != nullptr && (std::holds_alternative<Health>(*route) ||
+                                          std::holds_alternative<Ready>(*route));
+  if (alive) return std::nullopt;
+  if (shared_.tls && !secure_)
+    return error_reply({400, "https_needed",
+                        "this musterd speaks HTTPS: ask for https://, with musterctl by --tls-ca "
+                        "FILE"});
+  if (route != nullptr && std::holds_alternative<Login>(*route)) return std::nullopt;
   if (route != nullptr && for_operators(*route)) return refusal_of_operator(request);
   const Credentials credentials{.authorization = request[beast::http::field::authorization],
                                 .cookie = request[beast::http::field::cookie]};
@@ -105,6 +109,7 @@ Reply HttpGate::log_in(const Login& login, const Request& request) {
                         "this link was used already, is older than a minute, or is another "
                         "musterd's: `musterctl open` makes a new one"});
   Reply reply{303, kJsonType, "{\"ok\":true}\n"};
+  if (secure_) *cookie += "; Secure";
   reply.fields = {{beast::http::field::location, "/"}, {beast::http::field::set_cookie, *cookie}};
   return reply;
 }

@@ -14,9 +14,9 @@ namespace muster::http {
 
 class HttpGate {
  public:
-  /// `shared` outlives it. `peer`: unspecified if the client has gone already.
-  HttpGate(Shared& shared, boost::asio::ip::address peer)
-      : shared_(shared), peer_(std::move(peer)) {}
+  /// `shared` outlives it.
+  HttpGate(Shared& shared, HttpPeer peer)
+      : shared_(shared), peer_(std::move(peer.address)), secure_(peer.secure) {}
 
   /// Nothing: the request is to be answered. `route`: null if it names no resource.
   std::optional<Reply> refusal_of(const Route* route, const Request& request);
@@ -32,6 +32,7 @@ class HttpGate {
 
   Shared& shared_;
   boost::asio::ip::address peer_;
+  bool secure_;
   std::string nonce_;  // What the next request for a change must prove; empty: none.
 };
 

@@ -1,11 +1,14 @@
 #include "rendezvous/http/http_server.h"
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <map>
 #include <thread>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -17,10 +20,12 @@
 #include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/spawn_task.h"
 #include "rendezvous/net/store_server.h"
+#include "rendezvous/net/tls_socket.h"
 
 namespace muster::http {
 
 namespace asio = boost::asio;
+using asio::experimental::awaitable_operators::operator||;
 using asio::ip::tcp;
 
 namespace {
@@ -65,8 +70,10 @@ SharedView view_of(const StoreServer& store, const ViewRequest& request) {
 
 class HttpServer::Impl {
  public:
-  explicit Impl(SharedTokenCrypto token)
-      : loop_(1), acceptor_(loop_), shared_(std::make_shared<Shared>(std::move(token))) {}
+  Impl(SharedTokenCrypto token, SharedTls tls)
+      : loop_(1),
+        acceptor_(loop_),
+        shared_(std::make_shared<Shared>(std::move(token), std::move(tls))) {}
   ~Impl() {
     loop_.stop();
     if (thread_.joinable()) thread_.join();
@@ -125,6 +132,7 @@ class HttpServer::Impl {
  private:
   asio::awaitable<void> accept_all();
   asio::awaitable<void> serve(tcp::socket socket, asio::ip::address peer);
+  asio::awaitable<bool> begin(tcp::socket& socket, HttpPeer& peer);
   std::uint64_t ask(asio::io_context& runs_loop, StoreServer& store, RankQuestion question,
                     Ask::Done done);
 
@@ -187,7 +195,9 @@ asio::awaitable<void> HttpServer::Impl::serve(tcp::socket socket, asio::ip::addr
   ++shared_->figures.connections;
   ++open_of_[peer];
   try {
-    co_await serve_http(std::move(socket), shared_);
+    HttpPeer who{peer};
+    const bool begun = co_await begin(socket, who);
+    if (begun) co_await serve_http(std::move(socket), shared_, std::move(who));
   } catch (const std::exception& error) {  // Out of memory: it costs this connection.
     spdlog::error("http_connection_failed peer={} error=\"{}\"", peer.to_string(), error.what());
   }
@@ -196,18 +206,34 @@ asio::awaitable<void> HttpServer::Impl::serve(tcp::socket socket, asio::ip::addr
     open_of_.erase(known);
 }
 
+/// With TLS: looks at the first byte. False: nothing has come in time, or TLS cannot begin.
+asio::awaitable<bool> HttpServer::Impl::begin(tcp::socket& socket, HttpPeer& peer) {
+  if (!shared_->tls) co_return true;
+  asio::steady_timer limit(loop_);
+  limit.expires_after(kRequestWithin);
+  const auto done =
+      co_await (socket.async_wait(tcp::socket::wait_read, kNoThrow) || limit.async_wait(kNoThrow));
+  if (done.index() != 0) co_return false;
+  unsigned char first = 0;
+  if (::recv(socket.native_handle(), &first, 1, MSG_PEEK) != 1) co_return false;
+  peer.secure = first == kTlsFirstByte;
+  if (!peer.secure) co_return true;
+  co_return secure_socket(socket, *shared_->tls, peer.address.to_string()).has_value();
+}
+
 boost::system::result<std::unique_ptr<HttpServer>, ListenError> HttpServer::start(
-    const HttpAddress& address, SharedTokenCrypto token, asio::io_context& loop,
-    StoreServer& store) {
+    const HttpAddress& address, SharedTokenCrypto token, asio::io_context& loop, StoreServer& store,
+    SharedTls tls) {
   const std::string text = address.address.empty() ? "127.0.0.1" : address.address;
   boost::system::error_code ec;
   const tcp::endpoint endpoint(asio::ip::make_address(text, ec), address.port);
   if (ec) return ListenError{"parse", text, address.port, ec};
   std::unique_ptr<HttpServer> server(new HttpServer);
-  server->impl_ = std::make_unique<Impl>(std::move(token));
+  const std::string scheme = tls ? "https://" : "http://";
+  server->impl_ = std::make_unique<Impl>(std::move(token), std::move(tls));
   if (const auto failed = server->impl_->listen(endpoint))
     return ListenError{"bind", text, address.port, failed};
-  server->url_ = "http://" + to_text(server->impl_->endpoint()) + "/";
+  server->url_ = scheme + to_text(server->impl_->endpoint()) + "/";
   server->impl_->run(loop, store);
   return server;
 }

@@ -16,6 +16,7 @@
 #include "rendezvous/core/time.h"
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/tls/tls_pump.h"
 #include "rendezvous/wire/token_proof.h"
 
 namespace muster {
@@ -38,15 +39,16 @@ class HttpServer {
  public:
   /// Binds, and serves from a thread of its own until it is destroyed. `store` has its runs on
   /// `loop`, which must have stopped before this is destroyed; both outlive it. `token`: null
-  /// without one, and then `address` must be a loopback one.
+  /// without one, and then `address` must be a loopback one. `tls`: null without it; with it plain
+  /// clients learn only whether musterd lives.
   static boost::system::result<std::unique_ptr<HttpServer>, ListenError> start(
       const HttpAddress& address, SharedTokenCrypto token, boost::asio::io_context& loop,
-      StoreServer& store);
+      StoreServer& store, SharedTls tls = {});
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer();
 
-  /// "http://127.0.0.1:9400/"
+  /// "http://127.0.0.1:9400/", with TLS "https://…".
   const std::string& url() const { return url_; }
 
  private:

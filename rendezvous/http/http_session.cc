@@ -17,7 +17,6 @@
 #include "rendezvous/http/http_reply.h"
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/http/http_server.h"
-#include "rendezvous/net/listener.h"
 #include "rendezvous/net/no_throw.h"
 #include "rendezvous/wire/run_view_json.h"
 
@@ -47,19 +46,13 @@ Reply no_answer() {
   return error_reply({503, "no_answer", "the loop that serves the jobs does not answer"});
 }
 
-asio::ip::address peer_of(const asio::ip::tcp::socket& socket) {
-  beast::error_code gone;
-  const auto peer = socket.remote_endpoint(gone);
-  return gone ? asio::ip::address() : unmapped(peer.address());
-}
-
 class Session {
  public:
-  Session(asio::ip::tcp::socket socket, std::shared_ptr<Shared> shared)
+  Session(asio::ip::tcp::socket socket, std::shared_ptr<Shared> shared, HttpPeer peer)
       : stream_(std::move(socket)),
         buffer_(kMaxHeaderBytes + kMaxBodyBytes),
         shared_(std::move(shared)),
-        gate_(*shared_, peer_of(stream_.socket())) {}
+        gate_(*shared_, std::move(peer)) {}
 
   asio::awaitable<void> run();
 
@@ -392,8 +385,9 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
 
 }  // namespace
 
-asio::awaitable<void> serve_http(asio::ip::tcp::socket socket, std::shared_ptr<Shared> shared) {
-  Session session(std::move(socket), std::move(shared));
+asio::awaitable<void> serve_http(asio::ip::tcp::socket socket, std::shared_ptr<Shared> shared,
+                                 HttpPeer peer) {
+  Session session(std::move(socket), std::move(shared), std::move(peer));
   co_await session.run();
 }
 

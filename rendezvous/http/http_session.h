@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
 #include "rendezvous/http/http_access.h"
@@ -16,6 +17,7 @@
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/http/view_source.h"
 #include "rendezvous/net/log_limiter.h"
+#include "rendezvous/tls/tls_pump.h"
 
 namespace muster::http {
 
@@ -38,9 +40,11 @@ struct Ask {
 
 /// What the connections of one server share; all on one thread.
 struct Shared {
-  explicit Shared(SharedTokenCrypto token) : access(std::move(token)) {}
+  Shared(SharedTokenCrypto token, SharedTls with_tls)
+      : access(std::move(token)), tls(std::move(with_tls)) {}
 
   HttpAccess access;
+  SharedTls tls;  // Null: plain HTTP.
   LogLimiter refused_lines;
   std::shared_ptr<ViewSource> views;
   Operate operate;
@@ -52,8 +56,14 @@ struct Shared {
   bool loopback_only = true;
 };
 
+/// Who is at the other end of a connection.
+struct HttpPeer {
+  boost::asio::ip::address address;
+  bool secure = false;  // It speaks TLS, and the socket is the plain end of that.
+};
+
 /// Serves requests until the client closes, a limit is reached or nothing comes in time.
 boost::asio::awaitable<void> serve_http(boost::asio::ip::tcp::socket socket,
-                                        std::shared_ptr<Shared> shared);
+                                        std::shared_ptr<Shared> shared, HttpPeer peer);
 
 }  // namespace muster::http

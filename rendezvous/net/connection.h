@@ -69,6 +69,7 @@ struct ConnectionShared {
   std::function<bool(const NativeReach&)> reach;  // StoreServerOptions::reach.
   SharedHostTokens tokens;                        // StoreServerOptions::token, ::run_tokens.
   std::string token_run;
+  bool tls = false;  // The native door is served through TLS only.
   /// A client of the c10d door uses the keys of one run only.
   bool runs_apart = false;
   /// Who waits for a node's answer, by the question's number.
@@ -139,6 +140,13 @@ class Connection {
   RunAccount* account() const { return account_; }
   std::size_t unread_memory() const { return replies_.empty() ? 0 : replies_.memory(); }
 
+  /// Nothing has been read yet that could tell whether the client speaks TLS.
+  bool may_begin_tls() const { return shared_.tls && transport_ == Transport::Unknown; }
+  void stay_plain() { transport_ = Transport::Plain; }
+  /// The socket, for TLS; then become_secure() gives the plain end of it.
+  OwnedFd release_socket();
+  void become_secure(OwnedFd plain);
+
   int fd() const { return fd_.get(); }
   ConnectionId id() const { return id_; }
   std::string peer() const { return to_text(peer_); }
@@ -178,6 +186,7 @@ class Connection {
   void warn_of_other_use(const std::string& what) const;
   void serve_native(std::string_view json);
   void serve_gate(std::string_view json);
+  void refuse_plain();
   bool enter_c10d();
   void become_member(std::string_view hello);
   bool stays_in_run(const Request& request);
@@ -191,8 +200,12 @@ class Connection {
   std::string at_offset(const std::string& reason) const;
   RunService::Time time() const;
 
+  enum class Transport { Unknown, Plain, Secure };
+
   ConnectionShared& shared_;
   OwnedFd fd_;
+  Transport transport_ = Transport::Unknown;
+  boost::asio::ip::address local_;  // With TLS: our end of the TCP connection.
   ConnectionId id_;
   boost::asio::ip::tcp::endpoint peer_;
   RequestDecoder decoder_;

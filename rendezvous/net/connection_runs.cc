@@ -179,8 +179,18 @@ void Connection::serve_reach(std::string_view json) {
 
 void Connection::serve_native(std::string_view json) {
   ++shared_.requests;
+  if (shared_.tls && transport_ != Transport::Secure) return refuse_plain();
   if (proves_token()) return serve_gate(json);
   serve_run_message(json);
+}
+
+/// A node that does not know of TLS here, or does not want it.
+void Connection::refuse_plain() {
+  const std::string text =
+      "it speaks TLS with nodes: give this node --rdzv-tls-ca FILE, the CA that has signed the "
+      "host's certificate";
+  out().add(encode(NativeMessage(NativeRefused{text})));
+  refuse(at_offset("native message: not through TLS"), "not through TLS");
 }
 
 /// Before the client has proven that it has the token.
@@ -348,7 +358,18 @@ void Connection::push(std::string_view frame) {
   send_waiting();
 }
 
+OwnedFd Connection::release_socket() {
+  local_ = local_address();
+  return std::exchange(fd_, OwnedFd());
+}
+
+void Connection::become_secure(OwnedFd plain) {
+  fd_ = std::move(plain);
+  transport_ = Transport::Secure;
+}
+
 boost::asio::ip::address Connection::local_address() const {
+  if (!local_.is_unspecified()) return local_;
   boost::asio::ip::tcp::endpoint local;
   socklen_t size = static_cast<socklen_t>(local.capacity());
   if (::getsockname(fd_.get(), local.data(), &size) < 0) return {};

@@ -40,6 +40,8 @@ class EventSet {
   /// False: errno says why.
   bool add(int fd, std::uint32_t events, std::uint64_t tag);
   bool change(int fd, std::uint32_t events, std::uint64_t tag);
+  /// For a descriptor that somebody else has from now on; closing one removes it by itself.
+  void remove(int fd) { control(EPOLL_CTL_DEL, fd, 0, 0); }
 
   /// `ready` is called from the loop when a turn is due, or with an error when the set is closed.
   template <typename Ready>

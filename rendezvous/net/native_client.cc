@@ -56,7 +56,9 @@ struct NativeClient::State {
                       .timeout = given.connect_timeout,
                       .reply_timeout = given.retry ? kReplyWithin : given.connect_timeout,
                       .retry = given.retry,
-                      .reply_bytes = kMaxNativeBytes}) {}
+                      .reply_bytes = kMaxNativeBytes,
+                      .tls = given.tls,
+                      .tls_name = given.tls_name}) {}
 
   NativeClientOptions options;
   asio::any_io_executor executor;
@@ -80,7 +82,10 @@ NativeClient::~NativeClient() {
 
 asio::awaitable<Result<HostKind>> NativeClient::connect() {
   const std::shared_ptr<State> state = state_;
-  if (const error_code ec = co_await state->exchange.connect(); ec) co_return ec;
+  if (const error_code ec = co_await state->exchange.connect(); ec) {
+    if (state->options.tls) co_return no_answer(*state, ec);
+    co_return ec;
+  }
   state->exchange.set_lost_after(state->options.lost_after);
   NativeRequest hello = NativeHello{.muster_version = MUSTER_VERSION,
                                     .run_id = state->options.run_id,
@@ -88,9 +93,7 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
                                     .answers = true};
   const TokenAnswer reply =
       co_await ask_with_token(state->exchange, state->options.token.get(), std::move(hello));
-  // A torch server closes the connection on a query that it does not know.
-  if (reply.error == StoreErrc::Closed) co_return HostKind::Other;
-  if (reply.error) co_return reply.error;
+  if (reply.error) co_return no_answer(*state, reply.error);
   const auto answer = decode_native_message(reply.json);
   state->refusal = refusal_of(answer);
   if (!state->refusal.empty()) co_return HostKind::Refused;
@@ -100,6 +103,22 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
     co_return HostKind::Unproven;
   }
   co_return HostKind::Muster;
+}
+
+/// Who closes the connection, or why that says nothing about it.
+Result<HostKind> NativeClient::no_answer(State& state, error_code why) {
+  // A torch server closes the connection on a query that it does not know.
+  if (!state.options.tls) return why == StoreErrc::Closed ? HostKind::Other : Result<HostKind>(why);
+  const TlsFailure failure = state.exchange.tls_failure();
+  if (failure.kind == TlsFailure::Kind::Refused) {
+    state.refusal = "TLS: " + failure.reason;
+    return HostKind::TlsRefused;
+  }
+  if (failure.kind == TlsFailure::Kind::None && why != StoreErrc::Closed) return why;
+  const bool says = failure.kind != TlsFailure::Kind::None;
+  state.refusal = "TLS: " + (says ? failure.reason : "it has closed the connection") +
+                  ". Does it speak TLS (musterd --tls-cert)?";
+  return HostKind::TlsLost;
 }
 
 void NativeClient::start(Handlers handlers) {

@@ -14,6 +14,7 @@
 
 #include "rendezvous/core/result.h"
 #include "rendezvous/core/time.h"
+#include "rendezvous/tls/tls_pump.h"
 #include "rendezvous/wire/native_codec.h"
 #include "rendezvous/wire/token_proof.h"
 
@@ -33,14 +34,19 @@ struct NativeClientOptions {
   Duration lost_after = std::chrono::seconds(5);
   /// Null: no token. With one, the host must prove that it has it, too.
   SharedTokenCrypto token = {};
+  /// Null: plain TCP. With it there is a TLS connection or none.
+  SharedTls tls = {};
+  std::string tls_name = {};  // What the host's certificate is for; empty: `host`.
 };
 
 /// Who listens there.
 enum class HostKind {
-  Muster,    // Connected, and welcome.
-  Refused,   // A muster that does not want us, or that we do not understand: refusal() says why.
-  Unproven,  // We have a token, and it does not prove that it has it, too: refusal() says why.
-  Other,     // A store without this door: torchrun's.
+  Muster,      // Connected, and welcome.
+  Refused,     // A muster that does not want us, or that we do not understand: refusal() says why.
+  Unproven,    // We have a token, and it does not prove that it has it, too: refusal() says why.
+  Other,       // A store without this door: torchrun's. Not with TLS.
+  TlsRefused,  // One side does not accept the other's certificate or handshake: refusal() says why.
+  TlsLost,     // The connection ended before TLS had begun, as by a host that does not speak it.
 };
 
 /// For one thread. After close() no handler is called any more, and it may be destroyed.
@@ -75,6 +81,7 @@ class NativeClient {
   struct State;
   static boost::asio::awaitable<void> read(std::shared_ptr<State> state);
   static boost::asio::awaitable<void> write(std::shared_ptr<State> state);
+  static Result<HostKind> no_answer(State& state, boost::system::error_code why);
   static void lost(State& state, const std::string& reason);
 
   std::shared_ptr<State> state_;

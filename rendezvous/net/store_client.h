@@ -19,6 +19,7 @@
 #include "rendezvous/core/result.h"
 #include "rendezvous/core/store_request.h"
 #include "rendezvous/core/time.h"
+#include "rendezvous/tls/tls_pump.h"
 
 namespace muster {
 
@@ -49,6 +50,9 @@ struct StoreClientOptions {
   bool ping = true;
   bool retry = true;  // connect() tries until `timeout`, not once.
   std::uint64_t reply_bytes = std::uint64_t{1} << 30;
+  /// Null: plain TCP. With it the connection speaks TLS or does not come about.
+  SharedTls tls = {};
+  std::string tls_name = {};  // What the host's certificate is for; empty: `host`.
 };
 
 class StoreExchange;

@@ -138,6 +138,7 @@ StoreExchange::Awaitable StoreExchange::connect_once(std::vector<tcp::endpoint> 
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
   socket_.set_option(asio::socket_base::keep_alive(true), ignored);
+  if (const error_code no_tls = begin_tls(); no_tls) co_return no_tls;
   std::string greeting = bytes_of({.query = Query::Validate, .number = c10d::kValidationMagic});
   if (options_.ping) greeting += bytes_of({.query = Query::Ping, .number = ::getpid()});
   auto [write_error, written] =
@@ -145,6 +146,15 @@ StoreExchange::Awaitable StoreExchange::connect_once(std::vector<tcp::endpoint> 
   if (write_error) co_return write_error;
   if (!options_.ping) co_return error_code();
   co_return co_await read_nonce();
+}
+
+error_code StoreExchange::begin_tls() {
+  if (!options_.tls) return {};
+  const std::string& name = options_.tls_name.empty() ? options_.host : options_.tls_name;
+  auto secured = secure_socket(socket_, *options_.tls, name);
+  if (!secured) return secured.error();
+  secured_ = *std::move(secured);
+  return {};
 }
 
 StoreExchange::Awaitable StoreExchange::read_nonce() {
@@ -160,6 +170,7 @@ StoreExchange::Awaitable StoreExchange::connect() {
   Duration pause = kRetryFirst;
   for (;;) {
     close();
+    secured_ = {};
     std::vector<tcp::endpoint> endpoints;
     error_code ec = co_await resolve(endpoints, std::min<Duration>(deadline - now(), kResolveMost));
     if (!ec) {
@@ -169,7 +180,9 @@ StoreExchange::Awaitable StoreExchange::connect() {
     }
     if (!ec) co_return ec;
     close();
-    if (!options_.retry || ec == StoreErrc::UnexpectedReply) co_return ec;
+    const bool final_no =
+        ec == StoreErrc::UnexpectedReply || tls_failure().kind == TlsFailure::Kind::Refused;
+    if (!options_.retry || final_no) co_return ec;
     if (now() + pause >= deadline) co_return ec;  // The real reason says more than "timed out".
     deadline_.expires_after(pause);
     co_await deadline_.async_wait(kNoThrow);
@@ -178,18 +191,21 @@ StoreExchange::Awaitable StoreExchange::connect() {
 }
 
 void StoreExchange::set_lost_after(Duration time) {
-  const auto ms =
-      static_cast<unsigned>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+  const auto whole = std::chrono::duration_cast<std::chrono::milliseconds>(time);
+  if (secured_.status) return secured_.status->set_lost_after(whole);
+  const auto ms = static_cast<unsigned>(whole.count());
   ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
 
 asio::ip::address StoreExchange::local_address() const {
+  if (secured_.status) return unmapped(secured_.local.address());
   error_code ec;
   const tcp::endpoint endpoint = socket_.local_endpoint(ec);
   return ec ? asio::ip::address() : unmapped(endpoint.address());
 }
 
 asio::ip::address StoreExchange::remote_address() const {
+  if (secured_.status) return unmapped(secured_.remote.address());
   error_code ec;
   const tcp::endpoint endpoint = socket_.remote_endpoint(ec);
   return ec ? asio::ip::address() : unmapped(endpoint.address());

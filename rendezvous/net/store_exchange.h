@@ -14,6 +14,7 @@
 
 #include "rendezvous/core/store_request.h"
 #include "rendezvous/net/store_client.h"
+#include "rendezvous/net/tls_socket.h"
 
 namespace muster {
 
@@ -49,6 +50,10 @@ class StoreExchange {
     socket_.close(ignored);
   }
   bool connected() const { return socket_.is_open(); }
+  /// Why the last connection has ended, if TLS says so.
+  TlsFailure tls_failure() const {
+    return secured_.status ? secured_.status->failure() : TlsFailure{};
+  }
   /// What was sent and not acknowledged for so long breaks the connection (TCP_USER_TIMEOUT).
   void set_lost_after(Duration time);
   /// Of a connected one.
@@ -60,6 +65,7 @@ class StoreExchange {
   Awaitable resolve(std::vector<boost::asio::ip::tcp::endpoint>& endpoints, Duration limit);
   Awaitable connect_any(std::vector<boost::asio::ip::tcp::endpoint> endpoints, Instant deadline);
   Awaitable connect_once(std::vector<boost::asio::ip::tcp::endpoint> endpoints, Instant deadline);
+  boost::system::error_code begin_tls();
   Awaitable read_nonce();
   Awaitable write_then(const std::string& bytes, Awaitable reply);
   Awaitable cancel_wait();
@@ -68,6 +74,7 @@ class StoreExchange {
 
   StoreClientOptions options_;
   boost::asio::ip::tcp::socket socket_;
+  SecuredSocket secured_;  // With options_.tls: of the last connection.
   boost::asio::steady_timer deadline_;
 };
 

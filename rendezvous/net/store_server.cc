@@ -154,6 +154,7 @@ void StoreServer::Impl::on_event(const epoll_event& event) {
   if (tag & kListenerTag) return accept_from(static_cast<std::size_t>(tag & ~kListenerTag));
   Connection* const connection = connection_at(tag);
   if (connection == nullptr) return;
+  if (connection->may_begin_tls() && begin_tls(slots_[tag & 0xffffffff])) return;
   begin_slice();
   if (event.events & EPOLLOUT) connection->on_writable();
   if (connection->interest().read)
@@ -276,7 +277,9 @@ void StoreServer::Impl::begin_runs() {
   runs.recorded = options_.state != nullptr;
   runs.shared_state = options_.state && options_.state->is_shared();
   if (runs.setup.life == 0) runs.setup.life = random_life();
-  shared_.runs_apart = runs.only_nodes_close = static_cast<bool>(shared_.tokens);
+  const bool nodes_prove =
+      shared_.tokens || (options_.tls && options_.tls->context()->asks_certificate());
+  shared_.runs_apart = runs.only_nodes_close = nodes_prove;
   runs.setup.generation_floor = wall_now().microseconds / 1'000'000;
   shared_.runs = std::make_unique<RunService>(std::move(runs));
   shared_.runs->count_in(&shared_.table.account());

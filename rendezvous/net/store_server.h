@@ -23,6 +23,7 @@
 #include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/service/run_service.h"
+#include "rendezvous/tls/tls_pump.h"
 #include "rendezvous/wire/c10d_codec.h"
 #include "rendezvous/wire/token_proof.h"
 
@@ -60,6 +61,9 @@ struct StoreServerOptions {
   HostTokens::OfRuns run_tokens = {};
   /// Of a store of workers with a token: the run whose nodes may ask whether it is whole.
   std::string token_run = {};
+  /// Muster nodes come by TLS, and are told so if they do not. Null: plain TCP. PyTorch's own
+  /// protocol may come either way.
+  SharedTls tls = {};
 };
 
 /// What can be changed while the server serves.

@@ -81,6 +81,30 @@ void StoreServer::Impl::admit(OwnedFd fd, const tcp::endpoint& peer) {
   set_deadline(slot, &unvalidated_);
 }
 
+/// Looks at the first byte of a connection. True: it speaks TLS, and its socket is the plain end
+/// from now on; or it is closed.
+bool StoreServer::Impl::begin_tls(Slot& slot) {
+  Connection& connection = *slot.connection;
+  unsigned char first = 0;
+  if (::recv(connection.fd(), &first, 1, MSG_PEEK) != 1) return false;  // Reading finds out.
+  if (first != kTlsFirstByte) {
+    connection.stay_plain();
+    return false;
+  }
+  const ConnectionId id = connection.id();
+  set_.remove(connection.fd());
+  auto joined =
+      options_.tls->join(connection.release_socket(), connection.peer_address().to_string());
+  if (joined) {
+    connection.become_secure(std::move(joined->plain));
+    if (set_.add(connection.fd(), EPOLLIN, tag_of(slot, id))) return true;
+  }
+  const int error = joined ? errno : joined.error().value();
+  close(slot, {"TLS cannot begin: " + error_code(error, boost::system::system_category()).message(),
+               "TLS cannot begin"});
+  return true;
+}
+
 void StoreServer::Impl::pause_accepting(int error) {
   if (!accept_again_) {
     if (const auto left_out = shared_.log.admit(now_, "accept", {}))

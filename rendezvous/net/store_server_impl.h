@@ -45,6 +45,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
       };
     set_run_tokens(std::move(options_.run_tokens));
     shared_.token_run = options_.token_run;
+    shared_.tls = static_cast<bool>(options_.tls);
     if (shared_.tokens) shared_.codec.short_native_messages = 2;  // A hello, and its proof.
   }
 
@@ -93,6 +94,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void resume_later();
   void accept_from(std::size_t listener);
   void admit(OwnedFd fd, const boost::asio::ip::tcp::endpoint& peer);
+  bool begin_tls(Slot& slot);
   void pause_accepting(int error);
   void resume_accepting();
   bool watch_listeners(std::uint32_t events);

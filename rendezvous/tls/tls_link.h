@@ -36,6 +36,8 @@ class TlsLink {
 
   Phase phase() const { return phase_; }
   const TlsFailure& failure() const { return failure_; }
+  /// Something that the plain side has written is not yet TCP's.
+  bool sends() const { return phase_ == Phase::Draining || !to_tcp_.empty(); }
   int tcp_fd() const { return tcp_.get(); }
   int plain_fd() const { return plain_.get(); }  // -1: closed.
   /// Events of epoll to be told of; 0: none, and the socket must not be watched at all.

@@ -14,6 +14,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -32,6 +33,7 @@ using boost::system::error_code;
 
 constexpr std::uint64_t kWakeTag = 0;  // Links have numbers from 1 on; a tag is twice the number.
 constexpr int kEventsInBatch = 256;
+constexpr int kFinishLookMs = 50;
 
 /// A thread gets its signal mask from its maker: signals are the other threads' business.
 class WithoutSignals {
@@ -112,6 +114,7 @@ class TlsPump::Impl {
   void expire();
   void drop_stale(Clock::time_point now);
   int wait_ms() const;
+  bool has_finished(bool had_events);
 
   mutable std::mutex mutex_;
   SharedTlsContext context_;    // Under the mutex, as the two below.
@@ -130,6 +133,8 @@ class TlsPump::Impl {
   std::size_t waiting_ = 0;                       // In all of `handshakes_`.
   std::vector<std::string> freed_;                // Addresses of which a handshake is done.
   std::size_t closing_ = 0;
+  std::optional<Clock::time_point> finish_by_;  // The object is being destroyed.
+  bool sends_ = false;                          // As has_finished() has found.
 };
 
 TlsPump::Impl::~Impl() {
@@ -193,12 +198,25 @@ void TlsPump::Impl::run() {
     expire();
     for (const std::string& address : std::exchange(freed_, {}))
       begin_next(address);
-    const std::lock_guard lock(mutex_);
-    if (stopped_) return;
+    if (has_finished(count > 0)) return;
   }
 }
 
+/// Whether the thread is to end: somebody wants that, and there is nothing left to send.
+bool TlsPump::Impl::has_finished(bool had_events) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stopped_) return false;
+  }
+  const auto now = Clock::now();
+  if (!finish_by_) finish_by_ = now + kTlsFinishWithin;
+  const auto sends = [](const auto& each) { return each.second.link->sends(); };
+  sends_ = std::any_of(entries_.begin(), entries_.end(), sends);
+  return now >= *finish_by_ || (!had_events && !sends_);
+}
+
 int TlsPump::Impl::wait_ms() const {
+  if (finish_by_) return sends_ ? kFinishLookMs : 0;
   if (!freed_.empty()) return 0;
   const int most = waiting_ > 0 ? 1'000 : -1;  // To look which of them have waited too long.
   if (deadlines_.empty()) return most;

@@ -32,6 +32,7 @@ inline constexpr auto kTlsTurnWithin = std::chrono::seconds(30);
 /// For the peer to take what was written before the plain side has closed.
 inline constexpr auto kTlsDrainWithin = std::chrono::seconds(30);
 inline constexpr auto kTlsCloseWithin = std::chrono::seconds(2);
+inline constexpr auto kTlsFinishWithin = std::chrono::seconds(2);
 
 struct TlsConnection {
   OwnedFd plain;  // Non-blocking, close-on-exec. To close it closes the connection.
@@ -39,7 +40,8 @@ struct TlsConnection {
 };
 
 /// Its thread begins with the first connection, and ends with this object, and with it all
-/// connections. All members are good for any thread.
+/// connections; what the plain sides have written is sent before, for kTlsFinishWithin at most. All
+/// members are good for any thread.
 class TlsPump {
  public:
   /// Called on the pump's thread when a connection has failed: in the handshake, or later by what

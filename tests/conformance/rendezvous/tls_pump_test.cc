@@ -150,6 +150,23 @@ TEST_CASE_METHOD(Pumps, "tls pump: what was written before closing arrives", "[t
   CHECK(far.status->failure().kind == TlsFailure::Kind::None);
 }
 
+TEST_CASE_METHOD(Pumps, "tls pump: what was written before the pump ends arrives",
+                 "[threads][tls]") {
+  auto [tcp, far_tcp] = tcp_pair();
+  const auto far = server.join(std::move(far_tcp), "127.0.0.1");
+  REQUIRE(far.has_value());
+  const std::string bytes = pattern(100'000);
+  {
+    TlsPump ends(client.context());
+    const auto near = ends.join(std::move(tcp), "localhost");
+    REQUIRE(near.has_value());
+    write_all(near->plain.get(), "a");
+    REQUIRE(read_up_to(far->plain.get(), 1) == "a");  // The handshake is done.
+    write_all(near->plain.get(), bytes);
+  }
+  CHECK(read_up_to(far->plain.get(), bytes.size() + 1) == bytes);
+}
+
 TEST_CASE_METHOD(Pumps, "tls pump: a refused server is closed, and both sides say why",
                  "[threads][tls]") {
   const auto [near, far] = join("elsewhere.example.org");

@@ -402,6 +402,10 @@ TEST_CASE_METHOD(PlanFixture, "plan: the nodes' rendezvous", "[unit][launcher]")
   CHECK_THAT(error({"--rdzv-backend=c10d", "--rdzv-token-file=", "x"}), Contains("is empty"));
   CHECK_THAT(error({"--nnodes=2", "--master-addr=h", "--rdzv-token-file=f", "x"}),
              Contains("--rdzv-token-file cannot protect the static backend"));
+  CHECK(rendezvous({}).tls_ca.empty());
+  CHECK(rendezvous({"--rdzv-tls-ca=ca"}).tls_ca == "ca");
+  CHECK(rendezvous({"--rdzv-tls-ca=ca", "--rdzv-tls-cert=c", "--rdzv-tls-key=k"}).tls_key == "k");
+  CHECK_THAT(error({"--rdzv-backend=c10d", "--rdzv-tls-cert=c", "x"}), Contains("needs its key"));
   CHECK(rendezvous({"--rdzv-conf=lease=7"}).settings.lease == std::chrono::seconds(7));
   environment["JOB_COMPLETION_INDEX"] = "5";
   CHECK(rendezvous({}).preferred_rank == 5);
