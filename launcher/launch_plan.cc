@@ -213,6 +213,11 @@ Outcome Planner::plan_tls() {
     return FlagError{
         "--rdzv-tls-cert: without the CA of the host's certificate anybody could pose as the host; "
         "give --rdzv-tls-ca, too"};
+  if (rendezvous.backend == RendezvousBackend::Etcd && !rendezvous.tls_ca.empty() &&
+      rendezvous.tls_certificate.empty())
+    return FlagError{
+        "--rdzv-tls-ca: with the etcd backend every node may become the host, and needs a "
+        "certificate as one; give --rdzv-tls-cert and --rdzv-tls-key, too"};
   return {};
 }
 

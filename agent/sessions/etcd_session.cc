@@ -41,6 +41,7 @@ StoreServerOptions server_options(const AgentOptions& options) {
   // The host is a node itself: where it is reached, the others can reach it.
   server.runs->setup.first_return = Duration::zero();
   server.token = options.rendezvous.token;
+  server.tls = options.rendezvous.host_tls;
   if (const auto& allow = options.rendezvous.c10d_allow) server.c10d_allow = *allow;
   return server;
 }
@@ -166,7 +167,10 @@ NativeClientOptions EtcdSession::host_options() const {
           .run_id = options_.run_id,
           .connect_timeout = rendezvous.settings.read_timeout,
           .lost_after = rendezvous.settings.lease,
-          .token = rendezvous.token};
+          .token = rendezvous.token,
+          .tls = rendezvous.tls,
+          // The others come by the address that was announced: the certificate is for that.
+          .tls_name = host_.is_here() ? host_.address() : std::string()};
 }
 
 void EtcdSession::begin_native(HostAnswerer found) {

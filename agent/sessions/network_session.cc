@@ -205,7 +205,7 @@ bool NetworkSession::start_http() {
   if (rendezvous.http.empty()) return true;
   const auto address = http::parse_address(rendezvous.http);
   if (!address) return fail("--http: " + address.error().reason), false;
-  const auto url = hosted_->serve_http(*address, rendezvous.token);
+  const auto url = hosted_->serve_http(*address, rendezvous.token, rendezvous.host_tls);
   if (!url) return fail("--http: " + url.error().what()), false;
   spdlog::warn("HTTP at {} shows what goes on in run {}", *url, options_.run_id);
   return true;

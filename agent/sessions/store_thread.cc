@@ -36,8 +36,8 @@ StoreThread::~StoreThread() {
 }
 
 boost::system::result<std::string, ListenError> StoreThread::serve_http(
-    const http::HttpAddress& address, SharedTokenCrypto token) {
-  auto started = http::HttpServer::start(address, std::move(token), io_, *server_);
+    const http::HttpAddress& address, SharedTokenCrypto token, SharedTls tls) {
+  auto started = http::HttpServer::start(address, std::move(token), io_, *server_, std::move(tls));
   if (!started) return started.error();
   http_ = std::move(*started);
   return {boost::system::in_place_value, http_->url()};

@@ -29,9 +29,10 @@ class StoreThread {
   std::uint16_t port() const { return port_; }
 
   /// Shows what goes on in the runs of this server, until the end: the URL. At most once. `token`:
-  /// null without one, and then the address must be a loopback one.
+  /// null without one, and then the address must be a loopback one. `tls`: null without TLS.
   boost::system::result<std::string, ListenError> serve_http(const http::HttpAddress& address,
-                                                             SharedTokenCrypto token);
+                                                             SharedTokenCrypto token,
+                                                             SharedTls tls);
 
   /// Closes everything; returns when the thread has ended.
   void stop();
