@@ -303,7 +303,7 @@ class C10dDoor(TokenTest):
         self.musterd = Musterd(self.dir)
         self.addCleanup(self.musterd.stop)
         self.let_in(self.STRANGER)
-        self.assertIn("access token=no c10d_allow=any advice=", self.check_log())
+        self.assertIn("access token=no tls=no c10d_allow=any advice=", self.check_log())
 
     def test_a_store_alone_refuses_before_it_reads(self):
         self.musterd = Musterd(self.dir, "--only-store", "--c10d-allow=127.0.0.8")
