@@ -16,6 +16,7 @@
 #include "launcher/run_path.h"
 #include "launcher/script_check.h"
 #include "launcher/stream_flags.h"
+#include "launcher/tls_setup.h"
 #include "launcher/worker_count.h"
 
 namespace muster {
@@ -42,7 +43,6 @@ class Planner {
   Outcome plan_endpoint();
   Outcome plan_settings();
   Outcome plan_token(const std::string& file);
-  Outcome plan_tls();
   void plan_run_id(bool chosen_here);
   Outcome plan_logs();
   Outcome plan_signals();
@@ -191,36 +191,6 @@ Outcome Planner::plan_token(const std::string& file) {
   return {};
 }
 
-Outcome Planner::plan_tls() {
-  RendezvousOptions& rendezvous = plan_.agent.rendezvous;
-  const auto take = [&](OptionId id, const std::optional<std::string>& given,
-                        std::string& file) -> Outcome {
-    if (!given) return {};
-    if (given->empty()) return FlagError{name(id) + " is empty; give a file's name"};
-    if (rendezvous.backend == RendezvousBackend::Static)
-      return FlagError{name(id) +
-                       " cannot protect the static backend, whose store speaks no TLS; give "
-                       "--rdzv-backend c10d"};
-    file = *given;
-    return {};
-  };
-  MUSTER_TRY(take(OptionId::RdzvTlsCa, flags_.rdzv_tls_ca, rendezvous.tls_ca));
-  MUSTER_TRY(take(OptionId::RdzvTlsCert, flags_.rdzv_tls_cert, rendezvous.tls_certificate));
-  MUSTER_TRY(take(OptionId::RdzvTlsKey, flags_.rdzv_tls_key, rendezvous.tls_key));
-  if (rendezvous.tls_certificate.empty() != rendezvous.tls_key.empty())
-    return FlagError{"--rdzv-tls-cert and --rdzv-tls-key: a certificate needs its key; give both"};
-  if (rendezvous.tls_ca.empty() && !rendezvous.tls_certificate.empty())
-    return FlagError{
-        "--rdzv-tls-cert: without the CA of the host's certificate anybody could pose as the host; "
-        "give --rdzv-tls-ca, too"};
-  if (rendezvous.backend == RendezvousBackend::Etcd && !rendezvous.tls_ca.empty() &&
-      rendezvous.tls_certificate.empty())
-    return FlagError{
-        "--rdzv-tls-ca: with the etcd backend every node may become the host, and needs a "
-        "certificate as one; give --rdzv-tls-cert and --rdzv-tls-key, too"};
-  return {};
-}
-
 /// What a rendezvous over a network is told: --nnodes, --rdzv-conf, and our own options, which are
 /// stronger.
 Outcome Planner::plan_settings() {
@@ -230,7 +200,7 @@ Outcome Planner::plan_settings() {
   for (const std::string& key : settings_without_effect_)
     conf.erase(key);
   if (flags_.rdzv_token_file) MUSTER_TRY(plan_token(*flags_.rdzv_token_file));
-  MUSTER_TRY(plan_tls());
+  MUSTER_TRY(plan_tls(flags_, plan_.agent.rendezvous));
   if (flags_.spare) conf["spare"] = "true";
   if (flags_.scale_policy) conf["scale_policy"] = *flags_.scale_policy;
   if (rendezvous.backend == RendezvousBackend::Etcd)

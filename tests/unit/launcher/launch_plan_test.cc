@@ -406,6 +406,8 @@ TEST_CASE_METHOD(PlanFixture, "plan: the nodes' rendezvous", "[unit][launcher]")
   CHECK(rendezvous({"--rdzv-tls-ca=ca"}).tls_ca == "ca");
   CHECK(rendezvous({"--rdzv-tls-ca=ca", "--rdzv-tls-cert=c", "--rdzv-tls-key=k"}).tls_key == "k");
   CHECK_THAT(error({"--rdzv-backend=c10d", "--rdzv-tls-cert=c", "x"}), Contains("needs its key"));
+  CHECK_THAT(error({"--rdzv-backend=etcd", "--rdzv-endpoint=e:1", "--rdzv-tls-ca=c", "x"}),
+             Contains("every node may become the host"));
   CHECK(rendezvous({"--rdzv-conf=lease=7"}).settings.lease == std::chrono::seconds(7));
   environment["JOB_COMPLETION_INDEX"] = "5";
   CHECK(rendezvous({}).preferred_rank == 5);

@@ -283,22 +283,6 @@ TEST_CASE_METHOD(RecordingTest,
   CHECK_THAT(told, Catch::Contains("warning: it cannot be recorded now (disk full)"));
 }
 
-TEST_CASE("recording: lists of an operator's are read back, and a file cannot make them longer",
-          "[unit][rendezvous]") {
-  RunRecord record;
-  CHECK(*decode_run_record(encode(record)) == record);  // As an older muster wrote it: without.
-  for (std::size_t i = 0; i < kMaxKeptOut; ++i)
-    record.kept_out.push_back({"node" + std::to_string(i), KeptOutHow::Drained});
-  record.kept_out.back().how = KeptOutHow::Excluded;
-  record.strikes = {{"b", {1, 0}}, {"a", {0, kMostStrikes}}};
-  CHECK(*decode_run_record(encode(record)) == record);
-  record.kept_out.push_back({"one more", KeptOutHow::Drained});
-  CHECK_THAT(decode_run_record(encode(record)).error().reason, Catch::Contains("kept_out"));
-  record.kept_out.clear();
-  record.strikes.back().strikes.losses = kMostStrikes + 1;
-  CHECK_THAT(decode_run_record(encode(record)).error().reason, Catch::Contains("losses"));
-}
-
 TEST_CASE_METHOD(RecordingTest, "recording: what was not durable has not happened",
                  "[unit][rendezvous]") {
   two_recorded();
@@ -449,88 +433,6 @@ TEST_CASE_METHOD(RecordingTest, "recording: muster nodes of a mixed round meet a
   CHECK_THAT(messages<Rejoin>().at(11).why, Catch::Contains("torchrun nodes cannot resume"));
   CHECK(service->rendezvous("job")->round() == 4);
   CHECK_THAT(std::string(service->rendezvous("job")->reason()), Catch::Contains("torch_9_0"));
-}
-
-// --- texts ---------------------------------------------------------------------------------------
-
-TEST_CASE("run records: what was written is read", "[unit][rendezvous]") {
-  const NodeName who{"10.0.0.1", 7, 2};
-  const RunRecord record{.settings = for_nodes(3),
-                         .life = 9,
-                         .round = 4,
-                         .generation = 12,
-                         .highest_generation = 13,
-                         .had_round = true,
-                         .complete = true,
-                         .preparing = true,
-                         .draining = true,
-                         .closed = true,
-                         .restarts_used = 2,
-                         .prepare_failures = 1,
-                         .last_world = 3,
-                         .store = StoreAddress{"10.0.0.1", 29500},
-                         .restart_who = who,
-                         .restart_what = "why \"so\"\n",
-                         .outcome = RunOutcome{false, who, "b\xc3\xa9"},
-                         .last_call_left = 7s};
-  CHECK(*decode_run_record(encode(record)) == record);
-  CHECK(*decode_run_record(encode(RunRecord{})) == RunRecord{});
-  const MemberRecord member{.name = who,
-                            .standing = MemberRecord::Standing::Lost,
-                            .rank = 5,
-                            .native = false,
-                            .instance = "i",
-                            .local_world_size = 8,
-                            .role = "default",
-                            .preferred_rank = -1,
-                            .spare = true,
-                            .hosts_rendezvous = true,
-                            .why = "gone"};
-  CHECK(*decode_member_record(encode(member)) == member);
-  const EndedRun ended{"job", 5, 4, 3, 2, 1, {false, who, "why"}};
-  CHECK(*decode_ended_run(encode(ended)) == ended);
-}
-
-TEST_CASE("run records: what is wrong is named", "[unit][rendezvous]") {
-  CHECK(decode_run_record("[]").error().reason == "it is no JSON object");
-  CHECK(decode_run_record("{").error().reason == "it is no JSON object");
-  CHECK_THAT(decode_run_record("{}").error().reason, Catch::Contains("settings: missing"));
-  std::string text = encode(RunRecord{});
-  text.replace(text.find("\"round\":0"), 9, "\"round\":-1");
-  CHECK_THAT(decode_run_record(text).error().reason, Catch::Contains("round: -1 is not within"));
-  CHECK(
-      decode_run_record(encode(RunRecord{}).insert(1, R"("of a later muster":[1],)")).has_value());
-  CHECK_THAT(decode_member_record(R"({"name":{"addr":1}})").error().reason,
-             Catch::Contains("name.addr: a text is wanted"));
-}
-
-TEST_CASE("state changes: later ones replace earlier ones", "[unit][rendezvous]") {
-  const NodeName a{"a", 1, 0}, b{"b", 1, 0};
-  StateChanges all;
-  StateChanges first{.number = 1};
-  first.add("job", {RunRecord{.round = 1}, {{.name = a, .rank = 0}, {.name = b, .rank = 1}}, {}});
-  StateChanges second{.number = 2};
-  second.add("job", {RunRecord{.round = 2}, {{.name = a, .rank = 1}}, {b}});
-  second.ended = {{.run_id = "1"}, {.run_id = "2"}, {.run_id = "3"}};
-  all.merge(std::move(first), 2);
-  all.merge(std::move(second), 2);
-  CHECK(all.number == 2);
-  CHECK(all.runs.at("job").record->round == 2);
-  CHECK(all.runs.at("job").members.at(a)->rank == 1);
-  CHECK_FALSE(all.runs.at("job").members.at(b).has_value());
-  REQUIRE(all.ended.size() == 2);
-  CHECK(all.ended.front().run_id == "2");
-  StateChanges third{.number = 3};
-  third.remove("job");
-  all.merge(std::move(third), 2);
-  CHECK(all.runs.at("job").removed);
-  CHECK_FALSE(all.runs.at("job").record.has_value());
-  StateChanges fourth{.number = 4};
-  fourth.add("job", {RunRecord{.round = 9}, {}, {}});
-  all.merge(std::move(fourth), 2);
-  CHECK(all.runs.at("job").removed);  // The old one goes first.
-  CHECK(all.runs.at("job").record->round == 9);
-  CHECK(all.runs.at("job").members.empty());
 }
 
 }  // namespace
