@@ -45,6 +45,14 @@ muster_add_tests(native_simulation simulation
   SOURCES simulation/native_cluster.cc simulation/native_simulation.cc
   LINK muster_rendezvous_service)
 
+muster_add_tests(meeting_simulation simulation
+  SOURCES
+    simulation/c10d_door.cc
+    simulation/meeting_simulation.cc
+    simulation/native_cluster.cc
+    support/torch_model.cc
+  LINK muster_rendezvous_service)
+
 muster_add_tests(rendezvous_tests unit
   SOURCES
     support/torch_model.cc
@@ -76,6 +84,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/state_key_test.cc
     unit/rendezvous/run_tokens_test.cc
     unit/rendezvous/token_proof_test.cc
+    unit/rendezvous/torchrun_view_test.cc
   LINK muster_rendezvous_service nlohmann_json::nlohmann_json)
 
 muster_add_tests(node_report_tests unit

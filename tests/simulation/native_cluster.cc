@@ -52,6 +52,12 @@ void SimNode::apply(const Participant::HostStore& action) {
     feed(Participant::StoreHosted{round, 29500});
   });
 }
+void SimNode::apply(const Participant::ExchangeThroughStore& action) {
+  REQUIRE(cluster.has_torchrun_nodes);
+  const Duration takes = 10 * cluster.delay();
+  cluster.at(cluster.now + takes,
+             [this, round = action.round.round] { feed(Participant::ExchangeDone{round}); });
+}
 void SimNode::apply(const Participant::BeginRound& action) {
   REQUIRE(workers.generation == 0);
   cluster.began(*this, action.round);

@@ -57,8 +57,8 @@ class SimNode {
   void apply(const Participant::Disconnect&);
   void apply(const Participant::Send& action);
   void apply(const Participant::HostStore& action);
-  void apply(const Participant::ExchangeThroughStore&) { FAIL("no torchrun node is here"); }
-  void apply(const Participant::EnterExitBarrier&) { FAIL("no torchrun node is here"); }
+  void apply(const Participant::ExchangeThroughStore& action);
+  void apply(const Participant::EnterExitBarrier&) { at_exit_barrier = true; }
   void apply(const Participant::BeginRound& action);
   void apply(const Participant::RestartWorkers& action);
   void apply(const Participant::EndJob& action);
@@ -80,13 +80,15 @@ class SimNode {
   Instant peers_cut_until{};  // From the other nodes.
   std::optional<Instant> wakes;
   std::uint64_t stop_number = 0;
+  bool at_exit_barrier = false;
 };
 
 class Cluster {
  public:
   /// With `recorded` the host has a disk that outlives it.
-  Cluster(std::uint64_t seed, RunSettings run, int count, bool recorded = false)
-      : prng(seed), run_(run) {
+  Cluster(std::uint64_t seed, RunSettings run, int count, bool recorded = false,
+          RunServiceOptions options = {})
+      : prng(seed), run_(run), options_(std::move(options)) {
     if (recorded) state = std::make_unique<MemoryState>();
     begin_host();
     for (int i = 0; i < count; ++i)
@@ -118,7 +120,8 @@ class Cluster {
   };
   void begin_host() {
     ++life;
-    RunServiceOptions options{.muster_version = "1.0"};
+    RunServiceOptions options = options_;
+    options.muster_version = "1.0";
     options.setup.lease = kLease;
     options.setup.life = 1'000 * life;
     options.recorded = state != nullptr;
@@ -211,6 +214,8 @@ class Cluster {
           to_node(send->to.value, send->message);
         else if (const auto* note = std::get_if<RunNote>(&effect))
           notes.push_back(std::to_string(now.time_since_epoch() / 1ms) + " " + note->line);
+        else if (on_effect)
+          on_effect(effect);
     write();
     const auto next = service->next_deadline();
     if (!next || (host_wakes_ && *host_wakes_ <= *next && *host_wakes_ > now)) return;
@@ -243,10 +248,12 @@ class Cluster {
     // What has arrived meanwhile is read first.
     if (now < stopped_until) return at(stopped_until + 1us, [this, mine] { wake_host(mine); });
     if (host_wakes_ && *host_wakes_ > now) return;
+    if (has_torchrun_nodes && host_wakes_) service->woke_late(now - *host_wakes_, time());
     host_wakes_.reset();
     service->time_passed(time());
     carry_out();
   }
+  std::uint32_t new_connection() { return next_link_++; }
   /// The connection breaks between them; each end learns it by itself.
   void cut(SimNode& node) {
     if (!node.connection) return;
@@ -358,6 +365,9 @@ class Cluster {
   std::uint64_t writes = 0;
   std::uint64_t crash_at_write = 0;
   bool crash_when_durable = false;
+  bool has_torchrun_nodes = false;
+  /// Effects for the c10d door.
+  std::function<void(const RunEffect&)> on_effect;
 
  private:
   struct Round {
@@ -367,6 +377,7 @@ class Cluster {
     std::map<int, SimNode*> ranks;
   };
   RunSettings run_;
+  RunServiceOptions options_;
   EventQueue events_;
   std::map<std::uint32_t, Link> links_;
   std::uint32_t next_link_ = 1;

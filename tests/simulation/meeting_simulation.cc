@@ -1,0 +1,258 @@
+// All kinds of nodes in one run, and strangers beside them: NativeParticipant through the native
+// door, the model of torchrun and C10dParticipant through the c10d door, at one RunService, which
+// gets the bytes of both codecs.
+//
+// What goes wrong: the host freezes, connections break at any point, also of those that wait at the
+// exit barrier. Strangers say hello, join runs of their own, plant, replay and tear what they send.
+//
+// MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> the seeds from 1 to n.
+
+#include "tests/simulation/c10d_door.h"
+#include "tests/support/seeds.h"
+
+namespace muster::testing {
+namespace {
+
+constexpr int kNatives = 2;
+constexpr int kNodes = 4;
+constexpr std::size_t kRuns = 4;
+
+RunSettings settings_of_job() {
+  RunSettings run;
+  run.min_nodes = run.max_nodes = kNodes;
+  run.max_restarts = 10;  // More than a run has mishaps.
+  return run;
+}
+
+RunServiceOptions options_of_host() {
+  RunServiceOptions options;
+  options.only_nodes_close = true;
+  options.runs = kRuns;
+  options.runs_per_connection = 2;
+  options.forget_after = 5s;
+  return options;
+}
+
+/// Somebody from outside, with a connection of the c10d door and one of the native door.
+class Stranger {
+ public:
+  Stranger(Cluster& cluster, C10dDoor& door, std::uint64_t seed)
+      : cluster_(cluster), door_(door), dice_(seed), native_(cluster.new_connection()) {}
+
+  void act(const std::string& text_of_the_job) {
+    if (!store_ || !door_.is_open(*store_)) store_ = door_.connect();
+    switch (dice_.below(9)) {
+      case 0:
+        return native(NativeHello{kNativeProtocolVersion, "9.9", own_run()});
+      case 1: {
+        NodeJoined joined;
+        joined.name = {"stranger", static_cast<std::int64_t>(dice_.below(3)), 0};
+        joined.instance = "s" + std::to_string(dice_.below(3));
+        joined.run.min_nodes = joined.run.max_nodes = 1 + static_cast<int>(dice_.below(2));
+        joined.muster_version = "x";
+        return native(joined);
+      }
+      case 2:
+        return native(StoreReady{{}, static_cast<std::int64_t>(dice_.below(3)), "10.0.0.9", 1});
+      case 3:
+        return native_gone();
+      case 4:
+        return write(std::string(kStateKeyPrefix) + own_run(), encode_state(some_state()));
+      case 5: {  // The job's own words, or almost.
+        std::string text = text_of_the_job;
+        if (!text.empty() && dice_.chance(50)) text[dice_.below(text.size())] ^= 1;
+        return write(std::string(kStateKeyPrefix) + "job", text);
+      }
+      case 6: {  // Closes the job.
+        const auto state = decode_state(text_of_the_job);
+        if (!state || !*state) return;
+        RendezvousState closed = **state;
+        closed.closed = true;
+        return write(std::string(kStateKeyPrefix) + "job", encode_state(closed), text_of_the_job);
+      }
+      case 7: {  // Waits where the job's nodes wait.
+        const std::string key =
+            std::string(kStateKeyPrefix) + "job.0" + std::string(kExitBarrierKey);
+        const std::string_view keys[]{key};
+        return send({.query = Query::Wait, .keys = keys});
+      }
+      default:
+        return door_.cut(*store_);
+    }
+  }
+
+ private:
+  std::string own_run() { return dice_.chance(50) ? "a" : "b"; }
+  RendezvousState some_state() {
+    RendezvousState state;
+    const NodeName name{"stranger", static_cast<std::int64_t>(dice_.below(3)), 0};
+    state.participants.set(name, 0);
+    state.last_heartbeats.set(name, cluster_.time().wall);
+    state.complete = dice_.chance(50);
+    return state;
+  }
+  void native(const NativeRequest& request) {
+    if (cluster_.now < cluster_.stopped_until) return;
+    const std::string frame = encode(request);
+    const auto answer =
+        cluster_.service->receive({native_}, std::string_view(frame).substr(1 + kNativeLengthBytes),
+                                  "10.9.9.9", cluster_.time());
+    if (!answer.close.empty()) native_gone();
+    cluster_.carry_out();
+  }
+  void native_gone() {
+    if (cluster_.now < cluster_.stopped_until) return;
+    cluster_.service->gone({native_}, cluster_.time());
+    native_ = cluster_.new_connection();
+    cluster_.carry_out();
+  }
+  void write(const std::string& key, const std::string& desired, const std::string& expected = {}) {
+    send({.query = Query::CompareSet, .key = key, .value = desired, .expected = expected});
+  }
+  /// All of it, or the beginning and then nothing.
+  void send(const Request& request) {
+    std::string bytes;
+    encode_request(request, bytes);
+    const bool torn = dice_.chance(20);
+    if (torn) bytes.resize(dice_.below(bytes.size()));
+    door_.send(*store_, std::move(bytes));
+    if (torn) door_.cut(*store_);
+  }
+
+  Cluster& cluster_;
+  C10dDoor& door_;
+  Prng dice_;
+  std::optional<std::uint32_t> store_;
+  std::uint32_t native_;
+};
+
+class Meeting {
+ public:
+  explicit Meeting(std::uint64_t seed)
+      : dice_(seed ^ 0x3ee7),
+        cluster_(seed, settings_of_job(), kNatives, false, options_of_host()),
+        door_(cluster_) {
+    const std::string key = std::string(kStateKeyPrefix) + "job";
+    members_.push_back(
+        std::make_unique<TorchMember>(door_, cluster_, key, NodeName{"torch", 200, 0},
+                                      TorchSettings{.min_nodes = kNodes, .max_nodes = kNodes}));
+    RendezvousSettings settings;
+    settings.run_id = "job";
+    settings.run = settings_of_job();
+    members_.push_back(
+        std::make_unique<MusterMember>(door_, cluster_, key, NodeName{"old", 300, 0}, settings));
+    for (int i = 0; i < 2; ++i)
+      strangers_.push_back(std::make_unique<Stranger>(cluster_, door_, dice_.below(1'000'000)));
+  }
+
+  void run() {
+    for (int i = 0; i < kNatives; ++i)
+      cluster_.at(cluster_.now + up_to(4'000), [this, i] { cluster_.start(i); });
+    for (const auto& member : members_)
+      cluster_.at(cluster_.now + up_to(4'000), [&member] { member->start(); });
+    for (int i = 0; i < 60; ++i)
+      cluster_.at(cluster_.now + up_to(60'000), [this] {
+        strangers_[dice_.below(strangers_.size())]->act(members_.front()->last_text());
+        look();
+      });
+    const int mishaps = static_cast<int>(dice_.below(6));
+    for (int i = 0; i < mishaps; ++i)
+      cluster_.at(cluster_.now + up_to(50'000), [this] { mishap(); });
+    cluster_.run_until(cluster_.now + 70s);
+    REQUIRE_FALSE(is_over());
+    if (!cluster_.run_until(cluster_.now + 200s, [this] { return all_work(); }))
+      FAIL("they do not meet:\n" << describe());
+    end();
+  }
+
+ private:
+  Duration up_to(std::uint64_t ms) { return std::chrono::milliseconds(dice_.below(ms)); }
+
+  void mishap() {
+    switch (dice_.below(4)) {
+      case 0:
+        return cluster_.stop_host(up_to(12'000));
+      case 1:
+        return cluster_.cut(*cluster_.nodes[dice_.below(kNatives)]);
+      case 2:
+        return members_[dice_.below(members_.size())]->cut();
+      default:
+        return cluster_.nodes[dice_.below(kNatives)]->fail("rank 0 exited with 1");
+    }
+  }
+
+  /// All four are in the newest round.
+  bool all_work() const {
+    const Rendezvous* job = cluster_.service->rendezvous("job");
+    if (job == nullptr || job->phase() != Rendezvous::Phase::Running) return false;
+    for (const auto& node : cluster_.nodes)
+      if (node->workers.generation != job->generation()) return false;
+    return std::all_of(members_.begin(), members_.end(),
+                       [&](const auto& member) { return member->round() == job->round(); });
+  }
+
+  /// The host freezes, and a connection breaks, while nodes wait for each other's ends.
+  void end() {
+    for (const auto& member : members_)
+      cluster_.at(cluster_.now + up_to(3'000), [&member] { member->finish(); });
+    for (const auto& node : cluster_.nodes)
+      cluster_.at(cluster_.now + up_to(9'000), [&node] { node->finish(); });
+    if (dice_.chance(50))
+      cluster_.at(cluster_.now + up_to(6'000), [this] { cluster_.stop_host(up_to(4'000)); });
+    if (!cluster_.run_until(cluster_.now + 40s, [this] { return all_wait() || is_over(); }))
+      FAIL("not all reach the exit barrier:\n" << describe());
+    for (const auto& member : members_)
+      cluster_.at(cluster_.now + up_to(1'000), [&member] { member->leave(); });
+    for (const auto& node : cluster_.nodes)
+      cluster_.at(cluster_.now + up_to(1'000),
+                  [&node] { node->feed(Participant::ExitBarrierLeft{}); });
+    cluster_.run_until(cluster_.now + 40s);
+    look();
+    if (!is_over()) FAIL("the job does not end:\n" << describe());
+  }
+  bool all_wait() const {
+    return std::all_of(cluster_.nodes.begin(), cluster_.nodes.end(),
+                       [](const auto& node) { return node->at_exit_barrier; }) &&
+           std::all_of(members_.begin(), members_.end(),
+                       [](const auto& member) { return member->at_exit_barrier(); });
+  }
+  bool is_over() const {
+    return std::all_of(cluster_.nodes.begin(), cluster_.nodes.end(),
+                       [](const auto& node) { return !node->end.empty(); });
+  }
+
+  void look() {
+    if (cluster_.service->runs() > kRuns) FAIL("too many runs");
+    for (const std::string& note : cluster_.notes) {
+      if (note.find("run_broken") != std::string::npos) FAIL(note << "\n" << describe());
+      for (const char c : note)
+        if (c < ' ' || c == 0x7f) FAIL("a control character in the log");
+    }
+  }
+
+  std::string describe() const {
+    std::string text;
+    for (const auto& member : members_)
+      text += member->describe();
+    for (const std::string& refusal : door_.refusals)
+      text += "refused: " + refusal + "\n";
+    return text + cluster_.describe();
+  }
+
+  Prng dice_;
+  Cluster cluster_;
+  C10dDoor door_;
+  std::vector<std::unique_ptr<C10dMember>> members_;
+  std::vector<std::unique_ptr<Stranger>> strangers_;
+};
+
+TEST_CASE("meeting simulation: all kinds of nodes end a job together, among strangers",
+          "[simulation]") {
+  run_seeds(60, [](std::uint64_t seed) {
+    INFO("MUSTER_SEED=" << seed);
+    Meeting(seed).run();
+  });
+}
+
+}  // namespace
+}  // namespace muster::testing
