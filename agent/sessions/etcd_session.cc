@@ -155,10 +155,10 @@ HostLocation EtcdSession::host_location() {
 
 void EtcdSession::on_news() {
   pause_.cancel();
-  if (!inner_ || !*alive_) return;
+  if (native_ == nullptr || !*alive_) return;
   const HostLocation location = host_.where();
   const bool elsewhere = !location.endpoints.empty() && location.endpoints.front() != used_;
-  if (location.nobody || elsewhere) inner_->host_moved();
+  if (location.nobody || elsewhere) native_->host_moved();
 }
 
 NativeClientOptions EtcdSession::host_options() const {
@@ -184,7 +184,7 @@ void EtcdSession::begin_native(HostAnswerer found) {
       node_address(rendezvous.local_addr, host, own.to_string(), own.is_loopback());
   const bool is_own = !own.is_loopback() && address == own.to_string();
   if (is_own && rendezvous.token && handlers_.store_at) handlers_.store_at(address);
-  inner_ = std::make_unique<NativeSession>(
+  auto native = std::make_unique<NativeSession>(
       loop_, inner_handlers(),
       NativeSession::Options{.settings = rendezvous.settings,
                              .node = {.name = {.addr = address, .pid = ::getpid(), .local_id = 0},
@@ -198,6 +198,8 @@ void EtcdSession::begin_native(HostAnswerer found) {
                              .worker_identical = rendezvous.worker_identical,
                              .shares_store = rendezvous.shares_store},
       std::move(found.client));
+  native_ = native.get();
+  inner_ = std::move(native);
   inner_->join();
 }
 
@@ -214,26 +216,6 @@ RendezvousSession::Handlers EtcdSession::inner_handlers() {
 
 void EtcdSession::fail(const std::string& reason) {
   if (const auto on_failed = handlers_.on_failed) on_failed(reason);
-}
-
-void EtcdSession::workers_failed(const std::string& what) {
-  if (inner_) inner_->workers_failed(what);
-}
-
-void EtcdSession::finished(bool succeeded, const std::string& what) {
-  if (inner_) inner_->finished(succeeded, what);
-}
-
-void EtcdSession::peer_reached(std::int64_t generation, int group_rank) {
-  if (inner_) inner_->peer_reached(generation, group_rank);
-}
-
-void EtcdSession::report(const NodeReport& report) {
-  if (inner_) inner_->report(report);
-}
-
-void EtcdSession::leave() {
-  if (inner_) inner_->leave();
 }
 
 void EtcdSession::close() {

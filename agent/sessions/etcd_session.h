@@ -13,22 +13,17 @@
 #include "agent/sessions/etcd_host.h"
 #include "agent/sessions/host_search.h"
 #include "agent/sessions/native_session.h"
-#include "agent/sessions/rendezvous_session.h"
 #include "agent/sessions/retry_pause.h"
+#include "agent/sessions/searching_session.h"
 
 namespace muster {
 
-class EtcdSession final : public RendezvousSession {
+class EtcdSession final : public SearchingSession {
  public:
   EtcdSession(boost::asio::io_context& loop, const AgentOptions& options, Handlers handlers);
   ~EtcdSession() override;
 
   void join() override;
-  void workers_failed(const std::string& what) override;
-  void finished(bool succeeded, const std::string& what) override;
-  void leave() override;
-  void peer_reached(std::int64_t generation, int group_rank) override;
-  void report(const NodeReport& report) override;
   void close() override;
   void drain(const std::function<void()>& done) override;
 
@@ -49,7 +44,7 @@ class EtcdSession final : public RendezvousSession {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
   RetryPause pause_;
   EtcdHost host_;
-  std::unique_ptr<NativeSession> inner_;  // Once there was a host.
+  NativeSession* native_ = nullptr;  // The inner session, once there is one.
   bool begun_ = false;
   std::optional<RendezvousEndpoint> used_;  // The host that was looked for last.
 };

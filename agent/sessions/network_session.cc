@@ -284,26 +284,6 @@ void NetworkSession::fail(const std::string& reason) {
   if (handlers_.on_failed) handlers_.on_failed(reason);
 }
 
-void NetworkSession::workers_failed(const std::string& what) {
-  if (inner_) inner_->workers_failed(what);
-}
-
-void NetworkSession::finished(bool succeeded, const std::string& what) {
-  if (inner_) inner_->finished(succeeded, what);
-}
-
-void NetworkSession::peer_reached(std::int64_t generation, int group_rank) {
-  if (inner_) inner_->peer_reached(generation, group_rank);
-}
-
-void NetworkSession::report(const NodeReport& report) {
-  if (inner_) inner_->report(report);
-}
-
-void NetworkSession::leave() {
-  if (inner_) inner_->leave();
-}
-
 void NetworkSession::close() {
   handlers_ = {};
   *alive_ = false;

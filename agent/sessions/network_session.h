@@ -13,22 +13,17 @@
 #include "agent/sessions/host_search.h"
 #include "agent/sessions/native_session.h"
 #include "agent/sessions/rendezvous_host.h"
-#include "agent/sessions/rendezvous_session.h"
+#include "agent/sessions/searching_session.h"
 #include "agent/sessions/store_thread.h"
 
 namespace muster {
 
-class NetworkSession final : public RendezvousSession {
+class NetworkSession final : public SearchingSession {
  public:
   NetworkSession(boost::asio::io_context& loop, const AgentOptions& options, Handlers handlers);
   ~NetworkSession() override;
 
   void join() override;
-  void workers_failed(const std::string& what) override;
-  void finished(bool succeeded, const std::string& what) override;
-  void leave() override;
-  void peer_reached(std::int64_t generation, int group_rank) override;
-  void report(const NodeReport& report) override;
   void close() override;
   void drain(const std::function<void()>& done) override;
 
@@ -54,8 +49,7 @@ class NetworkSession final : public RendezvousSession {
   Handlers handlers_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
   HostFinder host_finder_;
-  std::unique_ptr<StoreThread> hosted_;       // The rendezvous, if it is here.
-  std::unique_ptr<RendezvousSession> inner_;  // Once it is known which.
+  std::unique_ptr<StoreThread> hosted_;  // The rendezvous, if it is here.
   bool begun_ = false;
   bool is_here_ = false;  // The endpoint is this machine, as far as is known.
 };
