@@ -16,13 +16,13 @@ std::string at_least_four(std::string_view token) {
 RunTokenTexts read(std::string_view text) {
   const auto tokens = parse_run_tokens(text, at_least_four);
   INFO((tokens ? "" : tokens.error().reason));
-  REQUIRE(tokens);
+  REQUIRE(tokens.has_value());
   return *tokens;
 }
 
 std::string refusal(std::string_view text) {
   const auto tokens = parse_run_tokens(text, at_least_four);
-  REQUIRE_FALSE(tokens);
+  REQUIRE_FALSE(tokens.has_value());
   return tokens.error().reason;
 }
 
