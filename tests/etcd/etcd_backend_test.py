@@ -165,11 +165,12 @@ class Hosts(EtcdTest):
         self.addCleanup(lambda: os.path.exists(f"/proc/{agent}") and os.kill(agent, signal.SIGCONT))
         wait_for(lambda: any("rendezvous_hosted" in self.read(f"err.{tag}") for tag in "bc"), "the next host")
         os.kill(agent, signal.SIGCONT)
-        self.says("a", "does not host the rendezvous any more")
+        deposed = "does not host the rendezvous any more"
+        self.says("a", deposed)
         for tag in "bc":
             self.says(tag, "is back: round")
-        # The spare waits on, at the next host.
-        self.says("a", "waiting for the other nodes", 2)
+        wait_for(lambda: "waiting for the other nodes" in self.read("err.a").partition(deposed)[2],
+                 "the spare to wait on at the next host")
         self.finishes("b", "c")
         self.ends(a=0)
 
