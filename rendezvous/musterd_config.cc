@@ -191,7 +191,8 @@ void ConfigReload::reload() {
     spdlog::info("config_changed key={} from={} to={}", name, quoted_text(now), quoted_text(value));
     now = value;
   }
-  reading.apply();  // What the files hold that it names may be new, too.
+  // Also without a change: what the files hold that it names may be new.
+  if (reading.apply) reading.apply();
   spdlog::info("config_reloaded changed={} needs_restart={}", changed, left);
 }
 

@@ -144,6 +144,8 @@ TEST_CASE_METHOD(Pumps, "tls pump: who does not read stops who writes", "[thread
 TEST_CASE_METHOD(Pumps, "tls pump: what was written before closing arrives", "[threads][tls]") {
   auto [near, far] = join();
   const std::string bytes = pattern(100'000);
+  write_all(near.plain.get(), "a");
+  REQUIRE(read_up_to(far.plain.get(), 1) == "a");  // The handshake is done.
   write_all(near.plain.get(), bytes);
   near.plain.reset();
   CHECK(read_up_to(far.plain.get(), bytes.size() + 1) == bytes);
