@@ -1,7 +1,7 @@
 # musterctl: what it prints, and the program beside a real musterd and real jobs.
 muster_add_tests(musterctl_tests unit
   SOURCES
-    unit/musterctl/client_test.cc
+    unit/musterctl/http_text_test.cc
     unit/musterctl/doctor_test.cc
     unit/musterctl/rank_output_test.cc
     unit/musterctl/run_text_test.cc

@@ -202,7 +202,8 @@ void RunService::note_progress(Run& run, Instant now) {
     note(RunNote::Level::Info,
          "round_complete run=" + id + " round=" + std::to_string(rendezvous.round()) +
              " nodes=" + std::to_string(rendezvous.participants()) + " took_ms=" +
-             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()));
+             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()) +
+             " generation=" + std::to_string(rendezvous.generation()));
   }
   if (!rendezvous.outcome()) run.noted_end = false;  // An outdated record may have had one.
   if (const auto& outcome = rendezvous.outcome(); outcome && !run.noted_end) {

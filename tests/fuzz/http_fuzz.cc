@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "musterctl/client.h"
+#include "musterctl/http_text.h"
 #include "rendezvous/http/http_access.h"
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/http/page_assets.h"

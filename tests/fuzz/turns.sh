@@ -16,7 +16,7 @@ declare -A sources=(
   [native_message]="$wire rendezvous/wire/base64.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
     rendezvous/wire/token_proof.cc"
   [http]="rendezvous/http/http_access.cc rendezvous/http/http_route.cc rendezvous/wire/http_key.cc
-    rendezvous/wire/percent.cc musterctl/client.cc"
+    rendezvous/wire/percent.cc musterctl/http_text.cc"
   [worker_files]="agent/core/error_file.cc agent/core/rank_messages.cc agent/core/ranks.cc agent/core/timer_table.cc
     rendezvous/core/round_ranks.cc"
   [run_record]="$wire rendezvous/wire/base64.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc

@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import sqlite3
@@ -48,7 +49,14 @@ class Moments(MusterdTest):
         super().setUp()
         text = self.worker.read_text()
         self.assertIn('"ROLE_RANK"', text)
-        self.worker.write_text(text.replace('"ROLE_RANK"', '"ROLE_RANK", "MUSTER_GENERATION"', 1))
+        text = text.replace('"ROLE_RANK"', '"ROLE_RANK", "MUSTER_GENERATION"', 1)
+        # Whoever fails says in which generation: the answer to a failure is a newer one.
+        text = text.replace("def end(code):\n", """def end(code):
+    if code:
+        fails = os.open(folder + "/fails", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+        os.write(fails, (entry["MUSTER_GENERATION"] + "\\n").encode())
+""", 1)
+        self.worker.write_text(text)
 
     def starts(self):
         """As NodesTest's; each line is read once, for there are thousands."""
@@ -125,7 +133,6 @@ class Moments(MusterdTest):
 
     def one_moment(self, chance):
         """Kills musterd once, with or without a failure just before."""
-        before = len(self.starts())
         fails = chance.random() < 0.5
         time.sleep(chance.uniform(0, 0.2))  # Anywhere in what the last restart has begun.
         if fails:
@@ -142,7 +149,7 @@ class Moments(MusterdTest):
         time.sleep(chance.choice([0, chance.uniform(0, 1)]))
         self.start_musterd()
         if fails:
-            again = self.newest_round(before)
+            again = self.newest_round(after=self.failed_generation())
             self.check_count({int(e["TORCHELASTIC_RESTART_COUNT"]) for e in again})
             generation = int(again[0]["MUSTER_GENERATION"])
             self.assertGreater(generation, self.generation)
@@ -153,27 +160,45 @@ class Moments(MusterdTest):
         self.assertGreaterEqual(further, self.further, self.all_output())
         self.further = further
 
-    def newest_round(self, before):
-        """The workers of the newest generation, once both have started."""
+    def failed_generation(self):
+        """That of the last worker that was told to fail, once one has."""
+        wait_for(lambda: len(self.read("fails").split()) == self.failures, "a worker to fail")
+        return int(self.read("fails").split()[-1])
+
+    def newest_round(self, after):
+        """The workers of the newest generation, once both have started, and it is newer than `after`."""
         def complete():
-            new = self.starts()[before:]
-            newest = max((int(e["MUSTER_GENERATION"]) for e in new), default=None)
-            workers = [e for e in new if int(e["MUSTER_GENERATION"]) == newest]
-            return len(workers) == 2 and workers
+            newest = max((int(e["MUSTER_GENERATION"]) for e in self.starts()), default=0)
+            workers = [e for e in self.starts() if int(e["MUSTER_GENERATION"]) == newest]
+            return newest > after and len(workers) == 2 and workers
         try:
-            workers = wait_for(complete, "two workers of one generation")
+            workers = wait_for(complete, f"two workers of one generation after {after}")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.all_output()}") from None
         self.assertEqual({e["RANK"] for e in workers}, {"0", "1"})
         self.check_round(sorted(workers, key=lambda e: e["RANK"]))
         return workers
 
+    def settle(self):
+        """Waits until the nodes have nothing left to meet for: what was not recorded can make them meet once more,
+        after a round that looked whole, and a node whose workers finish then leaves the other one alone."""
+        def settled():
+            rounds = re.findall(r"\] (round_\w+) run=job (.*)", self.read(f"err.musterd{self.musterds}"))
+            if not rounds or rounds[-1][0] not in ("round_complete", "round_resumed"):
+                return False
+            generation = re.search(r"generation=(\d+)", rounds[-1][1])[1]
+            return [e["MUSTER_GENERATION"] for e in self.starts()[-2:]] == 2 * [generation]
+        try:
+            wait_for(settled, "the nodes to be in the round that musterd knows")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.all_output()}") from None
+
     def test_no_worker_notices(self):
         chance = random.Random(self.settings.seed)
         for tag in "ab":
             self.node(tag, 2, "--max-restarts=1000000")
-        self.generation = int(self.round_of(2)[0]["MUSTER_GENERATION"])
         self.failures = self.count = self.forgotten = self.further = 0
+        self.generation = int(self.newest_round(after=0)[0]["MUSTER_GENERATION"])
         for moment in range(self.settings.moments):
             try:
                 self.one_moment(chance)
@@ -181,6 +206,7 @@ class Moments(MusterdTest):
                 raise AssertionError(f"moment {moment} of seed {self.settings.seed}: {error}") from None
             if (moment + 1) % 50 == 0:
                 print(f"{moment + 1} moments, {self.failures} failures of workers", flush=True)
+        self.settle()
         self.tell("finish")
         self.ends(a=0, b=0)
         if self.is_recorded:
