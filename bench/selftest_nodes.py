@@ -151,6 +151,55 @@ class MusterdTest(WithFakes):
                           "musterd.100.sqlite_join_ratio": False, "musterd.100.sqlite_restart_ratio": True})
 
 
+FAKE_MUSTERCTL = r"""#!{python}
+import sys, time
+print('{"state": "running", "round": 99}', flush=True)
+if "--watch" in sys.argv:
+    time.sleep(60)
+"""
+
+# Runs watchers.py, as far as the bench can tell.
+FAKE_WATCHERS = r"""#!{python}
+import sys
+if {status}:
+    sys.exit("no browser" if {status} == 1 else {status})
+if "--paint" in sys.argv:
+    print('{"first_paint_s": 0.2, "nodes_s": 0.7}')
+else:
+    print("watching", flush=True)
+    sys.stdin.read()
+"""
+
+
+class WatchedTest(WithFakes):
+    def measured(self, status=0):
+        self.program("musterd", FAKE_SERVER)
+        self.program("musterctl", FAKE_MUSTERCTL)
+        self.program("torchrun", FAKE_LAUNCHER)
+        self.program("python3", FAKE_WATCHERS.replace("{status}", str(status)))
+        self.program("musterd_load", FAKE_MUSTERD_LOAD)
+        found = programs.find(musterd=self.folder / "musterd", torchrun=self.folder / "torchrun",
+                              native_dir=self.folder)
+        return families.load()["watched"].measure(context.Bench(found, lambda text: None, quick=True))
+
+    def test_the_watched_and_the_unwatched_are_side_by_side(self):
+        rows = {row.quantity.name: row for row in self.measured()}
+        self.assertEqual({name: row.median("muster") for name, row in rows.items()},
+                         {"watched.256.join_s": 1.0, "watched.256.restart_s": 9.0,
+                          "watched.256.first_paint_s": 0.2, "watched.256.nodes_shown_s": 0.7})
+        self.assertEqual(rows["watched.256.join_s"].median("limit"), 1.0)
+        self.assertTrue(rows["watched.256.join_s"].met())
+        self.assertTrue(rows["watched.256.first_paint_s"].met())
+
+    def test_without_a_browser_nothing_is_measured(self):
+        row = self.measured(status=77)[0]
+        self.assertEqual((row.median("muster"), row.median("limit")), (None, 1.0))
+        self.assertIn("cannot", row.why["muster"])
+
+    def test_a_browser_that_fails_is_no_measurement(self):
+        self.assertIn("no browser", self.measured(status=1)[0].why["muster"])
+
+
 class RendezvousTest(WithFakes):
     def measured(self, torch_status=0):
         """name -> Row, of the whole family with fake servers and fake nodes."""

@@ -1,8 +1,11 @@
 #include "rendezvous/http/http_server.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <thread>
 #include <utility>
@@ -66,6 +69,14 @@ SharedView view_of(const StoreServer& store, const ViewRequest& request) {
   return std::make_shared<const View>(std::move(*run));
 }
 
+// Where all processors are busy, those who serve the jobs come first. On Linux a priority is that
+// of the calling thread alone.
+void give_way() {
+  constexpr int kNice = 10;
+  if (::setpriority(PRIO_PROCESS, 0, kNice) != 0)
+    spdlog::debug("http: its priority stays as it is: {}", std::strerror(errno));
+}
+
 }  // namespace
 
 class HttpServer::Impl {
@@ -126,7 +137,10 @@ class HttpServer::Impl {
                                        [&store, number] { store.forget_question(number); });
                           }};
     spawn_task(loop_.get_executor(), "http_accept", accept_all());
-    thread_ = std::thread([this] { run_guarded(loop_, "http"); });
+    thread_ = std::thread([this] {
+      give_way();
+      run_guarded(loop_, "http");
+    });
   }
 
  private:
