@@ -1,15 +1,18 @@
 """Who looks at musterd all the time: its page in Chromium, and a Prometheus that scrapes /metrics each second.
 
     watchers.py PORT           prints "watching" once both do, and ends with its standard input
+    watchers.py --show PORT    only the page
     watchers.py --paint PORT   opens the page once, and prints JSON: seconds to the first paint, and to the nodes
 
 Chromium would be on another machine: here it runs only when nothing else wants the processor (SCHED_IDLE). What the
 page asks for is asked once more by threads that do get the processor, so that musterd is asked as often as ever.
 Exit status 77: no Chromium, or no Playwright.
 """
+import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import threading
 import urllib.request
@@ -66,9 +69,27 @@ def open_page(playwright, port):
     return browser, page
 
 
-def watch(playwright, port):
+def give_way():
+    """Only when nothing else wants the processor. Where the kernel groups processes by session
+    (autogroup), what counts is the group's nice value."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
+        file.write("19")
+
+
+def show(playwright, port):
     browser, page = open_page(playwright, port)
     page.wait_for_selector("#live")
+    print("shown", flush=True)
+    sys.stdin.read()
+    browser.close()
+
+
+def watch(port):
+    page = subprocess.Popen([sys.executable, __file__, "--show", str(port)], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, start_new_session=True)
+    if page.stdout.readline() != b"shown\n":
+        return page.wait()
     ended = threading.Event()
     start(repeat, port, "/metrics", EVERY_S, ended)
     start(follow, port, "/api/v1/events")
@@ -76,7 +97,8 @@ def watch(playwright, port):
     print("watching", flush=True)
     sys.stdin.read()
     ended.set()
-    browser.close()
+    page.stdin.close()
+    return page.wait()
 
 
 def paint(playwright, port):
@@ -90,6 +112,9 @@ def paint(playwright, port):
 
 
 def main():
+    *mode, port = sys.argv[1:]
+    if not mode:
+        return watch(int(port))
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -97,13 +122,10 @@ def main():
     if CHROMIUM is None or sync_playwright is None:
         print("needs Chromium (Debian: chromium) and Playwright (scripts/test installs both)", file=sys.stderr)
         return SKIPPED
-    is_paint = sys.argv[1] == "--paint"
-    if not is_paint:  # Playwright's processes and the browser inherit it.
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    if mode == ["--show"]:
+        give_way()  # Playwright's processes and the browser inherit it.
     with sync_playwright() as playwright:
-        if not is_paint:
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-        (paint if is_paint else watch)(playwright, int(sys.argv[-1]))
+        (paint if mode == ["--paint"] else show)(playwright, int(port))
     return 0
 
 

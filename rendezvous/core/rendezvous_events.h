@@ -153,6 +153,10 @@ struct RoundComplete {
   std::int64_t generation = 0;
 };
 enum class RestartCause { WorkersFailed, NodeLost, NodeLeft, NodeJoined, Requested };
+/// `who` of a restart that nobody in the run asked for, but musterctl. No node has process 0.
+inline NodeName operator_name() {
+  return {"operator", 0, 0};
+}
 /// Stop the workers, then join again.
 struct RestartRound {
   ConnectionId to;

@@ -103,7 +103,7 @@ bool Rendezvous::restart_without_excluded() {
     return kept && kept->how == KeptOutHow::Excluded;
   });
   if (excluded == nullptr) return false;
-  begin_restart(RestartCause::Requested, NodeName{"operator", 0, 0},
+  begin_restart(RestartCause::Requested, operator_name(),
                 "musterctl exclude " + to_string(excluded->name));
   return true;
 }

@@ -177,7 +177,7 @@ void Rendezvous::on(const OperatorAsked& event) {
     return keep_out(event.node,
                     event.what == What::Drain ? KeptOutHow::Drained : KeptOutHow::Excluded);
   if (!complete()) return unseen_.clear();  // The operator knows that the silent nodes are dead.
-  begin_restart(RestartCause::Requested, NodeName{"operator", 0, 0}, "musterctl restart");
+  begin_restart(RestartCause::Requested, operator_name(), "musterctl restart");
 }
 
 std::optional<Instant> Rendezvous::longest_unheard() const {

@@ -21,6 +21,7 @@ std::string why_restart(const RestartRound& message) {
     case RestartCause::Requested:
       break;
   }
+  if (message.who == operator_name()) return "an operator wants a restart: " + message.what;
   return "a restart was asked for by node " + who + ": " + message.what;
 }
 

@@ -108,6 +108,7 @@ class Changes(CtlTest):
         entries = self.round_of(2, after=2)
         self.assertEqual({entry["TORCHELASTIC_RESTART_COUNT"] for entry in entries}, {"0"})
         wait_for(lambda: "requested" in self.ctl("status", "job"), "the restart in the history")
+        self.assertIn("an operator wants a restart: musterctl restart", self.read("err.a"))
         self.run_is("running")
         self.assertEqual(self.ctl("stop", "job"), "job: it has ended, and its nodes are told\n")
         self.ends(a=1, b=1)
