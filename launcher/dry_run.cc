@@ -113,6 +113,7 @@ std::string dry_run_text(const AgentOptions& options, std::span<const RankPlan> 
     append_row(text, "TLS", "hosts with a certificate of " + options.rendezvous.tls_ca);
   if (!options.rendezvous.tls_certificate.empty())
     append_row(text, "", "as " + options.rendezvous.tls_certificate);
+  if (options.rendezvous.etcd.speaks_tls) append_row(text, "TLS to etcd", "yes");
   append_row(text, "run id", options.run_id);
   append_row(text, "restarts", std::to_string(options.max_restarts));
   append_row(text, "signals", signals_text(options));

@@ -43,6 +43,33 @@ Checked<std::string> parse_prefix(const std::string& given, const std::string& f
   return {boost::system::in_place_value, std::move(prefix)};
 }
 
+/// The files are read later. etcd-v2 has other names for them than etcd.
+Checked<void> plan_etcd_tls(Conf& conf, EtcdRendezvousOptions& etcd, const std::string& flag) {
+  const auto protocol = take(conf, "protocol");
+  // It is http or https, in any case.
+  etcd.speaks_tls = protocol && strip(*protocol).size() == std::string_view("https").size();
+  const auto file = [&](const char* name, const char* name_of_v2, std::string& to) {
+    auto given = take(conf, name);
+    const auto given_to_v2 = take(conf, name_of_v2);
+    if (!given) given = given_to_v2;
+    to = given.value_or(std::string());
+  };
+  file("cacert", "ca_cert", etcd.tls_ca);
+  file("cert", "ssl_cert", etcd.tls_certificate);
+  file("key", "ssl_cert_key", etcd.tls_key);
+  if (etcd.tls_certificate.empty() != etcd.tls_key.empty())
+    return FlagError{flag +
+                     ": a certificate for etcd needs its key, and a key its certificate: give cert "
+                     "and key (with etcd-v2: ssl_cert and ssl_cert_key)"};
+  const bool has_files = !etcd.tls_ca.empty() || !etcd.tls_certificate.empty();
+  if (has_files && !etcd.speaks_tls)
+    return FlagError{flag +
+                     ": a CA or a certificate for etcd is used by TLS only, and without "
+                     "protocol=https etcd is asked without TLS; give protocol=https, too, or leave "
+                     "the files out"};
+  return {};
+}
+
 }  // namespace
 
 Checked<void> plan_etcd(Conf& conf, RendezvousOptions& rendezvous, const std::string& flag) {
@@ -63,17 +90,9 @@ Checked<void> plan_etcd(Conf& conf, RendezvousOptions& rendezvous, const std::st
   // torchrun's limit of one rendezvous with etcd; join_timeout is that of its other backends.
   if (auto timeout = take(conf, "timeout")) conf.emplace("join_timeout", *std::move(timeout));
   // User and password are for the agent, which reads the file.
-  const auto protocol = take(conf, "protocol");
-  for (const char* name :
-       {"cacert", "cert", "key", "ca_cert", "ssl_cert", "ssl_cert_key", "user", "password_file"})
+  for (const char* name : {"user", "password_file"})
     (void)take(conf, name);
-  const bool tls = protocol && strip(*protocol).size() == std::string_view("https").size();
-  if (tls)  // It is http or https, in any case.
-    return FlagError{flag +
-                     ": protocol=https asks for TLS, which muster does not speak to etcd: let a "
-                     "proxy on this machine speak it (stunnel, ghostunnel), and give that as "
-                     "--rdzv-endpoint"};
-  return {};
+  return plan_etcd_tls(conf, rendezvous.etcd, flag);
 }
 
 }  // namespace muster

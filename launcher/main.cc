@@ -32,6 +32,7 @@
 #include "launcher/rank_plans.h"
 #include "rendezvous/core/limit_advice.h"
 #include "rendezvous/net/c10d_allow.h"
+#include "rendezvous/net/etcd_login.h"
 #include "rendezvous/net/openssl_token.h"
 #include "rendezvous/net/tls_socket.h"
 
@@ -135,6 +136,21 @@ Checked<void> take_tls(RendezvousOptions& rendezvous) {
   return {};
 }
 
+/// TLS to etcd.
+Checked<void> take_etcd_tls(const Flags& flags, EtcdRendezvousOptions& etcd) {
+  if (!etcd.speaks_tls) return {};
+  auto context = make_tls_context(
+      TlsSide::Client,
+      etcd_tls_files(
+          {.certificate = etcd.tls_certificate, .key = etcd.tls_key, .ca = etcd.tls_ca}));
+  if (!context)
+    return FlagError{
+        flags.name_of(OptionId::RdzvConf) +
+        ": protocol=https, with the files of cacert, cert and key: " + context.error().reason};
+  etcd.tls = make_tls_client(*std::move(context));
+  return {};
+}
+
 /// Who may take part in a rendezvous over a network; an error is a sentence for the user. The token
 /// is read here, and not in the agent, whose loop must not wait for a file.
 Checked<void> take_access(const Flags& flags, RendezvousOptions& rendezvous) {
@@ -146,6 +162,7 @@ Checked<void> take_access(const Flags& flags, RendezvousOptions& rendezvous) {
   if (!token) return FlagError{token.error().reason};
   rendezvous.token = *std::move(token);
   if (const auto taken = take_tls(rendezvous); !taken) return taken;
+  if (const auto taken = take_etcd_tls(flags, rendezvous.etcd); !taken) return taken;
   if (auto allowed = check_http_access(flags, rendezvous); !allowed) return allowed;
   return take_c10d_allow(flags, rendezvous);
 }

@@ -123,8 +123,19 @@ const char* tls_text(const TlsFiles& files) {
   return files.ca.empty() ? "yes" : "client-certificates";
 }
 
+// TLS to etcd, if it is wanted. A sentence if that cannot be.
+std::string take_state_tls(Arguments& arguments, SharedTls& to) {
+  if (arguments.state.empty()) return {};
+  arguments.state_tls = etcd_tls_files(std::move(arguments.state_tls));
+  if (!arguments.state_tls.any()) return {};
+  auto context = make_tls_context(TlsSide::Client, arguments.state_tls);
+  if (!context) return "--state-ca, --state-cert and --state-key: " + context.error().reason;
+  to = make_tls_client(*std::move(context));
+  return {};
+}
+
 // Who may come: the token, TLS and the c10d door. A sentence if that cannot be; empty: it can.
-std::string take_access(Arguments& arguments) {
+std::string take_access(Arguments& arguments, SharedTls& state_tls) {
   if (arguments.token_file.empty())
     arguments.token_file = credential_token_file().value_or(std::string());
   auto token = load_token(arguments.token_file);
@@ -141,6 +152,7 @@ std::string take_access(Arguments& arguments) {
     if (!context) return context.error().reason;
     arguments.store.tls = make_tls_server(*std::move(context));
   }
+  if (std::string wrong = take_state_tls(arguments, state_tls); !wrong.empty()) return wrong;
   // Both show that a node is no stranger.
   const bool nodes_prove = has_token || !arguments.tls.ca.empty();
   C10dAllow allow = service_c10d_allow(nodes_prove);
@@ -165,18 +177,21 @@ std::string take_access(Arguments& arguments) {
 
 /// SIGHUP: connections from now on have the certificates that the files hold now.
 void reload_tls(TlsPump& tls, const TlsFiles& files) {
-  auto context = make_tls_context(TlsSide::Server, files);
+  auto context = make_tls_context(tls.context()->side(), files);
   if (!context) {
     spdlog::error("tls_not_reloaded reason=\"{}\" advice=\"the certificates from before stay\"",
                   printable_text(context.error().reason));
     return;
   }
   tls.renew(*std::move(context));
-  spdlog::info("tls_reloaded cert={}", printable_text(files.certificate));
+  if (files.certificate.empty())
+    spdlog::info("tls_reloaded ca={}", printable_text(files.ca));
+  else
+    spdlog::info("tls_reloaded cert={}", printable_text(files.certificate));
 }
 
 // Nothing if there is no way into etcd, which is said.
-std::optional<EtcdStateOptions> etcd_options(const Arguments& arguments) {
+std::optional<EtcdStateOptions> etcd_options(const Arguments& arguments, SharedTls tls) {
   EtcdAddress etcd = *parse_etcd_address(arguments.state);
   auto login =
       load_etcd_login(etcd.login.user, arguments.state_password_file, "--state-password-file");
@@ -186,6 +201,7 @@ std::optional<EtcdStateOptions> etcd_options(const Arguments& arguments) {
   }
   etcd.login = *std::move(login);
   return EtcdStateOptions{.etcd = std::move(etcd),
+                          .tls = std::move(tls),
                           .name = process_text(),
                           .lease_seconds = arguments.leader_lease_seconds,
                           .history = arguments.runs.history};
@@ -193,7 +209,8 @@ std::optional<EtcdStateOptions> etcd_options(const Arguments& arguments) {
 
 int serve(MusterdCommandLine command_line, const std::vector<std::string>& words, char** argv) {
   Arguments& arguments = command_line.arguments;
-  if (const std::string wrong = take_access(arguments); !wrong.empty()) {
+  SharedTls state_tls;  // To etcd; null: plain.
+  if (const std::string wrong = take_access(arguments, state_tls); !wrong.empty()) {
     std::fprintf(stderr, "musterd: %s\n", wrong.c_str());
     return kExitFailure;
   }
@@ -234,10 +251,13 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
   ServiceManager manager(loop,
                          [&] { return serving ? status_of(*serving) : leadership->standing_by(); });
   const TlsFiles tls_files = arguments.tls;
+  const TlsFiles state_tls_files = arguments.state_tls;
   ConfigReload reload(loop, std::move(command_line.values), kChangeable, [&] {
     if (tls) reload_tls(*tls, tls_files);
+    if (state_tls) reload_tls(*state_tls, state_tls_files);
     MusterdCommandLine again = read_again(words);
-    if (tls && again.config.file.empty()) return ConfigReading{};  // Only the certificates.
+    if ((tls || state_tls) && again.config.file.empty())
+      return ConfigReading{};  // Only the certificates.
     return ConfigReading{std::move(again.values), std::move(again.errors),
                          [&, changed = std::move(again.arguments)] {
                            set_what_can_be_changed(changed, serving.get());
@@ -252,7 +272,7 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     serving ? serving->stop() : loop.stop();
   });
   if (!arguments.state.empty()) {
-    auto options = etcd_options(arguments);
+    auto options = etcd_options(arguments, state_tls);
     if (!options) return kExitFailure;
     leadership = std::make_unique<Leadership>(loop, *std::move(options), argv);
     manager.ready();

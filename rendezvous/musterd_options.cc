@@ -39,6 +39,10 @@ std::string check_seconds(const std::string& text) {
   return fmt::format("'{}' is not a number of seconds from 0.001 to 1e9", text);
 }
 
+std::string check_file_name(const std::string& text) {
+  return text.empty() ? "a file's name is missing" : std::string();
+}
+
 void add_options(CLI::App& app, Arguments& arguments) {
   StoreServerOptions& store = arguments.store;
   app.add_option("--bind", store.addresses, "Address to listen on; may be given again")
@@ -69,9 +73,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
             return parsed ? std::string() : parsed.error().reason;
           },
           ""));
-  const CLI::Validator has_name(
-      [](std::string& text) { return text.empty() ? "a file's name is missing" : std::string(); },
-      "");
+  const CLI::Validator has_name(check_file_name, "");
   app.add_option("--rdzv-token-file", arguments.token_file,
                  "File with the token that nodes must prove to have")
       ->type_name("FILE")
@@ -173,6 +175,19 @@ void add_options(CLI::App& app, Arguments& arguments) {
                  "With --state: the password of etcd's user [$ETCDCTL_PASSWORD]")
       ->group("State")
       ->type_name("FILE");
+  const auto state_file = [&app](const char* name, std::string& value, const char* text) {
+    app.add_option(name, value, text)
+        ->group("State")
+        ->type_name("FILE")
+        ->check(CLI::Validator(check_file_name, ""));
+  };
+  state_file("--state-ca", arguments.state_tls.ca,
+             "With --state: speak TLS to etcd, whose certificates this CA has signed "
+             "[$ETCDCTL_CACERT]");
+  state_file("--state-cert", arguments.state_tls.certificate,
+             "With --state-ca: musterd's own certificate for etcd [$ETCDCTL_CERT]");
+  state_file("--state-key", arguments.state_tls.key,
+             "With --state-cert: the certificate's key [$ETCDCTL_KEY]");
   app.add_option("--leader-lease-seconds", arguments.leader_lease_seconds,
                  "With --state: another musterd leads after the leader was silent for this long")
       ->group("State")
@@ -196,6 +211,10 @@ std::string contradiction_in(const Arguments& arguments) {
     return "--state and --state-dir: the runs are kept in one place; leave one of them out";
   if (arguments.state.empty() && !arguments.state_password_file.empty())
     return "--state-password-file is for etcd; give --state, too";
+  if (arguments.state.empty() && arguments.state_tls.any())
+    return "--state-ca, --state-cert and --state-key are for etcd; give --state, too";
+  if (arguments.state_tls.certificate.empty() != arguments.state_tls.key.empty())
+    return "--state-cert and --state-key: a certificate needs its key; give both";
   if (arguments.tls.certificate.empty() != arguments.tls.key.empty())
     return "--tls-cert and --tls-key: a certificate needs its key; give both";
   if (!arguments.tls.ca.empty() && arguments.tls.certificate.empty())

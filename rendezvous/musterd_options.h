@@ -28,6 +28,7 @@ struct Arguments {
   std::string state_dir;
   std::string state;  // Empty: not shared with other musterds.
   std::string state_password_file;
+  TlsFiles state_tls;  // To etcd.
   int leader_lease_seconds = 3;
   std::string log_level = "info";
   std::string token_file;

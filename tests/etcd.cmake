@@ -21,3 +21,8 @@ set_tests_properties(e2e.etcd_backend PROPERTIES COST 120)
 muster_add_python_test(e2e.etcd_auth e2e etcd/etcd_auth_test.py)
 set_tests_properties(e2e.etcd_auth PROPERTIES
   ENVIRONMENT "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>")
+
+# An etcd that speaks TLS and asks for certificates.
+muster_add_python_test(e2e.etcd_tls e2e etcd/etcd_tls_test.py)
+set_tests_properties(e2e.etcd_tls PROPERTIES
+  ENVIRONMENT "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>")

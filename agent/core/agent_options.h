@@ -84,6 +84,12 @@ enum class RendezvousBackend { Static, C10d, Etcd };
 struct EtcdRendezvousOptions {
   std::string prefix;  // Of the keys; begins with a slash and ends without one.
   Duration host_lease = std::chrono::seconds(3);
+  bool speaks_tls = false;      // protocol=https
+  std::string tls_ca;           // cacert; empty: not given. The same for the other two.
+  std::string tls_certificate;  // cert
+  std::string tls_key;          // key
+  /// By which this node comes to etcd; null: plain.
+  std::shared_ptr<TlsPump> tls;
 };
 
 struct RendezvousEndpoint {

@@ -51,6 +51,7 @@ EtcdHost::Options etcd_host_options(const AgentOptions& options) {
   EtcdStateOptions state{
       .etcd = {.members = {{rendezvous.host, rendezvous.port}},
                .prefix = EtcdRecords::prefix_of_run(rendezvous.etcd.prefix, options.run_id)},
+      .tls = rendezvous.etcd.tls,
       .name = encode_host_record({.name = process_text()}),
       .lease_seconds =
           std::chrono::duration_cast<std::chrono::seconds>(rendezvous.etcd.host_lease).count(),

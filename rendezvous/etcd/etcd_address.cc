@@ -58,8 +58,8 @@ boost::system::result<EtcdAddress, EtcdAddressError> parse_etcd_address(std::str
   if (text.starts_with("etcds://") || text.starts_with("https://"))
     return EtcdAddressError{
         "'" + std::string(text) +
-        "' asks for TLS, which musterd does not speak to etcd: let a proxy on this machine speak "
-        "it (stunnel, ghostunnel), and give that as etcd://127.0.0.1:PORT/PREFIX"};
+        "' asks for TLS: write etcd://HOST:2379/PREFIX, and give the CA of the members' "
+        "certificates by --state-ca, with which musterd speaks TLS to all of them"};
   if (!text.starts_with(kEtcdScheme)) return wrong(text, "does not begin with etcd://");
   std::string_view rest = text.substr(kEtcdScheme.size());
   EtcdAddress address;

@@ -14,6 +14,7 @@
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/name_lookup.h"
 #include "rendezvous/net/no_throw.h"
+#include "rendezvous/net/tls_socket.h"
 #include "rendezvous/wire/etcd_json.h"
 #include "rendezvous/wire/printable_text.h"
 
@@ -22,6 +23,7 @@ namespace muster {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 using asio::ip::tcp;
+using boost::system::error_code;
 using EtcdRequest = beast::http::request<beast::http::string_body>;
 
 namespace {
@@ -70,6 +72,8 @@ struct EtcdChannel::Wire {
   explicit Wire(const asio::any_io_executor& executor) : stream(executor) {}
   beast::tcp_stream stream;
   beast::flat_buffer buffer{kMostEtcdReplyBytes};
+  std::shared_ptr<TlsStatus> tls;  // Null: plain HTTP.
+  bool has_answered = false;
 };
 
 EtcdChannel::EtcdChannel(asio::any_io_executor executor, EtcdPeersPtr peers)
@@ -81,6 +85,21 @@ EtcdChannel::~EtcdChannel() = default;
 
 EtcdError EtcdChannel::failed(const std::string& why) const {
   return {"etcd member " + to_text(member()) + ": " + why, false};
+}
+
+EtcdError EtcdChannel::broken(const error_code& ec) const {
+  const TlsFailure failure = wire_ && wire_->tls ? wire_->tls->failure() : TlsFailure{};
+  if (failure.kind != TlsFailure::Kind::None) {
+    EtcdError error = failed("TLS: " + failure.reason);
+    error.tls_refused = failure.kind == TlsFailure::Kind::Refused;
+    return error;
+  }
+  const bool closed =
+      ec == beast::http::error::end_of_stream || ec == asio::error::connection_reset;
+  if (closed && wire_ && !wire_->tls && !wire_->has_answered)
+    return failed(
+        "it has closed the connection; if it speaks TLS, the CA of its certificate must be given");
+  return failed(ec.message());
 }
 
 void EtcdChannel::next_member() {
@@ -107,6 +126,12 @@ asio::awaitable<EtcdResult<void>> EtcdChannel::connect(Duration limit) {
     find_dead_peers(wire->stream.socket());
     const auto own = wire->stream.socket().local_endpoint(ec).address();
     if (!ec) own_address_ = {own.to_string(), own.is_loopback(), member().host};
+    if (peers_->tls) {
+      // The handshake goes on while the first request is sent, and counts to its time.
+      auto secured = secure_socket(wire->stream.socket(), *peers_->tls, member().host);
+      if (!secured) co_return failed("TLS: " + secured.error().message());
+      wire->tls = std::move(secured->status);
+    }
     wire_ = std::move(wire);
     co_return EtcdResult<void>();
   }
@@ -123,12 +148,13 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string
   beast::tcp_stream& stream = wire_->stream;
   stream.expires_at(to_steady(deadline));
   auto [write_error, sent] = co_await beast::http::async_write(stream, request, kNoThrow);
-  if (write_error) co_return failed(write_error.message());
+  if (write_error) co_return broken(write_error);
   beast::http::response_parser<beast::http::string_body> parser;
   parser.body_limit(kMostEtcdReplyBytes);
   auto [read_error, got] =
       co_await beast::http::async_read(stream, wire_->buffer, parser, kNoThrow);
-  if (read_error) co_return failed(read_error.message());
+  if (read_error) co_return broken(read_error);
+  wire_->has_answered = true;
   auto response = parser.release();
   if (!response.keep_alive()) wire_.reset();
   if (response.result() == beast::http::status::ok) co_return std::move(response.body());
@@ -171,6 +197,7 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange_with_token(const 
 asio::awaitable<EtcdResult<std::string>> EtcdChannel::ask(std::string path, std::string body,
                                                           Duration per_member) {
   std::string reasons;
+  bool all_refuse_tls = true;
   for (std::size_t i = 0; i < peers_->members.size(); ++i) {
     const bool was_open = wire_ != nullptr;
     const Instant begun = now();
@@ -183,9 +210,10 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::ask(std::string path, std:
     }
     if (answer || answer.error().refused) co_return answer;
     reasons += (reasons.empty() ? "" : "; ") + answer.error().text;
+    all_refuse_tls = all_refuse_tls && answer.error().tls_refused;
     next_member();
   }
-  co_return EtcdError(std::move(reasons), false);
+  co_return EtcdError(std::move(reasons), all_refuse_tls);
 }
 
 asio::awaitable<EtcdResult<bool>> EtcdChannel::watch(std::string body, Duration per_member,
@@ -202,7 +230,7 @@ asio::awaitable<EtcdResult<bool>> EtcdChannel::watch(std::string body, Duration 
   const EtcdRequest request = request_of(member(), peers_->token, "/v3/watch", body);
   wire_->stream.expires_after(per_member);
   auto [error, sent] = co_await beast::http::async_write(wire_->stream, request, kNoThrow);
-  EtcdResult<bool> news = error ? EtcdResult<bool>(failed(error.message())) : true;
+  EtcdResult<bool> news = error ? EtcdResult<bool>(broken(error)) : true;
   if (!error) news = co_await read_watch(at_most);
   if (news)
     wire_.reset();  // The stream of the watch would go on.
@@ -224,7 +252,7 @@ asio::awaitable<EtcdResult<bool>> EtcdChannel::read_watch(Duration at_most) {
       if (header_is_read) co_return false;
       co_return failed("it does not answer a watch");
     }
-    if (ec) co_return failed(ec.message());
+    if (ec) co_return broken(ec);
     header_is_read = parser.is_header_done();
     if (header_is_read && parser.get().result() != beast::http::status::ok)
       co_return failed("it answers HTTP " + std::to_string(parser.get().result_int()) +

@@ -1,8 +1,8 @@
 // An etcd cluster over its JSON gateway: requests that go to one member after the other, and a
 // watch.
 //
-// Plain HTTP/1.1 by Boost.Beast, docs/decisions/0017-etcd-client.md. The texts are those of
-// rendezvous/wire/etcd_json.h.
+// HTTP/1.1 by Boost.Beast, plain or over TLS: docs/decisions/0017-etcd-client.md. The texts are
+// those of rendezvous/wire/etcd_json.h.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,12 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/system/error_code.hpp>
 #include <boost/system/result.hpp>
 
 #include "rendezvous/core/time.h"
 #include "rendezvous/etcd/etcd_address.h"
+#include "rendezvous/tls/tls_pump.h"
 
 namespace muster {
 
@@ -25,6 +27,7 @@ struct EtcdError {
       : text(std::move(error_text)), refused(is_refusal) {}
   std::string text;            // For the log: which member, and what it says.
   bool refused = false;        // A member has answered that it will not: the others would, too.
+  bool tls_refused = false;    // TLS came to nothing: one side does not accept the other one.
   bool token_refused = false;  // It does not know our token, or not any more.
 };
 template <typename T>
@@ -44,6 +47,7 @@ inline constexpr std::size_t kMostEtcdWatchLine = 1 << 20;
 struct EtcdPeers {
   std::vector<EtcdMember> members;
   EtcdLogin login;
+  SharedTls tls = {};      // Null: plain HTTP.
   std::string token = {};  // Empty: none yet, or not needed.
 };
 using EtcdPeersPtr = std::shared_ptr<EtcdPeers>;
@@ -82,6 +86,8 @@ class EtcdChannel {
                                                                       Duration limit);
   boost::asio::awaitable<EtcdResult<void>> authenticate(Duration limit);
   EtcdError failed(const std::string& why) const;
+  /// The connection has failed with `ec`; TLS may know the cause.
+  EtcdError broken(const boost::system::error_code& ec) const;
   const EtcdMember& member() const { return peers_->members[current_]; }
 
   boost::asio::any_io_executor executor_;

@@ -44,7 +44,8 @@ class EtcdState final : public EtcdRunState {
         history_(options.history),
         records_seconds_(options.records_seconds),
         ended_records_seconds_(options.ended_records_seconds),
-        peers_(std::make_shared<EtcdPeers>(EtcdPeers{options.etcd.members, options.etcd.login})),
+        peers_(std::make_shared<EtcdPeers>(
+            EtcdPeers{options.etcd.members, options.etcd.login, options.tls})),
         records_(options.etcd.prefix, options.history),
         channel_(loop_.get_executor(), peers_),
         timer_(loop_),

@@ -18,7 +18,8 @@ namespace muster {
 
 struct EtcdStateOptions {
   EtcdAddress etcd;
-  std::string name;  // Of this process, for the others' logs.
+  SharedTls tls = {};  // Null: plain HTTP.
+  std::string name;    // Of this process, for the others' logs.
   std::int64_t lease_seconds = 3;
   std::size_t history = 1'000;
   /// Where hosts come and go with their runs. etcd removes what is kept when no host has renewed it

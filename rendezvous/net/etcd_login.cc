@@ -45,4 +45,11 @@ boost::system::result<EtcdLogin, EtcdLoginError> load_etcd_login(const std::stri
   return login;
 }
 
+TlsFiles etcd_tls_files(TlsFiles given) {
+  if (given.ca.empty()) given.ca = variable("ETCDCTL_CACERT");
+  if (given.certificate.empty()) given.certificate = variable("ETCDCTL_CERT");
+  if (given.key.empty()) given.key = variable("ETCDCTL_KEY");
+  return given;
+}
+
 }  // namespace muster

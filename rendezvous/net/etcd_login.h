@@ -1,4 +1,4 @@
-// Who this process is to an etcd that asks for a user and a password.
+// Who this process is to an etcd that asks for a user and a password, or for a certificate.
 //
 // The password comes from a file or from the variables of etcd's own tools; it is never on a
 // command line and never in a log.
@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include <boost/system/result.hpp>
+
+#include "rendezvous/tls/tls_context.h"
 
 namespace muster {
 
@@ -29,5 +31,9 @@ inline constexpr std::size_t kMostEtcdPasswordBytes = 4096;
 boost::system::result<EtcdLogin, EtcdLoginError> load_etcd_login(const std::string& user,
                                                                  const std::string& password_file,
                                                                  std::string_view file_option);
+
+/// `given`: as options name the files. Those that are empty are taken from the variables of etcd's
+/// own tools: ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY.
+TlsFiles etcd_tls_files(TlsFiles given);
 
 }  // namespace muster

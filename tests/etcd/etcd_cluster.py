@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -28,9 +29,21 @@ def text_of(data):
 
 
 class EtcdCluster:
-    def __init__(self, size, quota_bytes=1 << 26, options=()):
+    def __init__(self, size, quota_bytes=1 << 26, options=(), authority=None, client_certificates=True, hosts=("127.0.0.1",)):
+        """authority: clients come by TLS, and show a certificate of this CA if client_certificates; it has issued
+        "server" for the members and "node" for the test. hosts: where the members listen."""
         self.quota_bytes = quota_bytes
-        self.options = options
+        self.options = list(options)
+        self.hosts = hosts
+        self.scheme = "http"
+        self.context = None
+        if authority:
+            self.scheme = "https"
+            self.context = ssl.create_default_context(cafile=str(authority.path("ca.pem")))
+            self.context.load_cert_chain(authority.path("node.pem"), authority.path("node.key"))
+            if client_certificates:
+                self.options += ["--client-cert-auth", f"--trusted-ca-file={authority.path('ca.pem')}"]
+            self.options += [f"--cert-file={authority.path('server.pem')}", f"--key-file={authority.path('server.key')}"]
         self.token = None
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-etcd-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK)
                                                  else None))
@@ -42,7 +55,7 @@ class EtcdCluster:
         self.wait_healthy()
 
     def start(self, number):
-        client = f"http://127.0.0.1:{self.clients[number]}"
+        client = ",".join(f"{self.scheme}://{host}:{self.clients[number]}" for host in self.hosts)
         cluster = ",".join(f"m{i}=http://127.0.0.1:{port}" for i, port in enumerate(self.peers))
         with open(self.dir / f"err.{number}", "ab") as err:
             self.members[number] = subprocess.Popen(
@@ -65,12 +78,12 @@ class EtcdCluster:
 
     def ask(self, path, body, number=0):
         """What the member answers; nothing if it does not."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.clients[number]}/v3/{path}",
+        request = urllib.request.Request(f"{self.scheme}://127.0.0.1:{self.clients[number]}/v3/{path}",
                                          json.dumps(body).encode(), {"Content-Type": "application/json"})
         if self.token:
             request.add_header("Authorization", self.token)
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=5, context=self.context) as answer:
                 return json.load(answer)
         except (OSError, urllib.error.URLError):
             return None

@@ -34,7 +34,7 @@ TEST_CASE("etcd address: what is none is refused with what to write", "[unit][et
        {"h:2379", "http://h:2379", "etcd://", "etcd:///p", "etcd://h:0", "etcd://h:65536",
         "etcd://h:x", "etcd://h,,i", "etcd://h/p q", "etcd://::1/p", "etcd://[x]:1", "etcd://.:1"})
     CHECK_THAT(error_of(text), Catch::Contains("write etcd://HOST"));
-  CHECK_THAT(error_of("etcds://h:2379/p"), Catch::Contains("TLS"));
+  CHECK_THAT(error_of("etcds://h:2379/p"), Catch::Contains("TLS") && Catch::Contains("--state-ca"));
   const std::string secret = error_of("etcd://user:secret@h/p");
   CHECK_THAT(secret, Catch::Contains("password"));
   CHECK_THAT(secret, !Catch::Contains("secret@"));

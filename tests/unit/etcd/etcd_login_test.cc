@@ -62,5 +62,23 @@ TEST_CASE_METHOD(LoginFixture, "etcd login: a file is stronger", "[unit][etcd]")
   CHECK_THAT(login("", file("x")), Contains("there is no user"));
 }
 
+TEST_CASE("etcd login: files for TLS that are not given come from etcd's variables",
+          "[unit][etcd]") {
+  ::unsetenv("ETCDCTL_CACERT");
+  ::unsetenv("ETCDCTL_CERT");
+  ::unsetenv("ETCDCTL_KEY");
+  CHECK_FALSE(etcd_tls_files({}).any());
+  ::setenv("ETCDCTL_CACERT", "their ca", 1);
+  ::setenv("ETCDCTL_CERT", "their certificate", 1);
+  ::setenv("ETCDCTL_KEY", "their key", 1);
+  const TlsFiles files = etcd_tls_files({.ca = "ca"});
+  CHECK(files.ca == "ca");
+  CHECK(files.certificate == "their certificate");
+  CHECK(files.key == "their key");
+  ::unsetenv("ETCDCTL_CACERT");
+  ::unsetenv("ETCDCTL_CERT");
+  ::unsetenv("ETCDCTL_KEY");
+}
+
 }  // namespace
 }  // namespace muster::testing

@@ -371,12 +371,24 @@ TEST_CASE_METHOD(PlanFixture, "plan: a rendezvous through etcd", "[unit][launche
   CHECK(etcd.backend_name == "etcd-v2");
   CHECK(etcd.etcd.prefix == "/x/y");
   CHECK(etcd.shares_store);
+  CHECK_FALSE(etcd.etcd.speaks_tls);
+
+  etcd = with("--rdzv-backend=etcd", {"--rdzv-conf=protocol=HTTPS,cacert=ca,cert=c,key=k"});
+  CHECK(etcd.etcd.speaks_tls);
+  CHECK(etcd.etcd.tls_ca == "ca");
+  CHECK(etcd.etcd.tls_certificate == "c");
+  CHECK(etcd.etcd.tls_key == "k");
+  etcd = with("--rdzv-backend=etcd-v2",
+              {"--rdzv-conf=protocol=https,ca_cert=ca,ssl_cert=c,ssl_cert_key=k"});
+  CHECK(etcd.etcd.tls_ca == "ca");
+  CHECK(etcd.etcd.tls_key == "k");
 
   const auto says = [this](const char* value) {
     return error({"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-endpoint=a", value, "x"});
   };
   CHECK_THAT(says("--rdzv-conf=etcd_prefix=a b"), Contains("prefix") && Contains("'a b'"));
-  CHECK_THAT(says("--rdzv-conf=protocol=https"), Contains("TLS"));
+  CHECK_THAT(says("--rdzv-conf=protocol=https,cert=c"), Contains("needs its key"));
+  CHECK_THAT(says("--rdzv-conf=cacert=c"), Contains("give protocol=https, too"));
   CHECK_THAT(says("--rdzv-conf=host_lease=99999"), Contains("host_lease"));
 }
 
