@@ -35,7 +35,9 @@ inline constexpr auto kTlsCloseWithin = std::chrono::seconds(2);
 inline constexpr auto kTlsFinishWithin = std::chrono::seconds(2);
 
 struct TlsConnection {
-  OwnedFd plain;  // Non-blocking, close-on-exec. To close it closes the connection.
+  /// Non-blocking, close-on-exec. To close it closes the connection: what was written before is
+  /// still sent (kTlsDrainWithin), unless the handshake is not done yet; then it is dropped.
+  OwnedFd plain;
   std::shared_ptr<TlsStatus> status;
 };
 
