@@ -179,7 +179,7 @@ class Agent {
     switch (report.kind) {
       case ShimReport::Kind::Started:
         group_->started(report);
-        sessions_[report.pid] = session_of(report.pid);
+        sessions_[report.pid] = {.start = ticks_since_boot(), .end = std::nullopt};
         workers_.started(LocalRank{report.worker}, report.pid);
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:

@@ -8,12 +8,17 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "agent/posix/bounded_read.h"
 #include "agent/posix/process_scan.h"
 
 namespace muster {
 namespace {
 
 constexpr std::size_t kFileBytesMax = 64 << 10;
+// How long the agent waits for one process that does not let itself be read: in each look of the
+// hang watch, and for what a person reads.
+constexpr std::chrono::milliseconds kLookLimit{100};
+constexpr std::chrono::milliseconds kTableLimit{1000};
 constexpr std::size_t kThreadsMax = 1000;  // Those of one process that are shown.
 
 std::string read_file(const std::string& path) {
@@ -33,8 +38,7 @@ struct Stat {
 };
 
 /// proc(5): state is field 3; utime, stime, cutime, cstime are 14 to 17.
-Stat read_stat(const std::string& folder) {
-  const std::string text = read_file(folder + "/stat");
+Stat parse_stat(const std::string& text) {
   const std::size_t close = text.rfind(')');  // The name before it may hold anything.
   Stat stat;
   if (close == std::string::npos) return stat;
@@ -51,9 +55,9 @@ Stat read_stat(const std::string& folder) {
   return stat;
 }
 
-std::uint64_t bytes_written(const std::string& folder) {
-  const std::string text = read_file(folder + "/io");
-  const std::size_t at = text.find("wchar: ");
+/// From the text of /proc/PID/io.
+std::uint64_t bytes_written(const std::string& text) {
+  const std::size_t at = text.rfind("wchar: ");
   return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 7, nullptr, 10);
 }
 
@@ -91,47 +95,12 @@ std::vector<pid_t> thread_ids(pid_t pid) {
   return ids;
 }
 
-}  // namespace
-
-std::vector<FamilyActivity> family_activity(const std::vector<pid_t>& leaders) {
-  const std::vector<Process> all = all_processes();
-  std::vector<FamilyActivity> activities;
-  for (const pid_t leader : leaders) {
-    FamilyActivity& sum = activities.emplace_back();
-    for (const pid_t pid : family_in(all, leader)) {
-      const std::string folder = folder_of(pid);
-      const Stat stat = read_stat(folder);
-      sum.cpu += from_ticks(stat.own_ticks + stat.children_ticks);
-      sum.bytes_written += bytes_written(folder);
-      // A leader in the midst of vfork cannot stop before its child goes on: so anyone's counts.
-      sum.stopped = sum.stopped || stat.state == 'T' || stat.state == 't';
-    }
-  }
-  return activities;
-}
-
-std::vector<pid_t> family_of(pid_t leader) {
-  std::set<pid_t> family = family_in(all_processes(), leader);
-  family.erase(leader);
-  return {family.begin(), family.end()};
-}
-
-std::string executable_of(pid_t pid) {
-  std::array<char, 4096> path;
-  const ssize_t n = ::readlink((folder_of(pid) + "/exe").c_str(), path.data(), path.size());
-  return n > 0 ? std::string(path.data(), static_cast<std::size_t>(n)) : std::string();
-}
-
-std::string program_text(pid_t pid) {
-  return executable_of(pid) + " (" + trimmed(read_file(folder_of(pid) + "/comm")) + ")";
-}
-
-std::string thread_table(pid_t pid) {
+std::string read_thread_table(pid_t pid) {
   std::string table;
   const std::vector<pid_t> ids = thread_ids(pid);
   for (const pid_t id : ids) {
     const std::string folder = folder_of(pid) + "/task/" + std::to_string(id);
-    const Stat stat = read_stat(folder);
+    const Stat stat = parse_stat(read_file(folder + "/stat"));
     const auto cpu_ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(from_ticks(stat.own_ticks)).count();
     std::string waits_in = trimmed(read_file(folder + "/wchan"));
@@ -153,6 +122,54 @@ std::string thread_table(pid_t pid) {
   if (ids.size() > kThreadsMax)
     table += "and " + std::to_string(ids.size() - kThreadsMax) + " threads more\n";
   return table.empty() ? "it has ended\n" : table;
+}
+
+}  // namespace
+
+std::vector<FamilyActivity> family_activity(const std::vector<pid_t>& leaders) {
+  const std::vector<Process> all = all_processes();
+  std::vector<FamilyActivity> activities;
+  for (const pid_t leader : leaders) {
+    FamilyActivity& sum = activities.emplace_back();
+    for (const pid_t pid : family_in(all, leader)) {
+      const std::string folder = folder_of(pid);
+      const auto text = read_in_time(pid, kLookLimit, [folder] {
+        return read_file(folder + "/stat") + read_file(folder + "/io");
+      });
+      // One that cannot be read waits for storage that hangs: it does nothing.
+      if (!text) continue;
+      const Stat stat = parse_stat(*text);
+      sum.cpu += from_ticks(stat.own_ticks + stat.children_ticks);
+      sum.bytes_written += bytes_written(*text);
+      // A leader in the midst of vfork cannot stop before its child goes on: so anyone's counts.
+      sum.stopped = sum.stopped || stat.state == 'T' || stat.state == 't';
+    }
+  }
+  return activities;
+}
+
+std::vector<pid_t> family_of(pid_t leader) {
+  std::set<pid_t> family = family_in(all_processes(), leader);
+  family.erase(leader);
+  return {family.begin(), family.end()};
+}
+
+std::string executable_of(pid_t pid) {
+  const auto read = [path = folder_of(pid) + "/exe"] {
+    std::array<char, 4096> target;
+    const ssize_t n = ::readlink(path.c_str(), target.data(), target.size());
+    return n > 0 ? std::string(target.data(), static_cast<std::size_t>(n)) : std::string();
+  };
+  return read_in_time(pid, kTableLimit, read).value_or(std::string());
+}
+
+std::string program_text(pid_t pid) {
+  return executable_of(pid) + " (" + trimmed(read_file(folder_of(pid) + "/comm")) + ")";
+}
+
+std::string thread_table(pid_t pid) {
+  return read_in_time(pid, kTableLimit, [pid] { return read_thread_table(pid); })
+      .value_or("/proc does not answer: it executes a program and waits for storage\n");
 }
 
 }  // namespace muster

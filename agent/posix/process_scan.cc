@@ -11,35 +11,68 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
 
+#include "agent/posix/bounded_read.h"
+
 namespace muster {
 namespace {
 
-constexpr std::size_t kEnvironBytesMax = 8 << 20;  // Far above the kernel's usual 2 MiB.
+constexpr std::chrono::milliseconds kReadLimit{1000};  // Of one process that cannot be read.
+constexpr std::size_t kEnvironBytesMax = 8 << 20;      // Far above the kernel's usual 2 MiB.
 
-std::optional<Process> read_stat(pid_t pid) {
+/// What follows `name` in /proc/PID/status; null: there is no such line.
+const char* field_of(const std::string& status, std::string_view name) {
+  const std::size_t at = status.find(name);
+  return at == std::string::npos ? nullptr : status.c_str() + at + name.size();
+}
+
+int number_of(const std::string& status, std::string_view name) {
+  const char* field = field_of(status, name);
+  return field == nullptr ? 0 : static_cast<int>(std::strtol(field, nullptr, 10));
+}
+
+std::string read_status(pid_t pid) {
   std::array<char, 64> path;
-  std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
-  const std::string text = read_proc_file(path.data(), 4096);
+  std::snprintf(path.data(), path.size(), "/proc/%d/status", pid);
+  return read_proc_file(path.data(), 16384);
+}
+
+/// From /proc/PID/status and not stat, whose reader may have to wait (bounded_read.h).
+std::optional<Process> read_process(pid_t pid) {
+  const std::string status = read_status(pid);
+  const char* state = field_of(status, "\nState:\t");
+  if (state == nullptr) return std::nullopt;
+  // The first number of NSsid is the one in the namespace of this /proc.
+  return Process{.pid = pid,
+                 .parent = number_of(status, "\nPPid:\t"),
+                 .session = number_of(status, "\nNSsid:\t"),
+                 .state = *state,
+                 .threads = number_of(status, "\nThreads:\t")};
+}
+
+/// When a process began, by the clock of ticks_since_boot(). Nothing: it is gone, or cannot be read
+/// now.
+std::optional<std::uint64_t> start_of(pid_t pid) {
+  const auto text = read_in_time(pid, kReadLimit, [pid] {
+    return read_proc_file(("/proc/" + std::to_string(pid) + "/stat").c_str(), 4096);
+  });
   // The name, in parentheses, may hold anything: the fields begin after the last ')'.
-  const std::size_t close = text.rfind(')');
-  if (close == std::string::npos) return std::nullopt;
-  Process process{.pid = pid};
-  int group = 0;
+  const std::size_t close = text ? text->rfind(')') : std::string::npos;
   unsigned long long start = 0;
-  // proc(5): state is field 3; num_threads is 20, starttime 22.
-  if (std::sscanf(text.c_str() + close + 1,
-                  " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu",
-                  &process.state, &process.parent, &group, &process.session, &process.threads,
-                  &start) != 6)
+  // proc(5): starttime is field 22.
+  if (close == std::string::npos ||
+      std::sscanf(text->c_str() + close + 1,
+                  " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+                  "%llu",
+                  &start) != 1)
     return std::nullopt;
-  process.start = start;
-  return process;
+  return start;
 }
 
 /// The children of one thread of the calling process; false: the kernel does not tell.
@@ -57,14 +90,18 @@ bool add_children(const std::string& thread, std::set<pid_t>& children) {
 
 /// Whether a process that has this session's number belongs to it.
 bool is_in_session(const Process& process, const JobSession& session, const Process* leader) {
-  if (session.end) return process.start <= *session.end;
-  return leader == nullptr || session.start == 0 || leader->start == session.start;
+  if (session.end) return start_of(process.pid).value_or(UINT64_MAX) <= *session.end;
+  if (leader == nullptr || session.start == 0) return true;
+  // One that cannot be read is taken for the worker: its number has not been another's for long.
+  return start_of(leader->pid).value_or(0) <= session.start;
 }
 
 bool is_marked(pid_t pid, const EnvironmentMark& mark) {
-  std::array<char, 64> path;
-  std::snprintf(path.data(), path.size(), "/proc/%d/environ", pid);
-  const std::string text = read_proc_file(path.data(), kEnvironBytesMax);
+  const std::string text =
+      read_in_time(pid, kReadLimit, [pid] {
+        return read_proc_file(("/proc/" + std::to_string(pid) + "/environ").c_str(),
+                              kEnvironBytesMax);
+      }).value_or(std::string());
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\0', at), text.size());
     if (mark(std::string_view(text).substr(at, end - at))) return true;
@@ -98,27 +135,25 @@ std::vector<Process> all_processes() {
     const char* end = entry->d_name + std::strlen(entry->d_name);
     const auto [last, error] = std::from_chars(entry->d_name, end, pid);
     if (error != std::errc{} || last != end) continue;
-    if (const auto process = read_stat(pid)) processes.push_back(*process);
+    if (const auto process = read_process(pid)) processes.push_back(*process);
   }
   ::closedir(proc);
   return processes;
 }
 
 bool can_outlive(pid_t pid, int signal) {
-  std::array<char, 64> path;
-  std::snprintf(path.data(), path.size(), "/proc/%d/status", pid);
-  const std::string text = read_proc_file(path.data(), 16384);
+  const std::string text = read_status(pid);
   for (const std::string_view name : {"\nSigBlk:\t", "\nSigIgn:\t", "\nSigCgt:\t"}) {
-    const std::size_t at = text.find(name);
-    if (at == std::string::npos) continue;
-    const unsigned long long set = std::strtoull(text.c_str() + at + name.size(), nullptr, 16);
+    const char* field = field_of(text, name);
+    if (field == nullptr) continue;
+    const unsigned long long set = std::strtoull(field, nullptr, 16);
     if ((set >> (signal - 1) & 1U) != 0) return true;
   }
   return false;
 }
 
 char process_state(pid_t pid) {
-  const auto process = read_stat(pid);
+  const auto process = read_process(pid);
   return process ? process->state : '?';
 }
 
@@ -144,23 +179,21 @@ bool is_alive(const Process& process) {
 }
 
 bool signal_process(const Process& process, int number) {
+  // A number that another process has by now has another parent or session, unless that process
+  // belongs to the same family.
+  const auto is_still_there = [&process] {
+    const auto still = read_process(process.pid);
+    return still && still->parent == process.parent && still->session == process.session;
+  };
   // The descriptor first: from then on the number cannot become another process's unseen.
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
-  if (pidfd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-    const auto still = read_stat(process.pid);
-    return still && still->start == process.start && ::kill(process.pid, number) == 0;
-  }
+  if (pidfd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+    return is_still_there() && ::kill(process.pid, number) == 0;
   if (pidfd < 0) return false;
-  const auto still = read_stat(process.pid);
-  const bool sent = still && still->start == process.start &&
-                    ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
+  const bool sent =
+      is_still_there() && ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
   ::close(pidfd);
   return sent;
-}
-
-JobSession session_of(pid_t worker) {
-  const auto process = read_stat(worker);
-  return {.start = process ? process->start : 0, .end = std::nullopt};
 }
 
 std::uint64_t ticks_since_boot() {

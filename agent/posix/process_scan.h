@@ -20,12 +20,12 @@ struct Process {
   pid_t pid = 0;
   pid_t parent = 0;
   pid_t session = 0;
-  char state = '?';         // As in /proc/PID/stat: R, S, D, Z …
-  int threads = 0;          // Those that have not ended.
-  std::uint64_t start = 0;  // Clock ticks from the boot to its start.
+  char state = '?';  // As in /proc/PID/status: R, S, D, Z …
+  int threads = 0;   // Those that have not ended.
 };
 
-/// The beginning of a file of /proc, at most `bytes_max`; empty when it cannot be read.
+/// The beginning of a file of /proc, at most `bytes_max`; empty when it cannot be read. Of another
+/// process only `status`, `comm` and `cgroup`, or within read_in_time() (bounded_read.h).
 std::string read_proc_file(const char* path, std::size_t bytes_max);
 
 /// Whether it runs, or any thread of it: a first thread that has ended alone looks like a zombie.
@@ -58,15 +58,13 @@ using EnvironmentMark = std::function<bool(std::string_view variable)>;
 /// A session of a job's worker. The kernel gives its number to another process once nobody is in
 /// the session: what began after the worker's end is not taken for the job's by the number alone.
 struct JobSession {
-  std::uint64_t start = 0;           // Of the worker, as Process::start; 0: not known.
+  std::uint64_t start = 0;           // When the worker had started, in ticks; 0: not known.
   std::optional<std::uint64_t> end;  // When it had ended; nothing: it lives.
 };
 using JobSessions = std::map<pid_t, JobSession>;  // By the worker's pid.
 
-/// The clock of Process::start, now.
+/// The clock of JobSession, now.
 std::uint64_t ticks_since_boot();
-/// The session of a worker that has just started.
-JobSession session_of(pid_t worker);
 
 /// Living processes in one of `sessions`, or with a variable in their environment that marks them,
 /// and what descends from those or is in a session of theirs. For the case that the common ancestor

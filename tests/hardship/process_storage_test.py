@@ -18,13 +18,15 @@ MNT_DETACH = 2
 
 @unittest.skipUnless(os.getuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK),
                      "needs root and /dev/fuse")
-class Storage(MusterTest):
+class HangingStorage(MusterTest):
+    SERVER_ARGUMENTS = ()
+
     def setUp(self):
         super().setUp()
         self.dead = self.dir / "dead"
         self.dead.mkdir()
-        self.server = subprocess.Popen([sys.executable, SERVER, self.dead], stdout=subprocess.PIPE,
-                                       stderr=subprocess.STDOUT)
+        self.server = subprocess.Popen([sys.executable, SERVER, self.dead, *self.SERVER_ARGUMENTS],
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.addCleanup(self.bring_back)
         line = self.server.stdout.readline()
         if line != b"mounted\n":
@@ -37,6 +39,8 @@ class Storage(MusterTest):
         self.server.stdout.close()
         ctypes.CDLL(None).umount2(str(self.dead).encode(), MNT_DETACH)
 
+
+class Storage(HangingStorage):
     def end_by_three_signals(self, process, *, after="ready"):
         if after:
             self.ready(1)
@@ -80,6 +84,26 @@ class Storage(MusterTest):
                 process = self.start("--no-python", "--nproc-per-node=2", *command)
                 wait_for(lambda: len(self.token.processes()) >= 3, "muster's three")
                 self.end_by_three_signals(process, after=None)
+
+
+class SickProcess(HangingStorage):
+    """A stranger on the machine closes a file on dead storage while it executes a program. Since Linux 6.18 nobody
+    can read its /proc/PID/stat meanwhile, and on every Linux nobody its environ."""
+    SERVER_ARGUMENTS = ("--opens",)
+
+    def test_a_process_that_cannot_be_read_holds_up_no_job(self):
+        begin = f"import os; os.open({str(self.dead / 'file')!r}, os.O_RDONLY); os.execv('/bin/true', ['true'])"
+        sick = subprocess.Popen([sys.executable, "-c", begin])
+        self.addCleanup(sick.wait)
+        self.addCleanup(self.server.kill)
+        # It has no command line while it executes a program: it waits for the storage then.
+        wait_for(lambda: not pathlib.Path(f"/proc/{sick.pid}/cmdline").read_bytes(), "the sick process", 30)
+        self.assertIsNone(sick.poll())
+        # The child left behind makes muster look for descendants; the hang watch looks at all processes, too.
+        process = self.start("--no-python", "--hang-timeout=0.5", self.script(
+            "worker.sh", "#!/bin/sh\nsetsid sleep 1000 &\nsleep 0.3\n"))
+        self.assertEqual(process.wait(60), 0)
+        self.assertIsNone(sick.poll())
 
 
 if __name__ == "__main__":

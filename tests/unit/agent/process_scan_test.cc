@@ -6,8 +6,15 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <future>
+#include <optional>
+#include <string>
+#include <thread>
 
 #include <catch2/catch.hpp>
+
+#include "agent/posix/bounded_read.h"
 
 namespace muster {
 namespace {
@@ -156,24 +163,58 @@ TEST_CASE("process scan: a job's processes are found by a mark in their environm
 TEST_CASE("process scan: a session's number that another process has by now is a stranger's",
           "[unit][agent]") {
   Family family;
-  const std::uint64_t start = session_of(family.parent).start;
-  REQUIRE(start > 1);
+  const std::uint64_t start = ticks_since_boot();
   const auto finds = [&](const JobSession& session) {
     return has(processes_of_job({{family.parent, session}}, no_mark), family.parent);
   };
   CHECK(finds({.start = start, .end = {}}));
-  CHECK_FALSE(finds({.start = start - 1, .end = {}}));         // Another leader.
-  CHECK(finds({.start = start, .end = start + 1}));            // It began before the end.
-  CHECK_FALSE(finds({.start = start - 2, .end = start - 1}));  // It began after it.
+  CHECK_FALSE(finds({.start = 1, .end = {}}));       // Another leader.
+  CHECK(finds({.start = start, .end = start + 1}));  // It began before the end.
+  CHECK_FALSE(finds({.start = 1, .end = 2}));        // It began after it.
 }
 
 TEST_CASE("process scan: a signal goes to the process that was seen, and to no other",
           "[unit][agent]") {
   Family family;
-  Process seen{.pid = family.parent, .start = session_of(family.parent).start};
+  Process seen{.pid = family.parent, .parent = ::getpid(), .session = family.parent};
   CHECK(signal_process(seen, 0));
-  ++seen.start;  // As if the number were another process's now.
+  ++seen.parent;  // As if the number were another process's now.
   CHECK_FALSE(signal_process(seen, 0));
+}
+
+TEST_CASE("process scan: what it says of a process is what the kernel says", "[unit][agent]") {
+  const Family family;
+  const std::vector<Process> all = all_processes();
+  const auto seen = std::find_if(all.begin(), all.end(),
+                                 [&](const Process& one) { return one.pid == family.child; });
+  REQUIRE(seen != all.end());
+  CHECK(seen->parent == family.parent);
+  CHECK(seen->session == ::getsid(family.child));
+  CHECK(seen->threads == 1);
+  CHECK(is_alive(*seen));
+}
+
+// Plays a file of /proc whose reader waits for a lock that a sick process holds.
+// Plays a file of /proc whose reader waits for a lock that a sick process holds.
+TEST_CASE("bounded read: a process that makes its reader wait does so once, and holds up no other",
+          "[unit][agent]") {
+  constexpr std::chrono::milliseconds kShort{1};
+  constexpr std::chrono::seconds kLong{30};
+  std::promise<void> lock;
+  const auto waits = [is_free = lock.get_future().share()] {
+    is_free.wait();
+    return std::string("late");
+  };
+  CHECK_FALSE(read_in_time(1, kShort, waits).has_value());
+  CHECK_FALSE(read_in_time(1, kLong, waits).has_value());
+  CHECK(read_in_time(2, kLong, [] { return std::string("text"); }) == "text");
+  lock.set_value();
+  // Once the first reading has come back, the process is read again.
+  const auto limit = std::chrono::steady_clock::now() + kLong;
+  std::optional<std::string> again;
+  while (!again && std::chrono::steady_clock::now() < limit)
+    again = read_in_time(1, kLong, [] { return std::string("again"); });
+  CHECK(again == "again");
 }
 
 }  // namespace
