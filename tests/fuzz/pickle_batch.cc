@@ -1,9 +1,9 @@
 // The state codec as a filter for pickle_differential.py, with little cost for each input.
 //
-// In: a length of four bytes, little-endian, and a pickle; again and again. Out: for each a length
-// and what the codec writes of the state that it has read; length 0: refused.
+// In: a length of four bytes, little-endian, and a pickle; again and again, then the length
+// 0xffffffff. Out, after that: for each pickle a length and what the codec writes of the state that
+// it has read; length 0: refused. Then the next pickles may come.
 
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -24,34 +24,44 @@ std::uint32_t length_of(const std::string& head) {
   return length;
 }
 
-void write(const std::string& bytes) {
+void append(std::string& answers, const std::string& bytes) {
   const auto length = static_cast<std::uint32_t>(bytes.size());
-  std::array<char, 4> head{};
   for (std::size_t i = 0; i < 4; ++i)
-    head[i] = static_cast<char>(length >> (8 * i) & 0xff);
-  std::fwrite(head.data(), 1, head.size(), stdout);
-  std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+    answers += static_cast<char>(length >> (8 * i) & 0xff);
+  answers += bytes;
+}
+
+void send(std::string& answers) {
+  std::fwrite(answers.data(), 1, answers.size(), stdout);
   std::fflush(stdout);
+  answers.clear();
 }
 
 }  // namespace
 
 int main() {
   constexpr std::uint32_t kMaxInput = 1 << 24;
+  constexpr std::uint32_t kNoMore = 0xffffffff;
+  std::string answers;
   for (std::string head(4, '\0'); read_exactly(head);) {
     const std::uint32_t length = length_of(head);
+    if (length == kNoMore) {
+      send(answers);
+      continue;
+    }
     std::string pickled(length <= kMaxInput ? length : 0, '\0');
     if (length > kMaxInput || !read_exactly(pickled)) return 1;
     const auto state = muster::decode_state(muster::base64_encode(pickled));
     if (!state || !state->has_value()) {
-      write({});
+      append(answers, {});
       continue;
     }
-    const auto served = muster::base64_decode(muster::encode_state(**state));
+    const std::string text = muster::encode_state(**state);
+    const auto served = muster::base64_decode(text);
     if (!served) return 2;
     // What is served is read as what was understood.
-    const auto again = muster::decode_state(muster::encode_state(**state));
+    const auto again = muster::decode_state(text);
     if (!again || !(**again == **state)) return 3;
-    write(*served);
+    append(answers, *served);
   }
 }

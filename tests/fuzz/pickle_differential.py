@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Mutated pickles: muster refuses them, or what it serves means to CPython what the input means, and touches allowed names only.
 
-    pickle_differential.py PICKLE_BATCH GOLDENS [--inputs N] [--seed S]
+    pickle_differential.py PICKLE_BATCH GOLDENS [--inputs N] [--seed S] [--processes P]
 
 PICKLE_BATCH (pickle_batch.cc) reads and writes again. CPython's own C unpickler is the judge, with a find_class() that
 records every name and makes stand-ins for torch's two classes, so torch is not needed. A finding is printed with its seed.
+P processes share the inputs: the first uses seed S, the next one S + 1, and so on.
 """
 import argparse
 import base64
+import concurrent.futures
 import datetime
 import io
 import pathlib
@@ -19,6 +21,9 @@ import subprocess
 import sys
 
 MODULE = "torch.distributed.elastic.rendezvous.dynamic_rendezvous"
+INPUTS_AT_ONCE = 500
+NO_MORE = struct.pack("<I", 0xffffffff)  # In place of a length: now the program answers.
+TELLS_EVERY = 250_000  # Inputs, in each process.
 MAX_SEED_CHARACTERS = 12_000  # Bytes of base64: larger ones are slow, and have nothing that a small one lacks.
 
 
@@ -109,9 +114,9 @@ class Mutator:
         choose = self.random
         at = choose.randrange(1, len(parts))
         kind = choose.randrange(9)
-        memo = [i for i, part in enumerate(parts) if part[:1] in b"\x94qrhj"] if kind < 4 else []
-        if kind < 4 and memo:
-            at = choose.choice(memo)
+        memo = self.some_memo_operation(parts) if kind < 4 else None
+        if memo is not None:
+            at = memo
             number = bytes([choose.randrange(64)])
             form = choose.choice(self.PUTS if parts[at][:1] in b"\x94qr" else self.GETS)
             parts[at] = form.replace(b"%c", number)
@@ -130,6 +135,53 @@ class Mutator:
             first = choose.randrange(1, len(parts))
             parts[at:at] = parts[first:first + choose.randrange(1, 12)]
 
+    def some_memo_operation(self, parts):
+        """The place of one; none if there are hardly any. To try places costs less than to look at all."""
+        for _ in range(64):
+            at = self.random.randrange(len(parts))
+            if parts[at][:1] in b"\x94qrhj":
+                return at
+        return None
+
+
+class Batch:
+    """The program that is tested."""
+
+    def __init__(self, program):
+        self.program = program
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def answers(self, inputs):
+        """What it serves for each; as many as it answered before it ended."""
+        try:
+            for data in inputs:
+                self.process.stdin.write(struct.pack("<I", len(data)) + data)
+            self.process.stdin.write(NO_MORE)
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return []
+        served = []
+        for _ in inputs:
+            head = self.process.stdout.read(4)
+            if len(head) != 4:
+                break
+            served.append(self.process.stdout.read(struct.unpack("<I", head)[0]))
+        return served
+
+    def which_ends_it(self, inputs):
+        """The number of the input that ends the program, and how it ends."""
+        for number, data in enumerate(inputs):
+            alone = Batch(self.program)
+            if len(alone.answers([data])) != 1:
+                return number, alone.process.wait()
+            alone.end()
+        return None, self.process.wait()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
 
 def judge(given, served):
     """Nothing, or what is wrong with what is served in place of `given`."""
@@ -147,32 +199,42 @@ def judge(given, served):
     return None
 
 
-def run(options, seeds):
-    mutator = Mutator(seeds, options.seed)
-    batch = subprocess.Popen([options.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def run(program, seeds, inputs, seed):
+    """Nothing, or the finding."""
+    mutator = Mutator(seeds, seed)
+    batch = Batch(program)
     done = accepted = unchanged = 0
-    while done < options.inputs:
-        # One at a time: each side waits for the other only.
-        inputs = [mutator.next() for _ in range(min(200, options.inputs - done))]
-        for data in inputs:
-            batch.stdin.write(struct.pack("<I", len(data)) + data)
-            batch.stdin.flush()
-            head = batch.stdout.read(4)
-            if len(head) != 4:
-                return f"input {done} of seed {options.seed}: the program has ended with {batch.wait()}: {data!r}"
-            length, = struct.unpack("<I", head)
-            served = batch.stdout.read(length)
-            done += 1
-            if not length:
+    while done < inputs:
+        given = [mutator.next() for _ in range(min(INPUTS_AT_ONCE, inputs - done))]
+        answers = batch.answers(given)
+        if len(answers) != len(given):
+            number, status = batch.which_ends_it(given)
+            if number is None:
+                return f"inputs from {done} on of seed {seed}, together: the program has ended with {status}"
+            return f"input {done + number} of seed {seed}: the program has ended with {status}: {given[number]!r}"
+        for number, (data, served) in enumerate(zip(given, answers)):
+            if not served:
                 continue
             accepted += 1
             unchanged += served == data
             if wrong := judge(data, served):
-                return f"input {done - 1} of seed {options.seed}: {wrong}\n{data!r}"
-    print(f"seed {options.seed}: {done} inputs from {len(seeds)} seeds, {accepted} accepted, {unchanged} unchanged")
+                return f"input {done + number} of seed {seed}: {wrong}\n{data!r}"
+        if (done + len(given)) // TELLS_EVERY > done // TELLS_EVERY:
+            print(f"seed {seed}: {done + len(given)} inputs so far, {accepted} accepted", flush=True)
+        done += len(given)
+    batch.end()
+    print(f"seed {seed}: {done} inputs from {len(seeds)} seeds, {accepted} accepted, {unchanged} unchanged", flush=True)
     if accepted < done // 100:
         return "hardly any input was accepted: the mutations say nothing"
     return None
+
+
+def run_all(options, seeds):
+    """Each process its share; nothing, or what all have found."""
+    share = -(-options.inputs // options.processes)
+    with concurrent.futures.ProcessPoolExecutor(options.processes) as pool:
+        runs = [pool.submit(run, options.program, seeds, share, options.seed + i) for i in range(options.processes)]
+        return "\n".join(filter(None, (one.result() for one in runs))) or None
 
 
 def main():
@@ -181,6 +243,7 @@ def main():
     parser.add_argument("goldens", type=pathlib.Path)
     parser.add_argument("--inputs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     seeds = []
     for path in sorted(options.goldens.glob("golden/*.b64")):
@@ -189,7 +252,7 @@ def main():
             seeds.append(base64.b64decode(text))
     if len(seeds) < 15:
         return "too few seeds"
-    return run(options, seeds)
+    return run_all(options, seeds)
 
 
 if __name__ == "__main__":
