@@ -36,5 +36,6 @@ add_test(NAME store_codec_fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/run.sh)
 set_tests_properties(store_codec_fuzz PROPERTIES LABELS fuzz TIMEOUT 300 SKIP_RETURN_CODE 77)
 # The other decoders, for some seconds each; hours of it: docs/testing.md.
 add_test(NAME decoders_fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/turns.sh 10
-  native_message http worker_files run_record tensor_pickle)
+  native_message http worker_channel worker_files config_json etcd_answers addresses run_record
+  tensor_pickle)
 set_tests_properties(decoders_fuzz PROPERTIES LABELS fuzz TIMEOUT 1800 SKIP_RETURN_CODE 77)

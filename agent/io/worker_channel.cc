@@ -4,18 +4,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <string_view>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
-#include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/core/worker_lines.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -41,7 +39,7 @@ std::optional<std::int64_t> stranger(int socket) {
 class WorkerChannel::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(WorkerChannel& channel, Protocol::socket socket)
-      : channel_(&channel), socket_(std::move(socket)) {
+      : channel_(&channel), socket_(std::move(socket)), lines_(channel.local_world_size_) {
     error_code ignored;  // A socket that cannot be made so breaks at its first use.
     socket_.non_blocking(true, ignored);
   }
@@ -68,21 +66,13 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
 
   /// Never waits: a worker whose buffer is full has not read for a long time, and is let go.
   void send_notice(Instant deadline) {
-    const std::chrono::duration<double> left = std::max(Duration{}, deadline - now());
-    // Both ends have the same clock: this one stays right however late the line is read.
-    const std::chrono::duration<double> then = deadline.time_since_epoch();
-    std::array<char, 128> line{};
-    const int size =
-        std::snprintf(line.data(), line.size(),
-                      "{\"type\":\"preempt\",\"deadline_s\":%.3f,\"deadline_monotonic_s\":%.3f}\n",
-                      left.count(), then.count());
+    const std::string line = preempt_line(deadline, now());
     error_code ec;
-    const auto sent = socket_.send(asio::buffer(line.data(), static_cast<std::size_t>(size)),
-                                   MSG_NOSIGNAL | MSG_DONTWAIT, ec);
-    if (ec || sent != static_cast<std::size_t>(size)) finish("it does not read");
+    const auto sent = socket_.send(asio::buffer(line), MSG_NOSIGNAL | MSG_DONTWAIT, ec);
+    if (ec || sent != line.size()) finish("it does not read");
   }
 
-  std::optional<LocalRank> promised() const { return ends_itself_ ? rank_ : std::nullopt; }
+  std::optional<LocalRank> promised() const { return lines_.promised(); }
 
   void detach() {
     channel_ = nullptr;
@@ -91,68 +81,38 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
   }
 
  private:
+  /// False if this connection is closed now, by us or by whom a handler called.
   bool take(std::string_view bytes) {
-    buffer_.append(bytes);
-    std::size_t begin = 0;
-    for (auto end = buffer_.find('\n'); end != std::string::npos; end = buffer_.find('\n', begin)) {
-      if (!take_line(std::string_view(buffer_).substr(begin, end - begin))) return false;
-      begin = end + 1;
+    lines_.add(bytes);
+    while (const auto message = lines_.next()) {
+      if (const auto* progress = std::get_if<WorkerProgress>(&*message))
+        take_progress(*progress);
+      else
+        channel_->handlers_.on_progress_end(std::get<WorkerProgressEnd>(*message).rank);
+      if (channel_ == nullptr) return false;
     }
-    buffer_.erase(0, begin);
-    if (buffer_.size() > kMaxLineBytes) return finish("a line is too long"), false;
+    if (!lines_.why().empty()) return finish(lines_.why()), false;
     return true;
   }
 
-  /// False if this connection is closed now, by us or by whom the handler called.
-  bool take_line(std::string_view line) {
-    const auto message = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const auto type = message.is_object() ? message.find("type") : message.end();
-    if (!message.is_object() || type == message.end() || !type->is_string())
-      return finish("a line is no JSON object with a type"), false;
-    if (*type == "hello") return take_hello(message);
-    if (*type != "progress" && *type != "progress_end" && *type != "ends_itself")
-      return true;  // Of a later version of the protocol.
-    if (!rank_) return finish("something before hello"), false;
-    if (*type == "progress")
-      take_progress(message);
-    else if (*type == "progress_end")
-      channel_->handlers_.on_progress_end(*rank_);
-    else
-      ends_itself_ = true;
-    return channel_ != nullptr;
-  }
-
-  void take_progress(const nlohmann::json& message) {
-    const auto step = message.find("step");
+  void take_progress(const WorkerProgress& progress) {
     const auto& on_step = channel_->handlers_.on_step;
-    if (on_step && step != message.end() && step->is_number_integer())
-      on_step(*rank_, step->get<std::int64_t>());
-    if (channel_ != nullptr) channel_->handlers_.on_progress(*rank_);
+    if (on_step && progress.step) on_step(progress.rank, *progress.step);
+    if (channel_ != nullptr) channel_->handlers_.on_progress(progress.rank);
   }
 
-  bool take_hello(const nlohmann::json& message) {
-    const auto rank = message.find("local_rank");
-    if (rank_ || rank == message.end() || !rank->is_number_integer() ||
-        !channel_->is_local_rank(rank->get<std::int64_t>()))
-      return finish("a hello without a local rank of this node, or a second one"), false;
-    rank_ = LocalRank{rank->get<int>()};
-    return true;
-  }
-
-  void finish(const char* why) {
+  void finish(std::string_view why) {
     if (channel_ == nullptr) return;
-    if (*why != '\0')
-      spdlog::warn("worker_channel_closed local_rank={} reason=\"{}\"", rank_ ? rank_->value : -1,
-                   why);
+    if (!why.empty())
+      spdlog::warn("worker_channel_closed local_rank={} reason=\"{}\"",
+                   lines_.rank().value_or(LocalRank{-1}).value, why);
     std::exchange(channel_, nullptr)->close(shared_from_this());
   }
 
   WorkerChannel* channel_;
   Protocol::socket socket_;
-  std::optional<LocalRank> rank_;
-  bool ends_itself_ = false;
+  WorkerLines lines_;
   std::array<char, 1024> chunk_{};
-  std::string buffer_;  // Less than one line.
 };
 
 WorkerChannel::WorkerChannel(asio::io_context& io, std::string path, int local_world_size,

@@ -25,7 +25,6 @@ class WorkerChannel {
  public:
   /// Connections at a time; the next one waits in the kernel's queue until one is closed.
   static constexpr std::size_t kMaxConnections = 1024;
-  static constexpr std::size_t kMaxLineBytes = 4096;
 
   /// From the loop, never from within open().
   struct Handlers {
@@ -78,7 +77,6 @@ class WorkerChannel {
   void refuse(std::int64_t uid);
   void retry_later(const boost::system::error_code& error);
   void close(const std::shared_ptr<Connection>& connection);
-  bool is_local_rank(std::int64_t rank) const { return rank >= 0 && rank < local_world_size_; }
 
   const std::string path_;
   const int local_world_size_;

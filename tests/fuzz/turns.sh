@@ -17,6 +17,13 @@ declare -A sources=(
     rendezvous/wire/token_proof.cc"
   [http]="rendezvous/http/http_access.cc rendezvous/http/http_route.cc rendezvous/wire/http_key.cc
     rendezvous/wire/percent.cc musterctl/http_text.cc"
+  [worker_channel]="agent/core/worker_lines.cc worker_sdk/src/notice_lines.cc"
+  [config_json]="$wire rendezvous/wire/config_json.cc"
+  [etcd_answers]="$wire rendezvous/wire/base64.cc rendezvous/wire/etcd_json.cc rendezvous/wire/host_record.cc
+    rendezvous/wire/percent.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
+    rendezvous/wire/run_record_codec.cc rendezvous/etcd/etcd_records.cc"
+  [addresses]="rendezvous/etcd/etcd_address.cc rendezvous/wire/base64.cc rendezvous/wire/percent.cc
+    rendezvous/wire/run_tokens.cc"
   [worker_files]="agent/core/error_file.cc agent/core/rank_messages.cc agent/core/ranks.cc agent/core/timer_table.cc
     rendezvous/core/round_ranks.cc"
   [run_record]="$wire rendezvous/wire/base64.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
@@ -27,7 +34,8 @@ declare -A sources=(
     rendezvous/wire/c10d_codec.cc rendezvous/wire/reply_queue.cc"
   [tensor_pickle]="pickle/reader.cc pickle/utf8.cc worker_sdk/src/pickle_rules.cc"
 )
-order=(native_message http worker_files run_record state_codec store_codec tensor_pickle)
+order=(native_message http worker_channel worker_files config_json etcd_answers addresses run_record state_codec store_codec
+  tensor_pickle)
 
 usage() {
   sed -n '2,12s/^# \?//p' "$0" >&2

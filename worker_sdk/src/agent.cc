@@ -5,12 +5,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
 #include <utility>
+
+#include "notice_lines.h"
 
 namespace muster {
 namespace {
@@ -18,21 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC, as the agent's.
 
 constexpr auto kLeastBetweenReports = std::chrono::milliseconds(100);
-constexpr std::size_t kMaxLineBytes = 4096;
-constexpr double kMostSeconds = 1e9;  // More than a machine is up; fits the clock.
-
-// The value of a number in a line that is a flat JSON object; the agent writes no others.
-std::optional<double> number_of(const std::string& line, const std::string& name) {
-  const std::size_t key = line.find('"' + name + '"');
-  if (key == std::string::npos) return std::nullopt;
-  const std::size_t colon = line.find_first_not_of(" \t", key + name.size() + 2);
-  if (colon == std::string::npos || line[colon] != ':') return std::nullopt;
-  const char* begin = line.c_str() + colon + 1;
-  char* end = nullptr;
-  const double value = std::strtod(begin, &end);
-  if (end == begin || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
 
 // One for each process, connected when it is first needed and never again: what ends it is the end
 // of the agent, and with it of this process.
@@ -61,7 +47,7 @@ class Channel {
     const std::lock_guard lock(mutex_);
     if (!std::exchange(promised_, true) && fd_ >= 0) send("{\"type\":\"ends_itself\"}\n");
     receive();
-    return deadline_;
+    return notices_.deadline();
   }
 
  private:
@@ -94,23 +80,7 @@ class Channel {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && errno == EAGAIN) return;
       if (got <= 0) return close();
-      buffer_.append(chunk, static_cast<std::size_t>(got));
-      take_lines();
-      if (buffer_.size() > kMaxLineBytes) return close();
-    }
-  }
-
-  void take_lines() {
-    for (auto end = buffer_.find('\n'); end != std::string::npos; end = buffer_.find('\n')) {
-      const std::string line = buffer_.substr(0, end);
-      buffer_.erase(0, end + 1);
-      // Not deadline_s, which counts from when it was sent: nobody knows when that was.
-      const auto seconds = number_of(line, "deadline_monotonic_s");
-      if (!seconds || *seconds < 0 || *seconds > kMostSeconds ||
-          line.find("\"preempt\"") == std::string::npos)
-        continue;  // Of a later version of the protocol.
-      deadline_ = Clock::time_point(
-          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds)));
+      if (!notices_.add({chunk, static_cast<std::size_t>(got)})) return close();
     }
   }
 
@@ -122,9 +92,8 @@ class Channel {
   std::mutex mutex_;
   int fd_ = -1;
   bool promised_ = false;
-  std::string buffer_;
+  NoticeLines notices_;
   std::optional<Clock::time_point> last_report_;
-  std::optional<Clock::time_point> deadline_;
 };
 
 Channel& channel() {

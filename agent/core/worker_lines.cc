@@ -1,0 +1,79 @@
+#include "agent/core/worker_lines.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+namespace muster {
+
+namespace {
+
+using LineJson = nlohmann::json;
+
+/// A field that is an integer which an int64 has room for.
+std::optional<std::int64_t> integer(const LineJson& message, const char* name) {
+  const auto field = message.find(name);
+  if (field == message.end() || !field->is_number_integer()) return std::nullopt;
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  if (field->is_number_unsigned() && field->get<std::uint64_t>() > kMost) return std::nullopt;
+  return field->get<std::int64_t>();
+}
+
+}  // namespace
+
+std::optional<WorkerMessage> WorkerLines::next() {
+  while (why_.empty()) {
+    const std::size_t end = buffer_.find('\n');
+    if (std::min(end, buffer_.size()) > kMaxLineBytes) return fail("a line is too long");
+    if (end == std::string::npos) return std::nullopt;
+    const std::string line = buffer_.substr(0, end);
+    buffer_.erase(0, end + 1);
+    if (auto message = take_line(line)) return message;
+  }
+  return std::nullopt;
+}
+
+std::optional<WorkerMessage> WorkerLines::take_line(std::string_view line) {
+  const LineJson message = LineJson::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto type = message.is_object() ? message.find("type") : message.end();
+  if (!message.is_object() || type == message.end() || !type->is_string())
+    return fail("a line is no JSON object with a type");
+  if (*type == "hello") {
+    const auto rank = integer(message, "local_rank");
+    if (rank_ || !rank || *rank < 0 || *rank >= local_world_size_)
+      return fail("a hello without a local rank of this node, or a second one");
+    rank_ = LocalRank{static_cast<int>(*rank)};
+    return std::nullopt;
+  }
+  if (*type != "progress" && *type != "progress_end" && *type != "ends_itself")
+    return std::nullopt;  // Of a later version of the protocol.
+  if (!rank_) return fail("something before hello");
+  if (*type == "progress") return WorkerProgress{*rank_, integer(message, "step")};
+  if (*type == "progress_end") return WorkerProgressEnd{*rank_};
+  ends_itself_ = true;
+  return std::nullopt;
+}
+
+std::optional<WorkerMessage> WorkerLines::fail(std::string_view why) {
+  why_ = why;
+  buffer_.clear();
+  return std::nullopt;
+}
+
+std::string preempt_line(Instant deadline, Instant now) {
+  const std::chrono::duration<double> left = std::max(Duration{}, deadline - now);
+  // Both ends have the same clock: this one stays right however late the line is read.
+  const std::chrono::duration<double> then = deadline.time_since_epoch();
+  std::array<char, 128> line{};
+  const int size =
+      std::snprintf(line.data(), line.size(),
+                    "{\"type\":\"preempt\",\"deadline_s\":%.3f,\"deadline_monotonic_s\":%.3f}\n",
+                    left.count(), then.count());
+  return {line.data(), static_cast<std::size_t>(size)};
+}
+
+}  // namespace muster
