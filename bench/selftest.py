@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 
 from muster_bench import docs, interleave, lines, model, table  # noqa: E402
 from selftest_nodes import (CurveTest, MusterdTest, PeersTest, RecoveryTest,  # noqa: E402, F401
-                            RendezvousTest)
+                            RendezvousTest, TlsTest)
 from selftest_programs import CommandTest, RunTest, StoreTest  # noqa: E402, F401 (run from here)
 
 

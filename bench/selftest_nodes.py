@@ -15,11 +15,14 @@ def given(name):
     return sys.argv[sys.argv.index(name) + 1]
 os.kill(int(given("--pid")), 0)
 nodes, factor = int(given("--nodes")), 1 if "--bare" in sys.argv else 2
+if "--tls-ca" in sys.argv:
+    assert open(given("--tls-ca")).readline().startswith("-----BEGIN CERTIFICATE"), "no certificate"
+    factor = 6
 phase = {"seconds": 0.5 * factor, "messages_to": 7 * nodes, "messages_from": 6 * nodes,
          "keep_alives": nodes, "waitings": 2 * nodes, "bytes_to": 1000 * nodes,
          "bytes_from": 500 * nodes, "keep_alive_bytes": 100 * nodes, "waiting_bytes": 0,
-         "server_cpu_s": 1e-6 * nodes}
-print(json.dumps({"nodes": nodes, "peak_rss_mb": 12.0, "join": phase,
+         "server_cpu_s": 0.5e-6 * factor * nodes}
+print(json.dumps({"nodes": nodes, "peak_rss_mb": 12.0, "rss_before_mb": 4.0, "rss_mb": 4 + factor, "join": phase,
                   "restarts": [phase, phase | {"seconds": 0.25 * factor}]}))
 """
 
@@ -241,6 +244,22 @@ class RendezvousTest(WithFakes):
             self.assertTrue(found["rendezvous.8.join_s"].why["peer"].startswith(start))
             self.assertTrue(found["rendezvous.8.torch_join_s"].why["muster"].startswith(start))
             self.assertEqual(found["rendezvous.8.join_s"].median("muster"), 1.0)
+
+
+class TlsTest(WithFakes):
+    def test_tls_stands_beside_plain_and_the_ratio_below(self):
+        self.program("musterd", FAKE_SERVER)
+        self.program("torchrun", FAKE_LAUNCHER)
+        self.program("rendezvous_load", FAKE_NODES)
+        found = programs.find(musterd=self.folder / "musterd", torchrun=self.folder / "torchrun",
+                              native_dir=self.folder)
+        rows = families.load()["tls"].measure(context.Bench(found, lambda text: None, quick=True))
+        self.assertEqual({row.quantity.name: tuple(value and round(value, 9) for value in
+                                                   (row.median("muster"), row.median("limit"))) for row in rows},
+                         {"tls.100.join_s": (3.0, 1.0), "tls.100.join_s_ratio": (3.0, None),
+                          "tls.100.restart_s": (1.5, 0.5), "tls.100.restart_s_ratio": (3.0, None),
+                          "tls.100.join_cpu_us": (3.0, 1.0), "tls.100.join_cpu_us_ratio": (3.0, None),
+                          "tls.100.kb_per_node": (60.0, 20.0), "tls.100.kb_per_node_ratio": (3.0, None)})
 
 
 class CurveTest(unittest.TestCase):
