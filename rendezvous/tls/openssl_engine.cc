@@ -130,7 +130,8 @@ std::string OpensslEngine::refusal_text() {
     return "it does not accept this side's certificate: its CA has not signed it";
   if (says("alert certificate expired"))
     return "it does not accept this side's certificate: it has expired";
-  if (says("alert bad certificate"))  // All that servers written in Go say, etcd's among them.
+  // All that servers written in Go say, etcd's among them.
+  if (side_ == TlsSide::Client && says("alert bad certificate"))
     return "it has got no certificate of this side, or does not accept it: it may have expired, or "
            "its CA has not signed it";
   if (says("alert")) return "it refuses this side's certificate or handshake (" + text + ")";
