@@ -1,12 +1,16 @@
 #include "agent/io/attempt_files.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "agent/logs/log_console.h"
+#include "agent/posix/find_program.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/core/limit_advice.h"
 #include "rendezvous/core/result.h"
@@ -61,12 +65,27 @@ std::optional<std::string> empty_filtered_files(const AttemptLogPlan& plan) {
   return std::nullopt;
 }
 
+std::vector<Result<std::string>> find_programs(const AttemptFilesRequest& request,
+                                               const AttemptLogPlan& plan) {
+  std::vector<Result<std::string>> found;
+  for (std::size_t rank = 0; rank < request.programs.size(); ++rank) {
+    std::string_view path = request.path;
+    if (rank < plan.workers.size())  // A plug-in may have changed it.
+      for (const auto& [name, value] : plan.workers[rank].environment.set)
+        if (name == "PATH") path = value;
+    found.push_back(find_program(request.programs[rank], path));
+  }
+  return found;
+}
+
 }  // namespace
 
 AttemptFiles make_attempt_files(const AttemptFilesRequest& request) {
   request.run_dir.remove_empty(request.last_directories);
   AttemptFiles made;
   LogSurroundings surroundings = request.surroundings;
+  surroundings.stderr_is_terminal = ::isatty(2) == 1;
+  surroundings.console_is_one_file = is_one_console(1, 2);
   if (!request.run_dir.path().empty()) {
     const std::vector<std::string> names = request.run_dir.entries();
     surroundings.attempt_dir =
@@ -85,6 +104,7 @@ AttemptFiles make_attempt_files(const AttemptFilesRequest& request) {
   if (!made.problem) made.problem = empty_filtered_files(made.plan);
   std::erase_if(made.plan.more_shown,
                 [](const ShownFile& shown) { return !can_be_followed(shown.file); });
+  made.programs = find_programs(request, made.plan);
   return made;
 }
 

@@ -43,10 +43,6 @@ void find_oom_victims(const OomWatch& watch, std::vector<WorkerEnd>& ends) {
     }
 }
 
-bool is_terminal(int fd) {
-  return ::isatty(fd) == 1;
-}
-
 }  // namespace
 
 std::int64_t wall_clock_ms() {
@@ -75,13 +71,15 @@ void WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir,
       .restart_count = round.restart_count,
       .last_directories = std::exchange(directories_, {}),
       .surroundings = {.base_global_rank = round.ranks.base_global_rank,
-                       .host = surroundings_.host,
-                       .stderr_is_terminal = is_terminal(2),
-                       .console_is_one_file = is_one_console(1, 2)},
+                       .host = surroundings_.host},
       .dest = std::move(dest),
       .file_options = {.max_bytes = options_.log.max_bytes,
                        .ends_when_full = options_.log.on_full == LogOnFull::Fail,
-                       .on_full = on_full_}};
+                       .on_full = on_full_},
+      .programs = {},
+      .path = std::string(path_variable(surroundings_.environment))};
+  for (LocalRank rank{0}; rank.value < options_.local_world_size; ++rank.value)
+    request.programs.push_back(worker_command(options_, rank).front());
   auto made = std::make_shared<AttemptFiles>();
   work.run([request = std::move(request), made] { *made = make_attempt_files(request); },
            [this, made, done = std::move(done)](bool answered) {
@@ -94,6 +92,7 @@ void WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir,
 
 void WorkerGroup::adopt(AttemptFiles made) {
   directories_ = made.plan.directories;
+  programs_ = std::move(made.programs);
   for (const WorkerLogPlan& log : made.plan.workers) {
     Member& member = members_.emplace_back();
     member.log = log;
@@ -124,7 +123,7 @@ boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::
 
   WorkerCommand command{"", worker_command(options_, rank), std::move(*environment), {}, {}};
   if (!options_.cpus.empty()) command.cpus = options_.cpus[static_cast<std::size_t>(rank.value)];
-  const Result<std::string> program = find_program(command.argv[0], path_variable(command.env));
+  const Result<std::string>& program = programs_[static_cast<std::size_t>(rank.value)];
   if (!program)
     return NotStarted{"cannot start '" + command.argv[0] + "': " + program.error().message()};
   program_ = command.path = *program;

@@ -105,8 +105,9 @@ class WorkerGroup {
   WorkerStreams streams_;
   RoundFacts round_;
   std::vector<Member> members_;
-  std::vector<std::string> directories_;  // Of the attempt, made by prepare().
-  std::string program_;                   // As found in PATH.
+  std::vector<std::string> directories_;       // Of the attempt, made by prepare().
+  std::vector<Result<std::string>> programs_;  // Where each worker's is.
+  std::string program_;                        // As found in PATH.
   std::int64_t started_ms_ = 0;
   int deaths_ = 0;
   OomWatch oom_watch_;
