@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/core/watched_time.h"
 #include "rendezvous/core/check.h"
 
 namespace muster {
@@ -233,6 +234,10 @@ SupervisorActions Supervisor::on_signal(int number, bool again, Instant now) {
 
 SupervisorActions Supervisor::on(const TimePassed&, Instant now) {
   if (!deadline_ || now < *deadline_) return {};
+  if (begins_anew(*deadline_, now)) {
+    deadline_ = now + (hung_ && state_ == State::Running ? kAbortTimeout : settings_.stop_timeout);
+    return {};
+  }
   deadline_.reset();
   if (state_ == State::Running && hung_) return end_hung_worker(now);
   return state_ == State::Stopping ? kill() : SupervisorActions{};

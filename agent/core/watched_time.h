@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "rendezvous/core/time.h"
@@ -33,5 +34,14 @@ class WatchedTime {
  private:
   std::optional<Instant> last_;
 };
+
+/// A deadline is noticed so late only if nobody could look: the machine or the process stood still.
+constexpr Duration kLateDeadline = std::chrono::seconds(2);
+
+/// Whether a limit that ran out at `deadline` has to begin anew at `now`: who was to end by then
+/// stood still, too, and nobody knows for how much of the time.
+inline bool begins_anew(Instant deadline, Instant now) {
+  return now - deadline > kLateDeadline;
+}
 
 }  // namespace muster

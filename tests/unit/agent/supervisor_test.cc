@@ -106,6 +106,27 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: who does not end in time is killed
   CHECK_FALSE(supervisor.next_deadline());
 }
 
+TEST_CASE_METHOD(SupervisorTest, "supervisor: time in which the machine stood still ends no worker",
+                 "[unit][agent]") {
+  run();
+  SECTION("that has its time for an end in order") {
+    happens(WorkerEnded{LocalRank{1}, kBad});
+    CHECK(after(1h, TimePassed{}).empty());  // The worker stood still, too.
+    REQUIRE(supervisor.next_deadline() == now + 30s);
+    only<KillEverything>(after(30s, TimePassed{}));
+  }
+  SECTION("that has its time for its last words") {
+    happens(WorkerHung{LocalRank{0}});
+    CHECK(after(1h, TimePassed{}).empty());
+    REQUIRE(supervisor.next_deadline() == now + 10s);
+    CHECK(only<EndWorker>(after(10s, TimePassed{})).number == 9);
+  }
+  SECTION("and a timer that is a little late is none") {
+    happens(WorkerEnded{LocalRank{1}, kBad});
+    only<KillEverything>(after(31s, TimePassed{}));
+  }
+}
+
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure is acted on once every start is answered",
                  "[unit][agent]") {
   happens(Begun{});
