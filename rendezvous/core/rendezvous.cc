@@ -178,9 +178,11 @@ void Rendezvous::on(const NodeJoined& told) {
       recovery_ && told.generation == recovery_->generation && told.last_round == recovery_->round;
   const Member* before = named(event.name);
   const bool is_new = before == nullptr;
-  const bool reconnected = !is_new && before->connection != event.from;
-  const Member* member = enter(event);
+  const bool reconnected =
+      !is_new && (before->connection != event.from || before->rejoins == event.from);
+  Member* member = enter(event);
   if (member == nullptr) return;
+  member->rejoins.reset();
   const MemberId id = member->id;
   if (of_recovery) give_up_recovery("node " + to_string(event.name) + " has left it");
   note_stopped(event);

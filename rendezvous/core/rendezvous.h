@@ -199,6 +199,8 @@ class Rendezvous {
     bool hosts_rendezvous = false;
     bool succeeded = false;
     std::int64_t restarted_round = -1;  // Of the last RestartRound to it.
+    /// The connection on which it was told to join again: what was sent to it before may be lost.
+    std::optional<ConnectionId> rejoins;
     std::optional<Instant> join_deadline;
     bool resumes = false;
     bool closed = false;                  // Its connection here was closed.

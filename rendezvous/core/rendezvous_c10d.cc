@@ -247,6 +247,13 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
       break;
     case Kind::AddToParticipants:
       member->finished = false;
+      // A full round that cannot begin yet: one of its nodes is away, or may still be at work in
+      // the round before.
+      if (run_ && member->place != Place::Participant &&
+          count(Place::Participant) >= static_cast<std::size_t>(run_->max_nodes)) {
+        place(id, Place::Redundant);
+        break;
+      }
       place(id, Place::Participant);
       if (run_) break;
       torchrun_.set_deadline(proposed.deadline);

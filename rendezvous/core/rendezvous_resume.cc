@@ -65,7 +65,8 @@ void Rendezvous::resume_member(const Member& member, const NodeResumed& event) {
 }
 
 void Rendezvous::tell_to_rejoin(ConnectionId to, std::string why) {
-  const Member* member = from(to);
+  Member* member = from(to);
+  if (member != nullptr) member->rejoins = to;
   const std::int64_t round = member == nullptr ? -1 : member->restarted_round;
   actions_.push_back(Rejoin{to, round, setup_.life, std::move(why)});
 }

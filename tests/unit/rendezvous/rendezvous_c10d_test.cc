@@ -72,6 +72,24 @@ TEST_CASE_METHOD(DoorTest, "c10d door: muster and torchrun share a round; muster
   CHECK(std::get<RoundComplete>(told[0]).store);
 }
 
+TEST_CASE_METHOD(DoorTest, "c10d door: a full round that cannot begin yet takes nobody else",
+                 "[unit][rendezvous]") {
+  const RunSettings run{.min_nodes = 2, .max_nodes = 2};
+  NodeJoined absent{
+      .from = {8}, .name = {"l", 1, 0}, .role = "default", .run = run, .muster_version = "1"};
+  absent.instance = "of l";
+  absent.resumes = true;
+  rendezvous.step(absent, now);
+  rendezvous.step(ConnectionLost{{8}}, now);
+  joins(9, "m", run);
+  REQUIRE(shown().participants.size() == 2);
+  REQUIRE_FALSE(shown().complete);
+  auto a = torch("a");
+  CHECK(does(a, 1, Action::AddToParticipants) == ProposalVerdict::Merged);
+  CHECK(shown().participants.size() == 2);
+  CHECK(shown().redundancy_list.contains(a.name()));
+}
+
 TEST_CASE("c10d door: harmless operations are merged into a newer state", "[unit][rendezvous]") {
   DoorTest test(RunSettings{.min_nodes = 1, .max_nodes = 3});
   auto a = test.torch("a", 1, 3);

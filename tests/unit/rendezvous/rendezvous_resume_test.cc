@@ -69,6 +69,24 @@ TEST_CASE_METHOD(ResumeTest, "resume: a node on a new connection stays in its ro
   CHECK(rendezvous.participants() == 3);
 }
 
+TEST_CASE_METHOD(ResumeTest, "resume: who joins again after a resume is told what the host said",
+                 "[unit][rendezvous]") {
+  three_in_a_round();
+  const auto back = [this](std::uint32_t id, const std::string& addr) {
+    NodeJoined event = joiner(id, addr);
+    event.last_round = 0;
+    return after({}, event);
+  };
+  after({}, WorkersFailed{{2}, 0, "rank 0 exited with 1"});
+  back(2, "b");
+  back(3, "c");
+  // Its connection is broken already at its end: it never hears this.
+  REQUIRE(sent<PrepareStore>(back(1, "a")).contains(1));
+  CHECK(sent<Rejoin>(after({}, resume(11, "a", 0))).contains(11));
+  CHECK(sent<PrepareStore>(back(11, "a")).contains(11));
+  CHECK(sent<PrepareStore>(back(11, "a")).empty());
+}
+
 TEST_CASE_METHOD(ResumeTest, "resume: a closed connection makes a node lost after the grace",
                  "[unit][rendezvous]") {
   three_in_a_round();
