@@ -15,7 +15,7 @@ namespace {
 using LineJson = nlohmann::json;
 
 /// A field that is an integer which an int64 has room for.
-std::optional<std::int64_t> integer(const LineJson& message, const char* name) {
+std::optional<std::int64_t> whole_number_of(const LineJson& message, const char* name) {
   const auto field = message.find(name);
   if (field == message.end() || !field->is_number_integer()) return std::nullopt;
   constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -43,7 +43,7 @@ std::optional<WorkerMessage> WorkerLines::take_line(std::string_view line) {
   if (!message.is_object() || type == message.end() || !type->is_string())
     return fail("a line is no JSON object with a type");
   if (*type == "hello") {
-    const auto rank = integer(message, "local_rank");
+    const auto rank = whole_number_of(message, "local_rank");
     if (rank_ || !rank || *rank < 0 || *rank >= local_world_size_)
       return fail("a hello without a local rank of this node, or a second one");
     rank_ = LocalRank{static_cast<int>(*rank)};
@@ -52,7 +52,7 @@ std::optional<WorkerMessage> WorkerLines::take_line(std::string_view line) {
   if (*type != "progress" && *type != "progress_end" && *type != "ends_itself")
     return std::nullopt;  // Of a later version of the protocol.
   if (!rank_) return fail("something before hello");
-  if (*type == "progress") return WorkerProgress{*rank_, integer(message, "step")};
+  if (*type == "progress") return WorkerProgress{*rank_, whole_number_of(message, "step")};
   if (*type == "progress_end") return WorkerProgressEnd{*rank_};
   ends_itself_ = true;
   return std::nullopt;
