@@ -178,8 +178,11 @@ TEST_CASE("process scan: a signal goes to the process that was seen, and to no o
   Family family;
   Process seen{.pid = family.parent, .parent = ::getpid(), .session = family.parent};
   CHECK(signal_process(seen, 0));
-  ++seen.parent;  // As if the number were another process's now.
+  ++seen.session;  // As if the number were another process's now.
   CHECK_FALSE(signal_process(seen, 0));
+
+  const Process child{.pid = family.child, .parent = 1, .session = ::getsid(family.child)};
+  CHECK(signal_process(child, 0));  // Its parent has ended since, or is another one.
 }
 
 TEST_CASE("process scan: what it says of a process is what the kernel says", "[unit][agent]") {
@@ -194,7 +197,6 @@ TEST_CASE("process scan: what it says of a process is what the kernel says", "[u
   CHECK(is_alive(*seen));
 }
 
-// Plays a file of /proc whose reader waits for a lock that a sick process holds.
 // Plays a file of /proc whose reader waits for a lock that a sick process holds.
 TEST_CASE("bounded read: a process that makes its reader wait does so once, and holds up no other",
           "[unit][agent]") {
