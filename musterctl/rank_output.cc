@@ -1,5 +1,6 @@
 #include "musterctl/rank_output.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -140,6 +141,7 @@ OutputEnd show_all_stacks(const Service& service, const std::string& run,
     for (int i = 0; i < count->get<int>() && ranks.size() < kMaxRanksAsked; ++i)
       ranks.push_back(first->get<int>() + i);
   }
+  std::sort(ranks.begin(), ranks.end());  // The nodes come in the order in which they joined.
   if (ranks.empty()) return {1, "no muster node of the run is in a round: nothing stands anywhere"};
   OutputEnd end;
   for (const int rank : ranks) {

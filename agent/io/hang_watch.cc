@@ -16,6 +16,7 @@ HangWatch::HangWatch(boost::asio::io_context& io, const WorkerTable& workers, Du
 
 void HangWatch::stop() {
   detector_.reset();
+  last_.clear();
   look_.stop();
 }
 
@@ -30,7 +31,13 @@ bool HangWatch::look() {
   std::vector<WorkerActivity> samples;
   for (const auto& [rank, pid] : running) {
     const FamilyActivity& activity = activities[samples.size()];
-    samples.push_back({rank, activity.cpu, activity.bytes_written, activity.stopped});
+    WorkerActivity sample{rank, activity.cpu, activity.bytes_written, activity.stopped};
+    // A process that cannot be read waits for storage that hangs, or the machine is very busy. A
+    // sum without it would be lower, and the next one would look like work.
+    if (const auto known = last_.find(rank); !activity.complete && known != last_.end())
+      sample = known->second;
+    last_.insert_or_assign(rank, sample);
+    samples.push_back(sample);
   }
   std::vector<IdleWorker> idle = detector_.observe(samples, now());
   if (idle.empty()) return true;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -34,6 +35,7 @@ class HangWatch {
   const WorkerTable& workers_;
   HangDetector detector_;
   OnHang on_hang_;
+  std::map<LocalRank, WorkerActivity> last_;
   RepeatedLook look_;
 };
 

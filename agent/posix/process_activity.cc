@@ -136,7 +136,7 @@ std::vector<FamilyActivity> family_activity(const std::vector<pid_t>& leaders) {
       const auto text = read_in_time(pid, kLookLimit, [folder] {
         return read_file(folder + "/stat") + read_file(folder + "/io");
       });
-      // One that cannot be read waits for storage that hangs: it does nothing.
+      sum.complete = sum.complete && text.has_value();
       if (!text) continue;
       const Stat stat = parse_stat(*text);
       sum.cpu += from_ticks(stat.own_ticks + stat.children_ticks);

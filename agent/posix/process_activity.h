@@ -17,6 +17,7 @@ struct FamilyActivity {
   std::chrono::nanoseconds cpu{};
   std::uint64_t bytes_written = 0;  // To anything, by write() and its kin.
   bool stopped = false;             // One of them: by a signal or a debugger.
+  bool complete = true;             // Each of them could be read in time.
 };
 
 /// For each of `leaders`, in their order: its descendants, and whoever is in its session. One pass

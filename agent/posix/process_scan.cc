@@ -23,8 +23,8 @@
 namespace muster {
 namespace {
 
-constexpr std::chrono::milliseconds kReadLimit{1000};  // Of one process that cannot be read.
-constexpr std::size_t kEnvironBytesMax = 8 << 20;      // Far above the kernel's usual 2 MiB.
+constexpr std::chrono::milliseconds kReadLimit{200};  // Of one process that cannot be read.
+constexpr std::size_t kEnvironBytesMax = 8 << 20;     // Far above the kernel's usual 2 MiB.
 
 /// What follows `name` in /proc/PID/status; null: there is no such line.
 const char* field_of(const std::string& status, std::string_view name) {

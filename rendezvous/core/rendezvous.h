@@ -457,6 +457,9 @@ class Rendezvous {
   std::optional<std::int64_t> restored_generation_;
   std::set<MemberId> awaited_;   // Members of a restored running round that have not come back.
   bool nobody_is_back_ = false;  // Of a restored run.
+  /// Restored while its round was prepared: the host before may have completed the round without
+  /// recording it.
+  bool may_be_complete_ = false;
   std::optional<Duration> last_call_left_;  // Of the restored last call.
 
   RendezvousActions actions_;

@@ -205,6 +205,7 @@ void Rendezvous::restore_round() {
   for (const auto& [rank, member] : by_rank)
     ranked.push_back(member);
   number_workers(ranked);
+  may_be_complete_ = preparing();
   if (preparing()) prepared_by_ = later(now_, setup_.prepare_within);
   for (const Member* member : ranked)
     if (!member->succeeded && !preparing()) awaited_.insert(member->id);

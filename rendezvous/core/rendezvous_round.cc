@@ -151,6 +151,7 @@ void Rendezvous::complete_round() {
     place(at(Place::Restarting).begin()->second, Place::LeftOut);
   unseen_.clear();
   move_to(Phase::Preparing);
+  may_be_complete_ = false;
   had_round_ = true;
   generation_ = ++highest_generation_;
   restored_generation_.reset();

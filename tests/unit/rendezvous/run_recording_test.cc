@@ -293,6 +293,45 @@ TEST_CASE_METHOD(RecordingTest, "recording: what was not durable has not happene
   CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Running);
 }
 
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: a round that was complete, but recorded as prepared, goes on",
+                 "[unit][rendezvous]") {
+  for (const std::uint32_t client : {1, 2}) {
+    hello_resumes(client);
+    tell(client, joining(client));
+  }
+  end_turn();
+  tell(1, StoreReady{{}, 0, "10.0.0.1", 29500});
+  REQUIRE(turn_ends());
+  service->recorded({.durable = 0, .problem = "disk is full"}, at());
+  rounds = messages<RoundComplete>();
+  REQUIRE(rounds.size() == 2);
+  begin_recorded();
+  REQUIRE(service->rendezvous("job")->phase() == Rendezvous::Phase::Preparing);
+  SECTION("with nodes that have heard it") {
+    resume(2, 12);
+    resume(1, 11);
+    end_turn();
+    CHECK(messages<Resumed>().size() == 2);
+  }
+  SECTION("with one that has not") {
+    hello_resumes(11);
+    tell(11, joining(1));  // On a connection that replaces the one it had.
+    resume(2, 12);
+    end_turn();
+    CHECK(messages<RoundComplete>().count(11) == 1);
+  }
+  SECTION("with one that has finished already") {
+    resume(2, 12, NodeResumed::State::Finished);
+    resume(1, 11, NodeResumed::State::Finished);
+    end_turn();
+    CHECK(messages<RunEnded>().at(11).succeeded);
+    return;
+  }
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Running);
+  CHECK(service->rendezvous("job")->generation() == rounds.at(1).generation);
+}
+
 TEST_CASE_METHOD(RecordingTest, "recording: who has finished, and the outcome, are remembered",
                  "[unit][rendezvous]") {
   two_recorded();
