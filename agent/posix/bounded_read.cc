@@ -1,9 +1,9 @@
 #include "agent/posix/bounded_read.h"
 
 #include <atomic>
-#include <future>
-#include <map>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -13,32 +13,83 @@ namespace {
 
 constexpr std::size_t kWaitingMax = 64;
 
+// What one thread reads. It outlives the caller if the thread is left behind.
 struct Reading {
-  std::promise<std::string> text;
+  std::vector<pid_t> pids;
+  std::function<std::string(pid_t)> read;
+  std::mutex mutex;
+  std::condition_variable all_read;
+  std::vector<std::string> texts;  // Of the first of `pids`.
+  bool left_behind = false;
   std::atomic<bool> has_ended = false;
 };
 
+void read_all(Reading& reading) {
+  for (const pid_t pid : reading.pids) {
+    std::string text = reading.read(pid);
+    const std::lock_guard lock(reading.mutex);
+    if (reading.left_behind) break;
+    reading.texts.push_back(std::move(text));
+  }
+  reading.all_read.notify_all();
+  reading.has_ended = true;
+}
+
+/// Waits until all is read, or nothing was for as long as `limit`.
+void wait_for(Reading& reading, std::chrono::milliseconds limit) {
+  std::unique_lock lock(reading.mutex);
+  const auto is_done = [&reading] { return reading.texts.size() == reading.pids.size(); };
+  for (std::size_t before = 0;; before = reading.texts.size()) {
+    if (reading.all_read.wait_for(lock, limit, is_done)) return;
+    if (reading.texts.size() == before) break;
+  }
+  reading.left_behind = true;
+}
+
+/// Processes that a thread still waits for. Never destroyed: a thread may come back while the
+/// process ends.
+std::map<pid_t, std::shared_ptr<Reading>>& waited_for() {
+  static auto& waiting = *new std::map<pid_t, std::shared_ptr<Reading>>;
+  std::erase_if(waiting, [](const auto& entry) { return entry.second->has_ended.load(); });
+  return waiting;
+}
+
 }  // namespace
+
+std::map<pid_t, std::string> read_each_in_time(const std::vector<pid_t>& pids,
+                                               std::chrono::milliseconds limit,
+                                               std::function<std::string(pid_t)> read) {
+  auto& waiting = waited_for();
+  std::vector<pid_t> left;
+  for (const pid_t pid : pids)
+    if (!waiting.contains(pid)) left.push_back(pid);
+  std::map<pid_t, std::string> found;
+  while (!left.empty() && waiting.size() < kWaitingMax) {
+    const auto reading = std::make_shared<Reading>();
+    reading->pids = left;
+    reading->read = read;
+    try {
+      std::thread([reading] { read_all(*reading); }).detach();
+    } catch (const std::system_error&) {
+      return found;  // No thread is left.
+    }
+    wait_for(*reading, limit);
+    const std::lock_guard lock(reading->mutex);
+    const std::size_t count = reading->texts.size();
+    for (std::size_t i = 0; i < count; ++i)
+      found.emplace(left[i], std::move(reading->texts[i]));
+    if (count == left.size()) break;
+    waiting.emplace(left[count], reading);
+    left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(count) + 1);
+  }
+  return found;
+}
 
 std::optional<std::string> read_in_time(pid_t pid, std::chrono::milliseconds limit,
                                         std::function<std::string()> read) {
-  // Never destroyed: a thread that waits may come back while the process ends.
-  static auto& waiting = *new std::map<pid_t, std::shared_ptr<Reading>>;
-  std::erase_if(waiting, [](const auto& entry) { return entry.second->has_ended.load(); });
-  if (waiting.contains(pid) || waiting.size() >= kWaitingMax) return std::nullopt;
-  const auto reading = std::make_shared<Reading>();
-  std::future<std::string> text = reading->text.get_future();
-  try {
-    std::thread([reading, read = std::move(read)] {
-      reading->text.set_value(read());
-      reading->has_ended = true;
-    }).detach();
-  } catch (const std::system_error&) {
-    return std::nullopt;  // No thread is left.
-  }
-  if (text.wait_for(limit) == std::future_status::ready) return text.get();
-  waiting.emplace(pid, reading);
-  return std::nullopt;
+  auto found = read_each_in_time({pid}, limit, [read = std::move(read)](pid_t) { return read(); });
+  if (found.empty()) return std::nullopt;
+  return std::move(found.begin()->second);
 }
 
 }  // namespace muster

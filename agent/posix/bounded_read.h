@@ -10,8 +10,10 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace muster {
 
@@ -21,5 +23,12 @@ namespace muster {
 /// thread only; `read` may outlive its caller.
 std::optional<std::string> read_in_time(pid_t pid, std::chrono::milliseconds limit,
                                         std::function<std::string()> read);
+
+/// The same for many processes, in their order, by one thread: a busy machine takes long to start
+/// one for each. Where a process makes it wait longer than `limit`, another thread reads those
+/// behind it. What could not be read is missing.
+std::map<pid_t, std::string> read_each_in_time(const std::vector<pid_t>& pids,
+                                               std::chrono::milliseconds limit,
+                                               std::function<std::string(pid_t)> read);
 
 }  // namespace muster

@@ -128,19 +128,25 @@ std::string read_thread_table(pid_t pid) {
 
 std::vector<FamilyActivity> family_activity(const std::vector<pid_t>& leaders) {
   const std::vector<Process> all = all_processes();
-  std::vector<FamilyActivity> activities;
+  std::vector<std::set<pid_t>> families;
+  std::vector<pid_t> everybody;
   for (const pid_t leader : leaders) {
+    families.push_back(family_in(all, leader));
+    everybody.insert(everybody.end(), families.back().begin(), families.back().end());
+  }
+  const auto texts = read_each_in_time(everybody, kLookLimit, [](pid_t pid) {
+    return read_file(folder_of(pid) + "/stat") + read_file(folder_of(pid) + "/io");
+  });
+  std::vector<FamilyActivity> activities;
+  for (const std::set<pid_t>& family : families) {
     FamilyActivity& sum = activities.emplace_back();
-    for (const pid_t pid : family_in(all, leader)) {
-      const std::string folder = folder_of(pid);
-      const auto text = read_in_time(pid, kLookLimit, [folder] {
-        return read_file(folder + "/stat") + read_file(folder + "/io");
-      });
-      sum.complete = sum.complete && text.has_value();
-      if (!text) continue;
-      const Stat stat = parse_stat(*text);
+    for (const pid_t pid : family) {
+      const auto text = texts.find(pid);
+      sum.complete = sum.complete && text != texts.end();
+      if (text == texts.end()) continue;
+      const Stat stat = parse_stat(text->second);
       sum.cpu += from_ticks(stat.own_ticks + stat.children_ticks);
-      sum.bytes_written += bytes_written(*text);
+      sum.bytes_written += bytes_written(text->second);
       // A leader in the midst of vfork cannot stop before its child goes on: so anyone's counts.
       sum.stopped = sum.stopped || stat.state == 'T' || stat.state == 't';
     }

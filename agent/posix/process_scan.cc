@@ -56,23 +56,28 @@ std::optional<Process> read_process(pid_t pid) {
                  .threads = number_of(status, "\nThreads:\t")};
 }
 
-/// When a process began, by the clock of ticks_since_boot(). Nothing: it is gone, or cannot be read
-/// now.
-std::optional<std::uint64_t> start_of(pid_t pid) {
-  const auto text = read_in_time(pid, kReadLimit, [pid] {
+using Starts = std::map<pid_t, std::uint64_t>;
+
+/// When processes began, by the clock of ticks_since_boot(). Those that are gone, or cannot be read
+/// now, are missing.
+Starts starts_of(const std::vector<pid_t>& pids) {
+  const auto texts = read_each_in_time(pids, kReadLimit, [](pid_t pid) {
     return read_proc_file(("/proc/" + std::to_string(pid) + "/stat").c_str(), 4096);
   });
-  // The name, in parentheses, may hold anything: the fields begin after the last ')'.
-  const std::size_t close = text ? text->rfind(')') : std::string::npos;
-  unsigned long long start = 0;
-  // proc(5): starttime is field 22.
-  if (close == std::string::npos ||
-      std::sscanf(text->c_str() + close + 1,
-                  " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
-                  "%llu",
-                  &start) != 1)
-    return std::nullopt;
-  return start;
+  Starts starts;
+  for (const auto& [pid, text] : texts) {
+    // The name, in parentheses, may hold anything: the fields begin after the last ')'.
+    const std::size_t close = text.rfind(')');
+    unsigned long long start = 0;
+    // proc(5): starttime is field 22.
+    if (close != std::string::npos &&
+        std::sscanf(text.c_str() + close + 1,
+                    " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+                    "%llu",
+                    &start) == 1)
+      starts.emplace(pid, start);
+  }
+  return starts;
 }
 
 /// The children of one thread of the calling process; false: the kernel does not tell.
@@ -88,23 +93,23 @@ bool add_children(const std::string& thread, std::set<pid_t>& children) {
   }
 }
 
-/// Whether a process that has this session's number belongs to it.
-bool is_in_session(const Process& process, const JobSession& session, const Process* leader) {
-  if (session.end) return start_of(process.pid).value_or(UINT64_MAX) <= *session.end;
-  if (leader == nullptr || session.start == 0) return true;
-  // One that cannot be read is taken for the worker: its number has not been another's for long.
-  return start_of(leader->pid).value_or(0) <= session.start;
+/// Which process's start says whether a process with this session's number belongs to it.
+pid_t judged_by(const Process& process, const JobSession& session) {
+  return session.end ? process.pid : process.session;
 }
 
-bool is_marked(pid_t pid, const EnvironmentMark& mark) {
-  const std::string text =
-      read_in_time(pid, kReadLimit, [pid] {
-        return read_proc_file(("/proc/" + std::to_string(pid) + "/environ").c_str(),
-                              kEnvironBytesMax);
-      }).value_or(std::string());
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\0', at), text.size());
-    if (mark(std::string_view(text).substr(at, end - at))) return true;
+/// Whether a process that has this session's number belongs to it.
+bool is_in_session(const Process& process, const JobSession& session, const Starts& starts) {
+  const auto start = starts.find(judged_by(process, session));
+  if (session.end) return start != starts.end() && start->second <= *session.end;
+  // Without a leader, or with one that cannot be read: its number has not been another's for long.
+  return session.start == 0 || start == starts.end() || start->second <= session.start;
+}
+
+bool is_marked(const std::string& environ, const EnvironmentMark& mark) {
+  for (std::size_t at = 0; at < environ.size();) {
+    const std::size_t end = std::min(environ.find('\0', at), environ.size());
+    if (mark(std::string_view(environ).substr(at, end - at))) return true;
     at = end + 1;
   }
   return false;
@@ -226,9 +231,6 @@ std::vector<Process> processes_of_job(const JobSessions& sessions, const Environ
   const pid_t self = ::getpid();
   const pid_t own_session = ::getsid(0);
   const std::vector<Process> all = all_processes();
-  std::map<pid_t, const Process*> by_pid;
-  for (const Process& process : all)
-    by_pid.emplace(process.pid, &process);
   std::vector<Process> found;
   std::set<pid_t> family;
   std::set<pid_t> more_sessions;  // Of processes that were found.
@@ -238,20 +240,31 @@ std::vector<Process> processes_of_job(const JobSessions& sessions, const Environ
     family.insert(process.pid);
     if (process.session != own_session) more_sessions.insert(process.session);
   };
-  const auto is_of_worker = [&](const Process& process) {
-    const auto session = sessions.find(process.session);
-    if (session == sessions.end()) return false;
-    const auto leader = by_pid.find(process.session);
-    return is_in_session(process, session->second,
-                         leader == by_pid.end() ? nullptr : leader->second);
-  };
+  std::vector<pid_t> judges;
+  for (const Process& process : all)
+    if (const auto session = sessions.find(process.session); session != sessions.end())
+      judges.push_back(judged_by(process, session->second));
+  const Starts starts = starts_of(judges);
+  std::vector<pid_t> may_be_marked;
   for (const Process& process : all) {
     if (process.pid == self || !is_alive(process)) continue;
-    if (is_of_worker(process) || is_marked(process.pid, mark))
+    const auto session = sessions.find(process.session);
+    if (session != sessions.end() && is_in_session(process, session->second, starts)) {
       take(process);
-    else
-      others.push_back(process);
+      continue;
+    }
+    others.push_back(process);
+    may_be_marked.push_back(process.pid);
   }
+  const auto environs = read_each_in_time(may_be_marked, kReadLimit, [](pid_t pid) {
+    return read_proc_file(("/proc/" + std::to_string(pid) + "/environ").c_str(), kEnvironBytesMax);
+  });
+  std::erase_if(others, [&](const Process& process) {
+    const auto environ = environs.find(process.pid);
+    const bool marked = environ != environs.end() && is_marked(environ->second, mark);
+    if (marked) take(process);
+    return marked;
+  });
   for (std::size_t before = 0; before != found.size();) {
     before = found.size();
     std::erase_if(others, [&](const Process& process) {
