@@ -184,14 +184,11 @@ bool is_alive(const Process& process) {
 }
 
 bool signal_process(const Process& process, int number) {
-  // A number that another process has by now has another session, unless that process belongs to
-  // the same family. One that leads its session would always have its own: its parent must be the
-  // same, too, or it has become ours.
+  // A number that another process has got since the scan has another session, too: a new process is
+  // in that of its parent. Its parent says nothing: the one that was seen may have ended.
   const auto is_still_there = [&process] {
     const auto still = read_process(process.pid);
-    return still && still->session == process.session &&
-           (still->session != process.pid || still->parent == process.parent ||
-            still->parent == ::getpid());
+    return still && still->session == process.session;
   };
   // The descriptor first: from then on the number cannot become another process's unseen.
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
