@@ -306,7 +306,7 @@ class Rendezvous {
   void pass_over_rank_0(const NodeName& who, const std::string& what);
   const Member* rank_0() const;
   void number_workers(const std::vector<const Member*>& by_rank);
-  void announce_round();
+  void announce_round(const Member* knows_it = nullptr);
   RoundComplete announcement(const Member& member, ConnectionId to) const;
   void begin_restart(RestartCause cause, const NodeName& who, const std::string& what);
   void let_go(const Member& member);

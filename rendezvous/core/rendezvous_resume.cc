@@ -47,10 +47,10 @@ void Rendezvous::resume_member(const Member& member, const NodeResumed& event) {
   const bool in_round = complete() && member.place == Place::Participant &&
                         event.join.last_round == round_ && event.join.generation == generation_;
   if (in_round && may_be_complete_ && preparing() && event.store) {
-    // It was told its rank. Those who were not are told it now; the others expect no such message.
+    // It was told its rank. Those who wait for theirs are told it now.
     store_ = event.store;
     prepare_failures_ = 0;
-    announce_round();
+    announce_round(&member);
   }
   const bool left = member.place == Place::Restarting || member.place == Place::LeftOut;
   if (event.state == State::Finished && (in_round || left)) {

@@ -199,14 +199,14 @@ void Rendezvous::number_workers(const std::vector<const Member*>& by_rank) {
   workers_ = assign_worker_ranks(nodes);
 }
 
-void Rendezvous::announce_round() {
+void Rendezvous::announce_round(const Member* knows_it) {
   move_to(Phase::Running);
   // With a torchrun node in the round nobody can ask: its muster nodes are fenced.
   unseen_.begin(round_, generation_, workers_.size());
   changed();
   std::vector<const Member*> told;
   for_each_in(Place::Participant, [&](const Member& member) {
-    if (member.native && member.connection) told.push_back(&member);
+    if (member.native && member.connection && &member != knows_it) told.push_back(&member);
   });
   std::sort(told.begin(), told.end(),
             [](const Member* a, const Member* b) { return a->rank < b->rank; });
