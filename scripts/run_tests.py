@@ -5,8 +5,8 @@
     scripts/run_tests.py release --again      # the report of the last run, without a run
 
 The arguments after the preset are ctest's. A test that fails the first time fails the run, even if it
-passes alone. The report names each failed test with both results and the end of its output, then the
-slowest tests; ctest's summary is the last line.
+passes alone. The report names each failed test with both results and both ends of its output, then the
+slowest tests, then the failed ones in one line each; ctest's summary is the last line.
 """
 import pathlib
 import re
@@ -15,7 +15,8 @@ import sys
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-OUTPUT_LINES_MAX = 60
+FIRST_LINES_MAX = 20  # Where many test frameworks name the place.
+LAST_LINES_MAX = 40
 RERUNS_MAX = 20  # More failures than that have one cause, and a second run costs too much time.
 SLOWEST_SHOWN = 10
 FIRST_XML = "Testing/first_run.xml"
@@ -38,8 +39,12 @@ class Outcome:
     def text(self):
         return f"{'FAILED' if self.failed else 'passed'} in {self.seconds:.1f} s"
 
-    def end_of_output(self):
-        return [f"    | {line}" for line in self.output.rstrip().splitlines()[-OUTPUT_LINES_MAX:]]
+    def both_ends_of_output(self):
+        lines = self.output.strip().splitlines()
+        if len(lines) > FIRST_LINES_MAX + LAST_LINES_MAX:
+            left_out = f"[{len(lines) - FIRST_LINES_MAX - LAST_LINES_MAX} lines left out]"
+            lines = lines[:FIRST_LINES_MAX] + [left_out] + lines[-LAST_LINES_MAX:]
+        return [f"    | {line}" for line in lines]
 
 
 def outcomes(path):
@@ -75,16 +80,20 @@ def report(preset, build):
             continue
         again = alone.get(outcome.name)
         print(f"---- {preset}: {outcome.name}: {outcome.text()}; "
-              f"alone: {again.text() if again else 'not run'}. The end of its output:")
-        print("\n".join(outcome.end_of_output()))
+              f"alone: {again.text() if again else 'not run'}. Its output:")
+        print("\n".join(outcome.both_ends_of_output()))
         if again and again.failed:
-            print("  and of its output when it ran alone:")
-            print("\n".join(again.end_of_output()))
+            print("  and its output when it ran alone:")
+            print("\n".join(again.both_ends_of_output()))
     slowest = sorted(first.values(), key=lambda outcome: -outcome.seconds)[:SLOWEST_SHOWN]
     if slowest and slowest[0].seconds >= 1:
         print(f"the slowest tests of {preset}, in seconds: " +
               ", ".join(f"{outcome.name} {outcome.seconds:.0f}" for outcome in slowest
                         if outcome.seconds >= 1))
+    # The names once more: whoever sees only the last lines of a log finds them there.
+    for outcome in first.values():
+        if outcome.failed:
+            print(f"{preset}: FAILED: {outcome.name}")
 
 
 def main(preset, *arguments):

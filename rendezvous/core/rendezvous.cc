@@ -48,7 +48,11 @@ void Rendezvous::move_to(Phase next) {
 }
 
 RendezvousActions Rendezvous::take_actions() {
-  if (violated_) return abandon(*std::exchange(violated_, std::nullopt));
+  if (violated_) {
+    const std::string invariant = std::move(*violated_);
+    violated_.reset();
+    return abandon(invariant);
+  }
   return std::exchange(actions_, {});
 }
 

@@ -327,7 +327,7 @@ class Rendezvous {
   void resume_member(const Member& member, const NodeResumed& event);
   void tell_to_rejoin(ConnectionId to, std::string why);
   bool may_recover(const NodeResumed& event) const;
-  void recover(NodeJoined join, const NodeResumed& event);
+  void recover(const NodeJoined& join, const NodeResumed& event);
   bool same_recovery(const NodeResumed& event) const;
   void finish_recovery();
   void adopt_round();

@@ -34,7 +34,7 @@ void Rendezvous::on(const NodeResumed& event) {
     return resume_member(*member, event);
   }
   if (auto refusal = refusal_of(join)) return actions_.push_back(*std::move(refusal));
-  if (may_recover(event)) return recover(std::move(join), event);
+  if (may_recover(event)) return recover(join, event);
   const bool ended = event.join.generation <= setup_.ended_generation;
   tell_to_rejoin(event.from, ended ? "its run has ended, and another one of that name has begun"
                                    : "the other nodes have gone on without this node");
@@ -93,7 +93,7 @@ bool Rendezvous::same_recovery(const NodeResumed& event) const {
          event.group_world_size == recovery_->world;
 }
 
-void Rendezvous::recover(NodeJoined join, const NodeResumed& event) {
+void Rendezvous::recover(const NodeJoined& join, const NodeResumed& event) {
   using State = NodeResumed::State;
   if (recovery_ && !same_recovery(event)) {
     if (event.join.generation <= recovery_->generation)
@@ -153,7 +153,8 @@ void Rendezvous::finish_recovery() {
 
 void Rendezvous::adopt_round() {
   if (!recovery_) return;
-  const Recovery recovery = *std::exchange(recovery_, std::nullopt);
+  const Recovery recovery = std::move(*recovery_);
+  recovery_.reset();
   while (!at(Place::Participant).empty()) {  // Who joined just now waits as any newcomer does.
     const Member* newcomer = known(at(Place::Participant).begin()->second);
     if (newcomer == nullptr) return;
@@ -192,7 +193,8 @@ void Rendezvous::adopt_round() {
 
 void Rendezvous::give_up_recovery(const std::string& why) {
   if (!recovery_) return;
-  const Recovery recovery = *std::exchange(recovery_, std::nullopt);
+  const Recovery recovery = std::move(*recovery_);
+  recovery_.reset();
   move_to(Phase::Gathering);
   actions_.push_back(RoundRecovered{false, recovery.round, recovery.generation, why});
   unseen_.begin(recovery.round, recovery.generation, static_cast<std::size_t>(recovery.world));

@@ -204,15 +204,16 @@ void Rendezvous::announce_round(const Member* knows_it) {
   // With a torchrun node in the round nobody can ask: its muster nodes are fenced.
   unseen_.begin(round_, generation_, workers_.size());
   changed();
-  std::vector<const Member*> told;
+  std::vector<std::pair<const Member*, ConnectionId>> told;
   for_each_in(Place::Participant, [&](const Member& member) {
-    if (member.native && member.connection && &member != knows_it) told.push_back(&member);
+    if (member.native && member.connection && &member != knows_it)
+      told.emplace_back(&member, *member.connection);
   });
   std::sort(told.begin(), told.end(),
-            [](const Member* a, const Member* b) { return a->rank < b->rank; });
-  for (const Member* member : told) {
-    actions_.push_back(announcement(*member, *member->connection));
-    if (closed_) actions_.push_back(RunClosed{*member->connection});
+            [](const auto& a, const auto& b) { return a.first->rank < b.first->rank; });
+  for (const auto& [member, connection] : told) {
+    actions_.push_back(announcement(*member, connection));
+    if (closed_) actions_.push_back(RunClosed{connection});
   }
 }
 
