@@ -32,10 +32,8 @@ endforeach()
 muster_add_musterd_test(store_conformance ${conformance}/against_musterd.py
   $<TARGET_FILE:musterd> conformance ${PROJECT_SOURCE_DIR}/.venv/bin/python)
 
-add_test(NAME store_codec_fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/run.sh)
-set_tests_properties(store_codec_fuzz PROPERTIES LABELS fuzz TIMEOUT 300 SKIP_RETURN_CODE 77)
-# The other decoders, for some seconds each; hours of it: docs/testing.md.
-add_test(NAME decoders_fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/turns.sh 10
+# For some seconds each; hours of it: docs/testing.md.
+add_test(NAME decoders_fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/turns.sh 5
   native_message http worker_channel worker_files config_json etcd_answers addresses run_record
-  tensor_pickle)
+  store_codec tensor_pickle)
 set_tests_properties(decoders_fuzz PROPERTIES LABELS fuzz TIMEOUT 1800 SKIP_RETURN_CODE 77)

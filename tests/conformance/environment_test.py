@@ -5,7 +5,7 @@ Compared are the environment, argv, working directory, session, signal masks, um
 priorities, CPUs, privileges, stdin and open descriptors. What may differ is listed here, with its
 reason. Needs torch; exits with 77 (skipped) without it.
 """
-import concurrent.futures
+import importlib.util
 import json
 import os
 import pathlib
@@ -14,9 +14,11 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from ports import free_port
+from warm_torchrun import MODULE, WarmTorchrun
 
 MUSTER = os.environ.get("MUSTER_BIN", "muster")
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -140,6 +142,31 @@ RANDOM = {
     "TORCHELASTIC_ERROR_FILE": r"(/.*/attempt_0/\d+/error\.json)?",
 }
 LOOPBACK = {"localhost", "127.0.0.1"}
+BOUND_S = 120
+
+
+def run_warm(command, **surroundings):
+    """subprocess.run for torchrun, with pipes as it has, in a copy of this process."""
+    pipes = [os.pipe() for _ in range(2)]
+    ends = [open(write_end, "wb") for _, write_end in pipes]
+    process = WarmTorchrun(command, stdout=ends[0], stderr=ends[1], **surroundings)
+    for end in ends:
+        end.close()
+    texts = ["", ""]
+
+    def read(stream):
+        with open(pipes[stream][0], encoding="utf-8", errors="replace") as pipe:
+            texts[stream] = pipe.read()
+    readers = [threading.Thread(target=read, args=(stream,)) for stream in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        code = process.wait(timeout=BOUND_S)
+    finally:
+        process.kill()
+    for reader in readers:
+        reader.join()
+    return subprocess.CompletedProcess(command, code, *texts)
 
 
 def run(launcher, case, folder):
@@ -150,12 +177,15 @@ def run(launcher, case, folder):
     clean = {k: v for k, v in os.environ.items()
              if not k.startswith(("PET_", "MUSTER_", "TORCHELASTIC_", "OMP_", "CUDA_"))}
     before = [sys.executable, "-IS", "-c", "import os, sys" + STARTS[start[0]] + EXEC] if start else []
-    done = subprocess.run(
-        [*before, launcher, *[f.format(**fill) for f in flags], "--no-python", str(PYTHON), "-IS",
-         str(folder.parent / "show.py"), *arguments],
-        env={**clean, "SHOW_DIR": str(folder), "RES_OPTIONS": "timeout:1 attempts:1",
-             **{k: v.format(**fill) for k, v in env.items()}},
-        cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    words = [*[f.format(**fill) for f in flags], "--no-python", str(PYTHON), "-IS",
+             str(folder.parent / "show.py"), *arguments]
+    surroundings = {"env": {**clean, "SHOW_DIR": str(folder), "RES_OPTIONS": "timeout:1 attempts:1",
+                            **{k: v.format(**fill) for k, v in env.items()}}, "cwd": folder}
+    if launcher == TORCHRUN and not before:
+        done = run_warm([str(PYTHON), *MODULE, *words], **surroundings)
+    else:
+        done = subprocess.run([*before, str(launcher), *words], **surroundings, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=BOUND_S)
     worlds = {int(p.stem): json.loads(p.read_text()) for p in folder.glob("[0-9]*.json")}
     if any("{port}" in flag for flag in flags):  # Then it must be the one that was asked for.
         for world in worlds.values():
@@ -195,7 +225,7 @@ def compare(number, root):
     folder = root / str(number)
     folder.mkdir()
     (folder / "show.py").write_text(SHOW)
-    peer, theirs, their_dir = run(str(TORCHRUN), case, folder / "torchrun")
+    peer, theirs, their_dir = run(TORCHRUN, case, folder / "torchrun")
     mine, ours, our_dir = run(MUSTER, case, folder / "muster")
     problems = []
     if peer.returncode != mine.returncode:
@@ -212,14 +242,18 @@ def compare(number, root):
 
 
 def main():
-    if not PYTHON.exists() or subprocess.run([PYTHON, "-c", "import torch"],
-                                             capture_output=True).returncode != 0:
+    if not PYTHON.exists():
+        print("SKIPPED: there is no .venv with torch: scripts/quickstart makes it")
+        return 77
+    if os.path.realpath(sys.prefix) != os.path.realpath(PYTHON.parents[1]):
+        os.execv(PYTHON, [PYTHON, *sys.argv])  # torchrun is a copy of this process.
+    if importlib.util.find_spec("torch") is None:
         print("SKIPPED: .venv has no torch: scripts/quickstart makes it")
         return 77
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="muster-env-") as root, \
-            concurrent.futures.ThreadPoolExecutor(2) as pool:
-        for case, problems in pool.map(lambda n: compare(n, pathlib.Path(root)), range(len(CASES))):
+    with tempfile.TemporaryDirectory(prefix="muster-env-") as root:
+        for number in range(len(CASES)):
+            case, problems = compare(number, pathlib.Path(root))
             print("ok  " if not problems else "FAIL", *case[0], *case[1].items(), *case[3:])
             for problem in problems:
                 print("     ", problem)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Unmodified PyTorch workers under muster: they meet in its store, train with DDP, and restart.
 
-Needs torch; exits with 77 (skipped) without it.
+MUSTER_WORKER_ROUNDS says how often the job is run (default: 4). Needs torch; exits with 77 (skipped) without it.
 """
 import os
 import pathlib
@@ -13,7 +13,7 @@ import time
 MUSTER = os.environ.get("MUSTER_BIN", "muster")
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = SOURCE / ".venv" / "bin" / "python"
-ROUNDS = int(os.environ.get("MUSTER_WORKER_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("MUSTER_WORKER_ROUNDS", "4"))
 BOUND_S = 120  # For one job; importing torch takes seconds where the machine is busy.
 
 TRAIN = """

@@ -1,4 +1,4 @@
-"""The real torchrun, started within milliseconds: a copy of this process, which has loaded torch already.
+"""The real torchrun, or a script, started within milliseconds: a copy of this process, which has loaded torch already.
 
 To load torch takes two seconds of a CPU, and some ten on a busy machine, for each torchrun of each test.
 Only in an interpreter that has torch itself; elsewhere, and for other programs, there is subprocess."""
@@ -47,7 +47,7 @@ class WarmTorchrun:
 
     @staticmethod
     def _become(stdout, stderr, cwd, env):
-        null = os.open(os.devnull, os.O_RDONLY)
+        null = os.open(os.devnull, os.O_RDWR)  # As subprocess.DEVNULL.
         for fd, source in enumerate((null, stdout.fileno(), stderr.fileno())):
             os.dup2(source, fd)
         os.closerange(3, OPEN_FILES_MAX)
@@ -58,6 +58,8 @@ class WarmTorchrun:
         os.environ.clear()
         os.environ.update(env)
         random.seed()  # Two nodes must not wait for the same random times.
+        import torch.distributed
+        torch.distributed.set_debug_level_from_env()  # torch has done so with the environment of before.
 
     @staticmethod
     def _run(command):

@@ -1,18 +1,23 @@
 """Small jobs of C++ and Python ranks, started as a launcher starts them."""
 
+import contextlib
 import datetime
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import torch
+import torch._dynamo  # noqa: F401  DDP loads it; what is loaded here is there in each Python rank.
 import torch.distributed as dist
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import twin  # noqa: F401  As above.
 from ports import free_port
+from warm_torchrun import WarmTorchrun
 
 TWIN = pathlib.Path(__file__).parent / "twin.py"
 LIMIT_S = 300  # A bound for loaded machines, not an expectation.
@@ -47,27 +52,33 @@ def rank_variables(rank, size, more):
     return kept | {name: str(value) for name, value in (mine | more).items()}
 
 
+def start(command, rank, size, more, output):
+    """A Python rank is a copy of this process, which has loaded torch."""
+    kind = WarmTorchrun if command[0] == sys.executable else subprocess.Popen
+    return kind(command, env=rank_variables(rank, size, more), stdout=output, stderr=output)
+
+
 def run_processes(commands, more):
-    """Starts one process for each command, as rank 0, 1, …; returns their outputs."""
-    size = len(commands)
-    running = [
-        subprocess.Popen(command, env=rank_variables(rank, size, more), text=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for rank, command in enumerate(commands)
-    ]
-    try:
-        outputs = [process.communicate(timeout=LIMIT_S) for process in running]
-    except subprocess.TimeoutExpired as error:
-        raise JobFailed(f"{commands}: not done after {LIMIT_S} s") from error
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-    for rank, process in enumerate(running):
-        if process.returncode != 0:
-            raise JobFailed(f"rank {rank}, {commands[rank]}: status {process.returncode}\n"
-                            + outputs[rank][1])
-    return [output for output, _ in outputs]
+    """Starts one process for each command, as rank 0, 1, …, and waits until all have ended well."""
+    with contextlib.ExitStack() as files:
+        outputs = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in commands]
+        running = [start(command, rank, len(commands), more, outputs[rank])
+                   for rank, command in enumerate(commands)]
+        end = time.monotonic() + LIMIT_S
+        try:
+            for process in running:
+                process.wait(timeout=max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired as error:
+            raise JobFailed(f"{commands}: not done after {LIMIT_S} s") from error
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
+        for rank, process in enumerate(running):
+            if process.returncode != 0:
+                outputs[rank].seek(0)
+                raise JobFailed(f"rank {rank}, {commands[rank]}: status {process.returncode}\n"
+                                + outputs[rank].read())
 
 
 def run_tables(cpp, kinds, test, variant="-", more=None):
