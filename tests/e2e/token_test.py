@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """Jobs with a token: at musterd, at one of their own nodes, and with files that are no good."""
+import hashlib
+import hmac
+import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -90,7 +94,7 @@ class RunTokens(TokenJob):
     def start_musterd(self):
         self.run_tokens = write_token(self.dir, f"# whose\njob {self.own}", "run-tokens")
         (self.dir / "config.json").write_text(json.dumps({"rdzv-run-tokens": str(self.run_tokens)}))
-        self.access = [f"--config={self.dir}/config.json"]
+        self.access = [f"--config={self.dir}/config.json", "--http=127.0.0.1:0"]
         super().start_musterd()
         self.access = []
 
@@ -132,6 +136,33 @@ class RunTokens(TokenJob):
         reload("job another-0123456789abcdef", "config_reloaded")
         self.assertTrue(self.refused("job", own))
         self.assertNotIn("another-0123456789abcdef", self.read("err.musterd1"))
+
+    def test_who_has_joined_by_an_older_token_stays(self):
+        write_token(self.dir, self.own)
+        self.node("a", 2)
+        wait_for(lambda: "waiting for the other nodes" in self.read("err.a"), "a to wait")
+        newer = "newer-0123456789abcdefgh"
+        write_token(self.dir, f"job {newer}", "run-tokens")
+        self.musterd.send_signal(signal.SIGHUP)
+        wait_for(lambda: "config_reloaded" in self.read("err.musterd1"), "the reload")
+        write_token(self.dir, newer)
+        self.node("b", 2)
+        self.round_of(2, nodes="ab")
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_http_asks_for_the_common_token(self):
+        wait_for(lambda: "HTTP at" in self.read("err.musterd1"), "HTTP")
+        port = int(re.search(r"HTTP at http://127\.0\.0\.1:(\d+)/", self.read("err.musterd1"))[1])
+
+        def status(token):
+            key = hmac.new(token.encode(), b"muster http, protocol 1\nread", hashlib.sha256).hexdigest()
+            line = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+            self.addCleanup(line.close)
+            line.request("GET", "/api/v1/runs", headers={"Authorization": f"Bearer {key}"})
+            return line.getresponse().status
+        self.assertEqual(status(TOKEN), 200)
+        self.assertEqual(status(self.own), 401)
 
     def test_only_beside_a_common_token(self):
         done = subprocess.run([MUSTERD, "--port=0", f"--rdzv-run-tokens={self.run_tokens}"], capture_output=True,
