@@ -79,6 +79,7 @@ Flags flags_from(const CommandLine& line, bool launch_module) {
   reader.read(OptionId::RdzvTlsCa, flags.rdzv_tls_ca);
   reader.read(OptionId::RdzvTlsCert, flags.rdzv_tls_cert);
   reader.read(OptionId::RdzvTlsKey, flags.rdzv_tls_key);
+  reader.read(OptionId::RdzvTlsAllow, flags.rdzv_tls_allow);
   reader.read(OptionId::C10dAllow, flags.c10d_allow);
   reader.read(OptionId::Http, flags.http);
   reader.read(OptionId::Preflight, flags.preflight);

@@ -66,6 +66,7 @@ struct Flags {
   std::optional<std::string> rdzv_tls_ca;
   std::optional<std::string> rdzv_tls_cert;
   std::optional<std::string> rdzv_tls_key;
+  std::optional<std::string> rdzv_tls_allow;
   std::optional<std::string> c10d_allow;
   std::optional<std::string> http;
   std::string on_agent_death;

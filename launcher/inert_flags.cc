@@ -46,7 +46,7 @@ void Finder::find_rendezvous() {
     for (const OptionId id : {OptionId::RdzvBackend, OptionId::RdzvEndpoint, OptionId::RdzvId})
       add_if_on_line(id, " has no effect with --standalone, which chooses it");
   for (const OptionId id : {OptionId::RdzvTokenFile, OptionId::RdzvTlsCa, OptionId::RdzvTlsCert,
-                            OptionId::RdzvTlsKey, OptionId::C10dAllow})
+                            OptionId::RdzvTlsKey, OptionId::RdzvTlsAllow, OptionId::C10dAllow})
     if (plan_.rendezvous.standalone && plan_.rendezvous.http.empty() &&
         flags_.source(id) != Source::Default)
       add(id, " has no effect: this node meets only itself");

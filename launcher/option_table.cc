@@ -186,6 +186,10 @@ constexpr std::array<Option, kOptionCount> kTable{{
     {OptionId::RdzvTlsKey, Muster, Group::Rendezvous, Kind::Text, {"--rdzv-tls-key",
      "--rdzv_tls_key"}, "MUSTER_RDZV_TLS_KEY", "FILE", kNone, {},
      "File with the key of --rdzv-tls-cert."},
+    {OptionId::RdzvTlsAllow, Muster, Group::Rendezvous, Kind::Text, {"--rdzv-tls-allow",
+     "--rdzv_tls_allow"}, "MUSTER_RDZV_TLS_ALLOW", "NAME[,NAME...]", kNone, {},
+     "Where this node hosts the rendezvous: let in only nodes and HTTP clients with one of these DNS names "
+     "in their certificate. This node's own certificate must have one of them, too."},
     {OptionId::C10dAllow, Muster, Group::Rendezvous, Kind::Text, {"--c10d-allow", "--c10d_allow"},
      "MUSTER_C10D_ALLOW", "WHO", kNone, {},
      "Who may use the stores of this node, the rendezvous' and the workers', by PyTorch's protocol: off, "

@@ -64,6 +64,7 @@ enum class OptionId : std::uint8_t {
   RdzvTlsCa,
   RdzvTlsCert,
   RdzvTlsKey,
+  RdzvTlsAllow,
   C10dAllow,
   Http,
   Preflight,

@@ -1,7 +1,11 @@
 #include "launcher/tls_setup.h"
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+
+#include "rendezvous/core/tls_allow.h"
 
 namespace muster {
 namespace {
@@ -15,6 +19,20 @@ Checked<void> take(const Flags& flags, OptionId id, const std::optional<std::str
                      " cannot protect the static backend, whose store speaks no TLS; give "
                      "--rdzv-backend c10d"};
   file = *given;
+  return {};
+}
+
+/// The certificates that a rendezvous here lets in. It serves one run only.
+Checked<void> take_allowed(const Flags& flags, RendezvousOptions& to) {
+  if (!flags.rdzv_tls_allow) return {};
+  const std::string name = flags.name_of(OptionId::RdzvTlsAllow);
+  if (to.tls_certificate.empty())
+    return FlagError{name +
+                     " is for a rendezvous that this node hosts with TLS; give --rdzv-tls-ca, "
+                     "--rdzv-tls-cert and --rdzv-tls-key, too"};
+  auto allow = parse_tls_allow_names(*flags.rdzv_tls_allow);
+  if (!allow) return FlagError{name + ": " + allow.error().reason};
+  to.tls_allow = std::make_shared<const TlsAllow>(*std::move(allow));
   return {};
 }
 
@@ -37,7 +55,7 @@ Checked<void> plan_tls(const Flags& flags, RendezvousOptions& to) {
     return FlagError{
         "--rdzv-tls-ca: with the etcd backend every node may become the host, and needs a "
         "certificate as one; give --rdzv-tls-cert and --rdzv-tls-key, too"};
-  return {};
+  return take_allowed(flags, to);
 }
 
 }  // namespace muster

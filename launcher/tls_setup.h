@@ -1,4 +1,4 @@
-// --rdzv-tls-ca, --rdzv-tls-cert and --rdzv-tls-key: which of them go together.
+// --rdzv-tls-ca, --rdzv-tls-cert, --rdzv-tls-key and --rdzv-tls-allow: which of them go together.
 //
 // Pure: the files are read later.
 #pragma once

@@ -97,13 +97,13 @@ bool open_state(Arguments& arguments) {
 
 // Empty if HTTP is not wanted; null if it cannot be had, which is said.
 std::optional<std::unique_ptr<http::HttpServer>> start_http(const std::string& address,
-                                                            SharedTokenCrypto token,
+                                                            http::HttpDoor door,
                                                             boost::asio::io_context& loop,
-                                                            StoreServer& store, SharedTls tls) {
+                                                            StoreServer& store) {
   if (address.empty()) return std::nullopt;
   const auto parsed = http::parse_address(address);
   if (!parsed) return nullptr;
-  if (!token && !http::is_loopback(*parsed)) {
+  if (!door.token && !http::is_loopback(*parsed)) {
     std::fprintf(stderr,
                  "musterd: --http: others than this machine's users reach %s, and without a token "
                  "nobody would be asked who they are. Give --rdzv-token-file, too, or leave the "
@@ -111,7 +111,7 @@ std::optional<std::unique_ptr<http::HttpServer>> start_http(const std::string& a
                  address.c_str());
     return nullptr;
   }
-  auto started = http::HttpServer::start(*parsed, std::move(token), loop, store, std::move(tls));
+  auto started = http::HttpServer::start(*parsed, std::move(door), loop, store);
   if (started) return std::move(*started);
   std::fprintf(stderr, "musterd: --http: %s\n", started.error().what().c_str());
   return nullptr;
@@ -151,6 +151,8 @@ std::string take_access(Arguments& arguments, SharedTls& state_tls) {
     auto context = make_tls_context(TlsSide::Server, arguments.tls);
     if (!context) return context.error().reason;
     arguments.store.tls = make_tls_server(*std::move(context));
+    // Also without a rule: a reload may bring some.
+    arguments.store.tls_rules = std::make_shared<TlsRules>(arguments.tls_allow);
   }
   if (std::string wrong = take_state_tls(arguments, state_tls); !wrong.empty()) return wrong;
   // Both show that a node is no stranger.
@@ -165,8 +167,8 @@ std::string take_access(Arguments& arguments, SharedTls& state_tls) {
     return "--c10d-allow: members are known by their token or certificate; give --rdzv-token-file "
            "or "
            "--tls-ca, too, or list networks";
-  spdlog::info("access token={} tls={} c10d_allow={}{}", has_token ? "yes" : "no",
-               tls_text(arguments.tls), allow.text,
+  spdlog::info("access token={} tls={} c10d_allow={} tls_allow={}{}", has_token ? "yes" : "no",
+               tls_text(arguments.tls), allow.text, arguments.tls_allow_rules.size(),
                nodes_prove ? ""
                            : " advice=\"whoever reaches the port can join and end jobs; "
                              "--rdzv-token-file asks for a token\"");
@@ -241,8 +243,9 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     arguments.store.runs = std::move(arguments.runs);
   }
   boost::asio::io_context loop(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO);
-  const SharedTokenCrypto token = arguments.store.token;
   const SharedTls tls = arguments.store.tls;
+  const SharedTlsRules tls_rules = arguments.store.tls_rules;
+  http::HttpDoor door{.token = arguments.store.token, .tls = tls, .tls_rules = tls_rules};
   // Both end before the loop, to which they report, and after the server.
   std::unique_ptr<Leadership> leadership;
   std::shared_ptr<RunState> state = arguments.store.state;
@@ -260,6 +263,7 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
       return ConfigReading{};  // Only the certificates.
     return ConfigReading{std::move(again.values), std::move(again.errors),
                          [&, changed = std::move(again.arguments)] {
+                           if (tls_rules) tls_rules->set(changed.tls_allow);
                            set_what_can_be_changed(changed, serving.get());
                            if (!serving) reloaded = changed;
                          }};
@@ -288,7 +292,7 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
     return kExitFailure;
   }
-  const auto http = start_http(arguments.http, token, loop, server, tls);
+  const auto http = start_http(arguments.http, std::move(door), loop, server);
   if (http && *http == nullptr) return kExitFailure;
   announce(server.endpoints().front());
   if (http) std::printf("musterd: HTTP at %s\n", (*http)->url().c_str());

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <limits>
 #include <memory>
+#include <span>
 #include <system_error>
 #include <type_traits>
 
@@ -93,6 +94,17 @@ void add_options(CLI::App& app, Arguments& arguments) {
   file("--tls-key", arguments.tls.key, "File with the certificate's key");
   file("--tls-ca", arguments.tls.ca,
        "Let in only TLS clients with a certificate that this CA has signed");
+
+  app.add_option("--tls-allow", arguments.tls_allow_rules,
+                 "With --tls-ca: let a client into these runs only if its certificate has one of "
+                 "these DNS names; RUN may end in '*'. May be given again")
+      ->type_name("RUN=NAME,...")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const auto parsed = parse_tls_allow(std::span(&text, 1));
+            return parsed ? std::string() : parsed.error().reason;
+          },
+          ""));
 
   app.add_option("--c10d-allow", arguments.c10d_allow,
                  "Who may come by PyTorch's protocol: off, any, or a list of loopback, members, "
@@ -220,6 +232,9 @@ std::string contradiction_in(const Arguments& arguments) {
   if (!arguments.tls.ca.empty() && arguments.tls.certificate.empty())
     return "--tls-ca: clients show their certificates through TLS only; give --tls-cert and "
            "--tls-key, too";
+  if (!arguments.tls_allow_rules.empty() && arguments.tls.ca.empty())
+    return "--tls-allow: clients are known by their certificates; give --tls-ca, too, the CA that "
+           "has signed them";
   if (arguments.only_store && arguments.tls.any())
     return "--tls-cert: a server that is --only-store has PyTorch's protocol only, whose clients "
            "speak no TLS";
@@ -272,6 +287,9 @@ void read_command_line(CLI::App& app, const std::vector<std::string>& words,
   }
   if (const std::string wrong = contradiction_in(arguments); !wrong.empty())
     throw CLI::ValidationError(wrong);
+  auto allow = parse_tls_allow(arguments.tls_allow_rules);
+  if (!allow) throw CLI::ValidationError("--tls-allow: " + allow.error().reason);
+  arguments.tls_allow = *std::move(allow);
   read.values = option_values(app);
 }
 

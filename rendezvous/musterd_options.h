@@ -35,6 +35,8 @@ struct Arguments {
   std::string run_tokens_file;
   std::string c10d_allow;
   TlsFiles tls;
+  std::vector<std::string> tls_allow_rules;  // As given.
+  TlsAllow tls_allow;                        // The same, once the options are read.
 };
 
 /// What the command line and --config's file say.
@@ -76,6 +78,7 @@ inline constexpr std::string_view kChangeable[] = {
     "validate-seconds",
     "stalled-seconds",
     "forget-run-seconds",
+    "tls-allow",
 };
 
 /// Reads --rdzv-run-tokens' file, at the start and at each reload. What is wrong with it; empty:

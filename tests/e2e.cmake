@@ -66,7 +66,8 @@ set_property(TEST e2e.token_page APPEND PROPERTY ENVIRONMENT "MUSTERCTL_BIN=$<TA
 set_property(TEST e2e.one_file APPEND PROPERTY ENVIRONMENT "MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 if(MUSTER_OPENSSL)
   muster_add_python_test(e2e.tls nodes e2e/tls_test.py)
-  set_tests_properties(e2e.tls PROPERTIES ENVIRONMENT
+  muster_add_python_test(e2e.tls_allow nodes e2e/tls_allow_test.py)
+  set_tests_properties(e2e.tls e2e.tls_allow PROPERTIES ENVIRONMENT
     "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 endif()
 muster_add_python_test(e2e.examples examples e2e/examples_test.py)

@@ -113,6 +113,7 @@ endforeach()
 muster_add_tests(rendezvous_access_tests unit
   SOURCES
     unit/rendezvous/c10d_allow_test.cc
+    unit/rendezvous/tls_allow_test.cc
     unit/rendezvous/token_file_test.cc
   LINK muster_rendezvous_net)
 if(MUSTER_OPENSSL)

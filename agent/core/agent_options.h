@@ -19,6 +19,7 @@ namespace muster {
 
 class TokenCrypto;  // rendezvous/wire/token_proof.h
 class TlsPump;      // rendezvous/tls/tls_pump.h
+class TlsAllow;     // rendezvous/core/tls_allow.h
 struct C10dAllow;   // rendezvous/net/c10d_allow.h
 
 /// Which of a worker's streams something applies to: torchrun's 0, 1, 2 and 3.
@@ -124,6 +125,8 @@ struct RendezvousOptions {
   std::string tls_ca;           // --rdzv-tls-ca; empty: no TLS.
   std::string tls_certificate;  // --rdzv-tls-cert; empty: not given.
   std::string tls_key;          // --rdzv-tls-key
+  /// --rdzv-tls-allow, where the rendezvous is here; null: not given.
+  std::shared_ptr<const TlsAllow> tls_allow;
   /// By which this node comes to the rendezvous; null: by plain TCP.
   std::shared_ptr<TlsPump> tls;
   /// Of the rendezvous that this node hosts; null: it cannot with TLS, having no certificate.

@@ -42,6 +42,8 @@ StoreServerOptions server_options(const AgentOptions& options) {
   server.runs->setup.first_return = Duration::zero();
   server.token = options.rendezvous.token;
   server.tls = options.rendezvous.host_tls;
+  if (const auto& allow = options.rendezvous.tls_allow)
+    server.tls_rules = std::make_shared<TlsRules>(*allow);
   if (const auto& allow = options.rendezvous.c10d_allow) server.c10d_allow = *allow;
   return server;
 }

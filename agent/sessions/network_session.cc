@@ -168,6 +168,12 @@ bool NetworkSession::lacks_certificate() const {
   return options_.rendezvous.tls && !options_.rendezvous.host_tls;
 }
 
+/// --rdzv-tls-allow; null without it.
+SharedTlsRules NetworkSession::tls_rules() const {
+  const auto& allow = options_.rendezvous.tls_allow;
+  return allow ? std::make_shared<TlsRules>(*allow) : nullptr;
+}
+
 // True if this node may go on: as the host, or as somebody else's client.
 bool NetworkSession::start_hosting(bool must) {
   if (lacks_certificate()) {
@@ -186,6 +192,7 @@ bool NetworkSession::start_hosting(bool must) {
                                             .dead_after = settings.dead_after()}};
   server.token = options_.rendezvous.token;
   server.tls = options_.rendezvous.host_tls;
+  server.tls_rules = tls_rules();
   if (const auto& allow = options_.rendezvous.c10d_allow) server.c10d_allow = *allow;
   auto hosted = StoreThread::start(std::move(server));
   if (hosted) {
@@ -205,7 +212,9 @@ bool NetworkSession::start_http() {
   if (rendezvous.http.empty()) return true;
   const auto address = http::parse_address(rendezvous.http);
   if (!address) return fail("--http: " + address.error().reason), false;
-  const auto url = hosted_->serve_http(*address, rendezvous.token, rendezvous.host_tls);
+  http::HttpDoor door{
+      .token = rendezvous.token, .tls = rendezvous.host_tls, .tls_rules = tls_rules()};
+  const auto url = hosted_->serve_http(*address, std::move(door));
   if (!url) return fail("--http: " + url.error().what()), false;
   spdlog::warn("HTTP at {} shows what goes on in run {}", *url, options_.run_id);
   return true;

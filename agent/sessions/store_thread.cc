@@ -36,8 +36,8 @@ StoreThread::~StoreThread() {
 }
 
 boost::system::result<std::string, ListenError> StoreThread::serve_http(
-    const http::HttpAddress& address, SharedTokenCrypto token, SharedTls tls) {
-  auto started = http::HttpServer::start(address, std::move(token), io_, *server_, std::move(tls));
+    const http::HttpAddress& address, http::HttpDoor door) {
+  auto started = http::HttpServer::start(address, std::move(door), io_, *server_);
   if (!started) return started.error();
   http_ = std::move(*started);
   return {boost::system::in_place_value, http_->url()};

@@ -28,11 +28,9 @@ class StoreThread {
 
   std::uint16_t port() const { return port_; }
 
-  /// Shows what goes on in the runs of this server, until the end: the URL. At most once. `token`:
-  /// null without one, and then the address must be a loopback one. `tls`: null without TLS.
+  /// Shows what goes on in the runs of this server, until the end: the URL. At most once.
   boost::system::result<std::string, ListenError> serve_http(const http::HttpAddress& address,
-                                                             SharedTokenCrypto token,
-                                                             SharedTls tls);
+                                                             http::HttpDoor door);
 
   /// Closes everything; returns when the thread has ended.
   void stop();

@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/net/clock.h"
+#include "rendezvous/wire/printable_text.h"
 
 namespace muster::http {
 
@@ -21,13 +22,12 @@ RouteError not_allowed_in() {
           "of 'Authorization: Bearer KEY', which may be read with only"};
 }
 
-void log_refused(Shared& shared, const boost::asio::ip::address& peer) {
-  const auto left_out = shared.refused_lines.admit(now(), "http token", peer);
-  if (left_out)
-    spdlog::warn(
-        "http_refused peer={} reason=\"the key or the proof is not that of this musterd's token\" "
-        "left_out={}",
-        peer.to_string(), *left_out);
+/// `cause` lives for ever.
+void log_refused(Shared& shared, const boost::asio::ip::address& peer, std::string_view cause,
+                 std::string_view reason) {
+  if (const auto left_out = shared.refused_lines.admit(now(), cause, peer))
+    spdlog::warn("http_refused peer={} reason=\"{}\" left_out={}", peer.to_string(),
+                 printable_text(reason), *left_out);
 }
 
 }  // namespace
@@ -42,8 +42,30 @@ std::optional<Reply> HttpGate::refusal_of_host(const Request& request) const {
                       "through ssh -L"});
 }
 
-/// What is asked for before anything else is looked at. `route`: null if there is none.
 std::optional<Reply> HttpGate::refusal_of(const Route* route, const Request& request) {
+  if (auto refusal = refusal_of_stranger(route, request)) return refusal;
+  return route == nullptr ? std::nullopt : refusal_of_run(*route);
+}
+
+std::vector<std::string> HttpGate::peer_names() const {
+  return tls_ ? tls_->peer_names() : std::vector<std::string>();
+}
+
+RunScope HttpGate::scope() const {
+  return shared_.tls_rules ? shared_.tls_rules->scope_of(peer_names()) : RunScope();
+}
+
+/// The same whether the run is known here or not: only those who may join it learn that.
+std::optional<Reply> HttpGate::refusal_of_run(const Route& route) {
+  const std::string_view run = run_of(route);
+  if (run.empty() || scope().admits(run)) return std::nullopt;
+  const std::string text = not_in_scope_text(run, peer_names());
+  log_refused(shared_, peer_, "http certificate", text);
+  return error_reply({403, "run_not_allowed", text});
+}
+
+/// What is asked for before anything else is looked at. `route`: null if there is none.
+std::optional<Reply> HttpGate::refusal_of_stranger(const Route* route, const Request& request) {
   if (auto refusal = refusal_of_host(request)) return refusal;
   // Monitors ask whether musterd is alive, and links have their own secret.
   const bool alive = route != nullptr && (std::holds_alternative<Health>(*route) ||
@@ -84,7 +106,9 @@ std::optional<Reply> HttpGate::refusal_of_operator(const Request& request) {
 
 Reply HttpGate::ask_for_token(const Request& request) {
   // A first request for a change has no proof: musterctl asks for the nonce by it.
-  if (!request[beast::http::field::authorization].empty()) log_refused(shared_, peer_);
+  if (!request[beast::http::field::authorization].empty())
+    log_refused(shared_, peer_, "http token",
+                "the key or the proof is not that of this musterd's token");
   Reply reply = error_reply(not_allowed_in());
   nonce_ = shared_.access.new_nonce();
   reply.fields = {{beast::http::field::www_authenticate, "Bearer realm=\"musterd\""},

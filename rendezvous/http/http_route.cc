@@ -175,6 +175,15 @@ Routed find_route(const RouteRequest& request) {
   return RouteError{405, "method_not_allowed", "only GET and HEAD are served here"};
 }
 
+std::string_view run_of(const Route& route) {
+  return std::visit(
+      [](const auto& each) -> std::string_view {
+        if constexpr (requires { each.id; }) return each.id;
+        return {};
+      },
+      route);
+}
+
 bool names_loopback(std::string_view host) {
   std::string_view name = host;
   if (!name.empty() && name.front() == '[') {

@@ -77,6 +77,9 @@ inline bool for_operators(const Route& route) {
   return changes(route) || std::holds_alternative<RankQuestion>(route);
 }
 
+/// The run that the route is about; empty: none, or all of them.
+std::string_view run_of(const Route& route);
+
 struct RouteError {
   unsigned status = 404;
   std::string code;     // One word, for programs.

@@ -61,7 +61,8 @@ SharedView view_of(const StoreServer& store, const ViewRequest& request) {
   if (request.what == ViewRequest::What::Runs) {
     RunsView none{.now = time.now, .wall = time.wall};
     if (runs == nullptr) return std::make_shared<const View>(std::move(none));
-    return std::make_shared<const View>(runs->view_runs(request.offset, request.limit, time));
+    return std::make_shared<const View>(
+        runs->view_runs(request.offset, request.limit, time, request.scope));
   }
   std::optional<RunView> run;
   if (runs != nullptr) run = runs->view_run(request.run, {request.offset, request.limit}, time);
@@ -81,10 +82,8 @@ void give_way() {
 
 class HttpServer::Impl {
  public:
-  Impl(SharedTokenCrypto token, SharedTls tls)
-      : loop_(1),
-        acceptor_(loop_),
-        shared_(std::make_shared<Shared>(std::move(token), std::move(tls))) {}
+  explicit Impl(HttpDoor door)
+      : loop_(1), acceptor_(loop_), shared_(std::make_shared<Shared>(std::move(door))) {}
   ~Impl() {
     loop_.stop();
     if (thread_.joinable()) thread_.join();
@@ -232,19 +231,20 @@ asio::awaitable<bool> HttpServer::Impl::begin(tcp::socket& socket, HttpPeer& pee
   if (::recv(socket.native_handle(), &first, 1, MSG_PEEK) != 1) co_return false;
   peer.secure = first == kTlsFirstByte;
   if (!peer.secure) co_return true;
-  co_return secure_socket(socket, *shared_->tls, peer.address.to_string()).has_value();
+  auto secured = secure_socket(socket, *shared_->tls, peer.address.to_string());
+  if (secured) peer.tls = std::move(secured->status);
+  co_return secured.has_value();
 }
 
 boost::system::result<std::unique_ptr<HttpServer>, ListenError> HttpServer::start(
-    const HttpAddress& address, SharedTokenCrypto token, asio::io_context& loop, StoreServer& store,
-    SharedTls tls) {
+    const HttpAddress& address, HttpDoor door, asio::io_context& loop, StoreServer& store) {
   const std::string text = address.address.empty() ? "127.0.0.1" : address.address;
   boost::system::error_code ec;
   const tcp::endpoint endpoint(asio::ip::make_address(text, ec), address.port);
   if (ec) return ListenError{"parse", text, address.port, ec};
   std::unique_ptr<HttpServer> server(new HttpServer);
-  const std::string scheme = tls ? "https://" : "http://";
-  server->impl_ = std::make_unique<Impl>(std::move(token), std::move(tls));
+  const std::string scheme = door.tls ? "https://" : "http://";
+  server->impl_ = std::make_unique<Impl>(std::move(door));
   if (const auto failed = server->impl_->listen(endpoint))
     return ListenError{"bind", text, address.port, failed};
   server->url_ = scheme + to_text(server->impl_->endpoint()) + "/";

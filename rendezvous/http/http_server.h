@@ -17,6 +17,7 @@
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/tls/tls_pump.h"
+#include "rendezvous/tls/tls_rules.h"
 #include "rendezvous/wire/token_proof.h"
 
 namespace muster {
@@ -35,15 +36,19 @@ inline constexpr std::size_t kMaxRequestsPerConnection = 1'000;
 /// From the first byte of a request, or from connecting, to its end; and for a reply to be read.
 inline constexpr Duration kRequestWithin = std::chrono::seconds(10);
 
+/// Whom it lets in.
+struct HttpDoor {
+  SharedTokenCrypto token = {};  // Null: without one; then the address must be a loopback one.
+  SharedTls tls = {};  // Null: without it. With it plain clients learn only that it lives.
+  SharedTlsRules tls_rules = {};  // The runs that a client sees and changes. Null: all of them.
+};
+
 class HttpServer {
  public:
   /// Binds, and serves from a thread of its own until it is destroyed. `store` has its runs on
-  /// `loop`, which must have stopped before this is destroyed; both outlive it. `token`: null
-  /// without one, and then `address` must be a loopback one. `tls`: null without it; with it plain
-  /// clients learn only whether musterd lives.
+  /// `loop`, which must have stopped before this is destroyed; both outlive it.
   static boost::system::result<std::unique_ptr<HttpServer>, ListenError> start(
-      const HttpAddress& address, SharedTokenCrypto token, boost::asio::io_context& loop,
-      StoreServer& store, SharedTls tls = {});
+      const HttpAddress& address, HttpDoor door, boost::asio::io_context& loop, StoreServer& store);
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer();

@@ -209,6 +209,7 @@ asio::awaitable<Reply> Session::answer(const Route& route) {
   ViewRequest wanted;
   if (const auto* list = std::get_if<RunList>(&route)) {
     wanted.what = ViewRequest::What::Runs;
+    wanted.scope = gate_.scope();
     wanted.offset = list->page.offset;
     wanted.limit = list->page.limit;
   } else if (const auto* run = std::get_if<OneRun>(&route)) {
@@ -330,7 +331,8 @@ class StreamPlace {
 };
 
 asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen) {
-  ViewRequest wanted{.what = ViewRequest::What::Runs, .run = id, .limit = kMaxViewedRuns};
+  ViewRequest wanted{
+      .what = ViewRequest::What::Runs, .run = id, .limit = kMaxViewedRuns, .scope = gate_.scope()};
   if (!id.empty()) wanted = {.what = ViewRequest::What::Run, .run = id};
   const Request none{beast::http::verb::get, "/", 11};
   SharedView view = co_await take(wanted);
@@ -379,6 +381,9 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
     }
     pause.expires_after(kStreamLooks);
     co_await pause.async_wait(kNoThrow);
+    // A reload may have changed which runs this client may see.
+    if (id.empty()) wanted.scope = gate_.scope();
+    if (!id.empty() && !gate_.scope().admits(id)) co_return;
     view = co_await take(wanted);
   }
 }

@@ -15,6 +15,7 @@
 #include "rendezvous/http/http_access.h"
 #include "rendezvous/http/http_metrics.h"
 #include "rendezvous/http/http_route.h"
+#include "rendezvous/http/http_server.h"
 #include "rendezvous/http/view_source.h"
 #include "rendezvous/net/log_limiter.h"
 #include "rendezvous/tls/tls_pump.h"
@@ -40,11 +41,14 @@ struct Ask {
 
 /// What the connections of one server share; all on one thread.
 struct Shared {
-  Shared(SharedTokenCrypto token, SharedTls with_tls)
-      : access(std::move(token)), tls(std::move(with_tls)) {}
+  explicit Shared(HttpDoor door)
+      : access(std::move(door.token)),
+        tls(std::move(door.tls)),
+        tls_rules(std::move(door.tls_rules)) {}
 
   HttpAccess access;
-  SharedTls tls;  // Null: plain HTTP.
+  SharedTls tls;             // Null: plain HTTP.
+  SharedTlsRules tls_rules;  // HttpDoor::tls_rules.
   LogLimiter refused_lines;
   std::shared_ptr<ViewSource> views;
   Operate operate;
@@ -59,7 +63,8 @@ struct Shared {
 /// Who is at the other end of a connection.
 struct HttpPeer {
   boost::asio::ip::address address;
-  bool secure = false;  // It speaks TLS, and the socket is the plain end of that.
+  bool secure = false;                  // It speaks TLS, and the socket is the plain end of that.
+  std::shared_ptr<TlsStatus> tls = {};  // Of that; null: it speaks none.
 };
 
 /// Serves requests until the client closes, a limit is reached or nothing comes in time.

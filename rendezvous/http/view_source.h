@@ -20,6 +20,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/core/run_view.h"
+#include "rendezvous/core/tls_allow.h"
 #include "rendezvous/http/answer_waiter.h"
 #include "rendezvous/http/http_metrics.h"
 
@@ -31,6 +32,7 @@ struct ViewRequest {
   std::string run = {};
   std::size_t offset = 0;
   std::size_t limit = 0;
+  RunScope scope = {};  // Of the list of runs: only these are in it.
   auto operator<=>(const ViewRequest&) const = default;
 };
 struct UnknownRun {};

@@ -20,6 +20,8 @@
 #include "rendezvous/net/log_limiter.h"
 #include "rendezvous/service/run_accounts.h"
 #include "rendezvous/service/run_service.h"
+#include "rendezvous/tls/tls_pump.h"
+#include "rendezvous/tls/tls_rules.h"
 #include "rendezvous/wire/c10d_codec.h"
 #include "rendezvous/wire/reply_queue.h"
 #include "rendezvous/wire/token_proof.h"
@@ -69,7 +71,8 @@ struct ConnectionShared {
   std::function<bool(const NativeReach&)> reach;  // StoreServerOptions::reach.
   SharedHostTokens tokens;                        // StoreServerOptions::token, ::run_tokens.
   std::string token_run;
-  bool tls = false;  // The native door is served through TLS only.
+  bool tls = false;          // The native door is served through TLS only.
+  SharedTlsRules tls_rules;  // StoreServerOptions::tls_rules.
   /// A client of the c10d door uses the keys of one run only.
   bool runs_apart = false;
   /// Who waits for a node's answer, by the question's number.
@@ -145,7 +148,7 @@ class Connection {
   void stay_plain() { transport_ = Transport::Plain; }
   /// The socket, for TLS; then become_secure() gives the plain end of it.
   OwnedFd release_socket();
-  void become_secure(OwnedFd plain);
+  void become_secure(TlsConnection secure);
 
   int fd() const { return fd_.get(); }
   ConnectionId id() const { return id_; }
@@ -188,6 +191,7 @@ class Connection {
   void serve_gate(std::string_view json);
   void refuse_plain();
   bool enter_c10d();
+  std::string refusal_of_certificate(std::string_view json) const;
   void become_member(std::string_view hello);
   bool stays_in_run(const Request& request);
   bool enter_run(std::string_view run);
@@ -205,6 +209,7 @@ class Connection {
   ConnectionShared& shared_;
   OwnedFd fd_;
   Transport transport_ = Transport::Unknown;
+  std::shared_ptr<TlsStatus> tls_;  // Once it is secure.
   boost::asio::ip::address local_;  // With TLS: our end of the TCP connection.
   ConnectionId id_;
   boost::asio::ip::tcp::endpoint peer_;

@@ -214,6 +214,17 @@ bool Connection::enter_c10d() {
   return c10d_open_;
 }
 
+/// Whether --tls-allow keeps this client out of the run that its hello names. Empty: it does not.
+std::string Connection::refusal_of_certificate(std::string_view json) const {
+  if (!shared_.tls_rules || !member_of_.empty()) return {};
+  const auto request = decode_native_request(json, id_);
+  const auto* hello = request ? std::get_if<NativeHello>(&*request) : nullptr;
+  if (hello == nullptr) return {};  // Refused as anything else that is no first message.
+  const auto names = tls_ ? tls_->peer_names() : std::vector<std::string>();
+  if (shared_.tls_rules->scope_of(names).admits(hello->run_id)) return {};
+  return not_in_scope_text(hello->run_id, names);
+}
+
 void Connection::become_member(std::string_view hello) {
   const auto request = decode_native_request(hello, id_);
   const auto* said = request ? std::get_if<NativeHello>(&*request) : nullptr;
@@ -299,6 +310,10 @@ bool Connection::stays_in_run(const Request& request) {
 
 void Connection::serve_run_message(std::string_view json) {
   if (!shared_.runs) return serve_reach(json);
+  if (const std::string text = refusal_of_certificate(json); !text.empty()) {
+    out().add(encode(NativeMessage(NativeRefused{text})));
+    return refuse(at_offset("native hello refused: " + text), "certificate of another run");
+  }
   in_runs_ = true;
   NativeAnswer answer = shared_.runs->receive(id_, json, peer_address().to_string(), time());
   if (answer.reply) {
@@ -363,8 +378,9 @@ OwnedFd Connection::release_socket() {
   return std::exchange(fd_, OwnedFd());
 }
 
-void Connection::become_secure(OwnedFd plain) {
-  fd_ = std::move(plain);
+void Connection::become_secure(TlsConnection secure) {
+  fd_ = std::move(secure.plain);
+  tls_ = std::move(secure.status);
   transport_ = Transport::Secure;
 }
 

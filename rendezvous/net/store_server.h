@@ -24,6 +24,7 @@
 #include "rendezvous/net/listener.h"
 #include "rendezvous/service/run_service.h"
 #include "rendezvous/tls/tls_pump.h"
+#include "rendezvous/tls/tls_rules.h"
 #include "rendezvous/wire/c10d_codec.h"
 #include "rendezvous/wire/token_proof.h"
 
@@ -64,6 +65,8 @@ struct StoreServerOptions {
   /// Muster nodes come by TLS, and are told so if they do not. Null: plain TCP. PyTorch's own
   /// protocol may come either way.
   SharedTls tls = {};
+  /// Which runs a TLS client may join, by its certificate. Null: all of them.
+  SharedTlsRules tls_rules = {};
 };
 
 /// What can be changed while the server serves.

@@ -96,7 +96,7 @@ bool StoreServer::Impl::begin_tls(Slot& slot) {
   auto joined =
       options_.tls->join(connection.release_socket(), connection.peer_address().to_string());
   if (joined) {
-    connection.become_secure(std::move(joined->plain));
+    connection.become_secure(*std::move(joined));
     if (set_.add(connection.fd(), EPOLLIN, tag_of(slot, id))) return true;
   }
   const int error = joined ? errno : joined.error().value();

@@ -46,6 +46,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
     set_run_tokens(std::move(options_.run_tokens));
     shared_.token_run = options_.token_run;
     shared_.tls = static_cast<bool>(options_.tls);
+    shared_.tls_rules = options_.tls_rules;
     if (shared_.tokens) shared_.codec.short_native_messages = 2;  // A hello, and its proof.
   }
 

@@ -21,6 +21,7 @@
 #include "rendezvous/core/rendezvous.h"
 #include "rendezvous/core/rendezvous_turns.h"
 #include "rendezvous/core/shared_bytes.h"
+#include "rendezvous/core/tls_allow.h"
 #include "rendezvous/service/held_effects.h"
 #include "rendezvous/service/node_reports.h"
 #include "rendezvous/service/run_effect.h"
@@ -171,8 +172,9 @@ class RunService {
   const Rendezvous* rendezvous(std::string_view run_id) const;
 
   // For people (run_views.cc): bounded copies, made when they are asked for.
-  /// At most `count` runs, and kMaxViewedRuns, from the `offset`th on.
-  RunsView view_runs(std::size_t offset, std::size_t count, Time time) const;
+  /// At most `count` runs, and kMaxViewedRuns, from the `offset`th on, of those in the scope.
+  RunsView view_runs(std::size_t offset, std::size_t count, Time time,
+                     const RunScope& scope = {}) const;
   /// Nothing if the run is not known. At most `nodes` nodes, and kMaxViewedNodes.
   struct NodePage {
     std::size_t offset = 0;
@@ -300,6 +302,8 @@ class RunService {
   CompareSetOutcome when_recorded(ConnectionId from, CompareSetOutcome outcome);
 
   RunSummary summary_of(const Run& run) const;
+  RunsView view_runs_of(const RunScope& scope, std::size_t offset, std::size_t count,
+                        Time time) const;
   // run_questions.cc: what nodes report, and what they are asked.
   void receive(ConnectionId from, Client& client, NodeReport report, Instant now);
   void receive(ConnectionId from, NodeAnswered answered);

@@ -15,12 +15,27 @@ RunSummary RunService::summary_of(const Run& run) const {
   return summary;
 }
 
-RunsView RunService::view_runs(std::size_t offset, std::size_t count, Time time) const {
+RunsView RunService::view_runs(std::size_t offset, std::size_t count, Time time,
+                               const RunScope& scope) const {
+  if (!scope.all) return view_runs_of(scope, offset, count, time);
   RunsView view{.total = runs_.size(), .now = time.now, .wall = time.wall};
   view.offset = std::min(offset, runs_.size());
   auto run = std::next(runs_.begin(), static_cast<std::ptrdiff_t>(view.offset));
   for (count = std::min(count, kMaxViewedRuns); count > 0 && run != runs_.end(); --count)
     view.runs.push_back(summary_of(*(run++)->second));
+  return view;
+}
+
+/// Looks at every run: only clients whose certificate is for some runs ask for this.
+RunsView RunService::view_runs_of(const RunScope& scope, std::size_t offset, std::size_t count,
+                                  Time time) const {
+  RunsView view{.now = time.now, .wall = time.wall};
+  count = std::min(count, kMaxViewedRuns);
+  for (const auto& [key, run] : runs_) {
+    if (!scope.admits(run->id())) continue;
+    if (view.total++ >= offset && view.runs.size() < count) view.runs.push_back(summary_of(*run));
+  }
+  view.offset = std::min(offset, view.total);
   return view;
 }
 

@@ -6,6 +6,7 @@
 #include <climits>
 
 #include "rendezvous/core/check.h"
+#include "rendezvous/core/tls_allow.h"
 
 namespace muster {
 
@@ -100,6 +101,30 @@ std::string OpensslEngine::take_outgoing() {
   std::string bytes(static_cast<std::size_t>(std::max(pending, 0L)), '\0');
   if (!bytes.empty()) library_.bio_read(outgoing_, bytes.data(), to_int(bytes.size()));
   return bytes;
+}
+
+std::vector<std::string> OpensslEngine::peer_names() const {
+  std::vector<std::string> names;
+  if (state_ == State::Handshake || library_.get_verify_result(ssl_) != X509_V_OK) return names;
+  const auto* chain = reinterpret_cast<const OPENSSL_STACK*>(library_.get0_verified_chain(ssl_));
+  if (chain == nullptr || library_.sk_num(chain) < 1) return names;  // It has shown none.
+  const auto* certificate = static_cast<const X509*>(library_.sk_value(chain, 0));
+  // Null also where the certificate has two lists of alternative names.
+  auto* list = static_cast<GENERAL_NAMES*>(
+      library_.get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+  if (list == nullptr) return names;
+  const auto* stack = reinterpret_cast<const OPENSSL_STACK*>(list);
+  for (int i = 0; i < library_.sk_num(stack) && names.size() < kMaxPeerNames; ++i) {
+    const auto* name = static_cast<const GENERAL_NAME*>(library_.sk_value(stack, i));
+    if (name->type != GEN_DNS) continue;
+    // With its length: a zero byte in the middle ends no name here.
+    const auto* text = reinterpret_cast<const char*>(library_.asn1_string_data(name->d.dNSName));
+    const int length = library_.asn1_string_length(name->d.dNSName);
+    auto dns_name = to_dns_name({text, static_cast<std::size_t>(std::max(length, 0))});
+    if (dns_name) names.push_back(*std::move(dns_name));
+  }
+  library_.general_names_free(list);
+  return names;
 }
 
 /// What became of a call that did not do all it should: nothing may be wrong yet.

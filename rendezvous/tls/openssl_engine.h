@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/tls/openssl_library.h"
 #include "rendezvous/tls/tls_context.h"
@@ -25,6 +26,7 @@ class OpensslEngine final : public TlsEngine {
   std::string take_outgoing() override;
   State state() const override { return state_; }
   const TlsFailure& failure() const override { return failure_; }
+  std::vector<std::string> peer_names() const override;
 
  private:
   void shake_hands();

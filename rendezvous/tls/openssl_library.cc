@@ -50,6 +50,13 @@ std::string OpensslLibrary::open() {
       find_function(library, "SSL_shutdown", shutdown) &&
       find_function(library, "SSL_get_error", get_error) &&
       find_function(library, "SSL_get_verify_result", get_verify_result) &&
+      find_function(library, "SSL_get0_verified_chain", get0_verified_chain) &&
+      find_function(library, "OPENSSL_sk_num", sk_num) &&
+      find_function(library, "OPENSSL_sk_value", sk_value) &&
+      find_function(library, "X509_get_ext_d2i", get_ext_d2i) &&
+      find_function(library, "GENERAL_NAMES_free", general_names_free) &&
+      find_function(library, "ASN1_STRING_get0_data", asn1_string_data) &&
+      find_function(library, "ASN1_STRING_length", asn1_string_length) &&
       find_function(library, "X509_VERIFY_PARAM_set1_ip_asc", param_set1_ip) &&
       find_function(library, "X509_verify_cert_error_string", verify_error_string) &&
       find_function(library, "BIO_new", bio_new) &&

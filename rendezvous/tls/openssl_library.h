@@ -5,6 +5,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
+#include <openssl/x509v3.h>
 
 #include <string>
 
@@ -42,6 +43,13 @@ struct OpensslLibrary {
   decltype(&::SSL_shutdown) shutdown = nullptr;
   decltype(&::SSL_get_error) get_error = nullptr;
   decltype(&::SSL_get_verify_result) get_verify_result = nullptr;
+  decltype(&::SSL_get0_verified_chain) get0_verified_chain = nullptr;
+  decltype(&::OPENSSL_sk_num) sk_num = nullptr;
+  decltype(&::OPENSSL_sk_value) sk_value = nullptr;
+  decltype(&::X509_get_ext_d2i) get_ext_d2i = nullptr;
+  decltype(&::GENERAL_NAMES_free) general_names_free = nullptr;
+  decltype(&::ASN1_STRING_get0_data) asn1_string_data = nullptr;
+  decltype(&::ASN1_STRING_length) asn1_string_length = nullptr;
   decltype(&::X509_VERIFY_PARAM_set1_ip_asc) param_set1_ip = nullptr;
   decltype(&::X509_verify_cert_error_string) verify_error_string = nullptr;
   decltype(&::BIO_new) bio_new = nullptr;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace muster {
 
@@ -48,6 +49,10 @@ class TlsEngine {
 
   virtual State state() const = 0;
   virtual const TlsFailure& failure() const = 0;
+  /// The DNS names that the peer's verified certificate is for: its alternative names, as
+  /// to_dns_name() makes them, at most kMaxPeerNames. What is no DNS name is left out, and the
+  /// subject's common name never counts. Empty during the handshake, and without a certificate.
+  virtual std::vector<std::string> peer_names() const = 0;
 };
 
 }  // namespace muster

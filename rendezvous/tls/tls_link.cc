@@ -112,6 +112,7 @@ void TlsLink::deliver() {
   std::array<char, kPieceBytes> bytes;
   while (send_to_plain()) {
     const std::size_t got = engine_->read(bytes.data(), bytes.size());
+    note_peer();
     if (got == 0) break;
     to_plain_.assign(bytes.data(), got);
   }
@@ -122,6 +123,13 @@ void TlsLink::deliver() {
   if (phase_ == Phase::Over || phase_ == Phase::Closing || !to_plain_.empty()) return;
   if (engine_->state() == TlsEngine::State::Failed) return fail(engine_->failure());
   if (engine_->state() == TlsEngine::State::Ended) begin_closing();
+}
+
+/// Once, when the handshake is done: the plain side may ask for the names with its first byte.
+void TlsLink::note_peer() {
+  if (noted_peer_ || engine_->state() == TlsEngine::State::Handshake) return;
+  noted_peer_ = true;
+  status_->set_peer_names(engine_->peer_names());
 }
 
 /// Whether there is room for more.

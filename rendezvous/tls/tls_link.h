@@ -58,6 +58,7 @@ class TlsLink {
   void read_plain();
   void send_to_tcp();
   bool send_to_plain();
+  void note_peer();
   void deliver();
   void close_plain();
   void begin_closing();
@@ -71,6 +72,7 @@ class TlsLink {
   TlsFailure failure_;
   std::string to_tcp_;    // Ciphertext that TCP has not taken yet.
   std::string to_plain_;  // Plaintext that the plain side has not taken yet.
+  bool noted_peer_ = false;
   bool tcp_ended_ = false;
   bool tcp_broken_ = false;  // Nothing can be sent any more.
   bool told_end_ = false;    // TCP's own end is sent.

@@ -7,7 +7,9 @@
 
 #include <chrono>
 #include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/tls/tls_engine.h"
 
@@ -23,6 +25,11 @@ class TlsStatus {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
+  /// As TlsEngine::peer_names(). Set before the plain side sees the first byte.
+  std::vector<std::string> peer_names() const {
+    const std::lock_guard lock(mutex_);
+    return peer_names_;
+  }
   /// What was sent over TCP and not acknowledged for so long ends the connection.
   void set_lost_after(std::chrono::milliseconds time) {
     const auto ms = static_cast<unsigned>(time.count());
@@ -35,6 +42,10 @@ class TlsStatus {
     const std::lock_guard lock(mutex_);
     if (failure_.kind == TlsFailure::Kind::None) failure_ = std::move(failure);
   }
+  void set_peer_names(std::vector<std::string> names) {
+    const std::lock_guard lock(mutex_);
+    peer_names_ = std::move(names);
+  }
   void forget_tcp() {
     const std::lock_guard lock(mutex_);
     tcp_fd_ = -1;
@@ -43,6 +54,7 @@ class TlsStatus {
  private:
   mutable std::mutex mutex_;
   TlsFailure failure_;
+  std::vector<std::string> peer_names_;
   int tcp_fd_;  // -1: closed.
 };
 

@@ -39,6 +39,9 @@ class OtherNode:
     def __init__(self, port, address="127.0.0.1"):
         """`address`: the node's own."""
         self.connection = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (address, 0))
+        self.greet()
+
+    def greet(self):
         self.connection.sendall(VALIDATE + MAGIC + PING + b"abcd")
         assert receive(self.connection, 4) == b"abcd"
 

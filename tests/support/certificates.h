@@ -11,11 +11,9 @@
 namespace muster::testing {
 
 struct Certificates {
-  Certificates() {
-    const std::string command =
-        std::string(MUSTER_PYTHON " " MUSTER_CERTIFICATES " ") + folder.dir.string();
-    if (std::system(command.c_str()) != 0) throw std::runtime_error(command);
-  }
+  Certificates() { make(""); }
+  /// Those with the names that tests of names use.
+  void make_named() { make(" named"); }
   std::string file(const std::string& name) const { return (folder.dir / name).string(); }
   /// Empty names: without it.
   TlsFiles files(const std::string& name, const std::string& ca) const {
@@ -26,6 +24,13 @@ struct Certificates {
   }
 
   TempFolder folder;
+
+ private:
+  void make(const std::string& what) {
+    const std::string command =
+        std::string(MUSTER_PYTHON " " MUSTER_CERTIFICATES " ") + folder.dir.string() + what;
+    if (std::system(command.c_str()) != 0) throw std::runtime_error(command);
+  }
 };
 
 }  // namespace muster::testing

@@ -11,10 +11,11 @@ NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"
 class Authority:
     """A CA in a folder: NAME.pem and NAME.key."""
 
-    def __init__(self, folder, name="ca"):
+    def __init__(self, folder, name="ca", new=True):
         self.folder = pathlib.Path(folder)
         self.name = name
-        self.request(name, "/CN=muster test " + name, 30)
+        if new:
+            self.request(name, "/CN=muster test " + name, 30)
 
     def path(self, name):
         return self.folder / name
@@ -25,6 +26,11 @@ class Authority:
                      "-CAkey", self.path(self.name + ".key"), "-addext", "basicConstraints=critical,CA:FALSE",
                      "-addext", "subjectAltName=" + alternative_names)
         return self.path(name + ".pem"), self.path(name + ".key")
+
+    def issue_nameless(self, name, common_name):
+        """One that has a common name, and no alternative names."""
+        self.request(name, "/CN=" + common_name, 30, "-CA", self.path(self.name + ".pem"),
+                     "-CAkey", self.path(self.name + ".key"), "-addext", "basicConstraints=critical,CA:FALSE")
 
     def issue_expired(self, name):
         """One whose last day was yesterday: `openssl req` does not make such ones by itself."""
@@ -42,6 +48,15 @@ class Authority:
         key.chmod(0o600)
 
 
+def any_names(*names):
+    """Alternative names with exactly these bytes as DNS names, which openssl would not make of a text."""
+    def value(tag, content):
+        size = len(content)
+        length = bytes([size]) if size < 128 else b"\x82" + size.to_bytes(2, "big")
+        return tag + length + content
+    return "DER:" + value(b"\x30", b"".join(value(b"\x82", name) for name in names)).hex(":")
+
+
 def run(*words):
     subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, timeout=60)
 
@@ -56,5 +71,14 @@ def make_all(folder):
     Authority(folder, "stranger").issue("strange")
 
 
+def make_named(folder):
+    """Clients with the alternative names that unit tests of names use, of the CA that is there."""
+    authority = Authority(folder, new=False)
+    authority.issue("named", "DNS:Node1.Example.org,IP:10.0.0.1,URI:spiffe://a/b,email:a@b.org,DNS:team-a,DNS:*.lab.org")
+    authority.issue_nameless("nameless", "node1.example.org")
+    authority.issue("odd", any_names(b"node1.example.org\0.evil.org", b"", b"a b", b"n\xc3\xb6de", b"x" * 300, b"good"))
+    authority.issue("many", any_names(*(b"name%d" % i for i in range(100))))
+
+
 if __name__ == "__main__":
-    make_all(sys.argv[1])
+    make_named(sys.argv[1]) if sys.argv[2:] == ["named"] else make_all(sys.argv[1])

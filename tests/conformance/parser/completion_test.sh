@@ -26,8 +26,8 @@ expect() {
 }
 
 expect "muster --nn" "--nnodes"
-expect "muster --rdzv" "--rdzv-backend --rdzv-conf --rdzv-endpoint --rdzv-id --rdzv-tls-ca --rdzv-tls-cert --rdzv-tls-key --rdzv-token-file"
-expect "muster --rdzv_" "--rdzv_backend --rdzv_conf --rdzv_endpoint --rdzv_id --rdzv_tls_ca --rdzv_tls_cert --rdzv_tls_key --rdzv_token_file"
+expect "muster --rdzv" "--rdzv-backend --rdzv-conf --rdzv-endpoint --rdzv-id --rdzv-tls-allow --rdzv-tls-ca --rdzv-tls-cert --rdzv-tls-key --rdzv-token-file"
+expect "muster --rdzv_" "--rdzv_backend --rdzv_conf --rdzv_endpoint --rdzv_id --rdzv_tls_allow --rdzv_tls_ca --rdzv_tls_cert --rdzv_tls_key --rdzv_token_file"
 expect "muster --start-method " "fork forkserver spawn"
 expect "muster --start-method fork" "fork forkserver"
 expect "muster --start-method = f" "fork forkserver"

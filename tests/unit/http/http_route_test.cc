@@ -35,6 +35,19 @@ TEST_CASE("http routes: a run id may have any bytes", "[unit][http]") {
   CHECK(status_of("/api/v1/runs/" + std::string(kMaxRunIdBytes + 1, 'x')) == 400);
 }
 
+TEST_CASE("http routes: all that is of one run is known by its id", "[unit][http]") {
+  const auto run = [](std::string_view method, std::string_view target) {
+    return std::string(run_of(*find_route({method, target})));
+  };
+  for (const char* what : {"", "/nodes", "/events", "/ranks/3/log"})
+    CHECK(run("GET", std::string("/api/v1/runs/a%2Fb") + what) == "a/b");
+  for (const char* what : {"/restart", "/stop", "/ranks/3/stacks", "/nodes/n/drain",
+                           "/nodes/n/exclude", "/nodes/n/allow"})
+    CHECK(run("POST", std::string("/api/v1/runs/a%2Fb") + what) == "a/b");
+  for (const char* what : {"/", "/api/v1/runs", "/api/v1/events", "/metrics", "/healthz"})
+    CHECK(run("GET", what).empty());
+}
+
 TEST_CASE("http routes: pages are bounded", "[unit][http]") {
   const auto page = [](std::string_view target) {
     return std::get<RunList>(*find_route({"GET", target})).page;

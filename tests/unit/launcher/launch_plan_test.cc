@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "launcher/rendezvous_flags.h"
+#include "rendezvous/core/tls_allow.h"
 #include "tests/unit/launcher/plan_fixture.h"
 
 namespace muster::testing {
@@ -418,6 +419,23 @@ TEST_CASE_METHOD(PlanFixture, "plan: the nodes' rendezvous", "[unit][launcher]")
   CHECK(rendezvous({"--rdzv-tls-ca=ca"}).tls_ca == "ca");
   CHECK(rendezvous({"--rdzv-tls-ca=ca", "--rdzv-tls-cert=c", "--rdzv-tls-key=k"}).tls_key == "k");
   CHECK_THAT(error({"--rdzv-backend=c10d", "--rdzv-tls-cert=c", "x"}), Contains("needs its key"));
+  const Words tls{"--rdzv-tls-ca=ca", "--rdzv-tls-cert=c", "--rdzv-tls-key=k"};
+  const auto with_names = [&](const std::string& names) {
+    Words words = tls;
+    words.push_back("--rdzv-tls-allow=" + names);
+    return words;
+  };
+  CHECK(rendezvous(tls).tls_allow == nullptr);
+  const auto allow = rendezvous(with_names("node1,*.b.org")).tls_allow;
+  REQUIRE(allow != nullptr);
+  CHECK(allow->scope_of(std::vector<std::string>{"x.b.org"}).admits("any"));
+  CHECK_FALSE(allow->scope_of(std::vector<std::string>{"node2"}).admits("any"));
+  Words wrong_names = with_names("node 1");
+  wrong_names.insert(wrong_names.end(), {"--rdzv-backend=c10d", "x"});
+  CHECK_THAT(error(wrong_names),
+             Contains("--rdzv-tls-allow") && Contains("'node 1' is no DNS name"));
+  CHECK_THAT(error({"--rdzv-backend=c10d", "--rdzv-tls-ca=ca", "--rdzv-tls-allow=node1", "x"}),
+             Contains("--rdzv-tls-allow is for a rendezvous that this node hosts with TLS"));
   CHECK_THAT(error({"--rdzv-backend=etcd", "--rdzv-endpoint=e:1", "--rdzv-tls-ca=c", "x"}),
              Contains("every node may become the host"));
   CHECK(rendezvous({"--rdzv-conf=lease=7"}).settings.lease == std::chrono::seconds(7));

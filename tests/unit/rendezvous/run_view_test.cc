@@ -128,6 +128,24 @@ TEST_CASE_METHOD(RunViewTest, "run view: lists come in pages", "[unit][rendezvou
   CHECK(service->view_runs(7, 1, at()).runs.empty());
 }
 
+TEST_CASE_METHOD(RunViewTest,
+                 "run view: a client has the runs of its scope in its list, and no others",
+                 "[unit][rendezvous]") {
+  std::uint32_t client = 0;
+  for (const char* run : {"a-1", "b-1", "a-2", "a-3"})
+    hello(++client, run);
+  const RunScope scope{.all = false, .patterns = {"a-*"}};
+  const RunsView page = service->view_runs(1, 1, at(), scope);
+  CHECK(page.total == 3);
+  CHECK(page.offset == 1);
+  REQUIRE(page.runs.size() == 1);
+  CHECK(page.runs[0].id == "a-2");
+  CHECK(service->view_runs(0, 10, at(), scope).runs.size() == 3);
+  CHECK(service->view_runs(9, 10, at(), scope).offset == 3);
+  CHECK(service->view_runs(0, 10, at(), {.all = false}).total == 0);
+  CHECK(service->view_runs(0, 10, at()).total == 4);
+}
+
 TEST_CASE_METHOD(RunViewTest, "run view: runs and nodes are counted by state",
                  "[unit][rendezvous]") {
   two_in_a_round();

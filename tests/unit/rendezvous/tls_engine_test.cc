@@ -7,9 +7,11 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
+#include "rendezvous/core/tls_allow.h"
 #include "rendezvous/tls/tls_context.h"
 #include "tests/support/certificates.h"
 
@@ -164,6 +166,39 @@ TEST_CASE_METHOD(Ends, "tls: a client without the certificate that is asked for 
     CHECK_THAT(said, Contains("does not accept this side's certificate"));
     CHECK_THAT(seen, Contains(shown == "strange" ? "not signed by the CA" : "has expired"));
   }
+}
+
+TEST_CASE_METHOD(Ends, "tls: a client is known by the DNS names of its verified certificate",
+                 "[unit][tls]") {
+  using Names = std::vector<std::string>;
+  certificates.make_named();
+  const auto names_of = [this](const std::string& shown, const std::string& server_ca = "ca") {
+    begin(certificates.files("server", server_ca), certificates.files(shown, "ca"));
+    CHECK(server->peer_names().empty());  // Nobody has shown anything yet.
+    exchange();
+    CHECK(server->state() == State::Open);
+    return server->peer_names();
+  };
+  // No addresses, URIs or mail addresses; in lower case.
+  CHECK(names_of("named") == Names{"node1.example.org", "team-a", "*.lab.org"});
+  // The common name is no name for a machine.
+  CHECK(names_of("nameless").empty());
+  // A name with a zero byte is not cut there, and no other bytes than a DNS name's are let through.
+  CHECK(names_of("odd") == Names{"good"});
+  const Names many = names_of("many");
+  REQUIRE(many.size() == kMaxPeerNames);
+  CHECK(many.front() == "name0");
+  CHECK(many.back() == "name63");
+  // A server that does not ask for a certificate has verified none.
+  CHECK(names_of("named", "").empty());
+  CHECK(client->peer_names() == Names{"localhost"});
+}
+
+TEST_CASE_METHOD(Ends, "tls: a certificate that is refused has no names", "[unit][tls]") {
+  begin(certificates.files("server", "ca"), certificates.files("strange", "ca"));
+  exchange();
+  CHECK(server->state() == State::Failed);
+  CHECK(server->peer_names().empty());
 }
 
 TEST_CASE_METHOD(Ends, "tls: garbage, records that are too large and other protocols are refused",
