@@ -5,6 +5,7 @@ import json
 import pathlib
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -17,14 +18,15 @@ from tls_test import MUSTERD, TOKEN, TlsTest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from certificates import HERE, Authority, any_names
 
+GET = b"\x03"
 NOT_YOURS = "is not for this client: its certificate has"
 
 
 class SecureNode(OtherNode):
     """A node's connection by TLS."""
 
-    def __init__(self, port, context):
-        plain = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+    def __init__(self, port, context, address="127.0.0.1"):
+        plain = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (address, 0))
         self.connection = context.wrap_socket(plain, server_hostname="localhost")
         self.greet()
 
@@ -150,6 +152,37 @@ class WithToken(AllowTest):
         self.node("a", 1, *self.in_run("team-b-1"))
         self.fails("a", "run team-b-1 is not for this client")
         self.assertNotIn(TOKEN, self.log())
+
+
+class TorchsDoor(AllowTest):
+    """PyTorch's own protocol, whose clients show no certificate: their address must be that of a member."""
+
+    def hello(self, run, address):
+        """What is answered to a node of this machine."""
+        node = SecureNode(self.port, self.context_of("node"), address)
+        self.addCleanup(node.close)
+        return node.hello(run)["type"]
+
+    def may_read(self, run, address, context=None):
+        """Whether a client of this machine is given the state of the run, by plain TCP or by TLS."""
+        node = SecureNode(self.port, context, address) if context else OtherNode(self.port, address)
+        self.addCleanup(node.close)
+        key = b"/torch.rendezvous." + run.encode()
+        node.connection.sendall(GET + struct.pack("<Q", len(key)) + key)
+        return not node.is_closed()
+
+    def test_a_machine_comes_to_the_runs_that_its_nodes_have_joined_only(self):
+        self.assertEqual(self.hello("job", "127.0.0.6"), "welcome")
+        self.assertTrue(self.may_read("job", "127.0.0.6"))
+        self.assertFalse(self.may_read("team-b-1", "127.0.0.6"))
+        self.assertFalse(self.may_read("job", "127.0.0.7"))
+
+    def test_a_node_that_is_refused_makes_no_member_of_its_machine(self):
+        self.assertEqual(self.hello("job", "127.0.0.6"), "welcome")
+        self.assertEqual(self.hello("team-b-1", "127.0.0.7"), "refused")
+        for run in ("job", "team-b-1"):
+            self.assertFalse(self.may_read(run, "127.0.0.7"))
+            self.assertFalse(self.may_read(run, "127.0.0.7", self.context_of("node")))
 
 
 class Reload(AllowTest):
