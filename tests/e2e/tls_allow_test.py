@@ -3,8 +3,10 @@
 import http.client
 import json
 import pathlib
+import re
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -315,13 +317,27 @@ class HostedByANode(NodesTest):
         return [f"--rdzv-tls-ca={self.dir}/ca.pem", f"--rdzv-tls-cert={self.dir}/{name}.pem",
                 f"--rdzv-tls-key={self.dir}/{name}.key", *more]
 
+    def status(self, name, what):
+        """Of an HTTP request with this certificate, and whether the answer names the run."""
+        context = ssl.create_default_context(cafile=str(self.dir / "ca.pem"))
+        context.load_cert_chain(self.dir / f"{name}.pem", self.dir / f"{name}.key")
+        port = int(re.search(r"HTTP at https://127\.0\.0\.1:(\d+)/", self.read("err.a"))[1])
+        line = http.client.HTTPSConnection("127.0.0.1", port, timeout=PATIENCE_S, context=context)
+        self.addCleanup(line.close)
+        line.request("GET", "/api/v1/runs" + what)
+        answer = line.getresponse()
+        return answer.status, "job" in answer.read().decode().replace("job.example.org", "")
+
     def test_it_lets_in_nodes_with_its_names_only(self):
-        self.node("a", 2, *self.tls("host", "--rdzv-tls-allow=job.example.org", "--rdzv-conf=is_host=true"))
+        self.node("a", 2, *self.tls("host", "--rdzv-tls-allow=job.example.org", "--rdzv-conf=is_host=true",
+                                    "--http=127.0.0.1:0"))
         wait_for(lambda: "waiting for the other nodes" in self.read("err.a"), "a to wait")
         self.node("x", 2, *self.tls("other", "--rdzv-conf=is_host=false"))
         self.ends(x=1)
         self.assertIn("run job is not for this client: its certificate has the DNS names localhost, other.example.org",
                       self.read("err.x"))
+        self.assertEqual([self.status("host", what) for what in ("", "/job")], [(200, True), (200, True)])
+        self.assertEqual([self.status("other", what) for what in ("", "/job")], [(200, False), (403, True)])
         self.node("b", 2, *self.tls("host", "--rdzv-conf=is_host=false"))
         self.round_of(2, nodes="ab")
         self.tell("finish")
