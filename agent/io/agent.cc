@@ -129,17 +129,17 @@ class Agent {
     feed(Begun{});
   }
 
-  // Optional: there may be no directory, or its path may be too long for a socket.
   void open_channel() {
-    if (places_.run_dir().path().empty()) return;
-    auto channel =
-        WorkerChannel::open(io_, places_.run_dir().path() + "/channel", options_.local_world_size,
-                            {[this](LocalRank rank) { hangs_.progressed(rank); },
-                             [this](LocalRank rank) { hangs_.ended_progress(rank); },
-                             [this](LocalRank rank) { signal_one(rank); },
-                             [this](auto rank, auto step) { reporter_.progressed(rank, step); }});
-    if (!channel) return spdlog::debug("worker_channel_unavailable: {}", channel.error().message());
-    group_->set_channel((channel_ = std::move(*channel))->path());
+    OwnedFd listener = places_.take_channel();
+    if (listener.get() < 0) return;
+    channel_ = std::make_unique<WorkerChannel>(
+        io_, std::move(listener), places_.channel_path(), options_.local_world_size,
+        WorkerChannel::Handlers{
+            [this](LocalRank rank) { hangs_.progressed(rank); },
+            [this](LocalRank rank) { hangs_.ended_progress(rank); },
+            [this](LocalRank rank) { signal_one(rank); },
+            [this](auto rank, auto step) { reporter_.progressed(rank, step); }});
+    group_->set_channel(channel_->path());
   }
 
   void give_up(const std::string& reason) {
@@ -414,14 +414,10 @@ class Agent {
                              .logs_full = logs_full_});
     // Whoever asked for stacks wants to read them.
     const bool succeeded = outcome.succeeded && !hangs_.has_written();
-    const auto path = channel_ ? channel_->keep_path() : std::string();
     channel_.reset();
-    const auto clean_up = [this, succeeded, path] {
-      if (!path.empty()) ::unlink(path.c_str());
-      places_.tidy(succeeded);
-    };
-    job_end_.report(outcome, *group_, ends, clean_up,
-                    [this, signal = outcome.signal](int exit_code) { end(exit_code, signal); });
+    job_end_.report(
+        outcome, *group_, ends, [this, succeeded] { places_.tidy(succeeded); },
+        [this, signal = outcome.signal](int exit_code) { end(exit_code, signal); });
   }
 
   void info(const std::string& text) { spdlog::info("{}", "[" + options_.role + "] " + text); }

@@ -26,6 +26,7 @@
 #include "agent/posix/helper_process.h"
 #include "rendezvous/core/check.h"
 #include "rendezvous/core/from_errno.h"
+#include "rendezvous/net/bounded_work.h"
 #include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/spawn_task.h"
 
@@ -61,7 +62,10 @@ struct LogsSpecsProgram::Impl : std::enable_shared_from_this<LogsSpecsProgram::I
   using Line = boost::system::result<std::string, LogsSpecsError>;
   using Answered = std::function<void(const Line&)>;
 
-  std::string start();
+  asio::awaitable<void> load(std::function<void(const std::string& problem)> done);
+  asio::awaitable<error_code> find();
+  error_code start();
+  std::string cannot_start(const error_code& why) const;
   void ask(std::string question, Answered done);
   asio::awaitable<void> exchange(std::string text, Answered done);
   asio::awaitable<error_code> talk(std::string& text);
@@ -72,6 +76,7 @@ struct LogsSpecsProgram::Impl : std::enable_shared_from_this<LogsSpecsProgram::I
   const AgentOptions& options;
   const std::vector<std::string> environment;
   asio::local::stream_protocol::socket socket;
+  std::vector<std::string> command;  // The program's path first.
   std::optional<HelperProcess> helper;
   std::string answers;  // Read, and behind the last line taken.
   bool asked = false;   // A question is not answered yet.
@@ -79,25 +84,51 @@ struct LogsSpecsProgram::Impl : std::enable_shared_from_this<LogsSpecsProgram::I
   bool closed = false;
 };
 
-// Returns why it could not be started; empty: it was.
-std::string LogsSpecsProgram::Impl::start() {
-  std::vector<std::string> command = specs.command;
-  const auto failed = [&command](const error_code& error) {
-    return "cannot start '" + command[0] + "': " + error.message();
+std::string LogsSpecsProgram::Impl::cannot_start(const error_code& why) const {
+  return "cannot start '" + specs.command[0] + "': " + why.message();
+}
+
+// A folder of PATH may be on storage that does not answer.
+asio::awaitable<error_code> LogsSpecsProgram::Impl::find() {
+  const auto found = std::make_shared<Result<std::string>>(std::string());
+  std::function<void()> work = [found, name = specs.command[0],
+                                path = std::string(path_variable(environment))] {
+    *found = find_program(name, path);
   };
-  const Result<std::string> program = find_program(command[0], path_variable(environment));
-  if (!program) return failed(program.error());
+  const error_code failed = co_await run_in_time(std::move(work), kAnswerLimit);
+  if (failed || !*found) co_return failed ? failed : found->error();
+  command = specs.command;
+  command[0] = **found;
+  co_return failed;
+}
+
+error_code LogsSpecsProgram::Impl::start() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return failed(from_errno(errno));
+    return from_errno(errno);
   error_code ec;
   socket.assign(asio::local::stream_protocol(), ends[0], ec);
-  command[0] = *program;
   Result<HelperProcess> started = HelperProcess::start_on_socket(command, environment, ends[1]);
   ::close(ends[1]);
-  if (!started) return failed(started.error());
+  if (!started) return started.error();
   helper.emplace(std::move(*started));
   return {};
+}
+
+asio::awaitable<void> LogsSpecsProgram::Impl::load(
+    std::function<void(const std::string& problem)> done) {
+  const auto self = shared_from_this();
+  error_code failed = co_await find();
+  if (closed) co_return;
+  if (!failed) failed = start();
+  if (failed) co_return done(with_name(specs, cannot_start(failed)));
+  ask(logs_specs_begin(specs, options.log), [this, done = std::move(done)](const Line& line) {
+    if (!line) return done(with_name(specs, line.error().text));
+    const auto ready = read_logs_specs_ready(*line);
+    if (!ready) return done(with_name(specs, ready.error().text));
+    loaded = true;
+    done({});
+  });
 }
 
 void LogsSpecsProgram::Impl::ask(std::string question, Answered done) {
@@ -124,9 +155,12 @@ asio::awaitable<void> LogsSpecsProgram::Impl::exchange(std::string text, Answere
   asked = false;
   const error_code* ec = std::get_if<0>(&first);
   if (ec != nullptr && !*ec) co_return done(Line(boost::system::in_place_value, std::move(text)));
+  const error_code no_start = helper->start_error();
   helper.reset();  // It is of no use any more.
   LogsSpecsError error{"its program ended without an answer; what it printed is above"};
-  if (ec == nullptr)
+  if (no_start)
+    error.text = cannot_start(no_start);
+  else if (ec == nullptr)
     error.text = "its program gave no answer within " +
                  std::to_string(std::chrono::seconds(kAnswerLimit).count()) + " s";
   else if (*ec == asio::error::not_found)
@@ -156,16 +190,7 @@ LogsSpecsProgram::~LogsSpecsProgram() {
 
 void LogsSpecsProgram::load(std::function<void(const std::string& problem)> done) {
   if (impl_->loaded) return done({});
-  if (const std::string problem = impl_->start(); !problem.empty())
-    return done(with_name(impl_->specs, problem));
-  impl_->ask(logs_specs_begin(impl_->specs, impl_->options.log),
-             [impl = impl_.get(), done = std::move(done)](const Impl::Line& line) {
-               if (!line) return done(with_name(impl->specs, line.error().text));
-               const auto ready = read_logs_specs_ready(*line);
-               if (!ready) return done(with_name(impl->specs, ready.error().text));
-               impl->loaded = true;
-               done({});
-             });
+  spawn_task(impl_->io.get_executor(), "logs_specs_load", impl_->load(std::move(done)));
 }
 
 void LogsSpecsProgram::place(const std::vector<Variables>& environments,

@@ -45,12 +45,15 @@ Preflight read_preflight(std::string_view json) {
 
 Preflight run_preflight(const std::string& program, const std::vector<std::string>& environment) {
   auto doctor = HelperProcess::start({program, "doctor", "--quick", "--json"}, environment);
-  if (!doctor)
-    return {"cannot start " + program + ": " + doctor.error().message() +
-                " (it is installed with muster, beside it)",
-            {}};
+  const auto no_start = [&program](const boost::system::error_code& error) {
+    return Preflight{"cannot start " + program + ": " + error.message() +
+                         " (it is installed with muster, beside it)",
+                     {}};
+  };
+  if (!doctor) return no_start(doctor.error());
   pollfd ended{doctor->pidfd(), POLLIN, 0};
   const bool in_time = ::poll(&ended, 1, static_cast<int>(kWithin.count())) == 1;
+  if (const auto error = doctor->start_error()) return no_start(error);
   doctor->finish();  // It has ended with 1 if a check fails.
   if (!in_time) return {program + " doctor --quick has not ended within 30 s", {}};
   return read_preflight(doctor->output(kMaxOutputBytes));

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <set>
@@ -21,9 +20,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "agent/io/stack_files.h"
 #include "agent/posix/find_program.h"
 #include "agent/posix/helper_process.h"
 #include "agent/posix/process_activity.h"
+#include "rendezvous/net/bounded_work.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/spawn_task.h"
@@ -38,9 +39,9 @@ namespace {
 
 constexpr Duration kToolLimit = 15s;  // gdb reads the symbols of some hundred megabytes.
 constexpr Duration kAllLimit = 30s;
+constexpr Duration kSearchLimit = 5s;    // For the tools: a folder of PATH may be on dead storage.
 constexpr std::size_t kAtOnce = 4;       // Tools; each takes a CPU and some 100 MB.
 constexpr std::size_t kChildrenMax = 8;  // Of one worker, whose Python stacks are shown.
-constexpr int kFilesMax = 1000;          // In one directory.
 constexpr std::size_t kOutputBytesMax = 4 << 20;
 
 // What would change what the programs do: gdb has a Python inside, and a network client.
@@ -61,6 +62,7 @@ struct Tools {
   std::string py_spy;  // Paths; empty: not found.
   std::string gdb;
   std::string eu_stack;
+  std::string problem;  // Why none could be looked for.
 };
 
 /// `pythons`: programs beside which py-spy may be.
@@ -91,43 +93,17 @@ std::string time_of_day() {
   return text.data();
 }
 
-/// For workers without a log directory; empty if it cannot be made, with errno.
-std::string make_temporary_dir() {
-  const char* root = std::getenv("TMPDIR");
-  std::string path = root != nullptr && *root != '\0' ? root : "/tmp";
-  path += "/muster_stacks_XXXXXX";
-  return ::mkdtemp(path.data()) == nullptr ? std::string() : path;
-}
-
-/// Opens `dir`/stacks.<n>.txt with the first n that is free.
-int open_new_file(const std::string& dir, std::string& path) {
-  for (int n = 0; n < kFilesMax; ++n) {
-    path = dir + "/stacks." + std::to_string(n) + ".txt";
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-    if (fd >= 0 || errno != EEXIST) return fd;
-  }
-  errno = EEXIST;
-  return -1;
-}
-
-void append(int fd, std::string_view text) {
-  while (fd >= 0 && !text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n <= 0) return;  // A full disk: the log line says what is known anyway.
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
-
-void append_section(int fd, const std::string& title, std::string_view text) {
-  append(fd, "\n== " + title + "\n");
-  append(fd, text);
-  if (!text.empty() && text.back() != '\n') append(fd, "\n");
-}
-
 struct ToolOutput {
   bool ok = false;
   std::string text;
 };
+
+std::string section(const std::string& title, std::string_view text) {
+  std::string whole = "\n== " + title + "\n";
+  whole += text;
+  if (!text.empty() && text.back() != '\n') whole += '\n';
+  return whole;
+}
 
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
@@ -147,19 +123,15 @@ struct StackCollector::Job : std::enable_shared_from_this<StackCollector::Job> {
 
   Job(asio::io_context& io_context, std::vector<Target> all)
       : io(io_context), targets(std::move(all)) {}
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
-  ~Job() {
-    for (const int fd : files)
-      if (fd >= 0) ::close(fd);
-  }
 
-  void begin();
+  asio::awaitable<void> begin();
+  asio::awaitable<void> look_for_tools();
   asio::awaitable<void> take_turns();
   asio::awaitable<void> python_stacks(std::size_t index);
   asio::awaitable<void> native_stacks(std::size_t index);
   asio::awaitable<ToolOutput> run_tool(const std::vector<std::string>& argv, pid_t pid);
   void note_refusal(std::size_t index, const ToolOutput& output);
+  std::string no_py_spy(std::size_t index);
 
   asio::io_context& io;
   const std::vector<Target> targets;
@@ -168,7 +140,7 @@ struct StackCollector::Job : std::enable_shared_from_this<StackCollector::Job> {
   std::string why;
   Tools tools;
   Instant until{};
-  std::vector<int> files;
+  std::shared_ptr<StackFiles> files;
   std::vector<Evidence> evidence;
   std::deque<Step> steps;
   std::size_t runners = 0;
@@ -176,26 +148,39 @@ struct StackCollector::Job : std::enable_shared_from_this<StackCollector::Job> {
   std::function<void(std::vector<Evidence>)> done;
 };
 
-void StackCollector::Job::begin() {
+asio::awaitable<void> StackCollector::Job::look_for_tools() {
   // The name that was started may be a link or a script that finds the right Python.
-  tools = find_tools(environment, {python, executable_of(targets.front().pid)});
+  const std::vector<std::string> pythons{python, executable_of(targets.front().pid)};
+  const auto found = std::make_shared<Tools>();
+  std::function<void()> work = [found, pythons, variables = environment] {
+    *found = find_tools(variables, pythons);
+  };
+  const boost::system::error_code failed = co_await run_in_time(std::move(work), kSearchLimit);
+  if (failed)
+    tools.problem = "cannot look for py-spy, eu-stack and gdb in PATH and beside " + python + ": " +
+                    failed.message() + " (is one of these folders on storage that is gone?)";
+  else
+    tools = std::move(*found);
+}
+
+asio::awaitable<void> StackCollector::Job::begin() {
+  const auto self = shared_from_this();
+  std::vector<std::string> dirs;
+  for (const Target& target : targets)
+    dirs.push_back(target.dir);
+  co_await files->open(std::move(dirs));
+  co_await look_for_tools();
   until = now() + kAllLimit;
-  std::string spare_dir;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const Target& target = targets[i];
-    Evidence& found = evidence.emplace_back(Evidence{.rank = target.rank, .pid = target.pid});
-    if (target.dir.empty() && spare_dir.empty()) spare_dir = make_temporary_dir();
-    files.push_back(open_new_file(target.dir.empty() ? spare_dir : target.dir, found.file));
-    if (files.back() < 0) {
-      found.problem = "cannot write " + found.file + ": " +
-                      boost::system::error_code(errno, boost::system::system_category()).message();
-      found.file.clear();
-    }
-    append(files.back(), "Where local rank " + std::to_string(target.rank.value) + " (pid " +
-                             std::to_string(target.pid) + ") stood at " + time_of_day() + ": " +
-                             why + "\n" + program_text(target.pid) + "\n");
+    evidence.push_back({.rank = target.rank, .pid = target.pid, .problem = files->problem(i)});
+    std::string head = "Where local rank " + std::to_string(target.rank.value) + " (pid " +
+                       std::to_string(target.pid) + ") stood at " + time_of_day() + ": " + why +
+                       "\n" + program_text(target.pid) + "\n";
+    co_await files->append(i, std::move(head));
     steps.push_back({.native = false, .index = i});
   }
+  if (!done) co_return;  // cancel() came meanwhile.
   for (std::size_t i = 0; i < targets.size(); ++i)
     steps.push_back({.native = true, .index = i});
   // One after the other in each of a few lines; whoever ends last tells.
@@ -214,7 +199,13 @@ asio::awaitable<void> StackCollector::Job::take_turns() {
     else
       co_await python_stacks(step.index);
   }
-  if (--runners == 0 && done) done(std::move(evidence));
+  if (--runners > 0) co_return;
+  co_await files->close();
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    evidence[i].file = files->path(i);
+    if (evidence[i].problem.empty()) evidence[i].problem = files->problem(i);
+  }
+  if (done) done(std::move(evidence));
 }
 
 asio::awaitable<ToolOutput> StackCollector::Job::run_tool(const std::vector<std::string>& argv,
@@ -226,11 +217,11 @@ asio::awaitable<ToolOutput> StackCollector::Job::run_tool(const std::vector<std:
                   std::to_string(std::chrono::seconds(kAllLimit / 1s).count()) + " s, is over\n";
     co_return output;
   }
+  const auto cannot_start = [](const boost::system::error_code& why_not) {
+    return ToolOutput{.ok = false, .text = "cannot start it: " + why_not.message() + "\n"};
+  };
   Result<HelperProcess> helper = HelperProcess::start(argv, environment);
-  if (!helper) {
-    output.text = "cannot start it: " + helper.error().message() + "\n";
-    co_return output;
-  }
+  if (!helper) co_return cannot_start(helper.error());
   asio::posix::stream_descriptor ended(io);
   boost::system::error_code lacks;
   const int descriptor = ::fcntl(helper->pidfd(), F_DUPFD_CLOEXEC, 3);
@@ -249,6 +240,7 @@ asio::awaitable<ToolOutput> StackCollector::Job::run_tool(const std::vector<std:
                 timer.async_wait(kNoThrow));
   const bool in_time = first.index() == 0;
   running.erase(&*helper);
+  if (const auto why_not = helper->start_error()) co_return cannot_start(why_not);
   output.ok = helper->finish();
   output.text = helper->output(kOutputBytesMax);
   if (!in_time) {
@@ -269,19 +261,22 @@ void StackCollector::Job::note_refusal(std::size_t index, const ToolOutput& outp
   problem = permission_advice();
 }
 
+std::string StackCollector::Job::no_py_spy(std::size_t index) {
+  const bool is_python = python.substr(python.rfind('/') + 1).starts_with("python");
+  const std::string advice =
+      !tools.problem.empty() ? tools.problem
+                             : "py-spy is neither beside " + python +
+                                   " nor in PATH, so Python's lines cannot be shown; to have it: " +
+                                   (is_python ? python : "python3") + " -m pip install py-spy";
+  if (is_python && evidence[index].problem.empty()) evidence[index].problem = advice;
+  return section("Python stacks: none", advice);
+}
+
 asio::awaitable<void> StackCollector::Job::python_stacks(std::size_t index) {
   const Target& target = targets[index];
-  const int file = files[index];
   std::string kernel = thread_table(target.pid);
   std::vector<pid_t> family = family_of(target.pid);
-  if (tools.py_spy.empty()) {
-    const bool is_python = python.substr(python.rfind('/') + 1).starts_with("python");
-    const std::string advice =
-        "py-spy is neither beside " + python + " nor in PATH, so Python's lines cannot be shown; " +
-        "to have it: " + (is_python ? python : "python3") + " -m pip install py-spy";
-    append_section(file, "Python stacks: none", advice);
-    if (is_python) evidence[index].problem = advice;
-  }
+  std::string text = tools.py_spy.empty() ? no_py_spy(index) : std::string();
   for (std::size_t i = 0; !tools.py_spy.empty() && i <= std::min(family.size(), kChildrenMax);
        ++i) {
     const pid_t pid = i == 0 ? target.pid : family[i - 1];
@@ -289,22 +284,21 @@ asio::awaitable<void> StackCollector::Job::python_stacks(std::size_t index) {
                                         std::to_string(pid)};
     const ToolOutput output = co_await run_tool(argv, pid);
     const std::string whose = i == 0 ? "" : "child process " + std::to_string(pid) + ", ";
-    append_section(file, whose + "Python stacks, by " + joined(argv),
-                   without_commands(output.text));
+    text = section(whose + "Python stacks, by " + joined(argv), without_commands(output.text));
+    co_await files->append(index, std::exchange(text, {}));
     if (i > 0) continue;
     evidence[index].line = standing_line(output.text);
     if (!output.ok) note_refusal(index, output);
   }
-  append_section(file, "threads in the kernel, from /proc/" + std::to_string(target.pid) + "/task",
-                 kernel);
+  text +=
+      section("threads in the kernel, from /proc/" + std::to_string(target.pid) + "/task", kernel);
   for (std::size_t i = 0; i < std::min(family.size(), kChildrenMax); ++i)
-    append_section(file,
-                   "child process " + std::to_string(family[i]) +
-                       ", threads in the kernel: " + program_text(family[i]),
-                   thread_table(family[i]));
+    text += section("child process " + std::to_string(family[i]) +
+                        ", threads in the kernel: " + program_text(family[i]),
+                    thread_table(family[i]));
   if (family.size() > kChildrenMax)
-    append_section(file, std::to_string(family.size() - kChildrenMax) + " child processes more",
-                   "");
+    text += section(std::to_string(family.size() - kChildrenMax) + " child processes more", "");
+  co_await files->append(index, std::move(text));
 }
 
 asio::awaitable<void> StackCollector::Job::native_stacks(std::size_t index) {
@@ -316,22 +310,27 @@ asio::awaitable<void> StackCollector::Job::native_stacks(std::size_t index) {
   if (!tools.eu_stack.empty()) ways.push_back({tools.eu_stack, "-p", pid});
   if (!tools.gdb.empty())
     ways.push_back({tools.gdb, "--nx", "--batch", "-p", pid, "-ex", "thread apply all bt 64"});
+  std::string text;
   for (const std::vector<std::string>& argv : ways) {
     const ToolOutput output = co_await run_tool(argv, target.pid);
-    append_section(files[index], "native stacks, by " + joined(argv),
-                   without_commands(output.text));
+    text = section("native stacks, by " + joined(argv), without_commands(output.text));
+    co_await files->append(index, std::exchange(text, {}));
     if (output.ok && stack_refusal(output.text) == StackRefusal::None) break;
     note_refusal(index, output);
   }
   if (ways.empty())
-    append_section(files[index], "native stacks: none",
-                   "none of py-spy, eu-stack (package elfutils) and gdb is in PATH");
-  if (!evidence[index].problem.empty())
-    append_section(files[index], "what is missing", evidence[index].problem);
+    text = section("native stacks: none",
+                   !tools.problem.empty()
+                       ? tools.problem
+                       : "none of py-spy, eu-stack (package elfutils) and gdb is in PATH");
+  if (!evidence[index].problem.empty()) text += section("what is missing", evidence[index].problem);
+  co_await files->append(index, std::move(text));
 }
 
 StackCollector::StackCollector(asio::io_context& io, std::vector<std::string> environment)
-    : io_(io), environment_(environment_for_tools(std::move(environment))) {}
+    : io_(io),
+      environment_(environment_for_tools(std::move(environment))),
+      files_(std::make_shared<StackFiles>()) {}
 
 void StackCollector::collect(std::vector<Target> targets, std::string why,
                              const std::string& python, Done done) {
@@ -345,8 +344,9 @@ void StackCollector::collect(std::vector<Target> targets, std::string why,
     busy_ = false;
     done(std::move(evidence));
   };
+  job->files = files_;
   job_ = job;
-  job->begin();
+  spawn_task(io_.get_executor(), "stacks", job->begin());
 }
 
 void StackCollector::cancel() {

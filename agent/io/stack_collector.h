@@ -20,6 +20,8 @@
 
 namespace muster {
 
+class StackFiles;
+
 class StackCollector {
  public:
   struct Target {
@@ -42,7 +44,7 @@ class StackCollector {
 
   bool busy() const { return busy_; }
   /// `why` is the files' first line; `python` is the workers' program, beside which py-spy may be.
-  /// Calls `done` within about half a minute, in the order of the targets. Not while busy.
+  /// Calls `done` within about a minute, in the order of the targets. Not while busy.
   void collect(std::vector<Target> targets, std::string why, const std::string& python, Done done);
   /// Ends every program that is running, now; `done` is not called any more.
   void cancel();
@@ -52,6 +54,7 @@ class StackCollector {
 
   boost::asio::io_context& io_;
   const std::vector<std::string> environment_;
+  std::shared_ptr<StackFiles> files_;
   std::weak_ptr<Job> job_;
   bool busy_ = false;
 };

@@ -2,9 +2,11 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <string_view>
 #include <utility>
@@ -14,6 +16,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/core/worker_lines.h"
+#include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -115,48 +118,46 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
   std::array<char, 1024> chunk_{};
 };
 
-WorkerChannel::WorkerChannel(asio::io_context& io, std::string path, int local_world_size,
-                             Handlers handlers)
+Result<OwnedFd> WorkerChannel::listen_at(const std::string& path) {
+  sockaddr_un where{};
+  where.sun_family = AF_UNIX;
+  if (path.size() >= sizeof where.sun_path)
+    return make_error_code(boost::system::errc::filename_too_long);
+  path.copy(where.sun_path, path.size());
+  OwnedFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (listener.get() < 0) return from_errno(errno);
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0)
+    return from_errno(errno);
+  // Nobody can connect before listen().
+  if (::chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0 && ::listen(listener.get(), SOMAXCONN) == 0)
+    return listener;
+  const error_code error = from_errno(errno);
+  ::unlink(path.c_str());
+  return error;
+}
+
+WorkerChannel::WorkerChannel(asio::io_context& io, OwnedFd listener, std::string path,
+                             int local_world_size, Handlers handlers)
     : path_(std::move(path)),
       local_world_size_(local_world_size),
       handlers_(std::move(handlers)),
       acceptor_(io),
       retry_(io),
-      overdue_(io) {}
-
-Result<std::unique_ptr<WorkerChannel>> WorkerChannel::open(asio::io_context& io, std::string path,
-                                                           int local_world_size,
-                                                           Handlers handlers) {
-  std::unique_ptr<WorkerChannel> channel(
-      new WorkerChannel(io, std::move(path), local_world_size, std::move(handlers)));
-  if (const error_code ec = channel->listen()) return ec;
-  channel->accept();
-  return channel;
-}
-
-error_code WorkerChannel::listen() {
+      overdue_(io) {
   error_code ec;
-  Protocol::endpoint where;
-  if (path_.size() >= where.capacity())  // The endpoint's constructor would throw.
-    return make_error_code(boost::system::errc::filename_too_long);
-  where.path(path_);
-  acceptor_.open(Protocol(), ec);
-  if (ec) return ec;
-  acceptor_.bind(where, ec);
-  if (ec) return ec;
-  bound_ = true;
-  // Nobody can connect before listen().
-  if (::chmod(path_.c_str(), S_IRUSR | S_IWUSR) != 0)
-    return error_code(errno, boost::system::system_category());
-  acceptor_.listen(asio::socket_base::max_listen_connections, ec);
-  if (!ec) acceptor_.non_blocking(true, ec);
-  return ec;
+  acceptor_.assign(Protocol(), listener.get(), ec);
+  if (ec) {
+    spdlog::warn("worker_channel_unavailable: {}", ec.message());
+    return;
+  }
+  listener.release();
+  acceptor_.non_blocking(true, ec);  // It is already: Asio only has to know.
+  accept();
 }
 
 WorkerChannel::~WorkerChannel() {
   for (const auto& connection : connections_)
     connection->detach();
-  if (bound_) ::unlink(path_.c_str());
 }
 
 void WorkerChannel::accept() {

@@ -18,6 +18,7 @@
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/result.h"
 #include "rendezvous/core/time.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 
@@ -38,16 +39,14 @@ class WorkerChannel {
     std::function<void(LocalRank, std::int64_t step)> on_step = {};
   };
 
-  /// Listens at `path`, which only this user may then open. Fails if the path is taken or, with
-  /// its end, longer than the 108 bytes that the kernel has for it.
-  static Result<std::unique_ptr<WorkerChannel>> open(boost::asio::io_context& io, std::string path,
-                                                     int local_world_size, Handlers handlers);
-  /// The caller removes the path instead of the destructor: its storage may make it wait.
-  std::string keep_path() {
-    bound_ = false;
-    return path_;
-  }
-  /// Closes all connections and removes the path. Handlers that the loop still runs do nothing.
+  /// A socket that listens at `path`, which only this user may open, for the constructor. Fails if
+  /// the path is taken or, with its end, longer than the 108 bytes that the kernel has for it. The
+  /// path's storage may make it wait, so it is no work for the loop.
+  static Result<OwnedFd> listen_at(const std::string& path);
+
+  WorkerChannel(boost::asio::io_context& io, OwnedFd listener, std::string path,
+                int local_world_size, Handlers handlers);
+  /// Closes all connections; the path stays. Handlers that the loop still runs do nothing.
   ~WorkerChannel();
   WorkerChannel(const WorkerChannel&) = delete;
   WorkerChannel& operator=(const WorkerChannel&) = delete;
@@ -69,9 +68,6 @@ class WorkerChannel {
   class Connection;
   using Protocol = boost::asio::local::stream_protocol;
 
-  WorkerChannel(boost::asio::io_context& io, std::string path, int local_world_size,
-                Handlers handlers);
-  boost::system::error_code listen();
   void accept();
   boost::system::error_code accept_waiting();
   void refuse(std::int64_t uid);
@@ -84,7 +80,6 @@ class WorkerChannel {
   Protocol::acceptor acceptor_;
   boost::asio::steady_timer retry_;
   boost::asio::steady_timer overdue_;
-  bool bound_ = false;
   bool accepting_ = false;
   std::uint64_t refused_ = 0;  // Connections of other users.
   std::optional<Instant> deadline_;

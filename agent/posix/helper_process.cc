@@ -79,23 +79,32 @@ boost::system::error_code HelperProcess::spawn_it(const std::vector<std::string>
   ::sigemptyset(&signals.ignored);
   const std::vector<char*> words = pointers_to(argv);
   const std::vector<char*> variables = pointers_to(environment);
-  const Spawned child = spawn({.path = words[0],
-                               .argv = words.data(),
-                               .env = variables.data(),
-                               .fds = fds,
-                               .signals = &signals});
+  const BegunSpawn child = begin_spawn({.path = words[0],
+                                        .argv = words.data(),
+                                        .env = variables.data(),
+                                        .fds = fds,
+                                        .signals = &signals});
   if (child.error != 0) return from_errno(child.error);
+  status_ = child.status;
   pidfd_ = child.pidfd;
   return {};
 }
 
 HelperProcess::HelperProcess(HelperProcess&& other) noexcept
-    : pidfd_(std::exchange(other.pidfd_, -1)), output_(std::exchange(other.output_, -1)) {}
+    : pidfd_(std::exchange(other.pidfd_, -1)),
+      status_(std::exchange(other.status_, -1)),
+      output_(std::exchange(other.output_, -1)) {}
 
 HelperProcess::~HelperProcess() {
+  if (status_ >= 0) ::close(status_);
   finish();
   if (output_ >= 0) ::close(output_);
 }
+boost::system::error_code HelperProcess::start_error() {
+  const auto result = spawn_result(status_);
+  return result && result->error != 0 ? from_errno(result->error) : boost::system::error_code();
+}
+
 
 bool HelperProcess::finish() {
   if (pidfd_ < 0) return false;

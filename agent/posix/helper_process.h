@@ -16,7 +16,8 @@ namespace muster {
 
 class HelperProcess {
  public:
-  /// Starts argv[0], a path, with stdin from /dev/null and both outputs into one file in memory.
+  /// Begins to start argv[0], a path, with stdin from /dev/null and both outputs into one file in
+  /// memory. Does not wait: the program may be on storage that does not answer.
   static Result<HelperProcess> start(const std::vector<std::string>& argv,
                                      const std::vector<std::string>& environment);
   /// Starts it with `socket`, which stays the caller's, as its stdin; it prints where we print.
@@ -31,6 +32,9 @@ class HelperProcess {
 
   /// Readable once it has ended. Ours.
   int pidfd() const { return pidfd_; }
+  /// Why the program could not be executed. No error as long as that is not known: it is when the
+  /// process has ended, or has closed its stdin.
+  boost::system::error_code start_error();
   /// Kills it if it lives, reaps it; true if it had exited with 0 by itself.
   bool finish();
   /// What it has written so far, up to `bytes_max`.
@@ -42,6 +46,7 @@ class HelperProcess {
                                      const std::vector<std::string>& environment,
                                      const std::array<int, 3>& fds);
   int pidfd_ = -1;
+  int status_ = -1;  // Of begin_spawn().
   int output_ = -1;  // -1: it prints where we print.
 };
 

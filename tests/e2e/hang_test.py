@@ -75,6 +75,7 @@ class Hang(MusterTest):
                                     "--hang-timeout=2", script, expect=1)
         self.assertRegex(err, r"local rank 1 \(pid \d+\) hangs: no report of progress for 2")
         self.assertIn("  it hung: no report of progress for 2", err)
+        self.assertEqual(list(self.dir.glob("logs/*/channel")), [])  # The workers' socket is gone.
 
     def test_the_line_is_named(self):
         if not py_spy():

@@ -1,4 +1,5 @@
 """What the hardship tests share with the end-to-end tests, and the facts that they count."""
+import ctypes
 import os
 import pathlib
 import re
@@ -38,3 +39,11 @@ def names_below(*folders):
 def processes_of_muster(front):
     """{name: pid} of the three."""
     return {"front": front, "shim": shim_of(front), "agent": agent_of(front)}
+
+
+def own_mounts():
+    """From now on what this process and its children mount is seen by no other process of the machine."""
+    clone_newns, ms_rec, ms_private = 0x20000, 1 << 14, 1 << 18
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(clone_newns) != 0 or libc.mount(b"none", b"/", None, ms_rec | ms_private, None) != 0:
+        raise OSError(ctypes.get_errno(), "no mounts of our own")

@@ -8,7 +8,9 @@ speak() or until the file system is unmounted. Needs root and /dev/fuse; availab
         ...
         fs.fall_silent()
 
-Run by hand: silent_fs.py FOLDER; SIGUSR1 silences it, SIGUSR2 lets it speak, SIGTERM unmounts it.
+With SilentFs(folder, never={READ}) it never answers these requests, and all others.
+
+Run by hand: silent_fs.py FOLDER [NUMBER OF A REQUEST THAT IT NEVER ANSWERS...]; SIGUSR1 silences it, SIGUSR2 lets it speak, SIGTERM unmounts it.
 """
 import ctypes
 import errno
@@ -22,7 +24,7 @@ import sys
 import time
 
 LOOKUP, FORGET, GETATTR, SETATTR = 1, 2, 3, 4
-MKDIR, UNLINK, RMDIR, RENAME = 9, 10, 11, 12
+MKNOD, MKDIR, UNLINK, RMDIR, RENAME = 8, 9, 10, 11, 12
 OPEN, READ, WRITE, STATFS, RELEASE, FSYNC = 14, 15, 16, 17, 18, 20
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, FSYNCDIR = 25, 26, 27, 28, 29, 30
 ACCESS, CREATE, INTERRUPT, BATCH_FORGET = 34, 35, 36, 42
@@ -52,8 +54,9 @@ class Node:
 class Server:
     """Answers requests until its file system is unmounted."""
 
-    def __init__(self, device):
+    def __init__(self, device, never=()):
         self.device = device
+        self.never = never
         self.silent = False
         self.unanswered = []
         self.nodes = {1: Node(1, stat.S_IFDIR | 0o777)}
@@ -88,7 +91,7 @@ class Server:
 
     def answer(self, request):
         _, operation, unique, number, *_ = HEADER.unpack_from(request)
-        if operation in NO_ANSWER:
+        if operation in NO_ANSWER or operation in self.never:
             return
         try:
             node = self.nodes.get(number)
@@ -201,14 +204,16 @@ class Server:
 
 
 class SilentFs:
-    def __init__(self, folder):
+    def __init__(self, folder, never=()):
         self.folder = pathlib.Path(folder)
+        self.never = never
         self.server = None
 
     def __enter__(self):
         self.folder.mkdir(exist_ok=True)
         self.server = subprocess.Popen([sys.executable, os.path.abspath(__file__),
-                                        str(self.folder)], stdout=subprocess.PIPE)
+                                        str(self.folder), *map(str, self.never)],
+                                       stdout=subprocess.PIPE)
         if self.server.stdout.readline() != b"mounted\n":
             self.server.wait()
             raise OSError("the file system could not be mounted")
@@ -230,17 +235,17 @@ class SilentFs:
         os.kill(self.server.pid, signal.SIGUSR2)
 
 
-def serve(folder):
+def serve(folder, never):
     device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
     if libc.mount(b"silent_fs", os.fsencode(folder), b"fuse", 0, options.encode()) != 0:
         sys.exit(f"mount: {os.strerror(ctypes.get_errno())}")
     signal.signal(signal.SIGTERM, lambda *_: libc.umount2(os.fsencode(folder), MNT_DETACH))
-    server = Server(device)
+    server = Server(device, never)
     server.listen()
     os.write(1, b"mounted\n")
     server.run()
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], {int(number) for number in sys.argv[2:]})

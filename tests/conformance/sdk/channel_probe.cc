@@ -90,16 +90,17 @@ int listen(const std::string& path, int workers) {
   const auto say_rank = [](const std::string& what) {
     return [what](muster::LocalRank rank) { say(what + " " + std::to_string(rank.value)); };
   };
-  auto channel = muster::WorkerChannel::open(io, path, workers,
-                                             {.on_progress = say_rank("progress"),
-                                              .on_progress_end = say_rank("progress_end"),
-                                              .on_overdue = say_rank("overdue")});
-  if (!channel) {
-    say("failed " + channel.error().message());
+  auto listener = muster::WorkerChannel::listen_at(path);
+  if (!listener) {
+    say("failed " + listener.error().message());
     return 1;
   }
+  muster::WorkerChannel channel(io, std::move(*listener), path, workers,
+                                {.on_progress = say_rank("progress"),
+                                 .on_progress_end = say_rank("progress_end"),
+                                 .on_overdue = say_rank("overdue")});
   say("listening");
-  const Commands commands(io, **channel);
+  const Commands commands(io, channel);
   io.run();
   return 0;
 }

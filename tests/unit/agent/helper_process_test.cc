@@ -41,7 +41,18 @@ TEST_CASE("helper_process: a failure, and one that does not end, are no success"
   CHECK_FALSE(has_ended(*stays, 0));
   CHECK_FALSE(stays->finish());
   CHECK(::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG) == -1);  // Nobody is left.
-  CHECK_FALSE(HelperProcess::start({"/none"}, {}).has_value());
+}
+
+TEST_CASE("helper_process: a program that cannot be executed says why", "[unit][posix]") {
+  auto helper = HelperProcess::start({"/none"}, {});
+  REQUIRE(helper.has_value());
+  REQUIRE(has_ended(*helper, 60'000));
+  CHECK_FALSE(helper->finish());
+  CHECK(helper->start_error() == boost::system::errc::no_such_file_or_directory);
+  auto runs = shell("exit 127");
+  REQUIRE(runs.has_value());
+  REQUIRE(has_ended(*runs, 60'000));
+  CHECK_FALSE(runs->start_error());
 }
 
 /// A child that leads a session if asked to, and waits.

@@ -16,6 +16,23 @@
 namespace muster {
 namespace {
 
+/// A start that is known to have succeeded or failed. After a failure there is no child.
+struct Spawned {
+  pid_t pid = -1;
+  int pidfd = -1;
+  int error = 0;
+  SpawnStep step = SpawnStep::Clone;
+};
+
+SpawnResult result_of(const BegunSpawn& child) {
+  pollfd wait{child.status, POLLIN, 0};
+  REQUIRE(::poll(&wait, 1, 20'000) == 1);
+  const auto result = spawn_result(child.status);
+  REQUIRE(result.has_value());
+  ::close(child.status);
+  return *result;
+}
+
 struct Command {
   std::string path;
   std::vector<std::string> words;
@@ -29,8 +46,18 @@ struct Command {
     ::sigemptyset(&signals.ignored);
   }
   Spawned start() {
+    const BegunSpawn child = begin();
+    REQUIRE(child.error == 0);
+    const SpawnResult result = result_of(child);
+    if (result.error != 0) {
+      REQUIRE(::waitpid(child.pid, nullptr, 0) == child.pid);
+      ::close(child.pidfd);
+    }
+    return {child.pid, child.pidfd, result.error, result.step};
+  }
+  BegunSpawn begin() {
     start_options();
-    return spawn(options);
+    return begin_spawn(options);
   }
   void start_options() {
     argv.clear();
@@ -185,23 +212,9 @@ TEST_CASE("spawn: what is not reset by name is the default one anyway", "[unit][
   CHECK(end_of(child).si_status == 0);
 }
 
-BegunSpawn begin(Command& command) {
-  command.start_options();
-  return begin_spawn(command.options);
-}
-
-SpawnResult result_of(const BegunSpawn& child) {
-  pollfd wait{child.status, POLLIN, 0};
-  REQUIRE(::poll(&wait, 1, 20'000) == 1);
-  const auto result = spawn_result(child.status);
-  REQUIRE(result.has_value());
-  ::close(child.status);
-  return *result;
-}
-
 TEST_CASE("spawn: a start that is not waited for says when the program runs", "[unit][agent]") {
   Command command({"/bin/sh", "-c", "exit 9"});
-  const BegunSpawn child = begin(command);
+  const BegunSpawn child = command.begin();
   REQUIRE(child.error == 0);
   CHECK(result_of(child).error == 0);
   const siginfo_t info = end_of({.pid = child.pid, .pidfd = child.pidfd});
@@ -211,7 +224,7 @@ TEST_CASE("spawn: a start that is not waited for says when the program runs", "[
 
 TEST_CASE("spawn: a start that is not waited for says why it failed", "[unit][agent]") {
   Command command({"/no/such/program"});
-  const BegunSpawn child = begin(command);
+  const BegunSpawn child = command.begin();
   REQUIRE(child.error == 0);
   const SpawnResult result = result_of(child);
   CHECK(result.error == ENOENT);

@@ -1,0 +1,124 @@
+#include "agent/io/stack_files.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include "rendezvous/core/from_errno.h"
+#include "rendezvous/net/bounded_work.h"
+#include "rendezvous/net/owned_fd.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+constexpr int kFilesMax = 1000;  // In one directory.
+
+struct StackFile {
+  std::string path;
+  OwnedFd fd;
+  error_code error;  // Why it could not be opened.
+};
+
+/// For workers without a log directory.
+std::string make_temporary_dir() {
+  const char* root = ::getenv("TMPDIR");
+  std::string path = root != nullptr && *root != '\0' ? root : "/tmp";
+  path += "/muster_stacks_XXXXXX";
+  return ::mkdtemp(path.data()) == nullptr ? std::string() : path;
+}
+
+StackFile open_new_file(const std::string& dir) {
+  StackFile file;
+  for (int n = 0; n < kFilesMax; ++n) {
+    file.path = dir + "/stacks." + std::to_string(n) + ".txt";
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC;
+    file.fd = OwnedFd(::open(file.path.c_str(), kFlags, 0666));
+    if (file.fd.get() >= 0) return file;
+    file.error = from_errno(errno);
+    if (file.error != boost::system::errc::file_exists) break;
+  }
+  return file;
+}
+
+void append_text(int fd, std::string_view text) {
+  while (fd >= 0 && !text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n <= 0) return;  // A full disk: the log line says what is known anyway.
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace
+
+// The last thread that uses the files closes them: that may wait for their storage, too.
+struct StackFiles::Opened {
+  std::vector<StackFile> files;
+
+  void open_all(const std::vector<std::string>& dirs) {
+    std::string spare_dir;
+    for (const std::string& dir : dirs) {
+      if (dir.empty() && spare_dir.empty()) spare_dir = make_temporary_dir();
+      files.push_back(open_new_file(dir.empty() ? spare_dir : dir));
+    }
+  }
+};
+
+void StackFiles::lose(const std::string& why, const std::string& what) {
+  if (std::exchange(is_lost_, true)) return;
+  for (std::string& problem : problems_)
+    problem = "the stacks cannot be written: " + why + ": " + what;
+}
+
+asio::awaitable<void> StackFiles::open(std::vector<std::string> dirs) {
+  paths_.assign(dirs.size(), {});
+  problems_.assign(dirs.size(), {});
+  is_lost_ = false;
+  const std::string first = dirs.front().empty() ? "a temporary directory" : dirs.front();
+  if (!closing_.expired()) {
+    lose("storage does not answer since the last time", first);
+    co_return;
+  }
+  opened_ = std::make_shared<Opened>();
+  std::function<void()> work = [opened = opened_, dirs = std::move(dirs)] {
+    opened->open_all(dirs);
+  };
+  if (const error_code failed = co_await run_in_time(std::move(work), kLimit)) {
+    lose("storage does not answer (" + failed.message() + ")", first);
+    co_return;
+  }
+  for (std::size_t i = 0; i < paths_.size(); ++i) {
+    const StackFile& file = opened_->files[i];
+    if (file.fd.get() >= 0)
+      paths_[i] = file.path;
+    else
+      problems_[i] = "cannot write " + file.path + ": " + file.error.message();
+  }
+}
+
+asio::awaitable<void> StackFiles::append(std::size_t index, std::string text) {
+  if (is_lost_ || paths_[index].empty()) co_return;
+  std::function<void()> work = [opened = opened_, index, text = std::move(text)] {
+    append_text(opened->files[index].fd.get(), text);
+  };
+  if (const error_code failed = co_await run_in_time(std::move(work), kLimit))
+    lose("storage does not answer (" + failed.message() + ")", paths_[index]);
+}
+
+asio::awaitable<void> StackFiles::close() {
+  closing_ = opened_;
+  std::function<void()> work = [opened = std::exchange(opened_, nullptr)]() mutable {
+    opened.reset();
+  };
+  if (!closing_.expired()) co_await run_in_time(std::move(work), kLimit);
+}
+
+}  // namespace muster

@@ -1,0 +1,82 @@
+#include "rendezvous/net/bounded_work.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+
+#include "rendezvous/core/from_errno.h"
+#include "rendezvous/net/no_throw.h"
+#include "rendezvous/net/owned_fd.h"
+
+namespace muster {
+
+namespace asio = boost::asio;
+using asio::experimental::awaitable_operators::operator||;
+using boost::system::error_code;
+
+namespace {
+
+/// Both the coroutine and the thread have a share: whichever is done last ends it.
+struct Pending {
+  explicit Pending(std::function<void()> to_do)
+      : work(std::move(to_do)), returned(::eventfd(0, EFD_CLOEXEC)) {}
+
+  const std::function<void()> work;
+  OwnedFd returned;               // Readable when it has.
+  std::atomic<bool> done{false};  // What `work` has written is the thread's until then.
+};
+
+/// True if it has begun. Signals are for the threads that know what to do with them.
+bool begin(const std::shared_ptr<Pending>& pending) {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  bool begun = true;
+  try {
+    std::thread([pending] {
+      pending->work();
+      pending->done.store(true, std::memory_order_release);
+      ::eventfd_write(pending->returned.get(), 1);
+    }).detach();
+  } catch (const std::system_error&) {
+    begun = false;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return begun;
+}
+
+}  // namespace
+
+asio::awaitable<error_code> run_in_time(std::function<void()> work, Duration limit) {
+  const auto executor = co_await asio::this_coro::executor;
+  const auto pending = std::make_shared<Pending>(std::move(work));
+  const int readable = ::dup(pending->returned.get());
+  if (readable < 0) co_return from_errno(errno);
+  asio::posix::stream_descriptor returned(executor, readable);
+  if (!begin(pending))
+    co_return make_error_code(boost::system::errc::resource_unavailable_try_again);
+  asio::steady_timer timer(executor, limit);
+  const auto wait = asio::posix::stream_descriptor::wait_read;
+  const auto first = co_await (returned.async_wait(wait, kNoThrow) || timer.async_wait(kNoThrow));
+  const auto* ready = std::get_if<0>(&first);
+  if (ready == nullptr) co_return make_error_code(boost::system::errc::timed_out);
+  const error_code cancelled = std::get<0>(*ready);
+  if (!cancelled && !pending->done.load(std::memory_order_acquire))
+    co_return make_error_code(boost::system::errc::timed_out);
+  co_return cancelled;
+}
+
+}  // namespace muster
