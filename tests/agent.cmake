@@ -27,6 +27,7 @@ muster_add_tests(agent_core_tests unit
     unit/agent/tail_ring_test.cc
     unit/agent/timer_table_test.cc
     unit/agent/uninterruptible_test.cc
+    unit/agent/watched_time_test.cc
     unit/agent/worker_command_test.cc
     unit/agent/worker_env_test.cc
     unit/agent/worker_lines_test.cc

@@ -35,6 +35,25 @@ class WatchedTime {
   std::optional<Instant> last_;
 };
 
+/// How long somebody has waited, for a limit that counts watched time only. Who waits looks once a
+/// second or more often: of a longer gap two seconds count.
+class WatchedWait {
+ public:
+  static constexpr Duration kInterval = std::chrono::seconds(1);
+
+  explicit WatchedWait(Instant now) { time_.look(now, kInterval); }
+  /// Looks: the length of the wait until `now`.
+  Duration look(Instant now) { return length_ += time_.look(now, kInterval); }
+  /// When to look next, if the wait ends after `limit`.
+  Duration until_next_look(Duration limit) const {
+    return std::clamp(limit - length_, Duration{}, kInterval);
+  }
+
+ private:
+  WatchedTime time_;
+  Duration length_{};
+};
+
 /// A deadline is noticed so late only if nobody could look: the machine or the process stood still.
 constexpr Duration kLateDeadline = std::chrono::seconds(2);
 

@@ -35,7 +35,6 @@
 #include "agent/io/watchdogs.h"
 #include "agent/io/worker_channel.h"
 #include "agent/io/worker_group.h"
-#include "agent/posix/helper_process.h"
 #include "agent/posix/job_cleanup.h"
 #include "agent/sessions/session_choice.h"
 #include "agent/sessions/workers_store.h"
@@ -356,7 +355,8 @@ class Agent {
   }
 
   void carry_out(const EndWorker& it) {
-    signal_worker(workers_.pid_of(it.rank), ::getppid(), it.number);
+    link_.send(
+        {.kind = ShimRequest::Kind::SignalProcess, .worker = it.rank.value, .number = it.number});
   }
 
   void carry_out(const SignalWorkers& action) {

@@ -8,7 +8,13 @@
 
 #include <cstdlib>
 
+#include "agent/core/watched_time.h"
+#include "agent/posix/clocks.h"
+
 namespace muster {
+
+using namespace std::chrono_literals;
+
 namespace {
 
 bool has_ended(pid_t child, siginfo_t& info) {
@@ -34,7 +40,10 @@ bool run_in_bounded_child(const std::function<void()>& work, std::chrono::millis
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, child, 0));
   if (pidfd >= 0) {
     pollfd ended{pidfd, POLLIN, 0};
-    ::poll(&ended, 1, static_cast<int>(limit.count()));
+    WatchedWait wait(monotonic_now());
+    while (wait.look(monotonic_now()) < limit &&
+           ::poll(&ended, 1, static_cast<int>(wait.until_next_look(limit) / 1ms) + 1) == 0) {
+    }
     ::close(pidfd);
   } else {  // No descriptor is left: looks, and looks again.
     for (auto waited = limit; waited.count() > 0 && !has_ended(child, info);

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <utility>
@@ -85,8 +84,8 @@ boost::system::error_code HelperProcess::spawn_it(const std::vector<std::string>
                                         .fds = fds,
                                         .signals = &signals});
   if (child.error != 0) return from_errno(child.error);
-  status_ = child.status;
   pidfd_ = child.pidfd;
+  status_ = child.status;
   return {};
 }
 
@@ -96,15 +95,15 @@ HelperProcess::HelperProcess(HelperProcess&& other) noexcept
       output_(std::exchange(other.output_, -1)) {}
 
 HelperProcess::~HelperProcess() {
-  if (status_ >= 0) ::close(status_);
   finish();
+  if (status_ >= 0) ::close(status_);
   if (output_ >= 0) ::close(output_);
 }
+
 boost::system::error_code HelperProcess::start_error() {
   const auto result = spawn_result(status_);
   return result && result->error != 0 ? from_errno(result->error) : boost::system::error_code();
 }
-
 
 bool HelperProcess::finish() {
   if (pidfd_ < 0) return false;
@@ -134,22 +133,9 @@ std::string HelperProcess::output(std::size_t bytes_max) const {
   return text;
 }
 
-bool signal_worker(pid_t pid, pid_t parent, int number) {
-  // The descriptor first: from then on the number cannot become another process's unseen.
-  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  if (pidfd < 0) return false;
-  const std::vector<Process> all = all_processes();
-  const bool is_worker = std::any_of(all.begin(), all.end(), [pid, parent](const Process& p) {
-    return p.pid == pid && p.parent == parent && p.session == pid;
-  });
-  const bool sent = is_worker && ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
-  ::close(pidfd);
-  return sent;
-}
-
 pid_t signal_family_member(pid_t pid, const std::set<pid_t>& leaders, int number) {
   if (pid <= 1) return 0;
-  // The descriptor first, as above.
+  // The descriptor first: from then on the number cannot become another process's unseen.
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (pidfd < 0) return 0;
   const pid_t leader = leader_of(pid, leaders);

@@ -50,10 +50,6 @@ class HelperProcess {
   int output_ = -1;  // -1: it prints where we print.
 };
 
-/// Sends a signal to a worker: the process `pid` if it leads a session and is a child of `parent`,
-/// so that a number that another process has by now is not touched. False if there is none.
-bool signal_worker(pid_t pid, pid_t parent, int number);
-
 /// Sends a signal to `pid` if it is one of the workers `leaders`, a descendant of one, or in the
 /// session of one. Returns that worker's pid; 0: it is nobody's, or has ended, and nothing was
 /// sent. A `number` of 0 only looks.

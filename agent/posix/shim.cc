@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -21,6 +21,7 @@
 
 #include "agent/core/agent_watch.h"
 #include "agent/core/signal_events.h"
+#include "agent/core/watched_time.h"
 #include "agent/posix/bounded_child.h"
 #include "agent/posix/child_signals.h"
 #include "agent/posix/clocks.h"
@@ -28,6 +29,7 @@
 #include "agent/posix/job_cleanup.h"
 #include "agent/posix/lost_agent.h"
 #include "agent/posix/process_scan.h"
+#include "agent/posix/report_queue.h"
 #include "agent/posix/shim_protocol.h"
 #include "agent/posix/shim_reports.h"
 #include "agent/posix/start_worker.h"
@@ -38,11 +40,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::int64_t kKillMs = 30'000;  // A process in an uninterruptible wait may outlast this.
-constexpr std::int64_t kImpatientKillMs = 3000;  // The same, after a third signal.
-constexpr int kKillRescanMs = 20;     // While killing: for what was born during the last scan.
-constexpr int kAgentEndMs = 2000;     // From its last word to its end.
-constexpr int kSignalsUntilKill = 3;  // So that an agent that hangs cannot make us deaf.
+constexpr Duration kKillLimit = 30s;  // A process in an uninterruptible wait may outlast this.
+constexpr Duration kImpatientKillLimit = 3s;  // The same, after a third signal.
+constexpr int kKillRescanMs = 20;        // While killing: for what was born during the last scan.
+constexpr Duration kAgentEndLimit = 2s;  // From its last word to its end.
+constexpr int kSignalsUntilKill = 3;     // So that an agent that hangs cannot make us deaf.
 constexpr std::chrono::milliseconds kReportLimit{5000};  // For files on a server that may be gone.
 
 struct Worker {
@@ -101,7 +103,7 @@ class Shim {
     wait_for_agent();
     if (agent_gone_) {
       // Whoever could write is dead, so it ends at once unless its storage hangs.
-      wait_while(kReportLimit / 1ms, [this] { return rescue_.process() > 0; });
+      wait_while(kReportLimit, [this] { return rescue_.process() > 0; });
       explain_lost_agent();
     }
     outcome_.is_tidy = !agent_gone_ && agent_reaped_ && agent_status_.si_code == CLD_EXITED &&
@@ -116,7 +118,8 @@ class Shim {
     if (killing_) return kKillRescanMs;
     const std::int64_t now = monotonic_ms();
     std::int64_t until = look_at_ms_;
-    if (stopping_) until = agent_gone_ ? stop_until_ms_ : std::min(until, stop_until_ms_);
+    // The agent is gone then, and nobody looks at it any more.
+    if (stopping_) until = now + stop_wait_->until_next_look(setup_.shutdown_timeout) / 1ms + 1;
     return static_cast<int>(std::clamp<std::int64_t>(until - now, 0, 60'000));
   }
 
@@ -160,6 +163,8 @@ class Shim {
         return start(request, fds);
       case ShimRequest::Kind::Signal:
         return tell_workers(request.number, request.worker);
+      case ShimRequest::Kind::SignalProcess:
+        return signal_process_of(request.worker, request.number);
       case ShimRequest::Kind::KillAll:
         return begin_kill();
       case ShimRequest::Kind::End:
@@ -177,7 +182,7 @@ class Shim {
     BegunWorker begun = begin_worker(request, fds, setup_.workers, cgroup_.open());
     const BegunSpawn& child = begun.spawn;
     if (child.error != 0)
-      return outbox_.push_back(start_failed(request.worker, {child.error, child.step}));
+      return outbox_.add(start_failed(request.worker, {child.error, child.step}));
     workers_[child.pid] = Worker{.number = request.worker,
                                  .rank = request.number,
                                  .pidfd = child.pidfd,
@@ -199,10 +204,10 @@ class Shim {
     starting_.erase(worker.status);
     ::close(std::exchange(worker.status, -1));
     worker.has_failed = result->error != 0;
-    if (worker.has_failed) return outbox_.push_back(start_failed(worker.number, *result));
+    if (worker.has_failed) return outbox_.add(start_failed(worker.number, *result));
     records_.started(worker.number, worker.rank, pid);
     watch(worker.pidfd, EPOLLIN);
-    outbox_.push_back(started(worker.number, pid));
+    outbox_.add(started(worker.number, pid));
     if (worker.signal_after_start != 0) tell_worker(pid, worker, worker.signal_after_start);
   }
 
@@ -223,7 +228,14 @@ class Shim {
     const ShimReport report = told(worker.number, pid, number, can_outlive(pid, number));
     ::kill(-pid, number);
     records_.told(worker.number, number, report.code != 0, report.wall_ns / 1'000'000);
-    outbox_.push_back(report);
+    outbox_.add(report);
+  }
+
+  /// Only itself, as if it had failed by its own: so it is not told to end, as victims are.
+  void signal_process_of(int number_of_worker, int signal) {
+    for (const auto& [pid, worker] : workers_)
+      if (worker.number == number_of_worker && worker.status < 0)
+        ::syscall(SYS_pidfd_send_signal, worker.pidfd, signal, nullptr, 0);
   }
 
   void signal_workers(int number) {
@@ -249,26 +261,13 @@ class Shim {
   }
 
   void take_signal(const EndSignal& signal) {
-    if (signal.number == setup_.request_signal) return report_signal(signal.number);
+    if (signal.number == setup_.request_signal) return outbox_.add_signal(signal.number);
     if (!signals_.begins_event(signal, monotonic_now())) return;
     finish_starts();  // Who may have seen a worker run and sent this finds it started.
     look_at_ms_ = 0;  // From now on the agent has less time for an answer.
     if (signals_.count() >= kSignalsUntilKill || agent_gone_) begin_kill();
-    if (signals_.count() >= kSignalsUntilKill) kill_ms_ = kImpatientKillMs;
-    report_signal(signal.number);
-  }
-
-  void report_signal(int number) {
-    for (ShimReport& waiting : outbox_) {
-      if (waiting.kind != ShimReport::Kind::Signalled || waiting.status != number) continue;
-      ++waiting.count;
-      return;
-    }
-    ShimReport report{.kind = ShimReport::Kind::Signalled};
-    report.status = number;
-    report.count = 1;
-    report.wall_ns = wall_ns();
-    outbox_.push_back(report);
+    if (signals_.count() >= kSignalsUntilKill) kill_limit_ = kImpatientKillLimit;
+    outbox_.add_signal(signal.number);
   }
 
   void reap() {
@@ -295,7 +294,7 @@ class Shim {
     if (worker->second.status >= 0) finish_start(info.si_pid, worker->second);
     if (worker->second.has_failed) return forget(worker);
     const ShimReport report = exited(worker->second.number, info);
-    outbox_.push_back(report);
+    outbox_.add(report);
     records_.ended(report.worker, info, report.wall_ns / 1'000'000);
     forget(worker);
   }
@@ -313,13 +312,10 @@ class Shim {
   }
 
   void flush() {
-    while (!outbox_.empty() && !agent_gone_) {
-      const auto error = send_report(socket_, outbox_.front());
-      if (error.value() == EAGAIN) watch(socket_, EPOLLIN | EPOLLOUT);
-      if (error) return;  // The agent is ending; its death is reported by itself.
-      outbox_.pop_front();
-      if (outbox_.empty()) watch(socket_, EPOLLIN);
-    }
+    if (outbox_.is_empty() || agent_gone_) return;
+    const auto error = outbox_.send_to(socket_);
+    if (error.value() == EAGAIN) watch(socket_, EPOLLIN | EPOLLOUT);
+    if (!error) watch(socket_, EPOLLIN);  // Else the agent ends; its death is reported by itself.
   }
 
   // --- the agent, if it dies or hangs --------------------------------------------------------
@@ -337,7 +333,7 @@ class Shim {
     if (look.answered) {
       ShimReport ping{.kind = ShimReport::Kind::Ping};
       ping.count = ++ping_;
-      outbox_.push_back(ping);
+      outbox_.add(ping);
     }
     look_at_ms_ = monotonic_ms() + agent_watch_.interval(signals_.count()) / 1ms;
   }
@@ -353,7 +349,7 @@ class Shim {
     if (killing_) return;
     if (signals_.count() >= 2 || workers_.empty()) return begin_kill();
     stopping_ = true;
-    stop_until_ms_ = monotonic_ms() + setup_.shutdown_timeout.count();
+    stop_wait_.emplace(monotonic_now());
     tell_workers(SIGTERM);
   }
 
@@ -368,7 +364,7 @@ class Shim {
   void stop_step() {
     if (killing_) stopping_ = false;
     if (!stopping_) return;
-    if (workers_.empty() || monotonic_ms() >= stop_until_ms_) {
+    if (workers_.empty() || stop_wait_->look(monotonic_now()) >= setup_.shutdown_timeout) {
       stopping_ = false;
       begin_kill();
     }
@@ -388,7 +384,7 @@ class Shim {
     stopping_ = false;
     killer_.begin();
     tell_workers(SIGKILL);
-    killing_since_ms_ = monotonic_ms();
+    kill_wait_.emplace(monotonic_now());
   }
 
   /// Kills whoever is there; the next child's death, or a moment, brings us here again.
@@ -398,8 +394,8 @@ class Shim {
       signal_workers(SIGKILL);  // All that can be done where there is no /proc.
       left = killer_.round(spared());
       reap();
-      if (has_descendants() && monotonic_ms() < killing_since_ms_ + kill_ms_) return;
-      if (has_descendants()) kill_ms_ = 0;  // The end does not wait for it once more.
+      if (has_descendants() && kill_wait_->look(monotonic_now()) < kill_limit_) return;
+      if (has_descendants()) kill_limit_ = {};  // The end does not wait for it once more.
     }
     killing_ = false;
     if (agent_gone_) {
@@ -410,7 +406,7 @@ class Shim {
     ShimReport report{.kind = ShimReport::Kind::AllGone};
     report.pid = has_descendants() ? left : 0;
     report.wall_ns = wall_ns();
-    outbox_.push_back(report);
+    outbox_.add(report);
   }
 
   bool has_descendants() const {
@@ -431,7 +427,7 @@ class Shim {
   // --- the end -------------------------------------------------------------------------------
 
   void kill_leftovers() {
-    wait_while(kill_ms_, [this] {
+    wait_while(kill_limit_, [this] {
       if (!has_descendants()) return false;
       signal_workers(SIGKILL);
       killer_.round(spared());
@@ -441,14 +437,14 @@ class Shim {
   }
 
   void wait_for_agent() {
-    wait_while(kAgentEndMs, [this] { return !agent_reaped_; });
+    wait_while(kAgentEndLimit, [this] { return !agent_reaped_; });
     if (!agent_reaped_) ::kill(agent_, SIGKILL);
   }
 
   template <typename Condition>
-  void wait_while(std::int64_t limit_ms, const Condition& holds) {
-    const std::int64_t until = monotonic_ms() + limit_ms;
-    for (reap(); holds() && monotonic_ms() < until; reap())
+  void wait_while(Duration limit, const Condition& holds) {
+    WatchedWait wait(monotonic_now());
+    for (reap(); holds() && wait.look(monotonic_now()) < limit; reap())
       wait_for_child(std::chrono::milliseconds(kKillRescanMs));
   }
 
@@ -464,7 +460,7 @@ class Shim {
   const int signal_fd_;
   const int epoll_;
   std::map<pid_t, Worker> workers_;  // Alive, or dead and not yet reaped.
-  std::deque<ShimReport> outbox_;    // A few for each worker, and one for each signal.
+  ReportQueue outbox_;
   siginfo_t agent_status_{};
   std::map<int, pid_t> starting_;  // By the descriptor that tells whether the program runs.
   WorkerRecords records_;
@@ -474,9 +470,9 @@ class Shim {
   std::int32_t ping_ = 0;
   std::int32_t pong_ = 0;
   std::int64_t look_at_ms_ = monotonic_ms() + agent_watch_.interval(0) / 1ms;
-  std::int64_t stop_until_ms_ = 0;
-  std::int64_t killing_since_ms_ = 0;
-  std::int64_t kill_ms_ = kKillMs;
+  std::optional<WatchedWait> stop_wait_;
+  std::optional<WatchedWait> kill_wait_;
+  Duration kill_limit_ = kKillLimit;
   WorkerCgroup cgroup_{::getpid()};
   DescendantKiller killer_{cgroup_};
   Outcome outcome_;

@@ -18,17 +18,18 @@
 namespace muster {
 
 /// Raised whenever a message changes: an agent that takes over a running shim compares it.
-inline constexpr std::uint32_t kShimProtocolVersion = 5;
+inline constexpr std::uint32_t kShimProtocolVersion = 6;
 
 /// Agent to shim.
 struct ShimRequest {
   enum class Kind : std::uint32_t {
-    Start,    // Start worker `worker`, whose global rank is `number`; descriptors: the command's
-              // memfd, then those of `streams`.
-    Signal,   // Send `number` to the process group of worker `worker`, if it is alive.
-    KillAll,  // SIGKILL every descendant until there is none, then report AllGone.
-    End,      // Kill what is left and end: by signal `number` if not 0, else with `exit_code`.
-    Pong,     // Answers Ping `number`: the agent's loop is alive.
+    Start,   // Start worker `worker`, whose global rank is `number`; descriptors: the command's
+             // memfd, then those of `streams`.
+    Signal,  // Send `number` to the process group of worker `worker`, if it is alive.
+    SignalProcess,  // The same to its process alone, which is not Told.
+    KillAll,        // SIGKILL every descendant until there is none, then report AllGone.
+    End,   // Kill what is left and end: by signal `number` if not 0, else with `exit_code`.
+    Pong,  // Answers Ping `number`: the agent's loop is alive.
   };
   Kind kind = Kind::End;
   std::uint32_t version = kShimProtocolVersion;

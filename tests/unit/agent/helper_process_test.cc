@@ -76,18 +76,6 @@ struct Child {
   Child& operator=(const Child&) = delete;
 };
 
-TEST_CASE("helper_process: only a worker is signalled", "[unit][posix]") {
-  const Child worker(true);
-  const Child other(false);
-  CHECK_FALSE(signal_worker(other.pid, ::getpid(), 0));
-  CHECK_FALSE(signal_worker(worker.pid, 1, 0));
-  CHECK_FALSE(signal_worker(0, ::getpid(), 0));
-  CHECK(signal_worker(worker.pid, ::getpid(), SIGKILL));
-  siginfo_t info{};
-  REQUIRE(::waitid(P_PID, static_cast<id_t>(worker.pid), &info, WEXITED | WNOWAIT) == 0);
-  CHECK(info.si_status == SIGKILL);
-}
-
 TEST_CASE("helper_process: a signal for a worker or what descends from it", "[unit][posix]") {
   const Child worker(true);
   const Child child(false);  // Of this process, as the worker is.

@@ -10,6 +10,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "agent/posix/report_queue.h"
+
 namespace muster {
 namespace {
 
@@ -155,6 +157,28 @@ TEST_CASE("shim protocol: reports come back as they were", "[unit][agent]") {
   const Result<ShimReport> received = receive_report(pair.agent);
   REQUIRE(received.has_value());
   CHECK(std::memcmp(&*received, &report, sizeof report) == 0);
+}
+
+TEST_CASE("report queue: signals of one number that wait are one report, in its place",
+          "[unit][agent]") {
+  const Pair pair;
+  ReportQueue queue;
+  queue.add_signal(15);
+  queue.add({.kind = ShimReport::Kind::Exited, .worker = 3});
+  queue.add_signal(2);
+  queue.add_signal(15);
+  CHECK_FALSE(queue.send_to(pair.shim));
+  CHECK(queue.is_empty());
+  const auto next = [&pair] {
+    const auto report = receive_report(pair.agent);
+    REQUIRE(report.has_value());
+    return *report;
+  };
+  const ShimReport first = next();
+  CHECK(first.status == 15);
+  CHECK(first.count == 2);
+  CHECK(next().worker == 3);
+  CHECK(next().status == 2);
 }
 
 }  // namespace

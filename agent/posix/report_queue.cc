@@ -1,0 +1,28 @@
+#include "agent/posix/report_queue.h"
+
+#include "agent/posix/clocks.h"
+
+namespace muster {
+
+void ReportQueue::add_signal(int number) {
+  for (ShimReport& waiting : waiting_) {
+    if (waiting.kind != ShimReport::Kind::Signalled || waiting.status != number) continue;
+    ++waiting.count;
+    return;
+  }
+  ShimReport report{.kind = ShimReport::Kind::Signalled};
+  report.status = number;
+  report.count = 1;
+  report.wall_ns = wall_ns();
+  add(report);
+}
+
+boost::system::error_code ReportQueue::send_to(int socket) {
+  while (!waiting_.empty()) {
+    if (const auto error = send_report(socket, waiting_.front())) return error;
+    waiting_.pop_front();
+  }
+  return {};
+}
+
+}  // namespace muster
