@@ -15,7 +15,7 @@ RendezvousActions Rendezvous::step(const RendezvousEvent& event, Instant now) {
   const auto due = next_deadline();
   advance(now);
   actions_.clear();
-  if (due && now_ - *due > setup_.lease / 2) forgive_pause();
+  if (due && now_ - *due > setup_.lease / 2) forgive_pause(now_ - *due);
   std::visit([this](const auto& e) { on(e); }, event);
   settle();
   return take_actions();
@@ -387,19 +387,23 @@ void Rendezvous::on(const RendezvousTimePassed&) {
   if (recovery_ && recovery_->deadline <= now_) finish_recovery();
 }
 
-void Rendezvous::was_away(Instant now) {
+void Rendezvous::was_away(Duration length, Instant now) {
   advance(now);
   for (const auto& [id, member] : members_)
     if (liveness_.standing(id, now_) != Liveness::Standing::Unknown) touch(id);
   if (prepared_by_) prepared_by_ = later(now_, setup_.prepare_within);
-  forgive_pause();
+  forgive_pause(length);
 }
 
 /// This process was stopped, or had no processor: nodes were not silent, nobody was listening.
-/// Those that come back by themselves have a lease from now on.
-void Rendezvous::forgive_pause() {
+/// Those that come back by themselves have a lease from now on. No round could be complete
+/// meanwhile, so the time does not count as a wait for one.
+void Rendezvous::forgive_pause(Duration length) {
+  // One pause may be noticed twice: by an event that is late, and by who feeds the events.
+  if (paused_until_) length = std::min(length, now_ - *paused_until_);
   paused_until_ = now_;
   for (const auto& [id, member] : members_) {
+    if (member.join_deadline) set_join_deadline(id, later(*member.join_deadline, length));
     if (!member.resumes) continue;
     if (liveness_.standing(id, now_) != Liveness::Standing::Unknown) touch(id);
     if (member.absent_until) set_absent(id, std::max(*member.absent_until, now_ + setup_.lease));

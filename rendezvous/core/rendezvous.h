@@ -97,8 +97,9 @@ class Rendezvous {
   /// Whether the run goes on though this torchrun node closes it, which it does at its own end:
   /// muster nodes work in a round that it is not in, or that it has finished before them.
   bool ignores_close(ConnectionId from) const;
-  /// Nobody could be heard until `now`, because this host was frozen: every lease begins anew.
-  void was_away(Instant now);
+  /// Nobody could be heard for `length` until `now`, because this host was frozen: every lease
+  /// begins anew.
+  void was_away(Duration length, Instant now);
   /// The state as torchrun nodes see it. The heartbeats of all muster nodes are renewed together,
   /// here and at most once per keep-alive interval.
   const RendezvousState& render(Instant now, WallTime wall);
@@ -247,7 +248,7 @@ class Rendezvous {
   void let_in_again(MemberId id);
   void release_held();
   bool let_in_if_needed();
-  void forgive_pause();
+  void forgive_pause(Duration length);
   Member* from(ConnectionId connection);
   const Member* from(ConnectionId connection) const;
   /// Null if there is no such member. Of ids that were collected before something else happened.

@@ -34,7 +34,7 @@ NativeParticipant::Actions NativeParticipant::step(const Event& event, Instant n
   const Instant before = std::exchange(now_, now);
   actions_.clear();
   if (phase_ == Phase::Over) return {};
-  if (now - before > lease_ / 2) forgive_pause();
+  if (now - before > lease_ / 2) forgive_pause(now - before);
   std::visit([this](const auto& e) { on(e); }, event);
   if (phase_ != Phase::Over) keep_link();
   if (phase_ != Phase::Over) weigh_evidence();

@@ -201,7 +201,7 @@ class NativeParticipant {
   void begin_round(const RoundComplete& round);
   void meet_again(const std::string& why);
   void lose_connection(const std::string& why, Instant since);
-  void forgive_pause();
+  void forgive_pause(Duration length);
   void keep_link();
   void weigh_evidence();
   bool round_is_whole() const;

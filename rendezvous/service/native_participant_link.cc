@@ -122,8 +122,12 @@ void NativeParticipant::on(const ConnectFailed& event) {
   end({.succeeded = false, .why = why});
 }
 
-/// Nothing was done for so long that the answers to what we asked may still wait to be read.
-void NativeParticipant::forgive_pause() {
+/// Nothing was done for so long that the answers to what we asked may still wait to be read. Nor
+/// was anything tried meanwhile: no limit of a wait counts the time.
+void NativeParticipant::forgive_pause(Duration length) {
+  for (std::optional<Instant>* since : {&lost_since_, &finish_until_, &farewell_until_})
+    if (*since) *since = later(**since, length);
+  joined_at_ = later(joined_at_, length);
   if (up_) heard_ = now_;
   if (refused_) refused_ = now_;
   if (reached_) reached_ = now_;

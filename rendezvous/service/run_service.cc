@@ -214,7 +214,7 @@ void RunService::woke_late(Duration late, Time time) {
   if (late < kFrozenAfter) return;
   for (const auto& [key, run] : runs_)
     guard(*run, time.now, [&, &here = *run] {
-      here.rendezvous->was_away(time.now);
+      here.rendezvous->was_away(late, time.now);
       settle(here, time.now);
     });
   note(RunNote::Level::Warning,

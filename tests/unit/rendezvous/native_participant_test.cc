@@ -3,6 +3,7 @@
 #include "rendezvous/service/native_participant.h"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -14,8 +15,9 @@ using namespace std::chrono_literals;
 using Participant = NativeParticipant;
 
 struct ParticipantTest {
-  ParticipantTest() {
+  explicit ParticipantTest(std::optional<Duration> host_absent = {}) {
     Participant::Options options;
+    options.settings.host_absent = host_absent;
     options.settings.run_id = "job";
     options.node.name = {"a", 1, 0};
     options.node.instance = "instance";
@@ -143,6 +145,39 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a refusal after a silence is no 
   feed(Participant::PeerReached{40, 1});
   CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 2s, Why::NoAnswer)));
   CHECK(has<Participant::RestartWorkers>(fail_to_connect(*this, 6s, Why::NobodyListens)));
+}
+
+/// The host's process is away, for so long; true if this node gives up.
+bool gives_up(ParticipantTest& test, Duration length) {
+  const auto actions =
+      fail_to_connect(test, length, Participant::ConnectFailed::Why::NobodyListens);
+  return ParticipantTest::has<Participant::EndJob>(actions) ||
+         ParticipantTest::has<Participant::GiveUp>(actions);
+}
+
+struct AbsentHostTest : ParticipantTest {
+  AbsentHostTest() : ParticipantTest(60s) {}
+};
+
+TEST_CASE_METHOD(AbsentHostTest, "participant: a pause of the machine is no absence of the host",
+                 "[unit][rendezvous]") {
+  run_round();
+  feed(Participant::ConnectionBroke{"reset"});
+  CHECK_FALSE(gives_up(*this, 30s));
+  now += 8h;
+  CHECK_FALSE(gives_up(*this, 25s));
+  CHECK(gives_up(*this, 10s));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "participant: a pause of the machine is no wait for a round",
+                 "[unit][rendezvous]") {
+  connect();
+  feed(Participant::JoinAsked{});
+  feed(Participant::ConnectionBroke{"reset"});
+  CHECK_FALSE(gives_up(*this, 300s));
+  now += 8h;
+  CHECK_FALSE(gives_up(*this, 290s));
+  CHECK(gives_up(*this, 20s));
 }
 
 }  // namespace

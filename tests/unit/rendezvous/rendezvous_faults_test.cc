@@ -38,6 +38,19 @@ TEST_CASE("rendezvous: a restart may remove members that were lost at the same i
   CHECK(test.rendezvous.round() == 1);
 }
 
+TEST_CASE("rendezvous: a pause of the host is no wait for a round", "[unit][rendezvous]") {
+  RendezvousTest test({.min_nodes = 2, .max_nodes = 2, .join_timeout = 60s});
+  NodeJoined join = test.join(1, "a");
+  join.resumes = true;
+  test.after({}, join);
+  CHECK(test.pass(30s, {1}).empty());
+  const bool is_told = GENERATE(true, false);  // Or notices it itself, by an event that is late.
+  if (is_told) test.rendezvous.was_away(8h, test.now += 8h);
+  CHECK(test.after(is_told ? 0s : 8h, KeptAlive{{1}}).empty());
+  CHECK(test.pass(25s, {1}).empty());
+  CHECK(RendezvousTest::sent<JoinRefused>(test.pass(10s, {1})).size() == 1);
+}
+
 TEST_CASE_METHOD(FourNodes, "rendezvous: a run that breaks an invariant ends for everybody",
                  "[unit][rendezvous]") {
   RendezvousBreaker::remove_member(rendezvous, {3});
