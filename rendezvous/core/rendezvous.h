@@ -301,8 +301,10 @@ class Rendezvous {
   const Member* first_native(Place where) const;
   std::size_t expected() const;
   std::size_t spare_target() const;
+  bool is_held_up() const;
   bool may_complete() const;
   void complete_round();
+  void set_surplus_aside();
   void prepare_round();
   void pass_over_rank_0(const NodeName& who, const std::string& what);
   const Member* rank_0() const;

@@ -66,7 +66,12 @@ const RendezvousState& Rendezvous::render(Instant now, WallTime wall) {
 
 void Rendezvous::rebuild(WallTime wall) {
   TorchrunView::Run run{.round = round_, .complete = complete(), .closed = closed_};
-  if (deadline_) run.last_call_left = *deadline_ - now_;
+  // torchrun nodes complete a round whose last call is over, and try again without a pause until it
+  // is complete. Here the host ends the last call anyway.
+  if (deadline_ && is_held_up())
+    torchrun_.reset_deadline();
+  else if (deadline_)
+    run.last_call_left = *deadline_ - now_;
   run.participants = viewed({Place::Participant});
   run.wait_list = viewed({Place::Restarting, Place::Waiting});
   run.redundancy_list =
@@ -236,6 +241,7 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
     // Its minimum is not the run's: the deadline goes, and it waits on.
     if (run_ && static_cast<int>(count(Place::Participant)) < run_->min_nodes) return;
     if (run_) deadline_ = now_;  // The last call is over; who else is let in is for settle().
+    changed();
     if (!run_ && count(Place::Participant) > 0) complete_round();
     return;
   }

@@ -110,9 +110,14 @@ std::size_t Rendezvous::spare_target() const {
   return std::min(least, static_cast<std::size_t>(run().max_nodes));
 }
 
+/// The round cannot be complete yet, whatever its nodes and the last call say.
+bool Rendezvous::is_held_up() const {
+  return recovery_ || participant_is_absent() || unseen_.may_run(now_);
+}
+
 bool Rendezvous::may_complete() const {
   const auto taken = static_cast<int>(count(Place::Participant));
-  if (taken < run().min_nodes || participant_is_absent() || unseen_.may_run(now_)) return false;
+  if (taken < run().min_nodes || is_held_up()) return false;
   if (taken >= run().max_nodes || (deadline_ && *deadline_ <= now_)) return true;
   if (first_round() || expected() > 0) return false;
   // A restart: everyone who is still alive is back. Nobody else can be waited for.
@@ -149,6 +154,7 @@ void Rendezvous::complete_round() {
   }
   while (!at(Place::Restarting).empty())
     place(at(Place::Restarting).begin()->second, Place::LeftOut);
+  set_surplus_aside();
   unseen_.clear();
   move_to(Phase::Preparing);
   may_be_complete_ = false;
@@ -167,6 +173,17 @@ void Rendezvous::complete_round() {
   // A torchrun node at rank 0 makes the workers' store itself.
   if (by_rank.front()->native) return prepare_round();
   announce_round();
+}
+
+/// torchrun nodes restart as long as somebody is on the wait list, and a torchrun node that is on
+/// it stays there. In a full round there is no place for it.
+void Rendezvous::set_surplus_aside() {
+  if (!run_ || count(Place::Participant) < static_cast<std::size_t>(run_->max_nodes)) return;
+  while (!at(Place::Waiting).empty()) {
+    const MemberId id = at(Place::Waiting).begin()->second;
+    place(id, Place::Redundant);
+    set_join_deadline(id, std::nullopt);
+  }
 }
 
 void Rendezvous::prepare_round() {

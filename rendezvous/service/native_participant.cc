@@ -56,6 +56,7 @@ void NativeParticipant::ask_to_join() {
   join.life = told_by_;
   join.generation = generation_;
   lost_since_.reset();
+  exchange_.reset();  // The host takes it from this join that no workers start here.
   send(std::move(join));
 }
 

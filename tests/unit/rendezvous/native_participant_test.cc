@@ -110,6 +110,24 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a late restart of an older round
   CHECK(participant->phase() == Participant::Phase::Running);
 }
 
+// Seed 740 of the shapes simulation: the host was killed while the node waited for the store.
+TEST_CASE_METHOD(ParticipantTest, "participant: a node that joins again begins no older round",
+                 "[unit][rendezvous]") {
+  connect();
+  feed(Participant::JoinAsked{});
+  const RoundComplete with_torchrun{.round = 4, .group_world_size = 2, .life = 7, .generation = 40};
+  REQUIRE(has<Participant::ExchangeThroughStore>(hear(with_torchrun)));
+  feed(Participant::ConnectionBroke{"the host was killed"});
+  // The join says that no workers run here.
+  REQUIRE(sent<NodeJoined>(connect()).size() == 1);
+  CHECK_FALSE(participant->exchanging(4));
+  CHECK_FALSE(has<Participant::BeginRound>(feed(Participant::ExchangeDone{4})));
+  RoundComplete next{.round = 5, .group_world_size = 2, .life = 7, .generation = 41};
+  next.workers = WorkerRanks{};
+  next.store = StoreAddress{"store", 29500};
+  CHECK(has<Participant::BeginRound>(hear(next)));
+}
+
 /// Lets `time` pass; every try to connect fails so. What was done meanwhile.
 Participant::Actions fail_to_connect(ParticipantTest& test, Duration time,
                                      Participant::ConnectFailed::Why why) {

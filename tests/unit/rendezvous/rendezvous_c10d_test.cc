@@ -332,6 +332,70 @@ TEST_CASE_METHOD(DoorTest, "c10d door: who waits where all places are taken is r
   CHECK(rendezvous.propose({{3}, seen, c.state}, now, wall()).verdict != ProposalVerdict::Refused);
 }
 
+// Seed 83 of the shapes simulation: the round before had fallen silent, so for five minutes none
+// could begin, and two torchrun nodes wrote a complete one without a pause.
+TEST_CASE("c10d door: a round that is held up shows no last call that is over",
+          "[unit][rendezvous]") {
+  const RunSettings run{.min_nodes = 2, .max_nodes = 3};
+  DoorTest test(run);
+  auto a = test.torch("a", 2, 3);
+  NodeJoined absent{
+      .from = {8}, .name = {"l", 1, 0}, .role = "default", .run = run, .muster_version = "1"};
+  absent.instance = "of l";
+  absent.resumes = true;
+  test.rendezvous.step(absent, test.now);
+  test.does(a, 1, Action::AddToParticipants);
+  REQUIRE(test.shown().deadline);
+  test.now += 29s;
+  test.does(a, 1, Action::KeepAlive);
+  test.rendezvous.step(KeptAlive{{8}}, test.now);
+  test.now += 2s;
+  test.rendezvous.step(ConnectionLost{{8}}, test.now);  // It has half a second to come back.
+  const auto decides = [&] {
+    a.state = test.shown();
+    return a.decide(TorchModel::Operation::Join, test.now, test.now + 600s, test.wall());
+  };
+  if (decides() == Action::MarkComplete) test.does(a, 1, Action::MarkComplete);
+  REQUIRE_FALSE(test.shown().complete);
+  CHECK(decides() == Action::Sync);
+  // The host completes the round by itself when the node is back.
+  absent.from = {9};
+  test.rendezvous.step(absent, test.now);
+  CHECK(test.shown().complete);
+}
+
+// Under torchrun, a node that has once waited waits on in a full round, and all others restart.
+TEST_CASE("c10d door: nobody waits for the next round where all places are taken",
+          "[unit][rendezvous]") {
+  const RunSettings run{.min_nodes = 2, .max_nodes = 2, .max_restarts = 3};
+  DoorTest test(run);
+  auto a = test.torch("a");
+  auto b = test.torch("b");
+  test.joins(9, "m", run);
+  test.does(a, 1, Action::AddToParticipants);
+  test.rendezvous.step(StoreReady{{9}, 0, "m", 1}, test.now);
+  test.does(b, 2, Action::AddToRedundancyList);
+  test.rendezvous.step(WorkersFailed{{9}, 0, "rank 0 exited with 1"}, test.now);
+  // A place seems to be free: b asks for it, but a is quicker.
+  test.does(b, 2, Action::RemoveFromRedundancyList);
+  test.does(b, 2, Action::AddToWaitList);
+  REQUIRE(test.shown().wait_list.contains(b.name()));
+  test.does(a, 1, Action::RemoveFromParticipants);
+  NodeJoined again{
+      .from = {9}, .name = {"m", 1, 0}, .role = "default", .run = run, .muster_version = "1"};
+  again.last_round = 0;
+  test.rendezvous.step(again, test.now);
+  test.does(a, 1, Action::AddToParticipants);
+  REQUIRE(test.shown().complete);
+  REQUIRE(test.shown().round == 1);
+  CHECK(test.shown().wait_list.empty());
+  CHECK(test.shown().redundancy_list.contains(b.name()));
+  // It waits there, and says that it lives.
+  b.state = test.shown();
+  CHECK(b.decide(TorchModel::Operation::Join, test.now, test.now + 600s, test.wall()) ==
+        Action::Sync);
+}
+
 TEST_CASE("c10d door: a restart that nobody waits for any more is none", "[unit][rendezvous]") {
   const RunSettings run{.min_nodes = 2, .max_nodes = 2};
   DoorTest test(run);
