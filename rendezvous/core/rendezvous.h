@@ -304,7 +304,7 @@ class Rendezvous {
   bool is_held_up() const;
   bool may_complete() const;
   void complete_round();
-  void set_surplus_aside();
+  void park_waiting();
   void prepare_round();
   void pass_over_rank_0(const NodeName& who, const std::string& what);
   const Member* rank_0() const;

@@ -263,7 +263,9 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
       place(id, Place::Participant);
       if (run_) break;
       torchrun_.set_deadline(proposed.deadline);
-      if (proposed.complete) complete_round();
+      if (!proposed.complete) break;
+      complete_round();
+      park_waiting();  // It completes the round by its join: it has taken the last place.
       break;
     case Kind::AddToWaitList:
       torch_waits(id);

@@ -154,7 +154,7 @@ void Rendezvous::complete_round() {
   }
   while (!at(Place::Restarting).empty())
     place(at(Place::Restarting).begin()->second, Place::LeftOut);
-  set_surplus_aside();
+  if (run_ && ids.size() >= static_cast<std::size_t>(run_->max_nodes)) park_waiting();
   unseen_.clear();
   move_to(Phase::Preparing);
   may_be_complete_ = false;
@@ -175,10 +175,9 @@ void Rendezvous::complete_round() {
   announce_round();
 }
 
-/// torchrun nodes restart as long as somebody is on the wait list, and a torchrun node that is on
-/// it stays there. In a full round there is no place for it.
-void Rendezvous::set_surplus_aside() {
-  if (!run_ || count(Place::Participant) < static_cast<std::size_t>(run_->max_nodes)) return;
+/// Of a full round. torchrun nodes restart as long as somebody is on the wait list, and a torchrun
+/// node that is on it stays there.
+void Rendezvous::park_waiting() {
   while (!at(Place::Waiting).empty()) {
     const MemberId id = at(Place::Waiting).begin()->second;
     place(id, Place::Redundant);

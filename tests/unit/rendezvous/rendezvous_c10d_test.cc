@@ -396,6 +396,28 @@ TEST_CASE("c10d door: nobody waits for the next round where all places are taken
         Action::Sync);
 }
 
+// Seed 489 of the shapes simulation.
+TEST_CASE("c10d door: nor does anybody wait there among torchrun nodes alone",
+          "[unit][rendezvous]") {
+  DoorTest test(std::nullopt);
+  auto a = test.torch("a");
+  auto b = test.torch("b");
+  auto c = test.torch("c");
+  test.does(a, 1, Action::AddToParticipants);
+  test.does(b, 2, Action::AddToParticipants);
+  test.does(c, 3, Action::AddToRedundancyList);
+  test.does(a, 1, Action::RemoveFromParticipants);
+  test.does(c, 3, Action::RemoveFromRedundancyList);
+  test.does(c, 3, Action::AddToWaitList);
+  test.does(b, 2, Action::RemoveFromParticipants);
+  REQUIRE(test.shown().wait_list.contains(c.name()));
+  test.does(b, 2, Action::AddToParticipants);
+  CHECK(test.does(a, 1, Action::AddToParticipants) == ProposalVerdict::Merged);
+  REQUIRE(test.shown().complete);
+  CHECK(test.shown().wait_list.empty());
+  CHECK(test.shown().redundancy_list.contains(c.name()));
+}
+
 TEST_CASE("c10d door: a restart that nobody waits for any more is none", "[unit][rendezvous]") {
   const RunSettings run{.min_nodes = 2, .max_nodes = 2};
   DoorTest test(run);
