@@ -177,7 +177,9 @@ TorchrunView::Applies TorchrunView::applies(const StateOperation& operation,
     case Kind::AddToParticipants:
       if (now.complete || now.closed || proposal.proposed.round != now.round) return Applies::No;
       if (!absent && !is({Listed::Waiting, Listed::Redundant})) return Applies::No;
-      return same_round ? counted : Applies::Yes;
+      if (same_round || now.has_settings) return counted;
+      // The writer took the dead out of the round that it saw, and began the next one: alone.
+      return if_true(now.participants + 1 == proposal.proposed.participants.size());
     case Kind::MarkComplete:
       return !now.complete && same_round ? counted : Applies::No;
     case Kind::MarkClosed:

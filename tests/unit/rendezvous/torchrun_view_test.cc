@@ -144,6 +144,23 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a step applies to the run as 
   CHECK(applies(Kind::MarkClosed, Listed::Nowhere) == Applies::Yes);
 }
 
+// Seed 2406 of the shapes simulation: three torchrun nodes met in a round of two.
+TEST_CASE_METHOD(TorchrunViewTest,
+                 "torchrun view: who begins a round is not put into one that others have begun",
+                 "[unit][torchrun_view]") {
+  StateProposal proposal;  // It has seen round 0, whose nodes are dead to it.
+  proposal.proposed.round = 1;
+  proposal.proposed.participants.set(first, 0);
+  StateOperation operation;
+  operation.kind = Kind::AddToParticipants;
+  TorchrunView::Situation now_is{.round = 1, .participants = 0};
+  CHECK(TorchrunView::applies(operation, proposal, now_is) == Applies::Yes);
+  now_is.participants = 2;
+  CHECK(TorchrunView::applies(operation, proposal, now_is) == Applies::No);
+  now_is.has_settings = true;  // The host knows how many places there are.
+  CHECK(TorchrunView::applies(operation, proposal, now_is) == Applies::Yes);
+}
+
 TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: whether a round is as the writer saw it",
                  "[unit][torchrun_view]") {
   const TorchrunView::Situation situation{.round = 0};
