@@ -50,6 +50,7 @@ muster_add_tests(meeting_simulation simulation
     simulation/c10d_door.cc
     simulation/meeting_simulation.cc
     simulation/native_cluster.cc
+    simulation/shapes_simulation.cc
     support/torch_model.cc
   LINK muster_rendezvous_service)
 

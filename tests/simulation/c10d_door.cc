@@ -44,12 +44,23 @@ C10dDoor::C10dDoor(Cluster& cluster) : cluster_(cluster) {
     if (const auto* barrier = std::get_if<OpenBarrier>(&effect))
       cluster_.at(cluster_.now, [this, key = barrier->key] { open(key); });
   };
+  cluster_.on_kill = [this] {
+    for (auto& [id, link] : links_) {
+      if (!std::exchange(link.open_at_host, false)) continue;
+      cluster_.at(cluster_.now + cluster_.delay(), [this, id = id] { broken_at_client(id); });
+    }
+  };
 }
 
 std::uint32_t C10dDoor::connect() {
   const std::uint32_t id = cluster_.new_connection();
   Link& link = links_[id];
   link.last_to_host = link.last_to_client = cluster_.now;
+  if (!cluster_.is_up()) {
+    link.open_at_host = false;
+    cluster_.at(cluster_.now + cluster_.delay(), [this, id] { broken_at_client(id); });
+    return id;
+  }
   std::string bytes;
   encode_request({.query = Query::Validate, .number = c10d::kValidationMagic}, bytes);
   send(id, std::move(bytes));

@@ -77,6 +77,12 @@ class C10dMember {
   void finish() { finished_ = true; }
   bool finished() const { return finished_; }
   bool at_exit_barrier() const { return at_exit_barrier_; }
+  /// Its machine fails: it says nothing any more.
+  void die() {
+    ended_ = true;
+    cut();
+  }
+  bool alive() const { return !ended_; }
   /// Everybody has reached the exit barrier: the node closes the run and goes.
   void leave();
   const std::string& last_text() const { return seen_text_; }

@@ -7,7 +7,7 @@
 //
 // MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> the seeds from 1 to n.
 
-#include "tests/simulation/c10d_door.h"
+#include "tests/simulation/stranger.h"
 #include "tests/support/seeds.h"
 
 namespace muster::testing {
@@ -32,99 +32,6 @@ RunServiceOptions options_of_host() {
   options.forget_after = 5s;
   return options;
 }
-
-/// Somebody from outside, with a connection of the c10d door and one of the native door.
-class Stranger {
- public:
-  Stranger(Cluster& cluster, C10dDoor& door, std::uint64_t seed)
-      : cluster_(cluster), door_(door), dice_(seed), native_(cluster.new_connection()) {}
-
-  void act(const std::string& text_of_the_job) {
-    if (!store_ || !door_.is_open(*store_)) store_ = door_.connect();
-    switch (dice_.below(9)) {
-      case 0:
-        return native(NativeHello{kNativeProtocolVersion, "9.9", own_run()});
-      case 1: {
-        NodeJoined joined;
-        joined.name = {"stranger", static_cast<std::int64_t>(dice_.below(3)), 0};
-        joined.instance = "s" + std::to_string(dice_.below(3));
-        joined.run.min_nodes = joined.run.max_nodes = 1 + static_cast<int>(dice_.below(2));
-        joined.muster_version = "x";
-        return native(joined);
-      }
-      case 2:
-        return native(StoreReady{{}, static_cast<std::int64_t>(dice_.below(3)), "10.0.0.9", 1});
-      case 3:
-        return native_gone();
-      case 4:
-        return write(std::string(kStateKeyPrefix) + own_run(), encode_state(some_state()));
-      case 5: {  // The job's own words, or almost.
-        std::string text = text_of_the_job;
-        if (!text.empty() && dice_.chance(50)) text[dice_.below(text.size())] ^= 1;
-        return write(std::string(kStateKeyPrefix) + "job", text);
-      }
-      case 6: {  // Closes the job.
-        const auto state = decode_state(text_of_the_job);
-        if (!state || !*state) return;
-        RendezvousState closed = **state;
-        closed.closed = true;
-        return write(std::string(kStateKeyPrefix) + "job", encode_state(closed), text_of_the_job);
-      }
-      case 7: {  // Waits where the job's nodes wait.
-        const std::string key =
-            std::string(kStateKeyPrefix) + "job.0" + std::string(kExitBarrierKey);
-        const std::string_view keys[]{key};
-        return send({.query = Query::Wait, .keys = keys});
-      }
-      default:
-        return door_.cut(*store_);
-    }
-  }
-
- private:
-  std::string own_run() { return dice_.chance(50) ? "a" : "b"; }
-  RendezvousState some_state() {
-    RendezvousState state;
-    const NodeName name{"stranger", static_cast<std::int64_t>(dice_.below(3)), 0};
-    state.participants.set(name, 0);
-    state.last_heartbeats.set(name, cluster_.time().wall);
-    state.complete = dice_.chance(50);
-    return state;
-  }
-  void native(const NativeRequest& request) {
-    if (cluster_.now < cluster_.stopped_until) return;
-    const std::string frame = encode(request);
-    const auto answer =
-        cluster_.service->receive({native_}, std::string_view(frame).substr(1 + kNativeLengthBytes),
-                                  "10.9.9.9", cluster_.time());
-    if (!answer.close.empty()) native_gone();
-    cluster_.carry_out();
-  }
-  void native_gone() {
-    if (cluster_.now < cluster_.stopped_until) return;
-    cluster_.service->gone({native_}, cluster_.time());
-    native_ = cluster_.new_connection();
-    cluster_.carry_out();
-  }
-  void write(const std::string& key, const std::string& desired, const std::string& expected = {}) {
-    send({.query = Query::CompareSet, .key = key, .value = desired, .expected = expected});
-  }
-  /// All of it, or the beginning and then nothing.
-  void send(const Request& request) {
-    std::string bytes;
-    encode_request(request, bytes);
-    const bool torn = dice_.chance(20);
-    if (torn) bytes.resize(dice_.below(bytes.size()));
-    door_.send(*store_, std::move(bytes));
-    if (torn) door_.cut(*store_);
-  }
-
-  Cluster& cluster_;
-  C10dDoor& door_;
-  Prng dice_;
-  std::optional<std::uint32_t> store_;
-  std::uint32_t native_;
-};
 
 class Meeting {
  public:

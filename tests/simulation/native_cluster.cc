@@ -3,9 +3,9 @@
 namespace muster::testing {
 namespace {
 
-Participant::Options node_options(int index, RunSettings run) {
+Participant::Options node_options(int index, RunSettings run, const std::string& run_id) {
   Participant::Options options;
-  options.settings.run_id = "job";
+  options.settings.run_id = run_id;
   options.settings.run = run;
   options.settings.lease = kLease;
   options.node.name = {"node" + std::to_string(index), 100 + index, 0};
@@ -20,8 +20,11 @@ Participant::Options node_options(int index, RunSettings run) {
 
 }  // namespace
 
-SimNode::SimNode(Cluster& of, int number, RunSettings run)
-    : cluster(of), index(number), participant(node_options(number, run)) {}
+SimNode::SimNode(Cluster& of, int number, RunSettings run, std::string id)
+    : cluster(of),
+      index(number),
+      run_id(std::move(id)),
+      participant(node_options(number, run, run_id)) {}
 
 void SimNode::feed(const Participant::Event& event) {
   if (!alive) return;

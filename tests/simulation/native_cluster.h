@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -44,7 +45,7 @@ struct Worker {
 
 class SimNode {
  public:
-  SimNode(Cluster& cluster, int index, RunSettings run);
+  SimNode(Cluster& cluster, int index, RunSettings run, std::string run_id);
   void feed(const Participant::Event& event);
   void fail(const std::string& what);
   void finish();
@@ -69,6 +70,7 @@ class SimNode {
 
   Cluster& cluster;
   int index;
+  std::string run_id;
   Participant participant;
   bool alive = true;
   std::optional<std::uint32_t> connection;
@@ -88,11 +90,17 @@ class Cluster {
   /// With `recorded` the host has a disk that outlives it.
   Cluster(std::uint64_t seed, RunSettings run, int count, bool recorded = false,
           RunServiceOptions options = {})
-      : prng(seed), run_(run), options_(std::move(options)) {
+      : prng(seed), options_(std::move(options)) {
     if (recorded) state = std::make_unique<MemoryState>();
     begin_host();
     for (int i = 0; i < count; ++i)
-      nodes.push_back(std::make_unique<SimNode>(*this, i, run));
+      add_node("job", run);
+  }
+  SimNode& add_node(const std::string& run_id, RunSettings run) {
+    watches_[run_id].run = run;
+    const int index = static_cast<int>(nodes.size());
+    nodes.push_back(std::make_unique<SimNode>(*this, index, run, run_id));
+    return *nodes.back();
   }
   void start(int index) {
     SimNode& node = *nodes[static_cast<std::size_t>(index)];
@@ -126,6 +134,7 @@ class Cluster {
     options.setup.life = 1'000 * life;
     options.recorded = state != nullptr;
     service = std::make_unique<RunService>(std::move(options));
+    service->count_in(&accounts.emplace_back());
     host_wakes_.reset();
     if (!state) return;
     state->begin_host();
@@ -145,6 +154,7 @@ class Cluster {
       const Instant heard = std::max(now, link.node->cut_until) + delay();
       at(heard, [this, id = id] { break_at_node(id, "it was killed"); });
     }
+    if (on_kill) on_kill();
     begin_host();
   }
   void stop_host(Duration pause) { stopped_until = now + pause; }
@@ -165,7 +175,7 @@ class Cluster {
       close_at_node(id);
       fails(Why::NoAnswer, "no answer to hello");
     });
-    to_host(id, NativeHello{kNativeProtocolVersion, "1.0", "job", true},
+    to_host(id, NativeHello{kNativeProtocolVersion, "1.0", node.run_id, true},
             [this, id, &node, answered](const NativeMessage& reply) {
               if (std::exchange(*answered, true) || !node.alive) return;
               node.connection = id;
@@ -286,11 +296,12 @@ class Cluster {
   void began(SimNode& node, const RoundComplete& message) {
     const std::int64_t generation = message.generation;
     REQUIRE(generation > 0);
-    Round& round = rounds_[generation];
+    Watch& watch = watches_.at(node.run_id);
+    Round& round = watch.rounds[generation];
     if (round.ranks.empty()) {
-      INFO("generation " << generation << " after " << newest_);
-      REQUIRE(generation > newest_);
-      newest_ = generation;
+      INFO("generation " << generation << " after " << watch.newest);
+      REQUIRE(generation > watch.newest);
+      watch.newest = generation;
       round.round = message.round;
       round.world = message.group_world_size;
       round.host_life = life;
@@ -298,24 +309,25 @@ class Cluster {
     REQUIRE(round.round == message.round);
     REQUIRE(round.world == message.group_world_size);
     REQUIRE(round.ranks.emplace(message.group_rank.value, &node).second);
-    REQUIRE(message.restart_count <= run_.max_restarts);
+    REQUIRE(message.restart_count <= watch.run.max_restarts);
     INFO(describe());
-    if (message.round == 0) restarts_told_ = 0;  // Perhaps another run of this name.
-    if (state && generation == newest_) {        // What was acknowledged once is not forgotten.
-      REQUIRE(message.restart_count >= restarts_told_);
-      restarts_told_ = message.restart_count;
+    if (message.round == 0) watch.restarts_told = 0;  // Perhaps another run of this name.
+    if (state && generation == watch.newest) {  // What was acknowledged once is not forgotten.
+      REQUIRE(message.restart_count >= watch.restarts_told);
+      watch.restarts_told = message.restart_count;
     }
-    REQUIRE(message.group_world_size >= run_.min_nodes);
-    REQUIRE(message.group_world_size <= run_.max_nodes);
+    REQUIRE(message.group_world_size >= watch.run.min_nodes);
+    REQUIRE(message.group_world_size <= watch.run.max_nodes);
     node.workers = {generation, now};
-    check_overlap_after(generation);
+    check_overlap_after(node.run_id, generation);
   }
   /// No worker of an older round runs when the bound is over.
-  void check_overlap_after(std::int64_t generation) {
-    at(now + kFenceBound + kStopMost + 100ms, [this, generation] {
+  void check_overlap_after(const std::string& run_id, std::int64_t generation) {
+    at(now + kFenceBound + kStopMost + 100ms, [this, run_id, generation] {
       for (const auto& node : nodes) {
-        if (!node->alive || node->workers.generation == 0) continue;
-        if (may_overlap(node->workers.generation)) continue;
+        if (!node->alive || node->workers.generation == 0 || node->run_id != run_id) continue;
+        if (may_overlap(run_id, node->workers.generation)) continue;
+        if (missed_a_life(*node, generation)) continue;
         INFO(describe());
         INFO("node " << node->index << " has workers of " << node->workers.generation
                      << " beside those of " << generation);
@@ -326,8 +338,8 @@ class Cluster {
   /// The case that docs/rendezvous.md leaves open: all nodes of the round are at work, and the host
   /// knows nothing of them: it has forgotten the round, or takes one for dead whose connection was
   /// closed.
-  bool may_overlap(std::int64_t generation) const {
-    const Round& round = rounds_.at(generation);
+  bool may_overlap(const std::string& run_id, std::int64_t generation) const {
+    const Round& round = watches_.at(run_id).rounds.at(generation);
     const bool whole = round.ranks.size() == static_cast<std::size_t>(round.world) &&
                        std::all_of(round.ranks.begin(), round.ranks.end(), [&](const auto& rank) {
                          return rank.second->alive && rank.second->workers.generation == generation;
@@ -338,6 +350,14 @@ class Cluster {
     });
     return whole && (forgotten || closed);
   }
+  /// The other such case: a host without a disk made the newer round, and was killed between two
+  /// tries of the node to connect. The node has only seen that nobody listens.
+  bool missed_a_life(const SimNode& node, std::int64_t newer) const {
+    const auto& rounds = watches_.at(node.run_id).rounds;
+    const int made_it = rounds.at(newer).host_life;
+    return !state && !node.connection && rounds.at(node.workers.generation).host_life < made_it &&
+           made_it < life;
+  }
   std::string describe() const {
     std::string text;
     for (const auto& node : nodes)
@@ -346,8 +366,9 @@ class Cluster {
               std::to_string(node->workers.generation) +
               (node->connection ? " connected " : " cut ") + node->end + " said " +
               node->last_said + "\n";
-    const Rendezvous* rendezvous = service->rendezvous("job");
-    if (rendezvous != nullptr) text += std::string(rendezvous->reason()) + "\n";
+    for (const auto& [run_id, watch] : watches_)
+      if (const Rendezvous* rendezvous = service->rendezvous(run_id))
+        text += run_id + ": " + std::string(rendezvous->reason()) + "\n";
     for (const std::string& note : notes)
       text += note + "\n";
     return text;
@@ -355,6 +376,7 @@ class Cluster {
 
   Prng prng;
   Instant now{1h};
+  std::deque<MemoryAccount> accounts;  // Of each life of the host, the present one last.
   std::unique_ptr<RunService> service;
   std::vector<std::unique_ptr<SimNode>> nodes;
   std::vector<std::string> notes;
@@ -368,6 +390,8 @@ class Cluster {
   bool has_torchrun_nodes = false;
   /// Effects for the c10d door.
   std::function<void(const RunEffect&)> on_effect;
+  /// The host is being killed: connections of other kinds break, too.
+  std::function<void()> on_kill;
 
  private:
   struct Round {
@@ -376,16 +400,20 @@ class Cluster {
     int host_life = 0;  // Of the host that made it.
     std::map<int, SimNode*> ranks;
   };
-  RunSettings run_;
+  /// What was seen of one run.
+  struct Watch {
+    RunSettings run;
+    std::map<std::int64_t, Round> rounds;
+    std::int64_t newest = 0;
+    int restarts_told = 0;
+  };
   RunServiceOptions options_;
   EventQueue events_;
   std::map<std::uint32_t, Link> links_;
   std::uint32_t next_link_ = 1;
   std::optional<Instant> host_wakes_;
-  std::map<std::int64_t, Round> rounds_;
+  std::map<std::string, Watch> watches_;
   std::set<SimNode*> lost_connections_;  // Closed at the host; no other one has come since.
-  std::int64_t newest_ = 0;
-  int restarts_told_ = 0;
 };
 
 }  // namespace muster::testing
