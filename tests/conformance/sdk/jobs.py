@@ -52,17 +52,23 @@ def rank_variables(rank, size, more):
     return kept | {name: str(value) for name, value in (mine | more).items()}
 
 
-def start(command, rank, size, more, output):
+def start(command, variables, output, errors):
     """A Python rank is a copy of this process, which has loaded torch."""
     kind = WarmTorchrun if command[0] == sys.executable else subprocess.Popen
-    return kind(command, env=rank_variables(rank, size, more), stdout=output, stderr=output)
+    return kind(command, env=variables, stdout=output, stderr=errors)
+
+
+def text_of(file):
+    file.seek(0)
+    return file.read()
 
 
 def run_processes(commands, more):
-    """Starts one process for each command, as rank 0, 1, …, and waits until all have ended well."""
+    """Starts one process for each command, as rank 0, 1, …; returns their outputs."""
+    size = len(commands)
     with contextlib.ExitStack() as files:
-        outputs = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in commands]
-        running = [start(command, rank, len(commands), more, outputs[rank])
+        streams = [[files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2)] for _ in commands]
+        running = [start(command, rank_variables(rank, size, more), *streams[rank])
                    for rank, command in enumerate(commands)]
         end = time.monotonic() + LIMIT_S
         try:
@@ -76,9 +82,9 @@ def run_processes(commands, more):
                 process.wait()
         for rank, process in enumerate(running):
             if process.returncode != 0:
-                outputs[rank].seek(0)
                 raise JobFailed(f"rank {rank}, {commands[rank]}: status {process.returncode}\n"
-                                + outputs[rank].read())
+                                + text_of(streams[rank][1]))
+        return [text_of(output) for output, _ in streams]
 
 
 def run_tables(cpp, kinds, test, variant="-", more=None):
