@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,7 @@
 
 #include "musterctl/client.h"
 #include "musterctl/completion.h"
+#include "musterctl/ctl_config.h"
 #include "musterctl/doctor.h"
 #include "musterctl/doctor_facts.h"
 #include "musterctl/local_jobs.h"
@@ -74,6 +76,28 @@ struct Look {
   std::string target;
   Text (*text)(std::string_view json) = nullptr;
 };
+
+// The file describes one musterd. It is not read where the command line or the environment names
+// another one: that one may have no TLS, or another token. False: the file is wrong, which is said.
+bool apply_config(Arguments& arguments) {
+  if (arguments.endpoint_given || arguments.quick) return true;
+  const std::string path = find_config_file();
+  if (path.empty()) return true;
+  auto config = read_ctl_config(path);
+  if (!config) return complain(kExitUsage, config.error().reason), false;
+  const auto fill = [](std::string& value, std::string& from) {
+    if (value.empty()) value = std::move(from);
+  };
+  if (!config->endpoint.empty()) {
+    arguments.endpoint = std::move(config->endpoint);
+    arguments.endpoint_given = true;
+  }
+  fill(arguments.token_file, config->token_file);
+  fill(arguments.tls.ca, config->tls_ca);
+  fill(arguments.tls.certificate, config->tls_certificate);
+  fill(arguments.tls.key, config->tls_key);
+  return true;
+}
 
 // Where musterd's HTTP is, and how it is asked. Nothing if the arguments are wrong, which is said:
 // then `code` is the exit code.
@@ -256,6 +280,15 @@ int list_local_jobs(const Arguments& arguments) {
 
 using Action = std::function<int()>;
 
+// Instead of CLI11's check, which names the largest floating-point number as the limit.
+std::string whole_rank(const std::string& text) {
+  int rank = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), rank);
+  if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && rank >= 0) return {};
+  return "'" + safe(text.substr(0, 64)) +
+         "' is no rank: give a whole number from 0 on, as `musterctl nodes` shows under RANKS";
+}
+
 void add_option(CLI::App& command, std::string_view option, Arguments& arguments) {
   if (option == "--endpoint")
     command
@@ -265,7 +298,8 @@ void add_option(CLI::App& command, std::string_view option, Arguments& arguments
               arguments.endpoint = text;
               arguments.endpoint_given = true;
             },
-            "Where musterd's HTTP is (musterd --http); else MUSTER_ENDPOINT says it")
+            "Where musterd's HTTP is (musterd --http); else MUSTER_ENDPOINT or the "
+            "configuration file says it")
         ->type_name("HOST:PORT")
         ->default_str(arguments.endpoint);
   if (option == "--rdzv-token-file")
@@ -340,7 +374,7 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
           ->required();
     if (subcommand.arguments.find("RANK") != std::string_view::npos)
       command.add_option("RANK", arguments.rank, "The worker's global rank")
-          ->check(CLI::NonNegativeNumber)
+          ->check(whole_rank, "")
           ->required(subcommand.arguments.find('[') == std::string_view::npos);
     const std::string options = options_of(subcommand);
     std::string_view rest = options;
@@ -393,6 +427,8 @@ int run(int argc, char** argv) {
     return EXIT_SUCCESS;
   }
   if (!chosen) return complain(kExitUsage, "no command is given\nTry `musterctl --help`.");
+  // ps asks nobody: a wrong file must not keep it from its work.
+  if (!app.got_subcommand("ps") && !apply_config(arguments)) return kExitUsage;
   return chosen();
 }
 

@@ -37,7 +37,7 @@ std::string wanted(const Json& run) {
   return least == most ? least : least + ":" + most;
 }
 
-// "rank 3 (10.0.0.7_123_0)"
+// "node 3 (10.0.0.7_123_0)"
 std::string who(const Json& event) {
   const std::string node = text(event.at("node"));
   const Json& rank = event.at("group_rank");
@@ -63,11 +63,12 @@ std::string missing_lines(const Json& run) {
   std::size_t shown = 0;
   for (const Json& node : missing) {
     if (++shown > kMaxShownMissing) break;
-    lines += "  rank " + number(node.at("group_rank")) + "  " + text(node.at("name"));
+    // Not "rank": the ranks that people look for are those of workers.
+    lines += "  node " + number(node.at("group_rank")) + " (" + text(node.at("name")) + ")";
     if (node.at("expected").get<bool>())
-      lines += "  is alive and about to come back";
+      lines += " is alive and about to come back";
     else
-      lines += "  gone for " + ago(node.at("since_seconds")) + ": " + text(node.at("why"));
+      lines += " is gone for " + ago(node.at("since_seconds")) + ": " + text(node.at("why"));
     lines += "\n";
   }
   const auto total = run.at("missing_total").get<std::size_t>();

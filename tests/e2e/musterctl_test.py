@@ -18,7 +18,7 @@ MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
 class CtlTest(HttpTest):
     def ctl(self, *words, expect=0, env=None):
         """What it prints; with an exit code expected that is not 0, what it complains of."""
-        environment = self.environment(MUSTER_ENDPOINT=f"localhost:{self.http_port}", **(env or {}))
+        environment = self.environment(**{"MUSTER_ENDPOINT": f"localhost:{self.http_port}", **(env or {})})
         # `stacks` runs two debuggers on each worker, and may take 45 s for each.
         done = subprocess.run([MUSTERCTL, *words], capture_output=True, text=True, timeout=150, env=environment,
                               check=False)
@@ -93,6 +93,53 @@ class Runs(CtlTest):
         for words in ([], ["nonsense"], ["status"], ["runs", "--endpoint=x"], ["runs", "more"], ["--nonsense"],
                       ["--completion", "tcsh"], ["logs", "job"], ["logs", "job", "x"], ["stacks"], ["doctor", "--rdzv-endpoint=x"]):
             self.assertIn("musterctl: ", self.ctl(*words, expect=2))
+
+
+    def test_a_rank_that_is_none_is_said_in_words(self):
+        for rank in ("x", "1.5", "99999999999"):
+            self.assertIn(f"'{rank}' is no rank", self.ctl("logs", "job", rank, expect=2))
+
+
+class ConfigFile(CtlTest):
+    """Without --endpoint and MUSTER_ENDPOINT a file names musterd."""
+
+    def write(self, text):
+        file = self.dir / "config/muster/musterctl.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def by_file(self, *words, expect=0):
+        return self.ctl(*words, expect=expect,
+                        env={"MUSTER_ENDPOINT": "", "XDG_CONFIG_HOME": str(self.dir / "config"), "HOME": str(self.dir)})
+
+    def test_it_names_the_endpoint(self):
+        self.write(json.dumps({"endpoint": f"127.0.0.1:{self.http_port}"}))
+        self.assertIn("no runs", self.by_file("runs"))
+        self.assertIn("endpoint ", self.by_file("doctor"))
+        nobody = self.by_file("runs", "--endpoint=127.0.0.1:1", expect=3)  # The command line wins.
+        self.assertIn("127.0.0.1:1", nobody)
+
+    def test_home_is_looked_at_where_there_is_no_xdg_folder(self):
+        self.write(json.dumps({"endpoint": f"127.0.0.1:{self.http_port}"}))
+        (self.dir / "config").rename(self.dir / ".config")
+        said = self.ctl("runs", env={"MUSTER_ENDPOINT": "", "XDG_CONFIG_HOME": "", "HOME": str(self.dir)})
+        self.assertIn("no runs", said)
+
+    def test_its_files_are_beside_it_and_go_with_its_endpoint_only(self):
+        file = self.write(json.dumps({"endpoint": f"127.0.0.1:{self.http_port}", "rdzv-token-file": "token"}))
+        self.assertIn(str(file.parent / "token"), self.by_file("runs", expect=1))
+        self.assertIn("no runs", self.by_file("runs", f"--endpoint=127.0.0.1:{self.http_port}"))
+
+    def test_a_wrong_file_is_2_and_says_which_key(self):
+        for text, said in (('{"endpoints": "a:1"}', 'did you mean "endpoint"'), ('{"endpoint": 7}', "not HOST:PORT"),
+                           ('{"endpoint": ["a:1"]}', "endpoint"), ("{", "JSON"), ('{"endpoint": "x"}', "not HOST:PORT")):
+            file = self.write(text)
+            complaint = self.by_file("runs", expect=2)
+            self.assertIn(str(file), complaint)
+            self.assertIn(said, complaint)
+            self.by_file("ps")  # It asks nobody.
+            self.by_file("doctor", "--quick")  # Nor does --preflight.
 
 
 class Changes(CtlTest):

@@ -52,8 +52,8 @@ TEST_CASE("musterctl why: the first failure, what followed, and what is missing 
   CHECK_THAT(*text, Contains("2023-11-14T22:13:15.000Z, round 0: rank 3 exited with 1\n"));
   CHECK_THAT(*text, Contains("node_lost"));
   CHECK_THAT(*text, Contains("(and 7 more of this kind)"));
-  CHECK_THAT(*text, Contains("rank 2  c_3_0  gone for 3.0 s: its connection closed\n"));
-  CHECK_THAT(*text, Contains("rank 1  b_2_0  is alive and about to come back\n"));
+  CHECK_THAT(*text, Contains("node 2 (c_3_0) is gone for 3.0 s: its connection closed\n"));
+  CHECK_THAT(*text, Contains("node 1 (b_2_0) is alive and about to come back\n"));
   CHECK_THAT(*text, Contains("1 more node must come\n"));
 }
 

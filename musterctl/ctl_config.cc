@@ -1,0 +1,91 @@
+#include "musterctl/ctl_config.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <vector>
+
+#include "rendezvous/wire/config_json.h"
+
+namespace muster::ctl {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The long names of the options, as in musterd's file.
+const std::array<ConfigKey, 5> kKeys = {{{"endpoint", ConfigKind::Text},
+                                         {"rdzv-token-file", ConfigKind::Text},
+                                         {"tls-ca", ConfigKind::Text},
+                                         {"tls-cert", ConfigKind::Text},
+                                         {"tls-key", ConfigKind::Text}}};
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// One byte more than is allowed: decode_config() refuses that.
+std::optional<std::string> read_bounded(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::string text(kMaxConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return std::nullopt;
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+ClientError failure(const std::string& path, const std::string& why) {
+  return {"the configuration file " + path + ": " + why};
+}
+
+}  // namespace
+
+std::string find_config_file() {
+  std::vector<std::string> folders;
+  if (const std::string config = variable("XDG_CONFIG_HOME"); !config.empty())
+    folders.push_back(config);
+  else if (const std::string home = variable("HOME"); !home.empty())
+    folders.push_back(home + "/.config");
+  folders.emplace_back("/etc");
+  for (const std::string& folder : folders) {
+    const std::string path = folder + "/muster/musterctl.json";
+    std::error_code ec;
+    // Only a regular file: a pipe would never end.
+    if (fs::is_regular_file(path, ec)) return path;
+  }
+  return {};
+}
+
+boost::system::result<CtlConfig, ClientError> read_ctl_config(const std::string& path) {
+  errno = 0;
+  const auto text = read_bounded(path);
+  if (!text) return failure(path, errno != 0 ? std::strerror(errno) : "cannot be read");
+  const ConfigFile decoded = decode_config(*text, kKeys);
+  std::string errors;
+  for (const std::string& error : decoded.errors)
+    errors += (errors.empty() ? "" : "; ") + error;
+  if (!errors.empty()) return failure(path, errors);
+  std::map<std::string, std::string> values;
+  for (const ConfigEntry& entry : decoded.entries)
+    if (!entry.values.empty()) values[entry.key] = entry.values.front();
+  const auto file = [&](const char* key) {
+    const std::string& name = values[key];
+    return name.empty() ? name : (fs::absolute(path).parent_path() / name).string();
+  };
+  CtlConfig config{.endpoint = values["endpoint"],
+                   .token_file = file("rdzv-token-file"),
+                   .tls_ca = file("tls-ca"),
+                   .tls_certificate = file("tls-cert"),
+                   .tls_key = file("tls-key")};
+  if (config.endpoint.empty()) return config;
+  if (const auto parsed = parse_endpoint(config.endpoint); !parsed)
+    return failure(path, "endpoint: " + parsed.error().reason);
+  return config;
+}
+
+}  // namespace muster::ctl
