@@ -13,6 +13,9 @@ set_tests_properties(e2e.musterctl PROPERTIES ENVIRONMENT
 muster_add_python_test(e2e.agent_http nodes e2e/agent_http_test.py)
 set_tests_properties(e2e.agent_http PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
+muster_add_python_test(e2e.walkthrough nodes e2e/walkthrough_test.py)
+set_tests_properties(e2e.walkthrough PROPERTIES ENVIRONMENT
+  "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 muster_add_python_test(e2e.monitoring nodes e2e/monitoring_test.py)
 set_tests_properties(e2e.monitoring PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>")
