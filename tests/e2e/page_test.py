@@ -73,6 +73,8 @@ class PageTest(HttpTest):
 
 class Live(PageTest):
     def test_it_follows_a_job_that_fails_and_recovers(self):
+        said = "the last line of its stderr"
+        self.worker.write_text(f"import sys\nprint({said!r}, file=sys.stderr, flush=True)\n" + self.worker.read_text())
         page = self.page()
         self.shows(page, "#live", "live")
         self.assertTrue(page.is_visible("#no-runs"))
@@ -93,6 +95,7 @@ class Live(PageTest):
         self.tell("exit.b", "7")
         self.shows(page, "#failure-text", "exited with 7")
         self.shows(page, "#failure-text", "(local rank")
+        self.shows(page, "#failure-text", said)
         self.shows(page, "#history", "workers failed")
         self.round_of(4, after=4)
         self.shows(page, "#facts", "1 of 3")
