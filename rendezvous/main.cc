@@ -167,8 +167,10 @@ std::string take_access(Arguments& arguments, SharedTls& state_tls) {
     return "--c10d-allow: members are known by their token or certificate; give --rdzv-token-file "
            "or "
            "--tls-ca, too, or list networks";
-  spdlog::info("access token={} tls={} c10d_allow={} tls_allow={}{}", has_token ? "yes" : "no",
-               tls_text(arguments.tls), allow.text, arguments.tls_allow_rules.size(),
+  const std::size_t rules = arguments.tls_allow_rules.size();
+  spdlog::info("access token={} tls={} c10d_allow={}{}{}", has_token ? "yes" : "no",
+               tls_text(arguments.tls), allow.text,
+               rules == 0 ? std::string() : " tls_allow=" + std::to_string(rules),
                nodes_prove ? ""
                            : " advice=\"whoever reaches the port can join and end jobs; "
                              "--rdzv-token-file asks for a token\"");
