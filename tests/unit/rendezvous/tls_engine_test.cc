@@ -48,6 +48,8 @@ struct Ends {
     const auto for_client = make_tls_context(TlsSide::Client, of_client);
     REQUIRE(for_server.has_value());
     REQUIRE(for_client.has_value());
+    server.reset();  // An engine must not outlive its context.
+    client.reset();
     server_context = *for_server;
     client_context = *for_client;
     server = server_context->new_engine("");
