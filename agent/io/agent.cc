@@ -400,7 +400,7 @@ class Agent {
 
   void carry_out(const Finish& action) {
     work_.job_ends();
-    job_end_.read_ends(*group_, [this, action](JobEnd::Ends ends) { finish(action, ends); });
+    job_end_.read_ends(*group_, [this, action](const JobEnd::Ends& ends) { finish(action, ends); });
   }
 
   void finish(const Finish& action, const JobEnd::Ends& ends) {
