@@ -155,7 +155,7 @@ asio::awaitable<void> LogsSpecsProgram::Impl::exchange(std::string text, Answere
   asked = false;
   const error_code* ec = std::get_if<0>(&first);
   if (ec != nullptr && !*ec) co_return done(Line(boost::system::in_place_value, std::move(text)));
-  const error_code no_start = helper->start_error();
+  const error_code no_start = helper ? helper->start_error() : error_code();
   helper.reset();  // It is of no use any more.
   LogsSpecsError error{"its program ended without an answer; what it printed is above"};
   if (no_start)
