@@ -166,6 +166,7 @@ asio::awaitable<void> StackCollector::Job::look_for_tools() {
 asio::awaitable<void> StackCollector::Job::begin() {
   const auto self = shared_from_this();
   std::vector<std::string> dirs;
+  dirs.reserve(targets.size());
   for (const Target& target : targets)
     dirs.push_back(target.dir);
   co_await files->open(std::move(dirs));

@@ -74,8 +74,10 @@ struct StackFiles::Opened {
 
 void StackFiles::lose(const std::string& why, const std::string& what) {
   if (std::exchange(is_lost_, true)) return;
+  std::string text = "the stacks cannot be written: ";
+  text.append(why).append(": ").append(what);
   for (std::string& problem : problems_)
-    problem = "the stacks cannot be written: " + why + ": " + what;
+    problem = text;
 }
 
 asio::awaitable<void> StackFiles::open(std::vector<std::string> dirs) {

@@ -90,8 +90,8 @@ class Shim {
       if (agent_reaped_ && !ended_) lose_agent("");  // Its last word may have been there.
       if (agent_gone_ && agent_reaped_) begin_rescue();
       look_at_agent();
-      if (stopping_) stop_step();
-      if (killing_) kill_step();
+      stop_step();
+      kill_step();
       flush();
     }
   }
@@ -115,11 +115,11 @@ class Shim {
 
  private:
   int timeout_ms() const {
-    if (killing_) return kKillRescanMs;
+    if (kill_wait_) return kKillRescanMs;
     const std::int64_t now = monotonic_ms();
     std::int64_t until = look_at_ms_;
     // The agent is gone then, and nobody looks at it any more.
-    if (stopping_) until = now + stop_wait_->until_next_look(setup_.shutdown_timeout) / 1ms + 1;
+    if (stop_wait_) until = now + stop_wait_->until_next_look(setup_.shutdown_timeout) / 1ms + 1;
     return static_cast<int>(std::clamp<std::int64_t>(until - now, 0, 60'000));
   }
 
@@ -327,7 +327,7 @@ class Shim {
                                 .answered = pong_ == ping_,
                                 .is_stopped = state == 'T' || state == 't',
                                 .signals = signals_.count(),
-                                .is_killing = killing_};
+                                .is_killing = kill_wait_.has_value()};
     if (agent_watch_.is_lost(look))
       return lose_agent(look.answered ? "did not end the job" : "stopped answering");
     if (look.answered) {
@@ -346,9 +346,8 @@ class Shim {
     if (!silence.empty() && !agent_reaped_) ::kill(agent_, SIGKILL);  // Its number is its own.
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_, nullptr);
     outbox_.clear();
-    if (killing_) return;
+    if (kill_wait_) return;
     if (signals_.count() >= 2 || workers_.empty()) return begin_kill();
-    stopping_ = true;
     stop_wait_.emplace(monotonic_now());
     tell_workers(SIGTERM);
   }
@@ -362,10 +361,9 @@ class Shim {
 
   /// The workers have their time for an end in order, as if the agent had asked them.
   void stop_step() {
-    if (killing_) stopping_ = false;
-    if (!stopping_) return;
+    if (!stop_wait_) return;
     if (workers_.empty() || stop_wait_->look(monotonic_now()) >= setup_.shutdown_timeout) {
-      stopping_ = false;
+      stop_wait_.reset();
       begin_kill();
     }
   }
@@ -379,25 +377,26 @@ class Shim {
   // --- killing to the last descendant --------------------------------------------------------
 
   void begin_kill() {
-    if (killing_) return;
-    killing_ = true;
-    stopping_ = false;
+    if (kill_wait_) return;
+    kill_wait_.emplace(monotonic_now());
+    stop_wait_.reset();
     killer_.begin();
     tell_workers(SIGKILL);
-    kill_wait_.emplace(monotonic_now());
   }
 
   /// Kills whoever is there; the next child's death, or a moment, brings us here again.
   void kill_step() {
+    if (!kill_wait_) return;
+    const bool may_wait = kill_wait_->look(monotonic_now()) < kill_limit_;
     pid_t left = 0;
     if (has_descendants()) {
       signal_workers(SIGKILL);  // All that can be done where there is no /proc.
       left = killer_.round(spared());
       reap();
-      if (has_descendants() && kill_wait_->look(monotonic_now()) < kill_limit_) return;
+      if (has_descendants() && may_wait) return;
       if (has_descendants()) kill_limit_ = {};  // The end does not wait for it once more.
     }
-    killing_ = false;
+    kill_wait_.reset();
     if (agent_gone_) {
       ended_ = true;
       outcome_ = {.exit_code = 1};
@@ -470,8 +469,8 @@ class Shim {
   std::int32_t ping_ = 0;
   std::int32_t pong_ = 0;
   std::int64_t look_at_ms_ = monotonic_ms() + agent_watch_.interval(0) / 1ms;
-  std::optional<WatchedWait> stop_wait_;
-  std::optional<WatchedWait> kill_wait_;
+  std::optional<WatchedWait> stop_wait_;  // The agent is lost; the workers were told to end.
+  std::optional<WatchedWait> kill_wait_;  // All descendants are being killed.
   Duration kill_limit_ = kKillLimit;
   WorkerCgroup cgroup_{::getpid()};
   DescendantKiller killer_{cgroup_};
@@ -480,8 +479,6 @@ class Shim {
   bool front_gone_ = false;
   bool agent_gone_ = false;
   bool agent_reaped_ = false;
-  bool stopping_ = false;  // The agent is lost; the workers were told to end.
-  bool killing_ = false;
   bool ended_ = false;
 };
 
