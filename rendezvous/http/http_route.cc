@@ -68,12 +68,9 @@ Routed route_of_log(RankQuestion question, std::string_view query) {
     const std::string_view value = pair.substr(std::min(pair.size(), name.size() + 1));
     if (name == "stream" && (value == "stdout" || value == "stderr"))
       question.asked.from_stderr = value == "stderr";
-    else if (name == "offset" && parse_number(value, question.asked.offset))
-      continue;
-    else if (name == "attempt" && parse_number(value, question.asked.attempt) &&
-             question.asked.attempt >= 0)
-      continue;
-    else
+    else if (!(name == "offset" && parse_number(value, question.asked.offset)) &&
+             !(name == "attempt" && parse_number(value, question.asked.attempt) &&
+               question.asked.attempt >= 0))
       return bad_request("a log knows stream=stdout or stderr, offset and attempt, whole numbers");
   }
   // The smallest number has no opposite.

@@ -36,7 +36,8 @@ namespace {
 constexpr Duration kAcceptPause = std::chrono::milliseconds(200);
 
 double seconds_of(WallTime time) {
-  return static_cast<double>(time.microseconds / 1000) / 1000;
+  const std::int64_t milliseconds = time.microseconds / 1000;
+  return static_cast<double>(milliseconds) / 1000;
 }
 
 // On the loop of the store.

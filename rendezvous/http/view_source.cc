@@ -33,13 +33,13 @@ void ViewSource::take_next() {
   queue_.pop_front();
   // The other loop holds no part of this one: it may end later.
   take_(request, [weak = weak_from_this(), &loop = loop_, request](SharedView view) {
-    asio::post(loop, [weak, request, view = std::move(view)]() mutable {
-      if (const auto self = weak.lock()) self->taken(request, std::move(view));
+    asio::post(loop, [weak, request, view = std::move(view)] {
+      if (const auto self = weak.lock()) self->taken(request, view);
     });
   });
 }
 
-void ViewSource::taken(const ViewRequest& request, SharedView view) {
+void ViewSource::taken(const ViewRequest& request, const SharedView& view) {
   cache_[request] = {view, now()};
   auto waiters = waiting_.extract(request);
   if (!waiters.empty())

@@ -63,7 +63,7 @@ class ViewSource : public std::enable_shared_from_this<ViewSource> {
     Instant taken{};
   };
   void take_next();
-  void taken(const ViewRequest& request, SharedView view);
+  void taken(const ViewRequest& request, const SharedView& view);
 
   boost::asio::io_context& loop_;
   TakeView take_;
