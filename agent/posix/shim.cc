@@ -362,10 +362,8 @@ class Shim {
   /// The workers have their time for an end in order, as if the agent had asked them.
   void stop_step() {
     if (!stop_wait_) return;
-    if (workers_.empty() || stop_wait_->look(monotonic_now()) >= setup_.shutdown_timeout) {
-      stop_wait_.reset();
+    if (workers_.empty() || stop_wait_->look(monotonic_now()) >= setup_.shutdown_timeout)
       begin_kill();
-    }
   }
 
   // Nobody waits for an outcome any more: what is left of the job ends now.

@@ -17,7 +17,7 @@ import torch.distributed as dist
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 import twin  # noqa: F401  As above.
 from ports import free_port
-from warm_torchrun import WarmTorchrun
+from warm_torchrun import WarmTorchrun, is_torchrun
 
 TWIN = pathlib.Path(__file__).parent / "twin.py"
 LIMIT_S = 300  # A bound for loaded machines, not an expectation.
@@ -54,7 +54,7 @@ def rank_variables(rank, size, more):
 
 def start(command, variables, output, errors):
     """A Python rank is a copy of this process, which has loaded torch."""
-    kind = WarmTorchrun if command[0] == sys.executable else subprocess.Popen
+    kind = WarmTorchrun if is_torchrun(command, sys.executable) else subprocess.Popen
     return kind(command, env=variables, stdout=output, stderr=errors)
 
 
