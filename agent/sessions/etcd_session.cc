@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/core/host_match.h"
+#include "agent/sessions/hosted_options.h"
 #include "agent/sessions/store_dialer.h"
 #include "rendezvous/core/seconds_text.h"
 #include "rendezvous/etcd/etcd_records.h"
@@ -29,22 +30,10 @@ constexpr Duration kHostWaitWorthTelling = std::chrono::seconds(2);
 constexpr std::int64_t kRecordsSeconds = 7200;
 
 StoreServerOptions server_options(const AgentOptions& options) {
-  const RendezvousSettings& settings = options.rendezvous.settings;
-  StoreServerOptions server;
-  server.runs = RunServiceOptions{.muster_version = MUSTER_VERSION,
-                                  .only_run = options.run_id,
-                                  .hands_over = true,
-                                  .setup = {.run = settings.run,
-                                            .lease = settings.lease,
-                                            .keep_alive_interval = settings.keep_alive_interval,
-                                            .dead_after = settings.dead_after()}};
+  StoreServerOptions server = hosted_store_options(options);
+  server.runs->hands_over = true;
   // The host is a node itself: where it is reached, the others can reach it.
   server.runs->setup.first_return = Duration::zero();
-  server.token = options.rendezvous.token;
-  server.tls = options.rendezvous.host_tls;
-  if (const auto& allow = options.rendezvous.tls_allow)
-    server.tls_rules = std::make_shared<TlsRules>(*allow);
-  if (const auto& allow = options.rendezvous.c10d_allow) server.c10d_allow = *allow;
   return server;
 }
 

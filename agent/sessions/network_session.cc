@@ -9,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/sessions/c10d_session.h"
+#include "agent/sessions/hosted_options.h"
 #include "agent/sessions/local_session.h"
 #include "agent/sessions/retry_pause.h"
 #include "agent/sessions/store_dialer.h"
@@ -168,32 +169,15 @@ bool NetworkSession::lacks_certificate() const {
   return options_.rendezvous.tls && !options_.rendezvous.host_tls;
 }
 
-/// --rdzv-tls-allow; null without it.
-SharedTlsRules NetworkSession::tls_rules() const {
-  const auto& allow = options_.rendezvous.tls_allow;
-  return allow ? std::make_shared<TlsRules>(*allow) : nullptr;
-}
-
 // True if this node may go on: as the host, or as somebody else's client.
 bool NetworkSession::start_hosting(bool must) {
   if (lacks_certificate()) {
     if (must) fail(kNoCertificate);
     return !must;  // A musterd may be here, or still come.
   }
-  StoreServerOptions server;
+  StoreServerOptions server = hosted_store_options(options_);
   server.port = options_.rendezvous.port;
   if (options_.rendezvous.standalone) server.addresses = {kLoopbackAddress};
-  const RendezvousSettings& settings = options_.rendezvous.settings;
-  server.runs = RunServiceOptions{.muster_version = MUSTER_VERSION,
-                                  .only_run = options_.run_id,
-                                  .setup = {.run = settings.run,
-                                            .lease = settings.lease,
-                                            .keep_alive_interval = settings.keep_alive_interval,
-                                            .dead_after = settings.dead_after()}};
-  server.token = options_.rendezvous.token;
-  server.tls = options_.rendezvous.host_tls;
-  server.tls_rules = tls_rules();
-  if (const auto& allow = options_.rendezvous.c10d_allow) server.c10d_allow = *allow;
   auto hosted = StoreThread::start(std::move(server));
   if (hosted) {
     hosted_ = std::move(*hosted);
@@ -212,8 +196,9 @@ bool NetworkSession::start_http() {
   if (rendezvous.http.empty()) return true;
   const auto address = http::parse_address(rendezvous.http);
   if (!address) return fail("--http: " + address.error().reason), false;
-  http::HttpDoor door{
-      .token = rendezvous.token, .tls = rendezvous.host_tls, .tls_rules = tls_rules()};
+  http::HttpDoor door{.token = rendezvous.token,
+                      .tls = rendezvous.host_tls,
+                      .tls_rules = host_tls_rules(rendezvous)};
   const auto url = hosted_->serve_http(*address, std::move(door));
   if (!url) return fail("--http: " + url.error().what()), false;
   spdlog::warn("HTTP at {} shows what goes on in run {}", *url, options_.run_id);

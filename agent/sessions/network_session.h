@@ -32,7 +32,6 @@ class NetworkSession final : public SearchingSession {
   NativeClientOptions options_for_try(std::vector<std::string> addresses, Instant deadline) const;
   std::vector<RendezvousEndpoint> endpoints() const;
   bool lacks_certificate() const;
-  SharedTlsRules tls_rules() const;
   bool start_hosting(bool must);
   bool start_http();
   void begin_with(HostAnswerer found);
