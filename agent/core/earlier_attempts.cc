@@ -11,10 +11,11 @@ namespace {
 
 std::string attempt_line(const AttemptCause& cause) {
   std::string text = "  attempt " + std::to_string(cause.attempt) + ": rank " +
-                     std::to_string(cause.rank.value) +
-                     " (local_rank: " + std::to_string(cause.local_rank.value) +
-                     "), exitcode: " + std::to_string(cause.exit_code);
-  const std::string signal = cause.exit_code < 0 ? signal_name(-cause.exit_code) : "";
+                     std::to_string(cause.end.rank.value) +
+                     " (local_rank: " + std::to_string(cause.end.local_rank.value) +
+                     "), exitcode: " + std::to_string(cause.end.exit.code());
+  const WorkerExit& exit = cause.end.exit;
+  const std::string signal = exit.killed ? signal_name(exit.status) : "";
   if (!signal.empty()) text += " (" + signal + ")";
   if (!cause.text.empty()) text += ": " + cause.text;
   return text + "\n";

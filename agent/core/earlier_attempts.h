@@ -2,25 +2,20 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/core/ids.h"
+#include "agent/core/worker_end.h"
 
 namespace muster {
 
 /// The first cause of one attempt, in a line.
 struct AttemptCause {
-  int attempt = 0;  // TORCHELASTIC_RESTART_COUNT of its workers.
-  GlobalRank rank;
-  LocalRank local_rank;
-  int pid = 0;
-  int exit_code = 0;         // As Python has it: a signal's number is negative.
-  std::int64_t died_ms = 0;  // Wall clock since the epoch.
-  std::string text;          // What is known of it: one line, at most kMaxCauseBytes.
+  int attempt = 0;   // TORCHELASTIC_RESTART_COUNT of its workers.
+  WorkerEnd end;     // Of the worker that failed first.
+  std::string text;  // What is known of it: one line, at most kMaxCauseBytes.
 };
 
 inline constexpr std::size_t kMaxCauseBytes = 300;

@@ -24,26 +24,27 @@ bool dumps_core(int signal) {
 }
 
 // "Signal 11 (SIGSEGV) received by PID 123", torchrun's words, and below what that may mean.
-std::string death_note(const WorkerEnd& end, bool is_victim) {
-  if (!end.killed) return "";
-  const std::string name = signal_name(end.code);
-  std::string note = "Signal " + std::to_string(end.code) + " (" + (name.empty() ? "<N/A>" : name) +
-                     ") received by PID " + std::to_string(end.pid);
-  if (end.core_dumped) {
+std::string death_note(const ExplainedEnd& end, bool is_victim) {
+  if (!end.exit.killed) return "";
+  const std::string name = signal_name(end.exit.status);
+  std::string note = "Signal " + std::to_string(end.exit.status) + " (" +
+                     (name.empty() ? "<N/A>" : name) + ") received by PID " +
+                     std::to_string(end.pid);
+  if (end.exit.core_dumped) {
     note += "\ncore dumped (coredumpctl list, or see /proc/sys/kernel/core_pattern)";
   } else if (!end.ended_because.empty()) {
     return note;  // That says it all.
-  } else if (dumps_core(end.code)) {
+  } else if (dumps_core(end.exit.status)) {
     note += "\nno core was dumped (ulimit -c unlimited allows it)";
   } else if (!end.oom_evidence.empty()) {
     note += "\nkilled by the kernel's OOM killer: " + end.oom_evidence;
-  } else if (end.code == SIGKILL && !is_victim && !end.quiet_oom_counter.empty()) {
+  } else if (end.exit.status == SIGKILL && !is_victim && !end.quiet_oom_counter.empty()) {
     note +=
         "\nSIGKILL from outside (not muster): somebody's kill -9; not the kernel's OOM killer, "
         "which "
         "has killed nobody in " +
         end.quiet_oom_counter;
-  } else if (end.code == SIGKILL && !is_victim) {
+  } else if (end.exit.status == SIGKILL && !is_victim) {
     note +=
         "\nSIGKILL from outside (not muster): somebody's kill -9, or perhaps the OOM killer, of "
         "which no trace can be read here (see dmesg)";
@@ -52,7 +53,7 @@ std::string death_note(const WorkerEnd& end, bool is_victim) {
 }
 
 // How to learn more next time.
-std::string hint(const WorkerEnd& end) {
+std::string hint(const ExplainedEnd& end) {
   std::string text;
   if (!end.stderr_file.empty())
     text = "it wrote nothing to its stderr, " + end.stderr_file + "\n";
@@ -73,14 +74,18 @@ std::string utc_time(std::int64_t ms) {
   return date_time(second, 'T') + milliseconds;
 }
 
-nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
-  nlohmann::ordered_json json;
+void add_end(nlohmann::ordered_json& json, const WorkerEnd& end) {
   json["rank"] = end.rank.value;
   json["local_rank"] = end.local_rank.value;
   json["pid"] = end.pid;
-  json["exitcode"] = end.exit_code();
-  json["signal"] = end.killed ? nlohmann::ordered_json(signal_name(end.code)) : nullptr;
-  json["core_dumped"] = end.core_dumped;
+  json["exitcode"] = end.exit.code();
+  json["signal"] = end.exit.killed ? nlohmann::ordered_json(signal_name(end.exit.status)) : nullptr;
+}
+
+nlohmann::ordered_json failure_json(const ExplainedEnd& end, bool is_victim) {
+  nlohmann::ordered_json json;
+  add_end(json, end);
+  json["core_dumped"] = end.exit.core_dumped;
   json["victim"] = is_victim;
   json["oom_evidence"] =
       end.oom_evidence.empty() ? nullptr : nlohmann::ordered_json(end.oom_evidence);
@@ -110,51 +115,42 @@ nlohmann::ordered_json failure_json(const WorkerEnd& end, bool is_victim) {
 nlohmann::ordered_json earlier_json(const AttemptCause& cause) {
   nlohmann::ordered_json json;
   json["attempt"] = cause.attempt;
-  json["rank"] = cause.rank.value;
-  json["local_rank"] = cause.local_rank.value;
-  json["pid"] = cause.pid;
-  json["exitcode"] = cause.exit_code;
-  json["signal"] =
-      cause.exit_code < 0 ? nlohmann::ordered_json(signal_name(-cause.exit_code)) : nullptr;
-  json["died"] = utc_time(cause.died_ms);
+  add_end(json, cause.end);
+  json["died"] = utc_time(cause.end.died_ms);
   json["cause"] = cause.text;
   return json;
 }
 
 // Of signals that its program handled in a way of its own, anything may come but a crash.
-bool follows_from_signals(const WorkerEnd& end) {
-  if (!end.killed) return end.can_outlive_signal;  // Else it was on its way out already.
-  if (end.was_sent(end.code)) return true;
-  return end.can_outlive_signal && end.code != SIGKILL && !dumps_core(end.code);
+bool follows_from_signals(const ExplainedEnd& end) {
+  if (!end.exit.killed) return end.can_outlive_signal;  // Else it was on its way out already.
+  if (end.was_sent(end.exit.status)) return true;
+  return end.can_outlive_signal && end.exit.status != SIGKILL && !dumps_core(end.exit.status);
 }
 
 }  // namespace
 
-bool WorkerEnd::was_sent(int signal) const {
-  return std::find(sent.begin(), sent.end(), signal) != sent.end();
-}
-
-ExitReport::ExitReport(ReportOptions options, std::vector<WorkerEnd> ends)
+ExitReport::ExitReport(ReportOptions options, std::vector<ExplainedEnd> ends)
     : options_(std::move(options)), failures_(std::move(ends)) {
-  std::erase_if(failures_, [](const WorkerEnd& end) { return !end.failed(); });
+  std::erase_if(failures_, [](const ExplainedEnd& end) { return end.exit.ok(); });
   std::sort(failures_.begin(), failures_.end(),
-            [](const WorkerEnd& a, const WorkerEnd& b) { return a.order < b.order; });
+            [](const ExplainedEnd& a, const ExplainedEnd& b) { return a.order < b.order; });
   // Error files know the second only, and not the one of the death: within a second, the kernel's
   // order decides.
-  const auto key = [this](const WorkerEnd& end) {
+  const auto key = [this](const ExplainedEnd& end) {
     return std::tuple(is_victim(end), failed_s(end), end.order);
   };
-  const auto first =
-      std::min_element(failures_.begin(), failures_.end(),
-                       [&key](const WorkerEnd& a, const WorkerEnd& b) { return key(a) < key(b); });
+  const auto first = std::min_element(
+      failures_.begin(), failures_.end(),
+      [&key](const ExplainedEnd& a, const ExplainedEnd& b) { return key(a) < key(b); });
   first_ = static_cast<std::size_t>(first - failures_.begin());
 }
 
-const WorkerEnd* ExitReport::first_failure() const {
+const ExplainedEnd* ExitReport::first_failure() const {
   return failures_.empty() ? nullptr : &failures_[first_];
 }
 
-std::optional<std::int64_t> ExitReport::recorded_s(const WorkerEnd& end) const {
+std::optional<std::int64_t> ExitReport::recorded_s(const ExplainedEnd& end) const {
   if (!end.error || !end.error->has_value()) return std::nullopt;
   const auto& second = (*end.error)->timestamp_s;
   // Before the attempt or after the death: left over, or from a clock that is not ours.
@@ -163,32 +159,32 @@ std::optional<std::int64_t> ExitReport::recorded_s(const WorkerEnd& end) const {
   return second;
 }
 
-std::int64_t ExitReport::failed_s(const WorkerEnd& end) const {
+std::int64_t ExitReport::failed_s(const ExplainedEnd& end) const {
   return recorded_s(end).value_or(floor_s(end.died_ms));
 }
 
-std::int64_t ExitReport::shown_s(const WorkerEnd& end) const {
+std::int64_t ExitReport::shown_s(const ExplainedEnd& end) const {
   const bool has_record = end.error && end.error->has_value();
   return (has_record ? (*end.error)->timestamp_s : std::nullopt).value_or(floor_s(end.died_ms));
 }
 
-bool ExitReport::is_victim(const WorkerEnd& end) const {
+bool ExitReport::is_victim(const ExplainedEnd& end) const {
   if (!end.signalled_ms || !follows_from_signals(end)) return false;
   // It had recorded an error before it was told to end: that is its own, only its end was slow.
   const auto recorded = recorded_s(end);
   return !recorded || *recorded >= floor_s(*end.signalled_ms);
 }
 
-std::string ExitReport::victim_note(const WorkerEnd& end) const {
+std::string ExitReport::victim_note(const ExplainedEnd& end) const {
   if (!is_victim(end)) return "";
   std::string note = "stopped by muster";
-  if (const WorkerEnd& first = failures_[first_]; !is_victim(first))
+  if (const ExplainedEnd& first = failures_[first_]; !is_victim(first))
     note += ", because rank " + std::to_string(first.rank.value) + " had failed";
   return note;
 }
 
 // What stands behind "traceback :": torchrun's words, if it has any, alone on the first line.
-std::string ExitReport::explanation(const WorkerEnd& end) const {
+std::string ExitReport::explanation(const ExplainedEnd& end) const {
   std::string text = death_note(end, is_victim(end));
   const auto add_line = [&text](std::string_view line) {
     if (!text.empty() && !line.empty()) text += '\n';
@@ -217,15 +213,15 @@ std::string ExitReport::explanation(const WorkerEnd& end) const {
 }
 
 std::string ExitReport::block(std::size_t index) const {
-  const WorkerEnd& end = failures_[index];
-  const std::string name = end.killed ? signal_name(end.code) : "";
+  const ExplainedEnd& end = failures_[index];
+  const std::string name = end.exit.killed ? signal_name(end.exit.status) : "";
   const std::int64_t local_s = shown_s(end) + options_.utc_offset_s;
   std::string text = "[" + std::to_string(index) + "]:\n";
   text += "  time      : " + date_time(local_s, '_') + "\n";
   text += "  host      : " + options_.host + "\n";
   text += "  rank      : " + std::to_string(end.rank.value) +
           " (local_rank: " + std::to_string(end.local_rank.value) + ")\n";
-  text += "  exitcode  : " + std::to_string(end.exit_code()) + " (pid: " + std::to_string(end.pid) +
+  text += "  exitcode  : " + std::to_string(end.exit.code()) + " (pid: " + std::to_string(end.pid) +
           ") " + (name.empty() ? "" : " (" + name + ")") + "\n";
   text += "  error_file: " + (end.error_file.empty() ? "<N/A>" : end.error_file) + "\n";
   text += "  traceback : " + indented(explanation(end));
@@ -253,15 +249,9 @@ std::string ExitReport::text() const {
 }
 
 std::optional<AttemptCause> ExitReport::cause_of(int attempt) const {
-  const WorkerEnd* const end = first_failure();
+  const ExplainedEnd* const end = first_failure();
   if (end == nullptr || is_victim(*end)) return std::nullopt;
-  AttemptCause cause{.attempt = attempt,
-                     .rank = end->rank,
-                     .local_rank = end->local_rank,
-                     .pid = end->pid,
-                     .exit_code = end->exit_code(),
-                     .died_ms = end->died_ms,
-                     .text = {}};
+  AttemptCause cause{.attempt = attempt, .end = *end, .text = {}};
   const std::string_view first_line = end->ended_because;
   if (end->error && end->error->has_value() && !(*end->error)->message.empty())
     cause.text = cause_line((*end->error)->message);
@@ -284,7 +274,7 @@ std::string ExitReport::json() const {
                               ? nullptr
                               : nlohmann::ordered_json(failures_[first_].rank.value);
   json["failures"] = nlohmann::ordered_json::array();
-  for (const WorkerEnd& end : failures_)
+  for (const ExplainedEnd& end : failures_)
     json["failures"].push_back(failure_json(end, is_victim(end)));
   json["earlier_attempts"] = nlohmann::ordered_json::array();
   for (const AttemptCause& cause : options_.earlier.kept())
@@ -300,14 +290,14 @@ std::string ExitReport::error_file(std::string_view original) const {
     record.timestamp_s = floor_s(options_.now_ms);
     return write_error_file(record);
   }
-  const WorkerEnd* end = first_failure();
+  const ExplainedEnd* end = first_failure();
   if (end == nullptr) return "";
-  if (auto merged = merge_error_file(original, end->exit_code())) return std::move(*merged);
+  if (auto merged = merge_error_file(original, end->exit.code())) return std::move(*merged);
   record.message = "rank " + std::to_string(end->rank.value) + " on " + options_.host +
-                   " failed (exitcode: " + std::to_string(end->exit_code()) + ")";
+                   " failed (exitcode: " + std::to_string(end->exit.code()) + ")";
   record.traceback = explanation(*end);
   record.timestamp_s = failed_s(*end);
-  record.error_code = end->exit_code();
+  record.error_code = end->exit.code();
   return write_error_file(record);
 }
 

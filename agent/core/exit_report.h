@@ -11,24 +11,13 @@
 #include "agent/core/earlier_attempts.h"
 #include "agent/core/end_cause.h"
 #include "agent/core/error_file.h"
+#include "agent/core/worker_end.h"
 #include "rendezvous/core/ids.h"
 
 namespace muster {
 
-/// How one worker of the attempt ended.
-struct WorkerEnd {
-  LocalRank local_rank;
-  GlobalRank rank;
-  int pid = 0;
-  bool killed = false;  // By a signal.
-  int code = 0;         // The exit code, or the signal's number.
-  bool core_dumped = false;
-  int order = 0;             // Of the deaths, as the kernel reported them: 0 was first.
-  std::int64_t died_ms = 0;  // Wall clock since the epoch: for people, and against error files.
-  std::optional<std::int64_t> signalled_ms;  // When muster told it to end, if it lived then.
-  std::vector<int> sent;            // The signals that it was sent for that, in their order.
-  bool can_outlive_signal = false;  // It caught, ignored or blocked one of them.
-
+/// The end of a worker, and what explains it.
+struct ExplainedEnd : WorkerEnd {
   std::string error_file;  // Path; empty: the worker had none, or wrote none.
   std::string error_text;  // The beginning of the file, as it is.
   std::optional<boost::system::result<ErrorRecord, ErrorFileDefect>> error;  // What it held.
@@ -40,11 +29,6 @@ struct WorkerEnd {
   std::string stderr_file_end;  // The end of that file, if the worker failed: for the host.
   std::string oom_evidence;  // That the kernel's OOM killer killed it (oom_evidence.h); or empty.
   std::string quiet_oom_counter;  // Where it counts, and has not; empty: no counter can be read.
-
-  bool failed() const { return killed || code != 0; }
-  bool was_sent(int signal) const;
-  /// As Python has it: a signal's number is negative.
-  int exit_code() const { return killed ? -code : code; }
 };
 
 struct ReportOptions {
@@ -61,15 +45,15 @@ struct ReportOptions {
 class ExitReport {
  public:
   /// `ends`: all workers of the attempt, those that succeeded included.
-  ExitReport(ReportOptions options, std::vector<WorkerEnd> ends);
+  ExitReport(ReportOptions options, std::vector<ExplainedEnd> ends);
 
   /// The failures, in the order of the deaths.
-  const std::vector<WorkerEnd>& failures() const { return failures_; }
+  const std::vector<ExplainedEnd>& failures() const { return failures_; }
   /// The cause: the first to fail among those that failed by themselves; a worker that only did as
   /// muster told it is a victim, and the cause only if there is nobody else. Null if none failed.
-  const WorkerEnd* first_failure() const;
+  const ExplainedEnd* first_failure() const;
   /// It was told to end while it lived, and its end can follow from that.
-  bool is_victim(const WorkerEnd& end) const;
+  bool is_victim(const ExplainedEnd& end) const;
 
   /// The first failure in a line, for the reports of later attempts; nothing if no worker failed by
   /// itself.
@@ -87,16 +71,16 @@ class ExitReport {
 
  private:
   /// The second in which it failed, as well as it is known.
-  std::int64_t failed_s(const WorkerEnd& end) const;
+  std::int64_t failed_s(const ExplainedEnd& end) const;
   /// The same for people: what its error file says, whatever that is.
-  std::int64_t shown_s(const WorkerEnd& end) const;
-  std::optional<std::int64_t> recorded_s(const WorkerEnd& end) const;
+  std::int64_t shown_s(const ExplainedEnd& end) const;
+  std::optional<std::int64_t> recorded_s(const ExplainedEnd& end) const;
   std::string block(std::size_t index) const;
-  std::string explanation(const WorkerEnd& end) const;
-  std::string victim_note(const WorkerEnd& end) const;
+  std::string explanation(const ExplainedEnd& end) const;
+  std::string victim_note(const ExplainedEnd& end) const;
 
   ReportOptions options_;
-  std::vector<WorkerEnd> failures_;
+  std::vector<ExplainedEnd> failures_;
   std::size_t first_ = 0;
 };
 

@@ -42,8 +42,7 @@ std::string restart_text(const AgentOptions& options, int restarts_left) {
 }
 
 std::string failure_text(const AgentOptions& options, const AnnounceFailure& failure, int pid) {
-  const int code = failure.exit.killed ? -failure.exit.status : failure.exit.status;
-  return "failed (exitcode: " + std::to_string(code) +
+  return "failed (exitcode: " + std::to_string(failure.exit.code()) +
          ") local_rank: " + std::to_string(failure.rank.value) + " (pid: " + std::to_string(pid) +
          ") " + failed_program_text(options);
 }

@@ -11,18 +11,11 @@
 #include <variant>
 #include <vector>
 
+#include "agent/core/worker_end.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/time.h"
 
 namespace muster {
-
-/// How a worker ended.
-struct WorkerExit {
-  bool killed = false;  // By the signal `status`; otherwise it exited with `status`.
-  int status = 0;
-  bool core_dumped = false;
-  bool ok() const { return !killed && status == 0; }
-};
 
 // --- events ------------------------------------------------------------------------------------
 

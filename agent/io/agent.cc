@@ -36,6 +36,7 @@
 #include "agent/io/worker_channel.h"
 #include "agent/io/worker_group.h"
 #include "agent/posix/job_cleanup.h"
+#include "agent/posix/shim_reports.h"
 #include "agent/sessions/session_choice.h"
 #include "agent/sessions/workers_store.h"
 #include "rendezvous/core/limit_advice.h"
@@ -186,9 +187,7 @@ class Agent {
       case ShimReport::Kind::Exited: {
         group_->ended(report);
         sessions_[report.pid].end = ticks_since_boot();
-        const WorkerExit exit{.killed = report.code != CLD_EXITED,
-                              .status = report.status,
-                              .core_dumped = report.code == CLD_DUMPED};
+        const WorkerExit exit = exit_of(report);
         workers_.ended(LocalRank{report.worker}, exit);
         return feed(WorkerEnded{LocalRank{report.worker}, exit});
       }

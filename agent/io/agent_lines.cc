@@ -42,9 +42,7 @@ void log_failure(const AgentOptions& options, const AnnounceFailure& failure, in
 }
 
 std::string failed_rank_text(GlobalRank rank, const WorkerExit& exit) {
-  const std::string how = exit.killed ? " was killed by " + signal_name(exit.status)
-                                      : " exited with " + std::to_string(exit.status);
-  return "rank " + std::to_string(rank.value) + how;
+  return "rank " + std::to_string(rank.value) + " " + exit_text(exit);
 }
 
 }  // namespace muster

@@ -53,7 +53,7 @@ void EventLog::write_starts(bool all) {
   }
 }
 
-void EventLog::finished(const Finish& action, const std::vector<WorkerEnd>& ends,
+void EventLog::finished(const Finish& action, const std::vector<ExplainedEnd>& ends,
                         const std::optional<std::string>& logs_full) {
   if (!context_) return;
   write_starts(true);
@@ -75,15 +75,15 @@ void EventLog::finished(const Finish& action, const std::vector<WorkerEnd>& ends
   }
 }
 
-void EventLog::workers_ended(bool succeeded, const std::vector<WorkerEnd>& ends) {
-  for (const WorkerEnd& end : ends) {
+void EventLog::workers_ended(bool succeeded, const std::vector<ExplainedEnd>& ends) {
+  for (const ExplainedEnd& end : ends) {
     WorkerEvent event{.state = succeeded ? "SUCCEEDED" : "TERMINATED",
                       .local_rank = end.local_rank,
                       .pid = end.pid};
-    if (!succeeded && end.failed()) {
+    if (!succeeded && !end.exit.ok()) {
       event.state = "FAILED";
       event.failed = true;
-      event.exit_code = end.exit_code();
+      event.exit_code = end.exit.code();
       event.error_text = end.error_text;
     }
     write(worker_event(context(), ranks_, event));

@@ -32,7 +32,7 @@ class EventLog : public WorkerObserver {
   void worker_started(const RunningWorker& worker) override;
   /// The end of the run: what became of each worker of the last attempt, and of the agent. With
   /// `logs_full` it was that, and no signal from outside, that ended it.
-  void finished(const Finish& action, const std::vector<WorkerEnd>& ends,
+  void finished(const Finish& action, const std::vector<ExplainedEnd>& ends,
                 const std::optional<std::string>& logs_full);
 
  private:
@@ -40,7 +40,7 @@ class EventLog : public WorkerObserver {
   EventContext& context();
   void write(std::string line) const { say_(std::move(line.append("\n"))); }
   void write_starts(bool all);
-  void workers_ended(bool succeeded, const std::vector<WorkerEnd>& ends);
+  void workers_ended(bool succeeded, const std::vector<ExplainedEnd>& ends);
 
   std::function<void(std::string)> say_;
   std::optional<EventContext> context_;  // Nothing: no events are wanted.

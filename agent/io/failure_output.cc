@@ -26,21 +26,6 @@ void write_or_complain(const std::string& path, const std::string& text, std::st
     spdlog::error("cannot write {} to {}: {}", what, path, error.message());
 }
 
-WorkerEnd worker_end(const LostAgent::Worker& worker) {
-  WorkerEnd end{.local_rank = {worker.local_rank},
-                .rank = {worker.global_rank},
-                .pid = worker.pid,
-                .killed = worker.killed,
-                .code = worker.status,
-                .core_dumped = worker.core_dumped,
-                .order = worker.order,
-                .died_ms = worker.died_ms};
-  if (!worker.sent.empty()) end.signalled_ms = worker.signalled_ms;
-  end.sent = worker.sent;
-  end.can_outlive_signal = worker.can_outlive_signal;
-  return end;
-}
-
 }  // namespace
 
 std::string host_name() {
@@ -48,7 +33,7 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-ExitReport make_report(const AgentOptions& options, std::vector<WorkerEnd> ends,
+ExitReport make_report(const AgentOptions& options, std::vector<ExplainedEnd> ends,
                        std::int64_t started_ms, std::optional<EndCause> cause,
                        EarlierAttempts earlier) {
   return {{.title = options.entry_point,
@@ -66,16 +51,16 @@ void write_report_files(const AgentOptions& options, const ExitReport& report) {
   if (!options.failure_report.empty())
     write_or_complain(options.failure_report, report.json() + "\n", "the failure report");
   if (options.own_error_file.empty()) return;
-  const WorkerEnd* first = report.first_failure();
+  const ExplainedEnd* first = report.first_failure();
   const std::string original = first == nullptr ? "" : first->error_text;
   write_or_complain(options.own_error_file, report.error_file(original), "the error file");
 }
 
 void report_lost_agent(const AgentOptions& options, const LostAgent& lost) {
   if (options.failure_report.empty() && options.own_error_file.empty()) return;
-  std::vector<WorkerEnd> ends;
-  for (const LostAgent::Worker& worker : lost.workers)
-    if (worker.has_ended) ends.push_back(worker_end(worker));
+  std::vector<ExplainedEnd> ends;
+  for (const WorkerEnd& worker : lost.workers)
+    if (worker.has_ended()) ends.push_back({worker});
   write_report_files(options, make_report(options, std::move(ends), 0, agent_lost(lost.how)));
 }
 

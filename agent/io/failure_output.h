@@ -18,7 +18,7 @@ namespace muster {
 std::string host_name();
 
 /// The report of an attempt that began at `started_ms`.
-ExitReport make_report(const AgentOptions& options, std::vector<WorkerEnd> ends,
+ExitReport make_report(const AgentOptions& options, std::vector<ExplainedEnd> ends,
                        std::int64_t started_ms, std::optional<EndCause> cause = std::nullopt,
                        EarlierAttempts earlier = {});
 

@@ -13,8 +13,8 @@ namespace {
 // For what dead workers left in pipes that a process of another descent may still hold.
 constexpr Duration kPipeLimit = std::chrono::seconds(2);
 
-void add_tails(std::vector<WorkerEnd>& ends, const std::map<LocalRank, std::string>& tails) {
-  for (WorkerEnd& end : ends)
+void add_tails(std::vector<ExplainedEnd>& ends, const std::map<LocalRank, std::string>& tails) {
+  for (ExplainedEnd& end : ends)
     if (const auto tail = tails.find(end.local_rank); tail != tails.end()) {
       end.stderr_known = true;
       end.stderr_tail = tail->second;
@@ -56,7 +56,7 @@ void JobEnd::read_ends(const WorkerGroup& group, std::function<void(Ends)> done)
   };
   // Without an answer the log thread may still have its hands on them.
   Ends unread = *ends;
-  for (WorkerEnd& end : unread)
+  for (ExplainedEnd& end : unread)
     end.error_file.clear();
   work_.step(begin,
              [this, ends, unread = std::move(unread), done = std::move(done)](bool answered) {
@@ -99,14 +99,14 @@ int JobEnd::say(const JobOutcome& outcome, const ExitReport& report) {
   if (outcome.cause && !earlier_.empty()) spdlog::error("{}", earlier_.text());
   if (!outcome.last_line.empty()) work_.say(outcome.last_line + "\n");
   if (!outcome.reports_failure) return outcome.exit_code;
-  const WorkerEnd* const cause = report.first_failure();
+  const ExplainedEnd* const cause = report.first_failure();
   if (cause == nullptr) return 1;
   // The line that scripts look for, and the block below it: torchrun's.
   work_.pump().say(
       LogStream::Err,
       "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: " + report.text() + "\n");
   if (!options_.propagate_exit_code) return 1;
-  return cause->killed ? 128 + cause->code : cause->code;
+  return cause->exit.killed ? 128 + cause->exit.status : cause->exit.status;
 }
 
 void JobEnd::show_all(std::function<void()> done) {

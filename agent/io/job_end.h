@@ -20,7 +20,7 @@ class JobEnd {
  public:
   JobEnd(const AgentOptions& options, LogWork& work) : options_(options), work_(work) {}
 
-  using Ends = std::vector<WorkerEnd>;
+  using Ends = std::vector<ExplainedEnd>;
   /// `seen` is called on the loop with how the workers of each attempt ended, once that is read.
   void on_ends(std::function<void(const Ends&)> seen) { seen_ = std::move(seen); }
 

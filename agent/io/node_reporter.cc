@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "agent/core/signal_name.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/system_random.h"
@@ -22,11 +21,6 @@ constexpr std::uint64_t kProgressMostMs = 12'500;
 
 Duration random_delay(std::uint64_t least_ms, std::uint64_t most_ms) {
   return std::chrono::milliseconds(least_ms + random_number() % (most_ms - least_ms));
-}
-
-std::string exit_text(const WorkerExit& exit) {
-  if (exit.killed) return "was killed by " + signal_name(exit.status);
-  return "exited with " + std::to_string(exit.status);
 }
 
 }  // namespace
@@ -52,7 +46,7 @@ void NodeReporter::worker_started(const RunningWorker& started) {
 void NodeReporter::worker_ended(const RunningWorker& ended, const WorkerExit& exit) {
   WorkerReport& worker = at(ended.rank).report;
   worker.state = exit.ok() ? WorkerReport::State::Succeeded : WorkerReport::State::Failed;
-  worker.exit_code = exit.killed ? -exit.status : exit.status;
+  worker.exit_code = exit.code();
   change();
 }
 
@@ -74,9 +68,9 @@ void NodeReporter::failed(LocalRank rank, const WorkerExit& exit, const std::str
   send_now();
 }
 
-void NodeReporter::ended(const std::vector<WorkerEnd>& ends) {
+void NodeReporter::ended(const std::vector<ExplainedEnd>& ends) {
   if (!failure_ || !std::exchange(awaits_end_, false)) return;
-  const auto end = std::find_if(ends.begin(), ends.end(), [&](const WorkerEnd& one) {
+  const auto end = std::find_if(ends.begin(), ends.end(), [&](const ExplainedEnd& one) {
     return one.local_rank.value == failure_->local_rank;
   });
   if (end == ends.end()) return;

@@ -39,7 +39,7 @@ class NodeReporter : public WorkerObserver {
   /// The first failure of the attempt. `because`: why muster ended the worker; or empty.
   void failed(LocalRank rank, const WorkerExit& exit, const std::string& because);
   /// What the attempt's workers left: of the one that failed, its last lines and error file.
-  void ended(const std::vector<WorkerEnd>& ends);
+  void ended(const std::vector<ExplainedEnd>& ends);
 
   /// How often the workers were started.
   int starts() const { return starts_; }

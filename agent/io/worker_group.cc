@@ -17,6 +17,7 @@
 #include "agent/io/error_file_io.h"
 #include "agent/io/node_answers.h"
 #include "agent/posix/find_program.h"
+#include "agent/posix/shim_reports.h"
 #include "agent/posix/spawn.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/core/limit_advice.h"
@@ -29,14 +30,15 @@ namespace {
 constexpr std::int64_t kMaxFileEndBytes = kMaxReportTextBytes;
 
 // Of those that died of a SIGKILL that was not muster's.
-void find_oom_victims(const OomWatch& watch, std::vector<WorkerEnd>& ends) {
-  const auto is_unexplained = [](const WorkerEnd& end) {
-    return end.killed && end.code == SIGKILL && !end.was_sent(SIGKILL) && end.ended_because.empty();
+void find_oom_victims(const OomWatch& watch, std::vector<ExplainedEnd>& ends) {
+  const auto is_unexplained = [](const ExplainedEnd& end) {
+    return end.exit.killed && end.exit.status == SIGKILL && !end.was_sent(SIGKILL) &&
+           end.ended_because.empty();
   };
   const auto count = std::count_if(ends.begin(), ends.end(), is_unexplained);
   if (count == 0) return;
   const OomFacts facts = watch.facts();
-  for (WorkerEnd& end : ends)
+  for (ExplainedEnd& end : ends)
     if (is_unexplained(end)) {
       end.oom_evidence = oom_evidence(facts, end.pid, static_cast<int>(count));
       if (facts.kills == 0) end.quiet_oom_counter = facts.cgroup_dir;
@@ -172,36 +174,29 @@ std::string WorkerGroup::start_failure(const ShimReport& report) const {
 
 void WorkerGroup::ended(const ShimReport& report) {
   Member& member = at(LocalRank{report.worker});
-  member.end.killed = report.code != CLD_EXITED;
-  member.end.code = report.status;
-  member.end.core_dumped = report.code == CLD_DUMPED;
-  member.end.order = deaths_++;
-  member.end.died_ms = report.wall_ns / 1'000'000;
+  note_exit(member.end, report, deaths_++);
   spdlog::debug("worker_ended local_rank={} rank={} pid={} exitcode={}", report.worker,
-                member.end.rank.value, member.end.pid, member.end.exit_code());
+                member.end.rank.value, member.end.pid, member.end.exit.code());
 }
 
 void WorkerGroup::told(const ShimReport& report) {
-  WorkerEnd& end = at(LocalRank{report.worker}).end;
-  if (!end.signalled_ms) end.signalled_ms = report.wall_ns / 1'000'000;
-  end.sent.push_back(report.status);
-  if (report.code != 0) end.can_outlive_signal = true;
+  note_signal(at(LocalRank{report.worker}).end, report);
 }
 
 std::vector<StackCollector::Target> WorkerGroup::living(const WorkerGroup* group) {
   std::vector<StackCollector::Target> living;
   if (group == nullptr) return living;
   for (const Member& member : group->members_)
-    if (member.end.pid != 0 && member.end.died_ms == 0)
+    if (member.end.pid != 0 && !member.end.has_ended())
       living.push_back({member.end.local_rank, member.end.pid, member.log.dir});
   return living;
 }
 
-std::vector<WorkerEnd> WorkerGroup::ends() const {
-  std::vector<WorkerEnd> ends;
+std::vector<ExplainedEnd> WorkerGroup::ends() const {
+  std::vector<ExplainedEnd> ends;
   for (const Member& member : members_) {
     if (member.end.pid == 0) continue;  // It was never started.
-    WorkerEnd& end = ends.emplace_back(member.end);
+    ExplainedEnd& end = ends.emplace_back(member.end);
     end.tail_is_output = member.log.one_tap;
     end.error_file = member.log.error_file;
     if (member.log.err.target == StreamTarget::File) end.stderr_file = member.log.err.file;
@@ -210,9 +205,9 @@ std::vector<WorkerEnd> WorkerGroup::ends() const {
   return ends;
 }
 
-void read_error_files(std::vector<WorkerEnd>& ends) {
-  for (WorkerEnd& end : ends) {
-    if (end.failed() && !end.stderr_file.empty())
+void read_error_files(std::vector<ExplainedEnd>& ends) {
+  for (ExplainedEnd& end : ends) {
+    if (!end.exit.ok() && !end.stderr_file.empty())
       end.stderr_file_end = read_piece(end.stderr_file, -kMaxFileEndBytes).bytes;
     auto text = read_error_file_at(end.error_file);
     if (!text) {

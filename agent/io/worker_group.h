@@ -85,13 +85,13 @@ class WorkerGroup {
   const std::string& log_dir(LocalRank rank) const { return at(rank).log.dir; }
 
   /// How each of them ended, with the traces of the OOM killer; error files are not read yet.
-  std::vector<WorkerEnd> ends() const;
+  std::vector<ExplainedEnd> ends() const;
   /// When the attempt began, by the wall clock.
   std::int64_t started_ms() const { return started_ms_; }
 
  private:
   struct Member {
-    WorkerEnd end;
+    ExplainedEnd end;
     WorkerLogPlan log;
   };
   Member& at(LocalRank rank) { return members_[static_cast<std::size_t>(rank.value)]; }
@@ -115,7 +115,7 @@ class WorkerGroup {
 
 /// Reads the error file of each, whose path it has, and of those that failed the end of their
 /// stderr's file; on the log thread, because storage may hang.
-void read_error_files(std::vector<WorkerEnd>& ends);
+void read_error_files(std::vector<ExplainedEnd>& ends);
 
 /// Milliseconds since the epoch, by the wall clock: for people, never compared with a deadline.
 std::int64_t wall_clock_ms();

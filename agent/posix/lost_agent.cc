@@ -3,37 +3,29 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "agent/posix/shim_reports.h"
+
 namespace muster {
 
-void WorkerRecords::started(int local_rank, int global_rank, pid_t pid) {
-  if (alive_ == 0 && (deaths_ > 0 || workers_.contains(local_rank))) {
+void WorkerRecords::started(const ShimReport& report, int global_rank) {
+  if (alive_ == 0 && (deaths_ > 0 || workers_.contains(report.worker))) {
     workers_.clear();
     deaths_ = 0;
   }
   ++alive_;
-  workers_[local_rank] = {.local_rank = local_rank, .global_rank = global_rank, .pid = pid};
+  workers_[report.worker] = {
+      .local_rank = {report.worker}, .rank = {global_rank}, .pid = report.pid};
 }
 
-void WorkerRecords::told(int local_rank, int signal, bool can_outlive, std::int64_t now_ms) {
-  const auto found = workers_.find(local_rank);
-  if (found == workers_.end()) return;
-  LostAgent::Worker& worker = found->second;
-  if (worker.sent.empty()) worker.signalled_ms = now_ms;
-  worker.sent.push_back(signal);
-  worker.can_outlive_signal = worker.can_outlive_signal || can_outlive;
+void WorkerRecords::told(const ShimReport& report) {
+  const auto found = workers_.find(report.worker);
+  if (found != workers_.end()) note_signal(found->second, report);
 }
 
-void WorkerRecords::ended(int local_rank, const siginfo_t& info, std::int64_t now_ms) {
+void WorkerRecords::ended(const ShimReport& report) {
   --alive_;
-  const auto found = workers_.find(local_rank);
-  if (found == workers_.end()) return;
-  LostAgent::Worker& worker = found->second;
-  worker.has_ended = true;
-  worker.killed = info.si_code != CLD_EXITED;
-  worker.core_dumped = info.si_code == CLD_DUMPED;
-  worker.status = info.si_status;
-  worker.order = deaths_++;
-  worker.died_ms = now_ms;
+  const auto found = workers_.find(report.worker);
+  if (found != workers_.end()) note_exit(found->second, report, deaths_++);
 }
 
 LostAgent WorkerRecords::describe(pid_t agent, const siginfo_t& status,

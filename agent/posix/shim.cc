@@ -205,9 +205,10 @@ class Shim {
     ::close(std::exchange(worker.status, -1));
     worker.has_failed = result->error != 0;
     if (worker.has_failed) return outbox_.add(start_failed(worker.number, *result));
-    records_.started(worker.number, worker.rank, pid);
+    const ShimReport report = started(worker.number, pid);
+    records_.started(report, worker.rank);
     watch(worker.pidfd, EPOLLIN);
-    outbox_.add(started(worker.number, pid));
+    outbox_.add(report);
     if (worker.signal_after_start != 0) tell_worker(pid, worker, worker.signal_after_start);
   }
 
@@ -227,7 +228,7 @@ class Shim {
     if (worker.has_failed) return;
     const ShimReport report = told(worker.number, pid, number, can_outlive(pid, number));
     ::kill(-pid, number);
-    records_.told(worker.number, number, report.code != 0, report.wall_ns / 1'000'000);
+    records_.told(report);
     outbox_.add(report);
   }
 
@@ -295,7 +296,7 @@ class Shim {
     if (worker->second.has_failed) return forget(worker);
     const ShimReport report = exited(worker->second.number, info);
     outbox_.add(report);
-    records_.ended(report.worker, info, report.wall_ns / 1'000'000);
+    records_.ended(report);
     forget(worker);
   }
 

@@ -16,28 +16,15 @@
 #include <string>
 #include <vector>
 
+#include "agent/core/worker_end.h"
 #include "agent/posix/spawn.h"
 
 namespace muster {
 
 /// What the shim knows when the agent is gone before the job was over.
 struct LostAgent {
-  struct Worker {
-    int local_rank = 0;
-    int global_rank = 0;
-    pid_t pid = 0;
-    bool has_ended = false;  // The rest holds then.
-    bool killed = false;
-    bool core_dumped = false;
-    int status = 0;  // The exit code, or the signal.
-    int order = 0;   // Of the deaths.
-    std::int64_t died_ms = 0;
-    std::vector<int> sent;  // Signals from muster, while it lived.
-    std::int64_t signalled_ms = 0;
-    bool can_outlive_signal = false;
-  };
-  std::string how;              // "the agent (pid 7) was killed by signal 9 (Killed)"
-  std::vector<Worker> workers;  // Of the last attempt.
+  std::string how;                 // "the agent (pid 7) was killed by signal 9 (Killed)"
+  std::vector<WorkerEnd> workers;  // Of the last attempt; some may have lived.
 };
 
 struct ShimSetup {

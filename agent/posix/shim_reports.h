@@ -1,9 +1,10 @@
-// The shim's reports about workers, as of now.
+// The shim's reports about workers: made as of now, and what they say of a worker's end.
 #pragma once
 
 #include <signal.h>
 #include <sys/types.h>
 
+#include "agent/core/worker_end.h"
 #include "agent/posix/clocks.h"
 #include "agent/posix/shim_protocol.h"
 #include "agent/posix/spawn.h"
@@ -41,6 +42,22 @@ inline ShimReport told(int worker, pid_t pid, int signal, bool can_outlive) {
   report.code = can_outlive ? 1 : 0;
   report.wall_ns = wall_ns();
   return report;
+}
+
+inline WorkerExit exit_of(const ShimReport& exited) {
+  return {.killed = exited.code != CLD_EXITED,
+          .status = exited.status,
+          .core_dumped = exited.code == CLD_DUMPED};
+}
+
+inline void note_exit(WorkerEnd& end, const ShimReport& exited, int order) {
+  end.exit = exit_of(exited);
+  end.order = order;
+  end.died_ms = exited.wall_ns / 1'000'000;
+}
+
+inline void note_signal(WorkerEnd& end, const ShimReport& told) {
+  end.told(told.status, told.code != 0, told.wall_ns / 1'000'000);
 }
 
 }  // namespace muster

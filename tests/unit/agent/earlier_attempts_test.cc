@@ -1,5 +1,7 @@
 #include "agent/core/earlier_attempts.h"
 
+#include <signal.h>
+
 #include <catch2/catch.hpp>
 
 namespace muster {
@@ -7,11 +9,11 @@ namespace {
 
 AttemptCause cause(int attempt, std::string text) {
   return {.attempt = attempt,
-          .rank = {3},
-          .local_rank = {1},
-          .pid = 77,
-          .exit_code = attempt % 2 == 0 ? 1 : -11,
-          .died_ms = 0,
+          .end = {.local_rank = {1},
+                  .rank = {3},
+                  .pid = 77,
+                  .exit = attempt % 2 == 0 ? WorkerExit{.status = 1}
+                                           : WorkerExit{.killed = true, .status = SIGSEGV}},
           .text = std::move(text)};
 }
 

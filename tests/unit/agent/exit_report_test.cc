@@ -17,8 +17,8 @@ constexpr std::int64_t kStart = (kSecond - 60) * 1000;
 
 struct ExitReportTest {
   // A worker that ended `ms` after the second above; ends are given in the order of the deaths.
-  WorkerEnd& end(int rank, std::int64_t ms) {
-    WorkerEnd one;
+  ExplainedEnd& end(int rank, std::int64_t ms) {
+    ExplainedEnd one;
     one.local_rank = {rank};
     one.rank = {rank + 4};
     one.pid = 100 + rank;
@@ -27,24 +27,24 @@ struct ExitReportTest {
     ends.push_back(one);
     return ends.back();
   }
-  WorkerEnd& exited(int rank, int code, std::int64_t ms = 0) {
-    WorkerEnd& one = end(rank, ms);
-    one.code = code;
+  ExplainedEnd& exited(int rank, int code, std::int64_t ms = 0) {
+    ExplainedEnd& one = end(rank, ms);
+    one.exit.status = code;
     return one;
   }
-  WorkerEnd& killed(int rank, int signal, std::int64_t ms = 0) {
-    WorkerEnd& one = end(rank, ms);
-    one.killed = true;
-    one.code = signal;
+  ExplainedEnd& killed(int rank, int signal, std::int64_t ms = 0) {
+    ExplainedEnd& one = end(rank, ms);
+    one.exit.killed = true;
+    one.exit.status = signal;
     return one;
   }
-  static WorkerEnd& told(WorkerEnd& one, int signal) {
+  static ExplainedEnd& told(ExplainedEnd& one, int signal) {
     one.signalled_ms = one.died_ms - 5;
     one.sent.push_back(signal);
     return one;
   }
-  WorkerEnd& victim(int rank, std::int64_t ms = 0) {
-    WorkerEnd& one = killed(rank, SIGTERM, ms);
+  ExplainedEnd& victim(int rank, std::int64_t ms = 0) {
+    ExplainedEnd& one = killed(rank, SIGTERM, ms);
     return told(one, SIGTERM);
   }
   ExitReport report() const {
@@ -56,10 +56,10 @@ struct ExitReportTest {
   }
   int first() const { return report().first_failure()->local_rank.value; }
 
-  std::vector<WorkerEnd> ends;
+  std::vector<ExplainedEnd> ends;
 };
 
-void recorded(WorkerEnd& end, std::optional<std::int64_t> second) {
+void recorded(ExplainedEnd& end, std::optional<std::int64_t> second) {
   end.error_file = "/logs/error.json";
   end.error = ErrorRecord{"ValueError: boom", "Traceback:\n  File x\nValueError: boom", second, {}};
 }
@@ -193,7 +193,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: within a second the order of the 
 TEST_CASE_METHOD(ExitReportTest, "exit_report: a time without sense does not make a cause",
                  "[unit][agent]") {
   exited(2, 1, 100);
-  WorkerEnd& other = exited(0, 1, 900);
+  ExplainedEnd& other = exited(0, 1, 900);
   SECTION("older than the attempt") {
     recorded(other, kStart / 1000 - 1);
   }
@@ -221,7 +221,7 @@ TEST_CASE_METHOD(ExitReportTest,
                  "no victim",
                  "[unit][agent]") {
   exited(1, 1, 100);
-  WorkerEnd& slow = victim(0, 300);
+  ExplainedEnd& slow = victim(0, 300);
   SECTION("a second before: its own failure, and the first") {
     recorded(slow, kSecond - 3);
     CHECK_FALSE(report().is_victim(report().failures()[1]));
@@ -283,7 +283,7 @@ TEST_CASE_METHOD(ExitReportTest,
 
 TEST_CASE_METHOD(ExitReportTest, "exit_report: signals are explained", "[unit][agent]") {
   SECTION("a core that was dumped") {
-    killed(0, SIGSEGV).core_dumped = true;
+    killed(0, SIGSEGV).exit.core_dumped = true;
     CHECK_THAT(report().text(), Contains("exitcode  : -11 (pid: 100)  (SIGSEGV)\n"));
     CHECK_THAT(report().text(), Contains("Signal 11 (SIGSEGV) received by PID 100\n  core dumped"));
   }
@@ -321,7 +321,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: without an error file the last st
 }
 
 TEST_CASE_METHOD(ExitReportTest, "exit_report: the stderr shown is bounded", "[unit][agent]") {
-  WorkerEnd& one = exited(0, 1);
+  ExplainedEnd& one = exited(0, 1);
   for (int i = 0; i < 100; ++i)
     one.stderr_tail += "line " + std::to_string(i) + "\n";
   CHECK_THAT(report().text(), Contains("stderr:\n  line 80\n"));
@@ -332,7 +332,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: the stderr shown is bounded", "[u
 
 TEST_CASE_METHOD(ExitReportTest, "exit_report: with nothing known it says how to know more",
                  "[unit][agent]") {
-  WorkerEnd& one = exited(0, 1);
+  ExplainedEnd& one = exited(0, 1);
   CHECK_THAT(report().text(), Contains("--redirects 2 or --tee 2"));
   CHECK_THAT(report().text(), Contains("To enable traceback see: https://pytorch.org/"));
   one.stderr_known = true;
@@ -344,7 +344,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: with nothing known it says how to
 
 TEST_CASE_METHOD(ExitReportTest, "exit_report: an unreadable error file is said to be so",
                  "[unit][agent]") {
-  WorkerEnd& one = exited(0, 1);
+  ExplainedEnd& one = exited(0, 1);
   one.error_file = "/logs/error.json";
   one.error = ErrorFileDefect::Torn;
   one.stderr_tail = "boom\n";
@@ -354,7 +354,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: an unreadable error file is said 
 
 TEST_CASE_METHOD(ExitReportTest, "exit_report: a message without a traceback is shown",
                  "[unit][agent]") {
-  WorkerEnd& one = exited(0, 1);
+  ExplainedEnd& one = exited(0, 1);
   one.error = ErrorRecord{"just words", "", kSecond, {}};
   CHECK_THAT(report().text(), Contains("  traceback : just words\n"));
   one.error = ErrorRecord{};  // An empty one: as if there were none.
@@ -362,8 +362,8 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: a message without a traceback is 
 }
 
 TEST_CASE_METHOD(ExitReportTest, "exit_report: programs get the same facts", "[unit][agent]") {
-  WorkerEnd& one = killed(1, SIGSEGV, 250);
-  one.core_dumped = true;
+  ExplainedEnd& one = killed(1, SIGSEGV, 250);
+  one.exit.core_dumped = true;
   one.stderr_tail = "bad \xff byte";
   recorded(victim(0, 999), kSecond);
   const auto json = nlohmann::json::parse(report().json());
