@@ -203,9 +203,13 @@ struct FieldWriter {
   void operator()(const NodeAnswered& answered) const { native::write(answered, out); }
 };
 
+// As many as a message has, to allocate them at once.
+constexpr std::size_t kUsualFields = 14;
+
 template <typename Variant>
 void append_message(const Variant& message, std::string_view type, std::string& out) {
   OrderedJson object = {{"type", type}};
+  object.get_ref<OrderedJson::object_t&>().reserve(kUsualFields);
   std::visit(FieldWriter{object}, message);
   // Texts may come from anywhere: what is not UTF-8 in them is replaced.
   const std::string json = object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);

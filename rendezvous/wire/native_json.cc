@@ -1,6 +1,7 @@
 #include "rendezvous/wire/native_json.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "rendezvous/wire/printable_text.h"
 
@@ -13,55 +14,76 @@ const Json& no_fields() {
   return none;
 }
 
-// Reads a text without keeping anything of it, and stops where it exceeds a limit.
-class LimitChecker : public nlohmann::json_sax<Json> {
+// Makes the value of a text, and stops where the text exceeds a limit.
+class BoundedBuilder : public nlohmann::json_sax<Json> {
  public:
+  explicit BoundedBuilder(Json& root) : root_(root) {}
+
   const std::string& reason() const { return reason_; }
 
-  bool null() override { return count_value(); }
-  bool boolean(bool) override { return count_value(); }
-  bool number_integer(number_integer_t) override { return count_value(); }
-  bool number_unsigned(number_unsigned_t) override { return count_value(); }
-  bool number_float(number_float_t, const string_t&) override { return count_value(); }
-  bool string(string_t&) override { return count_value(); }
-  bool binary(binary_t&) override { return count_value(); }
-  bool key(string_t&) override { return true; }
-  bool start_object(std::size_t) override { return begin_level(); }
-  bool start_array(std::size_t) override { return begin_level(); }
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // JSON's text has none.
+  bool start_object(std::size_t) override { return begin_level(Json::object()); }
+  bool start_array(std::size_t) override { return begin_level(Json::array()); }
   bool end_object() override { return end_level(); }
   bool end_array() override { return end_level(); }
+  bool key(string_t& name) override {
+    member_ = &(*levels_.back())[std::move(name)];
+    return true;
+  }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
     reason_ = "not JSON";
     return false;
   }
 
  private:
-  bool count_value() {
-    if (++values_ <= kMaxNativeValues) return true;
-    reason_ = "more than " + std::to_string(kMaxNativeValues) + " values";
-    return false;
+  bool add(Json value) {
+    if (++values_ > kMaxNativeValues) {
+      reason_ = "more than " + std::to_string(kMaxNativeValues) + " values";
+      return false;
+    }
+    if (levels_.empty())
+      added_ = &(root_ = std::move(value));
+    else if (levels_.back()->is_array())
+      added_ = &levels_.back()->emplace_back(std::move(value));
+    else
+      added_ = &(*member_ = std::move(value));
+    return true;
   }
-  bool begin_level() {
-    if (++depth_ <= kMaxNativeDepth) return count_value();
-    reason_ = "more than " + std::to_string(kMaxNativeDepth) + " levels";
-    return false;
+  bool begin_level(Json empty) {
+    if (levels_.size() == kMaxNativeDepth) {
+      reason_ = "more than " + std::to_string(kMaxNativeDepth) + " levels";
+      return false;
+    }
+    if (!add(std::move(empty))) return false;
+    levels_.push_back(added_);
+    return true;
   }
   bool end_level() {
-    --depth_;
+    levels_.pop_back();
     return true;
   }
 
+  Json& root_;
+  // The open objects and lists, the outermost first. Only the last one grows, so they stay where
+  // they are.
+  std::vector<Json*> levels_;
+  Json* member_ = nullptr;  // Of the innermost object: what the last key names.
+  Json* added_ = nullptr;
   std::size_t values_ = 0;
-  std::size_t depth_ = 0;
   std::string reason_;
 };
 
 }  // namespace
 
 std::optional<NativeError> parse_json(std::string_view text, Json& value) {
-  LimitChecker checker;
-  if (!Json::sax_parse(text, &checker)) return NativeError{{}, checker.reason()};
-  value = Json::parse(text, nullptr, false);
+  BoundedBuilder builder(value);
+  if (!Json::sax_parse(text, &builder)) return NativeError{{}, builder.reason()};
   return std::nullopt;
 }
 
