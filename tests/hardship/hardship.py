@@ -31,6 +31,19 @@ def memory_kb(pid):
     return int(found[1]) if found else None
 
 
+def state_of(pid):
+    """Its threads: name, state, and where each waits in the kernel."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            status = (task / "status").read_text()
+            found.append((re.search(r"Name:\s+(.*)", status)[1], re.search(r"State:\s+(\S)", status)[1],
+                          (task / "wchan").read_text()))
+        except OSError:  # It has ended.
+            pass
+    return found
+
+
 def names_below(*folders):
     return {os.path.join(at, name) for folder in folders
             for at, folders_here, files in os.walk(folder) for name in folders_here + files}

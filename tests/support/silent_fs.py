@@ -16,6 +16,7 @@ import ctypes
 import errno
 import os
 import pathlib
+import select
 import signal
 import stat
 import struct
@@ -54,7 +55,8 @@ class Node:
 class Server:
     """Answers requests until its file system is unmounted."""
 
-    def __init__(self, device, never=()):
+    def __init__(self, folder, device, never=()):
+        self.folder = folder
         self.device = device
         self.never = never
         self.silent = False
@@ -62,26 +64,33 @@ class Server:
         self.nodes = {1: Node(1, stat.S_IFDIR | 0o777)}
         self.next_number = 2
 
-    def listen(self):
-        signal.signal(signal.SIGUSR1, lambda *_: self.fall_silent())
-        signal.signal(signal.SIGUSR2, lambda *_: self.speak())
-
-    def run(self):
+    def run(self, signals):
+        """`signals` is where the numbers of signals arrive."""
+        os.set_blocking(self.device, False)
         while True:
+            readable, _, _ = select.select([self.device, signals], [], [])
+            if signals in readable:
+                for number in os.read(signals, 64):
+                    self.on_signal(number)
             try:
                 request = os.read(self.device, MAX_WRITE + 4096)
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
-                    continue  # The caller gave the request up.
+                    continue  # There is none, or its caller gave it up.
                 return  # ENODEV: unmounted.
             if self.silent:
                 self.unanswered.append(request)
             else:
                 self.answer(request)
 
-    def fall_silent(self):
-        self.silent = True
-        os.write(1, b"silent\n")
+    def on_signal(self, number):
+        if number == signal.SIGUSR1:
+            self.silent = True
+            os.write(1, b"silent\n")
+        elif number == signal.SIGUSR2:
+            self.speak()
+        else:
+            libc.umount2(os.fsencode(self.folder), MNT_DETACH)
 
     def speak(self):
         self.silent = False
@@ -240,11 +249,14 @@ def serve(folder, never):
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
     if libc.mount(b"silent_fs", os.fsencode(folder), b"fuse", 0, options.encode()) != 0:
         sys.exit(f"mount: {os.strerror(ctypes.get_errno())}")
-    signal.signal(signal.SIGTERM, lambda *_: libc.umount2(os.fsencode(folder), MNT_DETACH))
-    server = Server(device, never)
-    server.listen()
+    # Python would run a handler only once a read that has just begun is over.
+    signals, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(wake)
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    server = Server(folder, device, never)
     os.write(1, b"mounted\n")
-    server.run()
+    server.run(signals)
 
 
 if __name__ == "__main__":
