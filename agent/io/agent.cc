@@ -181,6 +181,9 @@ class Agent {
         group_->started(report);
         sessions_[report.pid] = {.start = ticks_since_boot(), .end = std::nullopt};
         workers_.started(LocalRank{report.worker}, report.pid);
+        // Not before the first attempt has begun: no worker waits for it, nor for a CPU.
+        if (++starts_ == options_.local_world_size)
+          work_.pump().run([this] { places_.tidy_after_dead_owners(); });
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
         return feed(WorkerStartFailed{LocalRank{report.worker}, group_->start_failure(report)});
@@ -339,7 +342,6 @@ class Agent {
       link_.send(start->request, std::move(start->fds));
     }
     group_->starts_made(work_.pump());
-    if (round_.restart_count == 0) work_.pump().run([this] { places_.tidy_after_dead_owners(); });
   }
 
   void no_worker_starts(const std::string& reason, int from = 0) {
@@ -472,6 +474,7 @@ class Agent {
   WorkersStore workers_store_;
   std::unique_ptr<RendezvousSession> session_;
   RoundFacts round_;
+  int starts_ = 0;  // Of workers, in all attempts.
   JobSessions sessions_;             // Of the attempt: for the case that the shim dies.
   std::optional<Instant> reported_;  // When the others were told that this part is over.
   int attempt_ = 0;                  // Counts the starts of this node.
