@@ -114,9 +114,10 @@ class Machine:
         files = self.files()
         folders = collections.defaultdict(set)
         for path in files:
-            while path != "/":
-                folders[os.path.dirname(path)].add(os.path.basename(path))
-                path = os.path.dirname(path)
+            folder, _, name = path.rpartition("/")
+            while name not in folders[folder]:  # The folders above a known name are known.
+                folders[folder].add(name)
+                folder, _, name = folder.rpartition("/")
 
         def open_made_up(path):
             if path not in files:
@@ -142,14 +143,18 @@ class Machine:
         nodes = range(self.possible + 1)
         return mode == "socket" and any(not self.nodes.get(n, set()) & self.allowed for n in nodes)
 
+    def write(self, folder):
+        for path, text in self.files().items():
+            file = pathlib.Path(folder + path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+
     def request(self, mode, workers, folder=None):
         request = {"mode": mode, "devices": self.devices, "workers": workers,
                    "allowed": sorted(self.allowed)}
         if folder:
-            for path, text in self.files().items():
-                file = pathlib.Path(folder + path)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text)
+            if not os.path.exists(folder):  # All modes read the same files.
+                self.write(folder)
             return {**request, "fsroot": folder}
         return {**request, "nodes": {n: sorted(c) for n, c in self.nodes.items()},
                 "packages": {n: sorted(c) for n, c in self.packages.items()},
