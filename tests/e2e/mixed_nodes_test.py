@@ -3,13 +3,13 @@ import signal
 import sys
 
 from mixed import MixedTest, have_torch
-from nodes import REDUCE, TORCH_PYTHON
+from nodes import TORCH_PYTHON
 from support import main, wait_for
 
 
 class MusterHosts(MixedTest):
     def test_they_meet_reduce_and_finish(self):
-        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.workers_reduce_first()
         self.pair(2, "--nproc-per-node=2")
         self.round_of(4)
         self.tell("finish")
@@ -17,7 +17,7 @@ class MusterHosts(MixedTest):
         self.assert_nothing_left()
 
     def test_a_failure_on_muster_restarts_both_and_they_reduce_again(self):
-        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.workers_reduce_first()
         self.pair(2, "--max-restarts=1")
         self.round_of(2)
         self.tell("exit.a", "7")
@@ -66,7 +66,7 @@ class MusterHosts(MixedTest):
 
 class TorchrunHosts(MixedTest):
     def test_they_meet_reduce_and_finish(self):
-        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.workers_reduce_first()
         self.pair_at_torchrun(2, "--nproc-per-node=2")
         self.round_of(4)
         self.tell("finish")
@@ -98,7 +98,7 @@ class Static(MixedTest):
         self.tell("finish")
 
     def test_muster_with_muster(self):
-        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.workers_reduce_first()
         self.node("b", 2, "--node-rank=1", "--nproc-per-node=2")
         self.node("a", 2, "--node-rank=0")
         self.finish_two()

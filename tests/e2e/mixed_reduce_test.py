@@ -5,7 +5,7 @@ In each round every worker has reached all others, and is told the right RANK, W
 import sys
 
 from mixed import MixedTest, have_torch
-from nodes import REDUCE, TORCH_PYTHON
+from nodes import TORCH_PYTHON
 from support import main
 
 SHORT = ",keep_alive_interval=1,keep_alive_max_attempt=3"
@@ -19,7 +19,7 @@ class Reduces(MixedTest):
 
     def setUp(self):
         super().setUp()
-        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.workers_reduce_first()
         self.started = 0
 
     def start(self, tag, host=False):

@@ -8,7 +8,7 @@ import time
 
 from mixed import LEASE_S, MUSTERD, MusterdTest, have_torch
 from native_peer import Interpreter
-from nodes import REDUCE, TORCH_PYTHON
+from nodes import TORCH_PYTHON
 from support import PATIENCE_S, main, wait_for
 
 
@@ -164,7 +164,7 @@ class Torchrun(JobTest):
         super().setUp()
 
     def test_both_kinds_reduce_restart_and_use_the_run_again(self):
-        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.workers_reduce_first()
         for _ in range(2):
             started = len(self.starts())
             self.node("a", 2, "--max-restarts=2")

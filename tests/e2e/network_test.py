@@ -7,7 +7,7 @@ import sys
 import time
 
 import lan
-from nodes import REACH, REDUCE, TORCH_PYTHON, NodesTest
+from nodes import REACH, TORCH_PYTHON, NodesTest
 from support import MUSTER, PATIENCE_S, main, wait_for
 
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
@@ -412,7 +412,7 @@ class Gloo(NetworkTest):
         super().setUp()
         if not os.access(TORCH_PYTHON, os.X_OK):
             self.skipTest(f"there is no torch: {TORCH_PYTHON}")
-        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.workers_reduce_first()
 
     def reduce(self, **environment):
         for tag in "ab":

@@ -10,7 +10,8 @@ from support import MUSTER, PATIENCE_S, SOURCE, MusterTest, wait_for
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from ports import free_port
-from warm_torchrun import WarmTorchrun, is_torchrun
+from warm_reduce import REDUCE, WarmReduce
+from warm_torchrun import WarmTorchrun, is_torchrun, is_warm
 
 TORCH_PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv/bin/python"))
 
@@ -48,15 +49,6 @@ REACH = """
 import os, socket
 socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 30).close()
 """
-# Adds what every rank brings, by gloo, in each round. Goes in front of the worker.
-REDUCE = """
-import datetime, torch, torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
-total = torch.tensor([2.0 ** dist.get_rank()])
-dist.all_reduce(total)
-assert total.item() == 2.0 ** dist.get_world_size() - 1, total
-dist.barrier()
-"""
 
 
 class NodesTest(MusterTest):
@@ -69,6 +61,15 @@ class NodesTest(MusterTest):
         self.worker = self.script("worker.py", WORKER)
         self.port = free_port()
         self.nodes = {}
+
+    def workers_reduce_first(self):
+        """Each worker adds what every rank brings, by gloo, in each round, before it notes its start."""
+        first = REDUCE
+        if is_warm(TORCH_PYTHON):
+            reduce = WarmReduce(self.dir / "reduce")
+            self.addCleanup(reduce.close)
+            first = reduce.worker_text()
+        self.worker.write_text(first + self.worker.read_text())
 
     def endpoint(self):
         return f"127.0.0.1:{self.port}"

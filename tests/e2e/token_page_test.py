@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from mixed import MUSTERD, MusterdTest, have_torch
-from nodes import REDUCE, TORCH_PYTHON
+from nodes import TORCH_PYTHON
 from support import PATIENCE_S, SOURCE, main, wait_for
 
 MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
@@ -27,7 +27,7 @@ class Page(MusterdTest):
         if shutil.which("openssl") is None:
             self.skipTest("there is no openssl")
         super().setUp()
-        self.worker.write_text(REDUCE + self.worker.read_text())
+        self.workers_reduce_first()
 
     def command(self, program):
         """The words of the page's command, with this test's places in them."""

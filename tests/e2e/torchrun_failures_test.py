@@ -9,7 +9,7 @@ import sys
 import time
 
 from mixed import MUSTERD, MixedTest, MusterdTest, have_torch
-from nodes import REDUCE, TORCH_PYTHON
+from nodes import TORCH_PYTHON
 from support import main, wait_for
 
 LATE_S = 4.0
@@ -39,7 +39,8 @@ SHORT = ",keep_alive_interval=1,keep_alive_max_attempt=3"
 class Reducing(MixedTest):
     def setUp(self):
         super().setUp()
-        self.worker.write_text(LATE + REDUCE + self.worker.read_text())
+        self.workers_reduce_first()
+        self.worker.write_text(LATE + self.worker.read_text())
 
     def start(self, tag, number, nnodes, *more, host=False):
         self.node(tag, nnodes, self.host if host else self.no_host, f"--local-addr=127.0.0.{number}", *more)

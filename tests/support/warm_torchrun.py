@@ -2,6 +2,7 @@
 
 To load torch takes two seconds of a CPU, and some ten on a busy machine, for each torchrun of each test.
 Only in an interpreter that has torch itself; elsewhere, and for other programs, there is subprocess."""
+import importlib.util
 import os
 import random
 import signal
@@ -14,9 +15,15 @@ MODULE = ["-m", "torch.distributed.run"]
 OPEN_FILES_MAX = 4096
 
 
+def is_warm(python):
+    """Whether this process is of that very interpreter, and has torch."""
+    return os.path.realpath(python) == os.path.realpath(sys.executable) and \
+        importlib.util.find_spec("torch") is not None
+
+
 def is_torchrun(command, python):
     """Whether `command` is that program, or a script, of this very interpreter, which is `python`."""
-    if command[0] != python or os.path.realpath(python) != os.path.realpath(sys.executable):
+    if command[0] != python or not is_warm(python):
         return False
     return command[1:3] == MODULE or command[1].endswith(".py")
 
