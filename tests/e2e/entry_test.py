@@ -8,9 +8,10 @@ import sys
 import tempfile
 import unittest
 
-from support import MUSTER, SOURCE, MusterTest, main
+from support import MUSTER, SOURCE, MusterTest, main, python_has_torch
 
 PYTHON = SOURCE / ".venv/bin/python"
+HAS_TORCH = python_has_torch(PYTHON)
 # Pinned; without what they need for other things than launching. None of them may bring a torch.
 PROGRAMS = ["accelerate==1.15.0", "lightning-fabric==2.6.6", "lightning-utilities==0.15.3",
             "packaging", "psutil", "huggingface_hub", "safetensors", "pyyaml", "torchmetrics",
@@ -25,12 +26,7 @@ sys.exit(int(os.environ.get("EXIT", "0")))
 """
 
 
-def has_torch():
-    return PYTHON.exists() and subprocess.run([PYTHON, "-c", "import torch"], check=False,
-                                              stderr=subprocess.DEVNULL).returncode == 0
-
-
-@unittest.skipUnless(has_torch(), "no torch in .venv")
+@unittest.skipUnless(HAS_TORCH, "no torch in .venv")
 class EntryTest(MusterTest):
     def setUp(self):
         super().setUp()
@@ -140,7 +136,7 @@ r.run(args)
 class CommandLine(unittest.TestCase):
     """namespace -> flags, against torchrun's own parser: reading the flags gives the namespace."""
 
-    @unittest.skipUnless(has_torch(), "no torch in .venv")
+    @unittest.skipUnless(HAS_TORCH, "no torch in .venv")
     def test_round_trip(self):
         code = """
 import itertools, os, sys

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from support import SOURCE, MusterTest, main, wait_for
+from support import SOURCE, MusterTest, main, python_has_torch, wait_for
 
 # One rank stands still where the others work; the second attempt ends well.
 WORKER = """import os, sys, threading
@@ -91,8 +91,7 @@ class Hang(MusterTest):
 
     def test_in_a_job_of_torch_the_one_that_keeps_the_others_waiting_is_named(self):
         python = SOURCE / ".venv/bin/python"
-        if not py_spy() or subprocess.run([python, "-c", "import torch"], check=False,
-                                          stderr=subprocess.DEVNULL).returncode:
+        if not py_spy() or not python_has_torch(python):
             self.skipTest("no torch in .venv, or no py-spy")
         script = self.script("train.py", """import threading, torch, torch.distributed as dist
 def broken_augmentation():

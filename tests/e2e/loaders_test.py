@@ -6,11 +6,10 @@ MUSTER_SEED chooses the moments, MUSTER_KILL_ROUNDS their number.
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 
-from support import SOURCE, MusterTest, agent_of, main, wait_for
+from support import SOURCE, MusterTest, agent_of, main, python_has_torch, wait_for
 
 ROUNDS = int(os.environ.get("MUSTER_KILL_ROUNDS", "200"))
 SEED = int(os.environ.get("MUSTER_SEED", "1"))
@@ -95,8 +94,7 @@ class Loaders(MusterTest):
 
     def test_kill_9_with_a_dataloader_of_torch(self):
         python = SOURCE / ".venv/bin/python"
-        if subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL,
-                          check=False).returncode if python.exists() else True:
+        if not python_has_torch(python):
             self.skipTest("no torch in .venv")
         script = self.script("train.py", TORCH_WORKER)
         for victim in ("muster", "agent"):

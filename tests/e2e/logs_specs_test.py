@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from nodes import TORCH_PYTHON
-from support import PATIENCE_S, MusterTest, main, wait_for
+from support import PATIENCE_S, MusterTest, main, python_has_torch, wait_for
 
 PLUG_INS = '''
 import atexit, json, os, sys
@@ -309,8 +309,7 @@ class Signals(LogsSpecsTest):
 
 
 if __name__ == "__main__":
-    if subprocess.run([TORCH_PYTHON, "-c", "import torch"], check=False,
-                      stderr=subprocess.DEVNULL).returncode != 0:
+    if not python_has_torch(TORCH_PYTHON):
         print(f"skipped: {TORCH_PYTHON} has no torch")
         sys.exit(77)
     sys.exit(main())

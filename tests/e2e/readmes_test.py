@@ -5,11 +5,10 @@ Needs torch in .venv; skipped (77) where it is not.
 """
 import os
 import re
-import subprocess
 import sys
 
 from documents import BUILD, SKIPPED, VENV, Clone, missing, readme_blocks
-from support import SOURCE, MusterTest, main
+from support import SOURCE, MusterTest, main, python_has_torch
 
 EXAMPLES = SOURCE / "examples"
 # Of these only; for work on one.
@@ -91,8 +90,7 @@ class Readmes(MusterTest):
 
 
 if __name__ == "__main__":
-    if not (VENV / "bin/torchrun").exists() or subprocess.run(
-            [VENV / "bin/python", "-c", "import torch"], check=False).returncode != 0:
+    if not (VENV / "bin/torchrun").exists() or not python_has_torch(VENV / "bin/python"):
         print("skipped: no .venv with torch", file=sys.stderr)
         sys.exit(SKIPPED)
     main()

@@ -31,6 +31,12 @@ def wait_for(condition, what, bound_s=PATIENCE_S):
         time.sleep(0.002)
 
 
+def python_has_torch(python):
+    """Whether this interpreter finds torch. To import it would take seconds of a CPU."""
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    return os.access(python, os.X_OK) and subprocess.run([python, "-c", code], check=False).returncode == 0
+
+
 def is_sanitized():
     """Whether the program was built with sanitizers, which make its start and end slow."""
     with open(MUSTER, "rb") as f:

@@ -3,11 +3,10 @@
 import os
 import pathlib
 import stat
-import subprocess
 import sys
 import unittest
 
-from support import SOURCE, MusterTest, agent_of, main, shim_of, wait_for
+from support import SOURCE, MusterTest, agent_of, main, python_has_torch, shim_of, wait_for
 
 PYTHON = SOURCE / ".venv/bin/python"
 
@@ -40,11 +39,6 @@ libc.clone(ctypes.cast(libc.pause, ctypes.c_void_p), ctypes.c_void_p(top), 0x100
 """
 
 
-def has_torch():
-    return PYTHON.exists() and subprocess.run([PYTHON, "-c", "import torch"], check=False,
-                                              stderr=subprocess.DEVNULL).returncode == 0
-
-
 class FileTimers(MusterTest):
     ON = {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
 
@@ -54,7 +48,7 @@ class FileTimers(MusterTest):
     def plain(self, body):
         return ["--no-python", sys.executable, "-S", self.script("worker.py", WORKER + body)]
 
-    @unittest.skipUnless(has_torch(), "no torch in .venv")
+    @unittest.skipUnless(python_has_torch(PYTHON), "no torch in .venv")
     def test_with_torchs_client_a_worker_that_is_late_is_killed_and_restarted(self):
         script = self.script("train.py", TORCH_WORKER)
         _, out, err = self.run_muster("--standalone", "--nproc-per-node=2", "--max-restarts=1",
