@@ -10,8 +10,12 @@ import re
 import signal
 import subprocess
 import sys
+import unittest
 
-from support import MUSTER, SOURCE, MusterTest, main, wait_for
+from support import MUSTER, SOURCE, MusterTest, main, python_has_torch, wait_for
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from warm_python import WarmPython
 
 VENV = SOURCE / ".venv/bin"
 EXAMPLES = SOURCE / "examples"
@@ -23,15 +27,26 @@ RANKS = 2
 # may connect to processes that are dead. This gives each attempt a store of its own.
 TORCHRUN_OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 LAUNCHERS = {"torchrun": str(VENV / "torchrun"), "muster": MUSTER}
+COMPUTES = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def setUpModule():
+    Examples.warm = WarmPython(VENV / "python", **COMPUTES)
+    unittest.addModuleCleanup(Examples.warm.close)
 
 
 class Examples(MusterTest):
-    def begin(self, launcher, *arguments):
+    # Whose Python programs are copies of one process that has loaded torch. Where losses are compared, muster's are,
+    # too: readmes_test.py runs the same examples under muster with real ones.
+    COPIES = {"torchrun"}
+
+    def begin(self, launcher, *arguments, copies=True):
         self.runs = getattr(self, "runs", 0) + 1
         self.names = f"out{self.runs}", f"err{self.runs}"
-        environment = self.environment(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo",
-                                       VIRTUAL_ENV=str(VENV.parent),
-                                       **(TORCHRUN_OWN_STORE if launcher == "torchrun" else {}))
+        more = dict(TORCHRUN_OWN_STORE) if launcher == "torchrun" else {}
+        if copies and launcher in self.COPIES:
+            more |= self.warm.variables()
+        environment = self.environment(VIRTUAL_ENV=str(VENV.parent), **COMPUTES, **more)
         with open(self.dir / self.names[0], "wb") as out, \
                 open(self.dir / self.names[1], "wb") as err:
             process = subprocess.Popen(
@@ -51,6 +66,7 @@ class Examples(MusterTest):
 
 
 class SnapshotResume(Examples):
+    COPIES = set(LAUNCHERS)
     SCRIPT = EXAMPLES / "snapshot_resume/train.py"
     EPOCHS, CRASH_AT = 6, 4
 
@@ -97,6 +113,7 @@ class SnapshotResume(Examples):
 
 class Digits(Examples):
     """The main job."""
+    COPIES = set(LAUNCHERS)
     SCRIPT = EXAMPLES / "digits/train.py"
     EPOCHS = 2
 
@@ -136,7 +153,7 @@ class DataLoaders(Examples):
 
     def loading(self, launcher):
         """A job that loads for ever, when every rank has seen its data."""
-        process = self.begin(launcher, self.SCRIPT, "--forever")
+        process = self.begin(launcher, self.SCRIPT, "--forever", copies=False)
         out = self.names[0]
         wait_for(lambda: len(self.read(out).splitlines()) >= 2 * RANKS or process.poll(),
                  "the first epochs", BOUND_S)
@@ -194,9 +211,7 @@ class RecordErrors(Examples):
 
 
 def has_torch():
-    return (VENV / "torchrun").exists() and pathlib.Path(VENV / "python").exists() and \
-        subprocess.run([VENV / "python", "-c", "import torch"], check=False,
-                       stderr=subprocess.DEVNULL).returncode == 0
+    return (VENV / "torchrun").exists() and python_has_torch(VENV / "python")
 
 
 if __name__ == "__main__":

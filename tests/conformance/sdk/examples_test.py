@@ -15,6 +15,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from ports import free_port
+from warm_python import WarmPython
 
 SKIPPED = 77
 
@@ -39,6 +40,11 @@ if not (PROGRAMS / "toy_model").exists() or not PYTHON.exists():
 LAUNCHERS = {"torchrun": VENV / "torchrun", "muster": ARGUMENTS.build / "bin/muster"}
 LAUNCHERS = {name: path for name, path in LAUNCHERS.items() if path.exists()}
 print(f"launchers: {', '.join(LAUNCHERS)}", file=sys.stderr)
+COMPUTES = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+# torchrun and all Python workers are copies of one process. Real Python workers run the same examples under muster in
+# tests/e2e/readmes_test.py.
+WARM = WarmPython(PYTHON, **COMPUTES)
+unittest.addModuleCleanup(WARM.close)
 
 
 def run(*command, **settings):
@@ -47,9 +53,9 @@ def run(*command, **settings):
             and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "MASTER_PORT")}
     done = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, timeout=200,
-        env=kept | {"PATH": f"{VENV}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
-                    "GLOO_SOCKET_IFNAME": "lo",
-                    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": STORE_OF_ITS_OWN} | settings,
+        env=kept | COMPUTES | WARM.variables() | {
+            "PATH": f"{VENV}:{os.environ['PATH']}",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": STORE_OF_ITS_OWN} | settings,
     )
     if done.returncode != 0:
         raise AssertionError(f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}")

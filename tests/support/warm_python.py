@@ -1,0 +1,152 @@
+"""Python programs that need torch, run by copies of one process that has loaded it.
+
+To load torch takes two and a half seconds of a CPU for each process, and five with what DistributedDataParallel and
+optimizers load at their first use. With WarmPython.variables() in its environment, each Python program of .venv (torchrun,
+its workers and muster's) hands its streams, folder and environment to a copy (warm_site/sitecustomize.py), waits, and ends
+with the copy's exit code or signal. The copy is killed when the program that waits for it ends.
+
+For tests of what programs compute and print. Where a test is about the worker's process itself (its signals, descriptors,
+what is left of it), the worker must be a real one."""
+import io
+import json
+import os
+import pathlib
+import random
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+
+from warm_reduce import FIRST_FD, OPEN_FILES_MAX, end_with
+
+SITE = pathlib.Path(__file__).resolve().parent / "warm_site"
+# Frames above the program's own, which its tracebacks would not have.
+OURS = __file__, "<frozen runpy>"
+
+
+class WarmPython:
+    """The server, started with the interpreter `python` and these variables. OMP_NUM_THREADS counts from there."""
+
+    def __init__(self, python, **variables):
+        self.folder = tempfile.TemporaryDirectory(prefix="muster-warm-")
+        self.path = f"{self.folder.name}/socket"
+        self.server = subprocess.Popen([str(python), __file__, self.path], env={**os.environ, **variables},
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.prefix = self.server.stdout.readline().strip()
+        if not self.prefix:
+            self.close()
+            raise RuntimeError(f"{python} {__file__} did not start")
+
+    def variables(self):
+        return {"WARM_PYTHON": self.path, "WARM_PYTHON_PREFIX": self.prefix, "PYTHONPATH": str(SITE)}
+
+    def close(self):
+        self.server.kill()
+        self.server.communicate()
+        self.folder.cleanup()
+
+
+def serve(path):
+    """Until the test ends: its end of stdin is closed then."""
+    import torch._dynamo
+    import torch.distributed.run
+    import torch.utils.data  # noqa: F401
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Keepers are reaped by the kernel.
+    print(os.path.realpath(sys.prefix), flush=True)
+    server = os.getpid()
+    while sys.stdin.fileno() not in select.select([listener, sys.stdin], [], [])[0]:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            end_with(server)
+            keep(connection)
+        connection.close()
+
+
+def keep(program):
+    """Starts the copy for a program that waits, and tells the program how the copy ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    size, streams, _, _ = socket.recv_fds(program, 4, 3)
+    request = json.loads(program.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL))
+    keeper = os.getpid()
+    copy = os.fork()
+    if copy == 0:
+        os.setsid()
+        end_with(keeper)
+        become(request, streams)
+    ended, _, _ = select.select([program, os.pidfd_open(copy)], [], [])
+    if program in ended:
+        os.killpg(copy, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+    try:
+        program.sendall(code.to_bytes(4, "big", signed=True))
+    except OSError:
+        pass  # It has ended itself.
+    os._exit(0)
+
+
+def become(request, streams):
+    code = 1
+    try:
+        take_over(request, streams)
+        code = run(request["words"])
+        threading._shutdown()  # As the interpreter does: waits for threads that are no daemons.
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def take_over(request, streams):
+    for fd, stream in enumerate(streams):
+        os.dup2(stream, fd)
+    os.closerange(FIRST_FD, OPEN_FILES_MAX)
+    if request["unbuffered"]:
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8", write_through=True)
+    else:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    random.seed()
+    import torch.distributed
+    torch.distributed.set_debug_level_from_env()  # torch has done so with the environment of before.
+
+
+def run(words):
+    """As the interpreter would, with its exit code."""
+    try:
+        if words[0] == "-m":
+            sys.argv, sys.path[0] = words[1:], os.getcwd()
+            sys.modules.pop(words[1], None)  # runpy warns of a module that is there already.
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
+            sys.argv, sys.path[0] = ["-c", *words[2:]], ""
+            exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            sys.argv, sys.path[0] = words, os.path.dirname(os.path.realpath(words[0]))
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 0xff
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename in OURS:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
