@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""examples/fault_tolerance: three nodes, one is lost, one comes. In Python and in C++.
+"""examples/fault_tolerance: three nodes, one is lost, one comes. The commands of its README, in Python and in C++.
 
 Needs torch in .venv; skipped (77) where it is not.
 """
@@ -10,14 +10,16 @@ import subprocess
 import sys
 from xml.etree import ElementTree
 
+from documents import Clone, missing, readme_blocks
 from support import MUSTER, SOURCE, MusterTest, main
 
 EXAMPLE = SOURCE / "examples/fault_tolerance"
+README, = (block for block in readme_blocks((EXAMPLE / "README.md").read_text()) if "run.py" in block.commands[0])
 VENV = SOURCE / ".venv"
 PROGRAMS = pathlib.Path(os.environ.get("MUSTER_BUILD", SOURCE / "build/release")) / "examples"
 SKIPPED = 77
 BOUND_S = 400
-STEPS, SAVE_EVERY = 220, 20
+STEPS, SAVE_EVERY = 400, 20  # As run.py has it.
 SVG = "{http://www.w3.org/2000/svg}"
 
 sys.path.insert(0, str(EXAMPLE))
@@ -35,15 +37,19 @@ class FaultTolerance(MusterTest):
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}\n{logs}")
         return done.stdout.splitlines()
 
-    def check(self, program):
-        lines = self.run_program(
-            VENV / "bin/python", EXAMPLE / "run.py", "lossy", "--muster", os.path.abspath(MUSTER),
-            "--program", program, "--steps", STEPS, "--save-every", SAVE_EVERY)
-        found = read_steps(self.dir / "lossy/steps.csv")
+    def check(self, program, command):
+        """A command of the README; what it starts is `program`."""
+        clone = Clone(self, program.stem)
+        code = clone.start(command, "log").wait(BOUND_S)
+        folder = clone.folder / re.search(r"build/fault_tolerance\w*", command)[0]
+        logs = "\n".join(f"{path}:\n{path.read_text()}" for path in folder.glob("*.log"))
+        self.assertEqual(code, 0, f"{clone.text('log')}\n{logs}")
+        self.assertIsNone(missing(README.printed, clone.streams("log")), clone.text("log"))
+        found = read_steps(folder / "steps.csv")
         self.check_stretches(stretches(found))
         self.check_losses(program, found)
-        self.check_lines(lines, stretches(found))
-        self.check_picture((self.dir / "lossy/steps.svg").read_text())
+        self.check_lines(self.read("log").splitlines(), stretches(found), folder.relative_to(clone.folder))
+        self.check_picture((folder / "steps.svg").read_text())
         self.assert_nothing_left()
 
     def check_stretches(self, parts):
@@ -69,14 +75,14 @@ class FaultTolerance(MusterTest):
             # Sums in another order differ in the last bits, which grows from step to step.
             self.assertAlmostEqual(step.loss, expected[step.number], delta=1e-3, msg=str(step))
 
-    def check_lines(self, lines, parts):
+    def check_lines(self, lines, parts, folder):
         self.assertRegex(lines[0], r"^step \d+ of 3 processes: kill -9 of node c$")
         self.assertRegex(lines[1], r"^step \d+ of 2 processes: node d is started$")
         for line, part in zip(lines[2:4], parts[1:], strict=True):
             self.assertTrue(line.startswith(f"{part[0].processes} processes went on with step "
                                             f"{part[0].number}: "), line)
         self.assertRegex(lines[4], rf"^step {STEPS} of 3 processes: loss [\d.]+$")
-        self.assertEqual(lines[5:], ["drawn: lossy/steps.svg"])
+        self.assertEqual(lines[5:], [f"drawn: {folder}/steps.svg"])
 
     def check_picture(self, text):
         root = ElementTree.fromstring(text)
@@ -88,13 +94,13 @@ class FaultTolerance(MusterTest):
         self.assertEqual(len([word for word in words if re.search("s without a step", word)]), 2)
 
     def test_in_python(self):
-        self.check(EXAMPLE / "train.py")
+        self.check(EXAMPLE / "train.py", README.commands[0])
 
     def test_in_cpp(self):
         program = PROGRAMS / "fault_tolerance"
         if not program.exists():
             self.skipTest("the C++ examples are not built (MUSTER_SDK)")
-        self.check(program)
+        self.check(program, README.commands[1])
 
     def test_a_folder_that_is_not_empty_is_refused(self):
         (self.dir / "lossy").mkdir()

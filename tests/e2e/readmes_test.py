@@ -17,8 +17,8 @@ READMES = sorted(path for path in EXAMPLES.rglob("README.md") if path != EXAMPLE
 BOUND_S = 600
 # For several nodes, many GPUs, or data that is not here: whether muster takes these flags, and no more.
 NOT_HERE = re.compile(r"node0|~/|--nproc-per-node=8|\$NODE_RANK")
-# Run by tests of their own: examples_test.py, and digits_data_test.py.
-ELSEWHERE = re.compile(r"--forever|make_data\.py|^sleep ")
+# Run by tests of their own: examples_test.py, digits_data_test.py, and fault_tolerance_test.py.
+ELSEWHERE = re.compile(r"--forever|make_data\.py|^sleep |fault_tolerance/run\.py")
 FAILS = {"record_errors": 1}
 ANY_ORDER = "The order of the ranks may be another one"
 
