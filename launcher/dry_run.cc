@@ -6,6 +6,7 @@
 #include "agent/core/signal_name.h"
 #include "launcher/run_path.h"
 #include "rendezvous/core/seconds_text.h"
+#include "rendezvous/core/tls_allow.h"
 
 namespace muster {
 namespace {
@@ -85,6 +86,17 @@ void append_rank(std::string& out, const AgentOptions& options, const RankPlan& 
   }
 }
 
+// The certificates that a rendezvous here lets in.
+std::string names_text(const TlsAllow& allow) {
+  std::string text;
+  for (const TlsAllow::Rule& rule : allow.rules()) {
+    if (rule.any_name) return "every certificate of the CA";
+    for (const std::string& name : rule.names)
+      text.append(text.empty() ? "certificates of " : ", ").append(name);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string shell_quoted(std::span<const std::string> words) {
@@ -113,6 +125,8 @@ std::string dry_run_text(const AgentOptions& options, std::span<const RankPlan> 
     append_row(text, "TLS", "hosts with a certificate of " + options.rendezvous.tls_ca);
   if (!options.rendezvous.tls_certificate.empty())
     append_row(text, "", "as " + options.rendezvous.tls_certificate);
+  if (options.rendezvous.tls_allow)
+    append_row(text, "", "lets in " + names_text(*options.rendezvous.tls_allow));
   if (options.rendezvous.etcd.speaks_tls) append_row(text, "TLS to etcd", "yes");
   append_row(text, "run id", options.run_id);
   append_row(text, "restarts", std::to_string(options.max_restarts));

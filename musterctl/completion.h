@@ -8,7 +8,7 @@ namespace muster::ctl {
 
 struct Subcommand {
   std::string_view name;
-  std::string_view arguments;  // "RUN"; empty: none.
+  std::string_view arguments;  // "RUN", "[RUN]": it may be left out; empty: none.
   std::string_view options;    // With blanks between them.
   std::string_view help;
 };

@@ -1,14 +1,12 @@
 #include "musterctl/ctl_config.h"
 
 #include <array>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <vector>
 
+#include "rendezvous/net/config_file.h"
 #include "rendezvous/wire/config_json.h"
 
 namespace muster::ctl {
@@ -26,17 +24,6 @@ const std::array<ConfigKey, 5> kKeys = {{{"endpoint", ConfigKind::Text},
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-// One byte more than is allowed: decode_config() refuses that.
-std::optional<std::string> read_bounded(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  std::string text(kMaxConfigBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) return std::nullopt;
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return text;
 }
 
 ClientError failure(const std::string& path, const std::string& why) {
@@ -62,9 +49,8 @@ std::string find_config_file() {
 }
 
 boost::system::result<CtlConfig, ClientError> read_ctl_config(const std::string& path) {
-  errno = 0;
-  const auto text = read_bounded(path);
-  if (!text) return failure(path, errno != 0 ? std::strerror(errno) : "cannot be read");
+  const auto text = read_config_file(path);
+  if (!text) return failure(path, text.error().reason);
   const ConfigFile decoded = decode_config(*text, kKeys);
   std::string errors;
   for (const std::string& error : decoded.errors)

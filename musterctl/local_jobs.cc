@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "musterctl/run_text.h"
+#include "rendezvous/core/run_id_file_name.h"
 
 namespace muster::ctl {
 namespace {
@@ -126,6 +127,19 @@ WorkerProcess worker_of(const std::string& proc, const Entry& entry,
   return worker;
 }
 
+// As the agent tells it; empty: it has just begun, or may not be looked at.
+std::string run_id_of_agent(const std::string& proc, int pid) {
+  const std::string wanted = std::string("/memfd:") + kRunIdFileName + " (deleted)";
+  std::error_code ec;
+  for (std::filesystem::directory_iterator fd(proc + "/" + std::to_string(pid) + "/fd", ec), end;
+       !ec && fd != end; fd.increment(ec)) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(fd->path(), gone) == wanted && !gone)
+      return read_file(fd->path().string()).value_or("");
+  }
+  return {};
+}
+
 // Nothing if its workers may not be read.
 std::optional<LocalJob> job_of(const std::string& proc, const Entry& shim,
                                const std::map<int, Entry>& entries) {
@@ -135,6 +149,7 @@ std::optional<LocalJob> job_of(const std::string& proc, const Entry& shim,
     if (entry.parent != shim.pid) continue;
     if (entry.name == "muster-agent") {
       job.agent_pid = pid;
+      if (job.run_id.empty()) job.run_id = run_id_of_agent(proc, pid);
       continue;
     }
     const Environment variables = environment_of(proc, pid);

@@ -21,7 +21,7 @@ struct WorkerProcess {
 struct LocalJob {
   int agent_pid = 0;  // 0: it is gone, or not there yet.
   int shim_pid = 0;
-  std::string run_id;  // Empty: no worker runs that says it.
+  std::string run_id;  // Empty: the agent has just begun, or may not be looked at.
   std::optional<int> restarts;
   std::optional<int> restarts_allowed;
   std::optional<std::int64_t> generation;

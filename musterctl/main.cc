@@ -144,12 +144,9 @@ int show(const Arguments& arguments, const Service& service, const Look& look) {
   return EXIT_SUCCESS;
 }
 
-int look_at(const Arguments& arguments, const Look& look) {
-  int code = EXIT_SUCCESS;
-  const auto service = find_service(arguments, code);
-  if (!service) return code;
+int look_at(const Arguments& arguments, const Service& service, const Look& look) {
   for (;;) {
-    code = show(arguments, *service, look);
+    const int code = show(arguments, service, look);
     if (!arguments.watch || code != EXIT_SUCCESS) return code;
     if (std::fflush(stdout) != 0) return kExitFailure;  // Nobody reads it any more.
     std::this_thread::sleep_until(std::chrono::steady_clock::now() +
@@ -157,13 +154,41 @@ int look_at(const Arguments& arguments, const Look& look) {
   }
 }
 
-int look_at_run(const Arguments& arguments, const std::string& more,
-                Text (*text)(std::string_view)) {
-  return look_at(arguments, {"/api/v1/runs/" + percent_encoded(arguments.run) + more, text});
+int look_at_runs(const Arguments& arguments) {
+  int code = EXIT_SUCCESS;
+  const auto service = find_service(arguments, code);
+  return service ? look_at(arguments, *service, {"/api/v1/runs", runs_text}) : code;
 }
 
 int exit_code_of(const HttpAnswer& answer) {
   return complain(answer.status == 404 ? kExitUnknown : kExitFailure, error_text(answer.body));
+}
+
+// The run, where the command line names none. Nothing: there is not exactly one, which is said;
+// then `code` is the exit code.
+std::optional<std::string> find_only_run(const Arguments& arguments, const Service& service,
+                                         const std::string& command, int& code) {
+  const auto answer = get(service.endpoint, "/api/v1/runs", service.token.get());
+  if (!answer) return code = complain(kExitNoAnswer, answer.error().reason), std::nullopt;
+  if (answer->status != 200) return code = exit_code_of(*answer), std::nullopt;
+  const auto only = only_run(answer->body);
+  if (!only) return code = complain(kExitFailure, only.error().reason), std::nullopt;
+  if (*only) return *only;
+  if (const Text runs = runs_text(answer->body); runs && !arguments.json) print(*runs);
+  code = complain(kExitUsage, "there is not exactly one run: type `musterctl " + command +
+                                  " RUN`, with an id that `musterctl runs` shows");
+  return std::nullopt;
+}
+
+int look_at_run(const Arguments& arguments, const std::string& command, const std::string& more,
+                Text (*text)(std::string_view)) {
+  int code = EXIT_SUCCESS;
+  const auto service = find_service(arguments, code);
+  if (!service) return code;
+  std::optional<std::string> run = arguments.run;
+  if (run->empty()) run = find_only_run(arguments, *service, command, code);
+  if (!run) return code;
+  return look_at(arguments, *service, {"/api/v1/runs/" + percent_encoded(*run) + more, text});
 }
 
 // Prints what `text` makes of musterd's answer.
@@ -339,13 +364,10 @@ void add_option(CLI::App& command, std::string_view option, Arguments& arguments
 
 void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
   const std::map<std::string_view, Action> actions = {
-      {"runs",
-       [&] {
-         return look_at(arguments, {"/api/v1/runs", runs_text});
-       }},
-      {"status", [&] { return look_at_run(arguments, "", status_text); }},
-      {"nodes", [&] { return look_at_run(arguments, "/nodes", nodes_text); }},
-      {"why", [&] { return look_at_run(arguments, "", why_text); }},
+      {"runs", [&] { return look_at_runs(arguments); }},
+      {"status", [&] { return look_at_run(arguments, "status", "", status_text); }},
+      {"nodes", [&] { return look_at_run(arguments, "nodes", "/nodes", nodes_text); }},
+      {"why", [&] { return look_at_run(arguments, "why", "", why_text); }},
       {"logs", [&] { return show_logs(arguments); }},
       {"stacks", [&] { return show_where_they_stand(arguments); }},
       {"restart",
@@ -364,8 +386,14 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
   for (const Subcommand& subcommand : kSubcommands) {
     CLI::App& command =
         *app.add_subcommand(std::string(subcommand.name), std::string(subcommand.help));
+    const bool only_run = subcommand.arguments == "[RUN]";
     if (!subcommand.arguments.empty())
-      command.add_option("RUN", arguments.run, "The run's id (--rdzv-id)")->required();
+      command
+          .add_option("RUN", arguments.run,
+                      only_run
+                          ? "The run's id (--rdzv-id); may be left out if there is one run only"
+                          : "The run's id (--rdzv-id)")
+          ->required(!only_run);
     if (subcommand.arguments.find("NODE") != std::string_view::npos)
       command
           .add_option("NODE", arguments.node,

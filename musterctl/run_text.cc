@@ -274,9 +274,10 @@ std::string make_nodes(const Json& json) {
 
 // The one place where JSON's exceptions are caught.
 template <typename Make>
-Text made_of(std::string_view json, const Make& make) {
+auto made_of(std::string_view json, const Make& make)
+    -> boost::system::result<decltype(make(Json())), TextError> {
   try {
-    return Text(boost::system::in_place_value, make(Json::parse(json)));
+    return {boost::system::in_place_value, make(Json::parse(json))};
   } catch (const std::exception&) {
     return TextError{
         "the answer is not what musterd says: is it another version? `musterctl "
@@ -326,6 +327,13 @@ std::string duration_text(double seconds) {
 
 Text runs_text(std::string_view json) {
   return made_of(json, make_runs);
+}
+boost::system::result<std::optional<std::string>, TextError> only_run(std::string_view json) {
+  return made_of(json, [](const Json& answer) {
+    std::optional<std::string> id;
+    if (answer.at("total") == 1) id = answer.at("runs").at(0).at("id").get<std::string>();
+    return id;
+  });
 }
 Text status_text(std::string_view json) {
   return made_of(json, make_status);

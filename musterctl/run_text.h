@@ -1,6 +1,7 @@
 // What musterd says of runs, as text for a terminal. Pure: JSON text in, text out.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,9 @@ using Text = boost::system::result<std::string, TextError>;
 
 /// Of /api/v1/runs.
 Text runs_text(std::string_view json);
+/// The id in /api/v1/runs if there is exactly one run, as it is. Nothing: there are none or
+/// several.
+boost::system::result<std::optional<std::string>, TextError> only_run(std::string_view json);
 /// Of /api/v1/runs/ID.
 Text status_text(std::string_view json);
 /// The first failure, what followed, and what to look at next.

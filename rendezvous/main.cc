@@ -50,6 +50,13 @@ void announce(const boost::asio::ip::tcp::endpoint& endpoint) {
   std::fflush(stdout);
 }
 
+using HttpServing = std::optional<std::unique_ptr<http::HttpServer>>;  // Empty: not wanted.
+
+void announce(const HttpServing& http) {
+  if (http) std::printf("musterd: HTTP at %s\n", (*http)->url().c_str());
+  std::fflush(stdout);
+}
+
 // The line of `systemctl status`.
 std::string status_of(const StoreServer& server) {
   const StoreServerStats stats = server.stats();
@@ -96,10 +103,8 @@ bool open_state(Arguments& arguments) {
 }
 
 // Empty if HTTP is not wanted; null if it cannot be had, which is said.
-std::optional<std::unique_ptr<http::HttpServer>> start_http(const std::string& address,
-                                                            http::HttpDoor door,
-                                                            boost::asio::io_context& loop,
-                                                            StoreServer& store) {
+HttpServing start_http(const std::string& address, http::HttpDoor door,
+                       boost::asio::io_context& loop, const http::FindSource& source) {
   if (address.empty()) return std::nullopt;
   const auto parsed = http::parse_address(address);
   if (!parsed) return nullptr;
@@ -111,7 +116,7 @@ std::optional<std::unique_ptr<http::HttpServer>> start_http(const std::string& a
                  address.c_str());
     return nullptr;
   }
-  auto started = http::HttpServer::start(*parsed, std::move(door), loop, store);
+  auto started = http::HttpServer::start(*parsed, std::move(door), loop, source);
   if (started) return std::move(*started);
   std::fprintf(stderr, "musterd: --http: %s\n", started.error().what().c_str());
   return nullptr;
@@ -270,6 +275,14 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
                            if (!serving) reloaded = changed;
                          }};
   });
+  HttpServing http;  // Ends before what it shows.
+  const auto show = [&] {
+    http = start_http(arguments.http, std::move(door), loop, [&] {
+      return serving ? http::HttpSource{.store = serving.get()}
+                     : http::HttpSource{.standing_by = leadership->standing_by()};
+    });
+    return !http || *http != nullptr;
+  };
   boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
   signals.async_wait([&](const boost::system::error_code& ec, int) {
     if (ec) return;
@@ -281,6 +294,8 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     auto options = etcd_options(arguments, state_tls);
     if (!options) return kExitFailure;
     leadership = std::make_unique<Leadership>(loop, *std::move(options), argv);
+    if (!show()) return kExitFailure;  // Monitors ask those that stand by, too.
+    announce(http);
     manager.ready();
     const auto end = leadership->stand_by();
     if (end != Leadership::End::Leads)
@@ -294,11 +309,9 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
     return kExitFailure;
   }
-  const auto http = start_http(arguments.http, std::move(door), loop, server);
-  if (http && *http == nullptr) return kExitFailure;
+  if (!leadership && !show()) return kExitFailure;
   announce(server.endpoints().front());
-  if (http) std::printf("musterd: HTTP at %s\n", (*http)->url().c_str());
-  std::fflush(stdout);
+  if (!leadership) announce(http);
   manager.ready();
   run_guarded(loop, "musterd");
   return EXIT_SUCCESS;

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
+#include "rendezvous/net/config_file.h"
 #include "rendezvous/wire/printable_text.h"
 
 namespace muster {
@@ -73,24 +70,6 @@ std::string check_entry(const ConfigEntry& entry, const AddOptions& add_options)
   }
 }
 
-/// At most kMaxConfigBytes and one byte more: decode_config() refuses that. `error` is set if the
-/// file cannot be read.
-std::string read_config(const std::string& path, std::string& error) {
-  std::error_code ec;
-  const auto status = std::filesystem::status(path, ec);
-  if (!ec && !std::filesystem::is_regular_file(status)) {
-    error = std::filesystem::exists(status) ? "is no regular file" : "No such file or directory";
-    return {};
-  }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxConfigBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file && !file.eof()) error = errno != 0 ? std::strerror(errno) : "cannot be read";
-  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  return text;
-}
-
 std::string quoted_text(const std::string& value) {
   return "\"" + printable_text(value) + "\"";
 }
@@ -119,14 +98,13 @@ ConfiguredWords with_config(const CLI::App& app, const std::string& file,
   const auto fail = [&](const std::string& why) {
     result.errors.push_back(printable_text(file) + ": " + why);
   };
-  std::string unreadable;
-  const std::string text = read_config(file, unreadable);
-  if (!unreadable.empty()) {
-    fail(unreadable);
+  const auto text = read_config_file(file);
+  if (!text) {
+    fail(text.error().reason);
     return result;
   }
   const std::vector<ConfigKey> keys = config_keys(app);
-  const ConfigFile decoded = decode_config(text, keys);
+  const ConfigFile decoded = decode_config(*text, keys);
   for (const std::string& error : decoded.errors)
     fail(error);
   for (const ConfigEntry& entry : decoded.entries) {

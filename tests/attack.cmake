@@ -1,5 +1,5 @@
 # Hostile clients against live servers. MUSTERD_BIN and MUSTER_BIN name the programs.
-set(victims musterd job token)
+set(victims musterd job token c10d)
 if(MUSTER_OPENSSL)
   list(APPEND victims tls)
 endif()

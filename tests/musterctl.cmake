@@ -8,7 +8,9 @@ muster_add_tests(musterctl_tests unit
   LINK muster_ctl nlohmann_json::nlohmann_json)
 
 muster_add_python_test(e2e.musterctl nodes e2e/musterctl_test.py)
-set_tests_properties(e2e.musterctl PROPERTIES ENVIRONMENT
+muster_add_python_test(e2e.musterctl_changes nodes e2e/musterctl_changes_test.py)
+muster_add_python_test(e2e.musterctl_workers nodes e2e/musterctl_workers_test.py)
+set_tests_properties(e2e.musterctl e2e.musterctl_changes e2e.musterctl_workers PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 muster_add_python_test(e2e.agent_http nodes e2e/agent_http_test.py)
 set_tests_properties(e2e.agent_http PROPERTIES ENVIRONMENT
@@ -17,5 +19,6 @@ muster_add_python_test(e2e.walkthrough nodes e2e/walkthrough_test.py)
 set_tests_properties(e2e.walkthrough PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 muster_add_python_test(e2e.monitoring nodes e2e/monitoring_test.py)
-set_tests_properties(e2e.monitoring PROPERTIES ENVIRONMENT
+muster_add_python_test(e2e.readiness nodes e2e/readiness_test.py)
+set_tests_properties(e2e.monitoring e2e.readiness PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>")

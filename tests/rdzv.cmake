@@ -96,6 +96,7 @@ muster_add_tests(http_unit_tests unit
   SOURCES
     unit/http/http_access_test.cc
     unit/http/http_metrics_test.cc
+    unit/http/http_readiness_test.cc
     unit/http/http_route_test.cc
   LINK muster_rendezvous_http_core)
 muster_add_tests(view_source_tests threads

@@ -11,6 +11,7 @@
 #include "agent/io/failure_output.h"
 #include "agent/io/job_places.h"
 #include "agent/posix/kernel_calls.h"
+#include "agent/posix/run_id_file.h"
 #include "agent/posix/split.h"
 
 namespace muster {
@@ -48,6 +49,7 @@ int run_job(const AgentOptions& options, const std::vector<std::string>& environ
        .report_lost_agent = [&options](const LostAgent& lost) { report_lost_agent(options, lost); },
        .tidy = [&places] { places.tidy_for_the_dead(); }},
       [&](int socket) {
+        const OwnedFd published(publish_run_id(options.run_id));
         return run_agent(options, {.environment = inherited,
                                    .places = places,
                                    .socket = socket,

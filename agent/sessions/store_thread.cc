@@ -37,7 +37,9 @@ StoreThread::~StoreThread() {
 
 boost::system::result<std::string, ListenError> StoreThread::serve_http(
     const http::HttpAddress& address, http::HttpDoor door) {
-  auto started = http::HttpServer::start(address, std::move(door), io_, *server_);
+  auto started = http::HttpServer::start(address, std::move(door), io_, [store = server_.get()] {
+    return http::HttpSource{.store = store};
+  });
   if (!started) return started.error();
   http_ = std::move(*started);
   return {boost::system::in_place_value, http_->url()};

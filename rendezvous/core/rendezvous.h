@@ -150,6 +150,8 @@ class Rendezvous {
   std::optional<Instant> longest_unheard() const;
   /// Why an operator cannot have this now; empty if OperatorAsked would do it.
   std::string objection_to(const OperatorAsked& asked) const;
+  /// Whether it changes anything if there is no objection: a node may be allowed in already.
+  bool has_effect(const OperatorAsked& asked) const;
   /// What follows from the last thing that an operator has asked of a node, as sentences.
   const std::string& operator_answer() const { return operator_answer_; }
   /// Whether an operator keeps the node out, and by which name.

@@ -108,6 +108,17 @@ bool Rendezvous::restart_without_excluded() {
   return true;
 }
 
+bool Rendezvous::has_effect(const OperatorAsked& asked) const {
+  if (asked.what != OperatorAsked::What::Allow) return true;
+  KeptOut after = kept_out_;
+  if (after.remove(asked.node)) return true;
+  return std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
+    const Member& member = entry.second;
+    return (member.place == Place::KeptOut || member.place == Place::HeldBack) &&
+           means(asked.node, member.name);
+  });
+}
+
 void Rendezvous::allow(const std::string& node) {
   const bool removed = kept_out_.remove(node);
   std::vector<MemberId> back;
@@ -120,7 +131,7 @@ void Rendezvous::allow(const std::string& node) {
   // As for a newcomer: a first round that lacks nodes is filled from the spares.
   if (!back.empty() && first_round() && run_)
     spares_step_in_ = later(now_, run().last_call_timeout);
-  changed();
+  if (removed || !back.empty()) changed();
   if (!back.empty())
     operator_answer_ =
         "allowed; it joins again as any newcomer does, if --nnodes and --scale-policy have a "

@@ -143,6 +143,8 @@ struct RunsFigures {
   /// recorded.
   std::optional<Duration> unrecorded;
   bool state_problem = false;  // Changes cannot be made durable now.
+  /// Whether this host leads those that share its etcd. Nothing: it shares none.
+  std::optional<bool> leads;
 };
 
 }  // namespace muster

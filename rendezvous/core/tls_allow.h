@@ -52,6 +52,8 @@ class TlsAllow {
   /// Of a certificate with these names, which to_dns_name() has made.
   RunScope scope_of(std::span<const std::string> names) const;
 
+  const std::vector<Rule>& rules() const { return rules_; }
+
  private:
   std::vector<Rule> rules_;
 };

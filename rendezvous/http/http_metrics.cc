@@ -84,6 +84,9 @@ void add_runs(Text& text, const RunsFigures& figures) {
   text.one("muster_state_problem", "gauge",
            "1 while changes cannot be made durable; the log of musterd says why.",
            figures.state_problem ? 1 : 0);
+  text.begin("muster_etcd_leader", "gauge",
+             "1 if this musterd leads those that share its etcd, 0 if it stands by.");
+  if (figures.leads) text.sample(*figures.leads ? "1" : "0");
 }
 
 void add_counters(Text& text, const RunCounters& counters) {
@@ -122,8 +125,18 @@ void add_store(Text& text, const StoreFigures& store) {
              "Connections that musterd closed, the refused ones included, by reason.");
   for (const auto& [reason, count] : store.closed)
     text.sample(std::to_string(count), {{"reason", reason}});
-  text.one("muster_store_requests_total", "counter", "Requests of the store's protocol.",
-           store.requests);
+  text.begin("muster_store_requests_total", "counter",
+             "Requests to the store, by operation; native: messages of muster nodes.");
+  for (std::size_t i = 0; i < kQueryCount; ++i)
+    text.sample(std::to_string(store.traffic.requests[i]),
+                {{"operation", to_string(static_cast<Query>(i))}});
+  text.sample(std::to_string(store.traffic.native_messages), {{"operation", "native"}});
+  text.one("muster_store_received_bytes_total", "counter",
+           "Bytes that came from nodes and workers, without what TLS adds.",
+           store.traffic.received_bytes);
+  text.one("muster_store_sent_bytes_total", "counter",
+           "Bytes that were sent to nodes and workers, without what TLS adds.",
+           store.traffic.sent_bytes);
   text.one("muster_store_waiting_clients", "gauge", "Clients that wait for a key.", store.waiting);
   text.one("muster_store_keys", "gauge", "Keys that have a value.", store.keys);
   text.one("muster_store_bytes", "gauge", "Memory for keys, values, queues, waits and states.",

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "rendezvous/core/run_view.h"
+#include "rendezvous/core/store_traffic.h"
 
 namespace muster::http {
 
@@ -15,7 +16,7 @@ struct StoreFigures {
   std::size_t connections = 0;
   std::uint64_t accepted = 0;
   std::uint64_t refused = 0;
-  std::uint64_t requests = 0;
+  StoreTraffic traffic = {};
   std::size_t waiting = 0;
   std::size_t keys = 0;
   std::size_t bytes = 0;
@@ -33,6 +34,7 @@ struct HttpFigures {
 struct AllFigures {
   RunsFigures runs;
   StoreFigures store;
+  bool draining = false;  // The job of this host has ended: no node is let in any more.
 };
 
 inline constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";

@@ -24,6 +24,9 @@ struct Reply {
   std::vector<std::pair<boost::beast::http::field, std::string>> fields = {};
 };
 
+/// To a request that only the musterd that leads can answer. `why`: "standing by: ...".
+std::string objection_of_standby(const std::string& why);
+
 /// {"error": {"code", "message"}}
 Reply error_reply(const RouteError& error);
 

@@ -154,9 +154,6 @@ Routed route_of_path(std::string_view path, std::string_view query) {
 }  // namespace
 
 Routed find_route(const RouteRequest& request) {
-  const bool reads = request.method == "GET" || request.method == "HEAD";
-  if (!reads && request.method != "POST")
-    return RouteError{405, "method_not_allowed", "only GET, HEAD and POST are served here"};
   if (request.target.size() > kMaxTargetBytes)
     return RouteError{414, "target_too_long",
                       "the target has more than " + std::to_string(kMaxTargetBytes) + " bytes"};
@@ -167,8 +164,11 @@ Routed find_route(const RouteRequest& request) {
   const std::string_view query =
       question == std::string_view::npos ? "" : request.target.substr(question + 1);
   auto route = route_of_path(path, query);
-  if (!route || changes(*route) != reads) return route;
-  if (reads) return RouteError{405, "method_not_allowed", "this is asked for with POST", "POST"};
+  if (!route) return route;
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  if (changes(*route) ? request.method == "POST" : reads) return route;
+  if (changes(*route))
+    return RouteError{405, "method_not_allowed", "this is asked for with POST", "POST"};
   return RouteError{405, "method_not_allowed", "only GET and HEAD are served here"};
 }
 

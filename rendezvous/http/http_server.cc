@@ -17,6 +17,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
+#include "rendezvous/http/http_reply.h"
 #include "rendezvous/http/http_session.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/guarded_loop.h"
@@ -40,8 +41,19 @@ double seconds_of(WallTime time) {
   return static_cast<double>(milliseconds) / 1000;
 }
 
+// As what is asked for where there is nothing to show: figures, or why there are none.
+SharedView view_of_standby(const std::string& why, const ViewRequest& request) {
+  if (request.what != ViewRequest::What::Figures)
+    return std::make_shared<const View>(StandingBy{why});
+  AllFigures none;
+  none.runs.leads = false;
+  return std::make_shared<const View>(std::move(none));
+}
+
 // On the loop of the store.
-SharedView view_of(const StoreServer& store, const ViewRequest& request) {
+SharedView view_of(const HttpSource& source, const ViewRequest& request) {
+  if (source.store == nullptr) return view_of_standby(source.standing_by, request);
+  const StoreServer& store = *source.store;
   const RunService::Time time{now(), wall_now()};
   const RunService* runs = store.runs();
   if (request.what == ViewRequest::What::Figures) {
@@ -51,12 +63,13 @@ SharedView view_of(const StoreServer& store, const ViewRequest& request) {
     all.store = {.connections = stats.connections,
                  .accepted = stats.accepted,
                  .refused = stats.refused,
-                 .requests = stats.requests,
+                 .traffic = stats.traffic,
                  .waiting = stats.waiting,
                  .keys = stats.keys,
                  .bytes = stats.table_bytes,
                  .unread_bytes = stats.unread_bytes,
                  .closed = stats.closed};
+    all.draining = stats.draining;
     return std::make_shared<const View>(std::move(all));
   }
   if (request.what == ViewRequest::What::Runs) {
@@ -100,17 +113,17 @@ class HttpServer::Impl {
   }
   tcp::endpoint endpoint() const { return acceptor_.local_endpoint(); }
 
-  void run(asio::io_context& runs_loop, StoreServer& store) {
+  void run(asio::io_context& runs_loop, const FindSource& find) {
     shared_->began_seconds = seconds_of(wall_now());
     shared_->loopback_only = endpoint().address().is_loopback();
     shared_->views = std::make_shared<ViewSource>(
-        loop_, [&runs_loop, &store](ViewRequest request, std::function<void(SharedView)> done) {
-          asio::post(runs_loop, [&store, request = std::move(request), done = std::move(done)] {
-            done(view_of(store, request));
+        loop_, [&runs_loop, find](ViewRequest request, std::function<void(SharedView)> done) {
+          asio::post(runs_loop, [find, request = std::move(request), done = std::move(done)] {
+            done(view_of(find(), request));
           });
         });
     using Done = std::function<void(std::optional<Operated>)>;
-    shared_->operate = [this, &runs_loop, &store](Action action, Done done) {
+    shared_->operate = [this, &runs_loop, find](Action action, Done done) {
       // The jobs' loop holds only the number of who asks: it may end before this one.
       const std::uint64_t number = ++operated_;
       asked_.emplace(number, std::move(done));
@@ -120,21 +133,25 @@ class HttpServer::Impl {
           if (!asked.empty()) asked.mapped()(operated);
         });
       };
-      asio::post(runs_loop, [&store, answer, action = std::move(action)] {
-        const auto objection = store.operate(action.id, action.asked, [answer](std::string text) {
-          answer(Operated{.text = std::move(text)});
-        });
+      asio::post(runs_loop, [find, answer, action = std::move(action)] {
+        const HttpSource source = find();
+        if (source.store == nullptr)
+          return answer(Operated{.objection = objection_of_standby(source.standing_by)});
+        const auto objection = source.store->operate(
+            action.id, action.asked,
+            [answer](std::string text) { answer(Operated{.text = std::move(text)}); });
         if (!objection) return answer(std::nullopt);
         if (!objection->empty()) answer(Operated{.objection = *objection});
       });
     };
-    shared_->questions = {[this, &runs_loop, &store](RankQuestion question, Ask::Done done) {
-                            return ask(runs_loop, store, std::move(question), std::move(done));
+    shared_->questions = {[this, &runs_loop, find](RankQuestion question, Ask::Done done) {
+                            return ask(runs_loop, find, std::move(question), std::move(done));
                           },
-                          [this, &runs_loop, &store](std::uint64_t number) {
+                          [this, &runs_loop, find](std::uint64_t number) {
                             questions_.erase(number);
-                            asio::post(runs_loop,
-                                       [&store, number] { store.forget_question(number); });
+                            asio::post(runs_loop, [find, number] {
+                              if (StoreServer* store = find().store) store->forget_question(number);
+                            });
                           }};
     spawn_task(loop_.get_executor(), "http_accept", accept_all());
     thread_ = std::thread([this] {
@@ -147,7 +164,7 @@ class HttpServer::Impl {
   asio::awaitable<void> accept_all();
   asio::awaitable<void> serve(tcp::socket socket, asio::ip::address peer);
   asio::awaitable<bool> begin(tcp::socket& socket, HttpPeer& peer);
-  std::uint64_t ask(asio::io_context& runs_loop, StoreServer& store, RankQuestion question,
+  std::uint64_t ask(asio::io_context& runs_loop, const FindSource& find, RankQuestion question,
                     Ask::Done done);
 
   asio::io_context loop_;
@@ -161,7 +178,7 @@ class HttpServer::Impl {
 };
 
 // The answer comes on the jobs' loop, at once or later, and is brought to this one.
-std::uint64_t HttpServer::Impl::ask(asio::io_context& runs_loop, StoreServer& store,
+std::uint64_t HttpServer::Impl::ask(asio::io_context& runs_loop, const FindSource& find,
                                     RankQuestion question, Ask::Done done) {
   const std::uint64_t number = question.asked.number = ++operated_;
   questions_.emplace(number, std::move(done));
@@ -171,8 +188,11 @@ std::uint64_t HttpServer::Impl::ask(asio::io_context& runs_loop, StoreServer& st
       if (!asker.empty()) asker.mapped()(answered);
     });
   };
-  asio::post(runs_loop, [&store, answer, question = std::move(question)] {
-    const auto objection = store.ask(question.id, question.rank, question.asked, answer);
+  asio::post(runs_loop, [find, answer, question = std::move(question)] {
+    const HttpSource source = find();
+    const auto objection = source.store == nullptr ? objection_of_standby(source.standing_by)
+                                                   : source.store->ask(question.id, question.rank,
+                                                                       question.asked, answer);
     if (!objection) return answer(std::nullopt);
     NodeAnswered refused;
     refused.error = *objection;
@@ -238,7 +258,7 @@ asio::awaitable<bool> HttpServer::Impl::begin(tcp::socket& socket, HttpPeer& pee
 }
 
 boost::system::result<std::unique_ptr<HttpServer>, ListenError> HttpServer::start(
-    const HttpAddress& address, HttpDoor door, asio::io_context& loop, StoreServer& store) {
+    const HttpAddress& address, HttpDoor door, asio::io_context& loop, const FindSource& source) {
   const std::string text = address.address.empty() ? "127.0.0.1" : address.address;
   boost::system::error_code ec;
   const tcp::endpoint endpoint(asio::ip::make_address(text, ec), address.port);
@@ -249,7 +269,7 @@ boost::system::result<std::unique_ptr<HttpServer>, ListenError> HttpServer::star
   if (const auto failed = server->impl_->listen(endpoint))
     return ListenError{"bind", text, address.port, failed};
   server->url_ = scheme + to_text(server->impl_->endpoint()) + "/";
-  server->impl_->run(loop, store);
+  server->impl_->run(loop, source);
   return server;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,12 +44,22 @@ struct HttpDoor {
   SharedTlsRules tls_rules = {};  // The runs that a client sees and changes. Null: all of them.
 };
 
+/// Whose runs are shown.
+struct HttpSource {
+  StoreServer* store = nullptr;  // Null: this musterd stands by.
+  std::string standing_by = {};  // "standing by: ...", for people.
+};
+/// Called for each view, on the loop that has the runs. Before the loop has ended a store that was
+/// named once stays until this server is destroyed.
+using FindSource = std::function<HttpSource()>;
+
 class HttpServer {
  public:
-  /// Binds, and serves from a thread of its own until it is destroyed. `store` has its runs on
-  /// `loop`, which must have stopped before this is destroyed; both outlive it.
+  /// Binds, and serves from a thread of its own until it is destroyed. The runs are on `loop`,
+  /// which must have stopped before this is destroyed, and outlives it.
   static boost::system::result<std::unique_ptr<HttpServer>, ListenError> start(
-      const HttpAddress& address, HttpDoor door, boost::asio::io_context& loop, StoreServer& store);
+      const HttpAddress& address, HttpDoor door, boost::asio::io_context& loop,
+      const FindSource& source);
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer();

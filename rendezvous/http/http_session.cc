@@ -14,6 +14,7 @@
 
 #include "rendezvous/http/answer_waiter.h"
 #include "rendezvous/http/http_gate.h"
+#include "rendezvous/http/http_readiness.h"
 #include "rendezvous/http/http_reply.h"
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/http/http_server.h"
@@ -42,8 +43,20 @@ Reply no_such_run(const std::string& id) {
                           "it meets elsewhere"});
 }
 
-Reply no_answer() {
-  return error_reply({503, "no_answer", "the loop that serves the jobs does not answer"});
+/// Instead of what was asked for; nothing: the view is it. `id`: the run; empty: none.
+std::optional<Reply> refusal_of_view(const SharedView& view, const std::string& id) {
+  if (view == nullptr)
+    return error_reply({503, "no_answer", "the loop that serves the jobs does not answer"});
+  if (std::holds_alternative<UnknownRun>(*view)) return no_such_run(id);
+  if (const auto* standby = std::get_if<StandingBy>(view.get()))
+    return error_reply({503, "standing_by", objection_of_standby(standby->why)});
+  return std::nullopt;
+}
+
+/// For who asks without a token: no names, no paths.
+Reply readiness(const AllFigures& figures) {
+  if (const auto objection = objection_to_readiness(figures)) return error_reply(*objection);
+  return {200, kJsonType, "{\"ok\":true}\n"};
 }
 
 class Session {
@@ -228,8 +241,7 @@ asio::awaitable<Reply> Session::answer(const Route& route) {
   }
   const std::string id = wanted.run;
   const SharedView view = co_await take(std::move(wanted));
-  if (view == nullptr) co_return no_answer();
-  if (std::holds_alternative<UnknownRun>(*view)) co_return no_such_run(id);
+  if (auto refusal = refusal_of_view(view, id)) co_return *std::move(refusal);
   if (const auto* runs = std::get_if<RunsView>(view.get())) {
     Reply reply{200, kJsonType, runs_json(*runs) + "\n"};
     co_return reply;
@@ -243,13 +255,10 @@ asio::awaitable<Reply> Session::answer(const Route& route) {
           (std::holds_alternative<NodeList>(route) ? nodes_json(*run) : run_json(*run)) + "\n";
     co_return reply;
   }
-  Reply reply{200, kJsonType, "{\"ok\":true}\n"};
-  if (std::holds_alternative<Metrics>(route)) {
-    reply.type = kMetricsType;
-    reply.body =
-        metrics_text(std::get<AllFigures>(*view), shared_->figures, shared_->began_seconds);
-  }
-  co_return reply;
+  const auto& figures = std::get<AllFigures>(*view);
+  if (std::holds_alternative<Ready>(route)) co_return readiness(figures);
+  Reply metrics{200, kMetricsType, metrics_text(figures, shared_->figures, shared_->began_seconds)};
+  co_return metrics;
 }
 
 asio::awaitable<bool> Session::send(Reply reply, const Request& request, bool keep) {
@@ -337,13 +346,14 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
   const Request none{beast::http::verb::get, "/", 11};
   SharedView view = co_await take(wanted);
   const bool full = shared_->streams >= kMaxStreams;
-  if (view == nullptr || full || std::holds_alternative<UnknownRun>(*view)) {
-    Reply reply = full ? error_reply({503, "too_many_streams",
-                                      "there are " + std::to_string(kMaxStreams) +
-                                          " streams of events already"})
-                       : no_answer();
-    if (!full && view != nullptr) reply = no_such_run(id);
-    co_await send(std::move(reply), none, false);
+  auto refusal = refusal_of_view(view, id);
+  if (full)
+    refusal =
+        error_reply({503, "too_many_streams",
+                     "there are " + std::to_string(kMaxStreams) + " streams of events already"});
+  if (refusal) {
+    Reply refused = *std::move(refusal);
+    co_await send(std::move(refused), none, false);
     co_return;
   }
   const StreamPlace place(*shared_);
@@ -366,7 +376,7 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
     }
     if (view != nullptr && std::holds_alternative<RunView>(*view)) {
       text = messages_of(std::get<RunView>(*view), digest, seen);
-    } else if (view != nullptr) {
+    } else if (view != nullptr && std::holds_alternative<RunsView>(*view)) {
       const auto& runs = std::get<RunsView>(*view);
       if (std::string now = digest_of(runs); now != digest) {
         digest = std::move(now);

@@ -36,7 +36,11 @@ struct ViewRequest {
   auto operator<=>(const ViewRequest&) const = default;
 };
 struct UnknownRun {};
-using View = std::variant<UnknownRun, RunsView, RunView, AllFigures>;
+/// There are no runs here: another musterd leads.
+struct StandingBy {
+  std::string why;  // "standing by: ...", for people.
+};
+using View = std::variant<UnknownRun, StandingBy, RunsView, RunView, AllFigures>;
 using SharedView = std::shared_ptr<const View>;
 
 /// Takes the view on the loop that has the runs, and calls `done` there.

@@ -103,6 +103,7 @@ void Connection::on_readable() {
   if (missing >= ConnectionShared::kReadBytes) return read_into_buffer();
   const ssize_t got = ::recv(fd_.get(), shared_.read_buffer.get(), ConnectionShared::kReadBytes, 0);
   if (got > 0) {
+    shared_.traffic.received_bytes += static_cast<std::uint64_t>(got);
     take_in({shared_.read_buffer.get(), static_cast<std::size_t>(got)});
   } else if (got == 0) {
     end(false);
@@ -119,6 +120,7 @@ void Connection::read_into_buffer() {
     use_huge_pages({room - input_.size(), input_.capacity()});
   const ssize_t got = ::recv(fd_.get(), room, std::min(size, kDirectReadBytes), 0);
   if (got > 0) {
+    shared_.traffic.received_bytes += static_cast<std::uint64_t>(got);
     input_.commit(static_cast<std::size_t>(got));
     note_input();
     if (ended_) return flush();
@@ -233,7 +235,7 @@ std::int64_t Connection::list_work() const {
 }
 
 void Connection::serve_one(const Request& request) {
-  ++shared_.requests;
+  shared_.traffic.count(request.query);
   if (shared_.runs_apart && !stays_in_run(request)) return;
   if (shared_.runs && !fits_in_run(request)) return;
   if (shared_.runs && about_runs(request)) return serve_state(request);
@@ -333,7 +335,10 @@ void Connection::wake() {
   if (broken_) return;
   if (replies_.empty()) {
     const ssize_t sent = ::send(fd_.get(), &kStopWaiting.value, 1, MSG_NOSIGNAL);
-    if (sent == 1) return;
+    if (sent == 1) {
+      ++shared_.traffic.sent_bytes;
+      return;
+    }
     broken_ = errno != EAGAIN && errno != EINTR;
     if (broken_) return;
   }
@@ -371,6 +376,7 @@ void Connection::send(ReplyQueue& queue) {
       break;
     }
     queue.consume(static_cast<std::size_t>(sent));
+    shared_.traffic.sent_bytes += static_cast<std::uint64_t>(sent);
     shared_.slice_work -= sent;
     if (static_cast<std::size_t>(sent) < offered) break;
   }

@@ -15,6 +15,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "rendezvous/core/store_table.h"
+#include "rendezvous/core/store_traffic.h"
 #include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/log_limiter.h"
@@ -61,7 +62,7 @@ struct ConnectionShared {
   RequestScratch scratch;
   ReplyQueue replies;            // Of the connection that is being served.
   std::size_t queued_bytes = 0;  // Memory of all connections' unread replies, without values.
-  std::uint64_t requests = 0;
+  StoreTraffic traffic;
   std::int64_t slice_work = 0;       // Left to the connection that is being served.
   std::int64_t turn_work = 0;        // Left to all connections in this turn of the loop.
   std::unique_ptr<RunService> runs;  // Empty if the server is only a store.

@@ -178,7 +178,7 @@ void Connection::serve_reach(std::string_view json) {
 }
 
 void Connection::serve_native(std::string_view json) {
-  ++shared_.requests;
+  ++shared_.traffic.native_messages;
   if (shared_.tls && transport_ != Transport::Secure) return refuse_plain();
   if (proves_token()) return serve_gate(json);
   serve_run_message(json);

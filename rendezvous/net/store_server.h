@@ -19,6 +19,7 @@
 #include <boost/system/result.hpp>
 
 #include "rendezvous/core/store_table.h"
+#include "rendezvous/core/store_traffic.h"
 #include "rendezvous/core/time.h"
 #include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/listener.h"
@@ -88,10 +89,11 @@ struct StoreServerStats {
   std::size_t table_bytes = 0;
   std::size_t unread_bytes = 0;  // Memory of unread replies.
   std::uint64_t accepted = 0;
-  std::uint64_t requests = 0;
+  StoreTraffic traffic;
   std::size_t runs = 0;
   std::uint64_t refused = 0;  // Closed when they connected.
   std::string state_problem;  // Why the state of the runs is not recorded. Empty: it is.
+  bool draining = false;      // drain() was called: no muster node is let in any more.
   /// Connections that the server closed, by reason, the refused ones included. The reasons are a
   /// few texts of this program.
   std::map<std::string_view, std::uint64_t> closed;

@@ -13,10 +13,11 @@ StoreServerStats StoreServer::Impl::stats() const {
           table.bytes(),
           shared_.queued_bytes,
           accepted_,
-          shared_.requests,
+          shared_.traffic,
           runs,
           refused_,
           shared_.runs ? shared_.runs->state_problem() : std::string(),
+          drained_by_.has_value(),
           closed_};
 }
 

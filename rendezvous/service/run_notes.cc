@@ -127,17 +127,21 @@ void RunService::note_restart(Run& run, const RendezvousActions& actions, Instan
     const auto* restart = std::get_if<RestartRound>(&action);
     if (restart == nullptr) continue;
     RunEvent event{.kind = RunEvent::Kind::RoundRestarts, .round = restart->round};
-    event.node = to_string(restart->who);
-    event.rank = run.rendezvous->rank_of(restart->who);
+    const bool by_operator = restart->who == operator_name();  // No node: nothing to look up.
+    if (!by_operator) {
+      event.node = to_string(restart->who);
+      event.rank = run.rendezvous->rank_of(restart->who);
+    }
     event.cause = restart->cause;
-    event.text = restart->what;
+    event.text = by_operator ? "an operator (" + restart->what + ")" : restart->what;
     record(run, std::move(event), now);
-    return note(
-        RunNote::Level::Info,
-        "round_restarts run=" + word(run.id()) + " round=" + std::to_string(restart->round) +
-            " cause=" + std::string(to_string(restart->cause)) +
-            " who=" + word(to_string(restart->who)) + " what=\"" + printable_text(restart->what) +
-            "\" restarts=" + std::to_string(run.rendezvous->restarts_used()));
+    return note(RunNote::Level::Info,
+                "round_restarts run=" + word(run.id()) +
+                    " round=" + std::to_string(restart->round) +
+                    " cause=" + std::string(to_string(restart->cause)) +
+                    " who=" + (by_operator ? "operator" : word(to_string(restart->who))) +
+                    " what=\"" + printable_text(restart->what) +
+                    "\" restarts=" + std::to_string(run.rendezvous->restarts_used()));
   }
 }
 

@@ -14,7 +14,7 @@ std::optional<std::string> RunService::operate(std::string_view id, const Operat
   std::string objection = run->rendezvous->objection_to(asked);
   if (!objection.empty()) return objection;
   const bool done = guard(*run, time.now, [&] {
-    note_operation(*run, asked, time.now);
+    if (run->rendezvous->has_effect(asked)) note_operation(*run, asked, time.now);
     carry_out(*run, run->rendezvous->step(asked, time.now), time.now);
     run->may_tell = true;
     settle(*run, time.now);

@@ -68,6 +68,7 @@ RunsFigures RunService::figures(Instant now) const {
   figures.counters = counters_;
   if (unrecorded_since_) figures.unrecorded = std::max(Duration::zero(), now - *unrecorded_since_);
   figures.state_problem = !state_problem_.empty();
+  if (options_.shared_state) figures.leads = true;  // Only a host that leads has a run service.
   return figures;
 }
 

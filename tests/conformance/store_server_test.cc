@@ -146,16 +146,17 @@ TEST_CASE("store server: a slow reader is not read from any more, and then gets 
   Client slow(server.port());
   Client good(server.port());
   slow.send(set_of("/v", std::string(kValueBytes, 'v')));
-  const std::uint64_t before = server.stats().requests;
+  const std::uint64_t before = server.stats().traffic.all_requests();
   for (std::size_t i = 0; i < kReplies; ++i)
     slow.send(get_of("/v"));
   slow.send(kPing);
   REQUIRE(good.alive());
   // The kernel's buffers take some megabytes; the server keeps the rest as requests, not as
   // replies.
-  REQUIRE(server.until([&](const StoreServerStats& stats) { return stats.requests > before + 2; }));
+  REQUIRE(server.until(
+      [&](const StoreServerStats& stats) { return stats.traffic.all_requests() > before + 2; }));
   CHECK(good.alive());
-  CHECK(server.stats().requests < before + kReplies);
+  CHECK(server.stats().traffic.all_requests() < before + kReplies);
   for (std::size_t i = 0; i < kReplies; ++i) {
     REQUIRE(slow.receive(8) == u64(kValueBytes));
     REQUIRE(slow.receive(kValueBytes).size() == kValueBytes);
@@ -273,8 +274,9 @@ TEST_CASE("store server: a client that asks without a pause does not keep others
       client.send(kPing).receive(kPong.size());
   });
   for (std::uint64_t last = 0, i = 0; i < 50; ++i) {
-    CHECK(server.until([&](const StoreServerStats& stats) { return stats.requests > last + 100; }));
-    last = server.stats().requests;
+    CHECK(server.until(
+        [&](const StoreServerStats& stats) { return stats.traffic.all_requests() > last + 100; }));
+    last = server.stats().traffic.all_requests();
   }
   enough = true;
   busy.join();

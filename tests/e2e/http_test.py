@@ -5,10 +5,12 @@ import json
 import select
 import signal
 import socket
+import struct
 import subprocess
 import time
 
 from mixed import MUSTERD, MusterdTest
+from native_peer import OtherNode, receive
 from support import PATIENCE_S, SOURCE, main, wait_for
 
 
@@ -181,6 +183,21 @@ class Job(HttpTest):
         self.assertEqual(later[0]["name"], gone[0]["name"])
         self.assertEqual(run["first_failure"]["kind"], "node_lost")
 
+    def values(self):
+        """Of the metrics, by name and the values of the labels."""
+        from prometheus_client.parser import text_string_to_metric_families
+        return {(sample.name, *sample.labels.values()): sample.value
+                for family in text_string_to_metric_families(self.ask("/metrics")[2]) for sample in family.samples}
+
+    def use_the_store(self):
+        """As a worker does that meets others at musterd: a value of 1,000 bytes, written once and read twice."""
+        key, value = struct.pack("<Q", 1) + b"k", struct.pack("<Q", 1000) + b"x" * 1000
+        client = OtherNode(self.port)
+        self.addCleanup(client.close)
+        client.connection.sendall(b"\x01" + key + value + (b"\x03" + key) * 2 + b"\x04" + key.replace(b"k", b"n") +
+                                  struct.pack("<q", 1))
+        self.assertEqual(receive(client.connection, 2 * 1008 + 8), 2 * value + struct.pack("<q", 1))
+
     def test_metrics(self):
         try:
             from prometheus_client.parser import text_string_to_metric_families
@@ -194,8 +211,7 @@ class Job(HttpTest):
         self.assertEqual(status, 200)
         self.assertTrue(headers["Content-Type"].startswith("text/plain; version=0.0.4"))
         families = {family.name: family for family in text_string_to_metric_families(text)}
-        value = {(sample.name, *sample.labels.values()): sample.value
-                 for family in families.values() for sample in family.samples}
+        value = self.values()
         self.assertEqual(value["muster_runs", "running"], 1)
         self.assertEqual(value["muster_nodes", "working"], 1)
         self.assertEqual(value["muster_rounds_completed_total",], 1)
@@ -203,6 +219,18 @@ class Job(HttpTest):
         self.assertEqual(value["muster_rendezvous_duration_seconds_bucket", "+Inf"], 1)
         self.assertEqual(families["muster_recovery_duration_seconds"].type, "histogram")
         self.assertGreaterEqual(value["muster_store_connections",], 1)
+        self.assertGreaterEqual(value["muster_store_requests_total", "validate"], 1)
+        self.assertGreater(value["muster_store_requests_total", "native"], 1)
+        self.assertEqual(value["muster_store_requests_total", "queue_push"], 0)
+        before = {name: value[f"muster_store_{name}_bytes_total",] for name in ("received", "sent")}
+        self.assertGreater(min(before.values()), 100)
+        self.use_the_store()
+        wait_for(lambda: self.values()["muster_store_requests_total", "add"] == 1, "figures of this moment")
+        value = self.values()
+        self.assertEqual([value["muster_store_requests_total", name] for name in ("set", "get", "add", "wait")],
+                         [1, 2, 1, 0])
+        self.assertGreater(value["muster_store_received_bytes_total",] - before["received"], 1000)
+        self.assertGreater(value["muster_store_sent_bytes_total",] - before["sent"], 2000)
         self.assertLess(value["process_start_time_seconds",], time_limit)
         for name, family in families.items():
             self.assertTrue(family.documentation, name)

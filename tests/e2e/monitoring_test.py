@@ -13,6 +13,7 @@ DASHBOARD = SOURCE / "configs/grafana/muster.json"
 PROMTOOL = shutil.which("promtool") or shutil.which(SOURCE / "build/promtool/promtool")
 # Of Prometheus itself.
 FOREIGN = {"up"}
+LABELS_OF_SCRAPES = {"job", "instance"}
 
 
 class Monitoring(HttpTest):
@@ -46,7 +47,7 @@ class Monitoring(HttpTest):
                 for label in re.split(r", *", labels):
                     # A counter by reason has no sample before the first one.
                     every = set().union(*(known[name] for name in named)) or {"reason"}
-                    self.assertIn(label, every, expression)
+                    self.assertIn(label, every | LABELS_OF_SCRAPES, expression)
 
     def test_the_alerts(self):
         rules = RULES.read_text()
@@ -81,6 +82,15 @@ class Monitoring(HttpTest):
             self.assertLessEqual(panel["gridPos"]["x"] + panel["gridPos"]["w"], 24)
             self.assertTrue(panel["title"])
         self.check([target["expr"] for panel in panels for target in panel["targets"]])
+
+    def test_the_queries_of_the_dashboard_by_promtool(self):
+        """As the rules of a file, which promtool parses."""
+        queries = [target["expr"].replace("$__rate_interval", "5m") for panel in json.loads(DASHBOARD.read_text())["panels"]
+                   for target in panel["targets"]]
+        rules = [{"record": f"query_{number}", "expr": query} for number, query in enumerate(queries)]
+        file = self.dir / "queries.yml"
+        file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))  # JSON is YAML, too.
+        self.assertIn(f"{len(queries)} rules found", self.promtool("check", "rules", str(file)))
 
 
 if __name__ == "__main__":

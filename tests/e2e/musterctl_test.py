@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
-"""musterctl beside a real musterd and real jobs: every command, its exit codes, its completion."""
+"""musterctl beside a real musterd and real jobs: what it shows, its exit codes, its completion."""
 import json
 import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 
 from http_test import HttpTest
-from nodes import WORKER
 from support import MUSTER, PATIENCE_S, SOURCE, main, wait_for
 
 MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
@@ -90,10 +88,32 @@ class Runs(CtlTest):
         self.assertRegex(before, "not musterd's HTTP|reset")
 
     def test_bad_usage_is_2(self):
-        for words in ([], ["nonsense"], ["status"], ["runs", "--endpoint=x"], ["runs", "more"], ["--nonsense"],
+        for words in ([], ["nonsense"], ["restart"], ["runs", "--endpoint=x"], ["runs", "more"], ["--nonsense"],
                       ["--completion", "tcsh"], ["logs", "job"], ["logs", "job", "x"], ["stacks"], ["doctor", "--rdzv-endpoint=x"]):
             self.assertIn("musterctl: ", self.ctl(*words, expect=2))
 
+    def test_the_only_run_needs_no_name(self):
+        for command in ("status", "nodes", "why"):
+            said = self.ctl(command, expect=2)
+            self.assertIn("no runs: no job meets here", said)
+            self.assertIn(f"type `musterctl {command} RUN`", said)
+        self.node("a", "2")
+        self.run_is("gathering")
+        wait_for(lambda: json.loads(self.ctl("runs", "--json"))["total"] == 1, "the run in the list")
+        self.assertRegex(self.ctl("status"), "^job  gathering\n")
+        self.assertRegex(self.ctl("why"), "^job: nothing has failed")
+        self.assertRegex(self.ctl("nodes"), r"\n- .* joined ")
+        self.assertEqual(json.loads(self.ctl("status", "--json"))["id"], "job")
+        self.run_id = "other"
+        self.node("b", "2")
+        self.run_is("gathering", "other")
+        wait_for(lambda: json.loads(self.ctl("runs", "--json"))["total"] == 2, "both runs in the list")
+        for command in ("status", "nodes", "why"):
+            said = self.ctl(command, expect=2)
+            self.assertRegex(said, r"(?s)\njob +gathering .*\nother +gathering ")
+            self.assertIn(f"type `musterctl {command} RUN`", said)
+        self.assertNotIn("gathering", self.ctl("status", "--json", expect=2))
+        self.assertRegex(self.ctl("status", "other"), "^other  gathering\n")
 
     def test_a_rank_that_is_none_is_said_in_words(self):
         for rank in ("x", "1.5", "99999999999"):
@@ -142,250 +162,6 @@ class ConfigFile(CtlTest):
             self.by_file("doctor", "--quick")  # Nor does --preflight.
 
 
-class Changes(CtlTest):
-    def test_restart_and_stop(self):
-        self.assertIn("no run 'job'", self.ctl("restart", "job", expect=4))
-        self.node("a", "2", "--max-restarts=1")
-        self.run_is("gathering")
-        self.assertIn("no round runs", self.ctl("restart", "job", expect=1))
-        self.node("b", "2", "--max-restarts=1")
-        self.round_of(2)
-        self.run_is("running")
-        self.assertEqual(self.ctl("restart", "job"), "job: its nodes stop their workers and meet again\n")
-        entries = self.round_of(2, after=2)
-        self.assertEqual({entry["TORCHELASTIC_RESTART_COUNT"] for entry in entries}, {"0"})
-        wait_for(lambda: "requested" in self.ctl("status", "job"), "the restart in the history")
-        self.assertIn("an operator wants a restart: musterctl restart", self.read("err.a"))
-        self.run_is("running")
-        self.assertEqual(self.ctl("stop", "job"), "job: it has ended, and its nodes are told\n")
-        self.ends(a=1, b=1)
-        self.assertIn("an operator has stopped it", self.output("a"))
-        self.run_is("failed")
-        self.assertIn("has ended", self.ctl("stop", "job", expect=1))
-
-
-class OutOfTheRounds(CtlTest):
-    def names(self):
-        """What musterd knows of each node, by the tag in its agent's environment."""
-        nodes = {}
-        for node in json.loads(self.ctl("nodes", "job", "--json"))["nodes"]:
-            environment = pathlib.Path(f"/proc/{node['pid']}/environ").read_bytes()
-            nodes[re.search(rb"\0NODE_TAG=(\w)", b"\0" + environment)[1].decode()] = node
-        return nodes
-
-    def shows(self, pattern, command="status"):
-        """A view may be a quarter of a second old."""
-        wait_for(lambda: re.search(pattern, self.ctl(command, "job")), f"{command} to show {pattern}")
-
-    def three(self):
-        for tag in "abc":
-            self.node(tag, "2:3", "--max-restarts=3")
-        self.round_of(3)
-        self.run_is("running")
-        return {tag: node["name"] for tag, node in self.names().items()}
-
-    def test_drain_restart_allow(self):
-        names = self.three()
-        for _ in range(2):  # The second time changes nothing.
-            said = self.ctl("drain", "job", names["c"])
-            self.assertIn(f"job: {names['c']}: drained; it leaves at the next round", said)
-            self.assertNotIn("warning", said)
-        self.shows(rf"working, drained .* {names['c']}\n", "nodes")
-        self.assertEqual(len(self.starts()), 3)
-        self.ctl("restart", "job")
-        self.round_of(2, after=3, nodes="ab")
-        wait_for(lambda: "an operator has drained this node" in self.read("err.c"), "the node to be told")
-        wait_for(lambda: self.names()["c"]["state"] == "kept_out", "the node outside the round")
-        self.shows(rf"kept out by an operator .*\n  {names['c']}  drained\n")
-        self.ctl("allow", "job", names["c"])
-        self.round_of(3, after=5)
-        self.assertIn("was not kept out", self.ctl("allow", "job", names["c"]))
-        self.shows("node_drained")
-
-    def test_exclude_and_the_end_of_its_muster_harms_nobody(self):
-        names = self.three()
-        said = self.ctl("exclude", "job", names["b"])
-        self.assertIn("its workers are stopped now", said)
-        self.round_of(2, after=3, nodes="ac")
-        wait_for(lambda: "an operator has excluded this node" in self.read("err.b"), "the node to be told")
-        self.nodes["b"].send_signal(signal.SIGINT)
-        self.nodes["b"].wait(PATIENCE_S)
-        wait_for(lambda: "b" not in self.names(), "the node to be gone")
-        self.tell("exit.a", "3")
-        self.round_of(2, after=5, nodes="ac")
-        self.assertEqual(len(self.starts()), 7)  # It was the worker's failure, and nothing else.
-        self.shows(" 1 failure ", "nodes")
-        self.shows("strikes by host")
-
-    def test_what_cannot_be_done_and_what_is_warned_of(self):
-        self.assertIn("no run 'job'", self.ctl("drain", "job", "x", expect=4))
-        names = self.three()
-        self.assertIn("`musterctl nodes` shows both", self.ctl("drain", "job", "nobody", expect=1))
-        self.assertIn("not in the run now", self.ctl("exclude", "job", "nobody"))
-        self.ctl("drain", "job", names["a"])
-        self.assertIn("warning: without it 1 node is left", self.ctl("drain", "job", names["b"]))
-        host = json.loads(self.ctl("nodes", "job", "--json"))["nodes"][0]["address"]
-        self.ctl("drain", "job", host)
-        self.assertIn(f"allow {host}", self.ctl("allow", "job", names["a"], expect=1))
-        self.ctl("allow", "job", host)
-        wait_for(lambda: json.loads(self.ctl("status", "job", "--json"))["kept_out"] ==
-                 [{"node": "nobody", "how": "excluded"}], "the list without the host")
-
-
-class OutOfTheRoundsOnDisk(OutOfTheRounds):
-    def start_musterd(self):
-        self.http_options = [*HttpTest.http_options, f"--state-dir={self.dir / 'state'}"]
-        super().start_musterd()
-
-    def test_a_restarted_musterd_knows_it(self):
-        for tag in "ab":
-            self.node(tag, "1:2", "--max-restarts=3", "--rdzv-conf=last_call_timeout=5")
-        self.round_of(2)
-        self.run_is("running")
-        name = self.names()["b"]["name"]
-        self.ctl("exclude", "job", name)
-        self.round_of(1, after=2, nodes="a")
-        self.musterd.kill()
-        self.musterd.wait()
-        self.start_musterd()
-        wait_for(lambda: len(self.names()) == 2, "both nodes to be back")
-        self.shows(rf"{name}  excluded\n")
-        self.tell("exit.a", "3")
-        self.round_of(1, after=3, nodes="a")
-        self.shows("1 failure")
-        self.ctl("allow", "job", name)
-        self.round_of(2, after=4, nodes="ab")
-
-
-# Says on stdout and stderr what it does, and reports a step; then as told: see nodes.py.
-TALKER = """
-import json, os, socket, sys
-rank = int(os.environ["RANK"])
-print("rank", rank, "begins attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
-print("a warning of rank", rank, file=sys.stderr, flush=True)
-channel = socket.socket(socket.AF_UNIX)
-channel.connect(os.environ["MUSTER_WORKER_CHANNEL"])
-for line in ({"type": "hello", "local_rank": int(os.environ["LOCAL_RANK"])}, {"type": "progress", "step": 40 + rank}):
-    channel.sendall((json.dumps(line) + "\\n").encode())
-def grow():
-    try:
-        os.rename(os.environ["TEST_DIR"] + "/grow", os.environ["TEST_DIR"] + "/grown")
-    except FileNotFoundError:  # Nobody has asked, or the other worker has taken it.
-        return
-    print("it has grown", flush=True)
-"""
-
-
-class Workers(CtlTest):
-    """What nodes tell of their workers."""
-
-    def setUp(self):
-        super().setUp()
-        self.worker.write_text(TALKER + WORKER.replace("while True:", "while True:\n    grow()"))
-
-    def talkers(self, *extra):
-        for tag in "ab":
-            self.node(tag, "2", "--max-restarts=3", "--tee=3", f"--log-dir={self.dir / ('logs.' + tag)}",
-                      *extra)
-        entries = self.round_of(2)
-        self.run_is("running")
-        return {entry["node"]: int(entry["RANK"]) for entry in entries}
-
-    def reports(self):
-        nodes = json.loads(self.ctl("nodes", "job", "--json"))["nodes"]
-        return {node["first_rank"]: node["report"] for node in nodes if node["report"] is not None}
-
-    def test_states_steps_and_the_words_of_a_failed_worker(self):
-        ranks = self.talkers()
-        seen = wait_for(lambda: (found := self.reports()) and len(found) == 2 and
-                        all(report["workers"][0]["step"] == 40 + rank for rank, report in found.items()) and found,
-                        "both steps")
-        for rank, report in seen.items():
-            worker = report["workers"][0]
-            self.assertEqual((worker["state"], worker["rank"], report["starts"]), ("running", rank, 1))
-            self.assertIn(str(self.worker), pathlib.Path(f"/proc/{worker['pid']}/cmdline").read_text())
-        self.assertRegex(self.ctl("nodes", "job"), r"\n0 .* 1 running +1 +40 +- ")
-        self.tell("exit.a", "3")
-        self.round_of(2, after=2)
-        lost = wait_for(lambda: "its last lines on stderr" in self.ctl("why", "job") and self.ctl("why", "job"),
-                        "the failed worker's words")
-        self.assertRegex(lost, rf"rank {ranks['a']} \(local rank 0, pid \d+\) exited with 3\n")
-        self.assertIn(f"    a warning of rank {ranks['a']}\n", lost)
-        self.assertIn("a warning", self.ctl("status", "job"))
-        wait_for(lambda: {report["starts"] for report in self.reports().values()} == {2}, "the second start")
-
-    def test_logs(self):
-        self.talkers()
-        for rank in (0, 1):
-            wait_for(lambda rank=rank: f"rank {rank} begins attempt 0\n" in self.ctl("logs", "job", str(rank)),
-                     "the log of the rank")
-            wait_for(lambda rank=rank: self.ctl("logs", "job", str(rank), "--stderr", "--all") ==
-                     f"a warning of rank {rank}\n", "the log of its stderr")
-        self.assertIn("has rank 2", self.ctl("logs", "job", "2", expect=1))
-        self.assertIn("no run 'other'", self.ctl("logs", "other", "0", expect=4))
-        with open(self.dir / "followed", "wb") as out:
-            follower = subprocess.Popen([MUSTERCTL, "logs", "job", "0", "-f",
-                                         f"--endpoint=127.0.0.1:{self.http_port}"], stdout=out)
-        self.addCleanup(follower.wait)
-        self.addCleanup(follower.kill)
-        wait_for(lambda: "begins attempt 0" in self.read("followed"), "the first lines")
-        for _ in range(2):  # One of the two ranks takes it; the other one's log stays as it is.
-            (self.dir / "grow").touch()
-            wait_for(lambda: not (self.dir / "grow").exists(), "a worker to write more")
-        wait_for(lambda: any("it has grown" in self.ctl("logs", "job", str(rank)) for rank in (0, 1)), "the new line")
-        self.tell("exit.b", "3")
-        self.round_of(2, after=2)
-        wait_for(lambda: "started again: attempt 2 of this node" in self.read("followed") and
-                 "begins attempt 1" in self.read("followed"), "the next attempt's log")
-        self.assertIsNone(follower.poll())
-        self.tell("finish")
-        self.assertEqual(follower.wait(PATIENCE_S), 0)
-
-    def test_the_log_of_a_rank_is_for_operators_only(self):
-        self.talkers()
-        for headers in ({}, {"X-Muster-Action": "0"}):
-            status, _, text = self.ask("/api/v1/runs/job/ranks/0/log", headers=headers)
-            self.assertEqual(status, 403, text)
-            self.assertIn("X-Muster-Action", text)
-
-    def test_what_goes_to_no_file_is_said(self):
-        self.node("a", "1")
-        self.round_of(1)
-        self.run_is("running")
-        self.assertIn("--tee=3", self.ctl("logs", "job", "0", expect=1))
-
-    def test_stacks(self):
-        self.talkers()
-        one = self.ctl("stacks", "job", "1")
-        self.assertIn("musterctl has asked", one)
-        every = self.ctl("stacks", "job")
-        self.assertRegex(every, r"(?s)=== rank 0\n.*=== rank 1\n")
-        self.assertEqual(every.count("musterctl has asked"), 2)
-        self.assertIn("has rank 7", self.ctl("stacks", "job", "7", expect=1))
-
-    def test_a_reader_that_stops_delays_nobody(self):
-        self.talkers()
-        with open(self.dir / "unread", "wb") as out:
-            reader = subprocess.Popen([MUSTERCTL, "logs", "job", "0", "-f",
-                                       f"--endpoint=127.0.0.1:{self.http_port}"], stdout=out)
-        self.addCleanup(reader.wait)
-        self.addCleanup(reader.kill)
-        self.addCleanup(reader.send_signal, signal.SIGCONT)
-        wait_for(lambda: self.read("unread"), "the first lines")
-        reader.send_signal(signal.SIGSTOP)
-        self.tell("exit.a", "3")
-        self.round_of(2, after=2)
-        self.run_is("running")
-
-
-class ChangesOnDisk(Changes):
-    """The same where what is promised waits until it is on disk."""
-
-    def start_musterd(self):
-        self.http_options = [*HttpTest.http_options, f"--state-dir={self.dir / 'state'}"]
-        super().start_musterd()
-
-
 class Ps(CtlTest):
     def mine(self):
         """Our job, among all that run on this machine."""
@@ -408,6 +184,15 @@ class Ps(CtlTest):
         self.tell("exit.a", "3")
         self.round_of(2, after=2)
         wait_for(lambda: (found := self.mine()) and found["restarts"] == 1, "the restart to be seen")
+
+
+    def test_a_job_that_waits_for_other_nodes(self):
+        """No worker runs that could tell the run's id."""
+        self.run_id = f"ps waits \u00e9 {os.getpid()}"
+        self.node("a", "2")
+        job = wait_for(self.mine, "the job")
+        self.assertEqual((job["workers"], job["restarts"]), ([], None))
+        self.assertRegex(self.ctl("ps"), rf"run {self.run_id}  agent {job['agent_pid']}  .*\n  no worker runs: it waits")
 
 
 class Doctor(CtlTest):

@@ -125,7 +125,7 @@ class Musterds(SharedTest):
     def test_the_next_leader_knows_who_is_kept_out(self):
         ports = {name: free_port() for name in "xy"}
         self.musterd("x", f"--http={ports['x']}")
-        self.musterd_says("x", "HTTP at")
+        self.musterd_says("x", "listening on")
         self.musterd("y", f"--http={ports['y']}")
         self.musterd_says("y", "leads")
         self.node("a", 2)
@@ -140,8 +140,65 @@ class Musterds(SharedTest):
 
         self.assertEqual(ask("x", "/nodes/10.0.0.9/exclude", "POST")[0], 200)  # It is durable from here on.
         self.musterds["x"].kill()
-        self.musterd_says("y", "HTTP at")
+        self.musterd_says("y", "listening on")
         self.assertEqual(ask("y", "")[1]["kept_out"], [{"node": "10.0.0.9", "how": "excluded"}])
+
+    def test_monitors_see_who_leads(self):
+        """A load balancer finds the leader by /readyz, and Prometheus scrapes all of them."""
+        ports = {name: free_port() for name in "xy"}
+
+        def ask(name, target, method="GET"):
+            connection = http.client.HTTPConnection("127.0.0.1", ports[name], timeout=PATIENCE_S)
+            self.addCleanup(connection.close)
+            connection.request(method, target, headers={"X-Muster-Action": "1"})
+            reply = connection.getresponse()
+            return reply.status, reply.read().decode()
+
+        def leads(name):
+            return f"muster_etcd_leader {int(self.leader == name)}\n" in ask(name, "/metrics")[1]
+
+        self.leader = "x"
+        self.musterd("x", f"--http={ports['x']}")
+        self.musterd_says("x", "listening on")
+        self.musterd("y", f"--http={ports['y']}")
+        self.musterd_says("y", "leads")
+        self.assertEqual([ask(name, "/healthz")[0] for name in "xy"], [200, 200])
+        self.assertEqual([ask(name, "/readyz")[0] for name in "xy"], [200, 503])
+        self.assertTrue(leads("x") and leads("y"))
+        status, text = ask("y", "/readyz")
+        self.assertEqual(json.loads(text)["error"]["code"], "standing_by")
+        self.assertNotIn(str(self.musterds["x"].pid), text)  # Anybody may read it.
+        for method, target, wanted in (("GET", "/api/v1/runs", 503), ("GET", "/api/v1/runs/job", 503),
+                                       ("GET", "/api/v1/events", 503), ("POST", "/api/v1/runs/job/stop", 409),
+                                       ("GET", "/api/v1/runs/job/ranks/0/log", 409)):
+            status, text = ask("y", target, method)
+            self.assertEqual(status, wanted, text)
+            self.assertIn(f"(pid {self.musterds['x'].pid}) leads. Ask the one that leads",
+                          json.loads(text)["error"]["message"])
+        self.assertIn("<title>", ask("y", "/")[1])
+
+        self.musterds["x"].send_signal(signal.SIGTERM)
+        self.assertEqual(self.musterds["x"].wait(PATIENCE_S), 0)
+        self.musterd_says("y", "listening on")
+        self.leader = "y"
+        self.assertEqual((ask("y", "/readyz")[0], leads("y")), (200, True))
+        # One that has lost the leadership begins anew, and says so.
+        self.etcd.delete(self.prefix + "/leader")
+        self.musterd_says("y", "its key was deleted")
+        self.musterd_says("y", "listening on", 2)
+        self.assertEqual((ask("y", "/readyz")[0], leads("y")), (200, True))
+        self.musterds["y"].send_signal(signal.SIGTERM)
+        self.assertEqual(self.musterds["y"].wait(PATIENCE_S), 0)
+
+    def test_a_musterd_that_stands_by_ends_when_told_to(self):
+        port = free_port()
+        self.musterd("x")
+        self.musterd_says("x", "listening on")
+        self.musterd("y", f"--http={port}")
+        self.musterd_says("y", "HTTP at")
+        self.musterd_says("y", "leads")
+        self.musterds["y"].send_signal(signal.SIGTERM)
+        self.assertEqual(self.musterds["y"].wait(PATIENCE_S), 0)
 
     def test_a_suspended_leader_acknowledges_nothing(self):
         self.job()

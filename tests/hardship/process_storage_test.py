@@ -9,15 +9,15 @@ import sys
 import time
 import unittest
 
-import hardship  # noqa: F401 (it says where support is)
+from hardship import own_mounts
 from support import MusterTest, main, wait_for
 
 SERVER = pathlib.Path(__file__).resolve().parent / "silent_fuse.py"
 MNT_DETACH = 2
+HAVE_FUSE = os.getuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK)
 
 
-@unittest.skipUnless(os.getuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK),
-                     "needs root and /dev/fuse")
+@unittest.skipUnless(HAVE_FUSE, "needs root and /dev/fuse")
 class HangingStorage(MusterTest):
     SERVER_ARGUMENTS = ()
 
@@ -107,4 +107,6 @@ class SickProcess(HangingStorage):
 
 
 if __name__ == "__main__":
+    if HAVE_FUSE:
+        own_mounts()
     main()

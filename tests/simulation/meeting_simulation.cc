@@ -24,20 +24,11 @@ RunSettings settings_of_job() {
   return run;
 }
 
-RunServiceOptions options_of_host() {
-  RunServiceOptions options;
-  options.only_nodes_close = true;
-  options.runs = kRuns;
-  options.runs_per_connection = 2;
-  options.forget_after = 5s;
-  return options;
-}
-
 class Meeting {
  public:
   explicit Meeting(std::uint64_t seed)
       : dice_(seed ^ 0x3ee7),
-        cluster_(seed, settings_of_job(), kNatives, false, options_of_host()),
+        cluster_(seed, settings_of_job(), kNatives, false, host_of_runs(kRuns)),
         door_(cluster_) {
     const std::string key = std::string(kStateKeyPrefix) + "job";
     members_.push_back(

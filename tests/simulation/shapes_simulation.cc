@@ -26,15 +26,6 @@ struct Shape {
   int count() const { return natives + torchruns + by_c10d; }
 };
 
-RunServiceOptions host_of_two_runs() {
-  RunServiceOptions options;
-  options.only_nodes_close = true;
-  options.runs = kMostRuns;
-  options.runs_per_connection = 2;
-  options.forget_after = 5s;
-  return options;
-}
-
 /// The nodes of one run, through both doors.
 class Job {
  public:
@@ -187,7 +178,7 @@ class Shapes {
   explicit Shapes(std::uint64_t seed)
       : dice_(seed ^ 0x54a9e),
         recorded_(dice_.chance(60)),
-        cluster_(seed, {}, 0, recorded_, host_of_two_runs()),
+        cluster_(seed, {}, 0, recorded_, host_of_runs(kMostRuns)),
         door_(cluster_),
         job_(cluster_, door_, "job", draw_shape(), 200),
         calm_(cluster_, door_, "calm", shape_of_calm(), 300) {

@@ -1,6 +1,8 @@
 // A simulated stranger at a host: what it says is right, wrong, torn, or somebody else's.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +12,16 @@
 #include "tests/simulation/c10d_door.h"
 
 namespace muster::testing {
+
+/// A host that strangers reach, too: it knows at most so many runs, and forgets them soon.
+inline RunServiceOptions host_of_runs(std::size_t most) {
+  RunServiceOptions options;
+  options.only_nodes_close = true;
+  options.runs = most;
+  options.runs_per_connection = 2;
+  options.forget_after = std::chrono::seconds(5);
+  return options;
+}
 
 /// Somebody from outside, with a connection of the c10d door and one of the native door.
 class Stranger {

@@ -23,12 +23,14 @@ const EVENT_TONES = {
   round_complete: "good", round_resumed: "good", run_succeeded: "calm",
 };
 const NODES_AGAIN_MS = 2000;
+const LEADER_AGAIN_MS = 5000;
 
 let chosen = "";       // The run's id.
 let stream = null;     // Its events.
 let nodes = [];        // As they were last told.
 let pressed = "";      // The name of the chosen node.
 let nodesTimer = 0;
+let standsBy = false;  // This musterd, the last time that it was asked.
 
 function make(tag, text, tone) {
   const element = document.createElement(tag);
@@ -324,7 +326,24 @@ list.addEventListener("runs", (message) => {
 list.addEventListener("error", () => {
   const over = list.readyState === EventSource.CLOSED;  // Refused: the browser does not try again.
   setLive(over ? "not let in any more: make a new link with musterctl open" : "connection lost; trying again", true);
+  if (over) waitForLeader();
 });
+
+// Where this musterd stands by, until it leads.
+async function waitForLeader() {
+  try {
+    const reply = await fetch("/readyz");
+    if (reply.ok && standsBy) location.reload();
+    if (!reply.ok && (await reply.json()).error.code === "standing_by") {
+      standsBy = true;
+      setLive("this musterd stands by: open the page of the one that leads", true);
+    }
+  } catch {
+    // It does not answer for a moment: the next look may say more.
+  }
+  if (standsBy) setTimeout(waitForLeader, LEADER_AGAIN_MS);
+}
+
 list.addEventListener("open", () => setLive("live"));
 window.addEventListener("hashchange", choose);
 choose();

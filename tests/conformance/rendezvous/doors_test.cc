@@ -116,7 +116,7 @@ TEST_CASE("doors: messages grow with the number of nodes, and no faster",
     CHECK(received >= 4 * n + 2);
     CHECK(received <= 4 * n + 2 + kPatienceSeconds * n);
     // hello, join, join; one failure, two stores that are ready.
-    CHECK(server.stats().requests == 3 * n + 3);
+    CHECK(server.stats().traffic.all_requests() == 3 * n + 3);
   }
 }
 
@@ -245,7 +245,8 @@ TEST_CASE("doors: a held compare-and-set is answered in turn", "[conformance][re
     clients[i]
         .ask_compare_set(kKey, kNoStateText, joined_by("n2", std::string(kNoStateText)))
         .send(ping);
-  REQUIRE(server.until([](const auto& stats) { return stats.requests >= 4 + 4 + 4; }));
+  REQUIRE(
+      server.until([](const auto& stats) { return stats.traffic.all_requests() >= 4 + 4 + 4; }));
   CHECK(!clients[2].readable());
   CHECK(!clients[3].readable());
 

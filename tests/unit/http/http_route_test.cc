@@ -74,6 +74,10 @@ TEST_CASE("http routes: whatever is not there is an error that says why", "[unit
   CHECK(status_of("/healthz", "POST") == 405);
   CHECK(status_of("/nothing", "POST") == 404);
   CHECK(status_of("/healthz", "DELETE") == 405);
+  CHECK(status_of("/nothing", "DELETE") == 404);
+  // Each resource names its own methods.
+  CHECK(find_route({"OPTIONS", "/api/v1/runs"}).error().allow == "GET, HEAD");
+  CHECK(find_route({"OPTIONS", "/api/v1/runs/job/stop"}).error().allow == "POST");
   CHECK(status_of("/" + std::string(kMaxTargetBytes, 'x')) == 414);
   const auto error = find_route({"GET", "/nothing"}).error();
   CHECK(error.code == "not_found");

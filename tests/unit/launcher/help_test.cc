@@ -11,6 +11,7 @@
 #include "launcher/dry_run.h"
 #include "launcher/man_page.h"
 #include "launcher/python_text.h"
+#include "rendezvous/core/tls_allow.h"
 
 namespace muster::testing {
 namespace {
@@ -120,6 +121,20 @@ TEST_CASE("dry run: the plan and each rank", "[unit][launcher]") {
         "  environment   EMPTY=\n", "                TEXT='a b'\n", "rank 1 (local rank 1)\n",
         "  stdout        /logs/1/stdout.log\n", "  stderr        nowhere (--local-ranks-filter)\n"})
     CHECK_THAT(text, Contains(line));
+}
+
+TEST_CASE("dry run: which client certificates are let in", "[unit][launcher]") {
+  AgentOptions options;
+  options.rendezvous.tls_ca = "ca.pem";
+  options.rendezvous.tls_certificate = "node.pem";
+  const auto shown = [&](std::string_view names) {
+    options.rendezvous.tls_allow = std::make_shared<const TlsAllow>(*parse_tls_allow_names(names));
+    return dry_run_text(options, {});
+  };
+  CHECK_THAT(dry_run_text(options, {}), !Contains("lets in"));
+  CHECK_THAT(shown("B.example.org,*.a.org"),
+             Contains("                lets in certificates of *.a.org, b.example.org\n"));
+  CHECK_THAT(shown("*"), Contains("lets in every certificate of the CA\n"));
 }
 
 TEST_CASE("dry run: --run-path shows the script and not muster's program", "[unit][launcher]") {

@@ -82,6 +82,17 @@ TEST_CASE("musterctl runs: a line for each, and none is said so", "[unit][muster
   CHECK_THAT(*text, Contains("1 of 9 runs\n"));
 }
 
+TEST_CASE("musterctl: the only run, where there is exactly one", "[unit][musterctl]") {
+  RunsView view;
+  CHECK(*only_run(runs_json(view)) == std::nullopt);
+  view.runs.push_back(failed_run().summary);
+  view.total = 1;
+  CHECK(*only_run(runs_json(view)) == "job");
+  view.total = 2;  // Also where not all of them are listed.
+  CHECK(*only_run(runs_json(view)) == std::nullopt);
+  CHECK_FALSE(only_run("{}").has_value());
+}
+
 TEST_CASE("musterctl nodes: by rank, with the global ranks of their workers", "[unit][musterctl]") {
   RunView view = failed_run();
   view.nodes.push_back({.name = {"spare", 9, 0}, .state = NodeState::Spare, .native = true});

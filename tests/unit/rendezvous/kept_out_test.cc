@@ -140,6 +140,23 @@ TEST_CASE_METHOD(KeptOutTest, "allow: the node joins as a newcomer does", "[unit
   CHECK_THAT(rendezvous.operator_answer(), Catch::Contains("was not kept out"));
 }
 
+TEST_CASE_METHOD(KeptOutTest, "allow: has an effect only where something was kept out",
+                 "[unit][rendezvous]") {
+  const auto has_effect = [&](OperatorWhat what, const char* node) {
+    return rendezvous.has_effect({what, node});
+  };
+  CHECK_FALSE(has_effect(OperatorWhat::Allow, "b"));
+  CHECK(has_effect(OperatorWhat::Drain, "b"));
+  CHECK(has_effect(OperatorWhat::Restart, ""));
+  asks(OperatorWhat::Exclude, "b_1_0");
+  asks(OperatorWhat::Exclude, "elsewhere");
+  CHECK(has_effect(OperatorWhat::Allow, "b"));
+  CHECK(has_effect(OperatorWhat::Allow, "elsewhere"));
+  CHECK_FALSE(has_effect(OperatorWhat::Allow, "c"));
+  asks(OperatorWhat::Allow, "b");
+  CHECK_FALSE(has_effect(OperatorWhat::Allow, "b"));
+}
+
 TEST_CASE_METHOD(KeptOutTest, "exclude: who comes later is kept out, too; others are not",
                  "[unit][rendezvous]") {
   asks(OperatorWhat::Exclude, "e");
