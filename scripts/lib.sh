@@ -22,9 +22,10 @@ TORCH_VERSION=2.13.0
 TORCH_PACKAGE=${MUSTER_TORCH_PACKAGE:-torch==$TORCH_VERSION}
 NUMPY_PACKAGE='numpy>=2.2,<3' # Not needed to train, but without it torch prints a warning per rank.
 # For the tests: muster shows Python's stacks with the first; the second knows Kubernetes' schemas and brings jsonschema, the third Prometheus' text;
-# the fourth drives Debian's Chromium, and the fifth brings axe-core, which finds what keeps people from using a page.
+# the fourth drives Debian's Chromium, the fifth brings axe-core, which finds what keeps people from using a page; the sixth asks musterd what its
+# OpenAPI file lets it ask.
 TEST_MODULES=('py-spy==0.4.3' 'kubernetes-validate==1.37.0' 'prometheus_client==0.26.0'
-  'playwright==1.65.2' 'axe-playwright-python==0.1.8')
+  'playwright==1.65.2' 'axe-playwright-python==0.1.8' 'schemathesis==4.32.5')
 
 # Measured with the CPU build of torch; a build with CUDA takes about 7,000 MB more.
 VENV_MB=2000

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -42,8 +43,10 @@ boost::system::result<Page, RouteError> parse_page(std::string_view query, std::
     if (name != "offset" && name != "limit")
       return bad_request("unknown parameter '" + std::string(name) +
                          "': this resource knows offset and limit");
-    if (!parse_number(value, name == "offset" ? page.offset : page.limit))
-      return bad_request(std::string(name) + " is not a whole number from 0 on");
+    std::int64_t number = 0;
+    if (!parse_number(value, number) || number < 0)
+      return bad_request(std::string(name) + " is not a whole number from 0 on, of 64 bits");
+    (name == "offset" ? page.offset : page.limit) = static_cast<std::size_t>(number);
   }
   page.limit = std::min(page.limit, most);
   return page;

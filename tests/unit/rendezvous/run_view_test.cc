@@ -189,7 +189,7 @@ TEST_CASE_METHOD(RunViewTest,
   CHECK(restarts.at(1).cause == RestartCause::Requested);
   CHECK(view().summary.restarts_used == 0);
   CHECK_FALSE(view().summary.first_failure);
-  const RunEvent& event = view().events.back();
+  const RunEvent event = view().events.back();
   CHECK(event.node.empty());  // No node is called "operator".
   CHECK(event.text == "an operator (musterctl restart)");
   CHECK_THAT(notes, Catch::Contains("cause=requested who=operator what=\"musterctl restart\""));
