@@ -173,10 +173,11 @@ std::optional<std::string> find_only_run(const Arguments& arguments, const Servi
   if (answer->status != 200) return code = exit_code_of(*answer), std::nullopt;
   const auto only = only_run(answer->body);
   if (!only) return code = complain(kExitFailure, only.error().reason), std::nullopt;
-  if (*only) return *only;
+  if (only->total == 1) return only->id;
+  if (only->total == 0)
+    return code = complain(kExitUnknown, "no runs: no job meets here"), std::nullopt;
   if (const Text runs = runs_text(answer->body); runs && !arguments.json) print(*runs);
-  code = complain(kExitUsage, "there is not exactly one run: type `musterctl " + command +
-                                  " RUN`, with an id that `musterctl runs` shows");
+  code = complain(kExitUsage, "which of the runs? Type `musterctl " + command + " RUN`");
   return std::nullopt;
 }
 

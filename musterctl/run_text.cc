@@ -328,11 +328,11 @@ std::string duration_text(double seconds) {
 Text runs_text(std::string_view json) {
   return made_of(json, make_runs);
 }
-boost::system::result<std::optional<std::string>, TextError> only_run(std::string_view json) {
+boost::system::result<OnlyRun, TextError> only_run(std::string_view json) {
   return made_of(json, [](const Json& answer) {
-    std::optional<std::string> id;
-    if (answer.at("total") == 1) id = answer.at("runs").at(0).at("id").get<std::string>();
-    return id;
+    OnlyRun only{.total = answer.at("total").get<std::size_t>()};
+    if (only.total == 1) only.id = answer.at("runs").at(0).at("id").get<std::string>();
+    return only;
   });
 }
 Text status_text(std::string_view json) {

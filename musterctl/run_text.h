@@ -1,7 +1,7 @@
 // What musterd says of runs, as text for a terminal. Pure: JSON text in, text out.
 #pragma once
 
-#include <optional>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,9 +18,12 @@ using Text = boost::system::result<std::string, TextError>;
 
 /// Of /api/v1/runs.
 Text runs_text(std::string_view json);
-/// The id in /api/v1/runs if there is exactly one run, as it is. Nothing: there are none or
-/// several.
-boost::system::result<std::optional<std::string>, TextError> only_run(std::string_view json);
+/// How many runs /api/v1/runs tells of, and the id of the only one, as it is.
+struct OnlyRun {
+  std::size_t total = 0;
+  std::string id = {};  // Empty: there are none, or several.
+};
+boost::system::result<OnlyRun, TextError> only_run(std::string_view json);
 /// Of /api/v1/runs/ID.
 Text status_text(std::string_view json);
 /// The first failure, what followed, and what to look at next.

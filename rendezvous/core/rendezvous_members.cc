@@ -134,7 +134,8 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
     member.connection.reset();
     return;
   }
-  if (lost && cause == RestartCause::NodeLost && !preparing()) {
+  // After the end of the run nodes go as they like.
+  if (lost && cause == RestartCause::NodeLost && !preparing() && !outcome_) {
     damping_.lost(member.instance, now_);
     strikes_.count_loss(who.addr);
   }

@@ -19,7 +19,7 @@ RouteError not_allowed_in() {
   return {401, "token_needed",
           "this musterd asks for its token: give musterctl --rdzv-token-file FILE. For a browser, "
           "`musterctl open` makes a link; for curl and Prometheus, `musterctl key` prints the key "
-          "of 'Authorization: Bearer KEY', which may be read with only"};
+          "of 'Authorization: Bearer KEY', which reads and changes nothing"};
 }
 
 /// `cause` lives for ever.

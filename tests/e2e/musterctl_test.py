@@ -94,9 +94,7 @@ class Runs(CtlTest):
 
     def test_the_only_run_needs_no_name(self):
         for command in ("status", "nodes", "why"):
-            said = self.ctl(command, expect=2)
-            self.assertIn("no runs: no job meets here", said)
-            self.assertIn(f"type `musterctl {command} RUN`", said)
+            self.assertEqual(self.ctl(command, expect=4), "musterctl: no runs: no job meets here\n")
         self.node("a", "2")
         self.run_is("gathering")
         wait_for(lambda: json.loads(self.ctl("runs", "--json"))["total"] == 1, "the run in the list")
@@ -111,7 +109,7 @@ class Runs(CtlTest):
         for command in ("status", "nodes", "why"):
             said = self.ctl(command, expect=2)
             self.assertRegex(said, r"(?s)\njob +gathering .*\nother +gathering ")
-            self.assertIn(f"type `musterctl {command} RUN`", said)
+            self.assertIn(f"which of the runs? Type `musterctl {command} RUN`", said)
         self.assertNotIn("gathering", self.ctl("status", "--json", expect=2))
         self.assertRegex(self.ctl("status", "other"), "^other  gathering\n")
 

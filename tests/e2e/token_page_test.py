@@ -41,11 +41,13 @@ class Page(MusterdTest):
 
     def start_musterd(self):
         subprocess.run(["sh", "-c", self.command("(")], cwd=self.dir, check=True, timeout=PATIENCE_S)
-        words = ["--http=127.0.0.1:0" if word == "--http=9400" else word for word in self.command("musterd")[1:]]
+        places = {"--port=29400": "--port=0", "--http=9400": "--http=127.0.0.1:0"}
+        words = [places.get(word, word) for word in self.command("musterd")[1:]]
+        self.assertIn("--port=0", words)  # Where the nodes of the page look for it.
         self.musterds = 1
         err = open(self.dir / "err.musterd1", "wb")
         self.addCleanup(err.close)
-        self.musterd = subprocess.Popen([MUSTERD, "--port=0", *words], stdin=subprocess.DEVNULL, stdout=err, stderr=err,
+        self.musterd = subprocess.Popen([MUSTERD, *words], stdin=subprocess.DEVNULL, stdout=err, stderr=err,
                                         cwd=self.dir, env=self.environment())
         self.addCleanup(self.musterd.wait)
         self.addCleanup(self.musterd.kill)

@@ -253,6 +253,14 @@ TEST_CASE_METHOD(RendezvousTest, "exclude: a spare steps in", "[unit][rendezvous
   CHECK(complete.contains(3));
 }
 
+TEST_CASE_METHOD(KeptOutTest, "strikes: nodes that go when the run has ended are not lost",
+                 "[unit][rendezvous]") {
+  after({}, OperatorAsked{OperatorWhat::Stop});
+  after({}, ConnectionLost{{2}});
+  pass(1s, {1, 3, 4});
+  CHECK(rendezvous.view(0, 9, now).strikes.empty());
+}
+
 TEST_CASE_METHOD(KeptOutTest, "strikes: losses of nodes that were in a round are counted",
                  "[unit][rendezvous]") {
   after({}, ConnectionLost{{2}});
