@@ -24,7 +24,9 @@ const Subcommand kSubcommands[15] = {
     {"open", "", "--endpoint --rdzv-token-file", "A link to the page of a musterd with a token"},
     {"key", "", "--rdzv-token-file", "The key by which other programs may read from musterd"},
     {"ps", "", "--json", "The jobs of this machine, without a daemon"},
-    {"doctor", "", "--endpoint --rdzv-token-file --rdzv-endpoint --log-dir --quick --json",
+    {"doctor", "",
+     "--endpoint --rdzv-token-file --rdzv-endpoint --nodes --rdzv-id --local-addr --no-torch "
+     "--log-dir --checkpoint-dir --quick --json",
      "Checks what breaks jobs of several nodes"},
 };
 

@@ -235,7 +235,7 @@ void check_folders(const DoctorFacts& facts, Checks& checks) {
 void check_programs(const DoctorFacts& facts, Checks& checks) {
   Check python{"python", Verdict::Ok, facts.python + " is " + facts.python_version, ""};
   if (facts.python.empty()) {
-    python = {"python", Verdict::Note, "no python3 on PATH",
+    python = {"python", Verdict::Note, "no python3 on PATH, and no PYTHON_EXEC",
               "for Python scripts: activate the job's environment and run this again"};
   } else if (facts.torch_version.empty()) {
     python.verdict = Verdict::Note;
@@ -243,6 +243,7 @@ void check_programs(const DoctorFacts& facts, Checks& checks) {
     python.remedy = "activate the job's environment and run this again";
   } else {
     python.found += ", torch " + facts.torch_version;
+    if (!facts.nccl_version.empty()) python.found += ", NCCL " + facts.nccl_version;
   }
   if (facts.asked_python) checks.push_back(std::move(python));
   checks.push_back({"machine", Verdict::Ok,
@@ -292,7 +293,8 @@ bool has_failure(const std::vector<Check>& checks) {
 std::string checks_text(const std::vector<Check>& checks) {
   std::vector<Row> rows;
   for (const Check& check : checks) {
-    rows.push_back({std::string(to_string(check.verdict)), check.name, safe(check.found)});
+    const std::string about = check.peer.empty() ? std::string() : check.peer + ": ";
+    rows.push_back({std::string(to_string(check.verdict)), check.name, safe(about + check.found)});
     if (!check.remedy.empty()) rows.push_back({"", "", "-> " + safe(check.remedy)});
   }
   const auto count = [&](Verdict verdict) {
@@ -304,15 +306,19 @@ std::string checks_text(const std::vector<Check>& checks) {
          count(Verdict::Warning) + " warnings\n";
 }
 
-std::string checks_json(const std::vector<Check>& checks) {
+std::string checks_json(const std::vector<Check>& checks, const std::string& peers) {
   using Json = nlohmann::ordered_json;
   Json list = Json::array();
-  for (const Check& check : checks)
-    list.push_back({{"name", check.name},
-                    {"verdict", to_string(check.verdict)},
-                    {"found", check.found},
-                    {"remedy", check.remedy}});
-  const Json all{{"ok", !has_failure(checks)}, {"checks", std::move(list)}};
+  for (const Check& check : checks) {
+    Json one{{"name", check.name},
+             {"verdict", to_string(check.verdict)},
+             {"found", check.found},
+             {"remedy", check.remedy}};
+    if (!check.peer.empty()) one["peer"] = check.peer;
+    list.push_back(std::move(one));
+  }
+  Json all{{"ok", !has_failure(checks)}, {"checks", std::move(list)}};
+  if (!peers.empty()) all["peers"] = Json::parse(peers);
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -47,6 +47,7 @@ struct DoctorFacts {
   std::string python;        // Its path; empty: none on PATH.
   std::string python_version;
   std::string torch_version;  // Empty: not found.
+  std::string nccl_version;   // Of its package; empty: none.
   unsigned numa_nodes = 1;
 };
 
@@ -56,7 +57,8 @@ struct Check {
   std::string name;  // One word, for programs.
   Verdict verdict = Verdict::Ok;
   std::string found;
-  std::string remedy;  // Empty if there is nothing to do.
+  std::string remedy;     // Empty if there is nothing to do.
+  std::string peer = {};  // The node that it is about; empty: this machine.
 };
 
 inline constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
@@ -64,6 +66,7 @@ inline constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 std::vector<Check> judge(const DoctorFacts& facts);
 bool has_failure(const std::vector<Check>& checks);
 std::string checks_text(const std::vector<Check>& checks);
-std::string checks_json(const std::vector<Check>& checks);
+/// `peers`: an array that becomes a field of that name, as JSON; empty: there is none.
+std::string checks_json(const std::vector<Check>& checks, const std::string& peers = {});
 
 }  // namespace muster::ctl

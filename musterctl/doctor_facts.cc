@@ -1,7 +1,5 @@
 #include "musterctl/doctor_facts.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -19,6 +17,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "musterctl/interfaces.h"
 #include "musterctl/run_text.h"
 
 namespace muster::ctl {
@@ -40,14 +39,6 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
   return std::strtoull(line.c_str(), nullptr, 10);
 }
 
-std::string numeric_address(const sockaddr* address) {
-  const socklen_t size = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::array<char, NI_MAXHOST> text{};
-  const int failed =
-      ::getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-  return failed == 0 ? text.data() : "";
-}
-
 void look_at_names(DoctorFacts& facts) {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -62,21 +53,6 @@ void look_at_names(DoctorFacts& facts) {
   for (const addrinfo* one = list; one != nullptr; one = one->ai_next)
     facts.host_addresses.push_back(numeric_address(one->ai_addr));
   ::freeaddrinfo(list);
-}
-
-void look_at_interfaces(DoctorFacts& facts) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return;
-  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
-    const int family = one->ifa_addr->sa_family;
-    if (family == AF_INET || family == AF_INET6)
-      facts.interfaces[one->ifa_name].push_back(numeric_address(one->ifa_addr));
-  }
-  ::freeifaddrs(list);
-  for (const char* name : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
-    if (const char* value = std::getenv(name); value != nullptr && *value != '\0')
-      facts.interface_variables[name] = value;
 }
 
 double wall_seconds() {
@@ -184,11 +160,16 @@ std::string output_of(const char* command) {
 void look_at_python(DoctorFacts& facts) {
   // The metadata only: to import torch takes seconds.
   const std::string text = output_of(
-      "timeout 10 python3 -c 'import sys, importlib.metadata as m\n"
+      "timeout 10 \"${PYTHON_EXEC:-python3}\" -c 'import sys, importlib.metadata as m\n"
       "print(sys.executable); print(\"Python \" + sys.version.split()[0])\n"
-      "try: print(m.version(\"torch\"))\n"
-      "except m.PackageNotFoundError: print()' 2>/dev/null </dev/null");
-  std::array<std::string, 3> lines;
+      "def version(*names):\n"
+      "  for name in names:\n"
+      "    try: return m.version(name)\n"
+      "    except m.PackageNotFoundError: pass\n"
+      "  return \"\"\n"
+      "print(version(\"torch\"))\n"
+      "print(version(\"nvidia-nccl-cu13\", \"nvidia-nccl-cu12\"))' 2>/dev/null </dev/null");
+  std::array<std::string, 4> lines;
   std::size_t begin = 0;
   for (std::string& line : lines) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -198,6 +179,7 @@ void look_at_python(DoctorFacts& facts) {
   facts.python = lines[0];
   facts.python_version = lines[1];
   facts.torch_version = lines[2];
+  facts.nccl_version = lines[3];
 }
 
 unsigned count_folders(const fs::path& folder, const std::string& prefix) {
@@ -229,7 +211,8 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
   DoctorFacts facts;
   facts.asked_python = !targets.quick;
   look_at_names(facts);
-  look_at_interfaces(facts);
+  facts.interfaces = local_interfaces();
+  facts.interface_variables = interface_variables();
   if (targets.rendezvous) facts.endpoints.push_back(look_at("rendezvous", *targets.rendezvous));
   if (targets.musterd) {
     EndpointFacts endpoint = look_at("musterd's HTTP", *targets.musterd);
@@ -250,6 +233,8 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
       look_at_folder("TMPDIR", temporary != nullptr && *temporary != '\0' ? temporary : "/tmp"));
   if (!targets.log_dir.empty())
     facts.folders.push_back(look_at_folder("--log-dir", targets.log_dir));
+  if (!targets.checkpoint_dir.empty())
+    facts.folders.push_back(look_at_folder("--checkpoint-dir", targets.checkpoint_dir));
   if (!targets.quick) look_at_python(facts);
   facts.numa_nodes = std::max(1U, count_folders("/sys/devices/system/node", "node"));
   return facts;

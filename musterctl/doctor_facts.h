@@ -14,6 +14,7 @@ struct DoctorTargets {
   SharedTokenCrypto token = {};             // What musterd's HTTP asks for; null: nothing.
   std::optional<Endpoint> rendezvous = {};  // Where the nodes of a job meet.
   std::string log_dir = {};                 // Empty: not looked at.
+  std::string checkpoint_dir = {};          // As log_dir.
   bool quick = false;                       // No program is started.
 };
 

@@ -22,8 +22,8 @@
 #include "musterctl/client.h"
 #include "musterctl/completion.h"
 #include "musterctl/ctl_config.h"
-#include "musterctl/doctor.h"
-#include "musterctl/doctor_facts.h"
+#include "musterctl/doctor_command.h"
+#include "musterctl/doctor_peer.h"
 #include "musterctl/local_jobs.h"
 #include "musterctl/rank_output.h"
 #include "musterctl/run_text.h"
@@ -45,10 +45,8 @@ constexpr unsigned kWatchSeconds = 1;
 
 struct Arguments {
   std::string endpoint = "localhost:9400";
-  std::string rdzv_endpoint;
   std::string token_file;  // Empty: no token.
   TlsFiles tls;            // Empty: plain HTTP.
-  std::string log_dir;
   std::string run;
   std::string node;
   std::string completion;
@@ -59,7 +57,8 @@ struct Arguments {
   bool follow = false;
   bool from_stderr = false;
   bool all = false;
-  bool quick = false;
+  DoctorArguments doctor;
+  DoctorPeerOptions doctor_peer;
 };
 
 int complain(int code, const std::string& reason) {
@@ -80,7 +79,7 @@ struct Look {
 // The file describes one musterd. It is not read where the command line or the environment names
 // another one: that one may have no TLS, or another token. False: the file is wrong, which is said.
 bool apply_config(Arguments& arguments) {
-  if (arguments.endpoint_given || arguments.quick) return true;
+  if (arguments.endpoint_given || arguments.doctor.quick) return true;
   const std::string path = find_config_file();
   if (path.empty()) return true;
   auto config = read_ctl_config(path);
@@ -279,23 +278,20 @@ int show_where_they_stand(const Arguments& arguments) {
 }
 
 int ask_doctor(const Arguments& arguments) {
-  DoctorTargets targets{.log_dir = arguments.log_dir, .quick = arguments.quick};
-  if (arguments.endpoint_given && !arguments.quick) {
-    int code = EXIT_SUCCESS;
-    targets.musterd = find_endpoint(arguments, code);
-    if (!targets.musterd) return code;
-  }
-  if (!arguments.rdzv_endpoint.empty()) {
-    const auto parsed = parse_endpoint(arguments.rdzv_endpoint);
-    if (!parsed) return complain(kExitUsage, parsed.error().reason);
-    targets.rendezvous = *parsed;
+  DoctorSurroundings around{
+      .token_file = arguments.token_file, .tls = arguments.tls, .json = arguments.json};
+  int code = EXIT_SUCCESS;
+  if (arguments.endpoint_given && !arguments.doctor.quick) {
+    around.musterd = find_endpoint(arguments, code);
+    if (!around.musterd) return code;
   }
   const auto token = load_token(arguments.token_file);
   if (!token) return complain(kExitFailure, token.error().reason);
-  targets.token = *token;
-  const auto checks = judge(gather_facts(targets));
-  print(arguments.json ? checks_json(checks) : checks_text(checks));
-  return has_failure(checks) ? kExitFailure : EXIT_SUCCESS;
+  around.token = *token;
+  const DoctorAnswer answer = run_doctor(arguments.doctor, around);
+  if (!answer.usage_error.empty()) return complain(kExitUsage, answer.usage_error);
+  print(answer.text);
+  return answer.ok ? EXIT_SUCCESS : kExitFailure;
 }
 
 int list_local_jobs(const Arguments& arguments) {
@@ -344,23 +340,13 @@ void add_option(CLI::App& command, std::string_view option, Arguments& arguments
   if (option == "--json") command.add_flag("--json", arguments.json, "For programs");
   if (option == "--watch")
     command.add_flag("--watch", arguments.watch, "Look again each second, until it is stopped");
-  if (option == "--rdzv-endpoint")
-    command
-        .add_option("--rdzv-endpoint", arguments.rdzv_endpoint,
-                    "Where the nodes of a job meet: is it reached from here?")
-        ->type_name("HOST:PORT");
-  if (option == "--quick")
-    command.add_flag("--quick", arguments.quick,
-                     "This machine alone: no program is started, and musterd not asked");
   if (option == "--follow")
     command.add_flag("-f,--follow", arguments.follow, "Go on as the worker writes more");
   if (option == "--stderr")
     command.add_flag("--stderr", arguments.from_stderr, "What it writes to stderr, not stdout");
   if (option == "--all")
     command.add_flag("--all", arguments.all, "From the beginning of the log, not its end only");
-  if (option == "--log-dir")
-    command.add_option("--log-dir", arguments.log_dir, "Is there room for the logs of a job?")
-        ->type_name("FOLDER");
+  add_doctor_option(command, option, arguments.doctor);
 }
 
 void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
@@ -415,6 +401,9 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
     if (const auto found = actions.find(subcommand.name); found != actions.end())
       command.callback([&chosen, action = found->second] { chosen = action; });
   }
+  add_doctor_peer(app, arguments.doctor_peer).callback([&] {
+    chosen = [&] { return run_doctor_peer(arguments.doctor_peer); };
+  });
 }
 
 int run(int argc, char** argv) {
@@ -457,7 +446,8 @@ int run(int argc, char** argv) {
   }
   if (!chosen) return complain(kExitUsage, "no command is given\nTry `musterctl --help`.");
   // ps asks nobody: a wrong file must not keep it from its work.
-  if (!app.got_subcommand("ps") && !apply_config(arguments)) return kExitUsage;
+  const bool asks = !app.got_subcommand("ps") && !app.got_subcommand("doctor-peer");
+  if (asks && !apply_config(arguments)) return kExitUsage;
   return chosen();
 }
 

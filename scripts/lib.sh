@@ -11,7 +11,7 @@ launcher=${MUSTER_LAUNCHER:-$root/build/release/bin/muster}
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libboost1.81-dev libspdlog-dev nlohmann-json3-dev
   libcli11-dev catch2 libhwloc-dev libsystemd-dev libssl-dev libsqlite3-dev python3 python3-venv ccache)
 TEST_PACKAGES=(libgloo-dev etcd-server clang-format-14 clang-14 libclang-rt-14-dev clang-tidy-19 shellcheck
-  iproute2 openssl procps systemd systemd-container python3-yaml docker-compose zsh fish chromium)
+  iproute2 nftables openssl procps systemd systemd-container python3-yaml docker-compose zsh fish chromium)
 # For scripts/package: to build, for aarch64, too, and to install the packages where they belong. make, perl and
 # tcl are for the sources of SQLite and OpenSSL.
 PACKAGE_PACKAGES=(cmake ninja-build binutils python3 python3-venv dpkg-dev xz-utils git make perl tcl)

@@ -3,6 +3,10 @@ muster_add_tests(musterctl_tests unit
   SOURCES
     unit/musterctl/http_text_test.cc
     unit/musterctl/doctor_test.cc
+    unit/musterctl/interfaces_test.cc
+    unit/musterctl/pair_schedule_test.cc
+    unit/musterctl/peer_checks_test.cc
+    unit/musterctl/peer_json_test.cc
     unit/musterctl/rank_output_test.cc
     unit/musterctl/run_text_test.cc
   LINK muster_ctl nlohmann_json::nlohmann_json)
@@ -22,3 +26,6 @@ muster_add_python_test(e2e.monitoring nodes e2e/monitoring_test.py)
 muster_add_python_test(e2e.readiness nodes e2e/readiness_test.py)
 set_tests_properties(e2e.monitoring e2e.readiness PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>")
+muster_add_python_test(e2e.doctor_nodes nodes e2e/doctor_nodes_test.py)
+set_tests_properties(e2e.doctor_nodes PROPERTIES PROCESSORS 2 ENVIRONMENT
+  "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")

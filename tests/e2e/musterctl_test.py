@@ -221,6 +221,8 @@ class Doctor(CtlTest):
         missing = self.checks("--log-dir=/proc/nowhere", expect=1)["folder"]
         self.assertEqual(missing["verdict"], "failure")
         self.assertIn("--log-dir /proc/nowhere", missing["found"])
+        missing = self.checks("--checkpoint-dir=/proc/nowhere", expect=1)["folder"]
+        self.assertIn("--checkpoint-dir /proc/nowhere", missing["found"])
         self.musterd.kill()
         self.musterd.wait()
         gone = self.checks(expect=1)["endpoint"]

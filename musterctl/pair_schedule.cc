@@ -1,0 +1,29 @@
+#include "musterctl/pair_schedule.h"
+
+#include "rendezvous/core/check.h"
+
+namespace muster::ctl {
+
+int pair_rounds(int nodes) {
+  if (nodes < 2) return 0;
+  return nodes % 2 == 0 ? nodes - 1 : nodes;
+}
+
+// In round r those whose ranks have the sum r, modulo the number of rounds, meet. The number is
+// odd, so exactly one rank would meet itself: it meets the last node, or nobody if their number is
+// odd.
+std::optional<int> partner_in(int round, int rank, int nodes) {
+  const int rounds = pair_rounds(nodes);
+  MUSTER_CHECK(round >= 0 && round < rounds && rank >= 0 && rank < nodes);
+  const bool even = nodes % 2 == 0;
+  if (even && rank == nodes - 1) {
+    // Twice what we look for is `round`, and (rounds + 1) / 2 is a half.
+    return static_cast<int>(static_cast<long long>(round) * ((rounds + 1) / 2) % rounds);
+  }
+  const int partner = (round + rounds - rank) % rounds;
+  if (partner != rank) return partner;
+  if (even) return nodes - 1;
+  return std::nullopt;
+}
+
+}  // namespace muster::ctl
