@@ -65,6 +65,7 @@ inline constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 
 std::vector<Check> judge(const DoctorFacts& facts);
 bool has_failure(const std::vector<Check>& checks);
+/// Without what is well between this machine and another one.
 std::string checks_text(const std::vector<Check>& checks);
 /// `peers`: an array that becomes a field of that name, as JSON; empty: there is none.
 std::string checks_json(const std::vector<Check>& checks, const std::string& peers = {});

@@ -223,9 +223,12 @@ void absent_checks(const PairFacts& facts, PeerChecks& checks) {
 
 void local_reduce_check(const NodeFacts& own, PeerChecks& checks) {
   if (own.reduces || own.no_reduce.empty()) return;
-  checks.push_back({"all_reduce", Verdict::Note, "not tried: " + own.no_reduce,
-                    "for a test with torch: activate the job's environment on all nodes, or name "
-                    "its Python in PYTHON_EXEC"});
+  Check check{"all_reduce", Verdict::Note, "not tried: " + own.no_reduce, ""};
+  if (!own.no_reduce.starts_with("--"))  // Nobody has wished it so.
+    check.remedy =
+        "to test with torch, activate the job's environment on all nodes, or name its "
+        "Python in PYTHON_EXEC";
+  checks.push_back(std::move(check));
 }
 
 }  // namespace

@@ -11,6 +11,10 @@ muster_add_tests(musterctl_tests unit
     unit/musterctl/run_text_test.cc
   LINK muster_ctl nlohmann_json::nlohmann_json)
 
+muster_add_tests(probe_tests threads
+  SOURCES conformance/probe_test.cc
+  LINK muster_ctl muster_rendezvous_net)
+
 muster_add_python_test(e2e.musterctl nodes e2e/musterctl_test.py)
 muster_add_python_test(e2e.musterctl_changes nodes e2e/musterctl_changes_test.py)
 muster_add_python_test(e2e.musterctl_workers nodes e2e/musterctl_workers_test.py)

@@ -65,6 +65,7 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: a healthy pair has no warning", "[u
   }
   CHECK(checks.size() == 8);
   CHECK_THAT(pairs_text(facts), Catch::Contains("node2 (rank 1)"));
+  CHECK_THAT(checks_text(checks), !Catch::Contains("node2"));  // The table has it.
 }
 
 TEST_CASE_METHOD(PairTest, "doctor of nodes: one blocked direction is named with its addresses",
