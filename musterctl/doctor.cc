@@ -255,6 +255,59 @@ void check_programs(const DoctorFacts& facts, Checks& checks) {
                                          : ""});
 }
 
+void check_gpu(const GpuFacts& gpu, std::size_t index, Checks& checks) {
+  std::vector<std::string> found;
+  Check check{"gpu", Verdict::Warning, "", ""};
+  if (gpu.slowed_by_heat) found.emplace_back("slowed down by heat");
+  if (gpu.slowed_by_power) found.emplace_back("slowed down by the power supply");
+  if (!found.empty())
+    check.remedy = "all ranks wait for the slowest one: look at cooling and power of this machine";
+  if (gpu.uncorrected_errors > 0)
+    found.push_back(std::to_string(gpu.uncorrected_errors) + " uncorrected memory errors");
+  if (gpu.rows_pending) found.emplace_back("bad rows of memory wait for a reset to be replaced");
+  if (gpu.uncorrected_errors > 0 || gpu.rows_pending)
+    check.remedy =
+        "reset it (nvidia-smi --gpu-reset, or restart the machine); if errors come back, "
+        "have it replaced";
+  if (gpu.rows_failed) {
+    found.emplace_back("no spare rows are left for bad memory");
+    check.verdict = Verdict::Failure;
+    check.remedy = "have it replaced";
+  }
+  if (found.empty()) return;
+  check.found = "GPU " + std::to_string(index) + " (" + gpu.name + "): " + joined(found);
+  checks.push_back(std::move(check));
+}
+
+void check_gpus(const DoctorFacts& facts, Checks& checks) {
+  const std::size_t before = checks.size();
+  const GpuHealth& health = facts.gpu_health;
+  if (!health.error.empty())
+    checks.push_back({"gpu", Verdict::Failure, health.error,
+                      "does nvidia-smi work? Driver and its library may be of different versions "
+                      "after an upgrade: restart the machine"});
+  for (std::size_t i = 0; i < health.gpus.size(); ++i)
+    check_gpu(health.gpus[i], i, checks);
+  if (facts.torch_gpus && *facts.torch_gpus < facts.gpus) {
+    Check check{"gpu", Verdict::Note,
+                "the driver has " + std::to_string(facts.gpus) + " GPUs, torch sees " +
+                    std::to_string(*facts.torch_gpus),
+                "CUDA_VISIBLE_DEVICES=" + facts.visible_gpus + " leaves the others out"};
+    if (facts.visible_gpus.empty()) {
+      check.verdict = Verdict::Warning;
+      check.remedy =
+          "install a torch that is built for this driver's CUDA: "
+          "python3 -c 'import torch; torch.cuda.init()' says what is wrong";
+    }
+    checks.push_back(std::move(check));
+  }
+  if (checks.size() == before && !health.gpus.empty())
+    checks.push_back({"gpu", Verdict::Ok,
+                      std::to_string(health.gpus.size()) + " GPUs (" + health.gpus.front().name +
+                          "), no errors, none slowed down",
+                      ""});
+}
+
 std::string_view to_string(Verdict verdict) {
   switch (verdict) {
     case Verdict::Ok:
@@ -282,6 +335,7 @@ std::vector<Check> judge(const DoctorFacts& facts) {
   check_cgroup(facts, checks);
   check_folders(facts, checks);
   check_programs(facts, checks);
+  check_gpus(facts, checks);
   return checks;
 }
 

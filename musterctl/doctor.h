@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "musterctl/gpu_health.h"
+
 namespace muster::ctl {
 
 struct FolderFacts {
@@ -38,6 +40,9 @@ struct DoctorFacts {
   std::map<std::string, std::uint64_t> limits;  // "nofile", "nproc", "memlock"; no limit: ~0.
   unsigned cores = 1;
   unsigned gpus = 0;
+  GpuHealth gpu_health = {};
+  std::optional<unsigned> torch_gpus;  // As many as torch sees; nothing: it was not asked.
+  std::string visible_gpus;            // CUDA_VISIBLE_DEVICES, if it is set and not empty.
   std::optional<std::uint64_t> cgroup_memory_max;
   std::optional<std::uint64_t> cgroup_memory_now;
   std::optional<double> cgroup_cores;

@@ -182,6 +182,17 @@ void look_at_python(DoctorFacts& facts) {
   facts.nccl_version = lines[3];
 }
 
+// torch is imported for that, which takes seconds: only where there are GPUs.
+void look_at_torch_gpus(DoctorFacts& facts) {
+  const std::string text = output_of(
+      "timeout 60 \"${PYTHON_EXEC:-python3}\" -c 'import torch; "
+      "print(torch.cuda.device_count())' 2>/dev/null </dev/null");
+  unsigned count = 0;
+  if (std::sscanf(text.c_str(), "%u", &count) == 1) facts.torch_gpus = count;
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr)
+    facts.visible_gpus = visible;
+}
+
 unsigned count_folders(const fs::path& folder, const std::string& prefix) {
   unsigned count = 0;
   std::error_code ec;
@@ -235,7 +246,13 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
     facts.folders.push_back(look_at_folder("--log-dir", targets.log_dir));
   if (!targets.checkpoint_dir.empty())
     facts.folders.push_back(look_at_folder("--checkpoint-dir", targets.checkpoint_dir));
-  if (!targets.quick) look_at_python(facts);
+  if (!targets.quick) {
+    look_at_python(facts);
+    facts.gpu_health = gpu_health();
+    const auto known = static_cast<unsigned>(facts.gpu_health.gpus.size());
+    facts.gpus = std::max(facts.gpus, known);
+    if (facts.gpus > 0 && !facts.torch_version.empty()) look_at_torch_gpus(facts);
+  }
   facts.numa_nodes = std::max(1U, count_folders("/sys/devices/system/node", "node"));
   return facts;
 }

@@ -15,11 +15,18 @@ muster_add_tests(probe_tests threads
   SOURCES conformance/probe_test.cc
   LINK muster_ctl muster_rendezvous_net)
 
+# GPUs for the doctor, where there are none.
+add_library(fake_gpus SHARED unit/musterctl/fake_gpus.cc)
+target_link_libraries(fake_gpus PRIVATE muster_test_options)
+set_target_properties(fake_gpus PROPERTIES OUTPUT_NAME nvidia-ml SOVERSION 1
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/fake_gpus)
+add_dependencies(sanitized_tests fake_gpus)
+
 muster_add_python_test(e2e.musterctl nodes e2e/musterctl_test.py)
 muster_add_python_test(e2e.musterctl_changes nodes e2e/musterctl_changes_test.py)
 muster_add_python_test(e2e.musterctl_workers nodes e2e/musterctl_workers_test.py)
 set_tests_properties(e2e.musterctl e2e.musterctl_changes e2e.musterctl_workers PROPERTIES ENVIRONMENT
-  "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
+  "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>;FAKE_GPUS=$<TARGET_FILE_DIR:fake_gpus>")
 muster_add_python_test(e2e.agent_http nodes e2e/agent_http_test.py)
 set_tests_properties(e2e.agent_http PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")

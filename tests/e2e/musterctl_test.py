@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import unittest
 
 from http_test import HttpTest
 from support import MUSTER, PATIENCE_S, SOURCE, main, wait_for
@@ -228,6 +229,23 @@ class Doctor(CtlTest):
         gone = self.checks(expect=1)["endpoint"]
         self.assertIn("refused", gone["found"])
         self.assertIn("firewall", gone["remedy"])
+
+    @unittest.skipIf("FAKE_GPUS" not in os.environ, "no FAKE_GPUS: the folder of the fake NVML that the build makes")
+    def test_gpus_that_are_not_well_and_a_torch_that_sees_one(self):
+        torch = self.dir / "site/torch"
+        torch.mkdir(parents=True)
+        (torch / "__init__.py").write_text("class cuda:\n    device_count = staticmethod(lambda: 1)\n")
+        metadata = self.dir / "site/torch-9.9.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9\n")
+        env = {"LD_LIBRARY_PATH": os.environ["FAKE_GPUS"], "PYTHONPATH": str(torch.parent)}
+        gpus = [check for check in json.loads(self.ctl("doctor", "--json", env=env))["checks"] if check["name"] == "gpu"]
+        self.assertEqual([check["verdict"] for check in gpus], ["warning", "warning"], gpus)
+        for text in ("GPU 1 (second): ", "slowed down by heat", "3 uncorrected memory errors", "wait for a reset"):
+            self.assertIn(text, gpus[0]["found"])
+        self.assertIn("the driver has 2 GPUs, torch sees 1", gpus[1]["found"])
+        alone = self.checks("--quick", env=env)  # Neither NVML nor torch is asked.
+        self.assertNotIn("gpu", alone)
 
 
 class Preflight(CtlTest):

@@ -106,6 +106,37 @@ TEST_CASE_METHOD(DoctorTest, "doctor: memory that is nearly used up is found",
   CHECK(check("cgroup").verdict == Verdict::Warning);
 }
 
+TEST_CASE_METHOD(DoctorTest, "doctor: GPUs that are not well are named", "[unit][musterctl]") {
+  facts.gpus = 2;
+  facts.gpu_health.gpus = {{.name = "H200"}, {.name = "H200"}};
+  CHECK(check("gpu").verdict == Verdict::Ok);
+  GpuFacts& second = facts.gpu_health.gpus[1];
+  second.slowed_by_heat = true;
+  CHECK(check("gpu").verdict == Verdict::Warning);
+  CHECK_THAT(check("gpu").found, Catch::Contains("GPU 1 (H200): slowed down by heat"));
+  second = {.name = "H200", .uncorrected_errors = 3, .rows_pending = true};
+  CHECK_THAT(check("gpu").found, Catch::Contains("3 uncorrected memory errors"));
+  CHECK_THAT(check("gpu").remedy, Catch::Contains("reset"));
+  second.rows_failed = true;
+  CHECK(check("gpu").verdict == Verdict::Failure);
+  CHECK_THAT(check("gpu").remedy, Catch::Contains("replaced"));
+  facts.gpu_health = {.error = "NVML does not start: error 18"};
+  CHECK(check("gpu").verdict == Verdict::Failure);
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: GPUs that torch does not see", "[unit][musterctl]") {
+  facts.gpus = 2;
+  facts.gpu_health.gpus = {{.name = "H200"}, {.name = "H200"}};
+  facts.torch_gpus = 2;
+  CHECK(check("gpu").verdict == Verdict::Ok);
+  facts.torch_gpus = 0;
+  CHECK(check("gpu").verdict == Verdict::Warning);
+  CHECK_THAT(check("gpu").found, Catch::Contains("2 GPUs, torch sees 0"));
+  facts.torch_gpus = 1;
+  facts.visible_gpus = "1";
+  CHECK(check("gpu").verdict == Verdict::Note);
+}
+
 TEST_CASE_METHOD(DoctorTest, "doctor: text and JSON say the same", "[unit][musterctl]") {
   facts.folders[0].writable = false;
   const auto checks = judge(facts);
