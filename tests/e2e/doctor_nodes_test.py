@@ -200,6 +200,24 @@ class OnNetworksWithFaults(DoctorTest):
         for other in ("two", "three"):
             self.assert_verdicts(checks, other, reach_to="ok", reach_from="ok", path_mtu="ok")
 
+    def test_hosts_that_know_no_names_and_have_ipv6_only(self):
+        net = lan.Net(self.dir)
+        self.addCleanup(net.close)
+        net.wire("wire")
+        hosts = self.dir / "hosts"
+        hosts.write_text("127.0.0.1 localhost\n::1 localhost\n")
+        for number, name in enumerate(("one", "two"), 1):
+            net.host(name, hosts)
+            net.connect(name, "wire", f"fd77::{number}/64")
+        self.musterd(on=net.on("one"))
+        for name in ("one", "two"):
+            self.doctor(name, 2, "--no-torch", "--json", on=net.on(name), endpoint=f"[fd77::1]:{self.port}")
+        for name, (peers, checks) in self.reports(one=0, two=0).items():
+            (host, peer), = peers.items()
+            self.assertEqual({peer["to"]["from"], peer["to"]["to"]}, {"fd77::1", "fd77::2"}, name)
+            self.assertEqual((peer["to"]["interface"], peer["to"]["path_mtu"]), ("eth0", 1500))
+            self.assert_verdicts(checks, host, reach_to="ok", reach_from="ok", path_mtu="ok")
+
     def test_long_packets_that_are_lost_on_the_network_of_the_job(self):
         net = lan.Lan(self.dir, ["one", "two"])
         self.addCleanup(net.close)

@@ -326,5 +326,22 @@ class Files(NodesTest):
         self.assertTrue(loads(f"--rdzv-tls-ca={self.dir}/ca.pem"))
 
 
+class DoctorOfNodes(TlsTest):
+    client_certificates = True
+
+    def test_nodes_of_the_doctor_meet_by_tls(self):
+        words = [MUSTERCTL, "doctor", "--nodes=2", "--no-torch", "--json", f"--rdzv-endpoint=127.0.0.1:{self.port}",
+                 f"--tls-ca={self.dir}/ca.pem", f"--tls-cert={self.dir}/node.pem", f"--tls-key={self.dir}/node.key"]
+        nodes = [subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True, env=self.environment()) for _ in range(2)]
+        for node in nodes:
+            self.addCleanup(node.wait)
+            self.addCleanup(node.kill)
+        for node in nodes:
+            out, err = node.communicate(timeout=PATIENCE_S)
+            self.assertEqual(node.returncode, 0, out + err)
+            self.assertEqual(len(json.loads(out)["peers"]), 1)
+
+
 if __name__ == "__main__":
     sys.exit(main())
