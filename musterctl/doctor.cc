@@ -73,10 +73,11 @@ bool names_an_interface(const std::string& word, const DoctorFacts& facts, bool 
 
 void check_interfaces(const DoctorFacts& facts, Checks& checks) {
   std::vector<std::string> names;
+  names.reserve(facts.interfaces.size());
   for (const auto& [name, addresses] : facts.interfaces)
     names.push_back(name);
   for (const auto& [variable, value] : facts.interface_variables) {
-    Check check{"interface", Verdict::Ok, variable + "=" + value, ""};
+    Check check{"interface", Verdict::Ok, std::string(variable).append("=").append(value), ""};
     std::string_view list = value;
     const bool nccl = variable.starts_with("NCCL");
     const bool excluded = nccl && list.starts_with('^');

@@ -60,9 +60,9 @@ double wall_seconds() {
   return std::chrono::duration<double>(now).count();
 }
 
-void look_at_clock(const DoctorTargets& targets, EndpointFacts& facts) {
+void look_at_clock(const Endpoint& musterd, const TokenCrypto* token, EndpointFacts& facts) {
   const double before = wall_seconds();
-  const auto answer = get(*targets.musterd, "/api/v1/runs?limit=0", targets.token.get());
+  const auto answer = get(musterd, "/api/v1/runs?limit=0", token);
   const double after = wall_seconds();
   if (!answer) {
     facts.error = answer.error().reason;
@@ -227,7 +227,7 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
   if (targets.rendezvous) facts.endpoints.push_back(look_at("rendezvous", *targets.rendezvous));
   if (targets.musterd) {
     EndpointFacts endpoint = look_at("musterd's HTTP", *targets.musterd);
-    if (endpoint.error.empty()) look_at_clock(targets, endpoint);
+    if (endpoint.error.empty()) look_at_clock(*targets.musterd, targets.token.get(), endpoint);
     facts.endpoints.push_back(std::move(endpoint));
   }
   struct statvfs room {};

@@ -41,8 +41,9 @@ std::string place(const std::string& address, const std::string& interface) {
   return interface.empty() ? address : interface + " " + address;
 }
 
-bool reached(const std::optional<Probe>& probe) {
-  return probe && probe->stage >= ProbeStage::Sending;
+/// Null: it did not come so far as to be measured.
+const Probe* reached(const std::optional<Probe>& probe) {
+  return probe && probe->stage >= ProbeStage::Sending ? &*probe : nullptr;
 }
 
 bool done(const std::optional<Probe>& probe) {
@@ -65,7 +66,7 @@ Check reach_check(const PeerFacts& peer, bool there) {
   }
   const std::string way = place(probe->from, probe->interface) + " to " + probe->to + ", port " +
                           std::to_string(probe->port);
-  if (reached(probe)) {
+  if (reached(probe) != nullptr) {
     check.found = who + " connects from " + way;
     return check;
   }
@@ -77,9 +78,8 @@ Check reach_check(const PeerFacts& peer, bool there) {
   return check;
 }
 
-Check mtu_check(const PeerFacts& peer) {
+Check mtu_check(const PeerFacts& peer, const Probe& to) {
   Check check{"path_mtu", Verdict::Ok, "", "", name_of(peer.node)};
-  const Probe& to = *peer.to;
   const int there = peer.from ? peer.from->interface_mtu : 0;
   const auto lost = [](const std::optional<Probe>& probe, ProbeStage stage) {
     return probe && probe->stage == stage;
@@ -111,10 +111,10 @@ Check mtu_check(const PeerFacts& peer) {
   return check;
 }
 
-Check latency_check(const PeerFacts& peer) {
-  Check check{"latency", Verdict::Ok, text_of("%.2f ms there and back", peer.to->latency_ms), "",
+Check latency_check(const PeerFacts& peer, const Probe& to) {
+  Check check{"latency", Verdict::Ok, text_of("%.2f ms there and back", to.latency_ms), "",
               name_of(peer.node)};
-  if (peer.to->latency_ms > kSlowPeerMs) {
+  if (to.latency_ms > kSlowPeerMs) {
     check.verdict = Verdict::Warning;
     check.remedy =
         "each all-reduce takes several such ways: is it the network that is meant "
@@ -123,8 +123,8 @@ Check latency_check(const PeerFacts& peer) {
   return check;
 }
 
-Check peer_clock_check(const PeerFacts& peer) {
-  const double ahead = peer.to->ahead_seconds;
+Check peer_clock_check(const PeerFacts& peer, const Probe& to) {
+  const double ahead = to.ahead_seconds;
   const double off = std::abs(ahead);
   Check check{"peer_clock", Verdict::Ok,
               text_of("%.3f s ", off) + (ahead < 0 ? "behind" : "ahead of") + " this node's", "",
@@ -208,12 +208,12 @@ Check meeting_check(const PairFacts& facts) {
 }
 
 // Nodes that were to come and have said nothing.
-void absent_checks(const PairFacts& facts, PeerChecks& checks) {
+void absent_checks(const PairFacts& facts, int own_rank, PeerChecks& checks) {
   for (int rank = 0; rank < facts.nodes; ++rank) {
-    const bool known =
-        rank == facts.own->rank ||
-        std::any_of(facts.peers.begin(), facts.peers.end(),
-                    [rank](const PeerFacts& peer) { return peer.node.rank == rank; });
+    const bool known = rank == own_rank || std::any_of(facts.peers.begin(), facts.peers.end(),
+                                                       [rank](const PeerFacts& peer) {
+                                                         return peer.node.rank == rank;
+                                                       });
     if (known) continue;
     checks.push_back({"reach_to", Verdict::Failure, "not tested: it has not said where it is",
                       "look at what it prints: does it reach the workers' store of rank 0?",
@@ -240,15 +240,15 @@ std::vector<Check> judge_pairs(const PairFacts& facts) {
   for (const PeerFacts& peer : facts.peers) {
     checks.push_back(reach_check(peer, true));
     checks.push_back(reach_check(peer, false));
-    if (peer.to && reached(peer.to)) {
-      checks.push_back(mtu_check(peer));
-      checks.push_back(latency_check(peer));
-      checks.push_back(peer_clock_check(peer));
+    if (const Probe* to = reached(peer.to)) {
+      checks.push_back(mtu_check(peer, *to));
+      checks.push_back(latency_check(peer, *to));
+      checks.push_back(peer_clock_check(peer, *to));
     }
     checks.push_back(versions_check(*facts.own, peer.node));
     reduce_check(*facts.own, peer, checks);
   }
-  if (facts.whole) absent_checks(facts, checks);
+  if (facts.whole) absent_checks(facts, facts.own->rank, checks);
   return checks;
 }
 
@@ -261,10 +261,10 @@ std::string pairs_text(const PairFacts& facts) {
       row[1] = safe(peer.to->to);
       row[2] = peer.to->interface.empty() ? "-" : safe(peer.to->interface);
     }
-    if (reached(peer.to)) {
-      row[3] = text_of("%.2f ms", peer.to->latency_ms);
-      row[4] = done(peer.to) ? std::to_string(peer.to->path_mtu) : "blocked";
-      row[5] = text_of("%+.3f s", peer.to->ahead_seconds);
+    if (const Probe* to = reached(peer.to)) {
+      row[3] = text_of("%.2f ms", to->latency_ms);
+      row[4] = done(peer.to) ? std::to_string(to->path_mtu) : "blocked";
+      row[5] = text_of("%+.3f s", to->ahead_seconds);
     }
     if (peer.reduce) row[6] = peer.reduce->right ? text_of("%.1f ms", peer.reduce->ms) : "failed";
     rows.push_back(std::move(row));
@@ -281,7 +281,7 @@ std::string pairs_json(const PairFacts& facts) {
             {"to", probe->to},
             {"port", probe->port},
             {"interface", probe->interface},
-            {"connects", reached(probe)},
+            {"connects", reached(probe) != nullptr},
             {"long_packets_pass", done(probe)},
             {"latency_ms", probe->latency_ms},
             {"path_mtu", probe->path_mtu},
