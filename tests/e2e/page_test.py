@@ -119,6 +119,21 @@ class Live(PageTest):
         self.musterd.wait()
         self.shows(page, "#live", "connection lost")
 
+    def test_a_musterd_that_stands_by_is_no_refusal(self):
+        """The answers of one that stands by, as tests/etcd/etcd_test.py has them from a real one; then it leads."""
+        stands_by = {"status": 503, "content_type": "application/json",
+                     "body": '{"error":{"code":"standing_by","message":"this musterd stands by"}}'}
+        context = self.browser.new_context()
+        self.addCleanup(context.close)
+        for target in ("readyz", "api/v1/events"):
+            context.route(f"**/{target}", lambda route: route.fulfill(**stands_by))
+        page = context.new_page()
+        page.set_default_timeout(MS)
+        page.goto(f"http://127.0.0.1:{self.http_port}/")
+        self.shows(page, "#live", "this musterd stands by")
+        context.unroute_all()
+        self.shows(page, "#live", "live")
+
     def test_a_run_that_is_not_there(self):
         page = self.page("#no%20such%20run")
         self.shows(page, "#none", "does not know this run")
