@@ -5,6 +5,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
+#include <utility>
 
 #include "rendezvous/wire/config_json.h"
 
