@@ -224,7 +224,8 @@ asio::awaitable<void> DoctorPeer::meet() {
 }
 
 asio::awaitable<void> DoctorPeer::find_master() {
-  const NameLookup found = co_await look_up(place_.master, kAnswerWithin);
+  // In a unity build client.cc's look_up is in sight, too.
+  const NameLookup found = co_await muster::look_up(place_.master, kAnswerWithin);
   if (!found.addresses.empty()) master_address_ = found.addresses.front();
 }
 
