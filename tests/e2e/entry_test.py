@@ -177,7 +177,7 @@ class Programs(EntryTest):
     def setUpClass(cls):
         cls.target = tempfile.TemporaryDirectory(prefix="muster-entry-")
         cls.addClassCleanup(cls.target.cleanup)
-        pip = subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "--no-deps",
+        pip = subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile",
                               "--disable-pip-version-check", "--target", cls.target.name,
                               *PROGRAMS], check=False, text=True, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT)

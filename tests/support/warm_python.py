@@ -41,6 +41,12 @@ class WarmPython:
             self.close()
             raise RuntimeError(f"{python} {__file__} did not start")
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
     def variables(self):
         return {"WARM_PYTHON": self.path, "WARM_PYTHON_PREFIX": self.prefix, "PYTHONPATH": str(SITE)}
 
