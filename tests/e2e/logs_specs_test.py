@@ -2,12 +2,17 @@
 """--logs-specs: plug-ins that lay out the logs, in a made-up distribution, beside torchrun's."""
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
+import unittest
 
 from nodes import TORCH_PYTHON
 from support import PATIENCE_S, MusterTest, main, python_has_torch, wait_for
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from warm_python import WarmPython
 
 PLUG_INS = '''
 import atexit, json, os, sys
@@ -125,10 +130,18 @@ sys.exit(attempt == "0")
 """
 
 
+def setUpModule():
+    LogsSpecsTest.warm = WarmPython(TORCH_PYTHON, OMP_NUM_THREADS="1")
+    unittest.addModuleCleanup(LogsSpecsTest.warm.close)
+
+
 class LogsSpecsTest(MusterTest):
+    # Whether the program that holds the plug-in is a copy of a process that has loaded torch.
+    COPIES = True
+
     def setUp(self):
         super().setUp()
-        site = self.dir / "site"
+        self.site = site = self.dir / "site"
         info = site / "made_up_logs-1.0.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-up-logs\nVersion: 1.0\n")
@@ -138,15 +151,16 @@ class LogsSpecsTest(MusterTest):
         (site / "made_up_exit.py").write_text("raise SystemExit('not today')\n")
         (site / "made_up_sleep.py").write_text(
             "open('loading', 'w').close()\nimport time\nwhile True: time.sleep(1)\n")
-        self.more = {"PYTHONPATH": str(site), "PYTHON_EXEC": TORCH_PYTHON,
-                     "OMP_NUM_THREADS": "1"}
+        self.more = {"PYTHONPATH": str(site), "PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1"}
+        if self.COPIES:
+            self.more |= self.warm.variables(site)
 
     def run_muster(self, *args, **more):
         return super().run_muster("--standalone", *args, env=self.more, **more)
 
     def run_torchrun(self, *args):
         done = subprocess.run([TORCH_PYTHON, "-m", "torch.distributed.run", "--standalone", *args],
-                              cwd=self.dir, env=self.environment(**self.more), check=False,
+                              cwd=self.dir, env=self.environment(**self.more | self.warm.variables(self.site)), check=False,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=5 * PATIENCE_S)
         return done.returncode, done.stdout, done.stderr
@@ -164,6 +178,8 @@ class LogsSpecsTest(MusterTest):
 
 
 class BesideTorchrun(LogsSpecsTest):
+    COPIES = False  # Of muster's side.
+
     def one_job(self, run):
         """(what it printed, every file of the logs, what the plug-in noted)"""
         script = self.script("worker.py", WORKER)
@@ -284,6 +300,8 @@ class Errors(LogsSpecsTest):
 
 
 class Signals(LogsSpecsTest):
+    COPIES = False
+
     def stopped_while(self, name):
         # The test's bound is shorter than what the workers would have: nobody waits for it.
         process = self.start("--standalone", "--shutdown-timeout=1000", f"--logs-specs={name}",

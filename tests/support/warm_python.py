@@ -7,6 +7,7 @@ with the copy's exit code or signal. The copy is killed when the program that wa
 
 For tests of what programs compute and print. Where a test is about the worker's process itself (its signals, descriptors,
 what is left of it), the worker must be a real one."""
+import atexit
 import io
 import json
 import os
@@ -47,8 +48,10 @@ class WarmPython:
     def __exit__(self, *_):
         self.close()
 
-    def variables(self):
-        return {"WARM_PYTHON": self.path, "WARM_PYTHON_PREFIX": self.prefix, "PYTHONPATH": str(SITE)}
+    def variables(self, *paths):
+        """`paths` are for PYTHONPATH."""
+        return {"WARM_PYTHON": self.path, "WARM_PYTHON_PREFIX": self.prefix,
+                "PYTHONPATH": os.pathsep.join([str(SITE), *map(str, paths)])}
 
     def close(self):
         self.server.kill()
@@ -104,6 +107,7 @@ def become(request, streams):
         take_over(request, streams)
         code = run(request["words"])
         threading._shutdown()  # As the interpreter does: waits for threads that are no daemons.
+        atexit._run_exitfuncs()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -122,6 +126,7 @@ def take_over(request, streams):
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    sys.path[1:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path != str(SITE)]
     random.seed()
     import torch.distributed
     torch.distributed.set_debug_level_from_env()  # torch has done so with the environment of before.
