@@ -123,7 +123,7 @@ class DoctorPeer {
   asio::awaitable<Probe> test_way(const NodeFacts& peer);
   asio::awaitable<std::optional<std::string>> hear(std::string name, Instant deadline);
   asio::awaitable<void> say(std::string name, std::string value);
-  asio::awaitable<void> reduce(PeerFacts& facts, Instant deadline);
+  asio::awaitable<void> reduce(PeerFacts& facts, bool both_ways, Instant deadline);
   std::string key(const std::string& what, int from, int to) const;
   bool fail(const std::string& what) { return failure_ = what, false; }
 
@@ -237,7 +237,11 @@ asio::awaitable<void> DoctorPeer::take_turn(int peer, Instant deadline) {
     co_await go_first(facts, deadline);
   else
     co_await go_second(facts, deadline);
-  if (facts.to && facts.from) co_await reduce(facts, deadline);
+  if (facts.to && facts.from) {
+    const bool both_ways =
+        facts.to->stage == ProbeStage::Done && facts.from->stage == ProbeStage::Done;
+    co_await reduce(facts, both_ways, deadline);
+  }
   print_line(to_json(facts));
 }
 
@@ -274,11 +278,10 @@ asio::awaitable<Probe> DoctorPeer::test_way(const NodeFacts& peer) {
 }
 
 /// Both say whether they can before they try: who is alone would wait in vain.
-asio::awaitable<void> DoctorPeer::reduce(PeerFacts& facts, Instant deadline) {
+asio::awaitable<void> DoctorPeer::reduce(PeerFacts& facts, bool both_ways, Instant deadline) {
   const int peer = facts.node.rank;
   if (!own_.reduces || !facts.node.reduces) co_return;
-  const bool ready = reduce_->works() && facts.to->stage == ProbeStage::Done &&
-                     facts.from->stage == ProbeStage::Done;
+  const bool ready = reduce_->works() && both_ways;
   co_await say(key("sum", place_.rank, peer), ready ? "1" : "0");
   const auto said = co_await hear(key("sum", peer, place_.rank), deadline + kAnswerWithin);
   if (!ready || !said || *said != "1") co_return;
