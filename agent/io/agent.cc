@@ -474,7 +474,7 @@ class Agent {
   WorkersStore workers_store_;
   std::unique_ptr<RendezvousSession> session_;
   RoundFacts round_;
-  int starts_ = 0;  // Of workers, in all attempts.
+  int starts_ = 0;                   // Of workers, in all attempts.
   JobSessions sessions_;             // Of the attempt: for the case that the shim dies.
   std::optional<Instant> reported_;  // When the others were told that this part is over.
   int attempt_ = 0;                  // Counts the starts of this node.
