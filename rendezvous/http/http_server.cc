@@ -84,6 +84,8 @@ SharedView view_of(const HttpSource& source, const ViewRequest& request) {
   return std::make_shared<const View>(std::move(*run));
 }
 
+constexpr auto kAnswersWithin = std::chrono::seconds(1);
+
 // Where all processors are busy, those who serve the jobs come first. On Linux a priority is that
 // of the calling thread alone.
 void give_way() {
@@ -97,10 +99,14 @@ void give_way() {
 class HttpServer::Impl {
  public:
   explicit Impl(HttpDoor door)
-      : loop_(1), acceptor_(loop_), shared_(std::make_shared<Shared>(std::move(door))) {}
+      : loop_(1),
+        acceptor_(loop_),
+        end_limit_(loop_),
+        shared_(std::make_shared<Shared>(std::move(door))) {}
   ~Impl() {
-    loop_.stop();
+    asio::post(loop_, [this] { end(); });
     if (thread_.joinable()) thread_.join();
+    shared_->when_none_acts = nullptr;
   }
 
   boost::system::error_code listen(const tcp::endpoint& endpoint) {
@@ -161,6 +167,7 @@ class HttpServer::Impl {
   }
 
  private:
+  void end();
   asio::awaitable<void> accept_all();
   asio::awaitable<void> serve(tcp::socket socket, asio::ip::address peer);
   asio::awaitable<bool> begin(tcp::socket& socket, HttpPeer& peer);
@@ -169,6 +176,7 @@ class HttpServer::Impl {
 
   asio::io_context loop_;
   tcp::acceptor acceptor_;
+  asio::steady_timer end_limit_;
   std::shared_ptr<Shared> shared_;
   std::map<asio::ip::address, std::size_t> open_of_;
   std::map<std::uint64_t, std::function<void(std::optional<Operated>)>> asked_;
@@ -176,6 +184,14 @@ class HttpServer::Impl {
   std::map<std::uint64_t, Ask::Done> questions_;  // By number: whose answers are waited for.
   std::thread thread_;
 };
+
+// Who has asked for a change closes its connection when it has the answer.
+void HttpServer::Impl::end() {
+  if (shared_->acting == 0) return loop_.stop();
+  shared_->when_none_acts = [this] { loop_.stop(); };
+  end_limit_.expires_after(kAnswersWithin);
+  end_limit_.async_wait([this](const boost::system::error_code&) { loop_.stop(); });
+}
 
 // The answer comes on the jobs' loop, at once or later, and is brought to this one.
 std::uint64_t HttpServer::Impl::ask(asio::io_context& runs_loop, const FindSource& find,

@@ -59,6 +59,20 @@ Reply readiness(const AllFigures& figures) {
   return {200, kJsonType, "{\"ok\":true}\n"};
 }
 
+/// Of a connection by which a change was asked for.
+class ActingPlace {
+ public:
+  explicit ActingPlace(Shared& shared) : shared_(shared) { ++shared_.acting; }
+  ActingPlace(const ActingPlace&) = delete;
+  ActingPlace& operator=(const ActingPlace&) = delete;
+  ~ActingPlace() {
+    if (--shared_.acting == 0 && shared_.when_none_acts) shared_.when_none_acts();
+  }
+
+ private:
+  Shared& shared_;
+};
+
 class Session {
  public:
   Session(asio::ip::tcp::socket socket, std::shared_ptr<Shared> shared, HttpPeer peer)
@@ -84,6 +98,7 @@ class Session {
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_;
   std::shared_ptr<Shared> shared_;
+  std::optional<ActingPlace> acting_;
   HttpGate gate_;
   std::string_view allow_;  // For a reply of 405; lives for ever.
 };
@@ -196,6 +211,7 @@ asio::awaitable<Reply> Session::ask(RankQuestion question) {
 }
 
 asio::awaitable<Reply> Session::act(Action action) {
+  if (!acting_) acting_.emplace(*shared_);
   const auto waiter =
       std::make_shared<AnswerWaiter<std::optional<Operated>>>(stream_.get_executor());
   shared_->operate(action,

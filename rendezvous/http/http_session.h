@@ -55,6 +55,10 @@ struct Shared {
   Ask questions;
   HttpFigures figures;
   std::size_t streams = 0;
+  /// Connections by which changes were asked for. At the end they have a moment to hear the answer:
+  /// the change may be what ends this server.
+  std::size_t acting = 0;
+  std::function<void()> when_none_acts;
   double began_seconds = 0;
   /// Only this machine reaches it: browsers must name it so.
   bool loopback_only = true;

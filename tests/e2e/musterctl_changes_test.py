@@ -78,9 +78,13 @@ class OutOfTheRounds(CtlTest):
         self.ctl("allow", "job", names["c"])
         self.round_of(3, after=5)
         self.assertIn("was not kept out", self.ctl("allow", "job", names["c"]))
-        self.shows("node_drained")
-        events = json.loads(self.ctl("status", "job", "--json"))["events"]
-        self.assertEqual(sum(event["kind"] == "node_allowed" for event in events), 1)
+        self.ctl("drain", "job", names["c"])
+
+        def kinds():
+            return [event["kind"] for event in json.loads(self.ctl("status", "job", "--json"))["events"]
+                    if event["kind"] in ("node_drained", "node_allowed")]
+        wait_for(lambda: "node_allowed" in kinds() and kinds()[-1] == "node_drained", "the last drain")
+        self.assertEqual(kinds().count("node_allowed"), 1)
 
     def test_exclude_and_the_end_of_its_muster_harms_nobody(self):
         names = self.three()
