@@ -77,7 +77,8 @@ void NodeReporter::ended(const std::vector<ExplainedEnd>& ends) {
   FailureReport known = *failure_;
   known.because = end->ended_because;
   if (known.because.empty()) known.because = end->oom_evidence;
-  if (end->error && *end->error) known.message = (*end->error)->message;
+  const auto& error = end->error;
+  if (error && error->has_value()) known.message = (**error).message;
   known.stderr_end = end->stderr_tail.empty() ? end->stderr_file_end : end->stderr_tail;
   if (known == *failure_) return;
   failure_ = std::move(known);

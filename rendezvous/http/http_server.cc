@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -104,7 +105,11 @@ class HttpServer::Impl {
         end_limit_(loop_),
         shared_(std::make_shared<Shared>(std::move(door))) {}
   ~Impl() {
-    asio::post(loop_, [this] { end(); });
+    try {
+      asio::post(loop_, [this] { end(); });
+    } catch (const std::bad_alloc&) {
+      loop_.stop();
+    }
     if (thread_.joinable()) thread_.join();
     shared_->when_none_acts = nullptr;
   }

@@ -132,7 +132,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: lines of one pipe for both stream
   CHECK_THAT(report().text(), Contains("the last lines of its output:\n  loss 0.5\n  boom\n"));
   auto json = nlohmann::json::parse(report().json())["failures"][0];
   CHECK(json["output_tail"] == "loss 0.5\nboom\n");
-  CHECK(json["stderr_tail"] == "");
+  CHECK(json["stderr_tail"].get<std::string>().empty());
   ends.back().tail_is_output = false;
   CHECK_THAT(report().text(), Contains("the last lines of its stderr:\n"));
   json = nlohmann::json::parse(report().json())["failures"][0];
