@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 
-from warm_reduce import FIRST_FD, OPEN_FILES_MAX, end_with
+from warm_reduce import FIRST_FD, OPEN_FILES_MAX, end_with, serve_in_a_copy, take_environment
 
 SITE = pathlib.Path(__file__).resolve().parent / "warm_site"
 # Frames above the program's own, which its tracebacks would not have.
@@ -69,14 +69,8 @@ def serve(path):
     listener.listen(64)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Keepers are reaped by the kernel.
     print(os.path.realpath(sys.prefix), flush=True)
-    server = os.getpid()
-    while sys.stdin.fileno() not in select.select([listener, sys.stdin], [], [])[0]:
-        connection, _ = listener.accept()
-        if os.fork() == 0:
-            listener.close()
-            end_with(server)
-            keep(connection)
-        connection.close()
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+        serve_in_a_copy(listener, keep)
 
 
 def keep(program):
@@ -124,12 +118,9 @@ def take_over(request, streams):
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     os.chdir(request["folder"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
+    take_environment(request["environment"])
     sys.path[1:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path != str(SITE)]
     random.seed()
-    import torch.distributed
-    torch.distributed.set_debug_level_from_env()  # torch has done so with the environment of before.
 
 
 def run(words):

@@ -73,6 +73,24 @@ def end_with(parent):
         os._exit(1)
 
 
+def serve_in_a_copy(listener, serve_one):
+    """The next connection. `serve_one` does not return."""
+    connection, _ = listener.accept()
+    server = os.getpid()
+    if os.fork() == 0:
+        listener.close()
+        end_with(server)
+        serve_one(connection)
+    connection.close()
+
+
+def take_environment(environment):
+    os.environ.clear()
+    os.environ.update(environment)
+    import torch.distributed
+    torch.distributed.set_debug_level_from_env()  # torch has done so with the environment of before.
+
+
 def serve(listener, test):
     end_with(test)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -80,24 +98,15 @@ def serve(listener, test):
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Copies are reaped by the kernel.
     os.closerange(FIRST_FD, listener.fileno())
     os.closerange(listener.fileno() + 1, OPEN_FILES_MAX)
-    server = os.getpid()
     while True:
-        connection, _ = listener.accept()
-        if os.fork() == 0:
-            listener.close()
-            end_with(server)
-            be_a_rank(connection)
-        connection.close()
+        serve_in_a_copy(listener, be_a_rank)
 
 
 def be_a_rank(worker):
     lines = worker.makefile("r")
     environment = json.loads(lines.readline())
     enter_namespaces_of(peer_of(worker))
-    os.environ.clear()
-    os.environ.update(environment)
-    import torch.distributed
-    torch.distributed.set_debug_level_from_env()  # torch has done so with the environment of before.
+    take_environment(environment)
 
     def end_with_the_worker():
         lines.read()
