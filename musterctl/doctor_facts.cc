@@ -40,13 +40,11 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
 }
 
 void look_at_names(DoctorFacts& facts) {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  facts.host_name = name.data();
+  facts.host_name = own_host_name();
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
-  if (const int failed = ::getaddrinfo(name.data(), nullptr, &hints, &list); failed != 0) {
+  if (const int failed = ::getaddrinfo(facts.host_name.c_str(), nullptr, &hints, &list); failed != 0) {
     facts.host_error = ::gai_strerror(failed);
     return;
   }

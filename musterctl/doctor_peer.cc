@@ -1,7 +1,5 @@
 #include "musterctl/doctor_peer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -75,12 +73,6 @@ std::optional<WorkerPlace> worker_place() {
   if (!known) return std::nullopt;
   place.port = static_cast<std::uint16_t>(port);
   return place;
-}
-
-std::string own_host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 std::string new_secret() {

@@ -4,6 +4,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -55,6 +56,12 @@ std::optional<ChosenInterface> first_of(const char* variable, const std::string&
 }
 
 }  // namespace
+
+std::string own_host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
 
 std::string numeric_address(const sockaddr* address) {
   const socklen_t size = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);

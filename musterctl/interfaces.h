@@ -1,4 +1,5 @@
-// The network interfaces of this machine, and which of them variables of Gloo and NCCL choose.
+// The name of this machine, its network interfaces, and which of them variables of Gloo and NCCL
+// choose.
 #pragma once
 
 #include <netinet/in.h>
@@ -11,6 +12,8 @@
 
 namespace muster::ctl {
 
+/// As the kernel has it.
+std::string own_host_name();
 /// Numeric; without the interface of a link-local one.
 std::string numeric_address(const sockaddr* address);
 

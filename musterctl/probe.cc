@@ -106,21 +106,23 @@ bool Prober::step(ProbeStage next, const error_code& ec) {
 }
 
 asio::awaitable<Probe> Prober::run() {
-  auto connecting = connect();
-  error_code ec = co_await within(socket_, kConnectSeconds, std::move(connecting));
-  if (!step(ProbeStage::Greeting, ec)) co_return result_;
-  auto greeting = greet();
-  ec = co_await within(socket_, kPingSeconds, std::move(greeting));
-  if (!step(ProbeStage::Pings, ec)) co_return result_;
-  auto pinging = ping();
-  ec = co_await within(socket_, kPingSeconds, std::move(pinging));
-  if (!step(ProbeStage::Sending, ec)) co_return result_;
-  auto sending = send();
-  ec = co_await within(socket_, kDataSeconds, std::move(sending));
-  if (!step(ProbeStage::Receiving, ec)) co_return result_;
-  auto receiving = receive();
-  ec = co_await within(socket_, kDataSeconds, std::move(receiving));
-  step(ProbeStage::Done, ec);
+  struct Step {
+    ErrorLater (Prober::*work)();
+    int seconds;
+    ProbeStage next;
+  };
+  static constexpr Step kSteps[] = {
+      {&Prober::connect, kConnectSeconds, ProbeStage::Greeting},
+      {&Prober::greet, kPingSeconds, ProbeStage::Pings},
+      {&Prober::ping, kPingSeconds, ProbeStage::Sending},
+      {&Prober::send, kDataSeconds, ProbeStage::Receiving},
+      {&Prober::receive, kDataSeconds, ProbeStage::Done},
+  };
+  for (const Step& one : kSteps) {
+    auto work = (this->*one.work)();
+    const error_code ec = co_await within(socket_, one.seconds, std::move(work));
+    if (!step(one.next, ec)) break;
+  }
   co_return result_;
 }
 

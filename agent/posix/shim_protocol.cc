@@ -104,10 +104,12 @@ Result<std::vector<int>> receive_packet(int socket, void* data, std::size_t byte
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
+  // A peer that ends before it has read all resets the connection. The first call says so, and the
+  // next ones have what that peer sent before.
   ssize_t n = 0;
   do {
     n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  } while (n < 0 && errno == EINTR);
+  } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 0) return from_errno(errno);
   std::vector<int> fds;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;

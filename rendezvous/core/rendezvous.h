@@ -248,6 +248,8 @@ class Rendezvous {
   bool hold_back(MemberId id);
   void set_held(MemberId id, std::optional<Instant> until);
   void let_in_again(MemberId id);
+  /// Those outside the rounds that an operator's text means.
+  std::vector<MemberId> outside_as(const std::string& node) const;
   void release_held();
   bool let_in_if_needed();
   void forgive_pause(Duration length);

@@ -109,23 +109,22 @@ bool Rendezvous::restart_without_excluded() {
 }
 
 bool Rendezvous::has_effect(const OperatorAsked& asked) const {
-  if (asked.what != OperatorAsked::What::Allow) return true;
-  KeptOut after = kept_out_;
-  if (after.remove(asked.node)) return true;
-  return std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
-    const Member& member = entry.second;
-    return (member.place == Place::KeptOut || member.place == Place::HeldBack) &&
-           means(asked.node, member.name);
-  });
+  return asked.what != OperatorAsked::What::Allow || KeptOut(kept_out_).remove(asked.node) ||
+         !outside_as(asked.node).empty();
+}
+
+std::vector<Rendezvous::MemberId> Rendezvous::outside_as(const std::string& node) const {
+  std::vector<MemberId> outside;
+  for (const auto& [id, member] : members_)
+    if ((member.place == Place::KeptOut || member.place == Place::HeldBack) &&
+        means(node, member.name))
+      outside.push_back(id);
+  return outside;
 }
 
 void Rendezvous::allow(const std::string& node) {
   const bool removed = kept_out_.remove(node);
-  std::vector<MemberId> back;
-  for (const auto& [id, member] : members_)
-    if ((member.place == Place::KeptOut || member.place == Place::HeldBack) &&
-        means(node, member.name))
-      back.push_back(id);
+  const std::vector<MemberId> back = outside_as(node);
   for (const MemberId id : back)
     let_in_again(id);
   // As for a newcomer: a first round that lacks nodes is filled from the spares.

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <utility>
 
 #include <catch2/catch.hpp>
 
@@ -145,6 +147,21 @@ TEST_CASE("shim protocol: nothing there, the end, and nonsense are told apart", 
   REQUIRE_FALSE(send_request(pair.agent, other_version, {}));
   CHECK(receive_request(pair.shim).error().value() == EPROTO);
   ::shutdown(pair.agent, SHUT_RDWR);
+  CHECK(receive_request(pair.shim).error().value() == ENOTCONN);
+}
+
+// The connection is reset then, which recvmsg() says before it gives what came earlier.
+TEST_CASE("shim protocol: the last request of an agent that left reports unread is received",
+          "[unit][agent]") {
+  Pair pair;
+  REQUIRE_FALSE(send_report(pair.shim, {.kind = ShimReport::Kind::Ping}));
+  ShimRequest last_word{.kind = ShimRequest::Kind::End};
+  last_word.number = SIGINT;
+  REQUIRE_FALSE(send_request(pair.agent, last_word, {}));
+  ::close(std::exchange(pair.agent, -1));
+  const auto received = receive_request(pair.shim);
+  REQUIRE(received.has_value());
+  CHECK(received->request.number == SIGINT);
   CHECK(receive_request(pair.shim).error().value() == ENOTCONN);
 }
 
