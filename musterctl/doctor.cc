@@ -280,6 +280,49 @@ void check_gpu(const GpuFacts& gpu, std::size_t index, Checks& checks) {
   checks.push_back(std::move(check));
 }
 
+/// What only ends the program that caused it, or is no error any more, by NVIDIA's catalogue.
+bool is_harmless(const Xid& xid) {
+  switch (xid.number) {
+    case 13:  // An exception in the program's kernels.
+    case 31:  // Its access to memory that is not there.
+    case 43:  // Its work was stopped,
+    case 45:  // and cleaned up.
+      return true;
+    case 154:  // What has to be done to the GPU has changed: to nothing.
+      return xid.text.find("to 0x0") != std::string::npos;
+    default:
+      return false;
+  }
+}
+
+// The log does not tell what was done to the GPU since.
+void check_xids(const GpuErrors& errors, Checks& checks) {
+  constexpr unsigned kFallenOffTheBus = 79;
+  if (!errors.error.empty())
+    checks.push_back({"gpu", Verdict::Note,
+                      "the kernel's log cannot be read (" + errors.error +
+                          "): errors of GPUs that it has (Xids) are not known",
+                      "run this as root, or allow all to read it: sysctl kernel.dmesg_restrict=0"});
+  for (const Xid& xid : errors.xids) {
+    if (is_harmless(xid)) continue;
+    Check check{"gpu", Verdict::Warning,
+                "GPU " + xid.device + ": Xid " + std::to_string(xid.number) + ", " +
+                    std::to_string(xid.times) + (xid.times == 1 ? " time, " : " times, last ") +
+                    duration_text(std::max(0.0, errors.now_seconds - xid.last_seconds)) +
+                    " ago: " + xid.text,
+                "unless it was reset since: reset it (nvidia-smi --gpu-reset, or restart the "
+                "machine); if the Xid comes back, have it replaced. NVIDIA's Xid catalogue "
+                "explains each number"};
+    if (xid.number == kFallenOffTheBus) {
+      check.verdict = Verdict::Failure;
+      check.remedy =
+          "restart the machine, with its power off and on; if it comes back, have the "
+          "GPU and its slot looked at";
+    }
+    checks.push_back(std::move(check));
+  }
+}
+
 void check_gpus(const DoctorFacts& facts, Checks& checks) {
   const std::size_t before = checks.size();
   const GpuHealth& health = facts.gpu_health;
@@ -302,6 +345,7 @@ void check_gpus(const DoctorFacts& facts, Checks& checks) {
     }
     checks.push_back(std::move(check));
   }
+  check_xids(facts.gpu_errors, checks);
   if (checks.size() == before && !health.gpus.empty())
     checks.push_back({"gpu", Verdict::Ok,
                       std::to_string(health.gpus.size()) + " GPUs (" + health.gpus.front().name +

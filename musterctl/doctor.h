@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "musterctl/gpu_errors.h"
 #include "musterctl/gpu_health.h"
 
 namespace muster::ctl {
@@ -41,6 +42,7 @@ struct DoctorFacts {
   unsigned cores = 1;
   unsigned gpus = 0;
   GpuHealth gpu_health = {};
+  GpuErrors gpu_errors = {};
   std::optional<unsigned> torch_gpus;  // As many as torch sees; nothing: it was not asked.
   std::string visible_gpus;            // CUDA_VISIBLE_DEVICES, if it is set and not empty.
   std::optional<std::uint64_t> cgroup_memory_max;

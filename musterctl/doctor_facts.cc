@@ -44,7 +44,8 @@ void look_at_names(DoctorFacts& facts) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
-  if (const int failed = ::getaddrinfo(facts.host_name.c_str(), nullptr, &hints, &list); failed != 0) {
+  if (const int failed = ::getaddrinfo(facts.host_name.c_str(), nullptr, &hints, &list);
+      failed != 0) {
     facts.host_error = ::gai_strerror(failed);
     return;
   }
@@ -249,6 +250,7 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
     facts.gpu_health = gpu_health();
     const auto known = static_cast<unsigned>(facts.gpu_health.gpus.size());
     facts.gpus = std::max(facts.gpus, known);
+    if (facts.gpus > 0) facts.gpu_errors = gpu_errors();
     if (facts.gpus > 0 && !facts.torch_version.empty()) look_at_torch_gpus(facts);
   }
   facts.numa_nodes = std::max(1U, count_folders("/sys/devices/system/node", "node"));

@@ -3,6 +3,7 @@ muster_add_tests(musterctl_tests unit
   SOURCES
     unit/musterctl/http_text_test.cc
     unit/musterctl/doctor_test.cc
+    unit/musterctl/gpu_errors_test.cc
     unit/musterctl/interfaces_test.cc
     unit/musterctl/pair_schedule_test.cc
     unit/musterctl/peer_checks_test.cc

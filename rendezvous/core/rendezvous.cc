@@ -229,9 +229,19 @@ Rendezvous::Member* Rendezvous::enter(const NodeJoined& event) {
   if (event.generation <= kMaxGeneration)
     told_generation_ = std::max(told_generation_, event.generation);
   highest_generation_ = std::max(highest_generation_, told_generation_);
+  hear_count(event);
   touch(member->id);
   unrecorded(member->name);
   return member;
+}
+
+/// The host that told the node may have been killed before it could record the restart.
+void Rendezvous::hear_count(const NodeJoined& event) {
+  if (event.generation <= setup_.ended_generation || event.generation > kMaxGeneration) return;
+  const int told = std::min(event.restart_count, run().max_restarts);
+  if (told <= restarts_used_) return;
+  restarts_used_ = told;
+  changed();
 }
 
 void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnected) {
@@ -287,17 +297,17 @@ void Rendezvous::on(const WorkersFailed& event) {
   if (!complete() || draining() || event.round != round_ || member->place != Place::Participant)
     return;
   strikes_.count_failure(member->name.addr);
-  if (restarts_used_ >= run().max_restarts) {
-    std::string why = event.what;
-    why += run().max_restarts == 0
-               ? " (--max-restarts=0)"
-               : "; all " + std::to_string(restarts_used_) + " restarts (--max-restarts) are used";
-    return end_run(false, member->name, why);
-  }
+  const NodeName who = member->name;
+  if (restarts_used_ >= run().max_restarts) return end_run(false, who, why_no_restart(event.what));
   ++restarts_used_;
   unseen_.clear();
-  const NodeName who = member->name;
   begin_restart(RestartCause::WorkersFailed, who, event.what);
+}
+
+std::string Rendezvous::why_no_restart(const std::string& failure) const {
+  if (run().max_restarts == 0) return failure + " (--max-restarts=0)";
+  return failure + "; all " + std::to_string(restarts_used_) +
+         " restarts (--max-restarts) are used";
 }
 
 void Rendezvous::on(const RestartRequested& event) {

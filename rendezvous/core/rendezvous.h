@@ -230,6 +230,7 @@ class Rendezvous {
   NodeName name_for(const NodeJoined& event) const;
   std::optional<JoinRefused> refusal_of(const NodeJoined& event) const;
   Member* enter(const NodeJoined& event);
+  void hear_count(const NodeJoined& event);
   void join_again(MemberId id, const NodeJoined& event, bool reconnected);
   void note_stopped(const NodeJoined& event);
   void join_deadlines();
@@ -319,6 +320,7 @@ class Rendezvous {
   void let_go(const Member& member);
   void next_round();
   void end_run(bool succeeded, std::optional<NodeName> who, const std::string& why);
+  std::string why_no_restart(const std::string& failure) const;
   void end_if_finished();
   void end_if_hopeless();
   bool first_round() const { return !had_round_; }
@@ -339,7 +341,8 @@ class Rendezvous {
   void finish_recovery();
   void adopt_round();
   void give_up_recovery(const std::string& why);
-  void count_lost_failure(const std::string& failure, const NodeName& who);
+  struct Recovery;
+  bool count_lost_failure(const Recovery& recovery);
 
   // rendezvous_record.cc: what outlives the host.
   RunRecord make_record() const;

@@ -51,6 +51,9 @@ struct NodeJoined {
   std::int64_t life = 0;
   /// The highest generation that this node was told; 0: none.
   std::int64_t generation = 0;
+  /// The most restarts of the job that this node was told of: a host that could not record them
+  /// knows them from here.
+  int restart_count = 0;
   /// The node connects again by itself and resumes its place: see NodeResumed.
   bool resumes = false;
 };
@@ -165,6 +168,7 @@ struct RestartRound {
   NodeName who;
   std::string what;
   std::int64_t life = 0;
+  int restart_count = 0;  // Of the whole job, this one included; an older muster does not say it.
 };
 /// A torchrun node has closed the run: there will be no further round. Workers may go on.
 struct RunClosed {
@@ -200,6 +204,7 @@ struct Rejoin {
   std::int64_t round = -1;  // The newest of this rendezvous that it need not be told of any more.
   std::int64_t life = 0;
   std::string why;
+  int restart_count = 0;  // As in RestartRound.
 };
 /// For the log: the nodes of an earlier life's round have come back, all of them or not.
 struct RoundRecovered {

@@ -74,7 +74,7 @@ void Rendezvous::tell_to_rejoin(ConnectionId to, std::string why) {
   Member* member = from(to);
   if (member != nullptr) member->rejoins = to;
   const std::int64_t round = member == nullptr ? -1 : member->restarted_round;
-  actions_.push_back(Rejoin{to, round, setup_.life, std::move(why)});
+  actions_.push_back(Rejoin{to, round, setup_.life, std::move(why), restarts_used_});
 }
 
 /// Only a host that has not made a round itself adopts one.
@@ -205,7 +205,7 @@ void Rendezvous::give_up_recovery(const std::string& why) {
   had_round_ = true;
   spares_step_in_.reset();
   last_world_ = static_cast<std::size_t>(recovery.world);
-  restarts_used_ = std::max(restarts_used_, std::min(recovery.restart_count, run().max_restarts));
+  const bool goes_on = count_lost_failure(recovery);
   while (!at(Place::Resuming).empty()) {
     Member* found = known(at(Place::Resuming).begin()->second);
     if (found == nullptr) return;
@@ -223,20 +223,22 @@ void Rendezvous::give_up_recovery(const std::string& why) {
                                              why);
   }
   changed();
-  if (recovery.failure) count_lost_failure(recovery.failure->second, recovery.failure->first);
+  if (!goes_on) end_run(false, recovery.failure->first, why_no_restart(recovery.failure->second));
 }
 
-/// Of a round that does not go on anyway: the workers of a node have failed while nobody heard it.
-void Rendezvous::count_lost_failure(const std::string& failure, const NodeName& who) {
-  strikes_.count_failure(who.addr);
-  if (restarts_used_ < run().max_restarts) {
-    ++restarts_used_;
-    restart_cause_ = {who, failure};
-    return;
-  }
-  end_run(
-      false, who,
-      failure + "; all " + std::to_string(restarts_used_) + " restarts (--max-restarts) are used");
+/// Of a round that does not go on anyway: the workers of a node may have failed while nobody heard
+/// it. False if there is no restart left for that.
+bool Rendezvous::count_lost_failure(const Recovery& recovery) {
+  // The host before has counted it if a node was told so.
+  const bool is_counted = restarts_used_ > recovery.restart_count;
+  restarts_used_ = std::max(restarts_used_, std::min(recovery.restart_count, run().max_restarts));
+  if (!recovery.failure) return true;
+  strikes_.count_failure(recovery.failure->first.addr);
+  restart_cause_ = recovery.failure;
+  if (is_counted) return true;
+  if (restarts_used_ >= run().max_restarts) return false;
+  ++restarts_used_;
+  return true;
 }
 
 }  // namespace muster

@@ -270,7 +270,8 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
     place(id, member->succeeded ? Place::Finished : Place::Restarting);
     member->restarted_round = round_;
     if (!member->succeeded && member->connection)
-      actions_.push_back(RestartRound{*member->connection, round_, cause, who, what, setup_.life});
+      actions_.push_back(
+          RestartRound{*member->connection, round_, cause, who, what, setup_.life, restarts_used_});
   }
   // torchrun nodes restart only if somebody waits; among themselves they run on.
   move_to(expected() > torch_redundant_ ? Phase::Draining : Phase::Running);

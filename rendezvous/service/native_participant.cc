@@ -55,6 +55,7 @@ void NativeParticipant::ask_to_join() {
   join.last_round = told_;
   join.life = told_by_;
   join.generation = generation_;
+  join.restart_count = restart_count_;
   lost_since_.reset();
   exchange_.reset();  // The host takes it from this join that no workers start here.
   send(std::move(join));
@@ -66,6 +67,7 @@ void NativeParticipant::resume() {
   event.join.last_round = round_->round;
   event.join.life = told_by_;
   event.join.generation = round_->generation;
+  event.join.restart_count = restart_count_;
   event.state = phase_ == Phase::Running    ? NodeResumed::State::Running
                 : phase_ == Phase::Finished ? NodeResumed::State::Finished
                                             : NodeResumed::State::Stopped;
@@ -172,6 +174,7 @@ void NativeParticipant::hear(const RoundComplete& message) {
   told_ = message.round;
   told_by_ = message.life;
   generation_ = std::max(generation_, message.generation);
+  restart_count_ = std::max(restart_count_, message.restart_count);
   through_store_ = false;
   if (message.workers && message.store) return begin_round(message);
   ++fruitless_;  // Until it has begun.
@@ -198,6 +201,7 @@ void NativeParticipant::hear(const RestartRound& message) {
   resuming_ = false;      // This is the answer: the round has ended by this node's coming back.
   told_ = message.round;  // Less than before if the host has begun again.
   told_by_ = message.life;
+  restart_count_ = std::max(restart_count_, message.restart_count);
   exchange_.reset();
   if (phase_ != Phase::Finished) meet_again(why_restart(message));
 }
@@ -224,6 +228,7 @@ void NativeParticipant::hear(const Rejoin& message) {
   resuming_ = false;
   told_ = message.round;
   told_by_ = message.life;
+  restart_count_ = std::max(restart_count_, message.restart_count);
   exchange_.reset();
   lost_since_.reset();
   meet_again(message.why);

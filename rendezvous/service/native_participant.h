@@ -249,7 +249,8 @@ class NativeParticipant {
   std::int64_t told_ = -1;                 // The newest round that it heard of.
   std::int64_t told_by_ = 0;               // RoundComplete::life.
   std::int64_t generation_ = 0;
-  std::string failure_;  // Of round_, as long as it is not known to be heard.
+  int restart_count_ = 0;  // The highest that it was told.
+  std::string failure_;    // Of round_, as long as it is not known to be heard.
 
   // The other nodes of the round.
   std::map<int, Instant> peers_;    // At rank 0: when each was here last.

@@ -96,6 +96,7 @@ struct FieldWriter {
     out["last_round"] = joined.last_round;
     if (joined.life != 0) out["life"] = joined.life;
     if (joined.generation != 0) out["generation"] = joined.generation;
+    if (joined.restart_count != 0) out["restart_count"] = joined.restart_count;
     if (joined.preferred_rank) out["preferred_rank"] = *joined.preferred_rank;
     out["spare"] = joined.spare;
     out["hosts_rendezvous"] = joined.hosts_rendezvous;
@@ -163,6 +164,7 @@ struct FieldWriter {
     out["who"] = write(restart.who);
     out["what"] = cut(restart.what);
     if (restart.life != 0) out["life"] = restart.life;
+    if (restart.restart_count != 0) out["restart_count"] = restart.restart_count;
   }
   void operator()(const RunClosed&) const {}
   void operator()(const RunEnded& ended) const {
@@ -184,6 +186,7 @@ struct FieldWriter {
     out["round"] = rejoin.round;
     out["life"] = rejoin.life;
     out["why"] = cut(rejoin.why);
+    if (rejoin.restart_count != 0) out["restart_count"] = rejoin.restart_count;
   }
   void operator()(const NativeReach& reach) const {
     out["generation"] = reach.generation;
@@ -270,6 +273,7 @@ void read(Fields& fields, NodeJoined& joined) {
   if (fields.has("life")) joined.life = fields.number<std::int64_t>("life", 1);
   if (fields.has("generation"))
     joined.generation = fields.number<std::int64_t>("generation", 0, kMaxGeneration);
+  if (fields.has("restart_count")) joined.restart_count = fields.number<int>("restart_count");
   if (fields.has("preferred_rank")) joined.preferred_rank = fields.number<int>("preferred_rank");
   joined.spare = fields.boolean("spare");
   joined.hosts_rendezvous = fields.boolean("hosts_rendezvous");
@@ -360,6 +364,7 @@ void read(Fields& fields, RestartRound& restart) {
   restart.who = read_name(fields.object("who"));
   restart.what = fields.text("what");
   if (fields.has("life")) restart.life = fields.number<std::int64_t>("life", 1);
+  if (fields.has("restart_count")) restart.restart_count = fields.number<int>("restart_count");
 }
 void read(Fields&, RunClosed&) {}
 void read(Fields& fields, RunEnded& ended) {
@@ -381,6 +386,7 @@ void read(Fields& fields, Rejoin& rejoin) {
   rejoin.round = fields.number<std::int64_t>("round", -1);
   rejoin.life = fields.number<std::int64_t>("life");
   rejoin.why = fields.text("why");
+  if (fields.has("restart_count")) rejoin.restart_count = fields.number<int>("restart_count");
 }
 void read(Fields& fields, NativeReach& reach) {
   reach.generation = fields.number<std::int64_t>("generation", 0, kMaxGeneration);

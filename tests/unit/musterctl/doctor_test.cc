@@ -124,6 +124,44 @@ TEST_CASE_METHOD(DoctorTest, "doctor: GPUs that are not well are named", "[unit]
   CHECK(check("gpu").verdict == Verdict::Failure);
 }
 
+TEST_CASE_METHOD(DoctorTest, "doctor: errors of GPUs in the kernel's log are told",
+                 "[unit][musterctl]") {
+  facts.gpus = 1;
+  facts.gpu_health.gpus = {{.name = "H200"}};
+  facts.gpu_errors.now_seconds = 7300;
+  Xid xid{"0000:3b:00", 31, 1, 100, "MMU Fault"};
+  SECTION("what a program has done says nothing about its GPU") {
+    facts.gpu_errors.xids = {xid};
+    CHECK(check("gpu").verdict == Verdict::Ok);
+  }
+  SECTION("nothing has to be done any more") {
+    xid.number = 154;
+    xid.text = "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)";
+    facts.gpu_errors.xids = {xid};
+    CHECK(check("gpu").verdict == Verdict::Ok);
+  }
+  SECTION("what may still be there") {
+    xid.number = 95;
+    xid.times = 3;
+    xid.text = "Uncontained ECC error";
+    facts.gpu_errors.xids = {xid};
+    CHECK(check("gpu").verdict == Verdict::Warning);
+    CHECK(check("gpu").found ==
+          "GPU 0000:3b:00: Xid 95, 3 times, last 2 h 0 min ago: Uncontained ECC error");
+    CHECK_THAT(check("gpu").remedy, Catch::Contains("--gpu-reset"));
+  }
+  SECTION("what only a restart of the machine mends, which clears the log") {
+    xid.number = 79;
+    facts.gpu_errors.xids = {xid};
+    CHECK(check("gpu").verdict == Verdict::Failure);
+  }
+  SECTION("who may not read the log is told so") {
+    facts.gpu_errors.error = "/dev/kmsg: Operation not permitted";
+    CHECK(check("gpu").verdict == Verdict::Note);
+    CHECK_THAT(check("gpu").remedy, Catch::Contains("as root"));
+  }
+}
+
 TEST_CASE_METHOD(DoctorTest, "doctor: GPUs that torch does not see", "[unit][musterctl]") {
   facts.gpus = 2;
   facts.gpu_health.gpus = {{.name = "H200"}, {.name = "H200"}};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -57,9 +58,14 @@ NodeJoined full_join() {
 std::vector<NativeRequest> requests() {
   NodeJoined bare;
   bare.name = {"", 0, 0};
+  NodeJoined again = full_join();
+  again.life = 3;
+  again.generation = 41;
+  again.restart_count = 2;
   return {NativeHello{kNativeProtocolVersion, "0.4.1", "run \"7\"\n"},
           full_join(),
           bare,
+          again,
           KeptAlive{},
           NodeLeft{},
           WorkersFailed{{}, 9, "rank 3 exited with 1"},
@@ -81,25 +87,30 @@ std::vector<NativeMessage> messages() {
       {}, 3, {1}, 2, 1, WorkerRanks{{8}, 16, 4, 12}, StoreAddress{"10.0.0.7", 29500}};
   RoundComplete named = native;
   named.life = std::int64_t{1} << 52;
-  return {NativeWelcome{kNativeProtocolVersion, "0.4.1", "::1", std::nullopt},
-          NativeWelcome{kNativeProtocolVersion, "0.4.1", "::1", std::chrono::seconds(5)},
-          NativeRefused{"versions differ"},
-          NativeWaiting{"round 0: 1 of 2"},
-          PrepareStore{{}, 5},
-          mixed,
-          native,
-          named,
-          RestartRound{{}, 5, RestartCause::NodeLost, {"b", 2, 0}, "not heard for 5 s", 1},
-          RestartRound{{}, 5, RestartCause::NodeLost, {"b", 2, 0}, "not heard for 5 s"},
-          RunClosed{},
-          RunEnded{{}, true, std::nullopt, "every node has finished"},
-          RunEnded{{}, false, NodeName{"c", 3, 0}, "rank 1 exited with 1"},
-          JoinRefused{{}, JoinRefused::Why::TooManyNodes, "the run has 65536 nodes"},
-          NotAMember{},
-          NativeWelcome{.peer_address = "::1", .proof = std::string(kProofDigits, 'e')},
-          NativeReached{true},
-          NativeReached{false, std::string(kProofDigits, 'e')},
-          NativeChallenge{std::string(kProofDigits, '0')}};
+  return {
+      NativeWelcome{kNativeProtocolVersion, "0.4.1", "::1", std::nullopt},
+      NativeWelcome{kNativeProtocolVersion, "0.4.1", "::1", std::chrono::seconds(5)},
+      NativeRefused{"versions differ"},
+      NativeWaiting{"round 0: 1 of 2"},
+      PrepareStore{{}, 5},
+      mixed,
+      native,
+      named,
+      RestartRound{{}, 5, RestartCause::NodeLost, {"b", 2, 0}, "not heard for 5 s", 1},
+      RestartRound{{}, 5, RestartCause::WorkersFailed, {"b", 2, 0}, "rank 1 exited with 1", 1, 3},
+      RestartRound{{}, 5, RestartCause::NodeLost, {"b", 2, 0}, "not heard for 5 s"},
+      RunClosed{},
+      RunEnded{{}, true, std::nullopt, "every node has finished"},
+      RunEnded{{}, false, NodeName{"c", 3, 0}, "rank 1 exited with 1"},
+      JoinRefused{{}, JoinRefused::Why::TooManyNodes, "the run has 65536 nodes"},
+      NotAMember{},
+      Resumed{{}, 5, 41, 3},
+      Rejoin{{}, 5, 3, "the round has ended"},
+      Rejoin{{}, 5, 3, "the round has ended", 2},
+      NativeWelcome{.peer_address = "::1", .proof = std::string(kProofDigits, 'e')},
+      NativeReached{true},
+      NativeReached{false, std::string(kProofDigits, 'e')},
+      NativeChallenge{std::string(kProofDigits, '0')}};
 }
 
 }  // namespace
@@ -219,8 +230,15 @@ TEST_CASE("native codec: what is no object with a type is refused", "[unit][rend
 
 namespace {
 
-const std::set<std::string> kOptional = {"preferred_rank", "workers", "store", "instance",
-                                         "lease_ns",       "who",     "life"};
+const std::set<std::string> kOptional = {"preferred_rank", "workers",    "store",
+                                         "instance",       "lease_ns",   "who",
+                                         "life",           "generation", "restart_count"};
+// What is optional elsewhere, but not in messages of these types.
+const std::map<std::string, std::set<std::string>> kNeeded = {{"restart_round", {"who"}},
+                                                              {"round", {"restart_count"}},
+                                                              {"resumed", {"life", "generation"}},
+                                                              {"rejoin", {"life"}},
+                                                              {"reach", {"generation"}}};
 
 // Every field of `object`, by path, is taken away or replaced by something of the wrong kind.
 void spoil(const Json& whole, const Json::json_pointer& at, const std::vector<Json>& wrong,
@@ -229,7 +247,8 @@ void spoil(const Json& whole, const Json::json_pointer& at, const std::vector<Js
     const auto path = at / name;
     std::string field = path.to_string().substr(1);
     std::replace(field.begin(), field.end(), '/', '.');
-    const bool is_needed = field == "who" && whole["type"] == "restart_round";
+    const auto needed = kNeeded.find(whole["type"]);
+    const bool is_needed = needed != kNeeded.end() && needed->second.count(field) > 0;
     // Only with a token; of its own two messages they are all there is.
     const bool is_tokens = (field == "nonce" && whole["type"] != "challenge") ||
                            (field == "proof" && whole["type"] != "prove");

@@ -88,6 +88,20 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a restart answers a resume, too"
 }
 
 TEST_CASE_METHOD(ParticipantTest,
+                 "participant: a node that joins again says how many restarts there were",
+                 "[unit][rendezvous]") {
+  run_round();
+  const RestartRound restart{
+      .round = 4, .cause = RestartCause::WorkersFailed, .life = 7, .restart_count = 2};
+  hear(restart);
+  REQUIRE(sent<NodeJoined>(feed(Participant::JoinAsked{})).at(0).restart_count == 2);
+  // A host that knows less has forgotten it.
+  feed(Participant::ConnectionBroke{"the host was killed"});
+  hear(RestartRound{.round = 0, .life = 8});
+  CHECK(sent<NodeJoined>(connect()).at(0).restart_count == 2);
+}
+
+TEST_CASE_METHOD(ParticipantTest,
                  "participant: a failure that nobody heard is told after the resume",
                  "[unit][rendezvous]") {
   run_round();

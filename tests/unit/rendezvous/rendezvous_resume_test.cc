@@ -248,6 +248,48 @@ TEST_CASE_METHOD(ResumeTest, "resume: a failure that nobody heard is counted by 
   CHECK(rendezvous.restarts_used() == 2);
 }
 
+TEST_CASE_METHOD(ResumeTest, "resume: a restart is counted once, whoever was told of it",
+                 "[unit][rendezvous]") {
+  // The host before was told that b's workers had failed, and was killed while it told the others.
+  NodeResumed failed = resume(2, "b", 1, kOldLife, 5);
+  failed.state = NodeResumed::State::Stopped;
+  failed.failure = "rank 1 exited with 7";
+  NodeJoined told = joiner(1, "a");
+  told.last_round = 5;
+  told.life = kOldLife;
+  told.generation = generation;
+  told.restart_count = 2;
+  SECTION("the node that was told joins first") {
+    after({}, told);
+    after({}, failed);
+    CHECK(sent<Rejoin>(pass(7s, {1, 2})).at(2).restart_count == 2);
+  }
+  SECTION("the node that failed resumes first") {
+    after({}, failed);
+    CHECK(sent<Rejoin>(after({}, told)).at(2).restart_count == 2);
+  }
+  SECTION("all were told") {
+    after({}, told);
+    told.from = {2};
+    told.name.addr = "b";
+    told.instance = "of b";
+    after({}, told);
+  }
+  SECTION("a node says more than there can be") {
+    told.restart_count = 1'000'000;
+    after({}, told);
+  }
+  CHECK(rendezvous.restarts_used() == 2);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: restarts of a run that has ended are not counted",
+                 "[unit][rendezvous]") {
+  NodeJoined old = joiner(1, "a");
+  old.restart_count = 2;  // Of no generation.
+  after({}, old);
+  CHECK(rendezvous.restarts_used() == 0);
+}
+
 TEST_CASE_METHOD(ResumeTest, "resume: no round is adopted that a node has left",
                  "[unit][rendezvous]") {
   after({}, resume(1, "a", 0, kOldLife, 5));

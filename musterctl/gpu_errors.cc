@@ -1,0 +1,119 @@
+#include "musterctl/gpu_errors.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <ctime>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "musterctl/run_text.h"
+
+namespace muster::ctl {
+namespace {
+
+constexpr std::string_view kMark = "NVRM: Xid (PCI:";
+constexpr std::size_t kMaxLogBytes = std::size_t{64} << 20;  // The kernel's largest is 32 MiB.
+
+/// The number at the beginning of `text`, which is taken off it.
+template <typename Number>
+std::optional<Number> take_number(std::string_view& text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return value;
+}
+
+/// `text` up to `mark`; both are taken off it.
+std::optional<std::string_view> take_until(std::string_view& text, std::string_view mark) {
+  const std::size_t at = text.find(mark);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view before = text.substr(0, at);
+  text.remove_prefix(at + mark.size());
+  return before;
+}
+
+// "pid=71, name=python, ", or "pid='<unknown>', name=<unknown>, ": processes come and go.
+std::string_view without_process(std::string_view text) {
+  for (const std::string_view field : {"pid=", "name="})
+    if (text.substr(0, field.size()) == field && !take_until(text, ", ")) return {};
+  return text;
+}
+
+/// Of one line of the log: "4,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=71, GPU has ..."
+std::optional<Xid> xid_in(std::string_view line) {
+  std::string_view head = line;
+  const auto fields = take_until(head, ";");
+  if (!fields || !take_until(head, kMark)) return std::nullopt;
+  std::string_view numbers = *fields;
+  if (!take_until(numbers, ",") || !take_until(numbers, ",")) return std::nullopt;
+  const auto microseconds = take_number<std::uint64_t>(numbers);
+  const auto device = take_until(head, "): ");
+  const auto number = take_number<unsigned>(head);
+  if (!microseconds || !device || !number) return std::nullopt;
+  if (head.substr(0, 2) == ", ") head.remove_prefix(2);
+  return Xid{.device = safe(device->substr(0, kMaxXidBytes)),
+             .number = *number,
+             .times = 1,
+             .last_seconds = static_cast<double>(*microseconds) / 1e6,
+             .text = safe(without_process(head).substr(0, kMaxXidBytes))};
+}
+
+double seconds_since_start() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);  // Which the log counts, too: a sleep is not in it.
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+}  // namespace
+
+std::vector<Xid> xids_in(std::string_view log) {
+  std::vector<Xid> xids;
+  while (!log.empty()) {
+    const std::size_t end = std::min(log.find('\n'), log.size());
+    std::optional<Xid> found = xid_in(log.substr(0, end));
+    log.remove_prefix(std::min(end + 1, log.size()));
+    if (!found) continue;
+    const auto same = std::find_if(xids.begin(), xids.end(), [&](const Xid& xid) {
+      return xid.device == found->device && xid.number == found->number;
+    });
+    if (same != xids.end()) {
+      found->times += same->times;
+      *same = *std::move(found);
+    } else if (xids.size() < kMaxXids) {
+      xids.push_back(*std::move(found));
+    }
+  }
+  return xids;
+}
+
+GpuErrors gpu_errors(const std::string& path) {
+  GpuErrors errors{.now_seconds = seconds_since_start()};
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) {
+    errors.error = path + ": " + std::strerror(errno);
+    return errors;
+  }
+  // One record for each read(); EAGAIN is the end, EPIPE says that some were overwritten meanwhile.
+  std::string log;
+  std::array<char, 16384> record{};
+  while (log.size() < kMaxLogBytes) {
+    const ssize_t n = ::read(fd, record.data(), record.size());
+    if (n < 0 && (errno == EPIPE || errno == EINTR)) continue;
+    if (n < 0 && errno != EAGAIN) errors.error = path + ": " + std::strerror(errno);
+    if (n <= 0) break;
+    log.append(record.data(), static_cast<std::size_t>(n));
+  }
+  ::close(fd);
+  errors.xids = xids_in(log);
+  return errors;
+}
+
+}  // namespace muster::ctl
