@@ -463,6 +463,7 @@ class Rendezvous {
   std::map<NodeName, MemberRecord> recorded_members_;
   std::set<NodeName> unrecorded_;
   bool record_dirty_ = true;
+  std::int64_t own_life_ = 0;  // Not that of the record, which an earlier host has told nodes, too.
   /// The generation of the round that was restored, until this host has made one.
   std::optional<std::int64_t> restored_generation_;
   std::set<MemberId> awaited_;   // Members of a restored running round that have not come back.

@@ -58,7 +58,8 @@ RunRecord Rendezvous::make_record() const {
                    .restarts_used = restarts_used_,
                    .prepare_failures = prepare_failures_,
                    .last_world = static_cast<std::int64_t>(last_world_),
-                   .store = store_};
+                   .store = store_,
+                   .ended_generation = setup_.ended_generation};
   if (restart_cause_) {
     record.restart_who = restart_cause_->first;
     record.restart_what = restart_cause_->second;
@@ -99,15 +100,17 @@ std::optional<MemberRecord> Rendezvous::make_record_of(const NodeName& name) con
 void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord>& members,
                          Instant now) {
   advance(now);
-  setup_.life = record.life;
+  own_life_ = std::exchange(setup_.life, record.life);
   run_ = record.settings;
   run_from_ = "the host's record of the run";
   round_ = record.round;
   generation_ = record.generation;
   highest_generation_ = std::max(highest_generation_, record.highest_generation);
   restored_generation_ = record.generation;
-  // A run without a round: whatever its nodes have been in was another run's.
-  if (!record.had_round) setup_.ended_generation = record.highest_generation;
+  // An older muster did not record it: what nodes of a run without a round have been in was another
+  // run's then.
+  setup_.ended_generation =
+      record.ended_generation.value_or(record.had_round ? 0 : record.highest_generation);
   had_round_ = record.had_round;
   if (record.complete && record.had_round)
     round_phase_ = record.draining    ? Phase::Draining
@@ -264,7 +267,7 @@ void Rendezvous::forget_restored_round() {
   workers_.clear();
   deadline_.reset();
   torchrun_.reset_deadline();
-  ++setup_.life;  // The nodes' round is that of another host.
+  setup_.life = own_life_;  // The nodes' round is that of another host.
   changed();
 }
 

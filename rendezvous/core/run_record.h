@@ -44,6 +44,8 @@ struct RunRecord {
   std::optional<RunOutcome> outcome;
   /// Of the last call, when this was recorded. A restarted host lets it go on from there.
   std::optional<Duration> last_call_left;
+  /// RendezvousSetup's. Nothing: of an older muster.
+  std::optional<std::int64_t> ended_generation;
   std::vector<KeptOutEntry> kept_out;  // By an operator.
   std::vector<HostStrikes> strikes;    // The host that was struck last comes last.
   bool operator==(const RunRecord&) const = default;

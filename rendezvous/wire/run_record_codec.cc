@@ -1,6 +1,10 @@
 #include "rendezvous/wire/run_record_codec.h"
 
+#include <algorithm>
 #include <array>
+#include <concepts>
+#include <string>
+#include <utility>
 
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/native_json.h"
@@ -41,6 +45,45 @@ RecordJson outcome_json(const RunOutcome& outcome) {
   json["why"] = outcome.why;
   return json;
 }
+
+/// One JSON object as text. Thousands of members are recorded at once, while all nodes wait: this
+/// takes a fifth of the time that a JSON value of each would take.
+class ObjectText {
+ public:
+  void add(std::string_view name, std::string_view text) {
+    const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) {
+      return c >= ' ' && c <= '~' && c != '"' && c != '\\';
+    });
+    begin(name);
+    if (is_plain)
+      text_.append("\"").append(text).append("\"");
+    else
+      text_ += to_text(RecordJson(text));
+  }
+  void add(std::string_view name, std::integral auto number) {
+    begin(name);
+    if constexpr (std::same_as<decltype(number), bool>)
+      text_ += number ? "true" : "false";
+    else
+      text_ += std::to_string(number);
+  }
+  void add_object(std::string_view name, std::string_view object) {
+    begin(name);
+    text_ += object;
+  }
+  std::string end() && {
+    text_ += '}';
+    return std::move(text_);
+  }
+
+ private:
+  void begin(std::string_view name) {
+    text_ += text_.size() > 1 ? ",\"" : "\"";
+    text_.append(name).append("\":");
+  }
+
+  std::string text_ = "{";
+};
 
 // --- reading -------------------------------------------------------------------------------------
 
@@ -116,6 +159,7 @@ std::string encode(const RunRecord& record) {
     json["restart"] = {{"who", name_json(*record.restart_who)}, {"what", record.restart_what}};
   if (record.outcome) json["outcome"] = outcome_json(*record.outcome);
   if (record.last_call_left) json["last_call_left_ns"] = record.last_call_left->count();
+  if (record.ended_generation) json["ended_generation"] = *record.ended_generation;
   for (const KeptOutEntry& entry : record.kept_out)
     json["kept_out"].push_back(
         {{"node", entry.node}, {"how", kKeptOutHows[static_cast<std::size_t>(entry.how)]}});
@@ -155,24 +199,31 @@ boost::system::result<RunRecord, RecordError> decode_run_record(std::string_view
     if (fields.has("outcome")) record.outcome = recorded_outcome(fields.object("outcome"));
     if (fields.has("last_call_left_ns"))
       record.last_call_left = Duration(fields.number<std::int64_t>("last_call_left_ns"));
+    if (fields.has("ended_generation"))
+      record.ended_generation = fields.number<std::int64_t>("ended_generation", 0, kMaxGeneration);
     read_operators_part(fields, record);
     return record;
   });
 }
 
 std::string encode(const MemberRecord& record) {
-  RecordJson json = {{"name", name_json(record.name)},
-                     {"standing", kStandings[static_cast<std::size_t>(record.standing)]}};
-  if (record.rank) json["rank"] = *record.rank;
-  json["native"] = record.native;
-  if (!record.instance.empty()) json["instance"] = record.instance;
-  json["local_world_size"] = record.local_world_size;
-  json["role"] = record.role;
-  if (record.preferred_rank) json["preferred_rank"] = *record.preferred_rank;
-  json["spare"] = record.spare;
-  json["hosts_rendezvous"] = record.hosts_rendezvous;
-  if (!record.why.empty()) json["why"] = record.why;
-  return to_text(json);
+  ObjectText name;
+  name.add("addr", record.name.addr);
+  name.add("pid", record.name.pid);
+  name.add("local_id", record.name.local_id);
+  ObjectText out;
+  out.add_object("name", std::move(name).end());
+  out.add("standing", kStandings[static_cast<std::size_t>(record.standing)]);
+  if (record.rank) out.add("rank", *record.rank);
+  out.add("native", record.native);
+  if (!record.instance.empty()) out.add("instance", record.instance);
+  out.add("local_world_size", record.local_world_size);
+  out.add("role", record.role);
+  if (record.preferred_rank) out.add("preferred_rank", *record.preferred_rank);
+  out.add("spare", record.spare);
+  out.add("hosts_rendezvous", record.hosts_rendezvous);
+  if (!record.why.empty()) out.add("why", record.why);
+  return std::move(out).end();
 }
 
 boost::system::result<MemberRecord, RecordError> decode_member_record(std::string_view text) {

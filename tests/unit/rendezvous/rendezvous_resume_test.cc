@@ -392,11 +392,32 @@ TEST_CASE_METHOD(ResumeTest, "resume: a round of a run that has ended is not tak
   CHECK(rendezvous.recovering());
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: a recorded run without a round takes up no older one",
+TEST_CASE_METHOD(ResumeTest, "resume: a recorded run takes up no round of a run that has ended",
                  "[unit][rendezvous]") {
-  rendezvous.restore({.settings = settings, .life = 7, .highest_generation = generation}, {}, now);
+  RunRecord record{.settings = settings, .life = 7, .highest_generation = generation};
+  SECTION("an older muster has recorded it") {}
+  SECTION("it is recorded which rounds were of the other run") {
+    record.ended_generation = generation;
+    record.had_round = true;
+  }
+  rendezvous.restore(record, {}, now);
   CHECK(sent<Rejoin>(after({}, resume(1, "a", 0, kOldLife))).contains(1));
   CHECK_FALSE(rendezvous.recovering());
+}
+
+TEST_CASE_METHOD(ResumeTest,
+                 "resume: a host that is killed while a round is taken up goes on with it",
+                 "[unit][rendezvous]") {
+  rendezvous = Rendezvous(RendezvousSetup{.run = settings, .life = 7, .recorded = true});
+  after({}, resume(1, "a", 0, kOldLife));
+  REQUIRE(rendezvous.recovering());
+  const auto change = rendezvous.take_changes(now);
+  REQUIRE(change);
+  rendezvous = Rendezvous(RendezvousSetup{.run = settings, .life = 7, .recorded = true});
+  rendezvous.restore(change->record, change->members, now);
+  for (const auto& [id, addr] : std::map<std::uint32_t, std::string>{{1, "a"}, {2, "b"}})
+    CHECK(sent<Rejoin>(after({}, resume(id, addr, static_cast<int>(id) - 1, kOldLife))).empty());
+  CHECK(sent<Resumed>(after({}, resume(3, "c", 2, kOldLife))).size() == 3);
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ TEST_CASE("run records: what was written is read", "[unit][rendezvous]") {
                          .restart_who = who,
                          .restart_what = "why \"so\"\n",
                          .outcome = RunOutcome{false, who, "b\xc3\xa9"},
-                         .last_call_left = 7s};
+                         .last_call_left = 7s,
+                         .ended_generation = 11};
   CHECK(*decode_run_record(encode(record)) == record);
   CHECK(*decode_run_record(encode(RunRecord{})) == RunRecord{});
   const MemberRecord member{.name = who,
@@ -40,6 +41,11 @@ TEST_CASE("run records: what was written is read", "[unit][rendezvous]") {
                             .hosts_rendezvous = true,
                             .why = "gone"};
   CHECK(*decode_member_record(encode(member)) == member);
+  for (const char* text : {"", "\"\\/", "\x01\n\x7f", "\xe2\x82\xac"}) {
+    const MemberRecord odd{.name = {text, -1, 0}, .role = text, .why = text};
+    CHECK(*decode_member_record(encode(odd)) == odd);
+  }
+  CHECK_THAT(encode(MemberRecord{.role = "\xff"}), Catch::Contains("\xef\xbf\xbd"));  // No UTF-8.
   const EndedRun ended{"job", 5, 4, 3, 2, 1, {false, who, "why"}};
   CHECK(*decode_ended_run(encode(ended)) == ended);
 }

@@ -384,6 +384,25 @@ TEST_CASE_METHOD(RecordingTest, "recording: nodes that know a newer round than t
   CHECK(service->rendezvous("job")->round() == 3);
 }
 
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: each host that begins with an old record learns the round",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  const StoredState old = state.load();
+  // The disk fails: what the hosts in between have done is not recorded.
+  for (std::uint32_t host = 1; host <= 3; ++host) {
+    reset({.recorded = true});
+    service->restore(old, at());
+    resume(1, 10 * host + 1, NodeResumed::State::Running, 3);
+    resume(2, 10 * host + 2, NodeResumed::State::Running, 3);
+    end_turn();
+    const auto resumed = messages<Resumed>();
+    REQUIRE(resumed.size() == 2);
+    for (auto& [client, round] : rounds)
+      round.life = resumed.at(10 * host + client).life;
+  }
+}
+
 TEST_CASE_METHOD(RecordingTest, "recording: a last call goes on where it was",
                  "[unit][rendezvous]") {
   hello_resumes(1);

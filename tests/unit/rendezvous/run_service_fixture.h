@@ -25,7 +25,7 @@ struct RunServiceTest {
   RunServiceTest() { reset({}); }
   void reset(RunServiceOptions options) {
     options.muster_version = "9.9";
-    options.setup.life = 1000;
+    options.setup.life = 1000 * ++hosts;
     service = std::make_unique<RunService>(std::move(options));
     take();
   }
@@ -108,6 +108,7 @@ struct RunServiceTest {
   }
 
   Instant now{1h};
+  int hosts = 0;
   std::unique_ptr<RunService> service;
   std::string notes;
 };
