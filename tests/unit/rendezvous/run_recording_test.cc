@@ -373,31 +373,19 @@ TEST_CASE_METHOD(RecordingTest, "recording: an ended run is forgotten on disk, t
 TEST_CASE_METHOD(RecordingTest, "recording: nodes that know a newer round than the record win",
                  "[unit][rendezvous]") {
   two_recorded();
-  begin_recorded();
-  resume(1, 11, NodeResumed::State::Running, 3);
-  CHECK(messages<Resumed>().empty());
-  resume(2, 12, NodeResumed::State::Running, 3);
-  end_turn();
-  const auto resumed = messages<Resumed>();
-  REQUIRE(resumed.size() == 2);
-  CHECK(resumed.at(11).generation == rounds.at(1).generation + 3);
-  CHECK(service->rendezvous("job")->round() == 3);
-}
-
-TEST_CASE_METHOD(RecordingTest,
-                 "recording: each host that begins with an old record learns the round",
-                 "[unit][rendezvous]") {
-  two_recorded();
   const StoredState old = state.load();
-  // The disk fails: what the hosts in between have done is not recorded.
+  // The disk fails: no host records what it has done, and each is told by the nodes.
   for (std::uint32_t host = 1; host <= 3; ++host) {
     reset({.recorded = true});
     service->restore(old, at());
     resume(1, 10 * host + 1, NodeResumed::State::Running, 3);
+    CHECK(messages<Resumed>().empty());
     resume(2, 10 * host + 2, NodeResumed::State::Running, 3);
     end_turn();
     const auto resumed = messages<Resumed>();
     REQUIRE(resumed.size() == 2);
+    CHECK(resumed.at(10 * host + 1).generation == rounds.at(1).generation + 3);
+    CHECK(service->rendezvous("job")->round() == 3);
     for (auto& [client, round] : rounds)
       round.life = resumed.at(10 * host + client).life;
   }
