@@ -249,7 +249,9 @@ void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnect
   if (member == nullptr) return;
   // Sent before it heard of the round, or of the restart: it says nothing new. But on another
   // connection it says that it will never hear of them by the one before.
-  if (member->place == Place::Participant && (!complete() || event.last_round < round_)) {
+  // A node that was told the round by an earlier host says so by the generation alone.
+  const bool knows_round = event.last_round >= round_ || event.generation >= generation_;
+  if (member->place == Place::Participant && (!complete() || !knows_round)) {
     if (complete() && reconnected && preparing() && member->rank == 0) prepare_round();
     if (complete() && reconnected && !preparing())
       actions_.push_back(announcement(*member, event.from));

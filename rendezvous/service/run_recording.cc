@@ -88,7 +88,7 @@ void RunService::record_end(const Run& run) {
   const auto& outcome = rendezvous.outcome();
   if (!outcome) return;
   EndedRun ended{.run_id = std::string(run.id()),
-                 .ended_at = wall_seconds_,
+                 .ended_at = wall_ms_ / 1'000,
                  .rounds = rendezvous.round() + (rendezvous.generation() > 0 ? 1 : 0),
                  .generation = rendezvous.generation(),
                  .nodes = rendezvous.last_world(),
@@ -103,7 +103,7 @@ void RunService::record_end(const Run& run) {
 // --- the beginning -------------------------------------------------------------------------------
 
 void RunService::restore(StoredState state, Time time) {
-  wall_seconds_ = std::max(wall_seconds_, time.wall.microseconds / 1'000'000);
+  wall_ms_ = std::max(wall_ms_, time.wall.microseconds / 1'000);
   const std::size_t runs = state.runs.size();
   for (StoredRun& run : state.runs)
     restore(std::move(run), time);

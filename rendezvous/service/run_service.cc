@@ -30,13 +30,13 @@ const Rendezvous* RunService::rendezvous(std::string_view run_id) const {
 }
 
 /// Its generations are above `generation`, and above those of any earlier run of this name: that
-/// began at an earlier second, and had less than one round each second since then.
+/// began at an earlier millisecond, and had less than one round each millisecond since then.
 std::unique_ptr<Rendezvous> RunService::new_rendezvous(std::int64_t generation, bool ended) {
   if (options_.setup.life != 0) ++options_.setup.life;
   RendezvousSetup setup = options_.setup;
   setup.recorded = options_.recorded;
   setup.ended_generation = ended ? generation : 0;
-  setup.generation_floor = std::max({setup.generation_floor, generation, wall_seconds_});
+  setup.generation_floor = std::max({setup.generation_floor, generation, wall_ms_});
   return std::make_unique<Rendezvous>(setup);
 }
 
@@ -190,7 +190,7 @@ void RunService::settle(Run& run, Instant now) {
 }
 
 void RunService::time_passed(Time time) {
-  wall_seconds_ = std::max(wall_seconds_, time.wall.microseconds / 1'000'000);
+  wall_ms_ = std::max(wall_ms_, time.wall.microseconds / 1'000);
   if (unrecorded_since_ && state_problem_.empty() &&
       time.now >= *unrecorded_since_ + options_.state_patience)
     state_fails(std::string(options_.shared_state ? "etcd" : "the disk") +
@@ -237,7 +237,7 @@ void RunService::tend(Run& run, Time time) {
 
 NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
                                  const std::string& peer_address, Time time) {
-  wall_seconds_ = std::max(wall_seconds_, time.wall.microseconds / 1'000'000);
+  wall_ms_ = std::max(wall_ms_, time.wall.microseconds / 1'000);
   auto request = decode_native_request(json, from);
   if (!request) {
     const std::string why = describe(request.error());

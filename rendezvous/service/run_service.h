@@ -347,7 +347,7 @@ class RunService {
   std::size_t state_clients_ = 0;
   RunCounters counters_;
   bool draining_ = false;
-  std::int64_t wall_seconds_ = 0;  // The latest that was seen.
+  std::int64_t wall_ms_ = 0;  // Since 1970; the latest that was seen.
   MemoryAccount* account_ = nullptr;
 };
 

@@ -30,7 +30,8 @@ using namespace std::chrono_literals;
 using Participant = NativeParticipant;
 
 inline constexpr Duration kLease = 5s;
-inline constexpr Duration kAnswerWithin = 2s;  // As NativeSession waits for a connection.
+inline constexpr Duration kAnswerWithin = 2s;     // As NativeSession waits for a connection.
+inline constexpr Duration kWriteAgainAfter = 1s;  // As SqliteState.
 inline constexpr Duration kReachWithin = 1s;
 /// Two rounds may have workers at once for so long: docs/rendezvous.md.
 inline constexpr Duration kFenceBound = kLease + 2s;
@@ -138,6 +139,7 @@ class Cluster {
     host_wakes_.reset();
     if (!state) return;
     state->begin_host();
+    durable_ = 0;
     at(std::max(now, down_until), [this, mine = life] {
       if (mine != life) return;
       service->restore(state->load(), time());
@@ -146,7 +148,7 @@ class Cluster {
   }
   bool is_up() const { return now >= down_until; }
   void kill_host(Duration down) {
-    down_until = now + down;
+    down_until = now + std::max<Duration>(down, 1ms);  // No process starts faster.
     stopped_until = {};
     for (auto& [id, link] : links_) {
       if (link.life != life) continue;
@@ -250,7 +252,10 @@ class Cluster {
   void committed(int mine) {
     if (mine != life) return;
     if (now < stopped_until) return at(stopped_until, [this, mine] { committed(mine); });
-    service->recorded({.durable = state->commit(), .problem = {}}, time());
+    const bool fails = failing_writes > 0 && prng.chance(failing_writes);
+    if (!fails) durable_ = state->commit();
+    service->recorded({.durable = durable_, .problem = fails ? "the disk fails" : ""}, time());
+    if (fails) at(now + kWriteAgainAfter, [this, mine] { committed(mine); });
     carry_out();
   }
   void wake_host(int mine) {
@@ -306,13 +311,13 @@ class Cluster {
       round.world = message.group_world_size;
       round.host_life = life;
     }
+    INFO(describe());
     REQUIRE(round.round == message.round);
     REQUIRE(round.world == message.group_world_size);
     REQUIRE(round.ranks.emplace(message.group_rank.value, &node).second);
     REQUIRE(message.restart_count <= watch.run.max_restarts);
-    INFO(describe());
     if (message.round == 0) watch.restarts_told = 0;  // Perhaps another run of this name.
-    if (state && generation == watch.newest) {  // What was acknowledged once is not forgotten.
+    if (generation == watch.newest) {                 // What a node was told once is not forgotten.
       REQUIRE(message.restart_count >= watch.restarts_told);
       watch.restarts_told = message.restart_count;
     }
@@ -344,19 +349,20 @@ class Cluster {
                        std::all_of(round.ranks.begin(), round.ranks.end(), [&](const auto& rank) {
                          return rank.second->alive && rank.second->workers.generation == generation;
                        });
-    const bool forgotten = !state && round.host_life != life;
+    const bool forgotten = host_may_forget() && round.host_life != life;
     const bool closed = std::any_of(round.ranks.begin(), round.ranks.end(), [&](const auto& rank) {
       return lost_connections_.contains(rank.second);
     });
     return whole && (forgotten || closed);
   }
+  bool host_may_forget() const { return !state || failing_writes > 0; }
   /// The other such case: a host without a disk made the newer round, and was killed between two
   /// tries of the node to connect. The node has only seen that nobody listens.
   bool missed_a_life(const SimNode& node, std::int64_t newer) const {
     const auto& rounds = watches_.at(node.run_id).rounds;
     const int made_it = rounds.at(newer).host_life;
-    return !state && !node.connection && rounds.at(node.workers.generation).host_life < made_it &&
-           made_it < life;
+    return host_may_forget() && !node.connection &&
+           rounds.at(node.workers.generation).host_life < made_it && made_it < life;
   }
   std::string describe() const {
     std::string text;
@@ -387,6 +393,7 @@ class Cluster {
   std::uint64_t writes = 0;
   std::uint64_t crash_at_write = 0;
   bool crash_when_durable = false;
+  int failing_writes = 0;  // Of 100.
   bool has_torchrun_nodes = false;
   /// Effects for the c10d door.
   std::function<void(const RunEffect&)> on_effect;
@@ -412,6 +419,7 @@ class Cluster {
   std::map<std::uint32_t, Link> links_;
   std::uint32_t next_link_ = 1;
   std::optional<Instant> host_wakes_;
+  std::uint64_t durable_ = 0;
   std::map<std::string, Watch> watches_;
   std::set<SimNode*> lost_connections_;  // Closed at the host; no other one has come since.
 };

@@ -127,6 +127,28 @@ TEST_CASE("native simulation: a failure while the host is away is counted when i
   }
 }
 
+TEST_CASE("native simulation: a failure is counted once, whenever a forgetful host is killed",
+          "[simulation]") {
+  const int failing_writes = GENERATE(0, 60, 100);
+  run_seeds(300, [&](std::uint64_t seed) {
+    INFO("MUSTER_SEED=" << seed << ", " << failing_writes << " % of the writes fail");
+    Whole whole(seed, failing_writes > 0);
+    whole.cluster.failing_writes = failing_writes;
+    whole.cluster.nodes[whole.cluster.prng.below(4)]->fail("rank 0 exited with 7");
+    for (int kills = 0; kills < 3; ++kills) {
+      whole.cluster.run_until(whole.cluster.now +
+                              std::chrono::microseconds(whole.cluster.prng.below(20'000)));
+      whole.cluster.kill_host(std::chrono::milliseconds(whole.cluster.prng.below(2'000)));
+    }
+    INFO(whole.cluster.describe());
+    REQUIRE(whole.cluster.run_until(whole.cluster.now + 60s, [&] { return whole.all_run(); }));
+    whole.cluster.run_until(whole.cluster.now + 20s);
+    REQUIRE(whole.all_run());
+    REQUIRE(whole.cluster.service->rendezvous("job") != nullptr);
+    CHECK(whole.cluster.service->rendezvous("job")->restarts_used() == 1);
+  });
+}
+
 TEST_CASE("native simulation: nodes that finish while the host is away end well", "[simulation]") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     INFO("seed " << seed);
@@ -201,12 +223,13 @@ TEST_CASE("native simulation: a host that is killed at any of its writes loses n
 
 class Turmoil {
  public:
-  explicit Turmoil(std::uint64_t seed, bool recorded = false)
+  explicit Turmoil(std::uint64_t seed, bool recorded = false, bool disk_fails = false)
       : dice_(seed ^ 0x7e57),
         run_(draw_run()),
         // A job of one node has no other node to ask: docs/rendezvous.md.
         cluster_(seed, run_, run_.max_nodes == 1 ? 1 : 1 + static_cast<int>(dice_.below(5)),
                  recorded) {
+    if (disk_fails) cluster_.failing_writes = 1 + static_cast<int>(dice_.below(100));
     if (!recorded || dice_.chance(50)) return;
     cluster_.crash_at_write = 1 + dice_.below(20);
     cluster_.crash_when_durable = dice_.chance(50);
@@ -322,10 +345,12 @@ class Turmoil {
 
 TEST_CASE("native simulation: one round at a time, whatever breaks, and an end to it",
           "[simulation]") {
-  const bool recorded = GENERATE(false, true);
-  const auto run = [&](std::uint64_t seed) {
-    INFO("MUSTER_SEED=" << seed << (recorded ? ", with a disk" : ""));
-    Turmoil(seed, recorded).run();
+  const auto [recorded, disk_fails] =
+      GENERATE(std::pair(false, false), std::pair(true, false), std::pair(true, true));
+  const auto run = [recorded = recorded, disk_fails = disk_fails](std::uint64_t seed) {
+    INFO("MUSTER_SEED=" << seed << (recorded ? ", with a disk" : "")
+                        << (disk_fails ? " that fails" : ""));
+    Turmoil(seed, recorded, disk_fails).run();
   };
   run_seeds(500, run);
 }

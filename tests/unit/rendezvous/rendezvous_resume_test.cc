@@ -405,6 +405,21 @@ TEST_CASE_METHOD(ResumeTest, "resume: a recorded run takes up no round of a run 
   CHECK_FALSE(rendezvous.recovering());
 }
 
+TEST_CASE_METHOD(ResumeTest, "resume: a node that has left the recorded round is not told it again",
+                 "[unit][rendezvous]") {
+  rendezvous = Rendezvous(RendezvousSetup{.run = settings, .life = 7, .recorded = true});
+  three_in_a_round();
+  const auto change = rendezvous.take_changes(now);
+  REQUIRE(change);
+  // The host before told it to join again, which is not recorded.
+  rendezvous = Rendezvous(RendezvousSetup{.run = settings, .life = 8, .recorded = true});
+  rendezvous.restore(change->record, change->members, now);
+  NodeJoined again = joiner(11, "a");
+  again.generation = generation;
+  CHECK(sent<RoundComplete>(after({}, again)).empty());
+  CHECK(sent<Rejoin>(after({}, resume(12, "b", 1))).contains(12));
+}
+
 TEST_CASE_METHOD(ResumeTest,
                  "resume: a host that is killed while a round is taken up goes on with it",
                  "[unit][rendezvous]") {
