@@ -14,8 +14,8 @@ void LocalSession::join() {
     round.facts.ranks = {.world_size = local_world_size_, .role_world_size = local_world_size_};
     round.facts.master_addr = master_addr_;
     round.facts.master_port = store->port;
-    // Above that of every earlier job of this name: no round takes less than a second on average.
-    generation_ = std::max(generation_ + 1, wall_now().microseconds / 1'000'000);
+    // Above that of every earlier job of this name, whose rounds took a millisecond or more.
+    generation_ = std::max(generation_ + 1, wall_now().microseconds / 1'000);
     round.facts.generation = generation_;
     handlers_.on_round(std::move(round));
   });
