@@ -275,8 +275,10 @@ class Agent {
         .on_failed = [this](const std::string& why) { feed(RendezvousFailed{why}); },
         .host_store = [this](const auto& done) { workers_store_.prepare(done); },
         .store_at = [this](const std::string& address) { workers_store_.listen_at(address); },
-        .vouch = [this](std::int64_t generation,
-                        bool whole) { workers_store_.vouch(generation, whole); },
+        .vouch =
+            [this](std::int64_t generation, std::optional<Instant> whole_at) {
+              workers_store_.vouch(generation, whole_at);
+            },
         .on_asked =
             [this](const NodeAsked& asked, auto done) {
               answers_.answer(asked, group_.get(), reporter_.starts(), std::move(done));

@@ -304,7 +304,7 @@ void NativeSession::apply(const NativeParticipant::Say& action) {
 }
 
 void NativeSession::apply(const NativeParticipant::Vouch& action) {
-  if (handlers_.vouch) handlers_.vouch(action.generation, action.whole);
+  if (handlers_.vouch) handlers_.vouch(action.generation, action.whole_at);
 }
 
 void NativeSession::apply(const NativeParticipant::AskReach& action) {
@@ -316,11 +316,16 @@ asio::awaitable<void> NativeSession::reach(std::shared_ptr<bool> alive,
                                            NativeParticipant::AskReach action) {
   const Duration limit = std::min(kReachMost, participant_.lease());
   action.question.run_id = options_.settings.run_id;
-  const auto whole = co_await ask_reach(loop_.get_executor(), std::move(action.store),
-                                        action.question, limit, options_.host.token);
+  const auto reached = co_await ask_reach(loop_.get_executor(), std::move(action.store),
+                                          action.question, limit, options_.host.token);
   if (!*alive) co_return;
   asking_ = false;
-  feed(NativeParticipant::ReachAnswered{action.question.generation, whole == true});
+  NativeParticipant::ReachAnswered answer{.generation = action.question.generation};
+  if (reached) {
+    answer.whole = reached->whole;
+    answer.age = reached->age;
+  }
+  feed(answer);
 }
 
 // --- torchrun nodes in the round -----------------------------------------------------------------

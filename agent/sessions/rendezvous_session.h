@@ -56,8 +56,8 @@ class RendezvousSession {
     /// address of this machine, so the workers' store need not listen at any other but loopback.
     std::function<void(const std::string& address)> store_at = {};
     /// What the workers' store of this node, rank 0, answers to other nodes that ask whether the
-    /// round of this generation is whole.
-    std::function<void(std::int64_t generation, bool whole)> vouch = {};
+    /// round of this generation is whole: when it was, or nothing.
+    std::function<void(std::int64_t generation, std::optional<Instant> whole_at)> vouch = {};
     /// The host asks for people: a worker's log, or where it stands. `done` is called once.
     std::function<void(const NodeAsked& asked, std::function<void(NodeAnswered)> done)> on_asked =
         {};

@@ -17,7 +17,8 @@ boost::system::result<std::unique_ptr<StoreThread>, ListenError> StoreThread::st
   if (on_reach)
     options.reach = [self = store.get(), on_reach = std::move(on_reach)](const NativeReach& asked) {
       on_reach(asked);
-      return asked.generation != 0 && asked.generation == self->whole_generation_;
+      const bool same = asked.generation != 0 && asked.generation == self->whole_generation_;
+      return same ? self->whole_at_ : std::nullopt;
     };
   store->server_ = std::make_unique<StoreServer>(store->io_, std::move(options));
   if (const auto listening = store->server_->start(); !listening) return listening.error();
@@ -61,8 +62,11 @@ void StoreThread::reset(std::function<void()> done) {
   });
 }
 
-void StoreThread::vouch(std::int64_t generation, bool whole) {
-  asio::post(io_, [this, generation, whole] { whole_generation_ = whole ? generation : 0; });
+void StoreThread::vouch(std::int64_t generation, std::optional<Instant> whole_at) {
+  asio::post(io_, [this, generation, whole_at] {
+    whole_generation_ = generation;
+    whole_at_ = whole_at;
+  });
 }
 
 void StoreThread::drain(Instant deadline, std::function<void()> done) {

@@ -39,9 +39,9 @@ class StoreThread {
   /// one's; then calls `done` on the store's thread.
   void reset(std::function<void()> done);
 
-  /// What is answered to other nodes that ask, from now on: the round of this generation is whole,
-  /// or it is not known to be. No other round is.
-  void vouch(std::int64_t generation, bool whole);
+  /// What is answered to other nodes that ask, from now on: when the round of this generation was
+  /// whole; nothing: it is not known to be. No other round is.
+  void vouch(std::int64_t generation, std::optional<Instant> whole_at);
 
   /// StoreServer::drain(); `done` is called on the store's thread.
   void drain(Instant deadline, std::function<void()> done);
@@ -51,7 +51,9 @@ class StoreThread {
   boost::asio::io_context io_{1};
   std::unique_ptr<StoreServer> server_;
   std::uint16_t port_ = 0;
-  std::int64_t whole_generation_ = 0;  // 0: none. For the store's thread.
+  // For the store's thread.
+  std::int64_t whole_generation_ = 0;
+  std::optional<Instant> whole_at_;
   std::thread thread_;
   std::unique_ptr<http::HttpServer> http_;  // It asks the server on its loop, and ends before both.
 };

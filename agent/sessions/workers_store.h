@@ -34,8 +34,8 @@ class WorkersStore {
   void on_reach(std::function<void(const NativeReach&)> on_reach) {
     on_reach_ = std::move(on_reach);
   }
-  void vouch(std::int64_t generation, bool whole) {
-    if (store_) store_->vouch(generation, whole);
+  void vouch(std::int64_t generation, std::optional<Instant> whole_at) {
+    if (store_) store_->vouch(generation, whole_at);
   }
 
  private:

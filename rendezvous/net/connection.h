@@ -68,9 +68,9 @@ struct ConnectionShared {
   std::unique_ptr<RunService> runs;  // Empty if the server is only a store.
   Instant now{};                     // When the events that are being handled were taken.
   LogLimiter log;
-  std::function<void(ConnectionId)> wake;         // Passes kStopWaiting to another connection.
-  std::function<bool(const NativeReach&)> reach;  // StoreServerOptions::reach.
-  SharedHostTokens tokens;                        // StoreServerOptions::token, ::run_tokens.
+  std::function<void(ConnectionId)> wake;  // Passes kStopWaiting to another connection.
+  std::function<std::optional<Instant>(const NativeReach&)> reach;  // StoreServerOptions::reach.
+  SharedHostTokens tokens;  // StoreServerOptions::token, ::run_tokens.
   std::string token_run;
   bool tls = false;          // The native door is served through TLS only.
   SharedTlsRules tls_rules;  // StoreServerOptions::tls_rules.

@@ -172,7 +172,11 @@ void Connection::serve_reach(std::string_view json) {
     return refuse(at_offset("native message: a node of another run asks for this one's"),
                   "native message refused");
   if (gate_) shared_.c10d.introduced(peer_address());
-  NativeReached reached{.whole = shared_.reach(*reach)};
+  NativeReached reached;
+  if (const auto whole_at = shared_.reach(*reach)) {
+    reached.whole = true;
+    reached.age = std::max(Duration::zero(), now() - *whole_at);
+  }
   if (gate_) reached.proof = gate_->host_proof();
   out().add(encode(NativeMessage(reached)));
 }

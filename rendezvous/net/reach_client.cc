@@ -11,9 +11,9 @@ namespace muster {
 
 namespace asio = boost::asio;
 
-asio::awaitable<std::optional<bool>> ask_reach(asio::any_io_executor executor, StoreAddress store,
-                                               NativeReach question, Duration limit,
-                                               SharedTokenCrypto token) {
+asio::awaitable<std::optional<NativeReached>> ask_reach(asio::any_io_executor executor,
+                                                        StoreAddress store, NativeReach question,
+                                                        Duration limit, SharedTokenCrypto token) {
   StoreClientOptions options{.host = store.addr,
                              .port = store.port,
                              .timeout = limit,
@@ -32,7 +32,7 @@ asio::awaitable<std::optional<bool>> ask_reach(asio::any_io_executor executor, S
   const auto* reached = std::get_if<NativeReached>(&*message);
   if (reached == nullptr) co_return std::nullopt;
   if (reply.claim && !reply.claim->is_host(reached->proof)) co_return std::nullopt;
-  co_return reached->whole;
+  co_return *reached;
 }
 
 }  // namespace muster

@@ -13,11 +13,11 @@
 
 namespace muster {
 
-/// What rank 0 answers within `limit`: whether the round is whole. Nothing in any other case:
+/// What rank 0 answers within `limit`. Nothing in any other case:
 /// nobody answers, a store that does not know the question, an answer of another kind, or with a
 /// `token` (null: none) one that does not prove that rank 0 has it, too.
-boost::asio::awaitable<std::optional<bool>> ask_reach(boost::asio::any_io_executor executor,
-                                                      StoreAddress store, NativeReach question,
-                                                      Duration limit, SharedTokenCrypto token);
+boost::asio::awaitable<std::optional<NativeReached>> ask_reach(
+    boost::asio::any_io_executor executor, StoreAddress store, NativeReach question, Duration limit,
+    SharedTokenCrypto token);
 
 }  // namespace muster

@@ -52,9 +52,9 @@ struct StoreServerOptions {
   /// Keeps what is known of the runs; empty: only this process does. Of the same life as the
   /// io_context.
   std::shared_ptr<RunState> state = {};
-  /// A store of workers: answers another node's agent whether its round is whole. Empty: nobody
-  /// asks. Called on the server's thread.
-  std::function<bool(const NativeReach&)> reach = {};
+  /// A store of workers: answers another node's agent when its round was whole; nothing: it is not
+  /// known to be. Empty: nobody asks. Called on the server's thread.
+  std::function<std::optional<Instant>(const NativeReach&)> reach = {};
   /// Who may use the store, and so take part in a rendezvous as torchrun does. Nothing: everybody.
   std::optional<C10dAllow> c10d_allow = {};
   /// The native door serves only clients that prove that they have it. Null: everybody.

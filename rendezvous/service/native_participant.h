@@ -77,6 +77,7 @@ class NativeParticipant {
   struct ReachAnswered {
     std::int64_t generation = 0;
     bool whole = false;
+    Duration age{};  // Of what rank 0 knows.
   };
   struct TimeHasPassed {};
   using Event =
@@ -122,7 +123,7 @@ class NativeParticipant {
   /// What this node's store answers to AskReach of the others from now on.
   struct Vouch {
     std::int64_t generation = 0;
-    bool whole = false;
+    std::optional<Instant> whole_at;  // When it was, as far as is known; nothing: it is not.
   };
   struct Say {
     bool warning = true;
@@ -204,7 +205,7 @@ class NativeParticipant {
   void forgive_pause(Duration length);
   void keep_link();
   void weigh_evidence();
-  bool round_is_whole() const;
+  std::optional<Instant> whole_at() const;
   void fence();
   void keep_limits();
   std::optional<Duration> absence_limit() const;
@@ -256,8 +257,8 @@ class NativeParticipant {
   std::map<int, Instant> peers_;    // At rank 0: when each was here last.
   std::optional<Instant> reached_;  // Elsewhere: when rank 0 last said that the round is whole.
   Instant ask_at_{};
-  bool vouched_ = false;
-  bool trains_alone_ = false;  // It was told that the host is silent and training goes on.
+  std::optional<Instant> vouched_;  // Vouch::whole_at.
+  bool trains_alone_ = false;       // It was told that the host is silent and training goes on.
 
   // Limits.
   Instant joined_at_{};

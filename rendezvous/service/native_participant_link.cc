@@ -178,19 +178,27 @@ void NativeParticipant::on(const PeerReached& event) {
 }
 
 void NativeParticipant::on(const ReachAnswered& event) {
-  if (phase_ == Phase::Running && event.generation == round_->generation && event.whole)
-    reached_ = now_;
+  if (phase_ != Phase::Running || event.generation != round_->generation || !event.whole) return;
+  const Instant at = now_ - std::min(event.age, lease_);
+  reached_ = reached_ ? std::max(*reached_, at) : at;
 }
 
-/// Whether the nodes of the round reach each other: then no other round can have begun with them.
-bool NativeParticipant::round_is_whole() const {
+/// When the nodes of the round last reached each other: no other round had begun with them then.
+/// Nothing: not within the last lease.
+std::optional<Instant> NativeParticipant::whole_at() const {
   const int world = round_->group_world_size;
-  // A job of one node has nobody to ask. Elsewhere the others may be many.
-  if (world == 1) return options_.settings.run.max_nodes == 1;
-  if (round_->group_rank.value != 0) return reached_ && now_ - *reached_ < lease_;
-  const auto fresh = std::count_if(peers_.begin(), peers_.end(),
-                                   [&](const auto& peer) { return now_ - peer.second < lease_; });
-  return fresh == world - 1;
+  std::optional<Instant> at;
+  if (world == 1) {
+    // A job of one node has nobody to ask. Elsewhere the others may be many.
+    if (options_.settings.run.max_nodes == 1) at = now_;
+  } else if (round_->group_rank.value != 0) {
+    at = reached_;
+  } else if (peers_.size() == static_cast<std::size_t>(world) - 1) {
+    at = std::min_element(peers_.begin(), peers_.end(), [](const auto& a, const auto& b) {
+           return a.second < b.second;
+         })->second;
+  }
+  return at && now_ - *at < lease_ ? at : std::nullopt;
 }
 
 void NativeParticipant::weigh_evidence() {
@@ -200,7 +208,11 @@ void NativeParticipant::weigh_evidence() {
   const bool rank_0 = runs && round_->group_rank.value == 0;
   if (rank_0 || vouched_) {
     const bool host_is_away = runs && !up_ && refused_ && now_ - *refused_ < lease_;
-    const bool whole = rank_0 && (host_is_away || (suspects && round_is_whole()));
+    std::optional<Instant> whole;
+    if (rank_0 && host_is_away)
+      whole = refused_;
+    else if (rank_0 && suspects)
+      whole = whole_at();
     if (whole != std::exchange(vouched_, whole))
       actions_.push_back(Vouch{round_->generation, whole});
   }
@@ -214,7 +226,7 @@ void NativeParticipant::weigh_evidence() {
     actions_.push_back(AskReach{*round_->store, {round_->generation, round_->group_rank.value}});
   }
   if (silent < lease_) return;
-  if (round_is_whole()) {
+  if (whole_at()) {
     if (!std::exchange(trains_alone_, true))
       say("the rendezvous at " + options_.host_text +
           " does not answer, and the nodes of this round reach each other: training goes on");
@@ -225,7 +237,8 @@ void NativeParticipant::weigh_evidence() {
 
 void NativeParticipant::fence() {
   phase_ = Phase::Outside;
-  if (std::exchange(vouched_, false)) actions_.push_back(Vouch{round_->generation, false});
+  if (std::exchange(vouched_, std::nullopt))
+    actions_.push_back(Vouch{round_->generation, std::nullopt});
   actions_.push_back(
       RestartWorkers{"this node is cut off: neither the rendezvous at " + options_.host_text +
                      " nor all the other nodes of its round have answered for " +

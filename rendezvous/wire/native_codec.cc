@@ -197,6 +197,7 @@ struct FieldWriter {
   }
   void operator()(const NativeReached& reached) const {
     out["whole"] = reached.whole;
+    if (reached.age > Duration::zero()) out["age_ns"] = reached.age.count();
     if (!reached.proof.empty()) out["proof"] = reached.proof;
   }
   void operator()(const NativeChallenge& challenge) const { out["nonce"] = challenge.nonce; }
@@ -397,6 +398,7 @@ void read(Fields& fields, NativeReach& reach) {
 }
 void read(Fields& fields, NativeReached& reached) {
   reached.whole = fields.boolean("whole");
+  if (fields.has("age_ns")) reached.age = Duration(fields.number<std::int64_t>("age_ns"));
   if (fields.has("proof")) reached.proof = read_hex(fields, "proof");
 }
 void read(Fields& fields, NativeChallenge& challenge) {

@@ -86,14 +86,14 @@ void SimNode::apply(const Participant::GiveUp& action) {
   apply(Participant::Disconnect{});
 }
 void SimNode::apply(const Participant::Vouch& action) {
-  vouched = action.whole ? action.generation : 0;
+  vouched = action;
 }
 void SimNode::apply(const Participant::AskReach& action) {
   const auto question = action.question;
-  const auto answer = [this, question](bool whole, Duration after) {
-    cluster.at(cluster.now + after, [this, question, whole] {
-      feed(Participant::ReachAnswered{question.generation, whole});
-    });
+  const auto answer = [this, question](std::optional<Instant> whole_at, Duration after) {
+    Participant::ReachAnswered answered{question.generation, whole_at.has_value()};
+    if (whole_at) answered.age = cluster.now - *whole_at;
+    cluster.at(cluster.now + after, [this, answered] { feed(answered); });
   };
   for (const auto& other : cluster.nodes) {
     if ("node" + std::to_string(other->index) != action.store.addr) continue;
@@ -101,9 +101,10 @@ void SimNode::apply(const Participant::AskReach& action) {
         std::max(peers_cut_until, other->peers_cut_until) > cluster.now || !other->alive;
     if (cut) break;
     other->feed(Participant::PeerReached{question.generation, question.group_rank});
-    return answer(other->vouched == question.generation, cluster.delay());
+    const bool same = other->vouched.generation == question.generation;
+    return answer(same ? other->vouched.whole_at : std::nullopt, cluster.delay());
   }
-  answer(false, kReachWithin);
+  answer(std::nullopt, kReachWithin);
 }
 void SimNode::fail(const std::string& what) {
   if (!alive || participant.phase() != Participant::Phase::Running) return;

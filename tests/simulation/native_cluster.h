@@ -76,7 +76,7 @@ class SimNode {
   bool alive = true;
   std::optional<std::uint32_t> connection;
   Worker workers;
-  std::int64_t vouched = 0;
+  Participant::Vouch vouched;
   std::string end, last_said, last_restart;
   int restarts = 0;
   Instant cut_until{};        // From the host.

@@ -109,7 +109,8 @@ std::vector<NativeMessage> messages() {
       Rejoin{{}, 5, 3, "the round has ended", 2},
       NativeWelcome{.peer_address = "::1", .proof = std::string(kProofDigits, 'e')},
       NativeReached{true},
-      NativeReached{false, std::string(kProofDigits, 'e')},
+      NativeReached{true, std::chrono::milliseconds(1'500)},
+      NativeReached{false, {}, std::string(kProofDigits, 'e')},
       NativeChallenge{std::string(kProofDigits, '0')}};
 }
 
@@ -230,9 +231,9 @@ TEST_CASE("native codec: what is no object with a type is refused", "[unit][rend
 
 namespace {
 
-const std::set<std::string> kOptional = {"preferred_rank", "workers",    "store",
-                                         "instance",       "lease_ns",   "who",
-                                         "life",           "generation", "restart_count"};
+const std::set<std::string> kOptional = {"preferred_rank", "workers", "store", "instance",
+                                         "lease_ns",       "who",     "life",  "generation",
+                                         "restart_count",  "age_ns"};
 // What is optional elsewhere, but not in messages of these types.
 const std::map<std::string, std::set<std::string>> kNeeded = {{"restart_round", {"who"}},
                                                               {"round", {"restart_count"}},

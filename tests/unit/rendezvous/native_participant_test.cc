@@ -48,10 +48,14 @@ struct ParticipantTest {
       if (std::holds_alternative<Action>(action)) return true;
     return false;
   }
-  void run_round() {
+  void run_round(int group_rank = 0, int group_world_size = 2) {
     connect();
     REQUIRE(sent<NodeJoined>(feed(Participant::JoinAsked{})).size() == 1);
-    RoundComplete round{.round = 4, .group_world_size = 2, .life = 7, .generation = 40};
+    RoundComplete round{.round = 4,
+                        .group_rank = {group_rank},
+                        .group_world_size = group_world_size,
+                        .life = 7,
+                        .generation = 40};
     round.workers = WorkerRanks{};
     round.store = StoreAddress{"store", 29500};
     REQUIRE(has<Participant::BeginRound>(hear(round)));
@@ -177,6 +181,38 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a refusal after a silence is no 
   feed(Participant::PeerReached{40, 1});
   CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 2s, Why::NoAnswer)));
   CHECK(has<Participant::RestartWorkers>(fail_to_connect(*this, 6s, Why::NobodyListens)));
+}
+
+TEST_CASE_METHOD(ParticipantTest, "participant: rank 0 says when it has last heard all the others",
+                 "[unit][rendezvous]") {
+  using Why = Participant::ConnectFailed::Why;
+  const auto vouched = [](const Participant::Actions& actions) -> std::optional<Instant> {
+    std::optional<Instant> at;
+    for (const auto& action : actions)
+      if (const auto* vouch = std::get_if<Participant::Vouch>(&action)) at = vouch->whole_at;
+    return at;
+  };
+  run_round(0, 3);
+  feed(Participant::ConnectionBroke{"reset"});
+  fail_to_connect(*this, 3s, Why::NoAnswer);
+  CHECK_FALSE(vouched(feed(Participant::PeerReached{40, 1})));
+  const Instant first = now;
+  fail_to_connect(*this, 1s, Why::NoAnswer);
+  CHECK(vouched(feed(Participant::PeerReached{40, 2})) == first);
+  const Instant second = now;
+  CHECK(vouched(feed(Participant::PeerReached{40, 1})) == second);
+}
+
+TEST_CASE_METHOD(ParticipantTest, "participant: what rank 0 knows counts by its age",
+                 "[unit][rendezvous]") {
+  using Why = Participant::ConnectFailed::Why;
+  run_round(1, 3);
+  feed(Participant::ConnectionBroke{"reset"});
+  CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 5s, Why::NoAnswer)));
+  feed(Participant::ReachAnswered{40, true, 3s});
+  CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 1800ms, Why::NoAnswer)));
+  feed(Participant::ReachAnswered{40, true, 4900ms});  // No news.
+  CHECK(has<Participant::RestartWorkers>(fail_to_connect(*this, 400ms, Why::NoAnswer)));
 }
 
 /// The host's process is away, for so long; true if this node gives up.
