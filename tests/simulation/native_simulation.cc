@@ -242,8 +242,10 @@ class Turmoil {
     for (int i = 0; i < mishaps; ++i)
       cluster_.at(cluster_.now + up_to(50'000), [this] { mishap(); });
     cluster_.run_until(cluster_.now + 60s);
+    // Nodes may wait for those of a silent round.
+    const Duration most = UnseenWorkers::kWaitMost + 20s;
     const bool converged =
-        cluster_.run_until(cluster_.now + 200s, [this] { return is_converged(); });
+        cluster_.run_until(cluster_.now + most, [this] { return is_converged(); });
     INFO("at the end:\n" << cluster_.describe());
     REQUIRE(converged);
     for (const std::string& note : cluster_.notes)
