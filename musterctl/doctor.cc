@@ -316,7 +316,7 @@ void check_xids(const GpuErrors& errors, Checks& checks) {
     if (xid.number == kFallenOffTheBus) {
       check.verdict = Verdict::Failure;
       check.remedy =
-          "restart the machine, with its power off and on; if it comes back, have the "
+          "restart the machine, with its power off and on; if the error comes back, have the "
           "GPU and its slot looked at";
     }
     checks.push_back(std::move(check));

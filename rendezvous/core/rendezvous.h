@@ -342,7 +342,7 @@ class Rendezvous {
   void adopt_round();
   void give_up_recovery(const std::string& why);
   struct Recovery;
-  bool count_lost_failure(const Recovery& recovery);
+  std::optional<std::pair<NodeName, std::string>> count_lost_failure(const Recovery& recovery);
 
   // rendezvous_record.cc: what outlives the host.
   RunRecord make_record() const;

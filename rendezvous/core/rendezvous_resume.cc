@@ -205,7 +205,7 @@ void Rendezvous::give_up_recovery(const std::string& why) {
   had_round_ = true;
   spares_step_in_.reset();
   last_world_ = static_cast<std::size_t>(recovery.world);
-  const bool goes_on = count_lost_failure(recovery);
+  const auto fatal = count_lost_failure(recovery);
   while (!at(Place::Resuming).empty()) {
     Member* found = known(at(Place::Resuming).begin()->second);
     if (found == nullptr) return;
@@ -223,22 +223,23 @@ void Rendezvous::give_up_recovery(const std::string& why) {
                                              why);
   }
   changed();
-  if (!goes_on) end_run(false, recovery.failure->first, why_no_restart(recovery.failure->second));
+  if (fatal) end_run(false, fatal->first, why_no_restart(fatal->second));
 }
 
 /// Of a round that does not go on anyway: the workers of a node may have failed while nobody heard
-/// it. False if there is no restart left for that.
-bool Rendezvous::count_lost_failure(const Recovery& recovery) {
+/// it. That failure, if no restart is left for it.
+std::optional<std::pair<NodeName, std::string>> Rendezvous::count_lost_failure(
+    const Recovery& recovery) {
   // The host before has counted it if a node was told so.
   const bool is_counted = restarts_used_ > recovery.restart_count;
   restarts_used_ = std::max(restarts_used_, std::min(recovery.restart_count, run().max_restarts));
-  if (!recovery.failure) return true;
+  if (!recovery.failure) return std::nullopt;
   strikes_.count_failure(recovery.failure->first.addr);
   restart_cause_ = recovery.failure;
-  if (is_counted) return true;
-  if (restarts_used_ >= run().max_restarts) return false;
+  if (is_counted) return std::nullopt;
+  if (restarts_used_ >= run().max_restarts) return recovery.failure;
   ++restarts_used_;
-  return true;
+  return std::nullopt;
 }
 
 }  // namespace muster

@@ -282,6 +282,20 @@ TEST_CASE_METHOD(ResumeTest, "resume: a restart is counted once, whoever was tol
   CHECK(rendezvous.restarts_used() == 2);
 }
 
+TEST_CASE_METHOD(ResumeTest,
+                 "resume: a failure that nobody heard ends the run without restarts left",
+                 "[unit][rendezvous]") {
+  NodeResumed failed = resume(2, "b", 1, kOldLife, 5);
+  failed.state = NodeResumed::State::Stopped;
+  failed.failure = "rank 1 exited with 7";
+  failed.restart_count = 2;
+  after({}, resume(1, "a", 0, kOldLife, 5));
+  after({}, failed);
+  const auto ended = sent<RunEnded>(pass(7s, {1, 2}));
+  REQUIRE(ended.contains(1));
+  CHECK_THAT(ended.at(1).why, Catch::Contains("rank 1 exited with 7; all 2 restarts"));
+}
+
 TEST_CASE_METHOD(ResumeTest, "resume: restarts of a run that has ended are not counted",
                  "[unit][rendezvous]") {
   NodeJoined old = joiner(1, "a");
