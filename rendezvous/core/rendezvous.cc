@@ -5,6 +5,16 @@
 
 namespace muster {
 
+namespace {
+
+/// Whether the node was told of this round, or of a later one. A node that was told by an earlier
+/// host may have another number for the round: the generation shows it.
+bool knows_round(const NodeJoined& node, std::int64_t round, std::int64_t generation) {
+  return node.last_round >= round || (node.generation > 0 && node.generation >= generation);
+}
+
+}  // namespace
+
 Rendezvous::Rendezvous(const RendezvousSetup& setup)
     : setup_(setup),
       run_(setup.run),
@@ -200,7 +210,7 @@ void Rendezvous::on(const NodeJoined& told) {
 /// A node joins after its workers have stopped. A new agent at the address of a lost member shows
 /// that this machine reaches the host: so the silent agent there is dead.
 void Rendezvous::note_stopped(const NodeJoined& event) {
-  const bool was_in_it = unseen_.was_member(event.last_round, event.generation);
+  const bool was_in_it = knows_round(event, unseen_.round(), unseen_.generation());
   const bool in_its_place = std::any_of(lost_.begin(), lost_.end(), [&](const Lost& node) {
     return node.name.addr == event.name.addr;
   });
@@ -229,16 +239,16 @@ Rendezvous::Member* Rendezvous::enter(const NodeJoined& event) {
   if (event.generation <= kMaxGeneration)
     told_generation_ = std::max(told_generation_, event.generation);
   highest_generation_ = std::max(highest_generation_, told_generation_);
-  hear_count(event);
+  if (event.generation > setup_.ended_generation && event.generation <= kMaxGeneration)
+    hear_count(event.restart_count);
   touch(member->id);
   unrecorded(member->name);
   return member;
 }
 
-/// The host that told the node may have been killed before it could record the restart.
-void Rendezvous::hear_count(const NodeJoined& event) {
-  if (event.generation <= setup_.ended_generation || event.generation > kMaxGeneration) return;
-  const int told = std::min(event.restart_count, run().max_restarts);
+/// A host that told nodes of a restart may have been killed before it could record it.
+void Rendezvous::hear_count(int told) {
+  told = std::min(told, run().max_restarts);
   if (told <= restarts_used_) return;
   restarts_used_ = told;
   changed();
@@ -249,9 +259,8 @@ void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnect
   if (member == nullptr) return;
   // Sent before it heard of the round, or of the restart: it says nothing new. But on another
   // connection it says that it will never hear of them by the one before.
-  // A node that was told the round by an earlier host says so by the generation alone.
-  const bool knows_round = event.last_round >= round_ || event.generation >= generation_;
-  if (member->place == Place::Participant && (!complete() || !knows_round)) {
+  if (member->place == Place::Participant &&
+      (!complete() || !knows_round(event, round_, generation_))) {
     if (complete() && reconnected && preparing() && member->rank == 0) prepare_round();
     if (complete() && reconnected && !preparing())
       actions_.push_back(announcement(*member, event.from));

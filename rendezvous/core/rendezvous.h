@@ -230,7 +230,7 @@ class Rendezvous {
   NodeName name_for(const NodeJoined& event) const;
   std::optional<JoinRefused> refusal_of(const NodeJoined& event) const;
   Member* enter(const NodeJoined& event);
-  void hear_count(const NodeJoined& event);
+  void hear_count(int told);
   void join_again(MemberId id, const NodeJoined& event, bool reconnected);
   void note_stopped(const NodeJoined& event);
   void join_deadlines();

@@ -166,7 +166,7 @@ void Rendezvous::adopt_round() {
   unseen_.begin(round_, generation_, recovery.by_rank.size());
   move_to(Phase::Running);
   had_round_ = true;
-  restarts_used_ = std::max(restarts_used_, std::min(recovery.restart_count, run().max_restarts));
+  hear_count(recovery.restart_count);
   last_world_ = recovery.by_rank.size();
   excluded_may_work_ = true;
   store_ = recovery.store;
@@ -232,7 +232,7 @@ std::optional<std::pair<NodeName, std::string>> Rendezvous::count_lost_failure(
     const Recovery& recovery) {
   // The host before has counted it if a node was told so.
   const bool is_counted = restarts_used_ > recovery.restart_count;
-  restarts_used_ = std::max(restarts_used_, std::min(recovery.restart_count, run().max_restarts));
+  hear_count(recovery.restart_count);
   if (!recovery.failure) return std::nullopt;
   strikes_.count_failure(recovery.failure->first.addr);
   restart_cause_ = recovery.failure;

@@ -38,10 +38,7 @@ class UnseenWorkers {
   bool may_run(Instant now) const { return may_run_ && wait_until_ && now < *wait_until_; }
   std::optional<Instant> wait_until() const { return may_run_ ? wait_until_ : std::nullopt; }
   std::int64_t round() const { return round_; }
-  /// Whether a node that joins, and was last in this round or generation, was a member.
-  bool was_member(std::int64_t last_round, std::int64_t generation) const {
-    return last_round >= round_ || (generation > 0 && generation >= generation_);
-  }
+  std::int64_t generation() const { return generation_; }
 
  private:
   std::int64_t round_ = -1;

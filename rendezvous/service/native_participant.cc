@@ -164,6 +164,12 @@ void NativeParticipant::hear(const NativeWaiting& message) {
     say("the workers of this node have finished; waiting for the other nodes: " + message.text);
 }
 
+void NativeParticipant::note_told(std::int64_t round, std::int64_t life, int restart_count) {
+  told_ = round;  // Less than before if the host has begun again.
+  told_by_ = life;
+  restart_count_ = std::max(restart_count_, restart_count);
+}
+
 void NativeParticipant::hear(const PrepareStore& message) {
   // Elsewhere a restart is on its way.
   if (phase_ == Phase::Joining) actions_.push_back(HostStore{message.round});
@@ -171,10 +177,8 @@ void NativeParticipant::hear(const PrepareStore& message) {
 
 void NativeParticipant::hear(const RoundComplete& message) {
   if (phase_ != Phase::Joining) return;
-  told_ = message.round;
-  told_by_ = message.life;
+  note_told(message.round, message.life, message.restart_count);
   generation_ = std::max(generation_, message.generation);
-  restart_count_ = std::max(restart_count_, message.restart_count);
   through_store_ = false;
   if (message.workers && message.store) return begin_round(message);
   ++fruitless_;  // Until it has begun.
@@ -198,10 +202,8 @@ void NativeParticipant::hear(const RestartRound& message) {
   const bool late =
       phase_ == Phase::Running && message.life == told_by_ && message.round < round_->round;
   if (late) return;
-  resuming_ = false;      // This is the answer: the round has ended by this node's coming back.
-  told_ = message.round;  // Less than before if the host has begun again.
-  told_by_ = message.life;
-  restart_count_ = std::max(restart_count_, message.restart_count);
+  resuming_ = false;  // This is the answer: the round has ended by this node's coming back.
+  note_told(message.round, message.life, message.restart_count);
   exchange_.reset();
   if (phase_ != Phase::Finished) meet_again(why_restart(message));
 }
@@ -226,9 +228,7 @@ void NativeParticipant::hear(const Resumed& message) {
 
 void NativeParticipant::hear(const Rejoin& message) {
   resuming_ = false;
-  told_ = message.round;
-  told_by_ = message.life;
-  restart_count_ = std::max(restart_count_, message.restart_count);
+  note_told(message.round, message.life, message.restart_count);
   exchange_.reset();
   lost_since_.reset();
   meet_again(message.why);

@@ -199,6 +199,7 @@ class NativeParticipant {
   void learn_lease();
   void ask_to_join();
   void resume();
+  void note_told(std::int64_t round, std::int64_t life, int restart_count);
   void begin_round(const RoundComplete& round);
   void meet_again(const std::string& why);
   void lose_connection(const std::string& why, Instant since);

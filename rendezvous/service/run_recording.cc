@@ -103,7 +103,7 @@ void RunService::record_end(const Run& run) {
 // --- the beginning -------------------------------------------------------------------------------
 
 void RunService::restore(StoredState state, Time time) {
-  wall_ms_ = std::max(wall_ms_, time.wall.microseconds / 1'000);
+  note_wall_clock(time);
   const std::size_t runs = state.runs.size();
   for (StoredRun& run : state.runs)
     restore(std::move(run), time);

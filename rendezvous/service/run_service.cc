@@ -190,7 +190,7 @@ void RunService::settle(Run& run, Instant now) {
 }
 
 void RunService::time_passed(Time time) {
-  wall_ms_ = std::max(wall_ms_, time.wall.microseconds / 1'000);
+  note_wall_clock(time);
   if (unrecorded_since_ && state_problem_.empty() &&
       time.now >= *unrecorded_since_ + options_.state_patience)
     state_fails(std::string(options_.shared_state ? "etcd" : "the disk") +
@@ -237,7 +237,7 @@ void RunService::tend(Run& run, Time time) {
 
 NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
                                  const std::string& peer_address, Time time) {
-  wall_ms_ = std::max(wall_ms_, time.wall.microseconds / 1'000);
+  note_wall_clock(time);
   auto request = decode_native_request(json, from);
   if (!request) {
     const std::string why = describe(request.error());

@@ -5,6 +5,7 @@
 // their order. docs/rendezvous.md.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -298,6 +299,7 @@ class RunService {
   void record_changes(Run& run, Instant now);
   void record_end(const Run& run);
   void restore(StoredRun stored, Time time);
+  void note_wall_clock(Time time) { wall_ms_ = std::max(wall_ms_, time.wall.microseconds / 1'000); }
   void state_fails(const std::string& why);
   CompareSetOutcome when_recorded(ConnectionId from, CompareSetOutcome outcome);
 

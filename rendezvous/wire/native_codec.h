@@ -67,7 +67,7 @@ struct NativeReach {
 /// Its answer: rank 0 reaches every node of that round, or knows that no other round can begin.
 struct NativeReached {
   bool whole = false;
-  Duration age{};          // Since when rank 0 knows no better. An older muster does not say it.
+  Duration age{};          // Since rank 0 heard the last of the others. Old musters do not say it.
   std::string proof = {};  // As in NativeWelcome.
 };
 /// From a host with a token, after a first message with a nonce: prove that you have it, too.

@@ -155,7 +155,8 @@ class Bed:
             for on_disk in (turn % 2 == 0, turn % 2 == 1):
                 load = self.measure(*words, options=options, on_disk=on_disk)
                 taken[on_disk].append((load["join_s"], load["restart_s"][-1]))
-        disk, memory = ([statistics.median(column) for column in zip(*taken[on_disk])] for on_disk in (True, False))
+        disk, memory = ([statistics.median(column) for column in zip(*taken[on_disk])]
+                        for on_disk in (True, False))
         return {f"musterd.{count}.sqlite_join_ratio": disk[0] / memory[0],
                 f"musterd.{count}.sqlite_restart_ratio": disk[1] / memory[1]}
 
