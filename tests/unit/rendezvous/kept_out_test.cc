@@ -115,7 +115,7 @@ TEST_CASE_METHOD(KeptOutTest, "drain: the round goes on, and the next one is wit
   CHECK(sent<RestartRound>(after(1s, NodeLeft{{2}})).empty());
 }
 
-TEST_CASE_METHOD(KeptOutTest, "exclude: the round restarts without the node, at no cost",
+TEST_CASE_METHOD(KeptOutTest, "excluded: the round restarts without the node, at no cost",
                  "[unit][rendezvous]") {
   const auto told = sent<RestartRound>(asks(OperatorWhat::Exclude, "b_1_0"));
   REQUIRE(told.size() == 4);
@@ -157,7 +157,7 @@ TEST_CASE_METHOD(KeptOutTest, "allow: has an effect only where something was kep
   CHECK_FALSE(has_effect(OperatorWhat::Allow, "b"));
 }
 
-TEST_CASE_METHOD(KeptOutTest, "exclude: who comes later is kept out, too; others are not",
+TEST_CASE_METHOD(KeptOutTest, "excluded: who comes later is kept out, too; others are not",
                  "[unit][rendezvous]") {
   asks(OperatorWhat::Exclude, "e");
   CHECK_THAT(rendezvous.operator_answer(), Catch::Contains("not in the run now"));
@@ -189,7 +189,7 @@ TEST_CASE_METHOD(KeptOutTest, "kept out: warnings where the others are too few, 
   CHECK_THAT(rendezvous.reason_for({5}), Catch::Contains("the run ends if this muster does"));
 }
 
-TEST_CASE_METHOD(KeptOutTest, "exclude: not at the cost of nodes that have finished",
+TEST_CASE_METHOD(KeptOutTest, "excluded: not at the cost of nodes that have finished",
                  "[unit][rendezvous]") {
   after({}, NodeFinished{{1}, 0, true, ""});
   CHECK(sent<RestartRound>(asks(OperatorWhat::Exclude, "b")).empty());
@@ -238,7 +238,7 @@ TEST_CASE_METHOD(RendezvousTest, "drain: a round that gathers goes on without th
   CHECK(sent<RoundComplete>(ready(pass(30s, {1, 2, 3}))).size() == 2);
 }
 
-TEST_CASE_METHOD(RendezvousTest, "exclude: a spare steps in", "[unit][rendezvous]") {
+TEST_CASE_METHOD(RendezvousTest, "excluded: a spare steps in", "[unit][rendezvous]") {
   settings.max_nodes = 2;
   rendezvous = Rendezvous(RendezvousSetup{.run = settings, .life = 7});
   joins(1, "a");
