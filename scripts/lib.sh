@@ -10,7 +10,7 @@ launcher=${MUSTER_LAUNCHER:-$root/build/release/bin/muster}
 # Debian 12's names. The first list builds and runs muster, the second is for its tests.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libboost1.81-dev libspdlog-dev nlohmann-json3-dev
   libcli11-dev catch2 libhwloc-dev libsystemd-dev libssl-dev libsqlite3-dev python3 python3-venv ccache)
-TEST_PACKAGES=(libgloo-dev etcd-server clang-format-14 clang-14 libclang-rt-14-dev clang-tidy-19 shellcheck
+TEST_PACKAGES=(libgloo-dev etcd-server clang-format-14 clang-19 libclang-rt-19-dev llvm-19 clang-tidy-19 shellcheck
   iproute2 nftables openssl procps systemd systemd-container python3-yaml docker-compose zsh fish chromium)
 # For scripts/package: to build, for aarch64, too, and to install the packages where they belong. make, perl and
 # tcl are for the sources of SQLite and OpenSSL.
@@ -215,12 +215,10 @@ have_torch() {
   fi
 }
 
-# make_venv MAY_INSTALL: leaves .venv with torch in it, first on PATH.
+# make_venv MAY_INSTALL: leaves .venv, first on PATH; add_torch puts torch into it.
 make_venv() {
   local may_install=$1 python=${MUSTER_PYTHON:-python3}
-  if have_torch; then
-    say "python: .venv has torch $(installed_version torch)"
-  else
+  if ! have_torch; then
     if [[ $may_install != yes ]]; then
       die "no torch in .venv, and --no-install was given. By hand:" \
         "$python -m venv .venv && .venv/bin/pip install '$TORCH_PACKAGE' '$NUMPY_PACKAGE'"
@@ -234,14 +232,21 @@ make_venv() {
       [[ -e $venv/pyvenv.cfg ]] && clear=(--clear)
       logged venv "$python" -m venv "${clear[@]}" "$venv" || die "the virtual environment failed."
     fi
-    say "python: installing $TORCH_PACKAGE into .venv (200 MB to several GB, as your index has it)"
-    logged pip env LC_ALL=C "$venv/bin/python" -m pip install --no-input \
-      --disable-pip-version-check "$TORCH_PACKAGE" "$NUMPY_PACKAGE" || pip_failed
-    printf '%s\n' "$TORCH_PACKAGE" >"$venv/muster-torch-package"
   fi
   # As `. .venv/bin/activate` does: the launcher and CMake then find this Python.
   export VIRTUAL_ENV=$venv PATH=$venv/bin:$PATH
   unset PYTHONHOME
+}
+
+add_torch() {
+  if have_torch; then
+    say "python: .venv has torch $(installed_version torch)"
+    return 0
+  fi
+  say "python: installing $TORCH_PACKAGE into .venv (200 MB to several GB, as your index has it)"
+  logged pip env LC_ALL=C "$venv/bin/python" -m pip install --no-input \
+    --disable-pip-version-check "$TORCH_PACKAGE" "$NUMPY_PACKAGE" || pip_failed
+  printf '%s\n' "$TORCH_PACKAGE" >"$venv/muster-torch-package"
 }
 
 fetch_promtool() {

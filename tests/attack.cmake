@@ -5,6 +5,6 @@ if(MUSTER_OPENSSL)
 endif()
 foreach(victim ${victims})
   muster_add_python_test(attack.${victim} attack attack/${victim}_attack_test.py)
-  set_tests_properties(attack.${victim} PROPERTIES TIMEOUT 600 RUN_SERIAL TRUE ENVIRONMENT
+  set_tests_properties(attack.${victim} PROPERTIES TIMEOUT 600 PROCESSORS 2 ENVIRONMENT
     "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>")
 endforeach()

@@ -37,7 +37,7 @@ def setUpModule():
 
 class Examples(MusterTest):
     # Whose Python programs are copies of one process that has loaded torch. Where losses are compared, muster's are,
-    # too: readmes_test.py runs the same examples under muster with real ones.
+    # too: scripts/test's main job, digits_quickstart_test.py and fault_tolerance_test.py run real ones.
     COPIES = {"torchrun"}
 
     def begin(self, launcher, *arguments, copies=True):

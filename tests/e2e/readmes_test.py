@@ -4,11 +4,16 @@
 Needs torch in .venv; skipped (77) where it is not.
 """
 import os
+import pathlib
 import re
 import sys
+import unittest
 
 from documents import BUILD, SKIPPED, VENV, Clone, missing, readme_blocks
 from support import SOURCE, MusterTest, main, python_has_torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from warm_python import WarmPython
 
 EXAMPLES = SOURCE / "examples"
 # Of these only; for work on one.
@@ -27,11 +32,18 @@ def name_of(path):
     return str(path.parent.relative_to(EXAMPLES))
 
 
+def setUpModule():
+    Readmes.warm = WarmPython(VENV / "bin/python", OMP_NUM_THREADS="1")
+    unittest.addModuleCleanup(Readmes.warm.close)
+
+
 class Readmes(MusterTest):
     def run_command(self, clone, command, name):
         log = f"{self.runs}.log"
         self.runs += 1
-        code = clone.start(command, log).wait(BOUND_S)
+        # A traceback has the paths of a real worker.
+        variables = {} if name in FAILS else self.warm.variables()
+        code = clone.start(command, log, **variables).wait(BOUND_S)
         self.assertEqual(code, FAILS.get(name, 0), f"{command}\n{clone.text(log)}")
         return log
 

@@ -4,7 +4,7 @@
 #   tests/fuzz/turns.sh SECONDS [TARGET...]     one turn: each target for so long
 #   tests/fuzz/turns.sh --hours HOURS [TARGET...]   turns of 10 minutes until the time is over
 #
-# Needs clang with libFuzzer (Debian: clang-14); without it, says so and exits with 77. Corpora are
+# Needs clang with libFuzzer (Debian: clang-19 and libclang-rt-19-dev); without it, says so and exits with 77. Corpora are
 # tests/fuzz/corpora/TARGET, dictionaries tests/fuzz/dictionaries/TARGET. What was found to reach
 # more stays in build/fuzz/found/TARGET for the next time. A finding ends the turns: its input is
 # build/fuzz/TARGET-crash-*, and belongs into the corpus once it is fixed.
@@ -60,16 +60,17 @@ for target in "${targets[@]}"; do
 done
 
 clang=
-for name in clang++ clang++-14 clang++-16 clang++-19; do
+for name in clang++ clang++-19 clang++-16 clang++-14; do
   if command -v "$name" >/dev/null; then clang=$name; break; fi
 done
 mkdir -p "$build"
 if [[ -z $clang ]] || ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
   "$clang" -fsanitize=fuzzer -x c++ - -o "$build/probe" 2>/dev/null; then
-  echo "SKIPPED: no clang with libFuzzer (apt-get install clang-14)"
+  echo "SKIPPED: no clang with libFuzzer (apt-get install clang-19 libclang-rt-19-dev)"
   exit 77
 fi
 cd "$root"
+[[ -x /usr/bin/llvm-symbolizer-19 ]] && export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-19
 
 compiler=("$clang" -std=c++20 -g1 -O1 "-fsanitize=fuzzer,address,undefined" -fno-sanitize-recover=all)
 command -v ccache >/dev/null && cached=(ccache) || cached=()

@@ -2,13 +2,15 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 
 namespace muster::testing {
 
 /// Calls run(seed) for the seeds 1 to `count`. MUSTER_SEED=<seed> runs only that one,
-/// MUSTER_SEEDS=<n> the seeds 1 to n, MUSTER_SEEDS=<m>-<n> those from m to n.
+/// MUSTER_SEEDS=<n> the seeds 1 to n, MUSTER_SEEDS=<m>-<n> those from m to n, MUSTER_SEEDS=<n>% the
+/// first n percent of them.
 template <typename Run>
 void run_seeds(std::uint64_t count, const Run& run) {
   if (const char* only = std::getenv("MUSTER_SEED")) {
@@ -19,6 +21,7 @@ void run_seeds(std::uint64_t count, const Run& run) {
   if (const char* asked = std::getenv("MUSTER_SEEDS")) {
     char* rest = nullptr;
     last = std::strtoull(asked, &rest, 0);
+    if (*rest == '%') last = std::max<std::uint64_t>(1, count * last / 100);
     if (*rest == '-') {
       first = last;
       last = std::strtoull(rest + 1, nullptr, 0);
