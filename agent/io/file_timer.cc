@@ -14,6 +14,7 @@
 
 #include "agent/core/signal_name.h"
 #include "agent/io/owned_name.h"
+#include "agent/posix/find_program.h"
 #include "agent/posix/helper_process.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
@@ -23,18 +24,11 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr std::string_view kEnable = "TORCHELASTIC_ENABLE_FILE_TIMER=";
 constexpr std::string_view kFile = "TORCHELASTIC_TIMER_FILE=";
 constexpr std::size_t kReadBytes = 65536;  // What a pipe holds.
 constexpr int kReadsAtOnce = 16;           // Then others have their turn.
 constexpr std::size_t kShownBytes = 200;   // Of a line that is wrong.
 constexpr std::size_t kMaxOwnerless = 256;
-
-std::string variable(const std::vector<std::string>& environment, std::string_view name) {
-  for (const std::string& entry : environment)
-    if (entry.starts_with(name)) return entry.substr(name.size());
-  return {};
-}
 
 double wall_clock_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -53,11 +47,14 @@ std::string shown(std::string_view line) {
 // --- the pipe ------------------------------------------------------------------------------------
 
 std::optional<TimerFifo> TimerFifo::choose(std::vector<std::string>& environment) {
-  if (variable(environment, kEnable) != "1") return std::nullopt;
+  const auto variable = [&environment](std::string_view name) {
+    return std::string(environment_value(environment, name).value_or(""));
+  };
+  if (variable("TORCHELASTIC_ENABLE_FILE_TIMER") != "1") return std::nullopt;
   TimerFifo fifo;
-  fifo.path_ = variable(environment, kFile);
+  fifo.path_ = variable("TORCHELASTIC_TIMER_FILE");
   if (fifo.path_.empty()) {
-    const std::string dir = variable(environment, "TMPDIR=");
+    const std::string dir = variable("TMPDIR");
     fifo.path_ = (dir.empty() ? "/tmp" : dir) + "/" + owned_name();
     fifo.names_owner_ = true;
     std::erase_if(environment, [](const std::string& entry) { return entry.starts_with(kFile); });

@@ -6,35 +6,70 @@
 
 #include "agent/core/signal_name.h"
 #include "agent/io/hang_output.h"
-#include "rendezvous/core/check.h"
+#include "agent/posix/process_activity.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
 
 HangResponse::HangResponse(boost::asio::io_context& loop, WorkerTable& workers,
                            const std::vector<std::string>& environment, Duration timeout,
                            Handlers handlers)
-    : handlers_(std::move(handlers)), stacks_(loop, environment) {
+    : workers_(workers), handlers_(std::move(handlers)), stacks_(loop, environment) {
   workers.observe(*this);
-  if (timeout > Duration(0))
-    watch_.emplace(loop, workers, timeout,
-                   [this](std::vector<IdleWorker> idle) { on_idle(std::move(idle)); });
+  if (timeout <= Duration(0)) return;
+  detector_.emplace(timeout);
+  look_.emplace(loop, detector_->interval(), [this] { return look(); });
 }
 
 void HangResponse::worker_started(const RunningWorker&) {
-  if (watch_) watch_->begin();
+  if (look_) look_->begin();
 }
 
 void HangResponse::progressed(LocalRank rank) {
-  if (watch_) watch_->progressed(rank);
+  if (detector_) detector_->progressed(rank);
 }
 
 void HangResponse::ended_progress(LocalRank rank) {
-  if (watch_) watch_->ended_progress(rank);
+  if (detector_) detector_->ended_progress(rank);
 }
 
 void HangResponse::attempt_ends() {
   ++attempt_;
-  if (watch_) watch_->stop();
+  stop_watching();
+}
+
+void HangResponse::stop_watching() {
+  if (!look_) return;
+  detector_->reset();
+  last_.clear();
+  look_->stop();
+}
+
+bool HangResponse::look() {
+  const auto& running = workers_.running();
+  if (running.empty()) return false;
+  std::vector<pid_t> leaders;
+  leaders.reserve(running.size());
+  for (const auto& [rank, pid] : running)
+    leaders.push_back(pid);
+  const std::vector<FamilyActivity> activities = family_activity(leaders);
+  std::vector<WorkerActivity> samples;
+  for (const auto& [rank, pid] : running) {
+    const FamilyActivity& activity = activities[samples.size()];
+    WorkerActivity sample{rank, activity.cpu, activity.bytes_written, activity.stopped};
+    // A process that cannot be read waits for storage that hangs, or the machine is very busy. A
+    // sum without it would be lower, and the next one would look like work.
+    if (const auto known = last_.find(rank); !activity.complete && known != last_.end())
+      sample = known->second;
+    last_.insert_or_assign(rank, sample);
+    samples.push_back(sample);
+  }
+  std::vector<IdleWorker> idle = detector_->observe(samples, now());
+  if (idle.empty()) return true;
+  stop_watching();
+  if (stacks_.busy()) return true;  // Somebody asks already: the hang is seen again.
+  on_idle(std::move(idle));
+  return false;
 }
 
 void HangResponse::asked(int signal) {
@@ -64,8 +99,6 @@ void HangResponse::asked_for(LocalRank rank,
 }
 
 void HangResponse::on_idle(std::vector<IdleWorker> idle) {
-  MUSTER_CHECK(watch_.has_value());            // It is who calls.
-  if (stacks_.busy()) return watch_->begin();  // Somebody asks already: the hang is seen again.
   const std::string rank = "local rank " + std::to_string(idle.front().rank.value);
   const std::string what = idle_text(idle.front());
   spdlog::warn("{} has had {}: writing where the workers stand", rank, what);

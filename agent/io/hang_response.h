@@ -3,13 +3,16 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
 
-#include "agent/io/hang_watch.h"
+#include "agent/core/hang_detector.h"
+#include "agent/core/worker_table.h"
+#include "agent/io/repeated_look.h"
 #include "agent/io/stack_collector.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/time.h"
@@ -43,12 +46,17 @@ class HangResponse : public WorkerObserver {
   bool has_written() const { return has_written_; }
 
  private:
+  bool look();
+  void stop_watching();
   void on_idle(std::vector<IdleWorker> idle);
   void collect(std::string why, StackCollector::Done done);
 
+  const WorkerTable& workers_;
   Handlers handlers_;
   StackCollector stacks_;
-  std::optional<HangWatch> watch_;
+  std::optional<HangDetector> detector_;  // Nothing, nor `look_`: nobody watches for hangs.
+  std::optional<RepeatedLook> look_;
+  std::map<LocalRank, WorkerActivity> last_;
   int attempt_ = 0;
   bool has_written_ = false;
 };

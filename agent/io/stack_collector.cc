@@ -68,19 +68,17 @@ struct Tools {
 /// `pythons`: programs beside which py-spy may be.
 Tools find_tools(const std::vector<std::string>& environment,
                  const std::vector<std::string>& pythons) {
-  std::string path = "/usr/bin:/bin";
-  for (const std::string& variable : environment)
-    if (variable.starts_with("PATH=")) path = variable.substr(5);
-  const auto find = [](const std::string& name, const std::string& where) {
-    const Result<std::string> found = find_program(name, where);
+  const std::string_view path = environment_value(environment, "PATH").value_or("/usr/bin:/bin");
+  const auto find = [path](const std::string& name) {
+    const Result<std::string> found = find_program(name, path);
     return found ? *found : std::string();
   };
-  Tools tools{.gdb = find("gdb", path), .eu_stack = find("eu-stack", path)};
+  Tools tools{.gdb = find("gdb"), .eu_stack = find("eu-stack")};
   for (const std::string& python : pythons)
     if (const std::size_t slash = python.rfind('/');
         slash != std::string::npos && tools.py_spy.empty())
-      tools.py_spy = find(python.substr(0, slash) + "/py-spy", path);
-  if (tools.py_spy.empty()) tools.py_spy = find("py-spy", path);
+      tools.py_spy = find(python.substr(0, slash) + "/py-spy");
+  if (tools.py_spy.empty()) tools.py_spy = find("py-spy");
   return tools;
 }
 

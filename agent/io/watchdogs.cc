@@ -4,35 +4,52 @@
 
 #include <spdlog/spdlog.h>
 
-#include "agent/posix/process_scan.h"
+#include "agent/posix/find_program.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
 
 Watchdogs::Watchdogs(boost::asio::io_context& io, WorkerTable& workers,
                      const std::vector<std::string>& environment, const TimerFifo* fifo,
-                     Handlers handlers)
-    : workers_(workers), handlers_(std::move(handlers)) {
+                     Handlers handlers, std::function<char(pid_t)> read_state)
+    : workers_(workers), handlers_(std::move(handlers)), read_state_(std::move(read_state)) {
   if (fifo != nullptr)
     timers_.emplace(io, workers, *fifo,
                     [this](const FileTimer::Expired& timer) { on_expired(timer); });
-  if (const auto timeout = uninterruptible_timeout_of(environment)) {
-    states_.emplace(
-        io, workers, *timeout, [this](const StuckWorker& stuck) { on_stuck(stuck); },
-        process_state);
-    workers.observe(*this);
-  }
+  const auto timeout = uninterruptible_timeout(
+      environment_value(environment, "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT").value_or(""));
+  if (!timeout) return;
+  detector_.emplace(*timeout);
+  look_.emplace(io, detector_->interval(), [this] { return look(); });
+  workers.observe(*this);
 }
 
 void Watchdogs::worker_started(const RunningWorker&) {
-  states_->begin();
+  look_->begin();
 }
 
 void Watchdogs::attempt_ends() {
-  states_->stop();
+  detector_->reset();
+  look_->stop();
+}
+
+bool Watchdogs::look() {
+  if (workers_.running().empty()) return false;
+  std::vector<WorkerState> states;
+  states.reserve(workers_.running().size());
+  for (const auto& [rank, pid] : workers_.running())
+    states.push_back({rank, read_state_(pid)});
+  const auto stuck = detector_->observe(states, now());
+  if (!stuck) return true;
+  attempt_ends();
+  on_stuck(*stuck);
+  return false;
 }
 
 void Watchdogs::on_stuck(const StuckWorker& stuck) {
-  const std::string why = stuck_text(stuck.stuck);
+  const std::string why =
+      fmt::format("it waited in the kernel (state D) for {:.1f} s, where no signal reaches it",
+                  std::chrono::duration<double>(stuck.stuck).count());
   spdlog::error("local rank {} (pid {}): {}: ending it", stuck.rank.value,
                 workers_.pid_of(stuck.rank), why);
   handlers_.on_reason(stuck.rank, why);

@@ -1,5 +1,6 @@
-// What watches the workers because the environment asks for it: file timers and the state watch.
-// Both cost nothing where nobody asks.
+// What watches the workers because the environment asks for it: file timers, and the watch for
+// workers that wait in the kernel for too long (agent/core/uninterruptible.h). Both cost nothing
+// where nobody asks.
 
 #pragma once
 
@@ -10,9 +11,11 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "agent/core/uninterruptible.h"
 #include "agent/core/worker_table.h"
 #include "agent/io/file_timer.h"
-#include "agent/io/state_watch.h"
+#include "agent/io/repeated_look.h"
+#include "agent/posix/process_scan.h"
 
 namespace muster {
 
@@ -24,22 +27,26 @@ class Watchdogs : public WorkerObserver {
     /// It is stuck in the kernel, which has been logged: to be ended as one that hangs.
     std::function<void(LocalRank)> on_stuck;
   };
-  /// `fifo`: null without file timers; it outlives this object.
+  /// `fifo`: null without file timers; it outlives this object. `read_state`: of a process.
   Watchdogs(boost::asio::io_context& io, WorkerTable& workers,
-            const std::vector<std::string>& environment, const TimerFifo* fifo, Handlers handlers);
+            const std::vector<std::string>& environment, const TimerFifo* fifo, Handlers handlers,
+            std::function<char(pid_t)> read_state = process_state);
 
   void worker_started(const RunningWorker& worker) override;
   /// None is called stuck any more. Their timers go on.
   void attempt_ends() override;
 
  private:
+  bool look();
   void on_stuck(const StuckWorker& stuck);
   void on_expired(const FileTimer::Expired& timer);
 
   const WorkerTable& workers_;
   Handlers handlers_;
+  std::function<char(pid_t)> read_state_;
   std::optional<FileTimer> timers_;
-  std::optional<StateWatch> states_;
+  std::optional<UninterruptibleDetector> detector_;  // Nothing, nor `look_`: nobody asks for it.
+  std::optional<RepeatedLook> look_;
 };
 
 }  // namespace muster

@@ -41,11 +41,16 @@ Result<std::string> find_program(const std::string& name, std::string_view path)
   return make_error_code(worst);
 }
 
+std::optional<std::string_view> environment_value(const std::vector<std::string>& environment,
+                                                  std::string_view name) {
+  for (const std::string_view variable : environment)
+    if (variable.starts_with(name) && variable.substr(name.size()).starts_with('='))
+      return variable.substr(name.size() + 1);
+  return std::nullopt;
+}
+
 std::string_view path_variable(const std::vector<std::string>& environment) {
-  constexpr std::string_view kName = "PATH=";
-  for (const std::string& variable : environment)
-    if (variable.starts_with(kName)) return std::string_view(variable).substr(kName.size());
-  return "/bin:/usr/bin";
+  return environment_value(environment, "PATH").value_or("/bin:/usr/bin");
 }
 
 }  // namespace muster

@@ -19,7 +19,6 @@
 #include <catch2/catch.hpp>
 
 #include "agent/io/file_timer.h"
-#include "agent/io/state_watch.h"
 #include "tests/support/temp_folder.h"
 
 namespace muster {
@@ -267,27 +266,43 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: reset forgets also what has not bee
   CHECK(worker.death() == 0);
 }
 
-TEST_CASE("state_watch: a worker in D is reported once, another is not",
-          "[unit][uninterruptible]") {
-  boost::asio::io_context io(1);
+struct StateWatchTest {
+  boost::asio::io_context io{1};
   WorkerTable workers;
-  std::vector<StuckWorker> stuck;
-  StateWatch watch(
-      io, workers, 150ms, [&stuck](const StuckWorker& worker) { stuck.push_back(worker); },
-      [](pid_t pid) { return pid == 11 ? 'D' : 'S'; });
-  workers.started(LocalRank{0}, 10);
-  workers.started(LocalRank{1}, 11);
-  watch.begin();
-  io.run_for(kPatience);  // Nothing is left to do when it has reported.
-  REQUIRE(stuck.size() == 1);
-  CHECK(stuck[0].rank == LocalRank{1});
-  CHECK(stuck[0].stuck >= 150ms);
-  watch.begin();
-  workers.ended(LocalRank{0}, {});
-  workers.ended(LocalRank{1}, {});
+  std::vector<LocalRank> stuck;
+  std::string reason;
+  std::optional<Watchdogs> watchdogs;
+
+  void watch(const std::string& variable) {
+    watchdogs.emplace(io, workers, Environment{"A=1", variable}, nullptr,
+                      Watchdogs::Handlers{
+                          .on_reason = [this](LocalRank, const std::string& why) { reason = why; },
+                          .on_stuck = [this](LocalRank rank) { stuck.push_back(rank); }},
+                      [](pid_t pid) { return pid == 11 ? 'D' : 'S'; });
+    workers.started(LocalRank{0}, 10);
+    workers.started(LocalRank{1}, 11);
+    io.run_for(kPatience);  // Nothing is left to do when it has reported.
+  }
+};
+
+TEST_CASE_METHOD(StateWatchTest, "watchdogs: a worker in D is reported once, another is not",
+                 "[unit][uninterruptible]") {
+  watch("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0.15");
+  CHECK(stuck == std::vector{LocalRank{1}});
+  CHECK(reason.starts_with("it waited in the kernel (state D) for 0."));
+  CHECK(reason.ends_with(" s, where no signal reaches it"));
+  workers.started(LocalRank{2}, 12);
+  for (int rank = 0; rank < 3; ++rank)
+    workers.ended(LocalRank{rank}, {});
   io.restart();
   io.run_for(kPatience);
   CHECK(stuck.size() == 1);
+}
+
+TEST_CASE_METHOD(StateWatchTest, "watchdogs: nobody looks for D unless the environment asks",
+                 "[unit][uninterruptible]") {
+  watch(GENERATE("B=1", "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=x"));
+  CHECK(stuck.empty());
 }
 
 TEST_CASE_METHOD(FileTimerTest, "watchdogs: what the agent hears of a worker whose timer ran out",
@@ -311,14 +326,6 @@ TEST_CASE_METHOD(FileTimerTest, "watchdogs: what the agent hears of a worker who
   until([&reasons] { return !reasons.empty(); });
   CHECK(reasons.size() == 1);
   CHECK(reasons[0] == std::pair(LocalRank{1}, std::string("its timer \"step\" ran out")));
-}
-
-TEST_CASE("state_watch: asked for by the environment", "[unit][uninterruptible]") {
-  CHECK_FALSE(uninterruptible_timeout_of({"A=1"}));
-  CHECK_FALSE(uninterruptible_timeout_of({"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=x"}));
-  CHECK(uninterruptible_timeout_of({"A=1", "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=2"}) == 2s);
-  CHECK(stuck_text(30s) ==
-        "it waited in the kernel (state D) for 30.0 s, where no signal reaches it");
 }
 
 }  // namespace
