@@ -18,6 +18,7 @@
 #include "agent/io/owned_name.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 namespace {
@@ -72,23 +73,20 @@ std::optional<int> inherited_descriptor(fs::path path) {
 }
 
 error_code write_in_place(const std::string& path, const std::string& text) {
-  const int fd =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
-  if (fd < 0) return last_error();
-  const error_code error = write_all(fd, text);
-  ::close(fd);
-  return error;
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  const OwnedFd fd(::open(path.c_str(), kFlags, 0666));
+  return fd.is_open() ? write_all(fd.get(), text) : last_error();
 }
 
 // `mode`: of the file that is replaced; nothing: there is none.
 error_code replace(const std::string& path, const std::string& text, std::optional<mode_t> mode) {
   const std::string temporary = path + ".muster-" + random_name(8);
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return last_error();
-  error_code error = write_all(fd, text);
-  if (!error && mode && ::fchmod(fd, *mode & 07777) != 0) error = last_error();
-  if (!error && ::fsync(fd) != 0) error = last_error();
-  ::close(fd);
+  OwnedFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!fd.is_open()) return last_error();
+  error_code error = write_all(fd.get(), text);
+  if (!error && mode && ::fchmod(fd.get(), *mode & 07777) != 0) error = last_error();
+  if (!error && ::fsync(fd.get()) != 0) error = last_error();
+  fd.reset();
   if (!error && ::rename(temporary.c_str(), path.c_str()) != 0) error = last_error();
   if (error) ::unlink(temporary.c_str());
   return error;
@@ -104,21 +102,17 @@ bool may_work_in_place(int error) {
 std::optional<std::string> read_error_file_at(const std::string& path) {
   if (path.empty()) return std::nullopt;
   // A worker may have left anything there, a FIFO too: never wait for it.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return std::nullopt;
+  const OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
-  std::optional<std::string> text;
-  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-    text.emplace();
-    std::array<char, 16384> chunk;
-    while (text->size() <= kMaxErrorFileBytes) {
-      const ssize_t n = ::read(fd, chunk.data(), chunk.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) break;
-      text->append(chunk.data(), static_cast<std::size_t>(n));
-    }
+  if (!fd.is_open() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  std::string text;
+  std::array<char, 16384> chunk;
+  while (text.size() <= kMaxErrorFileBytes) {
+    const ssize_t n = ::read(fd.get(), chunk.data(), chunk.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    text.append(chunk.data(), static_cast<std::size_t>(n));
   }
-  ::close(fd);
   return text;
 }
 

@@ -71,7 +71,7 @@ boost::system::error_code TimerFifo::make() {
   }
   if (::mkfifo(path_.c_str(), 0600) != 0) return from_errno(errno);
   constexpr int kFlags = O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
-  fd_ = LogFd(::open(path_.c_str(), kFlags));
+  fd_ = OwnedFd(::open(path_.c_str(), kFlags));
   if (fd_.is_open()) return {};
   const int error = errno;
   ::unlink(path_.c_str());
@@ -88,7 +88,7 @@ void TimerFifo::remove() const {
 void TimerFifo::remove_unread() const {
   struct stat there {};
   if (::lstat(path_.c_str(), &there) != 0 || !S_ISFIFO(there.st_mode)) return;
-  const LogFd writer(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  const OwnedFd writer(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!writer.is_open() && errno == ENXIO) ::unlink(path_.c_str());
 }
 

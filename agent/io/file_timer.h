@@ -18,10 +18,10 @@
 
 #include "agent/core/timer_table.h"
 #include "agent/core/worker_table.h"
-#include "agent/logs/log_console.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/result.h"
 #include "rendezvous/net/log_limiter.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 
@@ -52,7 +52,7 @@ class TimerFifo {
  private:
   std::string path_;
   bool names_owner_ = false;
-  LogFd fd_;  // As long as it is open, no other file gets its number.
+  OwnedFd fd_;  // As long as it is open, no other file gets its number.
 };
 
 class FileTimer : public WorkerObserver {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -28,6 +27,7 @@
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/bounded_work.h"
 #include "rendezvous/net/no_throw.h"
+#include "rendezvous/net/owned_fd.h"
 #include "rendezvous/net/spawn_task.h"
 
 namespace muster {
@@ -108,8 +108,8 @@ error_code LogsSpecsProgram::Impl::start() {
     return from_errno(errno);
   error_code ec;
   socket.assign(asio::local::stream_protocol(), ends[0], ec);
+  const OwnedFd other_end(ends[1]);
   Result<HelperProcess> started = HelperProcess::start_on_socket(command, environment, ends[1]);
-  ::close(ends[1]);
   if (!started) return started.error();
   helper.emplace(std::move(*started));
   return {};

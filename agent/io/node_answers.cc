@@ -12,6 +12,7 @@
 #include <boost/asio/post.hpp>
 
 #include "rendezvous/core/limits.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 namespace {
@@ -33,23 +34,17 @@ constexpr const char* kNoFile =
 }  // namespace
 
 NodeAnswered read_piece(const std::string& path, std::int64_t offset) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return cannot_read(path);
-  NodeAnswered piece;
+  const OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat about {};
-  bool failed = ::fstat(fd, &about) != 0;
-  if (!failed) {
-    piece.size = about.st_size;
-    piece.offset =
-        std::clamp<std::int64_t>(offset < 0 ? piece.size + offset : offset, 0, piece.size);
-    piece.bytes.resize(static_cast<std::size_t>(
-        std::min<std::int64_t>(piece.size - piece.offset, kMaxPieceBytes)));
-    const ssize_t got = ::pread(fd, piece.bytes.data(), piece.bytes.size(), piece.offset);
-    failed = got < 0;
-    if (!failed) piece.bytes.resize(static_cast<std::size_t>(got));
-  }
-  if (failed) piece = cannot_read(path);
-  ::close(fd);
+  if (!fd.is_open() || ::fstat(fd.get(), &about) != 0) return cannot_read(path);
+  NodeAnswered piece;
+  piece.size = about.st_size;
+  piece.offset = std::clamp<std::int64_t>(offset < 0 ? piece.size + offset : offset, 0, piece.size);
+  piece.bytes.resize(
+      static_cast<std::size_t>(std::min<std::int64_t>(piece.size - piece.offset, kMaxPieceBytes)));
+  const ssize_t got = ::pread(fd.get(), piece.bytes.data(), piece.bytes.size(), piece.offset);
+  if (got < 0) return cannot_read(path);
+  piece.bytes.resize(static_cast<std::size_t>(got));
   return piece;
 }
 

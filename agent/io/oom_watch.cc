@@ -1,14 +1,16 @@
 #include "agent/io/oom_watch.h"
 
 #include <fcntl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 
-#include "agent/logs/log_console.h"
+#include "agent/posix/process_scan.h"
+#include "rendezvous/net/clock.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 namespace {
@@ -19,39 +21,26 @@ constexpr int kMaxRecords = 1 << 20;              // More than any buffer of the
 // Above this, cgroup v1 means no limit: PAGE_COUNTER_MAX in pages of any size.
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
 
-std::optional<std::string> read_all(const std::string& path) {
-  const LogFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.is_open()) return std::nullopt;
-  std::string text(kMaxFileBytes, '\0');
-  const ssize_t n = ::read(fd.get(), text.data(), text.size());
-  if (n < 0) return std::nullopt;
-  text.resize(static_cast<std::size_t>(n));
-  return text;
+std::string read_all(const std::string& path) {
+  return read_proc_file(path.c_str(), kMaxFileBytes);
 }
 
 std::optional<std::int64_t> kills_of(const std::string& dir, bool is_v2) {
-  const auto text = read_all(dir + (is_v2 ? "/memory.events" : "/memory.oom_control"));
-  return text ? oom_kill_count(*text) : std::nullopt;
+  return oom_kill_count(read_all(dir + (is_v2 ? "/memory.events" : "/memory.oom_control")));
 }
 
 std::optional<std::int64_t> limit_of(const std::string& dir, bool is_v2) {
-  const auto text = read_all(dir + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));
+  const std::string text = read_all(dir + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));
   std::int64_t bytes = 0;
-  if (!text || std::from_chars(text->data(), text->data() + text->size(), bytes).ec != std::errc{})
+  if (std::from_chars(text.data(), text.data() + text.size(), bytes).ec != std::errc{})
     return std::nullopt;  // "max" is none.
   return bytes < kNoLimit ? std::optional(bytes) : std::nullopt;
-}
-
-std::int64_t monotonic_us() {
-  timespec time{};
-  ::clock_gettime(CLOCK_MONOTONIC, &time);
-  return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_nsec / 1'000;
 }
 
 // Lines about killed processes; none where the log may not be read.
 std::vector<std::string> kernel_lines(std::int64_t since_us) {
   std::vector<std::string> lines;
-  const LogFd log(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const OwnedFd log(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   std::array<char, kMaxRecordBytes> record{};
   for (int i = 0; i < kMaxRecords && log.is_open(); ++i) {
     const ssize_t n = ::read(log.get(), record.data(), record.size());
@@ -68,10 +57,9 @@ std::vector<std::string> kernel_lines(std::int64_t since_us) {
 
 void OomWatch::begin() {
   constexpr std::int64_t kClockSlackUs = 1'000'000;  // The kernel's log has a clock of its own.
-  began_us_ = monotonic_us() - kClockSlackUs;
+  began_us_ = now().time_since_epoch() / std::chrono::microseconds(1) - kClockSlackUs;
   dir_.clear();
-  const auto own = read_all("/proc/self/cgroup");
-  const auto cgroup = own ? memory_cgroup(*own) : std::nullopt;
+  const auto cgroup = memory_cgroup(read_all("/proc/self/cgroup"));
   if (!cgroup) return;
   is_v2_ = cgroup->is_v2;
   // In a container the path may be the host's, while what is mounted begins at the container's own.

@@ -6,16 +6,28 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <string_view>
 
 #include "agent/io/agent.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/job_places.h"
 #include "agent/posix/kernel_calls.h"
-#include "agent/posix/run_id_file.h"
 #include "agent/posix/split.h"
+#include "rendezvous/core/run_id_file_name.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 namespace {
+
+/// The run's id in a file in memory: `musterctl ps` finds it among the agent's descriptors in
+/// /proc, also before a worker runs, as long as the descriptor is open. None: there can be none,
+/// and the job goes on without.
+OwnedFd publish_run_id(std::string_view run_id) {
+  OwnedFd file(make_memory_file(kRunIdFileName));
+  if (::write(file.get(), run_id.data(), run_id.size()) != static_cast<ssize_t>(run_id.size()))
+    file.reset();  // As with `ulimit -f 0`.
+  return file;
+}
 
 // What options say about workers' variables goes before what the environment says.
 std::vector<std::string> with_overrides(std::vector<std::string> environment,
@@ -49,7 +61,7 @@ int run_job(const AgentOptions& options, const std::vector<std::string>& environ
        .report_lost_agent = [&options](const LostAgent& lost) { report_lost_agent(options, lost); },
        .tidy = [&places] { places.tidy_for_the_dead(); }},
       [&](int socket) {
-        const OwnedFd published(publish_run_id(options.run_id));
+        const OwnedFd published = publish_run_id(options.run_id);
         return run_agent(options, {.environment = inherited,
                                    .places = places,
                                    .socket = socket,

@@ -1,7 +1,5 @@
 #include "agent/io/shim_link.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <utility>
 
@@ -15,7 +13,7 @@ ShimLink::ShimLink(asio::io_context& io, int socket, Handlers handlers)
   wait_to_read();
 }
 
-void ShimLink::send(const ShimRequest& request, std::vector<int> fds) {
+void ShimLink::send(const ShimRequest& request, std::vector<OwnedFd> fds) {
   queue_.push_back({request, std::move(fds)});
   if (!waiting_to_write_) flush();
 }
@@ -32,8 +30,6 @@ void ShimLink::flush() {
       });
       return;
     }
-    for (const int fd : next.fds)
-      ::close(fd);
     queue_.pop_front();
     if (error) return lose();
   }

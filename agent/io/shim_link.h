@@ -25,7 +25,7 @@ class ShimLink {
   ShimLink(boost::asio::io_context& io, int socket, Handlers handlers);
 
   /// The descriptors are closed when the request has been sent.
-  void send(const ShimRequest& request, std::vector<int> fds = {});
+  void send(const ShimRequest& request, std::vector<OwnedFd> fds = {});
 
   /// True when every request has been handed to the kernel.
   bool idle() const { return queue_.empty(); }
@@ -33,7 +33,7 @@ class ShimLink {
  private:
   struct Waiting {
     ShimRequest request;
-    std::vector<int> fds;
+    std::vector<OwnedFd> fds;
   };
   void flush();
   void wait_to_read();

@@ -134,18 +134,14 @@ boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::
   Start start{
       {.kind = ShimRequest::Kind::Start, .worker = rank.value, .number = member.end.rank.value},
       {}};
-  const Result<int> packed = pack_command(command);
+  Result<OwnedFd> packed = pack_command(command);
   if (!packed)
     return NotStarted{"cannot pass on the command: " + packed.error().message() +
                       limit_advice(packed.error().value())};
-  start.fds.push_back(*packed);
-  const Result<std::vector<int>> streams = streams_.open(pump, member.log, start.request.streams);
-  if (!streams) {
-    ::close(*packed);
-    return NotStarted{"cannot make the pipes for its output: " + streams.error().message() +
-                      limit_advice(streams.error().value())};
-  }
-  start.fds.insert(start.fds.end(), streams->begin(), streams->end());
+  start.fds.push_back(std::move(*packed));
+  if (const auto error = streams_.open(pump, member.log, start.request.streams, start.fds))
+    return NotStarted{"cannot make the pipes for its output: " + error.message() +
+                      limit_advice(error.value())};
   return start;
 }
 

@@ -36,10 +36,10 @@ class WorkerGroup {
               std::function<void(std::string)> on_full);
   void set_channel(std::string path) { surroundings_.channel = std::move(path); }
 
-  /// A request to the shim with its descriptors, which are the receiver's to close.
+  /// A request to the shim with its descriptors.
   struct Start {
     ShimRequest request;
-    std::vector<int> fds;
+    std::vector<OwnedFd> fds;
   };
   /// Why a worker cannot be started: for people.
   struct NotStarted {

@@ -17,16 +17,14 @@ bool share_file(const WorkerLogPlan& log) {
          log.out.file == log.err.file;
 }
 
-Result<int> duplicate(int fd) {
-  const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
-  if (copy < 0) return from_errno(errno);
-  return copy;
+/// `fd` is what a system call has just returned.
+Result<OwnedFd> opened(int fd) {
+  if (fd < 0) return from_errno(errno);
+  return OwnedFd(fd);
 }
 
-Result<int> open_nowhere() {
-  const int fd = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return from_errno(errno);
-  return fd;
+Result<OwnedFd> duplicate(int fd) {
+  return opened(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
 }
 
 }  // namespace
@@ -38,44 +36,28 @@ void WorkerStreams::show_more(LogPump& pump) {
   pump.run([files = std::exchange(made_.files, {})] {});
 }
 
-Result<std::vector<int>> WorkerStreams::open(LogPump& pump, const WorkerLogPlan& log,
-                                             std::uint32_t& streams) {
-  std::vector<int> fds;
-  if (log.one_tap) {
-    PipeOptions options{.tail_of = log.local_rank};
-    if (log.err.to_console) options.console = LogStream::Err;
-    const Result<int> pipe = pump.pipe(std::move(options));
-    if (!pipe) return pipe.error();
-    const Result<int> again = duplicate(*pipe);
-    if (!again) {
-      ::close(*pipe);
-      return again.error();
-    }
-    streams = 0b110;
-    return std::vector<int>{*pipe, *again};
-  }
+boost::system::error_code WorkerStreams::open(LogPump& pump, const WorkerLogPlan& log,
+                                              std::uint32_t& streams, std::vector<OwnedFd>& fds) {
   for (const bool is_stderr : {false, true}) {
-    const StreamPlan& stream = is_stderr ? log.err : log.out;
+    const StreamPlan& stream = is_stderr || log.one_tap ? log.err : log.out;
     if (stream.target == StreamTarget::Inherit) continue;
     // One pipe for both streams keeps the order in which the worker wrote.
-    const bool is_shared = is_stderr && !fds.empty() && share_file(log);
-    const Result<int> fd = is_shared ? duplicate(fds.back()) : open_stream(pump, log, is_stderr);
-    if (!fd) {
-      for (const int opened : fds)
-        ::close(opened);
-      return fd.error();
-    }
-    fds.push_back(*fd);
+    const bool is_shared = is_stderr && streams != 0 && (log.one_tap || share_file(log));
+    Result<OwnedFd> fd =
+        is_shared ? duplicate(fds.back().get()) : open_stream(pump, log, is_stderr || log.one_tap);
+    if (!fd) return fd.error();
+    fds.push_back(std::move(*fd));
     streams |= is_stderr ? 0b100U : 0b010U;
   }
-  return fds;
+  return {};
 }
 
-Result<int> WorkerStreams::open_stream(LogPump& pump, const WorkerLogPlan& log, bool is_stderr) {
+Result<OwnedFd> WorkerStreams::open_stream(LogPump& pump, const WorkerLogPlan& log,
+                                           bool is_stderr) {
   const StreamPlan& stream = is_stderr ? log.err : log.out;
   switch (stream.target) {
     case StreamTarget::Discard:
-      return open_nowhere();
+      return opened(::open("/dev/null", O_WRONLY | O_CLOEXEC));
     case StreamTarget::Tap: {
       PipeOptions options{.tail_of = log.local_rank};
       if (stream.to_console) options.console = is_stderr ? LogStream::Err : LogStream::Out;
@@ -104,7 +86,8 @@ std::array<std::string, 2> WorkerStreams::log_files(const WorkerLogPlan& log) co
   return files;
 }
 
-Result<int> WorkerStreams::open_log_file(LogPump& pump, const WorkerLogPlan& log, bool is_stderr) {
+Result<OwnedFd> WorkerStreams::open_log_file(LogPump& pump, const WorkerLogPlan& log,
+                                             bool is_stderr) {
   const StreamPlan& stream = is_stderr ? log.err : log.out;
   const auto found = made_.files.find(stream.file);
   if (found == made_.files.end()) return from_errno(ENOENT);
@@ -116,7 +99,7 @@ Result<int> WorkerStreams::open_log_file(LogPump& pump, const WorkerLogPlan& log
   }
   PipeOptions options{.file = file};
   if (is_stderr || share_file(log)) options.tail_of = log.local_rank;
-  Result<int> pipe = pump.pipe(std::move(options));
+  Result<OwnedFd> pipe = pump.pipe(std::move(options));
   if (pipe && stream.to_console)
     follow(pump, {log.local_rank, is_stderr, stream.file, log.prefix}, file);
   return pipe;

@@ -24,9 +24,10 @@ class WorkerStreams {
   /// For the next attempt.
   void begin(AttemptFiles made) { made_ = std::move(made); }
 
-  /// What the worker of `log`, which is of the plan, gets in place of descriptors 1 and 2:
-  /// `streams` has the bit of each that is in the result, which is the caller's to close.
-  Result<std::vector<int>> open(LogPump& pump, const WorkerLogPlan& log, std::uint32_t& streams);
+  /// Adds what the worker of `log`, which is of the plan, gets in place of descriptors 1 and 2 to
+  /// `fds`, and the bit of each to `streams`.
+  boost::system::error_code open(LogPump& pump, const WorkerLogPlan& log, std::uint32_t& streams,
+                                 std::vector<OwnedFd>& fds);
 
   /// Where what it writes to stdout and stderr goes to: a log file, a console, or nowhere (empty).
   std::array<std::string, 2> log_files(const WorkerLogPlan& log) const;
@@ -35,8 +36,8 @@ class WorkerStreams {
   void show_more(LogPump& pump);
 
  private:
-  Result<int> open_stream(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
-  Result<int> open_log_file(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
+  Result<OwnedFd> open_stream(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
+  Result<OwnedFd> open_log_file(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
   void follow(LogPump& pump, const ShownFile& shown, std::shared_ptr<LogFile> file = nullptr);
 
   const AgentOptions& options_;

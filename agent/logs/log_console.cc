@@ -29,16 +29,6 @@ bool has_room(int fd) {
 
 }  // namespace
 
-LogFd& LogFd::operator=(LogFd&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-void LogFd::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 bool is_one_console(int fd, int other_fd) {
   struct stat a {};
   struct stat b {};
@@ -61,7 +51,7 @@ LogConsole::LogConsole(int fd) : number_(fd) {
   if (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode)) {
     open_again(fd);
   } else {
-    fd_ = LogFd(::fcntl(fd, F_DUPFD_CLOEXEC, kFirstFreeFd));
+    fd_ = OwnedFd(::fcntl(fd, F_DUPFD_CLOEXEC, kFirstFreeFd));
     kind_ = S_ISSOCK(status.st_mode) ? Kind::Socket : Kind::File;
   }
   closed_ = !fd_.is_open();
@@ -69,12 +59,12 @@ LogConsole::LogConsole(int fd) : number_(fd) {
 
 void LogConsole::open_again(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  LogFd again(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  OwnedFd again(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (again.is_open() && again.get() < kFirstFreeFd)
-    again = LogFd(::fcntl(again.get(), F_DUPFD_CLOEXEC, kFirstFreeFd));
+    again = OwnedFd(::fcntl(again.get(), F_DUPFD_CLOEXEC, kFirstFreeFd));
   kind_ = Kind::Stream;
   if (!again.is_open()) {
-    again = LogFd(::fcntl(fd, F_DUPFD_CLOEXEC, kFirstFreeFd));
+    again = OwnedFd(::fcntl(fd, F_DUPFD_CLOEXEC, kFirstFreeFd));
     kind_ = Kind::CarefulStream;
   }
   fd_ = std::move(again);

@@ -5,27 +5,10 @@
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <utility>
+
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
-
-/// A descriptor that closes itself.
-class LogFd {
- public:
-  LogFd() = default;
-  explicit LogFd(int fd) : fd_(fd) {}
-  LogFd(LogFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  LogFd& operator=(LogFd&& other) noexcept;
-  ~LogFd() { reset(); }
-
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-  void reset();
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 /// True if both descriptors lead to the same place: one terminal, one pipe, one open file. Then
 /// what is written to one after the other also arrives so.
@@ -79,7 +62,7 @@ class LogConsole {
   void mark_gap();
 
   int number_;  // As the user knows it: 1 or 2.
-  LogFd fd_;
+  OwnedFd fd_;
   Kind kind_ = Kind::File;
   std::string buffer_;
   std::size_t written_ = 0;

@@ -78,7 +78,7 @@ LogFile::LogFile(std::string path, Begin begin, LogFileOptions options)
 bool LogFile::open(Begin begin) {
   const int anew = begin == Begin::Truncate ? O_TRUNC : 0;
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  file_ = LogFd(::open(path_.c_str(), kFlags | anew, kLogMode));
+  file_ = OwnedFd(::open(path_.c_str(), kFlags | anew, kLogMode));
   error_ = file_.is_open() ? 0 : errno;
   if (!file_.is_open()) return false;
   struct stat status {};
@@ -183,7 +183,7 @@ bool LogFile::make_room(int error) {
 
 // Moves the tail down to the head's end. Only this thread writes to the file.
 bool LogFile::remove(const LogRange& range) {
-  if (!cut_file_.is_open()) cut_file_ = LogFd(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  if (!cut_file_.is_open()) cut_file_ = OwnedFd(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
   if (!cut_file_.is_open()) return false;
   if (!move_tail(range, size_) || ::ftruncate(cut_file_.get(), size_ - range.length) != 0) {
     spdlog::debug("log_not_cut path=\"{}\" reason=\"{}\"", path_, reason_text(errno));

@@ -81,8 +81,8 @@ class LogFile {
 
   std::string path_;
   LogFileOptions options_;
-  LogFd file_;  // To append.
-  LogFd cut_file_;
+  OwnedFd file_;  // To append.
+  OwnedFd cut_file_;
   bool regular_ = false;
   int error_ = 0;
   LogCut cut_;

@@ -14,6 +14,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -37,16 +38,17 @@ constexpr Duration kLongWait = std::chrono::hours(1);
 
 Result<std::unique_ptr<LogLoop>> LogLoop::open(const LogPump::Options& options,
                                                std::shared_ptr<LogMailbox> mailbox) {
-  LogFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.is_open()) return boost::system::error_code(errno, boost::system::system_category());
+  OwnedFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.is_open()) return from_errno(errno);
   std::unique_ptr<LogLoop> loop(new LogLoop(options, std::move(mailbox), std::move(epoll)));
   std::uint32_t interest = 0;
   if (!loop->set_interest(loop->mailbox_->fd(), kMailbox, interest, EPOLLIN))
-    return boost::system::error_code(errno, boost::system::system_category());
+    return from_errno(errno);
   return loop;
 }
 
-LogLoop::LogLoop(const LogPump::Options& options, std::shared_ptr<LogMailbox> mailbox, LogFd epoll)
+LogLoop::LogLoop(const LogPump::Options& options, std::shared_ptr<LogMailbox> mailbox,
+                 OwnedFd epoll)
     : limits_(options.limits),
       mailbox_(std::move(mailbox)),
       epoll_(std::move(epoll)),
@@ -248,7 +250,7 @@ void LogLoop::follow(FollowOptions options) {
     follower.watch = ::inotify_add_watch(inotify_.get(), options.file.c_str(), IN_MODIFY);
 }
 
-void LogLoop::add_pipe(LogFd read_end, const PipeOptions& options) {
+void LogLoop::add_pipe(OwnedFd read_end, const PipeOptions& options) {
   WorkerPipe::Options pipe{.tail_of = options.tail_of, .file = options.file};
   if (options.console) pipe.output = &output_of(*options.console);
   if (options.tail_of)

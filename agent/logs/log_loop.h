@@ -28,7 +28,7 @@ class LogLoop {
   bool run();
 
   void follow(FollowOptions options);
-  void add_pipe(LogFd read_end, const PipeOptions& options);
+  void add_pipe(OwnedFd read_end, const PipeOptions& options);
   void catch_up(Instant deadline);
   void end_attempt(std::function<void(const LogPump::Tails&)> done);
   void finish(Instant pipes_deadline, std::function<void(FinishReport)> done);
@@ -61,7 +61,7 @@ class LogLoop {
   // Of files, where inotify is not to be had.
   static constexpr Duration kPollInterval = std::chrono::milliseconds(100);
 
-  LogLoop(const LogPump::Options& options, std::shared_ptr<LogMailbox> mailbox, LogFd epoll);
+  LogLoop(const LogPump::Options& options, std::shared_ptr<LogMailbox> mailbox, OwnedFd epoll);
   void wait();
   void dispatch(std::uint64_t id);
   Instant next_turn(Instant now) const;
@@ -103,8 +103,8 @@ class LogLoop {
 
   LineLimits limits_;
   std::shared_ptr<LogMailbox> mailbox_;
-  LogFd epoll_;
-  LogFd inotify_;
+  OwnedFd epoll_;
+  OwnedFd inotify_;
   std::uint32_t inotify_interest_ = 0;
   std::vector<std::unique_ptr<Output>> outputs_;  // Out, Err; one if both are one console.
   std::vector<std::unique_ptr<FollowedFile>> files_;

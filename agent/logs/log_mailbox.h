@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "agent/logs/log_console.h"
 #include "rendezvous/core/result.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 
@@ -59,7 +59,7 @@ class LogMailbox {
   std::atomic<LogMessage*> oldest_ = nullptr;  // What take() has turned round: from the oldest on.
   std::atomic<std::size_t> text_bytes_ = 0;
   std::atomic<std::size_t> dropped_ = 0;
-  LogFd event_;
+  OwnedFd event_;
   int error_ = 0;
 };
 

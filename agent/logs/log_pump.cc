@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "agent/logs/log_loop.h"
+#include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -19,24 +20,20 @@ constexpr int kPipeBytes = 1 << 20;  // As much as an ordinary user may ask for.
 constexpr Duration kStopGrace = std::chrono::seconds(1);
 constexpr Duration kDestructorLimit = std::chrono::seconds(1);
 
-boost::system::error_code last_error() {
-  return {errno, boost::system::system_category()};
-}
-
 // Both ends close-on-exec and above the standard streams, which may have been closed.
-Result<std::array<LogFd, 2>> make_pipe() {
+Result<std::array<OwnedFd, 2>> make_pipe() {
   std::array<int, 2> fds{};
-  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return last_error();
-  std::array<LogFd, 2> ends{LogFd(fds[0]), LogFd(fds[1])};
-  for (LogFd& end : ends) {
+  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return from_errno(errno);
+  std::array<OwnedFd, 2> ends{OwnedFd(fds[0]), OwnedFd(fds[1])};
+  for (OwnedFd& end : ends) {
     if (end.get() > 2) continue;
-    end = LogFd(::fcntl(end.get(), F_DUPFD_CLOEXEC, 3));
-    if (!end.is_open()) return last_error();
+    end = OwnedFd(::fcntl(end.get(), F_DUPFD_CLOEXEC, 3));
+    if (!end.is_open()) return from_errno(errno);
   }
   return ends;
 }
 
-Result<std::array<LogFd, 2>> make_worker_pipe() {
+Result<std::array<OwnedFd, 2>> make_worker_pipe() {
   auto pipe = make_pipe();
   if (!pipe) return pipe;
   ::fcntl((*pipe)[0].get(), F_SETFL, O_NONBLOCK);       // Of this end only.
@@ -53,8 +50,7 @@ struct LogPump::Shared {
 
 Result<std::unique_ptr<LogPump>> LogPump::start(const Options& options) {
   auto mailbox = std::make_shared<LogMailbox>();
-  if (mailbox->error() != 0)
-    return boost::system::error_code(mailbox->error(), boost::system::system_category());
+  if (mailbox->error() != 0) return from_errno(mailbox->error());
   auto loop = LogLoop::open(options, mailbox);
   if (!loop) return loop.error();
   auto shared = std::make_shared<Shared>();
@@ -74,7 +70,7 @@ Result<std::unique_ptr<LogPump>> LogPump::start(const Options& options) {
       shared->ended.set_value(shared->loop->run());
     });
   } catch (const std::system_error& error) {
-    failure = boost::system::error_code(error.code().value(), boost::system::system_category());
+    failure = from_errno(error.code().value());
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (failure) return failure;
@@ -102,16 +98,15 @@ void LogPump::follow(FollowOptions options) {
   post([options = std::move(options)](LogLoop& loop) { loop.follow(options); });
 }
 
-Result<int> LogPump::pipe(PipeOptions options) {
+Result<OwnedFd> LogPump::pipe(PipeOptions options) {
   auto pipe = make_worker_pipe();
   if (!pipe) return pipe.error();
-  auto [read_end, write_end] = std::move(*pipe);
   // std::function wants to be copied, which a descriptor does not.
-  auto shared_end = std::make_shared<LogFd>(std::move(read_end));
+  auto shared_end = std::make_shared<OwnedFd>(std::move((*pipe)[0]));
   post([options = std::move(options), shared_end](LogLoop& loop) {
     loop.add_pipe(std::move(*shared_end), options);
   });
-  return write_end.release();
+  return std::move((*pipe)[1]);
 }
 
 void LogPump::run(std::function<void()> job, std::function<void()> done) {

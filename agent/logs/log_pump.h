@@ -93,9 +93,9 @@ class LogPump {
 
   /// Whole, prefixed lines of a log file to the console.
   void follow(FollowOptions options);
-  /// A pipe for a worker's stream. The descriptor returned is above 2, close-on-exec and the
-  /// caller's, to be closed as soon as the worker has been started.
-  Result<int> pipe(PipeOptions options);
+  /// A pipe for a worker's stream. The descriptor returned is above 2 and close-on-exec, to be
+  /// closed as soon as the worker has been started.
+  Result<OwnedFd> pipe(PipeOptions options);
 
   /// Does something that storage may make wait. `done` is called afterwards.
   void run(std::function<void()> job, std::function<void()> done = {});

@@ -19,9 +19,9 @@ namespace {
 constexpr std::size_t kMaxFilteredLineBytes = 1 << 20;  // A longer one is matched by its beginning.
 
 // O_NONBLOCK: a FIFO's writer is not waited for.
-LogFd open_to_read(const std::string& path) {
+OwnedFd open_to_read(const std::string& path) {
   constexpr mode_t kMode = 0666;
-  LogFd fd(::open(path.c_str(), O_RDONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, kMode));
+  OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, kMode));
   if (!fd.is_open())
     spdlog::warn("log_not_opened path=\"{}\" reason=\"{}{}\"", path,
                  std::generic_category().message(errno), limit_advice(errno));
@@ -129,7 +129,7 @@ void FollowedFile::filter(const LinePiece& piece) {
   filtered_line_.clear();
 }
 
-WorkerPipe::WorkerPipe(LogFd read_end, Options options)
+WorkerPipe::WorkerPipe(OwnedFd read_end, Options options)
     : fd_(std::move(read_end)), options_(std::move(options)) {
   if (options_.tail_of) tail_.emplace(kTailRingBytes);
 }

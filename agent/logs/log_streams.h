@@ -74,7 +74,7 @@ class FollowedFile final : private LineSink {
 
   Options options_;
   LogOutput& output_;
-  LogFd fd_;
+  OwnedFd fd_;
   std::int64_t offset_ = 0;
   LineAssembler assembler_;
   std::string_view time_;      // Of the call in progress.
@@ -90,7 +90,7 @@ class WorkerPipe {
     LogOutput* output = nullptr;
     std::shared_ptr<LogFile> file = nullptr;
   };
-  WorkerPipe(LogFd read_end, Options options);
+  WorkerPipe(OwnedFd read_end, Options options);
 
   enum class State { Open, Drained, Ended };
   /// Reads up to `limit_bytes`; Drained: nothing more for now; Ended: nobody holds the other end.
@@ -116,7 +116,7 @@ class WorkerPipe {
   std::uint32_t interest = 0;  // What epoll has been told.
 
  private:
-  LogFd fd_;
+  OwnedFd fd_;
   Options options_;
   std::optional<TailRing> tail_;
   std::optional<std::size_t> owed_;  // Bytes still to be read after stop_waiting().

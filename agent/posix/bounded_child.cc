@@ -10,6 +10,7 @@
 
 #include "agent/core/watched_time.h"
 #include "agent/posix/clocks.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 
@@ -37,14 +38,13 @@ bool run_in_bounded_child(const std::function<void()>& work, std::chrono::millis
     ::_exit(0);
   }
   siginfo_t info{};
-  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, child, 0));
-  if (pidfd >= 0) {
-    pollfd ended{pidfd, POLLIN, 0};
+  const OwnedFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  if (pidfd.is_open()) {
+    pollfd ended{pidfd.get(), POLLIN, 0};
     WatchedWait wait(monotonic_now());
     while (wait.look(monotonic_now()) < limit &&
            ::poll(&ended, 1, static_cast<int>(wait.until_next_look(limit) / 1ms) + 1) == 0) {
     }
-    ::close(pidfd);
   } else {  // No descriptor is left: looks, and looks again.
     for (auto waited = limit; waited.count() > 0 && !has_ended(child, info);
          waited -= std::chrono::milliseconds(10))

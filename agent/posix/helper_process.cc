@@ -51,14 +51,13 @@ pid_t leader_of(pid_t pid, const std::set<pid_t>& leaders) {
 Result<HelperProcess> HelperProcess::start(const std::vector<std::string>& argv,
                                            const std::vector<std::string>& environment) {
   HelperProcess helper;
-  helper.output_ = make_memory_file("muster-helper-output");
-  if (helper.output_ < 0) return from_errno(errno);
-  const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (input < 0) return from_errno(errno);
-
-  const auto error = helper.spawn_it(argv, environment, {input, helper.output_, helper.output_});
-  ::close(input);
-  if (error) return error;
+  helper.output_ = OwnedFd(make_memory_file("muster-helper-output"));
+  const int output = helper.output_.get();
+  if (output < 0) return from_errno(errno);
+  const OwnedFd input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!input.is_open()) return from_errno(errno);
+  if (const auto error = helper.spawn_it(argv, environment, {input.get(), output, output}))
+    return error;
   return helper;
 }
 
@@ -78,45 +77,34 @@ boost::system::error_code HelperProcess::spawn_it(const std::vector<std::string>
   ::sigemptyset(&signals.ignored);
   const std::vector<char*> words = pointers_to(argv);
   const std::vector<char*> variables = pointers_to(environment);
-  const BegunSpawn child = begin_spawn({.path = words[0],
-                                        .argv = words.data(),
-                                        .env = variables.data(),
-                                        .fds = fds,
-                                        .signals = &signals});
+  BegunSpawn child = begin_spawn({.path = words[0],
+                                  .argv = words.data(),
+                                  .env = variables.data(),
+                                  .fds = fds,
+                                  .signals = &signals});
   if (child.error != 0) return from_errno(child.error);
-  pidfd_ = child.pidfd;
-  status_ = child.status;
+  pidfd_ = std::move(child.pidfd);
+  status_ = std::move(child.status);
   return {};
 }
 
-HelperProcess::HelperProcess(HelperProcess&& other) noexcept
-    : pidfd_(std::exchange(other.pidfd_, -1)),
-      status_(std::exchange(other.status_, -1)),
-      output_(std::exchange(other.output_, -1)) {}
-
-HelperProcess::~HelperProcess() {
-  finish();
-  if (status_ >= 0) ::close(status_);
-  if (output_ >= 0) ::close(output_);
-}
-
 boost::system::error_code HelperProcess::start_error() {
-  const auto result = spawn_result(status_);
+  const auto result = spawn_result(status_.get());
   return result && result->error != 0 ? from_errno(result->error) : boost::system::error_code();
 }
 
 bool HelperProcess::finish() {
-  if (pidfd_ < 0) return false;
-  ::syscall(SYS_pidfd_send_signal, pidfd_, SIGKILL, nullptr, 0);  // Nothing, if it has ended.
+  if (!pidfd_.is_open()) return false;
+  ::syscall(SYS_pidfd_send_signal, pidfd(), SIGKILL, nullptr, 0);  // Nothing, if it has ended.
   // One that waits in the kernel for a dead disk does not end even of that. It stays a zombie then,
   // when it ends, until the agent does.
-  pollfd ended{pidfd_, POLLIN, 0};
+  pollfd ended{pidfd(), POLLIN, 0};
   ::poll(&ended, 1, kEndLimitMs);
   siginfo_t info{};
-  while (::waitid(P_PIDFD, static_cast<id_t>(pidfd_), &info, WEXITED | WNOHANG) != 0 &&
+  while (::waitid(P_PIDFD, static_cast<id_t>(pidfd()), &info, WEXITED | WNOHANG) != 0 &&
          errno == EINTR) {
   }
-  ::close(std::exchange(pidfd_, -1));
+  pidfd_.reset();
   return info.si_code == CLD_EXITED && info.si_status == 0;
 }
 
@@ -125,7 +113,7 @@ std::string HelperProcess::output(std::size_t bytes_max) const {
   std::size_t size = 0;
   while (size < bytes_max) {
     const ssize_t n =
-        ::pread(output_, text.data() + size, bytes_max - size, static_cast<off_t>(size));
+        ::pread(output_.get(), text.data() + size, bytes_max - size, static_cast<off_t>(size));
     if (n <= 0) break;
     size += static_cast<std::size_t>(n);
   }
@@ -136,12 +124,10 @@ std::string HelperProcess::output(std::size_t bytes_max) const {
 pid_t signal_family_member(pid_t pid, const std::set<pid_t>& leaders, int number) {
   if (pid <= 1) return 0;
   // The descriptor first: from then on the number cannot become another process's unseen.
-  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  if (pidfd < 0) return 0;
-  const pid_t leader = leader_of(pid, leaders);
-  const bool sent = leader != 0 && ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
-  ::close(pidfd);
-  return sent ? leader : 0;
+  const OwnedFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  const pid_t leader = pidfd.is_open() ? leader_of(pid, leaders) : 0;
+  if (leader == 0) return 0;
+  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), number, nullptr, 0) == 0 ? leader : 0;
 }
 
 void resume_process(pid_t pid, const std::set<pid_t>& leaders) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/core/result.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 
@@ -24,14 +25,11 @@ class HelperProcess {
   static Result<HelperProcess> start_on_socket(const std::vector<std::string>& argv,
                                                const std::vector<std::string>& environment,
                                                int socket);
-  HelperProcess(HelperProcess&& other) noexcept;
-  HelperProcess(const HelperProcess&) = delete;
-  HelperProcess& operator=(const HelperProcess&) = delete;
-  HelperProcess& operator=(HelperProcess&&) = delete;
-  ~HelperProcess();  // Kills and reaps it.
+  HelperProcess(HelperProcess&& other) noexcept = default;
+  ~HelperProcess() { finish(); }
 
   /// Readable once it has ended. Ours.
-  int pidfd() const { return pidfd_; }
+  int pidfd() const { return pidfd_.get(); }
   /// Why the program could not be executed. No error as long as that is not known: it is when the
   /// process has ended, or has closed its stdin.
   boost::system::error_code start_error();
@@ -45,9 +43,9 @@ class HelperProcess {
   boost::system::error_code spawn_it(const std::vector<std::string>& argv,
                                      const std::vector<std::string>& environment,
                                      const std::array<int, 3>& fds);
-  int pidfd_ = -1;
-  int status_ = -1;  // Of begin_spawn().
-  int output_ = -1;  // -1: it prints where we print.
+  OwnedFd pidfd_;
+  OwnedFd status_;  // Of begin_spawn().
+  OwnedFd output_;  // None: it prints where we print.
 };
 
 /// Sends a signal to `pid` if it is one of the workers `leaders`, a descendant of one, or in the

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "agent/posix/bounded_read.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 namespace {
@@ -118,16 +119,15 @@ bool is_marked(const std::string& environ, const EnvironmentMark& mark) {
 }  // namespace
 
 std::string read_proc_file(const char* path, std::size_t bytes_max) {
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
+  const OwnedFd fd(::open(path, O_RDONLY | O_CLOEXEC));
   std::string text;
   std::array<char, 16384> chunk;
-  while (text.size() < bytes_max) {
-    const ssize_t n = ::read(fd, chunk.data(), std::min(chunk.size(), bytes_max - text.size()));
+  while (fd.is_open() && text.size() < bytes_max) {
+    const ssize_t n =
+        ::read(fd.get(), chunk.data(), std::min(chunk.size(), bytes_max - text.size()));
     if (n <= 0) break;
     text.append(chunk.data(), static_cast<std::size_t>(n));
   }
-  ::close(fd);
   return text;
 }
 
@@ -191,14 +191,11 @@ bool signal_process(const Process& process, int number) {
     return still && still->session == process.session;
   };
   // The descriptor first: from then on the number cannot become another process's unseen.
-  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
-  if (pidfd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+  const OwnedFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  if (!pidfd.is_open() && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
     return is_still_there() && ::kill(process.pid, number) == 0;
-  if (pidfd < 0) return false;
-  const bool sent =
-      is_still_there() && ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0;
-  ::close(pidfd);
-  return sent;
+  return pidfd.is_open() && is_still_there() &&
+         ::syscall(SYS_pidfd_send_signal, pidfd.get(), number, nullptr, 0) == 0;
 }
 
 std::uint64_t ticks_since_boot() {

@@ -47,7 +47,7 @@ void copy_all(const std::vector<OutputReader>& readers) {
   std::vector<Stream> streams;
   for (const OutputReader& reader : readers) {
     const int file = ::open(reader.file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-    streams.push_back({{reader.fd, POLLIN, 0}, file});
+    streams.push_back({{reader.fd.get(), POLLIN, 0}, file});
   }
   std::vector<pollfd> pipes(streams.size());
   for (std::size_t open = streams.size(); open > 0;) {
@@ -65,12 +65,10 @@ void copy_all(const std::vector<OutputReader>& readers) {
 
 }  // namespace
 
-void OutputRescue::take(const std::vector<OutputReader>& readers) {
-  for (const OutputReader& reader : readers)
-    if (begun_)
-      ::close(reader.fd);
-    else
-      readers_.push_back(reader);
+void OutputRescue::take(std::vector<OutputReader> readers) {
+  if (begun_) return;
+  for (OutputReader& reader : readers)
+    readers_.push_back(std::move(reader));
 }
 
 void OutputRescue::begin() {
@@ -82,8 +80,7 @@ void OutputRescue::begin() {
     if (::getppid() == parent) copy_all(readers_);
     ::_exit(0);
   }
-  for (const OutputReader& reader : std::exchange(readers_, {}))
-    ::close(reader.fd);
+  readers_.clear();
 }
 
 bool OutputRescue::ended(pid_t child) {

@@ -6,19 +6,21 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/net/owned_fd.h"
+
 namespace muster {
 
 /// The reading end of a pipe that a worker writes into.
 struct OutputReader {
-  int fd = -1;       // Non-blocking.
+  OwnedFd fd;        // Non-blocking.
   std::string file;  // Where the agent appended the bytes to; empty: they are thrown away.
 };
 
 /// Copies what comes through the pipes of a dead agent's workers to where the agent copied it.
 class OutputRescue {
  public:
-  /// Copies these, too, if it has not begun; the descriptors are its own to close.
-  void take(const std::vector<OutputReader>& readers);
+  /// Copies these, too, if it has not begun.
+  void take(std::vector<OutputReader> readers);
   /// Forks a child that copies until nobody holds a writing end any more. A file that cannot be
   /// opened or written loses its bytes; the worker is never held up. Later calls do nothing.
   void begin();

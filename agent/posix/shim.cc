@@ -50,8 +50,8 @@ constexpr std::chrono::milliseconds kReportLimit{5000};  // For files on a serve
 struct Worker {
   int number = 0;  // The agent's name for it.
   int rank = 0;    // Global.
-  int pidfd = -1;
-  int status = -1;                    // Of begin_spawn(), until it has answered.
+  OwnedFd pidfd;
+  OwnedFd status;                     // Of begin_spawn(), until it has answered.
   int signal_after_start = 0;         // What it is to get then; 0: nothing.
   bool has_failed = false;            // The program could not be executed: it is ending.
   std::vector<OutputReader> readers;  // So that it can write on when the agent is gone.
@@ -152,12 +152,10 @@ class Shim {
         return lose_agent("");  // It closed its end, or speaks another version.
       }
       carry_out(received->request, received->fds);
-      for (const int fd : received->fds)
-        ::close(fd);
     }
   }
 
-  void carry_out(const ShimRequest& request, const std::vector<int>& fds) {
+  void carry_out(const ShimRequest& request, const std::vector<OwnedFd>& fds) {
     switch (request.kind) {
       case ShimRequest::Kind::Start:
         return start(request, fds);
@@ -177,37 +175,37 @@ class Shim {
     }
   }
 
-  void start(const ShimRequest& request, const std::vector<int>& fds) {
+  void start(const ShimRequest& request, const std::vector<OwnedFd>& fds) {
     if (agent_reaped_) return;
     BegunWorker begun = begin_worker(request, fds, setup_.workers, cgroup_.open());
-    const BegunSpawn& child = begun.spawn;
+    BegunSpawn& child = begun.spawn;
     if (child.error != 0)
       return outbox_.add(start_failed(request.worker, {child.error, child.step}));
+    starting_[child.status.get()] = child.pid;
+    watch(child.status.get(), EPOLLIN);
     workers_[child.pid] = Worker{.number = request.worker,
                                  .rank = request.number,
-                                 .pidfd = child.pidfd,
-                                 .status = child.status,
+                                 .pidfd = std::move(child.pidfd),
+                                 .status = std::move(child.status),
                                  .readers = std::move(begun.readers)};
-    starting_[child.status] = child.pid;
-    watch(child.status, EPOLLIN);
   }
 
   void finish_starts() {
     for (auto& [pid, worker] : workers_)
-      if (worker.status >= 0) finish_start(pid, worker);
+      if (worker.status.is_open()) finish_start(pid, worker);
   }
 
   /// Whether the program of a worker runs is known now, or it has ended.
   void finish_start(pid_t pid, Worker& worker) {
-    const std::optional<SpawnResult> result = spawn_result(worker.status);
+    const std::optional<SpawnResult> result = spawn_result(worker.status.get());
     if (!result) return;
-    starting_.erase(worker.status);
-    ::close(std::exchange(worker.status, -1));
+    starting_.erase(worker.status.get());
+    worker.status.reset();
     worker.has_failed = result->error != 0;
     if (worker.has_failed) return outbox_.add(start_failed(worker.number, *result));
     const ShimReport report = started(worker.number, pid);
     records_.started(report, worker.rank);
-    watch(worker.pidfd, EPOLLIN);
+    watch(worker.pidfd.get(), EPOLLIN);
     outbox_.add(report);
     if (worker.signal_after_start != 0) tell_worker(pid, worker, worker.signal_after_start);
   }
@@ -220,7 +218,7 @@ class Shim {
   }
 
   void tell_worker(pid_t pid, Worker& worker, int number) {
-    if (worker.status >= 0) {  // Not the program yet, but a copy of ours.
+    if (worker.status.is_open()) {  // Not the program yet, but a copy of ours.
       worker.signal_after_start = number;
       if (number == SIGKILL) ::kill(pid, SIGKILL);
       return;
@@ -235,14 +233,14 @@ class Shim {
   /// Only itself, as if it had failed by its own: so it is not told to end, as victims are.
   void signal_process_of(int number_of_worker, int signal) {
     for (const auto& [pid, worker] : workers_)
-      if (worker.number == number_of_worker && worker.status < 0)
-        ::syscall(SYS_pidfd_send_signal, worker.pidfd, signal, nullptr, 0);
+      if (worker.number == number_of_worker && !worker.status.is_open())
+        ::syscall(SYS_pidfd_send_signal, worker.pidfd.get(), signal, nullptr, 0);
   }
 
   void signal_workers(int number) {
     // Not reaped yet, so no pid here can be another process's already.
     for (const auto& [pid, worker] : workers_)
-      ::kill(worker.status >= 0 ? pid : -pid, number);
+      ::kill(worker.status.is_open() ? pid : -pid, number);
   }
 
   // --- what happens to us --------------------------------------------------------------------
@@ -292,7 +290,7 @@ class Shim {
   }
 
   void on_worker_end(std::map<pid_t, Worker>::iterator worker, const siginfo_t& info) {
-    if (worker->second.status >= 0) finish_start(info.si_pid, worker->second);
+    if (worker->second.status.is_open()) finish_start(info.si_pid, worker->second);
     if (worker->second.has_failed) return forget(worker);
     const ShimReport report = exited(worker->second.number, info);
     outbox_.add(report);
@@ -301,14 +299,9 @@ class Shim {
   }
 
   void forget(std::map<pid_t, Worker>::iterator worker) {
-    ::close(worker->second.pidfd);
-    if (agent_gone_) rescue_.take(std::exchange(worker->second.readers, {}));
-    for (const OutputReader& reader : worker->second.readers)
-      ::close(reader.fd);
-    if (worker->second.status >= 0) {  // It has ended, but something still has the other end.
-      starting_.erase(worker->second.status);
-      ::close(worker->second.status);
-    }
+    if (agent_gone_) rescue_.take(std::move(worker->second.readers));
+    // If it is still open, the worker has ended, but something has the other end.
+    starting_.erase(worker->second.status.get());
     workers_.erase(worker);
   }
 

@@ -75,7 +75,7 @@ std::string serialise(const WorkerCommand& command) {
 }
 
 boost::system::error_code send_packet(int socket, const void* data, std::size_t bytes,
-                                      const std::vector<int>& fds) {
+                                      const std::vector<OwnedFd>& fds) {
   iovec part{const_cast<void*>(data), bytes};
   msghdr message{};
   message.msg_iov = &part;
@@ -88,7 +88,10 @@ boost::system::error_code send_packet(int socket, const void* data, std::size_t 
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-    std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
+    for (std::size_t i = 0; i < fds.size(); ++i) {
+      const int fd = fds[i].get();
+      std::memcpy(CMSG_DATA(header) + i * sizeof fd, &fd, sizeof fd);
+    }
   }
   for (;;) {
     if (::sendmsg(socket, &message, MSG_NOSIGNAL) >= 0) return {};
@@ -96,7 +99,7 @@ boost::system::error_code send_packet(int socket, const void* data, std::size_t 
   }
 }
 
-Result<std::vector<int>> receive_packet(int socket, void* data, std::size_t bytes) {
+Result<std::vector<OwnedFd>> receive_packet(int socket, void* data, std::size_t bytes) {
   iovec part{data, bytes};
   msghdr message{};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kFdsMax * sizeof(int))> control{};
@@ -111,31 +114,31 @@ Result<std::vector<int>> receive_packet(int socket, void* data, std::size_t byte
     n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 0) return from_errno(errno);
-  std::vector<int> fds;
+  std::vector<OwnedFd> fds;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    fds.resize((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-    std::memcpy(fds.data(), CMSG_DATA(header), fds.size() * sizeof(int));
+    for (std::size_t at = 0; at < header->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + at, sizeof fd);
+      fds.emplace_back(fd);
+    }
   }
   if (n == 0) return from_errno(ENOTCONN);
-  if (static_cast<std::size_t>(n) == bytes) return fds;
-  for (const int fd : fds)
-    ::close(fd);
-  return from_errno(EPROTO);
+  if (static_cast<std::size_t>(n) != bytes) return from_errno(EPROTO);
+  return fds;
 }
 
 // For processes whose files may not be large enough (`ulimit -f`), memfds included.
-Result<int> pack_into_pipe(const std::string& text) {
+Result<OwnedFd> pack_into_pipe(const std::string& text) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return from_errno(errno);
+  OwnedFd read_end(ends[0]);
+  const OwnedFd write_end(ends[1]);
   ssize_t written = ::fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(text.size()));
   if (written >= 0) written = ::write(ends[1], text.data(), text.size());
-  const int error = written < 0 ? errno : EFBIG;
-  ::close(ends[1]);
-  if (written == static_cast<ssize_t>(text.size())) return ends[0];
-  ::close(ends[0]);
-  return from_errno(error);
+  if (written == static_cast<ssize_t>(text.size())) return read_end;
+  return from_errno(written < 0 ? errno : EFBIG);
 }
 
 /// The whole of a memfd or pipe, private and writable; MAP_FAILED if that cannot be.
@@ -156,21 +159,17 @@ void* map_all(int fd, std::size_t& bytes) {
 
 }  // namespace
 
-Result<int> pack_command(const WorkerCommand& command) {
+Result<OwnedFd> pack_command(const WorkerCommand& command) {
   const std::string text = serialise(command);
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && text.size() > limit.rlim_cur)
     return pack_into_pipe(text);
-  const int fd = make_memory_file("muster-command");
-  if (fd < 0) return from_errno(errno);
+  OwnedFd fd(make_memory_file("muster-command"));
+  if (!fd.is_open()) return from_errno(errno);
   for (std::size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
+    const ssize_t n = ::write(fd.get(), text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const int error = errno;
-      ::close(fd);
-      return from_errno(error);
-    }
+    if (n < 0) return from_errno(errno);
     done += static_cast<std::size_t>(n);
   }
   return fd;
@@ -232,7 +231,7 @@ Result<std::pair<int, int>> make_shim_pair() {
 }
 
 boost::system::error_code send_request(int socket, const ShimRequest& request,
-                                       const std::vector<int>& fds) {
+                                       const std::vector<OwnedFd>& fds) {
   return send_packet(socket, &request, sizeof request, fds);
 }
 
@@ -242,19 +241,16 @@ boost::system::error_code send_report(int socket, const ShimReport& report) {
 
 Result<ReceivedRequest> receive_request(int socket) {
   ReceivedRequest received;
-  Result<std::vector<int>> fds = receive_packet(socket, &received.request, sizeof received.request);
+  auto fds = receive_packet(socket, &received.request, sizeof received.request);
   if (!fds) return fds.error();
   received.fds = std::move(*fds);
-  if (received.request.version == kShimProtocolVersion) return received;
-  for (const int fd : received.fds)
-    ::close(fd);
-  return from_errno(EPROTO);
+  if (received.request.version != kShimProtocolVersion) return from_errno(EPROTO);
+  return received;
 }
 
 Result<ShimReport> receive_report(int socket) {
   ShimReport report;
-  const Result<std::vector<int>> fds = receive_packet(socket, &report, sizeof report);
-  if (!fds) return fds.error();
+  if (const auto fds = receive_packet(socket, &report, sizeof report); !fds) return fds.error();
   return report;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "rendezvous/core/result.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 
@@ -73,9 +74,8 @@ struct WorkerCommand {
   std::array<std::string, 2> log_files;
 };
 
-/// A new close-on-exec memfd with `command`, or a pipe where `ulimit -f` is less than it needs; the
-/// caller's to close.
-Result<int> pack_command(const WorkerCommand& command);
+/// A new close-on-exec memfd with `command`, or a pipe where `ulimit -f` is less than it needs.
+Result<OwnedFd> pack_command(const WorkerCommand& command);
 
 /// The command of such a descriptor, mapped: the pointers are good until it is destroyed.
 class PackedCommand {
@@ -111,12 +111,12 @@ Result<std::pair<int, int>> make_shim_pair();
 
 /// Sends one request with its descriptors. Errors: the errno of sendmsg; EAGAIN when full.
 boost::system::error_code send_request(int socket, const ShimRequest& request,
-                                       const std::vector<int>& fds);
+                                       const std::vector<OwnedFd>& fds);
 boost::system::error_code send_report(int socket, const ShimReport& report);
 
 struct ReceivedRequest {
   ShimRequest request;
-  std::vector<int> fds;  // The receiver's to close.
+  std::vector<OwnedFd> fds;
 };
 /// The next packet. Errors: EAGAIN when there is none; ENOTCONN at end-of-file; EPROTO for a
 /// packet of the wrong size or version.

@@ -9,14 +9,15 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace muster {
 namespace {
 
-/// The reading end of a pipe; -1 if no descriptor is left.
-int open_reader(int fd) {
+/// The reading end of a pipe; none if no descriptor is left.
+OwnedFd open_reader(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  return OwnedFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
 }
 
 std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
@@ -31,8 +32,8 @@ std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
       if (readers.back().file.empty()) readers.back().file = file;
       continue;
     }
-    const int reader = open_reader(fds[stream]);
-    if (reader >= 0) readers.push_back({reader, file});
+    OwnedFd reader = open_reader(fds[stream]);
+    if (reader.is_open()) readers.push_back({std::move(reader), file});
     last = info.st_ino;
   }
   return readers;
@@ -40,12 +41,12 @@ std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
 
 }  // namespace
 
-BegunWorker begin_worker(const ShimRequest& request, const std::vector<int>& fds,
+BegunWorker begin_worker(const ShimRequest& request, const std::vector<OwnedFd>& fds,
                          const WorkerSetup& setup, int cgroup) {
   const auto fds_wanted = 1 + static_cast<std::size_t>(std::popcount(request.streams));
   // The kernel drops descriptors that the shim has no room for.
   if (fds.size() < fds_wanted) return {{.error = EMFILE, .step = SpawnStep::Exec}, {}};
-  const std::optional<PackedCommand> command = PackedCommand::map(fds[0]);
+  const std::optional<PackedCommand> command = PackedCommand::map(fds[0].get());
   if (!command) return {{.error = EPROTO, .step = SpawnStep::Exec}, {}};
   SpawnOptions options{command->path(), command->argv(), command->env(), {-1, -1, -1}, nullptr};
   options.signals = &setup.signals;
@@ -56,7 +57,7 @@ BegunWorker begin_worker(const ShimRequest& request, const std::vector<int>& fds
   std::size_t next = 1;
   for (std::size_t stream = 0; stream < 3; ++stream)
     if ((request.streams >> stream & 1U) != 0 && next < fds.size())
-      options.fds[stream] = fds[next++];
+      options.fds[stream] = fds[next++].get();
   BegunWorker worker{begin_spawn(options), {}};
   if (worker.spawn.error == 0) worker.readers = open_readers(options.fds, command->log_files());
   return worker;

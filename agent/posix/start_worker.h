@@ -12,14 +12,13 @@ namespace muster {
 /// A start that has begun.
 struct BegunWorker {
   BegunSpawn spawn;
-  /// One for each pipe among the worker's descriptors; the caller's to close. Empty if there is no
-  /// child.
+  /// One for each pipe among the worker's descriptors. Empty if there is no child.
   std::vector<OutputReader> readers;
 };
 
-/// Begins the start that `request` asks for; `fds`, which came with it, stay the caller's.
+/// Begins the start that `request` asks for; `fds` came with it.
 /// `cgroup`: SpawnOptions::cgroup
-BegunWorker begin_worker(const ShimRequest& request, const std::vector<int>& fds,
+BegunWorker begin_worker(const ShimRequest& request, const std::vector<OwnedFd>& fds,
                          const WorkerSetup& setup, int cgroup);
 
 }  // namespace muster

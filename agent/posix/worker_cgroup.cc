@@ -57,25 +57,19 @@ WorkerCgroup::WorkerCgroup(pid_t shim) {
   if (!own.empty()) dir_ = own + "/muster-" + std::to_string(shim);
 }
 
-WorkerCgroup::~WorkerCgroup() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 int WorkerCgroup::open() {
-  if (is_tried_ || dir_.empty()) return fd_;
+  if (is_tried_ || dir_.empty()) return fd_.get();
   is_tried_ = true;
   ::mkdir(dir_.c_str(), 0755);  // One of that name is empty: its shim had our number, and is gone.
-  fd_ = ::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  return fd_;
+  fd_ = OwnedFd(::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  return fd_.get();
 }
 
 void WorkerCgroup::kill() const {
   if (dir_.empty()) return;
-  const int fd = ::open((dir_ + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return;
+  const OwnedFd fd(::open((dir_ + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
   // What cannot be killed this way is found by the scans that follow.
-  [[maybe_unused]] const ssize_t written = ::write(fd, "1", 1);
-  ::close(fd);
+  [[maybe_unused]] const ssize_t written = ::write(fd.get(), "1", 1);
 }
 
 void WorkerCgroup::remove() const {

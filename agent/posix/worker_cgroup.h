@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/net/owned_fd.h"
+
 namespace muster {
 
 class WorkerCgroup {
@@ -15,9 +17,6 @@ class WorkerCgroup {
   /// The cgroup of the job whose shim is this process, which may be gone: it has the same name for
   /// the front, the shim and the agent. Makes nothing.
   explicit WorkerCgroup(pid_t shim);
-  ~WorkerCgroup();
-  WorkerCgroup(const WorkerCgroup&) = delete;
-  WorkerCgroup& operator=(const WorkerCgroup&) = delete;
 
   /// Makes it, at the first call. A descriptor for CLONE_INTO_CGROUP, which stays this object's;
   /// -1: there is none here.
@@ -29,7 +28,7 @@ class WorkerCgroup {
 
  private:
   std::string dir_;  // Empty: muster has no cgroup that it may divide.
-  int fd_ = -1;
+  OwnedFd fd_;
   bool is_tried_ = false;
 };
 

@@ -19,6 +19,7 @@ class OwnedFd {
   ~OwnedFd() { reset(); }
 
   int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
   /// The caller closes it from now on.
   int release() { return std::exchange(fd_, -1); }
   void reset() {

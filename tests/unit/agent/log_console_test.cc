@@ -23,8 +23,8 @@ struct Pipe {
   Pipe() {
     std::array<int, 2> fds{};
     REQUIRE(::pipe2(fds.data(), O_CLOEXEC) == 0);
-    read_end = LogFd(fds[0]);
-    write_end = LogFd(fds[1]);
+    read_end = OwnedFd(fds[0]);
+    write_end = OwnedFd(fds[1]);
     ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
   }
   std::string read_all() {
@@ -34,13 +34,13 @@ struct Pipe {
       text.append(buffer.data(), static_cast<std::size_t>(n));
     return text;
   }
-  LogFd read_end;
-  LogFd write_end;
+  OwnedFd read_end;
+  OwnedFd write_end;
 };
 
-LogFd temporary_file(int flags = 0) {
+OwnedFd temporary_file(int flags = 0) {
   std::string path = "/tmp/muster_console_XXXXXX";
-  LogFd fd(::mkostemp(path.data(), O_CLOEXEC | flags));
+  OwnedFd fd(::mkostemp(path.data(), O_CLOEXEC | flags));
   REQUIRE(fd.is_open());
   ::unlink(path.c_str());
   return fd;
@@ -124,12 +124,12 @@ TEST_CASE("log_console: without a descriptor of its own it does not block either
   const testing::TempFolder folder;
   const std::string path = folder.dir / "fifo";
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-  LogFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  const LogFd writer(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  OwnedFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const OwnedFd writer(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   REQUIRE(writer.is_open());
   reader.reset();
   LogConsole console(writer.get());
-  reader = LogFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  reader = OwnedFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   REQUIRE(reader.is_open());
 
   const std::string all(300'000, 'x');
@@ -147,11 +147,11 @@ TEST_CASE("log_console: without a descriptor of its own it does not block either
 }
 
 TEST_CASE("log_console: a terminal that is stopped does not block", "[unit][agent]") {
-  const LogFd terminal(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
+  const OwnedFd terminal(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
   REQUIRE(terminal.is_open());
   REQUIRE(::grantpt(terminal.get()) == 0);
   REQUIRE(::unlockpt(terminal.get()) == 0);
-  const LogFd inside(::open(::ptsname(terminal.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  const OwnedFd inside(::open(::ptsname(terminal.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
   REQUIRE(inside.is_open());
   LogConsole console(inside.get());
   std::string line(99, 'x');
@@ -176,8 +176,8 @@ TEST_CASE("log_console: a terminal that is stopped does not block", "[unit][agen
 TEST_CASE("log_console: a socket is written to without blocking", "[unit][agent]") {
   std::array<int, 2> fds{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
-  LogFd ours(fds[0]);
-  LogFd theirs(fds[1]);
+  OwnedFd ours(fds[0]);
+  OwnedFd theirs(fds[1]);
   LogConsole console(ours.get());
   console.buffer() += std::string(8 << 20, 'x');
   console.flush();
@@ -188,7 +188,7 @@ TEST_CASE("log_console: a socket is written to without blocking", "[unit][agent]
 }
 
 TEST_CASE("log_console: a file keeps the position that it shares", "[unit][agent]") {
-  LogFd file = temporary_file();
+  OwnedFd file = temporary_file();
   REQUIRE(::write(file.get(), "before\n", 7) == 7);
   LogConsole console(file.get());
   console.buffer() += "line\n";
@@ -200,7 +200,7 @@ TEST_CASE("log_console: a file keeps the position that it shares", "[unit][agent
 }
 
 TEST_CASE("log_console: /dev/full is tried again, /dev/null takes everything", "[unit][agent]") {
-  const LogFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  const OwnedFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   LogConsole console(full.get());
   console.buffer() += "x";
   console.flush();
@@ -211,7 +211,7 @@ TEST_CASE("log_console: /dev/full is tried again, /dev/null takes everything", "
   CHECK(console.unwritten_bytes() == 0);
   CHECK(console.lost_bytes() == 1);
 
-  const LogFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  const OwnedFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   LogConsole nowhere(null.get());
   nowhere.buffer() += "x";
   nowhere.flush();
@@ -231,14 +231,14 @@ struct FileLimit {
   rlimit before{};
 };
 
-std::string contents(const LogFd& file) {
+std::string contents(const OwnedFd& file) {
   std::string text(8 << 20, '\0');
   text.resize(static_cast<std::size_t>(::pread(file.get(), text.data(), text.size(), 0)));
   return text;
 }
 
 TEST_CASE("log_console: when a full disk has room again the output goes on", "[unit][agent]") {
-  const LogFd file = temporary_file();
+  const OwnedFd file = temporary_file();
   LogConsole console(file.get());
   {
     const FileLimit limit(6);
@@ -256,7 +256,7 @@ TEST_CASE("log_console: when a full disk has room again the output goes on", "[u
 
 TEST_CASE("log_console: what a full disk takes from the output is bounded, counted and said",
           "[unit][agent]") {
-  const LogFd file = temporary_file();
+  const OwnedFd file = temporary_file();
   LogConsole console(file.get());
   std::size_t given = 0;
   {
@@ -292,16 +292,16 @@ TEST_CASE("log_console: a descriptor that is not open is a closed console", "[un
 TEST_CASE("log_console: one console is recognised behind two descriptors", "[unit][agent]") {
   Pipe pipe;
   Pipe other;
-  const LogFd copy(::dup(pipe.write_end.get()));
+  const OwnedFd copy(::dup(pipe.write_end.get()));
   CHECK(is_one_console(pipe.write_end.get(), copy.get()));
   CHECK_FALSE(is_one_console(pipe.write_end.get(), other.write_end.get()));
   CHECK_FALSE(is_one_console(pipe.write_end.get(), -1));
 
-  const LogFd file = temporary_file();
-  const LogFd file_copy(::dup(file.get()));
+  const OwnedFd file = temporary_file();
+  const OwnedFd file_copy(::dup(file.get()));
   CHECK(is_one_console(file.get(), file_copy.get()));
   // The same file, opened twice: each has a position of its own.
-  const LogFd opened_again(
+  const OwnedFd opened_again(
       ::open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_WRONLY | O_CLOEXEC));
   REQUIRE(opened_again.is_open());
   CHECK_FALSE(is_one_console(file.get(), opened_again.get()));

@@ -22,7 +22,7 @@ TEST_CASE_METHOD(LogPumpTest,
                  "log_pump: a pipe that a grandchild holds is waited for to the limit "
                  "only, and served on",
                  "[unit][agent]") {
-  LogFd end = tap(0);
+  OwnedFd end = tap(0);
   write_all(end.get(), "worker\n");
   const FinishReport report = finish(50ms);
   CHECK_FALSE(report.all_read);
@@ -34,9 +34,9 @@ TEST_CASE_METHOD(LogPumpTest,
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a console without a reader loses no log, and kills nobody",
                  "[unit][agent]") {
-  const LogFd log = open_log("a");
+  const OwnedFd log = open_log("a");
   follow("a", 0);
-  const LogFd end = tap(0);
+  const OwnedFd end = tap(0);
   out.read_end.reset();
   err.read_end.reset();
   const std::string line(1000, 'x');
@@ -52,12 +52,12 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a console without a reader loses no log
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up the display alone",
                  "[unit][agent]") {
-  const LogFd log = open_log("a");
+  const OwnedFd log = open_log("a");
   follow("a", 0);
   const std::string line(1000, 'x');
   for (int i = 0; i < 8000; ++i)
     write_all(log.get(), line + "\n");  // The worker is never slowed: it is a file.
-  LogFd end = tap(1);
+  OwnedFd end = tap(1);
   write_all(end.get(), "boom\n");
   CHECK(shown(err, 5) == "boom\n");
   sync();  // Supervision gets its answers.
@@ -78,7 +78,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up 
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a worker waits for the console, muster's own lines do not",
                  "[unit][agent]") {
-  const LogFd end = tap(0);
+  const OwnedFd end = tap(0);
   ::fcntl(end.get(), F_SETFL, O_NONBLOCK);
   const std::string block(64 << 10, 'x');
   std::size_t written = 0;
@@ -110,7 +110,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a worker waits for the console, muster'
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a slow console gets everything in the end",
                  "[unit][agent]") {
-  const LogFd log = open_log("a");
+  const OwnedFd log = open_log("a");
   follow("a", 0);
   std::string expected;
   for (int i = 0; i < 300'000; ++i) {
@@ -131,7 +131,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a slow console gets everything in the e
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that is truncated is read from its beginning",
                  "[unit][agent]") {
-  const LogFd log = open_log("a");
+  const OwnedFd log = open_log("a");
   follow("a", 0);
   write_all(log.get(), "before\n");
   CHECK(shown(out, 10) == "[0]before\n");
@@ -159,7 +159,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: stop without finish shows what is there
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: stop while a finish waits answers both", "[unit][agent]") {
-  const LogFd held = tap(0);
+  const OwnedFd held = tap(0);
   auto report = begin_finish(kPatience);
   CHECK_FALSE(pump->stop(50ms));
   REQUIRE(report.wait_for(0s) == std::future_status::ready);
@@ -229,11 +229,11 @@ TEST_CASE("log_mailbox: text that nobody takes is bounded and counted", "[unit][
 TEST_CASE_METHOD(LogPumpTest, "log_pump: without inotify files are followed all the same",
                  "[unit][agent]") {
   pump.reset();
-  std::vector<LogFd> instances;  // As many as this user may have.
+  std::vector<OwnedFd> instances;  // As many as this user may have.
   do {
     instances.emplace_back(::inotify_init1(IN_CLOEXEC));
   } while (instances.back().is_open());
-  const LogFd spare(::dup(out.write_end.get()));
+  const OwnedFd spare(::dup(out.write_end.get()));
   const bool descriptors_left = spare.is_open();
   if (descriptors_left) start({});
   instances.clear();
@@ -241,7 +241,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: without inotify files are followed all 
     WARN("not tested: the limit of descriptors is below that of inotify instances");
     return;
   }
-  const LogFd log = open_log("a");
+  const OwnedFd log = open_log("a");
   follow("a", 0);
   write_all(log.get(), "one\n");
   CHECK(shown(out, 7) == "[0]one\n");

@@ -31,12 +31,12 @@ struct Pipe {
   Pipe() {
     std::array<int, 2> fds{};
     REQUIRE(::pipe2(fds.data(), O_CLOEXEC) == 0);
-    read_end = LogFd(fds[0]);
-    write_end = LogFd(fds[1]);
+    read_end = OwnedFd(fds[0]);
+    write_end = OwnedFd(fds[1]);
     ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
   }
-  LogFd read_end;
-  LogFd write_end;
+  OwnedFd read_end;
+  OwnedFd write_end;
 };
 
 inline void write_all(int fd, std::string_view text) {
@@ -58,8 +58,8 @@ struct LogPumpTest : TempFolder {
     pump = std::move(*started);
   }
   std::string path(const std::string& name) const { return (dir / name).string(); }
-  LogFd open_log(const std::string& name) const {
-    LogFd fd(::open(path(name).c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+  OwnedFd open_log(const std::string& name) const {
+    OwnedFd fd(::open(path(name).c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
     REQUIRE(fd.is_open());
     return fd;
   }
@@ -69,15 +69,15 @@ struct LogPumpTest : TempFolder {
                   .file = path(name),
                   .prefix = LinePrefix("[" + std::to_string(rank) + "]")});
   }
-  LogFd tap(int rank, bool to_console = true) {
+  OwnedFd tap(int rank, bool to_console = true) {
     PipeOptions options{.tail_of = LocalRank{rank}};
     if (to_console) options.console = LogStream::Err;
     return pipe(options);
   }
-  LogFd pipe(const PipeOptions& options) {
-    const auto fd = pump->pipe(options);
+  OwnedFd pipe(const PipeOptions& options) {
+    auto fd = pump->pipe(options);
     REQUIRE(fd.has_value());
-    return LogFd(*fd);
+    return std::move(*fd);
   }
   std::shared_ptr<LogFile> log_file(const std::string& name, const LogFileOptions& options = {}) {
     return std::make_shared<LogFile>(path(name), LogFile::Begin::Append, options);

@@ -26,7 +26,7 @@ std::string contents(const std::filesystem::path& path) {
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: lines of a file come to the console while it is written",
                  "[unit][agent]") {
-  const LogFd log = open_log("stdout.log");
+  const OwnedFd log = open_log("stdout.log");
   follow("stdout.log", 0);
   write_all(log.get(), "one\n");
   CHECK(shown(out, 7) == "[0]one\n");
@@ -56,9 +56,9 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: stdout and stderr go to consoles of the
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: muster's lines stand below what workers wrote before",
                  "[unit][agent]") {
-  const LogFd log = open_log("a");
+  const OwnedFd log = open_log("a");
   follow("a", 1, LogStream::Err);
-  const LogFd end = tap(0);
+  const OwnedFd end = tap(0);
   for (int i = 0; i < 300; ++i) {
     const std::string line = "line " + std::to_string(i) + "\n";
     write_all(end.get(), line);
@@ -80,7 +80,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: muster's lines stand below what workers
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a line of muster's own begins on a line of its own",
                  "[unit][agent]") {
-  const LogFd end = tap(0);
+  const OwnedFd end = tap(0);
   write_all(end.get(), "no newline");
   CHECK(shown(err, 10) == "no newline");
   pump->say(LogStream::Err, "own\n");
@@ -92,8 +92,8 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a line of muster's own begins on a line
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: finish shows all that is in the files, and ends the lines",
                  "[unit][agent]") {
-  const LogFd a = open_log("a");
-  const LogFd b = open_log("b");
+  const OwnedFd a = open_log("a");
+  const OwnedFd b = open_log("b");
   follow("a", 0);
   follow("b", 1);
   write_all(a.get(), "whole\nunfinished");
@@ -107,7 +107,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: finish shows all that is in the files, 
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: after finish a stream is forgotten, and a new one begins",
                  "[unit][agent]") {
-  const LogFd old_log = open_log("old");
+  const OwnedFd old_log = open_log("old");
   follow("old", 0);
   write_all(old_log.get(), "old\n");
   finish();
@@ -121,7 +121,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: after finish a stream is forgotten, and
 TEST_CASE_METHOD(LogPumpTest, "log_pump: an unfinished line is shown when its stream rests",
                  "[unit][agent]") {
   start({.quiet = 20ms});
-  const LogFd log = open_log("a");
+  const OwnedFd log = open_log("a");
   follow("a", 0);
   write_all(log.get(), "name? ");
   CHECK(shown(out, 9) == "[0]name? ");
@@ -131,7 +131,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: an unfinished line is shown when its st
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: what is tapped comes at once and unchanged",
                  "[unit][agent]") {
-  const LogFd end = tap(0);
+  const OwnedFd end = tap(0);
   CHECK(end.get() > 2);
   CHECK((::fcntl(end.get(), F_GETFD) & FD_CLOEXEC) != 0);
   CHECK((::fcntl(end.get(), F_GETFL) & O_NONBLOCK) == 0);  // The worker's end blocks.
@@ -142,7 +142,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: what is tapped comes at once and unchan
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: the end of a worker's stderr is known", "[unit][agent]") {
-  LogFd end = tap(3);
+  OwnedFd end = tap(3);
   std::string expected;
   for (int i = 0; i < 100; ++i)
     write_all(end.get(), "line " + std::to_string(i) + "\n");
@@ -157,7 +157,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: the end of a worker's stderr is known",
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a hidden rank's end is kept, and not shown",
                  "[unit][agent]") {
   {
-    const LogFd end = tap(0, false);
+    const OwnedFd end = tap(0, false);
     write_all(end.get(), "secret\n");
   }
   CHECK(finish().stderr_tails.at(LocalRank{0}) == "secret\n");
@@ -169,7 +169,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file gets every byte, and its end
   const auto file = log_file("stderr.log");
   const std::string text = std::string(10'000, 'x') + "\nboom\n";
   {
-    const LogFd end = pipe({.tail_of = LocalRank{0}, .file = file});
+    const OwnedFd end = pipe({.tail_of = LocalRank{0}, .file = file});
     write_all(end.get(), text);
   }
   CHECK(finish().stderr_tails.at(LocalRank{0}) == "boom\n");
@@ -180,7 +180,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file gets every byte, and its end
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file that is written here is shown line by line",
                  "[unit][agent]") {
   const auto file = log_file("stdout.log");
-  const LogFd end = pipe({.file = file});
+  const OwnedFd end = pipe({.file = file});
   pump->follow({.worker = {0},
                 .file = path("stdout.log"),
                 .prefix = LinePrefix("[0]"),
@@ -236,7 +236,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: streams of an attempt that is over are 
     {
       auto file = log_file(name);
       weak = file;
-      const LogFd end = pipe({.tail_of = LocalRank{0}, .file = file});
+      const OwnedFd end = pipe({.tail_of = LocalRank{0}, .file = file});
       pump->follow(
           {.worker = {0}, .file = path(name), .prefix = LinePrefix(), .written_here = file});
       write_all(end.get(), name + "\n");
@@ -253,7 +253,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: streams of an attempt that is over are 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a new attempt does not show the old one's tail",
                  "[unit][agent]") {
   {
-    const LogFd end = tap(0);
+    const OwnedFd end = tap(0);
     write_all(end.get(), "old\n");
   }
   finish();
@@ -323,7 +323,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: many writers, all lines whole and in or
   constexpr int kWriters = 4;
   constexpr int kLines = 3000;
   testing::Prng prng(7);
-  std::vector<LogFd> logs;
+  std::vector<OwnedFd> logs;
   for (int rank = 0; rank < kWriters; ++rank) {
     logs.push_back(open_log(std::to_string(rank)));
     follow(std::to_string(rank), rank);
@@ -367,7 +367,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: both consoles in one keep lines and tap
       {.stdout_fd = out.write_end.get(), .stderr_fd = out.write_end.get(), .limits = {}});
   REQUIRE(started.has_value());
   pump = std::move(*started);
-  LogFd end = tap(0);
+  OwnedFd end = tap(0);
   write_all(end.get(), "tapped");
   CHECK(shown(out, 6) == "tapped");
   follow("a", 1);

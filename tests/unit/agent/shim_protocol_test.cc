@@ -38,9 +38,9 @@ TEST_CASE("shim protocol: a command comes back as it was, whatever its size", "[
   WorkerCommand command{"/usr/bin/python3", {"python3", "-u", "", "a b"}, {"A=1", "B="}, {}, {}};
   command.env.push_back("BIG=" + std::string(1 << 20, 'x'));
   command.log_files = {"/logs/0/stdout.log", ""};
-  const Result<int> fd = pack_command(command);
+  const Result<OwnedFd> fd = pack_command(command);
   REQUIRE(fd.has_value());
-  const auto packed = PackedCommand::map(*fd);
+  const auto packed = PackedCommand::map(fd->get());
   REQUIRE(packed);
   CHECK(packed->path() == command.path);
   CHECK(packed->log_files()[0] == command.log_files[0]);
@@ -52,7 +52,6 @@ TEST_CASE("shim protocol: a command comes back as it was, whatever its size", "[
     env.emplace_back(*s);
   CHECK(argv == command.argv);
   CHECK(env == command.env);
-  ::close(*fd);
 }
 
 TEST_CASE("shim protocol: a command needs no file where files may not be large", "[unit][agent]") {
@@ -62,28 +61,27 @@ TEST_CASE("shim protocol: a command needs no file where files may not be large",
   rlimit small = before;
   small.rlim_cur = 1024;
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-  const Result<int> fd = pack_command(command);
+  const Result<OwnedFd> fd = pack_command(command);
   command.env.push_back("HUGE=" + std::string(64 << 20, 'x'));  // More than a pipe takes.
-  const Result<int> none = pack_command(command);
+  const Result<OwnedFd> none = pack_command(command);
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
   REQUIRE(fd.has_value());
   {
-    const auto packed = PackedCommand::map(*fd);
+    const auto packed = PackedCommand::map(fd->get());
     REQUIRE(packed);
     CHECK(std::string(packed->path()) == "/bin/true");
     CHECK(std::string(packed->env()[0]) == command.env[0]);
     CHECK(packed->cpu_mask().size() == sizeof(unsigned long));
   }
-  ::close(*fd);
   CHECK_FALSE(none.has_value());
 }
 
 TEST_CASE("shim protocol: the CPUs come back as the kernel's mask", "[unit][agent]") {
   const auto mask = [](std::set<int> cpus) {
-    const Result<int> fd = pack_command({"/bin/true", {"true", "x"}, {"A=1"}, std::move(cpus), {}});
+    const Result<OwnedFd> fd =
+        pack_command({"/bin/true", {"true", "x"}, {"A=1"}, std::move(cpus), {}});
     REQUIRE(fd.has_value());
-    const auto packed = PackedCommand::map(*fd);
-    ::close(*fd);
+    const auto packed = PackedCommand::map(fd->get());
     REQUIRE(packed);
     CHECK(std::string(packed->path()) == "/bin/true");  // It does not shift what follows.
     CHECK(std::string(packed->argv()[1]) == "x");
@@ -99,42 +97,39 @@ TEST_CASE("shim protocol: the CPUs come back as the kernel's mask", "[unit][agen
 
 TEST_CASE("shim protocol: a mask that claims more than the file holds is refused",
           "[unit][agent]") {
-  const Result<int> fd = pack_command({"/bin/true", {"true"}, {}, {5}, {}});
+  const Result<OwnedFd> fd = pack_command({"/bin/true", {"true"}, {}, {5}, {}});
   REQUIRE(fd.has_value());
   constexpr off_t kMaskWordsAt = 24;
   for (const std::uint64_t words : {100UL, 1UL << 61, ~0UL}) {
-    REQUIRE(::pwrite(*fd, &words, sizeof words, kMaskWordsAt) == sizeof words);
-    CHECK_FALSE(PackedCommand::map(*fd));
+    REQUIRE(::pwrite(fd->get(), &words, sizeof words, kMaskWordsAt) == sizeof words);
+    CHECK_FALSE(PackedCommand::map(fd->get()));
   }
-  ::close(*fd);
 }
 
 TEST_CASE("shim protocol: a file that is no command is refused", "[unit][agent]") {
   const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   CHECK_FALSE(PackedCommand::map(null));
   ::close(null);
-  const Result<int> fd = pack_command({"/bin/true", {"true"}, {}, {}, {}});
+  const Result<OwnedFd> fd = pack_command({"/bin/true", {"true"}, {}, {}, {}});
   REQUIRE(fd.has_value());
-  REQUIRE(::ftruncate(*fd, 38) == 0);  // Torn: the strings are not all there.
-  CHECK_FALSE(PackedCommand::map(*fd));
-  ::close(*fd);
+  REQUIRE(::ftruncate(fd->get(), 38) == 0);  // Torn: the strings are not all there.
+  CHECK_FALSE(PackedCommand::map(fd->get()));
 }
 
 TEST_CASE("shim protocol: requests carry descriptors, close-on-exec", "[unit][agent]") {
   const Pair pair;
   ShimRequest request{.kind = ShimRequest::Kind::Start, .worker = 7};
   request.streams = 0b110;
-  const int out = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  REQUIRE_FALSE(send_request(pair.agent, request, {out, out}));
+  std::vector<OwnedFd> outs;
+  for (int i = 0; i < 2; ++i)
+    outs.emplace_back(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  REQUIRE_FALSE(send_request(pair.agent, request, outs));
   const auto received = receive_request(pair.shim);
   REQUIRE(received.has_value());
   CHECK(received->request.worker == 7);
   CHECK(received->request.streams == 0b110);
   REQUIRE(received->fds.size() == 2);
-  CHECK((::fcntl(received->fds[0], F_GETFD) & FD_CLOEXEC) != 0);
-  for (const int fd : received->fds)
-    ::close(fd);
-  ::close(out);
+  CHECK((::fcntl(received->fds[0].get(), F_GETFD) & FD_CLOEXEC) != 0);
 }
 
 TEST_CASE("shim protocol: nothing there, the end, and nonsense are told apart", "[unit][agent]") {

@@ -25,11 +25,10 @@ struct Spawned {
 };
 
 SpawnResult result_of(const BegunSpawn& child) {
-  pollfd wait{child.status, POLLIN, 0};
+  pollfd wait{child.status.get(), POLLIN, 0};
   REQUIRE(::poll(&wait, 1, 20'000) == 1);
-  const auto result = spawn_result(child.status);
+  const auto result = spawn_result(child.status.get());
   REQUIRE(result.has_value());
-  ::close(child.status);
   return *result;
 }
 
@@ -46,14 +45,14 @@ struct Command {
     ::sigemptyset(&signals.ignored);
   }
   Spawned start() {
-    const BegunSpawn child = begin();
+    BegunSpawn child = begin();
     REQUIRE(child.error == 0);
     const SpawnResult result = result_of(child);
     if (result.error != 0) {
       REQUIRE(::waitpid(child.pid, nullptr, 0) == child.pid);
-      ::close(child.pidfd);
+      child.pidfd.reset();
     }
-    return {child.pid, child.pidfd, result.error, result.step};
+    return {child.pid, child.pidfd.release(), result.error, result.step};
   }
   BegunSpawn begin() {
     start_options();
@@ -214,22 +213,22 @@ TEST_CASE("spawn: what is not reset by name is the default one anyway", "[unit][
 
 TEST_CASE("spawn: a start that is not waited for says when the program runs", "[unit][agent]") {
   Command command({"/bin/sh", "-c", "exit 9"});
-  const BegunSpawn child = command.begin();
+  BegunSpawn child = command.begin();
   REQUIRE(child.error == 0);
   CHECK(result_of(child).error == 0);
-  const siginfo_t info = end_of({.pid = child.pid, .pidfd = child.pidfd});
+  const siginfo_t info = end_of({.pid = child.pid, .pidfd = child.pidfd.release()});
   CHECK(info.si_code == CLD_EXITED);
   CHECK(info.si_status == 9);
 }
 
 TEST_CASE("spawn: a start that is not waited for says why it failed", "[unit][agent]") {
   Command command({"/no/such/program"});
-  const BegunSpawn child = command.begin();
+  BegunSpawn child = command.begin();
   REQUIRE(child.error == 0);
   const SpawnResult result = result_of(child);
   CHECK(result.error == ENOENT);
   CHECK(result.step == SpawnStep::Exec);
-  CHECK(end_of({.pid = child.pid, .pidfd = child.pidfd}).si_status == 127);
+  CHECK(end_of({.pid = child.pid, .pidfd = child.pidfd.release()}).si_status == 127);
 }
 
 }  // namespace
