@@ -17,6 +17,11 @@ bool share_file(const WorkerLogPlan& log) {
          log.out.file == log.err.file;
 }
 
+/// A plug-in's FIFO or device is the worker's.
+bool is_written_here(const LogFile& file) {
+  return file.error() != 0 || file.is_regular();
+}
+
 /// `fd` is what a system call has just returned.
 Result<OwnedFd> opened(int fd) {
   if (fd < 0) return from_errno(errno);
@@ -30,8 +35,11 @@ Result<OwnedFd> duplicate(int fd) {
 }  // namespace
 
 void WorkerStreams::show_more(LogPump& pump) {
-  for (const ShownFile& shown : made_.plan.more_shown)
-    follow(pump, shown);
+  for (const ShownFile& shown : made_.plan.more_shown) {
+    const auto made = made_.files.find(shown.file);
+    const bool is_ours = made != made_.files.end() && is_written_here(*made->second);
+    follow(pump, shown, is_ours ? made->second : nullptr);
+  }
   // The log thread closes what no worker got: closing may wait for storage, too.
   pump.run([files = std::exchange(made_.files, {})] {});
 }
@@ -92,8 +100,7 @@ Result<OwnedFd> WorkerStreams::open_log_file(LogPump& pump, const WorkerLogPlan&
   const auto found = made_.files.find(stream.file);
   if (found == made_.files.end()) return from_errno(ENOENT);
   const std::shared_ptr<LogFile>& file = found->second;
-  if (file->error() == 0 &&
-      !file->is_regular()) {  // A plug-in's FIFO or device: it is the worker's.
+  if (!is_written_here(*file)) {
     ::fcntl(file->fd(), F_SETFL, O_APPEND);
     return duplicate(file->fd());
   }
@@ -108,8 +115,7 @@ Result<OwnedFd> WorkerStreams::open_log_file(LogPump& pump, const WorkerLogPlan&
 void WorkerStreams::follow(LogPump& pump, const ShownFile& shown, std::shared_ptr<LogFile> file) {
   const LogOptions& options = options_.log;
   pump.follow(
-      {.worker = shown.local_rank,
-       .stream = shown.is_stderr ? LogStream::Err : LogStream::Out,
+      {.stream = shown.is_stderr ? LogStream::Err : LogStream::Out,
        .file = shown.file,
        .prefix = shown.prefix,
        .filters =

@@ -38,7 +38,7 @@ class WorkerStreams {
  private:
   Result<OwnedFd> open_stream(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
   Result<OwnedFd> open_log_file(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
-  void follow(LogPump& pump, const ShownFile& shown, std::shared_ptr<LogFile> file = nullptr);
+  void follow(LogPump& pump, const ShownFile& shown, std::shared_ptr<LogFile> file);
 
   const AgentOptions& options_;
   AttemptFiles made_;

@@ -11,11 +11,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
 #include <spdlog/spdlog.h>
+
+#include "agent/logs/log_streams.h"
 
 namespace muster {
 namespace {
@@ -93,9 +96,10 @@ void LogFile::append(std::string_view bytes) {
   const std::string_view all = bytes;
   if (missing_ == 0 && file_.is_open()) write_all(bytes);
   const auto written = static_cast<std::int64_t>(all.size() - bytes.size());
-  if (written > 0 && reader_.written)
-    reader_.written(all.substr(0, all.size() - bytes.size()), size_ - written);
-  if (!bytes.empty() && reader_.unwritten) reader_.unwritten(bytes);
+  for (FollowedFile* const reader : readers_) {
+    if (written > 0) reader->written(all.substr(0, all.size() - bytes.size()), size_ - written);
+    if (!bytes.empty()) reader->unwritten(bytes);
+  }
   missing_ += static_cast<std::int64_t>(bytes.size());
   if (file_.is_open()) cut_over_limit();
 }
@@ -104,12 +108,13 @@ void LogFile::append(std::string_view bytes) {
 bool LogFile::say_what_is_missing() {
   const std::string text = "\n[muster: " + std::to_string(missing_) +
                            " bytes are missing here: they could not be written]\n";
-  if (reader_.read_on) reader_.read_on();
+  read_on();
   const bool is_read = read_to() == size_;
   std::string_view rest = text;
   const bool whole = write_all(rest);
-  if (is_read && reader_.skipped)
-    reader_.skipped(static_cast<std::int64_t>(text.size() - rest.size()));
+  if (is_read)
+    for (FollowedFile* const reader : readers_)
+      reader->skip(static_cast<std::int64_t>(text.size() - rest.size()));
   if (whole) lost_ += std::exchange(missing_, 0);
   return whole;
 }
@@ -143,7 +148,21 @@ std::int64_t LogFile::size() const {
 }
 
 std::int64_t LogFile::read_to() const {
-  return reader_.offset ? reader_.offset() : kAllRead;
+  std::int64_t offset = std::numeric_limits<std::int64_t>::max();
+  for (const FollowedFile* const reader : readers_)
+    offset = std::min(offset, reader->offset());
+  return offset;
+}
+
+void LogFile::read_on() {
+  for (FollowedFile* const reader : readers_)
+    reader->read_to_end();
+}
+
+bool LogFile::has_room() const {
+  return missing_ == 0 || std::all_of(readers_.begin(), readers_.end(), [](FollowedFile* reader) {
+           return reader->output().has_room();
+         });
 }
 
 void LogFile::cut_over_limit() {
@@ -151,7 +170,7 @@ void LogFile::cut_over_limit() {
   const std::int64_t real_size = size();
   if (real_size < size_) cut_.forget();  // Somebody truncated it.
   size_ = real_size;
-  if (reader_.read_on) reader_.read_on();
+  read_on();
   if (const auto range = cut_.over_limit(size_, read_to())) remove(*range);
 }
 
@@ -168,7 +187,7 @@ bool LogFile::make_room(int error) {
   }
   if (!regular_) return false;
   size_ = size();
-  if (reader_.read_on) reader_.read_on();
+  read_on();
   auto range = cut_.for_space(size_, read_to());
   if (!range) range = cut_.for_space(size_, size_);
   if (!range || !remove(*range)) return false;
@@ -194,7 +213,8 @@ bool LogFile::remove(const LogRange& range) {
   const std::string marker = removal_marker(cut_.removed_bytes());
   if (::pwrite(cut_file_.get(), marker.data(), marker.size(), cut_.marker_place().offset) < 0)
     spdlog::debug("log_not_marked path=\"{}\" reason=\"{}\"", path_, reason_text(errno));
-  if (reader_.removed) reader_.removed(range);
+  for (FollowedFile* const reader : readers_)
+    reader->removed(range);
   return true;
 }
 

@@ -3,10 +3,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "agent/core/log_cut.h"
 #include "agent/logs/log_console.h"
@@ -27,11 +26,12 @@ bool is_disk_full(int error);
 /// "/data (ext4, 100.0 MB, 0.0 MB free)": the file system that a descriptor's file is on.
 std::string describe_disk(int fd);
 
+class FollowedFile;
+
 /// Only the log thread uses it, because storage may make its caller wait.
 class LogFile {
  public:
   enum class Begin { Append, Truncate };
-  static constexpr std::int64_t kAllRead = std::numeric_limits<std::int64_t>::max();
 
   /// Opens it, and makes it if it is missing. Afterwards error() says what was wrong; append()
   /// tries again to open it.
@@ -47,20 +47,11 @@ class LogFile {
   /// append() tries again: a line in the file then says how many bytes are missing there. On a full
   /// disk the middle of the file goes first.
   void append(std::string_view bytes);
-  /// A reader shows the file and has come to `offset()`. `written`: bytes stand at an offset.
-  /// Before bytes go for want of space, `read_on` lets the reader go on; `removed` says what went.
-  struct Reader {
-    std::function<std::int64_t()> offset;
-    std::function<void()> read_on;
-    std::function<void(const LogRange&)> removed;
-    std::function<void(std::string_view, std::int64_t)> written;
-    std::function<void(std::string_view)> unwritten;  // Bytes that are not in the file.
-    std::function<void(std::int64_t)> skipped;        // Bytes at its end that are nobody's output.
-  };
-  void set_reader(Reader reader) { reader_ = std::move(reader); }
-  void remove_reader() { reader_ = {}; }
-  /// What came last could not be written.
-  bool is_missing_bytes() const { return missing_ > 0; }
+  /// Those who show the file hear what is written, and read on before bytes go for want of space.
+  void add_reader(FollowedFile& reader) { readers_.push_back(&reader); }
+  void remove_reader(FollowedFile& reader) { std::erase(readers_, &reader); }
+  /// False: what came last could not be written, and the console of a reader has no room for it.
+  bool has_room() const;
 
   /// Nobody writes any more: closes it. Returns how many bytes it has lost, because they could not
   /// be written or because the disk was full.
@@ -77,6 +68,7 @@ class LogFile {
   bool move_tail(const LogRange& range, std::int64_t size) const;
   std::int64_t size() const;
   std::int64_t read_to() const;
+  void read_on();
   void warn_once(int error);
 
   std::string path_;
@@ -86,7 +78,7 @@ class LogFile {
   bool regular_ = false;
   int error_ = 0;
   LogCut cut_;
-  Reader reader_;
+  std::vector<FollowedFile*> readers_;
   std::int64_t size_ = 0;     // As far as we know.
   std::int64_t missing_ = 0;  // Dropped since the last byte that was written.
   std::int64_t lost_ = 0;     // All that was dropped, and cut because the disk was full.

@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -28,7 +26,6 @@ constexpr std::uint64_t kFirstOutput = 2;
 constexpr std::uint64_t kFirstPipe = 16;
 
 constexpr std::size_t kReadBytes = 256 << 10;
-constexpr std::size_t kMaxUnwrittenBytes = 1 << 20;    // Of a console, before its streams wait.
 constexpr std::size_t kMaxOwnBytes = 1 << 20;          // Of muster's own lines, behind those.
 constexpr Duration kRetryInterval = milliseconds(10);  // Of a console that epoll cannot wait for.
 constexpr Duration kFailingInterval = milliseconds(100);
@@ -67,17 +64,12 @@ LogLoop::Output& LogLoop::output_of(LogStream stream) {
   return stream == LogStream::Out ? *outputs_.front() : *outputs_.back();
 }
 
-// A lossy console holds nobody up.
-bool LogLoop::has_room(const LogOutput& output) {
-  return output.console.is_lossy() || output.console.unwritten_bytes() <= kMaxUnwrittenBytes;
-}
-
 bool LogLoop::run() {
   while (!stopped_ && !abandoned_) {
     update_interests(now());
     wait();
     const Instant time = now();
-    time_text_.clear();
+    time_.begin_turn();
     read_files(time);
     expire(time);
     flush();
@@ -119,7 +111,7 @@ Instant LogLoop::next_turn(Instant now) const {
   Instant next = now + kLongWait;
   if (files_resume_ > now) next = files_resume_;  // inotify is listened to again from then.
   for (const auto& file : files_) {
-    if (file->dirty && has_room(file->output())) next = std::min(next, files_resume_);
+    if (file->dirty && file->output().has_room()) next = std::min(next, files_resume_);
     if (file->must_be_polled()) next = std::min(next, polled_ + kPollInterval);
     const auto deadline = file->dirty ? std::nullopt : file->next_deadline();
     if (deadline) next = std::min(next, *deadline);
@@ -181,7 +173,7 @@ void LogLoop::expire(Instant now) {
   for (const auto& file : files_) {
     if (file->dirty) continue;  // The rest of its line may be there, and waits for the console.
     if (const auto deadline = file->next_deadline(); deadline && now >= *deadline)
-      file->on_time(now, file->needs_time() ? time_text() : std::string_view());
+      file->on_time(now);
   }
 }
 
@@ -209,7 +201,7 @@ void LogLoop::update_interests(Instant now) {
   }
   for (const auto& [id, pipe] : pipes_)
     set_interest(pipe->fd(), id, pipe->interest,
-                 !pipe->has_ended && has_room_for(*pipe) ? EPOLLIN : 0U);
+                 !pipe->has_ended && pipe->has_room() ? EPOLLIN : 0U);
 }
 
 // Nothing wanted means out of epoll, which else reports a hang-up again and again.
@@ -226,27 +218,27 @@ bool LogLoop::set_interest(int fd, std::uint64_t id, std::uint32_t& current, std
 
 void LogLoop::follow(FollowOptions options) {
   // A plug-in may choose the same file for each attempt, and inotify has one watch for it.
-  if (FollowedFile* const old = follower_of(options.file); old != nullptr && old->is_over)
-    forget_follower(*old);
+  const auto old = std::find_if(files_.begin(), files_.end(), [&options](const auto& file) {
+    return file->path() == options.file;
+  });
+  if (old != files_.end() && (*old)->is_over) forget_follower(**old);
   FollowedFile::Options file{.id = next_stream_++,
                              .path = options.file,
                              .prefix = std::move(options.prefix),
                              .filters = std::move(options.filters),
                              .filtered = nullptr,
+                             .written_here = options.written_here,
                              .limits = limits_};
   if (!options.filtered_file.empty()) {
     auto& filtered = filtered_[options.filtered_file];
     if (!filtered) filtered = std::make_shared<LogFilterFile>(options.filtered_file);
     file.filtered = filtered;
   }
-  files_.push_back(std::make_unique<FollowedFile>(std::move(file), output_of(options.stream)));
+  files_.push_back(
+      std::make_unique<FollowedFile>(std::move(file), output_of(options.stream), time_));
   FollowedFile& follower = *files_.back();
-  if (options.written_here) {
-    follower.is_fed = true;
-    return connect(*options.written_here);
-  }
   // Watched first, read afterwards: nothing falls between.
-  if (inotify_.is_open())
+  if (!options.written_here && inotify_.is_open())
     follower.watch = ::inotify_add_watch(inotify_.get(), options.file.c_str(), IN_MODIFY);
 }
 
@@ -257,20 +249,6 @@ void LogLoop::add_pipe(OwnedFd read_end, const PipeOptions& options) {
     for (const auto& [id, old] : pipes_)
       if (old->is_over && old->tail_of() == options.tail_of) old->forget_tail();
   pipes_.emplace(next_pipe_++, std::make_unique<WorkerPipe>(std::move(read_end), std::move(pipe)));
-}
-
-std::string_view LogLoop::time_text() {
-  if (time_text_.empty()) {
-    timespec time{};
-    ::clock_gettime(CLOCK_REALTIME, &time);
-    tm local{};
-    ::localtime_r(&time.tv_sec, &local);
-    char text[64];
-    std::snprintf(text, sizeof text, "%02d:%02d:%02d.%03ld", local.tm_hour, local.tm_min,
-                  local.tm_sec, time.tv_nsec / 1'000'000);
-    time_text_ = text;
-  }
-  return time_text_;
 }
 
 }  // namespace muster

@@ -56,8 +56,6 @@ class LogLoop {
     bool can_wait = true;  // False: epoll does not take it.
   };
 
-  // Of one stream, before the next one's turn.
-  static constexpr std::size_t kBytesPerTurn = 256 << 10;
   // Of files, where inotify is not to be had.
   static constexpr Duration kPollInterval = std::chrono::milliseconds(100);
 
@@ -68,14 +66,11 @@ class LogLoop {
   void read_mailbox();
   void say(LogStream stream, std::string_view text);
   void show(LogStream stream, std::string_view text);
+  void show_held();
   void read_inotify();
   void read_files(Instant now);
   void read_pipe(std::uint64_t id);
   void read_pipe(WorkerPipe& pipe);
-  void connect(LogFile& file);
-  void show_written(FollowedFile& file, std::string_view bytes, std::int64_t at);
-  void read_to_end(FollowedFile& file);
-  FollowedFile* follower_of(const std::string& path) const;
   void expire(Instant now);
   void flush_consoles();
   void flush();
@@ -97,9 +92,6 @@ class LogLoop {
   void forget_follower(const FollowedFile& file);
   void forget_file(WorkerPipe& pipe);
   Output& output_of(LogStream stream);
-  static bool has_room(const LogOutput& output);
-  bool has_room_for(const WorkerPipe& pipe) const;
-  std::string_view time_text();
 
   LineLimits limits_;
   std::shared_ptr<LogMailbox> mailbox_;
@@ -107,6 +99,7 @@ class LogLoop {
   OwnedFd inotify_;
   std::uint32_t inotify_interest_ = 0;
   std::vector<std::unique_ptr<Output>> outputs_;  // Out, Err; one if both are one console.
+  TurnTime time_;
   std::vector<std::unique_ptr<FollowedFile>> files_;
   std::map<std::uint64_t, std::unique_ptr<WorkerPipe>> pipes_;
   std::map<std::string, std::shared_ptr<LogFilterFile>> filtered_;
@@ -132,7 +125,6 @@ class LogLoop {
   std::atomic<bool> abandoned_ = false;
   std::atomic<std::int64_t> busy_since_ns_ = 0;
   std::vector<char> buffer_;
-  std::string time_text_;
 };
 
 }  // namespace muster

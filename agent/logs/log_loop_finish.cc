@@ -28,7 +28,7 @@ void LogLoop::catch_up(Instant deadline) {
   for (const auto& [id, pipe] : pipes_) {
     if (pipe->has_ended) continue;
     pipe->catch_up();
-    if (has_room_for(*pipe)) read_pipe(*pipe);
+    if (pipe->has_room()) read_pipe(*pipe);
     if (pipe->has_ended) set_interest(pipe->fd(), id, pipe->interest, 0);
   }
   held_until_ = held_until_ ? std::max(*held_until_, deadline) : deadline;
@@ -37,7 +37,7 @@ void LogLoop::catch_up(Instant deadline) {
 // Of what a stuck stdout holds up, nothing is waited for: muster's lines go to stderr.
 bool LogLoop::is_behind() const {
   const auto counts = [this](const LogOutput* output) {
-    return output == nullptr || output == outputs_.back().get() || has_room(*output);
+    return output == nullptr || output == outputs_.back().get() || output->has_room();
   };
   return std::any_of(
              files_.begin(), files_.end(),
@@ -56,21 +56,25 @@ bool LogLoop::all_shown() const {
 void LogLoop::advance_catching_up(Instant now) {
   if (!held_until_) return;
   if (is_behind() && !hurried_) {
-    if (!has_room(*outputs_.back())) held_until_ = std::max(*held_until_, now + kHoldMore);
+    if (!outputs_.back()->has_room()) held_until_ = std::max(*held_until_, now + kHoldMore);
     if (now < *held_until_) return;
   }
+  show_held();
+  flush();
+}
+
+void LogLoop::show_held() {
   held_until_.reset();
   for (const auto& [stream, text] : std::exchange(held_, {}))
     show(stream, text);
   held_bytes_ = 0;
-  flush();
 }
 
 // --- the end of an attempt -------------------------------------------------------------------
 
 void LogLoop::end_attempt(std::function<void(const LogPump::Tails&)> done) {
   for (const auto& [id, pipe] : pipes_)
-    if (!pipe->is_over && has_room_for(*pipe)) read_pipe(*pipe);
+    if (!pipe->is_over && pipe->has_room()) read_pipe(*pipe);
   attempt_ended_ = [done = std::move(done), ends = tails()] { done(ends); };
   for (const auto& file : files_)
     file->is_over = file->dirty = true;
@@ -84,7 +88,7 @@ std::size_t LogLoop::ended_streams() const {
   const auto files = std::count_if(files_.begin(), files_.end(),
                                    [](const auto& file) { return file->is_over && file->dirty; });
   const auto pipes = std::count_if(pipes_.begin(), pipes_.end(), [this](const auto& pipe) {
-    return pipe.second->is_over && !has_room_for(*pipe.second);
+    return pipe.second->is_over && !pipe.second->has_room();
   });
   return static_cast<std::size_t>(files + pipes);
 }
@@ -134,11 +138,8 @@ void LogLoop::forget_follower(const FollowedFile& file) {
   if (found == files_.end()) return;
   const std::unique_ptr<FollowedFile> follower = std::move(*found);
   files_.erase(found);
-  follower->finish(follower->needs_time() ? time_text() : std::string_view());
+  follower->finish();
   if (follower->watch >= 0) ::inotify_rm_watch(inotify_.get(), follower->watch);
-  for (const auto& [id, pipe] : pipes_)
-    if (pipe->file() != nullptr && pipe->file()->path() == follower->path())
-      pipe->file()->remove_reader();
 }
 
 // Two pipes may write to one file, if a plug-in says so.
@@ -148,7 +149,6 @@ void LogLoop::forget_file(WorkerPipe& pipe) {
   };
   if (pipe.file() == nullptr || std::any_of(pipes_.begin(), pipes_.end(), writes_it)) return;
   lost_log_bytes_ += pipe.file()->finish();
-  pipe.file()->remove_reader();
 }
 
 // --- the end of the job ----------------------------------------------------------------------
@@ -217,10 +217,7 @@ void LogLoop::advance_finishing(Instant now) {
     return pipe.second->has_ended || pipe.second->is_over;
   });
   report.stderr_tails = end_streams();
-  for (const auto& [stream, text] : std::exchange(held_, {}))
-    show(stream, text);
-  held_bytes_ = 0;
-  held_until_.reset();
+  show_held();
   if (!abandoned_) finished.done(report);
 }
 

@@ -38,7 +38,6 @@ class LogLoop;
 inline constexpr Duration kSayAfter = std::chrono::seconds(1);
 
 struct FollowOptions {
-  LocalRank worker;
   LogStream stream = LogStream::Out;
   std::string file;  // Made if it is not there yet; read from its beginning.
   LinePrefix prefix = {};

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <ctime>
 #include <system_error>
 
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/core/limit_advice.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
 namespace {
@@ -40,17 +43,36 @@ std::size_t waiting_bytes(int pipe) {
 
 }  // namespace
 
-FollowedFile::FollowedFile(Options options, LogOutput& output)
+std::string_view TurnTime::text() {
+  if (text_.empty()) {
+    timespec time{};
+    ::clock_gettime(CLOCK_REALTIME, &time);
+    tm local{};
+    ::localtime_r(&time.tv_sec, &local);
+    char text[64];
+    std::snprintf(text, sizeof text, "%02d:%02d:%02d.%03ld", local.tm_hour, local.tm_min,
+                  local.tm_sec, time.tv_nsec / 1'000'000);
+    text_ = text;
+  }
+  return text_;
+}
+
+FollowedFile::FollowedFile(Options options, LogOutput& output, TurnTime& time)
     : options_(std::move(options)),
       output_(output),
+      time_(time),
       fd_(open_to_read(options_.path)),
-      assembler_(options_.limits) {}
+      assembler_(options_.limits) {
+  if (options_.written_here) options_.written_here->add_reader(*this);
+}
 
-bool FollowedFile::read(std::size_t limit_bytes, Instant now, std::string_view time,
-                        std::vector<char>& buffer) {
+FollowedFile::~FollowedFile() {
+  if (options_.written_here) options_.written_here->remove_reader(*this);
+}
+
+bool FollowedFile::read(Instant now, std::vector<char>& buffer) {
   if (!fd_.is_open()) return false;
-  time_ = time;
-  for (std::size_t total = 0; total < limit_bytes;) {
+  for (std::size_t total = 0; total < kBytesPerTurn;) {
     const ssize_t n = ::pread(fd_.get(), buffer.data(), buffer.size(), offset_);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
@@ -68,20 +90,34 @@ bool FollowedFile::read(std::size_t limit_bytes, Instant now, std::string_view t
   return true;
 }
 
-void FollowedFile::show(std::string_view bytes, Instant now, std::string_view time) {
-  time_ = time;
-  assembler_.feed(bytes, now, *this);
+void FollowedFile::read_to_end() {
+  std::vector<char> buffer(64 << 10);  // The loop's own may hold what a pipe is being read for.
+  do {
+    if (!output_.has_room()) break;
+    dirty = read(now(), buffer);
+    output_.console.flush();
+  } while (dirty);
 }
 
-void FollowedFile::on_time(Instant now, std::string_view time) {
-  time_ = time;
-  assembler_.on_time(now, *this);
+// A follower that has come so far need not read the bytes back.
+void FollowedFile::written(std::string_view bytes, std::int64_t at) {
+  if (dirty || offset_ != at || !output_.has_room()) {
+    dirty = true;
+    return;
+  }
+  assembler_.feed(bytes, now(), *this);
+  offset_ += static_cast<std::int64_t>(bytes.size());
+  output_.console.flush();
 }
 
-void FollowedFile::removed(const LogRange& range, std::string_view time) {
+void FollowedFile::unwritten(std::string_view bytes) {
+  read_to_end();
+  assembler_.feed(bytes, now(), *this);
+}
+
+void FollowedFile::removed(const LogRange& range) {
   const std::int64_t unread = range.end() - std::max(offset_, range.offset);
   if (unread > 0) {
-    time_ = time;
     assembler_.finish(*this);
     const std::string text = "[muster: " + std::to_string(unread) +
                              " bytes are not shown here: the disk of the log was full]";
@@ -98,18 +134,14 @@ void FollowedFile::skip_to_end() {
   offset_ = std::max(offset_, size);
 }
 
-void FollowedFile::finish(std::string_view time) {
-  time_ = time;
-  assembler_.finish(*this);
-}
-
 void FollowedFile::take(const LinePiece& piece) {
+  const auto time = options_.prefix.needs_time() ? time_.text() : std::string_view();
   if (!output_.console.is_closed())
-    output_.merger.add(options_.id, options_.prefix, piece, time_, output_.console.buffer());
-  if (options_.filtered) filter(piece);
+    output_.merger.add(options_.id, options_.prefix, piece, time, output_.console.buffer());
+  if (options_.filtered) filter(piece, time);
 }
 
-void FollowedFile::filter(const LinePiece& piece) {
+void FollowedFile::filter(const LinePiece& piece, std::string_view time) {
   std::string_view line = piece.text;
   if (!piece.begins || !piece.ends) {
     if (piece.begins) filtered_line_.clear();
@@ -123,7 +155,7 @@ void FollowedFile::filter(const LinePiece& piece) {
   };
   if (std::any_of(options_.filters.begin(), options_.filters.end(), matches)) {
     std::string& out = options_.filtered->buffer();
-    options_.prefix.append_to(out, time_);
+    options_.prefix.append_to(out, time);
     out.append(line).append("\n");
   }
   filtered_line_.clear();
@@ -134,8 +166,8 @@ WorkerPipe::WorkerPipe(OwnedFd read_end, Options options)
   if (options_.tail_of) tail_.emplace(kTailRingBytes);
 }
 
-WorkerPipe::State WorkerPipe::read(std::size_t limit_bytes, std::vector<char>& buffer) {
-  for (std::size_t total = 0; total < limit_bytes;) {
+WorkerPipe::State WorkerPipe::read(std::vector<char>& buffer) {
+  for (std::size_t total = 0; total < kBytesPerTurn;) {
     const ssize_t n = ::read(fd_.get(), buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) behind_ = 0;

@@ -21,11 +21,30 @@ namespace muster {
 /// Kept of a worker's stderr: more than last_lines() will show, so that its first line is whole.
 inline constexpr std::size_t kTailRingBytes = 16 << 10;
 
+/// Of one stream, before the next one's turn.
+inline constexpr std::size_t kBytesPerTurn = 256 << 10;
+/// Of a console, before its streams wait.
+inline constexpr std::size_t kMaxUnwrittenBytes = 1 << 20;
+
 /// A console, and the stream whose line it ends with.
 struct LogOutput {
   explicit LogOutput(int fd) : console(fd) {}
+  /// A lossy console holds nobody up.
+  bool has_room() const {
+    return console.is_lossy() || console.unwritten_bytes() <= kMaxUnwrittenBytes;
+  }
   LogConsole console;
   LineMerger merger;
+};
+
+/// The time of day for prefixes: read once in a turn of the log thread.
+class TurnTime {
+ public:
+  void begin_turn() { text_.clear(); }
+  std::string_view text();
+
+ private:
+  std::string text_;
 };
 
 /// A worker's log file on its way to the console.
@@ -37,47 +56,54 @@ class FollowedFile final : private LineSink {
     LinePrefix prefix;
     std::vector<std::string> filters;
     std::shared_ptr<LogFilterFile> filtered;  // Null: no filters.
+    std::shared_ptr<LogFile> written_here;    // The same file, if the log thread writes it.
     LineLimits limits;
   };
-  FollowedFile(Options options, LogOutput& output);
+  FollowedFile(Options options, LogOutput& output, TurnTime& time);
+  ~FollowedFile();
+  FollowedFile(const FollowedFile&) = delete;
+  FollowedFile& operator=(const FollowedFile&) = delete;
 
-  /// Reads up to `limit_bytes` more. True if it stopped there, so that there may be more.
-  bool read(std::size_t limit_bytes, Instant now, std::string_view time, std::vector<char>& buffer);
-  void on_time(Instant now, std::string_view time);
+  /// Reads for one turn. True if there may be more.
+  bool read(Instant now, std::vector<char>& buffer);
+  void on_time(Instant now) { assembler_.on_time(now, *this); }
+  std::int64_t offset() const { return offset_; }
+  // From the LogFile, if the log thread writes it:
+  /// Reads all, or as far as the console takes it: what follows may be dropped unseen.
+  void read_to_end();
   /// A part of the file is gone, and what was behind it has moved up. A line on the console says
   /// how much of it had not been shown.
-  void removed(const LogRange& range, std::string_view time);
-  std::int64_t offset() const { return offset_; }
+  void removed(const LogRange& range);
+  /// These bytes stand in the file now, from `at` on.
+  void written(std::string_view bytes, std::int64_t at);
   /// Shows bytes that could not be written to the file, and are not in it.
-  void show(std::string_view bytes, Instant now, std::string_view time);
+  void unwritten(std::string_view bytes);
   /// Does not show the file's next bytes.
   void skip(std::int64_t bytes) { offset_ += bytes; }
   /// Its console was given up: the rest is not read, and counted as lost there.
   void skip_to_end();
   /// No more will be read.
-  void finish(std::string_view time);
+  void finish() { assembler_.finish(*this); }
   std::optional<Instant> next_deadline() const { return assembler_.next_deadline(); }
 
-  bool needs_time() const { return options_.prefix.needs_time(); }
   const std::string& path() const { return options_.path; }
   LogOutput& output() { return output_; }
-  bool must_be_polled() const { return watch < 0 && !is_fed && fd_.is_open(); }
+  bool must_be_polled() const { return watch < 0 && !options_.written_here && fd_.is_open(); }
 
   int watch = -1;        // Of inotify; -1: not watched, so looked at from time to time.
-  bool is_fed = false;   // The log thread writes the file itself, and says when it has.
   bool dirty = true;     // There may be something to read.
   bool is_over = false;  // Its attempt has ended: closed as soon as all of it is read.
 
  private:
   void take(const LinePiece& piece) override;
-  void filter(const LinePiece& piece);
+  void filter(const LinePiece& piece, std::string_view time);
 
   Options options_;
   LogOutput& output_;
+  TurnTime& time_;
   OwnedFd fd_;
   std::int64_t offset_ = 0;
   LineAssembler assembler_;
-  std::string_view time_;      // Of the call in progress.
   std::string filtered_line_;  // The line so far, while it comes in pieces.
 };
 
@@ -93,8 +119,8 @@ class WorkerPipe {
   WorkerPipe(OwnedFd read_end, Options options);
 
   enum class State { Open, Drained, Ended };
-  /// Reads up to `limit_bytes`; Drained: nothing more for now; Ended: nobody holds the other end.
-  State read(std::size_t limit_bytes, std::vector<char>& buffer);
+  /// Reads for one turn; Drained: nothing more for now; Ended: nobody holds the other end.
+  State read(std::vector<char>& buffer);
   /// From now on only the bytes that are in the pipe already are waited for.
   void stop_waiting();
   /// Until the bytes that are in the pipe now are read, the pipe is behind.
@@ -104,6 +130,11 @@ class WorkerPipe {
   bool is_done() const { return has_ended || owed_ == 0U; }
 
   int fd() const { return fd_.get(); }
+  /// False: what it brings has to wait for a console.
+  bool has_room() const {
+    return (options_.output == nullptr || options_.output->has_room()) &&
+           (!options_.file || options_.file->has_room());
+  }
   LogOutput* output() const { return options_.output; }  // Null: not shown.
   LogFile* file() const { return options_.file.get(); }  // Null: none.
   /// The worker whose stderr it is, and its end; null: not kept.

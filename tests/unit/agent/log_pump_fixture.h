@@ -64,8 +64,7 @@ struct LogPumpTest : TempFolder {
     return fd;
   }
   void follow(const std::string& name, int rank, LogStream stream = LogStream::Out) {
-    pump->follow({.worker = {rank},
-                  .stream = stream,
+    pump->follow({.stream = stream,
                   .file = path(name),
                   .prefix = LinePrefix("[" + std::to_string(rank) + "]")});
   }

@@ -48,9 +48,8 @@ double measure(const std::vector<std::string>& paths, const std::string& text, b
   }
   const auto written = Clock::now();
   for (std::size_t i = 0; i < paths.size(); ++i)
-    (*pump)->follow({.worker = {static_cast<int>(i)},
-                     .file = paths[i],
-                     .prefix = muster::LinePrefix("[default" + std::to_string(i) + "]:")});
+    (*pump)->follow(
+        {.file = paths[i], .prefix = muster::LinePrefix("[default" + std::to_string(i) + "]:")});
   if (live) {
     std::vector<std::thread> writers;
     for (const std::string& path : paths)

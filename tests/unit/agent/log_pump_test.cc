@@ -181,10 +181,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file that is written here is show
                  "[unit][agent]") {
   const auto file = log_file("stdout.log");
   const OwnedFd end = pipe({.file = file});
-  pump->follow({.worker = {0},
-                .file = path("stdout.log"),
-                .prefix = LinePrefix("[0]"),
-                .written_here = file});
+  pump->follow({.file = path("stdout.log"), .prefix = LinePrefix("[0]"), .written_here = file});
   write_all(end.get(), "one\n");
   CHECK(shown(out, 7) == "[0]one\n");
   write_all(end.get(), "two\nthree");
@@ -204,10 +201,7 @@ TEST_CASE_METHOD(LogPumpTest,
   std::thread worker;
   {
     const int end = pipe({.file = file}).release();
-    pump->follow({.worker = {0},
-                  .file = path("stdout.log"),
-                  .prefix = LinePrefix("[0]"),
-                  .written_here = file});
+    pump->follow({.file = path("stdout.log"), .prefix = LinePrefix("[0]"), .written_here = file});
     worker = std::thread([end, &text] {
       write_all(end, text);
       ::close(end);
@@ -237,8 +231,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: streams of an attempt that is over are 
       auto file = log_file(name);
       weak = file;
       const OwnedFd end = pipe({.tail_of = LocalRank{0}, .file = file});
-      pump->follow(
-          {.worker = {0}, .file = path(name), .prefix = LinePrefix(), .written_here = file});
+      pump->follow({.file = path(name), .prefix = LinePrefix(), .written_here = file});
       write_all(end.get(), name + "\n");
     }
     pump->end_attempt([](const auto&) {});
@@ -265,8 +258,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: lines that pass a filter are copied, wi
                  "[unit][agent]") {
   start({.max_line_bytes = 16});
   for (int rank = 0; rank < 2; ++rank)
-    pump->follow({.worker = {rank},
-                  .stream = LogStream::Out,
+    pump->follow({.stream = LogStream::Out,
                   .file = path(std::to_string(rank)),
                   .prefix = LinePrefix("[" + std::to_string(rank) + "]"),
                   .filters = {"loss", "acc"},
@@ -276,8 +268,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: lines that pass a filter are copied, wi
   CHECK(contents(path("filtered")) == "[0]loss 0.5\n[0]acc 9\n");
 
   // A line that comes in pieces is matched as a whole.
-  pump->follow({.worker = {1},
-                .stream = LogStream::Out,
+  pump->follow({.stream = LogStream::Out,
                 .file = path("1"),
                 .prefix = LinePrefix("[1]"),
                 .filters = {"needle"},
@@ -290,8 +281,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: lines that pass a filter are copied, wi
 TEST_CASE_METHOD(LogPumpTest, "log_pump: an empty filter takes every line, no filter none",
                  "[unit][agent]") {
   for (const char* name : {"all", "none"})
-    pump->follow({.worker = {0},
-                  .stream = LogStream::Out,
+    pump->follow({.stream = LogStream::Out,
                   .file = path("a"),
                   .prefix = LinePrefix(""),
                   .filters = name == std::string("all") ? std::vector<std::string>{""}
@@ -305,8 +295,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: an empty filter takes every line, no fi
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a prefix with the time has one", "[unit][agent]") {
-  pump->follow({.worker = {0},
-                .stream = LogStream::Out,
+  pump->follow({.stream = LogStream::Out,
                 .file = path("a"),
                 .prefix = LinePrefix::from_template("${time} ", {})});
   write_all(open_log("a").get(), "x\n");
