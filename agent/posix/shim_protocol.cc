@@ -1,18 +1,15 @@
 #include "agent/posix/shim_protocol.h"
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <span>
 #include <utility>
 
 #include "agent/posix/kernel_calls.h"
@@ -22,18 +19,11 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kFdsMax = 4;  // The command, and three streams.
-
-std::size_t bytes_of(std::span<const std::string> strings) {
-  std::size_t bytes = 0;
-  for (const std::string& s : strings)
-    bytes += s.size() + 1;
-  return bytes;
-}
+constexpr std::size_t kReadBytes = 64 << 10;
 
 // The layout: this header, the CPU mask, then the path, the two log files, the arguments and the
 // variables, each ended by a NUL.
 struct Header {
-  std::uint64_t path_bytes;
   std::uint64_t argc;
   std::uint64_t envc;
   std::uint64_t mask_words;
@@ -55,14 +45,10 @@ std::vector<MaskWord> mask_of(const std::set<int>& cpus) {
 
 std::string serialise(const WorkerCommand& command) {
   const std::vector<MaskWord> mask = mask_of(command.cpus);
-  const std::size_t mask_bytes = mask.size() * sizeof(MaskWord);
-  const Header header{command.path.size() + 1, command.argv.size(), command.env.size(),
-                      mask.size()};
-  std::string out;
-  out.reserve(sizeof header + mask_bytes + header.path_bytes + bytes_of(command.log_files) +
-              bytes_of(command.argv) + bytes_of(command.env));
-  out.append(reinterpret_cast<const char*>(&header), sizeof header);
-  if (!mask.empty()) out.append(reinterpret_cast<const char*>(mask.data()), mask_bytes);
+  const Header header{command.argv.size(), command.env.size(), mask.size()};
+  std::string out(reinterpret_cast<const char*>(&header), sizeof header);
+  if (!mask.empty())
+    out.append(reinterpret_cast<const char*>(mask.data()), mask.size() * sizeof(MaskWord));
   const auto add = [&out](const std::string& s) { out.append(s.c_str(), s.size() + 1); };
   add(command.path);
   for (const std::string& s : command.log_files)
@@ -141,22 +127,6 @@ Result<OwnedFd> pack_into_pipe(const std::string& text) {
   return from_errno(written < 0 ? errno : EFBIG);
 }
 
-/// The whole of a memfd or pipe, private and writable; MAP_FAILED if that cannot be.
-void* map_all(int fd, std::size_t& bytes) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) return MAP_FAILED;
-  int pipe_bytes = 0;
-  const bool is_pipe = S_ISFIFO(info.st_mode) && ::ioctl(fd, FIONREAD, &pipe_bytes) == 0;
-  bytes = static_cast<std::size_t>(is_pipe ? pipe_bytes : info.st_size);
-  if (bytes < sizeof(Header)) return MAP_FAILED;
-  const int flags = is_pipe ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_PRIVATE;
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, is_pipe ? -1 : fd, 0);
-  if (memory == MAP_FAILED || !is_pipe) return memory;
-  if (::read(fd, memory, bytes) == static_cast<ssize_t>(bytes)) return memory;
-  ::munmap(memory, bytes);
-  return MAP_FAILED;
-}
-
 }  // namespace
 
 Result<OwnedFd> pack_command(const WorkerCommand& command) {
@@ -175,52 +145,46 @@ Result<OwnedFd> pack_command(const WorkerCommand& command) {
   return fd;
 }
 
-std::optional<PackedCommand> PackedCommand::map(int fd) {
-  PackedCommand packed;
-  void* memory = map_all(fd, packed.bytes_);
-  if (memory == MAP_FAILED) return std::nullopt;
-  packed.memory_ = memory;
-
+std::optional<PackedCommand> read_command(int fd) {
+  PackedCommand packed{.bytes = std::make_shared<std::vector<char>>()};
+  std::vector<char>& bytes = *packed.bytes;
+  ::lseek(fd, 0, SEEK_SET);  // Not of a pipe, which is at its beginning.
+  for (std::size_t size = 0;;) {
+    bytes.resize(size + kReadBytes);
+    const ssize_t n = ::read(fd, bytes.data() + size, kReadBytes);
+    if (n < 0 && errno == EINTR) continue;
+    size += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+    bytes.resize(size);
+    if (n <= 0) break;
+  }
   Header header{};
-  std::memcpy(&header, memory, sizeof header);
-  char* at = static_cast<char*>(memory) + sizeof header;
-  char* const end = static_cast<char*>(memory) + packed.bytes_;
+  if (bytes.size() < sizeof header) return std::nullopt;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  char* at = bytes.data() + sizeof header;
+  char* const end = bytes.data() + bytes.size();
   if (header.mask_words > static_cast<std::size_t>(end - at) / sizeof(MaskWord))
     return std::nullopt;
   const std::size_t mask_bytes = header.mask_words * sizeof(MaskWord);
-  packed.cpu_mask_ = {reinterpret_cast<const std::byte*>(at), mask_bytes};  // Aligned: 32 bytes in.
+  packed.cpu_mask = {reinterpret_cast<const std::byte*>(at), mask_bytes};
   at += mask_bytes;
   const auto next = [&at, end]() -> char* {
     auto* nul = static_cast<char*>(std::memchr(at, '\0', static_cast<std::size_t>(end - at)));
     return nul == nullptr ? nullptr : std::exchange(at, nul + 1);
   };
-  packed.path_ = next();
-  if (packed.path_ == nullptr) return std::nullopt;
-  for (const char*& file : packed.log_files_) {
+  packed.path = next();
+  if (packed.path == nullptr) return std::nullopt;
+  for (const char*& file : packed.log_files) {
     file = next();
     if (file == nullptr) return std::nullopt;
   }
   for (std::uint64_t i = 0; i < header.argc + header.envc; ++i) {
     char* text = next();
     if (text == nullptr) return std::nullopt;
-    (i < header.argc ? packed.argv_ : packed.env_).push_back(text);
+    (i < header.argc ? packed.argv : packed.env).push_back(text);
   }
-  packed.argv_.push_back(nullptr);
-  packed.env_.push_back(nullptr);
+  packed.argv.push_back(nullptr);
+  packed.env.push_back(nullptr);
   return packed;
-}
-
-PackedCommand::PackedCommand(PackedCommand&& other) noexcept
-    : memory_(std::exchange(other.memory_, nullptr)),
-      bytes_(other.bytes_),
-      path_(other.path_),
-      argv_(std::move(other.argv_)),
-      env_(std::move(other.env_)),
-      log_files_(other.log_files_),
-      cpu_mask_(std::exchange(other.cpu_mask_, {})) {}
-
-PackedCommand::~PackedCommand() {
-  if (memory_ != nullptr) ::munmap(memory_, bytes_);
 }
 
 Result<std::pair<int, int>> make_shim_pair() {
@@ -244,7 +208,6 @@ Result<ReceivedRequest> receive_request(int socket) {
   auto fds = receive_packet(socket, &received.request, sizeof received.request);
   if (!fds) return fds.error();
   received.fds = std::move(*fds);
-  if (received.request.version != kShimProtocolVersion) return from_errno(EPROTO);
   return received;
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -17,9 +18,6 @@
 #include "rendezvous/net/owned_fd.h"
 
 namespace muster {
-
-/// Raised whenever a message changes: an agent that takes over a running shim compares it.
-inline constexpr std::uint32_t kShimProtocolVersion = 6;
 
 /// Agent to shim.
 struct ShimRequest {
@@ -33,7 +31,6 @@ struct ShimRequest {
     Pong,  // Answers Ping `number`: the agent's loop is alive.
   };
   Kind kind = Kind::End;
-  std::uint32_t version = kShimProtocolVersion;
   std::int32_t worker = 0;
   std::int32_t number = 0;
   std::int32_t exit_code = 0;
@@ -77,34 +74,17 @@ struct WorkerCommand {
 /// A new close-on-exec memfd with `command`, or a pipe where `ulimit -f` is less than it needs.
 Result<OwnedFd> pack_command(const WorkerCommand& command);
 
-/// The command of such a descriptor, mapped: the pointers are good until it is destroyed.
-class PackedCommand {
- public:
-  /// Nothing when `fd` does not hold a command. A pipe is empty afterwards.
-  static std::optional<PackedCommand> map(int fd);
-  PackedCommand(PackedCommand&& other) noexcept;
-  PackedCommand(const PackedCommand&) = delete;
-  PackedCommand& operator=(const PackedCommand&) = delete;
-  PackedCommand& operator=(PackedCommand&&) = delete;
-  ~PackedCommand();
-
-  const char* path() const { return path_; }
-  char* const* argv() const { return argv_.data(); }
-  char* const* env() const { return env_.data(); }
-  const std::array<const char*, 2>& log_files() const { return log_files_; }
-  /// For sched_setaffinity, as it takes it; empty: not bound.
-  std::span<const std::byte> cpu_mask() const { return cpu_mask_; }
-
- private:
-  PackedCommand() = default;
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-  const char* path_ = nullptr;
-  std::vector<char*> argv_;
-  std::vector<char*> env_;
-  std::array<const char*, 2> log_files_{};
-  std::span<const std::byte> cpu_mask_;
+/// The command of such a descriptor.
+struct PackedCommand {
+  std::shared_ptr<std::vector<char>> bytes;  // What the pointers point into.
+  const char* path = nullptr;
+  std::vector<char*> argv;  // Null-terminated, as is the next.
+  std::vector<char*> env;
+  std::array<const char*, 2> log_files{};
+  std::span<const std::byte> cpu_mask;  // As sched_setaffinity takes it; empty: not bound.
 };
+/// Nothing when `fd` does not hold a command. A pipe is empty afterwards.
+std::optional<PackedCommand> read_command(int fd);
 
 /// A connected pair, non-blocking and close-on-exec: {shim's end, agent's end}.
 Result<std::pair<int, int>> make_shim_pair();
@@ -119,7 +99,7 @@ struct ReceivedRequest {
   std::vector<OwnedFd> fds;
 };
 /// The next packet. Errors: EAGAIN when there is none; ENOTCONN at end-of-file; EPROTO for a
-/// packet of the wrong size or version.
+/// packet of the wrong size.
 Result<ReceivedRequest> receive_request(int socket);
 Result<ShimReport> receive_report(int socket);
 

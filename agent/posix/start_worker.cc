@@ -46,20 +46,21 @@ BegunWorker begin_worker(const ShimRequest& request, const std::vector<OwnedFd>&
   const auto fds_wanted = 1 + static_cast<std::size_t>(std::popcount(request.streams));
   // The kernel drops descriptors that the shim has no room for.
   if (fds.size() < fds_wanted) return {{.error = EMFILE, .step = SpawnStep::Exec}, {}};
-  const std::optional<PackedCommand> command = PackedCommand::map(fds[0].get());
+  const std::optional<PackedCommand> command = read_command(fds[0].get());
   if (!command) return {{.error = EPROTO, .step = SpawnStep::Exec}, {}};
-  SpawnOptions options{command->path(), command->argv(), command->env(), {-1, -1, -1}, nullptr};
+  SpawnOptions options{
+      .path = command->path, .argv = command->argv.data(), .env = command->env.data()};
   options.signals = &setup.signals;
   options.not_default = &setup.not_default;
   options.file_limit = &setup.file_limit;
-  options.cpu_mask = command->cpu_mask();
+  options.cpu_mask = command->cpu_mask;
   options.cgroup = cgroup;
   std::size_t next = 1;
   for (std::size_t stream = 0; stream < 3; ++stream)
     if ((request.streams >> stream & 1U) != 0 && next < fds.size())
       options.fds[stream] = fds[next++].get();
   BegunWorker worker{begin_spawn(options), {}};
-  if (worker.spawn.error == 0) worker.readers = open_readers(options.fds, command->log_files());
+  if (worker.spawn.error == 0) worker.readers = open_readers(options.fds, command->log_files);
   return worker;
 }
 
