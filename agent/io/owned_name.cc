@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <system_error>
 
 #include "agent/core/run_owner.h"
+#include "agent/posix/process_scan.h"
 #include "rendezvous/net/system_random.h"
 
 namespace muster {
@@ -23,6 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kSuffixLetters = 4;
 constexpr int kNamesMax = 4096;
 constexpr int kRemovedMax = 64;
+constexpr std::size_t kMaxStatBytes = 4096;
 
 // This boot of this machine, and these pids: a directory may be shared with another container, or
 // be on a network, where our pids mean nothing.
@@ -37,18 +37,10 @@ std::uint32_t here() {
 
 // When the process began, in ticks since the boot, as far as a name holds it; nothing: it is gone.
 std::optional<std::uint64_t> start_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  if (!std::getline(file, text)) return std::nullopt;
-  // The second field, in parentheses, may hold anything; the 22nd is wanted.
-  std::istringstream fields(text.substr(std::min(text.rfind(')'), text.size() - 1) + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i)
-    fields >> field;
-  std::uint64_t start = 0;
-  const auto [last, bad] = std::from_chars(field.data(), field.data() + field.size(), start);
-  if (bad != std::errc{}) return std::nullopt;
-  return start & ((std::uint64_t{1} << 35) - 1);
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const auto start = start_in(read_proc_file(path.c_str(), kMaxStatBytes));
+  if (!start) return std::nullopt;
+  return *start & ((std::uint64_t{1} << 35) - 1);
 }
 
 bool is_ours_to_remove(const fs::path& path) {

@@ -8,7 +8,6 @@
 #include <array>
 
 namespace muster {
-namespace {
 
 sigset_t child_only() {
   sigset_t child;
@@ -16,8 +15,6 @@ sigset_t child_only() {
   ::sigaddset(&child, SIGCHLD);
   return child;
 }
-
-}  // namespace
 
 int open_child_signals() {
   const sigset_t child = child_only();

@@ -3,17 +3,20 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <vector>
+
+#include "agent/posix/child_signals.h"
 
 namespace muster {
 namespace {
 
-constexpr int kRescanMs = 20;  // Until the next death: for what was born during the last scan.
+// Until the next death: for what was born during the last scan.
+constexpr std::chrono::milliseconds kRescan{20};
 constexpr int kDescendantScansMax = 1500;  // 30 s of these.
 constexpr int kScansMax = 600;
 constexpr int kPauseMs = 5;
@@ -22,24 +25,10 @@ constexpr int kStopScansMax = 100;  // Until a scan finds nothing new.
 // A process that was being born during one scan is seen by the next.
 constexpr int kEmptyScansToBelieve = 3;
 
-bool has_children_but(const std::set<pid_t>& spared) {
-  const std::set<pid_t> mine = own_children();
-  return std::any_of(mine.begin(), mine.end(),
-                     [&spared](pid_t pid) { return !spared.contains(pid); });
-}
-
 void reap() {
   siginfo_t info{};
   while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0)
     info = {};
-}
-
-void wait_for_a_death() {
-  constexpr timespec kTimeout{0, kRescanMs * 1'000'000L};
-  sigset_t child;
-  ::sigemptyset(&child);
-  ::sigaddset(&child, SIGCHLD);
-  ::sigtimedwait(&child, nullptr, &kTimeout);
 }
 
 /// Stops all of it before one is killed: whoever dies can no longer lead to its children, and who
@@ -59,6 +48,12 @@ std::vector<Process> stop_all(const std::function<std::vector<Process>()>& find)
 
 }  // namespace
 
+bool has_children_but(const std::set<pid_t>& spared) {
+  const std::set<pid_t> mine = own_children();
+  return std::any_of(mine.begin(), mine.end(),
+                     [&spared](pid_t pid) { return !spared.contains(pid); });
+}
+
 pid_t DescendantKiller::round(const std::set<pid_t>& spared) {
   cgroup_.kill();
   const auto find = [&spared] { return descendants(::getpid(), spared); };
@@ -73,7 +68,7 @@ void kill_descendants(const std::set<pid_t>& spared, const WorkerCgroup& cgroup)
   reap();
   for (int scan = 0; scan < kDescendantScansMax && has_children_but(spared); ++scan) {
     killer.round(spared);
-    wait_for_a_death();
+    wait_for_child(kRescan);
     reap();
   }
   cgroup.remove();

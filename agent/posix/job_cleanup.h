@@ -11,6 +11,9 @@
 
 namespace muster {
 
+/// Whether the calling process has a child that is not `spared`, a zombie included.
+bool has_children_but(const std::set<pid_t>& spared);
+
 /// Kills what descends from the calling process, in rounds, while the caller reaps. The workers'
 /// cgroup, if there is one, ends at once with all that is in it. The first rounds kill at once.
 /// Processes that fork faster than they are found are stopped then, all of them, before one is

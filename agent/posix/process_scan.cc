@@ -66,18 +66,8 @@ Starts starts_of(const std::vector<pid_t>& pids) {
     return read_proc_file(("/proc/" + std::to_string(pid) + "/stat").c_str(), 4096);
   });
   Starts starts;
-  for (const auto& [pid, text] : texts) {
-    // The name, in parentheses, may hold anything: the fields begin after the last ')'.
-    const std::size_t close = text.rfind(')');
-    unsigned long long start = 0;
-    // proc(5): starttime is field 22.
-    if (close != std::string::npos &&
-        std::sscanf(text.c_str() + close + 1,
-                    " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
-                    "%llu",
-                    &start) == 1)
-      starts.emplace(pid, start);
-  }
+  for (const auto& [pid, text] : texts)
+    if (const auto start = start_in(text)) starts.emplace(pid, *start);
   return starts;
 }
 
@@ -129,6 +119,20 @@ std::string read_proc_file(const char* path, std::size_t bytes_max) {
     text.append(chunk.data(), static_cast<std::size_t>(n));
   }
   return text;
+}
+
+std::optional<std::uint64_t> start_in(const std::string& stat) {
+  // The name, in parentheses, may hold anything: the fields begin after the last ')'.
+  const std::size_t close = stat.rfind(')');
+  unsigned long long start = 0;
+  // proc(5): starttime is field 22.
+  if (close == std::string::npos ||
+      std::sscanf(stat.c_str() + close + 1,
+                  " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+                  "%llu",
+                  &start) != 1)
+    return std::nullopt;
+  return start;
 }
 
 std::vector<Process> all_processes() {

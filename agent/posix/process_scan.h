@@ -28,6 +28,9 @@ struct Process {
 /// process only `status`, `comm` and `cgroup`, or within read_in_time() (bounded_read.h).
 std::string read_proc_file(const char* path, std::size_t bytes_max);
 
+/// When a process began, in ticks since the boot: from the text of its /proc/PID/stat.
+std::optional<std::uint64_t> start_in(const std::string& stat);
+
 /// Whether it runs, or any thread of it: a first thread that has ended alone looks like a zombie.
 bool is_alive(const Process& process);
 

@@ -10,11 +10,7 @@ void ReportQueue::add_signal(int number) {
     ++waiting.count;
     return;
   }
-  ShimReport report{.kind = ShimReport::Kind::Signalled};
-  report.status = number;
-  report.count = 1;
-  report.wall_ns = wall_ns();
-  add(report);
+  add({.kind = ShimReport::Kind::Signalled, .status = number, .count = 1, .wall_ns = wall_ns()});
 }
 
 boost::system::error_code ReportQueue::send_to(int socket) {

@@ -325,9 +325,7 @@ class Shim {
     if (agent_watch_.is_lost(look))
       return lose_agent(look.answered ? "did not end the job" : "stopped answering");
     if (look.answered) {
-      ShimReport ping{.kind = ShimReport::Kind::Ping};
-      ping.count = ++ping_;
-      outbox_.add(ping);
+      outbox_.add({.kind = ShimReport::Kind::Ping, .count = ++ping_});
     }
     look_at_ms_ = monotonic_ms() + agent_watch_.interval(signals_.count()) / 1ms;
   }
@@ -394,18 +392,12 @@ class Shim {
       outcome_ = {.exit_code = 1};
       return;
     }
-    ShimReport report{.kind = ShimReport::Kind::AllGone};
-    report.pid = has_descendants() ? left : 0;
-    report.wall_ns = wall_ns();
-    outbox_.add(report);
+    outbox_.add({.kind = ShimReport::Kind::AllGone,
+                 .pid = has_descendants() ? left : 0,
+                 .wall_ns = wall_ns()});
   }
 
-  bool has_descendants() const {
-    if (!workers_.empty()) return true;
-    const std::set<pid_t> mine = own_children();
-    const std::set<pid_t> ours = spared();
-    return std::any_of(mine.begin(), mine.end(), [&ours](pid_t p) { return !ours.contains(p); });
-  }
+  bool has_descendants() const { return !workers_.empty() || has_children_but(spared()); }
 
   // Once it is reaped, its number may be anybody's.
   std::set<pid_t> spared() const {

@@ -12,36 +12,33 @@
 namespace muster {
 
 inline ShimReport start_failed(int worker, const SpawnResult& result) {
-  ShimReport report{.kind = ShimReport::Kind::StartFailed, .worker = worker};
-  report.error = result.error;
-  report.step = static_cast<int>(result.step);
-  report.wall_ns = wall_ns();
-  return report;
+  return {.kind = ShimReport::Kind::StartFailed,
+          .worker = worker,
+          .error = result.error,
+          .step = static_cast<int>(result.step),
+          .wall_ns = wall_ns()};
 }
 
 inline ShimReport started(int worker, pid_t pid) {
-  ShimReport report{.kind = ShimReport::Kind::Started, .worker = worker};
-  report.pid = pid;
-  report.wall_ns = wall_ns();
-  return report;
+  return {.kind = ShimReport::Kind::Started, .worker = worker, .pid = pid, .wall_ns = wall_ns()};
 }
 
 inline ShimReport exited(int worker, const siginfo_t& info) {
-  ShimReport report{.kind = ShimReport::Kind::Exited, .worker = worker};
-  report.pid = info.si_pid;
-  report.code = info.si_code;
-  report.status = info.si_status;
-  report.wall_ns = wall_ns();
-  return report;
+  return {.kind = ShimReport::Kind::Exited,
+          .worker = worker,
+          .pid = info.si_pid,
+          .code = info.si_code,
+          .status = info.si_status,
+          .wall_ns = wall_ns()};
 }
 
 inline ShimReport told(int worker, pid_t pid, int signal, bool can_outlive) {
-  ShimReport report{.kind = ShimReport::Kind::Told, .worker = worker};
-  report.pid = pid;
-  report.status = signal;
-  report.code = can_outlive ? 1 : 0;
-  report.wall_ns = wall_ns();
-  return report;
+  return {.kind = ShimReport::Kind::Told,
+          .worker = worker,
+          .pid = pid,
+          .code = can_outlive ? 1 : 0,
+          .status = signal,
+          .wall_ns = wall_ns()};
 }
 
 inline WorkerExit exit_of(const ShimReport& exited) {

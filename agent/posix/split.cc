@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "agent/posix/child_signals.h"
 #include "agent/posix/front.h"
 #include "agent/posix/inherited.h"
 #include "agent/posix/process_scan.h"
@@ -23,9 +24,7 @@ namespace {
 
 /// The signals that the front reads from a descriptor.
 sigset_t watched_signals(const SplitOptions& options) {
-  sigset_t watched;
-  ::sigemptyset(&watched);
-  ::sigaddset(&watched, SIGCHLD);
+  sigset_t watched = child_only();
   if (!is_ignored(SIGTSTP)) ::sigaddset(&watched, SIGTSTP);
   for (const int number : options.signals)
     if (number != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&watched, number);
@@ -77,10 +76,7 @@ int give_up(const ShimSetup& setup) {
 
 int become_shim(ShimSetup setup, const SplitOptions& options,
                 const std::function<int(int socket)>& agent_main) {
-  sigset_t child_only;
-  ::sigemptyset(&child_only);
-  ::sigaddset(&child_only, SIGCHLD);
-  leave_the_terminal("muster-shim", options, child_only);
+  leave_the_terminal("muster-shim", options, child_only());
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   setup.workers.not_default = signals_not_default();
   setup.workers.file_limit = raise_descriptor_limit();
