@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 namespace muster {
 
@@ -15,11 +16,16 @@ struct EndCause {
 };
 
 /// muster could not do what the command line or the environment asks for: nothing was started.
-EndCause refusal(std::string text);
+inline EndCause refusal(std::string text) {
+  return {"refused", "ValueError", std::move(text)};
+}
 /// Something of this machine was missing: a file, a thread, room on a disk.
-EndCause lack(std::string text);
-
+inline EndCause lack(std::string text) {
+  return {"start_failed", "OSError", std::move(text)};
+}
 /// The agent was killed, crashed or hung.
-EndCause agent_lost(std::string text);
+inline EndCause agent_lost(std::string text) {
+  return {"agent_lost", "RuntimeError", std::move(text)};
+}
 
 }  // namespace muster

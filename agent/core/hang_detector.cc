@@ -32,12 +32,16 @@ std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>&
   std::map<LocalRank, Watched> seen;
   std::vector<IdleWorker> idle;
   bool hangs = false;
-  for (const WorkerActivity& sample : samples) {
-    Watched fresh{.cpu = sample.cpu, .bytes_written = sample.bytes_written};
-    if (const auto before = watched_.find(sample.rank); before != watched_.end()) {
+  for (WorkerActivity sample : samples) {
+    const auto before = watched_.find(sample.rank);
+    // A process that cannot be read waits for storage that hangs, or the machine is very busy. A
+    // sum without it would be lower, and the next one would look like work.
+    if (!sample.complete && before != watched_.end()) sample = before->second.last;
+    Watched fresh{.last = sample, .cpu = sample.cpu};
+    if (before != watched_.end()) {
       const Watched& old = before->second;
       // Less than before: a descendant has ended, which is a sign of life, too.
-      const bool works = sample.bytes_written != old.bytes_written || sample.cpu < old.cpu ||
+      const bool works = sample.bytes_written != old.last.bytes_written || sample.cpu < old.cpu ||
                          sample.cpu - old.cpu > allowance;
       if (!sample.stopped && (!works || promised_.contains(sample.rank))) {
         fresh.cpu = old.cpu;

@@ -23,8 +23,9 @@ namespace muster {
 struct WorkerActivity {
   LocalRank rank;
   Duration cpu{};
-  std::uint64_t bytes_written = 0;
-  bool stopped = false;  // By a signal or a debugger: then idleness is meant.
+  std::uint64_t bytes_written = 0;  // To anything, by write() and its kin.
+  bool stopped = false;  // One of them: by a signal or a debugger. Then idleness is meant.
+  bool complete = true;  // Each of them could be read in time.
 };
 
 struct IdleWorker {
@@ -56,8 +57,8 @@ class HangDetector {
 
  private:
   struct Watched {
+    WorkerActivity last;
     Duration cpu{};  // When it was last seen to work.
-    std::uint64_t bytes_written = 0;
     Duration idle{};
   };
   Duration timeout_;

@@ -281,26 +281,4 @@ Supervisor::Slot& Supervisor::slot(LocalRank rank) {
   return slots_[static_cast<std::size_t>(rank.value)];
 }
 
-std::string_view Supervisor::reason() const {
-  switch (state_) {
-    case State::Idle:
-      return "not begun";
-    case State::Joining:
-      return "waiting for the rendezvous";
-    case State::Starting:
-      return "starting workers";
-    case State::Running:
-      return "workers are running";
-    case State::Stopping:
-      return "waiting for workers to end";
-    case State::Killing:
-      return "killing what is left";
-    case State::Leaving:
-      return "waiting for the other nodes to finish";
-    case State::Done:
-      return "over";
-  }
-  return "";
-}
-
 }  // namespace muster

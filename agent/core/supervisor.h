@@ -7,7 +7,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -126,9 +125,6 @@ class Supervisor {
 
   /// When step(TimePassed) is next needed; nothing if only an event can change anything.
   std::optional<Instant> next_deadline() const { return deadline_; }
-
-  /// What it is waiting for, as a sentence for people; changes only when the state does.
-  std::string_view reason() const;
 
   /// Restarts used so far, by the job or by this node: TORCHELASTIC_RESTART_COUNT.
   int restart_count() const { return restarts_; }

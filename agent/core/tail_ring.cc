@@ -52,9 +52,4 @@ std::string TailRing::lines(TailLimits limits) const {
   return std::string(last_lines(text(), limits, !overwritten_));
 }
 
-void TailRing::clear() {
-  next_ = size_ = 0;
-  overwritten_ = false;
-}
-
 }  // namespace muster

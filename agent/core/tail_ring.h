@@ -27,8 +27,6 @@ class TailRing {
   std::string text() const;
   /// last_lines() of it.
   std::string lines(TailLimits limits) const;
-  bool empty() const { return size_ == 0; }
-  void clear();
 
  private:
   std::string ring_;          // Of the capacity, from the start: it never grows.

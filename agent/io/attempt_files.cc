@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,16 +19,6 @@
 
 namespace muster {
 namespace {
-
-// Makes `path` and what is missing above it.
-boost::system::error_code make_directory(const std::string& path) {
-  if (::mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return {};
-  if (errno != ENOENT) return from_errno(errno);
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos || slash == 0) return from_errno(ENOENT);
-  if (const auto error = make_directory(path.substr(0, slash))) return error;
-  return ::mkdir(path.c_str(), 0777) == 0 ? boost::system::error_code{} : from_errno(errno);
-}
 
 bool can_be_followed(const std::string& path) {
   struct stat info {};
@@ -94,12 +86,15 @@ AttemptFiles make_attempt_files(const AttemptFilesRequest& request) {
   }
   made.plan = request.dest ? plan_logs(request.options, surroundings, *request.dest)
                            : plan_logs(request.options, surroundings);
-  for (const std::string& dir : made.plan.directories)
-    if (const auto error = make_directory(dir)) {
+  for (const std::string& dir : made.plan.directories) {
+    std::error_code error;
+    std::filesystem::create_directories(dir, error);
+    if (error) {
       made.problem = "cannot make the log directory " + dir + ": " + error.message() +
                      " (--log-dir chooses another place)";
       return made;
     }
+  }
   made.problem = open_files(request, made);
   if (!made.problem) made.problem = empty_filtered_files(made.plan);
   std::erase_if(made.plan.more_shown,

@@ -41,30 +41,12 @@ void HangResponse::attempt_ends() {
 void HangResponse::stop_watching() {
   if (!look_) return;
   detector_->reset();
-  last_.clear();
   look_->stop();
 }
 
 bool HangResponse::look() {
-  const auto& running = workers_.running();
-  if (running.empty()) return false;
-  std::vector<pid_t> leaders;
-  leaders.reserve(running.size());
-  for (const auto& [rank, pid] : running)
-    leaders.push_back(pid);
-  const std::vector<FamilyActivity> activities = family_activity(leaders);
-  std::vector<WorkerActivity> samples;
-  for (const auto& [rank, pid] : running) {
-    const FamilyActivity& activity = activities[samples.size()];
-    WorkerActivity sample{rank, activity.cpu, activity.bytes_written, activity.stopped};
-    // A process that cannot be read waits for storage that hangs, or the machine is very busy. A
-    // sum without it would be lower, and the next one would look like work.
-    if (const auto known = last_.find(rank); !activity.complete && known != last_.end())
-      sample = known->second;
-    last_.insert_or_assign(rank, sample);
-    samples.push_back(sample);
-  }
-  std::vector<IdleWorker> idle = detector_->observe(samples, now());
+  if (workers_.running().empty()) return false;
+  std::vector<IdleWorker> idle = detector_->observe(family_activity(workers_.running()), now());
   if (idle.empty()) return true;
   stop_watching();
   if (stacks_.busy()) return true;  // Somebody asks already: the hang is seen again.

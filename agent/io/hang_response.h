@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,7 +55,6 @@ class HangResponse : public WorkerObserver {
   StackCollector stacks_;
   std::optional<HangDetector> detector_;  // Nothing, nor `look_`: nobody watches for hangs.
   std::optional<RepeatedLook> look_;
-  std::map<LocalRank, WorkerActivity> last_;
   int attempt_ = 0;
   bool has_written_ = false;
 };

@@ -81,8 +81,6 @@ class WorkerGroup {
   /// Those that run, for who wants to see where they stand. Null: none do.
   static std::vector<StackCollector::Target> living(const WorkerGroup* group);
   const std::string& program() const { return program_; }
-  /// Its directory of this attempt; empty: none.
-  const std::string& log_dir(LocalRank rank) const { return at(rank).log.dir; }
 
   /// How each of them ended, with the traces of the OOM killer; error files are not read yet.
   std::vector<ExplainedEnd> ends() const;

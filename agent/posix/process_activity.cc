@@ -126,20 +126,20 @@ std::string read_thread_table(pid_t pid) {
 
 }  // namespace
 
-std::vector<FamilyActivity> family_activity(const std::vector<pid_t>& leaders) {
+std::vector<WorkerActivity> family_activity(const std::map<LocalRank, pid_t>& workers) {
   const std::vector<Process> all = all_processes();
-  std::vector<std::set<pid_t>> families;
+  std::map<LocalRank, std::set<pid_t>> families;
   std::vector<pid_t> everybody;
-  for (const pid_t leader : leaders) {
-    families.push_back(family_in(all, leader));
-    everybody.insert(everybody.end(), families.back().begin(), families.back().end());
+  for (const auto& [rank, leader] : workers) {
+    const std::set<pid_t>& family = families[rank] = family_in(all, leader);
+    everybody.insert(everybody.end(), family.begin(), family.end());
   }
   const auto texts = read_each_in_time(everybody, kLookLimit, [](pid_t pid) {
     return read_file(folder_of(pid) + "/stat") + read_file(folder_of(pid) + "/io");
   });
-  std::vector<FamilyActivity> activities;
-  for (const std::set<pid_t>& family : families) {
-    FamilyActivity& sum = activities.emplace_back();
+  std::vector<WorkerActivity> activities;
+  for (const auto& [rank, family] : families) {
+    WorkerActivity& sum = activities.emplace_back(WorkerActivity{.rank = rank});
     for (const pid_t pid : family) {
       const auto text = texts.find(pid);
       sum.complete = sum.complete && text != texts.end();

@@ -4,25 +4,18 @@
 
 #include <sys/types.h>
 
-#include <chrono>
-#include <cstdint>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "agent/core/hang_detector.h"
+#include "rendezvous/core/ids.h"
+
 namespace muster {
 
-/// Sums over a worker and its descendants, ended ones that were waited for included.
-struct FamilyActivity {
-  std::chrono::nanoseconds cpu{};
-  std::uint64_t bytes_written = 0;  // To anything, by write() and its kin.
-  bool stopped = false;             // One of them: by a signal or a debugger.
-  bool complete = true;             // Each of them could be read in time.
-};
-
-/// For each of `leaders`, in their order: its descendants, and whoever is in its session. One pass
-/// over /proc.
-std::vector<FamilyActivity> family_activity(const std::vector<pid_t>& leaders);
+/// For each of `workers`: the sums over it, its descendants, ended ones that were waited for
+/// included, and whoever is in its session. One pass over /proc.
+std::vector<WorkerActivity> family_activity(const std::map<LocalRank, pid_t>& workers);
 
 /// A worker's living descendants and members of its session, without itself.
 std::vector<pid_t> family_of(pid_t leader);

@@ -1,7 +1,9 @@
 #include "agent/posix/split.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,7 +15,6 @@
 
 #include "agent/posix/child_signals.h"
 #include "agent/posix/front.h"
-#include "agent/posix/inherited.h"
 #include "agent/posix/process_scan.h"
 #include "agent/posix/shim.h"
 #include "agent/posix/shim_protocol.h"
@@ -21,6 +22,45 @@
 
 namespace muster {
 namespace {
+
+/// Whether this signal is ignored by the calling process.
+bool is_ignored(int number) {
+  struct sigaction action {};
+  ::sigaction(number, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
+/// Descriptors 0 to 2 must exist: another file's would be taken for a worker's standard stream.
+void open_missing_standard_streams() {
+  for (int fd = 0; fd < 3; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+}
+
+/// The signals that workers start with, as workers of torchrun have them: what is blocked or
+/// ignored now stays so, but for `handled` ones and those that a Python process resets before it
+/// starts another. Also SIGCHLD: a program that ignores it cannot learn how its children end.
+SignalState signals_for_workers(const sigset_t& handled) {
+  SignalState state;
+  ::sigprocmask(SIG_SETMASK, nullptr, &state.mask);
+  ::sigemptyset(&state.ignored);
+  for (int number = 1; number < NSIG; ++number) {
+    if (number == SIGPIPE || number == SIGXFSZ || number == SIGCHLD) continue;
+    if (::sigismember(&handled, number) != 1 && is_ignored(number))
+      ::sigaddset(&state.ignored, number);
+  }
+  return state;
+}
+
+/// Raises the calling process' limit of open files to the hard one, and returns what it was: the
+/// workers keep that.
+rlimit raise_descriptor_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  rlimit raised = limit;
+  raised.rlim_cur = raised.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &raised);
+  return limit;
+}
 
 /// The signals that the front reads from a descriptor.
 sigset_t watched_signals(const SplitOptions& options) {

@@ -47,6 +47,18 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: one written byte is a sign of
   }
 }
 
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: who cannot be read counts as before",
+                 "[unit][hang]") {
+  a.cpu = b.cpu = 60s;
+  after(0s);
+  const WorkerActivity whole = a;
+  for (int i = 0; i < 9; ++i) {
+    CHECK(after(3s).empty());
+    a = i % 2 == 0 ? WorkerActivity{.rank = LocalRank{0}, .complete = false} : whole;
+  }
+  CHECK(after(3s).size() == 2);
+}
+
 TEST_CASE_METHOD(HangDetectorTest, "hang_detector: who has promised progress must report it",
                  "[unit][hang]") {
   const auto spin = [this](Duration elapsed) {

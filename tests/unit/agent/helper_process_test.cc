@@ -96,7 +96,7 @@ TEST_CASE("helper_process: a signal for a worker or what descends from it", "[un
 
 TEST_CASE("process_activity: a stopped worker, its command line and its threads", "[unit][posix]") {
   const Child worker(true);
-  const auto activity = family_activity({worker.pid, 0x3fffffff});
+  const auto activity = family_activity({{LocalRank{0}, worker.pid}, {LocalRank{1}, 0x3fffffff}});
   REQUIRE(activity.size() == 2);
   CHECK(activity[0].stopped);
   CHECK_FALSE(activity[1].stopped);  // There is no such process.
@@ -118,7 +118,7 @@ TEST_CASE("process_activity: what descendants write and compute counts", "[unit]
     pid_t leader = 0;
     for (const pid_t pid : family_of(::getpid()))
       if (!family_of(pid).empty()) leader = pid;
-    return leader == 0 ? 0 : family_activity({leader})[0].bytes_written;
+    return leader == 0 ? 0 : family_activity({{LocalRank{0}, leader}})[0].bytes_written;
   };
   while (written() < 100'000)
     REQUIRE_FALSE(has_ended(*helper, 1));

@@ -259,21 +259,6 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a hang that is over when it is tol
   CHECK_FALSE(supervisor.next_deadline());
 }
 
-TEST_CASE_METHOD(SupervisorTest, "supervisor: it can say what it waits for in every state",
-                 "[unit][agent]") {
-  CHECK(supervisor.reason() == "not begun");
-  happens(Begun{});
-  CHECK(supervisor.reason() == "waiting for the rendezvous");
-  start_both();
-  CHECK(supervisor.reason() == "workers are running");
-  happens(SignalArrived{kTerm});
-  CHECK(supervisor.reason() == "waiting for workers to end");
-  happens(SignalArrived{kTerm});
-  CHECK(supervisor.reason() == "killing what is left");
-  happens(EverythingGone{});
-  CHECK(supervisor.reason() == "over");
-}
-
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a restart that is ordered costs nothing here",
                  "[unit][agent]") {
   SECTION("while the workers run") {
@@ -342,7 +327,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a job that failed elsewhere is ove
     happens(WorkerEnded{LocalRank{0}, kGood});
     happens(WorkerEnded{LocalRank{1}, kGood});
     only<ReportEnd>(happens(EverythingGone{}));
-    CHECK(supervisor.reason() == "waiting for the other nodes to finish");
+    CHECK(supervisor.state() == Supervisor::State::Leaving);
     const SupervisorActions actions = happens(failed);
     CHECK(only<Finish>(actions).why == Finish::Why::Succeeded);
     CHECK(only<Finish>(actions).reason == failed.reason);
