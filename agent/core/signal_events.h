@@ -6,7 +6,6 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <set>
 
 #include "rendezvous/core/time.h"

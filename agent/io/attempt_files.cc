@@ -5,10 +5,8 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <set>
 #include <string_view>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "agent/logs/log_console.h"

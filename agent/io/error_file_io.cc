@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -16,6 +15,7 @@
 
 #include "agent/core/error_file.h"
 #include "agent/io/owned_name.h"
+#include "agent/posix/process_scan.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/owned_fd.h"
@@ -105,15 +105,7 @@ std::optional<std::string> read_error_file_at(const std::string& path) {
   const OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!fd.is_open() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
-  std::string text;
-  std::array<char, 16384> chunk;
-  while (text.size() <= kMaxErrorFileBytes) {
-    const ssize_t n = ::read(fd.get(), chunk.data(), chunk.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    text.append(chunk.data(), static_cast<std::size_t>(n));
-  }
-  return text;
+  return read_beginning(fd.get(), kMaxErrorFileBytes + 1);
 }
 
 error_code write_whole_file(const std::string& path, const std::string& text) {

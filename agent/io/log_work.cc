@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
-#include <spdlog/spdlog.h>
 
 namespace muster {
 

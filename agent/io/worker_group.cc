@@ -1,16 +1,12 @@
 #include "agent/io/worker_group.h"
 
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <string_view>
 #include <utility>
 
-#include <boost/system/system_error.hpp>
 #include <spdlog/spdlog.h>
 
 #include "agent/core/worker_command.h"

@@ -1,7 +1,6 @@
 #include "agent/io/worker_streams.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>

@@ -2,7 +2,6 @@
 
 #include <sys/epoll.h>
 #include <sys/inotify.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>

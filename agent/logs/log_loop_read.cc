@@ -2,9 +2,7 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "agent/logs/log_loop.h"
 #include "rendezvous/net/clock.h"

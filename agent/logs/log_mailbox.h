@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 
-#include "rendezvous/core/result.h"
 #include "rendezvous/net/owned_fd.h"
 
 namespace muster {

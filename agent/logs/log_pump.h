@@ -11,7 +11,6 @@
 // docs/supervision.md has the promises.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <future>
 #include <map>

@@ -108,17 +108,21 @@ bool is_marked(const std::string& environ, const EnvironmentMark& mark) {
 
 }  // namespace
 
-std::string read_proc_file(const char* path, std::size_t bytes_max) {
-  const OwnedFd fd(::open(path, O_RDONLY | O_CLOEXEC));
+std::string read_beginning(int fd, std::size_t bytes_max) {
   std::string text;
   std::array<char, 16384> chunk;
-  while (fd.is_open() && text.size() < bytes_max) {
-    const ssize_t n =
-        ::read(fd.get(), chunk.data(), std::min(chunk.size(), bytes_max - text.size()));
+  while (text.size() < bytes_max) {
+    const ssize_t n = ::read(fd, chunk.data(), std::min(chunk.size(), bytes_max - text.size()));
+    if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     text.append(chunk.data(), static_cast<std::size_t>(n));
   }
   return text;
+}
+
+std::string read_proc_file(const char* path, std::size_t bytes_max) {
+  const OwnedFd fd(::open(path, O_RDONLY | O_CLOEXEC));
+  return fd.is_open() ? read_beginning(fd.get(), bytes_max) : std::string();
 }
 
 std::optional<std::uint64_t> start_in(const std::string& stat) {

@@ -24,6 +24,9 @@ struct Process {
   int threads = 0;   // Those that have not ended.
 };
 
+/// What can be read of a file or pipe from where it stands, at most `bytes_max`.
+std::string read_beginning(int fd, std::size_t bytes_max);
+
 /// The beginning of a file of /proc, at most `bytes_max`; empty when it cannot be read. Of another
 /// process only `status`, `comm` and `cgroup`, or within read_in_time() (bounded_read.h).
 std::string read_proc_file(const char* path, std::size_t bytes_max);

@@ -6,20 +6,20 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "agent/posix/kernel_calls.h"
+#include "agent/posix/process_scan.h"
 #include "rendezvous/core/from_errno.h"
 
 namespace muster {
 namespace {
 
-constexpr std::size_t kFdsMax = 4;  // The command, and three streams.
-constexpr std::size_t kReadBytes = 64 << 10;
+constexpr std::size_t kFdsMax = 4;                              // The command, and three streams.
+constexpr std::size_t kCommandBytesMax = std::size_t{1} << 30;  // Far above execve's limit.
 
 // The layout: this header, the CPU mask, then the path, the two log files, the arguments and the
 // variables, each ended by a NUL.
@@ -146,17 +146,10 @@ Result<OwnedFd> pack_command(const WorkerCommand& command) {
 }
 
 std::optional<PackedCommand> read_command(int fd) {
-  PackedCommand packed{.bytes = std::make_shared<std::vector<char>>()};
-  std::vector<char>& bytes = *packed.bytes;
   ::lseek(fd, 0, SEEK_SET);  // Not of a pipe, which is at its beginning.
-  for (std::size_t size = 0;;) {
-    bytes.resize(size + kReadBytes);
-    const ssize_t n = ::read(fd, bytes.data() + size, kReadBytes);
-    if (n < 0 && errno == EINTR) continue;
-    size += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
-    bytes.resize(size);
-    if (n <= 0) break;
-  }
+  PackedCommand packed{.bytes =
+                           std::make_shared<std::string>(read_beginning(fd, kCommandBytesMax))};
+  std::string& bytes = *packed.bytes;
   Header header{};
   if (bytes.size() < sizeof header) return std::nullopt;
   std::memcpy(&header, bytes.data(), sizeof header);

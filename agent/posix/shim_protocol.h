@@ -76,7 +76,7 @@ Result<OwnedFd> pack_command(const WorkerCommand& command);
 
 /// The command of such a descriptor.
 struct PackedCommand {
-  std::shared_ptr<std::vector<char>> bytes;  // What the pointers point into.
+  std::shared_ptr<std::string> bytes;  // What the pointers point into.
   const char* path = nullptr;
   std::vector<char*> argv;  // Null-terminated, as is the next.
   std::vector<char*> env;
