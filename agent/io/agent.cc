@@ -87,7 +87,7 @@ class Agent {
     workers_.observe(event_log_);
     workers_.observe(reporter_);
     if (const auto& specs = options.log.specs)
-      logs_specs_ = std::make_unique<LogsSpecsProgram>(io_, *specs, options, environment_);
+      logs_specs_ = std::make_shared<LogsSpecsProgram>(io_, *specs, options, environment_);
   }
 
   int run() {
@@ -464,7 +464,7 @@ class Agent {
   int stopping_ = 0;  // How many lived when the stop began.
   JobPlaces& places_;
   std::unique_ptr<WorkerGroup> group_;
-  std::unique_ptr<LogsSpecsProgram> logs_specs_;  // Null: the logs go where we put them.
+  std::shared_ptr<LogsSpecsProgram> logs_specs_;  // Null: the logs go where we put them.
   HangResponse hangs_;
   NodeAnswers answers_;
   NodeReporter reporter_;

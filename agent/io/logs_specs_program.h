@@ -8,25 +8,28 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 
 #include "agent/core/agent_options.h"
 #include "agent/core/logs_specs.h"
 #include "agent/core/worker_env.h"
+#include "agent/posix/helper_process.h"
 
 namespace muster {
 
-class LogsSpecsProgram {
+/// What is under way keeps it alive.
+class LogsSpecsProgram : public std::enable_shared_from_this<LogsSpecsProgram> {
  public:
   /// Nothing is started yet. `specs` and `options` outlive it.
   LogsSpecsProgram(boost::asio::io_context& io, const LogsSpecsOptions& specs,
                    const AgentOptions& options, std::vector<std::string> environment);
-  LogsSpecsProgram(const LogsSpecsProgram&) = delete;
-  LogsSpecsProgram& operator=(const LogsSpecsProgram&) = delete;
-  ~LogsSpecsProgram();
 
   /// Starts it with the first call; a later one is answered at once. The text is why it failed, for
   /// the user; empty: it has the plug-in.
@@ -41,8 +44,30 @@ class LogsSpecsProgram {
   void close(std::function<void()> done);
 
  private:
-  struct Impl;
-  std::shared_ptr<Impl> impl_;
+  using Line = boost::system::result<std::string, LogsSpecsError>;
+  using Answered = std::function<void(const Line&)>;
+
+  boost::asio::awaitable<void> start_and_load(std::function<void(const std::string&)> done);
+  boost::asio::awaitable<boost::system::error_code> find();
+  boost::system::error_code start();
+  std::string with_name(std::string_view problem) const;
+  std::string cannot_start(const boost::system::error_code& why) const;
+  void ask(std::string question, Answered done);
+  boost::asio::awaitable<void> exchange(std::string text, Answered done);
+  boost::asio::awaitable<boost::system::error_code> talk(std::string& text);
+  boost::asio::awaitable<void> wait_for_end(std::function<void()> done);
+
+  boost::asio::io_context& io_;
+  const LogsSpecsOptions& specs_;
+  const AgentOptions& options_;
+  const std::vector<std::string> environment_;
+  boost::asio::local::stream_protocol::socket socket_;
+  std::vector<std::string> command_;  // The program's path first.
+  std::optional<HelperProcess> helper_;
+  std::string answers_;  // Read, and behind the last line taken.
+  bool asked_ = false;   // A question is not answered yet.
+  bool loaded_ = false;
+  bool closed_ = false;
 };
 
 }  // namespace muster
