@@ -133,11 +133,12 @@ class Agent {
     if (listener.get() < 0) return;
     channel_ = std::make_unique<WorkerChannel>(
         io_, std::move(listener), places_.channel_path(), options_.local_world_size,
-        WorkerChannel::Handlers{
-            [this](LocalRank rank) { hangs_.progressed(rank); },
-            [this](LocalRank rank) { hangs_.ended_progress(rank); },
-            [this](LocalRank rank) { signal_one(rank); },
-            [this](auto rank, auto step) { reporter_.progressed(rank, step); }});
+        WorkerChannel::Handlers{[this](LocalRank rank, auto step) {
+                                  if (step) reporter_.progressed(rank, *step);
+                                  hangs_.progressed(rank);
+                                },
+                                [this](LocalRank rank) { hangs_.ended_progress(rank); },
+                                [this](LocalRank rank) { signal_one(rank); }});
     group_->set_channel(channel_->path());
   }
 

@@ -29,10 +29,6 @@ using boost::system::error_code;
 constexpr Duration kReaderLimit = std::chrono::seconds(2);
 constexpr int kMaxLinks = 16;
 
-error_code last_error() {
-  return from_errno(errno);
-}
-
 // A descriptor that does not block may be a FIFO or a terminal whose reader is slow.
 error_code write_all(int fd, std::string_view text) {
   const Instant end = now() + kReaderLimit;
@@ -43,7 +39,7 @@ error_code write_all(int fd, std::string_view text) {
       continue;
     }
     if (errno == EINTR) continue;
-    if (errno != EAGAIN) return last_error();
+    if (errno != EAGAIN) return from_errno(errno);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - now()).count();
     pollfd room{fd, POLLOUT, 0};
     if (left <= 0 || ::poll(&room, 1, static_cast<int>(left)) == 0) return from_errno(ETIMEDOUT);
@@ -75,19 +71,19 @@ std::optional<int> inherited_descriptor(fs::path path) {
 error_code write_in_place(const std::string& path, const std::string& text) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   const OwnedFd fd(::open(path.c_str(), kFlags, 0666));
-  return fd.is_open() ? write_all(fd.get(), text) : last_error();
+  return fd.is_open() ? write_all(fd.get(), text) : from_errno(errno);
 }
 
 // `mode`: of the file that is replaced; nothing: there is none.
 error_code replace(const std::string& path, const std::string& text, std::optional<mode_t> mode) {
   const std::string temporary = path + ".muster-" + random_name(8);
   OwnedFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!fd.is_open()) return last_error();
+  if (!fd.is_open()) return from_errno(errno);
   error_code error = write_all(fd.get(), text);
-  if (!error && mode && ::fchmod(fd.get(), *mode & 07777) != 0) error = last_error();
-  if (!error && ::fsync(fd.get()) != 0) error = last_error();
+  if (!error && mode && ::fchmod(fd.get(), *mode & 07777) != 0) error = from_errno(errno);
+  if (!error && ::fsync(fd.get()) != 0) error = from_errno(errno);
   fd.reset();
-  if (!error && ::rename(temporary.c_str(), path.c_str()) != 0) error = last_error();
+  if (!error && ::rename(temporary.c_str(), path.c_str()) != 0) error = from_errno(errno);
   if (error) ::unlink(temporary.c_str());
   return error;
 }

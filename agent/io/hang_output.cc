@@ -1,8 +1,6 @@
 #include "agent/io/hang_output.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <set>
 
 #include <spdlog/spdlog.h>
@@ -20,12 +18,9 @@ std::string name_of(const StackCollector::Evidence& evidence) {
 }  // namespace
 
 std::string idle_text(const IdleWorker& worker) {
-  std::array<char, 32> seconds{};
-  std::snprintf(seconds.data(), seconds.size(), "%.3g",
-                std::chrono::duration<double>(worker.idle).count());
-  const std::string what =
-      worker.has_promised ? "no report of progress" : "no output and no CPU time";
-  return what + " for " + seconds.data() + " s";
+  return fmt::format("{} for {:.3g} s",
+                     worker.has_promised ? "no report of progress" : "no output and no CPU time",
+                     std::chrono::duration<double>(worker.idle).count());
 }
 
 void log_evidence(const std::vector<StackCollector::Evidence>& evidence) {

@@ -9,7 +9,7 @@ namespace muster {
 namespace asio = boost::asio;
 
 LogWork::LogWork(asio::io_context& io, std::string place)
-    : io_(io), place_(std::move(place)), timer_(io) {}
+    : io_(io), place_(std::move(place)), look_(io, kSayAfter, [this] { return look(); }) {}
 
 boost::system::error_code LogWork::start() {
   auto pump = LogPump::start({});
@@ -25,7 +25,7 @@ void LogWork::step(const std::function<void(LogPump&, Answer)>& begin,
   done_ = std::move(done);
   if (is_dead_) return asio::post(io_, [this] { finish_step(false); });
   begin(*pump_, [this, number] { asio::post(io_, [this, number] { answered(number); }); });
-  arm();
+  look_.begin();
 }
 
 void LogWork::run(std::function<void()> job, std::function<void(bool)> done) {
@@ -38,24 +38,20 @@ void LogWork::answered(std::uint64_t number) {
 }
 
 void LogWork::finish_step(bool answered) {
-  timer_.cancel();
+  look_.stop();
   ++step_;  // A late answer counts no more.
   if (const auto done = std::exchange(done_, nullptr)) done(answered);
 }
 
-void LogWork::arm() {
-  timer_.expires_after(kSayAfter);
-  timer_.async_wait([this](boost::system::error_code ec) {
-    if (!ec) look();
-  });
-}
-
-void LogWork::look() {
-  if (!done_) return;
+bool LogWork::look() {
+  if (!done_) return false;
   const Duration busy = pump_->busy_for();
   if (busy >= kSayAfter && !std::exchange(has_said_, true)) say_that_it_hangs();
-  if (ending_ && busy >= (signalled_ ? kHungLimitAfterSignal : kHungLimit)) return leave_behind();
-  arm();
+  if (ending_ && busy >= (signalled_ ? kHungLimitAfterSignal : kHungLimit)) {
+    leave_behind();
+    return false;
+  }
+  return true;
 }
 
 void LogWork::job_ends() {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "agent/io/own_lines.h"
+#include "agent/io/repeated_look.h"
 #include "agent/logs/log_pump.h"
 
 namespace muster {
@@ -50,8 +50,7 @@ class LogWork {
  private:
   void answered(std::uint64_t number);
   void finish_step(bool answered);
-  void arm();
-  void look();
+  bool look();
   bool is_hung() const { return pump_->busy_for() >= kSayAfter; }
   void say_that_it_hangs();
   void leave_behind();
@@ -61,7 +60,7 @@ class LogWork {
   OwnLines lines_;
   std::unique_ptr<LogPump> pump_;
   std::unique_ptr<LogPump> second_;  // Started when the first one hangs.
-  boost::asio::steady_timer timer_;
+  RepeatedLook look_;
   std::function<void(bool)> done_;  // Of the step that is under way.
   std::uint64_t step_ = 0;
   bool ending_ = false;

@@ -50,10 +50,10 @@ void NodeReporter::worker_ended(const RunningWorker& ended, const WorkerExit& ex
   change();
 }
 
-void NodeReporter::progressed(LocalRank rank, std::optional<std::int64_t> step) {
+void NodeReporter::progressed(LocalRank rank, std::int64_t step) {
   Worker& worker = at(rank);
   worker.progress = now();
-  if (step) worker.report.step = step;
+  worker.report.step = step;
   if (!due_) send_within(random_delay(kProgressLeastMs, kProgressMostMs));
 }
 

@@ -35,7 +35,7 @@ class NodeReporter : public WorkerObserver {
   void attempt_begins() override;
   void worker_started(const RunningWorker& started) override;
   void worker_ended(const RunningWorker& ended, const WorkerExit& exit) override;
-  void progressed(LocalRank rank, std::optional<std::int64_t> step);
+  void progressed(LocalRank rank, std::int64_t step);
   /// The first failure of the attempt. `because`: why muster ended the worker; or empty.
   void failed(LocalRank rank, const WorkerExit& exit, const std::string& because);
   /// What the attempt's workers left: of the one that failed, its last lines and error file.

@@ -89,19 +89,13 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
     lines_.add(bytes);
     while (const auto message = lines_.next()) {
       if (const auto* progress = std::get_if<WorkerProgress>(&*message))
-        take_progress(*progress);
+        channel_->handlers_.on_progress(progress->rank, progress->step);
       else
         channel_->handlers_.on_progress_end(std::get<WorkerProgressEnd>(*message).rank);
       if (channel_ == nullptr) return false;
     }
     if (!lines_.why().empty()) return finish(lines_.why()), false;
     return true;
-  }
-
-  void take_progress(const WorkerProgress& progress) {
-    const auto& on_step = channel_->handlers_.on_step;
-    if (on_step && progress.step) on_step(progress.rank, *progress.step);
-    if (channel_ != nullptr) channel_->handlers_.on_progress(progress.rank);
   }
 
   void finish(std::string_view why) {

@@ -29,14 +29,12 @@ class WorkerChannel {
 
   /// From the loop, never from within open().
   struct Handlers {
-    /// A worker of this node has reported a step.
-    std::function<void(LocalRank)> on_progress;
+    /// A worker of this node has reported progress, and perhaps said which step it has done.
+    std::function<void(LocalRank, std::optional<std::int64_t> step)> on_progress;
     /// A worker of this node will report no more.
     std::function<void(LocalRank)> on_progress_end;
     /// The notice's deadline has come; this is one of those that ends_itself() named.
     std::function<void(LocalRank)> on_overdue;
-    /// With on_progress, where the worker has said which step that was. Optional.
-    std::function<void(LocalRank, std::int64_t step)> on_step = {};
   };
 
   /// A socket that listens at `path`, which only this user may open, for the constructor. Fails if

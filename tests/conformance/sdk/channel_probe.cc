@@ -95,10 +95,11 @@ int listen(const std::string& path, int workers) {
     say("failed " + listener.error().message());
     return 1;
   }
-  muster::WorkerChannel channel(io, std::move(*listener), path, workers,
-                                {.on_progress = say_rank("progress"),
-                                 .on_progress_end = say_rank("progress_end"),
-                                 .on_overdue = say_rank("overdue")});
+  muster::WorkerChannel channel(
+      io, std::move(*listener), path, workers,
+      {.on_progress = [](auto rank, auto) { say("progress " + std::to_string(rank.value)); },
+       .on_progress_end = say_rank("progress_end"),
+       .on_overdue = say_rank("overdue")});
   say("listening");
   const Commands commands(io, channel);
   io.run();
