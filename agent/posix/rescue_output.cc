@@ -16,11 +16,6 @@ namespace {
 
 constexpr std::size_t kBytesAtOnce = 64 << 10;
 
-struct Stream {
-  pollfd pipe{};
-  int file = -1;
-};
-
 void append(int file, const char* bytes, std::size_t size) {
   while (size > 0) {
     const ssize_t n = ::write(file, bytes, size);
@@ -32,32 +27,30 @@ void append(int file, const char* bytes, std::size_t size) {
 }
 
 /// False once nobody holds the other end.
-bool copy_what_is_there(const Stream& stream) {
+bool copy_what_is_there(int pipe, int file) {
   static std::array<char, kBytesAtOnce> buffer;
   for (;;) {
-    const ssize_t n = ::read(stream.pipe.fd, buffer.data(), buffer.size());
+    const ssize_t n = ::read(pipe, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN;
     if (n == 0) return false;
-    append(stream.file, buffer.data(), static_cast<std::size_t>(n));
+    append(file, buffer.data(), static_cast<std::size_t>(n));
   }
 }
 
 void copy_all(const std::vector<OutputReader>& readers) {
-  std::vector<Stream> streams;
+  std::vector<pollfd> pipes;
+  std::vector<int> files;
   for (const OutputReader& reader : readers) {
-    const int file = ::open(reader.file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-    streams.push_back({{reader.fd.get(), POLLIN, 0}, file});
+    pipes.push_back({reader.fd.get(), POLLIN, 0});
+    files.push_back(::open(reader.file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   }
-  std::vector<pollfd> pipes(streams.size());
-  for (std::size_t open = streams.size(); open > 0;) {
-    for (std::size_t i = 0; i < streams.size(); ++i)
-      pipes[i] = streams[i].pipe;
+  for (std::size_t open = pipes.size(); open > 0;) {
     if (::poll(pipes.data(), pipes.size(), -1) < 0 && errno != EINTR) return;
-    for (std::size_t i = 0; i < streams.size(); ++i) {
-      if (streams[i].pipe.fd < 0 || pipes[i].revents == 0 || copy_what_is_there(streams[i]))
+    for (std::size_t i = 0; i < pipes.size(); ++i) {
+      if (pipes[i].fd < 0 || pipes[i].revents == 0 || copy_what_is_there(pipes[i].fd, files[i]))
         continue;
-      streams[i].pipe.fd = -1;  // poll() passes over it.
+      pipes[i].fd = -1;  // poll() passes over it.
       --open;
     }
   }
