@@ -90,39 +90,32 @@ HangResponse::HangResponse(boost::asio::io_context& loop, WorkerTable& workers,
                            Handlers handlers)
     : workers_(workers), handlers_(std::move(handlers)), stacks_(loop, environment) {
   workers.observe(*this);
-  if (timeout <= Duration(0)) return;
-  detector_.emplace(timeout);
-  look_.emplace(loop, detector_->interval(), [this] { return look(); });
+  if (timeout > Duration(0)) watch_.emplace(loop, timeout, [this] { return look(); });
 }
 
 void HangResponse::worker_started(const RunningWorker&) {
-  if (look_) look_->begin();
+  if (watch_) watch_->look.begin();
 }
 
 void HangResponse::progressed(LocalRank rank) {
-  if (detector_) detector_->progressed(rank);
+  if (watch_) watch_->detector.progressed(rank);
 }
 
 void HangResponse::ended_progress(LocalRank rank) {
-  if (detector_) detector_->ended_progress(rank);
+  if (watch_) watch_->detector.ended_progress(rank);
 }
 
 void HangResponse::attempt_ends() {
   ++attempt_;
-  stop_watching();
-}
-
-void HangResponse::stop_watching() {
-  if (!look_) return;
-  detector_->reset();
-  look_->stop();
+  if (watch_) watch_->stop();
 }
 
 bool HangResponse::look() {
-  if (workers_.running().empty()) return false;
-  std::vector<IdleWorker> idle = detector_->observe(family_activity(workers_.running()), now());
+  if (!watch_ || workers_.running().empty()) return false;
+  std::vector<IdleWorker> idle =
+      watch_->detector.observe(family_activity(workers_.running()), now());
   if (idle.empty()) return true;
-  stop_watching();
+  watch_->stop();
   if (stacks_.busy()) return true;  // Somebody asks already: the hang is seen again.
   on_idle(std::move(idle));
   return false;

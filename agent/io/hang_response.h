@@ -46,15 +46,13 @@ class HangResponse : public WorkerObserver {
 
  private:
   bool look();
-  void stop_watching();
   void on_idle(std::vector<IdleWorker> idle);
   void collect(std::string why, StackCollector::Done done);
 
   const WorkerTable& workers_;
   Handlers handlers_;
   StackCollector stacks_;
-  std::optional<HangDetector> detector_;  // Nothing, nor `look_`: nobody watches for hangs.
-  std::optional<RepeatedLook> look_;
+  std::optional<DetectorWatch<HangDetector>> watch_;  // Nothing: nobody watches for hangs.
   int attempt_ = 0;
   bool has_written_ = false;
 };

@@ -41,4 +41,18 @@ class RepeatedLook {
   bool goes_on_ = false;
 };
 
+/// A detector of agent/core, and the looks at the workers that feed it.
+template <typename Detector>
+struct DetectorWatch {
+  DetectorWatch(boost::asio::io_context& io, Duration timeout, std::function<bool()> on_look)
+      : detector(timeout), look(io, detector.interval(), std::move(on_look)) {}
+  void stop() {
+    detector.reset();
+    look.stop();
+  }
+
+  Detector detector;
+  RepeatedLook look;
+};
+
 }  // namespace muster

@@ -19,29 +19,27 @@ Watchdogs::Watchdogs(boost::asio::io_context& io, WorkerTable& workers,
   const auto timeout = uninterruptible_timeout(
       environment_value(environment, "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT").value_or(""));
   if (!timeout) return;
-  detector_.emplace(*timeout);
-  look_.emplace(io, detector_->interval(), [this] { return look(); });
+  states_.emplace(io, *timeout, [this] { return look(); });
   workers.observe(*this);
 }
 
 void Watchdogs::worker_started(const RunningWorker&) {
-  look_->begin();
+  if (states_) states_->look.begin();
 }
 
 void Watchdogs::attempt_ends() {
-  detector_->reset();
-  look_->stop();
+  if (states_) states_->stop();
 }
 
 bool Watchdogs::look() {
-  if (workers_.running().empty()) return false;
+  if (!states_ || workers_.running().empty()) return false;
   std::vector<WorkerState> states;
   states.reserve(workers_.running().size());
   for (const auto& [rank, pid] : workers_.running())
     states.push_back({rank, read_state_(pid)});
-  const auto stuck = detector_->observe(states, now());
+  const auto stuck = states_->detector.observe(states, now());
   if (!stuck) return true;
-  attempt_ends();
+  states_->stop();
   on_stuck(*stuck);
   return false;
 }

@@ -45,8 +45,7 @@ class Watchdogs : public WorkerObserver {
   Handlers handlers_;
   std::function<char(pid_t)> read_state_;
   std::optional<FileTimer> timers_;
-  std::optional<UninterruptibleDetector> detector_;  // Nothing, nor `look_`: nobody asks for it.
-  std::optional<RepeatedLook> look_;
+  std::optional<DetectorWatch<UninterruptibleDetector>> states_;  // Nothing: nobody asks for it.
 };
 
 }  // namespace muster
