@@ -296,10 +296,6 @@ Outcome Planner::plan_endpoint() {
         std::to_string(plan_.agent.max_nodes) +
         (plan_.agent.max_nodes == 1 ? " node it is 0" : " nodes it is from 0 to ") +
         (plan_.agent.max_nodes == 1 ? std::string() : std::to_string(plan_.agent.max_nodes - 1))};
-  if (is_static) {
-    rendezvous.master_addr = endpoint.host;
-    rendezvous.master_port = static_cast<std::uint16_t>(*endpoint.port);
-  }
   return {};
 }
 

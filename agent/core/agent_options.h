@@ -104,7 +104,7 @@ struct RendezvousOptions {
   std::string backend_name = "c10d";  // As given: etcd and etcd-v2 are one backend.
   bool standalone = true;  // One node that meets only itself: no network beyond loopback.
   std::string endpoint;    // host[:port], as given; several: with commas between them.
-  std::string host;        // The same taken apart; static: master_addr and master_port.
+  std::string host;        // The first one taken apart; static: the workers' MASTER_ADDR and _PORT.
   std::uint16_t port = 29400;
   /// The endpoints after the first. c10d: musterds of which one leads; no agent hosts. etcd:
   /// further members.
@@ -115,8 +115,6 @@ struct RendezvousOptions {
   int node_rank = 0;
   /// c10d: the order in a first round, by --node-rank or what a scheduler says.
   std::optional<int> preferred_rank;
-  std::string master_addr;
-  std::uint16_t master_port = 29500;
   std::string local_addr;         // --local-addr; empty: not given.
   bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
   std::string token_file;         // --rdzv-token-file; empty: not given.

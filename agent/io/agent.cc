@@ -474,7 +474,7 @@ class Agent {
   std::unique_ptr<Watchdogs> watchdogs_;
   std::unique_ptr<WorkerChannel> channel_;
   WorkersStore workers_store_;
-  std::unique_ptr<RendezvousSession> session_;
+  std::shared_ptr<RendezvousSession> session_;
   RoundFacts round_;
   int starts_ = 0;                   // Of workers, in all attempts.
   JobSessions sessions_;             // Of the attempt: for the case that the shim dies.

@@ -1,11 +1,15 @@
 #include "agent/sessions/c10d_round.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/no_throw.h"
 
 namespace muster {
 
@@ -17,13 +21,43 @@ constexpr std::int64_t kEarlierRounds = 64;
 // A store that is gone by the exit barrier has had its reasons.
 constexpr Duration kBarrierDial = std::chrono::seconds(10);
 
+struct Answer {
+  explicit Answer(const asio::any_io_executor& executor) : limit(executor) {}
+  asio::steady_timer limit;
+  std::optional<Result<HostedStore>> result;
+};
+
+/// What `host` gives, or an error if it gives nothing within `limit`. Its `done` may be called on
+/// any thread, also too late.
+asio::awaitable<Result<HostedStore>> hosted_store(asio::any_io_executor executor, HostStore host,
+                                                  Duration limit) {
+  const auto timed_out = make_error_code(boost::system::errc::timed_out);
+  if (!host) co_return timed_out;
+  const auto answer = std::make_shared<Answer>(executor);
+  answer->limit.expires_after(limit);
+  host([answer, executor](const HostedStoreResult& store) {
+    asio::post(executor, [answer, store] {
+      if (store)
+        answer->result = *store;
+      else
+        answer->result = store.error().code;
+      answer->limit.cancel();
+    });
+  });
+  co_await answer->limit.async_wait(kNoThrow);
+  const auto& result = answer->result;
+  if (!result) co_return timed_out;
+  co_return *result;
+}
+
 }  // namespace
 
-C10dRound::C10dRound(asio::any_io_executor executor, C10dSessionOptions options, RoundReady ready)
+C10dRound::C10dRound(asio::any_io_executor executor, const AgentOptions& options, RoundReady ready)
     : executor_(std::move(executor)),
-      options_(std::move(options)),
+      options_(options),
       ready_(std::move(ready)),
-      dialer_(executor_, {options_.host, options_.port, options_.settings.read_timeout}) {}
+      dialer_(executor_,
+              {options.rendezvous.host, options.rendezvous.port, settings_.read_timeout}) {}
 
 void C10dRound::close() {
   closed_ = true;
@@ -32,7 +66,7 @@ void C10dRound::close() {
 }
 
 std::string C10dRound::prefix(std::int64_t round) const {
-  return "torch.rendezvous." + options_.settings.run_id + "." + std::to_string(round);
+  return "torch.rendezvous." + settings_.run_id + "." + std::to_string(round);
 }
 
 EarlierRounds C10dRound::earlier() const {
@@ -49,8 +83,8 @@ RoundExchange C10dRound::exchange() const {
                                .group_world_size = static_cast<int>(ready_.nodes.size()),
                                .role = options_.role,
                                .local_world_size = options_.local_world_size,
-                               .identical = options_.worker_identical,
-                               .timeout = options_.settings.read_timeout};
+                               .identical = options_.rendezvous.worker_identical,
+                               .timeout = settings_.read_timeout};
   const std::int64_t round = ready_.round;
   return RoundExchange(client_, std::move(options), [round](const std::string& waiting) {
     spdlog::warn("round {}: waiting for {}", round, waiting);
@@ -70,8 +104,7 @@ asio::awaitable<ExchangeResult<MasterAddress>> C10dRound::master(RoundExchange& 
     EarlierRounds rounds = earlier();
     co_return co_await exchange.find_master(std::move(rounds));
   }
-  const auto hosted =
-      co_await hosted_store(executor_, std::move(host), options_.settings.read_timeout);
+  const auto hosted = co_await hosted_store(executor_, std::move(host), settings_.read_timeout);
   if (!hosted) {
     ExchangeError none{"the workers' store: " + hosted.error().message()};
     co_return none;
@@ -84,7 +117,7 @@ asio::awaitable<ExchangeResult<MasterAddress>> C10dRound::master(RoundExchange& 
 }
 
 asio::awaitable<ExchangeResult<SessionRound>> C10dRound::begin(HostStore host) {
-  const auto connected = co_await connect(options_.settings.read_timeout);
+  const auto connected = co_await connect(settings_.read_timeout);
   if (!connected) co_return connected.error();
   RoundExchange exchange = this->exchange();
   const auto told = co_await exchange.publish_role();
@@ -103,11 +136,11 @@ asio::awaitable<ExchangeResult<SessionRound>> C10dRound::begin(HostStore host) {
   co_return round;
 }
 
-asio::awaitable<ExchangeResult<void>> C10dRound::end() {
-  const auto connected = co_await connect(std::min(options_.settings.read_timeout, kBarrierDial));
+asio::awaitable<ExchangeResult<void>> C10dRound::end(Duration limit) {
+  const auto connected = co_await connect(std::min(settings_.read_timeout, kBarrierDial));
   if (!connected) co_return connected.error();
   RoundExchange exchange = this->exchange();
-  co_return co_await exchange.exit_barrier(options_.exit_barrier);
+  co_return co_await exchange.exit_barrier(limit);
 }
 
 }  // namespace muster

@@ -1,27 +1,31 @@
 // What a node tells and is told in one round of a C10dSession, on a connection of its own.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 
-#include "agent/sessions/c10d_session.h"
-#include "agent/sessions/hosted_store.h"
+#include "agent/core/agent_options.h"
+#include "agent/sessions/rendezvous_session.h"
 #include "agent/sessions/round_exchange.h"
 #include "agent/sessions/store_dialer.h"
 #include "rendezvous/core/c10d_participant.h"
 
 namespace muster {
 
+/// Asks the agent to host the workers' store.
+using HostStore = std::function<void(std::function<void(const HostedStoreResult&)> done)>;
+
 class C10dRound {
  public:
-  C10dRound(boost::asio::any_io_executor executor, C10dSessionOptions options, RoundReady ready);
+  C10dRound(boost::asio::any_io_executor executor, const AgentOptions& options, RoundReady ready);
 
   /// From the complete round to what the workers need. All but the restart count.
   boost::asio::awaitable<ExchangeResult<SessionRound>> begin(HostStore host);
   /// The exit barrier.
-  boost::asio::awaitable<ExchangeResult<void>> end();
+  boost::asio::awaitable<ExchangeResult<void>> end(Duration limit);
   /// For good: what is under way fails soon.
   void close();
 
@@ -36,7 +40,8 @@ class C10dRound {
   std::string prefix(std::int64_t round) const;
 
   boost::asio::any_io_executor executor_;
-  C10dSessionOptions options_;
+  const AgentOptions& options_;
+  const RendezvousSettings& settings_ = options_.rendezvous.settings;
   RoundReady ready_;
   StoreDialer dialer_;
   std::shared_ptr<StoreClient> client_;

@@ -7,9 +7,8 @@
 #include <random>
 #include <utility>
 
-#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
 #include "agent/core/host_match.h"
@@ -38,22 +37,24 @@ constexpr Duration kLastWords = std::chrono::seconds(5);
 // A closed run is looked at twice: what ends this node's workers, too, says more by itself.
 constexpr int kClosedLooks = 2;
 
-}  // namespace
-
-class C10dSession::Impl : public std::enable_shared_from_this<Impl> {
+class C10dSession final : public RendezvousSession,
+                          public std::enable_shared_from_this<C10dSession> {
  public:
-  Impl(asio::any_io_executor executor, C10dSessionOptions options, Handlers handlers)
+  C10dSession(asio::any_io_executor executor, const AgentOptions& options, Handlers handlers,
+              Duration exit_barrier)
       : executor_(std::move(executor)),
-        options_(std::move(options)),
+        options_(options),
+        exit_barrier_(exit_barrier),
         handlers_(std::move(handlers)),
-        link_(executor_, target(), options_.settings.run_id),
+        link_(executor_, {rendezvous_.host, rendezvous_.port, settings_.read_timeout},
+              settings_.run_id),
         wake_(executor_) {}
 
-  void join();
-  void workers_failed();
-  void finished(bool succeeded, const std::string& what);
-  void leave();
-  void close();
+  void join() override;
+  void workers_failed(const std::string& what) override;
+  void finished(bool succeeded, const std::string& what) override;
+  void leave() override;
+  void close() override;
 
  private:
   // Idle: no round, and none asked for. Over: nothing more will happen.
@@ -69,9 +70,6 @@ class C10dSession::Impl : public std::enable_shared_from_this<Impl> {
   asio::awaitable<void> barrier(std::shared_ptr<C10dRound> round);
   asio::awaitable<void> pause(Duration time);
 
-  StoreDialer::Target target() const {
-    return {options_.host, options_.port, options_.settings.read_timeout};
-  }
   void start();
   void name_this_node();
   void apply_wanted();
@@ -87,7 +85,10 @@ class C10dSession::Impl : public std::enable_shared_from_this<Impl> {
   void over();
 
   asio::any_io_executor executor_;
-  C10dSessionOptions options_;
+  const AgentOptions& options_;
+  const RendezvousOptions& rendezvous_ = options_.rendezvous;
+  const RendezvousSettings& settings_ = rendezvous_.settings;
+  Duration exit_barrier_;
   Handlers handlers_;
   C10dStateLink link_;
   std::shared_ptr<C10dRound> round_;  // This node is in it, or was last.
@@ -109,54 +110,30 @@ class C10dSession::Impl : public std::enable_shared_from_this<Impl> {
   std::string progress_;
 };
 
-C10dSession::C10dSession(asio::any_io_executor executor, C10dSessionOptions options,
-                         Handlers handlers)
-    : impl_(std::make_shared<Impl>(std::move(executor), std::move(options), std::move(handlers))) {}
-C10dSession::~C10dSession() {
-  impl_->close();
-}
-void C10dSession::join() {
-  impl_->join();
-}
-void C10dSession::workers_failed(const std::string& /*what*/) {
-  impl_->workers_failed();
-}
-void C10dSession::finished(bool succeeded, const std::string& what) {
-  impl_->finished(succeeded, what);
-}
-void C10dSession::leave() {
-  impl_->leave();
-}
-void C10dSession::close() {
-  impl_->close();
-}
-
-void C10dSession::Impl::start() {
+void C10dSession::start() {
   wake_.cancel();
   if (std::exchange(started_, true)) return;
-  auto task = [](std::shared_ptr<Impl> self) -> asio::awaitable<void> { co_await self->run(); };
-  spawn_task(executor_, "c10d_session", task(shared_from_this()));
+  spawn_task(executor_, "c10d_session", while_alive(shared_from_this(), run()));
 }
 
-void C10dSession::Impl::join() {
+void C10dSession::join() {
   if (phase_ == Phase::Over) return;
   cancel_exchange();
   phase_ = Phase::Joining;
   wanted_ = Wanted::Join;
   joined_at_ = now();
-  connect_deadline_ =
-      joined_at_ + std::min(options_.settings.read_timeout, options_.settings.run.join_timeout);
+  connect_deadline_ = joined_at_ + std::min(settings_.read_timeout, settings_.run.join_timeout);
   exchange_tries_ = 0;
   start();
 }
 
 /// From here on only this node's own decision counts.
-void C10dSession::Impl::workers_failed() {
+void C10dSession::workers_failed(const std::string& /*what*/) {
   ++failures_;
   if (phase_ == Phase::Running) phase_ = Phase::Idle;
 }
 
-void C10dSession::Impl::finished(bool succeeded, const std::string& what) {
+void C10dSession::finished(bool succeeded, const std::string& what) {
   if (phase_ == Phase::Over) return;
   cancel_exchange();
   end_ = {.succeeded = succeeded, .why = what};
@@ -164,20 +141,13 @@ void C10dSession::Impl::finished(bool succeeded, const std::string& what) {
     phase_ = Phase::Barrier;
     // Another connection, as that of the exchange is closed.
     round_ = std::make_shared<C10dRound>(executor_, options_, round_->ready());
-    auto task = [](std::shared_ptr<Impl> self,
-                   std::shared_ptr<C10dRound> round) -> asio::awaitable<void> {
-      co_await self->barrier(std::move(round));
-    };
-    spawn_task(executor_, "c10d_barrier", task(shared_from_this(), round_));
-    return;
+    return spawn_task(executor_, "c10d_barrier", while_alive(shared_from_this(), barrier(round_)));
   }
   if (!link_.connected() || !participant_) {
     if (succeeded) spdlog::warn("exit_barrier_skipped reason=\"no connection with the store\"");
-    auto task = [](std::shared_ptr<Impl> self) -> asio::awaitable<void> {
-      self->end(self->end_.succeeded, self->end_.why);
-      co_return;
-    };
-    return spawn_task(executor_, "c10d_end", task(shared_from_this()));
+    return asio::post(executor_, [alive = shared_from_this()] {
+      alive->end(alive->end_.succeeded, alive->end_.why);
+    });
   }
   // After a success without a round there is another round, of others: that is not closed.
   wanted_ = succeeded ? Wanted::Leave : Wanted::Close;
@@ -185,7 +155,7 @@ void C10dSession::Impl::finished(bool succeeded, const std::string& what) {
   start();
 }
 
-void C10dSession::Impl::leave() {
+void C10dSession::leave() {
   if (phase_ == Phase::Over) return;
   cancel_exchange();
   handlers_ = {};
@@ -195,19 +165,19 @@ void C10dSession::Impl::leave() {
   start();
 }
 
-void C10dSession::Impl::close() {
+void C10dSession::close() {
   handlers_ = {};
   over();
 }
 
-void C10dSession::Impl::over() {
+void C10dSession::over() {
   phase_ = Phase::Over;
   cancel_exchange();
   link_.close();
   wake_.cancel();
 }
 
-void C10dSession::Impl::end(bool succeeded, const std::string& why) {
+void C10dSession::end(bool succeeded, const std::string& why) {
   if (phase_ == Phase::Over) return;
   const auto handler = handlers_.on_end;
   over();
@@ -215,7 +185,7 @@ void C10dSession::Impl::end(bool succeeded, const std::string& why) {
   if (handler) handler(std::move(end));
 }
 
-void C10dSession::Impl::fail(const std::string& reason) {
+void C10dSession::fail(const std::string& reason) {
   if (phase_ == Phase::Over) return;
   const auto handler = handlers_.on_failed;
   over();
@@ -223,17 +193,17 @@ void C10dSession::Impl::fail(const std::string& reason) {
 }
 
 /// What is still being told and waited for in the round is of no interest any more.
-void C10dSession::Impl::cancel_exchange() {
+void C10dSession::cancel_exchange() {
   if (round_) round_->close();
 }
 
-asio::awaitable<void> C10dSession::Impl::pause(Duration time) {
+asio::awaitable<void> C10dSession::pause(Duration time) {
   if (phase_ == Phase::Over) co_return;
   wake_.expires_after(time);
   co_await wake_.async_wait(kNoThrow);
 }
 
-asio::awaitable<void> C10dSession::Impl::run() {
+asio::awaitable<void> C10dSession::run() {
   while (phase_ != Phase::Over) {
     const bool connected = link_.connected();
     if (connected)
@@ -245,7 +215,7 @@ asio::awaitable<void> C10dSession::Impl::run() {
   }
 }
 
-asio::awaitable<void> C10dSession::Impl::reconnect() {
+asio::awaitable<void> C10dSession::reconnect() {
   std::optional<Instant> deadline = now() + kBackgroundDial;
   if (phase_ == Phase::Joining || phase_ == Phase::Exchanging) deadline = connect_deadline_;
   if (phase_ == Phase::Closing || phase_ == Phase::Leaving) deadline = now() + kLastWords;
@@ -258,20 +228,20 @@ asio::awaitable<void> C10dSession::Impl::reconnect() {
     co_return;
   }
   if (std::exchange(lost_told_, false))
-    spdlog::info("rendezvous_store_back store={}:{}", options_.host, options_.port);
+    spdlog::info("rendezvous_store_back store={}:{}", rendezvous_.host, rendezvous_.port);
   read_before_look_ = false;
   if (!participant_) name_this_node();
 }
 
 /// There is no connection, and no time for another try: whether that matters depends.
-void C10dSession::Impl::lost_for_good() {
-  const std::string store = endpoint_text(options_.host, options_.port);
+void C10dSession::lost_for_good() {
+  const std::string store = endpoint_text(rendezvous_.host, rendezvous_.port);
   switch (phase_) {
     case Phase::Joining:
     case Phase::Exchanging:
       if (now() < connect_deadline_) return;  // Asked for while another dial was under way.
       return fail("no rendezvous store answers at " + store + " (--rdzv-endpoint) within " +
-                  seconds_text(options_.settings.read_timeout) +
+                  seconds_text(settings_.read_timeout) +
                   " (--rdzv-conf read_timeout); the last try: " + link_.error());
     case Phase::Closing:
       return end(end_.succeeded, end_.why);
@@ -285,24 +255,25 @@ void C10dSession::Impl::lost_for_good() {
   }
 }
 
-void C10dSession::Impl::tell_lost() {
-  connect_deadline_ = now() + options_.settings.read_timeout;
+void C10dSession::tell_lost() {
+  connect_deadline_ = now() + settings_.read_timeout;
   if (std::exchange(lost_told_, true)) return;
   const bool running = phase_ == Phase::Running;
-  spdlog::warn("rendezvous_store_lost store={}:{} reason=\"{}\"{}", options_.host, options_.port,
-               link_.error(), running ? " workers=\"go on\"" : "");
+  spdlog::warn("rendezvous_store_lost store={}:{} reason=\"{}\"{}", rendezvous_.host,
+               rendezvous_.port, link_.error(), running ? " workers=\"go on\"" : "");
 }
 
-void C10dSession::Impl::name_this_node() {
+void C10dSession::name_this_node() {
   const std::string local = link_.client().local_address();
-  NodeName name{node_address(options_.local_addr, options_.host, local, is_loopback_address(local)),
-                ::getpid(), 0};
-  spdlog::info("rendezvous_connected store={}:{} run={} node={}", options_.host, options_.port,
-               options_.settings.run_id, to_string(name));
-  participant_ = std::make_unique<C10dParticipant>(std::move(name), options_.settings);
+  NodeName name{
+      node_address(rendezvous_.local_addr, rendezvous_.host, local, is_loopback_address(local)),
+      ::getpid(), 0};
+  spdlog::info("rendezvous_connected store={}:{} run={} node={}", rendezvous_.host,
+               rendezvous_.port, settings_.run_id, to_string(name));
+  participant_ = std::make_unique<C10dParticipant>(std::move(name), settings_);
 }
 
-void C10dSession::Impl::apply_wanted() {
+void C10dSession::apply_wanted() {
   switch (std::exchange(wanted_, Wanted::Nothing)) {
     case Wanted::Nothing:
       return;
@@ -317,7 +288,7 @@ void C10dSession::Impl::apply_wanted() {
   }
 }
 
-asio::awaitable<void> C10dSession::Impl::look() {
+asio::awaitable<void> C10dSession::look() {
   if (std::exchange(read_before_look_, true)) {
     const Outcome outcome = co_await link_.read();
     if (phase_ == Phase::Over) co_return;
@@ -339,7 +310,7 @@ asio::awaitable<void> C10dSession::Impl::look() {
   if (wanted_ == Wanted::Nothing) co_await pause(jittered(kPoll, random_) + kPoll / 4);
 }
 
-asio::awaitable<void> C10dSession::Impl::write(RendezvousState state) {
+asio::awaitable<void> C10dSession::write(RendezvousState state) {
   const Outcome outcome = co_await link_.write(std::move(state));
   read_before_look_ = false;
   if (phase_ == Phase::Over) co_return;
@@ -356,13 +327,13 @@ asio::awaitable<void> C10dSession::Impl::write(RendezvousState state) {
 
 /// Closed, and our workers run. After a success the others have waited for us at the exit barrier,
 /// or have lost patience; a node that gives up does not come to it.
-asio::awaitable<void> C10dSession::Impl::look_at_closed() {
+asio::awaitable<void> C10dSession::look_at_closed() {
   if (phase_ == Phase::Barrier) {
     cancel_exchange();
     co_return end(end_.succeeded, end_.why);
   }
   if (phase_ != Phase::Running) co_return;
-  std::vector<std::string> keys{"torch.rendezvous." + options_.settings.run_id + "." +
+  std::vector<std::string> keys{"torch.rendezvous." + settings_.run_id + "." +
                                 std::to_string(round_->ready().round) +
                                 "/torchelastic/agent/terminal_state/num_members"};
   const auto somebody_done = co_await link_.client().check(std::move(keys));
@@ -370,13 +341,13 @@ asio::awaitable<void> C10dSession::Impl::look_at_closed() {
   end(false, "another node has given up and closed the run");
 }
 
-void C10dSession::Impl::tell_progress() {
+void C10dSession::tell_progress() {
   if (phase_ != Phase::Joining || progress_ == participant_->progress()) return;
   progress_ = participant_->progress();
   spdlog::warn("waiting for the other nodes: {}", progress_);
 }
 
-void C10dSession::Impl::act(C10dStep step) {
+void C10dSession::act(C10dStep step) {
   if (const auto* ready = std::get_if<RoundReady>(&step)) return on(*ready);
   if (const auto* broken = std::get_if<RoundBroken>(&step)) return on(*broken);
   if (const auto* closed = std::get_if<RunIsClosed>(&step))
@@ -389,7 +360,7 @@ void C10dSession::Impl::act(C10dStep step) {
   }
 }
 
-void C10dSession::Impl::on(const RoundReady& ready) {
+void C10dSession::on(const RoundReady& ready) {
   const auto before = round_ ? round_->ready().nodes : std::vector<NodeName>();
   const bool moved = !before.empty() && before[0] != ready.nodes[0];
   const bool others_stay = std::any_of(ready.nodes.begin(), ready.nodes.end(), [&](const auto& n) {
@@ -403,14 +374,10 @@ void C10dSession::Impl::on(const RoundReady& ready) {
         to_string(before[0]), to_string(ready.nodes[0]));
   round_ = std::make_shared<C10dRound>(executor_, options_, ready);
   phase_ = Phase::Exchanging;
-  auto task = [](std::shared_ptr<Impl> self,
-                 std::shared_ptr<C10dRound> round) -> asio::awaitable<void> {
-    co_await self->exchange(std::move(round));
-  };
-  spawn_task(executor_, "c10d_exchange", task(shared_from_this(), round_));
+  spawn_task(executor_, "c10d_exchange", while_alive(shared_from_this(), exchange(round_)));
 }
 
-void C10dSession::Impl::on(const RoundBroken& broken) {
+void C10dSession::on(const RoundBroken& broken) {
   if (phase_ == Phase::Exchanging) {  // No worker has started: just again.
     spdlog::info("round_broken round={} reason=\"{}\"", round_->ready().round, broken.why);
     cancel_exchange();
@@ -427,7 +394,7 @@ void C10dSession::Impl::on(const RoundBroken& broken) {
   }
 }
 
-asio::awaitable<void> C10dSession::Impl::exchange(std::shared_ptr<C10dRound> round) {
+asio::awaitable<void> C10dSession::exchange(std::shared_ptr<C10dRound> round) {
   auto host = handlers_.host_store;
   auto begun = co_await round->begin(std::move(host));
   if (round != round_ || phase_ != Phase::Exchanging) co_return;
@@ -450,8 +417,8 @@ asio::awaitable<void> C10dSession::Impl::exchange(std::shared_ptr<C10dRound> rou
   wake_.cancel();
 }
 
-asio::awaitable<void> C10dSession::Impl::barrier(std::shared_ptr<C10dRound> round) {
-  const auto done = co_await round->end();
+asio::awaitable<void> C10dSession::barrier(std::shared_ptr<C10dRound> round) {
+  const auto done = co_await round->end(exit_barrier_);
   if (round != round_ || phase_ != Phase::Barrier) co_return;
   // As torchrun has it, the success does not depend on it.
   if (!done) spdlog::warn("exit_barrier_failed reason=\"{}\"", done.error().reason);
@@ -459,6 +426,16 @@ asio::awaitable<void> C10dSession::Impl::barrier(std::shared_ptr<C10dRound> roun
   phase_ = Phase::Closing;
   wanted_ = Wanted::Close;
   wake_.cancel();
+}
+
+}  // namespace
+
+std::shared_ptr<RendezvousSession> make_c10d_session(asio::any_io_executor executor,
+                                                     const AgentOptions& options,
+                                                     RendezvousSession::Handlers handlers,
+                                                     Duration exit_barrier) {
+  return close_at_end(std::make_shared<C10dSession>(std::move(executor), options,
+                                                    std::move(handlers), exit_barrier));
 }
 
 }  // namespace muster

@@ -10,43 +10,21 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include <boost/asio/any_io_executor.hpp>
 
+#include "agent/core/agent_options.h"
 #include "agent/sessions/rendezvous_session.h"
-#include "rendezvous/core/settings.h"
+#include "agent/sessions/round_exchange.h"
 
 namespace muster {
 
-struct C10dSessionOptions {
-  std::string host = {};  // Of the endpoint: a name is resolved again for every try.
-  std::uint16_t port = 0;
-  RendezvousSettings settings = {};
-  std::string local_addr = {};  // --local-addr; empty: our end of the connection.
-  std::string role = {};
-  int local_world_size = 1;
-  bool worker_identical = false;                      // TORCH_ELASTIC_WORKER_IDENTICAL=1
-  Duration exit_barrier = std::chrono::seconds(300);  // torchrun's.
-};
-
-class C10dSession final : public RendezvousSession {
- public:
-  /// Everything happens on `executor`, which one thread runs, and nothing before join(). The
-  /// handlers must live until close(). `host_store` may be called again for each round, and its
-  /// `done` on any thread.
-  C10dSession(boost::asio::any_io_executor executor, C10dSessionOptions options, Handlers handlers);
-  ~C10dSession() override;  // close()
-
-  void join() override;
-  void workers_failed(const std::string& what) override;
-  void finished(bool succeeded, const std::string& what) override;
-  void leave() override;
-  void close() override;
-
- private:
-  class Impl;
-  std::shared_ptr<Impl> impl_;
-};
+/// Everything happens on `executor`, which one thread runs, and nothing before join(). `options`
+/// must outlive the executor's tasks, the handlers must live until close(). `host_store` may be
+/// called again for each round, and its `done` on any thread.
+std::shared_ptr<RendezvousSession> make_c10d_session(boost::asio::any_io_executor executor,
+                                                     const AgentOptions& options,
+                                                     RendezvousSession::Handlers handlers,
+                                                     Duration exit_barrier = kExitBarrier);
 
 }  // namespace muster

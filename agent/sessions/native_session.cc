@@ -25,7 +25,6 @@ namespace {
 constexpr Duration kConnectMost = std::chrono::seconds(2);
 constexpr Duration kReachMost = std::chrono::seconds(1);
 constexpr Duration kIntroduceMost = std::chrono::seconds(5);
-constexpr Duration kExitBarrier = std::chrono::seconds(300);  // torchrun's.
 
 std::string random_instance() {
   return fmt::format("{:016x}{:016x}", random_number(), random_number());

@@ -259,18 +259,8 @@ void NetworkSession::begin_local() {
 }
 
 void NetworkSession::begin_torch() {
-  const RendezvousOptions& rendezvous = options_.rendezvous;
   spdlog::debug("rendezvous_by_torchrun endpoint={}", host_text());
-  inner_ = std::make_unique<C10dSession>(
-      loop_.get_executor(),
-      C10dSessionOptions{.host = rendezvous.host,
-                         .port = rendezvous.port,
-                         .settings = rendezvous.settings,
-                         .local_addr = rendezvous.local_addr,
-                         .role = options_.role,
-                         .local_world_size = options_.local_world_size,
-                         .worker_identical = rendezvous.worker_identical},
-      handlers_);
+  inner_ = make_c10d_session(loop_.get_executor(), options_, handlers_);
   inner_->join();
 }
 

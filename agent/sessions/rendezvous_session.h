@@ -7,8 +7,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+
+#include <boost/asio/awaitable.hpp>
 
 #include "agent/core/worker_env.h"
 #include "rendezvous/core/node_report.h"
@@ -87,5 +91,18 @@ class RendezvousSession {
   /// rendezvous, when the others know how it ended; after two seconds in any case.
   virtual void drain(const std::function<void()>& done) { done(); }
 };
+
+/// A task of `session`, which lives until the task has ended.
+inline boost::asio::awaitable<void> while_alive(std::shared_ptr<RendezvousSession> session,
+                                                boost::asio::awaitable<void> task) {
+  co_await std::move(task);
+  session.reset();
+}
+
+/// A session whose tasks may outlive its owner: it is closed when the owner lets it go.
+template <typename Session>
+std::shared_ptr<RendezvousSession> close_at_end(std::shared_ptr<Session> session) {
+  return {session.get(), [session](RendezvousSession*) { session->close(); }};
+}
 
 }  // namespace muster

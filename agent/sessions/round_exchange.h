@@ -40,6 +40,9 @@ struct MasterAddress {
 /// one is tried; after so many in a row a node gives up.
 inline constexpr int kFruitlessRounds = 3;
 
+/// How long an agent waits for the others at the end: torchrun's default.
+inline constexpr Duration kExitBarrier = std::chrono::seconds(300);
+
 /// A sentence without its end.
 struct ExchangeError {
   std::string reason;

@@ -28,7 +28,7 @@ class SearchingSession : public RendezvousSession {
   }
 
  protected:
-  std::unique_ptr<RendezvousSession> inner_;  // Once the host was found.
+  std::shared_ptr<RendezvousSession> inner_;  // Once the host was found.
 };
 
 }  // namespace muster

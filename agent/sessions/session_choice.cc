@@ -26,29 +26,18 @@ bool is_alone(const AgentOptions& options) {
 
 /// Where a node that is alone has its store: loopback is enough unless the user named an address.
 std::string own_master_addr(const RendezvousOptions& rendezvous) {
-  if (has_fixed_address(rendezvous)) return rendezvous.master_addr;
+  if (has_fixed_address(rendezvous)) return rendezvous.host;
   return rendezvous.local_addr.empty() ? kLoopback : rendezvous.local_addr;
 }
 
 }  // namespace
 
-std::unique_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
+std::shared_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
                                                 const AgentOptions& options,
                                                 RendezvousSession::Handlers handlers) {
   const RendezvousOptions& rendezvous = options.rendezvous;
   if (!is_alone(options) && rendezvous.backend == RendezvousBackend::Static)
-    return std::make_unique<StaticSession>(
-        loop.get_executor(),
-        StaticSessionOptions{.run_id = options.run_id,
-                             .host = rendezvous.master_addr,
-                             .port = rendezvous.master_port,
-                             .node_rank = rendezvous.node_rank,
-                             .nodes = options.max_nodes,
-                             .role = options.role,
-                             .local_world_size = options.local_world_size,
-                             .worker_identical = rendezvous.worker_identical,
-                             .timeout = rendezvous.settings.timeout},
-        std::move(handlers));
+    return make_static_session(loop.get_executor(), options, std::move(handlers));
   if (!is_alone(options) && rendezvous.backend == RendezvousBackend::Etcd)
     return std::make_unique<EtcdSession>(loop, options, std::move(handlers));
   if (!is_alone(options))
@@ -65,7 +54,7 @@ StoreServerOptions workers_store_options(const AgentOptions& options) {
     if (const auto& allow = options.rendezvous.c10d_allow) store.c10d_allow = *allow;
     if (!options.rendezvous.standalone) return store;
   }
-  if (has_fixed_address(options.rendezvous)) store.port = options.rendezvous.master_port;
+  if (has_fixed_address(options.rendezvous)) store.port = options.rendezvous.port;
   if (own_master_addr(options.rendezvous) == kLoopback) store.addresses = {kLoopback};
   return store;
 }

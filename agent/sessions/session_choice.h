@@ -11,7 +11,7 @@
 
 namespace muster {
 
-std::unique_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
+std::shared_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
                                                 const AgentOptions& options,
                                                 RendezvousSession::Handlers handlers);
 

@@ -7,7 +7,6 @@
 #include <boost/asio/awaitable.hpp>
 #include <spdlog/spdlog.h>
 
-#include "agent/sessions/round_exchange.h"
 #include "agent/sessions/store_dialer.h"
 #include "agent/sessions/store_thread.h"
 #include "rendezvous/core/seconds_text.h"
@@ -25,35 +24,40 @@ constexpr Duration kLongestDial = std::chrono::seconds(48);
 // A store that is gone by the exit barrier has had its reasons.
 constexpr Duration kExitBarrierDial = std::chrono::seconds(10);
 
-}  // namespace
-
-class StaticSession::Impl : public std::enable_shared_from_this<Impl> {
+class StaticSession final : public RendezvousSession,
+                            public std::enable_shared_from_this<StaticSession> {
  public:
-  Impl(asio::any_io_executor executor, StaticSessionOptions options, Handlers handlers)
+  StaticSession(asio::any_io_executor executor, const AgentOptions& options, Handlers handlers,
+                Duration exit_barrier)
       : executor_(std::move(executor)),
-        options_(std::move(options)),
+        options_(options),
+        port_(options.rendezvous.port),
+        exit_barrier_(exit_barrier),
         handlers_(std::move(handlers)) {}
 
-  void join();
-  void workers_failed() { ++failures_; }
-  void finished(bool succeeded, const std::string& what);
-  void close();
+  void join() override;
+  void workers_failed(const std::string& /*what*/) override { ++failures_; }
+  void finished(bool succeeded, const std::string& what) override;
+  void leave() override { close(); }
+  void close() override;
   void drop_store() { store_.reset(); }
 
  private:
   asio::awaitable<void> begin();
   asio::awaitable<void> end(SessionEnd result);
-  asio::awaitable<ExchangeResult<void>> connect(std::shared_ptr<StoreDialer> dialer,
-                                                Duration limit);
+  asio::awaitable<ExchangeResult<void>> connect(Duration limit);
   asio::awaitable<ExchangeResult<AssignedRanks>> enter();
   asio::awaitable<ExchangeResult<void>> barrier();
   std::optional<std::string> host();
+  int node_rank() const { return options_.rendezvous.node_rank; }
   RoundExchange exchange() const;
   void cancel();
   void fail(const std::string& reason);
 
   asio::any_io_executor executor_;
-  StaticSessionOptions options_;
+  const AgentOptions& options_;
+  std::uint16_t port_;  // Of the store.
+  Duration exit_barrier_;
   Handlers handlers_;
   std::unique_ptr<StoreThread> store_;
   std::shared_ptr<StoreDialer> dialer_;
@@ -65,94 +69,71 @@ class StaticSession::Impl : public std::enable_shared_from_this<Impl> {
   int failures_ = 0;
 };
 
-StaticSession::StaticSession(asio::any_io_executor executor, StaticSessionOptions options,
-                             Handlers handlers)
-    : impl_(std::make_shared<Impl>(std::move(executor), std::move(options), std::move(handlers))) {}
-StaticSession::~StaticSession() {
-  impl_->close();
-  impl_->drop_store();
-}
-void StaticSession::join() {
-  impl_->join();
-}
-void StaticSession::workers_failed(const std::string& /*what*/) {
-  impl_->workers_failed();
-}
-void StaticSession::finished(bool succeeded, const std::string& what) {
-  impl_->finished(succeeded, what);
-}
-void StaticSession::leave() {
-  impl_->close();
-}
-void StaticSession::close() {
-  impl_->close();
-}
-
-void StaticSession::Impl::cancel() {
+void StaticSession::cancel() {
   ++step_;
   if (dialer_) dialer_->close();
   if (client_) client_->close();
 }
 
-void StaticSession::Impl::close() {
+void StaticSession::close() {
   over_ = true;
   handlers_ = {};
   cancel();
 }
 
-void StaticSession::Impl::fail(const std::string& reason) {
+void StaticSession::fail(const std::string& reason) {
   const auto handler = handlers_.on_failed;
   close();
   if (handler) handler(reason);
 }
 
-void StaticSession::Impl::join() {
+void StaticSession::join() {
   if (over_) return;
   cancel();
-  auto task = [](std::shared_ptr<Impl> self) -> asio::awaitable<void> { co_await self->begin(); };
-  spawn_task(executor_, "static_session", task(shared_from_this()));
+  spawn_task(executor_, "static_session", while_alive(shared_from_this(), begin()));
 }
 
-void StaticSession::Impl::finished(bool succeeded, const std::string& what) {
+void StaticSession::finished(bool succeeded, const std::string& what) {
   if (over_) return;
   cancel();
   SessionEnd result{.succeeded = succeeded, .why = what};
-  auto task = [](std::shared_ptr<Impl> self, SessionEnd end) -> asio::awaitable<void> {
-    co_await self->end(std::move(end));
-  };
-  spawn_task(executor_, "static_session_end", task(shared_from_this(), std::move(result)));
+  spawn_task(executor_, "static_session_end",
+             while_alive(shared_from_this(), end(std::move(result))));
 }
 
 /// Node rank 0: the store, once for the life of the agent. Otherwise, or if it is there: nothing.
-std::optional<std::string> StaticSession::Impl::host() {
-  if (options_.node_rank != 0 || store_) return std::nullopt;
-  StoreServerOptions options{.port = options_.port};
+std::optional<std::string> StaticSession::host() {
+  if (node_rank() != 0 || store_) return std::nullopt;
+  StoreServerOptions options{.port = port_};
   auto store = StoreThread::start(std::move(options));
   if (!store)
-    return "node rank 0 cannot host the store at port " + std::to_string(options_.port) +
+    return "node rank 0 cannot host the store at port " + std::to_string(port_) +
            " (--master-port, or the port of --rdzv-endpoint): " + store.error().what();
   store_ = std::move(*store);
-  options_.port = store_->port();
+  port_ = store_->port();
   return std::nullopt;
 }
 
-RoundExchange StaticSession::Impl::exchange() const {
+RoundExchange StaticSession::exchange() const {
   RoundExchangeOptions options{.prefix = options_.run_id,
-                               .group_rank = {options_.node_rank},
-                               .group_world_size = options_.nodes,
+                               .group_rank = {node_rank()},
+                               .group_world_size = options_.max_nodes,
                                .role = options_.role,
                                .local_world_size = options_.local_world_size,
-                               .identical = options_.worker_identical,
-                               .timeout = options_.timeout,
+                               .identical = options_.rendezvous.worker_identical,
+                               .timeout = options_.rendezvous.settings.timeout,
                                .timeout_option = "--rdzv-conf timeout"};
   return RoundExchange(client_, std::move(options),
                        [](const std::string& waiting) { spdlog::warn("waiting for {}", waiting); });
 }
 
-asio::awaitable<ExchangeResult<void>> StaticSession::Impl::connect(
-    std::shared_ptr<StoreDialer> dialer, Duration limit) {
+asio::awaitable<ExchangeResult<void>> StaticSession::connect(Duration limit) {
   const Instant deadline = now() + limit;
-  const std::string store = endpoint_text(options_.host, options_.port);
+  const std::string& host = options_.rendezvous.host;
+  const std::string store = endpoint_text(host, port_);
+  StoreDialer::Target target{node_rank() == 0 ? "127.0.0.1" : host, port_};
+  const auto dialer = std::make_shared<StoreDialer>(executor_, std::move(target));
+  dialer_ = dialer;
   Duration slice = kFirstDial;
   std::string told;
   for (;;) {
@@ -170,8 +151,8 @@ asio::awaitable<ExchangeResult<void>> StaticSession::Impl::connect(
   co_return none;
 }
 
-asio::awaitable<ExchangeResult<AssignedRanks>> StaticSession::Impl::enter() {
-  const auto connected = co_await connect(dialer_, options_.timeout);
+asio::awaitable<ExchangeResult<AssignedRanks>> StaticSession::enter() {
+  const auto connected = co_await connect(options_.rendezvous.settings.timeout);
   if (!connected) co_return connected.error();
   // A torchrun node that hosts waits until as many have said so as there are nodes.
   if (!std::exchange(announced_, true)) {
@@ -187,43 +168,37 @@ asio::awaitable<ExchangeResult<AssignedRanks>> StaticSession::Impl::enter() {
   co_return co_await exchange.ranks();
 }
 
-asio::awaitable<void> StaticSession::Impl::begin() {
+asio::awaitable<void> StaticSession::begin() {
   const std::uint64_t step = step_;
   if (const auto error = host(); error) co_return fail(*error);
-  const std::string host = options_.node_rank == 0 ? "127.0.0.1" : options_.host;
-  StoreDialer::Target target{host, options_.port};
-  dialer_ = std::make_shared<StoreDialer>(executor_, std::move(target));
   const auto ranks = co_await enter();
   if (over_ || step != step_) co_return;
   if (!ranks) co_return fail(ranks.error().reason);
   client_->close();
   SessionRound round{.round = rounds_++,
-                     .facts = {.group_rank = {options_.node_rank},
-                               .group_world_size = options_.nodes,
+                     .facts = {.group_rank = {node_rank()},
+                               .group_world_size = options_.max_nodes,
                                .ranks = *ranks,
-                               .master_addr = options_.host,
-                               .master_port = options_.port,
+                               .master_addr = options_.rendezvous.host,
+                               .master_port = port_,
                                .restart_count = failures_}};
   if (const auto handler = handlers_.on_round) handler(std::move(round));
 }
 
-asio::awaitable<ExchangeResult<void>> StaticSession::Impl::barrier() {
-  const std::string host = options_.node_rank == 0 ? "127.0.0.1" : options_.host;
-  StoreDialer::Target target{host, options_.port};
-  dialer_ = std::make_shared<StoreDialer>(executor_, std::move(target));
-  const auto connected = co_await connect(dialer_, kExitBarrierDial);
+asio::awaitable<ExchangeResult<void>> StaticSession::barrier() {
+  const auto connected = co_await connect(kExitBarrierDial);
   if (!connected) co_return connected.error();
   RoundExchange exchange = this->exchange();
-  const auto done = co_await exchange.exit_barrier(options_.exit_barrier);
+  const auto done = co_await exchange.exit_barrier(exit_barrier_);
   // Another answer comes after those that the other nodes wait for: whoever hosts may go then.
   std::vector<std::string> keys{options_.run_id};
-  if (done && options_.node_rank == 0) (void)co_await client_->check(std::move(keys));
+  if (done && node_rank() == 0) (void)co_await client_->check(std::move(keys));
   co_return done;
 }
 
-asio::awaitable<void> StaticSession::Impl::end(SessionEnd result) {
+asio::awaitable<void> StaticSession::end(SessionEnd result) {
   const std::uint64_t step = step_;
-  if (result.succeeded && rounds_ > 0 && options_.nodes > 1) {
+  if (result.succeeded && rounds_ > 0 && options_.max_nodes > 1) {
     const auto done = co_await barrier();
     if (over_ || step != step_) co_return;
     // As torchrun has it, the success does not depend on it.
@@ -232,6 +207,20 @@ asio::awaitable<void> StaticSession::Impl::end(SessionEnd result) {
   const auto handler = handlers_.on_end;
   close();
   if (handler) handler(std::move(result));
+}
+
+}  // namespace
+
+std::shared_ptr<RendezvousSession> make_static_session(asio::any_io_executor executor,
+                                                       const AgentOptions& options,
+                                                       RendezvousSession::Handlers handlers,
+                                                       Duration exit_barrier) {
+  const auto session = std::make_shared<StaticSession>(std::move(executor), options,
+                                                       std::move(handlers), exit_barrier);
+  return {session.get(), [session](RendezvousSession*) {
+            session->close();
+            session->drop_store();
+          }};
 }
 
 }  // namespace muster

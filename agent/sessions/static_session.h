@@ -9,45 +9,21 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include <boost/asio/any_io_executor.hpp>
 
+#include "agent/core/agent_options.h"
 #include "agent/sessions/rendezvous_session.h"
+#include "agent/sessions/round_exchange.h"
 
 namespace muster {
 
-struct StaticSessionOptions {
-  std::string run_id = {};
-  std::string host = {};  // The workers' MASTER_ADDR, and where node rank 0 is.
-  std::uint16_t port = 0;
-  int node_rank = 0;
-  int nodes = 1;  // --nnodes; of a range, the maximum.
-  std::string role = {};
-  int local_world_size = 1;
-  bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
-  Duration timeout = std::chrono::seconds(900);
-  Duration exit_barrier = std::chrono::seconds(300);  // torchrun's.
-};
-
-class StaticSession final : public RendezvousSession {
- public:
-  /// Everything happens on `executor`, which one thread runs; the store of node rank 0 has a thread
-  /// of its own and serves until the session is destroyed. Of the handlers, on_restart and
-  /// host_store are never called.
-  StaticSession(boost::asio::any_io_executor executor, StaticSessionOptions options,
-                Handlers handlers);
-  ~StaticSession() override;
-
-  void join() override;
-  void workers_failed(const std::string& what) override;
-  void finished(bool succeeded, const std::string& what) override;
-  void leave() override;
-  void close() override;
-
- private:
-  class Impl;
-  std::shared_ptr<Impl> impl_;
-};
+/// Everything happens on `executor`, which one thread runs; the store of node rank 0 has a thread
+/// of its own and serves until the session is destroyed. Of the handlers, on_restart and
+/// host_store are never called. `options` must outlive the executor's tasks.
+std::shared_ptr<RendezvousSession> make_static_session(boost::asio::any_io_executor executor,
+                                                       const AgentOptions& options,
+                                                       RendezvousSession::Handlers handlers,
+                                                       Duration exit_barrier = kExitBarrier);
 
 }  // namespace muster

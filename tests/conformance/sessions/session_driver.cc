@@ -77,9 +77,10 @@ class Driver {
   void command(const std::string& line);
   static asio::awaitable<void> read_commands(Driver& self);
 
+  AgentOptions options_;
   asio::io_context loop_{1};
   std::unique_ptr<StoreThread> store_;
-  std::unique_ptr<RendezvousSession> session_;
+  std::shared_ptr<RendezvousSession> session_;
 };
 
 void Driver::host_store(const std::function<void(const HostedStoreResult&)>& done) {
@@ -157,30 +158,18 @@ void Driver::run(int count, char** arguments) {
                           .max_nodes = std::stoi(arguments[6])};
   const auto settings = make_settings(request, conf);
   if (!settings) return say({{"event", "refused"}, {"reason", settings.error().reason}});
-  if (kind == "c10d") {
-    C10dSessionOptions options{.host = arguments[2],
-                               .port = port,
-                               .settings = *settings,
-                               .local_addr = local_addr,
-                               .role = role,
-                               .local_world_size = nproc,
-                               .worker_identical = identical,
-                               .exit_barrier = barrier};
-    session_ = std::make_unique<C10dSession>(loop_.get_executor(), std::move(options), handlers());
-  } else {
-    StaticSessionOptions options{.run_id = request.run_id,
-                                 .host = arguments[2],
-                                 .port = port,
-                                 .node_rank = node_rank,
-                                 .nodes = request.max_nodes,
-                                 .role = role,
-                                 .local_world_size = nproc,
-                                 .worker_identical = identical,
-                                 .timeout = settings->timeout,
-                                 .exit_barrier = barrier};
-    session_ =
-        std::make_unique<StaticSession>(loop_.get_executor(), std::move(options), handlers());
-  }
+  options_ = {.max_nodes = request.max_nodes,
+              .local_world_size = nproc,
+              .run_id = request.run_id,
+              .role = role,
+              .rendezvous = {.host = arguments[2],
+                             .port = port,
+                             .settings = *settings,
+                             .node_rank = node_rank,
+                             .local_addr = local_addr,
+                             .worker_identical = identical}};
+  const auto make = kind == "c10d" ? make_c10d_session : make_static_session;
+  session_ = make(loop_.get_executor(), options_, handlers(), barrier);
   session_->join();
   spawn_task(loop_.get_executor(), "commands", read_commands(*this));
   const auto work = asio::make_work_guard(loop_);

@@ -88,20 +88,20 @@ TEST_CASE_METHOD(PlanFixture, "plan: a master port selects static", "[unit][laun
   const AgentOptions plan = agent({"--master-port", "29511", "x"});
   CHECK(plan.rendezvous.backend == RendezvousBackend::Static);
   CHECK_FALSE(plan.rendezvous.standalone);
-  CHECK(plan.rendezvous.master_addr == "127.0.0.1");
-  CHECK(plan.rendezvous.master_port == 29511);
+  CHECK(plan.rendezvous.host == "127.0.0.1");
+  CHECK(plan.rendezvous.port == 29511);
   CHECK(plan.run_id == "none");
   CHECK_THAT(error({"--master-port", "99999", "x"}), Contains("0 to 65535"));
   const Words ipv6 = {"--master-port=5", "--master-addr", "::1", "x"};
-  CHECK(agent(ipv6).rendezvous.master_addr == "::1");
+  CHECK(agent(ipv6).rendezvous.host == "::1");
   CHECK(agent(ipv6).rendezvous.endpoint == "[::1]:5");
-  CHECK(agent({"--master-port=5", "--master-addr", "[::1]", "x"}).rendezvous.master_addr == "::1");
+  CHECK(agent({"--master-port=5", "--master-addr", "[::1]", "x"}).rendezvous.host == "::1");
 }
 
 TEST_CASE_METHOD(PlanFixture, "plan: several nodes", "[unit][launcher]") {
   const AgentOptions fixed = agent({"--nnodes=2", "--node-rank=1", "--master-addr=h", "x"});
-  CHECK(fixed.rendezvous.master_addr == "h");
-  CHECK(fixed.rendezvous.master_port == 29500);
+  CHECK(fixed.rendezvous.host == "h");
+  CHECK(fixed.rendezvous.port == 29500);
   CHECK(fixed.rendezvous.node_rank == 1);
   const AgentOptions c10d =
       agent({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:7", "x"});
