@@ -1,20 +1,15 @@
 #include "agent/sessions/etcd_session.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
-#include "agent/core/host_match.h"
-#include "agent/sessions/hosted_options.h"
 #include "agent/sessions/store_dialer.h"
 #include "rendezvous/core/seconds_text.h"
 #include "rendezvous/etcd/etcd_records.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/etcd_login.h"
-#include "rendezvous/net/spawn_task.h"
 #include "rendezvous/wire/host_record.h"
 
 namespace muster {
@@ -29,15 +24,10 @@ constexpr Duration kHostWaitWorthTelling = std::chrono::seconds(2);
 // What a run leaves behind whose agents were all killed; the same as torchrun's keys in etcd.
 constexpr std::int64_t kRecordsSeconds = 7200;
 
-StoreServerOptions server_options(const AgentOptions& options) {
-  StoreServerOptions server = hosted_store_options(options);
+EtcdHost::Options etcd_host_options(const AgentOptions& options, StoreServerOptions server) {
   server.runs->hands_over = true;
   // The host is a node itself: where it is reached, the others can reach it.
   server.runs->setup.first_return = Duration::zero();
-  return server;
-}
-
-EtcdHost::Options etcd_host_options(const AgentOptions& options) {
   const RendezvousOptions& rendezvous = options.rendezvous;
   EtcdStateOptions state{
       .etcd = {.members = {{rendezvous.host, rendezvous.port}},
@@ -59,7 +49,7 @@ EtcdHost::Options etcd_host_options(const AgentOptions& options) {
   std::string unusable = login ? std::string() : login.error().reason;
   if (login) state.etcd.login = *std::move(login);
   return {.state = std::move(state),
-          .server = server_options(options),
+          .server = std::move(server),
           .local_addr = rendezvous.local_addr,
           .unusable = std::move(unusable)};
 }
@@ -67,35 +57,19 @@ EtcdHost::Options etcd_host_options(const AgentOptions& options) {
 }  // namespace
 
 EtcdSession::EtcdSession(asio::io_context& loop, const AgentOptions& options, Handlers handlers)
-    : loop_(loop),
-      options_(options),
-      handlers_(std::move(handlers)),
-      pause_(loop.get_executor()),
-      host_(loop, etcd_host_options(options),
+    : SearchingSession(loop, options, std::move(handlers)),
+      host_(loop, etcd_host_options(options, server_options()),
             {.on_news = [this] { on_news(); },
              .on_unusable = [this](const std::string& why) { fail(why); }}) {}
 
-EtcdSession::~EtcdSession() {
-  *alive_ = false;
-}
-
 std::string EtcdSession::etcd_text() const {
-  const RendezvousOptions& rendezvous = options_.rendezvous;
-  std::string text = "etcd " + endpoint_text(rendezvous.host, rendezvous.port);
-  for (const RendezvousEndpoint& member : rendezvous.further)
-    text += "," + endpoint_text(member.host, member.port);
-  return text;
-}
-
-void EtcdSession::join() {
-  if (inner_) return inner_->join();
-  if (std::exchange(begun_, true)) return;
-  host_.start();
-  spawn_task(loop_.get_executor(), "etcd_begin", begin(alive_));
+  return "etcd " + host_text();
 }
 
 asio::awaitable<void> EtcdSession::begin(std::shared_ptr<bool> alive) {
-  const RendezvousSettings& settings = options_.rendezvous.settings;
+  if (!*alive) co_return;
+  host_.start();
+  const RendezvousSettings& settings = rendezvous_.settings;
   const Instant began = now();
   const Instant deadline = began + settings.read_timeout;
   std::string told;
@@ -154,45 +128,24 @@ void EtcdSession::on_news() {
 }
 
 NativeClientOptions EtcdSession::host_options() const {
-  const RendezvousOptions& rendezvous = options_.rendezvous;
-  return {.host = {},
-          .run_id = options_.run_id,
-          .connect_timeout = rendezvous.settings.read_timeout,
-          .lost_after = rendezvous.settings.lease,
-          .token = rendezvous.token,
-          .tls = rendezvous.tls,
-          // The others come by the address that was announced: the certificate is for that.
-          .tls_name = host_.is_here() ? host_.address() : std::string()};
+  NativeClientOptions host = client_options();
+  // The others come by the address that was announced: the certificate is for that.
+  if (host_.is_here()) host.tls_name = host_.address();
+  return host;
 }
 
 void EtcdSession::begin_native(HostAnswerer found) {
-  const RendezvousOptions& rendezvous = options_.rendezvous;
-  const auto own = found.client->local_address();
   const HostLocation location = host_.where();
   std::string host = host_.address();
   // The host reaches itself by loopback: the others come by the address that it has announced.
   if (!host_.is_here() && !location.endpoints.empty()) host = location.endpoints.front().host;
-  const std::string address =
-      node_address(rendezvous.local_addr, host, own.to_string(), own.is_loopback());
-  const bool is_own = !own.is_loopback() && address == own.to_string();
-  if (is_own && rendezvous.token && handlers_.store_at) handlers_.store_at(address);
-  auto native = std::make_unique<NativeSession>(
-      loop_, inner_handlers(),
-      NativeSession::Options{.settings = rendezvous.settings,
-                             .node = {.name = {.addr = address, .pid = ::getpid(), .local_id = 0},
-                                      .local_world_size = options_.local_world_size,
-                                      .role = options_.role,
-                                      .preferred_rank = rendezvous.preferred_rank,
-                                      .hosts_rendezvous = host_.is_here()},
-                             .host = host_options(),
-                             .where = [this] { return host_location(); },
-                             .host_text = etcd_text(),
-                             .worker_identical = rendezvous.worker_identical,
-                             .shares_store = rendezvous.shares_store},
-      std::move(found.client));
+  auto native = native_session(std::move(found), host, inner_handlers(),
+                               {.node = {.hosts_rendezvous = host_.is_here()},
+                                .host = host_options(),
+                                .where = [this] { return host_location(); },
+                                .host_text = etcd_text()});
   native_ = native.get();
-  inner_ = std::move(native);
-  inner_->join();
+  join_by(std::move(native));
 }
 
 /// Who knows that the run is over does not begin to host it.
@@ -204,17 +157,6 @@ RendezvousSession::Handlers EtcdSession::inner_handlers() {
     if (on_end) on_end(std::move(end));
   };
   return handlers;
-}
-
-void EtcdSession::fail(const std::string& reason) {
-  if (const auto on_failed = handlers_.on_failed) on_failed(reason);
-}
-
-void EtcdSession::close() {
-  handlers_ = {};
-  *alive_ = false;
-  pause_.cancel();
-  if (inner_) inner_->close();
 }
 
 void EtcdSession::drain(const std::function<void()>& done) {

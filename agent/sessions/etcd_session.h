@@ -9,11 +9,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 
-#include "agent/core/agent_options.h"
 #include "agent/sessions/etcd_host.h"
-#include "agent/sessions/host_search.h"
-#include "agent/sessions/native_session.h"
-#include "agent/sessions/retry_pause.h"
 #include "agent/sessions/searching_session.h"
 
 namespace muster {
@@ -21,31 +17,21 @@ namespace muster {
 class EtcdSession final : public SearchingSession {
  public:
   EtcdSession(boost::asio::io_context& loop, const AgentOptions& options, Handlers handlers);
-  ~EtcdSession() override;
 
-  void join() override;
-  void close() override;
   void drain(const std::function<void()>& done) override;
 
  private:
-  boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive);
+  boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive) override;
   boost::asio::awaitable<HostAnswerer> try_host(Instant deadline);
   void begin_native(HostAnswerer found);
   HostLocation host_location();
   void on_news();
   RendezvousSession::Handlers inner_handlers();
   NativeClientOptions host_options() const;
-  void fail(const std::string& reason);
   std::string etcd_text() const;
 
-  boost::asio::io_context& loop_;
-  const AgentOptions& options_;
-  Handlers handlers_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
-  RetryPause pause_;
   EtcdHost host_;
-  NativeSession* native_ = nullptr;  // The inner session, once there is one.
-  bool begun_ = false;
+  NativeSession* native_ = nullptr;         // The inner session, once there is one.
   std::optional<RendezvousEndpoint> used_;  // The host that was looked for last.
 };
 

@@ -9,9 +9,6 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 
-#include "agent/core/agent_options.h"
-#include "agent/sessions/host_search.h"
-#include "agent/sessions/native_session.h"
 #include "agent/sessions/rendezvous_host.h"
 #include "agent/sessions/searching_session.h"
 #include "agent/sessions/store_thread.h"
@@ -21,14 +18,11 @@ namespace muster {
 class NetworkSession final : public SearchingSession {
  public:
   NetworkSession(boost::asio::io_context& loop, const AgentOptions& options, Handlers handlers);
-  ~NetworkSession() override;
 
-  void join() override;
-  void close() override;
   void drain(const std::function<void()>& done) override;
 
  private:
-  boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive);
+  boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive) override;
   NativeClientOptions options_for_try(std::vector<std::string> addresses, Instant deadline) const;
   std::vector<RendezvousEndpoint> endpoints() const;
   bool lacks_certificate() const;
@@ -38,20 +32,12 @@ class NetworkSession final : public SearchingSession {
   void begin_native(HostAnswerer found);
   void begin_torch();
   void begin_local();
-  void fail(const std::string& reason);
   NativeClientOptions host_options() const;
-  SessionNode node_facts(const std::string& address) const;
-  std::string host_text() const;
-  std::string host_text(std::size_t endpoint) const;
+  std::string host_at(std::size_t endpoint) const;
 
-  boost::asio::io_context& loop_;
-  const AgentOptions& options_;
-  Handlers handlers_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
   HostFinder host_finder_;
   std::unique_ptr<StoreThread> hosted_;  // The rendezvous, if it is here.
-  bool begun_ = false;
-  bool is_here_ = false;  // The endpoint is this machine, as far as is known.
+  bool is_here_ = false;                 // The endpoint is this machine, as far as is known.
 };
 
 }  // namespace muster

@@ -1,0 +1,100 @@
+#include "agent/sessions/searching_session.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "agent/core/host_match.h"
+#include "agent/sessions/store_dialer.h"
+#include "rendezvous/net/c10d_allow.h"
+#include "rendezvous/net/spawn_task.h"
+#include "rendezvous/tls/tls_rules.h"
+
+namespace muster {
+
+SharedTlsRules host_tls_rules(const RendezvousOptions& rendezvous) {
+  const auto& allow = rendezvous.tls_allow;
+  return allow ? std::make_shared<TlsRules>(*allow) : nullptr;
+}
+
+SearchingSession::SearchingSession(boost::asio::io_context& loop, const AgentOptions& options,
+                                   Handlers handlers)
+    : loop_(loop), options_(options), handlers_(std::move(handlers)), pause_(loop.get_executor()) {}
+
+void SearchingSession::join() {
+  if (inner_) return inner_->join();
+  if (std::exchange(begun_, true)) return;
+  spawn_task(loop_.get_executor(), "rendezvous_begin", begin(alive_));
+}
+
+void SearchingSession::join_by(std::shared_ptr<RendezvousSession> inner) {
+  inner_ = std::move(inner);
+  inner_->join();
+}
+
+void SearchingSession::fail(const std::string& reason) {
+  if (const auto on_failed = handlers_.on_failed) on_failed(reason);
+}
+
+void SearchingSession::close() {
+  handlers_ = {};
+  *alive_ = false;
+  pause_.cancel();
+  if (inner_) inner_->close();
+}
+
+std::string SearchingSession::host_text() const {
+  std::string text = endpoint_text(rendezvous_.host, rendezvous_.port);
+  for (const RendezvousEndpoint& endpoint : rendezvous_.further)
+    text += "," + endpoint_text(endpoint.host, endpoint.port);
+  return text;
+}
+
+NativeClientOptions SearchingSession::client_options() const {
+  return {.host = {},
+          .run_id = options_.run_id,
+          .connect_timeout = rendezvous_.settings.read_timeout,
+          .lost_after = rendezvous_.settings.lease,
+          .token = rendezvous_.token,
+          .tls = rendezvous_.tls};
+}
+
+StoreServerOptions SearchingSession::server_options() const {
+  const RendezvousSettings& settings = rendezvous_.settings;
+  StoreServerOptions server;
+  server.runs = RunServiceOptions{.muster_version = MUSTER_VERSION,
+                                  .only_run = options_.run_id,
+                                  .setup = {.run = settings.run,
+                                            .lease = settings.lease,
+                                            .keep_alive_interval = settings.keep_alive_interval,
+                                            .dead_after = settings.dead_after()}};
+  server.token = rendezvous_.token;
+  server.tls = rendezvous_.host_tls;
+  server.tls_rules = host_tls_rules(rendezvous_);
+  if (const auto& allow = rendezvous_.c10d_allow) server.c10d_allow = *allow;
+  return server;
+}
+
+std::shared_ptr<NativeSession> SearchingSession::native_session(HostAnswerer found,
+                                                                const std::string& host_name,
+                                                                Handlers handlers,
+                                                                NativeSession::Options options) {
+  const auto own = found.client->local_address();
+  const std::string address =
+      node_address(rendezvous_.local_addr, host_name, own.to_string(), own.is_loopback());
+  // The other nodes' workers come to this very address. Without a token nothing changes: a script
+  // that takes another address of rank 0 works under torchrun, too.
+  const bool is_own = !own.is_loopback() && address == own.to_string();
+  if (is_own && rendezvous_.token && handlers_.store_at) handlers_.store_at(address);
+  options.settings = rendezvous_.settings;
+  options.node.name = {.addr = address, .pid = ::getpid(), .local_id = 0};
+  options.node.local_world_size = options_.local_world_size;
+  options.node.role = options_.role;
+  options.node.preferred_rank = rendezvous_.preferred_rank;
+  options.worker_identical = rendezvous_.worker_identical;
+  options.shares_store = rendezvous_.shares_store;
+  return std::make_shared<NativeSession>(loop_, std::move(handlers), std::move(options),
+                                         std::move(found.client));
+}
+
+}  // namespace muster
