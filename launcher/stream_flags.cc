@@ -9,38 +9,11 @@
 #include <utility>
 
 #include "agent/core/log_cut.h"
+#include "agent/core/signal_name.h"
 #include "launcher/python_text.h"
 
 namespace muster {
 namespace {
-
-struct NamedSignal {
-  std::string_view name;
-  int number;
-};
-
-std::optional<int> signal_number(std::string_view name) {
-  // Every name that Python's signal module has on Linux.
-  static constexpr NamedSignal kSignals[] = {
-      {"SIGABRT", SIGABRT},     {"SIGALRM", SIGALRM},     {"SIGBUS", SIGBUS},
-      {"SIGCHLD", SIGCHLD},     {"SIGCLD", SIGCHLD},      {"SIGCONT", SIGCONT},
-      {"SIGFPE", SIGFPE},       {"SIGHUP", SIGHUP},       {"SIGILL", SIGILL},
-      {"SIGINT", SIGINT},       {"SIGIO", SIGIO},         {"SIGIOT", SIGABRT},
-      {"SIGKILL", SIGKILL},     {"SIGPIPE", SIGPIPE},     {"SIGPOLL", SIGPOLL},
-      {"SIGPROF", SIGPROF},     {"SIGPWR", SIGPWR},       {"SIGQUIT", SIGQUIT},
-      {"SIGSEGV", SIGSEGV},     {"SIGSTKFLT", SIGSTKFLT}, {"SIGSTOP", SIGSTOP},
-      {"SIGSYS", SIGSYS},       {"SIGTERM", SIGTERM},     {"SIGTRAP", SIGTRAP},
-      {"SIGTSTP", SIGTSTP},     {"SIGTTIN", SIGTTIN},     {"SIGTTOU", SIGTTOU},
-      {"SIGURG", SIGURG},       {"SIGUSR1", SIGUSR1},     {"SIGUSR2", SIGUSR2},
-      {"SIGVTALRM", SIGVTALRM}, {"SIGWINCH", SIGWINCH},   {"SIGXCPU", SIGXCPU},
-      {"SIGXFSZ", SIGXFSZ},     {"SIGRTMIN", 34},  // The C library's first; SIGRTMIN is a function
-                                                   // call.
-  };
-  for (const NamedSignal& known : kSignals)
-    if (known.name == name) return known.number;
-  if (name == "SIGRTMAX") return 64;
-  return std::nullopt;
-}
 
 std::optional<StreamSet> stream_set(std::string_view text) {
   if (text.size() != 1 || text[0] < '0' || text[0] > '3') return std::nullopt;

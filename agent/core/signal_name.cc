@@ -1,6 +1,5 @@
 #include "agent/core/signal_name.h"
 
-#include <array>
 #include <csignal>
 
 namespace muster {
@@ -11,34 +10,32 @@ struct NamedSignal {
   const char* name;
 };
 
-// Where two names share a number, the one that Python 3.11's signal.Signals gives.
-constexpr std::array kSignals{
-    NamedSignal{SIGHUP, "SIGHUP"},   NamedSignal{SIGINT, "SIGINT"},
-    NamedSignal{SIGQUIT, "SIGQUIT"}, NamedSignal{SIGILL, "SIGILL"},
-    NamedSignal{SIGTRAP, "SIGTRAP"}, NamedSignal{SIGABRT, "SIGABRT"},
-    NamedSignal{SIGBUS, "SIGBUS"},   NamedSignal{SIGFPE, "SIGFPE"},
-    NamedSignal{SIGKILL, "SIGKILL"}, NamedSignal{SIGUSR1, "SIGUSR1"},
-    NamedSignal{SIGSEGV, "SIGSEGV"}, NamedSignal{SIGUSR2, "SIGUSR2"},
-    NamedSignal{SIGPIPE, "SIGPIPE"}, NamedSignal{SIGALRM, "SIGALRM"},
-    NamedSignal{SIGTERM, "SIGTERM"}, NamedSignal{SIGSTKFLT, "SIGSTKFLT"},
-    NamedSignal{SIGCHLD, "SIGCHLD"}, NamedSignal{SIGCONT, "SIGCONT"},
-    NamedSignal{SIGSTOP, "SIGSTOP"}, NamedSignal{SIGTSTP, "SIGTSTP"},
-    NamedSignal{SIGTTIN, "SIGTTIN"}, NamedSignal{SIGTTOU, "SIGTTOU"},
-    NamedSignal{SIGURG, "SIGURG"},   NamedSignal{SIGXCPU, "SIGXCPU"},
-    NamedSignal{SIGXFSZ, "SIGXFSZ"}, NamedSignal{SIGVTALRM, "SIGVTALRM"},
-    NamedSignal{SIGPROF, "SIGPROF"}, NamedSignal{SIGWINCH, "SIGWINCH"},
-    NamedSignal{SIGIO, "SIGIO"},     NamedSignal{SIGPWR, "SIGPWR"},
-    NamedSignal{SIGSYS, "SIGSYS"},
-};
+// Every name that Python 3.11's signal module has on Linux. Where two share a number, the one that
+// its signal.Signals gives comes first.
+// 34 and 64 are the C library's first and last real-time signals, whose macros are function calls.
+constexpr NamedSignal kSignals[] = {
+    {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},       {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
+    {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"},     {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+    {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},     {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+    {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"},     {SIGTERM, "SIGTERM"}, {SIGSTKFLT, "SIGSTKFLT"},
+    {SIGCHLD, "SIGCHLD"}, {SIGCONT, "SIGCONT"},     {SIGSTOP, "SIGSTOP"}, {SIGTSTP, "SIGTSTP"},
+    {SIGTTIN, "SIGTTIN"}, {SIGTTOU, "SIGTTOU"},     {SIGURG, "SIGURG"},   {SIGXCPU, "SIGXCPU"},
+    {SIGXFSZ, "SIGXFSZ"}, {SIGVTALRM, "SIGVTALRM"}, {SIGPROF, "SIGPROF"}, {SIGWINCH, "SIGWINCH"},
+    {SIGIO, "SIGIO"},     {SIGPWR, "SIGPWR"},       {SIGSYS, "SIGSYS"},   {SIGIOT, "SIGIOT"},
+    {SIGCLD, "SIGCLD"},   {SIGPOLL, "SIGPOLL"},     {34, "SIGRTMIN"},     {64, "SIGRTMAX"}};
 
 }  // namespace
 
 std::string signal_name(int number) {
-  if (number == SIGRTMIN) return "SIGRTMIN";
-  if (number == SIGRTMAX) return "SIGRTMAX";
   for (const NamedSignal& signal : kSignals)
     if (signal.number == number) return signal.name;
   return "";
+}
+
+std::optional<int> signal_number(std::string_view name) {
+  for (const NamedSignal& signal : kSignals)
+    if (signal.name == name) return signal.number;
+  return std::nullopt;
 }
 
 }  // namespace muster

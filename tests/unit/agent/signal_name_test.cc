@@ -21,5 +21,15 @@ TEST_CASE("signal_name: numbers have Python's names, unknown ones have none", "[
   CHECK(signal_name(1000).empty());
 }
 
+TEST_CASE("signal_number: any of Python's names gives the number", "[unit][agent]") {
+  CHECK(signal_number("SIGTERM") == SIGTERM);
+  CHECK(signal_number("SIGIOT") == SIGABRT);
+  CHECK(signal_number("SIGPOLL") == SIGIO);
+  CHECK(signal_number("SIGRTMIN") == SIGRTMIN);
+  CHECK(signal_number("SIGRTMAX") == SIGRTMAX);
+  CHECK_FALSE(signal_number("TERM"));
+  CHECK_FALSE(signal_number(""));
+}
+
 }  // namespace
 }  // namespace muster
