@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "launcher/option_words.h"
-#include "launcher/python_text.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {
@@ -109,13 +109,11 @@ std::size_t Parser::take_option(std::size_t index, Word word) {
 
 std::optional<bool> Parser::switch_from(std::string_view text) const {
   if (const auto number = parse_python_int(text)) return *number != 0;
-  std::string lower(strip(text));
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
-  for (const std::string_view word : {"true", "yes", "on", "t", "y"})
-    if (lower == word) return true;
-  for (const std::string_view word : {"false", "no", "off", "f", "n"})
-    if (lower == word) return false;
+  const std::string word = lower(strip(text));
+  for (const char* yes : {"true", "yes", "on", "t", "y"})
+    if (word == yes) return true;
+  for (const char* no : {"false", "no", "off", "f", "n"})
+    if (word == no) return false;
   return std::nullopt;
 }
 

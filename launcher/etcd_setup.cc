@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "launcher/python_text.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

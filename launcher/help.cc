@@ -4,8 +4,8 @@
 
 #include "launcher/completion.h"
 #include "launcher/man_page.h"
-#include "launcher/python_text.h"
 #include "rendezvous/core/build_info.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

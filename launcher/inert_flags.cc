@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "agent/core/uninterruptible.h"
-#include "launcher/python_text.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

@@ -11,13 +11,13 @@
 #include "launcher/log_setup.h"
 #include "launcher/logs_specs.h"
 #include "launcher/numa_setup.h"
-#include "launcher/python_text.h"
 #include "launcher/rendezvous_flags.h"
 #include "launcher/run_path.h"
 #include "launcher/script_check.h"
 #include "launcher/stream_flags.h"
 #include "launcher/tls_setup.h"
 #include "launcher/worker_count.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "launcher/python_text.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

@@ -1,7 +1,5 @@
 #include "launcher/log_setup.h"
 
-#include <algorithm>
-#include <cctype>
 #include <memory>
 #include <string>
 
@@ -9,24 +7,23 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/io/own_lines.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {
 
+/// In small letters; empty: not set.
 std::string level_name(const Environment& environment) {
   const auto found = environment.find("LOGLEVEL");
-  std::string name = found == environment.end() ? "" : found->second;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return name;
+  return found == environment.end() ? std::string() : lower(found->second);
 }
 
 spdlog::level::level_enum level_of(const Environment& environment) {
   const std::string name = level_name(environment);
-  if (name == "DEBUG" || name == "NOTSET") return spdlog::level::debug;
-  if (name == "INFO") return spdlog::level::info;
-  if (name == "ERROR") return spdlog::level::err;
-  if (name == "CRITICAL" || name == "FATAL") return spdlog::level::critical;
+  if (name == "debug" || name == "notset") return spdlog::level::debug;
+  if (name == "info") return spdlog::level::info;
+  if (name == "error") return spdlog::level::err;
+  if (name == "critical" || name == "fatal") return spdlog::level::critical;
   return spdlog::level::warn;
 }
 
@@ -43,8 +40,8 @@ void set_up_logging(const Environment& environment) {
 
 bool shows_events(const Environment& environment) {
   const std::string name = level_name(environment);
-  return name != "WARNING" && name != "WARN" && name != "ERROR" && name != "CRITICAL" &&
-         name != "FATAL";
+  return name != "warning" && name != "warn" && name != "error" && name != "critical" &&
+         name != "fatal";
 }
 
 }  // namespace muster

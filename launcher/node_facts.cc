@@ -11,9 +11,9 @@
 
 #include "agent/io/numa_topology.h"
 #include "launcher/devices.h"
-#include "launcher/python_text.h"
 #include "launcher/script_check.h"
 #include "rendezvous/core/check.h"
+#include "rendezvous/core/python_text.h"
 #include "rendezvous/net/system_random.h"
 
 namespace muster {

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "launcher/python_text.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

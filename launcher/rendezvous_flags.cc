@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "launcher/python_text.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {
@@ -107,13 +107,6 @@ int backend_bit(std::string_view backend) {
   if (backend == "static") return kStatic;
   if (backend == "etcd-v2") return kEtcdV2;
   return backend == "etcd" ? kEtcd : 0;
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
-  return result;
 }
 
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {

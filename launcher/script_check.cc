@@ -9,8 +9,8 @@
 #include <system_error>
 
 #include "agent/core/worker_command.h"
-#include "launcher/python_text.h"
 #include "launcher/run_path.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

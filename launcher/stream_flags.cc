@@ -10,7 +10,7 @@
 
 #include "agent/core/log_cut.h"
 #include "agent/core/signal_name.h"
-#include "launcher/python_text.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "launcher/devices.h"
-#include "launcher/python_text.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

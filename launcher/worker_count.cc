@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "launcher/python_text.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <charconv>
 #include <cstdint>
 #include <limits>
+
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {
@@ -16,46 +16,8 @@ using OrReason = boost::system::result<T, std::string>;
 
 constexpr std::int64_t kMaxSeconds = std::numeric_limits<std::int64_t>::max() / 2'000'000'000;
 
-std::string trimmed(std::string_view text) {
-  const auto blank = [](unsigned char c) { return std::isspace(c) != 0; };
-  while (!text.empty() && blank(static_cast<unsigned char>(text.front())))
-    text.remove_prefix(1);
-  while (!text.empty() && blank(static_cast<unsigned char>(text.back())))
-    text.remove_suffix(1);
-  return std::string(text);
-}
-
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
-/// What Python's int() takes: blanks around, a sign, single underscores between digits.
-std::optional<std::int64_t> python_int(std::string_view raw) {
-  const std::string text = trimmed(raw);
-  std::string digits;
-  std::size_t i = 0;
-  if (i < text.size() && (text[i] == '+' || text[i] == '-')) {
-    if (text[i] == '-') digits += '-';
-    ++i;
-  }
-  bool digit_before = false;
-  for (; i < text.size(); ++i) {
-    const bool digit = text[i] >= '0' && text[i] <= '9';
-    if (!digit && !(text[i] == '_' && digit_before)) return std::nullopt;
-    if (digit) digits += text[i];
-    digit_before = digit;
-  }
-  if (!digit_before) return std::nullopt;
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return value;
-}
-
 std::optional<bool> python_bool(std::string_view raw) {
-  const std::string text = lower(std::string(raw));
+  const std::string text = lower(raw);
   for (const char* yes : {"1", "true", "t", "yes", "y"})
     if (text == yes) return true;
   for (const char* no : {"0", "false", "f", "no", "n"})
@@ -69,7 +31,7 @@ std::string error(std::string_view key, std::string_view value, std::string_view
 }
 
 OrReason<Duration> seconds(std::string_view key, const std::string& value) {
-  const auto number = python_int(value);
+  const auto number = parse_python_int(value);
   if (!number || *number <= 0 || *number > kMaxSeconds)
     return error(key, value, "a whole number of seconds above 0");
   return Duration(std::chrono::seconds(*number));
@@ -118,7 +80,7 @@ std::string set_lease(RendezvousSettings& settings, std::string_view key,
 }
 std::string set_attempts(RendezvousSettings& settings, std::string_view key,
                          const std::string& value) {
-  const auto number = python_int(value);
+  const auto number = parse_python_int(value);
   if (!number || *number < 1 || *number > 1'000'000)
     return error(key, value, "a whole number above 0");
   settings.keep_alive_max_attempt = static_cast<int>(*number);
@@ -138,7 +100,7 @@ std::string set_spare(RendezvousSettings& settings, std::string_view key,
 }
 std::string set_store_type(RendezvousSettings& settings, std::string_view key,
                            const std::string& value) {
-  const std::string type = lower(trimmed(value));
+  const std::string type = lower(strip(value));
   if (type != "tcp" && type != "file") return error(key, value, "tcp or file");
   settings.store_type =
       type == "tcp" ? RendezvousSettings::StoreType::Tcp : RendezvousSettings::StoreType::File;

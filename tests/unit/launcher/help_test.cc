@@ -10,7 +10,7 @@
 #include "launcher/completion.h"
 #include "launcher/dry_run.h"
 #include "launcher/man_page.h"
-#include "launcher/python_text.h"
+#include "rendezvous/core/python_text.h"
 #include "rendezvous/core/tls_allow.h"
 
 namespace muster::testing {

@@ -1,4 +1,4 @@
-#include "launcher/python_text.h"
+#include "rendezvous/core/python_text.h"
 
 #include <charconv>
 #include <cstdlib>
@@ -37,15 +37,6 @@ void take_sign(std::string_view& rest, std::string& number) {
   rest.remove_prefix(1);
 }
 
-bool equal_ignoring_case(std::string_view text, std::string_view lower) {
-  if (text.size() != lower.size()) return false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i] >= 'A' && text[i] <= 'Z' ? static_cast<char>(text[i] + 32) : text[i];
-    if (c != lower[i]) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 std::string_view strip(std::string_view text) {
@@ -54,6 +45,13 @@ std::string_view strip(std::string_view text) {
   while (!text.empty() && is_blank(text.back()))
     text.remove_suffix(1);
   return text;
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return result;
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -81,8 +79,9 @@ std::optional<double> parse_python_float(std::string_view text) {
   std::string_view rest = strip(text);
   std::string number;
   take_sign(rest, number);
-  if (equal_ignoring_case(rest, "nan")) return std::numeric_limits<double>::quiet_NaN();
-  if (equal_ignoring_case(rest, "inf") || equal_ignoring_case(rest, "infinity")) {
+  const std::string word = lower(rest);
+  if (word == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (word == "inf" || word == "infinity") {
     const double infinity = std::numeric_limits<double>::infinity();
     return number.empty() ? infinity : -infinity;
   }

@@ -1,4 +1,5 @@
-// Numbers and quoted texts as Python writes and reads them: the command line's rules are Python's.
+// Numbers and quoted texts as Python writes and reads them: the rules of the command line and of
+// --rdzv-conf are Python's.
 //
 // Pure. Other than in Python, digits are ASCII only and integers have 64 bits.
 #pragma once
@@ -19,6 +20,8 @@ std::optional<double> parse_python_float(std::string_view text);
 std::string python_repr(std::string_view text);
 /// text.strip() for ASCII blanks.
 std::string_view strip(std::string_view text);
+/// text.lower() for ASCII letters.
+std::string lower(std::string_view text);
 /// text.split(separator): at least one part, which may be empty.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
