@@ -1,7 +1,9 @@
 #include "launcher/argparse.h"
 
 #include <optional>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "launcher/option_words.h"
 #include "rendezvous/core/python_text.h"
@@ -9,9 +11,69 @@
 namespace muster {
 namespace {
 
+std::optional<bool> switch_from(std::string_view text) {
+  if (const auto number = parse_python_int(text)) return *number != 0;
+  const std::string word = lower(strip(text));
+  for (const char* yes : {"true", "yes", "on", "t", "y"})
+    if (word == yes) return true;
+  for (const char* no : {"false", "no", "off", "f", "n"})
+    if (word == no) return false;
+  return std::nullopt;
+}
+
+// read(text, field): the text as the field's type. What is wrong with it, where it cannot be that.
+
+template <typename T>
+std::string take_read(std::string_view what, std::string_view text, const std::optional<T>& read,
+                      T& field) {
+  if (!read) return std::string(what) + ": " + python_repr(text);
+  field = *read;
+  return {};
+}
+
+std::string read(std::string_view text, std::string& field) {
+  field = text;
+  return {};
+}
+
+std::string read(std::string_view text, std::int64_t& field) {
+  return take_read("invalid int value", text, parse_python_int(text), field);
+}
+
+std::string read(std::string_view text, double& field) {
+  return take_read("invalid float value", text, parse_python_float(text), field);
+}
+
+std::string read(std::string_view text, bool& field) {
+  std::string wrong = take_read("invalid value", text, switch_from(text), field);
+  return wrong.empty() ? wrong : wrong + ": say 1 or 0";
+}
+
+std::string read(std::string_view text, std::vector<std::string>& field) {
+  field.assign(1, {});
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != ',') {
+      field.back() += text[i];
+    } else if (text.substr(i + 1).starts_with(',')) {
+      field.back() += ',';
+      ++i;
+    } else {
+      field.emplace_back();
+    }
+  }
+  return {};
+}
+
+template <typename T>
+std::string read(std::string_view text, std::optional<T>& field) {
+  return read(text, field.emplace());
+}
+
 class Parser {
  public:
-  explicit Parser(const ParseRequest& request) : request_(request) {}
+  explicit Parser(const ParseRequest& request) : request_(request) {
+    flags_.launch_module = request.launch_module;
+  }
 
   ParseOutcome run();
   /// The script's place; notes an ambiguous option before it as the error.
@@ -28,17 +90,18 @@ class Parser {
   bool is_value(std::size_t index) const;
   std::size_t take_option(std::size_t index, Word word);
   std::optional<std::vector<Taken>> read_cluster(std::size_t index, Word word, std::size_t& next);
-  void carry_out(const Taken& taken);
+  void apply(const Taken& taken);
   void take_script(std::size_t position);
   void fill_default(const Option& option);
-  std::optional<OptionValue> convert(const Option& option, std::string_view text,
-                                     std::string_view from);
-  std::optional<bool> switch_from(std::string_view text) const;
+  void set(const Option& option, std::string_view text, std::string_view from = {});
+  Flags::Given& given(const Option& option) {
+    return flags_.given[static_cast<std::size_t>(option.id)];
+  }
   void fail(const Option& option, std::string_view message, std::string_view from = {});
   bool ended() const { return error_ || exit_; }
 
   const ParseRequest& request_;
-  CommandLine line_;
+  Flags flags_;
   std::array<bool, kOptionCount> seen_{};
   bool has_script_ = false;
   std::vector<std::string_view> extras_;
@@ -103,56 +166,20 @@ std::size_t Parser::take_option(std::size_t index, Word word) {
   const auto taken = read_cluster(index, std::move(word), next);
   if (!taken) return next;
   for (const Taken& one : *taken)
-    if (!ended()) carry_out(one);
+    if (!ended()) apply(one);
   return next;
 }
 
-std::optional<bool> Parser::switch_from(std::string_view text) const {
-  if (const auto number = parse_python_int(text)) return *number != 0;
-  const std::string word = lower(strip(text));
-  for (const char* yes : {"true", "yes", "on", "t", "y"})
-    if (word == yes) return true;
-  for (const char* no : {"false", "no", "off", "f", "n"})
-    if (word == no) return false;
-  return std::nullopt;
-}
-
-/// The text as the option's kind. Nothing if it cannot be that, which is then the error.
-std::optional<OptionValue> Parser::convert(const Option& option, std::string_view text,
-                                           std::string_view from) {
-  switch (option.kind) {
-    case OptionKind::Integer:
-      if (const auto number = parse_python_int(text)) return *number;
-      fail(option, "invalid int value: " + python_repr(text), from);
-      return std::nullopt;
-    case OptionKind::Real:
-      if (const auto number = parse_python_float(text)) return *number;
-      fail(option, "invalid float value: " + python_repr(text), from);
-      return std::nullopt;
-    case OptionKind::Switch:
-      if (const auto on = switch_from(text)) return *on;
-      fail(option, "invalid value: " + python_repr(text) + ": say 1 or 0", from);
-      return std::nullopt;
-    case OptionKind::List: {
-      std::vector<std::string> items(1);
-      for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] != ',') {
-          items.back() += text[i];
-        } else if (text.substr(i + 1).starts_with(',')) {
-          items.back() += ',';
-          ++i;
-        } else {
-          items.emplace_back();
-        }
-      }
-      return items;
-    }
-    case OptionKind::Action:
-    case OptionKind::ActionOfValue:
-    case OptionKind::Text:
-      return std::string(text);
-  }
-  return std::nullopt;
+/// The text as the option's value. An error if it cannot be that.
+void Parser::set(const Option& option, std::string_view text, std::string_view from) {
+  const auto wrong = [&](auto field) -> std::string {
+    if constexpr (std::is_same_v<decltype(field), std::monostate>)
+      return {};
+    else
+      return read(text, flags_.*field);
+  };
+  if (const std::string message = std::visit(wrong, option.field); !message.empty())
+    fail(option, message, from);
 }
 
 /// An error if the option has choices and `text` is none of them.
@@ -172,43 +199,28 @@ std::string choice_message(const Option& option, std::string_view text) {
   return message + ")";
 }
 
-void Parser::carry_out(const Taken& taken) {
+void Parser::apply(const Taken& taken) {
   const Option& option = *taken.option;
-  const auto index = static_cast<std::size_t>(option.id);
-  seen_[index] = true;
-  OptionValue value = true;
-  if (taken.value) {
-    auto converted = convert(option, *taken.value, {});
-    if (!converted) return;
-    value = std::move(*converted);
-    if (!is_choice(option, *taken.value)) return fail(option, choice_message(option, *taken.value));
-  }
-  if (option.ends_muster()) {
-    exit_ = EarlyExit{option.id, std::string(taken.value.value_or(""))};
-    return;
-  }
-  line_.settings[index] = {std::move(value), Source::Words, {}};
+  seen_[static_cast<std::size_t>(option.id)] = true;
+  set(option, taken.value.value_or("1"));  // Without a value it is a switch.
+  if (taken.value && !is_choice(option, *taken.value))
+    fail(option, choice_message(option, *taken.value));
+  if (ended()) return;
+  if (option.ends_muster()) exit_ = EarlyExit{option.id, std::string(taken.value.value_or(""))};
+  given(option) = {Source::Words, {}};
 }
 
 void Parser::fill_default(const Option& option) {
-  Setting& setting = line_.at(option.id);
-  setting = {};
-  if (option.kind == OptionKind::Switch) setting.value = false;
-  if (option.kind == OptionKind::List) setting.value = std::vector<std::string>{};
-  if (!option.environment.empty()) {
-    const auto variable = request_.environment.find(option.environment);
-    if (variable != request_.environment.end() && !variable->second.empty()) {
-      auto converted = convert(option, variable->second, option.environment);
-      if (!converted) return;
-      // As under torchrun, a variable's value need not be one of the choices.
-      if (option.origin == OptionOrigin::Muster && !is_choice(option, variable->second))
-        return fail(option, choice_message(option, variable->second), option.environment);
-      setting = {std::move(*converted), Source::Variable, {}};
-      return;
-    }
+  const auto variable = request_.environment.find(option.environment);
+  if (variable != request_.environment.end() && !variable->second.empty()) {
+    set(option, variable->second, option.environment);
+    // As under torchrun, a variable's value need not be one of the choices.
+    if (option.origin == OptionOrigin::Muster && !is_choice(option, variable->second))
+      fail(option, choice_message(option, variable->second), option.environment);
+    given(option).source = Source::Variable;
+  } else if (option.fallback && !option.fallback->empty()) {
+    set(option, *option.fallback);
   }
-  if (option.kind == OptionKind::List || !option.fallback) return;
-  if (auto converted = convert(option, *option.fallback, {})) setting.value = std::move(*converted);
 }
 
 std::size_t Parser::find_script() {
@@ -246,9 +258,10 @@ void Parser::take_script(std::size_t position) {
   if (dashes_first) ++position;
   if (position >= words.size()) return;
   has_script_ = true;
-  line_.script = words[position++];
+  flags_.script = words[position++];
   if (!dashes_first && position < words.size() && words[position] == "--") ++position;
-  line_.script_arguments.assign(words.begin() + static_cast<std::ptrdiff_t>(position), words.end());
+  flags_.script_arguments.assign(words.begin() + static_cast<std::ptrdiff_t>(position),
+                                 words.end());
 }
 
 ParseOutcome Parser::run() {
@@ -259,10 +272,10 @@ ParseOutcome Parser::run() {
       extras_.push_back(request_.words[i++]);
       continue;
     }
-    const OptionId id = word.option->id;
+    const Option& option = *word.option;
     std::string spelled = request_.words[i].substr(0, request_.words[i].find('='));
     i = take_option(i, std::move(word));
-    line_.at(id).spelled = std::move(spelled);
+    given(option).spelled = std::move(spelled);
   }
   take_script(script_at);
   for (const Option& option : all_options())
@@ -279,7 +292,7 @@ ParseOutcome Parser::run() {
   }
   if (error_) return *std::move(error_);
   if (exit_) return *std::move(exit_);
-  return std::move(line_);
+  return std::move(flags_);
 }
 
 }  // namespace

@@ -1,47 +1,19 @@
 // The command line, read by the rules of Python's argparse (CPython 3.11) with torchrun's parser.
 //
-// Pure: words and variables in, settings or a message out. On purpose different from torchrun's
+// Pure: words and variables in, flags or a message out. On purpose different from torchrun's
 // parser, see docs/compatibility.md: what stands after the script is never looked at, so no option
 // of the script can be "ambiguous"; an empty variable counts as not set; switches' variables may
 // say true, yes, on, false, no and off.
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <variant>
-#include <vector>
 
-#include "launcher/option_table.h"
+#include "launcher/flags.h"
 
 namespace muster {
-
-using Environment = std::map<std::string, std::string, std::less<>>;
-
-/// monostate: neither given nor has it a default.
-using OptionValue =
-    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>>;
-
-enum class Source : std::uint8_t { Default, Variable, Words };
-
-struct Setting {
-  OptionValue value;
-  Source source = Source::Default;
-  std::string spelled;  // On the command line: as it was written, such as "--local_rank".
-};
-
-/// A command line without errors. Values have their option's kind; ranges are not checked here.
-struct CommandLine {
-  std::array<Setting, kOptionCount> settings;
-  std::string script;
-  std::vector<std::string> script_arguments;
-
-  const Setting& at(OptionId id) const { return settings[static_cast<std::size_t>(id)]; }
-  Setting& at(OptionId id) { return settings[static_cast<std::size_t>(id)]; }
-};
 
 /// --help, --version and the like: print that and end with 0.
 struct EarlyExit {
@@ -54,7 +26,7 @@ struct UsageError {
   std::string message;
 };
 
-using ParseOutcome = std::variant<CommandLine, EarlyExit, UsageError>;
+using ParseOutcome = std::variant<Flags, EarlyExit, UsageError>;
 
 struct ParseRequest {
   std::span<const std::string> words;  // Without the program's name.

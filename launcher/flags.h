@@ -1,19 +1,25 @@
 // The command line as typed fields: what was asked for, before anything is resolved or checked.
 //
-// Pure. Field names are the options'; launch_plan.h says what they lead to.
+// Pure. option_table.cc says which option is which field, launch_plan.h what they lead to. Ranges
+// are not checked here.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "launcher/argparse.h"
 #include "launcher/option_table.h"
 
 namespace muster {
+
+using Environment = std::map<std::string, std::string, std::less<>>;
+
+enum class Source : std::uint8_t { Default, Variable, Words };
 
 struct Flags {
   // torchrun's.
@@ -55,7 +61,7 @@ struct Flags {
   bool strict = false;
   std::string capture_stderr;  // auto, always, never
   std::string failure_report;
-  bool propagate_exit_code = false;
+  std::string exit_code;  // torchrun, propagate
   std::optional<std::string> omp;
   std::optional<std::string> log_max_bytes;
   std::string log_on_full;  // drop, fail
@@ -77,7 +83,7 @@ struct Flags {
 
   struct Given {
     Source source = Source::Default;
-    std::string spelled;
+    std::string spelled;  // On the command line: as it was written, such as "--local_rank".
   };
   std::array<Given, kOptionCount> given;
 
@@ -86,8 +92,6 @@ struct Flags {
   /// How to name it to the user: the option as written, or the variable that it came from.
   std::string name_of(OptionId id) const;
 };
-
-Flags flags_from(const CommandLine& line, bool launch_module);
 
 /// Which program this is, by the name it was called with.
 struct ProgramName {

@@ -446,7 +446,7 @@ Checked<LaunchPlan> Planner::run() {
   MUSTER_TRY(plan_settings());
   MUSTER_TRY(plan_http(flags_, plan_.agent));
   MUSTER_TRY(check_last());
-  plan_.agent.propagate_exit_code = flags_.propagate_exit_code;
+  plan_.agent.propagate_exit_code = flags_.exit_code == "propagate";
   plan_.agent.failure_report = flags_.failure_report;
   plan_.agent.own_error_file = own_error_file(flags_, environment_);
   for (std::string& line : inert_flags(flags_, environment_, plan_.agent))

@@ -182,7 +182,7 @@ int run(int argc, char** argv) {
     return kUsageExit;
   };
   if (const auto* error = std::get_if<UsageError>(&outcome)) return usage_error(error->message);
-  const Flags flags = flags_from(std::get<CommandLine>(outcome), program.launch_module);
+  const Flags& flags = std::get<Flags>(outcome);
 
   set_up_logging(environment);
   Checked<LaunchPlan> plan = plan_launch(flags, environment, node_facts(environment, argv0));

@@ -1,8 +1,9 @@
 // Every option of the command line, once: the parser, the help, the completion scripts and the
 // man page all read this table.
 //
-// The names, their order and their kinds are those of torchrun 2.13's parser, because abbreviations
-// and messages follow from them; muster's own options come last and need their exact spelling.
+// The names, their order and what they take are those of torchrun 2.13's parser, because
+// abbreviations and messages follow from them; muster's own options come last and need their exact
+// spelling.
 #pragma once
 
 #include <array>
@@ -11,6 +12,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 namespace muster {
 
@@ -82,16 +85,14 @@ enum class OptionOrigin : std::uint8_t {
   Muster,
 };
 
-/// What it takes and what it gives.
-enum class OptionKind : std::uint8_t {
-  Action,         // No value; muster prints something and ends.
-  ActionOfValue,  // The same with a value.
-  Switch,         // No value: true.
-  Text,
-  Integer,
-  Real,
-  List,  // Separated by commas; two commas are a literal one.
-};
+struct Flags;  // launcher/flags.h
+
+/// Where its value goes, which also says what it takes: a bool nothing, a vector texts separated by
+/// commas, two of which are a literal one. monostate: muster prints something and ends.
+using OptionField = std::variant<std::monostate, bool Flags::*, std::string Flags::*,
+                                 std::optional<std::string> Flags::*, std::int64_t Flags::*,
+                                 std::optional<std::int64_t> Flags::*, double Flags::*,
+                                 std::optional<double> Flags::*, std::vector<std::string> Flags::*>;
 
 /// The headings of the help, in their order.
 enum class OptionGroup : std::uint8_t {
@@ -110,7 +111,7 @@ struct Option {
   OptionId id;
   OptionOrigin origin;
   OptionGroup group;
-  OptionKind kind;
+  OptionField field;
   std::array<std::string_view, 2> names;      // In argparse's order; the second may be empty.
   std::string_view environment;               // Its variable; empty: none.
   std::string_view metavar;                   // What the help calls its value.
@@ -118,9 +119,9 @@ struct Option {
   std::span<const std::string_view> choices;  // Empty: anything.
   std::string_view help;
 
-  bool takes_value() const { return kind != OptionKind::Action && kind != OptionKind::Switch; }
-  bool ends_muster() const {
-    return kind == OptionKind::Action || kind == OptionKind::ActionOfValue;
+  bool ends_muster() const { return std::holds_alternative<std::monostate>(field); }
+  bool takes_value() const {
+    return ends_muster() ? !choices.empty() : !std::holds_alternative<bool Flags::*>(field);
   }
   /// The name to show: the long one with dashes.
   std::string_view long_name() const { return names[0].starts_with("--") ? names[0] : names[1]; }

@@ -9,7 +9,10 @@
 //
 // With arguments, it prints what muster prints for them: parse_lines --completion bash.
 #include <iostream>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <variant>
 
 #include <nlohmann/json.hpp>
 
@@ -21,7 +24,7 @@
 
 namespace {
 
-using muster::CommandLine;
+using muster::Flags;
 using nlohmann::json;
 
 std::string dest_of(const muster::Option& option) {
@@ -31,29 +34,45 @@ std::string dest_of(const muster::Option& option) {
   return dest;
 }
 
-json value_of(const muster::OptionValue& value) {
-  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
-  if (const auto* number = std::get_if<std::int64_t>(&value)) return *number;
-  // As text: JSON has neither infinity nor "not a number".
-  if (const auto* number = std::get_if<double>(&value)) {
-    char text[64];
-    std::snprintf(text, sizeof text, "%.17g", *number);
-    return json{{"float", text}};
-  }
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* items = std::get_if<std::vector<std::string>>(&value)) return *items;
-  return nullptr;
+// As text: JSON has neither infinity nor "not a number".
+json value_of(double number) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.17g", number);
+  return json{{"float", text}};
 }
 
-json namespace_of(const CommandLine& line, bool launch) {
+template <typename T>
+json value_of(const T& value) {
+  return value;
+}
+
+template <typename T>
+json value_of(const std::optional<T>& value) {
+  return value ? value_of(*value) : json();
+}
+
+json value_of(const Flags& flags, const muster::Option& option) {
+  const auto value = [&](auto field) -> json {
+    using Field = decltype(field);
+    const bool unset = flags.source(option.id) == muster::Source::Default && !option.fallback;
+    if (std::is_same_v<Field, std::string Flags::*> && unset) return nullptr;
+    if constexpr (std::is_same_v<Field, std::monostate>)
+      return nullptr;
+    else
+      return value_of(flags.*field);
+  };
+  return std::visit(value, option.field);
+}
+
+json namespace_of(const Flags& flags, bool launch) {
   json values;
   for (const muster::Option& option : muster::all_options()) {
     if (option.ends_muster() || option.origin == muster::OptionOrigin::Muster) continue;
     if (!muster::is_known(option, launch)) continue;
-    values[dest_of(option)] = value_of(line.at(option.id).value);
+    values[dest_of(option)] = value_of(flags, option);
   }
-  values["training_script"] = line.script;
-  values["training_script_args"] = line.script_arguments;
+  values["training_script"] = flags.script;
+  values["training_script_args"] = flags.script_arguments;
   return values;
 }
 
@@ -72,9 +91,9 @@ json outcome_of(const json& request) {
   const auto parsed = muster::parse_command_line(
       {.words = words, .environment = environment, .launch_module = launch});
   json result{{"script_at", muster::script_position(words, launch)}};
-  if (const auto* line = std::get_if<CommandLine>(&parsed)) {
+  if (const auto* flags = std::get_if<Flags>(&parsed)) {
     result["outcome"] = "ok";
-    result["values"] = namespace_of(*line, launch);
+    result["values"] = namespace_of(*flags, launch);
   } else if (const auto* early = std::get_if<muster::EarlyExit>(&parsed)) {
     result["outcome"] = "exit";
     result["option"] = muster::option(early->option).long_name();

@@ -216,7 +216,7 @@ TEST_CASE_METHOD(PlanFixture, "argparse: muster's variables are checked like its
                  "[unit][launcher]") {
   environment["MUSTER_EXIT_CODE"] = "propagate";
   environment["MUSTER_STRICT"] = "yes";
-  CHECK(flags({"x"}).propagate_exit_code);
+  CHECK(flags({"x"}).exit_code == "propagate");
   CHECK(flags({"x"}).strict);
   environment["MUSTER_EXIT_CODE"] = "bogus";
   CHECK_THAT(usage_error({"x"}), Contains("(from MUSTER_EXIT_CODE)"));

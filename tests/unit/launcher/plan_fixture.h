@@ -8,6 +8,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "launcher/argparse.h"
 #include "launcher/launch_plan.h"
 
 namespace muster::testing {
@@ -30,8 +31,8 @@ struct PlanFixture {
   Flags flags(const std::vector<std::string>& words) const {
     const ParseOutcome outcome = parse(words);
     if (const auto* error = std::get_if<UsageError>(&outcome)) FAIL(error->message);
-    REQUIRE(std::holds_alternative<CommandLine>(outcome));
-    return flags_from(std::get<CommandLine>(outcome), program_name(argv0).launch_module);
+    REQUIRE(std::holds_alternative<Flags>(outcome));
+    return std::get<Flags>(outcome);
   }
   Checked<LaunchPlan> plan(const std::vector<std::string>& words) const {
     const NodeFacts facts{
