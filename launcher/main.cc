@@ -21,15 +21,13 @@
 #include "agent/io/preflight.h"
 #include "agent/io/run_job.h"
 #include "launcher/argparse.h"
-#include "launcher/dry_run.h"
 #include "launcher/flags.h"
 #include "launcher/help.h"
 #include "launcher/http_flag.h"
 #include "launcher/launch_plan.h"
-#include "launcher/launch_text.h"
 #include "launcher/log_setup.h"
 #include "launcher/node_facts.h"
-#include "launcher/rank_plans.h"
+#include "launcher/plan_text.h"
 #include "rendezvous/core/limit_advice.h"
 #include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/etcd_login.h"
@@ -99,9 +97,8 @@ std::string preflight_failure(const Flags& flags) {
 }
 
 int dry_run(const LaunchPlan& plan) {
-  const auto ranks = plan_ranks(plan.agent, inherited_environment());
-  if (!ranks) return fail(ranks.error().message);
-  return print(dry_run_text(plan.agent, *ranks));
+  const auto text = dry_run_text(plan.agent, inherited_environment());
+  return text ? print(*text) : fail(text.error().message);
 }
 
 /// --c10d-allow, or its default.

@@ -8,8 +8,8 @@
 #include <catch2/catch.hpp>
 
 #include "launcher/completion.h"
-#include "launcher/dry_run.h"
 #include "launcher/man_page.h"
+#include "launcher/plan_text.h"
 #include "rendezvous/core/python_text.h"
 #include "rendezvous/core/tls_allow.h"
 
@@ -98,6 +98,13 @@ TEST_CASE("man page: docs/muster.1 is what the table gives", "[unit][launcher]")
   CHECK(text.str() == man_page());
 }
 
+/// Of a plan that can be started.
+std::string shown_plan(const AgentOptions& options) {
+  const auto text = dry_run_text(options, {"HOME=/home/me"});
+  REQUIRE(text.has_value());
+  return *text;
+}
+
 TEST_CASE("dry run: the plan and each rank", "[unit][launcher]") {
   AgentOptions options;
   options.local_world_size = 2;
@@ -105,33 +112,34 @@ TEST_CASE("dry run: the plan and each rank", "[unit][launcher]") {
   options.signals_to_handle = {15, 34};
   options.log.tee = {.all = {.out = true, .err = false}, .by_local_rank = {}, .per_rank = false};
   options.log.local_ranks_filter = {0};
-  std::vector<RankPlan> ranks(2);
-  ranks[0].command = {"python", "-u", "my train.py", "it's", ""};
-  ranks[0].environment = {{"RANK", "0"}, {"EMPTY", ""}, {"TEXT", "a b"}};
-  ranks[0].stdout_file = "/logs/0/stdout.log";
-  ranks[1].local_rank = ranks[1].global_rank = 1;
-  ranks[1].command = {"x"};
-  ranks[1].stdout_file = "/logs/1/stdout.log";
-  const std::string text = dry_run_text(options, ranks);
+  options.log.dir = "/logs";
+  options.role = "a b";
+  options.command = {"python", "-u", "my train.py", "it's", "", "${local_rank}"};
+  const std::string text = shown_plan(options);
   for (const char* line :
-       {"  workers       2 on this node, role default\n", "  run id        job7\n",
+       {"  workers       2 on this node, role 'a b'\n", "  run id        job7\n",
         "  signals       SIGTERM SIGRTMIN\n", "rank 0 (local rank 0)\n",
-        "  command       python -u 'my train.py' 'it'\\''s' ''\n",
-        "  stdout        /logs/0/stdout.log, and the console\n", "  stderr        the console\n",
-        "  environment   EMPTY=\n", "                TEXT='a b'\n", "rank 1 (local rank 1)\n",
-        "  stdout        /logs/1/stdout.log\n", "  stderr        nowhere (--local-ranks-filter)\n"})
+        "  command       python -u 'my train.py' 'it'\\''s' '' 0\n",
+        "  stdout        /logs/job7_<unique>/attempt_0/0/stdout.log, and the console\n",
+        "  stderr        the console\n", "  environment   GROUP_RANK=0\n",
+        "                ROLE_NAME='a b'\n", "                TORCHELASTIC_SIGNALS_TO_HANDLE=\n",
+        "                RANK=1\n", "rank 1 (local rank 1)\n",
+        "  stdout        /logs/job7_<unique>/attempt_0/1/stdout.log\n",
+        "  stderr        nowhere (--local-ranks-filter)\n"})
     CHECK_THAT(text, Contains(line));
+  CHECK_THAT(text, !Contains("HOME"));
 }
 
 TEST_CASE("dry run: which client certificates are let in", "[unit][launcher]") {
   AgentOptions options;
+  options.command = {"x"};
   options.rendezvous.tls_ca = "ca.pem";
   options.rendezvous.tls_certificate = "node.pem";
   const auto shown = [&](std::string_view names) {
     options.rendezvous.tls_allow = std::make_shared<const TlsAllow>(*parse_tls_allow_names(names));
-    return dry_run_text(options, {});
+    return shown_plan(options);
   };
-  CHECK_THAT(dry_run_text(options, {}), !Contains("lets in"));
+  CHECK_THAT(shown_plan(options), !Contains("lets in"));
   CHECK_THAT(shown("B.example.org,*.a.org"),
              Contains("                lets in certificates of *.a.org, b.example.org\n"));
   CHECK_THAT(shown("*"), Contains("lets in every certificate of the CA\n"));
@@ -140,9 +148,8 @@ TEST_CASE("dry run: which client certificates are let in", "[unit][launcher]") {
 TEST_CASE("dry run: --run-path shows the script and not muster's program", "[unit][launcher]") {
   AgentOptions options;
   options.runs_path = true;
-  std::vector<RankPlan> ranks(1);
-  ranks[0].command = {"python", "-u", "-c", "import runpy\nmany lines\n", "x.py", "--lr", "1"};
-  CHECK_THAT(dry_run_text(options, ranks),
+  options.command = {"python", "-u", "-c", "import runpy\nmany lines\n", "x.py", "--lr", "1"};
+  CHECK_THAT(shown_plan(options),
              Contains("  command       python -u -c '(muster'\\''s program that runs the script)' "
                       "x.py --lr 1\n") &&
                  !Contains("runpy"));

@@ -1,5 +1,4 @@
-#include "launcher/launch_text.h"
-
+#include "launcher/plan_text.h"
 #include "tests/unit/launcher/plan_fixture.h"
 
 namespace muster {
