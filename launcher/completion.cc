@@ -1,8 +1,7 @@
-#include "launcher/completion.h"
-
+// Completion scripts for shells: help.h.
 #include <functional>
 
-#include "launcher/option_table.h"
+#include "launcher/help.h"
 
 namespace muster {
 namespace {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "launcher/completion.h"
-#include "launcher/man_page.h"
 #include "rendezvous/core/build_info.h"
 #include "rendezvous/core/python_text.h"
 

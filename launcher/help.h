@@ -1,4 +1,5 @@
-// What muster says about itself: usage, --help, --version, all from the option table.
+// What muster says about itself: usage, --help, --version, completion scripts, the manual page, all
+// from the option table.
 //
 // Pure: texts out, nothing printed.
 #pragma once
@@ -22,6 +23,10 @@ std::string usage_error_text(const ProgramName& program, std::string_view messag
 std::string help_text(const ProgramName& program, int columns);
 /// --version: "muster 0.1.0", and what it was built from (rendezvous/core/build_info.h).
 std::string version_text();
+/// For "bash", "zsh" or "fish"; to be evaluated by that shell, or put where it looks for them.
+std::string completion_script(std::string_view shell);
+/// The manual page, in man(7)'s language. docs/muster.1 is a copy; a test says when it is old.
+std::string man_page();
 /// What an EarlyExit asks for.
 std::string early_exit_text(const EarlyExit& early, const ProgramName& program, int columns);
 

@@ -5,17 +5,13 @@
 #include <limits>
 #include <utility>
 
-#include "launcher/etcd_setup.h"
-#include "launcher/http_flag.h"
 #include "launcher/inert_flags.h"
 #include "launcher/log_setup.h"
-#include "launcher/logs_specs.h"
-#include "launcher/numa_setup.h"
+#include "launcher/python_command.h"
 #include "launcher/rendezvous_flags.h"
-#include "launcher/run_path.h"
+#include "launcher/rendezvous_setup.h"
 #include "launcher/script_check.h"
 #include "launcher/stream_flags.h"
-#include "launcher/tls_setup.h"
 #include "launcher/worker_count.h"
 #include "rendezvous/core/python_text.h"
 

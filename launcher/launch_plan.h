@@ -13,7 +13,7 @@
 #include "agent/core/numa_plan.h"
 #include "launcher/flag_error.h"
 #include "launcher/flags.h"
-#include "launcher/python_lookup.h"
+#include "launcher/python_command.h"
 
 namespace muster {
 

@@ -1,9 +1,7 @@
-#include "launcher/man_page.h"
-
+// The manual page: help.h.
 #include <string_view>
 
 #include "launcher/help.h"
-#include "launcher/option_table.h"
 
 namespace muster {
 namespace {

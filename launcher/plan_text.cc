@@ -11,7 +11,7 @@
 #include "agent/core/signal_name.h"
 #include "agent/core/worker_command.h"
 #include "agent/core/worker_env.h"
-#include "launcher/run_path.h"
+#include "launcher/python_command.h"
 #include "rendezvous/core/python_text.h"
 #include "rendezvous/core/seconds_text.h"
 #include "rendezvous/core/tls_allow.h"

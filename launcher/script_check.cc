@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "agent/core/worker_command.h"
-#include "launcher/run_path.h"
+#include "launcher/python_command.h"
 #include "rendezvous/core/python_text.h"
 
 namespace muster {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/core/python_text.h"
@@ -10,6 +11,7 @@
 namespace muster {
 namespace {
 
+constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
 constexpr std::int64_t kMaxWorkers = 65536;  // More than a Linux node starts by default.
 
 FlagError none_of(const WorkerCountRequest& request, std::string_view what) {
@@ -45,6 +47,22 @@ Checked<WorkerCount> chosen_gpus(const WorkerCountRequest& request) {
   }
   count.cuda_visible_devices = devices;
   return count;
+}
+
+NumaBinding binding_of(const std::string& mode) {
+  if (mode == "socket") return NumaBinding::Socket;
+  if (mode == "exclusive") return NumaBinding::Exclusive;
+  if (mode == "core-complex") return NumaBinding::CoreComplex;
+  return NumaBinding::Node;  // The parser lets no other pass.
+}
+
+/// As the workers will have it; null: not set.
+const std::string* visible_devices(const Environment& environment, const AgentOptions& agent) {
+  if (const auto given = agent.worker_environment.find(kVisibleDevices);
+      given != agent.worker_environment.end())
+    return &given->second;
+  const auto inherited = environment.find(kVisibleDevices);
+  return inherited == environment.end() ? nullptr : &inherited->second;
 }
 
 }  // namespace
@@ -83,18 +101,35 @@ Checked<WorkerCount> count_workers(const WorkerCountRequest& request) {
 }
 
 Checked<void> check_virtual_devices(const AgentOptions& options, const Environment& environment) {
-  const auto chosen = options.worker_environment.find("CUDA_VISIBLE_DEVICES");
-  const auto inherited = environment.find("CUDA_VISIBLE_DEVICES");
-  if (chosen == options.worker_environment.end() && inherited == environment.end()) return {};
-  const std::string& devices =
-      chosen != options.worker_environment.end() ? chosen->second : inherited->second;
-  const auto entries = split(devices, ',').size();
+  const std::string* devices = visible_devices(environment, options);
+  if (devices == nullptr) return {};
+  const auto entries = split(*devices, ',').size();
   if (entries >= static_cast<std::size_t>(options.local_world_size)) return {};
   return FlagError{
       "--virtual-local-rank gives each worker one entry of CUDA_VISIBLE_DEVICES, but "
       "that is " +
-      python_repr(devices) + " and there are " + std::to_string(options.local_world_size) +
+      python_repr(*devices) + " and there are " + std::to_string(options.local_world_size) +
       " workers; list more devices or start fewer workers"};
+}
+
+Checked<void> plan_numa(const Flags& flags, const Environment& environment, const NodeFacts& facts,
+                        LaunchPlan& plan) {
+  if (!flags.numa_binding) return {};
+  const std::string name = flags.name_of(OptionId::NumaBinding);
+  const int workers = plan.agent.local_world_size;
+  Checked<NumaFacts> machine = facts.numa(visible_devices(environment, plan.agent));
+  if (!machine) return FlagError{name + ": " + machine.error().message};
+  std::vector<int> nodes = machine->node_of_gpu;
+  if (nodes.empty()) {
+    plan.notices.push_back(name +
+                           ": no GPU is visible, so the workers are shared out evenly over "
+                           "the NUMA nodes, in the order of their local ranks");
+    nodes = spread_over_nodes(machine->topology, workers);
+  }
+  auto cpus = plan_cpus(binding_of(*flags.numa_binding), machine->topology, nodes, workers);
+  if (!cpus) return FlagError{name + " " + *flags.numa_binding + ": " + cpus.error().text};
+  plan.agent.cpus = *std::move(cpus);
+  return {};
 }
 
 }  // namespace muster

@@ -1,4 +1,5 @@
-// How many workers --nproc-per-node means on this node, and on which devices.
+// How many workers --nproc-per-node means on this node, on which devices, and for --numa-binding on
+// which CPUs.
 #pragma once
 
 #include <optional>
@@ -27,5 +28,10 @@ Checked<WorkerCount> count_workers(const WorkerCountRequest& request);
 
 /// --virtual-local-rank: each worker needs an entry of CUDA_VISIBLE_DEVICES where that is set.
 Checked<void> check_virtual_devices(const AgentOptions& options, const Environment& environment);
+
+/// --numa-binding: asks for the machine, and fills in each worker's CPUs. The number of workers
+/// must be known.
+Checked<void> plan_numa(const Flags& flags, const Environment& environment, const NodeFacts& facts,
+                        LaunchPlan& plan);
 
 }  // namespace muster

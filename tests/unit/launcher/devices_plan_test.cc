@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/run_path.h"
+#include "launcher/python_command.h"
 #include "launcher/script_check.h"
 #include "tests/unit/launcher/plan_fixture.h"
 

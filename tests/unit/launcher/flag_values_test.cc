@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "launcher/python_lookup.h"
+#include "launcher/python_command.h"
 #include "launcher/rendezvous_flags.h"
 #include "launcher/stream_flags.h"
 #include "rendezvous/core/python_text.h"

@@ -7,8 +7,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "launcher/completion.h"
-#include "launcher/man_page.h"
 #include "launcher/plan_text.h"
 #include "rendezvous/core/python_text.h"
 #include "rendezvous/core/tls_allow.h"

@@ -1,8 +1,9 @@
-#include "launcher/python_lookup.h"
+#include "launcher/python_command.h"
 
 #include <array>
 #include <utility>
 
+#include "rendezvous/core/check.h"
 #include "rendezvous/core/python_text.h"
 
 namespace muster {
@@ -10,6 +11,15 @@ namespace {
 
 // python3 first, as pip writes it into torchrun's first line: sys.executable is then the same.
 constexpr std::array<std::string_view, 2> kNames = {"python3", "python"};
+
+// Through -c, not a file: muster is one file that may be copied anywhere.
+constexpr const char* kRunPathProgram =
+#include "launcher/run_path_program.inc"
+    ;
+
+constexpr const char* kLogsSpecsProgram =
+#include "launcher/logs_specs_program.inc"
+    ;
 
 std::string_view variable(const Environment& environment, std::string_view name) {
   const auto found = environment.find(name);
@@ -66,6 +76,27 @@ Checked<std::string> find_python(const Environment& environment, std::string_vie
       "no Python was found to run the script: neither PYTHON_EXEC nor an active virtual "
       "environment names one, and PATH has no python3 and no python. Activate the environment, set "
       "PYTHON_EXEC to the interpreter, or add --no-python if the script is a program by itself"};
+}
+
+void plan_run_path(const Flags& flags, std::string python, AgentOptions& agent) {
+  agent.command = {std::move(python), "-u", "-c", kRunPathProgram, flags.script};
+  MUSTER_CHECK(agent.command.size() == kRunPathScriptAt + 1);
+  agent.first_argument = kRunPathScriptAt;
+  if (flags.launch_module && !flags.use_env) agent.local_rank_argument_at = agent.command.size();
+  agent.command.insert(agent.command.end(), flags.script_arguments.begin(),
+                       flags.script_arguments.end());
+  agent.runs_path = true;
+  agent.entry_point = "run_script_path";  // torchrun's name for it in summaries and events.
+}
+
+bool has_logs_plugin(const Flags& flags) {
+  return flags.logs_specs.has_value() && *flags.logs_specs != "default";
+}
+
+void plan_logs_specs(const Flags& flags, std::string python, LogOptions& log) {
+  log.specs = LogsSpecsOptions{.name = flags.logs_specs.value_or(""),
+                               .command = {std::move(python), "-u", "-c", kLogsSpecsProgram},
+                               .log_dir = flags.log_dir};
 }
 
 }  // namespace muster
