@@ -6,10 +6,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
@@ -29,18 +27,11 @@ namespace {
 // Several name servers, each tried twice.
 constexpr Duration kOwnNameLookupMost = std::chrono::seconds(60);
 
-std::string errno_text(const char* call) {
-  return std::string(call) + ": " + std::generic_category().message(errno);
-}
-
 /// Of interfaces that are up; without the scope of link-local ones.
-std::vector<std::string> interface_addresses(std::string& trouble) {
+std::vector<std::string> interface_addresses() {
   std::vector<std::string> addresses;
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) {
-    trouble = errno_text("getifaddrs");
-    return addresses;
-  }
+  if (::getifaddrs(&list) != 0) return addresses;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned(list, &::freeifaddrs);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr) continue;
@@ -59,11 +50,10 @@ std::vector<std::string> interface_addresses(std::string& trouble) {
   return addresses;
 }
 
-std::string hostname(std::string& trouble) {
+/// Empty: the kernel does not say it.
+std::string hostname() {
   std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) == 0) return name.data();
-  trouble = errno_text("gethostname");
-  return {};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
 }  // namespace
@@ -94,8 +84,8 @@ asio::awaitable<HostAnswer> HostFinder::find(Duration limit, Duration own_limit)
   HostFacts& facts = answer.facts;
   facts.endpoint_literal = normal_address(endpoint_host);
   facts.endpoint_is_loopback = is_loopback_address(endpoint_host);
-  facts.hostname = hostname(answer.own_trouble);
-  facts.interface_addresses = interface_addresses(answer.own_trouble);
+  facts.hostname = hostname();
+  facts.interface_addresses = interface_addresses();
   answer.match = match_host(endpoint_host, facts);
   if (answer.match == HostMatch::Here) co_return answer;  // Needs no names.
   std::string name = endpoint_host;
@@ -112,10 +102,6 @@ asio::awaitable<HostAnswer> HostFinder::find(Duration limit, Duration own_limit)
   waiting.expires_after(own_limit);
   if (!std::exchange(own->asking, true)) spawn_task(executor, "own_name", ask(own));
   if (own->asking) co_await waiting.async_wait(asio::as_tuple(asio::use_awaitable));
-  if (own->asking)
-    answer.own_trouble = facts.hostname + ": no name server has answered in time";
-  else if (own->found.error)
-    answer.own_trouble = facts.hostname + ": " + own->found.error.message();
   facts.own_addresses = own->found.addresses;
   facts.own_canonical = own->found.canonical;
   answer.match = match_host(endpoint_host, facts);

@@ -14,9 +14,7 @@ namespace muster {
 struct HostAnswer {
   HostMatch match = HostMatch::Elsewhere;
   HostFacts facts;  // On which it rests: also where the endpoint is, if that is a name.
-  // What could not be found out; empty: nothing. Never fatal.
-  std::string endpoint_trouble;  // Where the endpoint is.
-  std::string own_trouble;       // What this machine is called, and where that is.
+  std::string endpoint_trouble;  // Why its name could not be looked up; empty: it could.
 };
 
 /// Asked before each try to connect. Off the loop; no name is looked up that decides nothing.

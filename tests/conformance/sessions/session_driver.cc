@@ -184,9 +184,7 @@ asio::awaitable<void> tell_hosts(std::vector<std::string> names) {
     const char* match = answer.match == HostMatch::Here          ? "here"
                         : answer.match == HostMatch::OnInterface ? "on_interface"
                                                                  : "elsewhere";
-    say({{"name", name},
-         {"match", match},
-         {"trouble", answer.endpoint_trouble + answer.own_trouble}});
+    say({{"name", name}, {"match", match}, {"trouble", answer.endpoint_trouble}});
   }
 }
 
