@@ -140,7 +140,7 @@ void EtcdSession::begin_native(HostAnswerer found) {
   // The host reaches itself by loopback: the others come by the address that it has announced.
   if (!host_.is_here() && !location.endpoints.empty()) host = location.endpoints.front().host;
   auto native = native_session(std::move(found), host, inner_handlers(),
-                               {.node = {.hosts_rendezvous = host_.is_here()},
+                               {.hosts_rendezvous = host_.is_here(),
                                 .host = host_options(),
                                 .where = [this] { return host_location(); },
                                 .host_text = etcd_text()});

@@ -1,5 +1,7 @@
 #include "agent/sessions/native_session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -30,18 +32,20 @@ std::string random_instance() {
   return fmt::format("{:016x}{:016x}", random_number(), random_number());
 }
 
-NativeParticipant::Options participant_options(const NativeSession::Options& options) {
+NativeParticipant::Options participant_options(const AgentOptions& agent,
+                                               const NativeSession::Options& options) {
+  const RendezvousSettings& settings = agent.rendezvous.settings;
   NodeJoined node;
-  node.name = options.node.name;
+  node.name = {.addr = options.address, .pid = ::getpid(), .local_id = 0};
   node.instance = random_instance();
-  node.local_world_size = options.node.local_world_size;
-  node.role = options.node.role;
-  node.run = options.settings.run;
+  node.local_world_size = agent.local_world_size;
+  node.role = agent.role;
+  node.run = settings.run;
   node.muster_version = MUSTER_VERSION;
-  node.preferred_rank = options.node.preferred_rank;
-  node.spare = options.settings.spare;
-  node.hosts_rendezvous = options.node.hosts_rendezvous;
-  return {.settings = options.settings,
+  node.preferred_rank = agent.rendezvous.preferred_rank;
+  node.spare = settings.spare;
+  node.hosts_rendezvous = options.hosts_rendezvous;
+  return {.settings = settings,
           .node = std::move(node),
           .host_text = options.host_text,
           .random = random_number()};
@@ -49,12 +53,13 @@ NativeParticipant::Options participant_options(const NativeSession::Options& opt
 
 }  // namespace
 
-NativeSession::NativeSession(asio::io_context& loop, Handlers handlers, Options options,
-                             std::unique_ptr<NativeClient> client)
+NativeSession::NativeSession(asio::io_context& loop, const AgentOptions& agent, Handlers handlers,
+                             Options options, std::unique_ptr<NativeClient> client)
     : loop_(loop),
+      agent_(agent),
       handlers_(std::move(handlers)),
       options_(std::move(options)),
-      participant_(participant_options(options_)),
+      participant_(participant_options(agent, options_)),
       timer_(loop) {
   begin(std::move(client));
 }
@@ -258,13 +263,13 @@ asio::awaitable<void> NativeSession::introduce(std::shared_ptr<bool> alive, int 
   const StoreAddress store{facts_.master_addr, facts_.master_port};
   NativeReach question{.generation = facts_.generation,
                        .group_rank = facts_.group_rank.value,
-                       .run_id = options_.settings.run_id};
+                       .run_id = settings_.run_id};
   const auto reached = co_await ask_reach(loop_.get_executor(), store, std::move(question),
                                           kIntroduceMost, options_.host.token);
   if (!*alive || number != introductions_ || !introducing_) co_return;
   // Among torchrun nodes rank 0 may be one of them: its store knows nobody and refuses nobody. The
   // same is true of a store that rank 0's worker hosts, which is not there yet.
-  if (!reached && all_are_musters && options_.shares_store)
+  if (!reached && all_are_musters && agent_.rendezvous.shares_store)
     spdlog::warn(
         "the workers' store at {} does not know this node's token: it may refuse this node's "
         "workers",
@@ -314,7 +319,7 @@ void NativeSession::apply(const NativeParticipant::AskReach& action) {
 asio::awaitable<void> NativeSession::reach(std::shared_ptr<bool> alive,
                                            NativeParticipant::AskReach action) {
   const Duration limit = std::min(kReachMost, participant_.lease());
-  action.question.run_id = options_.settings.run_id;
+  action.question.run_id = settings_.run_id;
   const auto reached = co_await ask_reach(loop_.get_executor(), std::move(action.store),
                                           action.question, limit, options_.host.token);
   if (!*alive) co_return;
@@ -340,13 +345,13 @@ void NativeSession::apply(const NativeParticipant::EnterExitBarrier&) {
 RoundExchange NativeSession::round_exchange(const RoundFacts& facts, std::int64_t round) const {
   return RoundExchange(
       store_,
-      {.prefix = "torch.rendezvous." + options_.settings.run_id + "." + std::to_string(round),
+      {.prefix = "torch.rendezvous." + settings_.run_id + "." + std::to_string(round),
        .group_rank = facts.group_rank,
        .group_world_size = facts.group_world_size,
-       .role = options_.node.role,
-       .local_world_size = options_.node.local_world_size,
-       .identical = options_.worker_identical,
-       .timeout = options_.settings.read_timeout},
+       .role = agent_.role,
+       .local_world_size = agent_.local_world_size,
+       .identical = agent_.rendezvous.worker_identical,
+       .timeout = settings_.read_timeout},
       [](const std::string& whom) { spdlog::warn("waiting for {}", whom); });
 }
 
@@ -358,12 +363,12 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Round
   };
   RoundFacts facts = facts_of(round);
   std::optional<StoreAddress> store = round.store;
-  store_ = std::make_shared<StoreClient>(
-      loop_.get_executor(), StoreClientOptions{.host = options_.host.host,
-                                               .port = options_.host.port,
-                                               .timeout = options_.settings.read_timeout,
-                                               .tls = options_.host.tls,
-                                               .tls_name = options_.host.tls_name});
+  store_ = std::make_shared<StoreClient>(loop_.get_executor(),
+                                         StoreClientOptions{.host = options_.host.host,
+                                                            .port = options_.host.port,
+                                                            .timeout = settings_.read_timeout,
+                                                            .tls = options_.host.tls,
+                                                            .tls_name = options_.host.tls_name});
   const auto client = store_;
   const Result<void> connected = co_await client->connect();
   if (is_over()) co_return;
@@ -377,7 +382,7 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Round
   if (trouble.empty() && facts.group_rank.value == 0) {
     // Torchrun nodes know no other way to learn it.
     // Where they are, not as we call ourselves: the host has seen to it.
-    MasterAddress master{options_.node.name.addr, 0};
+    MasterAddress master{options_.address, 0};
     if (store) master = {store->addr, store->port};
     const auto published = co_await others.publish_master(master);
     if (!published) trouble = published.error().reason;

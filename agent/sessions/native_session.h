@@ -23,15 +23,6 @@
 
 namespace muster {
 
-/// What this node is, to the others.
-struct SessionNode {
-  NodeName name;
-  int local_world_size = 1;
-  std::string role;
-  std::optional<int> preferred_rank;
-  bool hosts_rendezvous = false;
-};
-
 /// Where a host is that moves.
 struct HostLocation {
   std::vector<RendezvousEndpoint> endpoints;  // Empty: not known.
@@ -42,21 +33,19 @@ struct HostLocation {
 class NativeSession final : public RendezvousSession {
  public:
   struct Options {
-    RendezvousSettings settings;
-    SessionNode node;
+    std::string address;  // This node's, to the others.
+    bool hosts_rendezvous = false;
     NativeClientOptions host;
     /// Where the host may be; `host` is at one of them.
     std::vector<RendezvousEndpoint> endpoints;
     std::size_t endpoint = 0;  // The one of `client`.
     /// Instead of `endpoints`, where the host moves: asked for each try.
     std::function<HostLocation()> where;
-    std::string host_text;          // All of them, for people.
-    bool worker_identical = false;  // TORCH_ELASTIC_WORKER_IDENTICAL=1
-    bool shares_store = true;       // Not with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
+    std::string host_text;  // All of them, for people.
   };
   /// `client`: connected and welcome, not started.
-  NativeSession(boost::asio::io_context& loop, Handlers handlers, Options options,
-                std::unique_ptr<NativeClient> client);
+  NativeSession(boost::asio::io_context& loop, const AgentOptions& agent, Handlers handlers,
+                Options options, std::unique_ptr<NativeClient> client);
   ~NativeSession() override;
 
   void join() override;
@@ -105,6 +94,8 @@ class NativeSession final : public RendezvousSession {
   static RoundFacts facts_of(const RoundComplete& message);
 
   boost::asio::io_context& loop_;
+  const AgentOptions& agent_;
+  const RendezvousSettings& settings_ = agent_.rendezvous.settings;
   Handlers handlers_;
   Options options_;
   NativeParticipant participant_;

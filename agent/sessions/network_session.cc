@@ -192,7 +192,7 @@ void NetworkSession::begin_native(HostAnswerer found) {
   const std::string host = hosted_ ? rendezvous_.host : endpoints()[endpoint].host;
   const std::string text = hosted_ ? endpoint_text(kLoopbackAddress, hosted_->port()) : host_text();
   join_by(native_session(std::move(found), host, handlers_,
-                         {.node = {.hosts_rendezvous = hosted_ != nullptr},
+                         {.hosts_rendezvous = hosted_ != nullptr,
                           .host = host_options(),
                           .endpoints = endpoints(),
                           .endpoint = endpoint,

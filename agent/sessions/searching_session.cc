@@ -1,7 +1,5 @@
 #include "agent/sessions/searching_session.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "agent/core/host_match.h"
@@ -86,14 +84,8 @@ std::shared_ptr<NativeSession> SearchingSession::native_session(HostAnswerer fou
   // that takes another address of rank 0 works under torchrun, too.
   const bool is_own = !own.is_loopback() && address == own.to_string();
   if (is_own && rendezvous_.token && handlers_.store_at) handlers_.store_at(address);
-  options.settings = rendezvous_.settings;
-  options.node.name = {.addr = address, .pid = ::getpid(), .local_id = 0};
-  options.node.local_world_size = options_.local_world_size;
-  options.node.role = options_.role;
-  options.node.preferred_rank = rendezvous_.preferred_rank;
-  options.worker_identical = rendezvous_.worker_identical;
-  options.shares_store = rendezvous_.shares_store;
-  return std::make_shared<NativeSession>(loop_, std::move(handlers), std::move(options),
+  options.address = address;
+  return std::make_shared<NativeSession>(loop_, options_, std::move(handlers), std::move(options),
                                          std::move(found.client));
 }
 

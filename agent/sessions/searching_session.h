@@ -56,7 +56,7 @@ class SearchingSession : public RendezvousSession {
   /// The rendezvous of this run, where this node hosts it. Port and addresses are the caller's.
   StoreServerOptions server_options() const;
   /// The session for a host that is muster. `host_name`: by which the other nodes come to the host.
-  /// The node in `options` is filled in here, but for whether it hosts the rendezvous.
+  /// This node's address is filled in here.
   std::shared_ptr<NativeSession> native_session(HostAnswerer found, const std::string& host_name,
                                                 Handlers handlers, NativeSession::Options options);
 
