@@ -434,8 +434,10 @@ std::shared_ptr<RendezvousSession> make_c10d_session(asio::any_io_executor execu
                                                      const AgentOptions& options,
                                                      RendezvousSession::Handlers handlers,
                                                      Duration exit_barrier) {
-  return close_at_end(std::make_shared<C10dSession>(std::move(executor), options,
-                                                    std::move(handlers), exit_barrier));
+  const auto session = std::make_shared<C10dSession>(std::move(executor), options,
+                                                     std::move(handlers), exit_barrier);
+  // Its tasks may outlive its owner: it is closed when the owner lets it go.
+  return {session.get(), [session](RendezvousSession*) { session->close(); }};
 }
 
 }  // namespace muster

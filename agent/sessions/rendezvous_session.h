@@ -99,10 +99,4 @@ inline boost::asio::awaitable<void> while_alive(std::shared_ptr<RendezvousSessio
   session.reset();
 }
 
-/// A session whose tasks may outlive its owner: it is closed when the owner lets it go.
-template <typename Session>
-std::shared_ptr<RendezvousSession> close_at_end(std::shared_ptr<Session> session) {
-  return {session.get(), [session](RendezvousSession*) { session->close(); }};
-}
-
 }  // namespace muster
