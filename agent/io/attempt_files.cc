@@ -58,12 +58,17 @@ std::optional<std::string> empty_filtered_files(const AttemptLogPlan& plan) {
 std::vector<Result<std::string>> find_programs(const AttemptFilesRequest& request,
                                                const AttemptLogPlan& plan) {
   std::vector<Result<std::string>> found;
+  std::string_view last_path;
   for (std::size_t rank = 0; rank < request.programs.size(); ++rank) {
     std::string_view path = request.path;
     if (rank < plan.workers.size())  // A plug-in may have changed it.
       for (const auto& [name, value] : plan.workers[rank].environment.set)
         if (name == "PATH") path = value;
-    found.push_back(find_program(request.programs[rank], path));
+    // Most often it is the same program for all.
+    const bool is_known =
+        rank > 0 && path == last_path && request.programs[rank] == request.programs[rank - 1];
+    found.push_back(is_known ? found.back() : find_program(request.programs[rank], path));
+    last_path = path;
   }
   return found;
 }
@@ -85,6 +90,7 @@ AttemptFiles make_attempt_files(const AttemptFilesRequest& request) {
   made.plan = request.dest ? plan_logs(request.options, surroundings, *request.dest)
                            : plan_logs(request.options, surroundings);
   for (const std::string& dir : made.plan.directories) {
+    if (::mkdir(dir.c_str(), 0777) == 0) continue;  // Most often there is all above it.
     std::error_code error;
     std::filesystem::create_directories(dir, error);
     if (error) {
