@@ -219,6 +219,8 @@ class Memory:
         self.thread.join(10)
 
 
+# How many times slower a server is with sanitizers and without optimization.
+SLOWNESS = float(os.environ.get("MUSTER_SLOWNESS", "1"))
 # AddressSanitizer keeps freed memory for a while: what is measured is what the program holds.
 KEEP_LITTLE = {"ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_size_kb=64"}
 
@@ -249,4 +251,4 @@ class Musterd:
 def patience_s():
     """A second of an idle machine, on this one as it is now: with many others, everyone's share of it is smaller."""
     share = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return max(one_second(), min(30.0, share))
+    return SLOWNESS * max(one_second(), min(30.0, share))

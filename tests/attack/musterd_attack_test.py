@@ -128,7 +128,7 @@ class Limits(AttackTest):
     def greedy(self):
         greedy = Client(self.musterd.port)
         for i in range(400):
-            if not greedy.send(request(GET, "k") + request(SET, "k", b"%d" % (i % 10) * 60_000), 0.2):
+            if not greedy.send(request(GET, "k") + request(SET, "k", b"%d" % (i % 10) * 60_000), 5.0):
                 break
         return greedy
 
@@ -271,7 +271,7 @@ class Limits(AttackTest):
         self.assertEqual(modest.receive(4), b"PING")
         greedy = Client(self.musterd.port)
         for _ in range(1_000):
-            if not greedy.send(request(GET, key), 0.2):
+            if not greedy.send(request(GET, key), 5.0):
                 break
         self.closed_with(greedy, b"it has the most of its run's unread replies: limit run_queued_bytes")
         self.assertTrue(modest.ping(), "who reads its replies stays")
