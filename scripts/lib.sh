@@ -10,7 +10,7 @@ launcher=${MUSTER_LAUNCHER:-$root/build/release/bin/muster}
 # Debian 12's names. The first list builds and runs muster, the second is for its tests.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libboost1.81-dev libspdlog-dev nlohmann-json3-dev
   libcli11-dev catch2 libhwloc-dev libsystemd-dev libssl-dev libsqlite3-dev python3 python3-venv ccache)
-TEST_PACKAGES=(libgloo-dev etcd-server clang-format-14 clang-19 libclang-rt-19-dev llvm-19 clang-tidy-19 shellcheck
+TEST_PACKAGES=(libgloo-dev etcd-server clang-format-14 clang-19 libclang-rt-19-dev llvm-19 lld-19 clang-tidy-19 shellcheck
   iproute2 nftables openssl procps systemd systemd-container python3-yaml docker-compose zsh fish chromium)
 # For scripts/package: to build, for aarch64, too, and to install the packages where they belong. make, perl and
 # tcl are for the sources of SQLite and OpenSSL.

@@ -87,7 +87,7 @@ void LogLoop::end_attempt(std::function<void(const LogPump::Tails&)> done) {
 std::size_t LogLoop::ended_streams() const {
   const auto files = std::count_if(files_.begin(), files_.end(),
                                    [](const auto& file) { return file->is_over && file->dirty; });
-  const auto pipes = std::count_if(pipes_.begin(), pipes_.end(), [this](const auto& pipe) {
+  const auto pipes = std::count_if(pipes_.begin(), pipes_.end(), [](const auto& pipe) {
     return pipe.second->is_over && !pipe.second->has_room();
   });
   return static_cast<std::size_t>(files + pipes);
