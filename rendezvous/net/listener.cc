@@ -22,6 +22,9 @@ using boost::system::error_code;
 
 namespace {
 
+// With port 0, where one address is taken at the port that was found for another.
+constexpr int kPortTries = 20;
+
 error_code last_error() {
   return {errno, boost::system::system_category()};
 }
@@ -97,6 +100,22 @@ Listeners listen_everywhere(std::uint16_t port) {
   return listeners;
 }
 
+/// All of them at one port: at the one that the kernel finds for the first, if `port` is 0.
+Listeners bind_all(const std::vector<asio::ip::address>& addresses, std::uint16_t port) {
+  // "::" alone means every interface; with IPv4 addresses beside it, it is IPv6 only.
+  const bool any_v4 =
+      std::any_of(addresses.begin(), addresses.end(), [](auto& a) { return a.is_v4(); });
+  std::vector<Listener> listeners;
+  for (const asio::ip::address& address : addresses) {
+    const bool dual = address.is_v6() && address.is_unspecified() && !any_v4;
+    auto one = bind_one({address, port}, dual ? Stack::Dual : Stack::One);
+    if (!one) return one.error();
+    port = one->endpoint.port();
+    listeners.push_back(std::move(*one));
+  }
+  return listeners;
+}
+
 }  // namespace
 
 std::string ListenError::what() const {
@@ -138,16 +157,12 @@ Listeners listen_on(const std::vector<std::string>& addresses, std::uint16_t por
     parsed.push_back(asio::ip::make_address(text, ec));
     if (ec) return ListenError{"parse", text, port, ec};
   }
-  // "::" alone means every interface; with IPv4 addresses beside it, it is IPv6 only.
-  const bool any_v4 = std::any_of(parsed.begin(), parsed.end(), [](auto& a) { return a.is_v4(); });
-  std::vector<Listener> listeners;
-  for (const asio::ip::address& address : parsed) {
-    const bool dual = address.is_v6() && address.is_unspecified() && !any_v4;
-    auto one = bind_one({address, port}, dual ? Stack::Dual : Stack::One);
-    if (!one) return one.error();
-    port = one->endpoint.port();
-    listeners.push_back(std::move(*one));
-  }
+  Listeners listeners = bind_all(parsed, port);
+  // The port that the kernel found for the first address may be another program's at the next one.
+  for (int tries = 1; port == 0 && tries < kPortTries && !listeners &&
+                      listeners.error().code.value() == EADDRINUSE;
+       ++tries)
+    listeners = bind_all(parsed, port);
   return listeners;
 }
 

@@ -127,6 +127,29 @@ def both_families_by_default_and_each_alone():
         assert ping(server.connect("127.0.0.1")) and ping(server.connect("::1"))
 
 
+# In a network namespace with few ports to find (Linux takes odd ones of the lower half first), two of which are taken for IPv4.
+FEW_PORTS = """
+import pathlib, socket, subprocess, sys
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("40000 40015")
+taken = [socket.create_server(("127.0.0.1", port)) for port in (40001, 40003)]
+for _ in range(12):
+    musterd = subprocess.Popen([sys.argv[1], "--bind=::", "--bind=0.0.0.0", "--port=0"], stdout=subprocess.PIPE, text=True)
+    print(musterd.stdout.readline(), end="")
+    musterd.kill()
+    musterd.wait()
+"""
+
+
+@test
+def a_port_that_one_family_lacks_is_not_taken():
+    if os.geteuid() != 0:
+        return "a network namespace needs root"
+    done = subprocess.run(["unshare", "--net", sys.executable, "-c", FEW_PORTS, MUSTERD], capture_output=True, text=True,
+                          timeout=120)
+    assert done.stdout.count("musterd: listening on [::]:400") == 12, done.stderr
+
+
 @test
 def a_listening_socket_is_inherited_as_from_systemd():
     listener = socket.create_server(("127.0.0.1", 0))

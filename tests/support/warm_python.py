@@ -10,6 +10,7 @@ what is left of it), the worker must be a real one."""
 import atexit
 import io
 import json
+import multiprocessing.process
 import os
 import pathlib
 import random
@@ -118,6 +119,7 @@ def take_over(request, streams):
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     os.chdir(request["folder"])
+    multiprocessing.process.ORIGINAL_DIR = request["folder"]  # Where what it spawns looks for the program.
     take_environment(request["environment"])
     sys.path[1:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path != str(SITE)]
     random.seed()
