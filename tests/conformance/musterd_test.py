@@ -127,14 +127,16 @@ def both_families_by_default_and_each_alone():
         assert ping(server.connect("127.0.0.1")) and ping(server.connect("::1"))
 
 
-# In a network namespace with few ports to find (Linux takes odd ones of the lower half first), two of which are taken for IPv4.
+# In a network namespace with few ports to find, two of which are taken for IPv4. Linux looks first among the odd
+# ones of the lower half.
 FEW_PORTS = """
 import pathlib, socket, subprocess, sys
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("40000 40015")
 taken = [socket.create_server(("127.0.0.1", port)) for port in (40001, 40003)]
 for _ in range(12):
-    musterd = subprocess.Popen([sys.argv[1], "--bind=::", "--bind=0.0.0.0", "--port=0"], stdout=subprocess.PIPE, text=True)
+    musterd = subprocess.Popen([sys.argv[1], "--bind=::", "--bind=0.0.0.0", "--port=0"], stdout=subprocess.PIPE,
+                               text=True)
     print(musterd.stdout.readline(), end="")
     musterd.kill()
     musterd.wait()
