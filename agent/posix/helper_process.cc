@@ -30,6 +30,19 @@ std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   return pointers;
 }
 
+struct HelperCommand {
+  HelperCommand(std::vector<std::string> words_of_it, std::vector<std::string> variables_of_it)
+      : words(std::move(words_of_it)), variables(std::move(variables_of_it)) {
+    ::sigemptyset(&signals.mask);
+    ::sigemptyset(&signals.ignored);
+  }
+  std::vector<std::string> words;
+  std::vector<std::string> variables;
+  std::vector<char*> argv = pointers_to(words);
+  std::vector<char*> env = pointers_to(variables);
+  SignalState signals;
+};
+
 // The worker that `pid` belongs to; 0: none.
 pid_t leader_of(pid_t pid, const std::set<pid_t>& leaders) {
   std::map<pid_t, Process> all;
@@ -72,19 +85,17 @@ Result<HelperProcess> HelperProcess::start_on_socket(const std::vector<std::stri
 boost::system::error_code HelperProcess::spawn_it(const std::vector<std::string>& argv,
                                                   const std::vector<std::string>& environment,
                                                   const std::array<int, 3>& fds) {
-  SignalState signals;
-  ::sigemptyset(&signals.mask);
-  ::sigemptyset(&signals.ignored);
-  const std::vector<char*> words = pointers_to(argv);
-  const std::vector<char*> variables = pointers_to(environment);
-  BegunSpawn child = begin_spawn({.path = words[0],
-                                  .argv = words.data(),
-                                  .env = variables.data(),
+  const auto command = std::make_shared<HelperCommand>(argv, environment);
+  BegunSpawn child = begin_spawn({.path = command->argv[0],
+                                  .argv = command->argv.data(),
+                                  .env = command->env.data(),
                                   .fds = fds,
-                                  .signals = &signals});
+                                  .signals = &command->signals,
+                                  .owner = command});
   if (child.error != 0) return from_errno(child.error);
   pidfd_ = std::move(child.pidfd);
   status_ = std::move(child.status);
+  memory_ = std::move(child.memory);
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -44,7 +45,8 @@ class HelperProcess {
                                      const std::vector<std::string>& environment,
                                      const std::array<int, 3>& fds);
   OwnedFd pidfd_;
-  OwnedFd status_;  // Of begin_spawn().
+  OwnedFd status_;  // Of begin_spawn(), as is the next.
+  std::shared_ptr<const void> memory_;
   OwnedFd output_;  // None: it prints where we print.
 };
 

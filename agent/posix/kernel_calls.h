@@ -9,16 +9,6 @@
 
 namespace muster {
 
-/// Closes every descriptor from `first` on. Before Linux 5.9 it fails with ENOSYS.
-inline int close_from(unsigned first) {
-  return static_cast<int>(::syscall(SYS_close_range, first, ~0U, 0));
-}
-
-/// The same from `first` to `last`.
-inline int close_between(unsigned first, unsigned last) {
-  return static_cast<int>(::syscall(SYS_close_range, first, last, 0));
-}
-
 /// A file in memory, close-on-exec, under this name in /proc; -1 and errno.
 inline int make_memory_file(const char* name) {
   constexpr unsigned kCloseOnExec = 1;  // MFD_CLOEXEC, linux/memfd.h.

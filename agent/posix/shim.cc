@@ -51,10 +51,11 @@ struct Worker {
   int number = 0;  // The agent's name for it.
   int rank = 0;    // Global.
   OwnedFd pidfd;
-  OwnedFd status;                     // Of begin_spawn(), until it has answered.
-  int signal_after_start = 0;         // What it is to get then; 0: nothing.
-  bool has_failed = false;            // The program could not be executed: it is ending.
-  std::vector<OutputReader> readers;  // So that it can write on when the agent is gone.
+  OwnedFd status;                      // Of begin_spawn(), until it has answered.
+  std::shared_ptr<const void> memory;  // The same, until the program runs.
+  int signal_after_start = 0;          // What it is to get then; 0: nothing.
+  bool has_failed = false;             // The program could not be executed: it is ending.
+  std::vector<OutputReader> readers;   // So that it can write on when the agent is gone.
 };
 
 class Shim {
@@ -187,6 +188,7 @@ class Shim {
                                  .rank = request.number,
                                  .pidfd = std::move(child.pidfd),
                                  .status = std::move(child.status),
+                                 .memory = std::move(child.memory),
                                  .readers = std::move(begun.readers)};
   }
 
@@ -203,6 +205,7 @@ class Shim {
     worker.status.reset();
     worker.has_failed = result->error != 0;
     if (worker.has_failed) return outbox_.add(start_failed(worker.number, *result));
+    worker.memory.reset();
     const ShimReport report = started(worker.number, pid);
     records_.started(report, worker.rank);
     watch(worker.pidfd.get(), EPOLLIN);

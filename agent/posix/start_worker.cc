@@ -7,6 +7,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -46,8 +47,9 @@ BegunWorker begin_worker(const ShimRequest& request, const std::vector<OwnedFd>&
   const auto fds_wanted = 1 + static_cast<std::size_t>(std::popcount(request.streams));
   // The kernel drops descriptors that the shim has no room for.
   if (fds.size() < fds_wanted) return {{.error = EMFILE, .step = SpawnStep::Exec}, {}};
-  const std::optional<PackedCommand> command = read_command(fds[0].get());
-  if (!command) return {{.error = EPROTO, .step = SpawnStep::Exec}, {}};
+  std::optional<PackedCommand> read = read_command(fds[0].get());
+  if (!read) return {{.error = EPROTO, .step = SpawnStep::Exec}, {}};
+  const auto command = std::make_shared<const PackedCommand>(std::move(*read));
   SpawnOptions options{
       .path = command->path, .argv = command->argv.data(), .env = command->env.data()};
   options.signals = &setup.signals;
@@ -55,6 +57,7 @@ BegunWorker begin_worker(const ShimRequest& request, const std::vector<OwnedFd>&
   options.file_limit = &setup.file_limit;
   options.cpu_mask = command->cpu_mask;
   options.cgroup = cgroup;
+  options.owner = command;
   std::size_t next = 1;
   for (std::size_t stream = 0; stream < 3; ++stream)
     if ((request.streams >> stream & 1U) != 0 && next < fds.size())

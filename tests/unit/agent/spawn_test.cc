@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -229,6 +231,68 @@ TEST_CASE("spawn: a start that is not waited for says why it failed", "[unit][ag
   CHECK(result.error == ENOENT);
   CHECK(result.step == SpawnStep::Exec);
   CHECK(end_of({.pid = child.pid, .pidfd = child.pidfd.release()}).si_status == 127);
+}
+
+TEST_CASE("spawn: what fails in the child leaves the parent's errno alone", "[unit][agent]") {
+  // Each of the child's calls would write it, if they were the C library's: they share our memory.
+  for (int turn = 0; turn < 50; ++turn) {
+    Command command({"/no/such/program"});
+    errno = 0;
+    BegunSpawn child = command.begin();
+    REQUIRE(child.error == 0);
+    pollfd wait{child.pidfd.get(), POLLIN, 0};
+    const int ended = ::poll(&wait, 1, 20'000);
+    const int seen = errno;
+    CHECK(seen == 0);
+    REQUIRE(ended == 1);
+    REQUIRE(::waitpid(child.pid, nullptr, 0) == child.pid);
+  }
+}
+
+TEST_CASE("spawn: children that start at the same time have their own programs and streams",
+          "[unit][agent]") {
+  constexpr int kChildren = 40;
+  std::vector<Command> commands;
+  std::vector<BegunSpawn> children;
+  std::vector<std::array<int, 2>> pipes(kChildren);
+  commands.reserve(kChildren);
+  for (int i = 0; i < kChildren; ++i) {
+    auto& ends = pipes[static_cast<std::size_t>(i)];
+    REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+    Command& command = commands.emplace_back(
+        std::vector<std::string>{"/bin/sh", "-c", "echo " + std::to_string(i)});
+    command.options.fds = {-1, ends[1], -1};
+    children.push_back(command.begin());
+    REQUIRE(children.back().error == 0);
+  }
+  for (int i = 0; i < kChildren; ++i) {
+    const auto& ends = pipes[static_cast<std::size_t>(i)];
+    BegunSpawn& child = children[static_cast<std::size_t>(i)];
+    ::close(ends[1]);
+    std::array<char, 16> text{};
+    CHECK(::read(ends[0], text.data(), text.size() - 1) > 0);
+    CHECK(text.data() == std::to_string(i) + "\n");
+    ::close(ends[0]);
+    CHECK(end_of({.pid = child.pid, .pidfd = child.pidfd.release()}).si_status == 0);
+  }
+}
+
+TEST_CASE("spawn: what its command was stays until the program runs", "[unit][agent]") {
+  std::weak_ptr<const void> seen;
+  {
+    Command command({"/bin/true"});
+    auto owner = std::make_shared<const int>(0);
+    seen = owner;
+    command.options.owner = std::move(owner);
+    BegunSpawn child = command.begin();
+    REQUIRE(child.error == 0);
+    command.options.owner.reset();
+    CHECK_FALSE(seen.expired());
+    CHECK(result_of(child).error == 0);
+    child.memory.reset();
+    CHECK(seen.expired());
+    CHECK(end_of({.pid = child.pid, .pidfd = child.pidfd.release()}).si_status == 0);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,130 @@
+// Nothing here writes memory but its own stack: the child may share everything else with its
+// parent, which goes on meanwhile. So no errno, and no function of the C library that might write
+// it, take a lock or allocate.
+
+#include "agent/posix/spawned_child.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "agent/posix/raw_call.h"
+
+// A sanitizer takes the child's stack for memory of the parent's.
+#define MUSTER_IN_CHILD __attribute__((no_sanitize("address", "thread", "undefined")))
+
+namespace muster {
+namespace {
+
+// As the kernel takes it; `sigaction` of the C library is another one. Zeros are SIG_DFL without
+// flags.
+struct KernelAction {
+  std::uintptr_t handler = 0;
+  std::uintptr_t flags = 0;
+  std::uintptr_t restorer = 0;
+  std::uint64_t mask = 0;
+};
+constexpr std::size_t kKernelSetBytes = 8;
+constexpr int kSignals = 64;
+constexpr unsigned kNoLimit = ~0U;
+
+/// The beginning of a sigset_t is the kernel's set: bit n - 1 stands for signal n.
+MUSTER_IN_CHILD std::uint64_t kernel_set(const sigset_t& set) {
+  std::uint64_t bits = 0;
+  __builtin_memcpy(&bits, &set, sizeof bits);
+  return bits;
+}
+
+template <typename T>
+MUSTER_IN_CHILD long address(const T* pointer) {
+  return static_cast<long>(reinterpret_cast<std::uintptr_t>(pointer));
+}
+
+// Descriptors of ours are close-on-exec; those that we inherited ourselves are not. Before
+// Linux 5.9 they stay.
+MUSTER_IN_CHILD long close_range(unsigned first, unsigned last) {
+  const long result = raw_call(SYS_close_range, first, last);
+  return result == -ENOSYS ? 0 : result;
+}
+
+MUSTER_IN_CHILD long redirect(const SpawnOptions& options, int status) {
+  for (int target = 0; target < 3; ++target) {
+    const int fd = options.fds.begin()[target];
+    if (fd < 0) continue;
+    if (const long result = raw_call(SYS_dup3, fd, target); result < 0) return result;
+  }
+  const auto kept = static_cast<unsigned>(status);
+  if (kept > 3)
+    if (const long result = close_range(3, kept - 1); result < 0) return result;
+  return close_range(kept + 1, kNoLimit);
+}
+
+MUSTER_IN_CHILD long reset_signals(const SpawnOptions& options) {
+  const std::uint64_t ignored = kernel_set(options.signals->ignored);
+  const std::uint64_t to_set =
+      options.not_default == nullptr ? ~0ULL : kernel_set(*options.not_default) | ignored;
+  for (int number = 1; number <= kSignals; ++number) {
+    const std::uint64_t bit = 1ULL << (number - 1);
+    if ((to_set & bit) == 0) continue;
+    KernelAction action;
+    action.handler = (ignored & bit) != 0 ? reinterpret_cast<std::uintptr_t>(SIG_IGN) : 0;
+    // Fails for SIGKILL and SIGSTOP: fine.
+    raw_call(SYS_rt_sigaction, number, address(&action), 0, kKernelSetBytes);
+  }
+  const std::uint64_t mask = kernel_set(options.signals->mask);
+  return raw_call(SYS_rt_sigprocmask, SIG_SETMASK, address(&mask), 0, kKernelSetBytes);
+}
+
+/// 0, or minus the errno of `step`.
+MUSTER_IN_CHILD long set_up(const ChildPlan& plan, SpawnStep& step) {
+  const SpawnOptions& options = plan.options;
+  long result = 0;
+  step = SpawnStep::Session;
+  if (result = raw_call(SYS_setsid); result < 0) return result;
+  step = SpawnStep::ParentDeathSignal;
+  if (result = raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL); result < 0) return result;
+  if (raw_call(SYS_getppid) != plan.parent) return -ESRCH;  // It died before the prctl.
+  // Under Yama (ptrace_scope=1) only ancestors may look into a process: with this also whatever
+  // descends from the parent, such as the agent and its py-spy. It stays over execve, but fork does
+  // not pass it on (security/yama/yama_lsm.c of Linux 6). An error where there is no Yama.
+  raw_call(SYS_prctl, PR_SET_PTRACER, plan.parent);
+  step = SpawnStep::Affinity;
+  // Threads that the worker starts inherit it, and so do its children.
+  const std::span<const std::byte> cpus = options.cpu_mask;
+  if (cpus.begin() != cpus.end()) {
+    result =
+        raw_call(SYS_sched_setaffinity, 0, static_cast<long>(cpus.size()), address(cpus.data()));
+    if (result < 0) return result;
+  }
+  step = SpawnStep::Redirect;
+  if (result = redirect(options, plan.status); result < 0) return result;
+  // After the descriptors, which may lie above it. It lowers ours at most, which is always allowed.
+  if (options.file_limit != nullptr)
+    raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, address(options.file_limit));
+  step = SpawnStep::Signals;
+  return reset_signals(options);
+}
+
+}  // namespace
+
+MUSTER_IN_CHILD int run_child(void* argument) {
+  const auto& plan = *static_cast<const ChildPlan*>(argument);
+  SpawnResult failure;
+  long result = set_up(plan, failure.step);
+  if (result >= 0) {
+    failure.step = SpawnStep::Exec;
+    result = raw_call(SYS_execve, address(plan.options.path), address(plan.options.argv),
+                      address(plan.options.env));
+  }
+  failure.error = static_cast<int>(-result);
+  while (raw_call(SYS_write, plan.status, address(&failure), sizeof failure) == -EINTR) {
+  }
+  return 127;
+}
+
+}  // namespace muster
