@@ -221,8 +221,8 @@ Checked<std::string> dry_run_text(const AgentOptions& options,
   const RoundFacts round{.ranks = {.world_size = workers, .role_world_size = workers},
                          .master_addr = address.empty() ? "127.0.0.1" : address};
   for (const WorkerLogPlan& plan : plan_files(options).workers) {
-    const auto environment =
-        worker_env(inherited, options, round, {plan.local_rank, plan.error_file, "unknown"});
+    const auto environment = worker_env(inherited_by_workers(inherited, options), options, round,
+                                        {plan.local_rank, plan.error_file, "unknown"});
     if (!environment) return FlagError{environment.error().text};
     append_rank(text, options, plan, additions(inherited, *environment));
   }

@@ -138,6 +138,17 @@ void apply(const EnvironmentChanges& changes, Variables& variables) {
 
 }  // namespace
 
+std::vector<std::string> inherited_by_workers(std::vector<std::string> environment,
+                                              const AgentOptions& options) {
+  const auto& overrides = options.worker_environment;
+  std::erase_if(environment, [&overrides](const std::string& variable) {
+    return overrides.contains(variable.substr(0, variable.find('=')));
+  });
+  for (const auto& [name, value] : overrides)
+    environment.push_back(std::string(name).append("=").append(value));
+  return environment;
+}
+
 boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
     const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
     const WorkerIdentity& worker) {

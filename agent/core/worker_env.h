@@ -52,6 +52,10 @@ struct WorkerEnvError {
   std::string text;
 };
 
+/// The agent's own `environment` with what options such as --omp say in place of what it says.
+std::vector<std::string> inherited_by_workers(std::vector<std::string> environment,
+                                              const AgentOptions& options);
+
 /// "NAME=value" for every variable, no name twice: the inherited ones in their order, without those
 /// that are ours, then ours in a fixed order. An inherited name that occurs twice counts with its
 /// first value, as getenv and Python read it; entries without a name are dropped. Fails only if

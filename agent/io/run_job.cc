@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "agent/core/worker_env.h"
 #include "agent/io/agent.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/job_places.h"
@@ -29,17 +31,6 @@ OwnedFd publish_run_id(std::string_view run_id) {
   return file;
 }
 
-// What options say about workers' variables goes before what the environment says.
-std::vector<std::string> with_overrides(std::vector<std::string> environment,
-                                        const std::map<std::string, std::string>& overrides) {
-  std::erase_if(environment, [&overrides](const std::string& variable) {
-    return overrides.contains(variable.substr(0, variable.find('=')));
-  });
-  for (const auto& [name, value] : overrides)
-    environment.push_back(std::string(name).append("=").append(value));
-  return environment;
-}
-
 }  // namespace
 
 std::optional<std::string> reason_not_to_run() {
@@ -47,7 +38,7 @@ std::optional<std::string> reason_not_to_run() {
 }
 
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
-  std::vector<std::string> inherited = with_overrides(environment, options.worker_environment);
+  std::vector<std::string> inherited = inherited_by_workers(environment, options);
   JobPlaces places = JobPlaces::choose(options, inherited);
   // SIGUSR2 asks for stacks, unless the user means something else by it.
   const auto& handled = options.signals_to_handle;

@@ -128,6 +128,15 @@ TEST_CASE("dry run: the plan and each rank", "[unit][launcher]") {
   CHECK_THAT(text, !Contains("HOME"));
 }
 
+TEST_CASE("dry run: variables that a flag sets for the workers", "[unit][launcher]") {
+  AgentOptions options;
+  options.command = {"x"};
+  options.worker_environment = {{"OMP_NUM_THREADS", "4"}};
+  const auto text = dry_run_text(options, {"OMP_NUM_THREADS=1"});
+  REQUIRE(text.has_value());
+  CHECK_THAT(*text, Contains("OMP_NUM_THREADS=4\n"));
+}
+
 TEST_CASE("dry run: which client certificates are let in", "[unit][launcher]") {
   AgentOptions options;
   options.command = {"x"};
