@@ -73,6 +73,10 @@ void LineAssembler::on_time(Instant now, LineSink& sink) {
   if (const auto deadline = next_deadline(); deadline && now >= *deadline) emit_unfinished(sink);
 }
 
+void LineAssembler::expect_more(Instant now) {
+  last_byte_ = now;
+}
+
 void LineAssembler::finish(LineSink& sink) {
   if (!segment_.empty() || continues_) end_line(sink);
   returned_ = false;

@@ -46,6 +46,8 @@ class LineAssembler {
   void feed(std::string_view bytes, Instant now, LineSink& sink);
   /// Emits what next_deadline() stood for, if it is over.
   void on_time(Instant now, LineSink& sink);
+  /// Bytes are there that have not been fed yet: the stream is not quiet.
+  void expect_more(Instant now);
   /// The stream has ended: what is left comes out, with a newline.
   void finish(LineSink& sink);
   std::optional<Instant> next_deadline() const;

@@ -171,9 +171,19 @@ void LogLoop::show(LogStream stream, std::string_view text) {
 void LogLoop::expire(Instant now) {
   for (const auto& file : files_) {
     if (file->dirty) continue;  // The rest of its line may be there, and waits for the console.
-    if (const auto deadline = file->next_deadline(); deadline && now >= *deadline)
-      file->on_time(now);
+    const auto deadline = file->next_deadline();
+    if (!deadline || now < *deadline) continue;
+    if (is_rest_there(*file)) file->expect_more(now);
+    file->on_time(now);
   }
+}
+
+// The deadline may be over because this thread had no processor, or because a console is slow.
+bool LogLoop::is_rest_there(const FollowedFile& file) const {
+  if (file.written_here() == nullptr) return file.is_behind();
+  return std::any_of(pipes_.begin(), pipes_.end(), [&file](const auto& pipe) {
+    return pipe.second->file() == file.written_here() && pipe.second->has_bytes();
+  });
 }
 
 void LogLoop::flush_consoles() {

@@ -72,6 +72,7 @@ class LogLoop {
   void read_pipe(std::uint64_t id);
   void read_pipe(WorkerPipe& pipe);
   void expire(Instant now);
+  bool is_rest_there(const FollowedFile& file) const;
   void flush_consoles();
   void flush();
   void update_interests(Instant now);

@@ -90,6 +90,10 @@ bool FollowedFile::read(Instant now, std::vector<char>& buffer) {
   return true;
 }
 
+bool FollowedFile::is_behind() const {
+  return fd_.is_open() && size_of(fd_.get()) > offset_;
+}
+
 void FollowedFile::read_to_end() {
   std::vector<char> buffer(64 << 10);  // The loop's own may hold what a pipe is being read for.
   do {
@@ -183,6 +187,10 @@ WorkerPipe::State WorkerPipe::read(std::vector<char>& buffer) {
       options_.output->merger.add_verbatim(bytes, options_.output->console.buffer());
   }
   return State::Open;
+}
+
+bool WorkerPipe::has_bytes() const {
+  return !has_ended && waiting_bytes(fd_.get()) > 0;
 }
 
 void WorkerPipe::stop_waiting() {

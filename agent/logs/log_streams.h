@@ -67,6 +67,9 @@ class FollowedFile final : private LineSink {
   /// Reads for one turn. True if there may be more.
   bool read(Instant now, std::vector<char>& buffer);
   void on_time(Instant now) { assembler_.on_time(now, *this); }
+  void expect_more(Instant now) { assembler_.expect_more(now); }
+  /// The file has more than was read.
+  bool is_behind() const;
   std::int64_t offset() const { return offset_; }
   // From the LogFile, if the log thread writes it:
   /// Reads all, or as far as the console takes it: what follows may be dropped unseen.
@@ -88,6 +91,7 @@ class FollowedFile final : private LineSink {
 
   const std::string& path() const { return options_.path; }
   LogOutput& output() { return output_; }
+  const LogFile* written_here() const { return options_.written_here.get(); }  // Null: it is not.
   bool must_be_polled() const { return watch < 0 && !options_.written_here && fd_.is_open(); }
 
   int watch = -1;        // Of inotify; -1: not watched, so looked at from time to time.
@@ -121,6 +125,8 @@ class WorkerPipe {
   enum class State { Open, Drained, Ended };
   /// Reads for one turn; Drained: nothing more for now; Ended: nobody holds the other end.
   State read(std::vector<char>& buffer);
+  /// There is something to read.
+  bool has_bytes() const;
   /// From now on only the bytes that are in the pipe already are waited for.
   void stop_waiting();
   /// Until the bytes that are in the pipe now are read, the pipe is behind.

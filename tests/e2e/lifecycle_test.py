@@ -111,7 +111,12 @@ class Logs(MusterTest):
                                                     "[default1]:abc", "[default1]:d"])
 
     def test_a_lot_of_output_arrives_whole_and_in_order(self):
-        script = self.script("many.sh", "#!/bin/sh\nseq 1 200000\n")
+        # Each write is a few whole lines, and no more than a pipe takes at once: what it has of a line it has
+        # all of, however late the worker goes on.
+        script = self.script("many.py", "#!/usr/bin/env python3\nimport os\n"
+                                        "for n in range(1, 200001, 500):\n"
+                                        "    text = ''.join(f'{i}\\n' for i in range(n, n + 500))\n"
+                                        "    os.write(1, text.encode())\n")
         _, out, _ = self.run_muster("--standalone", "--nproc-per-node=2", "-t1", "--no-python",
                                     script, expect=0)
         lines = out.splitlines()

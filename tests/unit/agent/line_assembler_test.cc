@@ -90,6 +90,20 @@ TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: new bytes put the deadline 
   CHECK(patient.next_deadline() == Instant{} + 900ms + 3s);
 }
 
+TEST_CASE_METHOD(LineAssemblerTest,
+                 "line_assembler: bytes on their way put the deadline off as bytes do",
+                 "[unit][agent]") {
+  feed(".");
+  for (int i = 0; i < 9; ++i) {
+    now += 1s;
+    assembler.expect_more(now);
+    CHECK(wait(0s).empty());
+  }
+  now += 1s;  // Ten seconds in all: held back for too long.
+  assembler.expect_more(now);
+  CHECK(wait(0s) == Pieces{"+._"});
+}
+
 TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: the end of the stream ends the line",
                  "[unit][agent]") {
   feed("last");

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <optional>
 #include <sstream>
 #include <thread>
 
+#include "rendezvous/net/clock.h"
 #include "tests/support/prng.h"
 #include "tests/unit/agent/log_pump_fixture.h"
 
@@ -186,6 +189,51 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file that is written here is show
   CHECK(shown(out, 7) == "[0]one\n");
   write_all(end.get(), "two\nthree");
   CHECK(shown(out, 7) == "[0]two\n");
+}
+
+// What the console shows of "90598\n" and "other\n" if the log thread is held up while the second
+// half of the first comes. Nothing: the first half was shown before, since this thread was held up
+// itself.
+std::optional<std::string> shown_by_a_late_thread(LogPumpTest& test) {
+  constexpr Duration kQuiet = 50ms;
+  test.start({.quiet = kQuiet});
+  const auto file_a = test.log_file("a");
+  const auto file_b = test.log_file("b");
+  const OwnedFd a = test.pipe({.file = file_a});
+  const OwnedFd b = test.pipe({.file = file_b});
+  for (const auto& file : {file_a, file_b})
+    test.pump->follow({.file = file->path(), .prefix = LinePrefix("[0]"), .written_here = file});
+  const Instant begun = now();
+  write_all(a.get(), "905");
+  while (contents(test.path("a")).empty() && now() < begun + kPatience)
+    std::this_thread::yield();
+  Instant held_up_at{};
+  std::promise<void> is_over;
+  test.pump->run(
+      [&] {  // On the log thread, which reads nothing meanwhile.
+        held_up_at = now();
+        write_all(b.get(), "other\n");
+        write_all(a.get(), "98\n");
+        std::this_thread::sleep_for(2 * kQuiet);
+      },
+      [&] { is_over.set_value(); });
+  is_over.get_future().wait();
+  test.finish();
+  std::string text = test.rest(test.out);
+  std::filesystem::remove(test.path("a"));
+  std::filesystem::remove(test.path("b"));
+  if (held_up_at - begun >= kQuiet) return std::nullopt;
+  return text;
+}
+
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: a thread that had no processor for long does not cut lines for it",
+                 "[unit][agent]") {
+  std::optional<std::string> text;
+  for (int turn = 0; turn < 100 && !text; ++turn)
+    text = shown_by_a_late_thread(*this);
+  REQUIRE(text.has_value());
+  CHECK((*text == "[0]other\n[0]90598\n" || *text == "[0]90598\n[0]other\n"));
 }
 
 TEST_CASE_METHOD(LogPumpTest,
