@@ -43,6 +43,12 @@ const Json* member(const Json& json, const char* name) {
   return found == json.end() ? nullptr : &*found;
 }
 
+/// Null: there is none, or torchrun would not read it.
+const Json* message_of(const Json& file) {
+  const Json* message = member(file, "message");
+  return message != nullptr && (message->is_string() || message->is_object()) ? message : nullptr;
+}
+
 std::string as_text(const Json* json) {
   if (json == nullptr || json->is_null()) return "";
   if (const auto* text = json->get_ptr<const std::string*>()) return *text;
@@ -110,9 +116,8 @@ std::string_view describe(ErrorFileDefect defect) {
 boost::system::result<ErrorRecord, ErrorFileDefect> read_error_file(std::string_view text) {
   Json json;
   if (const auto defect = parse(text, json)) return *defect;
-  const Json* message = member(json, "message");
-  if (message == nullptr || !(message->is_string() || message->is_object()))
-    return ErrorFileDefect::NoMessage;
+  const Json* message = message_of(json);
+  if (message == nullptr) return ErrorFileDefect::NoMessage;
 
   ErrorRecord record;
   if (message->is_string()) {
@@ -145,7 +150,7 @@ std::string write_error_file(const ErrorRecord& record) {
 
 std::optional<std::string> merge_error_file(std::string_view text, int exit_code) {
   Json json;
-  if (parse(text, json) || member(json, "message") == nullptr) return std::nullopt;
+  if (parse(text, json) || message_of(json) == nullptr) return std::nullopt;
   Json& message = json["message"];
   if (message.is_object() && exit_code != 0) message["errorCode"] = exit_code;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -139,6 +139,7 @@ TEST_CASE("error_file: the parent's copy has the exit code and everything else",
   CHECK_FALSE(merge_error_file("", 3).has_value());
   CHECK_FALSE(merge_error_file("{\"mess", 3).has_value());
   CHECK_FALSE(merge_error_file("[1]", 3).has_value());
+  CHECK_FALSE(merge_error_file(R"({"message": 9})", 3).has_value());  // Which torchrun dies of.
 }
 
 }  // namespace
