@@ -41,6 +41,17 @@ long syscall(long number, ...) noexcept {
                                      words[5]);
 }
 
+int clone(int (*function)(void*), void* stack, int flags, void* argument, ...) noexcept {
+  va_list more;
+  va_start(more, argument);
+  void* words[3];
+  for (void*& word : words)
+    word = va_arg(more, void*);
+  va_end(more);
+  if (lacks("clone")) flags &= ~CLONE_PIDFD;
+  return next(&::clone, "clone")(function, stack, flags, argument, words[0], words[1], words[2]);
+}
+
 int waitid(idtype_t type, id_t id, siginfo_t* info, int options) {
   if (type == P_PIDFD && lacks("waitid")) return errno = EINVAL, -1;
   return next(&::waitid, "waitid")(type, id, info, options);
