@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the bench itself: nothing here depends on how long anything takes.
+"""Tests of the bench itself. No test depends on how long anything takes.
 
     python3 bench/selftest.py
 """
@@ -17,7 +17,7 @@ sys.dont_write_bytecode = True
 from muster_bench import docs, interleave, lines, model, table  # noqa: E402
 from selftest_nodes import (CurveTest, MusterdTest, PeersTest, RecoveryTest,  # noqa: E402, F401
                             RendezvousTest, TlsTest)
-from selftest_programs import CommandTest, RunTest, StoreTest  # noqa: E402, F401 (run from here)
+from selftest_programs import CommandTest, RunTest, StoreTest  # noqa: E402, F401 (for unittest)
 
 
 def row(name="x.ms", better="lower", target=None, why=None, **samples):

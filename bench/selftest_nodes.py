@@ -1,5 +1,5 @@
-"""Tests of the families of many nodes, with fake servers, loads and agents; bench/selftest.py
-runs them."""
+"""Tests of the families of many nodes, with fake servers, loads and agents. bench/selftest.py runs
+them."""
 import os
 import signal
 import socket
@@ -38,7 +38,7 @@ print(json.dumps({"join_s": 1.5 if on_disk else 1.0, "restart_s": [9.0, 0.6 if o
                   "resume_s": 0.5}))
 """
 
-# Runs torch_store_server.py and torch_nodes.py, as far as the bench can tell.
+# A Python that plays torch_store_server.py and torch_nodes.py.
 FAKE_TORCH = r"""#!{python}
 import json, os, sys
 def given(name):
@@ -52,7 +52,8 @@ if sys.argv[1].endswith("torch_nodes.py"):
     sys.exit()
 """.replace("STATUS", "{status}") + FAKE_SERVER.partition("\n")[2]
 
-# A musterd, or torch's store: gives out ranks from 3 down, and tells the others when one is gone.
+# A musterd, or torch's store. It gives out ranks from 3 down. When a node is gone, it closes the
+# connections of the others.
 FAKE_HOST = r"""#!{python}
 import select, socket
 listening = socket.create_server(("127.0.0.1", 0))
@@ -74,8 +75,8 @@ while True:
                 break
 """
 
-# Where nobody else is the host, the first to come is: it tells the others when one is gone, and
-# each has a new worker. Agent and worker are one process.
+# Agent and worker in one process. Without a server, the first agent is the host: it closes the
+# connections of the others when one is gone. Then each agent starts a new worker.
 FAKE_AGENT = r"""#!{python}
 import os, select, socket, sys, time
 notes = os.open(os.environ["MUSTER_BENCH_NOTES"], os.O_WRONLY)
@@ -90,7 +91,8 @@ def among_peers():
     one.sendall(b"%d\n" % os.getpid())
     return [one]
 if "RANK" not in os.environ:
-    # Others see the environment that a process was started with: so it is started once more.
+    # The bench reads the environment with which a process was started. So this process executes
+    # itself once more, with the new variables.
     try:
         meeting, rank = socket.create_server(("127.0.0.1", port)), b"0"
     except OSError:
@@ -161,7 +163,7 @@ if "--watch" in sys.argv:
     time.sleep(60)
 """
 
-# Runs watchers.py, as far as the bench can tell.
+# A Python that plays watchers.py.
 FAKE_WATCHERS = r"""#!{python}
 import sys
 if {status}:
@@ -205,7 +207,7 @@ class WatchedTest(WithFakes):
 
 class RendezvousTest(WithFakes):
     def measured(self, torch_status=0):
-        """name -> Row, of the whole family with fake servers and fake nodes."""
+        """Returns name -> Row, for the whole family with fake servers and fake nodes."""
         for name in ("musterd", "bare_epoll_server"):
             self.program(name, FAKE_SERVER)
         self.program("torchrun", FAKE_LAUNCHER)
@@ -224,17 +226,17 @@ class RendezvousTest(WithFakes):
         found = self.measured()
         self.assertEqual(found["rendezvous.8.join_s"].medians(),
                          {"muster": 1.0, "peer": 3.0, "limit": 0.5})
-        # The last restart is the one that counts.
+        # Only the last restart counts.
         self.assertEqual(found["rendezvous.8.restart_s"].median("muster"), 0.5)
         self.assertEqual(found["rendezvous.8.torch_join_s"].medians(),
                          {"muster": 3.0, "peer": 3.0, "limit": None})
         self.assertEqual(found["rendezvous.8.torch_tries_per_node"].median("muster"), 4.0)
-        # What depends on the time is not counted.
+        # Messages whose number depends on the time do not count.
         self.assertEqual(found["rendezvous.4096.messages_per_node"].median("muster"), 20.0)
         self.assertEqual(found["rendezvous.4096.kb_per_node"].median("muster"), 2.8)
         self.assertAlmostEqual(found["rendezvous.4096.cpu_us_per_node"].median("muster"), 2.0)
         self.assertTrue(found["rendezvous.4096.host_mb"].met())
-        # Nobody tries 4,096 processes with torch in them.
+        # The bench does not start 4,096 processes with torch.
         self.assertRegex(found["rendezvous.4096.join_s"].why["peer"], "^not tried")
         self.assertNotIn("rendezvous.4096.torch_join_s", found)
 
@@ -293,8 +295,8 @@ class CurveTest(unittest.TestCase):
 
 class RecoveryTest(WithFakes):
     def measured(self, *names, torchrun_restarts=True, torch_store=None, limit_s=60):
-        """name -> Row, of these or of all. `torch_store`: the port of the store that torchrun tells
-        its workers."""
+        """Returns name -> Row, for the given names or for all. `torch_store` is the port of the
+        store that torchrun gives to its workers."""
         for name, restarts, store in (("muster", True, None),
                                       ("torchrun", torchrun_restarts, torch_store)):
             self.program(name, FAKE_AGENT.replace("RESTARTS", str(restarts))
@@ -305,7 +307,7 @@ class RecoveryTest(WithFakes):
         found = programs.find(muster=self.folder / "muster", torchrun=self.folder / "torchrun",
                               native_dir=self.folder)
         recovery = families.load()["recovery"]
-        # The fake agents know of no lease.
+        # The fake agents have no lease, so a silent node is never lost.
         known = [one for one in recovery.MEASURED if one.happens is not recovery.vanish
                  and (not names or one.quantity.name in names)]
         with unittest.mock.patch.multiple(recovery, QUICK_LIMIT_S=limit_s, MEASURED=known):
@@ -331,7 +333,8 @@ class RecoveryTest(WithFakes):
             self.assertRegex(row.why[model.PEER], "^too slow: .*not started again")
 
     def test_workers_that_are_sent_to_a_store_that_is_gone_do_not_count(self):
-        # The rendezvous' own port: something listens there, but it was told before rank 0 went.
+        # The store is at the port of the rendezvous: something listens there, but the workers got
+        # this store already before rank 0 was lost.
         found = self.measured(torch_store="port")
         reason = found["recovery.musterd.kill_rank0_s"].why[model.PEER]
         self.assertRegex(reason, "^cannot: .*the store of the node that is gone")
@@ -341,7 +344,7 @@ class RecoveryTest(WithFakes):
 
     def test_workers_that_are_sent_to_a_store_that_never_listens_do_not_count(self):
         with socket.socket() as bound:
-            bound.bind(("127.0.0.1", 0))  # And nobody else will.
+            bound.bind(("127.0.0.1", 0))  # No other program can listen on this port now.
             found = self.measured("recovery.kill_agent_s", limit_s=2,
                                   torch_store=bound.getsockname()[1])
         reason = found["recovery.kill_agent_s"].why[model.PEER]
@@ -376,7 +379,7 @@ class PeersTest(unittest.TestCase):
                 one.connect(group.path)
             self.connected(group, 2)
             self.assertTrue(group.is_connected(1))
-            other.sendall(b"x")  # Nobody has hung up.
+            other.sendall(b"x")  # The connection is still open.
             self.assertFalse(group.is_connected(3))
 
     def test_one_that_was_killed_is_gone(self):

@@ -1,4 +1,4 @@
-"""Tests of the bench with fake launchers, servers and loads; bench/selftest.py runs them."""
+"""Tests of the bench with fake launchers, servers and loads. bench/selftest.py runs them."""
 import json
 import os
 import pathlib
@@ -12,11 +12,11 @@ import unittest.mock
 from muster_bench import context, families, model, programs
 from muster_bench.command import Command, clean_environment
 
-RUN_LIMIT_S = 900  # A bound, for a very busy machine; it takes seconds.
+RUN_LIMIT_S = 900  # A limit for a very busy machine. Usually a run takes seconds.
 HERE = pathlib.Path(__file__).resolve().parent
 
 FAKE_LAUNCHER = r'''#!{python}
-"""Takes torchrun's words (or bare_launcher's), and plays the workers itself."""
+"""Accepts the arguments of torchrun or bare_launcher, and plays the workers itself."""
 import os, re, sys, time
 with open(os.environ["ORDER_FILE"], "a") as file:
     file.write("{name}\n")
@@ -34,7 +34,7 @@ def note(what, rank, attempt):
     os.write(notes, b"%s %d %d %d %d\n" % (what, rank, attempt, 1, time.monotonic_ns()))
 for rank in range(count):
     note(b"main", rank, 0)
-# The bench may have let the workers go already: a plain open would then wait for a writer for ever.
+# The bench may have opened the gate already. A blocking open() would then wait for ever.
 gate = os.open(os.environ["MUSTER_BENCH_GATE"], os.O_RDONLY | os.O_NONBLOCK)
 os.set_blocking(gate, True)
 while os.read(gate, 1):
@@ -176,7 +176,7 @@ class RunTest(WithFakes):
 
 class StoreTest(WithFakes):
     def measured(self, rounds=1, **given):
-        """name -> Row, of the whole family with fake servers and a fake load."""
+        """Returns name -> Row, for the whole family with fake servers and a fake load."""
         for name in ("musterd", "python3", "bare_epoll_server"):
             self.program(name, FAKE_SERVER)
         self.program("torchrun", FAKE_LAUNCHER)
@@ -197,11 +197,11 @@ class StoreTest(WithFakes):
         muster, peer, limit = ports[:3]
         self.assertEqual(len({muster, peer, limit}), 3)
         usual, thousand = [muster, peer, limit] * 2, ([muster] * 3 + [peer] + [limit] * 3) * 2
-        # The bare server cannot wake or hold at a barrier.
+        # The bare server has no waiting and no barrier.
         without_limit = ([muster] * 3 + [peer]) * 2
         shared = usual * 2 + thousand + without_limit * 2
         self.assertEqual(ports[:len(shared)], shared)
-        # Connect, the large value and the idle ones have servers of their own.
+        # The measurements of connects, large values and idle connections use new servers.
         others = ports[len(shared):]
         self.assertEqual(len(others), 14 + 6 + 6)
         self.assertTrue({muster, peer, limit}.isdisjoint(others))
@@ -245,7 +245,7 @@ class CommandTest(WithFakes):
         self.assert_gone(int(child.read_text()))
 
     def assert_gone(self, pid):
-        """Gone, or dead and not yet reaped by whoever inherited it."""
+        """Checks that the process has ended. It may be a zombie that is not reaped yet."""
         deadline_s = time.monotonic() + 10
         while time.monotonic() < deadline_s:
             try:

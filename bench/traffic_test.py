@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a rendezvous sends grows with the number of nodes, and no faster: counted, not timed.
+"""Checks that the traffic of a rendezvous grows linearly with the number of nodes.
 
     bench/traffic_test.py MUSTERD RENDEZVOUS_LOAD
 """
@@ -17,14 +17,17 @@ from muster_bench.server import Server  # noqa: E402 (the path comes first)
 
 FEW, MANY = 64, 512
 LIMIT_S = 120
-# Join: VALIDATE, PING, hello, join; the ping's echo, welcome, round. Restart: join; restart, round.
+# The messages of a node. For a join, it sends VALIDATE, PING, hello and join, and receives the
+# answer to PING, welcome and the round. For a restart, it sends join, and receives restart and the
+# round.
 JOIN_TO, JOIN_FROM, RESTART_TO, RESTART_FROM = 4, 3, 1, 2
-# And once for the whole job: rank 0 prepares the store, one node says that its workers failed.
+# More messages, once for the whole job: rank 0 prepares the store, and one node reports that its
+# workers failed.
 ONCE = 2
 
 
 def rounds_of(nodes):
-    """The join and the restarts of so many nodes at a server of their own."""
+    """Returns the join and the restarts of so many nodes at a new server."""
     with Server([MUSTERD, "--bind", "127.0.0.1", "--port", "0"]) as server:
         done = subprocess.run(
             [LOAD, "--port", str(server.port), "--nodes", str(nodes), "--restarts", "3",
@@ -38,7 +41,8 @@ def rounds_of(nodes):
 
 
 def lasting(phase):
-    """Messages and bytes to and from the server but those that depend on how long it took."""
+    """Returns the messages and bytes to and from the server, without those that depend on the time
+    that the phase took."""
     return {"to": phase["messages_to"] - phase["keep_alives"],
             "from": phase["messages_from"] - phase["waitings"],
             "bytes_to": phase["bytes_to"] - phase["keep_alive_bytes"],

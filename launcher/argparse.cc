@@ -10,19 +10,19 @@
 namespace muster {
 namespace {
 
-/// What one word is, before its neighbours are looked at.
+/// The meaning of one word by itself, without its neighbours.
 struct Word {
   enum class Kind : std::uint8_t { Positional, Known, Unknown, Ambiguous } kind = Kind::Positional;
   const Option* option = nullptr;
   std::string_view name;                     // The option's full name.
-  std::optional<std::string_view> attached;  // After "=", or after a short option's letter.
+  std::optional<std::string_view> attached;  // The text after "=" or after a short option's letter.
   std::vector<std::string_view> candidates;
 };
 
-/// argparse's own: -1, -.5, -1.5 are arguments and not options.
+/// argparse's rule: -1, -.5 and -1.5 are arguments, not options.
 bool looks_like_negative_number(std::string_view word) {
   constexpr std::string_view kDigits = "0123456789";
-  if (word.ends_with('\n')) word.remove_suffix(1);  // Python's $ also matches before it.
+  if (word.ends_with('\n')) word.remove_suffix(1);  // Python's $ also matches before a final \n.
   word.remove_prefix(1);
   const auto point = word.find_first_not_of(kDigits);
   if (point == std::string_view::npos) return !word.empty();
@@ -39,8 +39,8 @@ const Option* find_option(std::string_view name, bool launch_module) {
   return nullptr;
 }
 
-/// What a word of the command line is by itself, by the rules of argparse's _parse_optional
-/// (CPython 3.11).
+/// Classifies one word of the command line by itself, as argparse's _parse_optional does (CPython
+/// 3.11).
 Word classify_word(std::string_view word, bool launch_module) {
   if (word.empty() || word[0] != '-') return {};
   if (const Option* exact = find_option(word, launch_module))
@@ -61,11 +61,12 @@ Word classify_word(std::string_view word, bool launch_module) {
     }
   }
   const bool is_long = word[1] == '-';
-  if (!is_long) {  // A letter, and its value or more letters behind it.
+  if (!is_long) {  // One letter, followed by its value or by more letters.
     prefix = word.substr(0, 2);
     result.attached = word.substr(2);
   }
-  // muster's own options do not take part: a new one must not make an old abbreviation ambiguous.
+  // muster's own options cannot be abbreviated: a new option must not make an existing abbreviation
+  // ambiguous.
   for (const Option& candidate : all_options()) {
     if (!is_known(candidate, launch_module)) continue;
     if (candidate.origin == OptionOrigin::Muster) continue;
@@ -96,11 +97,12 @@ std::optional<bool> switch_from(std::string_view text) {
   return std::nullopt;
 }
 
-// read(text, field): the text as the field's type. What is wrong with it, where it cannot be that.
+// read(text, field) parses the text as the field's type and stores the value. It returns an error
+// message, or an empty string on success.
 
 template <typename T>
-std::string take_read(std::string_view what, std::string_view text, const std::optional<T>& read,
-                      T& field) {
+std::string store_parsed(std::string_view what, std::string_view text, const std::optional<T>& read,
+                         T& field) {
   if (!read) return std::string(what) + ": " + python_repr(text);
   field = *read;
   return {};
@@ -112,15 +114,15 @@ std::string read(std::string_view text, std::string& field) {
 }
 
 std::string read(std::string_view text, std::int64_t& field) {
-  return take_read("invalid int value", text, parse_python_int(text), field);
+  return store_parsed("invalid int value", text, parse_python_int(text), field);
 }
 
 std::string read(std::string_view text, double& field) {
-  return take_read("invalid float value", text, parse_python_float(text), field);
+  return store_parsed("invalid float value", text, parse_python_float(text), field);
 }
 
 std::string read(std::string_view text, bool& field) {
-  std::string wrong = take_read("invalid value", text, switch_from(text), field);
+  std::string wrong = store_parsed("invalid value", text, switch_from(text), field);
   return wrong.empty() ? wrong : wrong + ": say 1 or 0";
 }
 
@@ -151,11 +153,11 @@ class Parser {
   }
 
   ParseOutcome run();
-  /// The script's place; notes an ambiguous option before it as the error.
+  /// Returns the script's index. An ambiguous option before the script becomes the error.
   std::size_t find_script();
 
  private:
-  struct Taken {
+  struct ParsedOption {
     const Option* option;
     std::string_view name;
     std::optional<std::string_view> value;
@@ -163,10 +165,12 @@ class Parser {
 
   Word classify(std::string_view word) const { return classify_word(word, request_.launch_module); }
   bool is_value(std::size_t index) const;
-  std::size_t take_option(std::size_t index, Word word);
-  std::optional<std::vector<Taken>> read_cluster(std::size_t index, Word word, std::size_t& next);
-  void apply(const Taken& taken);
-  void take_script(std::size_t position);
+  std::size_t consume_option(std::size_t index, Word word);
+  std::optional<std::vector<ParsedOption>> read_cluster(std::size_t index, Word word,
+                                                        std::size_t& next);
+  void apply(const ParsedOption& parsed);
+  void check_choice(const ParsedOption& given, std::string_view from = {});
+  void set_script(std::size_t position);
   void fill_default(const Option& option);
   void set(const Option& option, std::string_view text, std::string_view from = {});
   Flags::Given& given(const Option& option) {
@@ -180,7 +184,7 @@ class Parser {
   std::array<bool, kOptionCount> seen_{};
   bool has_script_ = false;
   std::vector<std::string_view> extras_;
-  std::optional<UsageError> error_;  // The first one: nothing happens after it.
+  std::optional<UsageError> error_;  // The first error: parsing stops there.
   std::optional<EarlyExit> exit_;
 };
 
@@ -192,17 +196,18 @@ void Parser::fail(const Option& option, std::string_view message, std::string_vi
   error_ = UsageError{std::move(text)};
 }
 
-/// Whether an option may take this word as its value.
+/// Whether this word can be the value of an option.
 bool Parser::is_value(std::size_t index) const {
   return index < request_.words.size() && request_.words[index] != "--" &&
          classify(request_.words[index]).kind == Word::Kind::Positional;
 }
 
-/// The options in one word and the value of the last one; `next` is the word after that. Nothing
-/// if a value is missing or too much, which is then the error.
-std::optional<std::vector<Parser::Taken>> Parser::read_cluster(std::size_t index, Word word,
-                                                               std::size_t& next) {
-  std::vector<Taken> taken;
+/// Returns the options in one word, the last one with its value, and sets `next` to the index of
+/// the first word after them. If a value is missing or not allowed, sets the error and returns
+/// nothing.
+std::optional<std::vector<Parser::ParsedOption>> Parser::read_cluster(std::size_t index, Word word,
+                                                                      std::size_t& next) {
+  std::vector<ParsedOption> parsed;
   std::string letter;
   next = index + 1;
   for (;;) {
@@ -214,12 +219,12 @@ std::optional<std::vector<Parser::Taken>> Parser::read_cluster(std::size_t index
         }
         word.attached = request_.words[next++];
       }
-      taken.push_back({word.option, word.name, word.attached});
-      return taken;
+      parsed.push_back({word.option, word.name, word.attached});
+      return parsed;
     }
-    taken.push_back({word.option, word.name, {}});
-    if (!word.attached) return taken;
-    // "-mr3" is -m and -r 3. A switch with "=" behind it, or with a letter unknown, is an error.
+    parsed.push_back({word.option, word.name, {}});
+    if (!word.attached) return parsed;
+    // "-mr3" means -m and -r 3. A switch followed by "=" or by an unknown letter is an error.
     const Option* following = nullptr;
     if (!word.name.starts_with("--") && !word.attached->empty()) {
       letter = {'-', word.attached->front()};
@@ -236,16 +241,16 @@ std::optional<std::vector<Parser::Taken>> Parser::read_cluster(std::size_t index
   }
 }
 
-std::size_t Parser::take_option(std::size_t index, Word word) {
+std::size_t Parser::consume_option(std::size_t index, Word word) {
   std::size_t next = index + 1;
-  const auto taken = read_cluster(index, std::move(word), next);
-  if (!taken) return next;
-  for (const Taken& one : *taken)
+  const auto parsed = read_cluster(index, std::move(word), next);
+  if (!parsed) return next;
+  for (const ParsedOption& one : *parsed)
     if (!ended()) apply(one);
   return next;
 }
 
-/// The text as the option's value. An error if it cannot be that.
+/// Parses the text as the option's value and stores it. Sets the error if the text is invalid.
 void Parser::set(const Option& option, std::string_view text, std::string_view from) {
   const auto wrong = [&](auto field) -> std::string {
     if constexpr (std::is_same_v<decltype(field), std::monostate>)
@@ -257,7 +262,7 @@ void Parser::set(const Option& option, std::string_view text, std::string_view f
     fail(option, message, from);
 }
 
-/// An error if the option has choices and `text` is none of them.
+/// Whether the option accepts `text`: it has no choices, or `text` is one of them.
 bool is_choice(const Option& option, std::string_view text) {
   if (option.choices.empty()) return true;
   for (const std::string_view choice : option.choices)
@@ -274,24 +279,38 @@ std::string choice_message(const Option& option, std::string_view text) {
   return message + ")";
 }
 
-void Parser::apply(const Taken& taken) {
-  const Option& option = *taken.option;
+/// Sets the error if the option does not accept the value. `given.name` is the option or the
+/// variable that has the value, and `from` is that variable.
+void Parser::check_choice(const ParsedOption& given, std::string_view from) {
+  const Option& option = *given.option;
+  if (ended() || !given.value || is_choice(option, *given.value)) return;
+  if (!option.planned.value.empty() && *given.value == option.planned.value)
+    error_ = UsageError{std::string(given.name)
+                            .append("=")
+                            .append(*given.value)
+                            .append(": ")
+                            .append(option.planned.reason)};
+  else
+    fail(option, choice_message(option, *given.value), from);
+}
+
+void Parser::apply(const ParsedOption& parsed) {
+  const Option& option = *parsed.option;
   seen_[static_cast<std::size_t>(option.id)] = true;
-  set(option, taken.value.value_or("1"));  // Without a value it is a switch.
-  if (taken.value && !is_choice(option, *taken.value))
-    fail(option, choice_message(option, *taken.value));
+  set(option, parsed.value.value_or("1"));  // An option without a value is a switch.
+  check_choice(parsed);
   if (ended()) return;
-  if (option.ends_muster()) exit_ = EarlyExit{option.id, std::string(taken.value.value_or(""))};
-  given(option) = {Source::Words, {}};
+  if (option.ends_muster()) exit_ = EarlyExit{option.id, std::string(parsed.value.value_or(""))};
+  given(option) = {Source::CommandLine, {}};
 }
 
 void Parser::fill_default(const Option& option) {
   const auto variable = request_.environment.find(option.environment);
   if (variable != request_.environment.end() && !variable->second.empty()) {
     set(option, variable->second, option.environment);
-    // As under torchrun, a variable's value need not be one of the choices.
-    if (option.origin == OptionOrigin::Muster && !is_choice(option, variable->second))
-      fail(option, choice_message(option, variable->second), option.environment);
+    // As under torchrun, the value of a torchrun variable need not be one of the choices.
+    if (option.origin == OptionOrigin::Muster)
+      check_choice({&option, option.environment, variable->second}, option.environment);
     given(option).source = Source::Variable;
   } else if (option.fallback && !option.fallback->empty()) {
     set(option, *option.fallback);
@@ -316,7 +335,8 @@ std::size_t Parser::find_script() {
       ++i;
       continue;
     }
-    // Errors inside the word belong to the second pass: an ambiguous option comes before them.
+    // Other errors are left to run(), the second pass: an ambiguous option anywhere before the
+    // script is reported first.
     const auto error = error_;
     std::size_t next = i + 1;
     (void)read_cluster(i, std::move(word), next);
@@ -326,8 +346,9 @@ std::size_t Parser::find_script() {
   return i;
 }
 
-/// One "--" directly before or after the script is argparse's own; all others are arguments.
-void Parser::take_script(std::size_t position) {
+/// argparse removes one "--" directly before or directly after the script. Every other "--" is an
+/// argument of the script.
+void Parser::set_script(std::size_t position) {
   const auto words = request_.words;
   const bool dashes_first = position < words.size() && words[position] == "--";
   if (dashes_first) ++position;
@@ -349,10 +370,10 @@ ParseOutcome Parser::run() {
     }
     const Option& option = *word.option;
     std::string spelled = request_.words[i].substr(0, request_.words[i].find('='));
-    i = take_option(i, std::move(word));
+    i = consume_option(i, std::move(word));
     given(option).spelled = std::move(spelled);
   }
-  take_script(script_at);
+  set_script(script_at);
   for (const Option& option : all_options())
     if (!ended() && !option.ends_muster() && !seen_[static_cast<std::size_t>(option.id)])
       fill_default(option);

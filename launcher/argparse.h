@@ -1,9 +1,10 @@
-// The command line, read by the rules of Python's argparse (CPython 3.11) with torchrun's parser.
+// Parses the command line by the rules of Python's argparse (CPython 3.11), with torchrun's
+// options.
 //
-// Pure: words and variables in, flags or a message out. On purpose different from torchrun's
-// parser, see docs/compatibility.md: what stands after the script is never looked at, so no option
-// of the script can be "ambiguous"; an empty variable counts as not set; switches' variables may
-// say true, yes, on, false, no and off.
+// Pure: the input is words and environment variables, the output is flags or a message. Intended
+// differences from torchrun's parser (docs/compatibility.md): the parser never looks at the words
+// after the script, so no option of the script can be "ambiguous"; an empty variable counts as not
+// set; the variable of a switch may also be true, yes, on, false, no or off.
 #pragma once
 
 #include <span>
@@ -15,13 +16,13 @@
 
 namespace muster {
 
-/// --help, --version and the like: print that and end with 0.
+/// --help, --version and similar options: the caller prints the requested text and exits with 0.
 struct EarlyExit {
   OptionId option;
   std::string value;
 };
 
-/// Print the usage and this message, and end with 2.
+/// The caller prints the usage and this message, and exits with 2.
 struct UsageError {
   std::string message;
 };
@@ -31,13 +32,13 @@ using ParseOutcome = std::variant<Flags, EarlyExit, UsageError>;
 struct ParseRequest {
   std::span<const std::string> words;  // Without the program's name.
   const Environment& environment;
-  bool launch_module = false;  // As python -m torch.distributed.launch, with --use-env.
+  bool launch_module = false;  // As python -m torch.distributed.launch, which has --use-env.
 };
 
 ParseOutcome parse_command_line(const ParseRequest& request);
 
-/// Where the script stands among the words, or their number when there is none. "--" in front of it
-/// counts as the script's place. Only for words without an ambiguous option before that.
+/// The index of the script in `words`, or words.size() if there is none. If "--" precedes the
+/// script, the index of "--". The words before it must not contain an ambiguous option.
 std::size_t script_position(std::span<const std::string> words, bool launch_module);
 
 }  // namespace muster

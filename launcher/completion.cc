@@ -1,7 +1,7 @@
-// Completion scripts for shells: help.h.
+// The completion scripts for shells, declared in texts.h.
 #include <functional>
 
-#include "launcher/help.h"
+#include "launcher/texts.h"
 
 namespace muster {
 namespace {
@@ -12,7 +12,7 @@ std::string joined(const std::function<bool(const Option&)>& is_wanted, std::str
                    const std::function<bool(std::string_view)>& is_wanted_name = {}) {
   std::string text;
   for (const Option& option : all_options()) {
-    if (option.group == OptionGroup::Hidden || !is_wanted(option)) continue;
+    if (!is_wanted(option)) continue;
     for (const std::string_view name : option.names)
       if (!name.empty() && (!is_wanted_name || is_wanted_name(name)))
         text.append(text.empty() ? "" : between).append(name);
@@ -28,13 +28,13 @@ std::string joined_choices(const Option& option) {
 }
 
 bool takes_folder(const Option& option) {
-  return option.id == OptionId::LogDir;
+  return option.metavar == "DIR";
 }
 bool takes_file(const Option& option) {
-  return option.id == OptionId::FailureReport;
+  return option.metavar == "FILE";
 }
 
-/// Up to the first full stop or semicolon: lists of completions are read at a glance.
+/// The help up to the first full stop, colon or semicolon: a list of completions needs short lines.
 std::string short_help(const Option& option) {
   std::string_view text = option.help;
   text = text.substr(0, text.find_first_of(";:"));
@@ -92,7 +92,7 @@ std::string bash_script() {
           ") return ;;\n"
           "    esac\n"
           "    if [[ $cur == -* ]]; then\n"
-          "        # With underscores only for who has begun so.\n"
+          "        # Offer names with underscores only after the user has typed one.\n"
           "        local names='" +
           joined(is_offered, " ", [&](std::string_view name) { return !has_underscore(name); }) +
           "'\n"
@@ -109,7 +109,8 @@ std::string bash_script() {
   return text.append(kPrograms).append("\n");
 }
 
-/// Inside '...' of zsh's _arguments: brackets and colons are its own.
+/// Escapes text for '...' in a specification of zsh's _arguments, where brackets and colons have a
+/// meaning.
 std::string for_zsh(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -123,7 +124,8 @@ std::string for_zsh(std::string_view text) {
   return result;
 }
 
-/// A line for each of its names with, or for each without an underscore, as _arguments takes them.
+/// One _arguments specification per name of the option: for the names with an underscore, or for
+/// those without.
 std::string zsh_specs(const Option& option, bool with_underscore) {
   std::string action;
   if (option.takes_value()) {
@@ -143,14 +145,13 @@ std::string zsh_specs(const Option& option, bool with_underscore) {
 }
 
 std::string zsh_script() {
-  // Of the two spellings of a name one is offered. `spelled` are those with underscores: with "!"
-  // they are understood on the line all the same.
+  // zsh offers the spellings with dashes. `spelled` has those with underscores. Unless the user
+  // types an underscore, they get "!" in front: zsh understands them but does not offer them.
   std::string launch;
   std::string launch_spelled;
   std::string all;
   std::string spelled;
   for (const Option& option : all_options()) {
-    if (option.group == OptionGroup::Hidden) continue;
     const bool is_launch = option.origin == OptionOrigin::LaunchModule;
     (is_launch ? launch : all) += zsh_specs(option, false);
     (is_launch ? launch_spelled : spelled) += zsh_specs(option, true);
@@ -168,7 +169,7 @@ std::string zsh_script() {
          launch + "        )\n        spelled+=(\n" + launch_spelled +
          "        )\n"
          "    fi\n"
-         "    # With underscores only for who has begun so.\n"
+         "    # Offer names with underscores only after the user has typed one.\n"
          "    [[ $PREFIX == *_* ]] || spelled=('!'${^spelled})\n"
          "    _arguments -s -S : $offered $spelled '1:script:_files' \\\n"
          "        '*::arguments of the script:_files'\n"
@@ -189,7 +190,8 @@ std::string for_fish(std::string_view text) {
   return result;
 }
 
-/// `complete` with its names and what they take, for `programs`; empty: it has no such name.
+/// A `complete` command for `programs`: the option's names with or without underscores, and the
+/// values that they take. Empty if the option has no such name.
 std::string fish_line(const Option& option, std::string_view programs, bool with_underscore) {
   std::string names;
   for (const std::string_view name : option.names) {
@@ -235,7 +237,7 @@ std::string fish_script() {
           "    end\n"
           "    return 0\n"
           "end\n"
-          "# With underscores only for who has begun so.\n"
+          "# Offer names with underscores only after the user has typed one.\n"
           "function __muster_underscores\n"
           "    set -l words (commandline -opc)\n"
           "    string match -q -- '*_*' (commandline -ct) $words[-1]\n"
@@ -244,7 +246,6 @@ std::string fish_script() {
   text.append(kPrograms).append("\n");
   std::string launch;
   for (const Option& option : all_options()) {
-    if (option.group == OptionGroup::Hidden) continue;
     const bool is_launch = option.origin == OptionOrigin::LaunchModule;
     for (const bool with_underscore : {false, true})
       (is_launch ? launch : text) +=
@@ -255,7 +256,7 @@ std::string fish_script() {
 
 }  // namespace
 
-std::string completion_script(std::string_view shell) {
+std::string make_completion(std::string_view shell) {
   if (shell == "zsh") return zsh_script();
   return shell == "fish" ? fish_script() : bash_script();
 }

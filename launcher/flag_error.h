@@ -1,4 +1,4 @@
-// Checked<T>: a value, or what is wrong with a flag, for the person who gave it.
+// Checked<T>: a value, or an error message about a flag for the user.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace muster {
 
-/// Says what was given, where, what is wrong with it and what to do. Ends muster with 1, as
-/// torchrun's own checks do; usage errors (argparse.h) end it with 2.
+/// The message names the flag and its value, the problem, and what to do. muster then exits with 1,
+/// as after torchrun's own checks. After a usage error (argparse.h) it exits with 2.
 struct FlagError {
   std::string message;
 };

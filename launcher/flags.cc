@@ -6,8 +6,9 @@ std::string Flags::name_of(OptionId id) const {
   const Given& how = given[static_cast<std::size_t>(id)];
   const Option& what = option(id);
   if (how.source == Source::Variable) return std::string(what.environment);
-  // An abbreviation or a cluster is named as what it was taken for.
-  if (how.source == Source::Words && (how.spelled == what.names[0] || how.spelled == what.names[1]))
+  // An abbreviation, or a cluster such as "-mr3", is reported under the option's long name.
+  if (how.source == Source::CommandLine &&
+      (how.spelled == what.names[0] || how.spelled == what.names[1]))
     return how.spelled;
   return std::string(what.long_name());
 }

@@ -1,7 +1,7 @@
-// The command line as typed fields: what was asked for, before anything is resolved or checked.
+// The command line as typed fields, before any value is resolved or checked.
 //
-// Pure. option_table.cc says which option is which field, launch_plan.h what they lead to. Ranges
-// are not checked here.
+// Pure. option_table.cc maps the options to the fields; launch_plan.h turns the fields into a plan
+// and checks ranges.
 #pragma once
 
 #include <array>
@@ -19,10 +19,10 @@ namespace muster {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 
-enum class Source : std::uint8_t { Default, Variable, Words };
+enum class Source : std::uint8_t { Default, Variable, CommandLine };
 
 struct Flags {
-  // torchrun's.
+  // torchrun's options.
   std::string nnodes;
   std::string nproc_per_node;
   std::string rdzv_backend;
@@ -53,10 +53,10 @@ struct Flags {
   std::string signals_to_handle;
   std::optional<std::int64_t> shutdown_timeout;
   bool virtual_local_rank = false;
-  // As python -m torch.distributed.launch; then use_env means that no --local-rank is passed.
+  // Behave as python -m torch.distributed.launch. With use_env, the script gets no --local-rank.
   bool launch_module = false;
   bool use_env = false;
-  // muster's own.
+  // muster's own options.
   bool dry_run = false;
   bool strict = false;
   std::string capture_stderr;  // auto, always, never
@@ -83,20 +83,20 @@ struct Flags {
 
   struct Given {
     Source source = Source::Default;
-    std::string spelled;  // On the command line: as it was written, such as "--local_rank".
+    std::string spelled;  // As typed on the command line, such as "--local_rank".
   };
   std::array<Given, kOptionCount> given;
 
   Source source(OptionId id) const { return given[static_cast<std::size_t>(id)].source; }
-  bool on_line(OptionId id) const { return source(id) == Source::Words; }
-  /// How to name it to the user: the option as written, or the variable that it came from.
+  bool on_command_line(OptionId id) const { return source(id) == Source::CommandLine; }
+  /// The name for messages: the option as the user typed it, or the variable that gave the value.
   std::string name_of(OptionId id) const;
 };
 
-/// Which program this is, by the name it was called with.
+/// The name that muster was called with, and the behaviour that it selects.
 struct ProgramName {
-  std::string shown;           // In usage and errors: the file name, "torchrun" if so called.
-  bool launch_module = false;  // muster-launch: as python -m torch.distributed.launch.
+  std::string shown;           // The file name, such as "torchrun", for usage and errors.
+  bool launch_module = false;  // muster-launch: behave as python -m torch.distributed.launch.
 };
 ProgramName program_name(std::string_view argv0);
 

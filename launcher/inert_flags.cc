@@ -23,8 +23,8 @@ class Finder {
 
  private:
   void add(OptionId id, const std::string& text) { lines_.push_back(flags_.name_of(id) + text); }
-  void add_if_on_line(OptionId id, const std::string& text) {
-    if (flags_.on_line(id)) add(id, text);
+  void add_if_on_command_line(OptionId id, const std::string& text) {
+    if (flags_.on_command_line(id)) add(id, text);
   }
   void find_rendezvous();
   void find_membership(bool is_static);
@@ -44,7 +44,7 @@ void Finder::find_rendezvous() {
   const bool is_static = plan_.rendezvous.backend == RendezvousBackend::Static;
   if (flags_.standalone)
     for (const OptionId id : {OptionId::RdzvBackend, OptionId::RdzvEndpoint, OptionId::RdzvId})
-      add_if_on_line(id, " has no effect with --standalone, which chooses it");
+      add_if_on_command_line(id, " has no effect with --standalone, which chooses it");
   for (const OptionId id : {OptionId::RdzvTokenFile, OptionId::RdzvTlsCa, OptionId::RdzvTlsCert,
                             OptionId::RdzvTlsKey, OptionId::RdzvTlsAllow, OptionId::C10dAllow})
     if (plan_.rendezvous.standalone && plan_.rendezvous.http.empty() &&
@@ -57,8 +57,8 @@ void Finder::find_rendezvous() {
             ? " has no effect on a single node without --master-port"
             : " has no effect with this rendezvous; it is for --rdzv-backend static without "
               "--rdzv-endpoint";
-    add_if_on_line(OptionId::MasterAddr, why);
-    add_if_on_line(OptionId::MasterPort, why);
+    add_if_on_command_line(OptionId::MasterAddr, why);
+    add_if_on_command_line(OptionId::MasterPort, why);
   }
   find_membership(is_static);
   if (!is_static && plan_.rendezvous.settings.heartbeat_timeout)
@@ -88,7 +88,8 @@ void Finder::find_membership(bool is_static) {
       add(OptionId::C10dAllow, " has no effect with static: its store serves everybody");
     for (const OptionId id : {OptionId::Spare, OptionId::ScalePolicy})
       if (is_changed(id)) add(id, " has no effect with static: its nodes and ranks never change");
-    add_if_on_line(OptionId::LocalAddr, " has no effect with static: --master-addr is what counts");
+    add_if_on_command_line(OptionId::LocalAddr,
+                           " has no effect with static: --master-addr is what counts");
   } else if (flags_.rdzv_endpoint.empty()) {
     lines_.push_back(flags_.name_of(OptionId::Nnodes) +
                      " asks for several nodes, but no --rdzv-endpoint says where they meet: only "
@@ -117,13 +118,13 @@ void Finder::find_logs() {
         add(id, " has no effect with the log directory /dev/null");
     return;
   }
-  if (log.specs) return;  // What the plug-in makes of them is its affair.
+  if (log.specs) return;  // The plug-in decides what the flags mean.
   find_ranks(OptionId::Redirects, log.redirects);
   find_ranks(OptionId::Tee, log.tee);
   bool tees_out = false;
   bool tees_err = false;
   bool writes_files = false;
-  bool all_err = true;  // To a file, where its end can be read.
+  bool all_err = true;  // Every stderr goes to a file, so its last lines can be read there.
   for (int rank = 0; rank < plan_.local_world_size; ++rank) {
     tees_out = tees_out || log.tee.at(rank).out;
     tees_err = tees_err || log.tee.at(rank).err;
@@ -156,12 +157,14 @@ void Finder::find_misread() {
                      " in front of the script is read as --local-ranks-filter, as torchrun reads "
                      "it: the console shows only those ranks; put it behind the script if it is "
                      "the script's");
-  add_if_on_line(OptionId::MonitorInterval,
-                 " has no effect: muster does not poll, it is told at once when a worker ends");
+  add_if_on_command_line(
+      OptionId::MonitorInterval,
+      " has no effect: muster does not poll, it is told at once when a worker ends");
   if (flags_.run_path)
     for (const OptionId id : {OptionId::Module, OptionId::NoPython})
-      add_if_on_line(id, " has no effect with --run-path, which runs a Python file");
-  if (!flags_.run_path) add_if_on_line(OptionId::StartMethod, " has no effect without --run-path");
+      add_if_on_command_line(id, " has no effect with --run-path, which runs a Python file");
+  if (!flags_.run_path)
+    add_if_on_command_line(OptionId::StartMethod, " has no effect without --run-path");
 }
 
 void Finder::find_variables(const Environment& environment) {

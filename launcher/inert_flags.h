@@ -1,4 +1,5 @@
-// Flags that change nothing, and those that surely do not do what was meant.
+// Finds flags and variables that have no effect, and flags that certainly do not do what the user
+// meant.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace muster {
 
-/// One sentence for each, for the flags of a plan without errors.
+/// Returns one sentence for each. `plan` is the plan of these flags, which has no errors.
 std::vector<std::string> inert_flags(const Flags& flags, const Environment& environment,
                                      const AgentOptions& plan);
 

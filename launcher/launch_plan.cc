@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kDefaultMasterPort = 29500;           // torch/distributed/run.py
 constexpr int kDefaultC10dPort = 29400;                      // c10d_rendezvous_backend.py
 constexpr int kDefaultEtcdPort = 2379;                       // etcd_rendezvous.py
-constexpr std::int64_t kMaxShutdownSeconds = 1'000'000'000;  // A duration in ns holds ten times it.
+constexpr std::int64_t kMaxShutdownSeconds = 1'000'000'000;  // 64-bit nanoseconds hold 9 times it.
 
 using Outcome = Checked<void>;
 
@@ -44,6 +44,7 @@ class Planner {
   Outcome plan_signals();
   Outcome plan_shutdown_timeout();
   Outcome plan_hang_timeout();
+  Outcome find_workers_python();
   Outcome plan_command();
   Outcome check_last();
   Outcome plan_omp();
@@ -60,10 +61,11 @@ class Planner {
   const Environment& environment_;
   const NodeFacts& facts_;
   LaunchPlan plan_;
+  std::string python_;  // Empty until a part of the plan needs it.
   std::vector<std::string> settings_without_effect_;
 };
 
-/// Goes on with the next check, or leaves with the first error.
+/// Returns from the calling function if the expression is an error.
 #define MUSTER_TRY(expression)                                \
   do {                                                        \
     if (auto done = (expression); !done) return done.error(); \
@@ -75,7 +77,7 @@ Outcome Planner::plan_nodes() {
   plan_.agent.min_nodes = nodes->min;
   plan_.agent.max_nodes = nodes->max;
   if (flags_.standalone) {
-    // Under torchrun this waits for nodes that can never come.
+    // torchrun waits here for nodes that can never join.
     if (nodes->min > 1)
       return FlagError{name(OptionId::Nnodes) + " is " + python_repr(flags_.nnodes) + ", but " +
                        name(OptionId::Standalone) +
@@ -131,8 +133,9 @@ void Planner::plan_run_id(bool chosen_here) {
   std::string& run_id = plan_.agent.run_id;
   run_id = flags_.rdzv_id;
   const bool is_given = flags_.source(OptionId::RdzvId) != Source::Default;
-  // torchrun replaces the given one even where nothing else names the job; here it is kept, as
-  // the log directory and TORCHELASTIC_RUN_ID are what people look for it in.
+  // torchrun replaces a given id also if standalone is only implied (one node, no endpoint, no
+  // master port). muster keeps it: people look for it in the log directory and in
+  // TORCHELASTIC_RUN_ID.
   if (chosen_here && (!is_given || flags_.standalone)) run_id = facts_.new_run_id();
   if (run_id.empty()) {
     warn(name(OptionId::RdzvId) + " is empty: a new id is used instead");
@@ -169,7 +172,8 @@ Outcome Planner::plan_rendezvous() {
   const std::string* identical = variable("TORCH_ELASTIC_WORKER_IDENTICAL");
   rendezvous.worker_identical = identical != nullptr && *identical == "1";
   const std::string* unshared = variable("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
-  // torchrun's older etcd backend has no store for the workers: rank 0's worker hosts it.
+  // torchrun's older etcd backend, "etcd", has no store for the workers: the worker with rank 0
+  // hosts it.
   const bool may_share = unshared == nullptr || *unshared != "1";
   rendezvous.shares_store = backend == "static" || (backend != "etcd" && may_share);
   plan_run_id(chosen_here);
@@ -187,8 +191,8 @@ Outcome Planner::plan_token(const std::string& file) {
   return {};
 }
 
-/// What a rendezvous over a network is told: --nnodes, --rdzv-conf, and our own options, which are
-/// stronger.
+/// Makes the settings of a rendezvous over a network from --nnodes, --rdzv-conf and muster's own
+/// options. muster's own options override --rdzv-conf.
 Outcome Planner::plan_settings() {
   RendezvousOptions& rendezvous = plan_.agent.rendezvous;
   if (rendezvous.standalone) return {};
@@ -223,7 +227,7 @@ Outcome Planner::plan_settings() {
     rendezvous.preferred_rank = rendezvous.node_rank;
     return {};
   }
-  // What schedulers number their nodes by: Slurm, Kubernetes' indexed jobs.
+  // The variables in which schedulers number their nodes: Slurm, Kubernetes' indexed jobs.
   for (const char* index : {"SLURM_NODEID", "JOB_COMPLETION_INDEX"}) {
     const std::string* text = variable(index);
     const auto number = text == nullptr ? std::nullopt : parse_python_int(*text);
@@ -251,13 +255,13 @@ Outcome Planner::plan_endpoint() {
   const int default_port = is_c10d ? kDefaultC10dPort : kDefaultEtcdPort;
   const auto store = rendezvous.conf.find("store_type");
   if (is_c10d && store != rendezvous.conf.end() && strip(store->second) == "file") {
-    rendezvous.endpoint = flags_.rdzv_endpoint;  // A path.
+    rendezvous.endpoint = flags_.rdzv_endpoint;  // The endpoint is a path.
     return {};
   }
   Endpoint endpoint;
   std::string further_text;
   if (is_static && flags_.rdzv_endpoint.empty()) {
-    // Not put together and read again: an IPv6 address needs no brackets here.
+    // Address and port are parsed apart, so that an IPv6 address needs no brackets.
     const std::int64_t port = flags_.master_port.value_or(kDefaultMasterPort);
     if (port < 0 || port > 65535)
       return FlagError{name(OptionId::MasterPort) + " is " + std::to_string(port) +
@@ -305,9 +309,8 @@ Outcome Planner::plan_logs() {
   if (!tee) return tee.error();
   log.local_ranks_filter = *filter;
   if (has_logs_plugin(flags_)) {
-    auto python = find_python(environment_, facts_.argv0, facts_.is_executable);
-    if (!python) return python.error();
-    plan_logs_specs(flags_, *std::move(python), log);
+    MUSTER_TRY(find_workers_python());
+    plan_logs_specs(flags_, python_, log);
   }
   log.discard = !log.specs && flags_.log_dir == "/dev/null";
   if (!log.discard) {
@@ -366,35 +369,28 @@ Outcome Planner::plan_shutdown_timeout() {
 Outcome Planner::plan_hang_timeout() {
   if (!flags_.hang_timeout) return {};
   const double seconds = *flags_.hang_timeout;
-  if (!(seconds > 0))  // Also for "not a number".
+  if (!(seconds > 0))  // Also true for NaN.
     return FlagError{name(OptionId::HangTimeout) + " must be a number of seconds above 0"};
   plan_.agent.hang_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(
       std::clamp(seconds, 0.001, static_cast<double>(kMaxShutdownSeconds)) * 1000));
   return {};
 }
 
+/// Sets python_.
+Outcome Planner::find_workers_python() {
+  if (!python_.empty()) return {};
+  auto python = find_python(environment_, facts_.argv0, facts_.first_executable);
+  if (!python) return python.error();
+  python_ = *std::move(python);
+  return {};
+}
+
 Outcome Planner::plan_command() {
-  AgentOptions& agent = plan_.agent;
-  if (flags_.run_path) {
-    auto python = find_python(environment_, facts_.argv0, facts_.is_executable);
-    if (!python) return python.error();
-    plan_run_path(flags_, *std::move(python), agent);
-    return {};
-  }
-  if (flags_.no_python && flags_.module)
+  if (!flags_.run_path && flags_.no_python && flags_.module)
     return FlagError{name(OptionId::NoPython) + " and " + name(OptionId::Module) +
                      " contradict each other: a module needs Python"};
-  if (!flags_.no_python) {
-    auto python = find_python(environment_, facts_.argv0, facts_.is_executable);
-    if (!python) return python.error();
-    agent.command = {*std::move(python), "-u"};
-    if (flags_.module) agent.command.emplace_back("-m");
-  }
-  agent.command.push_back(flags_.script);
-  agent.entry_point = flags_.script;
-  if (flags_.launch_module && !flags_.use_env) agent.local_rank_argument_at = agent.command.size();
-  agent.command.insert(agent.command.end(), flags_.script_arguments.begin(),
-                       flags_.script_arguments.end());
+  if (flags_.run_path || !flags_.no_python) MUSTER_TRY(find_workers_python());
+  plan_worker_command(flags_, python_, plan_.agent);
   return {};
 }
 
@@ -412,7 +408,7 @@ Outcome Planner::check_last() {
   if (plan_.agent.local_world_size <= 0)
     return FlagError{name(OptionId::NprocPerNode) + " is " + python_repr(flags_.nproc_per_node) +
                      ": there must be at least one worker"};
-  if (!(flags_.monitor_interval > 0))  // Also for "not a number".
+  if (!(flags_.monitor_interval > 0))  // Also true for NaN.
     return FlagError{name(OptionId::MonitorInterval) + " must be a number above 0"};
   if (flags_.script.empty())
     return FlagError{

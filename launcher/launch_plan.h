@@ -1,7 +1,7 @@
-// Flags and environment -> what the agent is told to do, or what is wrong with them.
+// Turns flags and environment into the options of the agent, or into an error.
 //
-// Pure: what must be asked of the machine comes in as functions, called only where needed. The
-// order of the checks is torchrun's, so that the same one of several errors is reported.
+// Pure: queries of the machine come in as functions and are called only where needed. The checks
+// run in torchrun's order, so that muster reports the same one of several errors.
 #pragma once
 
 #include <functional>
@@ -17,37 +17,37 @@
 
 namespace muster {
 
-/// For --numa-binding.
+/// The facts that --numa-binding needs.
 struct NumaFacts {
   NumaTopology topology;
-  std::vector<int> node_of_gpu;  // For each that CUDA shows, in its order.
+  std::vector<int> node_of_gpu;  // The NUMA node of each GPU that CUDA shows, in CUDA's order.
 };
 
-/// What the plan needs to know of this machine.
+/// The queries of this machine that the plan needs.
 struct NodeFacts {
-  std::function<int()> cpus;  // That this process may use.
-  std::function<int()> gpus;  // That CUDA would show, with CUDA_VISIBLE_DEVICES.
-  std::function<int()> xpus;  // That Level Zero would show, with ZE_AFFINITY_MASK.
+  std::function<int()> cpus;  // The number of CPUs that this process may use.
+  std::function<int()> gpus;  // The number of GPUs that CUDA shows, with CUDA_VISIBLE_DEVICES.
+  std::function<int()> xpus;  // The number that Level Zero shows, with ZE_AFFINITY_MASK.
   std::function<std::string()> new_run_id;
-  IsExecutable is_executable;
-  std::string argv0;  // As muster was called.
-  /// With CUDA_VISIBLE_DEVICES as the workers will have it; null: not set.
+  FirstExecutable first_executable;
+  std::string argv0;  // The name that muster was called with.
+  /// `cuda_visible_devices`: the variable as the workers will have it; null: not set.
   std::function<Checked<NumaFacts>(const std::string* cuda_visible_devices)> numa;
-  /// Why Python could not run this file or directory; nothing if it can be tried.
+  /// The reason why Python cannot run this file or directory; nothing if it may be able to.
   std::function<std::optional<std::string>(const std::string& script)> script_problem;
 };
 
 struct LaunchPlan {
   AgentOptions agent;
-  std::vector<std::string> warnings;  // About flags; with --strict they are errors.
-  std::vector<std::string> notices;   // Good to know; never errors.
+  std::vector<std::string> warnings;  // About flags. With --strict they are errors.
+  std::vector<std::string> notices;   // Information that is never an error.
 };
 
 Checked<LaunchPlan> plan_launch(const Flags& flags, const Environment& environment,
                                 const NodeFacts& facts);
 
-/// The file that the launcher's own parent wants its failure in; empty: none. As
-/// `python -m torch.distributed.launch`, it writes none.
+/// The error file that the launcher's own parent has requested; empty: none. muster-launch writes
+/// none, as `python -m torch.distributed.launch` does.
 std::string own_error_file(const Flags& flags, const Environment& environment);
 
 }  // namespace muster

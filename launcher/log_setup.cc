@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-/// In small letters; empty: not set.
+/// LOGLEVEL in lower case; empty: not set.
 std::string level_name(const Environment& environment) {
   const auto found = environment.find("LOGLEVEL");
   return found == environment.end() ? std::string() : lower(found->second);

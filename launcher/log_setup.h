@@ -1,4 +1,4 @@
-// How muster's own lines look on stderr.
+// The format and the level of muster's own log lines on stderr.
 
 #pragma once
 
@@ -6,12 +6,12 @@
 
 namespace muster {
 
-/// torchrun's form, "W1121 09:08:26.123456 4711 muster] text", and its level: LOGLEVEL, a Python
-/// level name in any case; WARNING if it is unset or unknown.
+/// Sets torchrun's format, "W1121 09:08:26.123456 4711 muster] text", and torchrun's level:
+/// LOGLEVEL, a Python level name in upper or lower case; WARNING if it is unset or unknown.
 void set_up_logging(const Environment& environment);
 
-/// Whether LOGLEVEL lets torchrun's INFO records of events through: they have a logger of their
-/// own, whose level is INFO if the variable is unset.
+/// Whether LOGLEVEL lets the INFO records of events through. As in torchrun, events have their own
+/// logger, whose level is INFO if the variable is unset.
 bool shows_events(const Environment& environment);
 
 }  // namespace muster

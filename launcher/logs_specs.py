@@ -1,6 +1,6 @@
-# muster --logs-specs NAME: holds torchrun's plug-in, and asks it for every attempt where the logs
-# go. A line of JSON comes in on the socket that is stdin, and one goes out on it
-# (agent/core/logs_specs.h); what the plug-in prints goes where muster's own output goes.
+# The program behind muster --logs-specs NAME. It loads torchrun's plug-in and asks it before every
+# attempt where the logs go. Its stdin is a socket: each question is a line of JSON from it, each
+# answer a line of JSON to it (agent/core/logs_specs.h). The plug-in prints to muster's own output.
 import importlib.metadata
 import json
 import operator
@@ -12,15 +12,15 @@ GROUP = "torchrun.logs_specs"
 REASON_LINES = 20
 
 
-class NotThere(Exception):
+class PlugInError(Exception):
     pass
 
 
 def load(name, log_dir, redirects, tee, local_ranks_filter):
     entries = list(importlib.metadata.entry_points().select(group=GROUP, name=name))
     if not entries:
-        raise NotThere(f"Could not find entrypoint under '{GROUP}[{name}]' key: no package that "
-                       f"{sys.executable} finds has it")
+        raise PlugInError(f"Could not find entrypoint under '{GROUP}[{name}]' key: no package that "
+                          f"{sys.executable} finds has it")
     plug_in = entries[0].load()
     from torch.distributed.elastic.multiprocessing import Std
 
@@ -32,14 +32,14 @@ def load(name, log_dir, redirects, tee, local_ranks_filter):
     specs = plug_in(log_dir=log_dir, redirects=streams(redirects), tee=streams(tee),
                     local_ranks_filter=local_ranks_filter and set(local_ranks_filter))
     if not callable(getattr(specs, "reify", None)):
-        raise NotThere(f"{entries[0].value} makes a {type(specs).__name__}, which is no LogsSpecs: "
-                       "it has no method reify")
+        raise PlugInError(f"{entries[0].value} makes a {type(specs).__name__}, which is no "
+                          "LogsSpecs: it has no method reify")
     return specs
 
 
 def path_text(path):
     text = os.fspath(path) if path else ""
-    text.encode("utf-8")  # What cannot be said in JSON is an error here, with its line.
+    text.encode("utf-8")  # Raises here, with a clear message, for a path that JSON cannot hold.
     return text
 
 
@@ -51,7 +51,7 @@ def changes(before, after):
             "unset": [name for name in before if name not in after]}
 
 
-def place(specs, envs):
+def lay_out(specs, envs):
     envs = dict(enumerate(envs))
     before = {rank: dict(env) for rank, env in envs.items()}
     dest = specs.reify(envs)
@@ -65,7 +65,7 @@ def place(specs, envs):
 
 
 def reason(error):
-    if isinstance(error, NotThere):
+    if isinstance(error, PlugInError):
         return str(error)
     frames = error.__traceback__
     while frames and frames.tb_frame.f_code.co_filename == main.__code__.co_filename:
@@ -80,7 +80,7 @@ def main():
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    if sys.path and sys.path[0] == "":  # Of -c; torchrun does not look there.
+    if sys.path and sys.path[0] == "":  # Comes from -c; torchrun does not search this folder.
         del sys.path[0]
     specs = None
     for line in questions:
@@ -90,8 +90,8 @@ def main():
                 specs = load(**question)
                 answer = {"ready": True}
             else:
-                answer = place(specs, question["envs"])
-        except BaseException as error:  # A plug-in that calls sys.exit() is one that failed.
+                answer = lay_out(specs, question["envs"])
+        except BaseException as error:  # A plug-in that calls sys.exit() has failed, too.
             answer = {"error": reason(error)}
         answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()

@@ -1,5 +1,5 @@
-// muster: from the command line to the exit status. Under the name torchrun it is the same; under
-// the name muster-launch it behaves as `python -m torch.distributed.launch`.
+// The program muster, from the command line to the exit status. Under the name torchrun it behaves
+// the same; under the name muster-launch it behaves as `python -m torch.distributed.launch`.
 
 #include <signal.h>
 #include <unistd.h>
@@ -8,6 +8,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -17,6 +18,7 @@
 #include <boost/system/system_error.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/io/ask_storage.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/preflight.h"
 #include "agent/io/run_job.h"
@@ -37,8 +39,8 @@
 namespace muster {
 namespace {
 
-constexpr int kUsageExit = 2;    // argparse's.
-constexpr int kFailureExit = 1;  // torchrun's, for everything else.
+constexpr int kUsageExit = 2;    // argparse's exit status.
+constexpr int kFailureExit = 1;  // torchrun's exit status for every other failure.
 
 std::vector<std::string> inherited_environment() {
   std::vector<std::string> variables;
@@ -52,17 +54,49 @@ int fail(const std::string& message) {
   return kFailureExit;
 }
 
-// What was asked for cannot be done; whoever wants failures in files gets this one, too.
+// Ends muster before the job starts. The failure report and the launcher's own error file get the
+// message, too, if they are requested.
 int refuse(const Flags& flags, const Environment& environment, const std::string& message) {
-  ::signal(SIGPIPE, SIG_IGN);  // A file may be a FIFO whose reader goes.
+  ::signal(SIGPIPE, SIG_IGN);  // A file may be a FIFO whose reader ends.
   if (!flags.dry_run) {
     AgentOptions options;
     options.entry_point = flags.script;
     options.failure_report = flags.failure_report;
     options.own_error_file = own_error_file(flags, environment);
-    report_early_end(options, refusal(message));
+    const auto report = [&options, &message] {
+      report_early_end(options, refusal(message));
+      return std::string();
+    };
+    if (!ask_storage(report)) spdlog::error("no report was written: its storage does not answer");
   }
   return fail(message);
+}
+
+// Makes the queries about files return in time, because a process that waits for storage may handle
+// no signal. If the storage of a file does not answer, muster starts the workers without a check of
+// the file: they then wait for that storage, and muster can end the job.
+NodeFacts in_time(NodeFacts facts) {
+  const auto skip_check = [](const std::string& path) {
+    spdlog::warn("{} was not checked: its storage does not answer", path);
+  };
+  facts.first_executable = [ask = facts.first_executable,
+                            skip_check](const std::vector<std::string>& paths) -> std::string {
+    if (const auto path = ask_storage([&] { return ask(paths); })) return *path;
+    for (const std::string& path : paths) {  // Finds out which of them has such storage.
+      const auto answer = ask_storage([&] { return ask({path}); });
+      if (!answer) skip_check(path);
+      if (!answer || !answer->empty()) return path;
+    }
+    return {};
+  };
+  facts.script_problem = [ask = facts.script_problem,
+                          skip_check](const std::string& script) -> std::optional<std::string> {
+    auto answer = ask_storage([&] { return ask(script).value_or(std::string()); });
+    if (!answer) skip_check(script);
+    if (!answer || answer->empty()) return std::nullopt;
+    return answer;
+  };
+  return facts;
 }
 
 int print(const std::string& text) {
@@ -70,7 +104,7 @@ int print(const std::string& text) {
   return std::fflush(stdout) == 0 ? 0 : kFailureExit;
 }
 
-// bin/muster and share/muster/python/, in a build folder as where it is installed.
+// Finds share/muster/python/ beside bin/: a build folder and an installation have the same layout.
 int print_python_entry() {
   namespace fs = std::filesystem;
   std::error_code ec;
@@ -82,7 +116,7 @@ int print_python_entry() {
   return print(folder.string() + "\n");
 }
 
-/// Why this node must not take part; empty: it may, or nobody has asked.
+/// The reason why this node must not take part; empty: it may, or --preflight is not given.
 std::string preflight_failure(const Flags& flags) {
   if (!flags.preflight) return {};
   std::error_code ec;
@@ -101,8 +135,8 @@ int dry_run(const LaunchPlan& plan) {
   return text ? print(*text) : fail(text.error().message);
 }
 
-/// --c10d-allow, or its default.
-Checked<void> take_c10d_allow(const Flags& flags, RendezvousOptions& rendezvous) {
+/// Applies --c10d-allow, or its default.
+Checked<void> set_up_c10d_allow(const Flags& flags, RendezvousOptions& rendezvous) {
   C10dAllow allow = agent_c10d_allow(rendezvous.token != nullptr);
   if (flags.c10d_allow) {
     const std::string name = flags.name_of(OptionId::C10dAllow);
@@ -118,7 +152,7 @@ Checked<void> take_c10d_allow(const Flags& flags, RendezvousOptions& rendezvous)
   return {};
 }
 
-Checked<void> take_tls(RendezvousOptions& rendezvous) {
+Checked<void> set_up_tls(RendezvousOptions& rendezvous) {
   if (rendezvous.tls_ca.empty()) return {};
   const TlsFiles files{.certificate = rendezvous.tls_certificate,
                        .key = rendezvous.tls_key,
@@ -133,8 +167,8 @@ Checked<void> take_tls(RendezvousOptions& rendezvous) {
   return {};
 }
 
-/// TLS to etcd.
-Checked<void> take_etcd_tls(const Flags& flags, EtcdRendezvousOptions& etcd) {
+/// Sets up TLS to etcd.
+Checked<void> set_up_etcd_tls(const Flags& flags, EtcdRendezvousOptions& etcd) {
   if (!etcd.speaks_tls) return {};
   auto context = make_tls_context(
       TlsSide::Client,
@@ -148,9 +182,9 @@ Checked<void> take_etcd_tls(const Flags& flags, EtcdRendezvousOptions& etcd) {
   return {};
 }
 
-/// Who may take part in a rendezvous over a network; an error is a sentence for the user. The token
-/// is read here, and not in the agent, whose loop must not wait for a file.
-Checked<void> take_access(const Flags& flags, RendezvousOptions& rendezvous) {
+/// Sets up the token, TLS and --c10d-allow, which decide who may take part in a rendezvous over a
+/// network. The token is read here and not in the agent, whose loop must not wait for a file.
+Checked<void> set_up_access(const Flags& flags, RendezvousOptions& rendezvous) {
   const bool alone = rendezvous.standalone && rendezvous.http.empty();
   if (alone || rendezvous.backend == RendezvousBackend::Static) return {};
   if (rendezvous.token_file.empty())
@@ -158,10 +192,10 @@ Checked<void> take_access(const Flags& flags, RendezvousOptions& rendezvous) {
   auto token = load_token(rendezvous.token_file);
   if (!token) return FlagError{token.error().reason};
   rendezvous.token = *std::move(token);
-  if (const auto taken = take_tls(rendezvous); !taken) return taken;
-  if (const auto taken = take_etcd_tls(flags, rendezvous.etcd); !taken) return taken;
+  if (const auto done = set_up_tls(rendezvous); !done) return done;
+  if (const auto done = set_up_etcd_tls(flags, rendezvous.etcd); !done) return done;
   if (auto allowed = check_http_access(flags, rendezvous); !allowed) return allowed;
-  return take_c10d_allow(flags, rendezvous);
+  return set_up_c10d_allow(flags, rendezvous);
 }
 
 int run(int argc, char** argv) {
@@ -182,10 +216,11 @@ int run(int argc, char** argv) {
   const Flags& flags = std::get<Flags>(outcome);
 
   set_up_logging(environment);
-  Checked<LaunchPlan> plan = plan_launch(flags, environment, node_facts(environment, argv0));
+  Checked<LaunchPlan> plan =
+      plan_launch(flags, environment, in_time(node_facts(environment, argv0)));
   if (!plan) return refuse(flags, environment, plan.error().message);
-  if (const auto taken = take_access(flags, plan->agent.rendezvous); !taken)
-    return refuse(flags, environment, taken.error().message);
+  if (const auto done = set_up_access(flags, plan->agent.rendezvous); !done)
+    return refuse(flags, environment, done.error().message);
   for (const std::string& line : plan->warnings)
     spdlog::warn("{}", line);
   for (const std::string& line : plan->notices)

@@ -1,12 +1,11 @@
-// The manual page: help.h.
-#include <string_view>
-
-#include "launcher/help.h"
+// The manual page, declared in texts.h.
+#include "launcher/texts.h"
 
 namespace muster {
 namespace {
 
-/// Text that man(7) shows as it is: hyphens stay hyphens, and no line begins with a command.
+/// Escapes text so that man(7) shows it unchanged: hyphens stay hyphens, and no line begins with a
+/// command.
 std::string shown(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -51,8 +50,8 @@ constexpr std::string_view kHead =
     ".I training_script\n"
     "is the script's own. A name of several words may also be written with underscores. An option "
     "of\n"
-    "torchrun's may be cut short where that is unambiguous. The command line goes before the\n"
-    "variable, the variable before the default; an empty variable counts as not set.\n";
+    "torchrun's may be cut short where that is unambiguous. The command line overrides the\n"
+    "variable, and the variable overrides the default; an empty variable counts as not set.\n";
 
 constexpr std::string_view kTail =
     ".SH ENVIRONMENT\n"
@@ -93,12 +92,11 @@ constexpr std::string_view kTail =
 
 }  // namespace
 
-std::string man_page() {
+std::string make_man_page() {
   std::string text = ".TH MUSTER 1 \"\" \"muster " MUSTER_VERSION "\" \"User Commands\"\n";
   text += kHead;
   text += ".SH OPTIONS\n";
-  constexpr auto kGroups = static_cast<int>(OptionGroup::Hidden);
-  for (int i = 0; i < kGroups; ++i) {
+  for (int i = 0; i < kOptionGroupCount; ++i) {
     const auto group = static_cast<OptionGroup>(i);
     text.append(".SS ").append(shown(heading(group))).append("\n");
     for (const Option& option : all_options())

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "agent/io/numa_topology.h"
 #include "launcher/devices.h"
+#include "launcher/numa_topology.h"
 #include "launcher/script_check.h"
 #include "rendezvous/core/check.h"
 #include "rendezvous/core/python_text.h"
@@ -23,6 +23,11 @@ bool is_executable_file(const std::string& path) {
   struct stat status {};
   return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
          access(path.c_str(), X_OK) == 0;
+}
+
+std::string first_executable_file(const std::vector<std::string>& paths) {
+  const auto found = std::find_if(paths.begin(), paths.end(), is_executable_file);
+  return found == paths.end() ? std::string() : *found;
 }
 
 Checked<NumaFacts> read_numa_facts(const std::string* cuda_visible_devices) {
@@ -73,7 +78,7 @@ NodeFacts node_facts(const Environment& environment, const std::string& argv0) {
       .gpus = [&environment] { return count_gpus(environment); },
       .xpus = [&environment] { return count_xpus(environment); },
       .new_run_id = [] { return random_uuid(); },
-      .is_executable = is_executable_file,
+      .first_executable = first_executable_file,
       .argv0 = argv0,
       .numa = read_numa_facts,
       .script_problem = script_problem,

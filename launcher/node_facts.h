@@ -1,4 +1,4 @@
-// The real machine behind a launch plan.
+// Queries the real machine for a launch plan.
 #pragma once
 
 #include <string>
@@ -7,17 +7,17 @@
 
 namespace muster {
 
-/// The process's environment, as it is now. Of a variable given twice the first counts, as getenv
-/// has it.
+/// The current environment of the process. If it has a variable twice, the first one counts, as for
+/// getenv.
 Environment read_environment();
 
-/// Asks this machine. `environment` must live as long as the result.
+/// The queries of this machine. `environment` must live as long as the result.
 NodeFacts node_facts(const Environment& environment, const std::string& argv0);
 
 /// A random UUID, version 4, in its usual form.
 std::string random_uuid();
 
-/// How wide the help may be: COLUMNS, else the terminal's width, else 80.
+/// The width of the help: COLUMNS, or the terminal's width, or 80.
 int terminal_width(const Environment& environment);
 
 }  // namespace muster

@@ -19,10 +19,10 @@ constexpr std::string_view kOnFull[] = {"drop", "fail"};
 constexpr std::string_view kOnAgentDeath[] = {"kill"};
 constexpr std::string_view kShells[] = {"bash", "zsh", "fish"};
 constexpr auto kNone = std::nullopt;
-constexpr std::monostate kEnds;  // No field.
+constexpr std::monostate kEnds;  // No field: muster prints something and exits.
 
 // Source of names, kinds, defaults and order: torch/distributed/run.py and launch.py of 2.13.0.
-// A table: one value a line would not be one.
+// clang-format would put each value on its own line.
 // clang-format off
 constexpr std::array<Option, kOptionCount> kTable{{
     {Help, Torchrun, Group::Muster, kEnds, {"-h", "--help"}, "", "", kNone, {},
@@ -61,7 +61,7 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "Checked, without effect: muster does not poll, it is told at once when a worker ends."},
     {StartMethod, Torchrun, Group::Program, &Flags::start_method, {"--start-method",
      "--start_method"}, "PET_START_METHOD", "METHOD", "spawn", kStartMethods,
-     "Taken for --run-path, which always starts a fresh Python; without it there is no effect."},
+     "Accepted with --run-path, which always starts a fresh Python; no effect otherwise."},
     {EventLogHandler, Torchrun, Group::Logs, &Flags::event_log_handler, {"--event-log-handler",
      "--event_log_handler"}, "PET_EVENT_LOG_HANDLER", "NAME", "null", {},
      "Where the records of the job's events go: null, or console for JSON lines on stderr."},
@@ -75,8 +75,7 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "The script is a program, run without Python."},
     {RunPath, Torchrun, Group::Program, &Flags::run_path, {"--run-path", "--run_path"},
      "PET_RUN_PATH", "", kNone, {},
-     "Run the script with runpy.run_path in a fresh Python, without stdin; stronger than "
-     "--no-python."},
+     "Run the script with runpy.run_path in a fresh Python, without stdin; overrides --no-python."},
     {LogDir, Torchrun, Group::Logs, &Flags::log_dir, {"--log-dir", "--log_dir"}, "PET_LOG_DIR",
      "DIR", kNone, {},
      "Where the log files of -r and -t go; without it a temporary directory."},
@@ -162,12 +161,14 @@ constexpr std::array<Option, kOptionCount> kTable{{
     {HangTimeout, Muster, Group::Failures, &Flags::hang_timeout, {"--hang-timeout",
      "--hang_timeout"}, "MUSTER_HANG_TIMEOUT", "SECONDS", kNone, {},
      "Write the stacks of all workers and end one as failed when it has written nothing and taken no "
-     "CPU time for so long, its child processes included."},
+     "CPU time for this time, its child processes included."},
     {OnAgentDeath, Muster, Group::Failures, &Flags::on_agent_death, {"--on-agent-death",
      "--on_agent_death"}, "MUSTER_ON_AGENT_DEATH", "WHAT", "kill", kOnAgentDeath,
-     "What happens to the workers when the agent dies."},
+     "What happens to the workers when the agent dies.",
+     {.value = "adopt", .reason = "a new agent that takes over live workers does not exist yet; kill "
+                                  "is the only value"}},
     {Spare, Muster, Group::Rendezvous, &Flags::spare, {"--spare"}, "MUSTER_SPARE", "", kNone, {},
-     "This node waits, and takes part only when another is missing. All nodes must be muster's."},
+     "This node waits, and takes part only when another is missing. All nodes must run muster."},
     {OptionId::ScalePolicy, Muster, Group::Rendezvous, &Flags::scale_policy, {"--scale-policy",
      "--scale_policy"}, "MUSTER_SCALE_POLICY", "WHEN", kNone, kScalePolicies,
      "When a node that joins a running job is taken in: now restarts the others at once (the "
@@ -180,7 +181,7 @@ constexpr std::array<Option, kOptionCount> kTable{{
      "there is one."},
     {OptionId::RdzvTlsCa, Muster, Group::Rendezvous, &Flags::rdzv_tls_ca, {"--rdzv-tls-ca",
      "--rdzv_tls_ca"}, "MUSTER_RDZV_TLS_CA", "FILE", kNone, {},
-     "Come to the rendezvous by TLS only, to a host whose certificate this CA (PEM) has signed for "
+     "Connect to the rendezvous by TLS only, to a host whose certificate this CA (PEM) has signed for "
      "the host's name or address."},
     {OptionId::RdzvTlsCert, Muster, Group::Rendezvous, &Flags::rdzv_tls_cert, {"--rdzv-tls-cert",
      "--rdzv_tls_cert"}, "MUSTER_RDZV_TLS_CERT", "FILE", kNone, {},
@@ -213,8 +214,6 @@ constexpr std::array<Option, kOptionCount> kTable{{
     {PythonEntry, Muster, Group::Muster, kEnds, {"--python-entry"}, "", "", kNone, {},
      "Print the folder that makes accelerate launch, fabric run and the like start through muster "
      "when it is in PYTHONPATH."},
-    {ManPage, Muster, Group::Hidden, kEnds, {"--man-page"}, "", "", kNone, {},
-     "Print the manual page."},
     {OptionId::Version, Muster, Group::Muster, kEnds, {"--version"}, "", "", kNone, {},
      "Print muster's version."},
 }};

@@ -1,9 +1,9 @@
-// Every option of the command line, once: the parser, the help, the completion scripts and the
-// man page all read this table.
+// The table of all options of the command line. The parser reads it, and the build makes the
+// help, the completion scripts and the manual page from it (texts.h).
 //
-// The names, their order and what they take are those of torchrun 2.13's parser, because
-// abbreviations and messages follow from them; muster's own options come last and need their exact
-// spelling.
+// The names of torchrun's options, their order and their values are those of torchrun 2.13's
+// parser, because abbreviations and messages depend on them. muster's own options come last and
+// need their exact spelling.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace muster {
 
-/// In the order of the table, so that an id is also an index.
+/// In the order of the table, so that an id is also an index into it.
 enum class OptionId : std::uint8_t {
   Help,
   Nnodes,
@@ -73,22 +73,22 @@ enum class OptionId : std::uint8_t {
   Preflight,
   Completion,
   PythonEntry,
-  ManPage,
   Version,
 };
 inline constexpr std::size_t kOptionCount = static_cast<std::size_t>(OptionId::Version) + 1;
 
-/// Whose option it is. It decides about abbreviations and about the environment's rules.
+/// The program that has the option. The rules for abbreviations and variables depend on it.
 enum class OptionOrigin : std::uint8_t {
   Torchrun,
-  LaunchModule,  // Only with python -m torch.distributed.launch, here muster-launch.
+  LaunchModule,  // Only in python -m torch.distributed.launch, which is muster-launch here.
   Muster,
 };
 
 struct Flags;  // launcher/flags.h
 
-/// Where its value goes, which also says what it takes: a bool nothing, a vector texts separated by
-/// commas, two of which are a literal one. monostate: muster prints something and ends.
+/// The field for the option's value. Its type also says what the option takes: a bool takes
+/// nothing; a vector takes texts separated by commas, where two commas stand for one inside a text.
+/// monostate: muster prints something and exits.
 using OptionField = std::variant<std::monostate, bool Flags::*, std::string Flags::*,
                                  std::optional<std::string> Flags::*, std::int64_t Flags::*,
                                  std::optional<std::int64_t> Flags::*, double Flags::*,
@@ -104,7 +104,14 @@ enum class OptionGroup : std::uint8_t {
   Failures,
   Devices,
   Muster,
-  Hidden,  // Not shown.
+};
+inline constexpr int kOptionGroupCount = static_cast<int>(OptionGroup::Muster) + 1;
+
+/// A value that muster does not have yet. It is refused like every value that is not a choice, with
+/// a sentence of its own.
+struct PlannedValue {
+  std::string_view value;   // Empty: the option has none.
+  std::string_view reason;  // Why it is refused.
 };
 
 struct Option {
@@ -113,23 +120,24 @@ struct Option {
   OptionGroup group;
   OptionField field;
   std::array<std::string_view, 2> names;      // In argparse's order; the second may be empty.
-  std::string_view environment;               // Its variable; empty: none.
-  std::string_view metavar;                   // What the help calls its value.
-  std::optional<std::string_view> fallback;   // Without option and variable; nothing: not set.
-  std::span<const std::string_view> choices;  // Empty: anything.
+  std::string_view environment;               // The option's variable; empty: none.
+  std::string_view metavar;                   // The name of the value in the help.
+  std::optional<std::string_view> fallback;   // Default without option and variable, if any.
+  std::span<const std::string_view> choices;  // The allowed values; empty: any.
   std::string_view help;
+  PlannedValue planned = {};
 
   bool ends_muster() const { return std::holds_alternative<std::monostate>(field); }
   bool takes_value() const {
     return ends_muster() ? !choices.empty() : !std::holds_alternative<bool Flags::*>(field);
   }
-  /// The name to show: the long one with dashes.
+  /// The long name, spelled with dashes.
   std::string_view long_name() const { return names[0].starts_with("--") ? names[0] : names[1]; }
-  /// "-m", or empty.
+  /// The short name, such as "-m", or empty.
   std::string_view short_name() const {
     return names[0].starts_with("--") ? std::string_view{} : names[0];
   }
-  /// argparse's name for it in messages: every spelling, with slashes between.
+  /// argparse's name for the option in messages: every spelling, with slashes between them.
   std::string display_name() const;
 };
 

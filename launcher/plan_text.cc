@@ -78,7 +78,7 @@ AttemptLogPlan plan_files(const AgentOptions& options) {
                                             "/" + attempt_dir_name(0, {})});
 }
 
-// What the worker has and we have not, or have otherwise.
+// The variables that the worker gets and muster does not have, or has with another value.
 std::map<std::string, std::string> additions(const std::vector<std::string>& inherited,
                                              const std::vector<std::string>& environment) {
   const std::set<std::string> ours(inherited.begin(), inherited.end());
@@ -112,7 +112,7 @@ std::string stream_text(const StreamPlan& stream, bool is_teed, bool is_shown) {
   return is_teed && is_shown ? file + ", and the console" : file;
 }
 
-/// The words as one line that a POSIX shell reads back as these words.
+/// Quotes the words as one line that a POSIX shell splits into the same words.
 std::string shell_quoted(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words)
@@ -120,7 +120,8 @@ std::string shell_quoted(const std::vector<std::string>& words) {
   return text;
 }
 
-// The program that --run-path gives to Python is a page of muster's own.
+// With --run-path, one word of the command is the whole text of run_path.py: a short description
+// replaces it.
 std::string command_text(const AgentOptions& options, std::vector<std::string> words) {
   if (options.runs_path && words.size() > kRunPathScriptAt)
     words[kRunPathScriptAt - 1] = "(muster's program that runs the script)";
@@ -148,7 +149,7 @@ void append_rank(std::string& out, const AgentOptions& options, const WorkerLogP
   }
 }
 
-// The certificates that a rendezvous here lets in.
+// The certificates that a rendezvous on this node accepts.
 std::string names_text(const TlsAllow& allow) {
   std::string text;
   for (const TlsAllow::Rule& rule : allow.rules()) {

@@ -1,6 +1,6 @@
-// The resolved plan, for people: what --dry-run prints, and what LOGLEVEL=INFO shows.
+// The resolved plan as text for people: for --dry-run and for LOGLEVEL=INFO.
 //
-// Pure: nothing is made or started.
+// Pure: creates no file and starts no process.
 #pragma once
 
 #include <string>
@@ -12,13 +12,14 @@
 
 namespace muster {
 
-/// --dry-run. What only the start decides is named instead, in angle brackets. `inherited`:
-/// "NAME=value" for each variable that workers inherit. Fails as the start would.
+/// The text of --dry-run. A value that only a real start can determine is described in angle
+/// brackets. `inherited`: "NAME=value" for each variable that workers inherit. The errors are those
+/// of a real start.
 Checked<std::string> dry_run_text(const AgentOptions& options,
                                   const std::vector<std::string>& inherited);
 
-/// LOGLEVEL=INFO, in torchrun's shape: "Starting elastic_operator with launch configs:" and a line
-/// for each of torchrun's fields.
+/// The lines for LOGLEVEL=INFO in torchrun's format: "Starting elastic_operator with launch
+/// configs:", and one line for each of torchrun's fields.
 std::vector<std::string> launch_text(const Flags& flags, const AgentOptions& options);
 
 }  // namespace muster

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/core/check.h"
 #include "rendezvous/core/python_text.h"
@@ -9,10 +10,12 @@
 namespace muster {
 namespace {
 
-// python3 first, as pip writes it into torchrun's first line: sys.executable is then the same.
+// python3 comes first, because pip writes python3 into torchrun's first line: sys.executable is
+// then the same as under torchrun.
 constexpr std::array<std::string_view, 2> kNames = {"python3", "python"};
 
-// Through -c, not a file: muster is one file that may be copied anywhere.
+// Python gets these programs through -c, not as files: muster is one file that may be copied
+// anywhere.
 constexpr const char* kRunPathProgram =
 #include "launcher/run_path_program.inc"
     ;
@@ -27,20 +30,32 @@ std::string_view variable(const Environment& environment, std::string_view name)
 }
 
 std::string in_folder(std::string_view folder, std::string_view name) {
-  std::string path(folder.empty() ? "." : folder);  // An empty entry of PATH is this directory.
+  std::string path(folder.empty() ? "." : folder);  // An empty PATH entry: the current directory.
   if (path.back() != '/') path += '/';
   return path.append(name);
 }
 
-std::string search_path(const Environment& environment, std::string_view name,
-                        const IsExecutable& is_executable) {
-  if (!environment.contains("PATH")) return {};
+using Paths = std::vector<std::string>;
+
+/// Adds the places of `name` in the folders of PATH.
+void add_search_path(const Environment& environment, std::string_view name, Paths& paths) {
+  if (!environment.contains("PATH")) return;
   for (const std::string_view folder : split(variable(environment, "PATH"), ':'))
-    if (std::string path = in_folder(folder, name); is_executable(path)) return path;
-  return {};
+    paths.push_back(in_folder(folder, name));
 }
 
-/// Said out loud: an error can be made of a string as well.
+/// Where the torchrun is that argv0 names; empty: nowhere, or argv0 is no torchrun.
+std::string find_torchrun(const Environment& environment, std::string_view argv0,
+                          const FirstExecutable& first_executable) {
+  const auto slash = argv0.rfind('/');
+  if (argv0.substr(slash == std::string_view::npos ? 0 : slash + 1) != "torchrun") return {};
+  if (slash != std::string_view::npos) return std::string(argv0);
+  Paths paths;
+  add_search_path(environment, "torchrun", paths);
+  return first_executable(paths);
+}
+
+/// Names the alternative explicitly: a FlagError can be made from a string, too.
 Checked<std::string> found(std::string path) {
   return {boost::system::in_place_value, std::move(path)};
 }
@@ -48,45 +63,45 @@ Checked<std::string> found(std::string path) {
 }  // namespace
 
 Checked<std::string> find_python(const Environment& environment, std::string_view argv0,
-                                 const IsExecutable& is_executable) {
+                                 const FirstExecutable& first_executable) {
   if (const auto given = variable(environment, "PYTHON_EXEC"); !given.empty())
     return found(std::string(given));
+  Paths paths;
   for (const std::string_view name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const auto root = variable(environment, name);
     if (root.empty()) continue;
     for (const std::string_view python : kNames)
-      if (std::string path = in_folder(in_folder(root, "bin"), python); is_executable(path))
-        return found(std::move(path));
+      paths.push_back(in_folder(in_folder(root, "bin"), python));
   }
-  const auto slash = argv0.rfind('/');
-  if (argv0.substr(slash == std::string_view::npos ? 0 : slash + 1) == "torchrun") {
-    const std::string torchrun = slash == std::string_view::npos
-                                     ? search_path(environment, "torchrun", is_executable)
-                                     : std::string(argv0);
-    if (!torchrun.empty())
-      for (const std::string_view python : kNames)
-        if (std::string path = torchrun.substr(0, torchrun.rfind('/') + 1).append(python);
-            is_executable(path))
-          return found(std::move(path));
-  }
+  const std::string torchrun = find_torchrun(environment, argv0, first_executable);
+  if (!torchrun.empty())
+    for (const std::string_view python : kNames)
+      paths.push_back(torchrun.substr(0, torchrun.rfind('/') + 1).append(python));
   for (const std::string_view python : kNames)
-    if (std::string path = search_path(environment, python, is_executable); !path.empty())
-      return found(std::move(path));
+    add_search_path(environment, python, paths);
+  if (std::string path = first_executable(paths); !path.empty()) return found(std::move(path));
   return FlagError{
       "no Python was found to run the script: neither PYTHON_EXEC nor an active virtual "
       "environment names one, and PATH has no python3 and no python. Activate the environment, set "
       "PYTHON_EXEC to the interpreter, or add --no-python if the script is a program by itself"};
 }
 
-void plan_run_path(const Flags& flags, std::string python, AgentOptions& agent) {
-  agent.command = {std::move(python), "-u", "-c", kRunPathProgram, flags.script};
-  MUSTER_CHECK(agent.command.size() == kRunPathScriptAt + 1);
-  agent.first_argument = kRunPathScriptAt;
+void plan_worker_command(const Flags& flags, const std::string& python, AgentOptions& agent) {
+  agent.entry_point = flags.script;
+  if (flags.run_path) {
+    agent.command = {python, "-u", "-c", kRunPathProgram};
+    MUSTER_CHECK(agent.command.size() == kRunPathScriptAt);
+    agent.first_argument = kRunPathScriptAt;
+    agent.runs_path = true;
+    agent.entry_point = "run_script_path";  // torchrun's name for it in summaries and events.
+  } else if (!flags.no_python) {
+    agent.command = {python, "-u"};
+    if (flags.module) agent.command.emplace_back("-m");
+  }
+  agent.command.push_back(flags.script);
   if (flags.launch_module && !flags.use_env) agent.local_rank_argument_at = agent.command.size();
   agent.command.insert(agent.command.end(), flags.script_arguments.begin(),
                        flags.script_arguments.end());
-  agent.runs_path = true;
-  agent.entry_point = "run_script_path";  // torchrun's name for it in summaries and events.
 }
 
 bool has_logs_plugin(const Flags& flags) {

@@ -1,13 +1,15 @@
-// Which Python runs the script, and the programs of muster's own that it runs: for --run-path, a
-// fresh Python that runs the script with runpy.run_path, and for the plug-in of --logs-specs.
+// Finds the Python that runs the script, and makes the workers' command and those for muster's own
+// Python programs: run_path.py runs the script with runpy.run_path in a fresh Python (--run-path),
+// logs_specs.py runs a plug-in (--logs-specs).
 //
-// Pure: which files are programs is asked of a function that is handed in. run_path.py and
-// logs_specs.py beside this file are put into muster when that is built.
+// Pure: the caller passes a function that says which files are executable. The build embeds
+// run_path.py and logs_specs.py into muster.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "agent/core/agent_options.h"
 #include "launcher/flag_error.h"
@@ -15,23 +17,28 @@
 
 namespace muster {
 
-using IsExecutable = std::function<bool(const std::string& path)>;
+/// Returns the first of `paths` that is an executable file; empty: none is.
+using FirstExecutable = std::function<std::string(const std::vector<std::string>& paths)>;
 
-/// In this order: PYTHON_EXEC; the active virtual environment's or conda environment's; the one
-/// beside the torchrun that was called, argv0; python3 and then python in PATH.
+/// Returns the first of: PYTHON_EXEC; the Python of the active virtual environment or conda
+/// environment; the Python beside torchrun, if argv0 is a torchrun; python3 in PATH; python in
+/// PATH.
 Checked<std::string> find_python(const Environment& environment, std::string_view argv0,
-                                 const IsExecutable& is_executable);
+                                 const FirstExecutable& first_executable);
 
-/// Where the script stands in the command that plan_run_path makes.
+/// The index of the script in the command of --run-path.
 inline constexpr std::size_t kRunPathScriptAt = 4;
 
-/// --run-path: fills in the command and what belongs to it.
-void plan_run_path(const Flags& flags, std::string python, AgentOptions& agent);
+/// Fills in the workers' command and the fields that depend on it. `python` is not used if the
+/// script is a program by itself (--no-python without --run-path).
+void plan_worker_command(const Flags& flags, const std::string& python, AgentOptions& agent);
 
-/// Whether a plug-in lays out the logs; "default" is the name of torch's own, which muster is as.
+/// Whether a plug-in lays out the logs. "default" names torch's own layout, which muster has built
+/// in.
 bool has_logs_plugin(const Flags& flags);
 
-/// Fills in what belongs to the plug-in; `log` is planned otherwise. `python`: the workers'.
+/// Fills in the options of the plug-in; the caller plans the rest of `log`. `python`: the Python of
+/// the workers.
 void plan_logs_specs(const Flags& flags, std::string python, LogOptions& log);
 
 }  // namespace muster

@@ -14,12 +14,12 @@ namespace {
 constexpr std::int64_t kMaxNodes = 1'000'000;
 
 bool is_ipv6(std::string_view text) {
-  const std::string address(text.substr(0, text.find('%')));  // Without a scope, "%eth0".
+  const std::string address(text.substr(0, text.find('%')));  // Without a scope such as "%eth0".
   in6_addr parsed{};
   return inet_pton(AF_INET6, address.c_str(), &parsed) == 1;
 }
 
-/// A name, an address, or something like them; names may also be written in other scripts.
+/// Whether the text looks like a host name or an address. A name may contain non-ASCII letters.
 bool is_host(std::string_view text) {
   if (text.empty()) return false;
   if (is_ipv6(text)) return true;
@@ -50,7 +50,7 @@ enum class ValueKind : std::uint8_t {
   Protocol,
   ScalePolicy
 };
-// Which backends read a key.
+// Bits for the backends that read a key.
 constexpr int kC10d = 1;
 constexpr int kStatic = 2;
 constexpr int kEtcdV2 = 4;
@@ -71,17 +71,17 @@ constexpr ConfKey kConfKeys[] = {
     {"close_timeout", ValueKind::Positive, kC10d | kBothEtcd},
     {"etcd_prefix", ValueKind::Text, kBothEtcd},
     {"heartbeat_timeout", ValueKind::Positive, kC10d | kEtcdV2},
-    {"host_absent", ValueKind::Positive, kC10d | kBothEtcd},  // Ours.
-    {"host_lease", ValueKind::Positive, kBothEtcd},           // Ours.
+    {"host_absent", ValueKind::Positive, kC10d | kBothEtcd},  // muster's own.
+    {"host_lease", ValueKind::Positive, kBothEtcd},           // muster's own.
     {"is_host", ValueKind::Boolean, kC10d},
     {"join_timeout", ValueKind::Positive, kC10d | kBothEtcd},
     {"keep_alive_interval", ValueKind::Count, kC10d | kEtcdV2},
     {"keep_alive_max_attempt", ValueKind::Count, kC10d | kEtcdV2},
     {"key", ValueKind::Text, kEtcd},
     {"last_call_timeout", ValueKind::Positive, kC10d | kBothEtcd},
-    {"lease", ValueKind::Positive, kC10d | kBothEtcd},  // Ours, as scale_policy and spare.
-    {"password_file", ValueKind::Text, kBothEtcd},      // Ours, as user.
-    {"prefix", ValueKind::Text, kBothEtcd},             // Ours: etcd_prefix.
+    {"lease", ValueKind::Positive, kC10d | kBothEtcd},  // muster's own, as scale_policy and spare.
+    {"password_file", ValueKind::Text, kBothEtcd},      // muster's own, as user.
+    {"prefix", ValueKind::Text, kBothEtcd},             // muster's own name for etcd_prefix.
     {"protocol", ValueKind::Protocol, kBothEtcd},
     {"rank", ValueKind::Count, 0},
     {"read_timeout", ValueKind::Positive, kC10d | kBothEtcd},
@@ -93,7 +93,7 @@ constexpr ConfKey kConfKeys[] = {
     {"timeout", ValueKind::Positive, kStatic | kEtcd},
     {"user", ValueKind::Text, kBothEtcd},
     {"use_libuv", ValueKind::Boolean, 0},
-    {"heartbeat", ValueKind::Text, 0},  // In PyTorch's own docs, but nothing reads it.
+    {"heartbeat", ValueKind::Text, 0},  // PyTorch documents this key, but no backend reads it.
 };
 
 const ConfKey* find_key(std::string_view name) {
@@ -115,7 +115,7 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> wo
   return false;
 }
 
-/// What the value should have been; nothing if it is that.
+/// The end of an error message, such as "must be true or false"; nothing if the value is valid.
 std::optional<std::string_view> complaint(ValueKind kind, std::string_view value) {
   const auto number = parse_python_int(value);
   switch (kind) {
@@ -152,8 +152,9 @@ std::string known_keys(std::string_view backend) {
   return text;
 }
 
-/// Quotes around the whole, from a script that quotes twice. Under torchrun they become part of the
-/// first name and of the last value, and neither setting has an effect.
+/// Removes quotes around the whole text, which a script adds if it quotes twice. Under torchrun
+/// such quotes become part of the first name and of the last value, and neither setting has an
+/// effect.
 std::string_view without_quotes(std::string_view text) {
   const bool quoted = text.size() > 1 && text.front() == text.back() &&
                       (text.front() == '\'' || text.front() == '"');
@@ -185,8 +186,8 @@ Checked<Endpoint> parse_endpoint(std::string_view text, const std::string& flag)
   std::optional<std::string_view> port_text;
   const auto colon = text.rfind(':');
   const bool all_brackets = text.front() == '[' && text.back() == ']';
-  // torchrun cuts a bare IPv6 address at its last colon ("::1" is host ":", port 1). It is cut
-  // here only where the part before is an address by itself.
+  // torchrun splits a bare IPv6 address at its last colon ("::1" is host ":", port 1). muster
+  // splits it only if the part before the colon is an address by itself.
   const bool bare_ipv6 = is_ipv6(text) && !is_ipv6(text.substr(0, colon));
   if (colon != std::string_view::npos && !all_brackets && !bare_ipv6) {
     host = text.substr(0, colon);

@@ -1,6 +1,6 @@
-// What the flags about the rendezvous say: node counts, endpoints, --rdzv-conf.
+// Parses the flags about the rendezvous: node counts, endpoints, --rdzv-conf.
 //
-// Pure. `flag` is how to name the flag in an error.
+// Pure. `flag` is the flag's name for error messages.
 #pragma once
 
 #include <map>
@@ -25,22 +25,22 @@ struct Endpoint {
   std::optional<int> port;
   bool operator==(const Endpoint&) const = default;
 };
-/// "host", "host:port", "[v6]", "[v6]:port", and, other than torchrun, a bare IPv6 address. What
-/// torchrun reads as address and port ("fe80::1:29400") stays that.
+/// Accepts "host", "host:port", "[v6]", "[v6]:port" and, unlike torchrun, a bare IPv6 address. An
+/// address with a port ("fe80::1:29400") is read as torchrun reads it.
 Checked<Endpoint> parse_endpoint(std::string_view text, const std::string& flag);
 inline constexpr std::size_t kMostEndpoints = 16;
-/// One, or several with commas between them, each once: other than torchrun.
+/// Parses one endpoint or, unlike torchrun, several different ones with commas between them.
 Checked<std::vector<Endpoint>> parse_endpoints(std::string_view text, const std::string& flag);
-/// The same for one.
+/// Parses exactly one endpoint.
 Checked<std::vector<Endpoint>> parse_one_endpoint(std::string_view text, const std::string& flag);
-/// "host" or "host:port", an IPv6 address in brackets.
+/// "host" or "host:port", with an IPv6 address in brackets.
 std::string to_text(const Endpoint& endpoint);
 
 struct RendezvousConf {
   std::map<std::string, std::string> values;
   std::vector<std::string> without_effect;  // Keys that this backend does not read.
 };
-/// "key=value,key=value" for the named backend, values checked.
+/// Parses "key=value,key=value" for the named backend and checks the values.
 Checked<RendezvousConf> parse_rendezvous_conf(std::string_view text, std::string_view backend,
                                               const std::string& flag);
 

@@ -20,7 +20,7 @@ constexpr std::size_t kMostPrefixBytes = 200;
 constexpr std::int64_t kLeastLeaseSeconds = 2;  // etcd's own election takes up to a second.
 constexpr std::int64_t kMostLeaseSeconds = 3600;
 
-std::optional<std::string> take(Conf& conf, const char* name) {
+std::optional<std::string> take_setting(Conf& conf, const char* name) {
   const auto found = conf.find(name);
   if (found == conf.end()) return std::nullopt;
   std::string value = std::move(found->second);
@@ -42,18 +42,18 @@ Checked<std::string> parse_prefix(const std::string& given, const std::string& f
     return FlagError{flag + ": the prefix of the keys in etcd is " + python_repr(given) +
                      ", but must be 1 to " + std::to_string(kMostPrefixBytes) +
                      " letters, digits and '-', '.', '_', '/'"};
-  // A FlagError can be made of a string, too: which of both is meant has to be said.
+  // Names the alternative explicitly: a FlagError can be made from a string, too.
   return {boost::system::in_place_value, std::move(prefix)};
 }
 
-/// The files are read later. etcd-v2 has other names for them than etcd.
+/// Plans TLS to etcd. The files are read later. etcd-v2 has other keys for them than etcd.
 Checked<void> plan_etcd_tls(Conf& conf, EtcdRendezvousOptions& etcd, const std::string& flag) {
-  const auto protocol = take(conf, "protocol");
-  // It is http or https, in any case.
+  const auto protocol = take_setting(conf, "protocol");
+  // The value is known to be http or https, in upper or lower case.
   etcd.speaks_tls = protocol && strip(*protocol).size() == std::string_view("https").size();
   const auto file = [&](const char* name, const char* name_of_v2, std::string& to) {
-    auto given = take(conf, name);
-    const auto given_to_v2 = take(conf, name_of_v2);
+    auto given = take_setting(conf, name);
+    const auto given_to_v2 = take_setting(conf, name_of_v2);
     if (!given) given = given_to_v2;
     to = given.value_or(std::string());
   };
@@ -73,8 +73,9 @@ Checked<void> plan_etcd_tls(Conf& conf, EtcdRendezvousOptions& etcd, const std::
   return {};
 }
 
-Checked<void> take_file(const Flags& flags, OptionId id, const std::optional<std::string>& given,
-                        RendezvousBackend backend, std::string& file) {
+Checked<void> plan_tls_file(const Flags& flags, OptionId id,
+                            const std::optional<std::string>& given, RendezvousBackend backend,
+                            std::string& file) {
   if (!given) return {};
   if (given->empty()) return FlagError{flags.name_of(id) + " is empty; give a file's name"};
   if (backend == RendezvousBackend::Static)
@@ -85,8 +86,8 @@ Checked<void> take_file(const Flags& flags, OptionId id, const std::optional<std
   return {};
 }
 
-/// The certificates that a rendezvous here lets in. It serves one run only.
-Checked<void> take_allowed(const Flags& flags, RendezvousOptions& to) {
+/// Plans the certificates that a rendezvous on this node accepts. It serves one run only.
+Checked<void> plan_tls_allow(const Flags& flags, RendezvousOptions& to) {
   if (!flags.rdzv_tls_allow) return {};
   const std::string name = flags.name_of(OptionId::RdzvTlsAllow);
   if (to.tls_certificate.empty())
@@ -102,13 +103,13 @@ Checked<void> take_allowed(const Flags& flags, RendezvousOptions& to) {
 }  // namespace
 
 Checked<void> plan_etcd(Conf& conf, RendezvousOptions& rendezvous, const std::string& flag) {
-  auto prefix = take(conf, "etcd_prefix");
-  const auto short_name = take(conf, "prefix");
+  auto prefix = take_setting(conf, "etcd_prefix");
+  const auto short_name = take_setting(conf, "prefix");
   if (!prefix) prefix = short_name;
   auto parsed = parse_prefix(prefix.value_or(kDefaultPrefix), flag);
   if (!parsed) return parsed.error();
   rendezvous.etcd.prefix = *std::move(parsed);
-  if (const auto lease = take(conf, "host_lease")) {
+  if (const auto lease = take_setting(conf, "host_lease")) {
     const auto seconds = parse_python_int(*lease);
     if (!seconds || *seconds < kLeastLeaseSeconds || *seconds > kMostLeaseSeconds)
       return FlagError{flag + ": host_lease is " + python_repr(*lease) + ", but must be " +
@@ -116,21 +117,24 @@ Checked<void> plan_etcd(Conf& conf, RendezvousOptions& rendezvous, const std::st
                        std::to_string(kMostLeaseSeconds) + " seconds"};
     rendezvous.etcd.host_lease = std::chrono::seconds(*seconds);
   }
-  // torchrun's limit of one rendezvous with etcd; join_timeout is that of its other backends.
-  if (auto timeout = take(conf, "timeout")) conf.emplace("join_timeout", *std::move(timeout));
-  // User and password are for the agent, which reads the file.
+  // torchrun's limit for one rendezvous is `timeout` with etcd and join_timeout with its other
+  // backends.
+  if (auto timeout = take_setting(conf, "timeout"))
+    conf.emplace("join_timeout", *std::move(timeout));
+  // The agent reads user and password_file itself, from rendezvous.conf.
   for (const char* name : {"user", "password_file"})
-    (void)take(conf, name);
+    (void)take_setting(conf, name);
   return plan_etcd_tls(conf, rendezvous.etcd, flag);
 }
 
 Checked<void> plan_tls(const Flags& flags, RendezvousOptions& to) {
   const RendezvousBackend backend = to.backend;
-  for (const auto& taken :
-       {take_file(flags, OptionId::RdzvTlsCa, flags.rdzv_tls_ca, backend, to.tls_ca),
-        take_file(flags, OptionId::RdzvTlsCert, flags.rdzv_tls_cert, backend, to.tls_certificate),
-        take_file(flags, OptionId::RdzvTlsKey, flags.rdzv_tls_key, backend, to.tls_key)})
-    if (!taken) return taken;
+  for (const auto& planned :
+       {plan_tls_file(flags, OptionId::RdzvTlsCa, flags.rdzv_tls_ca, backend, to.tls_ca),
+        plan_tls_file(flags, OptionId::RdzvTlsCert, flags.rdzv_tls_cert, backend,
+                      to.tls_certificate),
+        plan_tls_file(flags, OptionId::RdzvTlsKey, flags.rdzv_tls_key, backend, to.tls_key)})
+    if (!planned) return planned;
   if (to.tls_certificate.empty() != to.tls_key.empty())
     return FlagError{"--rdzv-tls-cert and --rdzv-tls-key: a certificate needs its key; give both"};
   if (to.tls_ca.empty() && !to.tls_certificate.empty())
@@ -141,7 +145,7 @@ Checked<void> plan_tls(const Flags& flags, RendezvousOptions& to) {
     return FlagError{
         "--rdzv-tls-ca: with the etcd backend every node may become the host, and needs a "
         "certificate as one; give --rdzv-tls-cert and --rdzv-tls-key, too"};
-  return take_allowed(flags, to);
+  return plan_tls_allow(flags, to);
 }
 
 Checked<void> plan_http(const Flags& flags, AgentOptions& plan) {
@@ -160,7 +164,7 @@ Checked<void> plan_http(const Flags& flags, AgentOptions& plan) {
                      "musterds; start those with --http"};
   rendezvous.http = *flags.http;
   if (!rendezvous.standalone) return {};
-  // A rendezvous of one node, on a free port of loopback.
+  // The rendezvous has one node and listens on a free port of the loopback address.
   rendezvous.host = "127.0.0.1";
   rendezvous.port = 0;
   if (flags.rdzv_token_file) rendezvous.token_file = *flags.rdzv_token_file;

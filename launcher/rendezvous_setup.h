@@ -1,6 +1,6 @@
-// What the flags say beyond where nodes meet: etcd's own settings, TLS, and HTTP.
+// Plans the parts of the rendezvous other than its endpoint: etcd's own settings, TLS, and HTTP.
 //
-// Pure: files are read later. RendezvousOptions have their backend already.
+// Pure: files are read later. The backend in RendezvousOptions must be set already.
 #pragma once
 
 #include <map>
@@ -12,18 +12,19 @@
 
 namespace muster {
 
-/// --rdzv-backend etcd and etcd-v2: takes the settings of etcd out of `conf`; what stays is the
-/// rendezvous'. `flag` is how to name --rdzv-conf in an error.
+/// For --rdzv-backend etcd and etcd-v2: moves the settings of etcd from `conf` to `rendezvous`. The
+/// rest of `conf` are settings of the rendezvous. `flag` is --rdzv-conf's name for error messages.
 Checked<void> plan_etcd(std::map<std::string, std::string>& conf, RendezvousOptions& rendezvous,
                         const std::string& flag);
 
-/// --rdzv-tls-ca, --rdzv-tls-cert, --rdzv-tls-key and --rdzv-tls-allow: which of them go together.
+/// Plans --rdzv-tls-ca, --rdzv-tls-cert, --rdzv-tls-key and --rdzv-tls-allow, and checks that the
+/// given ones are complete.
 Checked<void> plan_tls(const Flags& flags, RendezvousOptions& rendezvous);
 
-/// --http, what goes on in a run, shown by the muster that hosts its rendezvous: checks the
-/// address, and makes a node that would meet only itself the host of its run.
+/// Plans --http, by which the muster that hosts the rendezvous shows the run. Checks the address.
+/// A standalone node, which has no rendezvous otherwise, becomes the host of its own.
 Checked<void> plan_http(const Flags& flags, AgentOptions& plan);
-/// Once the token is known: others than this machine's users must not get in without one.
+/// Checks --http after the token is loaded: an address that other machines reach requires a token.
 Checked<void> check_http_access(const Flags& flags, const RendezvousOptions& rendezvous);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-# muster --run-path: python -u -c THIS SCRIPT ARGUMENTS...
+# The program behind muster --run-path: python -u -c THIS_TEXT SCRIPT ARGUMENTS...
 import atexit
 import faulthandler
 import json
@@ -26,20 +26,20 @@ def record(error):
             "py_callstack": text, "timestamp": str(int(time.time()))}}}, file)
 
 
-def status_of(end):
-    """The exit status of a SystemExit, as the interpreter would have it."""
-    if end.code is None:
+def status_of(system_exit):
+    """The exit status that the interpreter would return for this SystemExit."""
+    if system_exit.code is None:
         return 0
-    if isinstance(end.code, int):
-        return end.code & 0xff
-    print(end.code, file=sys.stderr)
+    if isinstance(system_exit.code, int):
+        return system_exit.code & 0xff
+    print(system_exit.code, file=sys.stderr)
     return 1
 
 
 def end_process(status):
-    """Ends the process with everything that Python owes a script, but without tearing down the
-    interpreter: a native thread that still holds a tensor (torch 2.13 leaves such threads behind
-    when a process group stays open) would abort the process there."""
+    """Joins threads, runs atexit functions and flushes, as Python does, then exits the process
+    without finalizing the interpreter. There, a native thread that still holds a tensor would abort
+    the process: torch 2.13 leaves such threads behind when a process group stays open."""
     for step in (threading._shutdown, atexit._run_exitfuncs):
         try:
             step()
@@ -50,7 +50,7 @@ def end_process(status):
             if stream is not None and not stream.closed:
                 stream.flush()
         except Exception:
-            status = 120  # As CPython has it for output that could not be written.
+            status = 120  # CPython's exit status if output could not be written.
     os._exit(status)
 
 
@@ -65,8 +65,8 @@ def main():
     status = 0
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
-    except SystemExit as end:
-        status = status_of(end)
+    except SystemExit as system_exit:
+        status = status_of(system_exit)
     except Exception as error:
         frames = error.__traceback__
         while frames and frames.tb_frame.f_code.co_filename in (

@@ -21,7 +21,8 @@ std::string text_of(int number) {
   return std::generic_category().message(number);
 }
 
-/// Python takes __main__.py, its compiled form, and what an import would find beside them.
+/// Whether Python can run the folder: it accepts __main__.py, its compiled form, and any other file
+/// that an import of __main__ finds.
 bool has_main(const std::string& folder, std::error_code& error) {
   namespace fs = std::filesystem;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
@@ -29,14 +30,14 @@ bool has_main(const std::string& folder, std::error_code& error) {
   return false;
 }
 
-/// PYTHON_EXEC may name what starts Python elsewhere, in a container or on another host: there the
-/// script may exist though it is not to be seen here.
+/// False if `python` may run elsewhere: PYTHON_EXEC may name a program that starts Python in a
+/// container or on another host, where the script may exist although it is not visible here.
 bool runs_here(const std::string& python) {
   const std::string name = python.substr(python.rfind('/') + 1);
   return name.starts_with("python") || name.starts_with("pypy");
 }
 
-/// What the person may have meant.
+/// A hint to what the user may have meant; empty: none.
 std::string hint_for(const std::string& script) {
   if (script.ends_with(".py") || script.find('/') != std::string::npos) return {};
   return "; for a module give -m, for a program that is not Python --no-python";

@@ -21,7 +21,7 @@ std::optional<StreamSet> stream_set(std::string_view text) {
   return StreamSet{.out = (bits & 1) != 0, .err = (bits & 2) != 0};
 }
 
-/// Digits only, as many as an int surely holds.
+/// A rank of digits only, at most nine: such a number always fits into an int.
 std::optional<int> plain_rank(std::string_view text) {
   if (text.empty() || text.size() > 9) return std::nullopt;
   int rank = 0;
@@ -63,7 +63,7 @@ Checked<std::set<int>> parse_ranks(std::string_view text, const std::string& fla
     if (!rank)
       return FlagError{flag + " is " + python_repr(text) +
                        ": give local ranks with commas between, as in 0,2"};
-    // Ranks that no worker can have are as good as any other that this node lacks.
+    // A number that no worker can have as its rank is clamped: it matches no worker either way.
     ranks.insert(
         static_cast<int>(std::clamp<std::int64_t>(*rank, -1, std::numeric_limits<int>::max())));
   }

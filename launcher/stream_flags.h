@@ -1,6 +1,6 @@
-// What the flags about streams, ranks and signals say.
+// Parses the flags about streams, ranks and signals.
 //
-// Pure. `flag` is how to name the flag in an error.
+// Pure. `flag` is the flag's name for error messages.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,21 @@
 
 namespace muster {
 
-/// -r and -t: "3", or "0:3,1:2" with ranks of any length (torchrun: one digit).
+/// For -r and -t: "3", or "0:3,1:2". A rank may have several digits (torchrun: one digit).
 Checked<StreamMap> parse_streams(std::string_view text, const std::string& flag);
 
-/// --local-ranks-filter: "0,2"; empty: no filter.
+/// For --local-ranks-filter: "0,2"; empty: no filter.
 Checked<std::set<int>> parse_ranks(std::string_view text, const std::string& flag);
 
-/// --log-max-bytes: bytes, or with K, M or G of 1024, as in 100M; at least kMinLogLimitBytes.
+/// For --log-max-bytes: a number of bytes, or of units K, M or G (powers of 1024), as in 100M. At
+/// least kMinLogLimitBytes.
 Checked<std::int64_t> parse_log_limit(std::string_view text, const std::string& flag);
 
 struct SignalList {
-  std::vector<int> numbers;          // Without repetitions, in the order given.
-  std::vector<std::string> unknown;  // Names that are no signal's; to be warned about.
+  std::vector<int> numbers;          // Without duplicates, in the given order.
+  std::vector<std::string> unknown;  // Names of no signal: the caller warns about them.
 };
-/// --signals-to-handle: "SIGTERM,SIGUSR1".
+/// For --signals-to-handle: "SIGTERM,SIGUSR1".
 Checked<SignalList> parse_signals(std::string_view text, const std::string& flag);
 
 }  // namespace muster

@@ -1,6 +1,6 @@
-// Which devices of an inventory CUDA_VISIBLE_DEVICES and ZE_AFFINITY_MASK leave: devices.h.
+// Applies CUDA_VISIBLE_DEVICES and ZE_AFFINITY_MASK to an inventory; declared in devices.h.
 //
-// Source of the rules for CUDA: torch/cuda/__init__.py of 2.13.0, which repeats the driver's.
+// Source of the rules for CUDA: torch/cuda/__init__.py of 2.13.0, which repeats the driver's rules.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -12,8 +12,8 @@
 namespace muster {
 namespace {
 
-/// As strtoul: digits, and what follows them does not matter. Nothing for a negative number or no
-/// number at all, which end the list.
+/// Reads leading digits as strtoul does and ignores the text after them. Nothing for a negative
+/// number or for no number: both end the list.
 std::optional<int> leading_number(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   constexpr int kLimit = 100'000'000;
@@ -25,7 +25,8 @@ std::optional<int> leading_number(std::string_view text) {
   return number;
 }
 
-/// Numbers: up to the first that there is not. A repeated one makes all invisible.
+/// For a list of numbers: the devices before the first number without a device. A repeated number
+/// makes all devices invisible.
 std::vector<int> visible_by_number(int count, std::string_view list) {
   std::vector<int> numbers;
   for (const std::string_view entry : split(list, ',')) {
@@ -40,8 +41,8 @@ std::vector<int> visible_by_number(int count, std::string_view list) {
   return numbers;
 }
 
-/// Beginnings of UUIDs: up to the first that fits none or several. A repeated one makes all
-/// invisible.
+/// For a list of prefixes of UUIDs: the devices before the first prefix that fits no device or
+/// several. A repeated prefix or device makes all devices invisible.
 std::vector<int> visible_by_uuid(const std::vector<std::string>& uuids, std::string_view list,
                                  std::string_view prefix) {
   std::set<std::string_view> entries;
@@ -81,7 +82,7 @@ std::vector<int> visible_gpu_numbers(const GpuInventory& inventory, const std::s
   }
   if (devices->starts_with("GPU-")) return visible_by_uuid(inventory.uuids, *devices, "GPU-");
   if (!devices->starts_with("MIG-")) return visible_by_number(inventory.count, *devices);
-  // A process of CUDA sees one MIG device at most, however many are listed.
+  // A process sees at most one MIG device through CUDA, even if several are listed.
   const std::vector<int> parts = visible_by_uuid(inventory.mig_uuids, *devices, "MIG-");
   if (parts.empty()) return numbers;
   const auto part = static_cast<std::size_t>(parts.front());
@@ -97,7 +98,7 @@ int visible_gpus(const GpuInventory& inventory, const std::string* devices) {
 int visible_xpus(const XpuInventory& inventory, const std::string* mask) {
   const int count = inventory.discrete > 0 ? inventory.discrete : inventory.integrated;
   if (mask == nullptr || mask->empty()) return count;
-  // "0,1" or with parts of devices "0.0,0.1,1": so many different devices.
+  // The mask is "0,1", or "0.0,0.1,1" with parts of devices. Each different device counts once.
   std::set<int> chosen;
   for (const std::string_view entry : split(*mask, ','))
     if (const auto number = leading_number(strip(entry)); number && *number < count)

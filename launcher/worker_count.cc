@@ -12,9 +12,9 @@ namespace muster {
 namespace {
 
 constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
-constexpr std::int64_t kMaxWorkers = 65536;  // More than a Linux node starts by default.
+constexpr std::int64_t kMaxWorkers = 65536;  // More processes than a Linux node allows by default.
 
-FlagError none_of(const WorkerCountRequest& request, std::string_view what) {
+FlagError no_device_error(const WorkerCountRequest& request, std::string_view what) {
   std::string text = request.flag + " is " + python_repr(request.text) + ", but there is no " +
                      std::string(what) + " that workers could use on this node";
   if (what == "GPU" && request.cuda_visible_devices != nullptr)
@@ -22,7 +22,8 @@ FlagError none_of(const WorkerCountRequest& request, std::string_view what) {
   return FlagError{text + "; give a number, cpu or auto"};
 }
 
-/// "gpu:1,3,5": one worker on each, numbered as the programs of this environment see them.
+/// For "gpu:1,3,5": one worker on each of these GPUs. The numbers are those that programs in this
+/// environment see.
 Checked<WorkerCount> chosen_gpus(const WorkerCountRequest& request) {
   const std::string where = request.flag + " is " + python_repr(request.text);
   const int visible = request.facts.gpus();
@@ -53,10 +54,10 @@ NumaBinding binding_of(const std::string& mode) {
   if (mode == "socket") return NumaBinding::Socket;
   if (mode == "exclusive") return NumaBinding::Exclusive;
   if (mode == "core-complex") return NumaBinding::CoreComplex;
-  return NumaBinding::Node;  // The parser lets no other pass.
+  return NumaBinding::Node;  // "node": the parser accepts no other mode.
 }
 
-/// As the workers will have it; null: not set.
+/// CUDA_VISIBLE_DEVICES as the workers will have it; null: not set.
 const std::string* visible_devices(const Environment& environment, const AgentOptions& agent) {
   if (const auto given = agent.worker_environment.find(kVisibleDevices);
       given != agent.worker_environment.end())
@@ -82,12 +83,12 @@ Checked<WorkerCount> count_workers(const WorkerCountRequest& request) {
   if (text == "cpu") return result(request.facts.cpus());
   if (text == "gpu") {
     const int gpus = request.facts.gpus();
-    if (gpus <= 0) return none_of(request, "GPU");
+    if (gpus <= 0) return no_device_error(request, "GPU");
     return result(gpus);
   }
   if (text == "xpu") {
     const int xpus = request.facts.xpus();
-    if (xpus <= 0) return none_of(request, "XPU");
+    if (xpus <= 0) return no_device_error(request, "XPU");
     return result(xpus);
   }
   if (text == "auto") {

@@ -1,5 +1,5 @@
-// How many workers --nproc-per-node means on this node, on which devices, and for --numa-binding on
-// which CPUs.
+// Determines the number of workers on this node (--nproc-per-node), their devices, and their CPUs
+// (--numa-binding).
 #pragma once
 
 #include <optional>
@@ -14,22 +14,22 @@ namespace muster {
 
 struct WorkerCountRequest {
   std::string_view text;
-  std::string flag;                         // How to name it in an error.
-  const std::string* cuda_visible_devices;  // The environment's; null: not set.
+  std::string flag;                         // The flag's name for error messages.
+  const std::string* cuda_visible_devices;  // Of the environment; null: not set.
   const NodeFacts& facts;
 };
 
 struct WorkerCount {
-  int workers = 0;  // As given: 0 and less are refused later, as in torchrun.
-  std::optional<std::string> cuda_visible_devices;  // What the workers get instead: gpu:1,3.
+  int workers = 0;  // 0 if 0 or less is given, which is refused later, as in torchrun.
+  std::optional<std::string> cuda_visible_devices;  // The workers' value, for gpu:1,3.
 };
 
 Checked<WorkerCount> count_workers(const WorkerCountRequest& request);
 
-/// --virtual-local-rank: each worker needs an entry of CUDA_VISIBLE_DEVICES where that is set.
+/// For --virtual-local-rank: if CUDA_VISIBLE_DEVICES is set, it must have an entry for each worker.
 Checked<void> check_virtual_devices(const AgentOptions& options, const Environment& environment);
 
-/// --numa-binding: asks for the machine, and fills in each worker's CPUs. The number of workers
+/// For --numa-binding: queries the machine and fills in each worker's CPUs. The number of workers
 /// must be known.
 Checked<void> plan_numa(const Flags& flags, const Environment& environment, const NodeFacts& facts,
                         LaunchPlan& plan);

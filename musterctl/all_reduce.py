@@ -1,5 +1,6 @@
-# Started once for each node by `musterctl doctor --nodes`: sums a tensor with one other node at a time, by Gloo.
-# A line in: the name of the pair and the own rank in it. A line out: JSON, as it is for the beginning.
+# `musterctl doctor --nodes` starts this program once on each node. It sums a tensor with one other node at a time, by
+# Gloo. A line of input has the name of a pair and the own rank in it. The program prints one line of JSON when it is
+# ready, and one for each line of input.
 import datetime
 import json
 import os
@@ -9,7 +10,7 @@ import time
 ELEMENTS = 1 << 16
 PATIENCE = datetime.timedelta(seconds=20)
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # torch says on stdout who has connected.
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # torch would print each connection on stdout.
 
 
 def answer(right, error="", ms=0.0):
@@ -25,7 +26,7 @@ try:
 except Exception as error:
     answer(False, error)
     sys.exit(1)
-os.dup2(1, 2)  # A pair that cannot meet is in the answer; torch would write pages about it.
+os.dup2(1, 2)  # The answer says if a pair cannot connect; torch would print pages about it.
 answer(True)
 for line in sys.stdin:
     name, rank = line.split()

@@ -39,15 +39,15 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return result;
 }
 
-// Between fork and exec: system calls only.
-[[noreturn]] void become(char** argv, char** environment, int in, int out, int error) {
+// Runs between fork and exec: system calls only.
+[[noreturn]] void exec_child(char** argv, char** environment, int in, int out, int error) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE})
     ::signal(number, SIG_DFL);
   if (::prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && ::dup2(in, STDIN_FILENO) >= 0 &&
       ::dup2(out, STDOUT_FILENO) >= 0)
     ::execve(argv[0], argv, environment);
   const int why = errno;
-  if (::write(error, &why, sizeof why) < 0) ::_exit(126);  // Who would hear of it?
+  if (::write(error, &why, sizeof why) < 0) ::_exit(126);  // The error cannot be reported.
   ::_exit(127);
 }
 
@@ -68,8 +68,8 @@ Result<ChildProgram> ChildProgram::start(const std::vector<std::string>& argv,
   const pid_t pid = ::fork();
   if (pid < 0) return last_errno();
   if (pid == 0)
-    become(words.data(), variables.data(), input.read.get(), output.write.get(),
-           failure.write.get());
+    exec_child(words.data(), variables.data(), input.read.get(), output.write.get(),
+               failure.write.get());
   ChildProgram child;
   child.pid_ = pid;
   child.output = std::move(output.read);

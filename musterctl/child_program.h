@@ -1,4 +1,4 @@
-// A program that musterctl starts: it reads what the program prints, and may write to it.
+// A program that musterctl starts. musterctl reads its output and can write to its stdin.
 #pragma once
 
 #include <sys/types.h>
@@ -15,21 +15,21 @@ class ChildProgram {
  public:
   enum class Stdin { Null, Pipe };
 
-  /// Starts argv[0], a path, with exactly this environment. Its stderr is ours. It gets SIGTERM
-  /// when the thread that calls this ends. The error is why it could not be executed.
+  /// Starts argv[0], a path, with exactly this environment. The program shares musterctl's stderr.
+  /// It gets SIGTERM when the calling thread ends. The error says why it could not be executed.
   static Result<ChildProgram> start(const std::vector<std::string>& argv,
                                     const std::vector<std::string>& environment, Stdin in);
   ChildProgram(ChildProgram&& other) noexcept;
   ChildProgram(const ChildProgram&) = delete;
   ChildProgram& operator=(const ChildProgram&) = delete;
   ChildProgram& operator=(ChildProgram&&) = delete;
-  ~ChildProgram();  // Kills and reaps it.
+  ~ChildProgram();  // Kills and reaps the program.
 
-  /// What it prints on stdout, to read from; and its stdin, if that is a pipe.
+  /// The reading end of the program's stdout, and the writing end of its stdin if that is a pipe.
   OwnedFd output;
   OwnedFd input;
 
-  /// Waits until it has ended: "exit status 1", "signal 9"; empty: with status 0.
+  /// Waits until the program ends. Returns "exit status 1" or "signal 9"; empty: exit status 0.
   std::string wait();
 
  private:

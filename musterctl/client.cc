@@ -68,7 +68,7 @@ std::string numeric(const addrinfo& address) {
   return text;
 }
 
-// Null: errno says why.
+// Null on failure; errno has the reason.
 std::unique_ptr<Socket> connect_to(const addrinfo& address, Clock::time_point end) {
   auto socket = std::make_unique<Socket>(
       ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -85,7 +85,7 @@ std::unique_ptr<Socket> connect_to(const addrinfo& address, Clock::time_point en
 
 std::unique_ptr<Socket> connect_any(const addrinfo* list, Clock::time_point end) {
   for (const addrinfo* address = list; address != nullptr; address = address->ai_next) {
-    // The last one may take all the time that is left.
+    // Each address gets half of the time that is left, the last one all of it.
     const auto share = address->ai_next == nullptr ? end : Clock::now() + (end - Clock::now()) / 2;
     if (auto socket = connect_to(*address, share)) return socket;
   }
@@ -103,7 +103,7 @@ bool send_all(const Socket& socket, std::string_view bytes, Clock::time_point en
   return true;
 }
 
-// Until the answer is whole, or the other end closes.
+// Receives until the answer is complete, or musterd closes the connection.
 bool receive_all(const Socket& socket, std::string& bytes, Clock::time_point end) {
   char piece[16 << 10];
   std::size_t whole = 0;
@@ -127,15 +127,15 @@ ClientError failed(const Endpoint& endpoint, const std::string& what) {
           "another machine: ssh -L 9400:localhost:9400 HOST"};
 }
 
-// One connection for one answer, or for two where musterd asks for a proof.
+// One connection, for one request, or for two if musterd asks for a proof.
 class Conversation {
  public:
   explicit Conversation(const Endpoint& endpoint, int within_seconds = kAnswerSeconds)
       : endpoint_(endpoint), end_(Clock::now() + std::chrono::seconds(within_seconds)) {}
 
-  /// `head`: the request's first lines, each with its line break.
+  /// `head`: the first lines of the request's head, each with its line break.
   boost::system::result<HttpAnswer, ClientError> ask(const std::string& head);
-  /// As somebody who may change the run: with a proof of the token if musterd asks for one.
+  /// Sends an operator's request: with a proof of the token if musterd asks for one.
   boost::system::result<HttpAnswer, ClientError> ask_as_operator(const std::string& method,
                                                                  const std::string& target,
                                                                  const TokenCrypto* token);
@@ -150,7 +150,7 @@ class Conversation {
   std::shared_ptr<TlsStatus> tls_;  // Null: plain HTTP.
 };
 
-/// Empty, or why there is no connection.
+/// Connects. Returns why there is no connection; empty: connected.
 std::string Conversation::connect() {
   std::string error;
   const Addresses addresses = look_up(endpoint_, error);
@@ -165,7 +165,7 @@ std::string Conversation::connect() {
   return {};
 }
 
-/// What TLS says about it comes first: the rest follows from that.
+/// Reports a failure of TLS instead of `what` if there is one: `what` then follows from it.
 ClientError Conversation::failure(const std::string& what) const {
   const TlsFailure failed_by = tls_ ? tls_->failure() : TlsFailure{};
   if (failed_by.kind == TlsFailure::Kind::None) return failed(endpoint_, what);
@@ -200,8 +200,8 @@ boost::system::result<HttpAnswer, ClientError> Conversation::ask_as_operator(
 
 boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
                                                    const std::string& target,
-                                                   const TokenCrypto* token, Asks as) {
-  if (as == Asks::AsOperator) return Conversation(endpoint).ask_as_operator("GET", target, token);
+                                                   const TokenCrypto* token, Role role) {
+  if (role == Role::Operator) return Conversation(endpoint).ask_as_operator("GET", target, token);
   std::string head = "GET " + target + " HTTP/1.1\r\nConnection: close\r\n";
   if (token != nullptr) head += "Authorization: Bearer " + http_read_key(*token) + "\r\n";
   return Conversation(endpoint).ask(head);

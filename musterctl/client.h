@@ -1,4 +1,4 @@
-// Asks musterd over HTTP, once, and waits for the answer with a bound.
+// Sends one HTTP request to musterd and waits for the answer, with a time limit.
 #pragma once
 
 #include <string>
@@ -11,32 +11,33 @@
 
 namespace muster::ctl {
 
-/// An answer is there within so many seconds, connecting included.
+/// The time limit for an answer, including the time to connect.
 inline constexpr int kAnswerSeconds = 10;
 
-/// Where musterd is asked, and with what.
+/// A musterd, and the token for requests to it.
 struct Service {
   Endpoint endpoint;
-  SharedTokenCrypto token;  // Null: without one.
+  SharedTokenCrypto token;  // Null: no token.
 };
 
-/// What only an operator may see needs a field that no page of another origin can send, and a proof
-/// where there is a token.
-enum class Asks { AsReader, AsOperator };
+/// An operator's request has a header field that no page of another origin can send, and a proof of
+/// the token if musterd asks for one.
+enum class Role { Reader, Operator };
 
-/// Any status is an answer; an error is that there is none. `token`: null without one.
+/// Returns the answer with any HTTP status; an error means that there is no answer. `token`: null:
+/// no token.
 boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
                                                    const std::string& target,
                                                    const TokenCrypto* token,
-                                                   Asks as = Asks::AsReader);
+                                                   Role role = Role::Reader);
 
-/// The same for what changes something.
+/// The same for a POST, an operator's request that changes something.
 boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,
                                                     const std::string& target,
                                                     const TokenCrypto* token,
                                                     int within_seconds = kAnswerSeconds);
 
-/// How an endpoint is reached. `error` is empty if it was.
+/// The result of connecting to an endpoint. `error` is empty if that succeeded.
 struct Reach {
   std::vector<std::string> addresses = {};
   std::string error = {};

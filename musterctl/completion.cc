@@ -39,12 +39,13 @@ std::string names() {
   return text;
 }
 
-// The ids of runs come from musterd itself, if it answers.
+// A shell command that prints the ids of musterd's runs, or nothing if musterd does not answer.
 constexpr std::string_view kRuns =
     "musterctl runs --json 2>/dev/null | tr -d ' \\n' | sed 's/{\"id\":\"/\\n/g' | "
     "sed -n 's/^\\([A-Za-z0-9._-]*\\)\",\"state\".*/\\1/p'";
 
-// The names of a run's nodes; the run is what the shell puts in place of @.
+// A shell command that prints the names of a run's nodes. @ stands for the shell's expression for
+// the run.
 constexpr std::string_view kNodes =
     "musterctl nodes @ --json 2>/dev/null | tr -d ' \\n' | sed 's/{\"name\":\"/\\n/g' | "
     "sed -n 's/^\\([A-Za-z0-9._:-]*\\)\",\"address\".*/\\1/p'";

@@ -8,17 +8,17 @@ namespace muster::ctl {
 
 struct Subcommand {
   std::string_view name;
-  std::string_view arguments;  // "RUN", "[RUN]": it may be left out; empty: none.
-  std::string_view options;    // With blanks between them.
+  std::string_view arguments;  // "RUN", or "[RUN]" if it is optional; empty: none.
+  std::string_view options;    // Separated by blanks.
   std::string_view help;
 };
-/// All of them, the hidden ones aside: what main() offers is tested to be the same.
+/// All subcommands except hidden ones. main() offers exactly these.
 extern const Subcommand kSubcommands[15];
 
-/// The options of a subcommand, those of TLS included where it asks musterd.
+/// The options of a subcommand, including those of TLS if it connects to musterd.
 std::string options_of(const Subcommand& command);
 
-/// For "bash", "zsh" or "fish"; empty for another shell.
+/// The script for "bash", "zsh" or "fish"; empty for another shell.
 std::string completion_script(std::string_view shell);
 
 }  // namespace muster::ctl

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The long names of the options, as in musterd's file.
+// The keys are the long names of the options, as in musterd's file.
 const std::array<ConfigKey, 5> kKeys = {{{"endpoint", ConfigKind::Text},
                                          {"rdzv-token-file", ConfigKind::Text},
                                          {"tls-ca", ConfigKind::Text},
@@ -42,7 +42,7 @@ std::string find_config_file() {
   for (const std::string& folder : folders) {
     const std::string path = folder + "/muster/musterctl.json";
     std::error_code ec;
-    // Only a regular file: a pipe would never end.
+    // Only a regular file: reading a pipe might never end.
     if (fs::is_regular_file(path, ec)) return path;
   }
   return {};

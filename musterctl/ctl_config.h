@@ -1,4 +1,4 @@
-// musterctl's configuration file: which musterd is asked where the command line names none.
+// musterctl's configuration file, which names the musterd to use if the command line names none.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace muster::ctl {
 
-/// One musterd, as the file describes it. An empty text: the file does not have the key. Names of
-/// files are absolute: the file may give them relative to its own folder.
+/// The musterd that the file describes. An empty text: the file does not have the key. File names
+/// are absolute here; in the file, they may be relative to its folder.
 struct CtlConfig {
   std::string endpoint;
   std::string token_file;
@@ -20,8 +20,8 @@ struct CtlConfig {
   std::string tls_key;
 };
 
-/// The first of these that exists: $XDG_CONFIG_HOME/muster/musterctl.json (without the variable
-/// ~/.config), /etc/muster/musterctl.json. Empty: there is none.
+/// The first of these files that exists: $XDG_CONFIG_HOME/muster/musterctl.json (~/.config if the
+/// variable is not set), /etc/muster/musterctl.json. Empty: none exists.
 std::string find_config_file();
 
 /// An error names the file and each key that is wrong.

@@ -64,7 +64,8 @@ void check_host_name(const DoctorFacts& facts, Checks& checks) {
   checks.push_back(std::move(check));
 }
 
-// NCCL takes prefixes, "^" for all but these, and "=" for exact names; Gloo names.
+// NCCL's variable has prefixes of names, with "^" in front for all others, or with "=" in front
+// exact names. Gloo's variable has exact names.
 bool names_an_interface(const std::string& word, const DoctorFacts& facts, bool exact) {
   return std::any_of(facts.interfaces.begin(), facts.interfaces.end(), [&](const auto& entry) {
     return exact ? entry.first == word : entry.first.starts_with(word);
@@ -86,7 +87,7 @@ void check_interfaces(const DoctorFacts& facts, Checks& checks) {
     while (!list.empty() && !excluded) {
       std::string word(list.substr(0, list.find(',')));
       list.remove_prefix(std::min(list.size(), word.size() + 1));
-      word.resize(std::min(word.size(), word.find(':')));  // NCCL: interface:port.
+      word.resize(std::min(word.size(), word.find(':')));  // NCCL allows interface:port.
       if (names_an_interface(word, facts, exact)) continue;
       check.verdict = Verdict::Failure;
       check.found += ": there is no interface '" + word + "' that is up";
@@ -280,22 +281,23 @@ void check_gpu(const GpuFacts& gpu, std::size_t index, Checks& checks) {
   checks.push_back(std::move(check));
 }
 
-/// What only ends the program that caused it, or is no error any more, by NVIDIA's catalogue.
+/// Whether the Xid only ends the program that caused it, or is no error any more, according to
+/// NVIDIA's catalogue.
 bool is_harmless(const Xid& xid) {
   switch (xid.number) {
     case 13:  // An exception in the program's kernels.
-    case 31:  // Its access to memory that is not there.
-    case 43:  // Its work was stopped,
-    case 45:  // and cleaned up.
+    case 31:  // The program accessed memory that does not exist.
+    case 43:  // The program's work was stopped.
+    case 45:  // The stopped work was cleaned up.
       return true;
-    case 154:  // What has to be done to the GPU has changed: to nothing.
+    case 154:  // The action that the GPU needs has changed; 0x0 is none.
       return xid.text.find("to 0x0") != std::string::npos;
     default:
       return false;
   }
 }
 
-// The log does not tell what was done to the GPU since.
+// The log does not say what was done to the GPU after an error.
 void check_xids(const GpuErrors& errors, Checks& checks) {
   constexpr unsigned kFallenOffTheBus = 79;
   if (!errors.error.empty())
@@ -392,7 +394,8 @@ bool has_failure(const std::vector<Check>& checks) {
 std::string checks_text(const std::vector<Check>& checks) {
   std::vector<Row> rows;
   for (const Check& check : checks) {
-    // Of hundreds of nodes that are well, a row each in the table above says enough.
+    // The table above has a row for each node, which is enough for nodes that are well: there may
+    // be hundreds.
     if (check.verdict == Verdict::Ok && !check.peer.empty()) continue;
     const std::string about = check.peer.empty() ? std::string() : check.peer + ": ";
     rows.push_back({std::string(to_string(check.verdict)), check.name, safe(about + check.found)});
@@ -420,7 +423,7 @@ std::string checks_json(const std::vector<Check>& checks, const std::string& pee
   }
   Json all{{"ok", !has_failure(checks)}, {"checks", std::move(list)}};
   if (!peers.empty()) all["peers"] = Json::parse(peers);
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return all.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace muster::ctl

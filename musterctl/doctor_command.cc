@@ -30,14 +30,14 @@ void add_nodes_option(CLI::App& command, std::string_view option, DoctorArgument
     command.add_flag("--no-torch", arguments.no_torch, "With --nodes: no all-reduce");
 }
 
-NodesRequest nodes_request(const DoctorArguments& arguments, const DoctorSurroundings& around,
+NodesRequest nodes_request(const DoctorArguments& arguments, const DoctorContext& context,
                            const DoctorFacts& facts) {
   NodesRequest request{.nodes = arguments.nodes,
                        .endpoint = arguments.rdzv_endpoint,
                        .run = arguments.run,
                        .local_addr = arguments.local_addr,
-                       .token_file = around.token_file,
-                       .tls = around.tls,
+                       .token_file = context.token_file,
+                       .tls = context.tls,
                        .peer = {.torch = facts.torch_version, .nccl = facts.nccl_version}};
   if (arguments.no_torch)
     request.peer.no_python = "--no-torch";
@@ -79,18 +79,19 @@ CLI::App& add_doctor_peer(CLI::App& app, DoctorPeerOptions& options) {
   return command;
 }
 
-DoctorAnswer run_doctor(const DoctorArguments& arguments, const DoctorSurroundings& around) {
+DoctorAnswer run_doctor(const DoctorArguments& arguments, const DoctorContext& context) {
   const bool several = arguments.nodes > 0;
   if (several && arguments.quick)
     return {.usage_error = "--quick looks at this machine alone: leave out --nodes"};
   if (several && arguments.rdzv_endpoint.empty())
     return {.usage_error = "--nodes needs --rdzv-endpoint HOST:PORT, where the nodes meet"};
-  DoctorTargets targets{.musterd = around.musterd,
-                        .token = around.token,
+  DoctorTargets targets{.musterd = context.musterd,
+                        .token = context.token,
                         .log_dir = arguments.log_dir,
                         .checkpoint_dir = arguments.checkpoint_dir,
                         .quick = arguments.quick};
-  // Where one of these nodes is to host it, nobody listens yet; that they meet says enough.
+  // With several nodes, the endpoint is not checked here: if one of them becomes the host, no
+  // process listens there yet. The meeting of the nodes checks it.
   if (!arguments.rdzv_endpoint.empty() && !several) {
     const auto parsed = parse_endpoint(arguments.rdzv_endpoint);
     if (!parsed) return {.usage_error = parsed.error().reason};
@@ -100,13 +101,13 @@ DoctorAnswer run_doctor(const DoctorArguments& arguments, const DoctorSurroundin
   auto checks = judge(facts);
   std::string peers;
   if (several) {
-    const PairFacts pairs = ask_nodes(nodes_request(arguments, around, facts));
+    const PairFacts pairs = test_nodes(nodes_request(arguments, context, facts));
     for (Check& check : judge_pairs(pairs))
       checks.push_back(std::move(check));
-    peers = around.json ? pairs_json(pairs) : pairs_text(pairs);
+    peers = context.json ? pairs_json(pairs) : pairs_text(pairs);
   }
   const std::string above = peers.empty() ? peers : peers + "\n";
-  return {.text = around.json ? checks_json(checks, peers) : above + checks_text(checks),
+  return {.text = context.json ? checks_json(checks, peers) : above + checks_text(checks),
           .ok = !has_failure(checks)};
 }
 

@@ -1,4 +1,4 @@
-// The command line of `musterctl doctor`, and what it does.
+// The command `musterctl doctor`: its options, and how it runs.
 #pragma once
 
 #include <optional>
@@ -19,28 +19,28 @@ struct DoctorArguments {
   std::string checkpoint_dir;
   std::string run = "doctor";
   std::string local_addr;
-  int nodes = 0;  // 0: this machine alone.
+  int nodes = 0;  // 0: only this machine.
   bool quick = false;
   bool no_torch = false;
 };
-/// Nothing happens if the doctor alone does not have this option.
+/// Adds the option to the command. Does nothing if `option` is not one of the doctor's own.
 void add_doctor_option(CLI::App& command, std::string_view option, DoctorArguments& arguments);
-/// The command that muster starts for the doctor of several nodes; people are not shown it.
+/// Adds the command that muster starts for the doctor of several nodes. The help does not show it.
 CLI::App& add_doctor_peer(CLI::App& app, DoctorPeerOptions& options);
 
-/// What the doctor shares with the other commands.
-struct DoctorSurroundings {
-  std::optional<Endpoint> musterd = {};  // Its HTTP; nothing: it is not asked.
+/// The arguments that the doctor shares with the other commands.
+struct DoctorContext {
+  std::optional<Endpoint> musterd = {};  // musterd's HTTP; nothing: it is not asked.
   SharedTokenCrypto token = {};
   std::string token_file;
   TlsFiles tls;
   bool json = false;
 };
 struct DoctorAnswer {
-  std::string usage_error = {};  // Empty: the rest counts.
+  std::string usage_error = {};  // If not empty, the other fields have no meaning.
   std::string text = {};
   bool ok = false;
 };
-DoctorAnswer run_doctor(const DoctorArguments& arguments, const DoctorSurroundings& around);
+DoctorAnswer run_doctor(const DoctorArguments& arguments, const DoctorContext& context);
 
 }  // namespace muster::ctl

@@ -35,11 +35,11 @@ std::string first_line(const std::string& path) {
 std::optional<std::uint64_t> number_in(const std::string& path) {
   const std::string line = first_line(path);
   if (line.empty() || line.find_first_not_of("0123456789") != std::string::npos)
-    return std::nullopt;  // "max", or not there.
+    return std::nullopt;  // The file has "max", or does not exist.
   return std::strtoull(line.c_str(), nullptr, 10);
 }
 
-void look_at_names(DoctorFacts& facts) {
+void gather_names(DoctorFacts& facts) {
   facts.host_name = own_host_name();
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -59,7 +59,7 @@ double wall_seconds() {
   return std::chrono::duration<double>(now).count();
 }
 
-void look_at_clock(const Endpoint& musterd, const TokenCrypto* token, EndpointFacts& facts) {
+void gather_clock(const Endpoint& musterd, const TokenCrypto* token, EndpointFacts& facts) {
   const double before = wall_seconds();
   const auto answer = get(musterd, "/api/v1/runs?limit=0", token);
   const double after = wall_seconds();
@@ -81,7 +81,7 @@ void look_at_clock(const Endpoint& musterd, const TokenCrypto* token, EndpointFa
     facts.clock_ahead_seconds = (before + after) / 2 - *theirs;
 }
 
-EndpointFacts look_at(const std::string& what, const Endpoint& endpoint) {
+EndpointFacts gather_endpoint(const std::string& what, const Endpoint& endpoint) {
   const Reach found = reach(endpoint);
   return {.what = what,
           .endpoint = endpoint.text(),
@@ -91,7 +91,7 @@ EndpointFacts look_at(const std::string& what, const Endpoint& endpoint) {
           .clock_ahead_seconds = std::nullopt};
 }
 
-void look_at_limits(DoctorFacts& facts) {
+void gather_limits(DoctorFacts& facts) {
   const auto add = [&](const char* name, auto resource) {
     rlimit limit{};
     if (::getrlimit(resource, &limit) != 0) return;
@@ -102,8 +102,8 @@ void look_at_limits(DoctorFacts& facts) {
   add("memlock", RLIMIT_MEMLOCK);
 }
 
-// cgroup 2 only: where it is not, nothing is said.
-void look_at_cgroup(DoctorFacts& facts) {
+// Reads cgroup 2 only; without it, the facts stay empty.
+void gather_cgroup(DoctorFacts& facts) {
   std::ifstream file("/proc/self/cgroup");
   std::string own;
   for (std::string line; std::getline(file, line);)
@@ -111,7 +111,7 @@ void look_at_cgroup(DoctorFacts& facts) {
   if (own.empty()) return;
   const fs::path root = "/sys/fs/cgroup";
   fs::path folder = root.string() + own;
-  // The closest limit of all folders around us counts.
+  // The smallest limit of this cgroup and its ancestors counts.
   for (;; folder = folder.parent_path()) {
     const auto memory = number_in(folder / "memory.max");
     if (memory && (!facts.cgroup_memory_max || *memory < *facts.cgroup_memory_max)) {
@@ -133,9 +133,9 @@ void look_at_cgroup(DoctorFacts& facts) {
   }
 }
 
-FolderFacts look_at_folder(const std::string& what, const std::string& path) {
+FolderFacts gather_folder(const std::string& what, const std::string& path) {
   FolderFacts folder{.what = what, .path = path};
-  // A log folder that is not there yet is made in the closest one that is.
+  // A folder that does not exist yet will be created in its closest existing ancestor.
   fs::path there = fs::absolute(path);
   std::error_code ec;
   while (there.has_relative_path() && !fs::exists(there, ec))
@@ -156,8 +156,8 @@ std::string output_of(const char* command) {
   return text;
 }
 
-void look_at_python(DoctorFacts& facts) {
-  // The metadata only: to import torch takes seconds.
+void gather_python(DoctorFacts& facts) {
+  // Reads the metadata only: importing torch takes seconds.
   const std::string text = output_of(
       "timeout 10 \"${PYTHON_EXEC:-python3}\" -c 'import sys, importlib.metadata as m\n"
       "print(sys.executable); print(\"Python \" + sys.version.split()[0])\n"
@@ -181,8 +181,8 @@ void look_at_python(DoctorFacts& facts) {
   facts.nccl_version = lines[3];
 }
 
-// torch is imported for that, which takes seconds: only where there are GPUs.
-void look_at_torch_gpus(DoctorFacts& facts) {
+// Imports torch, which takes seconds: called only if there are GPUs.
+void gather_torch_gpus(DoctorFacts& facts) {
   const std::string text = output_of(
       "timeout 60 \"${PYTHON_EXEC:-python3}\" -c 'import torch; "
       "print(torch.cuda.device_count())' 2>/dev/null </dev/null");
@@ -220,13 +220,14 @@ std::optional<double> parse_time(const std::string& text) {
 DoctorFacts gather_facts(const DoctorTargets& targets) {
   DoctorFacts facts;
   facts.asked_python = !targets.quick;
-  look_at_names(facts);
+  gather_names(facts);
   facts.interfaces = local_interfaces();
   facts.interface_variables = interface_variables();
-  if (targets.rendezvous) facts.endpoints.push_back(look_at("rendezvous", *targets.rendezvous));
+  if (targets.rendezvous)
+    facts.endpoints.push_back(gather_endpoint("rendezvous", *targets.rendezvous));
   if (targets.musterd) {
-    EndpointFacts endpoint = look_at("musterd's HTTP", *targets.musterd);
-    if (endpoint.error.empty()) look_at_clock(*targets.musterd, targets.token.get(), endpoint);
+    EndpointFacts endpoint = gather_endpoint("musterd's HTTP", *targets.musterd);
+    if (endpoint.error.empty()) gather_clock(*targets.musterd, targets.token.get(), endpoint);
     facts.endpoints.push_back(std::move(endpoint));
   }
   struct statvfs room {};
@@ -234,24 +235,24 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
     facts.shm_bytes = room.f_blocks * room.f_frsize;
     facts.shm_free_bytes = room.f_bavail * room.f_frsize;
   }
-  look_at_limits(facts);
+  gather_limits(facts);
   facts.cores = std::max(1U, std::thread::hardware_concurrency());
   facts.gpus = count_folders("/proc/driver/nvidia/gpus", "");
-  look_at_cgroup(facts);
+  gather_cgroup(facts);
   const char* temporary = std::getenv("TMPDIR");
   facts.folders.push_back(
-      look_at_folder("TMPDIR", temporary != nullptr && *temporary != '\0' ? temporary : "/tmp"));
+      gather_folder("TMPDIR", temporary != nullptr && *temporary != '\0' ? temporary : "/tmp"));
   if (!targets.log_dir.empty())
-    facts.folders.push_back(look_at_folder("--log-dir", targets.log_dir));
+    facts.folders.push_back(gather_folder("--log-dir", targets.log_dir));
   if (!targets.checkpoint_dir.empty())
-    facts.folders.push_back(look_at_folder("--checkpoint-dir", targets.checkpoint_dir));
+    facts.folders.push_back(gather_folder("--checkpoint-dir", targets.checkpoint_dir));
   if (!targets.quick) {
-    look_at_python(facts);
+    gather_python(facts);
     facts.gpu_health = gpu_health();
     const auto known = static_cast<unsigned>(facts.gpu_health.gpus.size());
     facts.gpus = std::max(facts.gpus, known);
     if (facts.gpus > 0) facts.gpu_errors = gpu_errors();
-    if (facts.gpus > 0 && !facts.torch_version.empty()) look_at_torch_gpus(facts);
+    if (facts.gpus > 0 && !facts.torch_version.empty()) gather_torch_gpus(facts);
   }
   facts.numa_nodes = std::max(1U, count_folders("/sys/devices/system/node", "node"));
   return facts;

@@ -1,4 +1,4 @@
-// Looks at this machine for the doctor. Changes nothing.
+// Gathers the facts about this machine for the doctor. Changes nothing.
 #pragma once
 
 #include <optional>
@@ -10,18 +10,20 @@
 namespace muster::ctl {
 
 struct DoctorTargets {
-  std::optional<Endpoint> musterd = {};     // Its HTTP.
-  SharedTokenCrypto token = {};             // What musterd's HTTP asks for; null: nothing.
+  std::optional<Endpoint> musterd = {};     // musterd's HTTP.
+  SharedTokenCrypto token = {};             // The token for musterd's HTTP; null: none.
   std::optional<Endpoint> rendezvous = {};  // Where the nodes of a job meet.
-  std::string log_dir = {};                 // Empty: not looked at.
-  std::string checkpoint_dir = {};          // As log_dir.
-  bool quick = false;                       // No program is started.
+  std::string log_dir = {};                 // Empty: not checked.
+  std::string checkpoint_dir = {};          // Empty: not checked.
+  bool quick = false;                       // Start no program, and do not ask NVML.
 };
 
-/// Takes up to some seconds: names are looked up, endpoints connected to, Python asked.
+/// Takes some seconds: looks up names, connects to endpoints, and runs Python, which imports torch
+/// if there are GPUs (at most 60 s).
 DoctorFacts gather_facts(const DoctorTargets& targets);
 
-/// "2026-11-22T21:39:01.123Z" as seconds since 1970; nothing if it is not such a text.
+/// Converts "2026-11-22T21:39:01.123Z" to seconds since 1970; nothing if the text is not of this
+/// form.
 std::optional<double> parse_time(const std::string& text);
 
 }  // namespace muster::ctl

@@ -17,10 +17,10 @@
 namespace muster::ctl {
 namespace {
 
-// What a job of this user is told by variables is not meant for the doctor's; where and how nodes
-// meet is.
-constexpr std::array<std::string_view, 2> kOptionsOfJobs = {"PET_", "MUSTER_"};
-constexpr std::array<std::string_view, 4> kOptionsOfMeeting = {
+// A user may set options of muster in variables. The doctor's run uses only those that say where
+// and how nodes meet: the others are meant for jobs.
+constexpr std::array<std::string_view, 2> kJobOptions = {"PET_", "MUSTER_"};
+constexpr std::array<std::string_view, 4> kMeetingOptions = {
     "MUSTER_RDZV_", "MUSTER_C10D_ALLOW=", "PET_LOCAL_ADDR=", "PET_RDZV_CONF="};
 
 bool begins_with_any(std::string_view text, std::span<const std::string_view> beginnings) {
@@ -28,9 +28,9 @@ bool begins_with_any(std::string_view text, std::span<const std::string_view> be
                      [text](std::string_view begin) { return text.starts_with(begin); });
 }
 
-/// Calls `take` for each line until nobody writes any more.
-template <typename Take>
-void read_lines(int fd, const Take& take) {
+/// Calls `handle` for each line until the end of the output.
+template <typename Handle>
+void read_lines(int fd, const Handle& handle) {
   std::string line;
   std::array<char, 4096> piece{};
   for (;;) {
@@ -39,7 +39,7 @@ void read_lines(int fd, const Take& take) {
     if (got <= 0) return;
     for (const char byte : std::string_view(piece.data(), static_cast<std::size_t>(got))) {
       if (byte == '\n') {
-        take(line);
+        handle(line);
         line.clear();
       } else if (line.size() <= kMaxPeerJson) {
         line += byte;
@@ -76,15 +76,14 @@ std::vector<std::string> muster_words(const NodesRequest& request, const std::st
 
 std::vector<std::string> muster_environment(std::vector<std::string> variables) {
   std::erase_if(variables, [](const std::string& variable) {
-    return begins_with_any(variable, kOptionsOfJobs) &&
-           !begins_with_any(variable, kOptionsOfMeeting);
+    return begins_with_any(variable, kJobOptions) && !begins_with_any(variable, kMeetingOptions);
   });
   return variables;
 }
 
-void take_line(std::string_view line, PairFacts& facts) {
+void handle_line(std::string_view line, PairFacts& facts) {
   if (line == kAllTested) {
-    facts.whole = true;
+    facts.complete = true;
   } else if (line.starts_with(kTestFailed)) {
     facts.error = line.substr(kTestFailed.size());
   } else if (line.starts_with(kThisNode)) {
@@ -96,7 +95,7 @@ void take_line(std::string_view line, PairFacts& facts) {
   }
 }
 
-PairFacts ask_nodes(const NodesRequest& request) {
+PairFacts test_nodes(const NodesRequest& request) {
   PairFacts facts{.nodes = request.nodes, .endpoint = request.endpoint};
   std::error_code ec;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ec);
@@ -108,9 +107,9 @@ PairFacts ask_nodes(const NodesRequest& request) {
                   " (it is installed with musterctl, beside it)";
     return facts;
   }
-  // Ctrl-C ends muster, which has it from the terminal; what is known by then is still told.
+  // The terminal sends Ctrl-C to muster, too, which ends. musterctl then shows the results so far.
   ::signal(SIGINT, SIG_IGN);
-  read_lines(muster->output.get(), [&facts](const std::string& line) { take_line(line, facts); });
+  read_lines(muster->output.get(), [&facts](const std::string& line) { handle_line(line, facts); });
   const std::string ended = muster->wait();
   ::signal(SIGINT, SIG_DFL);
   if (facts.error.empty() && !ended.empty()) facts.error = "muster has ended with " + ended;

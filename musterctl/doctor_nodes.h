@@ -1,5 +1,5 @@
-// `musterctl doctor --nodes N`: brings this node together with the others, by muster, and reads
-// what they have found out about each other.
+// `musterctl doctor --nodes N`: starts muster, by which this node meets the others, and reads the
+// results of the tests between them.
 #pragma once
 
 #include <string>
@@ -12,28 +12,30 @@
 
 namespace muster::ctl {
 
-/// A rendezvous takes no more.
+/// A rendezvous accepts no more nodes.
 inline constexpr int kMaxDoctorNodes = 1 << 14;
 
 struct NodesRequest {
   int nodes = 0;
-  std::string endpoint;  // As it was given.
+  std::string endpoint;  // As the user gave it.
   std::string run;
-  std::string local_addr;  // Empty: muster finds it.
+  std::string local_addr;  // Empty: muster finds the address.
   std::string token_file;
   TlsFiles tls;  // For the rendezvous.
   DoctorPeerOptions peer;
 };
 
-/// The words that start muster, which starts `musterctl doctor-peer`: both are in `folder`.
+/// The command line of muster, which starts `musterctl doctor-peer`. Both programs are in `folder`.
 std::vector<std::string> muster_words(const NodesRequest& request, const std::string& folder);
-/// What muster gets of this environment: none of its options, but for those of the rendezvous.
+/// The environment for muster: without variables that are options of muster, except for options of
+/// the rendezvous.
 std::vector<std::string> muster_environment(std::vector<std::string> variables);
 
-/// Takes in what `doctor-peer` prints, line by line. A node that starts anew begins anew.
-void take_line(std::string_view line, PairFacts& facts);
+/// Updates `facts` by one line that `doctor-peer` has printed. When `doctor-peer` starts again, its
+/// first line clears the earlier results.
+void handle_line(std::string_view line, PairFacts& facts);
 
-/// Waits until all nodes are there and have tested each other.
-PairFacts ask_nodes(const NodesRequest& request);
+/// Waits until all nodes have met and tested each other, and returns this node's results.
+PairFacts test_nodes(const NodesRequest& request);
 
 }  // namespace muster::ctl

@@ -36,10 +36,10 @@ namespace asio = boost::asio;
 namespace {
 
 // The other nodes may have to import torch from slow storage first.
-constexpr Duration kTellWithin = std::chrono::seconds(kTorchSeconds + 60);
+constexpr Duration kNodesWithin = std::chrono::seconds(kTorchSeconds + 60);
 constexpr Duration kAnswerWithin = std::chrono::seconds(60);
-// Both directions, the all-reduce, and time for a loaded machine. A node that is late is late by
-// less than a turn: docs/decisions/0021-doctor-of-several-nodes.md.
+// Time for both directions, for the all-reduce, and for delays on a loaded machine. A late node is
+// late by less than one turn: docs/decisions/0021-doctor-of-several-nodes.md.
 constexpr Duration kTurn = std::chrono::seconds(2 * kProbeSeconds + kReduceSeconds + 30);
 constexpr int kMaxPeerNodes = 1 << 16;
 
@@ -81,7 +81,7 @@ std::string new_secret() {
   return to_hex(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
-/// Somebody reads it as it comes: what is known stays known if we are ended.
+/// Flushes each line: if this process is killed, the reader keeps the results so far.
 bool print_line(std::string_view kind, const std::string& rest = {}) {
   const std::string line = std::string(kind) + rest + "\n";
   return std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
@@ -99,22 +99,22 @@ class DoctorPeer {
                                                        .timeout = kAnswerWithin,
                                                        .reply_bytes = kMaxPeerJson}) {}
 
-  /// Stops the loop when all is done.
+  /// Runs all tests, then stops the loop.
   asio::awaitable<void> run();
   const std::string& failure() const { return failure_; }
 
  private:
-  asio::awaitable<bool> introduce();
+  asio::awaitable<bool> publish_own_facts();
   asio::awaitable<void> prepare_reduce();
   bool listen();
-  asio::awaitable<void> meet();
-  asio::awaitable<void> find_master();
-  asio::awaitable<void> take_turn(int peer, Instant deadline);
-  asio::awaitable<void> go_first(PeerFacts& facts, Instant deadline);
-  asio::awaitable<void> go_second(PeerFacts& facts, Instant deadline);
-  asio::awaitable<Probe> test_way(const NodeFacts& peer);
-  asio::awaitable<std::optional<std::string>> hear(std::string name, Instant deadline);
-  asio::awaitable<void> say(std::string name, std::string value);
+  asio::awaitable<void> await_nodes();
+  asio::awaitable<void> look_up_master();
+  asio::awaitable<void> test_pair(int peer, Instant deadline);
+  asio::awaitable<void> test_before_peer(PeerFacts& facts, Instant deadline);
+  asio::awaitable<void> test_after_peer(PeerFacts& facts, Instant deadline);
+  asio::awaitable<Probe> test_direction(const NodeFacts& peer);
+  asio::awaitable<std::optional<std::string>> await_value(std::string name, Instant deadline);
+  asio::awaitable<void> publish(std::string name, std::string value);
   asio::awaitable<void> reduce(PeerFacts& facts, bool both_ways, Instant deadline);
   std::string key(const std::string& what, int from, int to) const;
   bool fail(const std::string& what) { return failure_ = what, false; }
@@ -124,9 +124,9 @@ class DoctorPeer {
   DoctorPeerOptions options_;
   StoreClient store_;
   NodeFacts own_;
-  std::string bound_address_;  // Of the chosen interface; empty: the route decides.
+  std::string bound_address_;  // The chosen interface's address; empty: the route decides.
   std::string master_address_;
-  std::vector<std::optional<NodeFacts>> nodes_;  // By rank; nothing: it has said nothing.
+  std::vector<std::optional<NodeFacts>> nodes_;  // By rank; nothing: no facts from that node.
   std::unique_ptr<PeerReduce> reduce_;
   std::string failure_;
 };
@@ -137,23 +137,23 @@ std::string DoctorPeer::key(const std::string& what, int from, int to) const {
 }
 
 asio::awaitable<void> DoctorPeer::run() {
-  if (co_await introduce()) {
-    co_await meet();
+  if (co_await publish_own_facts()) {
+    co_await await_nodes();
     const Instant begin = now();
     for (int round = 0; round < pair_rounds(place_.nodes); ++round)
       if (const auto peer = partner_in(round, place_.rank, place_.nodes))
-        co_await take_turn(*peer, begin + (round + 1) * kTurn);
+        co_await test_pair(*peer, begin + (round + 1) * kTurn);
     print_line(kAllTested);
   }
   reduce_.reset();
   loop_.stop();
 }
 
-/// Tells all others where this node is found.
-asio::awaitable<bool> DoctorPeer::introduce() {
+/// Starts to listen, and publishes this node's facts to all others.
+asio::awaitable<bool> DoctorPeer::publish_own_facts() {
   if (options_.python.empty())
     own_.no_reduce = options_.no_python;
-  else  // It imports torch while the rest is done.
+  else  // The program imports torch while this node prepares the rest.
     reduce_ = std::make_unique<PeerReduce>(loop_.get_executor(), options_.python);
   if (const auto connected = co_await store_.connect(); !connected)
     co_return fail("the workers' store at " + place_.master + ", port " +
@@ -165,9 +165,9 @@ asio::awaitable<bool> DoctorPeer::introduce() {
   own_.nccl = options_.nccl;
   if (!listen()) co_return false;
   co_await prepare_reduce();
-  co_await say(key("node", place_.rank, 0), to_json(own_));
+  co_await publish(key("node", place_.rank, 0), to_json(own_));
   NodeFacts shown = own_;
-  // Rank 0 on a loopback address is found by the others at the address that they reached it by.
+  // If rank 0 publishes no address, the others use the address by which they reached it.
   if (shown.address.empty()) shown.address = place_.master;
   co_return print_line(kThisNode, to_json(shown));
 }
@@ -187,7 +187,7 @@ bool DoctorPeer::listen() {
     own_.address = bound_address_ = chosen->address;
   } else {
     own_.address = normal_address(store_.local_address());
-    // Only from this machine is rank 0 reached at a loopback address.
+    // Only this machine reaches rank 0 at a loopback address: rank 0 publishes no address then.
     if (place_.rank == 0 && is_loopback_address(own_.address) &&
         !is_loopback_address(place_.master))
       own_.address.clear();
@@ -202,33 +202,33 @@ bool DoctorPeer::listen() {
   return true;
 }
 
-/// Hears of all others. Those that say nothing are left out; the rest tests each other.
-asio::awaitable<void> DoctorPeer::meet() {
-  const Instant deadline = now() + kTellWithin;
+/// Waits for the facts of all nodes. Nodes without facts are left out; the others test each other.
+asio::awaitable<void> DoctorPeer::await_nodes() {
+  const Instant deadline = now() + kNodesWithin;
   for (int rank = 0; rank < place_.nodes; ++rank) {
-    const auto said = co_await hear(key("node", rank, 0), deadline);
+    const auto received = co_await await_value(key("node", rank, 0), deadline);
     std::optional<NodeFacts> node;
-    if (said) node = read_node(*said);
+    if (received) node = read_node(*received);
     if (node && node->rank != rank) node.reset();
     nodes_.push_back(std::move(node));
   }
-  co_await find_master();
+  co_await look_up_master();
 }
 
-asio::awaitable<void> DoctorPeer::find_master() {
-  // In a unity build client.cc's look_up is in sight, too.
+asio::awaitable<void> DoctorPeer::look_up_master() {
+  // Qualified, because client.cc's look_up is visible in a unity build, too.
   const NameLookup found = co_await muster::look_up(place_.master, kAnswerWithin);
   if (!found.addresses.empty()) master_address_ = found.addresses.front();
 }
 
-asio::awaitable<void> DoctorPeer::take_turn(int peer, Instant deadline) {
+asio::awaitable<void> DoctorPeer::test_pair(int peer, Instant deadline) {
   const auto& node = nodes_[static_cast<std::size_t>(peer)];
   if (!node) co_return;
   PeerFacts facts{.node = *node};
   if (place_.rank < peer)
-    co_await go_first(facts, deadline);
+    co_await test_before_peer(facts, deadline);
   else
-    co_await go_second(facts, deadline);
+    co_await test_after_peer(facts, deadline);
   if (facts.to && facts.from) {
     const bool both_ways =
         facts.to->stage == ProbeStage::Done && facts.from->stage == ProbeStage::Done;
@@ -237,29 +237,30 @@ asio::awaitable<void> DoctorPeer::take_turn(int peer, Instant deadline) {
   print_line(to_json(facts));
 }
 
-// One after the other: the second one would slow the first one's pings.
-asio::awaitable<void> DoctorPeer::go_first(PeerFacts& facts, Instant deadline) {
+// The two nodes of a pair test one after the other: the second test would slow the first one's
+// pings.
+asio::awaitable<void> DoctorPeer::test_before_peer(PeerFacts& facts, Instant deadline) {
   const int peer = facts.node.rank;
-  const auto there = co_await hear(key("here", peer, place_.rank), deadline);
+  const auto there = co_await await_value(key("here", peer, place_.rank), deadline);
   if (!there) co_return;
-  facts.to = co_await test_way(facts.node);
-  co_await say(key("way", place_.rank, peer), to_json(*facts.to));
+  facts.to = co_await test_direction(facts.node);
+  co_await publish(key("way", place_.rank, peer), to_json(*facts.to));
   const Instant answer_by = now() + std::chrono::seconds(kProbeSeconds + 30);
-  const auto said = co_await hear(key("way", peer, place_.rank), answer_by);
-  if (said) facts.from = read_probe(*said);
+  const auto received = co_await await_value(key("way", peer, place_.rank), answer_by);
+  if (received) facts.from = read_probe(*received);
 }
 
-asio::awaitable<void> DoctorPeer::go_second(PeerFacts& facts, Instant deadline) {
+asio::awaitable<void> DoctorPeer::test_after_peer(PeerFacts& facts, Instant deadline) {
   const int peer = facts.node.rank;
-  co_await say(key("here", place_.rank, peer), "1");
+  co_await publish(key("here", place_.rank, peer), "1");
   const Instant answer_by = deadline + std::chrono::seconds(kProbeSeconds + 30);
-  const auto said = co_await hear(key("way", peer, place_.rank), answer_by);
-  if (said) facts.from = read_probe(*said);
-  facts.to = co_await test_way(facts.node);
-  co_await say(key("way", place_.rank, peer), to_json(*facts.to));
+  const auto received = co_await await_value(key("way", peer, place_.rank), answer_by);
+  if (received) facts.from = read_probe(*received);
+  facts.to = co_await test_direction(facts.node);
+  co_await publish(key("way", place_.rank, peer), to_json(*facts.to));
 }
 
-asio::awaitable<Probe> DoctorPeer::test_way(const NodeFacts& peer) {
+asio::awaitable<Probe> DoctorPeer::test_direction(const NodeFacts& peer) {
   ProbeTarget target{.address = peer.address.empty() ? master_address_ : peer.address,
                      .port = peer.port,
                      .secret = peer.secret,
@@ -269,22 +270,24 @@ asio::awaitable<Probe> DoctorPeer::test_way(const NodeFacts& peer) {
   co_return co_await probe_peer(loop_.get_executor(), std::move(target));
 }
 
-/// Both say whether they can before they try: who is alone would wait in vain.
+/// Both nodes publish first whether they are ready, so that neither waits for one that is not.
 asio::awaitable<void> DoctorPeer::reduce(PeerFacts& facts, bool both_ways, Instant deadline) {
   const int peer = facts.node.rank;
   if (!own_.reduces || !facts.node.reduces) co_return;
   const bool ready = reduce_->works() && both_ways;
-  co_await say(key("sum", place_.rank, peer), ready ? "1" : "0");
-  const auto said = co_await hear(key("sum", peer, place_.rank), deadline + kAnswerWithin);
-  if (!ready || !said || *said != "1") co_return;
+  co_await publish(key("sum", place_.rank, peer), ready ? "1" : "0");
+  const auto received =
+      co_await await_value(key("sum", peer, place_.rank), deadline + kAnswerWithin);
+  if (!ready || !received || *received != "1") co_return;
   const bool first = place_.rank < peer;
   std::string name = first ? key("gloo", place_.rank, peer) : key("gloo", peer, place_.rank);
   facts.reduce = co_await reduce_->sum(std::move(name), first ? 0 : 1);
 }
 
-/// What the store has under this name, when it is there. Nothing: it did not come in time, or the
-/// store is gone.
-asio::awaitable<std::optional<std::string>> DoctorPeer::hear(std::string name, Instant deadline) {
+/// Waits for the store's value under this name. Nothing: there was none in time, or the store is
+/// gone.
+asio::awaitable<std::optional<std::string>> DoctorPeer::await_value(std::string name,
+                                                                    Instant deadline) {
   std::vector<std::string> names{name};
   const Duration left = std::max<Duration>(deadline - now(), std::chrono::seconds(1));
   const auto there = co_await store_.wait(names, left);
@@ -294,15 +297,15 @@ asio::awaitable<std::optional<std::string>> DoctorPeer::hear(std::string name, I
   co_return *std::move(value);
 }
 
-/// If the store is gone, what is waited for next does not come.
-asio::awaitable<void> DoctorPeer::say(std::string name, std::string value) {
+/// Errors are ignored: if the store is gone, the next wait for a value fails.
+asio::awaitable<void> DoctorPeer::publish(std::string name, std::string value) {
   co_await store_.set(name, value);
 }
 
 }  // namespace
 
 int run_doctor_peer(const DoctorPeerOptions& options) {
-  ::signal(SIGPIPE, SIG_IGN);  // Of the Python program, and of who reads what is printed.
+  ::signal(SIGPIPE, SIG_IGN);  // The Python program, or the reader of stdout, may end first.
   auto place = worker_place();
   if (!place) {
     std::fprintf(stderr, "musterctl doctor-peer: muster starts it, for musterctl doctor --nodes\n");

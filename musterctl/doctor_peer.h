@@ -1,5 +1,5 @@
-// What `musterctl doctor --nodes` runs on each node as muster's worker: this node tests its way to
-// every other one, and answers those that test theirs.
+// The worker that muster runs on each node for `musterctl doctor --nodes`. It tests the connection
+// to every other node, and answers the tests of the others.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 namespace muster::ctl {
 
 struct DoctorPeerOptions {
-  std::string python;     // With torch; empty: there is no all-reduce.
-  std::string no_python;  // Why not.
-  std::string torch;      // Versions, as the node has found them; empty: none.
+  std::string python;     // A Python with torch; empty: no all-reduce.
+  std::string no_python;  // Why there is no all-reduce.
+  std::string torch;      // The versions that this node has found; empty: none.
   std::string nccl;
 };
 
-/// Prints its results on stdout as it finds them, for doctor_nodes.h: a line for this node, one for
-/// each other one, and kAllTested; or kTestFailed and why. Returns the exit status: 0 even if
-/// nothing works between the nodes, as a worker that fails would end the test for all of them.
+/// Prints each result on stdout as soon as it is known, for doctor_nodes.h: one line for this node,
+/// one for each other node, and kAllTested; or kTestFailed and the reason. Returns the exit status.
+/// It is 0 even if no connection works, because a failed worker would end the test for all nodes.
 int run_doctor_peer(const DoctorPeerOptions& options);
 
 inline constexpr std::string_view kAllTested = "all tested";

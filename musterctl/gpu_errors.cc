@@ -19,11 +19,11 @@ namespace muster::ctl {
 namespace {
 
 constexpr std::string_view kMark = "NVRM: Xid (PCI:";
-constexpr std::size_t kMaxLogBytes = std::size_t{64} << 20;  // The kernel's largest is 32 MiB.
+constexpr std::size_t kMaxLogBytes = std::size_t{64} << 20;  // The kernel's largest log has 32 MiB.
 
-/// The number at the beginning of `text`, which is taken off it.
+/// Returns the number at the beginning of `text` and removes it from `text`.
 template <typename Number>
-std::optional<Number> take_number(std::string_view& text) {
+std::optional<Number> consume_number(std::string_view& text) {
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return std::nullopt;
@@ -31,8 +31,8 @@ std::optional<Number> take_number(std::string_view& text) {
   return value;
 }
 
-/// `text` up to `mark`; both are taken off it.
-std::optional<std::string_view> take_until(std::string_view& text, std::string_view mark) {
+/// Returns `text` up to `mark` and removes both from `text`.
+std::optional<std::string_view> consume_until(std::string_view& text, std::string_view mark) {
   const std::size_t at = text.find(mark);
   if (at == std::string_view::npos) return std::nullopt;
   const std::string_view before = text.substr(0, at);
@@ -40,23 +40,24 @@ std::optional<std::string_view> take_until(std::string_view& text, std::string_v
   return before;
 }
 
-// "pid=71, name=python, ", or "pid='<unknown>', name=<unknown>, ": processes come and go.
+// Removes the process, "pid=71, name=python, " or "pid='<unknown>', name=<unknown>, ", which may no
+// longer exist.
 std::string_view without_process(std::string_view text) {
   for (const std::string_view field : {"pid=", "name="})
-    if (text.substr(0, field.size()) == field && !take_until(text, ", ")) return {};
+    if (text.substr(0, field.size()) == field && !consume_until(text, ", ")) return {};
   return text;
 }
 
-/// Of one line of the log: "4,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=71, GPU has ..."
+/// Parses a line of the log: "4,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=71, GPU has ..."
 std::optional<Xid> xid_in(std::string_view line) {
   std::string_view head = line;
-  const auto fields = take_until(head, ";");
-  if (!fields || !take_until(head, kMark)) return std::nullopt;
+  const auto fields = consume_until(head, ";");
+  if (!fields || !consume_until(head, kMark)) return std::nullopt;
   std::string_view numbers = *fields;
-  if (!take_until(numbers, ",") || !take_until(numbers, ",")) return std::nullopt;
-  const auto microseconds = take_number<std::uint64_t>(numbers);
-  const auto device = take_until(head, "): ");
-  const auto number = take_number<unsigned>(head);
+  if (!consume_until(numbers, ",") || !consume_until(numbers, ",")) return std::nullopt;
+  const auto microseconds = consume_number<std::uint64_t>(numbers);
+  const auto device = consume_until(head, "): ");
+  const auto number = consume_number<unsigned>(head);
   if (!microseconds || !device || !number) return std::nullopt;
   if (head.substr(0, 2) == ", ") head.remove_prefix(2);
   return Xid{.device = safe(device->substr(0, kMaxXidBytes)),
@@ -68,7 +69,7 @@ std::optional<Xid> xid_in(std::string_view line) {
 
 double seconds_since_start() {
   timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);  // Which the log counts, too: a sleep is not in it.
+  ::clock_gettime(CLOCK_MONOTONIC, &now);  // The log's clock: it does not count time in suspend.
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
@@ -101,7 +102,8 @@ GpuErrors gpu_errors(const std::string& path) {
     errors.error = path + ": " + std::strerror(errno);
     return errors;
   }
-  // One record for each read(); EAGAIN is the end, EPIPE says that some were overwritten meanwhile.
+  // Each read() returns one record. EAGAIN means the end; EPIPE means that records were overwritten
+  // in the meantime.
   std::string log;
   std::array<char, 16384> record{};
   while (log.size() < kMaxLogBytes) {

@@ -38,7 +38,7 @@ boost::system::result<Endpoint, ClientError> parse_endpoint(std::string_view tex
 
 namespace {
 
-// The head of an answer in small letters, with its last line break; empty: it is not whole yet.
+// The head of an answer in lower case, with its last line break; empty: it is not complete yet.
 std::string head_of(std::string_view bytes) {
   const std::size_t end = bytes.find("\r\n\r\n");
   if (end == std::string_view::npos) return {};
@@ -48,7 +48,7 @@ std::string head_of(std::string_view bytes) {
   return head;
 }
 
-// The length of the body; nothing if the head does not have it.
+// The length of the body; nothing if the head does not give it.
 std::optional<std::size_t> body_bytes(const std::string& head) {
   constexpr std::string_view kLength = "\r\ncontent-length: ";
   const std::size_t found = head.find(kLength);
@@ -60,7 +60,8 @@ std::optional<std::size_t> body_bytes(const std::string& head) {
   return length;
 }
 
-// musterd's nonces are digits and small letters: the head in small letters has them as they are.
+// musterd's nonces have only digits and lower-case letters: the head in lower case has them
+// unchanged.
 std::string nonce_of(const std::string& head) {
   constexpr std::string_view kField = "\r\nwww-authenticate: muster nonce=\"";
   const std::size_t found = head.find(kField);
@@ -88,7 +89,7 @@ boost::system::result<HttpAnswer, ClientError> parse_answer(std::string_view byt
   if (std::from_chars(code.data(), code.data() + 3, answer.status).ptr != code.data() + 3)
     return strange;
   const auto length = body_bytes(head);
-  if (!length) return strange;  // Not what musterd sends.
+  if (!length) return strange;  // musterd always sends the length.
   answer.body = bytes.substr(head.size() + 2);
   if (answer.body.size() < *length) return ClientError{"the answer was cut off"};
   answer.body.resize(*length);

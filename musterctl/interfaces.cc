@@ -23,7 +23,7 @@ bool is_link_local(const std::string& address) {
   return address.starts_with("fe80:") || address.starts_with("169.254.");
 }
 
-// IPv4 before IPv6, as Gloo and NCCL take it where there are both.
+// Prefers IPv4 if there are both, as Gloo and NCCL do.
 std::optional<std::string> best_address(const std::vector<std::string>& addresses) {
   std::optional<std::string> best;
   for (const std::string& address : addresses) {
@@ -34,12 +34,12 @@ std::optional<std::string> best_address(const std::vector<std::string>& addresse
   return best;
 }
 
-// Gloo takes whole names; NCCL the beginnings of names, with "=" in front whole ones, and with a
-// port behind them.
+// Gloo's variable has whole names. NCCL's variable has prefixes of names, or whole names with "="
+// in front; a port may follow a name.
 std::optional<ChosenInterface> first_of(const char* variable, const std::string& value, bool nccl,
                                         const Interfaces& interfaces) {
   std::string_view list = value;
-  if (nccl && list.starts_with('^')) return std::nullopt;  // It only leaves some out.
+  if (nccl && list.starts_with('^')) return std::nullopt;  // "^" only excludes interfaces.
   const bool whole = !nccl || list.starts_with('=');
   if (nccl && whole) list.remove_prefix(1);
   while (!list.empty()) {

@@ -1,4 +1,4 @@
-// The name of this machine, its network interfaces, and which of them variables of Gloo and NCCL
+// The name of this machine, its network interfaces, and the one that the variables of Gloo and NCCL
 // choose.
 #pragma once
 
@@ -12,15 +12,16 @@
 
 namespace muster::ctl {
 
-/// As the kernel has it.
+/// The kernel's host name.
 std::string own_host_name();
-/// Numeric; without the interface of a link-local one.
+/// The address as numeric text. A link-local IPv6 address has its interface behind it, as in
+/// "fe80::1%eth0".
 std::string numeric_address(const sockaddr* address);
 
-/// By name: the addresses of those that are up.
+/// The addresses of each interface that is up, by the interface's name.
 using Interfaces = std::map<std::string, std::vector<std::string>>;
 Interfaces local_interfaces();
-/// Its MTU; 0 if there is no such interface.
+/// The MTU of the interface; 0 if there is no such interface.
 int interface_mtu(const std::string& name);
 
 /// The variables of this environment that choose interfaces, with their values.
@@ -31,8 +32,8 @@ struct ChosenInterface {
   std::string name;
   std::string address;
 };
-/// The first interface that Gloo's variable names, else NCCL's. Nothing: neither chooses one that
-/// is up and has an address which others can reach. Pure.
+/// The first interface that Gloo's variable names, or else NCCL's. Nothing: neither variable names
+/// an interface that is up and has an address that other nodes can reach. Pure.
 std::optional<ChosenInterface> chosen_interface(const std::map<std::string, std::string>& variables,
                                                 const Interfaces& interfaces);
 /// The interface that has this address; empty: none.

@@ -7,20 +7,20 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
-#include <sstream>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "musterctl/process_texts.h"
 #include "musterctl/run_text.h"
 #include "rendezvous/core/run_id_file_name.h"
 
 namespace muster::ctl {
 namespace {
 
-constexpr std::size_t kMaxFileBytes = std::size_t{2} << 20;  // The kernel's largest environment.
+constexpr std::size_t kMaxFileBytes = std::size_t{2} << 20;  // Linux has no larger environment.
 
 struct Entry {
   int pid = 0;
@@ -49,25 +49,16 @@ std::optional<std::string> read_file(const std::string& path) {
   return text;
 }
 
-// proc(5): the name is in parentheses, and may hold any character.
-std::optional<Entry> parse_stat(int pid, const std::string& text) {
-  const std::size_t open = text.find('(');
-  const std::size_t close = text.rfind(')');
-  if (open == std::string::npos || close == std::string::npos || close < open) return std::nullopt;
-  std::istringstream rest(text.substr(close + 1));
-  const std::vector<std::string> fields{std::istream_iterator<std::string>(rest), {}};
-  constexpr std::size_t kState = 0, kParent = 1, kSession = 3, kUser = 11, kSystem = 12, kRss = 21;
-  if (fields.size() <= kRss || fields[kState] == "Z") return std::nullopt;
-  const double ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  Entry entry{.pid = pid, .name = text.substr(open + 1, close - open - 1)};
-  entry.parent = to_number<int>(fields[kParent]).value_or(0);
-  entry.session = to_number<int>(fields[kSession]).value_or(0);
-  entry.cpu_seconds = (to_number<double>(fields[kUser]).value_or(0) +
-                       to_number<double>(fields[kSystem]).value_or(0)) /
-                      ticks;
-  entry.resident_bytes = to_number<std::uint64_t>(fields[kRss]).value_or(0) *
-                         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return entry;
+std::optional<Entry> entry_of(int pid, std::string_view stat) {
+  auto fields = parse_stat_fields(stat);
+  if (!fields) return std::nullopt;
+  return Entry{.pid = pid,
+               .parent = fields->parent,
+               .session = fields->session,
+               .name = std::move(fields->name),
+               .cpu_seconds = fields->cpu_ticks / static_cast<double>(::sysconf(_SC_CLK_TCK)),
+               .resident_bytes =
+                   fields->resident_pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))};
 }
 
 std::map<int, Entry> all_entries(const std::string& proc) {
@@ -79,22 +70,14 @@ std::map<int, Entry> all_entries(const std::string& proc) {
     if (!pid) continue;
     const auto stat = read_file(file->path().string() + "/stat");
     if (!stat) continue;
-    if (auto entry = parse_stat(*pid, *stat)) entries.emplace(*pid, std::move(*entry));
+    if (auto entry = entry_of(*pid, *stat)) entries.emplace(*pid, std::move(*entry));
   }
   return entries;
 }
 
-using Environment = std::map<std::string, std::string>;
-
-// Empty if it may not be read.
+// Empty if this user may not read it.
 Environment environment_of(const std::string& proc, int pid) {
-  Environment variables;
-  const auto text = read_file(proc + "/" + std::to_string(pid) + "/environ");
-  std::istringstream rest(text.value_or(""));
-  for (std::string one; std::getline(rest, one, '\0');)
-    if (const std::size_t equals = one.find('='); equals != std::string::npos)
-      variables.emplace(one.substr(0, equals), one.substr(equals + 1));
-  return variables;
+  return parse_environment(read_file(proc + "/" + std::to_string(pid) + "/environ").value_or(""));
 }
 
 template <typename Number>
@@ -103,21 +86,13 @@ std::optional<Number> number_of(const Environment& variables, const std::string&
   return found == variables.end() ? std::nullopt : to_number<Number>(found->second);
 }
 
-std::string command_of(const std::string& proc, int pid) {
-  std::string words = read_file(proc + "/" + std::to_string(pid) + "/cmdline").value_or("");
-  while (!words.empty() && words.back() == '\0')
-    words.pop_back();
-  std::replace(words.begin(), words.end(), '\0', ' ');
-  constexpr std::size_t kShown = 60;
-  return words.size() > kShown ? words.substr(0, kShown) + "..." : words;
-}
-
 WorkerProcess worker_of(const std::string& proc, const Entry& entry,
                         const std::map<int, Entry>& entries, const Environment& variables) {
   WorkerProcess worker{.pid = entry.pid, .processes = 0};
   worker.rank = number_of<int>(variables, "RANK");
   worker.local_rank = number_of<int>(variables, "LOCAL_RANK");
-  worker.command = command_of(proc, entry.pid);
+  worker.command =
+      command_text(read_file(proc + "/" + std::to_string(entry.pid) + "/cmdline").value_or(""));
   for (const auto& [pid, other] : entries) {
     if (pid != entry.pid && other.session != entry.pid) continue;
     ++worker.processes;
@@ -127,7 +102,8 @@ WorkerProcess worker_of(const std::string& proc, const Entry& entry,
   return worker;
 }
 
-// As the agent tells it; empty: it has just begun, or may not be looked at.
+// Reads the file in memory in which the agent keeps the run id. Empty: the agent has just started,
+// or its files may not be read.
 std::string run_id_of_agent(const std::string& proc, int pid) {
   const std::string wanted = std::string("/memfd:") + kRunIdFileName + " (deleted)";
   std::error_code ec;
@@ -140,7 +116,7 @@ std::string run_id_of_agent(const std::string& proc, int pid) {
   return {};
 }
 
-// Nothing if its workers may not be read.
+// Nothing if the environment of its workers may not be read.
 std::optional<LocalJob> job_of(const std::string& proc, const Entry& shim,
                                const std::map<int, Entry>& entries) {
   LocalJob job{.shim_pid = shim.pid};
@@ -154,7 +130,7 @@ std::optional<LocalJob> job_of(const std::string& proc, const Entry& shim,
     }
     const Environment variables = environment_of(proc, pid);
     unreadable = unreadable || variables.empty();
-    // The shim has other children, too: what it runs for logs and stacks.
+    // The shim has other children, too: the programs that it runs for logs and stacks.
     if (!variables.contains("MUSTER_JOB") || !variables.contains("RANK")) continue;
     job.workers.push_back(worker_of(proc, entry, entries, variables));
     if (const auto id = variables.find("TORCHELASTIC_RUN_ID"); id != variables.end())
@@ -249,7 +225,7 @@ std::string local_jobs_json(const LocalJobs& jobs) {
                     {"workers", std::move(workers)}});
   }
   const Json all{{"jobs", std::move(list)}, {"unreadable", jobs.unreadable}};
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return all.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace muster::ctl

@@ -1,4 +1,4 @@
-// The jobs of this machine, found in /proc: no daemon is asked.
+// Finds the jobs of this machine in /proc, without a daemon.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ struct WorkerProcess {
   int pid = 0;
   std::optional<int> rank;
   std::optional<int> local_rank;
-  double cpu_seconds = 0;            // Of its session: what it has started, too.
-  std::uint64_t resident_bytes = 0;  // The same.
+  double cpu_seconds = 0;            // Of its session, with the processes that it has started.
+  std::uint64_t resident_bytes = 0;  // Of its session, too.
   int processes = 1;
-  std::string command;
+  std::string command;  // As command_text() shows it: without arguments.
 };
 
 struct LocalJob {
-  int agent_pid = 0;  // 0: it is gone, or not there yet.
+  int agent_pid = 0;  // 0: the agent is gone, or has not started yet.
   int shim_pid = 0;
-  std::string run_id;  // Empty: the agent has just begun, or may not be looked at.
+  std::string run_id;  // Empty: the agent has just started, or its files may not be read.
   std::optional<int> restarts;
   std::optional<int> restarts_allowed;
   std::optional<std::int64_t> generation;
@@ -33,7 +33,7 @@ struct LocalJobs {
   int unreadable = 0;  // Jobs of other users, whose workers' environment may not be read.
 };
 
-/// `proc` is /proc; a test has its own.
+/// `proc`: /proc, or a test's own folder.
 LocalJobs find_local_jobs(const std::string& proc = "/proc");
 
 std::string local_jobs_text(const LocalJobs& jobs);

@@ -1,4 +1,5 @@
-// musterctl: what goes on in the runs of a musterd and in the jobs of this machine, for people.
+// The program musterctl: shows and controls the runs of a musterd, and shows the jobs of this
+// machine.
 
 #include <unistd.h>
 
@@ -31,14 +32,15 @@
 #include "rendezvous/net/openssl_token.h"
 #include "rendezvous/tls/tls_pump.h"
 #include "rendezvous/wire/http_key.h"
+#include "rendezvous/wire/printable_text.h"
 
 namespace muster::ctl {
 namespace {
 
-// docs/musterctl.1 lists them.
-constexpr int kExitFailure = 1;  // The doctor has found a failure, or it cannot be done.
+// The exit codes, as docs/musterctl.1 lists them.
+constexpr int kExitFailure = 1;  // The doctor has found a failure, or the command has failed.
 constexpr int kExitUsage = 2;
-constexpr int kExitNoAnswer = 3;  // musterd is not reached.
+constexpr int kExitNoAnswer = 3;  // musterd does not answer.
 constexpr int kExitUnknown = 4;   // musterd does not know this run.
 
 constexpr unsigned kWatchSeconds = 1;
@@ -70,14 +72,15 @@ void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
-// What one look at a resource prints, and the exit code.
-struct Look {
+// A resource of musterd's HTTP, and the function that formats it.
+struct Resource {
   std::string target;
   Text (*text)(std::string_view json) = nullptr;
 };
 
-// The file describes one musterd. It is not read where the command line or the environment names
-// another one: that one may have no TLS, or another token. False: the file is wrong, which is said.
+// Reads the configuration file, which describes one musterd, if neither the command line nor the
+// environment names a musterd: another one may have no TLS, or another token. Returns false if the
+// file is invalid, after printing the error.
 bool apply_config(Arguments& arguments) {
   if (arguments.endpoint_given || arguments.doctor.quick) return true;
   const std::string path = find_config_file();
@@ -98,8 +101,8 @@ bool apply_config(Arguments& arguments) {
   return true;
 }
 
-// Where musterd's HTTP is, and how it is asked. Nothing if the arguments are wrong, which is said:
-// then `code` is the exit code.
+// The endpoint of musterd's HTTP, with its TLS. If the arguments are wrong, prints the error, sets
+// `code` to the exit code and returns nothing.
 std::optional<Endpoint> find_endpoint(const Arguments& arguments, int& code) {
   auto endpoint = parse_endpoint(arguments.endpoint);
   if (!endpoint) {
@@ -120,7 +123,7 @@ std::optional<Endpoint> find_endpoint(const Arguments& arguments, int& code) {
   return *endpoint;
 }
 
-// The same with the token.
+// The endpoint with the token. Errors are as for find_endpoint.
 std::optional<Service> find_service(const Arguments& arguments, int& code) {
   auto endpoint = find_endpoint(arguments, code);
   if (!endpoint) return std::nullopt;
@@ -130,41 +133,43 @@ std::optional<Service> find_service(const Arguments& arguments, int& code) {
   return std::nullopt;
 }
 
-int show(const Arguments& arguments, const Service& service, const Look& look) {
-  const auto answer = get(service.endpoint, look.target, service.token.get());
+int show(const Arguments& arguments, const Service& service, const Resource& resource) {
+  const auto answer = get(service.endpoint, resource.target, service.token.get());
   if (!answer) return complain(kExitNoAnswer, answer.error().reason);
   if (answer->status != 200)
     return complain(answer->status == 404 ? kExitUnknown : kExitFailure, error_text(answer->body));
-  if (arguments.json) return print(answer->body), EXIT_SUCCESS;
-  const Text text = look.text(answer->body);
+  const bool on_terminal = ::isatty(STDOUT_FILENO) == 1;
+  if (arguments.json)
+    return print(on_terminal ? terminal_text(answer->body) : answer->body), EXIT_SUCCESS;
+  const Text text = resource.text(answer->body);
   if (!text) return complain(kExitFailure, text.error().reason);
-  if (arguments.watch && ::isatty(STDOUT_FILENO) == 1) print("\033[H\033[2J");
+  if (arguments.watch && on_terminal) print("\033[H\033[2J");
   print(*text);
   return EXIT_SUCCESS;
 }
 
-int look_at(const Arguments& arguments, const Service& service, const Look& look) {
+int show_or_watch(const Arguments& arguments, const Service& service, const Resource& resource) {
   for (;;) {
-    const int code = show(arguments, service, look);
+    const int code = show(arguments, service, resource);
     if (!arguments.watch || code != EXIT_SUCCESS) return code;
-    if (std::fflush(stdout) != 0) return kExitFailure;  // Nobody reads it any more.
+    if (std::fflush(stdout) != 0) return kExitFailure;  // The reader of stdout is gone.
     std::this_thread::sleep_until(std::chrono::steady_clock::now() +
                                   std::chrono::seconds(kWatchSeconds));
   }
 }
 
-int look_at_runs(const Arguments& arguments) {
+int show_runs(const Arguments& arguments) {
   int code = EXIT_SUCCESS;
   const auto service = find_service(arguments, code);
-  return service ? look_at(arguments, *service, {"/api/v1/runs", runs_text}) : code;
+  return service ? show_or_watch(arguments, *service, {"/api/v1/runs", runs_text}) : code;
 }
 
 int exit_code_of(const HttpAnswer& answer) {
   return complain(answer.status == 404 ? kExitUnknown : kExitFailure, error_text(answer.body));
 }
 
-// The run, where the command line names none. Nothing: there is not exactly one, which is said;
-// then `code` is the exit code.
+// The run if the command line names none. If there is not exactly one run, prints the error, sets
+// `code` to the exit code and returns nothing.
 std::optional<std::string> find_only_run(const Arguments& arguments, const Service& service,
                                          const std::string& command, int& code) {
   const auto answer = get(service.endpoint, "/api/v1/runs", service.token.get());
@@ -180,18 +185,18 @@ std::optional<std::string> find_only_run(const Arguments& arguments, const Servi
   return std::nullopt;
 }
 
-int look_at_run(const Arguments& arguments, const std::string& command, const std::string& more,
-                Text (*text)(std::string_view)) {
+int show_run(const Arguments& arguments, const std::string& command, const std::string& more,
+             Text (*text)(std::string_view)) {
   int code = EXIT_SUCCESS;
   const auto service = find_service(arguments, code);
   if (!service) return code;
   std::optional<std::string> run = arguments.run;
   if (run->empty()) run = find_only_run(arguments, *service, command, code);
   if (!run) return code;
-  return look_at(arguments, *service, {"/api/v1/runs/" + percent_encoded(*run) + more, text});
+  return show_or_watch(arguments, *service, {"/api/v1/runs/" + percent_encoded(*run) + more, text});
 }
 
-// Prints what `text` makes of musterd's answer.
+// Sends a POST about the run and prints musterd's answer as `text` formats it.
 int change(const Arguments& arguments, const std::string& more,
            const std::function<Text(std::string_view json)>& text) {
   int code = EXIT_SUCCESS;
@@ -218,8 +223,8 @@ int change_node(const Arguments& arguments, const std::string& action, const std
                 [&](std::string_view json) { return done_text(begin, json); });
 }
 
-// Prints a link: a browser that is started from here might not be the person's.
-int make_link(const Arguments& arguments) {
+// Prints a link and starts no browser: a browser on this machine might not be the user's.
+int print_link(const Arguments& arguments) {
   int code = EXIT_SUCCESS;
   const auto service = find_service(arguments, code);
   if (!service) return code;
@@ -245,14 +250,15 @@ int print_key(const Arguments& arguments) {
   return EXIT_SUCCESS;
 }
 
-// Prints at once, so that somebody who follows sees it; false: nobody reads it any more.
+// Prints and flushes at once, so that a user who follows the output sees it. False: the reader of
+// stdout is gone.
 bool print_now(std::string_view bytes) {
   return std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() &&
          std::fflush(stdout) == 0;
 }
 
-int show_of_ranks(const Arguments& arguments,
-                  const std::function<OutputEnd(const Service&)>& show) {
+int show_rank_output(const Arguments& arguments,
+                     const std::function<OutputEnd(const Service&)>& show) {
   int code = EXIT_SUCCESS;
   const auto service = find_service(arguments, code);
   if (!service) return code;
@@ -265,30 +271,31 @@ int show_logs(const Arguments& arguments) {
                               .rank = arguments.rank,
                               .from_stderr = arguments.from_stderr,
                               .all = arguments.all,
-                              .follow = arguments.follow};
-  return show_of_ranks(
+                              .follow = arguments.follow,
+                              .on_terminal = ::isatty(STDOUT_FILENO) == 1};
+  return show_rank_output(
       arguments, [&](const Service& service) { return show_output(service, request, print_now); });
 }
 
-int show_where_they_stand(const Arguments& arguments) {
-  return show_of_ranks(arguments, [&](const Service& service) {
+int show_worker_stacks(const Arguments& arguments) {
+  return show_rank_output(arguments, [&](const Service& service) {
     return arguments.rank < 0 ? show_all_stacks(service, arguments.run, print_now)
                               : show_stacks(service, arguments.run, arguments.rank, print_now);
   });
 }
 
-int ask_doctor(const Arguments& arguments) {
-  DoctorSurroundings around{
+int run_doctor_command(const Arguments& arguments) {
+  DoctorContext context{
       .token_file = arguments.token_file, .tls = arguments.tls, .json = arguments.json};
   int code = EXIT_SUCCESS;
   if (arguments.endpoint_given && !arguments.doctor.quick) {
-    around.musterd = find_endpoint(arguments, code);
-    if (!around.musterd) return code;
+    context.musterd = find_endpoint(arguments, code);
+    if (!context.musterd) return code;
   }
   const auto token = load_token(arguments.token_file);
   if (!token) return complain(kExitFailure, token.error().reason);
-  around.token = *token;
-  const DoctorAnswer answer = run_doctor(arguments.doctor, around);
+  context.token = *token;
+  const DoctorAnswer answer = run_doctor(arguments.doctor, context);
   if (!answer.usage_error.empty()) return complain(kExitUsage, answer.usage_error);
   print(answer.text);
   return answer.ok ? EXIT_SUCCESS : kExitFailure;
@@ -302,7 +309,8 @@ int list_local_jobs(const Arguments& arguments) {
 
 using Action = std::function<int()>;
 
-// Instead of CLI11's check, which names the largest floating-point number as the limit.
+// Used instead of CLI11's check, whose message names the largest floating-point number as the
+// limit.
 std::string whole_rank(const std::string& text) {
   int rank = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), rank);
@@ -351,12 +359,12 @@ void add_option(CLI::App& command, std::string_view option, Arguments& arguments
 
 void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
   const std::map<std::string_view, Action> actions = {
-      {"runs", [&] { return look_at_runs(arguments); }},
-      {"status", [&] { return look_at_run(arguments, "status", "", status_text); }},
-      {"nodes", [&] { return look_at_run(arguments, "nodes", "/nodes", nodes_text); }},
-      {"why", [&] { return look_at_run(arguments, "why", "", why_text); }},
+      {"runs", [&] { return show_runs(arguments); }},
+      {"status", [&] { return show_run(arguments, "status", "", status_text); }},
+      {"nodes", [&] { return show_run(arguments, "nodes", "/nodes", nodes_text); }},
+      {"why", [&] { return show_run(arguments, "why", "", why_text); }},
       {"logs", [&] { return show_logs(arguments); }},
-      {"stacks", [&] { return show_where_they_stand(arguments); }},
+      {"stacks", [&] { return show_worker_stacks(arguments); }},
       {"restart",
        [&] {
          return change_run(arguments, "restart", "its nodes stop their workers and meet again");
@@ -366,10 +374,10 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
       {"drain", [&] { return change_node(arguments, "drain", "drained; "); }},
       {"exclude", [&] { return change_node(arguments, "exclude", "excluded; "); }},
       {"allow", [&] { return change_node(arguments, "allow", ""); }},
-      {"open", [&] { return make_link(arguments); }},
+      {"open", [&] { return print_link(arguments); }},
       {"key", [&] { return print_key(arguments); }},
       {"ps", [&] { return list_local_jobs(arguments); }},
-      {"doctor", [&] { return ask_doctor(arguments); }}};
+      {"doctor", [&] { return run_doctor_command(arguments); }}};
   for (const Subcommand& subcommand : kSubcommands) {
     CLI::App& command =
         *app.add_subcommand(std::string(subcommand.name), std::string(subcommand.help));
@@ -410,10 +418,10 @@ int run(int argc, char** argv) {
   CLI::App app{"Shows what goes on in the runs of a musterd, and in the jobs of this machine.",
                "musterctl"};
   std::string version = build_text("musterctl");
-  version.pop_back();  // CLI11 ends the line.
+  version.pop_back();  // CLI11 adds the line feed.
   app.set_version_flag("--version", version);
   Arguments arguments;
-  // Not CLI11's own variables: they would reach the commands that were not chosen, too.
+  // Not by CLI11's own variables: those would also set options of commands that were not chosen.
   if (const char* endpoint = std::getenv("MUSTER_ENDPOINT"); endpoint != nullptr && *endpoint) {
     arguments.endpoint = endpoint;
     arguments.endpoint_given = true;
@@ -430,7 +438,7 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   for (const char* option :
        {"--endpoint", "--rdzv-token-file", "--tls-ca", "--tls-cert", "--tls-key"})
-    add_option(app, option, arguments);  // Before the command is as good as behind it.
+    add_option(app, option, arguments);  // These options may also stand before the command.
   Action chosen;
   add_commands(app, arguments, chosen);
   try {
@@ -445,7 +453,7 @@ int run(int argc, char** argv) {
     return EXIT_SUCCESS;
   }
   if (!chosen) return complain(kExitUsage, "no command is given\nTry `musterctl --help`.");
-  // ps asks nobody: a wrong file must not keep it from its work.
+  // ps and doctor-peer connect to no musterd: an invalid file must not stop them.
   const bool asks = !app.got_subcommand("ps") && !app.got_subcommand("doctor-peer");
   if (asks && !apply_config(arguments)) return kExitUsage;
   return chosen();

@@ -18,7 +18,7 @@ constexpr double kPeerClockFailure = 30;
 
 using PeerChecks = std::vector<Check>;
 
-// What every firewall between nodes must know, and is asked about most.
+// What firewalls between nodes must let through: the most frequent problem.
 constexpr const char* kPortAdvice =
     "Gloo and NCCL connect in both directions, to ports that the kernel picks (sysctl "
     "net.ipv4.ip_local_port_range): let TCP through between the nodes in firewalls and security "
@@ -36,21 +36,21 @@ std::string text_of(const char* format, double number) {
   return text;
 }
 
-std::string place(const std::string& address, const std::string& interface) {
+std::string address_text(const std::string& address, const std::string& interface) {
   if (address.empty()) return "no address";
   return interface.empty() ? address : interface + " " + address;
 }
 
-/// Null: it did not come so far as to be measured.
+/// The probe if the test went far enough to measure the connection; otherwise null.
 const Probe* reached(const std::optional<Probe>& probe) {
   return probe && probe->stage >= ProbeStage::Sending ? &*probe : nullptr;
 }
 
-bool done(const std::optional<Probe>& probe) {
+bool is_done(const std::optional<Probe>& probe) {
   return probe && probe->stage == ProbeStage::Done;
 }
 
-// `there`: from this node to the peer.
+// `there`: true for the direction from this node to the peer.
 Check reach_check(const PeerFacts& peer, bool there) {
   const std::optional<Probe>& probe = there ? peer.to : peer.from;
   Check check{there ? "reach_to" : "reach_from", Verdict::Ok, "", "", name_of(peer.node)};
@@ -64,8 +64,8 @@ Check reach_check(const PeerFacts& peer, bool there) {
         "doctor on all nodes again";
     return check;
   }
-  const std::string way = place(probe->from, probe->interface) + " to " + probe->to + ", port " +
-                          std::to_string(probe->port);
+  const std::string way = address_text(probe->from, probe->interface) + " to " + probe->to +
+                          ", port " + std::to_string(probe->port);
   if (reached(probe) != nullptr) {
     check.found = who + " connects from " + way;
     return check;
@@ -172,8 +172,8 @@ void reduce_check(const NodeFacts& own, const PeerFacts& peer, PeerChecks& check
     checks.push_back(std::move(check));
     return;
   }
-  // Without a way there is no sum, and the checks of the way say so.
-  if (!done(peer.to) || !done(peer.from) || !own.reduces) return;
+  // Without connections in both directions there is no all-reduce; the checks of those say so.
+  if (!is_done(peer.to) || !is_done(peer.from) || !own.reduces) return;
   check.verdict = Verdict::Note;
   check.found = "not tried: " +
                 (peer.node.no_reduce.empty() ? "its Python is not ready" : peer.node.no_reduce);
@@ -198,7 +198,7 @@ Check meeting_check(const PairFacts& facts) {
     check.found += ", at " + facts.own->address;
   if (!facts.own->variable.empty())
     check.found += ", at " + facts.own->address + " because of " + facts.own->variable;
-  if (facts.whole) return check;
+  if (facts.complete) return check;
   check.verdict = Verdict::Failure;
   check.found += "; only " + std::to_string(facts.peers.size()) + " of " +
                  std::to_string(facts.nodes - 1) + " others had their turn" +
@@ -207,7 +207,7 @@ Check meeting_check(const PairFacts& facts) {
   return check;
 }
 
-// Nodes that were to come and have said nothing.
+// Adds a failure for each node that was to come but has published no facts.
 void absent_checks(const PairFacts& facts, int own_rank, PeerChecks& checks) {
   for (int rank = 0; rank < facts.nodes; ++rank) {
     const bool known = rank == own_rank || std::any_of(facts.peers.begin(), facts.peers.end(),
@@ -224,7 +224,7 @@ void absent_checks(const PairFacts& facts, int own_rank, PeerChecks& checks) {
 void local_reduce_check(const NodeFacts& own, PeerChecks& checks) {
   if (own.reduces || own.no_reduce.empty()) return;
   Check check{"all_reduce", Verdict::Note, "not tried: " + own.no_reduce, ""};
-  if (!own.no_reduce.starts_with("--"))  // Nobody has wished it so.
+  if (!own.no_reduce.starts_with("--"))  // The reason is not an option of the user's.
     check.remedy =
         "to test with torch, activate the job's environment on all nodes, or name its "
         "Python in PYTHON_EXEC";
@@ -248,7 +248,7 @@ std::vector<Check> judge_pairs(const PairFacts& facts) {
     checks.push_back(versions_check(*facts.own, peer.node));
     reduce_check(*facts.own, peer, checks);
   }
-  if (facts.whole) absent_checks(facts, facts.own->rank, checks);
+  if (facts.complete) absent_checks(facts, facts.own->rank, checks);
   return checks;
 }
 
@@ -263,7 +263,7 @@ std::string pairs_text(const PairFacts& facts) {
     }
     if (const Probe* to = reached(peer.to)) {
       row[3] = text_of("%.2f ms", to->latency_ms);
-      row[4] = done(peer.to) ? std::to_string(to->path_mtu) : "blocked";
+      row[4] = is_done(peer.to) ? std::to_string(to->path_mtu) : "blocked";
       row[5] = text_of("%+.3f s", to->ahead_seconds);
     }
     if (peer.reduce) row[6] = peer.reduce->right ? text_of("%.1f ms", peer.reduce->ms) : "failed";
@@ -282,7 +282,7 @@ std::string pairs_json(const PairFacts& facts) {
             {"port", probe->port},
             {"interface", probe->interface},
             {"connects", reached(probe) != nullptr},
-            {"long_packets_pass", done(probe)},
+            {"long_packets_pass", is_done(probe)},
             {"latency_ms", probe->latency_ms},
             {"path_mtu", probe->path_mtu},
             {"interface_mtu", probe->interface_mtu},

@@ -1,4 +1,4 @@
-// What nodes have found out about each other, judged, and as text for people and programs. Pure.
+// Judges the results of the tests between nodes, and shows them to people and programs. Pure.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace muster::ctl {
 
-/// What one node brings home from the tests of all pairs.
+/// The results of one node from the tests of all its pairs.
 struct PairFacts {
-  int nodes = 0;                      // As many were to meet.
-  std::string endpoint;               // Where.
-  std::optional<NodeFacts> own = {};  // Nothing: they have not met.
+  int nodes = 0;                      // The number of nodes that were to meet.
+  std::string endpoint;               // Where they were to meet.
+  std::optional<NodeFacts> own = {};  // Nothing: the nodes have not met.
   std::vector<PeerFacts> peers = {};
-  bool whole = false;      // Every pair of this node has had its turn.
+  bool complete = false;   // Every pair of this node has had its turn.
   std::string error = {};  // Why not.
 };
 
-/// In the order of the peers, and for each the same order.
+/// The checks are in the order of the peers, and those of each peer in the same order.
 std::vector<Check> judge_pairs(const PairFacts& facts);
-/// A row for each peer, as far as it is known.
+/// A table with a row for each peer; "-" stands for an unknown value.
 std::string pairs_text(const PairFacts& facts);
 /// A JSON array with an object for each peer.
 std::string pairs_json(const PairFacts& facts);

@@ -16,7 +16,7 @@ constexpr int kMaxMtu = 1 << 24;
 constexpr double kMaxMilliseconds = 1e9;
 constexpr double kMaxSeconds = 1e12;
 
-/// Reads the fields of one object; one that is wrong makes all of it wrong.
+/// Reads the fields of one object. One invalid field makes the object invalid: ok() is then false.
 class Fields {
  public:
   explicit Fields(const PeerJson& object) : object_(object), ok_(object.is_object()) {}
@@ -54,7 +54,7 @@ class Fields {
     else
       value = field->get<bool>();
   }
-  /// Null, or an object that `read` understands.
+  /// The field must be null, or an object that `read` accepts.
   template <typename Value>
   void optional(const char* name, std::optional<Value>& value,
                 std::optional<Value> (*read)(const PeerJson&)) {

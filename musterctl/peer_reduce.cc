@@ -51,7 +51,7 @@ asio::awaitable<PairReduce> PeerReduce::sum(std::string name, int rank) {
   PairReduce failed{.error = "the Python program is gone"};
   if (!child_) co_return failed;
   const std::string line = name + " " + std::to_string(rank) + "\n";
-  // A line is shorter than what a pipe takes at once.
+  // A pipe takes a line of this length at once: the write needs no time limit.
   auto [ec, sent] = co_await asio::async_write(input_, asio::buffer(line), kNoThrow);
   if (!ec) co_return co_await answer(kReduceSeconds);
   child_.reset();
@@ -75,7 +75,7 @@ asio::awaitable<PairReduce> PeerReduce::answer(int seconds) {
       result.error = "what the Python program says makes no sense";
     }
   }
-  child_.reset();  // A late answer would be taken for that of the next pair.
+  child_.reset();  // A late answer would be mistaken for that of the next pair.
   co_return result;
 }
 

@@ -1,5 +1,5 @@
-// The all-reduce of pairs: a Python program with torch, started once, that sums with one node at a
-// time.
+// The all-reduce of pairs. It starts a Python program with torch, all_reduce.py, once. The program
+// sums with one node at a time.
 #pragma once
 
 #include <memory>
@@ -15,19 +15,20 @@
 
 namespace muster::ctl {
 
-inline constexpr int kTorchSeconds = 90;   // To import torch from slow storage, and connect.
-inline constexpr int kReduceSeconds = 30;  // More than what the program gives each pair.
+inline constexpr int kTorchSeconds = 90;   // To import torch from slow storage, and to connect.
+inline constexpr int kReduceSeconds = 30;  // More than the program's own limit for a pair.
 
 class PeerReduce {
  public:
   /// `python`: a path.
   PeerReduce(const boost::asio::any_io_executor& executor, const std::string& python);
 
-  /// Until torch is there; why not, otherwise. An empty text: it is.
+  /// Waits until the program has imported torch. Returns why it could not; empty: it is ready.
   boost::asio::awaitable<std::string> ready();
-  /// Both nodes of the pair do this, one with rank 0 and one with 1. `name` is a key's beginning.
+  /// Both nodes of the pair call this, one with rank 0 and one with rank 1. `name`: the prefix of
+  /// the pair's keys in the store.
   boost::asio::awaitable<PairReduce> sum(std::string name, int rank);
-  /// False from the first time on that the program did not answer: it has been ended then.
+  /// False once the program did not start or did not answer. It is killed then.
   bool works() const { return child_.has_value(); }
 
  private:

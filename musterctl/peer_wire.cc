@@ -24,7 +24,7 @@ void append_rank(std::string& text, int rank) {
   text.append(reinterpret_cast<const char*>(bytes), sizeof bytes);
 }
 
-// As long for each wrong secret.
+// Takes equally long for each wrong secret.
 bool same_secret(std::string_view one, std::string_view other) {
   if (one.size() != other.size()) return false;
   unsigned different = 0;
@@ -74,7 +74,8 @@ bool read_pong(std::string_view bytes, PingTimes& times) {
   return true;
 }
 
-// In seconds from the beginning: two numbers from outside may be as far apart as they like.
+// Computes with seconds as double: the difference of two numbers from outside may not fit an
+// integer.
 double ahead_seconds(const PingTimes& times) {
   const auto seconds = [](WallNanoseconds time) { return static_cast<double>(time) / 1e9; };
   const double there = seconds(times.received) - seconds(times.sent);

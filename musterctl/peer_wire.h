@@ -1,12 +1,15 @@
-// What two nodes say on a connection by which one tests its way to the other. Pure.
+// The protocol between two nodes: one, the client, tests its connection to the other. Pure.
 //
-//   it connects      kProbeMagic, the other's secret (32 digits), its own rank (4 bytes)
-//   the other        kProbeMagic, its rank
-//   some pings       'P'; answered with 'P' and when that came and left by its clock (8 bytes each,
-//                    nanoseconds since 1970)
-//   a lot of bytes   'D' and kProbeBytes; answered with 'A' when all are there, then kProbeBytes
+//   greeting   The client sends kProbeMagic, the other node's secret (32 digits), and its own rank
+//              (4 bytes).
+//   welcome    The other node answers with kProbeMagic and its own rank.
+//   pings      The client sends 'P' several times. Each answer is 'P', and the times at which the
+//              ping came and the answer left by the other node's clock (8 bytes each, nanoseconds
+//              since 1970).
+//   data       The client sends 'D' and kProbeBytes bytes. When all have come, the other node
+//              answers with 'A' and kProbeBytes bytes.
 //
-// Numbers have their first byte first.
+// Numbers are big-endian.
 #pragma once
 
 #include <cstddef>
@@ -28,26 +31,27 @@ inline constexpr char kData = 'D';
 inline constexpr char kArrived = 'A';
 
 std::string probe_greeting(std::string_view secret, int rank);
-/// The rank of who says it; nothing: it is no greeting, or not with this secret.
+/// The rank in the greeting; nothing: this is no greeting, or one with another secret.
 std::optional<int> read_greeting(std::string_view bytes, std::string_view secret);
 
 std::string probe_welcome(int rank);
-/// Whether the node of this rank has answered.
+/// Whether this is the welcome of the node with this rank.
 bool is_welcome_of(std::string_view bytes, int rank);
 
-/// By the clock on the wall, in nanoseconds since 1970.
+/// Wall-clock time, in nanoseconds since 1970.
 using WallNanoseconds = std::int64_t;
 std::string probe_pong(WallNanoseconds received, WallNanoseconds sent);
 
 struct PingTimes {
-  WallNanoseconds sent = 0;      // By our clock, as the last one.
-  WallNanoseconds received = 0;  // By theirs, as the next one.
-  WallNanoseconds answered = 0;
-  WallNanoseconds back = 0;
+  WallNanoseconds sent = 0;      // By this node's clock.
+  WallNanoseconds received = 0;  // By the other node's clock.
+  WallNanoseconds answered = 0;  // By the other node's clock.
+  WallNanoseconds back = 0;      // By this node's clock.
 };
-/// Puts what they say into `times`; false: it is no pong.
+/// Puts the other node's two times into `times`; false: the bytes are no pong.
 bool read_pong(std::string_view bytes, PingTimes& times);
-/// By how much their clock is ahead of ours, as NTP reckons it: right if both ways take as long.
+/// How far the other node's clock is ahead of this node's, computed as NTP does: exact if both
+/// directions take equally long.
 double ahead_seconds(const PingTimes& times);
 
 }  // namespace muster::ctl

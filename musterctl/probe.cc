@@ -31,9 +31,9 @@ using boost::system::error_code;
 
 namespace {
 
-using ErrorLater = asio::awaitable<error_code>;
+using AsyncError = asio::awaitable<error_code>;
 
-// The first ones warm the way up; an odd number has one in the middle.
+// The first pings warm up the connection. An odd number of pings has one in the middle.
 constexpr int kPings = 21;
 
 const error_code kNotTheDoctor = make_error_code(boost::system::errc::protocol_error);
@@ -44,24 +44,24 @@ WallNanoseconds wall_nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-ErrorLater within(tcp::socket& socket, int seconds, ErrorLater work) {
+AsyncError within(tcp::socket& socket, int seconds, AsyncError work) {
   asio::steady_timer limit(socket.get_executor(), std::chrono::seconds(seconds));
   const auto done = co_await (std::move(work) || limit.async_wait(kNoThrow));
   const auto* ec = std::get_if<0>(&done);
   co_return ec != nullptr ? *ec : kTooLate;
 }
 
-ErrorLater read_bytes(tcp::socket& socket, std::string& bytes) {
+AsyncError read_bytes(tcp::socket& socket, std::string& bytes) {
   auto [ec, got] = co_await asio::async_read(socket, asio::buffer(bytes), kNoThrow);
   co_return ec;
 }
 
-ErrorLater write_bytes(tcp::socket& socket, const std::string& bytes) {
+AsyncError write_bytes(tcp::socket& socket, const std::string& bytes) {
   auto [ec, sent] = co_await asio::async_write(socket, asio::buffer(bytes), kNoThrow);
   co_return ec;
 }
 
-/// The end that connects.
+/// The client of a test: the node that connects.
 class Prober {
  public:
   Prober(const asio::any_io_executor& executor, ProbeTarget target)
@@ -73,13 +73,13 @@ class Prober {
   asio::awaitable<Probe> run();
 
  private:
-  ErrorLater connect();
-  ErrorLater greet();
-  ErrorLater ping();
-  ErrorLater send();
-  ErrorLater receive();
-  bool step(ProbeStage next, const error_code& ec);
-  void look_at_socket();
+  AsyncError connect();
+  AsyncError greet();
+  AsyncError ping();
+  AsyncError send();
+  AsyncError receive();
+  bool finish_stage(ProbeStage next, const error_code& ec);
+  void sample_socket();
   int option(int level, int name);
 
   tcp::socket socket_;
@@ -87,9 +87,9 @@ class Prober {
   Probe result_;
 };
 
-/// Whether the test goes on. `next`: what it begins with then.
-bool Prober::step(ProbeStage next, const error_code& ec) {
-  look_at_socket();
+/// Ends a stage. Returns whether the test goes on; `next` is the stage that begins then.
+bool Prober::finish_stage(ProbeStage next, const error_code& ec) {
+  sample_socket();
   if (!ec) {
     result_.stage = next;
     return true;
@@ -107,7 +107,7 @@ bool Prober::step(ProbeStage next, const error_code& ec) {
 
 asio::awaitable<Probe> Prober::run() {
   struct Step {
-    ErrorLater (Prober::*work)();
+    AsyncError (Prober::*work)();
     int seconds;
     ProbeStage next;
   };
@@ -121,12 +121,12 @@ asio::awaitable<Probe> Prober::run() {
   for (const Step& one : kSteps) {
     auto work = (this->*one.work)();
     const error_code ec = co_await within(socket_, one.seconds, std::move(work));
-    if (!step(one.next, ec)) break;
+    if (!finish_stage(one.next, ec)) break;
   }
   co_return result_;
 }
 
-ErrorLater Prober::connect() {
+AsyncError Prober::connect() {
   error_code ec;
   const auto address = asio::ip::make_address(target_.address, ec);
   if (ec) co_return ec;
@@ -143,7 +143,7 @@ ErrorLater Prober::connect() {
   co_return connect_error;
 }
 
-ErrorLater Prober::greet() {
+AsyncError Prober::greet() {
   const std::string greeting = probe_greeting(target_.secret, target_.own_rank);
   if (const error_code ec = co_await write_bytes(socket_, greeting); ec) co_return ec;
   std::string welcome(kWelcomeBytes, '\0');
@@ -151,7 +151,7 @@ ErrorLater Prober::greet() {
   co_return is_welcome_of(welcome, target_.rank) ? error_code() : kNotTheDoctor;
 }
 
-ErrorLater Prober::ping() {
+AsyncError Prober::ping() {
   const std::string ping(1, kPing);
   std::string pong(kPongBytes, '\0');
   std::vector<double> took_ms;
@@ -164,7 +164,7 @@ ErrorLater Prober::ping() {
     times.back = wall_nanoseconds();
     if (!read_pong(pong, times)) co_return kNotTheDoctor;
     const double ms = std::chrono::duration<double, std::milli>(took).count();
-    // The quickest answer says most about the clocks.
+    // The fastest answer gives the best estimate of the clocks' difference.
     if (took_ms.empty() || ms < *std::min_element(took_ms.begin(), took_ms.end()))
       result_.ahead_seconds = ahead_seconds(times);
     took_ms.push_back(ms);
@@ -175,7 +175,7 @@ ErrorLater Prober::ping() {
   co_return error_code();
 }
 
-ErrorLater Prober::send() {
+AsyncError Prober::send() {
   std::string data(1 + kProbeBytes, '\0');
   data.front() = kData;
   if (const error_code ec = co_await write_bytes(socket_, data); ec) co_return ec;
@@ -184,7 +184,7 @@ ErrorLater Prober::send() {
   co_return arrived.front() == kArrived ? error_code() : kNotTheDoctor;
 }
 
-ErrorLater Prober::receive() {
+AsyncError Prober::receive() {
   std::string data(kProbeBytes, '\0');
   co_return co_await read_bytes(socket_, data);
 }
@@ -195,8 +195,8 @@ int Prober::option(int level, int name) {
   return ::getsockopt(socket_.native_handle(), level, name, &value, &size) == 0 ? value : 0;
 }
 
-// At each step: the kernel may have learned of a smaller MTU on the way.
-void Prober::look_at_socket() {
+// Called after each stage: the kernel may have learned of a smaller MTU on the path.
+void Prober::sample_socket() {
   error_code not_connected;
   const tcp::endpoint own = socket_.local_endpoint(not_connected);
   if (not_connected || own.address().is_unspecified()) return;
@@ -208,8 +208,8 @@ void Prober::look_at_socket() {
   result_.segment = option(IPPROTO_TCP, TCP_MAXSEG);
 }
 
-/// What is answered to one who knows the secret, until he closes.
-ErrorLater answer(tcp::socket& socket) {
+/// Answers a client that has sent the secret, until it closes the connection.
+AsyncError answer_requests(tcp::socket& socket) {
   std::string asked(1, '\0');
   for (;;) {
     if (const error_code ec = co_await read_bytes(socket, asked); ec) co_return ec;
@@ -229,7 +229,7 @@ ErrorLater answer(tcp::socket& socket) {
   }
 }
 
-ErrorLater let_in(tcp::socket& socket, const std::string& secret, int own_rank) {
+AsyncError receive_greeting(tcp::socket& socket, const std::string& secret, int own_rank) {
   std::string greeting(kGreetingBytes, '\0');
   if (const error_code ec = co_await read_bytes(socket, greeting); ec) co_return ec;
   if (!read_greeting(greeting, secret)) co_return kNotTheDoctor;
@@ -239,9 +239,9 @@ ErrorLater let_in(tcp::socket& socket, const std::string& secret, int own_rank) 
 
 asio::awaitable<void> serve(tcp::socket socket, std::string secret, int own_rank,
                             std::shared_ptr<int> open) {
-  auto greeting = let_in(socket, secret, own_rank);
+  auto greeting = receive_greeting(socket, secret, own_rank);
   if (!co_await within(socket, kPingSeconds, std::move(greeting))) {
-    auto rest = answer(socket);
+    auto rest = answer_requests(socket);
     co_await within(socket, kProbeSeconds, std::move(rest));
   }
   --*open;
@@ -252,7 +252,7 @@ asio::awaitable<void> accept_all(tcp::acceptor acceptor, std::string secret, int
   asio::steady_timer pause(acceptor.get_executor());
   for (;;) {
     auto [ec, socket] = co_await acceptor.async_accept(kNoThrow);
-    if (ec) {  // No descriptors are left, or the one who connected has gone.
+    if (ec) {  // No descriptors are left, or the client has gone.
       pause.expires_after(std::chrono::milliseconds(100));
       co_await pause.async_wait(kNoThrow);
     } else if (*open < kMaxProbesAtOnce) {

@@ -1,4 +1,4 @@
-// One node tests its way to another one, and answers those that test theirs to it.
+// Tests the connection from this node to another one, and answers the tests of others.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace muster::ctl {
 
 inline constexpr int kConnectSeconds = 5;
 inline constexpr int kPingSeconds = 5;
-inline constexpr int kDataSeconds = 10;  // Of each of the two ways.
-/// No test takes longer, whatever the other node does.
+inline constexpr int kDataSeconds = 10;  // For each of the two directions.
+/// The limit for one test, whatever the other node does.
 inline constexpr int kProbeSeconds = kConnectSeconds + kPingSeconds + 2 * kDataSeconds;
 
 struct ProbeTarget {
@@ -25,14 +25,14 @@ struct ProbeTarget {
   std::string secret;
   int rank = 0;
   int own_rank = 0;
-  std::string own_address;  // The connection begins at this one; empty: the route chooses.
+  std::string own_address;  // The source of the connection; empty: the route chooses.
 };
 boost::asio::awaitable<Probe> probe_peer(boost::asio::any_io_executor executor, ProbeTarget target);
 
-/// Nobody tests several ways at a time: more connections at once than this are strangers'.
+/// A node tests one direction at a time: more connections at once than this are strangers'.
 inline constexpr int kMaxProbesAtOnce = 16;
 
-/// Answers on `listener` all who know the secret, until the loop is stopped.
+/// Answers every client of `listener` that knows the secret, until the loop is stopped.
 void answer_probes(const boost::asio::any_io_executor& executor, Listener listener,
                    std::string secret, int own_rank);
 

@@ -7,8 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "musterctl/json_number.h"
 #include "musterctl/run_text.h"
 #include "rendezvous/wire/base64.h"
+#include "rendezvous/wire/printable_text.h"
 
 namespace muster::ctl {
 namespace {
@@ -26,7 +28,7 @@ std::string path_of(const std::string& run, int rank) {
   return "/api/v1/runs/" + percent_encoded(run) + "/ranks/" + std::to_string(rank);
 }
 
-// The lines that are whole: the first one of a file's end has lost its beginning.
+// Removes the first line, because the end of a file begins somewhere inside a line.
 std::string_view whole_lines(std::string_view bytes) {
   const std::size_t newline = bytes.find('\n');
   return newline == std::string_view::npos ? bytes : bytes.substr(newline + 1);
@@ -74,15 +76,16 @@ OutputEnd show_output(const Service& service, const OutputRequest& request,
                       const std::function<bool(std::string_view)>& print) {
   std::int64_t offset = request.all ? 0 : -kShownEndBytes;
   int attempt = 0;
+  std::string cut;  // On a terminal: the first bytes of a character that is not complete yet.
   for (bool first = true;; first = false) {
     const auto answer =
         get(service.endpoint,
             path_of(request.run, request.rank) +
                 "/log?stream=" + (request.from_stderr ? "stderr" : "stdout") +
                 "&offset=" + std::to_string(offset) + "&attempt=" + std::to_string(attempt),
-            service.token.get(), Asks::AsOperator);
+            service.token.get(), Role::Operator);
     if (!answer) return {3, answer.error().reason};
-    // Between two attempts nobody has the rank; it comes back, or the run ends.
+    // Between two attempts no worker has the rank. It comes back, or the run ends.
     if (answer->status != 200 && request.follow && !first) {
       if (answer->status == 404 || has_ended(service, request.run)) return {};
       pause();
@@ -93,11 +96,17 @@ OutputEnd show_output(const Service& service, const OutputRequest& request,
     if (!piece) return {1, piece.error().reason};
     std::string shown(first && piece->offset > 0 && !request.all ? whole_lines(piece->bytes)
                                                                  : piece->bytes);
+    const bool more = piece->next_offset < piece->size && !piece->bytes.empty();
+    if (request.on_terminal) {
+      shown.insert(0, cut);
+      cut.clear();
+      if (more || request.follow) cut = shown.substr(shown.size() - cut_character_bytes(shown));
+      shown = terminal_text(std::string_view(shown).substr(0, shown.size() - cut.size()));
+    }
     if (!first && piece->attempt != attempt)
       shown.insert(0, "--- the workers were started again: attempt " +
                           std::to_string(piece->attempt) + " of this node ---\n");
     if (!shown.empty() && !print(shown)) return {};
-    const bool more = piece->next_offset < piece->size && !piece->bytes.empty();
     if (!more && !request.follow) return {};
     offset = piece->next_offset;
     attempt = piece->attempt;
@@ -113,7 +122,7 @@ OutputEnd show_stacks(const Service& service, const std::string& run, int rank,
   if (answer->status != 200) return end_of(*answer);
   const auto piece = parse_piece(answer->body);
   if (!piece) return {1, piece.error().reason};
-  std::string text = piece->bytes;
+  std::string text = terminal_text(piece->bytes);
   if (!text.empty() && text.back() != '\n') text += '\n';
   if (piece->next_offset < piece->size)
     text += "--- cut: the file on its node has " + std::to_string(piece->size) + " bytes ---\n";
@@ -133,15 +142,13 @@ OutputEnd show_all_stacks(const Service& service, const std::string& run,
       nodes.is_object() ? nodes.value("nodes", nlohmann::json::array()) : nlohmann::json::array();
   for (const auto& node : list) {
     if (!node.is_object()) continue;
-    const auto first = node.find("first_rank");
-    const auto count = node.find("local_world_size");
-    if (first == node.end() || !first->is_number_integer() || count == node.end() ||
-        !count->is_number_integer())
-      continue;
-    for (int i = 0; i < count->get<int>() && ranks.size() < kMaxRanksAsked; ++i)
-      ranks.push_back(first->get<int>() + i);
+    const auto first = rank_number(node.value("first_rank", nlohmann::json()));
+    const auto count = rank_number(node.value("local_world_size", nlohmann::json()));
+    if (!first || !count) continue;
+    for (int i = 0; i < *count && ranks.size() < kMaxRanksAsked; ++i)
+      ranks.push_back(*first + i);
   }
-  std::sort(ranks.begin(), ranks.end());  // The nodes come in the order in which they joined.
+  std::sort(ranks.begin(), ranks.end());  // musterd lists nodes in the order of their joins.
   if (ranks.empty()) return {1, "no muster node of the run is in a round: nothing stands anywhere"};
   OutputEnd end;
   for (const int rank : ranks) {
@@ -149,7 +156,7 @@ OutputEnd show_all_stacks(const Service& service, const std::string& run,
     const OutputEnd one = show_stacks(service, run, rank, print);
     if (one.exit_code == 0) continue;
     print(one.reason + "\n");
-    if (one.exit_code != 1) return one;  // musterd is away, or the run is forgotten.
+    if (one.exit_code != 1) return one;  // musterd does not answer, or does not know the run.
     end = {1, "not every rank could be asked"};
   }
   return end;

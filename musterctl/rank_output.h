@@ -1,4 +1,5 @@
-// A worker's output and its stacks, piece by piece from its node through musterd.
+// Shows a worker's output and its stacks. They come in pieces from the worker's node, through
+// musterd.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace muster::ctl {
 
-/// What musterd answers about a rank.
+/// An answer of musterd about a rank.
 struct Piece {
   std::string bytes;
   std::int64_t offset = 0;       // Of the first byte, in the file.
@@ -20,32 +21,35 @@ struct Piece {
   std::int64_t size = 0;         // Of the whole file.
   int attempt = 0;               // How often the node has started its workers.
 };
-/// Pure; the error is a sentence.
+/// Pure. The error is a sentence.
 boost::system::result<Piece, ClientError> parse_piece(std::string_view json);
 
 struct OutputRequest {
   std::string run;
   int rank = 0;
   bool from_stderr = false;
-  bool all = false;     // From the beginning of the file; else its last lines.
-  bool follow = false;  // Goes on as the file grows, and with the worker's next attempts.
+  bool all = false;          // Show the file from its beginning; otherwise its last lines.
+  bool follow = false;       // Continue as the file grows, and with the worker's next attempts.
+  bool on_terminal = false;  // Escape what could control the terminal.
 };
 
-/// So much of the end of a file is shown where not all of it is asked for.
+/// The part at the end of a file that is shown without OutputRequest::all.
 inline constexpr std::int64_t kShownEndBytes = std::int64_t{16} << 10;
 
-/// How asking went on: 0, or one of musterctl's exit codes with a reason.
+/// The result: 0, or one of musterctl's exit codes with a reason.
 struct OutputEnd {
   int exit_code = 0;
   std::string reason = {};
 };
 
-/// Calls `print` with each piece; `print` returns false when nobody reads it any more.
+/// Calls `print` with each piece. `print` returns false when the reader of the output is gone.
 OutputEnd show_output(const Service& service, const OutputRequest& request,
                       const std::function<bool(std::string_view)>& print);
+/// Escapes what could control a terminal: the text of a stack comes from the node.
 OutputEnd show_stacks(const Service& service, const std::string& run, int rank,
                       const std::function<bool(std::string_view)>& print);
-/// One worker after the other; nodes that cannot be asked are named, and the others go on.
+/// Shows one worker after the other. For a worker that cannot be asked, prints the reason and goes
+/// on.
 OutputEnd show_all_stacks(const Service& service, const std::string& run,
                           const std::function<bool(std::string_view)>& print);
 

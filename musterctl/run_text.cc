@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "musterctl/json_number.h"
 #include "rendezvous/wire/printable_text.h"
 
 namespace muster::ctl {
@@ -25,7 +26,7 @@ std::string number(const Json& value) {
 std::string text(const Json& value) {
   return value.is_string() ? safe(value.get<std::string>()) : "-";
 }
-std::string ago(const Json& seconds) {
+std::string duration_of(const Json& seconds) {
   return seconds.is_number() ? duration_text(seconds.get<double>()) : "-";
 }
 std::string restarts(const Json& run) {
@@ -38,7 +39,7 @@ std::string wanted(const Json& run) {
 }
 
 // "node 3 (10.0.0.7_123_0)"
-std::string who(const Json& event) {
+std::string node_label(const Json& event) {
   const std::string node = text(event.at("node"));
   const Json& rank = event.at("group_rank");
   if (node == "-") return "";
@@ -49,8 +50,8 @@ std::string event_line(const Json& event) {
   std::string line = text(event.at("at")) + "  " + text(event.at("kind"));
   line += "  round " + number(event.at("round"));
   if (event.contains("cause")) line += "  " + text(event.at("cause"));
-  if (const std::string node = who(event); !node.empty()) line += "  " + node;
-  if (event.contains("took_seconds")) line += "  after " + ago(event.at("took_seconds"));
+  if (const std::string node = node_label(event); !node.empty()) line += "  " + node;
+  if (event.contains("took_seconds")) line += "  after " + duration_of(event.at("took_seconds"));
   if (!event.at("text").get<std::string>().empty()) line += "  " + text(event.at("text"));
   if (event.contains("like_events"))
     line += "  (and " + number(event.at("like_events")) + " more of this kind)";
@@ -63,18 +64,19 @@ std::string missing_lines(const Json& run) {
   std::size_t shown = 0;
   for (const Json& node : missing) {
     if (++shown > kMaxShownMissing) break;
-    // Not "rank": the ranks that people look for are those of workers.
+    // The text says "node", not "rank": people look for the ranks of workers.
     lines += "  node " + number(node.at("group_rank")) + " (" + text(node.at("name")) + ")";
     if (node.at("expected").get<bool>())
       lines += " is alive and about to come back";
     else
-      lines += " is gone for " + ago(node.at("since_seconds")) + ": " + text(node.at("why"));
+      lines +=
+          " is gone for " + duration_of(node.at("since_seconds")) + ": " + text(node.at("why"));
     lines += "\n";
   }
-  const auto total = run.at("missing_total").get<std::size_t>();
+  const auto total = count(run.at("missing_total"));
   if (total > kMaxShownMissing)
     lines += "  and " + std::to_string(total - kMaxShownMissing) + " more\n";
-  const auto lacking = run.at("lacking").get<std::size_t>();
+  const auto lacking = count(run.at("lacking"));
   if (lacking > 0)
     lines += "  " + std::to_string(lacking) + " more " + (lacking == 1 ? "node" : "nodes") +
              " must come\n";
@@ -82,9 +84,9 @@ std::string missing_lines(const Json& run) {
 }
 
 std::string strikes_text(const Json& strikes) {
-  const auto failures = strikes.at("failures").get<int>();
-  const auto losses = strikes.at("losses").get<int>();
-  const auto counted = [](int count, const char* one, const char* more) {
+  const std::int64_t failures = integer(strikes.at("failures"));
+  const std::int64_t losses = integer(strikes.at("losses"));
+  const auto counted = [](std::int64_t count, const char* one, const char* more) {
     return count == 0 ? std::string() : std::to_string(count) + (count == 1 ? one : more);
   };
   const std::string failed = counted(failures, " failure", " failures");
@@ -93,7 +95,8 @@ std::string strikes_text(const Json& strikes) {
   return failed + (failed.empty() || lost.empty() ? "" : ", ") + lost;
 }
 
-// Nodes that an operator keeps out, and hosts that have cost restarts. An older musterd tells none.
+// Nodes that an operator keeps out, and hosts that have cost restarts. An older musterd sends
+// neither.
 std::string operator_lines(const Json& run) {
   std::string lines;
   if (run.contains("kept_out") && !run.at("kept_out").empty()) {
@@ -117,7 +120,7 @@ std::string make_runs(const Json& json) {
                     number(run.at("nodes_in_round")) + "/" + number(run.at("nodes")), wanted(run),
                     restarts(run), failure.is_null() ? "-" : text(failure.at("text"))});
   }
-  const auto total = json.at("total").get<std::size_t>();
+  const auto total = count(json.at("total"));
   if (total == 0) return "no runs: no job meets here\n";
   std::string table = table_text(rows);
   if (total > rows.size() - 1)
@@ -125,7 +128,8 @@ std::string make_runs(const Json& json) {
   return table;
 }
 
-// Safe for a terminal, with quotes as they are: nothing stands between quotes here.
+// Makes a line safe for a terminal but leaves quotes as they are: the line is shown without quotes
+// around it.
 std::string quoted_line(std::string_view line) {
   std::string shown = safe(line);
   for (auto at = shown.find("\\\""); at != std::string::npos; at = shown.find("\\\"", at + 1))
@@ -133,7 +137,7 @@ std::string quoted_line(std::string_view line) {
   return shown;
 }
 
-// What the failed worker's node has told about it; empty if it has told nothing.
+// The report of the failed worker's node; empty if the node has sent none.
 std::string report_lines(const Json& run) {
   if (!run.contains("first_failure_report") || run.at("first_failure_report").is_null()) return {};
   const Json& report = run.at("first_failure_report");
@@ -165,7 +169,7 @@ std::string make_status(const Json& run) {
                        {"nodes", number(run.at("nodes_in_round")) + " in the round, " +
                                      number(run.at("nodes")) + " in all; wanted " + wanted(run)}});
   if (run.at("last_call_seconds").is_number())
-    lines += "the last call ends in " + ago(run.at("last_call_seconds")) + "\n";
+    lines += "the last call ends in " + duration_of(run.at("last_call_seconds")) + "\n";
   if (const std::string missing = missing_lines(run); !missing.empty())
     lines += "\nmissing\n" + missing;
   if (!run.at("first_failure").is_null())
@@ -183,15 +187,15 @@ std::string make_why(const Json& run) {
   if (failure.is_null())
     return id + ": nothing has failed since the run began. It is " + text(run.at("state")) + ": " +
            text(run.at("reason")) + "\n";
-  const std::string node = who(failure);
+  const std::string node = node_label(failure);
   std::string lines = id + ": " + (node.empty() ? "a node" : node) + " failed first\n";
   lines += "  " + text(failure.at("at")) + ", round " + number(failure.at("round")) + ": " +
            text(failure.at("text")) + "\n";
   const std::string report = report_lines(run);
   lines += report + "\nwhat followed\n";
-  const auto first = failure.at("number").get<std::uint64_t>();
+  const std::int64_t first = integer(failure.at("number"));
   for (const Json& event : run.at("events"))
-    if (event.at("number").get<std::uint64_t>() > first) lines += "  " + event_line(event);
+    if (integer(event.at("number")) > first) lines += "  " + event_line(event);
   lines += "\nnow\n  " + text(run.at("state")) + ": " + text(run.at("reason")) + "\n";
   if (const std::string missing = missing_lines(run); !missing.empty()) lines += missing;
   if (report.empty())
@@ -201,7 +205,7 @@ std::string make_why(const Json& run) {
   return lines;
 }
 
-// How the workers of a node are, as it has reported: "7 running, 1 failed".
+// The states of a node's workers, from its report: "7 running, 1 failed".
 std::string workers_of(const Json& node) {
   if (!node.contains("report") || node.at("report").is_null()) return "-";
   std::map<std::string, int> counts;
@@ -213,14 +217,14 @@ std::string workers_of(const Json& node) {
   return all.empty() ? "-" : all;
 }
 
-// Of the workers that report steps, the one that is behind.
+// The smallest step that the node's workers report.
 std::string step_of(const Json& node) {
   if (!node.contains("report") || node.at("report").is_null()) return "-";
   std::optional<std::int64_t> least;
   for (const Json& worker : node.at("report").at("workers"))
     if (worker.at("step").is_number_integer())
       least = std::min(least.value_or(std::numeric_limits<std::int64_t>::max()),
-                       worker.at("step").get<std::int64_t>());
+                       integer(worker.at("step")));
   return least ? std::to_string(*least) : "-";
 }
 
@@ -240,21 +244,22 @@ std::string make_nodes(const Json& json) {
   std::vector<Row> rows{{"NODE", "RANKS", "STATE", "KIND", "LAST HEARD", "WORKERS", "STARTS",
                          "STEP", "LAST FAILURE", "STRIKES", "ADDRESS", "AGENT PID", "NAME"}};
   for (const Json& node : json.at("nodes")) {
-    const Json& first = node.at("first_rank");
-    const Json& count = node.at("local_world_size");
-    std::string ranks = count.is_number() ? count.dump() + " workers" : "-";
-    if (first.is_number() && count.is_number()) {
-      const int last = first.get<int>() + count.get<int>() - 1;
-      ranks = first.dump() + (last > first.get<int>() ? "-" + std::to_string(last) : "");
+    const auto first = rank_number(node.at("first_rank"));
+    const auto count = rank_number(node.at("local_world_size"));
+    std::string ranks = count ? std::to_string(*count) + " workers" : "-";
+    if (first && count) {
+      const int last = *first + *count - 1;
+      ranks = std::to_string(*first) + (last > *first ? "-" + std::to_string(last) : "");
     }
     std::string state = text(node.at("state"));
-    if (node.at("absent_seconds").is_number()) state += " for " + ago(node.at("absent_seconds"));
-    // Outside of the rounds the state says so itself.
+    if (node.at("absent_seconds").is_number())
+      state += " for " + duration_of(node.at("absent_seconds"));
+    // The state of a node outside of the rounds already says that it is kept out.
     const bool kept_out = node.contains("kept_out") && node.at("kept_out").is_string();
     if (kept_out && node.at("state") != "kept_out") state += ", " + text(node.at("kept_out"));
     const std::string strikes = node.contains("strikes") ? strikes_text(node.at("strikes")) : "-";
     rows.push_back({number(node.at("group_rank")), ranks, state, text(node.at("kind")),
-                    ago(node.at("silent_seconds")), workers_of(node), starts_of(node),
+                    duration_of(node.at("silent_seconds")), workers_of(node), starts_of(node),
                     step_of(node), failure_of(node), strikes, text(node.at("address")),
                     number(node.at("pid")), text(node.at("name"))});
   }
@@ -266,15 +271,15 @@ std::string make_nodes(const Json& json) {
   };
   std::stable_sort(rows.begin() + 1, rows.end(), by_rank);
   std::string table = table_text(rows);
-  const auto total = json.at("total").get<std::size_t>();
+  const auto total = count(json.at("total"));
   if (total > rows.size() - 1)
     table += std::to_string(rows.size() - 1) + " of " + std::to_string(total) + " nodes\n";
   return table;
 }
 
-// The one place where JSON's exceptions are caught.
+// The only place where exceptions of the JSON library are caught.
 template <typename Make>
-auto made_of(std::string_view json, const Make& make)
+auto convert_json(std::string_view json, const Make& make)
     -> boost::system::result<decltype(make(Json())), TextError> {
   try {
     return {boost::system::in_place_value, make(Json::parse(json))};
@@ -326,27 +331,27 @@ std::string duration_text(double seconds) {
 }
 
 Text runs_text(std::string_view json) {
-  return made_of(json, make_runs);
+  return convert_json(json, make_runs);
 }
 boost::system::result<OnlyRun, TextError> only_run(std::string_view json) {
-  return made_of(json, [](const Json& answer) {
-    OnlyRun only{.total = answer.at("total").get<std::size_t>()};
+  return convert_json(json, [](const Json& answer) {
+    OnlyRun only{.total = count(answer.at("total"))};
     if (only.total == 1) only.id = answer.at("runs").at(0).at("id").get<std::string>();
     return only;
   });
 }
 Text status_text(std::string_view json) {
-  return made_of(json, make_status);
+  return convert_json(json, make_status);
 }
 Text why_text(std::string_view json) {
-  return made_of(json, make_why);
+  return convert_json(json, make_why);
 }
 Text nodes_text(std::string_view json) {
-  return made_of(json, make_nodes);
+  return convert_json(json, make_nodes);
 }
 
 Text done_text(const std::string& begin, std::string_view json) {
-  return made_of(json, [&](const Json& done) {
+  return convert_json(json, [&](const Json& done) {
     std::string lines = begin;
     const std::string said = done.value("text", std::string());
     for (std::size_t at = 0; at <= said.size();) {
@@ -359,11 +364,12 @@ Text done_text(const std::string& begin, std::string_view json) {
 }
 
 Text login_path(std::string_view json) {
-  return made_of(json, [](const Json& link) { return safe(link.at("path").get<std::string>()); });
+  return convert_json(json,
+                      [](const Json& link) { return safe(link.at("path").get<std::string>()); });
 }
 
 std::string error_text(std::string_view json) {
-  const auto message = made_of(json, [](const Json& error) {
+  const auto message = convert_json(json, [](const Json& error) {
     return safe(error.at("error").at("message").get<std::string>());
   });
   return message ? *message : safe(json.substr(0, 200));

@@ -1,4 +1,4 @@
-// What musterd says of runs, as text for a terminal. Pure: JSON text in, text out.
+// Formats musterd's answers about runs for a terminal. Pure: JSON text in, text out.
 #pragma once
 
 #include <cstddef>
@@ -13,36 +13,38 @@ namespace muster::ctl {
 struct TextError {
   std::string reason;
 };
-/// An error: the JSON is not what musterd says.
+/// An error means that the JSON is not an answer of musterd.
 using Text = boost::system::result<std::string, TextError>;
 
-/// Of /api/v1/runs.
+/// Formats /api/v1/runs.
 Text runs_text(std::string_view json);
-/// How many runs /api/v1/runs tells of, and the id of the only one, as it is.
+/// The number of runs in /api/v1/runs and, if there is only one, its id without escapes.
 struct OnlyRun {
   std::size_t total = 0;
   std::string id = {};  // Empty: there are none, or several.
 };
 boost::system::result<OnlyRun, TextError> only_run(std::string_view json);
-/// Of /api/v1/runs/ID.
+/// Formats /api/v1/runs/ID.
 Text status_text(std::string_view json);
-/// The first failure, what followed, and what to look at next.
+/// Formats /api/v1/runs/ID: the first failure, what followed, and where to look next.
 Text why_text(std::string_view json);
-/// Of /api/v1/runs/ID/nodes.
+/// Formats /api/v1/runs/ID/nodes.
 Text nodes_text(std::string_view json);
-/// Of a POST that has changed something: `begin`, and what musterd says follows from it.
+/// Formats the answer of a POST that has changed something: `begin`, then musterd's text about the
+/// consequences.
 Text done_text(const std::string& begin, std::string_view json);
-/// The path of a link to the page, of what /api/v1/login answers.
+/// The path of a link to musterd's page, from the answer of /api/v1/login.
 Text login_path(std::string_view json);
-/// The message of an error's JSON; what is there instead if it is none.
+/// The message of an error's JSON. If the text is not such JSON, its first 200 bytes.
 std::string error_text(std::string_view json);
 
 using Row = std::vector<std::string>;
-/// Columns as wide as they must be; the last one as it is. Each row has a line feed.
+/// Pads each column to the width of its longest cell, except the last column. Each row ends with a
+/// line feed.
 std::string table_text(const std::vector<Row>& rows);
 /// "2d 3h", "4 min 5 s", "0.3 s"
 std::string duration_text(double seconds);
-/// A text from outside: nothing in it moves the cursor.
+/// Makes a text from outside printable, so that nothing in it moves the cursor.
 std::string safe(std::string_view text);
 
 }  // namespace muster::ctl

@@ -1,7 +1,7 @@
-# Writes the commit that is built into a file to be included: cmake -DSOURCE=… -DOUTPUT=… -P commit.cmake
+# Writes a header with the commit that is built: cmake -DSOURCE=... -DOUTPUT=... -P commit.cmake
 #
-# Outside of a git checkout the file packaging/COMMIT says it (an sdist has one), or nobody does. The
-# output is touched only when it changes: then two programs are linked again, and nothing is compiled.
+# An sdist has no .git: its file packaging/COMMIT names the commit. Without .git and that file, the commit is "unknown".
+# The header is written only when the commit changes. Then one source file is compiled, and the programs are linked again.
 cmake_minimum_required(VERSION 3.25)
 set(commit unknown)
 if(EXISTS ${SOURCE}/packaging/COMMIT)

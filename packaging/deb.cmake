@@ -1,5 +1,5 @@
-# CPack's settings for one .deb from a tree that is laid out as on the machine. packaging/deb.py sets TREE,
-# PACKAGE, VERSION, ARCH, OUT and MAINTAINER, and includes this file.
+# CPack's settings for one .deb. packaging/deb.py sets TREE, PACKAGE, VERSION, ARCH, OUT and MAINTAINER, and includes
+# this file. TREE is a folder with the files where they will be below /.
 set(CPACK_GENERATOR DEB)
 set(CPACK_INSTALLED_DIRECTORIES "${TREE};/")
 set(CPACK_PACKAGE_DIRECTORY ${OUT})
@@ -16,13 +16,14 @@ set(CPACK_PACKAGE_FILE_NAME ${PACKAGE}_${VERSION}_${ARCH})
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_STRIP_FILES OFF)
-# dpkg-shlibdeps would name the glibc of the machine that packs, not the one that the programs need.
+# dpkg-shlibdeps would name the glibc of the build machine, and the programs need an older one only.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS OFF)
 
 if(PACKAGE STREQUAL muster)
   set(CPACK_DEBIAN_PACKAGE_SECTION science)
   set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.17)")
-  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libhwloc15, muster-services, python3")
+  # What the programs load with dlopen (docs/install.md). A token or TLS needs OpenSSL: 3, or 1.1 on Debian 11.
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libhwloc15, libssl3 | libssl1.1, muster-services, python3")
   set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "launcher of distributed PyTorch training
 muster takes the place of torchrun on each node of a job: the same options,
 variables, log files and exit codes. It starts in milliseconds, leaves no
@@ -37,8 +38,9 @@ else()
 musterd.service is the rendezvous of many jobs, musterd.socket holds its port
 while it is restarted, and muster@NAME.service is a node's part of a job.
 
-No service is enabled or started by the installation: musterd asks nobody
-for a password, so the network that it serves is the administrator's choice.")
+The installation neither enables nor starts a service. Without a token musterd
+asks no client for a password, so the administrator first decides which
+network it serves.")
   set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
   set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     "${CMAKE_CURRENT_LIST_DIR}/debian/services/postinst"
@@ -46,5 +48,5 @@ for a password, so the network that it serves is the administrator's choice.")
     "${CMAKE_CURRENT_LIST_DIR}/debian/services/postrm"
     "${CMAKE_CURRENT_LIST_DIR}/debian/services/conffiles")
 endif()
-# CPack wants it for any generator, and does not look whether the .deb has its own.
+# CPack requires this description even though the .deb has its own.
 set(CPACK_PACKAGE_DESCRIPTION "${CPACK_DEBIAN_PACKAGE_DESCRIPTION}")

@@ -1,4 +1,4 @@
-"""The Debian packages: muster (the programs) and muster-services (systemd's units), from one build."""
+"""Makes the Debian packages of one build: muster (the programs) and muster-services (systemd's units)."""
 import os
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ COMPONENTS = {"muster": ["programs", "recipes"], "muster-services": ["services"]
 
 
 def changelog(package):
-    """Debian's form of it; what changed is in CHANGELOG.md, which goes along as it is."""
+    """Debian's changelog of the package. It refers to CHANGELOG.md, which the package contains as NEWS.gz."""
     return (f"{package} ({release.version()}) unstable; urgency=medium\n\n"
             f"  * Release {release.version()}: /usr/share/doc/muster/NEWS.gz.\n\n"
             f" -- {MAINTAINER}  {release.date_text('%a, %d %b %Y %H:%M:%S +0000')}\n")
@@ -30,13 +30,15 @@ def add_documents(package, tree, notices):
 
 
 def tree_of(package, stage, work, notices):
-    """`stage`: a function that installs components below /usr of a folder."""
+    """A folder with the package's files. `stage` is a function that installs components below /usr of a folder."""
     tree = work / package
     stage(tree, "/usr", COMPONENTS[package])
     for page in tree.rglob("share/man/man*/*"):
         page.with_name(page.name + ".gz").write_bytes(release.compressed(page.read_bytes()))
         page.unlink()
     if package == "muster":
+        # Debian's zsh does not read share/zsh/site-functions.
+        (tree / "usr/share/zsh/site-functions").rename(tree / "usr/share/zsh/vendor-completions")
         os.symlink("muster.1.gz", tree / "usr/share/man/man1/muster-launch.1.gz")
     else:
         (tree / "etc/default").mkdir(parents=True)
@@ -47,6 +49,7 @@ def tree_of(package, stage, work, notices):
 
 
 def write(arch, stage, work, notices, folder):
+    """Writes both .deb files into `folder`, and returns their paths."""
     files = []
     for package in COMPONENTS:
         tree = tree_of(package, stage, work, notices)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Puts SQLite and OpenSSL into the sysroot of the portable build, as static libraries.
 
-The sources are Debian's (sysroot.lock pins them), the compiler is the one of packaging/toolchain.cmake, so
-the libraries need glibc 2.17 as well. find_package(SQLite3) and find_package(OpenSSL) find them.
+The sources are Debian's, pinned in sysroot.lock. The compiler is that of packaging/toolchain.cmake, so the libraries
+need glibc 2.17, too. find_package(SQLite3) and find_package(OpenSSL) find them.
 
     packaging/libraries.py --arch x86_64 --sysroot build/portable-sysroot/x86_64 --cache FOLDER --log FILE
 """
@@ -21,22 +21,23 @@ import sysroot
 HERE = pathlib.Path(__file__).resolve().parent
 ZIG = HERE / "zig"
 GLIBC = "2.17"
-# -g0: without it this compiler adds debug information to everything.
+# -g0: without this option, the compiler adds debug information.
 FLAGS = ["-O2", "-g0", "-fPIC", "-fstack-protector-strong", "-ffunction-sections", "-fdata-sections"]
-# What ./configure would find out on any Linux. Without usleep a busy database is tried again after a second.
+# SQLite's ./configure would find these on every Linux. Without usleep, SQLite waits a whole second for a busy database.
 SQLITE_FLAGS = ["-DHAVE_FDATASYNC=1", "-DHAVE_USLEEP=1", "-DHAVE_GMTIME_R=1", "-DHAVE_LOCALTIME_R=1",
                 "-DSQLITE_THREADSAFE=1", "-DSQLITE_OMIT_LOAD_EXTENSION"]
-# TLS 1.2 and 1.3, X.509, digests and MACs. Nothing is loaded at run time, neither a module nor the system's
-# openssl.cnf, so a program does the same on every system. Certificates are looked for in /etc/ssl.
+# What remains: TLS 1.2 and 1.3, X.509, digests and MACs. OpenSSL loads neither modules nor the system's openssl.cnf at
+# run time, so a program does the same on every system. OpenSSL looks for certificates in /etc/ssl.
 OPENSSL_OPTIONS = [f"no-{name}" for name in (
     "shared tests dso engine module legacy async autoload-config comp ssl3 tls1 tls1_1 dtls srp ct ocsp cmp "
     "cms ts gost aria bf camellia cast idea md4 mdc2 rc2 rc4 rc5 rmd160 seed sm2 sm3 sm4 whirlpool").split()]
 
 
 def run(*command, cwd, log):
-    """The compiler is called by its plain name: OpenSSL writes its command line into the library."""
+    """Runs a command with packaging/zig first in PATH. Commands name the compiler without a folder, because OpenSSL
+    writes the compiler's command line into the library."""
     environment = {**os.environ, "PATH": f"{ZIG}:{os.environ['PATH']}", "LC_ALL": "C",
-                   # The date that OpenSSL writes into the library is the same in every build.
+                   # OpenSSL writes this date into the library.
                    "SOURCE_DATE_EPOCH": "0"}
     for name in ("CFLAGS", "CPPFLAGS", "LDFLAGS", "CC", "AR", "RANLIB", "MAKEFLAGS"):
         environment.pop(name, None)
@@ -48,7 +49,7 @@ def run(*command, cwd, log):
 
 
 def build_sqlite3(arch, source, build, into, jobs, log):  # pylint: disable=unused-argument
-    # The amalgamation is made by programs of SQLite's own, which run on this machine.
+    # BCC compiles SQLite's own tools for this machine; they generate sqlite3.c.
     run("make", "-f", source / "main.mk", f"TOP={source}", "BCC=cc -O1 -g0", "TCC=cc", "NAWK=awk", "OPTS=",
         "sqlite3.c", cwd=build, log=log)
     run("cc", "-target", f"{arch}-linux-gnu.{GLIBC}", *FLAGS, *SQLITE_FLAGS, "-c", "sqlite3.c", "-o", "sqlite3.o",
@@ -61,7 +62,7 @@ def build_sqlite3(arch, source, build, into, jobs, log):  # pylint: disable=unus
 
 
 def build_openssl(arch, source, build, into, jobs, log):
-    # A relative path: it is in every message that names a file.
+    # A relative path, because OpenSSL's error messages contain the path of each source file.
     run("perl", os.path.relpath(source / "Configure", build), f"linux-{arch}", "--prefix=/usr",
         f"--libdir=lib/{arch}-linux-gnu", "--openssldir=/etc/ssl", *OPENSSL_OPTIONS,
         f"CC=cc -target {arch}-linux-gnu.{GLIBC}", "AR=ar", "RANLIB=ranlib", f"CFLAGS={' '.join(FLAGS)}",
@@ -74,7 +75,7 @@ BUILDERS = {"sqlite3": build_sqlite3, "openssl": build_openssl}
 
 
 def key(arch, package):
-    """Changes with whatever the library depends on."""
+    """A hash of everything that the library depends on: names the archive in the cache."""
     zig = subprocess.run([str(ZIG / "tool"), "version"], capture_output=True, text=True)
     if zig.returncode != 0:
         raise sysroot.Failure(zig.stderr.strip())
@@ -84,7 +85,7 @@ def key(arch, package):
 
 
 def build_archive(arch, package, cache, jobs, log):
-    """A tar file with the library, its headers and its terms, as they lie in the sysroot."""
+    """Compiles the library. Returns a tar file with library, headers and licence, with their paths in the sysroot."""
     with tempfile.TemporaryDirectory(prefix=f"muster-{package}-") as work:
         work = pathlib.Path(work)
         for name in ("apt", "build", "tree"):
@@ -104,7 +105,7 @@ def build_archive(arch, package, cache, jobs, log):
 
 
 def archive_names(arch, package):
-    """Of the version in the lock, and of a newer one in its place."""
+    """The archive's names in the cache: for the version in the lock, and for a newer version in its place."""
     name = f"{package}-{arch}-{key(arch, package)}"
     return [f"{name}.tar", f"{name}-newer.tar"]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""From a build to the files of a release: called by scripts/package for each architecture.
+"""Makes the files of a release from a build. scripts/package calls this for each architecture.
 
 packages.py --arch ARCH --build FOLDER --sysroot FOLDER --zig FOLDER --out FOLDER
 """
@@ -23,7 +23,7 @@ OF_GLIBC = re.compile(r"lib(c|m)\.so\.6|lib(pthread|rt|dl)\.so\.\d|ld-linux.*")
 
 
 def stage(build, tree, prefix, components):
-    """What `cmake --install` puts below `prefix`, in a folder that stands for /."""
+    """Runs `cmake --install` with this prefix. `tree` is the folder that stands for /."""
     for component in components:
         subprocess.run(["cmake", "--install", str(build), "--prefix", prefix, "--component", component,
                         "--strip"], check=True, stdout=subprocess.DEVNULL,
@@ -31,12 +31,13 @@ def stage(build, tree, prefix, components):
 
 
 def check_program(path):
-    """What the packages promise, of the file itself. Debug information is not in it any more."""
+    """Exits with a message unless the stripped program keeps the packages' promises: no symbol above glibc 2.17, no
+    library but glibc's, no path of this machine."""
     symbols = subprocess.run(["readelf", "--wide", "--dyn-syms", str(path)], check=True, text=True,
                              capture_output=True).stdout
     newest = max(tuple(map(int, version.split("."))) for version in re.findall(r"@GLIBC_([\d.]+)", symbols))
     if newest > GLIBC:
-        sys.exit(f"{path.name} needs a function of glibc {newest}, and packages promise {GLIBC}")
+        sys.exit(f"{path.name} needs a function of glibc {newest}; the packages promise {GLIBC}")
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]",
                         subprocess.run(["readelf", "--wide", "--dynamic", str(path)], check=True, text=True,
                                        capture_output=True).stdout)
@@ -70,7 +71,7 @@ def main():
         def into(tree, prefix, components):
             stage(arguments.build, tree, prefix, components)
 
-        # The prefix that the units in the tarball name: docs/install.md unpacks it there.
+        # The units in the tarball name programs in /usr/local/bin: docs/install.md unpacks the tarball there.
         into(work / "local", "/usr/local", ["programs", "services", "recipes"])
         tree = work / "local/usr/local"
         programs = release.programs(tree)
@@ -85,13 +86,13 @@ def main():
         (documents / "THIRD_PARTY_NOTICES").write_text(notices)
         release.set_modes(tree)
 
-        checksums = {f"bin/{path.name}": release.sha256(path) for path in programs}
+        tarball = write_tarball(arch, tree, out)
+        print(tarball.name)
         zig_version = subprocess.run([str(arguments.zig / "zig"), "version"], check=True, text=True,
                                      capture_output=True).stdout.strip()
         parts = out / f"muster-{release.version()}-linux-{arch}.spdx.json"
-        parts.write_text(sbom.document(arch, zig_version, third_parties, checksums))
+        parts.write_text(sbom.document(arch, zig_version, third_parties, tree, tarball))
         print(parts.name)
-        print(write_tarball(arch, tree, out).name)
         print(wheel.write(arch, tree, notices, out).name)
         for file in deb.write(arch, into, work, notices, out):
             print(pathlib.Path(file).name)

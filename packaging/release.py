@@ -1,11 +1,10 @@
-"""What all packages of one release share: version, date, and ways to write the same bytes twice."""
+"""Functions that all packages of a release share: version, date, and archives whose bytes are reproducible."""
 import gzip
 import hashlib
 import io
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tarfile
 import time
@@ -15,13 +14,13 @@ SUMMARY = "Launches distributed PyTorch training: torchrun's place, in C++"
 
 
 def version():
-    """CMakeLists.txt is where it is written."""
+    """The version in CMakeLists.txt."""
     return re.search(r"^project\(muster VERSION (\d+\.\d+\.\d+)",
                      (SOURCE / "CMakeLists.txt").read_text(), re.M)[1]
 
 
 def date():
-    """Seconds: SOURCE_DATE_EPOCH, which scripts/package sets to the date of the commit."""
+    """SOURCE_DATE_EPOCH, in seconds since 1970. scripts/package sets it to the date of the commit."""
     return int(os.environ["SOURCE_DATE_EPOCH"])
 
 
@@ -37,7 +36,7 @@ def compressed(data):
 
 
 def write_tar(tree, into, top):
-    """The tree as TOP/… in a .tar.gz, in sorted order, owned by root, all of it as old as the release."""
+    """Writes the tree as TOP/... into a .tar.gz: sorted, owned by root, every file with the date of the release."""
     def plain(member):
         member.uid = member.gid = 0
         member.uname = member.gname = "root"
@@ -53,7 +52,8 @@ def write_tar(tree, into, top):
 
 
 def set_modes(tree):
-    """Whatever umask built it: 755 for folders and programs, 644 for the rest."""
+    """Sets the modes, which depend on the umask until then: 755 for folders and programs, 644 for other files. Sets
+    the date of the release, too."""
     for path in [tree, *tree.rglob("*")]:
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
@@ -61,7 +61,7 @@ def set_modes(tree):
 
 
 def programs(tree):
-    """The programs themselves, without the links to them (muster-launch)."""
+    """The programs, without the links to programs (muster-launch)."""
     return [path for path in sorted((tree / "bin").iterdir()) if not path.is_symlink()]
 
 
@@ -79,10 +79,9 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def commit():
-    done = subprocess.run(["git", "-C", str(SOURCE), "describe", "--always", "--abbrev=12", "--dirty",
-                           "--exclude=*"], capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
+def sha1(path):
+    """SPDX requires SHA-1 for every file; nothing here relies on its strength."""
+    return hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 if __name__ == "__main__":

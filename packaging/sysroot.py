@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the folder of headers that the portable build compiles against: packaging/toolchain.cmake.
+"""Makes the sysroot of the portable build (packaging/toolchain.cmake): the headers that it compiles against.
 
-The folder holds Debian's -dev packages, unpacked, and nothing else: the C library's headers come with
-the compiler. sysroot.lock names each package with its version and checksum. apt fetches the packages;
-apt's lists and settings of this machine are not changed.
+The sysroot is a folder with Debian's -dev packages, unpacked, and nothing else: the C library's headers come with
+the compiler. sysroot.lock names each package with its version and checksum. apt fetches the packages, with lists and
+settings of its own: those of this machine do not change.
 
     packaging/sysroot.py --arch x86_64 --into build/portable/x86_64/sysroot
     packaging/sysroot.py --update        # after a point release of Debian: renews sysroot.lock
@@ -23,10 +23,10 @@ LOCK = HERE / "sysroot.lock"
 SUITE = "bookworm"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
-# The libraries behind spdlog's and fmt's -dev packages are only there because CMake looks for them.
+# libspdlog1.10 and libfmt9 are needed only because the CMake files of the -dev packages look for the libraries.
 PACKAGES = ["libboost1.81-dev", "libspdlog-dev", "libspdlog1.10", "libfmt-dev", "libfmt9",
             "nlohmann-json3-dev", "libcli11-dev", "libhwloc-dev", "libsystemd-dev"]
-# Compiled by the same compiler (packaging/libraries.py): arch "source" in the lock.
+# packaging/libraries.py compiles these from source. Their architecture in the lock is "source".
 SOURCES = ["sqlite3", "openssl"]
 
 
@@ -35,7 +35,7 @@ class Failure(Exception):
 
 
 def mirror():
-    """Where this machine's apt has Debian from, or what MUSTER_DEBIAN_MIRROR says."""
+    """The mirror of Debian: MUSTER_DEBIAN_MIRROR, or the one that apt uses on this machine."""
     if named := os.environ.get("MUSTER_DEBIAN_MIRROR"):
         return named
     places = [pathlib.Path("/etc/apt/sources.list"),
@@ -50,12 +50,11 @@ def mirror():
         line = re.search(rf"^deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+{SUITE}\s", text, re.M)
         if line:
             return line[1]
-    raise Failure(f"this machine's apt has no source for Debian {SUITE}: name a mirror in "
-                  "MUSTER_DEBIAN_MIRROR")
+    raise Failure(f"apt on this machine has no source for Debian {SUITE}: name a mirror in MUSTER_DEBIAN_MIRROR")
 
 
 class Apt:
-    """apt with lists, cache and sources of its own, for one architecture."""
+    """apt with its own lists, cache and sources, for one architecture."""
 
     def __init__(self, folder, debian_arch, suite=SUITE):
         self.folder = folder
@@ -107,7 +106,7 @@ class Apt:
         return newest
 
     def download(self, package, version):
-        """The path of the .deb; the same package is fetched once."""
+        """Downloads the .deb, and returns its path. Callers download each package once."""
         before = set((self.folder / "downloads").iterdir())
         self.run("apt-get", "download", f"{package}={version}")
         new = set((self.folder / "downloads").iterdir()) - before
@@ -116,7 +115,7 @@ class Apt:
         return new.pop()
 
     def download_source(self, package, version):
-        """The path of the .dsc; the archives that it names lie beside it."""
+        """Downloads the .dsc and the archives that it names. Returns the path of the .dsc."""
         self.run("apt-get", "source", "--download-only", "--only-source", f"{package}={version}")
         name = f"{package}_{version.split(':')[-1]}.dsc"
         return self.folder / "downloads" / name
@@ -133,8 +132,8 @@ def read_lock():
 
 
 def update(work):
-    lines = ["# What the portable build is made of: architecture, Debian 12's package, version, SHA-256 of the",
-             "# .deb (of the .dsc for a source). Made by packaging/sysroot.py --update."]
+    lines = ["# The packages of Debian 12 that the portable build uses: architecture, package, version, SHA-256 of the",
+             "# .deb (of a source: of the .dsc). packaging/sysroot.py --update writes this file."]
     for arch, debian_arch in DEBIAN_ARCH.items():
         apt = Apt(work / arch, debian_arch)
         for package in PACKAGES:
@@ -147,12 +146,12 @@ def update(work):
 
 
 def may_be_newer():
-    """A check of the sources takes what Debian has; the files of a release are made from the lock only."""
+    """Whether a newer version may stand in for the version in the lock. True in CI, never for a release."""
     return os.environ.get("MUSTER_NEWER_PACKAGES") == "1"
 
 
 def fetch(apt, arch, package):
-    """One package, as the lock has it."""
+    """Downloads one package in the version of the lock, and compares its checksum."""
     version, checksum = read_lock()[arch, package]
     is_source = arch == "source"
     download = apt.download_source if is_source else apt.download
@@ -161,14 +160,14 @@ def fetch(apt, arch, package):
     except Failure as failure:
         if may_be_newer():
             newer = apt.source_candidate(package) if is_source else apt.candidate(package)
-            print(f"sysroot: {package} {newer} in place of {version}, which Debian has no more. "
+            print(f"sysroot: using {package} {newer}: Debian no longer has {version}, which sysroot.lock names. "
                   "packaging/sysroot.py --update renews the lock.", file=sys.stderr)
             return download(package, newer)
-        raise Failure(f"{failure}\n{package} {version} of sysroot.lock cannot be had. If Debian has a "
-                      "newer one, packaging/sysroot.py --update renews the lock.") from None
+        raise Failure(f"{failure}\n{package} {version}, which sysroot.lock names, cannot be downloaded. If Debian has "
+                      "a newer version, packaging/sysroot.py --update renews the lock.") from None
     if sha256(path) != checksum:
-        raise Failure(f"{path.name} is not the file that sysroot.lock names: its SHA-256 is "
-                      f"{sha256(path)}, and {checksum} was expected")
+        raise Failure(f"{path.name} is not the file that sysroot.lock names: its SHA-256 is {sha256(path)}; "
+                      f"expected {checksum}")
     return path
 
 
@@ -177,7 +176,7 @@ def stamp_of(into):
 
 
 def make(arch, into, work):
-    """Leaves the folder as it is if it was made from the same lock."""
+    """Makes the sysroot in the folder `into`. Does nothing if the folder was made from the same lock."""
     wanted = "".join(f"{package} {read_lock()[arch, package]}\n" for package in PACKAGES)
     stamp = stamp_of(into)
     if into.is_dir() and stamp.is_file() and stamp.read_text() == wanted:
@@ -194,12 +193,12 @@ def make(arch, into, work):
 
 
 def make_source(package, into, work):
-    """Whether it is the version that the lock names: see may_be_newer()."""
+    """Unpacks the source package into `into`. Returns whether it has the version of the lock: see may_be_newer()."""
     apt = Apt(work, "amd64")
     dsc = fetch(apt, "source", package)
     shutil.rmtree(into, ignore_errors=True)
     into.parent.mkdir(parents=True, exist_ok=True)
-    # The .dsc has the checksums of the archives, and the lock has the checksum of the .dsc.
+    # The .dsc has the checksums of the archives, and the lock has the checksum of the .dsc: no signature is needed.
     subprocess.run(["dpkg-source", "--no-check", "--require-strong-checksums", "--extract", str(dsc),
                     str(into)], check=True, stdout=subprocess.DEVNULL)
     return sha256(dsc) == read_lock()["source", package][1]
@@ -222,7 +221,7 @@ def main():
         elif arguments.into and arguments.source:
             make_source(arguments.source, arguments.into.resolve(), work)
         else:
-            parser.error("--into with --arch or --source, or --update")
+            parser.error("expected --into with --arch or --source, or --update")
 
 
 if __name__ == "__main__":

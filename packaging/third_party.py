@@ -1,11 +1,12 @@
-"""What is inside of the programs and not ours: for the notices, and for the list of parts (SBOM)."""
+"""The code of other projects that the programs contain: for the notices and for the list of parts (SBOM)."""
 import pathlib
 import re
 
 import sysroot
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Name, licence (SPDX), Debian's package in sysroot.lock, where its licence is in the sysroot.
+# Name, licence (SPDX), Debian's package in sysroot.lock. The sysroot has the licence's text in the package's folder
+# below usr/share/doc.
 LIBRARIES = [
     ("Boost", "BSL-1.0", "libboost1.81-dev"),
     ("CLI11", "BSD-3-Clause", "libcli11-dev"),
@@ -14,12 +15,12 @@ LIBRARIES = [
     ("spdlog", "MIT", "libspdlog-dev"),
     ("hwloc headers", "BSD-3-Clause", "libhwloc-dev"),
 ]
-# Libraries that packaging/libraries.py compiles, and bytes that are in a program which contains them.
+# Libraries that packaging/libraries.py compiles. A program contains the library if it contains these bytes.
 COMPILED = [
     ("SQLite", "blessing", "sqlite3", b"SQLite format 3"),
     ("OpenSSL", "Apache-2.0", "openssl", b"OpenSSL Default Provider"),
 ]
-# The compiler brings these: name, licence, the file below ziglang/lib.
+# Libraries of the compiler: name, licence (SPDX), the file with the licence below ziglang/lib.
 FROM_COMPILER = [
     ("libc++", "Apache-2.0 WITH LLVM-exception", "libcxx/LICENSE.TXT"),
     ("libc++abi", "Apache-2.0 WITH LLVM-exception", "libcxxabi/LICENSE.TXT"),
@@ -42,29 +43,29 @@ def debian_arch(arch, package):
 
 
 def inside(programs):
-    """The libraries of these programs, as rows of LIBRARIES. Headers of all of LIBRARIES are compiled in."""
+    """The libraries in these programs, as rows of LIBRARIES: all of LIBRARIES, and those of COMPILED that are found."""
     bytes_of_all = b"".join(path.read_bytes() for path in programs)
     return LIBRARIES + [(name, licence, package) for name, licence, package, mark in COMPILED
                         if mark in bytes_of_all]
 
 
 def upstream(version):
-    """1.81.0 of Debian's 1:1.81.0+ds-5+deb12u1."""
+    """The project's own version number: 1.81.0 for Debian's 1:1.81.0+ds-5+deb12u1."""
     return re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", version)[1]
 
 
 def terms(copyright_file):
-    """Debian's copyright file; of one that lists thousands of files, only the licences themselves."""
+    """The text of Debian's copyright file. If the file lists thousands of files, only the licences in it."""
     text = copyright_file.read_text(errors="replace")
     if len(text) < COPYRIGHT_CHARS_MAX:
         return text
     licences = [stanza for stanza in re.split(r"\n{2,}(?=\S)", text) if stanza.startswith("License:")]
-    return ("The headers themselves name who holds the copyright of each, and which of these applies.\n\n"
+    return ("Each header names its copyright holders and the licence that applies to it.\n\n"
             + "\n\n".join(licences) + "\n")
 
 
 def notices(arch, libraries, folder, compiler_lib):
-    """The text that goes with every package: whose code is inside, on which terms."""
+    """The text of THIRD_PARTY_NOTICES, which every package contains."""
     versions = locked_versions(arch)
     parts = ["muster's programs contain code of the following projects. Their licences, as Debian's packages\n"
              "and the compiler's have them:\n"]

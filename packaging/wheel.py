@@ -1,4 +1,4 @@
-"""The wheel muster-launch: the programs as a virtual environment's scripts, without Python at their start."""
+"""Makes the wheel muster-launch. pip installs the programs as scripts: they start without Python."""
 import base64
 import hashlib
 import stat
@@ -6,7 +6,7 @@ import zipfile
 
 import release
 
-NAME = "muster_launch"  # "muster" is another project's on PyPI.
+NAME = "muster_launch"  # On PyPI, the name "muster" belongs to another project.
 
 
 def tags(arch):
@@ -30,10 +30,10 @@ def metadata():
 
 
 def contents(arch, tree, notices):
-    """[(path in the wheel, bytes, is a program)]; the tree is the tarball's."""
+    """The wheel's files, as [(path in the wheel, bytes, whether it is a program)]. `tree` has the tarball's files."""
     info = f"{NAME}-{release.version()}.dist-info"
     data = f"{NAME}-{release.version()}.data"
-    # A wheel has no links: muster-launch is muster once more, and looks at its own name.
+    # A wheel cannot contain links, so muster-launch is a copy of muster. The program looks at its own name.
     entries = [(f"{data}/scripts/{path.name}", path.read_bytes(), True)
                for path in sorted((tree / "bin").iterdir())]
     for folder in ("share/man", "share/muster/python"):
@@ -62,7 +62,7 @@ def write(arch, tree, notices, folder):
         for path, data, is_program in entries:
             entry = zipfile.ZipInfo(path, moment)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.create_system = 3  # Unix: the modes count.
+            entry.create_system = 3  # Unix: pip then uses the modes.
             entry.external_attr = (stat.S_IFREG | (0o755 if is_program else 0o644)) << 16
             file.writestr(entry, data)
     return folder / file_name(arch)

@@ -1,5 +1,5 @@
-// What the reader works on: the pickle's bytes, the stack, the memo, and what all of it costs.
-// Private to pickle/reader.cc.
+// The machine of the reader: the pickle's bytes, the stack, the memo, and the counters for limits.
+// Only for pickle/reader.cc.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace muster::pickle {
 
 class Machine {
  protected:
-  static constexpr Ref kMark = 0xffffffff;     // On the stack only.
-  static constexpr Ref kNotMade = 0xffffffff;  // In the places of shared values only.
+  static constexpr Ref kMark = 0xffffffff;     // Only on the stack.
+  static constexpr Ref kNotMade = 0xffffffff;  // Only for shared values that do not exist yet.
 
   Machine(std::string_view bytes, Graph& graph, const PickleLimits& limits)
       : bytes_(bytes), graph_(graph), limits_(limits) {
@@ -28,12 +28,12 @@ class Machine {
   void fail(std::string reason) {
     if (!failed_) failed_ = PickleError{.offset = at_, .reason = std::move(reason)};
   }
-  /// For what Python's unpickler would read, but this reader or its Rules do not.
+  /// Fails on a pickle that Python's unpickler may read, but this reader or its Rules do not.
   void refuse(std::string what) {
     if (!failed_)
       failed_ = PickleError{.offset = at_, .reason = std::move(what), .not_supported = true};
   }
-  std::string_view take(std::uint64_t count) {
+  std::string_view consume(std::uint64_t count) {
     if (count > bytes_.size() - position_) {
       fail("truncated");
       return {};
@@ -44,7 +44,7 @@ class Machine {
   }
   std::uint64_t number(std::size_t width) {
     std::uint64_t value = 0;
-    const auto taken = take(width);
+    const auto taken = consume(width);
     for (std::size_t i = 0; i < taken.size(); ++i)
       value |= static_cast<std::uint64_t>(static_cast<unsigned char>(taken[i])) << (8 * i);
     return value;
@@ -70,7 +70,8 @@ class Machine {
     if (!failed_) graph_.at(made).items = std::move(items);
     return made;
   }
-  /// As in CPython, there is one None, one True, one empty tuple and one of each small integer.
+  /// As in CPython, there is one None, one True, one False, one empty tuple, and one of each small
+  /// integer.
   void push_shared(Ref& shared, Kind kind, std::int64_t number = 0) {
     if (shared == kNotMade) {
       const Ref made = make(kind, number);
@@ -119,8 +120,8 @@ class Machine {
     return &graph_.at(stack_.back());
   }
 
-  /// Python's picklers number without a gap. So the next number is also the number of entries, with
-  /// which CPython's MEMOIZE numbers, and nobody has to keep room for what was left out.
+  /// Python's picklers number memo entries without a gap. So the next number is the number of
+  /// entries, which CPython's MEMOIZE uses, and the memo needs no memory for unused numbers.
   void memoize(std::uint64_t index) {
     if (failed_) return;
     if (stack_.empty() || stack_.back() == kMark) return fail("nothing to memoize");
@@ -136,7 +137,7 @@ class Machine {
     push(memo_[static_cast<std::size_t>(index)]);
   }
 
-  /// A line of text, without its end.
+  /// A line of text, without its line feed.
   std::string_view line() {
     constexpr std::size_t kMaxLineBytes = 128;
     const auto end = bytes_.substr(position_, kMaxLineBytes).find('\n');
@@ -144,7 +145,7 @@ class Machine {
       fail("a name without an end");
       return {};
     }
-    const auto taken = take(end);
+    const auto taken = consume(end);
     position_ += 1;
     return taken;
   }
@@ -153,11 +154,11 @@ class Machine {
   Graph& graph_;
   const PickleLimits& limits_;
   std::size_t position_ = 0;
-  std::size_t at_ = 0;  // The opcode that is being carried out.
+  std::size_t at_ = 0;  // The position of the current opcode.
   std::vector<Ref> stack_;
   std::vector<Ref> memo_;
-  std::size_t made_ = 0;    // Values.
-  std::size_t copied_ = 0;  // Bytes of texts that were made anew.
+  std::size_t made_ = 0;    // The number of values.
+  std::size_t copied_ = 0;  // Bytes of texts that were copied as bytes objects.
   Ref none_ = kNotMade;
   Ref true_ = kNotMade;
   Ref false_ = kNotMade;

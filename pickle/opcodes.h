@@ -1,5 +1,5 @@
 // The pickle opcodes that the reader and the writer know (CPython's Lib/pickletools.py). The reader
-// refuses Long4, FrozenSet, NewObjEx and ByteArray8, and knows them to say what is refused.
+// refuses Long4, FrozenSet, NewObjEx and ByteArray8; it knows them only for its error messages.
 #pragma once
 
 #include <cstdint>

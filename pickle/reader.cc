@@ -9,9 +9,9 @@
 namespace muster::pickle {
 namespace {
 
-// CPython's import of a name renames Python 2's modules up to this protocol.
+// Up to this protocol, CPython renames the modules of Python 2 when it imports a name.
 constexpr std::uint64_t kLastRenamingProtocol = 2;
-constexpr std::int64_t kMadeByCall = 1;  // The `number` of a dict.
+constexpr std::int64_t kMadeByCall = 1;  // The `number` of a dict that a call has made.
 constexpr const char* kLargeInteger = "an integer of more than 64 bits";
 
 std::string printable(std::string_view text) {
@@ -64,7 +64,7 @@ class Reader : Machine {
     if (!failed_) push(Kind::Bytes, 0, taken);
   }
   void long_integer() {
-    const auto taken = take(number(1));
+    const auto taken = consume(number(1));
     if (failed_) return;
     if (taken.size() > 8) return refuse(kLargeInteger);
     std::uint64_t value = 0;
@@ -75,7 +75,7 @@ class Reader : Machine {
     integer(static_cast<std::int64_t>(value));
   }
   void real() {
-    const auto taken = take(8);
+    const auto taken = consume(8);
     if (failed_) return;
     std::uint64_t bits = 0;
     for (const char byte : taken)
@@ -123,7 +123,7 @@ class Reader : Machine {
     Value* into = top(kind, otherwise);
     if (into == nullptr) return;
     if (into->frozen) return fail("items for a dict that an object's attributes were copied from");
-    // Python hashes a key when it comes, not at the end.
+    // Python hashes a key as soon as it is added, not at the end.
     for (std::size_t i = 0; kind != Kind::List && i < items.size(); i += kind == Kind::Dict ? 2 : 1)
       if (auto refusal = rules_.check_key(graph_, items[i]); !refusal.empty())
         return refuse(std::move(refusal));
@@ -179,8 +179,8 @@ class Reader : Machine {
     const Ref made = make(Kind::Call, {*callee, *arguments});
     if (!failed_) push(made);
   }
-  /// The set gets the list's items themselves: to copy them could cost the square of the pickle's
-  /// size. Python's picklers never use such a list again.
+  /// Moves the list's items into the set: copies could take the square of the pickle's size.
+  /// Python's picklers never use such a list again.
   void set_of(const std::vector<Ref>& arguments) {
     if (arguments.size() != 1 || !graph_.is(arguments[0], Kind::List))
       return fail("a set of something that is no list");
@@ -192,7 +192,7 @@ class Reader : Machine {
     const Ref made = make(Kind::Set, std::exchange(list.items, {}));
     if (!failed_) push(made);
   }
-  /// Protocol 2 writes bytes as a text whose code points are the bytes.
+  /// Makes bytes of a text: protocol 2 writes bytes as a text whose code points are the bytes.
   void encode(const std::vector<Ref>& arguments) {
     if (arguments.size() != 2 || !graph_.is(arguments[0], Kind::Text) ||
         !graph_.is(arguments[1], Kind::Text) || graph_.at(arguments[1]).text != "latin1")
@@ -284,22 +284,22 @@ bool Reader::run_data(Opcode opcode) {
       real();
       break;
     case Opcode::ShortBinUnicode:
-      text(take(number(1)));
+      text(consume(number(1)));
       break;
     case Opcode::BinUnicode:
-      text(take(number(4)));
+      text(consume(number(4)));
       break;
     case Opcode::BinUnicode8:
-      text(take(number(8)));
+      text(consume(number(8)));
       break;
     case Opcode::ShortBinBytes:
-      data(take(number(1)));
+      data(consume(number(1)));
       break;
     case Opcode::BinBytes:
-      data(take(number(4)));
+      data(consume(number(4)));
       break;
     case Opcode::BinBytes8:
-      data(take(number(8)));
+      data(consume(number(8)));
       break;
     default:
       return false;

@@ -1,4 +1,4 @@
-// A value, or why there is none.
+// A value, or the error why there is none.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace muster::pickle {
 struct PickleError {
   std::size_t offset = 0;
   std::string reason;
-  /// Python may read this pickle, but it contains what is not read here. `reason` names that.
-  /// Otherwise the pickle is torn or malformed, and `reason` says how.
+  /// True: Python may read this pickle, but it has something that this reader does not read;
+  /// `reason` names it. False: the pickle is truncated or malformed, and `reason` says how.
   bool not_supported = false;
 };
 
@@ -25,11 +25,11 @@ class PickleResult {
 
   bool has_value() const { return content_.index() == 0; }
   explicit operator bool() const { return has_value(); }
-  /// Only if has_value().
+  /// Only valid if has_value().
   T& operator*() { return *std::get_if<0>(&content_); }
   const T& operator*() const { return *std::get_if<0>(&content_); }
   const T* operator->() const { return std::get_if<0>(&content_); }
-  /// Only if not has_value().
+  /// Only valid if not has_value().
   const PickleError& error() const { return *std::get_if<1>(&content_); }
 
  private:

@@ -1,4 +1,4 @@
-// UTF-8: whether a text is, and the two conversions that the pickle codec needs.
+// UTF-8: a check of a text, and two helpers of the pickle codec.
 #pragma once
 
 #include <optional>
@@ -7,13 +7,14 @@
 
 namespace muster {
 
-/// Whether it is what Python's strict decoder takes: no surrogates, nothing overlong.
+/// Whether Python's strict decoder accepts the text: no surrogates, no overlong sequences.
 bool is_utf8(std::string_view text);
 
-/// The code points as bytes; nothing if one is above 255. `text` is valid UTF-8.
+/// The code points as bytes; empty if one is above 255. `text` must be valid UTF-8.
 std::optional<std::string> latin1_of_utf8(std::string_view text);
 
-/// Whether valid UTF-8 is empty or one code point up to 255: CPython keeps one object of each.
+/// Whether `text`, which must be valid UTF-8, is empty or one code point up to 255: CPython has
+/// only one object for each such text.
 bool is_at_most_one_latin1(std::string_view text);
 
 }  // namespace muster

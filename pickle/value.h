@@ -1,7 +1,7 @@
-// What a pickle says, as inert values: nothing is called, and no Python object is made.
+// The content of a pickle as inert values: nothing is called, and no Python object is made.
 //
-// Values refer to each other by number, so that shared and even circular ones need no ownership
-// and no recursion. Texts are views: of the pickle that was read, or of what a writer keeps alive.
+// Values refer to each other by number, so that shared and even circular values need no ownership
+// and no recursion. Texts are views of the pickle, or of memory that a writer keeps alive.
 #pragma once
 
 #include <cstddef>
@@ -24,33 +24,34 @@ enum class Kind : std::uint8_t {
   Real,        // number: the bits of the double
   Text,        // text, UTF-8
   Bytes,       // text
-  Tuple,       // items; number: how deep tuples lie in it
+  Tuple,       // items; number: the depth of nested tuples, 1 without any
   List,        // items
   Set,         // items
   Dict,        // items: key, value, key, value … number: 1 if a call made it, or else 0.
-  Class,       // items: module, name; both Text. `number` is what Rules::find_name() gave.
-  Call,        // items: Class, Tuple. What Python would call, and with what (REDUCE).
+  Class,       // items: module, name; both Text. number: the result of Rules::find_name().
+  Call,        // items: Class, Tuple: the callee and its arguments (REDUCE).
   Instance,    // items: Class, and after BUILD the Dict of its attributes (NEWOBJ).
   Persistent,  // items: the id (BINPERSID)
-  Moved,       // A list whose items are a set's now. Any further use of it is refused.
+  Moved,       // A list whose items were moved into a set. Any further use is refused.
 };
 
-/// Python's own functions in pickles of the protocols 2 and 3; Rules number theirs from 0.
+/// The numbers of Python's own functions in pickles of the protocols 2 and 3. The numbers of Rules
+/// begin at 0.
 inline constexpr std::int64_t kBuiltinSet = -1;  // builtins.set
 inline constexpr std::int64_t kEncodeText = -2;  // _codecs.encode: how protocol 2 writes bytes.
 
 struct Value {
   Kind kind = Kind::None;
-  bool frozen = false;       // A dict that BUILD has copied: later changes would not count.
-  std::uint32_t offset = 0;  // Of the opcode that made it, for messages.
+  bool frozen = false;       // A dict that BUILD has copied: later changes are refused.
+  std::uint32_t offset = 0;  // The position of the opcode that made the value, for messages.
   std::int64_t number = 0;
   std::string_view text;
   std::vector<Ref> items;
 };
 
 struct Graph {
-  std::deque<Value> values;       // A reference to one stays valid when others are added.
-  std::deque<std::string> owned;  // Texts that lie in nobody else's memory.
+  std::deque<Value> values;       // References to values stay valid when values are added.
+  std::deque<std::string> owned;  // Texts that are not in other memory.
 
   const Value& at(Ref ref) const { return values[ref]; }
   Value& at(Ref ref) { return values[ref]; }

@@ -63,7 +63,7 @@ class Writer {
 
   void save(Ref ref, int depth) {
     if (failed_) return;
-    // Where Python looks whether the frame is full: before each value.
+    // Python checks before each value whether the frame is full.
     if (frame_start_ && out_.size() - *frame_start_ - kFrameHeaderBytes >= kFrameTargetBytes)
       close_frame();
     if (memo_[ref] != 0) return get(memo_[ref] - 1);
@@ -133,7 +133,7 @@ class Writer {
     if (value >= std::numeric_limits<std::int32_t>::min() &&
         value <= std::numeric_limits<std::int32_t>::max())
       return put(Opcode::BinInt, static_cast<std::uint64_t>(value), 4);
-    // The fewest bytes that still have room for the sign.
+    // The smallest width that has room for the sign bit.
     std::size_t width = 5;
     while (width < 8 && value >> (8 * width - 1) != 0 && value >> (8 * width - 1) != -1)
       ++width;
@@ -207,7 +207,7 @@ class Writer {
     if (value.items.empty()) return;
     std::size_t i = 0;
     std::size_t count = 0;
-    do {  // Python ends with an empty batch when the last one was full.
+    do {  // If the last batch is full, Python adds an empty one.
       put(Opcode::Mark);
       for (count = 0; count < kBatchItems && i < value.items.size(); ++count)
         for (std::size_t n = 0; n < batches.step; ++n)
@@ -229,11 +229,11 @@ class Writer {
 
   const Graph& graph_;
   int max_depth_;
-  std::vector<std::uint32_t> memo_;  // By Ref: 1 + index, or 0.
+  std::vector<std::uint32_t> memo_;  // By Ref: 1 + the memo index; 0: not in the memo.
   std::uint32_t memoized_ = 0;
   std::string out_;
   std::optional<std::size_t> frame_start_;
-  bool framing_ = true;  // Not while a long text is written.
+  bool framing_ = true;  // False while a long text is written.
   std::optional<PickleError> failed_;
 };
 

@@ -1,4 +1,4 @@
-// Writes a pickle byte for byte as CPython's pickler does: protocol 4, frames, memo, batches.
+// Writes a pickle byte for byte like CPython's pickler: protocol 4, frames, memo, batches.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace muster::pickle {
 /// How deep lists and dicts may be nested.
 inline constexpr int kMaxPickleDepth = 32;
 
-/// The pickle of one value and of all that it refers to; `root` is in the graph. What is one value
-/// in the graph is one object to whoever reads it. Fails only when values are nested too deeply, or
-/// one cannot be written (Persistent, Moved).
+/// The pickle of one value and of all values that it refers to; `root` is in the graph. Each value
+/// of the graph is one object to a reader of the pickle. Fails only if values are nested too
+/// deeply, or if one cannot be written (Persistent, Moved).
 PickleResult<std::string> write_pickle(const Graph& graph, Ref root,
                                        int max_depth = kMaxPickleDepth);
 

@@ -20,7 +20,7 @@
 namespace muster {
 namespace {
 
-/// Asio opens sockets that a program started by exec() would inherit.
+/// Sets close-on-exec on all descriptors, because Asio opens sockets without it.
 void close_all_at_exec() {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
@@ -31,13 +31,13 @@ void close_all_at_exec() {
   }
 }
 
-/// The same process with nothing of what it knew: no connection, no state, no listener. A service
-/// manager sees no end of it.
-[[noreturn]] void start_anew(char** argv) {
+/// Restarts the program in the same process, by exec(). The new program has no connections, no
+/// state and no listeners. The service manager does not see an end of the process.
+[[noreturn]] void restart_process(char** argv) {
   constexpr const char* kOwnProgram = "/proc/self/exe";
   std::error_code unknown;
   std::string program = std::filesystem::read_symlink(kOwnProgram, unknown);
-  // A file that was replaced since then is not there any more, but can still be run.
+  // If the program's file was replaced, its old path no longer works, but /proc/self/exe does.
   if (unknown || ::access(program.c_str(), X_OK) != 0) program = kOwnProgram;
   spdlog::default_logger()->flush();
   std::fflush(nullptr);
@@ -92,7 +92,7 @@ void Leadership::on_lost(const std::string& why) {
       "leadership_lost reason=\"{}\" advice=\"nothing is acknowledged any more: musterd closes all "
       "connections and stands by again\"",
       why);
-  start_anew(argv_);
+  restart_process(argv_);
 }
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// One of several musterds that share an etcd: it stands by, leads when it can, and starts anew when
-// it has lost that.
+// One of several musterds that share an etcd. It stands by until it is elected as the leader. When
+// it has lost the leadership, it restarts its process.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace muster {
 
-/// On the thread of `loop`, or while it does not run. Ends before the loop.
+/// Must be used on the thread of `loop`, or while the loop does not run. Must end before the loop.
 class Leadership {
  public:
   enum class End {
-    Leads,     // state() may be served.
-    Stopped,   // Somebody has stopped the loop.
-    Unusable,  // What etcd has cannot be read, which was said on stderr.
+    Leads,     // This musterd is the leader: state() may be served.
+    Stopped,   // Other code has stopped the loop.
+    Unusable,  // The records in etcd cannot be read. The reason was printed to stderr.
   };
-  /// `argv`: of main(), for a new start. Lives as long as this object.
+  /// `argv` is main()'s, for a restart of the process. It must live as long as this object.
   Leadership(boost::asio::io_context& loop, EtcdStateOptions options, char** argv);
 
-  /// Runs the loop until one of these.
+  /// Runs the loop until one of these events.
   End stand_by();
-  /// For people: why it does not lead.
+  /// Why this musterd does not lead, as a text for people.
   const std::string& standing_by() const { return standing_by_; }
   const std::shared_ptr<RunState>& state() const { return state_; }
 

@@ -1,4 +1,4 @@
-// musterd: the store and the rendezvous of any number of runs, as a program of its own.
+// musterd: a server program for the store and the rendezvous of any number of runs.
 
 #include <csignal>
 #include <cstdio>
@@ -44,20 +44,21 @@ namespace {
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 
-// One line for whoever started us and waits for it; everything else goes to stderr.
+// Prints one line to stdout for the process that started musterd and waits until it listens. All
+// other output goes to stderr.
 void announce(const boost::asio::ip::tcp::endpoint& endpoint) {
   std::printf("musterd: listening on %s\n", to_text(endpoint).c_str());
   std::fflush(stdout);
 }
 
-using HttpServing = std::optional<std::unique_ptr<http::HttpServer>>;  // Empty: not wanted.
+using HttpServing = std::optional<std::unique_ptr<http::HttpServer>>;  // Empty: HTTP is off.
 
 void announce(const HttpServing& http) {
   if (http) std::printf("musterd: HTTP at %s\n", (*http)->url().c_str());
   std::fflush(stdout);
 }
 
-// The line of `systemctl status`.
+// The status line that `systemctl status` shows.
 std::string status_of(const StoreServer& server) {
   const StoreServerStats stats = server.stats();
   std::string text =
@@ -68,7 +69,8 @@ std::string status_of(const StoreServer& server) {
   return text;
 }
 
-// The folder that was asked for, or the first one that systemd gives a service (StateDirectory=).
+// The state folder: the one of --state-dir, or the first one that systemd gives the service
+// (StateDirectory=). Empty: none.
 std::string state_folder(const Arguments& arguments) {
   if (!arguments.state_dir.empty() || arguments.only_store) return arguments.state_dir;
   if (!arguments.state.empty()) return {};
@@ -77,7 +79,7 @@ std::string state_folder(const Arguments& arguments) {
   return std::string(folders.substr(0, folders.find(':')));
 }
 
-// Whether musterd may start. Without a folder there is no state.
+// Opens the state in the state folder, if there is one. Returns whether musterd may start.
 bool open_state(Arguments& arguments) {
   const std::string folder = state_folder(arguments);
   if (folder.empty()) return true;
@@ -102,7 +104,8 @@ bool open_state(Arguments& arguments) {
 #endif
 }
 
-// Empty if HTTP is not wanted; null if it cannot be had, which is said.
+// Starts the HTTP server. Returns an empty value if HTTP is off, and null after a failure, which is
+// printed.
 HttpServing start_http(const std::string& address, http::HttpDoor door,
                        boost::asio::io_context& loop, const http::FindSource& source) {
   if (address.empty()) return std::nullopt;
@@ -122,14 +125,14 @@ HttpServing start_http(const std::string& address, http::HttpDoor door,
   return nullptr;
 }
 
-/// For the log.
+/// The value for the log line "access".
 const char* tls_text(const TlsFiles& files) {
   if (!files.any()) return "no";
   return files.ca.empty() ? "yes" : "client-certificates";
 }
 
-// TLS to etcd, if it is wanted. A sentence if that cannot be.
-std::string take_state_tls(Arguments& arguments, SharedTls& to) {
+// Sets up TLS to etcd, if it is configured. Returns an empty text, or an error as a sentence.
+std::string load_state_tls(Arguments& arguments, SharedTls& to) {
   if (arguments.state.empty()) return {};
   arguments.state_tls = etcd_tls_files(std::move(arguments.state_tls));
   if (!arguments.state_tls.any()) return {};
@@ -139,8 +142,9 @@ std::string take_state_tls(Arguments& arguments, SharedTls& to) {
   return {};
 }
 
-// Who may come: the token, TLS and the c10d door. A sentence if that cannot be; empty: it can.
-std::string take_access(Arguments& arguments, SharedTls& state_tls) {
+// Sets up access control: the token, TLS and the rule of the c10d door. Returns an empty text, or
+// an error as a sentence.
+std::string load_access(Arguments& arguments, SharedTls& state_tls) {
   if (arguments.token_file.empty())
     arguments.token_file = credential_token_file().value_or(std::string());
   auto token = load_token(arguments.token_file);
@@ -156,11 +160,11 @@ std::string take_access(Arguments& arguments, SharedTls& state_tls) {
     auto context = make_tls_context(TlsSide::Server, arguments.tls);
     if (!context) return context.error().reason;
     arguments.store.tls = make_tls_server(*std::move(context));
-    // Also without a rule: a reload may bring some.
+    // Created also without rules, because a reload may add some.
     arguments.store.tls_rules = std::make_shared<TlsRules>(arguments.tls_allow);
   }
-  if (std::string wrong = take_state_tls(arguments, state_tls); !wrong.empty()) return wrong;
-  // Both show that a node is no stranger.
+  if (std::string wrong = load_state_tls(arguments, state_tls); !wrong.empty()) return wrong;
+  // A token and a client certificate both prove that a node may take part.
   const bool nodes_prove = has_token || !arguments.tls.ca.empty();
   C10dAllow allow = service_c10d_allow(nodes_prove);
   if (!arguments.c10d_allow.empty()) {
@@ -184,7 +188,7 @@ std::string take_access(Arguments& arguments, SharedTls& state_tls) {
   return {};
 }
 
-/// SIGHUP: connections from now on have the certificates that the files hold now.
+/// Called at SIGHUP: later connections use the certificates that the files contain now.
 void reload_tls(TlsPump& tls, const TlsFiles& files) {
   auto context = make_tls_context(tls.context()->side(), files);
   if (!context) {
@@ -199,7 +203,8 @@ void reload_tls(TlsPump& tls, const TlsFiles& files) {
     spdlog::info("tls_reloaded cert={}", printable_text(files.certificate));
 }
 
-// Nothing if there is no way into etcd, which is said.
+// The options for the state in etcd. Returns std::nullopt if there is no valid login, after
+// printing the reason.
 std::optional<EtcdStateOptions> etcd_options(const Arguments& arguments, SharedTls tls) {
   EtcdAddress etcd = *parse_etcd_address(arguments.state);
   auto login =
@@ -218,8 +223,8 @@ std::optional<EtcdStateOptions> etcd_options(const Arguments& arguments, SharedT
 
 int serve(MusterdCommandLine command_line, const std::vector<std::string>& words, char** argv) {
   Arguments& arguments = command_line.arguments;
-  SharedTls state_tls;  // To etcd; null: plain.
-  if (const std::string wrong = take_access(arguments, state_tls); !wrong.empty()) {
+  SharedTls state_tls;  // For connections to etcd. Null: plain TCP.
+  if (const std::string wrong = load_access(arguments, state_tls); !wrong.empty()) {
     std::fprintf(stderr, "musterd: %s\n", wrong.c_str());
     return kExitFailure;
   }
@@ -253,11 +258,11 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
   const SharedTls tls = arguments.store.tls;
   const SharedTlsRules tls_rules = arguments.store.tls_rules;
   http::HttpDoor door{.token = arguments.store.token, .tls = tls, .tls_rules = tls_rules};
-  // Both end before the loop, to which they report, and after the server.
+  // Declared here because both report to the loop and must end before it, but after the server.
   std::unique_ptr<Leadership> leadership;
   std::shared_ptr<RunState> state = arguments.store.state;
-  std::unique_ptr<StoreServer> serving;  // Empty: it stands by.
-  std::optional<Arguments> reloaded;     // While it stands by.
+  std::unique_ptr<StoreServer> serving;  // Null while this musterd stands by.
+  std::optional<Arguments> reloaded;     // The options of a reload while this musterd stands by.
   ServiceManager manager(loop,
                          [&] { return serving ? status_of(*serving) : leadership->standing_by(); });
   const TlsFiles tls_files = arguments.tls;
@@ -267,16 +272,16 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     if (state_tls) reload_tls(*state_tls, state_tls_files);
     MusterdCommandLine again = read_again(words);
     if ((tls || state_tls) && again.config.file.empty())
-      return ConfigReading{};  // Only the certificates.
+      return ConfigReading{};  // Without a configuration file, only the certificates are reloaded.
     return ConfigReading{std::move(again.values), std::move(again.errors),
                          [&, changed = std::move(again.arguments)] {
                            if (tls_rules) tls_rules->set(changed.tls_allow);
-                           set_what_can_be_changed(changed, serving.get());
+                           apply_changeable_options(changed, serving.get());
                            if (!serving) reloaded = changed;
                          }};
   });
-  HttpServing http;  // Ends before what it shows.
-  const auto show = [&] {
+  HttpServing http;  // Must end before the objects that it shows.
+  const auto serve_http = [&] {
     http = start_http(arguments.http, std::move(door), loop, [&] {
       return serving ? http::HttpSource{.store = serving.get()}
                      : http::HttpSource{.standing_by = leadership->standing_by()};
@@ -294,7 +299,7 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     auto options = etcd_options(arguments, state_tls);
     if (!options) return kExitFailure;
     leadership = std::make_unique<Leadership>(loop, *std::move(options), argv);
-    if (!show()) return kExitFailure;  // Monitors ask those that stand by, too.
+    if (!serve_http()) return kExitFailure;  // Monitors also check musterds that stand by.
     announce(http);
     manager.ready();
     const auto end = leadership->stand_by();
@@ -304,12 +309,12 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
   }
   serving = std::make_unique<StoreServer>(loop, std::move(arguments.store));
   StoreServer& server = *serving;
-  if (reloaded) set_what_can_be_changed(*reloaded, &server);
+  if (reloaded) apply_changeable_options(*reloaded, &server);
   if (const auto started = server.start(); !started) {
     std::fprintf(stderr, "musterd: %s\n", started.error().what().c_str());
     return kExitFailure;
   }
-  if (!leadership && !show()) return kExitFailure;
+  if (!leadership && !serve_http()) return kExitFailure;
   announce(server.endpoints().front());
   if (!leadership) announce(http);
   manager.ready();

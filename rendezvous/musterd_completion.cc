@@ -1,4 +1,4 @@
-// Completion scripts, made from the table of options.
+// Writes completion scripts from the table of options.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -9,9 +9,9 @@ namespace muster {
 namespace {
 
 struct CompletedOption {
-  std::string name;   // Without the hyphens.
-  std::string about;  // Without quotes.
-  std::string type;   // Empty: a flag.
+  std::string name;   // Without the leading hyphens.
+  std::string about;  // The description, without quotes.
+  std::string type;   // The type of the value. Empty: the option is a flag.
 };
 
 std::vector<CompletedOption> completed_options(const CLI::App& app) {
@@ -20,7 +20,7 @@ std::vector<CompletedOption> completed_options(const CLI::App& app) {
     if (option->get_lnames().empty()) continue;
     std::string about = option->get_description();
     about.erase(std::remove(about.begin(), about.end(), '\''), about.end());
-    // zsh ends a description at a bracket.
+    // In zsh a closing bracket would end the description.
     std::replace(about.begin(), about.end(), '[', '(');
     std::replace(about.begin(), about.end(), ']', ')');
     const bool is_flag = option->get_items_expected_max() == 0;
@@ -31,7 +31,7 @@ std::vector<CompletedOption> completed_options(const CLI::App& app) {
   return options;
 }
 
-/// The words that may follow an option, with blanks between them; empty: any.
+/// The words that may follow an option, separated by blanks. Empty: any word.
 std::string_view words_after(const CompletedOption& option) {
   if (option.name == "log-level") return "debug info warning error critical";
   if (option.name == "completion") return "bash zsh fish";

@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-/// Options that end the program before it serves, or name the file: they cannot be in it.
+/// Options that end the program before it serves, or name the file. They are not keys of the file.
 constexpr std::array<std::string_view, 5> kNotInFile = {"help", "version", "config", "check-config",
                                                         "completion"};
 
@@ -52,7 +52,7 @@ std::vector<std::string> words_of(const ConfigEntry& entry) {
   return words;
 }
 
-/// What is wrong with a value, or nothing: what the command line would say of it.
+/// The error that the command line would report for this entry. Empty: no error.
 std::string check_entry(const ConfigEntry& entry, const AddOptions& add_options) {
   CLI::App app;
   add_options(app);
@@ -89,7 +89,8 @@ void add_config_options(CLI::App& app, ConfigOptions& options) {
 }
 
 void parse_words(CLI::App& app, const std::vector<std::string>& words) {
-  app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes the last first.
+  // CLI11 parses the words from the last one to the first one.
+  app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
 }
 
 ConfiguredWords with_config(const CLI::App& app, const std::string& file,
@@ -169,7 +170,7 @@ void ConfigReload::reload() {
     spdlog::info("config_changed key={} from={} to={}", name, quoted_text(now), quoted_text(value));
     now = value;
   }
-  // Also without a change: what the files hold that it names may be new.
+  // Called also if no option has changed: the files that options name may have new content.
   if (reading.apply) reading.apply();
   spdlog::info("config_reloaded changed={} needs_restart={}", changed, left);
 }

@@ -21,7 +21,8 @@
 namespace muster {
 namespace {
 
-/// A whole number that fits: CLI11 by itself takes the largest one for any that does not.
+/// Checks for a whole number that fits the type. CLI11 itself would replace a number that is too
+/// large by the largest one.
 template <typename Number>
 std::string check_count(const std::string& text) {
   Number number = 0;
@@ -213,7 +214,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->capture_default_str();
 }
 
-// Of two things that exclude each other. Empty: nothing does.
+// An error if two options exclude each other. Empty: no error.
 std::string contradiction_in(const Arguments& arguments) {
   if (arguments.only_store && !arguments.state_dir.empty())
     return "--state-dir: a server that is --only-store has no runs to keep";
@@ -254,7 +255,7 @@ std::string read_run_tokens(Arguments& arguments) {
   return {};
 }
 
-void set_what_can_be_changed(const Arguments& arguments, StoreServer* server) {
+void apply_changeable_options(const Arguments& arguments, StoreServer* server) {
   spdlog::set_level(spdlog::level::from_str(arguments.log_level));
   if (server == nullptr) return;
   server->set_run_tokens(arguments.store.run_tokens);
@@ -272,7 +273,7 @@ void read_command_line(CLI::App& app, const std::vector<std::string>& words,
                        MusterdCommandLine& read) {
   Arguments& arguments = read.arguments;
   std::string version = build_text("musterd");
-  version.pop_back();  // CLI11 ends the line.
+  version.pop_back();  // Removes the line feed, because CLI11 adds one.
   app.set_version_flag("--version", version);
   add_config_options(app, read.config);
   add_options(app, arguments);

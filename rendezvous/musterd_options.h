@@ -1,4 +1,4 @@
-// musterd's options: one table for the command line, --config's file, --help and completion.
+// musterd's options: one table for the command line, the file of --config, --help and completion.
 #pragma once
 
 #include <string>
@@ -20,26 +20,26 @@ struct Arguments {
   double stalled_seconds = 300;
   RunServiceOptions runs;
   bool only_store = false;
-  std::string http;  // Empty: none.
+  std::string http;  // Empty: no HTTP.
   double lease_seconds = 5;
   double keep_alive_seconds = 5;
   double dead_after_seconds = 15;
   double forget_run_seconds = 60;
   std::string state_dir;
-  std::string state;  // Empty: not shared with other musterds.
+  std::string state;  // The etcd of the shared state. Empty: the state is not shared.
   std::string state_password_file;
-  TlsFiles state_tls;  // To etcd.
+  TlsFiles state_tls;  // For connections to etcd.
   int leader_lease_seconds = 3;
   std::string log_level = "info";
   std::string token_file;
   std::string run_tokens_file;
   std::string c10d_allow;
   TlsFiles tls;
-  std::vector<std::string> tls_allow_rules;  // As given.
-  TlsAllow tls_allow;                        // The same, once the options are read.
+  std::vector<std::string> tls_allow_rules;  // The rules as given.
+  TlsAllow tls_allow;                        // The parsed rules, set after all options are read.
 };
 
-/// What the command line and --config's file say.
+/// The settings of the command line and of the file of --config.
 struct MusterdCommandLine {
   Arguments arguments;
   ConfigOptions config;
@@ -47,17 +47,17 @@ struct MusterdCommandLine {
   std::vector<std::string> errors;
 };
 
-/// Throws what CLI11 throws where the command line is wrong, and for --help.
+/// Throws CLI11's exceptions: for a wrong command line, and for --help and --version.
 void read_command_line(CLI::App& app, const std::vector<std::string>& words,
                        MusterdCommandLine& read);
 
-/// The same at a reload, where everything that is wrong is an error.
+/// Reads the options again for a reload. All problems are returned as errors.
 MusterdCommandLine read_again(const std::vector<std::string>& words);
 
-/// From a number that was checked.
+/// `seconds` must have been checked: it must fit.
 Duration to_duration(double seconds);
 
-// The options that a reload changes: set_what_can_be_changed() sets each of them.
+// The options that a reload can change. apply_changeable_options() sets each of them.
 inline constexpr std::string_view kChangeable[] = {
     "log-level",
     "max-key-bytes",
@@ -81,11 +81,12 @@ inline constexpr std::string_view kChangeable[] = {
     "tls-allow",
 };
 
-/// Reads --rdzv-run-tokens' file, at the start and at each reload. What is wrong with it; empty:
-/// nothing.
+/// Reads the file of --rdzv-run-tokens, at the start and at each reload. Returns an empty text, or
+/// an error.
 std::string read_run_tokens(Arguments& arguments);
 
-/// `server`: null while this musterd stands by.
-void set_what_can_be_changed(const Arguments& arguments, StoreServer* server);
+/// Applies the options of kChangeable and the tokens of runs. `server` is null while this musterd
+/// stands by.
+void apply_changeable_options(const Arguments& arguments, StoreServer* server);
 
 }  // namespace muster

@@ -1,4 +1,5 @@
-// What musterd takes over from whoever started it.
+// The properties of the process that musterd gets from the process that started it: listening
+// sockets and the limit of descriptors.
 #pragma once
 
 #include <optional>
@@ -6,12 +7,12 @@
 
 namespace muster {
 
-/// The descriptors that a service manager listens on for us, by the protocol of systemd's
-/// sd_listen_fds(3): they begin at 3, and are ours if LISTEN_PID names this process.
-/// Nothing if what they say makes no sense.
+/// The listening descriptors that a service manager has passed to musterd by the protocol of
+/// systemd's sd_listen_fds(3). They begin at 3, and are for this process if LISTEN_PID names it.
+/// Returns std::nullopt if LISTEN_FDS is invalid.
 std::optional<std::vector<int>> inherited_descriptors();
 
-/// A connection is a descriptor: as many as the hard limit allows.
+/// Raises the limit of open descriptors to the hard limit, because each connection needs one.
 void raise_descriptor_limit();
 
 }  // namespace muster

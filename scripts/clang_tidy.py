@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy on the files of a build: all that changed since a commit, or all.
+"""Runs clang-tidy on the files of a build: on all files, or on those that changed since a commit.
 
-A file that was found clean is not looked at again until it, a header of ours that it includes, its
-compile command, the checks or clang-tidy change. So only the first run is long; without --all it
-ends when its time is over, and names what it did not get to.
+A clean file is checked again only after a change of the file, of a header of ours that it includes, of its compile
+command, of the checks or of clang-tidy. So only the first run is long. With --seconds, the run ends after that time and
+names the files that it has not checked.
 """
 import argparse
 import concurrent.futures
@@ -41,7 +41,7 @@ def commands_of(build):
 
 @functools.cache
 def included_by(path):
-    """What of ours a file includes itself. The SDK's headers are named as its users name them."""
+    """The files of ours that this file includes directly. The SDK's headers are included as its users include them."""
     folders = [path.parent, ROOT, ROOT / "worker_sdk/include", ROOT / "worker_sdk/src"]
     found = []
     for name in INCLUDE.findall(path.read_text()):
@@ -52,7 +52,7 @@ def included_by(path):
 
 
 def files_behind(path):
-    """The file, and everything of ours that it includes, directly or not."""
+    """The file, and all files of ours that it includes, directly or not."""
     behind, left = {path}, [path]
     while left:
         new = set(included_by(left.pop())) - behind
@@ -80,7 +80,7 @@ class Tidy:
         return self.contents[path]
 
     def stamp(self, path):
-        """The file that is there if `path`, as it is now, was found clean."""
+        """The path of a file that exists if `path` with its present content was clean."""
         digest = hashlib.sha256(self.version.encode() + self.commands[path].encode())
         for folder in path.parents:
             if folder.is_relative_to(ROOT):
@@ -92,8 +92,8 @@ class Tidy:
     def is_clean(self, path):
         return self.stamp(path).exists()
 
-    def look(self, path):
-        """What clang-tidy says about it; nothing: it is clean."""
+    def check(self, path):
+        """The output of clang-tidy; empty if the file is clean."""
         done = subprocess.run([TOOL, "-p", self.build, "--quiet", path], cwd=ROOT, check=False,
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if done.returncode == 0:
@@ -105,10 +105,10 @@ class Tidy:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/lint")
-    parser.add_argument("--base", help="only what has changed since this commit")
-    parser.add_argument("--seconds", type=float, help="begin no file after so long")
+    parser.add_argument("--base", help="only files that have changed since this commit")
+    parser.add_argument("--seconds", type=float, help="begin no file after this time")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("files", nargs="*", type=pathlib.Path, help="these, instead")
+    parser.add_argument("files", nargs="*", type=pathlib.Path, help="only these files")
     args = parser.parse_args()
 
     tidy = Tidy(args.build.resolve())
@@ -125,7 +125,7 @@ def main():
     late, found = [], 0
 
     def turn(path):
-        return None if time.monotonic() > end else tidy.look(path)
+        return None if time.monotonic() > end else tidy.check(path)
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=args.jobs) as pool:
         for path, said in zip(unknown, pool.map(turn, unknown)):

@@ -1,5 +1,5 @@
-# shellcheck shell=bash disable=SC2034,SC2154  # Set here for the caller, or there for us.
-# What scripts/quickstart and scripts/test share: packages, the Python environment, the build, the main job.
+# shellcheck shell=bash disable=SC2034,SC2154  # This file and its callers share variables.
+# Functions that the scripts in this folder share: packages, the Python environment, the build, the main job.
 # Sourced, never run. The caller has set `program` (its name, for messages) and strict mode.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -7,42 +7,42 @@ logs=$root/build/logs
 venv=$root/.venv
 launcher=${MUSTER_LAUNCHER:-$root/build/release/bin/muster}
 
-# Debian 12's names. The first list builds and runs muster, the second is for its tests.
+# Debian 12's package names. The first list builds and runs muster, the second is for its tests.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libboost1.81-dev libspdlog-dev nlohmann-json3-dev
   libcli11-dev catch2 libhwloc-dev libsystemd-dev libssl-dev libsqlite3-dev python3 python3-venv ccache)
 TEST_PACKAGES=(libgloo-dev etcd-server clang-format-14 clang-19 libclang-rt-19-dev llvm-19 lld-19 clang-tidy-19 shellcheck
   iproute2 nftables openssl procps systemd systemd-container python3-yaml docker-compose zsh fish chromium)
-# For scripts/package: to build, for aarch64, too, and to install the packages where they belong. make, perl and
-# tcl are for the sources of SQLite and OpenSSL.
+# For scripts/package: its build, its build for aarch64, and the tests of the packages. make, perl and tcl compile the
+# sources of SQLite and OpenSSL.
 PACKAGE_PACKAGES=(cmake ninja-build binutils python3 python3-venv dpkg-dev xz-utils git make perl tcl)
 AARCH64_PACKAGES=(binutils-aarch64-linux-gnu)
 PACKAGE_TEST_PACKAGES=(debootstrap lintian)
 
 TORCH_VERSION=2.13.0
 TORCH_PACKAGE=${MUSTER_TORCH_PACKAGE:-torch==$TORCH_VERSION}
-NUMPY_PACKAGE='numpy>=2.2,<3' # Not needed to train, but without it torch prints a warning per rank.
-# For the tests: muster shows Python's stacks with the first; the second knows Kubernetes' schemas and brings jsonschema, the third Prometheus' text;
-# the fourth drives Debian's Chromium, the fifth brings axe-core, which finds what keeps people from using a page; the sixth asks musterd what its
-# OpenAPI file lets it ask.
+NUMPY_PACKAGE='numpy>=2.2,<3' # Training does not need it, but without it torch prints a warning for each rank.
+# For the tests, in this order: Python's stacks of workers; Kubernetes' schemas, and jsonschema; a parser of Prometheus'
+# text; a driver of Debian's Chromium; axe-core, which checks a page's accessibility; requests generated from musterd's
+# OpenAPI file.
 TEST_MODULES=('py-spy==0.4.3' 'kubernetes-validate==1.37.0' 'prometheus_client==0.26.0'
   'playwright==1.65.2' 'axe-playwright-python==0.1.8' 'schemathesis==4.32.5')
 
 # Measured with the CPU build of torch; a build with CUDA takes about 7,000 MB more.
 VENV_MB=2000
-PRESET_MB=1900 # Of release, dev and tsan: 1,500, 2,500 and 1,400.
+PRESET_MB=2000 # The mean: release takes 2,100, dev 2,500 and tsan 1,400.
 SYSTEM_MB=2000
-MB_PER_JOB=2048 # Where all files of a target are compiled as one, with sanitizers.
+MB_PER_JOB=2048 # A compiler that compiles all files of a target as one, with sanitizers.
 
 ACCURACY_FLOOR=95
 MAIN_JOB_LIMIT_S=300
 
 ENVIRONMENT_HELP="Environment:
-  MUSTER_SKIP_PACKAGES=1  leave the system's packages to you: nothing is asked of apt
-  MUSTER_TORCH_PACKAGE    what pip installs as torch (default: torch==$TORCH_VERSION). pip's own settings say
-                          where from; where that is a CUDA build of several GB and you want a smaller
-                          one, name that build's version here
+  MUSTER_SKIP_PACKAGES=1  do not use apt: you have installed the system's packages
+  MUSTER_TORCH_PACKAGE    the torch that pip installs (default: torch==$TORCH_VERSION). pip's own settings name
+                          the index. If the index has a CUDA build of several GB and you want a smaller
+                          build, name that build's version here
   MUSTER_PYTHON           the Python that makes .venv (default: python3)
-  MUSTER_LAUNCHER         what starts the main job (default: build/release/bin/muster), for comparing"
+  MUSTER_LAUNCHER         the program that starts the main job (default: build/release/bin/muster), to compare"
 
 say() { printf '%s: %s\n' "$program" "$*"; }
 
@@ -58,7 +58,7 @@ usage_error() {
   exit 2
 }
 
-# Runs a command with its output in build/logs/NAME.log; shows the end of that if it fails.
+# logged NAME COMMAND...: writes the command's output to build/logs/NAME.log, and prints its end after a failure.
 logged() {
   local log=$logs/$1.log
   shift
@@ -97,13 +97,13 @@ require_disk() {
 # --- Packages ----------------------------------------------------------------------------------
 
 os_release_value() {
-  # A test may put another file in place of the system's.
+  # A test may name another file in MUSTER_OS_RELEASE.
   local file=${MUSTER_OS_RELEASE:-/etc/os-release}
   [[ -r $file ]] || return 0
   sed -n "s/^$1=//p" "$file" | tr -d '"' | head -n 1
 }
 
-# Debian 12 itself, or a distribution that names it as what its packages are from.
+# True on Debian 12, and on a distribution that names Debian 12 as the source of its packages.
 is_bookworm() {
   local id like codename debian_codename
   id=$(os_release_value ID)
@@ -119,16 +119,16 @@ missing_packages() {
   for package in "$@"; do
     # shellcheck disable=SC2016  # ${db:...} is dpkg-query's, not the shell's.
     status=$(dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null || true)
-    # One line for each architecture that it is installed for.
+    # dpkg-query prints one line for each architecture of the package.
     grep -qx installed <<<"$status" || echo "$package"
   done
 }
 
-# Prints the words that run a command as root, nothing if we are root; fails if there is no way.
+# Prints the words before a command that needs root: none for root itself, else sudo. Fails without sudo.
 root_prefix() {
   if [[ $(id -u) == 0 ]]; then return 0; fi
   command -v sudo >/dev/null || return 1
-  # Where nobody can type a password, sudo must not wait for one.
+  # Without a terminal, sudo must not wait for a password.
   if [[ -t 0 ]]; then echo sudo; else echo sudo -n; fi
 }
 
@@ -187,7 +187,7 @@ apt_failed() {
   die "apt failed: the log above says why."
 }
 
-# For those who bring the packages: the programs that the build cannot do without.
+# With MUSTER_SKIP_PACKAGES=1: fails if a program that the build needs is missing.
 check_tools() {
   local tool absent=()
   for tool in cmake ninja g++ pkg-config; do
@@ -215,7 +215,7 @@ have_torch() {
   fi
 }
 
-# make_venv MAY_INSTALL: leaves .venv, first on PATH; add_torch puts torch into it.
+# make_venv MAY_INSTALL: creates .venv, without torch, and puts it first on PATH. add_torch installs torch.
 make_venv() {
   local may_install=$1 python=${MUSTER_PYTHON:-python3}
   if ! have_torch; then
@@ -227,7 +227,7 @@ make_venv() {
     require_disk "$root" "$VENV_MB" "Python's environment with torch"
     if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
       say "python: making .venv with $("$python" --version 2>&1)"
-      # One that was left half made, or whose Python is gone, is cleared first.
+      # --clear removes an incomplete environment, or one whose Python was removed.
       local clear=()
       [[ -e $venv/pyvenv.cfg ]] && clear=(--clear)
       logged venv "$python" -m venv "${clear[@]}" "$venv" || die "the virtual environment failed."
@@ -260,19 +260,19 @@ fetch_promtool() {
   )
 }
 
-# add_promtool MAY_INSTALL: takes promtool out of Debian's package of Prometheus, into build/. The package is not
-# installed, for it would start a server on this machine. Tests that need promtool are skipped without it.
+# add_promtool MAY_INSTALL: extracts promtool from Debian's package of Prometheus into build/. The package is not
+# installed, because it would start a server on this machine. Without promtool, tests that need it are skipped.
 add_promtool() {
   local folder=$root/build/promtool
   if command -v promtool >/dev/null || [[ -x $folder/promtool ]]; then return 0; fi
   if [[ $1 == yes && ${MUSTER_SKIP_PACKAGES:-} != 1 ]] && logged promtool fetch_promtool "$folder"; then
-    say "promtool: taken out of Debian's package into $folder"
+    say "promtool: extracted from Debian's package into $folder"
   else
     say "no promtool: tests that need it will be skipped" >&2
   fi
 }
 
-# add_test_modules MAY_INSTALL: tests that need one say so, and are skipped without it.
+# add_test_modules MAY_INSTALL: installs TEST_MODULES. Without a module, tests that need it are skipped with a message.
 add_test_modules() {
   local module name
   for module in "${TEST_MODULES[@]}"; do
@@ -314,16 +314,17 @@ pip_failed() {
 
 # --- Build and main job ------------------------------------------------------------------------
 
-# What a checkout has compiled, the next one takes from the cache: the names of their folders are left
-# out of what is compared, and a compiler is known by its contents.
+# Lets CMake use ccache, if it is installed. All checkouts share the cache: ccache leaves out the names of their folders,
+# and compares compilers by their contents.
 use_ccache() {
   command -v ccache >/dev/null || return 0
   export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=true CCACHE_COMPILERCHECK=content
+  export CCACHE_SLOPPINESS=pch_defines,time_macros  # For precompiled headers; ccache's manual asks for both.
   launcher_flags=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 }
 
-# build_preset PRESET JOBS TARGET...: configures and builds; no target means everything. Each target's
-# files are compiled as one, which a whole build needs a third of the time for.
+# build_preset PRESET JOBS TARGET...: configures and builds; no target means everything. The files of each target are
+# compiled as one: a full build then takes a third of the time.
 build_preset() {
   local preset=$1 jobs=$2 fresh=() launcher_flags=() cache=$root/build/$1/CMakeCache.txt
   shift 2
@@ -339,15 +340,15 @@ build_preset() {
   cmake --build --preset "$preset" --parallel "$jobs" "$@"
 }
 
-# Trains on the digits with two processes; fails unless the accuracy is above the floor.
+# Trains on the digits with two processes. Fails unless the accuracy is above ACCURACY_FLOOR.
 run_main_job() {
   local log=$logs/main-job.log begin=$SECONDS accuracy
   local job=(--standalone --nproc-per-node=2 examples/digits/train.py --save build/digits.pt)
   mkdir -p "$logs"
   cd "$root" || return 1
   say "running: ${launcher#"$root/"} ${job[*]}"
-  # --foreground: ctrl-C reaches the launcher, which knows how to stop its workers, and tee -i stays
-  # to show how it does.
+  # --foreground lets ctrl-C reach the launcher, which then stops its workers. tee -i ignores ctrl-C and goes on
+  # printing.
   if ! timeout --foreground --kill-after=30 "$MAIN_JOB_LIMIT_S" "$launcher" "${job[@]}" 2>&1 |
     tee -i "$log"; then
     say "the main job failed, or took longer than $MAIN_JOB_LIMIT_S s; its output is above" >&2

@@ -18,10 +18,10 @@ muster_add_tests(agent_core_tests unit
     unit/agent/progress_text_test.cc
     unit/agent/ranks_test.cc
     unit/agent/report_text_test.cc
-    unit/agent/run_owner_test.cc
     unit/agent/signal_events_test.cc
     unit/agent/signal_name_test.cc
     unit/agent/stack_text_test.cc
+    unit/agent/stat_text_test.cc
     unit/agent/stop_lines_test.cc
     unit/agent/string_template_test.cc
     unit/agent/tail_ring_test.cc
@@ -42,27 +42,14 @@ muster_add_tests(agent_logs_tests threads
   LINK muster_agent_logs)
 
 muster_add_tests(agent_io_tests unit
-  SOURCES unit/agent/error_file_io_test.cc unit/agent/owned_name_test.cc
+  SOURCES unit/agent/error_file_io_test.cc unit/agent/owned_folder_test.cc
   LINK muster_agent_io)
 
 muster_add_tests(agent_watchdogs_tests unit
   SOURCES unit/agent/watchdogs_test.cc
   LINK muster_agent_io)
 
-# Measures the log thread: bytes of short lines, from files to the console.
+# Measures the throughput of the log thread: it copies short lines from files to the console.
 add_executable(log_pump_rate unit/agent/log_pump_rate.cc)
 set_target_properties(log_pump_rate PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(log_pump_rate PRIVATE muster_test_options muster_agent_logs)
-
-# The reader of the machine, on machines that hwloc makes up; and the plan, against torch's.
-muster_add_tests(agent_numa_tests unit
-  SOURCES unit/agent/numa_topology_test.cc
-  LINK muster_agent_numa)
-add_executable(numa_plans conformance/numa/numa_plans.cc)
-set_target_properties(numa_plans PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-target_link_libraries(numa_plans
-  PRIVATE muster_test_options muster_agent_numa nlohmann_json::nlohmann_json)
-add_test(NAME numa_diff
-  COMMAND ${MUSTER_TORCH_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/conformance/numa/numa_diff.py
-    $<TARGET_FILE:numa_plans>)
-set_tests_properties(numa_diff PROPERTIES LABELS conformance TIMEOUT 900 SKIP_RETURN_CODE 77)

@@ -1,5 +1,5 @@
-# What is in configs/: the units below a real systemd, and the recipes as far as one machine can go.
-# Release build only: sanitizers do not live inside of the units' sandbox.
+# Tests of configs/: the units under a real systemd, and the recipes as far as one machine can run
+# them. Release build only: programs with sanitizers do not run in the units' sandbox.
 
 # Debian's own Python: python3-yaml is its package.
 find_program(MUSTER_SYSTEM_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)

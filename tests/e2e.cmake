@@ -1,4 +1,4 @@
-# The real programs, driven as a person or a scheduler would. MUSTER_BIN names the program.
+# Tests that run the real programs as a person or a scheduler would. MUSTER_BIN names the program.
 set(e2e_environment "MUSTER_BIN=$<TARGET_FILE:muster>;PYTHONDONTWRITEBYTECODE=1")
 
 function(muster_add_python_test name label script)
@@ -6,11 +6,13 @@ function(muster_add_python_test name label script)
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 900 SKIP_RETURN_CODE 77
     ENVIRONMENT "${e2e_environment}")
   if(label MATCHES "^(attack|hardship)$")
-    set_tests_properties(${name} PROPERTIES COST 100)  # They take minutes: they begin early.
+    # These tests take minutes, so they begin early.
+    set_tests_properties(${name} PROPERTIES COST 100)
   endif()
 endfunction()
 
 muster_add_python_test(e2e.devices e2e e2e/devices_test.py)
+muster_add_python_test(e2e.earlier_attempts e2e e2e/earlier_attempts_test.py)
 muster_add_python_test(e2e.early_kill e2e e2e/early_kill_test.py)
 muster_add_python_test(e2e.events e2e e2e/events_test.py)
 muster_add_python_test(e2e.failure_files e2e e2e/failure_files_test.py)
@@ -22,7 +24,7 @@ muster_add_python_test(e2e.nothing_left e2e e2e/nothing_left_test.py)
 muster_add_python_test(e2e.surroundings e2e e2e/surroundings_test.py)
 muster_add_python_test(e2e.hang e2e e2e/hang_test.py)
 muster_add_python_test(e2e.watchdog e2e e2e/watchdog_test.py)
-# Python's side of it, which sanitizers do not see, and a minute of pip.
+# Tests of the Python entry: sanitizers cannot check it, and its setup takes pip a minute.
 muster_add_python_test(e2e.entry conformance e2e/entry_test.py)
 muster_add_python_test(e2e.loaders e2e e2e/loaders_test.py)
 muster_add_python_test(e2e.nodes e2e e2e/nodes_test.py)
@@ -32,7 +34,7 @@ muster_add_python_test(e2e.mixed_nodes conformance e2e/mixed_nodes_test.py)
 muster_add_python_test(e2e.mixed_reduce conformance e2e/mixed_reduce_test.py)
 set_tests_properties(e2e.logs_specs e2e.mixed_nodes e2e.mixed_reduce PROPERTIES
   ENVIRONMENT "${e2e_environment};MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
-# The longest file of all, in parts that run side by side.
+# The longest test file is split into parts that run at the same time.
 set(torchrun_failures)
 foreach(shard RANGE 1 4)
   list(APPEND torchrun_failures e2e.torchrun_failures.${shard})
@@ -43,6 +45,7 @@ endforeach()
 muster_add_python_test(e2e.mixed_ends conformance e2e/mixed_ends_test.py)
 muster_add_python_test(e2e.network nodes e2e/network_test.py)
 muster_add_python_test(e2e.musterd_job nodes e2e/musterd_job_test.py)
+muster_add_python_test(e2e.paused_machine nodes e2e/paused_machine_test.py)
 muster_add_python_test(e2e.token nodes e2e/token_test.py)
 muster_add_python_test(e2e.store_address nodes e2e/store_address_test.py)
 muster_add_python_test(e2e.musterd_config nodes e2e/musterd_config_test.py)
@@ -59,11 +62,12 @@ muster_add_python_test(e2e.canary nodes e2e/canary_test.py)
 muster_add_python_test(e2e.other_user nodes e2e/other_user_test.py)
 muster_add_python_test(e2e.one_file scripts e2e/one_file_test.py)
 muster_add_python_test(e2e.node_ends nodes e2e/node_ends_test.py)
-set_tests_properties(e2e.network e2e.musterd_job e2e.token e2e.store_address e2e.token_page e2e.canary e2e.other_user e2e.node_ends e2e.one_file ${torchrun_failures} e2e.mixed_ends
+set_tests_properties(e2e.network e2e.musterd_job e2e.paused_machine e2e.token e2e.store_address e2e.token_page e2e.canary e2e.other_user e2e.node_ends e2e.one_file ${torchrun_failures} e2e.mixed_ends
   PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 set_property(TEST e2e.token_page APPEND PROPERTY ENVIRONMENT "MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 set_property(TEST e2e.one_file APPEND PROPERTY ENVIRONMENT "MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
+set_property(TEST e2e.canary APPEND PROPERTY ENVIRONMENT "MUSTERCTL_BIN=$<TARGET_FILE:musterctl>")
 if(MUSTER_OPENSSL)
   muster_add_python_test(e2e.tls nodes e2e/tls_test.py)
   muster_add_python_test(e2e.tls_allow nodes e2e/tls_allow_test.py)
@@ -90,7 +94,7 @@ if(MUSTER_BENCH)
   set_tests_properties(bench.traffic PROPERTIES LABELS bench TIMEOUT 900)
 endif()
 
-# train.py's own tests need its torch.
+# These tests import train.py, which needs torch.
 add_test(NAME e2e.digits_data
   COMMAND ${MUSTER_TORCH_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/digits_data_test.py)
 set_tests_properties(e2e.digits_data PROPERTIES LABELS examples TIMEOUT 600

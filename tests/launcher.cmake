@@ -8,9 +8,9 @@ muster_add_tests(unit_launcher unit
     unit/launcher/launch_plan_test.cc
     unit/launcher/launch_text_test.cc
   LINK muster_launcher)
-target_compile_definitions(unit_launcher PRIVATE MUSTER_MAN_PAGE="${PROJECT_SOURCE_DIR}/docs/muster.1")
+target_compile_definitions(unit_launcher PRIVATE MUSTER_SHARE="${CMAKE_BINARY_DIR}/share")
 
-# NVML's library stands in a folder of its own, so that only this test loads it.
+# NVML's library is in its own folder, so that only this test loads it.
 add_library(fake_nvml SHARED unit/launcher/fake_nvml.cc)
 target_link_libraries(fake_nvml PRIVATE muster_test_options)
 set_target_properties(fake_nvml PROPERTIES OUTPUT_NAME nvidia-ml SOVERSION 1
@@ -29,7 +29,7 @@ add_executable(parse_lines conformance/parser/parse_lines.cc)
 set_target_properties(parse_lines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(parse_lines PRIVATE muster_test_options muster_launcher nlohmann_json::nlohmann_json)
 
-# Reads the options of torchrun's own parser.
+# This test reads the options of torchrun's own parser.
 add_test(NAME parser_diff
   COMMAND ${MUSTER_TORCH_PYTHON}
     ${CMAKE_CURRENT_SOURCE_DIR}/conformance/parser/parser_diff.py $<TARGET_FILE:parse_lines>)
@@ -43,3 +43,16 @@ add_test(NAME completion
   COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/conformance/parser/completion_test.sh
     $<TARGET_FILE:parse_lines>)
 set_tests_properties(completion PROPERTIES LABELS conformance TIMEOUT 60)
+
+# Tests of the reader on machines that hwloc invents, and of the plan against torch's.
+muster_add_tests(launcher_numa_tests unit
+  SOURCES unit/launcher/numa_topology_test.cc
+  LINK muster_numa_topology)
+add_executable(numa_plans conformance/numa/numa_plans.cc)
+set_target_properties(numa_plans PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(numa_plans
+  PRIVATE muster_test_options muster_numa_topology nlohmann_json::nlohmann_json)
+add_test(NAME numa_diff
+  COMMAND ${MUSTER_TORCH_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/conformance/numa/numa_diff.py
+    $<TARGET_FILE:numa_plans>)
+set_tests_properties(numa_diff PROPERTIES LABELS conformance TIMEOUT 900 SKIP_RETURN_CODE 77)

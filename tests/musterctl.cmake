@@ -1,4 +1,4 @@
-# musterctl: what it prints, and the program beside a real musterd and real jobs.
+# Tests of musterctl: its output, and the program with a real musterd and real jobs.
 muster_add_tests(musterctl_tests unit
   SOURCES
     unit/musterctl/http_text_test.cc
@@ -8,6 +8,7 @@ muster_add_tests(musterctl_tests unit
     unit/musterctl/pair_schedule_test.cc
     unit/musterctl/peer_checks_test.cc
     unit/musterctl/peer_json_test.cc
+    unit/musterctl/process_texts_test.cc
     unit/musterctl/rank_output_test.cc
     unit/musterctl/run_text_test.cc
   LINK muster_ctl nlohmann_json::nlohmann_json)
@@ -16,7 +17,7 @@ muster_add_tests(probe_tests threads
   SOURCES conformance/probe_test.cc
   LINK muster_ctl muster_rendezvous_net)
 
-# GPUs for the doctor, where there are none.
+# Fake GPUs for the doctor on machines without GPUs.
 add_library(fake_gpus SHARED unit/musterctl/fake_gpus.cc)
 target_link_libraries(fake_gpus PRIVATE muster_test_options)
 set_target_properties(fake_gpus PROPERTIES OUTPUT_NAME nvidia-ml SOVERSION 1

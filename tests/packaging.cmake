@@ -1,10 +1,10 @@
-# What packages promise: the systems that the programs run on.
+# Tests of the packages and of the systems on which they promise to run.
 
 muster_add_tests(system_random_tests unit
   SOURCES unit/rendezvous/system_random_test.cc
   LINK muster_system_random)
 
-# A sanitizer's runtime would have to be loaded before the library.
+# Not with sanitizers: their runtime would have to be loaded before this library.
 if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   add_library(old_kernel SHARED support/old_kernel.cc)
   target_link_libraries(old_kernel PRIVATE muster_options ${CMAKE_DL_LIBS})
@@ -16,10 +16,15 @@ endif()
 
 add_test(NAME packages.documents
   COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/packaging/documents_test.py)
-set_tests_properties(packages.documents PROPERTIES LABELS scripts TIMEOUT 60
+set_tests_properties(packages.documents PROPERTIES LABELS scripts TIMEOUT 120
   ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1;MUSTERD_BIN=$<TARGET_FILE:musterd>")
 
-# Installs what scripts/package has left in build/packages: skipped if there is nothing, or without root.
+# Reads and installs the files that scripts/package made in build/packages. Skipped if there are none; the installation
+# also needs root.
+add_test(NAME packages.files
+  COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/packaging/files_test.py)
+set_tests_properties(packages.files PROPERTIES LABELS packages TIMEOUT 900 COST 100 PROCESSORS 4 SKIP_RETURN_CODE 77
+  ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
 add_test(NAME packages.install
   COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/packaging/packages_test.py)
 set_tests_properties(packages.install PROPERTIES LABELS packages TIMEOUT 3600 COST 300 SKIP_RETURN_CODE 77

@@ -1,4 +1,4 @@
-# The rendezvous: unit tests, recorded states of torch, torch itself, the seeded simulation.
+# The rendezvous: unit tests, recorded states of torch, torch itself, and the seeded simulation.
 set(rendezvous_goldens ${CMAKE_CURRENT_SOURCE_DIR}/conformance/rendezvous)
 
 muster_add_tests(state_golden_tests conformance
@@ -14,7 +14,7 @@ set_target_properties(state_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BIN
 target_link_libraries(state_tool PRIVATE
   muster_test_options muster_rendezvous_service nlohmann_json::nlohmann_json)
 
-# Skipped, and says so, where torch is not installed.
+# Without torch these tests are skipped and say so.
 set(rendezvous_python ${Python3_EXECUTABLE})
 if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   set(rendezvous_python ${PROJECT_SOURCE_DIR}/.venv/bin/python)
@@ -63,6 +63,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/native_codec_test.cc
     unit/rendezvous/native_participant_test.cc
     unit/rendezvous/printable_text_test.cc
+    unit/rendezvous/reply_reader_test.cc
     unit/rendezvous/rendezvous_c10d_test.cc
     unit/rendezvous/rendezvous_ends_test.cc
     unit/rendezvous/rendezvous_faults_test.cc
@@ -135,8 +136,8 @@ if(MUSTER_OPENSSL)
 endif()
 add_test(NAME http_page
   COMMAND ${rendezvous_python} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/page_test.py)
-# A browser takes a core.
-set_tests_properties(http_page PROPERTIES LABELS nodes TIMEOUT 600 SKIP_RETURN_CODE 77 PROCESSORS 4 COST 60
+# A browser uses a whole core.
+set_tests_properties(http_page PROPERTIES LABELS nodes TIMEOUT 600 SKIP_RETURN_CODE 77 COST 60
   ENVIRONMENT "MUSTER_BIN=$<TARGET_FILE:muster>;MUSTERD_BIN=$<TARGET_FILE:musterd>;PYTHONDONTWRITEBYTECODE=1")
 
 muster_add_tests(rendezvous_door_tests threads
@@ -169,8 +170,9 @@ muster_add_tests(scenario_tests scenarios
   SOURCES
     scenarios/rendezvous_play.cc
     scenarios/scenarios_test.cc
+    scenarios/supervision_play.cc
     support/torch_model.cc
-  LINK muster_rendezvous_core)
+  LINK muster_rendezvous_core muster_agent_core)
 target_compile_definitions(scenario_tests PRIVATE
   MUSTER_SCENARIOS="${CMAKE_CURRENT_SOURCE_DIR}/scenarios")
 

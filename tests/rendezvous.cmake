@@ -1,4 +1,5 @@
-# The store: unit tests, the seeded simulation, the server over loopback, recorded bytes, live torch.
+# The store: unit tests, the seeded simulation, the server over loopback, recorded bytes, and the
+# real torch.
 muster_add_tests(rendezvous_unit_tests unit
   SOURCES
     unit/rendezvous/c10d_codec_test.cc
@@ -32,8 +33,8 @@ endforeach()
 muster_add_musterd_test(store_conformance ${conformance}/against_musterd.py
   $<TARGET_FILE:musterd> conformance ${PROJECT_SOURCE_DIR}/.venv/bin/python)
 
-# For some seconds each; hours of it: docs/testing.md.
+# Each fuzzer runs for some seconds. docs/testing.md describes runs of hours.
 add_test(NAME decoders_fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/turns.sh 5
   native_message http worker_channel worker_files config_json etcd_answers addresses run_record
-  store_codec tensor_pickle)
+  store_codec tensor_pickle store_replies peer ctl_answers system_texts)
 set_tests_properties(decoders_fuzz PROPERTIES LABELS fuzz TIMEOUT 1800 SKIP_RETURN_CODE 77)

@@ -1,10 +1,10 @@
-# The worker SDK: the part without LibTorch always, the rest where the SDK is built.
+# The worker SDK: the part without LibTorch is always tested, the rest where the SDK is built.
 muster_add_tests(sdk_env_tests unit
   SOURCES unit/worker_sdk/environment_test.cc unit/worker_sdk/notice_lines_test.cc
   LINK muster::worker_env)
 target_include_directories(sdk_env_tests PRIVATE ${PROJECT_SOURCE_DIR}/worker_sdk/src)
 
-# The SDK's rules for pickles need no LibTorch, so they are tested where there is none.
+# The SDK's rules for pickles need no LibTorch, so they are also tested without it.
 muster_add_tests(sdk_pickle_tests unit
   SOURCES
     ${PROJECT_SOURCE_DIR}/worker_sdk/src/pickle_rules.cc
@@ -13,10 +13,10 @@ muster_add_tests(sdk_pickle_tests unit
 target_include_directories(sdk_pickle_tests PRIVATE
   ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/worker_sdk/src)
 
-# A program of its own: it fails on purpose, in every way.
+# A separate program, because it fails on purpose in every way.
 add_executable(sdk_record_probe conformance/sdk/record_probe.cc)
 set_target_properties(sdk_record_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
-  ENABLE_EXPORTS ON)  # Symbols in its stacks have names.
+  ENABLE_EXPORTS ON)  # Functions in its stacks have names.
 target_link_libraries(sdk_record_probe PRIVATE muster_test_options muster::worker_env ${CMAKE_DL_LIBS})
 add_library(sdk_slow_library MODULE conformance/sdk/slow_library.cc)
 target_link_libraries(sdk_slow_library PRIVATE muster_test_options)
@@ -30,7 +30,7 @@ set_tests_properties(sdk_record PROPERTIES LABELS conformance TIMEOUT 120)
 # Both ends of the worker channel.
 add_executable(sdk_channel_probe conformance/sdk/channel_probe.cc)
 set_target_properties(sdk_channel_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
-  ENABLE_EXPORTS ON)  # Symbols in its stacks have names.
+  ENABLE_EXPORTS ON)  # Functions in its stacks have names.
 target_link_libraries(sdk_channel_probe PRIVATE
   muster_test_options muster_agent_channel muster_spdlog muster::worker_env)
 add_test(NAME sdk_channel
@@ -38,7 +38,7 @@ add_test(NAME sdk_channel
     $<TARGET_FILE:sdk_channel_probe> ${PROJECT_SOURCE_DIR}/docs/worker_channel.md)
 set_tests_properties(sdk_channel PROPERTIES LABELS conformance TIMEOUT 120)
 
-# The same under the real launcher.
+# The same tests under the real launcher.
 add_test(NAME sdk_muster
   COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/muster_test.py
     $<TARGET_FILE:muster> $<TARGET_FILE:sdk_channel_probe>
@@ -53,15 +53,16 @@ if(MUSTER_SDK_BUILT)
     conformance/sdk/ranks_collectives.cc conformance/sdk/ranks_ddp.cc
     conformance/sdk/ranks_extra.cc)
   add_executable(sdk_tools conformance/sdk/tools.cc)
-  # Run by worker_sdk/gpu_check.sh: not built by default.
+  # worker_sdk/gpu_check.sh runs this program. It is not built by default.
   add_executable(sdk_gpu conformance/sdk/gpu.cc)
   set_target_properties(sdk_gpu PROPERTIES EXCLUDE_FROM_ALL ON)
   foreach(program sdk_ranks sdk_tools sdk_gpu)
     set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     target_link_libraries(${program} PRIVATE muster_test_options muster::worker)
+    muster_share_torch_headers(${program})
   endforeach()
 
-  # Skipped, and says so, where there is no torch: the script finds out.
+  # Without torch these tests are skipped and say so: the script checks that.
   add_test(NAME sdk_conformance
     COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/sdk_test.py
       --build ${CMAKE_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})

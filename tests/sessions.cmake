@@ -1,4 +1,5 @@
-# A node among torchrun nodes: what it decides, alone and in a simulated crowd, and with real torch.
+# Tests of a node among torchrun nodes: its decisions alone, in a simulated crowd, and with the real
+# torch.
 muster_add_tests(c10d_participant_tests unit
   SOURCES unit/rendezvous/c10d_participant_test.cc
   LINK muster_rendezvous_core)
@@ -19,7 +20,7 @@ muster_add_tests(store_thread_tests threads
   SOURCES conformance/sessions/store_thread_test.cc
   LINK muster_agent_io)
 
-# With real torchrun nodes; skipped, and says so, where torch is not installed.
+# Tests with real torchrun nodes; without torch they are skipped and say so.
 add_executable(session_driver conformance/sessions/session_driver.cc)
 set_target_properties(session_driver PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(session_driver

@@ -4,7 +4,10 @@ muster_add_tests(supervisor_tests unit
 muster_add_tests(supervisor_simulation simulation
   SOURCES simulation/supervisor_simulation.cc
   LINK muster_agent_core)
+muster_add_tests(agent_tests unit
+  SOURCES unit/agent/agent_test.cc
+  LINK muster_agent_io)
 muster_add_tests(posix_tests unit
   SOURCES unit/agent/spawn_test.cc unit/agent/shim_protocol_test.cc unit/agent/process_scan_test.cc unit/agent/worker_cgroup_test.cc
-    unit/agent/helper_process_test.cc
+    unit/agent/helper_process_test.cc unit/agent/bounded_child_test.cc unit/agent/lost_agent_test.cc
   LINK muster_agent_posix)

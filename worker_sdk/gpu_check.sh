@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds the SDK against a CUDA build of torch and runs what needs a GPU. Prints one line for each
-# check, and the figures that docs/gpu.md asks for.
+# Builds the SDK with a CUDA build of torch, and runs the checks that need a GPU. Prints a line for
+# each check, and the figures for docs/gpu.md.
 #
 #   worker_sdk/gpu_check.sh [TORCH]      TORCH: the folder of the torch package (default: python3's)
 #   BUILD=build/gpu JOBS=4 worker_sdk/gpu_check.sh
 #
-# Needs cmake, ninja, g++ 12 or later, the packages that CMakeLists.txt names, Gloo's headers (Debian:
-# libgloo-dev), and a torch with CUDA, whose wheels bring nccl.h and CUDA's headers. No nvcc.
+# Needs cmake, ninja, g++ 12 or later, the packages that CMakeLists.txt names, Gloo's headers
+# (Debian: libgloo-dev), and a torch with CUDA, whose wheels have nccl.h and CUDA's headers. It needs
+# no nvcc.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build/gpu}
@@ -28,12 +29,12 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMUSTER_SDK=O
 grep -q 'NCCL: TRUE' "$build.configure.log" || { echo "NCCL was not compiled in"; exit 1; }
 cmake --build "$build" -j "${JOBS:-4}" --target sdk_gpu sdk_ranks example_digits
 
-# One rank on its own GPU; a launcher is not needed for that.
+# Runs one rank on its own GPU, without a launcher.
 alone() {
   env RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT="$(port)" "$@"
 }
 port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-# Two ranks on the same GPU.
+# Runs two ranks on the same GPU.
 pair() {
   local at; at=$(port)
   env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$at" "$@" &

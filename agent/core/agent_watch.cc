@@ -5,23 +5,24 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kCalmInterval = 5s;
-constexpr Duration kAskedInterval = 250ms;
-constexpr int kImpatientSignals = 3;
+constexpr Duration kPingInterval = 5s;
+constexpr Duration kPingIntervalAfterSignal = 250ms;
+constexpr int kThirdSignal = 3;
 
 }  // namespace
 
 Duration AgentWatch::interval(int signals) const {
-  return signals == 0 ? kCalmInterval : kAskedInterval;
+  return signals == 0 ? kPingInterval : kPingIntervalAfterSignal;
 }
 
-bool AgentWatch::is_lost(const Look& look) {
-  const Duration passed = time_.look(look.now, interval(look.signals));
-  if (look.answered) silent_ = asked_ = {};
-  if (!look.answered && !look.is_stopped) silent_ += passed;
-  if (!look.answered && look.signals > 0) asked_ += passed;
-  if (look.signals >= kImpatientSignals && !look.is_killing) impatient_ += passed;
-  return silent_ >= kCalmLimit || asked_ >= kAskedLimit || impatient_ >= kImpatientLimit;
+bool AgentWatch::is_lost(const Observation& observation) {
+  const Duration passed = time_.advance(observation.now, interval(observation.signals));
+  if (observation.answered) silent_ = silent_after_signal_ = {};
+  if (!observation.answered && !observation.is_stopped) silent_ += passed;
+  if (!observation.answered && observation.signals > 0) silent_after_signal_ += passed;
+  if (observation.signals >= kThirdSignal && !observation.is_killing) after_third_signal_ += passed;
+  return silent_ >= kSilenceLimit || silent_after_signal_ >= kSilenceAfterSignalLimit ||
+         after_third_signal_ >= kThirdSignalLimit;
 }
 
 }  // namespace muster

@@ -28,12 +28,12 @@ std::string cause_line(std::string_view text) {
     text.remove_suffix(1);
   const std::size_t newline = text.rfind('\n');
   if (newline != std::string_view::npos) text.remove_prefix(newline + 1);
-  std::string line = presentable(text);  // A newline and the line.
+  std::string line = presentable(text);  // Begins with a newline.
   line.erase(0, line.find_first_not_of("\n "));
   if (line.size() <= kMaxCauseBytes) return line;
   std::size_t end = kMaxCauseBytes - 3;
   while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80)
-    --end;  // Not in the middle of a UTF-8 character.
+    --end;  // Does not cut a UTF-8 character in the middle.
   return line.substr(0, end) + "...";
 }
 

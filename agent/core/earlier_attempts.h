@@ -1,4 +1,4 @@
-// Why each earlier attempt of the job failed: for the report at the job's end.
+// Why each earlier attempt of the job failed, for the report at the end of the job.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,20 @@
 
 namespace muster {
 
-/// The first cause of one attempt, in a line.
+/// The first cause of one attempt's failure, as one line.
 struct AttemptCause {
-  int attempt = 0;   // TORCHELASTIC_RESTART_COUNT of its workers.
-  WorkerEnd end;     // Of the worker that failed first.
-  std::string text;  // What is known of it: one line, at most kMaxCauseBytes.
+  int attempt = 0;   // TORCHELASTIC_RESTART_COUNT of the attempt's workers.
+  WorkerEnd end;     // The end of the worker that failed first.
+  std::string text;  // The known cause: one line of at most kMaxCauseBytes.
 };
 
 inline constexpr std::size_t kMaxCauseBytes = 300;
 
-/// The last line of `text` with something in it, as a terminal would show it and short enough.
+/// The last line of `text` that is not blank, as a terminal would show it, limited to
+/// kMaxCauseBytes.
 std::string cause_line(std::string_view text);
 
-/// Keeps the first and the last causes of a job with many attempts, and counts the others.
+/// Keeps the first and the last causes of a job with many attempts, and counts those in between.
 class EarlierAttempts {
  public:
   static constexpr std::size_t kFirstKept = 10;
@@ -33,13 +34,13 @@ class EarlierAttempts {
   bool empty() const { return first_.empty(); }
   std::size_t left_out() const { return left_out_; }
   std::vector<AttemptCause> kept() const;
-  /// For people: a heading and one line for each; empty if there was no earlier attempt.
+  /// A text for people: a heading, and one line per cause. Empty if there was no earlier attempt.
   std::string text() const;
 
  private:
   std::vector<AttemptCause> first_;
   std::deque<AttemptCause> last_;
-  std::size_t left_out_ = 0;  // Between these.
+  std::size_t left_out_ = 0;  // The number of causes between first_ and last_.
 };
 
 }  // namespace muster

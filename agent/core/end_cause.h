@@ -1,4 +1,4 @@
-// Why a job ended when it was no worker's failure: for the files that programs read.
+// Why a job ended, if no worker's failure was the cause: for the files that programs read.
 #pragma once
 
 #include <string>
@@ -8,19 +8,19 @@ namespace muster {
 
 struct EndCause {
   std::string kind;       // For --failure-report: "signalled", "start_failed" …
-  std::string exception;  // torchrun's class for it, which its parents look for.
+  std::string exception;  // torchrun's exception class, which parent processes look for.
   std::string text;
 
-  /// As Python ends a traceback with it: "SignalException: Process 7 got signal: 15".
+  /// The last line of a Python traceback: "SignalException: Process 7 got signal: 15".
   std::string line() const { return exception + ": " + text; }
 };
 
-/// muster could not do what the command line or the environment asks for: nothing was started.
+/// muster cannot do what the command line or the environment asks for, and started nothing.
 inline EndCause refusal(std::string text) {
   return {"refused", "ValueError", std::move(text)};
 }
-/// Something of this machine was missing: a file, a thread, room on a disk.
-inline EndCause lack(std::string text) {
+/// A resource of this machine was missing: a file, a thread, disk space.
+inline EndCause missing_resource(std::string text) {
   return {"start_failed", "OSError", std::move(text)};
 }
 /// The agent was killed, crashed or hung.

@@ -8,18 +8,19 @@
 namespace muster {
 namespace {
 
-using Json = nlohmann::ordered_json;  // The order of keys survives the copy.
+using Json = nlohmann::ordered_json;  // Keeps the order of the keys.
 
-// 2001-09-09 to 2286: an error outside was not stamped by a clock that anybody had set.
+// 2001-09-09 to 2286: a timestamp outside of this range comes from a clock that was never set.
 constexpr std::int64_t kFirstPlausibleSecond = 1'000'000'000;
 constexpr std::int64_t kLastPlausibleSecond = 9'999'999'999;
 
-// Into `json`; or why not. (No Result: Json converts from anything, errors included.)
+// Writes into `json`, or returns the defect. (The function does not return a Result, because Json
+// converts implicitly from any type, errors included.)
 std::optional<ErrorFileDefect> parse(std::string_view text, Json& json) {
   if (text.size() > kMaxErrorFileBytes) return ErrorFileDefect::TooLarge;
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return ErrorFileDefect::Empty;
   bool too_deep = false;
-  // Deep nesting is cut off while it is read: nlohmann's dump() and copies are recursive.
+  // The parser stops at deep nesting, because nlohmann's dump() and copies are recursive.
   const auto limit_depth = [&too_deep](int depth, Json::parse_event_t, Json&) {
     if (depth <= kMaxErrorFileDepth) return true;
     too_deep = true;
@@ -30,7 +31,7 @@ std::optional<ErrorFileDefect> parse(std::string_view text, Json& json) {
     if (too_deep) return ErrorFileDefect::TooDeep;
     return std::nullopt;
   } catch (const Json::parse_error& error) {
-    // The parser counts the byte that it missed as one past the end.
+    // If the text ends too early, the parser reports a position one past the end.
     return error.byte > text.size() ? ErrorFileDefect::Torn : ErrorFileDefect::NotJson;
   } catch (const Json::exception&) {
     return ErrorFileDefect::NotJson;
@@ -43,7 +44,7 @@ const Json* member(const Json& json, const char* name) {
   return found == json.end() ? nullptr : &*found;
 }
 
-/// Null: there is none, or torchrun would not read it.
+/// Null if the file has no message, or one that torchrun would not read.
 const Json* message_of(const Json& file) {
   const Json* message = member(file, "message");
   return message != nullptr && (message->is_string() || message->is_object()) ? message : nullptr;
@@ -55,7 +56,7 @@ std::string as_text(const Json* json) {
   return json->dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// A number, or a text of digits: @record writes text.
+// Accepts a number, or a text of digits, which is what @record writes.
 std::optional<std::int64_t> as_integer(const Json* json) {
   if (json == nullptr) return std::nullopt;
   if (json->is_number_unsigned() &&
@@ -74,7 +75,7 @@ std::optional<std::int64_t> as_integer(const Json* json) {
   std::int64_t number = 0;
   const char* end = text->data() + text->find_last_not_of(" \t\n") + 1;
   const auto [stopped, failure] = std::from_chars(text->data() + first, end, number);
-  // "1795252105.7" is a time, too.
+  // A fraction is cut off: "1795252105.7" is a valid time.
   if (failure != std::errc{} || (stopped != end && *stopped != '.')) return std::nullopt;
   return number;
 }
@@ -137,7 +138,7 @@ boost::system::result<ErrorRecord, ErrorFileDefect> read_error_file(std::string_
 std::string write_error_file(const ErrorRecord& record) {
   Json extra = Json::object();
   extra["py_callstack"] = record.traceback.empty() ? record.message : record.traceback;
-  // torchrun as the parent stops on a file without one.
+  // If torchrun is the parent, it fails on a file without a timestamp.
   extra["timestamp"] = std::to_string(record.timestamp_s.value_or(0));
   Json message = Json::object();
   message["message"] = record.message;

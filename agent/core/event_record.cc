@@ -11,8 +11,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// As json.dumps writes it, blanks included: people grep these lines. Depth is that of our own
-// records, or of an error file, which is bounded (kMaxErrorFileDepth).
+// Writes JSON as Python's json.dumps does, blanks included, because people grep these lines. The
+// depth of the recursion is bounded: by our own records, and by kMaxErrorFileDepth for an error
+// file.
 std::string python_json(const Json& value) {
   if (!value.is_structured())
     return value.dump(-1, ' ', true, Json::error_handler_t::replace);  // Strings in ASCII.
@@ -36,7 +37,7 @@ Json group_json(const EventContext& context) {
           {"entry_point", context.entry_point}};
 }
 
-// What differs between one worker's events and its group's.
+// The fields that differ between a worker's event and a group's event.
 struct Subject {
   std::string_view source = "AGENT";
   Json global_rank = nullptr;
@@ -67,7 +68,7 @@ std::string event_line(const EventContext& context, std::string_view state, cons
                       {"metadata", metadata}});
 }
 
-// The error file as it was, or torch's stand-in for a worker that left none that can be read.
+// The error file's JSON, or torch's replacement for a worker that left no readable error file.
 Json raw_error(const WorkerEvent& event) {
   if (!event.failed) return nullptr;
   if (read_error_file(event.error_text)) {
@@ -107,7 +108,7 @@ std::string worker_event(const EventContext& context, const AssignedRanks& ranks
     return Json::array({event.failed ? Json(value) : Json(nullptr)});
   };
   Json inner = group_json(context);
-  // One-element lists: a slip in torch that its readers have to live with.
+  // Lists of one element: torch writes them by mistake, and its readers expect them.
   inner["local_rank"] = number(event.local_rank.value);
   inner["role_rank"] = number(ranks.role_rank(event.local_rank));
   inner["role_world_size"] = number(ranks.role_world_size);

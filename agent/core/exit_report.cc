@@ -23,8 +23,8 @@ bool dumps_core(int signal) {
   return std::find(std::begin(kSignals), std::end(kSignals), signal) != std::end(kSignals);
 }
 
-// "Signal 11 (SIGSEGV) received by PID 123", torchrun's words, and below what that may mean.
-std::string death_note(const ExplainedEnd& end, bool is_victim) {
+// "Signal 11 (SIGSEGV) received by PID 123", in torchrun's words, then a line that explains it.
+std::string signal_text(const ExplainedEnd& end, bool is_victim) {
   if (!end.exit.killed) return "";
   const std::string name = signal_name(end.exit.status);
   std::string note = "Signal " + std::to_string(end.exit.status) + " (" +
@@ -33,17 +33,17 @@ std::string death_note(const ExplainedEnd& end, bool is_victim) {
   if (end.exit.core_dumped) {
     note += "\ncore dumped (coredumpctl list, or see /proc/sys/kernel/core_pattern)";
   } else if (!end.ended_because.empty()) {
-    return note;  // That says it all.
+    return note;  // The reason is sufficient.
   } else if (dumps_core(end.exit.status)) {
     note += "\nno core was dumped (ulimit -c unlimited allows it)";
   } else if (!end.oom_evidence.empty()) {
     note += "\nkilled by the kernel's OOM killer: " + end.oom_evidence;
-  } else if (end.exit.status == SIGKILL && !is_victim && !end.quiet_oom_counter.empty()) {
+  } else if (end.exit.status == SIGKILL && !is_victim && !end.unchanged_oom_counter.empty()) {
     note +=
         "\nSIGKILL from outside (not muster): somebody's kill -9; not the kernel's OOM killer, "
         "which "
         "has killed nobody in " +
-        end.quiet_oom_counter;
+        end.unchanged_oom_counter;
   } else if (end.exit.status == SIGKILL && !is_victim) {
     note +=
         "\nSIGKILL from outside (not muster): somebody's kill -9, or perhaps the OOM killer, of "
@@ -52,7 +52,7 @@ std::string death_note(const ExplainedEnd& end, bool is_victim) {
   return note;
 }
 
-// How to learn more next time.
+// How the user can get more information next time.
 std::string hint(const ExplainedEnd& end) {
   std::string text;
   if (!end.stderr_file.empty())
@@ -121,9 +121,10 @@ nlohmann::ordered_json earlier_json(const AttemptCause& cause) {
   return json;
 }
 
-// Of signals that its program handled in a way of its own, anything may come but a crash.
+// True if the worker's end can be a consequence of muster's signals. If its program handled such a
+// signal in its own way, every end but a crash can be a consequence.
 bool follows_from_signals(const ExplainedEnd& end) {
-  if (!end.exit.killed) return end.can_outlive_signal;  // Else it was on its way out already.
+  if (!end.exit.killed) return end.can_outlive_signal;  // If false, it was already exiting.
   if (end.was_sent(end.exit.status)) return true;
   return end.can_outlive_signal && end.exit.status != SIGKILL && !dumps_core(end.exit.status);
 }
@@ -132,13 +133,17 @@ bool follows_from_signals(const ExplainedEnd& end) {
 
 ExitReport::ExitReport(ReportOptions options, std::vector<ExplainedEnd> ends)
     : options_(std::move(options)), failures_(std::move(ends)) {
+  WallClockWatch clock;
+  for (const ExplainedEnd& end : failures_)
+    clock.add(end.clock);
+  clock_was_set_ = clock.was_set();
   std::erase_if(failures_, [](const ExplainedEnd& end) { return end.exit.ok(); });
   std::sort(failures_.begin(), failures_.end(),
             [](const ExplainedEnd& a, const ExplainedEnd& b) { return a.order < b.order; });
-  // Error files know the second only, and not the one of the death: within a second, the kernel's
-  // order decides.
+  // Error files have a resolution of one second, and their time is not the time of death: within
+  // one second, the kernel's order of deaths decides.
   const auto key = [this](const ExplainedEnd& end) {
-    return std::tuple(is_victim(end), failed_s(end), end.order);
+    return std::tuple(is_victim(end), clock_was_set_ ? 0 : failed_s(end), end.order);
   };
   const auto first = std::min_element(
       failures_.begin(), failures_.end(),
@@ -151,9 +156,9 @@ const ExplainedEnd* ExitReport::first_failure() const {
 }
 
 std::optional<std::int64_t> ExitReport::recorded_s(const ExplainedEnd& end) const {
-  if (!end.error || !end.error->has_value()) return std::nullopt;
+  if (clock_was_set_ || !end.error || !end.error->has_value()) return std::nullopt;
   const auto& second = (*end.error)->timestamp_s;
-  // Before the attempt or after the death: left over, or from a clock that is not ours.
+  // A time before the attempt or after the death comes from an old file or from a different clock.
   if (!second || *second < floor_s(options_.started_ms) || *second > floor_s(end.died_ms))
     return std::nullopt;
   return second;
@@ -170,12 +175,12 @@ std::int64_t ExitReport::shown_s(const ExplainedEnd& end) const {
 
 bool ExitReport::is_victim(const ExplainedEnd& end) const {
   if (!end.signalled_ms || !follows_from_signals(end)) return false;
-  // It had recorded an error before it was told to end: that is its own, only its end was slow.
+  // If it recorded an error before it was signalled, it failed by itself and was only slow to end.
   const auto recorded = recorded_s(end);
   return !recorded || *recorded >= floor_s(*end.signalled_ms);
 }
 
-std::string ExitReport::victim_note(const ExplainedEnd& end) const {
+std::string ExitReport::victim_text(const ExplainedEnd& end) const {
   if (!is_victim(end)) return "";
   std::string note = "stopped by muster";
   if (const ExplainedEnd& first = failures_[first_]; !is_victim(first))
@@ -183,15 +188,16 @@ std::string ExitReport::victim_note(const ExplainedEnd& end) const {
   return note;
 }
 
-// What stands behind "traceback :": torchrun's words, if it has any, alone on the first line.
+// The text after "traceback :". If torchrun has words for the end, they are alone on the first
+// line.
 std::string ExitReport::explanation(const ExplainedEnd& end) const {
-  std::string text = death_note(end, is_victim(end));
+  std::string text = signal_text(end, is_victim(end));
   const auto add_line = [&text](std::string_view line) {
     if (!text.empty() && !line.empty()) text += '\n';
     text += line;
   };
   add_line(end.ended_because);
-  add_line(victim_note(end));
+  add_line(victim_text(end));
   if (end.error && end.error->has_value()) {
     const ErrorRecord& record = **end.error;
     const std::string& message = record.traceback.empty() ? record.message : record.traceback;

@@ -10,37 +10,37 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kLooksPerTimeout = 10;
-constexpr Duration kIntervalMin = 20ms;  // A look costs about 10 us for each process there is.
+constexpr int kSamplesPerTimeout = 10;
+constexpr Duration kIntervalMin = 20ms;  // A sample costs about 10 us per process of the machine.
 constexpr Duration kIntervalMax = 10s;
 constexpr int kIdleCpuPercent = 1;
-constexpr Duration kIdleCpuMin = 20ms;  // The kernel counts in ticks of 10 ms.
-constexpr int kIntervalsToBelieve = 2;  // Shorter idleness is not worth telling.
+constexpr Duration kIdleCpuMin = 20ms;  // The kernel counts CPU time in ticks of 10 ms.
+constexpr int kMinIdleIntervals = 2;    // Shorter idle times are not reported.
 
 }  // namespace
 
 HangDetector::HangDetector(Duration timeout)
     : timeout_(timeout),
-      interval_(std::clamp(timeout / kLooksPerTimeout, kIntervalMin, kIntervalMax)) {
+      interval_(std::clamp(timeout / kSamplesPerTimeout, kIntervalMin, kIntervalMax)) {
   MUSTER_CHECK(timeout_ > 0s);
 }
 
 std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>& samples,
                                               Instant now) {
-  const Duration passed = time_.look(now, interval_);
+  const Duration passed = time_.advance(now, interval_);
   const Duration allowance = std::max(timeout_ * kIdleCpuPercent / 100, kIdleCpuMin);
   std::map<LocalRank, Watched> seen;
   std::vector<IdleWorker> idle;
   bool hangs = false;
   for (WorkerActivity sample : samples) {
     const auto before = watched_.find(sample.rank);
-    // A process that cannot be read waits for storage that hangs, or the machine is very busy. A
-    // sum without it would be lower, and the next one would look like work.
+    // A process cannot be read if it waits for hanging storage, or if the machine is very busy. A
+    // sum without that process would be too low, and the next sum would look like activity.
     if (!sample.complete && before != watched_.end()) sample = before->second.last;
     Watched fresh{.last = sample, .cpu = sample.cpu};
     if (before != watched_.end()) {
       const Watched& old = before->second;
-      // Less than before: a descendant has ended, which is a sign of life, too.
+      // Less CPU time than before means that a descendant has ended, which is activity, too.
       const bool works = sample.bytes_written != old.last.bytes_written || sample.cpu < old.cpu ||
                          sample.cpu - old.cpu > allowance;
       if (!sample.stopped && (!works || promised_.contains(sample.rank))) {
@@ -48,7 +48,7 @@ std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>&
         fresh.idle = old.idle + passed;
       }
     }
-    if (fresh.idle >= kIntervalsToBelieve * interval_)
+    if (fresh.idle >= kMinIdleIntervals * interval_)
       idle.push_back({sample.rank, fresh.idle, promised_.contains(sample.rank)});
     hangs = hangs || fresh.idle >= timeout_;
     seen.emplace(sample.rank, fresh);

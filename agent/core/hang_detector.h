@@ -1,11 +1,12 @@
-// When a worker does nothing for too long: from samples of what it used and wrote to a decision.
+// Decides, from samples of CPU time and written bytes, when a worker has been idle for too long.
 //
-// Pure. A worker is idle while it writes nothing, its descendants included, and takes at most one
-// percent of a CPU: frameworks keep threads that wake up now and then. Bytes are bytes to anywhere,
-// so a worker that waits on purpose gives a sign of life by writing one, if only to /dev/null.
+// Pure. A worker is idle while it and its descendants write nothing and use at most one percent of
+// a CPU: frameworks keep threads that wake up now and then. Bytes written to any file count. A
+// worker that waits on purpose can therefore show activity by writing one byte, even to /dev/null.
 //
-// NCCL spins while it waits for a rank that is lost. So a worker that reports progress promises
-// further reports, and they alone are signs of life from then on.
+// NCCL spins while it waits for a lost rank, so CPU time alone does not prove progress. A worker
+// that reports progress promises further reports: from then on, only such reports count as
+// activity.
 #pragma once
 
 #include <cstdint>
@@ -19,46 +20,46 @@
 
 namespace muster {
 
-/// What a worker and its descendants have done since they began.
+/// What a worker and its descendants have done since they started.
 struct WorkerActivity {
   LocalRank rank;
   Duration cpu{};
-  std::uint64_t bytes_written = 0;  // To anything, by write() and its kin.
-  bool stopped = false;  // One of them: by a signal or a debugger. Then idleness is meant.
-  bool complete = true;  // Each of them could be read in time.
+  std::uint64_t bytes_written = 0;  // To any file, by write() and related calls.
+  bool stopped = false;  // A signal or a debugger has stopped one of them: idle on purpose.
+  bool complete = true;  // All of these processes could be read in time.
 };
 
 struct IdleWorker {
   LocalRank rank;
   Duration idle{};
-  bool has_promised = false;  // It may have worked, but has not reported progress.
+  bool has_promised = false;  // May have been active, but has not reported progress.
 };
 
 class HangDetector {
  public:
-  /// `timeout` is above 0.
+  /// `timeout` must be above 0.
   explicit HangDetector(Duration timeout);
 
-  /// How often to observe: often enough to be at most a tenth of the timeout late.
+  /// How often to call observe(). A hang is detected at most a tenth of the timeout late.
   Duration interval() const { return interval_; }
 
-  /// Takes one sample of every worker that is alive. Empty as long as none has been idle for the
-  /// timeout; else all that have been idle for two intervals, the longest first. Time in which
-  /// nobody looked (the machine slept, the agent was stopped) does not count.
+  /// Expects one sample of every worker that is alive. The result is empty as long as no worker has
+  /// been idle for the timeout. Otherwise it has all workers that have been idle for two intervals,
+  /// the longest first. Time in which the machine slept or the agent was stopped does not count.
   std::vector<IdleWorker> observe(const std::vector<WorkerActivity>& samples, Instant now);
 
-  /// It has reported progress, and promises to do so again.
+  /// The worker has reported progress, and promises further reports.
   void progressed(LocalRank rank);
-  /// It takes the promise back: what it writes and computes counts again.
+  /// The worker has withdrawn that promise: bytes written and CPU time count again.
   void ended_progress(LocalRank rank);
 
-  /// New workers: what was seen so far is of others.
+  /// Forgets all samples and promises, because a new attempt has new workers.
   void reset();
 
  private:
   struct Watched {
     WorkerActivity last;
-    Duration cpu{};  // When it was last seen to work.
+    Duration cpu{};  // The CPU time when the worker was last active.
     Duration idle{};
   };
   Duration timeout_;

@@ -5,22 +5,23 @@
 namespace muster {
 namespace {
 
-using Say = JobOutcome::Say;
+using LogLevel = JobOutcome::LogLevel;
 
 JobOutcome succeeded(const std::string& reason) {
   JobOutcome outcome{.succeeded = true, .exit_code = 0};
   if (reason.empty()) return outcome;
-  outcome.say = Say::Warning;
+  outcome.log_level = LogLevel::Warning;
   outcome.text = "the workers of this node have succeeded, but the job has not: " + reason;
   return outcome;
 }
 
 JobOutcome failed(EndCause cause) {
-  return {.say = Say::Error, .text = cause.text, .cause = std::move(cause)};
+  return {.log_level = LogLevel::Error, .text = cause.text, .cause = std::move(cause)};
 }
 
 JobOutcome signalled(const Finish& finish, const OutcomeFacts& facts) {
-  if (facts.logs_full) return {.cause = lack(*facts.logs_full)};  // Has been said.
+  if (facts.logs_full)
+    return {.cause = missing_resource(*facts.logs_full)};  // Logged when it happened.
   EndCause cause{"signalled", "SignalException",
                  "Process " + std::to_string(facts.launcher_pid) +
                      " got signal: " + std::to_string(finish.signal)};
@@ -39,11 +40,11 @@ JobOutcome job_outcome(const Finish& finish, const OutcomeFacts& facts) {
     case Finish::Why::Succeeded:
       return succeeded(finish.reason);
     case Finish::Why::WorkerFailed:
-      return {.say = finish.reason.empty() ? Say::Nothing : Say::Error,
+      return {.log_level = finish.reason.empty() ? LogLevel::Nothing : LogLevel::Error,
               .text = finish.reason,
               .reports_failure = true};
     case Finish::Why::StartFailed:
-      return failed(lack(finish.reason));
+      return failed(missing_resource(finish.reason));
     case Finish::Why::RendezvousFailed:
       return failed({"rendezvous_failed", "RendezvousError", finish.reason});
     case Finish::Why::JobFailed:

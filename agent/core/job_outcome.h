@@ -1,5 +1,4 @@
-// From how the job ended, as the supervisor has it, to what is said, what programs find in files,
-// and how muster exits.
+// Turns the supervisor's Finish into what muster logs and writes to files, and how it exits.
 #pragma once
 
 #include <optional>
@@ -11,24 +10,24 @@
 namespace muster {
 
 struct JobOutcome {
-  enum class Say { Nothing, Warning, Error };
-  Say say = Say::Nothing;
-  std::string text;
-  /// For --failure-report and the error file; nothing if the job succeeded, or a worker's failure
-  /// is the cause.
+  enum class LogLevel { Nothing, Warning, Error };
+  LogLevel log_level = LogLevel::Nothing;
+  std::string text;  // What is logged, at log_level.
+  /// The cause for --failure-report and the error file. Empty if the job succeeded, or if a
+  /// worker's failure is the cause.
   std::optional<EndCause> cause;
-  /// Below all else on stderr, as torchrun ends there with an exception; empty: nothing.
+  /// The last line on stderr, where torchrun ends with an exception. Empty: no such line.
   std::string last_line;
-  bool succeeded = false;        // What is temporary can go.
-  bool reports_failure = false;  // A worker's: the failure report says the exit status.
+  bool succeeded = false;        // If true, temporary files are removed.
+  bool reports_failure = false;  // A worker failed: the exit code comes from the failure report.
   int exit_code = 1;
-  int signal = 0;  // Not 0: muster ends by it, as a program does that handles none.
+  int signal = 0;  // If not 0, muster ends by this signal, like a program that handles no signals.
 };
 
 struct OutcomeFacts {
-  int launcher_pid = 0;              // Of the process that the user started.
+  int launcher_pid = 0;              // The process that the user started.
   bool propagate_exit_code = false;  // --exit-code=propagate
-  /// --log-on-full=fail, and what is full: then the signal was our own.
+  /// With --log-on-full=fail, a text about the full disk. Then muster itself sent the signal.
   std::optional<std::string> logs_full;
 };
 

@@ -16,10 +16,10 @@ void LineAssembler::feed(std::string_view bytes, Instant now, LineSink& sink) {
     const std::size_t newline = bytes.find('\n');
     if (newline == std::string_view::npos) return add(bytes, now, sink);
     const std::string_view line = bytes.substr(0, newline);
-    // The way of nearly all lines: straight from the caller's buffer.
+    // The fast path, for nearly all lines: the line is emitted from the caller's buffer.
     if (between_lines() && line.size() < limits_.max_line_bytes &&
         !(any_return && line.find('\r') != std::string_view::npos)) {
-      sink.take({line});
+      sink.append({line});
     } else {
       add(line, now, sink);
       end_line(sink);
@@ -40,7 +40,7 @@ void LineAssembler::add(std::string_view bytes, Instant now, LineSink& sink) {
 
 void LineAssembler::add_plain(std::string_view bytes, Instant now, LineSink& sink) {
   if (bytes.empty()) return;
-  if (returned_) {  // What stood there is overwritten.
+  if (returned_) {  // The new bytes overwrite the line.
     segment_.clear();
     continues_ = returned_ = false;
   }
@@ -56,14 +56,14 @@ void LineAssembler::add_plain(std::string_view bytes, Instant now, LineSink& sin
 }
 
 void LineAssembler::end_line(LineSink& sink) {
-  sink.take({segment_, !continues_, true});
+  sink.append({segment_, !continues_, true});
   segment_.clear();
   continues_ = returned_ = false;
   held_since_.reset();
 }
 
 void LineAssembler::emit_unfinished(LineSink& sink) {
-  sink.take({segment_, !continues_, false});
+  sink.append({segment_, !continues_, false});
   segment_.clear();
   continues_ = true;
   held_since_.reset();

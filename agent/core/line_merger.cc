@@ -5,7 +5,7 @@ namespace muster {
 void LineMerger::add(int stream, const LinePrefix& prefix, const LinePiece& piece,
                      std::string_view time, std::string& out) {
   const bool continues = !piece.begins && open_ == stream;
-  // The rest of a line that another one had cut off, and nothing but its newline: it has one.
+  // Only the newline is left of a line that another one interrupted. It was already ended then.
   if (!piece.begins && !continues && piece.text.empty() && piece.ends) return;
   if (!continues) {
     if (open_) out += '\n';

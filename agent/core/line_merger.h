@@ -1,4 +1,4 @@
-// The lines of many streams -> one console, on which no line stands inside another.
+// Merges the lines of many streams for one console, so that no line is printed inside another.
 #pragma once
 
 #include <optional>
@@ -10,17 +10,17 @@
 
 namespace muster {
 
-/// Remembers whose unfinished line the console ends with. Such a line goes on without a second
-/// prefix if nothing came between; if something must, it is ended first, and what follows of it
-/// gets a line and a prefix of its own.
+/// Remembers which stream's unfinished line is the last one on the console. If the next piece is of
+/// the same stream, it continues that line without a second prefix. Otherwise the line is ended
+/// first, and the rest of it later gets a line and a prefix of its own.
 class LineMerger {
  public:
-  /// Appends to `out` what the console is to show. `stream` is not negative.
+  /// Appends to `out` what the console must show. `stream` must not be negative.
   void add(int stream, const LinePrefix& prefix, const LinePiece& piece, std::string_view time,
            std::string& out);
-  /// Bytes of an untouched stream: as they are, except that they never go on with a stream's line.
+  /// Appends bytes of a stream that is copied unchanged. They never continue another stream's line.
   void add_verbatim(std::string_view bytes, std::string& out);
-  /// Whole lines of muster's own: they begin on a line of their own, whatever came before.
+  /// Appends whole lines of muster's own, which always begin at the start of a line.
   void add_own(std::string_view lines, std::string& out);
 
  private:

@@ -9,7 +9,8 @@ namespace muster {
 namespace {
 
 constexpr std::int64_t kQuarters = 4;
-// A follower that lags behind leaves little to cut: the rest is not moved for less than this part.
+// If the reader that shows the file lags behind, only little can be removed. A cut below this
+// fraction of the limit is not worth moving the rest.
 constexpr std::int64_t kWorthwhileParts = 8;
 
 }  // namespace

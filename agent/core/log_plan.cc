@@ -9,10 +9,10 @@
 namespace muster {
 namespace {
 
-// A file name has 255 bytes; the suffix, and what others append to it, need some.
+// A file name may have 255 bytes. The suffix, and what other programs append to it, need some.
 constexpr std::size_t kMaxRunIdBytes = 200;
 constexpr std::string_view kDefaultPrefix = "[${role_name}${local_rank}]:";
-constexpr std::string_view kNowhere = "/dev/null";
+constexpr std::string_view kDevNull = "/dev/null";
 
 bool is_shown(const LogOptions& log, LocalRank rank) {
   return log.local_ranks_filter.empty() || log.local_ranks_filter.contains(rank.value);
@@ -22,13 +22,13 @@ StreamPlan to_file(std::string file, bool tee) {
   return {StreamTarget::File, std::move(file), tee};
 }
 
-// A stream that is not redirected. What is kept of it, is kept for the failure report.
+// A stream that is not redirected. Its tail is kept only for the failure report.
 StreamPlan unredirected(bool shown, bool keep_tail) {
   if (keep_tail) return {StreamTarget::Tap, "", shown};
   return {shown ? StreamTarget::Inherit : StreamTarget::Discard, "", false};
 }
 
-// A worker that the filter hides has no terminal to lose, so Auto means yes for it.
+// A worker that the filter hides would not get the terminal anyway, so Auto keeps its tail.
 bool keeps_stderr_tail(const LogOptions& log, bool shown, bool stderr_is_terminal) {
   switch (log.capture_stderr) {
     case CaptureStderr::Always:
@@ -41,39 +41,37 @@ bool keeps_stderr_tail(const LogOptions& log, bool shown, bool stderr_is_termina
   return false;
 }
 
-LinePrefix prefix_of(const AgentOptions& options, const LogSurroundings& surroundings,
-                     LocalRank local_rank) {
-  return LinePrefix::from_template(
-      options.log.prefix_template,
-      {.role = options.role,
-       .rank = {surroundings.base_global_rank.value + local_rank.value},
-       .local_rank = local_rank,
-       .host = surroundings.host});
+LinePrefix prefix_of(const AgentOptions& options, const LogContext& context, LocalRank local_rank) {
+  return LinePrefix::from_template(options.log.prefix_template,
+                                   {.role = options.role,
+                                    .rank = {context.base_global_rank.value + local_rank.value},
+                                    .local_rank = local_rank,
+                                    .host = context.host});
 }
 
-WorkerLogPlan plan_worker(const AgentOptions& options, const LogSurroundings& surroundings,
+WorkerLogPlan plan_worker(const AgentOptions& options, const LogContext& context,
                           LocalRank local_rank) {
   const LogOptions& log = options.log;
   const bool shown = is_shown(log, local_rank);
   WorkerLogPlan plan;
   plan.local_rank = local_rank;
-  plan.prefix = prefix_of(options, surroundings, local_rank);
+  plan.prefix = prefix_of(options, context, local_rank);
 
   StreamSet files;
   StreamSet tee;
   if (!log.discard) {  // With /dev/null, -r and -t have no effect, as under torchrun.
-    plan.dir = surroundings.attempt_dir + "/" + std::to_string(local_rank.value);
+    plan.dir = context.attempt_dir + "/" + std::to_string(local_rank.value);
     plan.error_file = plan.dir + "/error.json";
     tee = log.tee.at(local_rank.value);
     const StreamSet redirects = log.redirects.at(local_rank.value);
     files = {redirects.out || tee.out, redirects.err || tee.err};
   }
 
-  const bool keep_tail = keeps_stderr_tail(log, shown, surroundings.stderr_is_terminal);
+  const bool keep_tail = keeps_stderr_tail(log, shown, context.stderr_is_terminal);
   plan.err = files.err ? to_file(plan.dir + "/stderr.log", tee.err && shown)
                        : unredirected(shown, keep_tail);
-  plan.one_tap = surroundings.console_is_one_file && shown && !files.out &&
-                 plan.err.target == StreamTarget::Tap;
+  plan.one_tap =
+      context.console_is_one_file && shown && !files.out && plan.err.target == StreamTarget::Tap;
   plan.out = files.out ? to_file(plan.dir + "/stdout.log", tee.out && shown)
                        : unredirected(shown, plan.one_tap);
   return plan;
@@ -91,32 +89,31 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Where the worker's stacks may be written: where its other files are.
+// The folder for the worker's stack dumps: the folder of its other files.
 std::string folder_of_first(std::initializer_list<std::string> paths) {
   for (const std::string& path : paths)
     if (!path.empty()) return folder_of(path);
   return {};
 }
 
-WorkerLogPlan plan_worker(const AgentOptions& options, const LogSurroundings& surroundings,
+WorkerLogPlan plan_worker(const AgentOptions& options, const LogContext& context,
                           const LogsDest& dest, LocalRank local_rank) {
   WorkerLogPlan plan;
   plan.local_rank = local_rank;
-  plan.prefix = prefix_of(options, surroundings, local_rank);
+  plan.prefix = prefix_of(options, context, local_rank);
   plan.environment = dest.environment.at(static_cast<std::size_t>(local_rank.value));
   plan.error_file = path_of(dest.error_files, local_rank);
-  if (plan.error_file == kNowhere) plan.error_file.clear();
+  if (plan.error_file == kDevNull) plan.error_file.clear();
 
   const auto stream = [&](const std::string& path, const std::string& tee, bool keep_tail) {
-    if (path == kNowhere) return StreamPlan{StreamTarget::Discard, "", false};
+    if (path == kDevNull) return StreamPlan{StreamTarget::Discard, "", false};
     return path.empty() ? unredirected(true, keep_tail) : to_file(path, path == tee);
   };
   const std::string& out = path_of(dest.stdouts, local_rank);
-  const bool keep_tail = keeps_stderr_tail(options.log, true, surroundings.stderr_is_terminal);
+  const bool keep_tail = keeps_stderr_tail(options.log, true, context.stderr_is_terminal);
   plan.err =
       stream(path_of(dest.stderrs, local_rank), path_of(dest.tee_stderrs, local_rank), keep_tail);
-  plan.one_tap =
-      surroundings.console_is_one_file && out.empty() && plan.err.target == StreamTarget::Tap;
+  plan.one_tap = context.console_is_one_file && out.empty() && plan.err.target == StreamTarget::Tap;
   plan.out = stream(out, path_of(dest.tee_stdouts, local_rank), plan.one_tap);
   plan.dir = folder_of_first({plan.error_file, plan.out.file, plan.err.file});
   return plan;
@@ -128,7 +125,7 @@ std::string run_dir_name(std::string_view run_id, std::string_view suffix) {
   std::size_t size = std::min(run_id.size(), kMaxRunIdBytes);
   const auto continues_character = [&](std::size_t i) { return (run_id[i] & 0xc0) == 0x80; };
   while (size < run_id.size() && size > 0 && continues_character(size))
-    --size;  // Not in the middle of a UTF-8 character.
+    --size;  // Does not cut a UTF-8 character in the middle.
   std::string name(run_id.substr(0, size));
   for (char& c : name)
     if (c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '_';
@@ -166,36 +163,35 @@ LinePrefix LinePrefix::from_template(std::string_view text, const Facts& facts) 
   return prefix;
 }
 
-AttemptLogPlan plan_logs(const AgentOptions& options, const LogSurroundings& surroundings) {
+AttemptLogPlan plan_logs(const AgentOptions& options, const LogContext& context) {
   AttemptLogPlan plan;
   const LogOptions& log = options.log;
   if (!log.discard) {
-    plan.directories.push_back(surroundings.attempt_dir);
+    plan.directories.push_back(context.attempt_dir);
     if (!log.duplicate_stdout_filters.empty())
-      plan.filtered_stdout = surroundings.attempt_dir + "/filtered_stdout.log";
+      plan.filtered_stdout = context.attempt_dir + "/filtered_stdout.log";
     if (!log.duplicate_stderr_filters.empty())
-      plan.filtered_stderr = surroundings.attempt_dir + "/filtered_stderr.log";
+      plan.filtered_stderr = context.attempt_dir + "/filtered_stderr.log";
   }
   for (int i = 0; i < options.local_world_size; ++i) {
-    plan.workers.push_back(plan_worker(options, surroundings, LocalRank{i}));
+    plan.workers.push_back(plan_worker(options, context, LocalRank{i}));
     if (!log.discard) plan.directories.push_back(plan.workers.back().dir);
   }
   return plan;
 }
 
-AttemptLogPlan plan_logs(const AgentOptions& options, const LogSurroundings& surroundings,
+AttemptLogPlan plan_logs(const AgentOptions& options, const LogContext& context,
                          const LogsDest& dest) {
   AttemptLogPlan plan{.chosen_by_plugin = true};
   if (!options.log.duplicate_stdout_filters.empty()) plan.filtered_stdout = dest.filtered_stdout;
   if (!options.log.duplicate_stderr_filters.empty()) plan.filtered_stderr = dest.filtered_stderr;
   for (int i = 0; i < options.local_world_size; ++i)
-    plan.workers.push_back(plan_worker(options, surroundings, dest, LocalRank{i}));
+    plan.workers.push_back(plan_worker(options, context, dest, LocalRank{i}));
   for (const bool is_stderr : {false, true}) {
     const auto& streams = is_stderr ? dest.stderrs : dest.stdouts;
     for (const auto& [rank, file] : is_stderr ? dest.tee_stderrs : dest.tee_stdouts)
-      if (file != path_of(streams, {rank}) && !file.empty() && file != kNowhere)
-        plan.more_shown.push_back(
-            {{rank}, is_stderr, file, prefix_of(options, surroundings, {rank})});
+      if (file != path_of(streams, {rank}) && !file.empty() && file != kDevNull)
+        plan.more_shown.push_back({{rank}, is_stderr, file, prefix_of(options, context, {rank})});
   }
   return plan;
 }

@@ -1,4 +1,4 @@
-// Where every stream of every worker goes: files, console, both, nowhere.
+// Plans where every stream of every worker goes: to a file, the console, both or neither.
 #pragma once
 
 #include <set>
@@ -12,16 +12,18 @@
 
 namespace muster {
 
-/// "<run id>_<suffix>", where a run id that cannot be part of a file name ('/', control characters,
-/// too long) is made safe. `suffix` is what makes the name unique: torchrun takes 8 characters.
+/// "<run id>_<suffix>". A run id that cannot be part of a file name ('/', control characters, too
+/// long) is made safe. `suffix` makes the name unique: torchrun uses 8 characters.
 std::string run_dir_name(std::string_view run_id, std::string_view suffix);
 
-/// "attempt_<restart count>". A restart never deletes an earlier attempt's files: membership
-/// changes restart the workers without counting, so if that name is among `existing` (the names in
-/// the run's directory), the next free one of attempt_<n>.1, attempt_<n>.2, … is taken.
+/// "attempt_<restart count>". A membership change restarts the workers without increasing the
+/// count, and no restart deletes an earlier attempt's files. So if that name is among `existing`
+/// (the names in the run's directory), the next free one of attempt_<n>.1, attempt_<n>.2, … is
+/// used.
 std::string attempt_dir_name(int restart_count, const std::set<std::string>& existing);
 
-/// The prefix of a tee'd line: all known but the time of day, which each line may need.
+/// The prefix of a teed line. Everything in it is known in advance but the time of day, which may
+/// differ for each line.
 class LinePrefix {
  public:
   LinePrefix() = default;  // No prefix.
@@ -33,8 +35,8 @@ class LinePrefix {
     LocalRank local_rank;
     std::string host;
   };
-  /// Python's string.Template with torchrun's role_name, rank, local_rank, and host and time; an
-  /// empty template means "[${role_name}${local_rank}]:".
+  /// Python's string.Template with torchrun's names role_name, rank and local_rank, and also host
+  /// and time. An empty template means "[${role_name}${local_rank}]:".
   static LinePrefix from_template(std::string_view text, const Facts& facts);
 
   bool needs_time() const { return pieces_.size() > 1; }
@@ -47,21 +49,21 @@ class LinePrefix {
   }
 
  private:
-  std::vector<std::string> pieces_;  // The time goes between each two.
+  std::vector<std::string> pieces_;  // The time is inserted between each two pieces.
 };
 
-/// What a worker's descriptor 1 or 2 is.
+/// What a worker's descriptor 1 or 2 refers to.
 enum class StreamTarget {
-  Inherit,  // The agent's own.
+  Inherit,  // The agent's own descriptor.
   Discard,  // /dev/null.
-  File,     // `file`, opened to append.
-  Tap,      // A pipe, of which the agent keeps the end; see `to_console`.
+  File,     // `file`, opened for appending.
+  Tap,      // A pipe: the agent keeps the last lines; see `to_console`.
 };
 
 struct StreamPlan {
   StreamTarget target = StreamTarget::Inherit;
-  std::string file;         // File only.
-  bool to_console = false;  // File: tee'd, with the prefix. Tap: copied as it is.
+  std::string file;         // Only for the target File.
+  bool to_console = false;  // File: teed, with the prefix. Tap: copied unchanged.
   bool operator==(const StreamPlan&) const = default;
 };
 
@@ -71,13 +73,13 @@ struct WorkerLogPlan {
   std::string error_file;  // Empty: none.
   StreamPlan out;
   StreamPlan err;
-  /// Both streams go through one pipe, because both were one open file: their order is kept.
+  /// Both streams use one pipe, because both were one open file. This keeps their order.
   bool one_tap = false;
   LinePrefix prefix;
   EnvironmentChanges environment = {};
 };
 
-/// A file that is shown, prefixed, though no worker of ours has been given it as a stream.
+/// A file that is shown with a prefix, although it is no worker's stdout or stderr in this plan.
 struct ShownFile {
   LocalRank local_rank;
   bool is_stderr = false;
@@ -86,29 +88,29 @@ struct ShownFile {
 };
 
 struct AttemptLogPlan {
-  std::vector<std::string> directories;  // To make, in this order, with mode 0777 & ~umask.
-  std::string filtered_stdout;           // File for the lines that pass a filter; empty: none.
+  std::vector<std::string> directories;  // Created in this order, with mode 0777 & ~umask.
+  std::string filtered_stdout;           // The file for lines that pass a filter. Empty: none.
   std::string filtered_stderr;
   std::vector<WorkerLogPlan> workers;
   std::vector<ShownFile> more_shown;
-  /// A plug-in chose the files: they may be anything, and what an earlier attempt or job has left
-  /// in them goes, as under torchrun.
+  /// A plug-in chose the files. They may be of any kind, and what an earlier attempt or job left in
+  /// them is removed, as under torchrun.
   bool chosen_by_plugin = false;
 };
 
-/// What the plan depends on and options do not say.
-struct LogSurroundings {
+/// What the plan depends on besides the options.
+struct LogContext {
   std::string attempt_dir;      // Absolute; ignored with --log-dir /dev/null.
-  GlobalRank base_global_rank;  // Of local rank 0.
+  GlobalRank base_global_rank;  // The global rank of local rank 0.
   std::string host;
   bool stderr_is_terminal = false;
   bool console_is_one_file = false;  // The agent's stdout and stderr are one open file.
 };
 
-AttemptLogPlan plan_logs(const AgentOptions& options, const LogSurroundings& surroundings);
+AttemptLogPlan plan_logs(const AgentOptions& options, const LogContext& context);
 
-/// The same where a plug-in of --logs-specs has chosen the files; `attempt_dir` is ignored.
-AttemptLogPlan plan_logs(const AgentOptions& options, const LogSurroundings& surroundings,
+/// The plan if a plug-in of --logs-specs has chosen the files. `attempt_dir` is ignored.
+AttemptLogPlan plan_logs(const AgentOptions& options, const LogContext& context,
                          const LogsDest& dest);
 
 }  // namespace muster

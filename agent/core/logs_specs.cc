@@ -13,8 +13,8 @@ using nlohmann::json;
 template <class T>
 using Read = boost::system::result<T, LogsSpecsError>;
 
-// What is not UTF-8 cannot be said in JSON: a name in it is replaced, and comes back only if the
-// plug-in changes it.
+// JSON has no form for bytes that are not UTF-8, so they are replaced. Such a variable comes back
+// only if the plug-in changes it.
 std::string line_of(const json& message) {
   return message.dump(-1, ' ', true, json::error_handler_t::replace) + "\n";
 }
@@ -34,12 +34,15 @@ json streams_json(const StreamMap& map) {
 Read<json> read_object(std::string_view line) {
   json answer = json::parse(line, nullptr, false);
   if (!answer.is_object()) return LogsSpecsError{"its program answers with something else"};
-  if (const auto error = answer.find("error"); error != answer.end())
-    return LogsSpecsError{error->is_string() ? error->get<std::string>() : error->dump()};
+  if (const auto error = answer.find("error"); error != answer.end()) {
+    std::string text = error->is_string() ? error->get<std::string>() : error->dump();
+    if (text.empty()) text = "its program reports an error without a text";
+    return LogsSpecsError{std::move(text)};
+  }
   return {boost::system::in_place_value, std::move(answer)};
 }
 
-// A path that the system can take.
+// A text without NUL bytes, so that the system accepts it as a path.
 std::optional<std::string> read_text(const json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_string()) return std::nullopt;
@@ -93,7 +96,7 @@ Read<EnvironmentChanges> read_changes(const json& worker) {
   return changes;
 }
 
-// torchrun asks this of the two, and of no other.
+// torchrun requires this of stdouts and stderrs, and of no other member.
 std::optional<LogsSpecsError> check_ranks(const std::map<int, std::string>& paths, const char* name,
                                           int workers) {
   bool is_full = paths.size() == static_cast<std::size_t>(workers);

@@ -1,7 +1,7 @@
-// --logs-specs NAME: what is asked of torchrun's plug-in, and what it answers.
+// --logs-specs NAME: the requests to torchrun's plug-in, and its answers.
 //
-// Pure: the lines of JSON between the agent and the program that has the plug-in in it
-// (agent/io/logs_specs_program.h); the program's side is launcher/logs_specs.py.
+// Pure: the lines of JSON between the agent and the program that runs the plug-in
+// (agent/io/logs_specs_program.h). The program's side is launcher/logs_specs.py.
 #pragma once
 
 #include <map>
@@ -16,13 +16,13 @@
 
 namespace muster {
 
-/// An answer may be this long; who writes more is not what it should be.
+/// The maximum length of an answer. A program that writes more is not the expected one.
 inline constexpr std::size_t kMaxLogsSpecsBytes = 8 << 20;
 
-/// What the plug-in's reify() returns, torch's LogsDest, by local rank; a path that is empty means
-/// the console. And what it did to the workers' environments.
+/// torch's LogsDest, which the plug-in's reify() returns, by local rank; an empty path means the
+/// console. Also the plug-in's changes of the workers' environments.
 struct LogsDest {
-  std::map<int, std::string> stdouts;  // One for each local rank, as of stderrs.
+  std::map<int, std::string> stdouts;  // One path for each local rank, as in stderrs.
   std::map<int, std::string> stderrs;
   std::map<int, std::string> tee_stdouts;
   std::map<int, std::string> tee_stderrs;
@@ -32,20 +32,20 @@ struct LogsDest {
   std::vector<EnvironmentChanges> environment;  // One for each local rank.
 };
 
-/// What is wrong, as a sentence for the user.
+/// What is wrong: a sentence for the user.
 struct LogsSpecsError {
   std::string text;
 };
 
-/// The first line to the program: what it is to load, and what the plug-in is made with.
+/// The first line to the program: which plug-in it must load, and with which arguments.
 std::string logs_specs_begin(const LogsSpecsOptions& specs, const LogOptions& log);
-/// Its answer: nothing to tell, or why there is no such plug-in.
+/// Reads the answer to it: success, or the reason why the plug-in cannot be used.
 boost::system::result<void, LogsSpecsError> read_logs_specs_ready(std::string_view line);
 
-/// A further line for every attempt, with the variables of each worker by local rank.
+/// The line that is sent for every attempt, with the variables of each worker by local rank.
 std::string logs_specs_request(const std::vector<Variables>& environments);
-/// Its answer. The sets of ranks, and that what the options need is there, are checked as torchrun
-/// checks them.
+/// Reads the answer to it. The sets of ranks, and the paths that the options need, are checked as
+/// torchrun checks them.
 boost::system::result<LogsDest, LogsSpecsError> read_logs_dest(std::string_view line,
                                                                const AgentOptions& options);
 

@@ -58,8 +58,8 @@ class Planner {
     return std::nullopt;
   }
 
-  // A node belongs to the package of its first CPU that may be used. Nodes without such a CPU are
-  // left out; they make torch fail.
+  // A node belongs to the package of its first usable CPU. Nodes without a usable CPU are left out;
+  // in torch they cause a failure.
   Planned<CpuSet> socket(int node, int first_cpu) const {
     const auto package = package_of(first_cpu);
     if (!package)
@@ -74,8 +74,8 @@ class Planner {
     return result;
   }
 
-  /// The parts of `cpus` that `groups` make, by the lowest CPU of the whole group, which may itself
-  /// not be among `cpus`. Nothing if a CPU is in no group.
+  /// Splits `cpus` by `groups`. The key of a part is the lowest CPU of its whole group, which need
+  /// not be among `cpus`. Empty if one of `cpus` is in no group.
   static std::optional<std::map<int, CpuSet>> split(const CpuSet& cpus,
                                                     const std::vector<CpuSet>& groups) {
     std::map<int, CpuSet> parts;
@@ -90,7 +90,7 @@ class Planner {
     return parts;
   }
 
-  /// How many devices there are on the node, and the place of `device` among them.
+  /// The position of one device among the devices of its node, and the number of those devices.
   struct Place {
     std::size_t index = 0;
     std::size_t devices = 0;
@@ -104,7 +104,7 @@ class Planner {
             count(node_of_device_.begin(), node_of_device_.end())};
   }
 
-  // The first devices get the cores that are left over when all have the same number.
+  // If the cores cannot be shared equally, the first devices get one core more.
   Planned<CpuSet> exclusive(int node, const CpuSet& cpus, std::size_t device) const {
     const auto cores = split(cpus, topology_.cores);
     if (!cores)
@@ -127,7 +127,7 @@ class Planner {
     return result;
   }
 
-  // The largest complex first, then the one with the lowest CPU.
+  // Complexes are sorted by size, the largest first, then by their lowest CPU.
   Planned<CpuSet> core_complex(int node, const CpuSet& cpus, std::size_t device) const {
     const auto parts = split(cpus, topology_.caches);
     if (!parts)

@@ -1,7 +1,7 @@
-// --numa-binding: which CPUs each worker may run on, near its device.
+// --numa-binding: plans which CPUs each worker may run on, near its device.
 //
-// Pure: the machine comes in as a value, which agent/io/numa_topology.h reads. The rules are those
-// of torch/numa/binding.py (2.13.0); docs/compatibility.md has the differences.
+// Pure: the machine's topology is an argument, which launcher/numa_topology.h reads. The rules are
+// those of torch/numa/binding.py (2.13.0); docs/compatibility.md lists the differences.
 #pragma once
 
 #include <map>
@@ -13,41 +13,43 @@
 
 namespace muster {
 
-/// Numbers of logical CPUs, as the kernel has them.
+/// The kernel's numbers of logical CPUs.
 using CpuSet = std::set<int>;
 
-/// What the machine is made of. A CPU belongs to one NUMA node, one package, one core and one cache
-/// at most; CPUs that this process may not use are listed, too.
+/// The machine's topology. A CPU belongs to at most one NUMA node, one package, one core and one
+/// cache. CPUs that this process may not use are also listed.
 struct NumaTopology {
-  std::map<int, CpuSet> nodes;     // NUMA nodes by their number; those with memory only have none.
-  std::map<int, CpuSet> packages;  // Sockets by their number.
-  std::vector<CpuSet> cores;       // Each with all of its hardware threads.
-  std::vector<CpuSet> caches;      // Of each CPU the data or unified cache of the highest level.
+  std::map<int, CpuSet> nodes;     // NUMA nodes by number. A node with memory only has no CPUs.
+  std::map<int, CpuSet> packages;  // Sockets by number.
+  std::vector<CpuSet> cores;       // Each core with all of its hardware threads.
+  std::vector<CpuSet> caches;      // The highest-level data or unified cache of each CPU.
   CpuSet allowed;                  // The affinity of this process.
 };
 
 enum class NumaBinding {
   Node,         // All CPUs of the device's NUMA node.
-  Socket,       // Those of every NUMA node in that node's package.
-  Exclusive,    // A share of the node's cores that no other device has.
+  Socket,       // All CPUs of every NUMA node in that node's package.
+  Exclusive,    // A share of the node's cores that no other device uses.
   CoreComplex,  // The CPUs of one last-level cache on the node.
 };
 
-/// Why workers cannot be bound as asked: a sentence for people.
+/// Why the requested binding is not possible: a sentence for people.
 struct NumaPlanError {
   std::string text;
 };
 using CpusByLocalRank = std::vector<CpuSet>;
 
-/// The CPUs of each of `workers` workers; worker N belongs to device N. `node_of_device` has the
-/// NUMA node of every device that workers see, negative where the machine does not say: then it is
-/// node 0, as on machines that have only that. No set in the result is empty.
+/// Returns the CPUs for each of `workers` workers; worker N belongs to device N. `node_of_device`
+/// has the NUMA node of every device that workers see. A negative number means that the machine
+/// does not report it: then node 0 is used, as on machines with a single node. No set in the result
+/// is empty.
 boost::system::result<CpusByLocalRank, NumaPlanError> plan_cpus(
     NumaBinding binding, const NumaTopology& topology, const std::vector<int>& node_of_device,
     int workers);
 
-/// Where there are no devices: neighbouring workers share a NUMA node, and nodes with CPUs that may
-/// be used get the same number of workers, but for one. A node for each worker, for plan_cpus().
+/// Returns a NUMA node for each worker, as an argument for plan_cpus(), if there are no devices.
+/// Neighbouring workers share a node. The numbers of workers of nodes with usable CPUs differ by at
+/// most one.
 std::vector<int> spread_over_nodes(const NumaTopology& topology, int workers);
 
 /// "0-2,4,6-7"; empty for no CPU.

@@ -6,15 +6,15 @@
 namespace muster {
 namespace {
 
-// The next part of `text` up to `separator`, which is taken away with it.
-std::string_view take_until(std::string_view& text, char separator) {
+// Returns the part of `text` before `separator`, and removes both from `text`.
+std::string_view next_field(std::string_view& text, char separator) {
   const std::size_t at = text.find(separator);
   const std::string_view part = text.substr(0, at);
   text.remove_prefix(at == std::string_view::npos ? text.size() : at + 1);
   return part;
 }
 
-// The number that the text begins with.
+// The number at the beginning of the text.
 std::optional<std::int64_t> leading_number(std::string_view text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -24,7 +24,7 @@ std::optional<std::int64_t> leading_number(std::string_view text) {
 
 bool names_memory(std::string_view controllers) {
   while (!controllers.empty())
-    if (take_until(controllers, ',') == "memory") return true;
+    if (next_field(controllers, ',') == "memory") return true;
   return false;
 }
 
@@ -39,9 +39,9 @@ std::string mebibytes(std::int64_t bytes) {
 std::optional<MemoryCgroup> memory_cgroup(std::string_view proc_cgroup) {
   std::optional<MemoryCgroup> unified;
   while (!proc_cgroup.empty()) {
-    std::string_view path = take_until(proc_cgroup, '\n');
-    const std::string_view number = take_until(path, ':');
-    const std::string_view controllers = take_until(path, ':');
+    std::string_view path = next_field(proc_cgroup, '\n');
+    const std::string_view number = next_field(path, ':');
+    const std::string_view controllers = next_field(path, ':');
     if (path.empty()) continue;
     if (names_memory(controllers)) return MemoryCgroup{std::string(path), false};
     if (number == "0" && controllers.empty()) unified = MemoryCgroup{std::string(path), true};
@@ -51,24 +51,25 @@ std::optional<MemoryCgroup> memory_cgroup(std::string_view proc_cgroup) {
 
 std::optional<std::int64_t> oom_kill_count(std::string_view text) {
   while (!text.empty()) {
-    std::string_view value = take_until(text, '\n');
-    if (take_until(value, ' ') == "oom_kill") return leading_number(value);
+    std::string_view value = next_field(text, '\n');
+    if (next_field(value, ' ') == "oom_kill") return leading_number(value);
   }
   return std::nullopt;
 }
 
 std::optional<KernelMessage> kernel_message(std::string_view record) {
   std::string_view text = record;
-  std::string_view fields = take_until(text, ';');
-  take_until(fields, ',');
-  take_until(fields, ',');
+  std::string_view fields = next_field(text, ';');
+  next_field(fields, ',');
+  next_field(fields, ',');
   const auto time = leading_number(fields);
   if (!time || text.empty()) return std::nullopt;
-  return KernelMessage{*time, take_until(text, '\n')};
+  return KernelMessage{*time, next_field(text, '\n')};
 }
 
 std::optional<int> oom_victim(std::string_view text) {
-  // mm/oom_kill.c: "%s: Killed process %d (%s) total-vm:…" of Linux 5 and 6, "Killed process …" 4.
+  // mm/oom_kill.c: "%s: Killed process %d (%s) total-vm:…" in Linux 5 and 6, "Killed process …" in
+  // Linux 4.
   constexpr std::string_view kWords = "Killed process ";
   const std::size_t at = text.find(kWords);
   if (at == std::string_view::npos) return std::nullopt;

@@ -1,6 +1,7 @@
-// Was it the kernel's OOM killer? From what the kernel says to a sentence for the failure report.
+// Decides from the kernel's files whether the OOM killer killed a worker, and describes the
+// evidence in a sentence for the failure report.
 //
-// Pure: texts of the kernel's files in, evidence out; agent/io/oom_watch.h reads the files.
+// Pure: the texts of the files in, evidence out; agent/io/oom_watch.h reads the files.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,9 @@
 
 namespace muster {
 
-/// The memory controller's directory of a process: "/job/step" of a line "0::/job/step" (cgroup v2)
-/// or "4:memory:/job/step" (v1, which goes first where both are there) of /proc/PID/cgroup.
+/// The directory of a process in the memory controller: "/job/step" for a line "0::/job/step"
+/// (cgroup v2) or "4:memory:/job/step" (v1, which takes precedence if both exist) of
+/// /proc/PID/cgroup.
 struct MemoryCgroup {
   std::string path;
   bool is_v2 = false;
@@ -20,28 +22,30 @@ struct MemoryCgroup {
 };
 std::optional<MemoryCgroup> memory_cgroup(std::string_view proc_cgroup);
 
-/// The counter oom_kill: of memory.events (v2) or memory.oom_control (v1), both lines "name value".
+/// The counter oom_kill from memory.events (v2) or memory.oom_control (v1). Both files have lines
+/// "name value".
 std::optional<std::int64_t> oom_kill_count(std::string_view text);
 
 /// A record of /dev/kmsg: "priority,sequence,microseconds,flags;text".
 struct KernelMessage {
-  std::int64_t time_us = 0;  // Since the boot, roughly CLOCK_MONOTONIC.
+  std::int64_t time_us = 0;  // Since the boot; roughly CLOCK_MONOTONIC.
   std::string_view text;
 };
 std::optional<KernelMessage> kernel_message(std::string_view record);
-/// The process that "Killed process PID (name) …" names, with whatever stands before it.
+/// The pid in a message with "Killed process PID (name) …". Any text may come before these words.
 std::optional<int> oom_victim(std::string_view text);
 
-/// What is known after workers died of a SIGKILL that was not muster's.
+/// The facts that were collected after workers died of a SIGKILL that muster did not send.
 struct OomFacts {
-  std::string cgroup_dir;                   // Where the counter is, for people; empty: no counter.
-  std::int64_t kills = 0;                   // By how much it rose since the workers were started.
-  std::optional<std::int64_t> limit_bytes;  // Of the cgroup.
-  std::vector<std::string> kernel_lines;    // About killed processes, of this attempt.
+  std::string cgroup_dir;  // The counter's directory, for people. Empty: no counter.
+  std::int64_t kills = 0;  // How much the counter has risen since the workers were started.
+  std::optional<std::int64_t> limit_bytes;  // The memory limit of the cgroup.
+  std::vector<std::string> kernel_lines;  // Kernel messages about processes killed in this attempt.
 };
 
-/// One sentence for a worker `pid`; empty: no evidence against the OOM killer. `unexplained`: how
-/// many workers died so: a counter that rose by less does not say which of them it was.
+/// One sentence for the worker `pid`. Empty: no evidence that the OOM killer killed it.
+/// `unexplained`: the number of workers that died of such a SIGKILL. If the counter rose by less,
+/// it does not show which of them were killed.
 std::string oom_evidence(const OomFacts& facts, int pid, int unexplained);
 
 }  // namespace muster

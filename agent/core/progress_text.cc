@@ -6,7 +6,7 @@
 namespace muster {
 namespace {
 
-// A value for each worker of the node, as Python shows a list.
+// A list with one value per worker of the node, in Python's notation.
 template <typename ValueOf>
 std::string list(int size, ValueOf value_of) {
   std::string text = "[";

@@ -1,5 +1,5 @@
-// muster's own lines about a job's progress. Where torchrun has such a line, it is in its shape:
-// the same words and field names, which scripts look for.
+// muster's own lines about a job's progress. If torchrun has such a line, muster uses the same
+// words and field names, because scripts search for them.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ std::string restart_text(const AgentOptions& options, int restarts_left);
 /// "failed (exitcode: 3) local_rank: 1 (pid: 123) of binary: sh".
 std::string failure_text(const AgentOptions& options, const AnnounceFailure& failure, int pid);
 
-// Those that are muster's alone.
+// Lines that only muster has.
 std::string restarting_text(const AgentOptions& options, int restarts_left);
 std::string stopping_text(int signal, Duration timeout);
 

@@ -9,7 +9,8 @@ namespace {
 
 using nlohmann::json;
 
-// A name that is not UTF-8 cannot be said in JSON; what cannot be read is replaced, not refused.
+// JSON has no form for a name that is not UTF-8. Invalid bytes are replaced; the name is not
+// refused.
 std::string json_text(const std::string& text) {
   return json(text).dump(-1, ' ', true, json::error_handler_t::replace);
 }

@@ -1,5 +1,5 @@
-// What agents tell each other through the store to number their workers, as torchrun 2.13 writes it
-// (elastic/agent/server/api.py): JSON under role_info/I and assigned_ranks/I.
+// The messages with which agents number their workers through the store, as torchrun 2.13 writes
+// them (elastic/agent/server/api.py): JSON under role_info/I and assigned_ranks/I.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace muster {
 
-/// Why a message is refused: a sentence without its end, "rank is not a whole number".
+/// Why a message is refused: a clause without a full stop, "rank is not a whole number".
 struct RankMessageError {
   std::string reason;
 };

@@ -1,5 +1,5 @@
-// From what every node of the round says to the ranks of all workers: the check of what peers sent,
-// before rendezvous/core/round_ranks.h numbers the workers.
+// Computes the ranks of all workers from the messages of the nodes in the round: checks what peers
+// sent, before rendezvous/core/round_ranks.h numbers the workers.
 #pragma once
 
 #include <string>
@@ -12,10 +12,11 @@
 
 namespace muster {
 
-/// More workers in one round than anybody has; what a node claims is checked against it.
+/// The maximum number of workers in one round, above every real job. A node's number of workers is
+/// checked against it.
 inline constexpr int kMaxWorldSize = 1 << 24;
 
-/// What a node says about itself before ranks are known: torchrun's role_info.
+/// What a node reports about itself before the ranks are known: torchrun's role_info.
 struct RoleInfo {
   GroupRank group_rank;
   std::string role;
@@ -29,13 +30,14 @@ using AssignedRanks = WorkerRanks;
 enum class RanksError {
   NoNodes,
   NotAPermutation,    // The group ranks are not 0 to N - 1, each once.
-  BadLocalWorldSize,  // Below 1, or more than kMaxWorldSize together.
+  BadLocalWorldSize,  // Below 1, or the sum is more than kMaxWorldSize.
 };
 
 std::string_view describe(RanksError error);
 
-/// The ranks of every node, by group rank; `nodes` may come in any order. Nodes may differ in role
-/// and in number of workers. What peers sent may be wrong: then an error, never a wrong world.
+/// Returns the ranks of every node, by group rank. `nodes` may be in any order. Nodes may differ in
+/// role and in number of workers. If a peer sent wrong data, the result is an error, never a wrong
+/// world.
 boost::system::result<std::vector<AssignedRanks>, RanksError> assign_ranks(
     std::vector<RoleInfo> nodes);
 

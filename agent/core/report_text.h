@@ -1,4 +1,4 @@
-// How times and other people's text look in a failure report.
+// Formats times, and text from workers, for a failure report.
 #pragma once
 
 #include <cstddef>
@@ -8,20 +8,21 @@
 
 namespace muster {
 
-/// The second that this millisecond since the epoch is in.
+/// The second since the epoch that contains this millisecond.
 std::int64_t floor_s(std::int64_t ms);
 
 /// "2026-11-21_09:08:26" with '_', "2026-11-21T09:08:26" with 'T'.
 std::string date_time(std::int64_t second, char separator);
 
-/// In characters, as Python's len(): bytes that continue a UTF-8 character do not count.
+/// The width of the widest line in characters, like Python's len(): continuation bytes of UTF-8 do
+/// not count.
 std::size_t widest_line(std::string_view text);
 
-/// Every line but the first by two spaces.
+/// Indents every line but the first by two spaces.
 std::string indented(std::string_view text);
 
-/// The lines as a terminal would have left them, and nothing that could command the terminal; a
-/// newline before each.
+/// The lines as a terminal would show them in the end, each with a newline before it. Control
+/// characters are replaced, so that the text cannot control the terminal.
 std::string presentable(std::string_view tail);
 
 }  // namespace muster

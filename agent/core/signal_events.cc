@@ -3,11 +3,11 @@
 namespace muster {
 namespace {
 
-// Signals' numbers on Linux: core code includes no system header.
+// The signal numbers of Linux: core code includes no system header.
 constexpr int kInterrupt = 2;
 constexpr int kQuit = 3;
 
-// The terminal's driver sends these for a key alone.
+// The terminal driver sends these signals only when a key is pressed.
 bool is_key(const EndSignal& signal) {
   return signal.from_kernel && (signal.number == kInterrupt || signal.number == kQuit);
 }
@@ -16,7 +16,7 @@ bool is_key(const EndSignal& signal) {
 
 bool SignalEvents::begins_event(const EndSignal& signal, Instant now) {
   const bool repeats_key = is_key(signal) && keys_.contains(signal.number);
-  const bool is_new = count_ == 0 || now - began_ >= kOneEvent || repeats_key;
+  const bool is_new = count_ == 0 || now - began_ >= kEventWindow || repeats_key;
   if (is_new) {
     ++count_;
     began_ = now;

@@ -10,8 +10,8 @@ struct NamedSignal {
   const char* name;
 };
 
-// Every name that Python 3.11's signal module has on Linux. Where two share a number, the one that
-// its signal.Signals gives comes first.
+// Every name that Python 3.11's signal module has on Linux. If two names share a number, the name
+// that Python's signal.Signals uses comes first.
 // 34 and 64 are the C library's first and last real-time signals, whose macros are function calls.
 constexpr NamedSignal kSignals[] = {
     {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},       {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},

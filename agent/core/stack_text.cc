@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// py-spy 0.4: frames are indented by four, threads begin in the first column.
+// py-spy 0.4 indents frames by four spaces. The lines of threads begin in the first column.
 constexpr std::string_view kFrameIndent = "    ";
 constexpr std::string_view kThread = "Thread ";
 constexpr std::string_view kMainThread = "\"MainThread\"";
@@ -20,7 +20,7 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-/// "name (file.py:12)": native frames have an address or no line, and are not Python's.
+/// "name (file.py:12)". Native frames have an address or no line number.
 bool is_python_frame(std::string_view frame) {
   if (frame.empty() || frame.back() != ')' || frame.rfind(" (") == std::string_view::npos)
     return false;
@@ -31,7 +31,7 @@ bool is_python_frame(std::string_view frame) {
                      [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-/// Python's own library, installed packages, and what the interpreter makes up.
+/// Frames of Python's own library, of installed packages, and of the interpreter's frozen modules.
 bool is_library_frame(std::string_view frame) {
   return contains(frame, "/site-packages/") || contains(frame, "/dist-packages/") ||
          contains(frame, "/lib/python3") || contains(frame, "(<frozen ");
@@ -65,7 +65,7 @@ std::string key_of(const HangSuspect& suspect) {
 
 }  // namespace
 
-std::optional<StandingLine> standing_line(std::string_view py_spy_dump) {
+std::optional<CurrentLine> current_line(std::string_view py_spy_dump) {
   const std::vector<Thread> threads = threads_of(py_spy_dump);
   auto chosen = std::find_if(threads.begin(), threads.end(),
                              [](const Thread& t) { return t.is_main && !t.frames.empty(); });
@@ -74,7 +74,7 @@ std::optional<StandingLine> standing_line(std::string_view py_spy_dump) {
                           [](const Thread& t) { return !t.frames.empty(); });
   if (chosen == threads.end()) return std::nullopt;
   const auto& frames = chosen->frames;
-  StandingLine line{.innermost = std::string(frames.front())};
+  CurrentLine line{.innermost = std::string(frames.front())};
   const auto own = std::find_if_not(frames.begin(), frames.end(), is_library_frame);
   line.own = own == frames.end() ? line.innermost : std::string(*own);
   line.waits_for_others = std::any_of(frames.begin(), own, [](std::string_view frame) {
@@ -91,14 +91,15 @@ std::string without_commands(std::string_view py_spy_dump) {
     const std::string_view line = py_spy_dump.substr(begin, end - begin);
     begin = end + 1;
     const std::size_t colon = line.find(": ");
-    // Its own lines only: those of threads and frames are indented, or begin with "Thread".
+    // Only lines about processes begin so: those of threads begin with "Thread", frames are
+    // indented.
     const bool shows_command = line.starts_with(kProcess) && colon != std::string_view::npos;
     text.append(shows_command ? line.substr(0, colon) : line).append("\n");
   }
   return text;
 }
 
-std::string to_text(const StandingLine& line) {
+std::string to_text(const CurrentLine& line) {
   if (line.own == line.innermost) return line.own;
   return line.own + ", inside " + line.innermost;
 }

@@ -1,4 +1,5 @@
-// What stack dumps say: which line a worker stands on, and which of several is the one to blame.
+// Reads stack dumps: finds the line at which each worker is, and which of several idle workers is
+// the likely cause of a hang.
 //
 // Pure: the texts come from programs such as py-spy, which agent/io/stack_collector.h runs.
 #pragma once
@@ -13,46 +14,46 @@
 
 namespace muster {
 
-/// Where the main thread of a Python process stands.
-struct StandingLine {
+/// The line at which the main thread of a Python process is.
+struct CurrentLine {
   std::string innermost;          // "wait (/usr/lib/python3.11/threading.py:327)"
   std::string own;                // The innermost frame outside of Python's library and packages.
-  bool waits_for_others = false;  // It is inside torch.distributed: the cause is elsewhere.
-  bool operator==(const StandingLine&) const = default;
+  bool waits_for_others = false;  // Inside torch.distributed: another process is the cause.
+  bool operator==(const CurrentLine&) const = default;
 };
 
-/// From the text of `py-spy dump --full-filenames`: of the thread named MainThread, else of the
-/// first one. Nothing if there is no Python frame in it.
-std::optional<StandingLine> standing_line(std::string_view py_spy_dump);
+/// Parses the text of `py-spy dump --full-filenames`. Uses the thread named MainThread, or else the
+/// first thread with Python frames. Empty if the text has no Python frame.
+std::optional<CurrentLine> current_line(std::string_view py_spy_dump);
 
 /// The same text without the command lines of processes, which py-spy shows ("Process 7: python3
 /// train.py --key=..."): arguments may hold secrets.
 std::string without_commands(std::string_view py_spy_dump);
 
-/// "own, inside innermost" for people; just one of them where they are the same.
-std::string to_text(const StandingLine& line);
+/// "own, inside innermost", for people. If the two are the same, only one of them.
+std::string to_text(const CurrentLine& line);
 
-/// Why a tool did not print stacks, from what it printed instead.
+/// Why a tool did not print stacks, found from what it printed instead.
 enum class StackRefusal {
-  None,          // It says nothing that we know.
-  NoPermission,  // ptrace is not allowed to us.
-  NotPython,     // The process has no Python interpreter in it.
+  None,          // The output has no known message.
+  NoPermission,  // muster may not use ptrace.
+  NotPython,     // The process has no Python interpreter.
 };
 StackRefusal stack_refusal(std::string_view tool_output);
 
-/// What to do where ptrace is not allowed: lines for people.
+/// Advice for people if ptrace is not allowed: several lines.
 std::string_view permission_advice();
 
-/// One worker that does nothing, and where.
+/// One idle worker, and the line at which it is.
 struct HangSuspect {
   LocalRank rank;
   Duration idle{};
-  std::optional<StandingLine> line;
+  std::optional<CurrentLine> line;
 };
 
-/// The one to end, as an index; `suspects` is not empty. Those that wait inside torch.distributed
-/// wait for another; of the rest, the one whose line the fewest share; then the longest idle; then
-/// the lowest rank.
+/// The index of the suspect that muster must end; `suspects` must not be empty. Workers that wait
+/// inside torch.distributed come last, because they wait for another worker. Among the others, the
+/// worker whose line the fewest share is chosen, then the longest idle, then the lowest rank.
 std::size_t main_suspect(const std::vector<HangSuspect>& suspects);
 
 }  // namespace muster

@@ -7,9 +7,9 @@
 
 namespace muster {
 
-std::optional<std::string> StopLines::told(int pid, int signal, int alive) {
+std::optional<std::string> StopLines::line_for_signal(int pid, int signal, int alive) {
   if (signal != signal_) {
-    before_ = std::exchange(signal_, signal);
+    previous_signal_ = std::exchange(signal_, signal);
     lines_ = 0;
   }
   if (lines_ > kMaxLines) return std::nullopt;
@@ -17,9 +17,9 @@ std::optional<std::string> StopLines::told(int pid, int signal, int alive) {
   const int others = alive - kMaxLines;
   const std::string who =
       is_last ? std::to_string(others) + " more processes" : std::to_string(pid);
-  if (signal == SIGKILL && before_ != 0)
+  if (signal == SIGKILL && previous_signal_ != 0)
     return "Unable to shutdown " + (is_last ? who : "process " + who) + " via " +
-           std::to_string(before_) + ", forcefully exiting via 9";
+           std::to_string(previous_signal_) + ", forcefully exiting via 9";
   return "Sending " + (is_last ? who : "process " + who) + " closing signal " + signal_name(signal);
 }
 

@@ -1,4 +1,5 @@
-// The lines that say which processes muster ends, in torchrun's words, which scripts look for.
+// The log lines about the processes that muster ends, in torchrun's words, which scripts search
+// for.
 #pragma once
 
 #include <optional>
@@ -6,21 +7,21 @@
 
 namespace muster {
 
-/// One line for each process, up to a number, and one for all others.
+/// Writes one line for each of the first kMaxLines processes, and one line for all others together.
 class StopLines {
  public:
   static constexpr int kMaxLines = 8;
 
-  /// What to say when `pid` was sent `signal`; nothing: it is counted in a line that was said
-  /// already. `alive`: how many processes live, those of this stop together.
-  std::optional<std::string> told(int pid, int signal, int alive);
-  /// The next signals are another stop's: of the same workers again, or of the next attempt's.
+  /// The log line after `signal` was sent to `pid`. Empty if an earlier line already counts this
+  /// process. `alive`: the number of processes that are alive and belong to this stop.
+  std::optional<std::string> line_for_signal(int pid, int signal, int alive);
+  /// Begins another stop, of the same workers or of the next attempt's.
   void begin_stop() { lines_ = 0; }
-  void begin_attempt() { signal_ = before_ = lines_ = 0; }
+  void begin_attempt() { signal_ = previous_signal_ = lines_ = 0; }
 
  private:
-  int signal_ = 0;  // That is being sent.
-  int before_ = 0;  // What did not help; 0: nothing was tried.
+  int signal_ = 0;           // The signal that is being sent.
+  int previous_signal_ = 0;  // The signal before it; 0: none.
   int lines_ = 0;
 };
 

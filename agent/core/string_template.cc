@@ -13,7 +13,7 @@ bool continues_name(char c) {
   return begins_name(c) || (c >= '0' && c <= '9');
 }
 
-// The identifier that `text` begins with; empty if none.
+// The identifier at the beginning of `text`; empty if there is none.
 std::string_view leading_name(std::string_view text) {
   if (text.empty() || !begins_name(text[0])) return {};
   const auto end = std::find_if_not(text.begin(), text.end(), continues_name);
@@ -39,7 +39,7 @@ std::vector<TemplatePiece> parse_template(std::string_view text) {
     const std::string_view after = text.substr(1);
     const bool braced = !after.empty() && after[0] == '{';
     const std::string_view name = leading_name(braced ? after.substr(1) : after);
-    const std::size_t size = name.size() + (braced ? 3 : 1);  // With "$", or with "${" and "}".
+    const std::size_t size = name.size() + (braced ? 3 : 1);  // Includes "$", or "${" and "}".
     if (!after.empty() && after[0] == '$') {
       add_literal(pieces, "$");
       text.remove_prefix(2);

@@ -1,5 +1,5 @@
-// Python's string.Template, of which torchrun lets users see safe_substitute: "${name}", "$name",
-// "$$". Names are ASCII identifiers (CPython 3.11, Lib/string.py).
+// Python's string.Template: "${name}", "$name", "$$". torchrun's users get the behaviour of
+// safe_substitute. Names are ASCII identifiers (CPython 3.11, Lib/string.py).
 #pragma once
 
 #include <functional>
@@ -11,17 +11,17 @@
 namespace muster {
 
 struct TemplatePiece {
-  std::string text;  // As it stands in the template; "$" for an escaped "$$".
-  std::string name;  // Empty: `text` is literal. Else: what to replace `text` by.
+  std::string text;  // As written in the template; "$" for an escaped "$$".
+  std::string name;  // Empty: `text` is literal. Otherwise its value replaces `text`.
   bool operator==(const TemplatePiece&) const = default;
 };
 
-/// Neighbouring literals are joined. Never fails: a "$" that begins nothing is literal.
+/// Neighbouring literals are joined. Never fails: a "$" that begins no name is literal.
 std::vector<TemplatePiece> parse_template(std::string_view text);
 
 using TemplateLookup = std::function<std::optional<std::string>(std::string_view name)>;
 
-/// Names that `lookup` does not know stay as they are.
+/// Names that `lookup` does not know stay unchanged.
 std::string safe_substitute(std::string_view text, const TemplateLookup& lookup);
 
 }  // namespace muster

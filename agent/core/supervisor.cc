@@ -9,12 +9,12 @@
 namespace muster {
 namespace {
 
-// Signals' numbers on Linux: core code includes no system header.
+// The signal numbers of Linux: core code includes no system header.
 constexpr int kAbort = 6;
 constexpr int kKill = 9;
 constexpr int kTerminate = 15;
 
-// What a hung worker has for its last words (Python's faulthandler) and its core file.
+// The time that a hung worker has for its final output (Python's faulthandler) and its core file.
 constexpr Duration kAbortTimeout = std::chrono::seconds(10);
 
 }  // namespace
@@ -25,7 +25,7 @@ Supervisor::Supervisor(SupervisorSettings settings) : settings_(settings) {
 }
 
 SupervisorActions Supervisor::step(const SupervisorEvent& event, Instant now) {
-  if (state_ == State::Done) return {};  // Late news of a job that is over.
+  if (state_ == State::Done) return {};  // An event that arrives after the job's end.
   return std::visit([this, now](const auto& e) { return on(e, now); }, event);
 }
 
@@ -49,7 +49,7 @@ SupervisorActions Supervisor::on(const RendezvousCompleted& event, Instant) {
 
 SupervisorActions Supervisor::on(const RendezvousFailed& event, Instant) {
   if (state_ != State::Joining) return {};
-  // A worker's failure that led here stays the cause.
+  // If a worker's failure led to this rendezvous, that failure stays the cause.
   if (outcome_.why == Finish::Why::Succeeded) outcome_.why = Finish::Why::RendezvousFailed;
   outcome_.reason = event.reason;
   return finish();
@@ -57,7 +57,7 @@ SupervisorActions Supervisor::on(const RendezvousFailed& event, Instant) {
 
 SupervisorActions Supervisor::on(const RestartOrdered&, Instant now) {
   if (state_ == State::Starting) restart_ordered_ = true;
-  if (state_ != State::Running) return {};  // It stops, or joins, or its part is over.
+  if (state_ != State::Running) return {};  // Already stopping, joining or leaving.
   next_ = Next::Restart;
   return stop(kTerminate, now);
 }
@@ -65,36 +65,36 @@ SupervisorActions Supervisor::on(const RestartOrdered&, Instant now) {
 SupervisorActions Supervisor::on(const JobEnded& event, Instant now) {
   job_over_ = true;
   if (state_ == State::Leaving) {
-    // Our part has succeeded; that the job has not is worth a word.
+    // The workers of this node have succeeded. A failure of the job is still reported.
     if (!event.succeeded && outcome_.why == Finish::Why::Succeeded) outcome_.reason = event.reason;
     return finish();
   }
   if (state_ == State::Joining) {
-    if (!event.succeeded) note_job_failure(event);
+    if (!event.succeeded) record_job_failure(event);
     return finish();
   }
-  if (event.succeeded) return {};  // Nobody waits for us, and we for nobody.
-  note_job_failure(event);
+  if (event.succeeded) return {};  // No other node waits for this one, nor this one for others.
+  record_job_failure(event);
   next_ = Next::Finish;
   return state_ == State::Running ? stop(kTerminate, now) : SupervisorActions{};
 }
 
-// What happened here comes first.
-void Supervisor::note_job_failure(const JobEnded& event) {
+// A failure on this node takes precedence over the job's failure.
+void Supervisor::record_job_failure(const JobEnded& event) {
   if (outcome_.why == Finish::Why::Succeeded) outcome_.why = Finish::Why::JobFailed;
   if (outcome_.why == Finish::Why::JobFailed) outcome_.reason = event.reason;
 }
 
 SupervisorActions Supervisor::on(const WorkerStarted& event, Instant now) {
-  // It may have been asked for before we changed our mind: then it was told to end after it began,
-  // since the shim does one thing after the other.
+  // The supervisor may have decided to stop after it asked for this start. The shim handles
+  // requests in order, so the worker was signalled after it had started.
   if (slot(event.rank) == Slot::Asked) slot(event.rank) = Slot::Alive;
   return after_worker_change(now);
 }
 
 SupervisorActions Supervisor::on(const WorkerStartFailed& event, Instant now) {
   slot(event.rank) = Slot::Failed;
-  // The same command fails the same way again: restarts are for workers that ran.
+  // The same command would fail in the same way again: only workers that ran are restarted.
   if (state_ == State::Starting && outcome_.why == Finish::Why::Succeeded) {
     outcome_.why = Finish::Why::StartFailed;
     outcome_.reason = event.reason;
@@ -120,7 +120,7 @@ SupervisorActions Supervisor::on(const WorkerEnded& event, Instant now) {
   return actions;
 }
 
-// In Starting everything waits until each start is answered: a stop that overtook a start would
+// In Starting, all decisions wait until each start is answered: a stop that overtook a start would
 // miss that worker.
 SupervisorActions Supervisor::after_worker_change(Instant now) {
   switch (state_) {
@@ -147,17 +147,17 @@ SupervisorActions Supervisor::after_worker_change(Instant now) {
 
 void Supervisor::decide_restart() {
   if (job_over_) return;
-  if (outcome_.why == Finish::Why::Succeeded) {  // It was ordered.
+  if (outcome_.why == Finish::Why::Succeeded) {  // RestartOrdered.
     next_ = Next::Restart;
   } else if (outcome_.why == Finish::Why::WorkerFailed) {
-    // If the job decides, its answer to the failure is the next round, or that it has ended.
+    // If the job decides, it answers the failure with the next round or with JobEnded.
     if (!job_decides_ && restarts_ >= settings_.max_restarts) return;
     if (!job_decides_) ++restarts_;
     next_ = Next::Restart;
   }
 }
 
-// Only it is ended: so it is the failure, and the others are its victims.
+// Only the hung worker is signalled. It then counts as the failure, and the others as its victims.
 SupervisorActions Supervisor::on(const WorkerHung& event, Instant now) {
   if (state_ != State::Running || hung_ || slot(event.rank) != Slot::Alive) return {};
   hung_ = event.rank;
@@ -167,7 +167,7 @@ SupervisorActions Supervisor::on(const WorkerHung& event, Instant now) {
 
 SupervisorActions Supervisor::end_hung_worker(Instant now) {
   MUSTER_CHECK(hung_.has_value());
-  if (hung_signal_ == kKill) {  // Not even that: it waits in the kernel.
+  if (hung_signal_ == kKill) {  // SIGKILL did not end the worker: it waits in the kernel.
     outcome_.why = Finish::Why::WorkerFailed;
     outcome_.reason = "a worker that hangs could not be killed";
     return kill();
@@ -182,7 +182,7 @@ SupervisorActions Supervisor::on(const EverythingGone& event, Instant) {
   if (next_ == Next::Finish || !event.complete) {
     if (!event.complete && outcome_.reason.empty())
       outcome_.reason = "a process could not be killed: a restart beside it would not be safe";
-    return conclude();
+    return report_end();
   }
   next_ = Next::Finish;
   state_ = State::Joining;
@@ -191,8 +191,8 @@ SupervisorActions Supervisor::on(const EverythingGone& event, Instant) {
 
 SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
   const bool again = std::exchange(signalled_, true);
-  // What has been decided already stands: an end that only remains to be carried out keeps its
-  // cause, and its summary. A restart does not happen any more.
+  // A decision that was already made stays: if the job is already ending, its cause and its summary
+  // do not change. A restart is cancelled.
   const bool ends = state_ == State::Killing || state_ == State::Leaving;
   const bool decided = ends || outcome_.why != Finish::Why::Succeeded;
   SupervisorActions actions;
@@ -202,7 +202,7 @@ SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
     if (!job_over_) actions.push_back(LeaveRendezvous{});
     job_over_ = true;
   } else if (ends && outcome_.why == Finish::Why::Succeeded) {
-    // The others are not waited for. They are, or will be, told that this part is done.
+    // This node does not wait for the others. They are told, now or earlier, that it has succeeded.
     work_done_ = true;
     outcome_.why = Finish::Why::Signalled;
     outcome_.signal = event.number;
@@ -224,7 +224,7 @@ SupervisorActions Supervisor::on_signal(int number, bool again, Instant now) {
       return again ? kill() : stop(number, now);
     case State::Stopping:
       if (again) return kill();
-      return {SignalWorkers{number}};  // A worker may handle it in its own way.
+      return {SignalWorkers{number}};  // A worker may handle this signal in a way of its own.
     case State::Killing:
     case State::Done:
       return {};
@@ -234,7 +234,7 @@ SupervisorActions Supervisor::on_signal(int number, bool again, Instant now) {
 
 SupervisorActions Supervisor::on(const TimePassed&, Instant now) {
   if (!deadline_ || now < *deadline_) return {};
-  if (begins_anew(*deadline_, now)) {
+  if (must_restart_timeout(*deadline_, now)) {
     deadline_ = now + (hung_ && state_ == State::Running ? kAbortTimeout : settings_.stop_timeout);
     return {};
   }
@@ -250,14 +250,14 @@ SupervisorActions Supervisor::stop(int signal, Instant now) {
   return {SignalWorkers{signal}};
 }
 
-// Also after workers that ended well: what they left behind must not outlive them.
+// Also runs after workers that succeeded: processes that they left behind must not outlive them.
 SupervisorActions Supervisor::kill() {
   state_ = State::Killing;
   deadline_.reset();
   return {KillEverything{}};
 }
 
-SupervisorActions Supervisor::conclude() {
+SupervisorActions Supervisor::report_end() {
   if (job_over_) return finish();
   state_ = State::Leaving;
   if (!work_done_) return {ReportEnd{outcome_.why == Finish::Why::Succeeded, outcome_.reason}};

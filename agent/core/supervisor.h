@@ -1,4 +1,4 @@
-// One node's worker group: when to start it, stop it, restart it, and how it ended.
+// Decides when the worker group of one node is started, stopped and restarted, and how it ended.
 //
 // Pure: no process, no clock, no log. The same events at the same instants always give the same
 // actions. State table: docs/supervision.md. The rules are torchrun 2.13's (one failed worker fails
@@ -18,22 +18,25 @@ namespace muster {
 
 // --- events ------------------------------------------------------------------------------------
 
-struct Begun {};  // First of all, once.
-/// Ranks are known: workers may start.
+/// The first event, sent exactly once.
+struct Begun {};
+/// The ranks are known: workers may start.
 struct RendezvousCompleted {
-  /// The rendezvous counts the failures of the whole job, and decides about restarts; this is its
-  /// count. Nothing: this node counts its own, as torchrun does.
+  /// The restart count, if the rendezvous counts the failures of the whole job and decides about
+  /// restarts. Empty: this node counts its own failures, as torchrun does.
   std::optional<int> job_restarts;
 };
+/// A permanent failure: the session has already retried.
 struct RendezvousFailed {
   std::string reason;
-};  // For good: retries are the session's.
-/// Another node failed, left or wants to join: stop, and meet again. Costs no restart of ours.
+};
+/// Another node failed, left or wants to join: this node stops its workers and joins the rendezvous
+/// again. This uses none of this node's restarts.
 struct RestartOrdered {};
-/// It is over for everybody.
+/// The job has ended on all nodes.
 struct JobEnded {
   bool succeeded = true;
-  std::string reason;  // If not: who failed, and how.
+  std::string reason;  // If it failed: which worker or node failed, and how.
 };
 struct WorkerStarted {
   LocalRank rank;
@@ -46,12 +49,14 @@ struct WorkerEnded {
   LocalRank rank;
   WorkerExit exit;
 };
+/// The answer to KillEverything.
 struct EverythingGone {
-  bool complete = true;
-};  // Answers KillEverything.
+  bool complete = true;  // False: a process could not be killed.
+};
+/// The worker has been idle for the hang timeout, and its stacks have been written.
 struct WorkerHung {
   LocalRank rank;
-};  // It does nothing any more; its stacks are written.
+};
 struct SignalArrived {
   int number = 0;
 };
@@ -64,44 +69,50 @@ using SupervisorEvent = std::variant<Begun, RendezvousCompleted, RendezvousFaile
 // --- actions -----------------------------------------------------------------------------------
 
 struct JoinRendezvous {};
+/// Start all workers, local rank 0 first.
 struct StartWorkers {
   int restart_count = 0;
-};  // All of them, local rank 0 first.
+};
+/// Send the signal to the process group of each worker that is alive.
 struct SignalWorkers {
   int number = 0;
-};  // To the process group of each that lives.
+};
+/// Send the signal to one worker that hangs. The worker's end then counts as its failure.
 struct EndWorker {
   LocalRank rank;
   int number = 0;
-};                         // By this signal: it hangs, and fails by that.
-struct KillEverything {};  // And answer EverythingGone.
+};
+/// Kill all processes of the job on this node, and answer with EverythingGone.
+struct KillEverything {};
 struct AnnounceFailure {
   LocalRank rank;
   WorkerExit exit;
   int restarts_left = 0;
 };
-/// Nothing lives here any more, and nothing will: tell the others, and answer JobEnded.
+/// No process of the job is alive on this node, and none will be started again: tell the other
+/// nodes, and answer with JobEnded.
 struct ReportEnd {
   bool succeeded = true;
-  std::string what;  // Went wrong, as far as it is not told already.
+  std::string reason;  // What failed, unless the other nodes were already told.
 };
-/// This node goes, by a signal, and will not be back. Not answered.
+/// This node leaves for good, because of a signal. No event answers this action.
 struct LeaveRendezvous {};
 
-/// The last action of all.
+/// Always the last action.
 struct Finish {
   enum class Why {
     Succeeded,
-    WorkerFailed,  // And no restart was left.
+    WorkerFailed,  // A worker failed, and no restart was left.
     StartFailed,   // A worker could not be started: a restart would not help.
     RendezvousFailed,
-    JobFailed,  // Elsewhere, for good.
-    Signalled,  // By `signal`; `started` tells whether there had been workers.
+    JobFailed,  // The job failed for good on another node.
+    Signalled,  // `signal` ended the job; `started`: workers had been started before.
   };
   Why why = Why::Succeeded;
   int signal = 0;
   bool started = false;
-  /// For StartFailed, RendezvousFailed and JobFailed; otherwise what else went wrong, or empty.
+  /// The cause, for StartFailed, RendezvousFailed and JobFailed. In the other cases a further
+  /// problem, or empty.
   std::string reason;
 };
 
@@ -113,38 +124,39 @@ using SupervisorActions = std::vector<SupervisorAction>;
 struct SupervisorSettings {
   int local_world_size = 1;
   int max_restarts = 0;
-  Duration stop_timeout = std::chrono::seconds(30);  // From asking workers to end to killing them.
+  Duration stop_timeout = std::chrono::seconds(30);  // From the first signal to SIGKILL.
 };
 
 class Supervisor {
  public:
   explicit Supervisor(SupervisorSettings settings);
 
-  /// Takes one event. `now` never goes backwards between calls.
+  /// Handles one event. `now` must not go backwards between calls.
   SupervisorActions step(const SupervisorEvent& event, Instant now);
 
-  /// When step(TimePassed) is next needed; nothing if only an event can change anything.
+  /// When step(TimePassed) must be called next. Empty if only another event can change the state.
   std::optional<Instant> next_deadline() const { return deadline_; }
 
-  /// Restarts used so far, by the job or by this node: TORCHELASTIC_RESTART_COUNT.
+  /// The restarts used so far, counted by the job or by this node: TORCHELASTIC_RESTART_COUNT.
   int restart_count() const { return restarts_; }
   bool finished() const { return state_ == State::Done; }
 
   enum class State {
-    Idle,      // Nothing has begun.
-    Joining,   // In the rendezvous; no worker lives.
-    Starting,  // Workers were asked for; not all answers are in.
-    Running,   // All were started; none has failed.
-    Stopping,  // Workers were asked to end, and have until the deadline.
-    Killing,   // Everything is being killed.
-    Leaving,   // Nothing lives; the others are told, and may have something to finish first.
+    Idle,      // Before the event Begun.
+    Joining,   // In the rendezvous; no worker is alive.
+    Starting,  // StartWorkers was sent; the result of some starts is not known yet.
+    Running,   // All workers were started; none has failed.
+    Stopping,  // The workers were signalled to end, and have time until the deadline.
+    Killing,   // All processes are being killed.
+    Leaving,   // No process is alive, and the end was reported. Waits for JobEnded.
     Done,
   };
   State state() const { return state_; }
 
  private:
-  enum class Slot { Asked, Alive, Succeeded, Failed };  // A worker of this attempt.
-  /// What follows when nothing of this attempt lives any more.
+  /// The state of one worker of this attempt. Asked: its start has not been answered yet.
+  enum class Slot { Asked, Alive, Succeeded, Failed };
+  /// What follows when no process of this attempt is alive any more.
   enum class Next { Restart, Finish };
 
   SupervisorActions on(const Begun& event, Instant now);
@@ -164,10 +176,10 @@ class Supervisor {
   SupervisorActions on_signal(int number, bool again, Instant now);
   SupervisorActions end_hung_worker(Instant now);
   void decide_restart();
-  void note_job_failure(const JobEnded& event);
+  void record_job_failure(const JobEnded& event);
   SupervisorActions stop(int signal, Instant now);
   SupervisorActions kill();
-  SupervisorActions conclude();
+  SupervisorActions report_end();
   SupervisorActions finish();
   bool any(Slot slot) const;
   Slot& slot(LocalRank rank);
@@ -178,14 +190,14 @@ class Supervisor {
   Next next_ = Next::Finish;
   Finish outcome_;
   std::optional<Instant> deadline_;
-  std::optional<LocalRank> hung_;  // Told to end by hung_signal_; it has until the deadline.
+  std::optional<LocalRank> hung_;  // Was sent hung_signal_, and has time until the deadline.
   int hung_signal_ = 0;
   int restarts_ = 0;
-  bool job_decides_ = false;      // About restarts.
-  bool restart_ordered_ = false;  // While not all starts were answered.
-  bool job_over_ = false;         // Nobody is to be told anything any more.
+  bool job_decides_ = false;      // The rendezvous decides about restarts, not this node.
+  bool restart_ordered_ = false;  // RestartOrdered came in Starting, and is handled after it.
+  bool job_over_ = false;         // No other node needs a report from this node any more.
   bool work_done_ = false;        // All workers had succeeded when a signal ended the job.
-  bool signalled_ = false;        // The next signal is the second: no more patience.
+  bool signalled_ = false;        // A signal has arrived: the next one kills at once.
 };
 
 }  // namespace muster

@@ -11,7 +11,7 @@ std::string_view last_lines(std::string_view text, TailLimits limits, bool is_wh
   const std::string_view all = text;
   if (text.size() > limits.bytes) text.remove_prefix(text.size() - limits.bytes);
 
-  // Back from the end, line by line; a newline at the very end ends the last line.
+  // Goes back from the end, line by line. A newline at the very end belongs to the last line.
   std::size_t begin = text.size();
   for (std::size_t lines = 0; lines < limits.lines && begin > 0; ++lines) {
     const std::size_t newline = begin < 2 ? std::string_view::npos : text.rfind('\n', begin - 2);

@@ -8,12 +8,12 @@
 namespace muster {
 namespace {
 
-constexpr int kMaxDepth = 4;        // A request has none: 1 would do.
-constexpr double kFarAheadS = 1e9;  // Some thirty years: as good as never, and no overflow.
+constexpr int kMaxDepth = 4;        // A request is a flat object, so 1 would suffice.
+constexpr double kFarAheadS = 1e9;  // About thirty years: effectively never, without overflow.
 constexpr int kLargestSignal = 64;  // Linux.
 
-// Into `object`; false if it is no JSON object. (No Result: nlohmann::json converts from anything,
-// errors included.)
+// Writes into `object`; false if the line is not a JSON object. (The function does not return a
+// Result, because nlohmann::json converts implicitly from any type, errors included.)
 bool parse_object(std::string_view line, nlohmann::json& object) {
   bool too_deep = false;
   const auto limit_depth = [&too_deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
@@ -65,29 +65,30 @@ boost::system::result<TimerRequest, TimerLineDefect> parse_timer_request(std::st
   return request;
 }
 
-std::vector<std::string> TimerLines::take(std::string_view bytes) {
+std::vector<std::string> TimerLines::feed(std::string_view bytes) {
   std::vector<std::string> lines;
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
     const std::string_view part = bytes.substr(0, newline);
     bytes.remove_prefix(newline == std::string_view::npos ? bytes.size() : newline + 1);
-    if (!skipping_) begun_.append(part.substr(0, kMaxTimerLineBytes + 1 - begun_.size()));
-    const bool is_too_long = begun_.size() > kMaxTimerLineBytes;
-    if ((newline != std::string_view::npos && !begun_.empty()) || is_too_long)
-      lines.push_back(std::exchange(begun_, {}));
+    if (!skipping_)
+      partial_line_.append(part.substr(0, kMaxTimerLineBytes + 1 - partial_line_.size()));
+    const bool is_too_long = partial_line_.size() > kMaxTimerLineBytes;
+    if ((newline != std::string_view::npos && !partial_line_.empty()) || is_too_long)
+      lines.push_back(std::exchange(partial_line_, {}));
     skipping_ = newline == std::string_view::npos && (skipping_ || is_too_long);
   }
   return lines;
 }
 
-bool TimerTable::take(const TimerRequest& request, Instant now, double wall_now_s) {
+bool TimerTable::apply(const TimerRequest& request, Instant now, double wall_now_s) {
   const std::pair key(request.pid, request.scope);
   if (!request.expires_at_s) {
     timers_.erase(key);
     return true;
   }
   if (timers_.size() >= kMaxTimers && !timers_.contains(key)) return false;
-  look(now);
+  advance(now);
   const double left_s = std::clamp(*request.expires_at_s - wall_now_s, 0.0, kFarAheadS);
   timers_[key] = {
       counted_ + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(left_s)),
@@ -95,22 +96,22 @@ bool TimerTable::take(const TimerRequest& request, Instant now, double wall_now_
   return true;
 }
 
-void TimerTable::look(Instant now) {
-  counted_ += time_.look(now, kLookInterval);
+void TimerTable::advance(Instant now) {
+  counted_ += time_.advance(now, kCheckInterval);
 }
 
 std::optional<Instant> TimerTable::next_deadline() const {
   if (timers_.empty() || !time_.last()) return std::nullopt;
-  Duration left = kLookInterval;
+  Duration left = kCheckInterval;
   for (const auto& [key, timer] : timers_)
     left = std::min(left, timer.deadline - counted_);
   return *time_.last() + left;
 }
 
 std::vector<ExpiredTimer> TimerTable::expire(Instant now) {
-  look(now);
+  advance(now);
   std::vector<ExpiredTimer> expired;
-  // The keys are in the order of the processes: a process's timers are neighbours.
+  // The keys are sorted by pid, so the timers of one process are neighbours.
   for (auto it = timers_.begin(); it != timers_.end();) {
     const int pid = it->first.first;
     auto first = timers_.end();
@@ -124,11 +125,11 @@ std::vector<ExpiredTimer> TimerTable::expire(Instant now) {
     if (first != timers_.end()) expired.push_back({pid, first->first.second, first->second.signal});
   }
   for (const ExpiredTimer& timer : expired)
-    forget(timer.pid);
+    remove(timer.pid);
   return expired;
 }
 
-void TimerTable::forget(int pid) {
+void TimerTable::remove(int pid) {
   const auto begin = timers_.lower_bound({pid, ""});
   auto end = begin;
   while (end != timers_.end() && end->first.first == pid)

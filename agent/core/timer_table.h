@@ -1,8 +1,9 @@
-// The file timer's requests and deadlines: a worker says "kill me unless I call this off in time".
+// The requests and deadlines of the file timer. With a timer, a worker asks to be killed unless it
+// cancels the timer in time.
 //
 // Pure. The lines are those of torch.distributed.elastic.timer.FileTimerClient (PyTorch 2.13): one
-// object of JSON each, with pid, scope_id, expiration_time (seconds since the epoch, negative:
-// called off) and signal.
+// JSON object each, with pid, scope_id, expiration_time (seconds since the epoch; negative: the
+// timer is cancelled) and signal.
 #pragma once
 
 #include <chrono>
@@ -28,25 +29,26 @@ inline constexpr std::size_t kMaxTimers = 65536;
 struct TimerRequest {
   int pid = 0;
   std::string scope;
-  std::optional<double> expires_at_s;  // Since the epoch; nothing: called off.
-  int signal = 0;                      // 0 and below: nobody is to be killed.
+  std::optional<double> expires_at_s;  // Since the epoch. Empty: the timer is cancelled.
+  int signal = 0;                      // 0 and below: no process is killed.
 };
 
-/// Why a line is none, for people.
+/// Why a line is not a valid request: a text for people.
 struct TimerLineDefect {
   std::string text;
 };
 boost::system::result<TimerRequest, TimerLineDefect> parse_timer_request(std::string_view line);
 
-/// Bytes of the pipe to lines. A line that is longer than kMaxTimerLineBytes comes out cut off
-/// there, so that it is seen and no memory is lost to it.
+/// Splits the bytes of the pipe into lines. A line longer than kMaxTimerLineBytes is returned
+/// truncated (just over that limit, so that the parser refuses it), and the rest of it is skipped:
+/// memory stays bounded.
 class TimerLines {
  public:
-  std::vector<std::string> take(std::string_view bytes);
+  std::vector<std::string> feed(std::string_view bytes);
 
  private:
-  std::string begun_;
-  bool skipping_ = false;  // The rest of a line that is too long.
+  std::string partial_line_;
+  bool skipping_ = false;  // Skips the rest of a line that is too long.
 };
 
 struct ExpiredTimer {
@@ -58,32 +60,37 @@ struct ExpiredTimer {
 
 class TimerTable {
  public:
-  /// A request that arrived at `now`, when the wall clock said `wall_now_s`: from here on only time
-  /// counts that passes while somebody looks, not what happens to the clock on the wall, nor a
-  /// pause of the whole machine. False: it is one too many.
-  bool take(const TimerRequest& request, Instant now, double wall_now_s);
+  /// Sets or cancels a timer. The request arrived at `now`, when the wall clock showed
+  /// `wall_now_s`. From then on the timer counts watched time only (watched_time.h): neither a
+  /// change of the wall clock nor a pause of the machine makes it expire. False if the table is
+  /// full (kMaxTimers).
+  bool apply(const TimerRequest& request, Instant now, double wall_now_s);
 
-  /// When to call expire(): at the next timer's end, and at least this often while there is one.
-  static constexpr Duration kLookInterval = std::chrono::seconds(1);
+  /// expire() must be called when the next timer ends, and at least this often while the table has
+  /// a timer.
+  static constexpr Duration kCheckInterval = std::chrono::seconds(1);
   std::optional<Instant> next_deadline() const;
 
-  /// For every process with a timer that has run out: of those timers the first with a signal, or
-  /// the first if none has one. All timers of that process are gone then, as under torchrun.
+  /// Returns one timer for every process that has an expired timer: the first to expire among those
+  /// with a signal, or the first of all if none has a signal. All timers of that process are
+  /// removed, as under torchrun.
   std::vector<ExpiredTimer> expire(Instant now);
 
-  void forget(int pid);
+  /// Removes all timers of one process.
+  void remove(int pid);
   void clear();
+  /// The processes that have timers.
   std::vector<int> pids() const;
 
  private:
   struct Timer {
-    Duration deadline{};  // Of counted_.
+    Duration deadline{};  // Reached when counted_ is as large.
     int signal = 0;
   };
-  void look(Instant now);
+  void advance(Instant now);
 
   WatchedTime time_;
-  Duration counted_{};  // Since the first look.
+  Duration counted_{};  // The watched time since the first check.
   std::map<std::pair<int, std::string>, Timer> timers_;
 };
 

@@ -27,7 +27,7 @@ std::optional<Duration> uninterruptible_timeout(std::string_view text) {
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  if (!(seconds > 0)) return std::nullopt;  // Also for "not a number".
+  if (!(seconds > 0)) return std::nullopt;  // Also refuses NaN.
   const std::chrono::duration<double> timeout(std::min(seconds, kMaxSeconds));
   return std::max<Duration>(std::chrono::duration_cast<Duration>(timeout), 1ns);
 }
@@ -41,7 +41,7 @@ UninterruptibleDetector::UninterruptibleDetector(Duration timeout)
 
 std::optional<StuckWorker> UninterruptibleDetector::observe(const std::vector<WorkerState>& states,
                                                             Instant now) {
-  const Duration passed = time_.look(now, interval_);
+  const Duration passed = time_.advance(now, interval_);
   std::map<LocalRank, Duration> stuck;
   std::optional<StuckWorker> longest;
   for (const WorkerState& worker : states) {

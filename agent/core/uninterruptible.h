@@ -1,8 +1,8 @@
-// When a worker waits in the kernel, state D, for too long:
+// Detects a worker that waits in the kernel, in state D, for too long:
 // TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT.
 //
-// Pure. Such a process runs no code of its own and takes no signal, not even SIGKILL, until what it
-// waits for has happened: a disk, a network file system, a driver.
+// Pure. A process in this state waits for a disk, a network file system or a driver. Until the wait
+// ends, it runs no code of its own and reacts to no signal, not even to SIGKILL.
 #pragma once
 
 #include <map>
@@ -16,13 +16,13 @@
 
 namespace muster {
 
-/// Of the variable's text, seconds as Python's float() reads them; nothing: not a number above 0,
-/// so nothing is watched, as under torchrun.
+/// Parses the variable's text: seconds, as Python's float() reads them. Empty if the text is not a
+/// number above 0: then no worker is watched, as under torchrun.
 std::optional<Duration> uninterruptible_timeout(std::string_view text);
 
 struct WorkerState {
   LocalRank rank;
-  char state = '?';  // As in /proc/PID/stat; '?': not readable, so not D.
+  char state = '?';  // As in /proc/PID/stat. '?': not readable, so it does not count as D.
 };
 
 struct StuckWorker {
@@ -32,16 +32,16 @@ struct StuckWorker {
 
 class UninterruptibleDetector {
  public:
-  /// `timeout` is above 0.
+  /// `timeout` must be above 0.
   explicit UninterruptibleDetector(Duration timeout);
 
-  /// How often to observe: at most a tenth of the timeout late, and no more often than ten times a
-  /// second, as torchrun looks.
+  /// How often to call observe(). A timeout is detected at most a tenth of it late, but the
+  /// interval is never below a tenth of a second, which is torchrun's interval.
   Duration interval() const { return interval_; }
 
-  /// Takes the state of every worker that is alive: the one that has been in D for longest, if that
-  /// is the timeout or more. Between two looks it may have left D unseen, as under torchrun. Time
-  /// in which nobody looked does not count.
+  /// Expects the state of every worker that is alive. Returns the worker that has been in state D
+  /// for longest, if that is the timeout or more. A worker may have left D unseen between two
+  /// calls, as under torchrun. Only watched time counts (watched_time.h).
   std::optional<StuckWorker> observe(const std::vector<WorkerState>& states, Instant now);
 
   void reset();
@@ -49,7 +49,7 @@ class UninterruptibleDetector {
  private:
   Duration timeout_;
   Duration interval_;
-  std::map<LocalRank, Duration> stuck_;  // Those in D.
+  std::map<LocalRank, Duration> stuck_;  // The workers in state D.
   WatchedTime time_;
 };
 

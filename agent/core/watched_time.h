@@ -1,9 +1,9 @@
-// The time in which somebody looked: what limits of patience count.
+// Timeouts that count only the time in which this process was running.
 //
-// Pure. A machine that was suspended, a virtual machine that was paused and a
-// process that was stopped go on later as if nothing had been: in that time
-// nobody could have done anything, so it is neither silence nor idleness,
-// whatever the clock counts.
+// Pure. A suspended machine, a paused virtual machine and a stopped process continue later as if no
+// time had passed. No process could act in that time, so it counts neither as silence nor as
+// idleness, even though the clock has counted it. A caller therefore reports its checks regularly,
+// and a long gap between two checks counts only in part.
 #pragma once
 
 #include <algorithm>
@@ -16,36 +16,36 @@ namespace muster {
 
 class WatchedTime {
  public:
-  /// In a longer gap between two looks nobody looked.
+  /// A gap between two checks counts for at most so many intervals.
   static constexpr int kCountedIntervals = 2;
 
-  /// A look at `now`, of which there is one in each `interval`: the time that
-  /// counts since the last one. 0 for the first.
-  Duration look(Instant now, Duration interval) {
+  /// Records a check at `now`; the caller checks once in each `interval`. Returns how much of the
+  /// time since the previous check counts: 0 for the first check.
+  Duration advance(Instant now, Duration interval) {
     const Duration passed =
         last_ ? std::min(now - *last_, kCountedIntervals * interval) : Duration{};
     last_ = now;
     return passed;
   }
   std::optional<Instant> last() const { return last_; }
-  /// What follows is watched anew.
+  /// Starts again: the next check is the first.
   void reset() { last_.reset(); }
 
  private:
   std::optional<Instant> last_;
 };
 
-/// How long somebody has waited, for a limit that counts watched time only. Who waits looks once a
-/// second or more often: of a longer gap two seconds count.
+/// The length of one wait, in watched time. The caller checks once a second or more often; a longer
+/// gap between two checks counts as two seconds at most.
 class WatchedWait {
  public:
   static constexpr Duration kInterval = std::chrono::seconds(1);
 
-  explicit WatchedWait(Instant now) { time_.look(now, kInterval); }
-  /// Looks: the length of the wait until `now`.
-  Duration look(Instant now) { return length_ += time_.look(now, kInterval); }
-  /// When to look next, if the wait ends after `limit`.
-  Duration until_next_look(Duration limit) const {
+  explicit WatchedWait(Instant now) { time_.advance(now, kInterval); }
+  /// Records a check, and returns the length of the wait up to `now`.
+  Duration advance(Instant now) { return length_ += time_.advance(now, kInterval); }
+  /// The time until the next check is due, for a wait that ends after `limit`.
+  Duration until_next_check(Duration limit) const {
     return std::clamp(limit - length_, Duration{}, kInterval);
   }
 
@@ -54,12 +54,13 @@ class WatchedWait {
   Duration length_{};
 };
 
-/// A deadline is noticed so late only if nobody could look: the machine or the process stood still.
+/// A deadline is noticed later than this only if the machine or this process stood still.
 constexpr Duration kLateDeadline = std::chrono::seconds(2);
 
-/// Whether a limit that ran out at `deadline` has to begin anew at `now`: who was to end by then
-/// stood still, too, and nobody knows for how much of the time.
-inline bool begins_anew(Instant deadline, Instant now) {
+/// True if the timeout that expired at `deadline` must start again at `now`, because it was noticed
+/// late. The process that had to act before the deadline may have stood still as well, for an
+/// unknown part of the time.
+inline bool must_restart_timeout(Instant deadline, Instant now) {
   return now - deadline > kLateDeadline;
 }
 

@@ -28,7 +28,8 @@ std::vector<std::string> worker_command(const AgentOptions& options, LocalRank l
 
 std::string shown_command(const AgentOptions& options) {
   const std::vector<std::string>& words = options.command;
-  // Up to the script, module or program; where that is no word of its own, only the program.
+  // Shows the words up to the script, module or program. If that is not a separate word, shows only
+  // the program.
   const auto script = std::find(words.begin(), words.end(), options.entry_point);
   const auto end = script == words.end() ? words.begin() + 1 : script + 1;
   std::string text;

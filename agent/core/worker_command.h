@@ -1,4 +1,4 @@
-// What a worker executes.
+// The command that a worker executes.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace muster {
 
-/// The worker's argv: ${local_rank} replaced in every word from options.first_argument on, by the
-/// rules of Python's string.Template ("$$" becomes "$", unknown names stay), and
-/// "--local-rank=N" inserted where options ask for it. argv[0] may still need a look-up in PATH.
+/// The worker's argv. ${local_rank} is replaced in every word from options.first_argument on, by
+/// the rules of Python's string.Template ("$$" becomes "$", unknown names stay). "--local-rank=N"
+/// is inserted where the options ask for it. argv[0] may still need a look-up in PATH.
 std::vector<std::string> worker_command(const AgentOptions& options, LocalRank local_rank);
 
-/// The same for the log, without the user's arguments, which may hold secrets: "python3 -u train.py
-/// (and 2 arguments)".
+/// The command for the log, without the user's arguments, which may contain secrets: "python3 -u
+/// train.py (and 2 arguments)".
 std::string shown_command(const AgentOptions& options);
 
-/// What failed, for the line in the log, in torchrun's words: "of binary: sh", the program as it
-/// was given, or with --run-path, where that would be any Python, "of fn: run_script_path
-/// (train.py)".
+/// The failed program for a log line, in torchrun's words: "of binary: sh", the program as it was
+/// given. With --run-path the program would always be Python, so the text is "of fn:
+/// run_script_path (train.py)".
 std::string failed_program_text(const AgentOptions& options);
 
 }  // namespace muster

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kJob = "MUSTER_JOB";
 constexpr const char* kChannel = "MUSTER_WORKER_CHANNEL";
-// Tokens of the jobs around this one, outermost first, joined with ':'.
+// The tokens of the jobs around this one, the outermost first, joined with ':'.
 constexpr std::string_view kOuterJobs = "MUSTER_OUTER_JOBS";
 constexpr std::string_view kVisibleDevices = "CUDA_VISIBLE_DEVICES";
 constexpr std::string_view kAsyncErrors = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
@@ -46,8 +46,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// The device that worker `local_rank` sees as its only one; nothing if the list is too short. An
-// empty list is one empty entry, as torchrun 2.13 has it.
+// The device that worker `local_rank` sees as its only one. Empty if the list is too short. An
+// empty list counts as one empty entry, as in torchrun 2.13.
 std::optional<std::string> visible_device(const std::optional<std::string>& devices,
                                           LocalRank local_rank) {
   if (!devices) return std::to_string(local_rank.value);
@@ -76,7 +76,7 @@ Variables identity(const AgentOptions& options, const RoundFacts& round,
       {"LOCAL_RANK", text(options.virtual_local_rank ? 0 : local.value)},
       {"RANK", text(round.ranks.global_rank(local).value)},
       {"GROUP_RANK", text(round.group_rank.value)},
-      {"NODE_RANK", text(round.group_rank.value)},  // Not torchrun's; Lightning and others want it.
+      {"NODE_RANK", text(round.group_rank.value)},  // Not torchrun's. Lightning and others need it.
       {"ROLE_RANK", text(round.ranks.role_rank(local))},
       {"ROLE_NAME", options.role},
       {"LOCAL_WORLD_SIZE", text(options.local_world_size)},
@@ -95,7 +95,7 @@ Variables identity(const AgentOptions& options, const RoundFacts& round,
   };
 }
 
-// Tokens of the launchers around this one, itself left out: a worker may be a muster of its own.
+// The tokens of the launchers around this one, without its own: a worker may itself be a muster.
 std::string outer_jobs(const Variables& inherited, std::string_view own_token) {
   std::string outer = find(inherited, kOuterJobs).value_or("");
   const std::string job = find(inherited, kJob).value_or("");
@@ -103,7 +103,7 @@ std::string outer_jobs(const Variables& inherited, std::string_view own_token) {
   return outer.empty() ? job : outer + ":" + job;
 }
 
-// Everything that differs from what the worker inherits.
+// All variables that differ from what the worker inherits.
 boost::system::result<Variables, WorkerEnvError> own_variables(const Variables& before,
                                                                const AgentOptions& options,
                                                                const RoundFacts& round,
@@ -175,7 +175,8 @@ boost::system::result<Variables, WorkerEnvError> announced_env(
   const Variables before = parse(inherited);
   auto ours = own_variables(before, options, round, {local_rank, "", ""});
   if (!ours) return ours.error();
-  // torchrun has these two in every worker's own, whatever the surroundings say, and the next not.
+  // torchrun always lists these two among a worker's own variables, even if they were inherited. It
+  // does not list the variables that are erased below.
   for (const std::string_view name : {kAsyncErrors, std::string_view("OMP_NUM_THREADS")})
     if (auto value = find(before, name); value && !find(*ours, name))
       ours->emplace_back(name, *std::move(value));

@@ -1,4 +1,5 @@
-// A worker's whole environment: what the agent inherited, and what makes it this worker.
+// A worker's whole environment: the variables that the agent inherited, and those that identify
+// this worker.
 #pragma once
 
 #include <cstdint>
@@ -15,63 +16,65 @@
 
 namespace muster {
 
-/// What the round decided, the same for all workers of the node.
+/// What the round decided; it is the same for all workers of the node.
 struct RoundFacts {
   GroupRank group_rank;
   int group_world_size = 1;
   AssignedRanks ranks;
   std::string master_addr;
   std::uint16_t master_port = 0;
-  int restart_count = 0;  // This node's own failures so far.
-  /// Higher than that of every round of the run before it; 0: the rendezvous does not say it.
+  int restart_count = 0;  // TORCHELASTIC_RESTART_COUNT.
+  /// Higher than in every earlier round of the run. 0: the rendezvous does not provide it.
   std::int64_t generation = 0;
   bool use_agent_store = true;  // A store already listens at master_addr:master_port.
 };
 
-/// Names with their values, no name twice.
+/// Names with their values. No name occurs twice.
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// What a plug-in did to the variables that announced_env() told it of.
+/// A plug-in's changes of the variables that it got from announced_env().
 struct EnvironmentChanges {
   Variables set;
-  std::vector<std::string> unset;  // The worker has what it inherits under that name, or nothing.
+  std::vector<std::string> unset;  // The worker gets the inherited value of this name, or none.
   bool operator==(const EnvironmentChanges&) const = default;
 };
 
-/// Which worker it is for, and what differs between the workers of a node.
+/// Identifies the worker, with the facts that differ between the workers of a node.
 struct WorkerIdentity {
   LocalRank local_rank;
   std::string error_file;  // Empty: none (--log-dir /dev/null).
-  std::string job_token;   // Goes into MUSTER_JOB; without ':'.
-  std::string channel;     // The path in MUSTER_WORKER_CHANNEL; empty: there is none.
+  std::string job_token;   // The value of MUSTER_JOB; without ':'.
+  std::string channel;     // The path in MUSTER_WORKER_CHANNEL. Empty: no channel.
   EnvironmentChanges changes = {};
 };
 
-/// Why a worker cannot have an environment: a sentence for the user.
+/// Why no environment can be made for a worker: a sentence for the user.
 struct WorkerEnvError {
   std::string text;
 };
 
-/// The agent's own `environment` with what options such as --omp say in place of what it says.
+/// The agent's own `environment`, in which the variables of options such as --omp replace those of
+/// the same name.
 std::vector<std::string> inherited_by_workers(std::vector<std::string> environment,
                                               const AgentOptions& options);
 
-/// "NAME=value" for every variable, no name twice: the inherited ones in their order, without those
-/// that are ours, then ours in a fixed order. An inherited name that occurs twice counts with its
-/// first value, as getenv and Python read it; entries without a name are dropped. Fails only if
-/// --virtual-local-rank finds too few devices in CUDA_VISIBLE_DEVICES.
+/// "NAME=value" for every variable; no name occurs twice. The inherited variables come first, in
+/// their order, without those that muster sets. The variables that muster sets follow, in a fixed
+/// order. If an inherited name occurs twice, its first value is used, as by getenv and Python.
+/// Entries without a name are dropped. Fails only if --virtual-local-rank finds too few devices in
+/// CUDA_VISIBLE_DEVICES.
 boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
     const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
     const WorkerIdentity& worker);
 
-/// What torchrun tells a plug-in of --logs-specs about a worker before it is started: the variables
-/// that make it this worker. Fails as worker_env().
+/// The variables that torchrun passes to a plug-in of --logs-specs before a worker is started:
+/// those that identify the worker. Fails like worker_env().
 boost::system::result<Variables, WorkerEnvError> announced_env(
     const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
     LocalRank local_rank);
 
-/// True if a process with this variable ("NAME=value") in its environment descends from the job:
-/// directly, or through a launcher of ours that one of its workers started.
+/// True if a process with this variable ("NAME=value") in its environment is a descendant of the
+/// job: directly, or through another muster that one of the job's workers started.
 bool marks_job(std::string_view variable, std::string_view job_token);
 
 }  // namespace muster

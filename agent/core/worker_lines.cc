@@ -14,7 +14,7 @@ namespace {
 
 using LineJson = nlohmann::json;
 
-/// A field that is an integer which an int64 has room for.
+/// The value of a field, if it is an integer that fits into an int64.
 std::optional<std::int64_t> whole_number_of(const LineJson& message, const char* name) {
   const auto field = message.find(name);
   if (field == message.end() || !field->is_number_integer()) return std::nullopt;
@@ -26,18 +26,18 @@ std::optional<std::int64_t> whole_number_of(const LineJson& message, const char*
 }  // namespace
 
 std::optional<WorkerMessage> WorkerLines::next() {
-  while (why_.empty()) {
+  while (error_.empty()) {
     const std::size_t end = buffer_.find('\n');
     if (std::min(end, buffer_.size()) > kMaxLineBytes) return fail("a line is too long");
     if (end == std::string::npos) return std::nullopt;
     const std::string line = buffer_.substr(0, end);
     buffer_.erase(0, end + 1);
-    if (auto message = take_line(line)) return message;
+    if (auto message = handle_line(line)) return message;
   }
   return std::nullopt;
 }
 
-std::optional<WorkerMessage> WorkerLines::take_line(std::string_view line) {
+std::optional<WorkerMessage> WorkerLines::handle_line(std::string_view line) {
   const LineJson message = LineJson::parse(line, nullptr, /*allow_exceptions=*/false);
   const auto type = message.is_object() ? message.find("type") : message.end();
   if (!message.is_object() || type == message.end() || !type->is_string())
@@ -50,7 +50,7 @@ std::optional<WorkerMessage> WorkerLines::take_line(std::string_view line) {
     return std::nullopt;
   }
   if (*type != "progress" && *type != "progress_end" && *type != "ends_itself")
-    return std::nullopt;  // Of a later version of the protocol.
+    return std::nullopt;  // From a later version of the protocol.
   if (!rank_) return fail("something before hello");
   if (*type == "progress") return WorkerProgress{*rank_, whole_number_of(message, "step")};
   if (*type == "progress_end") return WorkerProgressEnd{*rank_};
@@ -58,15 +58,15 @@ std::optional<WorkerMessage> WorkerLines::take_line(std::string_view line) {
   return std::nullopt;
 }
 
-std::optional<WorkerMessage> WorkerLines::fail(std::string_view why) {
-  why_ = why;
+std::optional<WorkerMessage> WorkerLines::fail(std::string_view error) {
+  error_ = error;
   buffer_.clear();
   return std::nullopt;
 }
 
 std::string preempt_line(Instant deadline, Instant now) {
   const std::chrono::duration<double> left = std::max(Duration{}, deadline - now);
-  // Both ends have the same clock: this one stays right however late the line is read.
+  // Both sides use the same clock, so this value stays correct however late the line is read.
   const std::chrono::duration<double> then = deadline.time_since_epoch();
   std::array<char, 128> line{};
   const int size =

@@ -1,4 +1,5 @@
-// What one connection of the worker channel says, line by line, and what the agent says back.
+// Parses the lines that a worker sends over one connection of the worker channel, and writes the
+// agent's line to the worker.
 //
 // Pure: bytes go in, messages come out. The protocol is in docs/worker_channel.md.
 #pragma once
@@ -15,14 +16,14 @@
 
 namespace muster {
 
-/// The worker gets on; `step` is what it has said, if it has said one.
+/// The worker makes progress. `step` is the step that it reported, if any.
 struct WorkerProgress {
   LocalRank rank;
   std::optional<std::int64_t> step;
   friend bool operator==(const WorkerProgress&, const WorkerProgress&) = default;
 };
 
-/// The worker will report no more.
+/// The worker will report no further progress.
 struct WorkerProgressEnd {
   LocalRank rank;
   friend bool operator==(const WorkerProgressEnd&, const WorkerProgressEnd&) = default;
@@ -30,41 +31,42 @@ struct WorkerProgressEnd {
 
 using WorkerMessage = std::variant<WorkerProgress, WorkerProgressEnd>;
 
-/// The bytes of one connection. How they are cut into pieces does not matter.
+/// The parser of one connection. The result does not depend on how the bytes were cut into pieces.
 class WorkerLines {
  public:
   static constexpr std::size_t kMaxLineBytes = 4096;  // Without its newline.
 
-  /// For a node of so many workers.
+  /// `local_world_size`: the number of workers of this node.
   explicit WorkerLines(int local_world_size) : local_world_size_(local_world_size) {}
 
-  /// Call next() until it has nothing, before the next bytes are added.
+  /// Adds received bytes. Call next() until it returns nothing, before you add more bytes.
   void add(std::string_view bytes) { buffer_.append(bytes); }
 
-  /// The next message. Nothing if no line is whole, or if a rule was broken: then why() says which.
+  /// The next message. Empty if there is no complete line, or if a line broke a rule of the
+  /// protocol: then error() says which one.
   std::optional<WorkerMessage> next();
 
-  /// Why the connection must be closed; empty while all is well.
-  std::string_view why() const { return why_; }
+  /// Why the connection must be closed. Empty as long as no rule was broken.
+  std::string_view error() const { return error_; }
 
-  /// Who speaks, once a hello has said it.
+  /// The worker of this connection, after its hello.
   std::optional<LocalRank> rank() const { return rank_; }
 
-  /// Who speaks, if it has promised to end by itself when a notice comes.
-  std::optional<LocalRank> promised() const { return ends_itself_ ? rank_ : std::nullopt; }
+  /// The worker of this connection, if it has promised to end by itself when a notice comes.
+  std::optional<LocalRank> ends_itself() const { return ends_itself_ ? rank_ : std::nullopt; }
 
  private:
-  std::optional<WorkerMessage> take_line(std::string_view line);
+  std::optional<WorkerMessage> handle_line(std::string_view line);
   std::optional<WorkerMessage> fail(std::string_view why);
 
   int local_world_size_;
   std::string buffer_;
   std::optional<LocalRank> rank_;
   bool ends_itself_ = false;
-  std::string_view why_;  // A literal.
+  std::string_view error_;  // Always a string literal.
 };
 
-/// The notice, with its newline, that workers have until `deadline`.
+/// The notice, with its newline, that tells workers that they have time until `deadline`.
 std::string preempt_line(Instant deadline, Instant now);
 
 }  // namespace muster

@@ -1,6 +1,7 @@
-// The workers of this node that run now, and those who are told when one starts or ends.
+// The running workers of this node, and the observers that are notified when a worker starts or
+// ends.
 //
-// Pure. One table, so that nobody who watches workers keeps a copy that could differ from it.
+// Pure. There is one table, so that no observer keeps a copy that could differ from it.
 #pragma once
 
 #include <map>
@@ -17,33 +18,34 @@ struct RunningWorker {
   int pid = 0;
 };
 
-/// Overrides what it wants to hear.
+/// An observer overrides the functions for the events that it needs.
 class WorkerObserver {
  public:
   virtual ~WorkerObserver() = default;
-  /// No worker of an earlier attempt lives, none of the new one has been started.
+  /// No worker of an earlier attempt is alive, and no worker of the new attempt has been started.
   virtual void attempt_begins() {}
-  /// The table has it.
+  /// The worker is already in the table.
   virtual void worker_started(const RunningWorker&) {}
-  /// The table does not have it any more.
+  /// The worker is no longer in the table.
   virtual void worker_ended(const RunningWorker&, const WorkerExit&) {}
-  /// The workers are being stopped; their ends are still told.
+  /// The workers are being stopped. worker_ended() still follows for each of them.
   virtual void attempt_ends() {}
 };
 
 class WorkerTable {
  public:
-  /// From now on: in the order of these calls.
+  /// Adds an observer, which must outlive the table's last event. Observers are notified in the
+  /// order of these calls.
   void observe(WorkerObserver& observer) { observers_.push_back(&observer); }
 
   void attempt_begins();
   void started(LocalRank rank, int pid);
-  /// Nothing happens if it is not in the table.
+  /// Does nothing if the worker is not in the table.
   void ended(LocalRank rank, const WorkerExit& exit);
   void attempt_ends();
 
   const std::map<LocalRank, int>& running() const { return running_; }
-  /// Of one that runs; else 0.
+  /// 0 if the worker is not running.
   int pid_of(LocalRank rank) const;
   std::set<int> pids() const;
 

@@ -17,7 +17,6 @@
 #include "agent/core/end_cause.h"
 #include "agent/core/job_outcome.h"
 #include "agent/core/progress_text.h"
-#include "agent/core/stop_lines.h"
 #include "agent/core/supervisor.h"
 #include "agent/core/worker_table.h"
 #include "agent/io/agent_lines.h"
@@ -29,13 +28,15 @@
 #include "agent/io/logs_specs_program.h"
 #include "agent/io/node_answers.h"
 #include "agent/io/node_reporter.h"
-#include "agent/io/owned_name.h"
+#include "agent/io/owned_folder.h"
 #include "agent/io/shim_link.h"
 #include "agent/io/watchdogs.h"
 #include "agent/io/worker_channel.h"
 #include "agent/io/worker_group.h"
+#include "agent/io/worker_stop.h"
 #include "agent/posix/job_cleanup.h"
 #include "agent/posix/shim_reports.h"
+#include "agent/sessions/call_within.h"
 #include "agent/sessions/session_choice.h"
 #include "agent/sessions/workers_store.h"
 #include "rendezvous/core/limit_advice.h"
@@ -47,27 +48,32 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-// A line about a worker's end waits so long for what the worker wrote last.
+// The line about a worker's end waits at most so long until the worker's last output is shown.
 constexpr Duration kCatchUpLimit = 250ms;
+// The session has limits of its own, of up to 5 s. This one holds if the store's thread hangs.
+constexpr Duration kDrainLimit = 8s;
 
-/// The loop: feeds the supervisor with what happens, and carries out what it decides.
+/// The control loop: feeds events to the supervisor (agent/core/supervisor.h) and applies its
+/// actions. The sections below follow the life of a job.
 class Agent {
  public:
-  Agent(const AgentOptions& options, AgentSurroundings surroundings)
+  Agent(const AgentOptions& options, AgentContext context)
       : options_(options),
         job_(random_name(12)),
-        environment_(std::move(surroundings.environment)),
+        environment_(std::move(context.environment)),
         timer_(io_),
-        link_(io_, surroundings.socket,
+        link_(io_, context.socket,
               {.on_report = [this](const ShimReport& report) { on_report(report); },
                .on_lost = [this] { on_shim_lost(); }}),
+        stop_(options, link_, workers_),
         work_(io_, options.log.dir.empty() ? "a temporary folder" : options.log.dir),
         job_end_(options, work_),
-        event_log_(options, host_name(), [this](std::string line) { work_.say(std::move(line)); }),
+        event_log_(options, host_name(),
+                   [this](std::string line) { work_.print(std::move(line)); }),
         supervisor_({.local_world_size = options.local_world_size,
                      .max_restarts = options.max_restarts,
                      .stop_timeout = options.shutdown_timeout}),
-        places_(surroundings.places),
+        run_files_(context.run_files),
         hangs_(io_, workers_, environment_, options.hang_timeout,
                {.workers = [this] { return WorkerGroup::living(group_.get()); },
                 .program = [this] { return group_->program(); },
@@ -78,7 +84,7 @@ class Agent {
                     }}),
         answers_(io_, work_, hangs_),
         reporter_(io_, options.local_world_size, [this](const auto& is) { session_->report(is); }),
-        launcher_pid_(surroundings.launcher_pid),
+        launcher_pid_(context.launcher_pid),
         workers_store_(io_, workers_store_options(options), options.rendezvous.shares_store),
         session_(make_session(io_, options, session_handlers())) {
     workers_store_.on_reach([this](const NativeReach& asked) {
@@ -92,35 +98,37 @@ class Agent {
 
   int run() {
     if (const auto error = work_.start()) {
-      const EndCause cause = lack("cannot start the log thread: " + error.message() +
-                                  start_limit_advice(error.value()));
+      const EndCause cause = missing_resource("cannot start the log thread: " + error.message() +
+                                              start_limit_advice(error.value()));
       spdlog::error("{}", cause.text);
       report_early_end(options_, cause);
       send_end(1, 0);
     } else {
-      make_places();
+      create_run_files();
     }
     io_.run();
-    return 0;  // Nobody reads it: the shim knows the outcome already.
+    return 0;  // The shim ignores it: send_end() has sent the outcome.
   }
 
  private:
-  // The front and the shim exist already: each of the three removes the places if the others die.
-  void make_places() {
+  // --- startup ----------------------------------------------------------------------------------
+  // Runs after the front and the shim exist: each of the three removes the files if the others die.
+  void create_run_files() {
     group_ = std::make_unique<WorkerGroup>(
-        options_, WorkerGroup::Surroundings{environment_, job_, host_name(), std::string()},
+        options_, WorkerGroup::Context{environment_, job_, host_name(), std::string()},
         [this](const auto& why) { asio::post(io_, [this, why] { on_logs_full(why); }); });
     job_end_.on_ends([this](const auto& ends) { reporter_.ended(ends); });
     auto problem = std::make_shared<std::string>();
-    work_.run([this, problem] { *problem = places_.make(); },
+    work_.run([this, problem] { *problem = run_files_.create(); },
               [this, problem](bool) { begin(*problem); });
   }
 
   void begin(const std::string& problem) {
-    if (supervisor_.finished()) return;  // By a signal, before anything had begun.
-    if (!problem.empty()) return give_up(problem);
+    if (supervisor_.finished()) return;  // A signal has ended the job before it began.
+    if (!problem.empty()) return end_early(problem);
+    link_.send({.kind = ShimRequest::Kind::Keep}, run_files_.copies_of_locks());
     watchdogs_ = std::make_unique<Watchdogs>(
-        io_, workers_, environment_, places_.fifo(),
+        io_, workers_, environment_, run_files_.fifo(),
         Watchdogs::Handlers{
             .on_reason = [this](LocalRank rank, const auto& why) { group_->explain(rank, why); },
             .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }});
@@ -129,34 +137,34 @@ class Agent {
   }
 
   void open_channel() {
-    OwnedFd listener = places_.take_channel();
+    OwnedFd listener = run_files_.take_channel();
     if (listener.get() < 0) return;
     channel_ = std::make_unique<WorkerChannel>(
-        io_, std::move(listener), places_.channel_path(), options_.local_world_size,
+        io_, std::move(listener), run_files_.channel_path(), options_.local_world_size,
         WorkerChannel::Handlers{[this](LocalRank rank, auto step) {
                                   if (step) reporter_.progressed(rank, *step);
                                   hangs_.progressed(rank);
                                 },
                                 [this](LocalRank rank) { hangs_.ended_progress(rank); },
-                                [this](LocalRank rank) { signal_one(rank); }});
+                                [this](LocalRank rank) { stop_.signal_overdue(rank); }});
     group_->set_channel(channel_->path());
+    stop_.set_channel(channel_.get());
   }
 
-  void give_up(const std::string& reason) {
+  void end_early(const std::string& reason) {
     spdlog::error("{}", reason);
     job_end_.report_early_end(
-        lack(reason), [this] { places_.tidy(false); }, [this] { end(1); });
+        missing_resource(reason), [this] { run_files_.remove(false); }, [this] { end(1); });
   }
 
-  // --- events --------------------------------------------------------------------------------
-
-  /// Actions may lead to events at once: those wait for their turn.
+  // --- events -----------------------------------------------------------------------------------
+  /// An action can cause another event immediately. Such events are queued and handled in order.
   void feed(SupervisorEvent event) {
     events_.push_back(std::move(event));
     if (std::exchange(feeding_, true)) return;
     for (; !events_.empty(); events_.pop_front())
       for (const SupervisorAction& action : supervisor_.step(events_.front(), now()))
-        std::visit([this](const auto& a) { carry_out(a); }, action);
+        std::visit([this](const auto& a) { apply(a); }, action);
     feeding_ = false;
     arm_timer();
   }
@@ -167,7 +175,7 @@ class Agent {
     armed_ = deadline;
     timer_.cancel();
     if (!deadline) return;
-    timer_.expires_at(std::chrono::steady_clock::time_point(deadline->time_since_epoch()));
+    timer_.expires_at(to_steady(*deadline));
     timer_.async_wait([this](boost::system::error_code ec) {
       if (ec) return;
       armed_.reset();
@@ -181,9 +189,9 @@ class Agent {
         group_->started(report);
         sessions_[report.pid] = {.start = ticks_since_boot(), .end = std::nullopt};
         workers_.started(LocalRank{report.worker}, report.pid);
-        // Not before the first attempt has begun: no worker waits for it, nor for a CPU.
+        // Once, after the first starts: the removal must not delay a worker.
         if (++starts_ == options_.local_world_size)
-          work_.pump().run([this] { places_.tidy_after_dead_owners(); });
+          work_.pump().run([this] { run_files_.remove_orphans(); });
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
         return feed(WorkerStartFailed{LocalRank{report.worker}, group_->start_failure(report)});
@@ -194,17 +202,15 @@ class Agent {
         workers_.ended(LocalRank{report.worker}, exit);
         return feed(WorkerEnded{LocalRank{report.worker}, exit});
       }
-      case ShimReport::Kind::Told:
-        group_->told(report);
-        if (auto line = stop_lines_.told(report.pid, report.status, stopping_))
-          spdlog::warn("{}", std::move(*line));
-        return;
+      case ShimReport::Kind::WorkerSignalled:
+        group_->record_signal(report);
+        return stop_.on_signalled(report);
       case ShimReport::Kind::AllGone:
         report.pid != 0 ? log_left_behind(report.pid) : sessions_.clear();
         return feed(EverythingGone{.complete = report.pid == 0});
       case ShimReport::Kind::Ping:
         return link_.send({.kind = ShimRequest::Kind::Pong, .number = report.count});
-      case ShimReport::Kind::Signalled:
+      case ShimReport::Kind::SignalReceived:
         for (int i = 0; i < report.count; ++i)
           on_signal(report.status);
         return;
@@ -214,20 +220,13 @@ class Agent {
   void on_signal(int number) {
     const auto& handled = options_.signals_to_handle;
     if (std::find(handled.begin(), handled.end(), number) == handled.end())
-      return hangs_.asked(number);  // Only one comes that does not end the job: request_signal.
+      return hangs_.write_stacks_on_signal(number);  // It is SplitOptions::request_signal.
     work_.on_signal();
-    const Supervisor::State before = supervisor_.state();
-    const bool stopping = has_workers(before);
-    // A tenth of the time is left between the end of what workers have and SIGKILL.
-    if (stopping && signals_ == 0 && channel_)
-      channel_->preempt(now() + options_.shutdown_timeout - options_.shutdown_timeout / 10);
-    log_signal(number, {.before = before,
-                        .is_first = !stopping || signals_++ == 0,
-                        .shutdown_timeout = options_.shutdown_timeout});
+    stop_.on_signal(number, supervisor_.state());
     feed(SignalArrived{number});
   }
 
-  // --log-on-full=fail: the workers are stopped as by a signal, and the job has failed.
+  // --log-on-full=fail: the workers are stopped as after SIGTERM, and the job fails.
   void on_logs_full(const std::string& reason) {
     if (logs_full_ || supervisor_.finished()) return;
     logs_full_ = reason;
@@ -236,30 +235,18 @@ class Agent {
     feed(SignalArrived{SIGTERM});
   }
 
-  // The shim is gone, so nobody owns the workers: those that it started itself have died with it.
+  // The kernel kills the workers when the shim dies. This function kills their descendants.
   void on_shim_lost() {
     hangs_.cancel();
     if (ended_) return io_.stop();
     kill_job(
         sessions_, [this](std::string_view variable) { return marks_job(variable, job_); },
         WorkerCgroup(shim_pid_));
-    places_.tidy(false);
+    run_files_.remove(false);
     ::_exit(1);
   }
 
-  // --- actions -------------------------------------------------------------------------------
-
-  void carry_out(const JoinRendezvous&) {
-    info("Rendezvous'ing worker group");
-    event_log_.rendezvous_begun(supervisor_.restart_count());
-    if (!logs_specs_) return session_->join();
-    logs_specs_->load([this](const std::string& problem) {
-      if (supervisor_.finished()) return;
-      if (!problem.empty()) return feed(RendezvousFailed{problem});
-      session_->join();
-    });
-  }
-
+  // --- the rendezvous ---------------------------------------------------------------------------
   RendezvousSession::Handlers session_handlers() {
     return {
         .on_round = [this](const SessionRound& round) { on_round(round); },
@@ -269,15 +256,15 @@ class Agent {
               feed(RestartOrdered{});
             },
         .on_end =
-            [this](const SessionEnd& end) {
-              feed(JobEnded{end.succeeded, end.who.empty() ? end.why : end.who + ": " + end.why});
+            [this](const auto& end) {
+              feed(JobEnded{end.succeeded, session_end_text(end)});
             },
         .on_failed = [this](const std::string& why) { feed(RendezvousFailed{why}); },
         .host_store = [this](const auto& done) { workers_store_.prepare(done); },
-        .store_at = [this](const std::string& address) { workers_store_.listen_at(address); },
-        .vouch =
+        .restrict_store = [this](const std::string& address) { workers_store_.listen_at(address); },
+        .set_reach_answer =
             [this](std::int64_t generation, std::optional<Instant> whole_at) {
-              workers_store_.vouch(generation, whole_at);
+              workers_store_.set_reach_answer(generation, whole_at);
             },
         .on_asked =
             [this](const NodeAsked& asked, auto done) {
@@ -293,147 +280,144 @@ class Agent {
                                                : std::nullopt});
   }
 
-  void carry_out(const StartWorkers& action) {
+  void apply(const JoinRendezvous&) {
+    log_info("Rendezvous'ing worker group");
+    event_log_.rendezvous_begun(supervisor_.restart_count());
+    if (!logs_specs_) return session_->join();
+    logs_specs_->load([this](const std::string& problem) {
+      if (supervisor_.finished()) return;
+      if (!problem.empty()) return feed(RendezvousFailed{problem});
+      session_->join();
+    });
+  }
+
+  void apply(const ReportEnd& action) {
+    if (action.succeeded)
+      log_info("worker group successfully finished. Waiting for other agents to finish.");
+    reported_ = now();
+    session_->finished(action.succeeded, action.reason);
+  }
+
+  void apply(const LeaveRendezvous&) { session_->leave(); }
+
+  // --- starting the workers of an attempt -------------------------------------------------------
+  void apply(const StartWorkers& action) {
     event_log_.rendezvous_completed();
     round_.restart_count = action.restart_count;
     event_log_.ranks_assigned(round_);
     reporter_.ranks_assigned(round_.ranks);
     for (std::string& line : rendezvous_text(options_, round_))
       spdlog::info("{}", std::move(line));
-    info("Starting worker group");
-    stop_lines_.begin_attempt();
+    log_info("Starting worker group");
+    stop_.begin_attempt();
     workers_.attempt_begins();
-    if (channel_) channel_->reset();
-    is_to_start_ = true;
-    // Output of earlier attempts may wait for a console that nobody reads: then workers wait, too.
+    start_pending_ = true;
+    // If a slow console holds back output of earlier attempts, the start of this one waits for it.
     ++attempt_;
-    if (!last_attempt_) return place_logs();
+    if (!last_attempt_) return request_log_destinations();
     job_end_.end_attempt(*group_, *last_attempt_, [this, attempt = attempt_] {
-      if (is_to_start_ && attempt == attempt_) place_logs();
+      if (start_pending_ && attempt == attempt_) request_log_destinations();
     });
   }
 
-  void place_logs() {
+  void request_log_destinations() {
     if (!logs_specs_) return start_workers(nullptr);
     const auto environments = group_->announce(round_);
-    if (!environments) return no_worker_starts(environments.error().reason);
-    logs_specs_->place(*environments, [this, attempt = attempt_](const auto& placed) {
-      if (!is_to_start_ || attempt != attempt_) return;  // Nobody waits for it any more.
-      if (!placed) return no_worker_starts(placed.error().text);
-      start_workers(&*placed);
+    if (!environments) return fail_starts(environments.error().reason);
+    logs_specs_->request_dest(*environments, [this, attempt = attempt_](const auto& dest) {
+      if (!start_pending_ || attempt != attempt_) return;  // The attempt was stopped meanwhile.
+      if (!dest) return fail_starts(dest.error().text);
+      start_workers(&*dest);
     });
   }
 
   void start_workers(const LogsDest* dest) {
     last_attempt_ = round_.restart_count;
-    group_->prepare(round_, places_.run_dir(),
+    group_->prepare(round_, run_files_.run_dir(),
                     dest == nullptr ? std::nullopt : std::optional(*dest), work_,
                     [this, attempt = attempt_](const auto& problem) {
-                      if (!is_to_start_ || attempt != attempt_) return;
-                      if (problem) return no_worker_starts(problem->reason);
+                      if (!start_pending_ || attempt != attempt_) return;
+                      if (problem) return fail_starts(problem->reason);
                       send_starts();
                     });
   }
 
-  // Each is on its way before the next is prepared: the shim starts it meanwhile.
+  // Each request is sent before the next is prepared: the shim starts that worker meanwhile.
   void send_starts() {
-    is_to_start_ = false;
+    start_pending_ = false;
     for (int rank = 0; rank < options_.local_world_size; ++rank) {
       auto start = group_->make_start(work_.pump(), LocalRank{rank});
-      if (!start) return no_worker_starts(start.error().reason, rank);
+      if (!start) return fail_starts(start.error().reason, rank);
       link_.send(start->request, std::move(start->fds));
     }
-    group_->starts_made(work_.pump());
+    group_->finish_starts(work_.pump());
   }
 
-  void no_worker_starts(const std::string& reason, int from = 0) {
-    is_to_start_ = false;
+  void fail_starts(const std::string& reason, int from = 0) {
+    start_pending_ = false;
     for (int rank = from; rank < options_.local_world_size; ++rank)
       feed(WorkerStartFailed{LocalRank{rank}, reason});
   }
 
-  // The attempt is over before its workers were asked for.
-  void give_up_start() {
-    if (std::exchange(is_to_start_, false)) no_worker_starts("stopped before the start");
+  // The attempt ends before its start requests were sent.
+  void cancel_start() {
+    if (std::exchange(start_pending_, false)) fail_starts("stopped before the start");
   }
 
-  void carry_out(const EndWorker& it) {
-    link_.send(
-        {.kind = ShimRequest::Kind::SignalProcess, .worker = it.rank.value, .number = it.number});
-  }
-
-  void carry_out(const SignalWorkers& action) {
-    workers_.attempt_ends();
-    info("Stopping worker group");
-    stop_lines_.begin_stop();
-    stopping_ = static_cast<int>(workers_.running().size());
-    stop_signal_ = action.number;
-    for (LocalRank rank{0}; rank.value < options_.local_world_size; ++rank.value)
-      if (!channel_ || !channel_->ends_itself(rank)) signal_one(rank);
-    give_up_start();
-  }
-
-  // Also for one that had the notice, wanted to end by itself, and is still there.
-  void signal_one(LocalRank rank) {
-    link_.send({.kind = ShimRequest::Kind::Signal, .worker = rank.value, .number = stop_signal_});
-  }
-
-  void carry_out(const KillEverything&) {
-    workers_.attempt_ends();
-    stopping_ = static_cast<int>(workers_.running().size());
-    link_.send({.kind = ShimRequest::Kind::KillAll});
-    give_up_start();
-  }
-
-  void carry_out(const AnnounceFailure& action) {
+  // --- failed workers, stopping workers ---------------------------------------------------------
+  void apply(const AnnounceFailure& action) {
     work_.pump().catch_up(kCatchUpLimit);
     log_failure(options_, action, group_->pid(action.rank));
     reporter_.failed(action.rank, action.exit, group_->ended_because(action.rank));
     session_->workers_failed(failed_rank_text(round_.ranks.global_rank(action.rank), action.exit));
   }
 
-  void carry_out(const ReportEnd& action) {
-    if (action.succeeded)
-      info("worker group successfully finished. Waiting for other agents to finish.");
-    reported_ = now();
-    session_->finished(action.succeeded, action.what);
+  void apply(const EndWorker& action) { stop_.end_worker(action); }
+
+  void apply(const SignalWorkers& action) {
+    log_info("Stopping worker group");
+    stop_.signal_workers(action);
+    cancel_start();
   }
 
-  void carry_out(const LeaveRendezvous&) { session_->leave(); }
+  void apply(const KillEverything&) {
+    stop_.kill_everything();
+    cancel_start();
+  }
 
-  void carry_out(const Finish& action) {
+  // --- the end of the job -----------------------------------------------------------------------
+  void apply(const Finish& action) {
     work_.job_ends();
     job_end_.read_ends(*group_, [this, action](const JobEnd::Ends& ends) { finish(action, ends); });
   }
 
   void finish(const Finish& action, const JobEnd::Ends& ends) {
     if (reported_ && action.why == Finish::Why::Succeeded)
-      info("Done waiting for other agents. Elapsed: " +
-           std::to_string(std::chrono::duration<double>(now() - *reported_).count()) + " seconds");
+      log_info(exit_barrier_text(now() - *reported_));
     event_log_.finished(action, ends, logs_full_);
     const JobOutcome outcome =
         job_outcome(action, {.launcher_pid = launcher_pid_,
                              .propagate_exit_code = options_.propagate_exit_code,
                              .logs_full = logs_full_});
-    // Whoever asked for stacks wants to read them.
-    const bool succeeded = outcome.succeeded && !hangs_.has_written();
+    // Stack files may be in the run directory: it is then kept as after a failure.
+    const bool succeeded = outcome.succeeded && !hangs_.has_written_stacks();
+    stop_.set_channel(nullptr);
     channel_.reset();
     job_end_.report(
-        outcome, *group_, ends, [this, succeeded] { places_.tidy(succeeded); },
+        outcome, *group_, ends, [this, succeeded] { run_files_.remove(succeeded); },
         [this, signal = outcome.signal](int exit_code) { end(exit_code, signal); });
   }
 
-  void info(const std::string& text) { spdlog::info("{}", "[" + options_.role + "] " + text); }
-
-  /// Tells the shim, which ends the whole; its end ends us.
+  /// Closes the session and the --logs-specs program, then sends the outcome to the shim.
   void end(int exit_code, int signal = 0) {
     ended_ = true;
     hangs_.cancel();
     session_->close();
-    session_->drain([this, exit_code, signal] {
+    const auto then = [this, exit_code, signal] {
       if (!logs_specs_) return send_end(exit_code, signal);
       logs_specs_->close([this, exit_code, signal] { send_end(exit_code, signal); });
-    });
+    };
+    call_within(io_, kDrainLimit, then, [this](const auto& finish) { session_->drain(finish); });
   }
 
   void send_end(int exit_code, int signal) {
@@ -447,6 +431,8 @@ class Agent {
     io_.stop();
   }
 
+  void log_info(const std::string& text) { spdlog::info("{}", "[" + options_.role + "] " + text); }
+
   const AgentOptions& options_;
   const std::string job_;
   const std::vector<std::string> environment_;
@@ -455,17 +441,16 @@ class Agent {
   std::optional<Instant> armed_;
   ShimLink link_;
   WorkerTable workers_;
+  WorkerStop stop_;
   LogWork work_;
   JobEnd job_end_;
   EventLog event_log_;
   Supervisor supervisor_;
   std::deque<SupervisorEvent> events_;
   bool feeding_ = false;
-  StopLines stop_lines_;
-  int stopping_ = 0;  // How many lived when the stop began.
-  JobPlaces& places_;
+  RunFiles& run_files_;
   std::unique_ptr<WorkerGroup> group_;
-  std::shared_ptr<LogsSpecsProgram> logs_specs_;  // Null: the logs go where we put them.
+  std::shared_ptr<LogsSpecsProgram> logs_specs_;  // Null without --logs-specs.
   HangResponse hangs_;
   NodeAnswers answers_;
   NodeReporter reporter_;
@@ -476,22 +461,20 @@ class Agent {
   WorkersStore workers_store_;
   std::shared_ptr<RendezvousSession> session_;
   RoundFacts round_;
-  int starts_ = 0;                   // Of workers, in all attempts.
-  JobSessions sessions_;             // Of the attempt: for the case that the shim dies.
-  std::optional<Instant> reported_;  // When the others were told that this part is over.
-  int attempt_ = 0;                  // Counts the starts of this node.
-  std::optional<int> last_attempt_;  // The restart count of the workers that were started last.
-  int signals_ = 0;
-  int stop_signal_ = SIGTERM;
-  bool is_to_start_ = false;              // The attempt's workers are not asked for yet.
-  std::optional<std::string> logs_full_;  // And on what: --log-on-full=fail.
+  int starts_ = 0;                        // Workers started, in all attempts.
+  JobSessions sessions_;                  // Of this attempt's workers: for kill_job().
+  std::optional<Instant> reported_;       // When this node reported its end to the rendezvous.
+  int attempt_ = 0;                       // Counts the StartWorkers actions.
+  std::optional<int> last_attempt_;       // The restart count of the last attempt.
+  bool start_pending_ = false;            // This attempt's start requests are not sent yet.
+  std::optional<std::string> logs_full_;  // The reason, after --log-on-full=fail ended it.
   bool ended_ = false;
 };
 
 }  // namespace
 
-int run_agent(const AgentOptions& options, AgentSurroundings surroundings) {
-  return Agent(options, std::move(surroundings)).run();
+int run_agent(const AgentOptions& options, AgentContext context) {
+  return Agent(options, std::move(context)).run();
 }
 
 }  // namespace muster

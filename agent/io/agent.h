@@ -1,4 +1,4 @@
-// The agent of one node: from the rendezvous to the last worker's end.
+// The agent of one node: from the rendezvous to the end of the last worker.
 
 #pragma once
 
@@ -6,20 +6,20 @@
 #include <vector>
 
 #include "agent/core/agent_options.h"
-#include "agent/io/job_places.h"
+#include "agent/io/run_files.h"
 
 namespace muster {
 
-/// What the agent's process comes with.
-struct AgentSurroundings {
-  std::vector<std::string> environment;  // That the workers inherit.
-  JobPlaces& places;                     // To be made, and tidied.
-  int socket = -1;                       // To the shim; the agent's from now on.
-  int launcher_pid = 0;                  // Of the process that the user started.
+/// What run_job() gives to the agent's process.
+struct AgentContext {
+  std::vector<std::string> environment;  // The environment that the workers inherit.
+  RunFiles& run_files;                   // Created by the agent, and removed at the end.
+  int socket = -1;                       // To the shim. The agent owns it.
+  int launcher_pid = 0;                  // The pid of the process that the user started.
 };
 
-/// Runs the agent until it has told the shim how the job has ended, or the shim is gone. The
-/// result means nothing to the shim.
-int run_agent(const AgentOptions& options, AgentSurroundings surroundings);
+/// Runs the agent until it has sent the outcome of the job to the shim, or the shim is gone. The
+/// shim ignores the result.
+int run_agent(const AgentOptions& options, AgentContext context);
 
 }  // namespace muster

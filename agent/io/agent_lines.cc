@@ -1,5 +1,7 @@
 #include "agent/io/agent_lines.h"
 
+#include <chrono>
+
 #include <spdlog/spdlog.h>
 
 #include "agent/core/progress_text.h"
@@ -28,8 +30,7 @@ void log_signal(int number, const SignalFacts& facts) {
 
 void log_left_behind(pid_t pid) {
   spdlog::error(
-      "Process {} did not exit after SIGKILL within 30s: it is left behind (it waits in the "
-      "kernel: "
+      "Process {} did not exit after SIGKILL: it is left behind (it waits in the kernel: "
       "uninterruptible I/O?)",
       pid);
 }
@@ -43,6 +44,15 @@ void log_failure(const AgentOptions& options, const AnnounceFailure& failure, in
 
 std::string failed_rank_text(GlobalRank rank, const WorkerExit& exit) {
   return "rank " + std::to_string(rank.value) + " " + exit_text(exit);
+}
+
+std::string session_end_text(const SessionEnd& end) {
+  return end.failed_node.empty() ? end.why : end.failed_node + ": " + end.why;
+}
+
+std::string exit_barrier_text(Duration elapsed) {
+  return "Done waiting for other agents. Elapsed: " +
+         std::to_string(std::chrono::duration<double>(elapsed).count()) + " seconds";
 }
 
 }  // namespace muster

@@ -23,7 +23,8 @@ bool can_be_followed(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 ? S_ISREG(info.st_mode) : errno == ENOENT;
 }
 
-// A full disk is a reason not to start only if the user says so; the log thread tries again.
+// A full disk prevents the start only with --log-on-full=fail: else the log thread tries to open
+// the file again later.
 bool prevents_start(int error, const LogFileOptions& options) {
   return error != 0 && (options.ends_when_full || !is_disk_full(error));
 }
@@ -34,7 +35,7 @@ std::optional<std::string> open_files(const AttemptFilesRequest& request, Attemp
     for (const StreamPlan* stream : {&worker.out, &worker.err}) {
       if (stream->target != StreamTarget::File) continue;
       auto& file = made.files[stream->file];
-      if (file) continue;  // A plug-in may name one twice.
+      if (file) continue;  // A plug-in may name a file twice.
       file = std::make_shared<LogFile>(stream->file, begin, request.file_options);
       if (prevents_start(file->error(), request.file_options))
         return "cannot open the log files in " + worker.dir + ": " +
@@ -43,7 +44,7 @@ std::optional<std::string> open_files(const AttemptFilesRequest& request, Attemp
   return std::nullopt;
 }
 
-// All is new in a directory of our own; a plug-in's files begin anew.
+// Files in muster's own attempt directory are new. Files that a plug-in has chosen are emptied.
 std::optional<std::string> empty_filtered_files(const AttemptLogPlan& plan) {
   if (!plan.chosen_by_plugin) return std::nullopt;
   for (const std::string& path : {plan.filtered_stdout, plan.filtered_stderr}) {
@@ -61,10 +62,10 @@ std::vector<Result<std::string>> find_programs(const AttemptFilesRequest& reques
   std::string_view last_path;
   for (std::size_t rank = 0; rank < request.programs.size(); ++rank) {
     std::string_view path = request.path;
-    if (rank < plan.workers.size())  // A plug-in may have changed it.
+    if (rank < plan.workers.size())  // A plug-in may have changed PATH.
       for (const auto& [name, value] : plan.workers[rank].environment.set)
         if (name == "PATH") path = value;
-    // Most often it is the same program for all.
+    // Usually all workers have the same program: it is looked up once.
     const bool is_known =
         rank > 0 && path == last_path && request.programs[rank] == request.programs[rank - 1];
     found.push_back(is_known ? found.back() : find_program(request.programs[rank], path));
@@ -75,22 +76,21 @@ std::vector<Result<std::string>> find_programs(const AttemptFilesRequest& reques
 
 }  // namespace
 
-AttemptFiles make_attempt_files(const AttemptFilesRequest& request) {
+AttemptFiles create_attempt_files(const AttemptFilesRequest& request) {
   request.run_dir.remove_empty(request.last_directories);
   AttemptFiles made;
-  LogSurroundings surroundings = request.surroundings;
-  surroundings.stderr_is_terminal = ::isatty(2) == 1;
-  surroundings.console_is_one_file = is_one_console(1, 2);
+  LogContext log_context = request.log_context;
+  log_context.stderr_is_terminal = ::isatty(2) == 1;
+  log_context.console_is_one_file = is_one_console(1, 2);
   if (!request.run_dir.path().empty()) {
     const std::vector<std::string> names = request.run_dir.entries();
-    surroundings.attempt_dir =
-        request.run_dir.path() + "/" +
-        attempt_dir_name(request.restart_count, {names.begin(), names.end()});
+    log_context.attempt_dir = request.run_dir.path() + "/" +
+                              attempt_dir_name(request.restart_count, {names.begin(), names.end()});
   }
-  made.plan = request.dest ? plan_logs(request.options, surroundings, *request.dest)
-                           : plan_logs(request.options, surroundings);
+  made.plan = request.dest ? plan_logs(request.options, log_context, *request.dest)
+                           : plan_logs(request.options, log_context);
   for (const std::string& dir : made.plan.directories) {
-    if (::mkdir(dir.c_str(), 0777) == 0) continue;  // Most often there is all above it.
+    if (::mkdir(dir.c_str(), 0777) == 0) continue;  // The parent directory usually exists.
     std::error_code error;
     std::filesystem::create_directories(dir, error);
     if (error) {

@@ -1,5 +1,5 @@
-// The directories and log files of one attempt, and where the workers' programs are: made and found
-// on the log thread, because storage may hang.
+// Creates the directories and log files of one attempt, and looks up the workers' programs. Runs on
+// the log thread, because storage may hang.
 #pragma once
 
 #include <map>
@@ -19,22 +19,22 @@ namespace muster {
 struct AttemptFiles {
   AttemptLogPlan plan;
   std::map<std::string, std::shared_ptr<LogFile>> files;  // By path.
-  std::vector<Result<std::string>> programs;              // The path of each worker's program.
-  std::optional<std::string> problem;  // Why no worker can be started, as a sentence.
+  std::vector<Result<std::string>> programs;  // The path of each worker's program, or the error.
+  std::optional<std::string> problem;         // Why no worker can be started, as a sentence.
 };
 
 struct AttemptFilesRequest {
   const AgentOptions& options;
   const RunDir& run_dir;
   int restart_count = 0;
-  std::vector<std::string> last_directories;  // Of the last attempt: removed if they are empty.
-  LogSurroundings surroundings;  // The directory and what the console is are found out here.
-  std::optional<LogsDest> dest;  // What a plug-in of --logs-specs has chosen.
+  std::vector<std::string> last_directories;  // Of the last attempt; empty ones are removed.
+  LogContext log_context;                     // Without attempt_dir and the console's facts.
+  std::optional<LogsDest> dest;               // Where a plug-in of --logs-specs wants the logs.
   LogFileOptions file_options;
-  std::vector<std::string> programs;  // Of the workers, by local rank, as the user named them.
+  std::vector<std::string> programs;  // As the user named them, by local rank.
   std::string path;                   // The PATH that workers inherit.
 };
 
-AttemptFiles make_attempt_files(const AttemptFilesRequest& request);
+AttemptFiles create_attempt_files(const AttemptFilesRequest& request);
 
 }  // namespace muster

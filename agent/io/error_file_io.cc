@@ -14,7 +14,7 @@
 #include <system_error>
 
 #include "agent/core/error_file.h"
-#include "agent/io/owned_name.h"
+#include "agent/io/owned_folder.h"
 #include "agent/posix/process_scan.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
@@ -29,7 +29,7 @@ using boost::system::error_code;
 constexpr Duration kReaderLimit = std::chrono::seconds(2);
 constexpr int kMaxLinks = 16;
 
-// A descriptor that does not block may be a FIFO or a terminal whose reader is slow.
+// Waits at most kReaderLimit: `fd` may be a non-blocking FIFO or terminal with a slow reader.
 error_code write_all(int fd, std::string_view text) {
   const Instant end = now() + kReaderLimit;
   while (!text.empty()) {
@@ -47,8 +47,8 @@ error_code write_all(int fd, std::string_view text) {
   return {};
 }
 
-// The number in /dev/fd/3 or /proc/self/fd/3, and behind links that lead there: /dev/stdout is one.
-// Only of descriptors that we were started with: ours are all close-on-exec.
+// The number in /dev/fd/3 or /proc/self/fd/3, also if symbolic links such as /dev/stdout lead
+// there. Nothing for a descriptor that muster opened itself: those are all close-on-exec.
 std::optional<int> inherited_descriptor(fs::path path) {
   for (int links = 0; links < kMaxLinks; ++links) {
     const std::string dir = path.parent_path();
@@ -63,7 +63,7 @@ std::optional<int> inherited_descriptor(fs::path path) {
     std::error_code ec;
     const fs::path next = fs::read_symlink(path, ec);
     if (ec) return std::nullopt;
-    path = path.parent_path() / next;  // An absolute one replaces what is before it.
+    path = path.parent_path() / next;  // An absolute `next` replaces the whole path.
   }
   return std::nullopt;
 }
@@ -71,10 +71,14 @@ std::optional<int> inherited_descriptor(fs::path path) {
 error_code write_in_place(const std::string& path, const std::string& text) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   const OwnedFd fd(::open(path.c_str(), kFlags, 0666));
-  return fd.is_open() ? write_all(fd.get(), text) : from_errno(errno);
+  if (!fd.is_open()) return from_errno(errno);
+  const error_code error = write_all(fd.get(), text);
+  // An empty file is clearly no report. Fails for a FIFO and a device.
+  if (error) (void)!::ftruncate(fd.get(), 0);
+  return error;
 }
 
-// `mode`: of the file that is replaced; nothing: there is none.
+// `mode` is the mode of the file that is replaced; nothing if there is none.
 error_code replace(const std::string& path, const std::string& text, std::optional<mode_t> mode) {
   const std::string temporary = path + ".muster-" + random_name(8);
   OwnedFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -88,7 +92,8 @@ error_code replace(const std::string& path, const std::string& text, std::option
   return error;
 }
 
-// A mount point, a directory where no file may be made: the file itself may be writable.
+// After these errors (a mount point, a directory that is not writable), the file itself may be
+// writable.
 bool may_work_in_place(int error) {
   return error == EBUSY || error == EXDEV || error == EACCES || error == EPERM || error == EROFS;
 }
@@ -97,7 +102,7 @@ bool may_work_in_place(int error) {
 
 std::optional<std::string> read_error_file_at(const std::string& path) {
   if (path.empty()) return std::nullopt;
-  // A worker may have left anything there, a FIFO too: never wait for it.
+  // The worker may have left anything there, also a FIFO: the open must not wait.
   const OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!fd.is_open() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;

@@ -1,4 +1,4 @@
-// Reading and writing the small files in which errors travel.
+// Reads the workers' error files, and writes muster's own error file and failure report.
 
 #pragma once
 
@@ -9,15 +9,15 @@
 
 namespace muster {
 
-/// The beginning of the file, one byte more than kMaxErrorFileBytes at most, so that too long a
-/// file is seen to be one; nothing if there is no such file or it cannot be read.
+/// The beginning of the file: at most kMaxErrorFileBytes, and one byte more to show that the file
+/// is too long. Nothing if there is no regular file at `path`, or it cannot be read.
 std::optional<std::string> read_error_file_at(const std::string& path);
 
-/// Writes the whole file. A regular one, also behind a symbolic link, is replaced in one step: a
-/// reader sees the old text or the new one, never half of it. What cannot be replaced (a device, a
-/// FIFO, a mount point, a file in a directory that is not ours) is written to where it stands;
-/// one that nobody reads is an error, and a slow reader is waited for two seconds at most.
-/// /dev/stdout, /dev/fd/3 and the like are the descriptors that we were started with.
+/// Writes the whole file. A regular file, also behind a symbolic link, is replaced in one step: a
+/// reader sees the old text or the new one, never half of it. A file that cannot be replaced (a
+/// device, a FIFO, a mount point, a file in a directory that is not writable) is written in place.
+/// A FIFO without a reader is an error, and a slow reader is waited for at most two seconds.
+/// /dev/stdout, /dev/fd/3 and the like mean the descriptors that muster was started with.
 boost::system::error_code write_whole_file(const std::string& path, const std::string& text);
 
 }  // namespace muster

@@ -11,8 +11,8 @@
 namespace muster {
 
 EventLog::EventLog(const AgentOptions& options, const std::string& hostname,
-                   std::function<void(std::string)> say)
-    : say_(std::move(say)), begun_(now()), mark_(begun_) {
+                   std::function<void(std::string)> print)
+    : print_(std::move(print)), begun_(now()), mark_(begun_) {
   if (options.events_on_console) context_ = event_context(options, hostname);
 }
 
@@ -43,7 +43,8 @@ void EventLog::worker_started(const RunningWorker& worker) {
   write_starts(false);
 }
 
-// Those whose turn it is; or all, where a start has failed and its turn will not come.
+// Writes the events whose turn it is. `all`: also the others, because the start of a lower rank has
+// failed and its turn will not come.
 void EventLog::write_starts(bool all) {
   while (!held_starts_.empty() && (all || held_starts_.begin()->first.value == next_start_)) {
     const auto [rank, pid] = *held_starts_.begin();
@@ -63,7 +64,7 @@ void EventLog::finished(const Finish& action, const std::vector<ExplainedEnd>& e
     case Finish::Why::Succeeded:
     case Finish::Why::WorkerFailed:
       workers_ended(action.why == Finish::Why::Succeeded, ends);
-      // torch's word: the agent has done its work, whatever became of the workers.
+      // torchrun's word: the agent has done its work, even if workers have failed.
       return write(agent_event(context(), "SUCCEEDED"));
     case Finish::Why::Signalled:
       return write(agent_event(context(), "FAILED", std::nullopt,

@@ -21,7 +21,7 @@ int utc_offset_s() {
   return ::localtime_r(&now, &local) == nullptr ? 0 : static_cast<int>(local.tm_gmtoff);
 }
 
-void write_or_complain(const std::string& path, const std::string& text, std::string_view what) {
+void write_or_log(const std::string& path, const std::string& text, std::string_view what) {
   if (const auto error = write_whole_file(path, text))
     spdlog::error("cannot write {} to {}: {}", what, path, error.message());
 }
@@ -49,11 +49,11 @@ ExitReport make_report(const AgentOptions& options, std::vector<ExplainedEnd> en
 
 void write_report_files(const AgentOptions& options, const ExitReport& report) {
   if (!options.failure_report.empty())
-    write_or_complain(options.failure_report, report.json() + "\n", "the failure report");
+    write_or_log(options.failure_report, report.json() + "\n", "the failure report");
   if (options.own_error_file.empty()) return;
   const ExplainedEnd* first = report.first_failure();
   const std::string original = first == nullptr ? "" : first->error_text;
-  write_or_complain(options.own_error_file, report.error_file(original), "the error file");
+  write_or_log(options.own_error_file, report.error_file(original), "the error file");
 }
 
 void report_lost_agent(const AgentOptions& options, const LostAgent& lost) {
@@ -61,7 +61,8 @@ void report_lost_agent(const AgentOptions& options, const LostAgent& lost) {
   std::vector<ExplainedEnd> ends;
   for (const WorkerEnd& worker : lost.workers)
     if (worker.has_ended()) ends.push_back({worker});
-  write_report_files(options, make_report(options, std::move(ends), 0, agent_lost(lost.how)));
+  write_report_files(options,
+                     make_report(options, std::move(ends), 0, agent_lost(lost.how), lost.earlier));
 }
 
 void report_early_end(const AgentOptions& options, const EndCause& cause) {

@@ -1,4 +1,4 @@
-// What the user gets when the job has not succeeded: the report, on stderr and in files.
+// The report of a job that has not succeeded, and the files that it is written to.
 
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace muster {
 
-/// gethostname(); nothing is looked up in DNS.
+/// The result of gethostname(), without a look-up in DNS.
 std::string host_name();
 
 /// The report of an attempt that began at `started_ms`.
@@ -22,15 +22,15 @@ ExitReport make_report(const AgentOptions& options, std::vector<ExplainedEnd> en
                        std::int64_t started_ms, std::optional<EndCause> cause = std::nullopt,
                        EarlierAttempts earlier = {});
 
-/// Writes the files that were asked for, --failure-report and the error file of our own
-/// (AgentOptions::own_error_file), and logs what cannot be written. The storage may make it wait.
+/// Writes the files that were asked for: --failure-report, and muster's own error file
+/// (AgentOptions::own_error_file). Logs which file cannot be written. May wait for storage.
 void write_report_files(const AgentOptions& options, const ExitReport& report);
 
-/// The job has ended before there were workers: writes the files.
+/// Writes the files for a job that ended before it had workers.
 void report_early_end(const AgentOptions& options, const EndCause& cause);
 
-/// The agent is gone: writes the files as far as the shim, which calls this, knows how the workers
-/// ended.
+/// Writes the files for a job that has lost its agent, with what the shim knows about the workers'
+/// ends. The shim has this called.
 void report_lost_agent(const AgentOptions& options, const LostAgent& lost);
 
 }  // namespace muster

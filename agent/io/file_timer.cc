@@ -13,7 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/core/signal_name.h"
-#include "agent/io/owned_name.h"
+#include "agent/io/owned_folder.h"
 #include "agent/posix/find_program.h"
 #include "agent/posix/helper_process.h"
 #include "rendezvous/core/from_errno.h"
@@ -25,16 +25,16 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::string_view kFile = "TORCHELASTIC_TIMER_FILE=";
-constexpr std::size_t kReadBytes = 65536;  // What a pipe holds.
-constexpr int kReadsAtOnce = 16;           // Then others have their turn.
-constexpr std::size_t kShownBytes = 200;   // Of a line that is wrong.
+constexpr std::size_t kReadBytes = 65536;  // The capacity of a pipe.
+constexpr int kReadsAtOnce = 16;           // Then other events have their turn.
+constexpr std::size_t kShownBytes = 200;   // Of an invalid line, in the log.
 constexpr std::size_t kMaxOwnerless = 256;
 
 double wall_clock_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Nothing in it that could command a terminal.
+// Without control characters, which could command a terminal.
 std::string shown(std::string_view line) {
   std::string text(line.substr(0, kShownBytes));
   for (char& c : text)
@@ -55,15 +55,20 @@ std::optional<TimerFifo> TimerFifo::choose(std::vector<std::string>& environment
   fifo.path_ = variable("TORCHELASTIC_TIMER_FILE");
   if (fifo.path_.empty()) {
     const std::string dir = variable("TMPDIR");
-    fifo.path_ = (dir.empty() ? "/tmp" : dir) + "/" + owned_name();
-    fifo.names_owner_ = true;
+    fifo.folder_ = (dir.empty() ? "/tmp" : dir) + "/" + owned_folder_name();
+    fifo.path_ = fifo.folder_ + "/timers";
     std::erase_if(environment, [](const std::string& entry) { return entry.starts_with(kFile); });
     environment.push_back(std::string(kFile) + fifo.path_);
   }
   return fifo;
 }
 
-boost::system::error_code TimerFifo::make() {
+boost::system::error_code TimerFifo::create() {
+  if (!folder_.empty()) {
+    Result<OwnedFd> lock = create_owned_folder(folder_);
+    if (!lock) return lock.error();
+    lock_ = std::move(*lock);
+  }
   struct stat old {};
   if (::lstat(path_.c_str(), &old) == 0) {
     if (!S_ISFIFO(old.st_mode)) return from_errno(EEXIST);
@@ -79,21 +84,30 @@ boost::system::error_code TimerFifo::make() {
 }
 
 void TimerFifo::remove() const {
-  struct stat there {};
-  struct stat made {};
-  if (::lstat(path_.c_str(), &there) != 0 || ::fstat(fd_.get(), &made) != 0) return;
-  if (there.st_dev == made.st_dev && there.st_ino == made.st_ino) ::unlink(path_.c_str());
+  struct stat current {};
+  struct stat created {};
+  if (::lstat(path_.c_str(), &current) == 0 && ::fstat(fd_.get(), &created) == 0 &&
+      current.st_dev == created.st_dev && current.st_ino == created.st_ino)
+    ::unlink(path_.c_str());
+  remove_folder();
 }
 
 void TimerFifo::remove_unread() const {
   struct stat there {};
-  if (::lstat(path_.c_str(), &there) != 0 || !S_ISFIFO(there.st_mode)) return;
-  const OwnedFd writer(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
-  if (!writer.is_open() && errno == ENXIO) ::unlink(path_.c_str());
+  if (::lstat(path_.c_str(), &there) == 0 && S_ISFIFO(there.st_mode)) {
+    const OwnedFd writer(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+    if (!writer.is_open() && errno == ENXIO) ::unlink(path_.c_str());
+  }
+  remove_folder();
 }
 
-void TimerFifo::tidy_after_dead_owners() const {
-  if (names_owner_) remove_what_dead_owners_left(path_.substr(0, path_.rfind('/')));
+// Does nothing if the folder contains a file.
+void TimerFifo::remove_folder() const {
+  if (!folder_.empty()) ::rmdir(folder_.c_str());
+}
+
+void TimerFifo::remove_orphans() const {
+  if (!folder_.empty()) remove_orphans_in(folder_.substr(0, folder_.rfind('/')));
 }
 
 // --- the timers ----------------------------------------------------------------------------------
@@ -110,12 +124,12 @@ FileTimer::FileTimer(asio::io_context& io, WorkerTable& workers, const TimerFifo
 }
 
 void FileTimer::worker_started(const RunningWorker&) {
-  // It may have asked, and its time may have run out, before its start was told here.
-  std::erase_if(ownerless_, [this](const ExpiredTimer& timer) { return carry_out(timer); });
+  // This worker may have set a timer, and it may have run out, before the start was reported.
+  std::erase_if(ownerless_, [this](const ExpiredTimer& timer) { return signal_owner(timer); });
 }
 
 void FileTimer::worker_ended(const RunningWorker& worker, const WorkerExit&) {
-  table_.forget(worker.pid);
+  table_.remove(worker.pid);
   arm();
 }
 
@@ -145,13 +159,13 @@ bool FileTimer::drain(bool keep) {
       return false;
     }
     if (!keep) continue;
-    for (const std::string& line : lines_.take({buffer_.data(), static_cast<std::size_t>(n)}))
-      take(line);
+    for (const std::string& line : lines_.feed({buffer_.data(), static_cast<std::size_t>(n)}))
+      handle_line(line);
   }
   return true;
 }
 
-void FileTimer::take(const std::string& line) {
+void FileTimer::handle_line(const std::string& line) {
   const auto complain = [this, &line](std::string_view why) {
     if (const auto left_out = complaints_.admit(now(), "timer line", {}))
       spdlog::warn("a line in the timers' pipe is ignored, {}: {}{}", why, shown(line),
@@ -159,16 +173,16 @@ void FileTimer::take(const std::string& line) {
   };
   const auto request = parse_timer_request(line);
   if (!request) return complain(request.error().text);
-  if (table_.take(*request, now(), wall_clock_s())) return;
+  if (table_.apply(*request, now(), wall_clock_s())) return;
   make_room();
-  if (!table_.take(*request, now(), wall_clock_s())) complain("there are too many timers");
+  if (!table_.apply(*request, now(), wall_clock_s())) complain("there are too many timers");
 }
 
-// Timers of processes that have ended without calling them off.
+// Forgets the timers of processes that have ended without cancelling them.
 void FileTimer::make_room() {
   const std::set<pid_t> leaders = workers_.pids();
   for (const int pid : table_.pids())
-    if (signal_family_member(pid, leaders, 0) == 0) table_.forget(pid);
+    if (signal_family_member(pid, leaders, 0) == 0) table_.remove(pid);
 }
 
 void FileTimer::arm() {
@@ -179,16 +193,16 @@ void FileTimer::arm() {
   if (!deadline) return;
   timer_.expires_at(std::chrono::steady_clock::time_point(deadline->time_since_epoch()));
   timer_.async_wait([this](boost::system::error_code ec) {
-    if (!ec) look();
+    if (!ec) expire_timers();
   });
 }
 
-void FileTimer::look() {
+void FileTimer::expire_timers() {
   armed_.reset();
-  // What was called off in time counts, also if it has not been read yet.
+  // A timer that was cancelled in time does not expire, even if the request is not read yet.
   drain(true);
   for (const ExpiredTimer& timer : table_.expire(now())) {
-    if (carry_out(timer)) continue;
+    if (signal_owner(timer)) continue;
     spdlog::info("timer \"{}\" of process {} ran out: it is no process of a worker, or over",
                  shown(timer.scope), timer.pid);
     if (ownerless_.size() < kMaxOwnerless) ownerless_.push_back(timer);
@@ -196,7 +210,7 @@ void FileTimer::look() {
   arm();
 }
 
-bool FileTimer::carry_out(const ExpiredTimer& timer) {
+bool FileTimer::signal_owner(const ExpiredTimer& timer) {
   const pid_t leader = signal_family_member(timer.pid, workers_.pids(), std::max(timer.signal, 0));
   if (leader == 0) return false;
   Expired expired{.pid = timer.pid,

@@ -1,8 +1,8 @@
-// Timers that workers set through a pipe with a name (TORCHELASTIC_ENABLE_FILE_TIMER=1): a process
-// of a worker that does not call its timer off in time gets the signal that it asked for itself.
+// Timers that workers set through a named pipe (TORCHELASTIC_ENABLE_FILE_TIMER=1): a process of a
+// worker that does not cancel its timer in time gets the signal that its request named.
 //
-// Requests and their meaning: agent/core/timer_table.h. Unlike torchrun's, the agent does not die
-// with the process: the worker's death is a failure like others, and a restart may follow.
+// agent/core/timer_table.h defines the requests. Unlike torchrun's, the agent does not end with the
+// process: the worker's death is a failure like any other, and a restart may follow.
 #pragma once
 
 #include <sys/types.h>
@@ -25,72 +25,80 @@
 
 namespace muster {
 
-/// The pipe and its place in the file system: chosen before the shim and the agent part, made by
-/// the agent, so that whoever is left can remove it.
+/// The pipe and its path. The path is chosen before the shim and the agent are split, and the agent
+/// creates the pipe: so each of the processes can remove it if the others die.
 class TimerFifo {
  public:
-  /// Nothing if `environment` does not ask for it. Else chooses the place that
-  /// TORCHELASTIC_TIMER_FILE names, or one in the temporary directory, which names the calling
-  /// process as its owner, and sets the variable in `environment`, from which workers inherit it.
+  /// Nothing if `environment` does not enable file timers. Else uses the path in
+  /// TORCHELASTIC_TIMER_FILE. If that is not set, chooses a path in a new folder in the temporary
+  /// directory, and sets the variable in `environment` for workers. It cannot be in the run
+  /// directory, which may be in another place than the first one that is tried, or not exist.
   static std::optional<TimerFifo> choose(std::vector<std::string>& environment);
 
-  /// Makes it. An old pipe in its place is replaced; whatever else is there stays, and is an error.
-  boost::system::error_code make();
+  /// Creates the folder if choose() chose it, and the pipe. Replaces an old pipe at this path; any
+  /// other file stays, and is an error.
+  boost::system::error_code create();
 
   const std::string& path() const { return path_; }
-  /// To read from, without blocking. Also open for writing: so it does not end when no worker has
-  /// it.
+  /// For reading, without blocking. It is also open for writing, so that there is no end-of-file
+  /// when no worker has the pipe open.
   int fd() const { return fd_.get(); }
-  /// Removes it, if it has been made here, and no other in its place since.
+  /// The lock on the folder. Not open if there is no lock.
+  const OwnedFd& lock() const { return lock_; }
+  /// Removes the pipe if this object created it, and no other file has taken its path since; then
+  /// the folder.
   void remove() const;
-  /// Removes a pipe there that nobody reads: for when the agent is gone, and could not. One that
-  /// another job has made in its place has a reader.
+  /// Removes a pipe at this path that nobody reads: for another process, after the agent is gone
+  /// without having removed it. A pipe that another job has created there since has a reader.
   void remove_unread() const;
-  /// Removes such pipes beside it whose owners are gone.
-  void tidy_after_dead_owners() const;
+  /// If choose() chose the path: removes what dead owners left in the temporary directory.
+  void remove_orphans() const;
 
  private:
+  void remove_folder() const;
+
   std::string path_;
-  bool names_owner_ = false;
-  OwnedFd fd_;  // As long as it is open, no other file gets its number.
+  std::string folder_;  // That choose() chose; empty: TORCHELASTIC_TIMER_FILE was set.
+  OwnedFd lock_;        // On `folder_`.
+  OwnedFd fd_;          // While it is open, no other file gets its inode.
 };
 
 class FileTimer : public WorkerObserver {
  public:
-  /// A timer of `pid` ran out: it belongs to the worker `rank` (and is that itself, if
-  /// `is_worker`).
+  /// A timer of the process `pid` has run out. The process belongs to the worker `rank`, and is
+  /// that worker itself if `is_worker`.
   struct Expired {
     LocalRank rank;
     pid_t pid = 0;
     bool is_worker = false;
     std::string scope;
-    int signal = 0;  // What it got; 0 and below: the timer asked for none.
+    int signal = 0;  // That the process got; 0 or less: the timer asked for none.
   };
   using OnExpired = std::function<void(const Expired&)>;
 
-  /// Listens at once. `on_expired` is called after the process was signalled; requests that are
-  /// wrong, and timers of processes that are no worker's, are logged and have no effect.
+  /// Reads requests from now on. Calls `on_expired` after the process was signalled. Invalid
+  /// requests, and timers of processes that belong to no worker, are logged and have no effect.
   FileTimer(boost::asio::io_context& io, WorkerTable& workers, const TimerFifo& fifo,
             OnExpired on_expired);
-  ~FileTimer() override { pipe_.release(); }  // The descriptor is the TimerFifo's.
+  ~FileTimer() override { pipe_.release(); }  // The TimerFifo owns the descriptor.
   FileTimer(const FileTimer&) = delete;
   FileTimer& operator=(const FileTimer&) = delete;
 
-  /// Timers of the last attempt, and requests that have not been read yet, are forgotten.
+  /// Forgets the timers of the last attempt, and requests that are not read yet.
   void attempt_begins() override;
   void worker_started(const RunningWorker& worker) override;
   void worker_ended(const RunningWorker& worker, const WorkerExit& exit) override;
 
  private:
   void wait_to_read();
-  /// Reads what is there; false if the pipe cannot be read any more.
+  /// Reads the waiting requests, and handles them if `keep`. False if the pipe cannot be read.
   bool drain(bool keep);
-  void take(const std::string& line);
+  void handle_line(const std::string& line);
   void make_room();
   void arm();
-  void look();
-  /// False if `timer` is no worker's, as far as is known.
-  bool carry_out(const ExpiredTimer& timer);
+  void expire_timers();
+  /// Signals the process of `timer`. False if it belongs to no worker that the agent knows.
+  bool signal_owner(const ExpiredTimer& timer);
 
   const WorkerTable& workers_;
   boost::asio::posix::stream_descriptor pipe_;
@@ -99,7 +107,7 @@ class FileTimer : public WorkerObserver {
   OnExpired on_expired_;
   TimerLines lines_;
   TimerTable table_;
-  std::vector<ExpiredTimer> ownerless_;  // Their worker may be about to be made known.
+  std::vector<ExpiredTimer> ownerless_;  // The start of their worker may not be reported yet.
   std::vector<char> buffer_;
   LogLimiter complaints_;
 };

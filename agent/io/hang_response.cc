@@ -13,22 +13,23 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kLinesMax = 16;  // Of one each for a worker; the files are all there.
+// In the log, one for each worker. Every worker has its file.
+constexpr std::size_t kLinesMax = 16;
 
 std::string name_of(const StackCollector::Evidence& evidence) {
   return "local rank " + std::to_string(evidence.rank.value) + " (pid " +
          std::to_string(evidence.pid) + ")";
 }
 
-/// "no output and no CPU time for 30 s", or "no report of progress for 30 s" of one that has
-/// promised reports.
+/// "no output and no CPU time for 30 s"; or "no report of progress for 30 s" for a worker that has
+/// promised to report progress.
 std::string idle_text(const IdleWorker& worker) {
   return fmt::format("{} for {:.3g} s",
                      worker.has_promised ? "no report of progress" : "no output and no CPU time",
                      std::chrono::duration<double>(worker.idle).count());
 }
 
-/// Logs where each worker stood and in which file its stacks are, and once what was in the way.
+/// Logs where each worker stood and which file has its stacks. Logs each problem once.
 void log_evidence(const std::vector<StackCollector::Evidence>& evidence) {
   std::set<std::string> problems;
   for (std::size_t i = 0; i < std::min(evidence.size(), kLinesMax); ++i) {
@@ -44,7 +45,7 @@ void log_evidence(const std::vector<StackCollector::Evidence>& evidence) {
       spdlog::warn("{}", one.problem);
 }
 
-/// Chooses the one to end among those that were idle, and logs it.
+/// Chooses which of the idle workers to end, and logs it.
 LocalRank choose_hung_worker(const std::vector<IdleWorker>& idle,
                              const std::vector<StackCollector::Evidence>& evidence) {
   const auto seen = [&evidence](LocalRank rank) {
@@ -69,7 +70,7 @@ LocalRank choose_hung_worker(const std::vector<IdleWorker>& idle,
   return chosen.rank;
 }
 
-/// For the failure report, about the one that was chosen: "it hung: no output …; it stood at …".
+/// For the failure report, about the chosen worker: "it hung: no output …; it stood at …".
 std::string hang_text(LocalRank rank, const std::vector<IdleWorker>& idle,
                       const std::vector<StackCollector::Evidence>& evidence) {
   std::string text = "it hung";
@@ -90,11 +91,11 @@ HangResponse::HangResponse(boost::asio::io_context& loop, WorkerTable& workers,
                            Handlers handlers)
     : workers_(workers), handlers_(std::move(handlers)), stacks_(loop, environment) {
   workers.observe(*this);
-  if (timeout > Duration(0)) watch_.emplace(loop, timeout, [this] { return look(); });
+  if (timeout > Duration(0)) watch_.emplace(loop, timeout, [this] { return check(); });
 }
 
 void HangResponse::worker_started(const RunningWorker&) {
-  if (watch_) watch_->look.begin();
+  if (watch_) watch_->check.begin();
 }
 
 void HangResponse::progressed(LocalRank rank) {
@@ -110,18 +111,18 @@ void HangResponse::attempt_ends() {
   if (watch_) watch_->stop();
 }
 
-bool HangResponse::look() {
+bool HangResponse::check() {
   if (!watch_ || workers_.running().empty()) return false;
   std::vector<IdleWorker> idle =
       watch_->detector.observe(family_activity(workers_.running()), now());
   if (idle.empty()) return true;
   watch_->stop();
-  if (stacks_.busy()) return true;  // Somebody asks already: the hang is seen again.
+  if (stacks_.busy()) return true;  // They are being written: the hang will be seen again.
   on_idle(std::move(idle));
   return false;
 }
 
-void HangResponse::asked(int signal) {
+void HangResponse::write_stacks_on_signal(int signal) {
   const std::string name = signal_name(signal);
   if (handlers_.workers().empty()) return spdlog::warn("received {}: no worker is running", name);
   if (stacks_.busy())
@@ -130,8 +131,8 @@ void HangResponse::asked(int signal) {
   collect(name + " was received", [](const auto& evidence) { log_evidence(evidence); });
 }
 
-void HangResponse::asked_for(LocalRank rank,
-                             std::function<void(const StackCollector::Evidence&)> done) {
+void HangResponse::request_stacks(LocalRank rank,
+                                  std::function<void(const StackCollector::Evidence&)> done) {
   const auto cannot = [&](const char* why) {
     done({.rank = rank, .pid = 0, .file = {}, .line = {}, .problem = why});
   };
@@ -154,7 +155,7 @@ void HangResponse::on_idle(std::vector<IdleWorker> idle) {
   collect(rank + " had " + what,
           [this, attempt = attempt_, idle = std::move(idle)](const auto& evidence) {
             log_evidence(evidence);
-            if (attempt != attempt_) return;  // They were ended meanwhile.
+            if (attempt != attempt_) return;  // The attempt has ended meanwhile.
             const LocalRank hung = choose_hung_worker(idle, evidence);
             handlers_.on_hung(hung, hang_text(hung, idle, evidence));
           });

@@ -1,5 +1,5 @@
-// Where the workers stand: written when one hangs (--hang-timeout), and when somebody asks
-// (SIGUSR2).
+// Writes the workers' stacks: when a worker hangs (--hang-timeout), and when SIGUSR2 or musterctl
+// asks for them.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 #include "agent/core/hang_detector.h"
 #include "agent/core/worker_table.h"
-#include "agent/io/repeated_look.h"
+#include "agent/io/periodic_check.h"
 #include "agent/io/stack_collector.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/time.h"
@@ -21,38 +21,39 @@ namespace muster {
 class HangResponse : public WorkerObserver {
  public:
   struct Handlers {
-    std::function<std::vector<StackCollector::Target>()> workers;  // Those that live.
+    std::function<std::vector<StackCollector::Target>()> workers;  // Those that run.
     std::function<std::string()> program;
-    /// This one hangs, and the stacks are written. `why`: for the failure report.
+    /// This worker hangs, and the stacks are written. `why` is for the failure report.
     std::function<void(LocalRank, const std::string& why)> on_hung;
   };
-  /// `timeout`: 0 if workers may do nothing for as long as they like.
+  /// `timeout`: 0 if workers are not watched for hangs.
   HangResponse(boost::asio::io_context& loop, WorkerTable& workers,
                const std::vector<std::string>& environment, Duration timeout, Handlers handlers);
 
   void worker_started(const RunningWorker& worker) override;
-  /// What a worker does not do any more is no hang.
+  /// Workers that are being stopped are not watched for hangs.
   void attempt_ends() override;
-  /// A worker has said that it gets on.
+  /// A worker has reported progress.
   void progressed(LocalRank rank);
+  /// A worker will report no more progress.
   void ended_progress(LocalRank rank);
-  /// A signal asks for stacks; it has no other effect.
-  void asked(int signal);
-  /// Somebody elsewhere asks where this one stands. `done` is called once, unless cancel() comes
-  /// before; without a file, with why there is none.
-  void asked_for(LocalRank rank, std::function<void(const StackCollector::Evidence&)> done);
+  /// Writes the stacks of all workers, because `signal` asks for them.
+  void write_stacks_on_signal(int signal);
+  /// Writes the stacks of one worker, because musterctl asks for them. `done` is called once,
+  /// unless cancel() comes before. If there is no file, `problem` says why.
+  void request_stacks(LocalRank rank, std::function<void(const StackCollector::Evidence&)> done);
   void cancel() { stacks_.cancel(); }
-  bool has_written() const { return has_written_; }
+  bool has_written_stacks() const { return has_written_; }
 
  private:
-  bool look();
+  bool check();
   void on_idle(std::vector<IdleWorker> idle);
   void collect(std::string why, StackCollector::Done done);
 
   const WorkerTable& workers_;
   Handlers handlers_;
   StackCollector stacks_;
-  std::optional<DetectorWatch<HangDetector>> watch_;  // Nothing: nobody watches for hangs.
+  std::optional<DetectorWatch<HangDetector>> watch_;  // Nothing if the timeout is 0.
   int attempt_ = 0;
   bool has_written_ = false;
 };

@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// For what dead workers left in pipes that a process of another descent may still hold.
+// The wait for a dead worker's pipe that a process outside of muster's process tree still holds.
 constexpr Duration kPipeLimit = std::chrono::seconds(2);
 
 void add_tails(std::vector<ExplainedEnd>& ends, const std::map<LocalRank, std::string>& tails) {
@@ -40,7 +40,7 @@ void JobEnd::end_attempt(const WorkerGroup& group, int attempt, std::function<vo
   };
   work_.step(begin, [this, state, done = std::move(done)](bool answered) {
     if (answered && state->cause) earlier_.add(std::move(*state->cause));
-    if (answered && seen_) seen_(state->ends);
+    if (answered && on_ends_) on_ends_(state->ends);
     done();
   });
 }
@@ -54,13 +54,13 @@ void JobEnd::read_ends(const WorkerGroup& group, std::function<void(Ends)> done)
       answer();
     });
   };
-  // Without an answer the log thread may still have its hands on them.
+  // Without an answer, the log thread may still write to `ends`: `done` then gets this copy.
   Ends unread = *ends;
   for (ExplainedEnd& end : unread)
     end.error_file.clear();
   work_.step(begin,
              [this, ends, unread = std::move(unread), done = std::move(done)](bool answered) {
-               if (answered && seen_) seen_(*ends);
+               if (answered && on_ends_) on_ends_(*ends);
                done(answered ? std::move(*ends) : unread);
              });
 }
@@ -70,14 +70,14 @@ void JobEnd::report(const JobOutcome& outcome, const WorkerGroup& group, const E
   auto report = std::make_shared<const ExitReport>(
       make_report(options_, ends, group.started_ms(), outcome.cause, earlier_));
   const bool has_files = outcome.cause || (outcome.reports_failure && report->first_failure());
-  const int exit_code = say(outcome, *report);
+  const int exit_code = print_outcome(outcome, *report);
   work_.run(
       [&options = options_, report, has_files, clean_up = std::move(clean_up)] {
         if (has_files) write_report_files(options, *report);
         clean_up();
       },
       [this, exit_code, done = std::move(done)](bool) {
-        show_all([exit_code, done] { done(exit_code); });
+        flush_console([exit_code, done] { done(exit_code); });
       });
 }
 
@@ -88,28 +88,28 @@ void JobEnd::report_early_end(const EndCause& cause, std::function<void()> clean
         muster::report_early_end(options, cause);
         clean_up();
       },
-      [this, done = std::move(done)](bool) { show_all(done); });
+      [this, done = std::move(done)](bool) { flush_console(done); });
 }
 
-// Returns the exit code: for a worker's failure torchrun's 1, or with --exit-code=propagate the
-// first failure's.
-int JobEnd::say(const JobOutcome& outcome, const ExitReport& report) {
-  if (outcome.say == JobOutcome::Say::Warning) spdlog::warn("{}", outcome.text);
-  if (outcome.say == JobOutcome::Say::Error) spdlog::error("{}", outcome.text);
+// Returns the exit code. After a worker's failure it is 1 as in torchrun, or with
+// --exit-code=propagate the first failure's.
+int JobEnd::print_outcome(const JobOutcome& outcome, const ExitReport& report) {
+  if (outcome.log_level == JobOutcome::LogLevel::Warning) spdlog::warn("{}", outcome.text);
+  if (outcome.log_level == JobOutcome::LogLevel::Error) spdlog::error("{}", outcome.text);
   if (outcome.cause && !earlier_.empty()) spdlog::error("{}", earlier_.text());
-  if (!outcome.last_line.empty()) work_.say(outcome.last_line + "\n");
+  if (!outcome.last_line.empty()) work_.print(outcome.last_line + "\n");
   if (!outcome.reports_failure) return outcome.exit_code;
   const ExplainedEnd* const cause = report.first_failure();
   if (cause == nullptr) return 1;
-  // The line that scripts look for, and the block below it: torchrun's.
-  work_.pump().say(
+  // torchrun's line, which scripts look for, and torchrun's block below it.
+  work_.pump().print(
       LogStream::Err,
       "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: " + report.text() + "\n");
   if (!options_.propagate_exit_code) return 1;
   return cause->exit.killed ? 128 + cause->exit.status : cause->exit.status;
 }
 
-void JobEnd::show_all(std::function<void()> done) {
+void JobEnd::flush_console(std::function<void()> done) {
   const auto begin = [](LogPump& pump, const LogWork::Answer& answer) {
     pump.flush([answer](const ShownReport&) { answer(); });
   };

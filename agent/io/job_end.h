@@ -1,4 +1,5 @@
-// From the last worker's end to muster's own: the last output, the report, the wait for readers.
+// The end of an attempt and of the job: reads what the workers left, prints and writes the report,
+// and waits until everything is shown.
 #pragma once
 
 #include <functional>
@@ -20,33 +21,34 @@ class JobEnd {
   JobEnd(const AgentOptions& options, LogWork& work) : options_(options), work_(work) {}
 
   using Ends = std::vector<ExplainedEnd>;
-  /// `seen` is called on the loop with how the workers of each attempt ended, once that is read.
-  void on_ends(std::function<void(const Ends&)> seen) { seen_ = std::move(seen); }
+  /// `handler` is called on the loop for each attempt, with how its workers ended.
+  void on_ends(std::function<void(const Ends&)> handler) { on_ends_ = std::move(handler); }
 
-  /// An attempt has ended and another one follows: keeps its cause for the report. `done`
-  /// is called when the log thread has taken note.
+  /// An attempt has ended and another one follows: keeps the cause of its end for the report.
+  /// `done` is called when the log thread is ready for the next attempt, or is abandoned.
   void end_attempt(const WorkerGroup& group, int attempt, std::function<void()> done);
 
-  /// Reads all that the workers of the last attempt have left; `done` gets how they ended.
+  /// Reads all output and error files of the last attempt. `done` gets how its workers ended.
   void read_ends(const WorkerGroup& group, std::function<void(Ends)> done);
 
-  /// Says how the job ended and writes the files that were asked for, then calls `clean_up` on the
-  /// log thread. `done` gets the exit code when all is shown.
+  /// Prints how the job ended and writes the files that were asked for, then calls `clean_up` on
+  /// the log thread. `done` gets the exit code when everything is shown.
   void report(const JobOutcome& outcome, const WorkerGroup& group, const Ends& ends,
               std::function<void()> clean_up, std::function<void(int exit_code)> done);
 
-  /// The job has ended before there were workers.
+  /// Writes the files for a job that ended before it had workers, then calls `clean_up` on the log
+  /// thread. `done` is called when everything is shown.
   void report_early_end(const EndCause& cause, std::function<void()> clean_up,
                         std::function<void()> done);
 
  private:
-  int say(const JobOutcome& outcome, const ExitReport& report);
-  void show_all(std::function<void()> done);
+  int print_outcome(const JobOutcome& outcome, const ExitReport& report);
+  void flush_console(std::function<void()> done);
 
   const AgentOptions& options_;
   LogWork& work_;
   EarlierAttempts earlier_;
-  std::function<void(const Ends&)> seen_;
+  std::function<void(const Ends&)> on_ends_;
 };
 
 }  // namespace muster

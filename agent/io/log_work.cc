@@ -9,7 +9,9 @@ namespace muster {
 namespace asio = boost::asio;
 
 LogWork::LogWork(asio::io_context& io, std::string place)
-    : io_(io), place_(std::move(place)), look_(io, kSayAfter, [this] { return look(); }) {}
+    : io_(io),
+      place_(std::move(place)),
+      periodic_check_(io, kExplainAfter, [this] { return check(); }) {}
 
 boost::system::error_code LogWork::start() {
   auto pump = LogPump::start({});
@@ -25,7 +27,7 @@ void LogWork::step(const std::function<void(LogPump&, Answer)>& begin,
   done_ = std::move(done);
   if (is_dead_) return asio::post(io_, [this] { finish_step(false); });
   begin(*pump_, [this, number] { asio::post(io_, [this, number] { answered(number); }); });
-  look_.begin();
+  periodic_check_.begin();
 }
 
 void LogWork::run(std::function<void()> job, std::function<void(bool)> done) {
@@ -38,17 +40,17 @@ void LogWork::answered(std::uint64_t number) {
 }
 
 void LogWork::finish_step(bool answered) {
-  look_.stop();
-  ++step_;  // A late answer counts no more.
+  periodic_check_.stop();
+  ++step_;  // A late answer is ignored.
   if (const auto done = std::exchange(done_, nullptr)) done(answered);
 }
 
-bool LogWork::look() {
+bool LogWork::check() {
   if (!done_) return false;
   const Duration busy = pump_->busy_for();
-  if (busy >= kSayAfter && !std::exchange(has_said_, true)) say_that_it_hangs();
+  if (busy >= kExplainAfter && !std::exchange(hang_reported_, true)) report_hang();
   if (ending_ && busy >= (signalled_ ? kHungLimitAfterSignal : kHungLimit)) {
-    leave_behind();
+    abandon_pump();
     return false;
   }
   return true;
@@ -62,30 +64,30 @@ void LogWork::on_signal() {
   signalled_ = true;
   if (!ending_ || is_dead_) return;
   pump_->hurry();
-  if (done_ && is_hung()) leave_behind();
+  if (done_ && is_hung()) abandon_pump();
 }
 
-void LogWork::say_that_it_hangs() {
+void LogWork::report_hang() {
   if (!second_)
     if (auto second = LogPump::start({})) second_ = std::move(*second);
   if (!second_) return;
-  second_->say(LogStream::Err,
-               "muster: storage does not answer, and muster waits for it: " + place_ + "\n");
+  second_->print(LogStream::Err,
+                 "muster: storage does not answer, and muster waits for it: " + place_ + "\n");
 }
 
-// Its thread holds descriptors and perhaps a lock of the kernel; nothing waits for it any more.
-void LogWork::leave_behind() {
-  if (!std::exchange(has_said_, true)) say_that_it_hangs();
+// The thread holds descriptors and perhaps a lock of the kernel. Nothing waits for it any more.
+void LogWork::abandon_pump() {
+  if (!std::exchange(hang_reported_, true)) report_hang();
   const auto lines = pump_->abandon();
   if (second_) {
     pump_ = std::move(second_);
     lines_.route_to(pump_->mailbox());
-    pump_->say(LogStream::Err,
-               "muster: storage does not answer: muster ends without it, and what it would have "
-               "written and shown is lost: " +
-                   place_ + "\n");
+    pump_->print(LogStream::Err,
+                 "muster: storage does not answer: muster ends without it, and what it would have "
+                 "written and shown is lost: " +
+                     place_ + "\n");
     for (const auto& line : lines)
-      pump_->say(line->stream, line->text);
+      pump_->print(line->stream, line->text);
   } else {
     is_dead_ = true;
   }

@@ -17,6 +17,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
+#include "agent/io/helper_end.h"
 #include "agent/posix/find_program.h"
 #include "rendezvous/core/check.h"
 #include "rendezvous/core/from_errno.h"
@@ -34,7 +35,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A cold import of torch from a network file system takes a minute or two; a signal is heard
+// A cold import of torch from a network file system takes a minute or two. The loop handles signals
 // meanwhile.
 constexpr auto kAnswerLimit = 300s;
 constexpr auto kEndLimit = 2s;
@@ -58,7 +59,7 @@ std::string LogsSpecsProgram::cannot_start(const error_code& why) const {
   return "cannot start '" + specs_.command[0] + "': " + why.message();
 }
 
-// A folder of PATH may be on storage that does not answer.
+// Bounded in time, because a folder of PATH may be on storage that does not answer.
 asio::awaitable<error_code> LogsSpecsProgram::find() {
   const auto found = std::make_shared<Result<std::string>>(std::string());
   std::function<void()> work = [found, name = specs_.command[0],
@@ -102,11 +103,11 @@ asio::awaitable<void> LogsSpecsProgram::start_and_load(
 }
 
 void LogsSpecsProgram::ask(std::string question, Answered done) {
-  asked_ = true;
+  request_pending_ = true;
   spawn_task(io_.get_executor(), "logs_specs", exchange(std::move(question), std::move(done)));
 }
 
-asio::awaitable<error_code> LogsSpecsProgram::talk(std::string& text) {
+asio::awaitable<error_code> LogsSpecsProgram::round_trip(std::string& text) {
   if (auto [ec, n] = co_await asio::async_write(socket_, asio::buffer(text), kNoThrow); ec)
     co_return ec;
   auto buffer = asio::dynamic_buffer(answers_, kMaxLogsSpecsBytes);
@@ -120,13 +121,13 @@ asio::awaitable<error_code> LogsSpecsProgram::talk(std::string& text) {
 asio::awaitable<void> LogsSpecsProgram::exchange(std::string text, Answered done) {
   const auto self = shared_from_this();
   asio::steady_timer limit(io_, kAnswerLimit);
-  const auto first = co_await (talk(text) || limit.async_wait(kNoThrow));
+  const auto first = co_await (round_trip(text) || limit.async_wait(kNoThrow));
   if (closed_) co_return;
-  asked_ = false;
+  request_pending_ = false;
   const error_code* ec = std::get_if<0>(&first);
   if (ec != nullptr && !*ec) co_return done(Line(boost::system::in_place_value, std::move(text)));
   const error_code no_start = helper_ ? helper_->start_error() : error_code();
-  helper_.reset();  // It is of no use any more.
+  helper_.reset();  // After a failed exchange the program is of no use.
   LogsSpecsError error{"its program ended without an answer; what it printed is above"};
   if (no_start)
     error.text = cannot_start(no_start);
@@ -141,10 +142,12 @@ asio::awaitable<void> LogsSpecsProgram::exchange(std::string text, Answered done
 asio::awaitable<void> LogsSpecsProgram::wait_for_end(std::function<void()> done) {
   const auto self = shared_from_this();
   MUSTER_CHECK(helper_.has_value());
-  asio::posix::stream_descriptor ended(io_, ::fcntl(helper_->pidfd(), F_DUPFD_CLOEXEC, 3));
-  asio::steady_timer limit(io_, kEndLimit);
-  co_await (ended.async_wait(asio::posix::descriptor_base::wait_read, kNoThrow) ||
-            limit.async_wait(kNoThrow));
+  // Without a descriptor for the wait, the program is killed at once.
+  if (auto ended = watch_end(io_, *helper_)) {
+    asio::steady_timer limit(io_, kEndLimit);
+    co_await (ended->async_wait(asio::posix::descriptor_base::wait_read, kNoThrow) ||
+              limit.async_wait(kNoThrow));
+  }
   helper_.reset();
   done();
 }
@@ -154,14 +157,14 @@ void LogsSpecsProgram::load(std::function<void(const std::string& problem)> done
   spawn_task(io_.get_executor(), "logs_specs_load", start_and_load(std::move(done)));
 }
 
-void LogsSpecsProgram::place(const std::vector<Variables>& environments,
-                             std::function<void(const Placed&)> done) {
+void LogsSpecsProgram::request_dest(const std::vector<Variables>& environments,
+                                    std::function<void(const DestResult&)> done) {
   ask(logs_specs_request(environments), [this, done = std::move(done)](const Line& line) {
     const auto refuse = [this, &done](const LogsSpecsError& error) {
       done(LogsSpecsError{with_name(error.text)});
     };
     if (!line) return refuse(line.error());
-    const Placed placed = read_logs_dest(*line, options_);
+    const DestResult placed = read_logs_dest(*line, options_);
     if (!placed) return refuse(placed.error());
     done(placed);
   });
@@ -171,7 +174,7 @@ void LogsSpecsProgram::close(std::function<void()> done) {
   closed_ = true;
   error_code ignored;
   socket_.close(ignored);
-  if (asked_) helper_.reset();  // It is busy with what nobody wants to know any more.
+  if (request_pending_) helper_.reset();  // Nobody needs its answer any more.
   if (!helper_) return done();
   spawn_task(io_.get_executor(), "logs_specs_end", wait_for_end(std::move(done)));
 }

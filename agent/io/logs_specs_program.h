@@ -1,4 +1,4 @@
-// The program that has the plug-in of --logs-specs in it: the workers' Python, kept from before the
+// The program that runs the plug-in of --logs-specs: the workers' Python. It lives from before the
 // rendezvous until the job's end, as torchrun keeps the plug-in's object.
 //
 // What the plug-in prints goes to the console, as under torchrun. Questions and answers are lines
@@ -24,23 +24,24 @@
 
 namespace muster {
 
-/// What is under way keeps it alive.
+/// Running operations keep this object alive.
 class LogsSpecsProgram : public std::enable_shared_from_this<LogsSpecsProgram> {
  public:
-  /// Nothing is started yet. `specs` and `options` outlive it.
+  /// Starts nothing yet. `specs` and `options` outlive this object.
   LogsSpecsProgram(boost::asio::io_context& io, const LogsSpecsOptions& specs,
                    const AgentOptions& options, std::vector<std::string> environment);
 
-  /// Starts it with the first call; a later one is answered at once. The text is why it failed, for
-  /// the user; empty: it has the plug-in.
+  /// Starts the program and loads the plug-in; a call after that succeeds at once. `problem` says
+  /// to the user why it failed, and is empty if the plug-in is loaded.
   void load(std::function<void(const std::string& problem)> done);
 
-  using Placed = boost::system::result<LogsDest, LogsSpecsError>;
-  /// For each attempt: where the workers' output goes. One question at a time.
-  void place(const std::vector<Variables>& environments, std::function<void(const Placed&)> done);
+  using DestResult = boost::system::result<LogsDest, LogsSpecsError>;
+  /// Asks the plug-in where the workers' output goes, for one attempt. One question at a time.
+  void request_dest(const std::vector<Variables>& environments,
+                    std::function<void(const DestResult&)> done);
 
-  /// Lets it end in its own way, so that a plug-in may tidy up; kills it if that takes too long, or
-  /// if it has not answered yet. Nothing is answered any more but this.
+  /// Lets the program end by itself, so that the plug-in can clean up. Kills it if that takes too
+  /// long, or if a question is not answered yet. From now on no `done` but this one is called.
   void close(std::function<void()> done);
 
  private:
@@ -54,7 +55,7 @@ class LogsSpecsProgram : public std::enable_shared_from_this<LogsSpecsProgram> {
   std::string cannot_start(const boost::system::error_code& why) const;
   void ask(std::string question, Answered done);
   boost::asio::awaitable<void> exchange(std::string text, Answered done);
-  boost::asio::awaitable<boost::system::error_code> talk(std::string& text);
+  boost::asio::awaitable<boost::system::error_code> round_trip(std::string& text);
   boost::asio::awaitable<void> wait_for_end(std::function<void()> done);
 
   boost::asio::io_context& io_;
@@ -62,10 +63,10 @@ class LogsSpecsProgram : public std::enable_shared_from_this<LogsSpecsProgram> {
   const AgentOptions& options_;
   const std::vector<std::string> environment_;
   boost::asio::local::stream_protocol::socket socket_;
-  std::vector<std::string> command_;  // The program's path first.
+  std::vector<std::string> command_;  // Its first word is the program's path.
   std::optional<HelperProcess> helper_;
-  std::string answers_;  // Read, and behind the last line taken.
-  bool asked_ = false;   // A question is not answered yet.
+  std::string answers_;           // Bytes that were read after the last answer.
+  bool request_pending_ = false;  // A question is not answered yet.
   bool loaded_ = false;
   bool closed_ = false;
 };

@@ -64,11 +64,11 @@ void NodeAnswers::answer(const NodeAsked& asked, const WorkerGroup* group, int a
     const std::string& path = group->log_file(rank, asked.from_stderr);
     if (path.empty())
       return done(no_answer((asked.from_stderr ? "stderr" : "stdout") + std::string(kNoFile)));
-    // The log of another attempt has other offsets.
+    // An offset in the log of another attempt means nothing here.
     const bool is_same = asked.attempt == 0 || asked.attempt == attempt;
     return read(path, is_same ? asked.offset : 0, attempt, std::move(done));
   }
-  hangs_.asked_for(rank, [this, attempt, done](const StackCollector::Evidence& seen) {
+  hangs_.request_stacks(rank, [this, attempt, done](const StackCollector::Evidence& seen) {
     if (!seen.file.empty()) return read(seen.file, 0, attempt, done);
     done(no_answer(seen.problem));
   });

@@ -1,5 +1,5 @@
-// Answers what people ask this node through the host: a piece of a worker's log, or where a worker
-// stands. Each answer is bounded; files are read on the log thread.
+// Answers questions that people ask this node through the host: for a piece of a worker's log, or
+// for a worker's stacks. Each answer is bounded; files are read on the log thread.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ class NodeAnswers {
   NodeAnswers(boost::asio::io_context& io, LogWork& work, HangResponse& hangs)
       : io_(io), work_(work), hangs_(hangs) {}
 
-  /// `group`: null before the first workers; `attempt`: how often they were started. `done` is
-  /// called once, on the loop, unless the log thread hangs or the job ends before.
+  /// `group` is null before the first attempt. `attempt` is how often the workers were started.
+  /// `done` is called once, on the loop, unless the log thread hangs or the job ends before.
   void answer(const NodeAsked& asked, const WorkerGroup* group, int attempt, Done done);
 
  private:
@@ -32,7 +32,7 @@ class NodeAnswers {
   HangResponse& hangs_;
 };
 
-/// At most kMaxPieceBytes of a file from `offset` on; negative: so many bytes before its end.
+/// At most kMaxPieceBytes of a file, from `offset`. A negative offset counts from the file's end.
 NodeAnswered read_piece(const std::string& path, std::int64_t offset);
 
 }  // namespace muster

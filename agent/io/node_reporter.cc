@@ -11,11 +11,11 @@ namespace muster {
 namespace {
 
 constexpr Duration kInterval = std::chrono::seconds(1);
-// Workers start and end together: one report for all of them. The nodes of a large job do so
-// together, too, so each waits for another time.
+// Workers start and end together: the delay collects their changes in one report. The nodes of a
+// large job do so together, too: the delay is random, so that their reports do not come at once.
 constexpr std::uint64_t kGatherLeastMs = 100;
 constexpr std::uint64_t kGatherMostMs = 1'000;
-// Progress is news all the time: thousands of nodes must not keep their host busy with it.
+// Progress changes all the time: thousands of nodes must not keep their host busy with it.
 constexpr std::uint64_t kProgressLeastMs = 7'500;
 constexpr std::uint64_t kProgressMostMs = 12'500;
 
@@ -33,21 +33,21 @@ void NodeReporter::attempt_begins() {
   ++starts_;
   for (std::size_t i = 0; i < workers_.size(); ++i)
     workers_[i] = {.report = {.local_rank = static_cast<int>(i)}, .progress = {}};
-  change();
+  schedule_report();
 }
 
 void NodeReporter::worker_started(const RunningWorker& started) {
   WorkerReport& worker = at(started.rank).report;
   worker.state = WorkerReport::State::Running;
   worker.pid = started.pid;
-  change();
+  schedule_report();
 }
 
 void NodeReporter::worker_ended(const RunningWorker& ended, const WorkerExit& exit) {
   WorkerReport& worker = at(ended.rank).report;
   worker.state = exit.ok() ? WorkerReport::State::Succeeded : WorkerReport::State::Failed;
   worker.exit_code = exit.code();
-  change();
+  schedule_report();
 }
 
 void NodeReporter::progressed(LocalRank rank, std::int64_t step) {
@@ -85,7 +85,7 @@ void NodeReporter::ended(const std::vector<ExplainedEnd>& ends) {
   send_now();
 }
 
-void NodeReporter::change() {
+void NodeReporter::schedule_report() {
   send_within(random_delay(kGatherLeastMs, kGatherMostMs));
 }
 
@@ -111,7 +111,7 @@ void NodeReporter::send_now() {
   send_(report);
 }
 
-/// If there are too many, those that failed come first.
+/// At most kMaxReportedWorkers: failed workers have precedence.
 std::vector<WorkerReport> NodeReporter::listed(Instant at) const {
   std::vector<WorkerReport> all;
   for (const Worker& worker : workers_) {

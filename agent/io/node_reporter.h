@@ -1,5 +1,5 @@
-// Tells the host how the workers of this node are, for people: at most once a second, mere progress
-// about every ten seconds, and a failure at once. Nothing waits for it.
+// Reports the state of this node's workers to the host, for people: at most once a second, progress
+// alone about every ten seconds, and a failure at once. Nothing waits for a report.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ class NodeReporter : public WorkerObserver {
 
   /// The workers of the next attempt belong to this round.
   void round_begins(std::int64_t round) { round_ = round; }
-  /// Those of the attempt that begins.
+  /// The ranks of the attempt that begins.
   void ranks_assigned(const AssignedRanks& ranks) { ranks_ = ranks; }
   void attempt_begins() override;
   void worker_started(const RunningWorker& started) override;
   void worker_ended(const RunningWorker& ended, const WorkerExit& exit) override;
   void progressed(LocalRank rank, std::int64_t step);
-  /// The first failure of the attempt. `because`: why muster ended the worker; or empty.
+  /// The first failure of the attempt. `because`: why muster ended the worker; empty if it did not.
   void failed(LocalRank rank, const WorkerExit& exit, const std::string& because);
-  /// What the attempt's workers left: of the one that failed, its last lines and error file.
+  /// The attempt's workers have ended. Adds the failed worker's last lines and error file.
   void ended(const std::vector<ExplainedEnd>& ends);
 
   /// How often the workers were started.
@@ -50,7 +50,7 @@ class NodeReporter : public WorkerObserver {
     std::optional<Instant> progress;
   };
   Worker& at(LocalRank rank) { return workers_[static_cast<std::size_t>(rank.value)]; }
-  void change();
+  void schedule_report();
   void send_within(Duration delay);
   void send_now();
   std::vector<WorkerReport> listed(Instant at) const;
@@ -60,12 +60,12 @@ class NodeReporter : public WorkerObserver {
   std::vector<Worker> workers_;
   AssignedRanks ranks_;
   std::int64_t round_ = 0;
-  std::int64_t attempt_round_ = 0;  // That of the workers that were started last.
+  std::int64_t attempt_round_ = 0;  // The round of the workers that were started last.
   int starts_ = 0;
   std::optional<FailureReport> failure_;
-  bool awaits_end_ = false;      // What the failed worker left is not known yet.
-  std::optional<Instant> sent_;  // When the last report went.
-  std::optional<Instant> due_;   // When the timer sends the next one.
+  bool awaits_end_ = false;      // What the failed worker left is not read yet.
+  std::optional<Instant> sent_;  // When the last report was sent.
+  std::optional<Instant> due_;   // When the timer sends the next report.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

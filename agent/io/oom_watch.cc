@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMaxFileBytes = 64 << 10;
 constexpr std::size_t kMaxRecordBytes = 8 << 10;  // Linux: CONSOLE_EXT_LOG_MAX of printk.
 constexpr int kMaxRecords = 1 << 20;              // More than any buffer of the kernel holds.
-// Above this, cgroup v1 means no limit: PAGE_COUNTER_MAX in pages of any size.
+// In cgroup v1 a limit above this means no limit: PAGE_COUNTER_MAX, with pages of any size.
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
 
 std::string read_all(const std::string& path) {
@@ -33,18 +33,18 @@ std::optional<std::int64_t> limit_of(const std::string& dir, bool is_v2) {
   const std::string text = read_all(dir + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));
   std::int64_t bytes = 0;
   if (std::from_chars(text.data(), text.data() + text.size(), bytes).ec != std::errc{})
-    return std::nullopt;  // "max" is none.
+    return std::nullopt;  // "max": no limit.
   return bytes < kNoLimit ? std::optional(bytes) : std::nullopt;
 }
 
-// Lines about killed processes; none where the log may not be read.
+// The kernel log's lines about killed processes. Empty if the log is not readable.
 std::vector<std::string> kernel_lines(std::int64_t since_us) {
   std::vector<std::string> lines;
   const OwnedFd log(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   std::array<char, kMaxRecordBytes> record{};
   for (int i = 0; i < kMaxRecords && log.is_open(); ++i) {
     const ssize_t n = ::read(log.get(), record.data(), record.size());
-    if (n < 0 && (errno == EPIPE || errno == EINTR)) continue;  // Overwritten meanwhile: the next.
+    if (n < 0 && (errno == EPIPE || errno == EINTR)) continue;  // Overwritten: read the next one.
     if (n <= 0) break;
     const auto message = kernel_message({record.data(), static_cast<std::size_t>(n)});
     if (message && message->time_us >= since_us && oom_victim(message->text))
@@ -62,7 +62,7 @@ void OomWatch::begin() {
   const auto cgroup = memory_cgroup(read_all("/proc/self/cgroup"));
   if (!cgroup) return;
   is_v2_ = cgroup->is_v2;
-  // In a container the path may be the host's, while what is mounted begins at the container's own.
+  // In a container the path may be the host's, but the mount begins at the container's cgroup.
   const std::string mount = is_v2_ ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
   for (const std::string& dir : {mount + cgroup->path, mount}) {
     const auto kills = kills_of(dir, is_v2_);

@@ -1,5 +1,5 @@
-// What the kernel says about processes that its OOM killer killed: the counters of our memory
-// cgroup, which the workers are in, too, and the kernel's log where it may be read.
+// Reads what the kernel says about processes that its OOM killer has killed: the counters of
+// muster's memory cgroup, which the workers are in, too, and the kernel's log if it is readable.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace muster {
 
 class OomWatch {
  public:
-  /// Remembers what the counter is now, before the workers of an attempt are started.
+  /// Reads the counter now, before the workers of an attempt are started.
   void begin();
-  /// What has happened since.
+  /// What has happened since begin().
   OomFacts facts() const;
 
  private:
-  std::string dir_;  // Of the cgroup; empty: none was found.
+  std::string dir_;  // Of the cgroup; empty if none was found.
   bool is_v2_ = false;
   std::int64_t kills_ = 0;
-  std::int64_t began_us_ = 0;  // As the kernel's log has it.
+  std::int64_t began_us_ = 0;  // In the time of the kernel's log.
 };
 
 }  // namespace muster

@@ -11,7 +11,7 @@ namespace muster {
 class OwnLinesSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   void route_to(std::shared_ptr<LogMailbox> mailbox) {
-    const std::scoped_lock lock(mutex_);  // sink_it_ is called with it held.
+    const std::scoped_lock lock(mutex_);  // spdlog calls sink_it_ with it held.
     mailbox_ = std::move(mailbox);
   }
 
@@ -19,7 +19,7 @@ class OwnLinesSink final : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
-    mailbox_->say(LogStream::Err, {line.data(), line.size()});
+    mailbox_->print(LogStream::Err, {line.data(), line.size()});
   }
   void flush_() override {}
 

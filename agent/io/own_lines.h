@@ -1,4 +1,4 @@
-// muster's own lines on stderr: spdlog's sink, which never waits for the console.
+// The spdlog sink for muster's own lines on stderr. It never waits for the console.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@ inline constexpr const char* kOwnLinePattern = "%L%m%d %H:%M:%S.%f %P muster] %v
 
 class OwnLinesSink;
 
-/// Brings what any thread of the agent logs to the log thread, which owns the console.
+/// Sends the log lines of every thread of the agent to the log thread, which owns the console.
 class OwnLines {
  public:
-  /// Replaces the default logger's sink. Called before the agent starts other threads; later calls
-  /// change the mailbox alone, and may come at any time.
+  /// Replaces the default logger's sink. The first call comes before the agent starts other
+  /// threads. Later calls only change the mailbox, and may come at any time.
   void route_to(std::shared_ptr<LogMailbox> mailbox);
 
  private:

@@ -11,8 +11,8 @@
 namespace muster {
 namespace {
 
-// It looks up the own name, for which a broken name service may take long.
-constexpr std::chrono::milliseconds kWithin(30'000);
+// The doctor looks up this host's name, which takes long with a broken name service.
+constexpr std::chrono::milliseconds kTimeout(30'000);
 constexpr std::size_t kMaxOutputBytes = std::size_t{1} << 20;
 
 std::string field_of(const nlohmann::json& check, const char* name) {
@@ -52,9 +52,9 @@ Preflight run_preflight(const std::string& program, const std::vector<std::strin
   };
   if (!doctor) return no_start(doctor.error());
   pollfd ended{doctor->pidfd(), POLLIN, 0};
-  const bool in_time = ::poll(&ended, 1, static_cast<int>(kWithin.count())) == 1;
+  const bool in_time = ::poll(&ended, 1, static_cast<int>(kTimeout.count())) == 1;
   if (const auto error = doctor->start_error()) return no_start(error);
-  doctor->finish();  // It has ended with 1 if a check fails.
+  doctor->finish();  // Not checked: the doctor exits with 1 if a check fails.
   if (!in_time) return {program + " doctor --quick has not ended within 30 s", {}};
   return read_preflight(doctor->output(kMaxOutputBytes));
 }

@@ -1,4 +1,4 @@
-// Whether this machine is fit for a job, before it meets other nodes: what `musterctl doctor` says.
+// Asks `musterctl doctor` whether this machine is fit for a job, before it joins other nodes.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ struct Preflight {
   std::vector<std::string> warnings;  // What the user may want to know.
 };
 
-/// Runs `program`, a musterctl, with `doctor --quick --json`, and waits for it with a bound.
+/// Runs `program`, a musterctl, with `doctor --quick --json`, and waits for it for at most 30 s.
 Preflight run_preflight(const std::string& program, const std::vector<std::string>& environment);
 
-/// What its answer means. Pure.
+/// What the doctor's answer means. Pure.
 Preflight read_preflight(std::string_view json);
 
 }  // namespace muster

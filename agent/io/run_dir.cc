@@ -11,9 +11,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "agent/core/log_plan.h"
-#include "agent/io/owned_name.h"
+#include "agent/io/owned_folder.h"
 #include "rendezvous/core/from_errno.h"
 
 namespace muster {
@@ -22,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 using boost::system::error_code;
 
-// What must be free in memory for each worker, and once more for muster: a directory and an error
-// file with a long traceback, for more than one attempt.
+// The memory that must be free for each worker, and once more for muster: for a directory and an
+// error file with a long traceback, in more than one attempt.
 constexpr std::uint64_t kRoomBytes = 65536;
 constexpr std::uint64_t kRoomNames = 4;
 
@@ -39,8 +40,10 @@ bool is_in_memory(const std::string& path) {
   return ::statfs(path.c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC;
 }
 
-bool may_be_ours(const std::string& path) {
-  return ::access(path.c_str(), W_OK | X_OK) == 0 || errno == EROFS;  // That one is worth a line.
+bool is_usable_memory(const std::string& path) {
+  if (!is_in_memory(path)) return false;
+  // A read-only file system is tried, too: then fallback() tells the user about it.
+  return ::access(path.c_str(), W_OK | X_OK) == 0 || errno == EROFS;
 }
 
 std::string variable(const char* name) {
@@ -48,27 +51,21 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Logs may be large: they go where TMPDIR says. Without any, only error files of a few kB can come:
-// those go to memory, because directories on a busy disk cost milliseconds each at the job's end
-// (measured: 2 workers 10 ms, 64 workers 240 ms, against 1.4 and 2.4 ms in memory). The last two
-// are where Python's tempfile looks when TMPDIR cannot be used.
-std::vector<std::string> temporary_places(const LogOptions& log) {
-  std::vector<std::string> places;
-  const auto add = [&places](const std::string& path) {
-    if (!path.empty() && std::find(places.begin(), places.end(), path) == places.end())
-      places.push_back(path);
-  };
+// Where a directory is created if it is in memory. Logs may be large: they go where TMPDIR says.
+// Without logs there are only error files of a few kB: those go to memory, because directories on a
+// busy disk cost milliseconds each at the job's end (measured: 2 workers 10 ms, 64 workers 240 ms,
+// against 1.4 and 2.4 ms in memory). Python's tempfile uses /tmp and /var/tmp, too, when TMPDIR
+// cannot be used.
+std::vector<std::string> memory_folders(const LogOptions& log) {
+  std::vector<std::string> folders;
   if (log.specs || (!writes_logs(log.redirects) && !writes_logs(log.tee)))
     for (const std::string& path : {variable("XDG_RUNTIME_DIR"), std::string("/dev/shm")})
-      if (path.starts_with('/') && is_in_memory(path) && may_be_ours(path)) add(path);
-  add(variable("TMPDIR"));
-  add("/tmp");
-  add("/var/tmp");
-  return places;
+      if (path.starts_with('/')) folders.push_back(path);
+  return folders;
 }
 
-// A disk that is full is noticed by whoever writes there. In memory, names are counted, too, and
-// directories can be made where no byte can be written.
+// Needed for memory only: tmpfs also limits the number of names, and lets a directory be created
+// when no byte can be written. On a full disk the process that writes there gets an error.
 error_code check_room(const std::string& path, int workers) {
   struct statvfs info {};
   if (!is_in_memory(path) || ::statvfs(path.c_str(), &info) != 0) return {};
@@ -91,22 +88,33 @@ RunDir RunDir::choose(const AgentOptions& options) {
     dir.log_dir_ = fs::absolute(options.log.dir, ec);
     return dir;
   }
-  const std::string name = owned_name();
-  for (const std::string& place : temporary_places(options.log))
-    dir.temporaries_.push_back(fs::absolute(place, ec) / name);
+  const std::string name = owned_folder_name();
+  const auto add = [&](const std::string& place, bool only_in_memory) {
+    const std::string path = fs::absolute(place, ec) / name;
+    const auto same = std::find_if(dir.temporaries_.begin(), dir.temporaries_.end(),
+                                   [&path](const auto& one) { return one.path == path; });
+    if (same == dir.temporaries_.end()) return dir.temporaries_.push_back({path, only_in_memory});
+    same->only_in_memory = same->only_in_memory && only_in_memory;
+  };
+  for (const std::string& place : memory_folders(options.log))
+    add(place, true);
+  for (const std::string& place :
+       {variable("TMPDIR"), std::string("/tmp"), std::string("/var/tmp")})
+    if (!place.empty()) add(place, false);
   return dir;
 }
 
-error_code RunDir::make(std::string& what_failed) {
+error_code RunDir::create(std::string& what_failed) {
   if (run_name_.empty()) return {};
   if (!log_dir_.empty()) {
     what_failed = log_dir_;
-    return make_in_log_dir();
+    return create_in_log_dir();
   }
   std::string passed_over;  // "/dev/shm (No space left on device), ", and the next.
-  for (const std::string& temporary : temporaries_) {
+  for (const auto& [temporary, only_in_memory] : temporaries_) {
     const std::string place = fs::path(temporary).parent_path();
-    const error_code error = make_temporary(temporary);
+    if (only_in_memory && !is_usable_memory(place)) continue;
+    const error_code error = create_temporary(temporary);
     if (!error && !passed_over.empty()) {
       passed_over.resize(passed_over.size() - 2);
       fallback_ = "cannot use " + passed_over;
@@ -114,13 +122,13 @@ error_code RunDir::make(std::string& what_failed) {
     }
     if (!error) return {};
     what_failed = passed_over + place;
-    if (temporary == temporaries_.back()) return error;
+    if (temporary == temporaries_.back().path) return error;
     passed_over.append(place).append(" (").append(error.message()).append("), ");
   }
   return {};
 }
 
-error_code RunDir::make_in_log_dir() {
+error_code RunDir::create_in_log_dir() {
   std::error_code ec;
   fs::create_directories(log_dir_, ec);
   if (ec) return from_errno(ec.value());
@@ -131,17 +139,19 @@ error_code RunDir::make_in_log_dir() {
   return {};
 }
 
-error_code RunDir::make_temporary(const std::string& temporary) {
+error_code RunDir::create_temporary(const std::string& temporary) {
   if (const error_code error = check_room(fs::path(temporary).parent_path(), workers_))
     return error;
-  if (::mkdir(temporary.c_str(), 0700) != 0) return from_errno(errno);
+  Result<OwnedFd> lock = create_owned_folder(temporary);
+  if (!lock) return lock.error();
   const std::string path = fs::path(temporary) / run_name_;
   if (::mkdir(path.c_str(), 0700) != 0) {
     const int error = errno;
     ::rmdir(temporary.c_str());
     return from_errno(error);
   }
-  made_ = temporary;
+  lock_ = std::move(*lock);
+  created_ = temporary;
   path_ = path;
   return {};
 }
@@ -155,21 +165,21 @@ std::vector<std::string> RunDir::entries() const {
 }
 
 void RunDir::remove_empty(const std::vector<std::string>& directories) const {
-  if (made_.empty()) return;
-  // The children come after their parents.
+  if (created_.empty()) return;
+  // Backwards, because children come after their parents in the list.
   for (auto dir = directories.rbegin(); dir != directories.rend(); ++dir)
     if (dir->starts_with(path_ + "/")) ::rmdir(dir->c_str());
 }
 
-// Any of them: whoever calls may not be who made one.
-void RunDir::tidy(bool success) const {
+// Tries all paths: this process may not be the one that created the directory.
+void RunDir::remove(bool success) const {
   std::error_code ec;
-  for (const std::string& temporary : temporaries_)
-    if (success || !holds_a_file(temporary)) fs::remove_all(temporary, ec);
+  for (const Temporary& temporary : temporaries_)
+    if (success || !holds_a_file(temporary.path)) fs::remove_all(temporary.path, ec);
 }
 
-void RunDir::tidy_after_dead_owners() const {
-  if (!made_.empty()) remove_what_dead_owners_left(fs::path(made_).parent_path());
+void RunDir::remove_orphans() const {
+  if (!created_.empty()) remove_orphans_in(fs::path(created_).parent_path());
 }
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// The directory of one run's logs and error files: made when it is needed, tidied when it is over.
+// The directory of one run's logs and error files. A temporary one is removed at the run's end.
 
 #pragma once
 
@@ -7,51 +7,61 @@
 
 #include "agent/core/agent_options.h"
 #include "rendezvous/core/result.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 
 class RunDir {
  public:
-  /// Chooses <log dir>/<run id>_<8 characters>, or that in a new temporary directory, which names
-  /// the calling process as its owner: in memory if it is for error files alone, else where TMPDIR
-  /// says, and in the next place where one cannot be used. With --log-dir /dev/null there is none,
-  /// and path() stays empty. Nothing is made yet.
+  /// Chooses <log dir>/<run id>_<8 characters>. Without --log-dir, <log dir> is a new temporary
+  /// directory: in memory if it is for error files alone, else where TMPDIR says, and in the next
+  /// place if one cannot be used. With --log-dir /dev/null there is no directory, and path() stays
+  /// empty. Creates nothing yet, and does not ask storage.
   static RunDir choose(const AgentOptions& options);
 
-  /// Makes it. `what_failed` names the path. In a process that can be killed, whoever is to tidy()
-  /// then must have been told of the choice before.
-  boost::system::error_code make(std::string& what_failed);
+  /// Creates the directory. This process then owns a temporary one (agent/io/owned_folder.h) as
+  /// long as this object lives. `what_failed` names the path. If this process can be killed, the
+  /// process that then calls remove() must have a copy of this object from before.
+  boost::system::error_code create(std::string& what_failed);
 
-  /// Empty until it is made.
+  /// Empty until the directory is created.
   const std::string& path() const { return path_; }
 
-  /// Which place could not be used and why, and which one is, in one line; empty if it is the first
-  /// choice.
+  /// The lock on a temporary directory. Not open if there is no lock.
+  const OwnedFd& lock() const { return lock_; }
+
+  /// One line that says which place could not be used and why, and which one is used instead. Empty
+  /// if the first choice is used.
   const std::string& fallback() const { return fallback_; }
 
-  /// Names in the directory now.
+  /// The names that are in the directory now.
   std::vector<std::string> entries() const;
 
-  /// Removes those of an earlier attempt's `directories` that nothing was written to, where the
-  /// place is temporary: many restarts leave no more names than one. A --log-dir keeps them.
+  /// Removes those of an earlier attempt's `directories` that are empty, if the run directory is
+  /// temporary: many restarts then leave no more names than one. A --log-dir keeps them.
   void remove_empty(const std::vector<std::string>& directories) const;
 
-  /// Removes a temporary directory: whole after success, else only if nothing was written there.
-  void tidy(bool success) const;
+  /// Removes a temporary directory: always after success, else only if nothing was written there.
+  void remove(bool success) const;
 
-  /// Does the same for temporary directories beside this one whose owners are gone: killed before
-  /// they could. Looks at a bounded number of names.
-  void tidy_after_dead_owners() const;
+  /// Removes temporary directories beside this one to which nothing was written, and whose owners
+  /// were killed before they could remove them. Examines a bounded number of names.
+  void remove_orphans() const;
 
  private:
-  boost::system::error_code make_in_log_dir();
-  boost::system::error_code make_temporary(const std::string& temporary);
+  struct Temporary {
+    std::string path;
+    bool only_in_memory = false;  // This place is passed over if it is not in memory.
+  };
+  boost::system::error_code create_in_log_dir();
+  boost::system::error_code create_temporary(const std::string& temporary);
 
-  std::string run_name_;                  // Of the directory; empty: there is none.
-  std::string log_dir_;                   // What the user chose for it; empty: the first of these
-  std::vector<std::string> temporaries_;  // that can be made. One name in several places.
+  std::string run_name_;                // The directory's name; empty: there is none.
+  std::string log_dir_;                 // --log-dir; empty: a temporary directory.
+  std::vector<Temporary> temporaries_;  // Where to create it, in order. One name in several places.
   int workers_ = 0;
-  std::string made_;  // Which of them has been made.
+  std::string created_;  // The one of `temporaries_` that was created.
+  OwnedFd lock_;         // On `created_`.
   std::string path_;
   std::string fallback_;
 };

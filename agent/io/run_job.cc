@@ -12,7 +12,7 @@
 #include "agent/core/worker_env.h"
 #include "agent/io/agent.h"
 #include "agent/io/failure_output.h"
-#include "agent/io/job_places.h"
+#include "agent/io/run_files.h"
 #include "agent/posix/kernel_calls.h"
 #include "agent/posix/split.h"
 #include "rendezvous/core/run_id_file_name.h"
@@ -21,13 +21,13 @@
 namespace muster {
 namespace {
 
-/// The run's id in a file in memory: `musterctl ps` finds it among the agent's descriptors in
-/// /proc, also before a worker runs, as long as the descriptor is open. None: there can be none,
-/// and the job goes on without.
+/// Writes the run id to a file in memory. While the descriptor is open, `musterctl ps` finds it
+/// among the agent's descriptors in /proc, also before a worker runs. If the file cannot be
+/// written, the descriptor is not open, and the job goes on without it.
 OwnedFd publish_run_id(std::string_view run_id) {
   OwnedFd file(make_memory_file(kRunIdFileName));
   if (::write(file.get(), run_id.data(), run_id.size()) != static_cast<ssize_t>(run_id.size()))
-    file.reset();  // As with `ulimit -f 0`.
+    file.reset();  // For example with `ulimit -f 0`.
   return file;
 }
 
@@ -39,8 +39,8 @@ std::optional<std::string> reason_not_to_run() {
 
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
   std::vector<std::string> inherited = inherited_by_workers(environment, options);
-  JobPlaces places = JobPlaces::choose(options, inherited);
-  // SIGUSR2 asks for stacks, unless the user means something else by it.
+  RunFiles run_files = RunFiles::choose(options, inherited);
+  // SIGUSR2 asks for stacks, unless it is one of the signals that end the job.
   const auto& handled = options.signals_to_handle;
   const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
   const pid_t launcher = ::getpid();
@@ -50,11 +50,11 @@ int run_job(const AgentOptions& options, const std::vector<std::string>& environ
        .shutdown_timeout =
            std::chrono::duration_cast<std::chrono::milliseconds>(options.shutdown_timeout),
        .report_lost_agent = [&options](const LostAgent& lost) { report_lost_agent(options, lost); },
-       .tidy = [&places] { places.tidy_for_the_dead(); }},
+       .remove_files = [&run_files] { run_files.remove_for_lost_agent(); }},
       [&](int socket) {
         const OwnedFd published = publish_run_id(options.run_id);
         return run_agent(options, {.environment = inherited,
-                                   .places = places,
+                                   .run_files = run_files,
                                    .socket = socket,
                                    .launcher_pid = launcher});
       });

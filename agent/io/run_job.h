@@ -1,4 +1,4 @@
-// A job on this node, whole: what is made before muster splits in two, the split, and the end.
+// Runs a whole job on this node: prepares it, and splits muster into front, shim and agent.
 
 #pragma once
 
@@ -10,12 +10,12 @@
 
 namespace muster {
 
-/// A sentence, if this system's kernel lacks what run_job() cannot do without.
+/// A sentence if the kernel lacks a feature that run_job() needs; else nothing.
 std::optional<std::string> reason_not_to_run();
 
 /// Runs the job of `options` to its end. The calling process, which must have one thread, becomes
-/// the shim that owns the workers; the agent is a child of it (agent/posix/shim.h).
-/// `environment`: what the workers inherit. Returns the exit status of the whole.
+/// the front; the shim is its child, and the agent the shim's child (agent/posix/split.h). The
+/// workers inherit `environment`. Returns the exit status of the whole.
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment);
 
 }  // namespace muster

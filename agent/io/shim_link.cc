@@ -31,28 +31,28 @@ void ShimLink::flush() {
       return;
     }
     queue_.pop_front();
-    if (error) return lose();
+    if (error) return mark_lost();
   }
 }
 
 void ShimLink::wait_to_read() {
   socket_.async_wait(asio::posix::descriptor_base::wait_read, [this](error_code ec) {
-    if (!ec) take_reports();
+    if (!ec) receive_reports();
   });
 }
 
-void ShimLink::take_reports() {
+void ShimLink::receive_reports() {
   for (;;) {
     const Result<ShimReport> report = receive_report(socket_.native_handle());
     if (!report) {
       if (report.error().value() == EAGAIN) return wait_to_read();
-      return lose();
+      return mark_lost();
     }
     handlers_.on_report(*report);
   }
 }
 
-void ShimLink::lose() {
+void ShimLink::mark_lost() {
   if (std::exchange(lost_, true)) return;
   handlers_.on_lost();
 }

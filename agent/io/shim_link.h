@@ -13,12 +13,12 @@
 
 namespace muster {
 
-/// Sends requests in order, without ever blocking, and hands out reports as they come.
+/// Sends requests in order, without ever blocking, and passes on each report as it arrives.
 class ShimLink {
  public:
   struct Handlers {
     std::function<void(const ShimReport&)> on_report;
-    std::function<void()> on_lost;  // The shim is gone; once, and nothing after it.
+    std::function<void()> on_lost;  // The shim is gone. Called once, as the last handler.
   };
 
   /// Owns `socket`.
@@ -37,12 +37,12 @@ class ShimLink {
   };
   void flush();
   void wait_to_read();
-  void take_reports();
-  void lose();
+  void receive_reports();
+  void mark_lost();
 
   boost::asio::posix::stream_descriptor socket_;
   Handlers handlers_;
-  std::deque<Waiting> queue_;  // At most one start for each worker, and a few more.
+  std::deque<Waiting> queue_;  // At most one start for each worker, and a few others.
   bool waiting_to_write_ = false;
   bool lost_ = false;
 };

@@ -20,6 +20,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "agent/io/helper_end.h"
 #include "agent/io/stack_files.h"
 #include "agent/posix/find_program.h"
 #include "agent/posix/helper_process.h"
@@ -39,19 +40,19 @@ namespace {
 
 constexpr Duration kToolLimit = 15s;  // gdb reads the symbols of some hundred megabytes.
 constexpr Duration kAllLimit = 30s;
-constexpr Duration kSearchLimit = 5s;    // For the tools: a folder of PATH may be on dead storage.
-constexpr std::size_t kAtOnce = 4;       // Tools; each takes a CPU and some 100 MB.
-constexpr std::size_t kChildrenMax = 8;  // Of one worker, whose Python stacks are shown.
+constexpr Duration kSearchLimit = 5s;    // For the tools. A folder of PATH may be on dead storage.
+constexpr std::size_t kAtOnce = 4;       // Tools. Each takes a CPU and some 100 MB.
+constexpr std::size_t kChildrenMax = 8;  // Of one worker, with Python stacks.
 constexpr std::size_t kOutputBytesMax = 4 << 20;
 
-// What would change what the programs do: gdb has a Python inside, and a network client.
-constexpr std::array<std::string_view, 7> kNotForTools{
+// Variables that would change what the tools do: gdb contains a Python and a network client.
+constexpr std::array<std::string_view, 7> kRemovedVariables{
     "LD_PRELOAD=",    "LD_LIBRARY_PATH=", "PYTHONHOME=",    "PYTHONPATH=",
     "PYTHONSTARTUP=", "DEBUGINFOD_URLS=", "RUST_BACKTRACE="};
 
 std::vector<std::string> environment_for_tools(std::vector<std::string> environment) {
   std::erase_if(environment, [](const std::string& variable) {
-    return std::any_of(kNotForTools.begin(), kNotForTools.end(),
+    return std::any_of(kRemovedVariables.begin(), kRemovedVariables.end(),
                        [&variable](std::string_view name) { return variable.starts_with(name); });
   });
   environment.emplace_back("RUST_BACKTRACE=0");
@@ -59,13 +60,13 @@ std::vector<std::string> environment_for_tools(std::vector<std::string> environm
 }
 
 struct Tools {
-  std::string py_spy;  // Paths; empty: not found.
+  std::string py_spy;  // The tools' paths; empty: not found.
   std::string gdb;
   std::string eu_stack;
-  std::string problem;  // Why none could be looked for.
+  std::string problem;  // Why the search failed.
 };
 
-/// `pythons`: programs beside which py-spy may be.
+/// `pythons` are programs: py-spy may be in the folder of one of them.
 Tools find_tools(const std::vector<std::string>& environment,
                  const std::vector<std::string>& pythons) {
   const std::string_view path = environment_value(environment, "PATH").value_or("/usr/bin:/bin");
@@ -112,7 +113,7 @@ std::string joined(const std::vector<std::string>& words) {
 
 }  // namespace
 
-/// One collection: what is left to do, and what has come out.
+/// One collection: the steps that are left, and the evidence so far.
 struct StackCollector::Job : std::enable_shared_from_this<StackCollector::Job> {
   struct Step {
     bool native = false;
@@ -123,13 +124,13 @@ struct StackCollector::Job : std::enable_shared_from_this<StackCollector::Job> {
       : io(io_context), targets(std::move(all)) {}
 
   asio::awaitable<void> begin();
-  asio::awaitable<void> look_for_tools();
-  asio::awaitable<void> take_turns();
+  asio::awaitable<void> locate_tools();
+  asio::awaitable<void> run_steps();
   asio::awaitable<void> python_stacks(std::size_t index);
   asio::awaitable<void> native_stacks(std::size_t index);
   asio::awaitable<ToolOutput> run_tool(const std::vector<std::string>& argv, pid_t pid);
-  void note_refusal(std::size_t index, const ToolOutput& output);
-  std::string no_py_spy(std::size_t index);
+  void record_refusal(std::size_t index, const ToolOutput& output);
+  std::string py_spy_missing_text(std::size_t index);
 
   asio::io_context& io;
   const std::vector<Target> targets;
@@ -146,8 +147,8 @@ struct StackCollector::Job : std::enable_shared_from_this<StackCollector::Job> {
   std::function<void(std::vector<Evidence>)> done;
 };
 
-asio::awaitable<void> StackCollector::Job::look_for_tools() {
-  // The name that was started may be a link or a script that finds the right Python.
+asio::awaitable<void> StackCollector::Job::locate_tools() {
+  // `python` may be a link, or a script that finds the right Python: the executable is tried, too.
   const std::vector<std::string> pythons{python, executable_of(targets.front().pid)};
   const auto found = std::make_shared<Tools>();
   std::function<void()> work = [found, pythons, variables = environment] {
@@ -168,7 +169,7 @@ asio::awaitable<void> StackCollector::Job::begin() {
   for (const Target& target : targets)
     dirs.push_back(target.dir);
   co_await files->open(std::move(dirs));
-  co_await look_for_tools();
+  co_await locate_tools();
   until = now() + kAllLimit;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const Target& target = targets[i];
@@ -179,16 +180,16 @@ asio::awaitable<void> StackCollector::Job::begin() {
     co_await files->append(i, std::move(head));
     steps.push_back({.native = false, .index = i});
   }
-  if (!done) co_return;  // cancel() came meanwhile.
+  if (!done) co_return;  // cancel() was called meanwhile.
   for (std::size_t i = 0; i < targets.size(); ++i)
     steps.push_back({.native = true, .index = i});
-  // One after the other in each of a few lines; whoever ends last tells.
+  // A few coroutines share the steps. The last one to end calls `done`.
   runners = std::min(kAtOnce, targets.size());
   for (std::size_t i = 0; i < runners; ++i)
-    spawn_task(io.get_executor(), "stacks", take_turns());
+    spawn_task(io.get_executor(), "stacks", run_steps());
 }
 
-asio::awaitable<void> StackCollector::Job::take_turns() {
+asio::awaitable<void> StackCollector::Job::run_steps() {
   const auto self = shared_from_this();
   while (!steps.empty()) {
     const Step step = steps.front();
@@ -221,21 +222,15 @@ asio::awaitable<ToolOutput> StackCollector::Job::run_tool(const std::vector<std:
   };
   Result<HelperProcess> helper = HelperProcess::start(argv, environment);
   if (!helper) co_return cannot_start(helper.error());
-  asio::posix::stream_descriptor ended(io);
-  boost::system::error_code lacks;
-  const int descriptor = ::fcntl(helper->pidfd(), F_DUPFD_CLOEXEC, 3);
-  if (descriptor < 0)
-    lacks.assign(errno, boost::system::system_category());
-  else if (ended.assign(descriptor, lacks); lacks)
-    ::close(descriptor);
-  if (lacks) {
-    output.text = "cannot wait for it: " + lacks.message() + "\n";
+  Result<asio::posix::stream_descriptor> ended = watch_end(io, *helper);
+  if (!ended) {
+    output.text = "cannot wait for it: " + ended.error().message() + "\n";
     co_return output;
   }
   running.insert(&*helper);
   asio::steady_timer timer(io, end - now());
   const auto first =
-      co_await (ended.async_wait(asio::posix::descriptor_base::wait_read, kNoThrow) ||
+      co_await (ended->async_wait(asio::posix::descriptor_base::wait_read, kNoThrow) ||
                 timer.async_wait(kNoThrow));
   const bool in_time = first.index() == 0;
   running.erase(&*helper);
@@ -254,13 +249,13 @@ asio::awaitable<ToolOutput> StackCollector::Job::run_tool(const std::vector<std:
   co_return output;
 }
 
-void StackCollector::Job::note_refusal(std::size_t index, const ToolOutput& output) {
+void StackCollector::Job::record_refusal(std::size_t index, const ToolOutput& output) {
   std::string& problem = evidence[index].problem;
   if (!problem.empty() || stack_refusal(output.text) != StackRefusal::NoPermission) return;
   problem = permission_advice();
 }
 
-std::string StackCollector::Job::no_py_spy(std::size_t index) {
+std::string StackCollector::Job::py_spy_missing_text(std::size_t index) {
   const bool is_python = python.substr(python.rfind('/') + 1).starts_with("python");
   const std::string advice =
       !tools.problem.empty() ? tools.problem
@@ -275,7 +270,7 @@ asio::awaitable<void> StackCollector::Job::python_stacks(std::size_t index) {
   const Target& target = targets[index];
   std::string kernel = thread_table(target.pid);
   std::vector<pid_t> family = family_of(target.pid);
-  std::string text = tools.py_spy.empty() ? no_py_spy(index) : std::string();
+  std::string text = tools.py_spy.empty() ? py_spy_missing_text(index) : std::string();
   for (std::size_t i = 0; !tools.py_spy.empty() && i <= std::min(family.size(), kChildrenMax);
        ++i) {
     const pid_t pid = i == 0 ? target.pid : family[i - 1];
@@ -286,8 +281,8 @@ asio::awaitable<void> StackCollector::Job::python_stacks(std::size_t index) {
     text = section(whose + "Python stacks, by " + joined(argv), without_commands(output.text));
     co_await files->append(index, std::exchange(text, {}));
     if (i > 0) continue;
-    evidence[index].line = standing_line(output.text);
-    if (!output.ok) note_refusal(index, output);
+    evidence[index].line = current_line(output.text);
+    if (!output.ok) record_refusal(index, output);
   }
   text +=
       section("threads in the kernel, from /proc/" + std::to_string(target.pid) + "/task", kernel);
@@ -315,7 +310,7 @@ asio::awaitable<void> StackCollector::Job::native_stacks(std::size_t index) {
     text = section("native stacks, by " + joined(argv), without_commands(output.text));
     co_await files->append(index, std::exchange(text, {}));
     if (output.ok && stack_refusal(output.text) == StackRefusal::None) break;
-    note_refusal(index, output);
+    record_refusal(index, output);
   }
   if (ways.empty())
     text = section("native stacks: none",
@@ -352,7 +347,7 @@ void StackCollector::cancel() {
   const auto job = job_.lock();
   if (!job) return;
   job->steps.clear();
-  job->until = {};  // No other program is begun.
+  job->until = {};  // No other tool is started.
   job->done = nullptr;
   for (HelperProcess* helper : job->running)
     helper->finish();

@@ -1,6 +1,6 @@
-// Writes where workers stand: Python and native stacks, and what the kernel tells, into their
-// directories. Other programs do it (py-spy, gdb, eu-stack), each for a bounded time; what /proc
-// says is always there.
+// Writes the stacks of workers into files in their directories: Python stacks, native stacks, and
+// the state of threads in the kernel. Tools (py-spy, gdb, eu-stack) read the stacks, each in a
+// bounded time; the state in the kernel comes from /proc, without a tool.
 
 #pragma once
 
@@ -27,26 +27,27 @@ class StackCollector {
   struct Target {
     LocalRank rank;
     pid_t pid = 0;
-    std::string dir;  // Where its file goes, as stacks.<n>.txt: never over another file. Empty:
-                      // into a new temporary directory, which stays.
+    std::string dir;  // For its file stacks.<n>.txt, which never replaces another file. Empty: a
+                      // new temporary directory, which stays.
   };
   struct Evidence {
     LocalRank rank;
     pid_t pid = 0;
-    std::string file;  // Empty: none could be written; then `problem` says why.
-    std::optional<StandingLine> line;
-    std::string problem;  // What kept us from seeing the stacks, and what to do; empty: nothing.
+    std::string file;  // Empty if none could be written; `problem` says why.
+    std::optional<CurrentLine> line;
+    std::string problem;  // Why stacks are missing, and what to do; else empty.
   };
   using Done = std::function<void(std::vector<Evidence>)>;
 
-  /// `environment`: for the programs; its PATH says where they are.
+  /// `environment` is for the tools, which are looked up in its PATH.
   StackCollector(boost::asio::io_context& io, std::vector<std::string> environment);
 
   bool busy() const { return busy_; }
-  /// `why` is the files' first line; `python` is the workers' program, beside which py-spy may be.
-  /// Calls `done` within about a minute, in the order of the targets. Not while busy.
+  /// `why` is part of each file's first line. `python` is the workers' program: py-spy is also
+  /// looked up beside it. Calls `done` within about a minute, with the evidence in the order of the
+  /// targets. Not to be called while busy().
   void collect(std::vector<Target> targets, std::string why, const std::string& python, Done done);
-  /// Ends every program that is running, now; `done` is not called any more.
+  /// Ends every tool that is running, at once. `done` is not called any more.
   void cancel();
 
  private:

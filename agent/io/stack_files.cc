@@ -29,7 +29,7 @@ struct StackFile {
 };
 
 /// For workers without a log directory.
-std::string make_temporary_dir() {
+std::string create_temporary_dir() {
   const char* root = ::getenv("TMPDIR");
   std::string path = root != nullptr && *root != '\0' ? root : "/tmp";
   path += "/muster_stacks_XXXXXX";
@@ -49,30 +49,31 @@ StackFile open_new_file(const std::string& dir) {
   return file;
 }
 
-void append_text(int fd, std::string_view text) {
-  while (fd >= 0 && !text.empty()) {
+error_code append_text(int fd, std::string_view text) {
+  while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n <= 0) return;  // A full disk: the log line says what is known anyway.
+    if (n < 0) return from_errno(errno);
     text.remove_prefix(static_cast<std::size_t>(n));
   }
+  return {};
 }
 
 }  // namespace
 
-// The last thread that uses the files closes them: that may wait for their storage, too.
+// The last thread that uses the files closes them: closing may wait for the storage, too.
 struct StackFiles::Opened {
   std::vector<StackFile> files;
 
   void open_all(const std::vector<std::string>& dirs) {
     std::string spare_dir;
     for (const std::string& dir : dirs) {
-      if (dir.empty() && spare_dir.empty()) spare_dir = make_temporary_dir();
+      if (dir.empty() && spare_dir.empty()) spare_dir = create_temporary_dir();
       files.push_back(open_new_file(dir.empty() ? spare_dir : dir));
     }
   }
 };
 
-void StackFiles::lose(const std::string& why, const std::string& what) {
+void StackFiles::mark_lost(const std::string& why, const std::string& what) {
   if (std::exchange(is_lost_, true)) return;
   std::string text = "the stacks cannot be written: ";
   text.append(why).append(": ").append(what);
@@ -86,7 +87,7 @@ asio::awaitable<void> StackFiles::open(std::vector<std::string> dirs) {
   is_lost_ = false;
   const std::string first = dirs.front().empty() ? "a temporary directory" : dirs.front();
   if (!closing_.expired()) {
-    lose("storage does not answer since the last time", first);
+    mark_lost("storage does not answer since the last time", first);
     co_return;
   }
   opened_ = std::make_shared<Opened>();
@@ -94,7 +95,7 @@ asio::awaitable<void> StackFiles::open(std::vector<std::string> dirs) {
     opened->open_all(dirs);
   };
   if (const error_code failed = co_await run_in_time(std::move(work), kLimit)) {
-    lose("storage does not answer (" + failed.message() + ")", first);
+    mark_lost("storage does not answer (" + failed.message() + ")", first);
     co_return;
   }
   for (std::size_t i = 0; i < paths_.size(); ++i) {
@@ -108,11 +109,14 @@ asio::awaitable<void> StackFiles::open(std::vector<std::string> dirs) {
 
 asio::awaitable<void> StackFiles::append(std::size_t index, std::string text) {
   if (is_lost_ || paths_[index].empty()) co_return;
-  std::function<void()> work = [opened = opened_, index, text = std::move(text)] {
-    append_text(opened->files[index].fd.get(), text);
+  const auto error = std::make_shared<error_code>();
+  std::function<void()> work = [opened = opened_, index, text = std::move(text), error] {
+    *error = append_text(opened->files[index].fd.get(), text);
   };
   if (const error_code failed = co_await run_in_time(std::move(work), kLimit))
-    lose("storage does not answer (" + failed.message() + ")", paths_[index]);
+    mark_lost("storage does not answer (" + failed.message() + ")", paths_[index]);
+  else if (*error && problems_[index].empty())  // A full disk, for example.
+    problems_[index] = "cannot write all of " + paths_[index] + ": " + error->message();
 }
 
 asio::awaitable<void> StackFiles::close() {

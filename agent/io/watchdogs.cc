@@ -19,19 +19,19 @@ Watchdogs::Watchdogs(boost::asio::io_context& io, WorkerTable& workers,
   const auto timeout = uninterruptible_timeout(
       environment_value(environment, "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT").value_or(""));
   if (!timeout) return;
-  states_.emplace(io, *timeout, [this] { return look(); });
+  states_.emplace(io, *timeout, [this] { return check(); });
   workers.observe(*this);
 }
 
 void Watchdogs::worker_started(const RunningWorker&) {
-  if (states_) states_->look.begin();
+  if (states_) states_->check.begin();
 }
 
 void Watchdogs::attempt_ends() {
   if (states_) states_->stop();
 }
 
-bool Watchdogs::look() {
+bool Watchdogs::check() {
   if (!states_ || workers_.running().empty()) return false;
   std::vector<WorkerState> states;
   states.reserve(workers_.running().size());
@@ -54,7 +54,7 @@ void Watchdogs::on_stuck(const StuckWorker& stuck) {
   handlers_.on_stuck(stuck.rank);
 }
 
-// The process has its signal already; its end comes as any other.
+// The process already has its signal. Its end is reported like any other.
 void Watchdogs::on_expired(const FileTimer::Expired& timer) {
   if (timer.is_worker && timer.signal > 0)
     handlers_.on_reason(timer.rank, "its timer \"" + timer.scope + "\" ran out");

@@ -1,6 +1,5 @@
-// What watches the workers because the environment asks for it: file timers, and the watch for
-// workers that wait in the kernel for too long (agent/core/uninterruptible.h). Both cost nothing
-// where nobody asks.
+// The watchdogs that environment variables enable: file timers, and the watch for workers that wait
+// in the kernel for too long (agent/core/uninterruptible.h). Neither costs anything if not enabled.
 
 #pragma once
 
@@ -14,7 +13,7 @@
 #include "agent/core/uninterruptible.h"
 #include "agent/core/worker_table.h"
 #include "agent/io/file_timer.h"
-#include "agent/io/repeated_look.h"
+#include "agent/io/periodic_check.h"
 #include "agent/posix/process_scan.h"
 
 namespace muster {
@@ -22,22 +21,23 @@ namespace muster {
 class Watchdogs : public WorkerObserver {
  public:
   struct Handlers {
-    /// For the failure report: why this worker has been ended, or is about to be.
+    /// Why muster has ended this worker, or will end it now: for the failure report.
     std::function<void(LocalRank, const std::string& why)> on_reason;
-    /// It is stuck in the kernel, which has been logged: to be ended as one that hangs.
+    /// This worker is stuck in the kernel, and that is logged. End it like a worker that hangs.
     std::function<void(LocalRank)> on_stuck;
   };
-  /// `fifo`: null without file timers; it outlives this object. `read_state`: of a process.
+  /// `fifo` is null without file timers, and outlives this object. `read_state` returns the state
+  /// of a process.
   Watchdogs(boost::asio::io_context& io, WorkerTable& workers,
             const std::vector<std::string>& environment, const TimerFifo* fifo, Handlers handlers,
             std::function<char(pid_t)> read_state = process_state);
 
   void worker_started(const RunningWorker& worker) override;
-  /// None is called stuck any more. Their timers go on.
+  /// Ends the watch for stuck workers. File timers go on.
   void attempt_ends() override;
 
  private:
-  bool look();
+  bool check();
   void on_stuck(const StuckWorker& stuck);
   void on_expired(const FileTimer::Expired& timer);
 
@@ -45,7 +45,7 @@ class Watchdogs : public WorkerObserver {
   Handlers handlers_;
   std::function<char(pid_t)> read_state_;
   std::optional<FileTimer> timers_;
-  std::optional<DetectorWatch<UninterruptibleDetector>> states_;  // Nothing: nobody asks for it.
+  std::optional<DetectorWatch<UninterruptibleDetector>> states_;  // Nothing if not enabled.
 };
 
 }  // namespace muster

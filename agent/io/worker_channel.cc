@@ -26,10 +26,10 @@ using boost::system::error_code;
 
 namespace {
 constexpr auto kRetryDelay = std::chrono::seconds(1);
-constexpr int kReadsAtOnce = 16;  // Of one connection, then others have their turn.
+constexpr int kReadsAtOnce = 16;  // Of one connection. Then others have their turn.
 
-/// Who connected, if that is another user than this one and root; -1 if the kernel does not say.
-std::optional<std::int64_t> stranger(int socket) {
+/// The user at the other end, if it is neither this user nor root; -1 if the kernel does not tell.
+std::optional<std::int64_t> other_user(int socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return -1;
@@ -38,12 +38,12 @@ std::optional<std::int64_t> stranger(int socket) {
 }
 }  // namespace
 
-// Kept alive by the operation that is under way. `channel_` is empty once it is closed.
+// The pending operation keeps a connection alive. `channel_` is null once the connection is closed.
 class WorkerChannel::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(WorkerChannel& channel, Protocol::socket socket)
       : channel_(&channel), socket_(std::move(socket)), lines_(channel.local_world_size_) {
-    error_code ignored;  // A socket that cannot be made so breaks at its first use.
+    error_code ignored;  // A failure shows at the first use.
     socket_.non_blocking(true, ignored);
   }
 
@@ -51,23 +51,24 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
     socket_.async_wait(Protocol::socket::wait_read, [self = shared_from_this()](error_code ec) {
       if (self->channel_ == nullptr) return;
       if (ec) return self->finish("");
-      if (self->take_what_is_there()) self->read();
+      if (self->receive_waiting()) self->read();
     });
   }
 
-  /// False if this connection is closed now.
-  bool take_what_is_there() {
+  /// Reads and handles what the worker has sent. False if this connection is closed now.
+  bool receive_waiting() {
     for (int i = 0; i < kReadsAtOnce && channel_ != nullptr; ++i) {
       error_code ec;
       const std::size_t n = socket_.read_some(asio::buffer(chunk_), ec);
       if (ec == asio::error::would_block || ec == asio::error::interrupted) return true;
       if (ec) return finish(""), false;
-      if (!take(std::string_view(chunk_.data(), n))) return false;
+      if (!handle_bytes(std::string_view(chunk_.data(), n))) return false;
     }
     return channel_ != nullptr;
   }
 
-  /// Never waits: a worker whose buffer is full has not read for a long time, and is let go.
+  /// Never waits: if the socket's buffer is full, the worker has not read for a long time, and the
+  /// connection is closed.
   void send_notice(Instant deadline) {
     const std::string line = preempt_line(deadline, now());
     error_code ec;
@@ -75,17 +76,17 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
     if (ec || sent != line.size()) finish("it does not read");
   }
 
-  std::optional<LocalRank> promised() const { return lines_.promised(); }
+  std::optional<LocalRank> promised() const { return lines_.ends_itself(); }
 
   void detach() {
     channel_ = nullptr;
-    error_code ignored;  // What is closed already is closed.
+    error_code ignored;  // It may be closed already.
     socket_.close(ignored);
   }
 
  private:
-  /// False if this connection is closed now, by us or by whom a handler called.
-  bool take(std::string_view bytes) {
+  /// False if this connection is closed now, by this function or because of a handler.
+  bool handle_bytes(std::string_view bytes) {
     lines_.add(bytes);
     while (const auto message = lines_.next()) {
       if (const auto* progress = std::get_if<WorkerProgress>(&*message))
@@ -94,7 +95,7 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
         channel_->handlers_.on_progress_end(std::get<WorkerProgressEnd>(*message).rank);
       if (channel_ == nullptr) return false;
     }
-    if (!lines_.why().empty()) return finish(lines_.why()), false;
+    if (!lines_.error().empty()) return finish(lines_.error()), false;
     return true;
   }
 
@@ -122,7 +123,7 @@ Result<OwnedFd> WorkerChannel::listen_at(const std::string& path) {
   if (listener.get() < 0) return from_errno(errno);
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0)
     return from_errno(errno);
-  // Nobody can connect before listen().
+  // Nobody can connect before listen(): the permissions are in time.
   if (::chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0 && ::listen(listener.get(), SOMAXCONN) == 0)
     return listener;
   const error_code error = from_errno(errno);
@@ -145,7 +146,7 @@ WorkerChannel::WorkerChannel(asio::io_context& io, OwnedFd listener, std::string
     return;
   }
   listener.release();
-  acceptor_.non_blocking(true, ec);  // It is already: Asio only has to know.
+  acceptor_.non_blocking(true, ec);  // For Asio only: the descriptor is non-blocking already.
   accept();
 }
 
@@ -176,20 +177,20 @@ error_code WorkerChannel::accept_waiting() {
     if (ec == asio::error::interrupted || ec == asio::error::connection_aborted) continue;
     if (ec) return ec;
     // The path's own permissions keep others out, unless somebody has changed them.
-    if (const auto uid = stranger(socket.native_handle())) {
+    if (const auto uid = other_user(socket.native_handle())) {
       refuse(*uid);
       continue;
     }
     const auto connection = std::make_shared<Connection>(*this, std::move(socket));
     connections_.insert(connection);
     connection->read();
-    if (deadline_) connection->send_notice(*deadline_);
+    if (const auto deadline = preemption_.notified_until()) connection->send_notice(*deadline);
   }
   return {};
 }
 
 void WorkerChannel::refuse(std::int64_t uid) {
-  if (refused_++ > 0) return;  // One line is enough, however often they come.
+  if (refused_++ > 0) return;  // Logged once, however many follow.
   spdlog::warn(
       "worker_channel_refused uid={} advice=\"only this user's processes may use it: who has "
       "changed "
@@ -197,9 +198,9 @@ void WorkerChannel::refuse(std::int64_t uid) {
       uid, path_);
 }
 
-// No descriptors left, most likely: that may pass, and asking at once again would take a core.
+// Most likely no descriptors are left. That may pass; retrying at once would use a whole core.
 void WorkerChannel::retry_later(const error_code& error) {
-  if (std::exchange(accepting_, true)) return;  // It is being waited already.
+  if (std::exchange(accepting_, true)) return;  // A retry is pending already.
   spdlog::warn("worker_channel_accept_failed reason=\"{}\"", error.message());
   retry_.expires_after(kRetryDelay);
   retry_.async_wait([this, alive = std::weak_ptr(alive_)](error_code) {
@@ -216,33 +217,32 @@ void WorkerChannel::close(const std::shared_ptr<Connection>& connection) {
 }
 
 void WorkerChannel::preempt(Instant deadline) {
-  // Promises that were sent before count, whether the loop has come to them or not.
-  // What fails here fails in accept(), too, which knows what to do.
+  // A promise that was sent before the notice counts, even if the loop has not read it yet.
+  // An error here occurs in accept() again, which handles it.
   [[maybe_unused]] const auto error = accept_waiting();
   const auto known = connections_;
   for (const auto& connection : known)
-    connection->take_what_is_there();
-  deadline_ = deadline;
-  held_.clear();
-  const auto told = connections_;  // One that does not read leaves the set.
-  for (const auto& connection : told) {
+    connection->receive_waiting();
+  std::set<LocalRank> promised;
+  const auto notified = connections_;  // A copy: send_notice() removes one that does not read.
+  for (const auto& connection : notified) {
     connection->send_notice(deadline);
     const auto rank = connection->promised();
-    if (rank && connections_.contains(connection)) held_.insert(*rank);
+    if (rank && connections_.contains(connection)) promised.insert(*rank);
   }
-  if (held_.empty()) return;
-  overdue_.expires_at(std::chrono::steady_clock::time_point(deadline.time_since_epoch()));
+  preemption_.notify(deadline, std::move(promised));
+  if (!preemption_.next_deadline()) return;
+  overdue_.expires_at(to_steady(deadline));
   overdue_.async_wait([this, alive = std::weak_ptr(alive_)](error_code ec) {
     if (ec || alive.expired()) return;
-    for (const LocalRank rank : std::exchange(held_, {}))
+    for (const LocalRank rank : preemption_.overdue(now()))
       handlers_.on_overdue(rank);
   });
 }
 
 void WorkerChannel::reset() {
-  deadline_.reset();
+  preemption_.reset();
   overdue_.cancel();
-  held_.clear();
   for (const auto& connection : connections_)
     connection->detach();
   connections_.clear();

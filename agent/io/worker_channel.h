@@ -1,7 +1,7 @@
-// The socket on which workers say that they get on, and hear that they will have to stop.
+// The socket over which workers report progress, and get the notice that they will have to stop.
 //
-// docs/worker_channel.md has the protocol. Nothing that a worker sends can hold the loop up, grow
-// without bound or end the agent: a connection that breaks a rule is closed.
+// docs/worker_channel.md has the protocol. Nothing that a worker sends can block the loop, use
+// memory without bound or end the agent: a connection that breaks a rule is closed.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "agent/core/preemption.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/result.h"
 #include "rendezvous/core/time.h"
@@ -24,42 +25,42 @@ namespace muster {
 
 class WorkerChannel {
  public:
-  /// Connections at a time; the next one waits in the kernel's queue until one is closed.
+  /// Open connections at a time. The next one waits in the kernel's queue until one is closed.
   static constexpr std::size_t kMaxConnections = 1024;
 
-  /// From the loop, never from within open().
+  /// Called on the loop, or from within preempt(); never by the constructor.
   struct Handlers {
-    /// A worker of this node has reported progress, and perhaps said which step it has done.
+    /// A worker of this node has reported progress, perhaps with the step that it has done.
     std::function<void(LocalRank, std::optional<std::int64_t> step)> on_progress;
-    /// A worker of this node will report no more.
+    /// A worker of this node will report no more progress.
     std::function<void(LocalRank)> on_progress_end;
-    /// The notice's deadline has come; this is one of those that ends_itself() named.
+    /// The notice's deadline has come for a worker that had promised to end by itself.
     std::function<void(LocalRank)> on_overdue;
   };
 
-  /// A socket that listens at `path`, which only this user may open, for the constructor. Fails if
-  /// the path is taken or, with its end, longer than the 108 bytes that the kernel has for it. The
-  /// path's storage may make it wait, so it is no work for the loop.
+  /// For the constructor: a socket that listens at `path`, which only this user may open. Fails if
+  /// the path is taken, or with its final zero longer than the 108 bytes that the kernel has for
+  /// it. May wait for the path's storage: not to be called on the loop.
   static Result<OwnedFd> listen_at(const std::string& path);
 
   WorkerChannel(boost::asio::io_context& io, OwnedFd listener, std::string path,
                 int local_world_size, Handlers handlers);
-  /// Closes all connections; the path stays. Handlers that the loop still runs do nothing.
+  /// Closes all connections, and does not remove the path. Callbacks that are still in the loop's
+  /// queue do nothing.
   ~WorkerChannel();
   WorkerChannel(const WorkerChannel&) = delete;
   WorkerChannel& operator=(const WorkerChannel&) = delete;
 
-  /// What workers find in MUSTER_WORKER_CHANNEL.
+  /// The value of MUSTER_WORKER_CHANNEL in the workers' environment.
   const std::string& path() const { return path_; }
 
-  /// Tells all workers, also those that connect later, that they have until `deadline`.
+  /// Notifies all workers, also those that connect later, that they have until `deadline`.
   void preempt(Instant deadline);
 
-  /// Whether this worker had the notice, and had promised before to end by itself when it comes:
-  /// no signal is to be sent to it before on_overdue.
-  bool ends_itself(LocalRank rank) const { return held_.contains(rank); }
+  /// The notice of this attempt, and the workers that had promised before it to end by themselves.
+  const Preemption& preemption() const { return preemption_; }
 
-  /// The attempt is over: its connections are closed, and a notice is no longer handed out.
+  /// The attempt is over: closes its connections, and sends its notice to nobody any more.
   void reset();
 
  private:
@@ -80,10 +81,9 @@ class WorkerChannel {
   boost::asio::steady_timer overdue_;
   bool accepting_ = false;
   std::uint64_t refused_ = 0;  // Connections of other users.
-  std::optional<Instant> deadline_;
-  std::set<LocalRank> held_;
+  Preemption preemption_;
   std::set<std::shared_ptr<Connection>> connections_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Gone when this is.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Expires with this object.
 };
 
 }  // namespace muster

@@ -22,10 +22,10 @@
 namespace muster {
 namespace {
 
-// As much as a report to the host has room for.
+// The most that a report to the host has room for.
 constexpr std::int64_t kMaxFileEndBytes = kMaxReportTextBytes;
 
-// Of those that died of a SIGKILL that was not muster's.
+// Adds evidence to the workers that died of a SIGKILL that muster did not send.
 void find_oom_victims(const OomWatch& watch, std::vector<ExplainedEnd>& ends) {
   const auto is_unexplained = [](const ExplainedEnd& end) {
     return end.exit.killed && end.exit.status == SIGKILL && !end.was_sent(SIGKILL) &&
@@ -37,7 +37,7 @@ void find_oom_victims(const OomWatch& watch, std::vector<ExplainedEnd>& ends) {
   for (ExplainedEnd& end : ends)
     if (is_unexplained(end)) {
       end.oom_evidence = oom_evidence(facts, end.pid, static_cast<int>(count));
-      if (facts.kills == 0) end.quiet_oom_counter = facts.cgroup_dir;
+      if (facts.kills == 0) end.unchanged_oom_counter = facts.cgroup_dir;
     }
 }
 
@@ -48,10 +48,10 @@ std::int64_t wall_clock_ms() {
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-WorkerGroup::WorkerGroup(const AgentOptions& options, Surroundings surroundings,
+WorkerGroup::WorkerGroup(const AgentOptions& options, Context context,
                          std::function<void(std::string)> on_full)
     : options_(options),
-      surroundings_(std::move(surroundings)),
+      context_(std::move(context)),
       on_full_(std::move(on_full)),
       streams_(options) {}
 
@@ -68,27 +68,30 @@ void WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir,
       .run_dir = run_dir,
       .restart_count = round.restart_count,
       .last_directories = std::exchange(directories_, {}),
-      .surroundings = {.base_global_rank = round.ranks.base_global_rank,
-                       .host = surroundings_.host},
+      .log_context = {.base_global_rank = round.ranks.base_global_rank, .host = context_.host},
       .dest = std::move(dest),
       .file_options = {.max_bytes = options_.log.max_bytes,
                        .ends_when_full = options_.log.on_full == LogOnFull::Fail,
                        .on_full = on_full_},
       .programs = {},
-      .path = std::string(path_variable(surroundings_.environment))};
+      .path = std::string(path_variable(context_.environment))};
   for (LocalRank rank{0}; rank.value < options_.local_world_size; ++rank.value)
     request.programs.push_back(worker_command(options_, rank).front());
   auto made = std::make_shared<AttemptFiles>();
-  work.run([request = std::move(request), made] { *made = make_attempt_files(request); },
-           [this, made, done = std::move(done)](bool answered) {
-             if (!answered) return done(NotStarted{"the storage of the logs does not answer"});
-             if (made->problem) return done(NotStarted{*made->problem});
-             adopt(std::move(*made));
-             done(std::nullopt);
-           });
+  work.run(
+      [request = std::move(request), made] {
+        *made = create_attempt_files(request);
+        if (made->problem) made->files.clear();  // Closes them on this thread.
+      },
+      [this, &work, made, done = std::move(done)](bool answered) {
+        if (!answered) return done(NotStarted{"the storage of the logs does not answer"});
+        if (made->problem) return done(NotStarted{*made->problem});
+        adopt(work.pump(), std::move(*made));
+        done(std::nullopt);
+      });
 }
 
-void WorkerGroup::adopt(AttemptFiles made) {
+void WorkerGroup::adopt(LogPump& pump, AttemptFiles made) {
   directories_ = made.plan.directories;
   programs_ = std::move(made.programs);
   for (const WorkerLogPlan& log : made.plan.workers) {
@@ -97,14 +100,14 @@ void WorkerGroup::adopt(AttemptFiles made) {
     member.end.local_rank = log.local_rank;
     member.end.rank = round_.ranks.global_rank(log.local_rank);
   }
-  streams_.begin(std::move(made));
+  streams_.begin(pump, std::move(made));
 }
 
 boost::system::result<std::vector<Variables>, WorkerGroup::NotStarted> WorkerGroup::announce(
     const RoundFacts& round) const {
   std::vector<Variables> all;
   for (int rank = 0; rank < options_.local_world_size; ++rank) {
-    auto variables = announced_env(surroundings_.environment, options_, round, LocalRank{rank});
+    auto variables = announced_env(context_.environment, options_, round, LocalRank{rank});
     if (!variables) return NotStarted{variables.error().text};
     all.push_back(std::move(*variables));
   }
@@ -114,9 +117,9 @@ boost::system::result<std::vector<Variables>, WorkerGroup::NotStarted> WorkerGro
 boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::make_start(
     LogPump& pump, LocalRank rank) {
   Member& member = at(rank);
-  auto environment = worker_env(surroundings_.environment, options_, round_,
-                                {rank, member.log.error_file, surroundings_.job_token,
-                                 surroundings_.channel, member.log.environment});
+  auto environment = worker_env(
+      context_.environment, options_, round_,
+      {rank, member.log.error_file, context_.job_token, context_.channel, member.log.environment});
   if (!environment) return NotStarted{environment.error().text};
 
   WorkerCommand command{"", worker_command(options_, rank), std::move(*environment), {}, {}};
@@ -127,9 +130,11 @@ boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::
   program_ = command.path = *program;
   command.log_files = streams_.log_files(member.log);
 
-  Start start{
-      {.kind = ShimRequest::Kind::Start, .worker = rank.value, .number = member.end.rank.value},
-      {}};
+  Start start{{.kind = ShimRequest::Kind::Start,
+               .worker = rank.value,
+               .number = member.end.rank.value,
+               .attempt = round_.restart_count},
+              {}};
   Result<OwnedFd> packed = pack_command(command);
   if (!packed)
     return NotStarted{"cannot pass on the command: " + packed.error().message() +
@@ -143,7 +148,7 @@ boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::
 
 void WorkerGroup::started(const ShimReport& report) {
   Member& member = at(LocalRank{report.worker});
-  member.end.pid = report.pid;
+  record_start(member.end, report);
   if (!spdlog::should_log(spdlog::level::debug)) return;
   spdlog::debug(
       "worker_started local_rank={} rank={} pid={} command=\"{}\" stdout={} stderr={} "
@@ -166,13 +171,13 @@ std::string WorkerGroup::start_failure(const ShimReport& report) const {
 
 void WorkerGroup::ended(const ShimReport& report) {
   Member& member = at(LocalRank{report.worker});
-  note_exit(member.end, report, deaths_++);
+  record_exit(member.end, report, deaths_++);
   spdlog::debug("worker_ended local_rank={} rank={} pid={} exitcode={}", report.worker,
                 member.end.rank.value, member.end.pid, member.end.exit.code());
 }
 
-void WorkerGroup::told(const ShimReport& report) {
-  note_signal(at(LocalRank{report.worker}).end, report);
+void WorkerGroup::record_signal(const ShimReport& report) {
+  record_sent_signal(at(LocalRank{report.worker}).end, report);
 }
 
 std::vector<StackCollector::Target> WorkerGroup::living(const WorkerGroup* group) {
@@ -187,7 +192,7 @@ std::vector<StackCollector::Target> WorkerGroup::living(const WorkerGroup* group
 std::vector<ExplainedEnd> WorkerGroup::ends() const {
   std::vector<ExplainedEnd> ends;
   for (const Member& member : members_) {
-    if (member.end.pid == 0) continue;  // It was never started.
+    if (member.end.pid == 0) continue;  // This worker was never started.
     ExplainedEnd& end = ends.emplace_back(member.end);
     end.tail_is_output = member.log.one_tap;
     end.error_file = member.log.error_file;

@@ -1,4 +1,4 @@
-// The workers of one attempt: what they are started with, and how they ended.
+// The workers of one attempt: how each of them is started, and how it ended.
 
 #pragma once
 
@@ -25,64 +25,64 @@ namespace muster {
 
 class WorkerGroup {
  public:
-  struct Surroundings {
-    std::vector<std::string> environment;  // That the workers inherit.
-    std::string job_token;                 // Marks them and their descendants.
+  struct Context {
+    std::vector<std::string> environment;  // The environment that the workers inherit.
+    std::string job_token;                 // Marks the workers and their descendants (MUSTER_JOB).
     std::string host;
     std::string channel;  // WorkerIdentity::channel
   };
-  /// `on_full`: LogFileOptions::on_full
-  WorkerGroup(const AgentOptions& options, Surroundings surroundings,
+  /// `on_full` becomes LogFileOptions::on_full.
+  WorkerGroup(const AgentOptions& options, Context context,
               std::function<void(std::string)> on_full);
-  void set_channel(std::string path) { surroundings_.channel = std::move(path); }
+  void set_channel(std::string path) { context_.channel = std::move(path); }
 
-  /// A request to the shim with its descriptors.
+  /// A start request to the shim, and the descriptors that go with it.
   struct Start {
     ShimRequest request;
     std::vector<OwnedFd> fds;
   };
-  /// Why a worker cannot be started: for people.
+  /// Why a worker cannot be started: a sentence for the user.
   struct NotStarted {
     std::string reason;
   };
-  /// What a plug-in of --logs-specs is told before: announced_env() for each worker.
+  /// announced_env() of each worker: the variables that a plug-in of --logs-specs gets.
   boost::system::result<std::vector<Variables>, NotStarted> announce(const RoundFacts& round) const;
-  /// Forgets the last attempt, and lets the log thread make the directories and files of the next
-  /// one. `dest`: where a plug-in wants the logs. `done` is told why no worker can be started, or
-  /// nothing.
+  /// Forgets the last attempt, and has the log thread create the directories and files of the next
+  /// one. `dest`: where a plug-in of --logs-specs wants the logs. `done` gets the reason why no
+  /// worker can be started, or nothing.
   void prepare(const RoundFacts& round, const RunDir& run_dir, std::optional<LogsDest> dest,
                LogWork& work, std::function<void(std::optional<NotStarted>)> done);
-  /// Makes everything that this worker needs: pipes and its environment. One after the other, local
-  /// rank 0 first.
+  /// Creates the pipes and the environment of one worker. To be called for one local rank after the
+  /// other, from 0.
   boost::system::result<Start, NotStarted> make_start(LogPump& pump, LocalRank rank);
-  /// All starts are made.
-  void starts_made(LogPump& pump) { streams_.show_more(pump); }
+  /// To be called after the last make_start(): shows the other files of the log plan.
+  void finish_starts(LogPump& pump) { streams_.show_more(pump); }
 
   void started(const ShimReport& report);
-  /// Why it could not be started, as a sentence.
+  /// Why the worker of `report` could not be started, as a sentence.
   std::string start_failure(const ShimReport& report) const;
   void ended(const ShimReport& report);
-  /// It lived, and was sent a signal by muster.
-  void told(const ShimReport& report);
-  /// Why muster ends this one, for the failure report: "it hung: …".
+  /// Records that muster sent a signal to a worker that was alive.
+  void record_signal(const ShimReport& report);
+  /// Records why muster ends this worker, for the failure report: "it hung: …".
   void explain(LocalRank rank, std::string why) { at(rank).end.ended_because = std::move(why); }
 
-  /// Whether there is such a worker in this attempt.
+  /// Whether this attempt has a worker of this rank.
   bool has(LocalRank rank) const {
     return rank.value >= 0 && static_cast<std::size_t>(rank.value) < members_.size();
   }
   int pid(LocalRank rank) const { return at(rank).end.pid; }
-  /// Why muster has ended it; or empty.
+  /// Why muster ended this worker; empty if muster did not.
   const std::string& ended_because(LocalRank rank) const { return at(rank).end.ended_because; }
-  /// The file that gets one of its streams; empty: none does.
+  /// The file that gets one of the worker's streams; empty if no file does.
   const std::string& log_file(LocalRank rank, bool is_stderr) const {
     return is_stderr ? at(rank).log.err.file : at(rank).log.out.file;
   }
-  /// Those that run, for who wants to see where they stand. Null: none do.
+  /// The running workers, whose stacks can be collected. `group` is null before the first attempt.
   static std::vector<StackCollector::Target> living(const WorkerGroup* group);
   const std::string& program() const { return program_; }
 
-  /// How each of them ended, with the traces of the OOM killer; error files are not read yet.
+  /// How each worker ended, with evidence of the OOM killer. The error files are not read yet.
   std::vector<ExplainedEnd> ends() const;
   /// When the attempt began, by the wall clock.
   std::int64_t started_ms() const { return started_ms_; }
@@ -95,24 +95,24 @@ class WorkerGroup {
   Member& at(LocalRank rank) { return members_[static_cast<std::size_t>(rank.value)]; }
   const Member& at(LocalRank rank) const { return members_[static_cast<std::size_t>(rank.value)]; }
 
-  void adopt(AttemptFiles made);
+  void adopt(LogPump& pump, AttemptFiles made);
 
   const AgentOptions& options_;
-  Surroundings surroundings_;
+  Context context_;
   std::function<void(std::string)> on_full_;
   WorkerStreams streams_;
   RoundFacts round_;
   std::vector<Member> members_;
-  std::vector<std::string> directories_;       // Of the attempt, made by prepare().
-  std::vector<Result<std::string>> programs_;  // Where each worker's is.
-  std::string program_;                        // As found in PATH.
+  std::vector<std::string> directories_;       // Of the attempt; prepare() has them created.
+  std::vector<Result<std::string>> programs_;  // The path of each worker's program.
+  std::string program_;                        // The path of the last one started.
   std::int64_t started_ms_ = 0;
   int deaths_ = 0;
   OomWatch oom_watch_;
 };
 
-/// Reads the error file of each, whose path it has, and of those that failed the end of their
-/// stderr's file; on the log thread, because storage may hang.
+/// Reads the error file of each worker in `ends`, and for a failed worker the end of the file that
+/// has its stderr. Runs on the log thread, because storage may hang.
 void read_error_files(std::vector<ExplainedEnd>& ends);
 
 /// Milliseconds since the epoch, by the wall clock: for people, never compared with a deadline.

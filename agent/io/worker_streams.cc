@@ -16,7 +16,7 @@ bool share_file(const WorkerLogPlan& log) {
          log.out.file == log.err.file;
 }
 
-/// A plug-in's FIFO or device is the worker's.
+/// Whether the log thread writes this file. A worker itself writes a plug-in's FIFO or device.
 bool is_written_here(const LogFile& file) {
   return file.error() != 0 || file.is_regular();
 }
@@ -34,13 +34,16 @@ Result<OwnedFd> duplicate(int fd) {
 }  // namespace
 
 void WorkerStreams::show_more(LogPump& pump) {
-  for (const ShownFile& shown : made_.plan.more_shown) {
-    const auto made = made_.files.find(shown.file);
-    const bool is_ours = made != made_.files.end() && is_written_here(*made->second);
+  for (const ShownFile& shown : attempt_files_.plan.more_shown) {
+    const auto made = attempt_files_.files.find(shown.file);
+    const bool is_ours = made != attempt_files_.files.end() && is_written_here(*made->second);
     follow(pump, shown, is_ours ? made->second : nullptr);
   }
-  // The log thread closes what no worker got: closing may wait for storage, too.
-  pump.run([files = std::exchange(made_.files, {})] {});
+  close_unused_files(pump);
+}
+
+void WorkerStreams::close_unused_files(LogPump& pump) {
+  if (!attempt_files_.files.empty()) pump.run([files = std::exchange(attempt_files_.files, {})] {});
 }
 
 boost::system::error_code WorkerStreams::open(LogPump& pump, const WorkerLogPlan& log,
@@ -73,7 +76,7 @@ Result<OwnedFd> WorkerStreams::open_stream(LogPump& pump, const WorkerLogPlan& l
     case StreamTarget::File:
       return open_log_file(pump, log, is_stderr);
     case StreamTarget::Inherit:
-      break;  // The caller's case.
+      break;  // open() does not call this function then.
   }
   return from_errno(EINVAL);
 }
@@ -86,8 +89,8 @@ std::array<std::string, 2> WorkerStreams::log_files(const WorkerLogPlan& log) co
     if (stream.target == StreamTarget::Tap && stream.to_console)
       file = log.one_tap || is_stderr ? "/dev/fd/2" : "/dev/fd/1";
     if (stream.target != StreamTarget::File) continue;
-    const auto made = made_.files.find(stream.file);
-    if (made == made_.files.end() || !made->second->is_regular()) continue;
+    const auto made = attempt_files_.files.find(stream.file);
+    if (made == attempt_files_.files.end() || !made->second->is_regular()) continue;
     file = std::filesystem::absolute(stream.file);
   }
   return files;
@@ -96,8 +99,8 @@ std::array<std::string, 2> WorkerStreams::log_files(const WorkerLogPlan& log) co
 Result<OwnedFd> WorkerStreams::open_log_file(LogPump& pump, const WorkerLogPlan& log,
                                              bool is_stderr) {
   const StreamPlan& stream = is_stderr ? log.err : log.out;
-  const auto found = made_.files.find(stream.file);
-  if (found == made_.files.end()) return from_errno(ENOENT);
+  const auto found = attempt_files_.files.find(stream.file);
+  if (found == attempt_files_.files.end()) return from_errno(ENOENT);
   const std::shared_ptr<LogFile>& file = found->second;
   if (!is_written_here(*file)) {
     ::fcntl(file->fd(), F_SETFL, O_APPEND);
@@ -113,14 +116,14 @@ Result<OwnedFd> WorkerStreams::open_log_file(LogPump& pump, const WorkerLogPlan&
 
 void WorkerStreams::follow(LogPump& pump, const ShownFile& shown, std::shared_ptr<LogFile> file) {
   const LogOptions& options = options_.log;
-  pump.follow(
-      {.stream = shown.is_stderr ? LogStream::Err : LogStream::Out,
-       .file = shown.file,
-       .prefix = shown.prefix,
-       .filters =
-           shown.is_stderr ? options.duplicate_stderr_filters : options.duplicate_stdout_filters,
-       .filtered_file = shown.is_stderr ? made_.plan.filtered_stderr : made_.plan.filtered_stdout,
-       .written_here = std::move(file)});
+  pump.follow({.stream = shown.is_stderr ? LogStream::Err : LogStream::Out,
+               .file = shown.file,
+               .prefix = shown.prefix,
+               .filters = shown.is_stderr ? options.duplicate_stderr_filters
+                                          : options.duplicate_stdout_filters,
+               .filtered_file = shown.is_stderr ? attempt_files_.plan.filtered_stderr
+                                                : attempt_files_.plan.filtered_stdout,
+               .written_here = std::move(file)});
 }
 
 }  // namespace muster

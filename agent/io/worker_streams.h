@@ -1,4 +1,4 @@
-// The pipes and files that workers get as stdout and stderr, as the log plan says.
+// The pipes and files that workers get as stdout and stderr, according to the log plan.
 
 #pragma once
 
@@ -20,27 +20,32 @@ class WorkerStreams {
  public:
   explicit WorkerStreams(const AgentOptions& options) : options_(options) {}
 
-  /// For the next attempt.
-  void begin(AttemptFiles made) { made_ = std::move(made); }
+  /// Begins the next attempt, with its files.
+  void begin(LogPump& pump, AttemptFiles made) {
+    close_unused_files(pump);  // They are left if the start of the last attempt was given up.
+    attempt_files_ = std::move(made);
+  }
 
-  /// Adds what the worker of `log`, which is of the plan, gets in place of descriptors 1 and 2 to
-  /// `fds`, and the bit of each to `streams`.
+  /// Opens the descriptors that the worker of `log`, a part of the plan, gets as 1 and 2. Adds them
+  /// to `fds`, and the bit of each to `streams`.
   boost::system::error_code open(LogPump& pump, const WorkerLogPlan& log, std::uint32_t& streams,
                                  std::vector<OwnedFd>& fds);
 
-  /// Where what it writes to stdout and stderr goes to: a log file, a console, or nowhere (empty).
+  /// Where the worker's stdout and stderr end up: a log file, a console, or nowhere (empty).
   std::array<std::string, 2> log_files(const WorkerLogPlan& log) const;
 
-  /// When all are open: what else is to be shown.
+  /// To be called when the streams of all workers are open: shows the other files of the plan.
   void show_more(LogPump& pump);
 
  private:
   Result<OwnedFd> open_stream(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
   Result<OwnedFd> open_log_file(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
   void follow(LogPump& pump, const ShownFile& shown, std::shared_ptr<LogFile> file);
+  /// The log thread closes the files that no worker got: closing may wait for storage, too.
+  void close_unused_files(LogPump& pump);
 
   const AgentOptions& options_;
-  AttemptFiles made_;
+  AttemptFiles attempt_files_;
 };
 
 }  // namespace muster

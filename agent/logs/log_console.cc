@@ -20,7 +20,7 @@
 namespace muster {
 namespace {
 
-constexpr int kFirstFreeFd = 3;  // 0 to 2 stay the standard streams, even if they were closed.
+constexpr int kFirstFreeFd = 3;  // 0 to 2 are for standard streams only, even if they were closed.
 
 bool has_room(int fd) {
   pollfd request{fd, POLLOUT, 0};
@@ -35,21 +35,21 @@ bool is_one_console(int fd, int other_fd) {
   if (::fstat(fd, &a) != 0 || ::fstat(other_fd, &b) != 0) return false;
   if (a.st_dev != b.st_dev || a.st_ino != b.st_ino) return false;
   if (!S_ISREG(a.st_mode)) return true;
-  // Two descriptors of one file have one position only if they are copies of each other.
+  // Two descriptors of one file share a position only if one is a copy of the other.
   const long same = ::syscall(SYS_kcmp, ::getpid(), ::getpid(), KCMP_FILE, fd, other_fd);
   if (same >= 0) return same == 0;
   const int flags = ::fcntl(fd, F_GETFL) & ::fcntl(other_fd, F_GETFL);
-  return (flags & O_APPEND) != 0;  // No kcmp here: both go to the end, so order is kept.
+  return (flags & O_APPEND) != 0;  // Without kcmp: if both append, the order is kept, too.
 }
 
 LogConsole::LogConsole(int fd) : number_(fd) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) {
-    closed_ = true;  // Started with the descriptor closed: nobody wants to see anything.
+    closed_ = true;  // muster was started with this descriptor closed: the output is not wanted.
     return;
   }
   if (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode)) {
-    open_again(fd);
+    reopen(fd);
   } else {
     fd_ = OwnedFd(::fcntl(fd, F_DUPFD_CLOEXEC, kFirstFreeFd));
     kind_ = S_ISSOCK(status.st_mode) ? Kind::Socket : Kind::File;
@@ -57,7 +57,7 @@ LogConsole::LogConsole(int fd) : number_(fd) {
   closed_ = !fd_.is_open();
 }
 
-void LogConsole::open_again(int fd) {
+void LogConsole::reopen(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   OwnedFd again(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (again.is_open() && again.get() < kFirstFreeFd)
@@ -70,7 +70,7 @@ void LogConsole::open_again(int fd) {
   fd_ = std::move(again);
 }
 
-// Up to `end` of the buffer. True if it is worth trying again at once.
+// Writes bytes up to `end` of the buffer. True if another try at once makes sense.
 bool LogConsole::write_some(std::size_t end) {
   const char* data = buffer_.data() + written_;
   std::size_t size = end - written_;
@@ -112,7 +112,7 @@ void LogConsole::on_error(int error) {
                number_, reason);
 }
 
-// A terminal that was hung up answers EIO for ever; a disk may recover from it.
+// A terminal after a hang-up returns EIO for ever. A disk may recover from EIO.
 bool LogConsole::reader_is_gone(int error) const {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) return false;
   if (error != EIO) return true;
@@ -131,7 +131,7 @@ void LogConsole::flush() {
       break;
     }
   }
-  if (!closed_ && (given_up_ || failing_)) drop_behind(given_up_ ? 0 : kMaxKeptBytes);
+  if (!closed_ && (given_up_ || failing_)) drop_excess(given_up_ ? 0 : kMaxKeptBytes);
   if (closed_ || (written_ == buffer_.size() && !gap_)) {
     buffer_.clear();
     written_ = 0;
@@ -148,8 +148,8 @@ void LogConsole::give_up() {
   flush();
 }
 
-// Whole lines are kept, if there are any.
-void LogConsole::drop_behind(std::size_t kept_bytes) {
+// Keeps at most `kept_bytes`, and drops the bytes behind them. Keeps whole lines if there are any.
+void LogConsole::drop_excess(std::size_t kept_bytes) {
   std::size_t end = gap_.value_or(buffer_.size());
   if (end > written_ + kept_bytes) {
     const std::size_t newline =
@@ -163,7 +163,7 @@ void LogConsole::drop_behind(std::size_t kept_bytes) {
   lost_ += buffer_.size() - end;
   buffer_.resize(end);
   gap_ = end;
-  if (given_up_) gap_.reset();  // No line follows that could name them.
+  if (given_up_) gap_.reset();  // No line about the missing bytes can follow.
 }
 
 void LogConsole::mark_gap() {

@@ -1,5 +1,4 @@
-// The console that the output of the workers and of muster goes to: written without ever waiting
-// for it.
+// The console to which the output of the workers and of muster goes. Writing to it never blocks.
 #pragma once
 
 #include <cstddef>
@@ -11,65 +10,65 @@
 namespace muster {
 
 /// True if both descriptors lead to the same place: one terminal, one pipe, one open file. Then
-/// what is written to one after the other also arrives so.
+/// bytes that are written alternately to both arrive in the order of the writes.
 bool is_one_console(int fd, int other_fd);
 
-/// A console, written to without waiting. The inherited descriptor is shared with the workers and
-/// with the process that started muster, so its flags are left alone: O_NONBLOCK on it would hit
-/// them all. Pipes and terminals are opened once more through /proc; where that is not allowed,
-/// they are written to in portions that cannot block.
+/// A console that is written without blocking. The inherited descriptor is shared with the workers
+/// and with the process that started muster. So this class does not set O_NONBLOCK on it, which
+/// would change it for all of them. It opens pipes and terminals a second time through /proc. Where
+/// that is not allowed, it writes to them in portions that cannot block.
 ///
-/// A console is open, failing, given up or closed. A failing one answers ENOSPC, EDQUOT, EFBIG or
-/// EIO, and is tried again. A failing one keeps kMaxKeptBytes, and one that was given up keeps
-/// nothing that it does not take at once: all other bytes are dropped and counted. When the failing
-/// console takes bytes again, a line says how many are missing there.
+/// A console is open, failing, given up or closed. If a write returns ENOSPC, EDQUOT, EFBIG or EIO,
+/// the console is failing: it keeps kMaxKeptBytes and tries again. A console that was given up
+/// keeps no byte that it cannot write at once. All other bytes are dropped and counted. When a
+/// failing console accepts bytes again, it writes a line that says how many are missing there.
 class LogConsole {
  public:
-  /// What a failing console keeps of the text that it was given.
+  /// The most text that a failing console keeps.
   static constexpr std::size_t kMaxKeptBytes = 1 << 20;
 
   explicit LogConsole(int fd);
 
-  /// What is to be written: append, then call flush().
+  /// The bytes to write: append to this buffer, then call flush().
   std::string& buffer() { return buffer_; }
-  /// Writes as much as goes without waiting.
+  /// Writes as many bytes as it can without blocking.
   void flush();
-  /// Nobody waits for this console any more: drops what it does not take at once.
+  /// From now on flush() drops the bytes that it cannot write at once.
   void give_up();
 
   std::size_t unwritten_bytes() const { return closed_ ? 0 : buffer_.size() - written_; }
-  /// Its reader is gone (EPIPE and the like): what is appended is thrown away.
+  /// The console's reader is gone (EPIPE and the like). Appended bytes are dropped.
   bool is_closed() const { return closed_; }
   bool is_failing() const { return failing_; }
-  /// What is appended may be dropped: its writers are not held up.
+  /// True if the console may drop appended bytes. Such a console puts no backpressure on writers.
   bool is_lossy() const { return failing_ || given_up_ || closed_; }
-  /// All bytes that were dropped while somebody could still have read them.
+  /// All bytes that were dropped while the console still had a reader.
   std::size_t lost_bytes() const { return lost_; }
   bool is_given_up() const { return given_up_; }
-  /// Bytes that never came to buffer() are lost, too.
+  /// Counts bytes as lost that were never appended to buffer().
   void count_lost(std::size_t bytes) { lost_ += bytes; }
-  /// To be waited on for room when something is unwritten.
+  /// The descriptor to poll for room while bytes are unwritten.
   int fd() const { return fd_.get(); }
   bool fd_is_open() const { return fd_.is_open(); }
 
  private:
   enum class Kind { File, Stream, CarefulStream, Socket };
-  void open_again(int fd);
+  void reopen(int fd);
   bool write_some(std::size_t end);
   void on_error(int error);
   bool reader_is_gone(int error) const;
-  void drop_behind(std::size_t kept_bytes);
+  void drop_excess(std::size_t kept_bytes);
   void mark_gap();
 
-  int number_;  // As the user knows it: 1 or 2.
+  int number_;  // The descriptor's number as the user knows it: 1 or 2.
   OwnedFd fd_;
   Kind kind_ = Kind::File;
   std::string buffer_;
   std::size_t written_ = 0;
-  std::optional<std::size_t> gap_;  // Where in buffer_ bytes were dropped that no line names yet.
+  std::optional<std::size_t> gap_;  // The place in buffer_ of dropped bytes, until a line says so.
   std::size_t gap_bytes_ = 0;
   std::size_t lost_ = 0;
-  bool ends_line_ = true;  // What was written so far.
+  bool ends_line_ = true;  // The last byte that was written is a newline.
   bool failing_ = false;
   bool given_up_ = false;
   bool closed_ = false;

@@ -23,7 +23,7 @@
 namespace muster {
 namespace {
 
-constexpr mode_t kLogMode = 0666;  // Less the umask, as for a file that the worker makes.
+constexpr mode_t kLogMode = 0666;  // The umask applies, as for a file that the worker creates.
 
 std::string megabytes(double bytes) {
   char text[32];
@@ -31,7 +31,7 @@ std::string megabytes(double bytes) {
   return text;
 }
 
-// "MOUNT POINT (TYPE": of the last mount of that device, as mountinfo of proc(5) has them.
+// "MOUNT POINT (TYPE" of the last mount of the file's device in mountinfo, see proc(5).
 std::string mount_of(int fd) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) return "? (?";
@@ -77,7 +77,7 @@ LogFile::LogFile(std::string path, Begin begin, LogFileOptions options)
   open(begin);
 }
 
-// O_NONBLOCK: a FIFO that nobody reads is an error, not a wait.
+// O_NONBLOCK: the open of a FIFO without a reader fails instead of blocking.
 bool LogFile::open(Begin begin) {
   const int anew = begin == Begin::Truncate ? O_TRUNC : 0;
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
@@ -92,7 +92,7 @@ bool LogFile::open(Begin begin) {
 
 void LogFile::append(std::string_view bytes) {
   if (!file_.is_open() && !open(Begin::Append)) warn_once(error_);
-  if (missing_ > 0 && file_.is_open()) say_what_is_missing();
+  if (missing_ > 0 && file_.is_open()) mark_gap();
   const std::string_view all = bytes;
   if (missing_ == 0 && file_.is_open()) write_all(bytes);
   const auto written = static_cast<std::int64_t>(all.size() - bytes.size());
@@ -104,12 +104,13 @@ void LogFile::append(std::string_view bytes) {
   if (file_.is_open()) cut_over_limit();
 }
 
-// The line is for people who read the file: on the console nothing is missing.
-bool LogFile::say_what_is_missing() {
+// Writes the line about missing bytes. It is for readers of the file only: the console has shown
+// these bytes, so its readers skip the line.
+bool LogFile::mark_gap() {
   const std::string text = "\n[muster: " + std::to_string(missing_) +
                            " bytes are missing here: they could not be written]\n";
-  read_on();
-  const bool is_read = read_to() == size_;
+  catch_up_readers();
+  const bool is_read = min_reader_offset() == size_;
   std::string_view rest = text;
   const bool whole = write_all(rest);
   if (is_read)
@@ -124,7 +125,7 @@ std::string LogFile::full_text(int error) const {
   return "the disk of the logs is full: " + describe_disk(file_.get()) + ": " + reason_text(error);
 }
 
-// Takes away from `bytes` what was written.
+// Removes from `bytes` the part that was written.
 bool LogFile::write_all(std::string_view& bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(file_.get(), bytes.data(), bytes.size());
@@ -147,14 +148,14 @@ std::int64_t LogFile::size() const {
   return ::fstat(file_.get(), &status) == 0 ? status.st_size : 0;
 }
 
-std::int64_t LogFile::read_to() const {
+std::int64_t LogFile::min_reader_offset() const {
   std::int64_t offset = std::numeric_limits<std::int64_t>::max();
   for (const FollowedFile* const reader : readers_)
     offset = std::min(offset, reader->offset());
   return offset;
 }
 
-void LogFile::read_on() {
+void LogFile::catch_up_readers() {
   for (FollowedFile* const reader : readers_)
     reader->read_to_end();
 }
@@ -168,18 +169,18 @@ bool LogFile::has_room() const {
 void LogFile::cut_over_limit() {
   if (!regular_ || options_.max_bytes == 0 || size_ <= options_.max_bytes) return;
   const std::int64_t real_size = size();
-  if (real_size < size_) cut_.forget();  // Somebody truncated it.
+  if (real_size < size_) cut_.reset();  // Another process has truncated the file.
   size_ = real_size;
-  read_on();
-  if (const auto range = cut_.over_limit(size_, read_to())) remove(*range);
+  catch_up_readers();
+  if (const auto range = cut_.over_limit(size_, min_reader_offset())) remove(*range);
 }
 
-// What has been shown goes first; if there is none of that, what has not.
+// Removes bytes that have been shown; if there are none, bytes that have not been shown.
 bool LogFile::make_room(int error) {
   if (options_.ends_when_full) {
     if (options_.on_full && !std::exchange(warned_, true)) {
       const std::string why = full_text(error);
-      // Also said here: if the job has just ended by itself, the disk is in no report of it.
+      // This line is needed, too: if the job has just ended by itself, no report names the disk.
       spdlog::warn("{}: some of {} is dropped, and the job ends", why, path_);
       options_.on_full(why);
     }
@@ -187,8 +188,8 @@ bool LogFile::make_room(int error) {
   }
   if (!regular_) return false;
   size_ = size();
-  read_on();
-  auto range = cut_.for_space(size_, read_to());
+  catch_up_readers();
+  auto range = cut_.for_space(size_, min_reader_offset());
   if (!range) range = cut_.for_space(size_, size_);
   if (!range || !remove(*range)) return false;
   lost_ += range->length;
@@ -200,7 +201,7 @@ bool LogFile::make_room(int error) {
   return true;
 }
 
-// Moves the tail down to the head's end. Only this thread writes to the file.
+// Moves the tail of the file to the end of the head. Only this thread writes to the file.
 bool LogFile::remove(const LogRange& range) {
   if (!cut_file_.is_open()) cut_file_ = OwnedFd(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
   if (!cut_file_.is_open()) return false;
@@ -228,7 +229,7 @@ bool LogFile::move_tail(const LogRange& range, std::int64_t size) const {
     if (n <= 0) return false;
     const ssize_t written =
         ::pwrite(cut_file_.get(), buffer.data(), static_cast<std::size_t>(n), from - range.length);
-    if (written != n) return false;  // Blocks that exist already are written: rare.
+    if (written != n) return false;  // Rare, as the write goes to blocks that exist already.
     from += n;
   }
   return true;
@@ -243,7 +244,7 @@ void LogFile::warn_once(int error) {
 std::int64_t LogFile::finish() {
   if (file_.is_open()) cut_over_limit();
   const std::int64_t lost = lost_ + missing_;
-  if (missing_ > 0 && file_.is_open()) say_what_is_missing();
+  if (missing_ > 0 && file_.is_open()) mark_gap();
   missing_ = lost_ = 0;
   file_.reset();
   cut_file_.reset();

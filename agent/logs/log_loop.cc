@@ -25,8 +25,8 @@ constexpr std::uint64_t kFirstOutput = 2;
 constexpr std::uint64_t kFirstPipe = 16;
 
 constexpr std::size_t kReadBytes = 256 << 10;
-constexpr std::size_t kMaxOwnBytes = 1 << 20;          // Of muster's own lines, behind those.
-constexpr Duration kRetryInterval = milliseconds(10);  // Of a console that epoll cannot wait for.
+constexpr std::size_t kMaxOwnBytes = 1 << 20;  // For muster's lines: kMaxUnwrittenBytes more.
+constexpr Duration kRetryInterval = milliseconds(10);  // For consoles that epoll does not support.
 constexpr Duration kFailingInterval = milliseconds(100);
 constexpr Duration kLongWait = std::chrono::hours(1);
 
@@ -72,7 +72,7 @@ bool LogLoop::run() {
     read_files(time);
     expire(time);
     flush();
-    forget_ended_streams();
+    advance_attempt_end();
     advance_catching_up(time);
     advance_finishing(time);
     advance_flushing(time);
@@ -103,12 +103,12 @@ void LogLoop::dispatch(std::uint64_t id) {
   if (id == kMailbox) return read_mailbox();
   if (id == kInotify) return read_inotify();
   if (id >= kFirstPipe) return read_pipe(id);
-  // A console has room again: flush() comes with every turn.
+  // All other ids are consoles that have room again. Each turn calls flush(), so nothing to do.
 }
 
 Instant LogLoop::next_turn(Instant now) const {
   Instant next = now + kLongWait;
-  if (files_resume_ > now) next = files_resume_;  // inotify is listened to again from then.
+  if (files_resume_ > now) next = files_resume_;  // Then the loop watches inotify again.
   for (const auto& file : files_) {
     if (file->dirty && file->output().has_room()) next = std::min(next, files_resume_);
     if (file->must_be_polled()) next = std::min(next, polled_ + kPollInterval);
@@ -123,7 +123,7 @@ Instant LogLoop::next_turn(Instant now) const {
   }
   if (held_until_) next = std::min(next, *held_until_);
   if (finishing_ && !finishing_->pipes_are_late) next = std::min(next, finishing_->pipes_deadline);
-  if (ending_since_ && !has_said_why_) next = std::min(next, *ending_since_ + kSayAfter);
+  if (ending_since_ && !wait_logged_) next = std::min(next, *ending_since_ + kExplainAfter);
   if (stop_deadline_ && !hurried_) next = std::min(next, *stop_deadline_);
   return next;
 }
@@ -133,18 +133,18 @@ void LogLoop::read_mailbox() {
     const auto message = mailbox_->take();
     if (!message) break;
     if (!message->act) {
-      say(message->stream, message->text);
+      print(message->stream, message->text);
       continue;
     }
-    flush_consoles();  // What is to be done may take long.
+    flush_consoles();  // The call below may take long.
     message->act(*this);
   }
   dropped_lines_ += mailbox_->take_dropped();
   flush_consoles();
 }
 
-void LogLoop::say(LogStream stream, std::string_view text) {
-  if (!held_until_) return show(stream, text);
+void LogLoop::print(LogStream stream, std::string_view text) {
+  if (!held_until_) return print_now(stream, text);
   if (held_bytes_ + text.size() > kMaxOwnBytes) {
     ++dropped_lines_;
     return;
@@ -153,7 +153,7 @@ void LogLoop::say(LogStream stream, std::string_view text) {
   held_.emplace_back(stream, text);
 }
 
-void LogLoop::show(LogStream stream, std::string_view text) {
+void LogLoop::print_now(LogStream stream, std::string_view text) {
   Output& output = output_of(stream);
   if (output.console.is_closed()) return;
   if (output.console.unwritten_bytes() > kMaxUnwrittenBytes + kMaxOwnBytes) {
@@ -170,16 +170,17 @@ void LogLoop::show(LogStream stream, std::string_view text) {
 
 void LogLoop::expire(Instant now) {
   for (const auto& file : files_) {
-    if (file->dirty) continue;  // The rest of its line may be there, and waits for the console.
+    if (file->dirty) continue;  // The file may have the rest of the line: it waits for the console.
     const auto deadline = file->next_deadline();
     if (!deadline || now < *deadline) continue;
-    if (is_rest_there(*file)) file->expect_more(now);
+    if (has_unread_rest(*file)) file->expect_more(now);
     file->on_time(now);
   }
 }
 
-// The deadline may be over because this thread had no processor, or because a console is slow.
-bool LogLoop::is_rest_there(const FollowedFile& file) const {
+// A line's deadline can pass although its rest is there: this thread had no processor, or the
+// console is slow.
+bool LogLoop::has_unread_rest(const FollowedFile& file) const {
   if (file.written_here() == nullptr) return file.is_behind();
   return std::any_of(pipes_.begin(), pipes_.end(), [&file](const auto& pipe) {
     return pipe.second->file() == file.written_here() && pipe.second->has_bytes();
@@ -203,7 +204,7 @@ void LogLoop::update_interests(Instant now) {
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     Output& output = *outputs_[i];
     if (!output.console.fd_is_open() || !output.can_wait) continue;
-    // A failing console is always ready: a timer brings the next try.
+    // epoll reports a failing console as ready all the time, so a timer starts the next try.
     const bool wanted = output.console.unwritten_bytes() > 0 && !output.console.is_failing();
     output.can_wait = set_interest(output.console.fd(), kFirstOutput + i, output.interest,
                                    wanted ? EPOLLOUT : 0U);
@@ -213,7 +214,8 @@ void LogLoop::update_interests(Instant now) {
                  !pipe->has_ended && pipe->has_room() ? EPOLLIN : 0U);
 }
 
-// Nothing wanted means out of epoll, which else reports a hang-up again and again.
+// If nothing is wanted, the descriptor leaves epoll, which otherwise reports a hang-up again and
+// again.
 bool LogLoop::set_interest(int fd, std::uint64_t id, std::uint32_t& current, std::uint32_t wanted) {
   if (current == wanted) return true;
   epoll_event event{};
@@ -226,11 +228,11 @@ bool LogLoop::set_interest(int fd, std::uint64_t id, std::uint32_t& current, std
 }
 
 void LogLoop::follow(FollowOptions options) {
-  // A plug-in may choose the same file for each attempt, and inotify has one watch for it.
+  // A plug-in may choose the same file for each attempt, and inotify has only one watch per file.
   const auto old = std::find_if(files_.begin(), files_.end(), [&options](const auto& file) {
     return file->path() == options.file;
   });
-  if (old != files_.end() && (*old)->is_over) forget_follower(**old);
+  if (old != files_.end() && (*old)->is_over) close_follower(**old);
   FollowedFile::Options file{.id = next_stream_++,
                              .path = options.file,
                              .prefix = std::move(options.prefix),
@@ -246,7 +248,7 @@ void LogLoop::follow(FollowOptions options) {
   files_.push_back(
       std::make_unique<FollowedFile>(std::move(file), output_of(options.stream), time_));
   FollowedFile& follower = *files_.back();
-  // Watched first, read afterwards: nothing falls between.
+  // The file is watched before it is read, so no write can be missed between the two.
   if (!options.written_here && inotify_.is_open())
     follower.watch = ::inotify_add_watch(inotify_.get(), options.file.c_str(), IN_MODIFY);
 }
@@ -256,7 +258,7 @@ void LogLoop::add_pipe(OwnedFd read_end, const PipeOptions& options) {
   if (options.console) pipe.output = &output_of(*options.console);
   if (options.tail_of)
     for (const auto& [id, old] : pipes_)
-      if (old->is_over && old->tail_of() == options.tail_of) old->forget_tail();
+      if (old->is_over && old->tail_of() == options.tail_of) old->drop_tail();
   pipes_.emplace(next_pipe_++, std::make_unique<WorkerPipe>(std::move(read_end), std::move(pipe)));
 }
 

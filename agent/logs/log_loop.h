@@ -1,4 +1,4 @@
-// What runs on the log thread; log_pump.h is its face.
+// The code that runs on the log thread. log_pump.h is its interface.
 #pragma once
 
 #include <array>
@@ -24,7 +24,8 @@ class LogLoop {
   static Result<std::unique_ptr<LogLoop>> open(const LogPump::Options& options,
                                                std::shared_ptr<LogMailbox> mailbox);
 
-  /// Until stop(); true if everything was read and shown. On the log thread, as all below.
+  /// Runs until stop(). True if all output was read and shown. Like all methods below, it is called
+  /// on the log thread. LogPump describes the methods of the same name.
   bool run();
 
   void follow(FollowOptions options);
@@ -35,9 +36,10 @@ class LogLoop {
   void flush_all(std::function<void(ShownReport)> done);
   void hurry();
   void stop(Instant deadline);
-  /// From any thread: no callback from now on.
+  /// Any thread may call this. From now on the loop calls no callback.
   void abandon() { abandoned_ = true; }
-  /// From any thread: for how long the thread has been busy with one turn; 0: it waits for events.
+  /// Any thread may call this. How long the thread has been busy with one turn; 0: it waits for
+  /// events.
   Duration busy_for() const;
 
  private:
@@ -53,10 +55,10 @@ class LogLoop {
   struct Output : LogOutput {
     using LogOutput::LogOutput;
     std::uint32_t interest = 0;
-    bool can_wait = true;  // False: epoll does not take it.
+    bool can_wait = true;  // False: epoll does not support this descriptor.
   };
 
-  // Of files, where inotify is not to be had.
+  // How often files are polled if there is no inotify.
   static constexpr Duration kPollInterval = std::chrono::milliseconds(100);
 
   LogLoop(const LogPump::Options& options, std::shared_ptr<LogMailbox> mailbox, OwnedFd epoll);
@@ -64,15 +66,15 @@ class LogLoop {
   void dispatch(std::uint64_t id);
   Instant next_turn(Instant now) const;
   void read_mailbox();
-  void say(LogStream stream, std::string_view text);
-  void show(LogStream stream, std::string_view text);
-  void show_held();
+  void print(LogStream stream, std::string_view text);
+  void print_now(LogStream stream, std::string_view text);
+  void print_held();
   void read_inotify();
   void read_files(Instant now);
   void read_pipe(std::uint64_t id);
   void read_pipe(WorkerPipe& pipe);
   void expire(Instant now);
-  bool is_rest_there(const FollowedFile& file) const;
+  bool has_unread_rest(const FollowedFile& file) const;
   void flush_consoles();
   void flush();
   void update_interests(Instant now);
@@ -82,16 +84,16 @@ class LogLoop {
   bool all_shown() const;
   void advance_finishing(Instant now);
   void advance_flushing(Instant now);
-  void say_what_is_waited_for();
-  void say_what_was_lost();
+  void log_wait();
+  void print_losses();
   bool nothing_to_read() const;
   LogPump::Tails tails() const;
   LogPump::Tails end_streams();
-  std::size_t ended_streams() const;
-  void forget_ended_streams();
+  std::size_t count_ended_streams() const;
+  void advance_attempt_end();
   void close_ended_streams();
-  void forget_follower(const FollowedFile& file);
-  void forget_file(WorkerPipe& pipe);
+  void close_follower(const FollowedFile& file);
+  void close_file_of(WorkerPipe& pipe);
   Output& output_of(LogStream stream);
 
   LineLimits limits_;
@@ -99,27 +101,28 @@ class LogLoop {
   OwnedFd epoll_;
   OwnedFd inotify_;
   std::uint32_t inotify_interest_ = 0;
-  std::vector<std::unique_ptr<Output>> outputs_;  // Out, Err; one if both are one console.
+  std::vector<std::unique_ptr<Output>> outputs_;  // Out and Err, or one if both are one console.
   TurnTime time_;
   std::vector<std::unique_ptr<FollowedFile>> files_;
   std::map<std::uint64_t, std::unique_ptr<WorkerPipe>> pipes_;
   std::map<std::string, std::shared_ptr<LogFilterFile>> filtered_;
   int next_stream_ = 0;
   std::uint64_t next_pipe_;
-  Instant files_resume_{};             // No file is read before: writes come together meanwhile.
-  Instant polled_{};                   // When unwatched files were last looked at.
-  std::optional<Instant> held_until_;  // catch_up(): own lines wait for the workers' output.
+  Instant files_resume_{};             // No file is read earlier: several writes are read together.
+  Instant polled_{};                   // When unwatched files were last polled.
+  std::optional<Instant> held_until_;  // After catch_up(): muster's lines wait for the workers'.
   std::vector<std::pair<LogStream, std::string>> held_;
   std::size_t held_bytes_ = 0;
-  std::size_t dropped_lines_ = 0;  // Of muster's own, which nobody has been told of.
+  std::size_t dropped_lines_ = 0;  // Muster's own lines that were dropped since the last notice.
   std::int64_t lost_log_bytes_ = 0;
   std::optional<Finishing> finishing_;
   std::optional<Flushing> flushing_;
-  std::optional<Instant> ending_since_;  // Set by finish() and flush_all().
-  bool has_said_why_ = false;            // They take long.
+  std::optional<Instant> ending_since_;      // When finish() or flush_all() began.
+  bool wait_logged_ = false;                 // A line has said what they wait for.
+  std::vector<std::size_t> printed_losses_;  // Bytes that print_losses() has counted, by output.
   bool hurried_ = false;
-  bool ends_streams_ = false;            // Some are of an earlier attempt.
-  std::function<void()> attempt_ended_;  // Waits for most of those.
+  bool has_ended_streams_ = false;       // Some streams belong to an earlier attempt.
+  std::function<void()> attempt_ended_;  // Called when few enough of those wait for a console.
   std::optional<Instant> stop_deadline_;
   bool stopped_ = false;
   bool all_done_ = true;

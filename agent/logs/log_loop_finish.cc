@@ -1,4 +1,5 @@
-// The log thread at the end of an attempt and of the job: the last lines are read and shown.
+// What the log thread does at the end of an attempt and of the job: it reads and shows the last
+// lines.
 #include <sys/inotify.h>
 
 #include <algorithm>
@@ -12,9 +13,9 @@
 namespace muster {
 namespace {
 
-// How long a console that answers ENOSPC or EIO is tried again when nothing else is left to do.
+// How long a flush tries again to write to a console that returns ENOSPC or EIO.
 constexpr Duration kFailingLimit = std::chrono::seconds(5);
-// For muster's own lines, after the moment when stderr has room again.
+// How long muster's own lines are still held after stderr has room again.
 constexpr Duration kHoldMore = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -34,7 +35,7 @@ void LogLoop::catch_up(Instant deadline) {
   held_until_ = held_until_ ? std::max(*held_until_, deadline) : deadline;
 }
 
-// Of what a stuck stdout holds up, nothing is waited for: muster's lines go to stderr.
+// Streams that wait for a stuck stdout do not count: muster's lines go to stderr.
 bool LogLoop::is_behind() const {
   const auto counts = [this](const LogOutput* output) {
     return output == nullptr || output == outputs_.back().get() || output->has_room();
@@ -52,21 +53,22 @@ bool LogLoop::all_shown() const {
                      [](const auto& output) { return output->console.unwritten_bytes() == 0; });
 }
 
-// Time in which stderr has no room does not count: the lines would stand behind its output anyway.
+// Time in which stderr has no room does not count: then muster's lines could not be written,
+// either.
 void LogLoop::advance_catching_up(Instant now) {
   if (!held_until_) return;
   if (is_behind() && !hurried_) {
     if (!outputs_.back()->has_room()) held_until_ = std::max(*held_until_, now + kHoldMore);
     if (now < *held_until_) return;
   }
-  show_held();
+  print_held();
   flush();
 }
 
-void LogLoop::show_held() {
+void LogLoop::print_held() {
   held_until_.reset();
   for (const auto& [stream, text] : std::exchange(held_, {}))
-    show(stream, text);
+    print_now(stream, text);
   held_bytes_ = 0;
 }
 
@@ -81,10 +83,10 @@ void LogLoop::end_attempt(std::function<void(const LogPump::Tails&)> done) {
   for (const auto& [id, pipe] : pipes_)
     pipe->is_over = true;
   files_resume_ = {};
-  ends_streams_ = true;
+  has_ended_streams_ = true;
 }
 
-std::size_t LogLoop::ended_streams() const {
+std::size_t LogLoop::count_ended_streams() const {
   const auto files = std::count_if(files_.begin(), files_.end(),
                                    [](const auto& file) { return file->is_over && file->dirty; });
   const auto pipes = std::count_if(pipes_.begin(), pipes_.end(), [](const auto& pipe) {
@@ -101,10 +103,10 @@ LogPump::Tails LogLoop::tails() const {
   return ends;
 }
 
-// After read_files(): a file whose console has no room is still dirty, and stays.
-void LogLoop::forget_ended_streams() {
-  if (ends_streams_) close_ended_streams();
-  if (!attempt_ended_ || ended_streams() > LogPump::kEndedStreamsMax) return;
+// Called after read_files(): a file whose console has no room is still dirty, so it is not closed.
+void LogLoop::advance_attempt_end() {
+  if (has_ended_streams_) close_ended_streams();
+  if (!attempt_ended_ || count_ended_streams() > LogPump::kEndedStreamsMax) return;
   if (const auto done = std::exchange(attempt_ended_, nullptr); !abandoned_) done();
 }
 
@@ -112,7 +114,7 @@ void LogLoop::close_ended_streams() {
   for (auto next = pipes_.begin(); next != pipes_.end();) {
     const auto entry = next++;
     if (!entry->second->is_over || !entry->second->has_ended) continue;
-    forget_file(*entry->second);
+    close_file_of(*entry->second);
     pipes_.erase(entry);
   }
   const auto is_written = [this](const FollowedFile& file) {
@@ -124,15 +126,15 @@ void LogLoop::close_ended_streams() {
   for (const auto& file : files_)
     if (file->is_over && !file->dirty && !is_written(*file)) read.push_back(file.get());
   for (const FollowedFile* const file : read)
-    forget_follower(*file);
+    close_follower(*file);
   for (auto& [path, filtered] : filtered_)
     if (filtered.use_count() == 1) lost_log_bytes_ += filtered->finish();
   std::erase_if(filtered_, [](const auto& filtered) { return filtered.second.use_count() == 1; });
-  ends_streams_ =
+  has_ended_streams_ =
       std::any_of(files_.begin(), files_.end(), [](const auto& file) { return file->is_over; });
 }
 
-void LogLoop::forget_follower(const FollowedFile& file) {
+void LogLoop::close_follower(const FollowedFile& file) {
   const auto found = std::find_if(files_.begin(), files_.end(),
                                   [&file](const auto& one) { return one.get() == &file; });
   if (found == files_.end()) return;
@@ -142,8 +144,8 @@ void LogLoop::forget_follower(const FollowedFile& file) {
   if (follower->watch >= 0) ::inotify_rm_watch(inotify_.get(), follower->watch);
 }
 
-// Two pipes may write to one file, if a plug-in says so.
-void LogLoop::forget_file(WorkerPipe& pipe) {
+// A plug-in can make two pipes write to one file. The last of them closes it.
+void LogLoop::close_file_of(WorkerPipe& pipe) {
   const auto writes_it = [&pipe](const auto& other) {
     return other.second.get() != &pipe && other.second->file() == pipe.file();
   };
@@ -154,7 +156,7 @@ void LogLoop::forget_file(WorkerPipe& pipe) {
 // --- the end of the job ----------------------------------------------------------------------
 
 void LogLoop::finish(Instant pipes_deadline, std::function<void(FinishReport)> done) {
-  if (finishing_) {  // stop() in the middle of a finish(): both are answered together.
+  if (finishing_) {  // stop() has come before finish() was complete: both callbacks are called.
     done = [first = std::move(finishing_->done),
             then = std::move(done)](const FinishReport& report) {
       first(report);
@@ -174,7 +176,8 @@ void LogLoop::flush_all(std::function<void(ShownReport)> done) {
   if (!ending_since_) ending_since_ = now();
 }
 
-// Consoles that have taken everything so far are waited for on.
+// Gives up only consoles with unwritten bytes. A console that has accepted all bytes so far is
+// kept.
 void LogLoop::hurry() {
   hurried_ = true;
   flush();
@@ -205,7 +208,7 @@ bool LogLoop::nothing_to_read() const {
 void LogLoop::advance_finishing(Instant now) {
   if (stop_deadline_ && now >= *stop_deadline_ && !hurried_) hurry();
   if (!finishing_) return;
-  // A pipe that somebody still holds: what is in it already is read, and no more is waited for.
+  // A process may still hold a pipe: the bytes already in it are read, and no more are waited for.
   if ((hurried_ || now >= finishing_->pipes_deadline) &&
       !std::exchange(finishing_->pipes_are_late, true))
     for (const auto& [id, pipe] : pipes_)
@@ -217,7 +220,7 @@ void LogLoop::advance_finishing(Instant now) {
     return pipe.second->has_ended || pipe.second->is_over;
   });
   report.stderr_tails = end_streams();
-  show_held();
+  print_held();
   if (!abandoned_) finished.done(report);
 }
 
@@ -227,11 +230,11 @@ LogPump::Tails LogLoop::end_streams() {
     pipe->is_over = true;
   for (const auto& file : files_)
     file->is_over = true;
-  ends_streams_ = true;
+  has_ended_streams_ = true;
   close_ended_streams();
-  // What a process that is no descendant of the workers still writes is shown no more.
+  // A process that does not descend from the workers may still write: that is not shown any more.
   while (!files_.empty())
-    forget_follower(*files_.back());
+    close_follower(*files_.back());
   flush();
   close_ended_streams();
   if (const std::int64_t lost = std::exchange(lost_log_bytes_, 0); lost > 0)
@@ -245,15 +248,15 @@ LogPump::Tails LogLoop::end_streams() {
 // --- the wait for the consoles ---------------------------------------------------------------
 
 void LogLoop::advance_flushing(Instant now) {
-  if (ending_since_ && now >= *ending_since_ + kSayAfter && !std::exchange(has_said_why_, true))
-    say_what_is_waited_for();
+  if (ending_since_ && now >= *ending_since_ + kExplainAfter && !std::exchange(wait_logged_, true))
+    log_wait();
   if (!flushing_) return;
   const Duration waited = now - flushing_->begun;
   for (const auto& output : outputs_)
     if (output->console.is_failing() && waited >= kFailingLimit) output->console.give_up();
   if (finishing_ || !mailbox_->is_empty()) return;
   if (!all_shown()) return;
-  say_what_was_lost();
+  print_losses();
   ShownReport report;
   for (const auto& output : outputs_)
     report.lost_bytes += output->console.lost_bytes();
@@ -262,8 +265,8 @@ void LogLoop::advance_flushing(Instant now) {
   if (!abandoned_) flushed.done(report);
 }
 
-// On stderr, if that is not the console that is waited for.
-void LogLoop::say_what_is_waited_for() {
+// The line goes to stderr, so it makes sense only if the loop waits for another console.
+void LogLoop::log_wait() {
   const LogConsole& out = outputs_.front()->console;
   if (outputs_.size() < 2 || out.unwritten_bytes() == 0) return;
   spdlog::warn(
@@ -271,19 +274,22 @@ void LogLoop::say_what_is_waited_for() {
       out.unwritten_bytes());
 }
 
-void LogLoop::say_what_was_lost() {
+// Called at the end of each flush_all(): prints only what the last call has not printed.
+void LogLoop::print_losses() {
   bool any = false;
-  for (const auto& output : outputs_) {
+  printed_losses_.resize(outputs_.size());
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    const auto& output = outputs_[i];
     const std::size_t lost = output->console.lost_bytes();
-    if (lost == 0) continue;
+    if (lost == std::exchange(printed_losses_[i], lost)) continue;
     any = true;
     const char* const name = output != outputs_.front() ? "stderr"
                              : outputs_.size() > 1      ? "stdout"
                                                         : "stdout and stderr";
-    show(LogStream::Err,
-         "[muster: " + std::to_string(lost) + " bytes could not be shown on " + name + "]\n");
+    print_now(LogStream::Err,
+              "[muster: " + std::to_string(lost) + " bytes could not be shown on " + name + "]\n");
   }
-  if (any) outputs_.back()->console.give_up();  // It takes this now, or never.
+  if (any) outputs_.back()->console.give_up();  // There is only one try to write this line.
 }
 
 }  // namespace muster

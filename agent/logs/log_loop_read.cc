@@ -1,4 +1,4 @@
-// The log thread's reading: what has changed, and what of it has its turn.
+// How the log thread reads: which files have changed, and which stream has its turn.
 #include <sys/inotify.h>
 #include <unistd.h>
 
@@ -10,7 +10,8 @@
 namespace muster {
 namespace {
 
-// A worker that writes line by line would wake us for each: this often at most.
+// The least time between two reads of files. Otherwise a worker that writes line by line would wake
+// the thread for each line.
 constexpr Duration kFilesPause = std::chrono::milliseconds(2);
 
 }  // namespace
@@ -54,12 +55,12 @@ void LogLoop::read_pipe(std::uint64_t id) {
   const auto found = pipes_.find(id);
   if (found == pipes_.end()) return;
   WorkerPipe& pipe = *found->second;
-  if (!pipe.has_room()) return;  // Another stream of this turn has filled it.
+  if (!pipe.has_room()) return;  // Another stream of this turn has filled the console.
   read_pipe(pipe);
   if (pipe.output() != nullptr) pipe.output()->console.flush();
   if (!pipe.has_ended) return;
   set_interest(pipe.fd(), id, pipe.interest, 0);
-  if (pipe.is_over) ends_streams_ = true;
+  if (pipe.is_over) has_ended_streams_ = true;
 }
 
 void LogLoop::read_pipe(WorkerPipe& pipe) {

@@ -23,7 +23,7 @@ void LogMailbox::post(std::function<void(LogLoop&)> act) {
   push(new LogMessage{.act = std::move(act), .text = {}});
 }
 
-void LogMailbox::say(LogStream stream, std::string text) {
+void LogMailbox::print(LogStream stream, std::string text) {
   if (text_bytes_.load() + text.size() > kMaxWaitingTextBytes) {
     ++dropped_;
     return;
@@ -36,7 +36,7 @@ void LogMailbox::push(LogMessage* message) {
   message->next = newest_.load();
   while (!newest_.compare_exchange_weak(message->next, message)) {
   }
-  // EAGAIN: the counter is at its maximum, and the reader is awake already.
+  // EAGAIN is no error: the counter is at its maximum, so the reader wakes up anyway.
   const std::uint64_t one = 1;
   while (::write(event_.get(), &one, sizeof one) < 0 && errno == EINTR) {
   }

@@ -1,4 +1,4 @@
-// Messages to the log thread, and the text of muster's own lines among them.
+// The messages to the log thread. Muster's own lines are among them.
 #pragma once
 
 #include <atomic>
@@ -16,19 +16,19 @@ class LogLoop;
 /// The agent's own stdout or stderr.
 enum class LogStream { Out, Err };
 
-/// Either something to do, or text to show.
+/// Either a function to call (`act`), or text to print.
 struct LogMessage {
   std::function<void(LogLoop&)> act;
   LogStream stream = LogStream::Err;
   std::string text;
-  LogMessage* next = nullptr;  // The mailbox's.
+  LogMessage* next = nullptr;  // Used by the mailbox only.
 };
 
-/// A queue that any thread may write and that never makes a writer wait, whatever its reader does:
-/// a list whose head is exchanged, and an eventfd.
+/// A queue that any thread may write. It never blocks a writer, whatever its reader does: it is a
+/// list whose head is exchanged atomically, and an eventfd.
 class LogMailbox {
  public:
-  /// Text that waits in the mailbox. More than that is dropped and counted: its reader hangs.
+  /// The most text that waits in the mailbox. More text is dropped and counted: the reader hangs.
   static constexpr std::size_t kMaxWaitingTextBytes = 1 << 20;
 
   LogMailbox();
@@ -36,26 +36,26 @@ class LogMailbox {
   LogMailbox& operator=(const LogMailbox&) = delete;
   ~LogMailbox();
 
-  /// errno if the eventfd could not be made; 0 if it was.
+  /// The errno of eventfd(); 0 if it succeeded.
   int error() const { return error_; }
   /// Readable while there are messages.
   int fd() const { return event_.get(); }
 
   void post(std::function<void(LogLoop&)> act);
-  void say(LogStream stream, std::string text);
+  void print(LogStream stream, std::string text);
 
-  /// The oldest message; null: there is none. The thread that hangs in a message leaves the next
-  /// ones in the mailbox, so that another thread can take them.
+  /// Removes and returns the oldest message; null: there is none. If a thread hangs in a message,
+  /// the next messages are still in the mailbox, and another thread can take them.
   std::unique_ptr<LogMessage> take();
   bool is_empty() const { return oldest_.load() == nullptr && newest_.load() == nullptr; }
-  /// How many texts were dropped since the last call.
+  /// The number of texts that were dropped since the last call.
   std::size_t take_dropped() { return dropped_.exchange(0); }
 
  private:
   void push(LogMessage* message);
 
-  std::atomic<LogMessage*> newest_ = nullptr;  // A list from the newest back.
-  std::atomic<LogMessage*> oldest_ = nullptr;  // What take() has turned round: from the oldest on.
+  std::atomic<LogMessage*> newest_ = nullptr;  // The list of new messages, the newest first.
+  std::atomic<LogMessage*> oldest_ = nullptr;  // The list that take() has reversed, oldest first.
   std::atomic<std::size_t> text_bytes_ = 0;
   std::atomic<std::size_t> dropped_ = 0;
   OwnedFd event_;

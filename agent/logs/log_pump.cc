@@ -16,11 +16,11 @@
 namespace muster {
 namespace {
 
-constexpr int kPipeBytes = 1 << 20;  // As much as an ordinary user may ask for.
+constexpr int kPipeBytes = 1 << 20;  // The most that a user without privileges may ask for.
 constexpr Duration kStopGrace = std::chrono::seconds(1);
 constexpr Duration kDestructorLimit = std::chrono::seconds(1);
 
-// Both ends close-on-exec and above the standard streams, which may have been closed.
+// Both ends are close-on-exec and above 2: the standard streams may have been closed.
 Result<std::array<OwnedFd, 2>> make_pipe() {
   std::array<int, 2> fds{};
   if (::pipe2(fds.data(), O_CLOEXEC) != 0) return from_errno(errno);
@@ -36,7 +36,7 @@ Result<std::array<OwnedFd, 2>> make_pipe() {
 Result<std::array<OwnedFd, 2>> make_worker_pipe() {
   auto pipe = make_pipe();
   if (!pipe) return pipe;
-  ::fcntl((*pipe)[0].get(), F_SETFL, O_NONBLOCK);       // Of this end only.
+  ::fcntl((*pipe)[0].get(), F_SETFL, O_NONBLOCK);       // Only this end: the worker's end blocks.
   ::fcntl((*pipe)[1].get(), F_SETPIPE_SZ, kPipeBytes);  // Optional: a smaller pipe works, too.
   return pipe;
 }
@@ -46,6 +46,7 @@ Result<std::array<OwnedFd, 2>> make_worker_pipe() {
 struct LogPump::Shared {
   std::unique_ptr<LogLoop> loop;
   std::promise<bool> ended;
+  std::vector<std::unique_ptr<LogMessage>> abandoned;  // Written by abandon() only.
 };
 
 Result<std::unique_ptr<LogPump>> LogPump::start(const Options& options) {
@@ -56,8 +57,8 @@ Result<std::unique_ptr<LogPump>> LogPump::start(const Options& options) {
   auto shared = std::make_shared<Shared>();
   shared->loop = std::move(*loop);
 
-  // The thread takes no signal: those meant for the agent go to its main thread, and the SIGPIPE
-  // of a closed console goes nowhere.
+  // The thread blocks all signals. So signals for the agent go to its main thread, and a SIGPIPE of
+  // a closed console has no effect.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -101,7 +102,7 @@ void LogPump::follow(FollowOptions options) {
 Result<OwnedFd> LogPump::pipe(PipeOptions options) {
   auto pipe = make_worker_pipe();
   if (!pipe) return pipe.error();
-  // std::function wants to be copied, which a descriptor does not.
+  // std::function must be copyable, and a descriptor is not.
   auto shared_end = std::make_shared<OwnedFd>(std::move((*pipe)[0]));
   post([options = std::move(options), shared_end](LogLoop& loop) {
     loop.add_pipe(std::move(*shared_end), options);
@@ -153,8 +154,9 @@ std::vector<std::unique_ptr<LogMessage>> LogPump::abandon() {
   shared_->loop->abandon();
   if (thread_.joinable()) thread_.detach();
   std::vector<std::unique_ptr<LogMessage>> lines;
+  // A call may own files, and closing them may hang, too: only the thread itself may destroy it.
   while (auto message = mailbox_->take())
-    if (!message->act) lines.push_back(std::move(message));
+    (message->act ? shared_->abandoned : lines).push_back(std::move(message));
   return lines;
 }
 

@@ -1,14 +1,14 @@
-// The log thread owns the console: everything that the workers and muster itself show goes through
-// it, in order. It also writes the workers' log files.
+// The log thread owns the console: all output of the workers and of muster itself goes through it,
+// in order. The thread also writes the workers' log files.
 //
-// The thread has an epoll and an inotify of its own, so that neither a worker that prints 100 MB/s,
-// nor a console that nobody reads, nor a disk that does not answer delays supervision. It shares
-// nothing with its caller: calls become messages, and answers come through functions that it calls
-// ON ITS OWN THREAD, so post them on. No call waits for the thread.
+// The thread has its own epoll and inotify. So supervision is not delayed by a worker that prints
+// 100 MB/s, by a console that nobody reads, or by a disk that does not answer. The thread shares
+// nothing with its caller: calls become messages. It calls the callbacks ON THE LOG THREAD, so they
+// must post their work to the caller's thread. No call waits for the log thread.
 //
-// A slow console slows down its writers: a worker's pipe is not read while the console has no room,
-// and a teed file waits on its disk. A console whose reader is gone slows down nobody.
-// docs/supervision.md has the promises.
+// A slow console puts backpressure on its writers: while the console has no room, a worker's pipe
+// is not read, and the rest of a teed file stays on its disk. A console whose reader is gone puts
+// backpressure on no writer. docs/supervision.md has the promises.
 #pragma once
 
 #include <functional>
@@ -33,92 +33,97 @@ namespace muster {
 
 class LogLoop;
 
-/// After this time a wait for somebody's reader or storage is explained to the user.
-inline constexpr Duration kSayAfter = std::chrono::seconds(1);
+/// After this time muster tells the user what a wait for a reader or for storage is about.
+inline constexpr Duration kExplainAfter = std::chrono::seconds(1);
 
 struct FollowOptions {
   LogStream stream = LogStream::Out;
-  std::string file;  // Made if it is not there yet; read from its beginning.
+  std::string file;  // Created if it is missing; read from its beginning.
   LinePrefix prefix = {};
-  std::vector<std::string> filters =
-      {};  // Lines that contain any of them go to filtered_file, too.
+  /// Lines that contain any of these strings go to filtered_file, too.
+  std::vector<std::string> filters = {};
   std::string filtered_file = {};
   std::shared_ptr<LogFile> written_here = nullptr;  // The same file, if the log thread writes it.
 };
 
-/// What becomes of the bytes that a worker writes into a pipe.
+/// Where the bytes go that a worker writes into a pipe.
 struct PipeOptions {
-  std::optional<LocalRank> tail_of = {};    // Their end is kept: it is this worker's stderr.
-  std::optional<LogStream> console = {};    // They are shown as they are.
-  std::shared_ptr<LogFile> file = nullptr;  // They are appended.
+  std::optional<LocalRank> tail_of = {};  // This is this worker's stderr: the last bytes are kept.
+  std::optional<LogStream> console = {};  // The bytes go to this console unchanged.
+  std::shared_ptr<LogFile> file = nullptr;  // The bytes are appended to this file.
 };
 
 struct FinishReport {
-  bool all_read = false;  // Files to their ends, pipes until nobody held them.
-  std::map<LocalRank, std::string> stderr_tails;  // The last lines; no entry: nothing known.
+  /// All files were read to their ends, and all pipes until no process held them.
+  bool all_read = false;
+  std::map<LocalRank, std::string> stderr_tails;  // The last lines; no entry: they are not known.
 };
 
 struct ShownReport {
-  std::size_t lost_bytes = 0;  // What could not be shown. A reader that is gone misses nothing.
+  std::size_t lost_bytes = 0;  // Bytes that could not be shown. After a reader's end none count.
 };
 
 class LogPump {
  public:
-  /// Streams of earlier attempts that a slow console may leave open before it holds up the next
-  /// attempt.
+  /// The most streams of earlier attempts that may wait for a slow console. If there are more, the
+  /// next attempt waits.
   static constexpr std::size_t kEndedStreamsMax = 64;
 
   struct Options {
-    int stdout_fd = 1;  // Where LogStream::Out goes; the descriptors stay the caller's.
+    int stdout_fd = 1;  // For LogStream::Out. The caller still owns both descriptors.
     int stderr_fd = 2;
     LineLimits limits = {};
   };
 
-  /// Starts the thread. Fails with the errno of epoll, eventfd or pthread_create; without inotify
-  /// (its limits are per user, and may be used up) files are looked at ten times a second.
+  /// Starts the thread. Fails with the errno of epoll, eventfd or pthread_create. Without inotify,
+  /// whose limits per user may be used up, the thread polls files ten times a second.
   static Result<std::unique_ptr<LogPump>> start(const Options& options);
-  /// stop() with one second.
+  /// Calls stop() with a limit of one second.
   ~LogPump();
 
-  /// Text of muster's own: whole lines. From any thread. What the console does not take in time is
-  /// dropped beyond 1 MiB, and counted.
-  void say(LogStream stream, std::string lines) { mailbox_->say(stream, std::move(lines)); }
-  /// For other threads that say something: lives as long as anybody holds it.
+  /// Prints muster's own text, in whole lines. Any thread may call this. At most 1 MiB waits for
+  /// the console: more text is dropped and counted.
+  void print(LogStream stream, std::string lines) { mailbox_->print(stream, std::move(lines)); }
+  /// For other threads that print. The mailbox lives as long as any thread holds it.
   const std::shared_ptr<LogMailbox>& mailbox() const { return mailbox_; }
-  /// What is said from now on stands below what the workers have written before this call, if that
-  /// is shown within `limit`.
+  /// Later print() calls appear below all that the workers wrote before this call, if the console
+  /// shows that within `limit`.
   void catch_up(Duration limit);
 
-  /// Whole, prefixed lines of a log file to the console.
+  /// Shows a log file on the console, in whole lines with a prefix.
   void follow(FollowOptions options);
-  /// A pipe for a worker's stream. The descriptor returned is above 2 and close-on-exec, to be
-  /// closed as soon as the worker has been started.
+  /// Makes a pipe for a worker's stream. The result is the writing end, above 2 and close-on-exec.
+  /// Close it as soon as the worker has been started.
   Result<OwnedFd> pipe(PipeOptions options);
 
-  /// Does something that storage may make wait. `done` is called afterwards.
+  /// Calls `job`, which storage may block, on the log thread, then `done`.
   void run(std::function<void()> job, std::function<void()> done = {});
 
-  /// The attempt's workers are dead, and another attempt follows. The thread reads and shows what
-  /// they left as the console has room, then closes their files and pipes. follow() and pipe() are
-  /// for the next attempt from now. `done` gets the ends of their stderr, as far as they are read;
-  /// it is called when at most kEndedStreamsMax streams of earlier attempts wait for the console.
+  /// Call this when the attempt's workers are dead and another attempt follows. The thread reads
+  /// and shows their remaining output as the console has room, then closes their files and pipes.
+  /// Later calls of follow() and pipe() are for the next attempt. `done` gets the last lines of the
+  /// workers' stderr as far as they are read. It is called when at most kEndedStreamsMax streams of
+  /// earlier attempts wait for the console.
   using Tails = std::map<LocalRank, std::string>;
   void end_attempt(std::function<void(const Tails&)> done);
-  /// The last attempt's workers are dead: `done` is called when all that they have written is read
-  /// and is on its way to the console. A pipe that a process of another descent still holds is
-  /// waited for until `pipe_limit`; after that only what is in it already is read.
+  /// Call this when the last attempt's workers are dead. `done` is called when all their output is
+  /// read and passed to the console. If a process that does not descend from the workers still
+  /// holds a pipe, the thread waits for it until `pipe_limit`. Then it reads only the bytes that
+  /// are already in the pipe.
   void finish(Duration pipe_limit, std::function<void(FinishReport)> done);
-  /// `done` is called when everything is shown, or its reader is gone, or after hurry(). After a
-  /// second a line says what is waited for.
+  /// `done` is called when all output is shown, or its reader is gone, or after hurry(). If that
+  /// takes more than a second, a log line says what the thread waits for.
   void flush(std::function<void(ShownReport)> done);
-  /// Waits for no console any more: what one does not take at once is dropped, counted and said.
+  /// Ends all waits for consoles. Bytes that a console does not accept at once are dropped and
+  /// counted, and a line says so.
   void hurry();
-  /// For how long the thread has been busy with one thing: seconds mean that storage holds it up.
+  /// How long the thread has been busy with one turn. Seconds mean that storage blocks it.
   Duration busy_for() const;
-  /// finish(), flush(), and the thread ends. After `limit` as after hurry(). True if everything was
-  /// read and shown. Returns within `limit` and a second; a thread that hangs is then left behind.
+  /// Does finish() and flush(), then ends the thread. After `limit` it does hurry(). True if all
+  /// output was read and shown. Returns at most one second after `limit`: a thread that hangs is
+  /// then left behind.
   bool stop(Duration limit);
-  /// The thread hangs: leaves it behind. Returns muster's lines that it has not taken yet.
+  /// Leaves a thread behind that hangs. Returns muster's lines that the thread has not taken.
   std::vector<std::unique_ptr<LogMessage>> abandon();
 
  private:
@@ -126,7 +131,7 @@ class LogPump {
   LogPump(std::shared_ptr<Shared> shared, std::shared_ptr<LogMailbox> mailbox);
   void post(std::function<void(LogLoop&)> act);
 
-  std::shared_ptr<Shared> shared_;  // With the thread, which may outlive us.
+  std::shared_ptr<Shared> shared_;  // Shared with the thread, which may outlive this object.
   std::shared_ptr<LogMailbox> mailbox_;
   std::future<bool> ended_;
   std::thread thread_;

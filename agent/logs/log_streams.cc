@@ -19,9 +19,9 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kMaxFilteredLineBytes = 1 << 20;  // A longer one is matched by its beginning.
+constexpr std::size_t kMaxFilteredLineBytes = 1 << 20;  // Filters see no more bytes of a line.
 
-// O_NONBLOCK: a FIFO's writer is not waited for.
+// O_NONBLOCK: the open of a FIFO does not wait for a writer.
 OwnedFd open_to_read(const std::string& path) {
   constexpr mode_t kMode = 0666;
   OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, kMode));
@@ -76,7 +76,7 @@ bool FollowedFile::read(Instant now, std::vector<char>& buffer) {
     const ssize_t n = ::pread(fd_.get(), buffer.data(), buffer.size(), offset_);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      if (n == 0 && size_of(fd_.get()) < offset_) {  // Truncated: it begins anew.
+      if (n == 0 && size_of(fd_.get()) < offset_) {  // The file was truncated: reads it anew.
         offset_ = 0;
         continue;
       }
@@ -95,7 +95,7 @@ bool FollowedFile::is_behind() const {
 }
 
 void FollowedFile::read_to_end() {
-  std::vector<char> buffer(64 << 10);  // The loop's own may hold what a pipe is being read for.
+  std::vector<char> buffer(64 << 10);  // The loop's buffer may be in use for a pipe.
   do {
     if (!output_.has_room()) break;
     dirty = read(now(), buffer);
@@ -103,7 +103,7 @@ void FollowedFile::read_to_end() {
   } while (dirty);
 }
 
-// A follower that has come so far need not read the bytes back.
+// A follower that has read all bytes before these need not read them from the file.
 void FollowedFile::written(std::string_view bytes, std::int64_t at) {
   if (dirty || offset_ != at || !output_.has_room()) {
     dirty = true;
@@ -125,7 +125,7 @@ void FollowedFile::removed(const LogRange& range) {
     assembler_.finish(*this);
     const std::string text = "[muster: " + std::to_string(unread) +
                              " bytes are not shown here: the disk of the log was full]";
-    take({text});
+    append({text});
     offset_ = std::max(offset_, range.end());
   }
   if (offset_ >= range.end()) offset_ -= range.length;
@@ -138,7 +138,7 @@ void FollowedFile::skip_to_end() {
   offset_ = std::max(offset_, size);
 }
 
-void FollowedFile::take(const LinePiece& piece) {
+void FollowedFile::append(const LinePiece& piece) {
   const auto time = options_.prefix.needs_time() ? time_.text() : std::string_view();
   if (!output_.console.is_closed())
     output_.merger.add(options_.id, options_.prefix, piece, time, output_.console.buffer());
@@ -174,13 +174,13 @@ WorkerPipe::State WorkerPipe::read(std::vector<char>& buffer) {
   for (std::size_t total = 0; total < kBytesPerTurn;) {
     const ssize_t n = ::read(fd_.get(), buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) behind_ = 0;
+    if (n <= 0) behind_bytes_ = 0;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return State::Drained;
     if (n <= 0) return State::Ended;
     const std::string_view bytes(buffer.data(), static_cast<std::size_t>(n));
     total += bytes.size();
-    behind_ -= std::min(behind_, bytes.size());
-    if (owed_) *owed_ -= std::min(*owed_, bytes.size());
+    behind_bytes_ -= std::min(behind_bytes_, bytes.size());
+    if (remaining_bytes_) *remaining_bytes_ -= std::min(*remaining_bytes_, bytes.size());
     if (tail_) tail_->append(bytes);
     if (options_.file) options_.file->append(bytes);
     if (options_.output != nullptr && !options_.output->console.is_closed())
@@ -194,11 +194,11 @@ bool WorkerPipe::has_bytes() const {
 }
 
 void WorkerPipe::stop_waiting() {
-  if (!owed_) owed_ = waiting_bytes(fd_.get());
+  if (!remaining_bytes_) remaining_bytes_ = waiting_bytes(fd_.get());
 }
 
 void WorkerPipe::catch_up() {
-  behind_ = waiting_bytes(fd_.get());
+  behind_bytes_ = waiting_bytes(fd_.get());
 }
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// What the log thread reads: log files, and the pipes that workers write into.
+// The streams that the log thread reads: log files, and the pipes that workers write into.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,19 @@
 
 namespace muster {
 
-/// Kept of a worker's stderr: more than last_lines() will show, so that its first line is whole.
+/// The last bytes of a worker's stderr that are kept. These are more than TailRing::lines() shows,
+/// so that the first line shown is whole.
 inline constexpr std::size_t kTailRingBytes = 16 << 10;
 
-/// Of one stream, before the next one's turn.
+/// The most bytes that are read from one stream before the next stream has its turn.
 inline constexpr std::size_t kBytesPerTurn = 256 << 10;
-/// Of a console, before its streams wait.
+/// If a console has more unwritten bytes, its streams wait.
 inline constexpr std::size_t kMaxUnwrittenBytes = 1 << 20;
 
-/// A console, and the stream whose line it ends with.
+/// A console, with the merger that keeps the lines of its streams apart.
 struct LogOutput {
   explicit LogOutput(int fd) : console(fd) {}
-  /// A lossy console holds nobody up.
+  /// False if the streams of this console must wait. Streams never wait for a lossy console.
   bool has_room() const {
     return console.is_lossy() || console.unwritten_bytes() <= kMaxUnwrittenBytes;
   }
@@ -37,7 +38,7 @@ struct LogOutput {
   LineMerger merger;
 };
 
-/// The time of day for prefixes: read once in a turn of the log thread.
+/// The time of day for prefixes. It is read once in each turn of the log thread.
 class TurnTime {
  public:
   void begin_turn() { text_.clear(); }
@@ -47,11 +48,11 @@ class TurnTime {
   std::string text_;
 };
 
-/// A worker's log file on its way to the console.
+/// Reads a worker's log file and shows it on a console.
 class FollowedFile final : private LineSink {
  public:
   struct Options {
-    int id = 0;  // Not the same for two streams of one console.
+    int id = 0;  // Different for all streams of one console.
     std::string path;
     LinePrefix prefix;
     std::vector<std::string> filters;
@@ -64,42 +65,43 @@ class FollowedFile final : private LineSink {
   FollowedFile(const FollowedFile&) = delete;
   FollowedFile& operator=(const FollowedFile&) = delete;
 
-  /// Reads for one turn. True if there may be more.
+  /// Reads for one turn. True if there may be more to read.
   bool read(Instant now, std::vector<char>& buffer);
   void on_time(Instant now) { assembler_.on_time(now, *this); }
   void expect_more(Instant now) { assembler_.expect_more(now); }
-  /// The file has more than was read.
+  /// True if the file has bytes that have not been read.
   bool is_behind() const;
   std::int64_t offset() const { return offset_; }
-  // From the LogFile, if the log thread writes it:
-  /// Reads all, or as far as the console takes it: what follows may be dropped unseen.
+  // The LogFile calls these, if the log thread writes the file:
+  /// Reads to the file's end, or as far as the console has room: the bytes may be removed next.
   void read_to_end();
-  /// A part of the file is gone, and what was behind it has moved up. A line on the console says
-  /// how much of it had not been shown.
+  /// The file has lost this range, and the bytes after it have moved up. Shows a line that says how
+  /// many of the lost bytes had not been shown.
   void removed(const LogRange& range);
-  /// These bytes stand in the file now, from `at` on.
+  /// The file now has these bytes at offset `at`.
   void written(std::string_view bytes, std::int64_t at);
   /// Shows bytes that could not be written to the file, and are not in it.
   void unwritten(std::string_view bytes);
-  /// Does not show the file's next bytes.
+  /// Skips the file's next bytes without showing them.
   void skip(std::int64_t bytes) { offset_ += bytes; }
-  /// Its console was given up: the rest is not read, and counted as lost there.
+  /// Its console was given up: skips the rest of the file, and counts it as lost there.
   void skip_to_end();
-  /// No more will be read.
+  /// Ends the last line. No read() may follow.
   void finish() { assembler_.finish(*this); }
   std::optional<Instant> next_deadline() const { return assembler_.next_deadline(); }
 
   const std::string& path() const { return options_.path; }
   LogOutput& output() { return output_; }
-  const LogFile* written_here() const { return options_.written_here.get(); }  // Null: it is not.
+  /// The same file, if the log thread writes it; else null.
+  const LogFile* written_here() const { return options_.written_here.get(); }
   bool must_be_polled() const { return watch < 0 && !options_.written_here && fd_.is_open(); }
 
-  int watch = -1;        // Of inotify; -1: not watched, so looked at from time to time.
-  bool dirty = true;     // There may be something to read.
-  bool is_over = false;  // Its attempt has ended: closed as soon as all of it is read.
+  int watch = -1;        // The inotify watch; -1: there is none, and the file is polled.
+  bool dirty = true;     // The file may have bytes to read.
+  bool is_over = false;  // The attempt has ended: the file is closed as soon as all of it is read.
 
  private:
-  void take(const LinePiece& piece) override;
+  void append(const LinePiece& piece) override;
   void filter(const LinePiece& piece, std::string_view time);
 
   Options options_;
@@ -108,56 +110,56 @@ class FollowedFile final : private LineSink {
   OwnedFd fd_;
   std::int64_t offset_ = 0;
   LineAssembler assembler_;
-  std::string filtered_line_;  // The line so far, while it comes in pieces.
+  std::string filtered_line_;  // The first pieces of a line that comes in several pieces.
 };
 
-/// A pipe that a worker writes to. Its bytes go to the console as they are, or are appended to a
-/// log file, or neither; its end may be kept.
+/// A pipe that a worker writes to. Its bytes go to a console unchanged, or to a log file, or
+/// nowhere. Its last bytes may be kept.
 class WorkerPipe {
  public:
   struct Options {
-    std::optional<LocalRank> tail_of;  // The end is kept: it is this worker's stderr.
+    std::optional<LocalRank> tail_of;  // This is this worker's stderr: the last bytes are kept.
     LogOutput* output = nullptr;
     std::shared_ptr<LogFile> file = nullptr;
   };
   WorkerPipe(OwnedFd read_end, Options options);
 
   enum class State { Open, Drained, Ended };
-  /// Reads for one turn; Drained: nothing more for now; Ended: nobody holds the other end.
+  /// Reads for one turn. Drained: the pipe is empty for now. Ended: no process holds the other end.
   State read(std::vector<char>& buffer);
-  /// There is something to read.
+  /// True if the pipe has bytes to read.
   bool has_bytes() const;
-  /// From now on only the bytes that are in the pipe already are waited for.
+  /// From now on the pipe is done when the bytes that are already in it are read.
   void stop_waiting();
-  /// Until the bytes that are in the pipe now are read, the pipe is behind.
+  /// From now on the pipe is behind until the bytes that are already in it are read.
   void catch_up();
-  bool is_behind() const { return behind_ > 0 && !has_ended; }
-  /// Nothing more is to come, or to be waited for.
-  bool is_done() const { return has_ended || owed_ == 0U; }
+  bool is_behind() const { return behind_bytes_ > 0 && !has_ended; }
+  /// True if no more bytes can come, or if the loop need not wait for more.
+  bool is_done() const { return has_ended || remaining_bytes_ == 0U; }
 
   int fd() const { return fd_.get(); }
-  /// False: what it brings has to wait for a console.
+  /// False if the pipe must not be read now: its bytes would have to wait for a console.
   bool has_room() const {
     return (options_.output == nullptr || options_.output->has_room()) &&
            (!options_.file || options_.file->has_room());
   }
-  LogOutput* output() const { return options_.output; }  // Null: not shown.
-  LogFile* file() const { return options_.file.get(); }  // Null: none.
-  /// The worker whose stderr it is, and its end; null: not kept.
+  LogOutput* output() const { return options_.output; }  // Null: the bytes are not shown.
+  LogFile* file() const { return options_.file.get(); }  // Null: the bytes go to no file.
+  /// The worker whose stderr this is, and its last bytes; null: they are not kept.
   std::optional<LocalRank> tail_of() const { return options_.tail_of; }
   const TailRing* tail() const { return tail_ ? &*tail_ : nullptr; }
-  void forget_tail() { tail_.reset(); }
+  void drop_tail() { tail_.reset(); }
 
-  bool is_over = false;        // Its attempt has ended; something may still hold the other end.
-  bool has_ended = false;      // Nobody holds the other end.
-  std::uint32_t interest = 0;  // What epoll has been told.
+  bool is_over = false;        // The attempt has ended; a process may still hold the other end.
+  bool has_ended = false;      // No process holds the other end.
+  std::uint32_t interest = 0;  // The events that epoll watches.
 
  private:
   OwnedFd fd_;
   Options options_;
   std::optional<TailRing> tail_;
-  std::optional<std::size_t> owed_;  // Bytes still to be read after stop_waiting().
-  std::size_t behind_ = 0;           // The same after catch_up().
+  std::optional<std::size_t> remaining_bytes_;  // Bytes to read before is_done(); stop_waiting().
+  std::size_t behind_bytes_ = 0;                // Bytes to read while is_behind(); catch_up().
 };
 
 }  // namespace muster

@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::size_t kWaitingMax = 64;
 
-// What one thread reads. It outlives the caller if the thread is left behind.
+// The work of one thread. It outlives the caller if the thread is left behind.
 struct Reading {
   std::vector<pid_t> pids;
   std::function<std::string(pid_t)> read;
   std::mutex mutex;
   std::condition_variable all_read;
-  std::vector<std::string> texts;  // Of the first of `pids`.
+  std::vector<std::string> texts;  // The results for the first texts.size() of `pids`.
   bool left_behind = false;
   std::atomic<bool> has_ended = false;
 };
@@ -35,7 +35,7 @@ void read_all(Reading& reading) {
   reading.has_ended = true;
 }
 
-/// Waits until all is read, or nothing was for as long as `limit`.
+/// Waits until all processes are read, or until no read has returned for `limit`.
 void wait_for(Reading& reading, std::chrono::milliseconds limit) {
   std::unique_lock lock(reading.mutex);
   const auto is_done = [&reading] { return reading.texts.size() == reading.pids.size(); };
@@ -46,12 +46,12 @@ void wait_for(Reading& reading, std::chrono::milliseconds limit) {
   reading.left_behind = true;
 }
 
-/// Processes that a thread still waits for. Never destroyed: a thread may come back while the
-/// process ends.
-std::map<pid_t, std::shared_ptr<Reading>>& waited_for() {
-  static auto& waiting = *new std::map<pid_t, std::shared_ptr<Reading>>;
-  std::erase_if(waiting, [](const auto& entry) { return entry.second->has_ended.load(); });
-  return waiting;
+/// The processes that a thread still waits for. Never destroyed: a thread may return while the
+/// agent exits.
+std::map<pid_t, std::shared_ptr<Reading>>& stuck_readings() {
+  static auto& stuck = *new std::map<pid_t, std::shared_ptr<Reading>>;
+  std::erase_if(stuck, [](const auto& entry) { return entry.second->has_ended.load(); });
+  return stuck;
 }
 
 }  // namespace
@@ -59,19 +59,19 @@ std::map<pid_t, std::shared_ptr<Reading>>& waited_for() {
 std::map<pid_t, std::string> read_each_in_time(const std::vector<pid_t>& pids,
                                                std::chrono::milliseconds limit,
                                                std::function<std::string(pid_t)> read) {
-  auto& waiting = waited_for();
+  auto& stuck = stuck_readings();
   std::vector<pid_t> left;
   for (const pid_t pid : pids)
-    if (!waiting.contains(pid)) left.push_back(pid);
+    if (!stuck.contains(pid)) left.push_back(pid);
   std::map<pid_t, std::string> found;
-  while (!left.empty() && waiting.size() < kWaitingMax) {
+  while (!left.empty() && stuck.size() < kWaitingMax) {
     const auto reading = std::make_shared<Reading>();
     reading->pids = left;
     reading->read = read;
     try {
       std::thread([reading] { read_all(*reading); }).detach();
     } catch (const std::system_error&) {
-      return found;  // No thread is left.
+      return found;  // The system allows no further thread.
     }
     wait_for(*reading, limit);
     const std::lock_guard lock(reading->mutex);
@@ -79,7 +79,7 @@ std::map<pid_t, std::string> read_each_in_time(const std::vector<pid_t>& pids,
     for (std::size_t i = 0; i < count; ++i)
       found.emplace(left[i], std::move(reading->texts[i]));
     if (count == left.size()) break;
-    waiting.emplace(left[count], reading);
+    stuck.emplace(left[count], reading);
     left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(count) + 1);
   }
   return found;

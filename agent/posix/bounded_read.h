@@ -1,9 +1,9 @@
-// Reads what /proc says about a process, for a bounded time.
+// Reads files of /proc about a process, and waits for a limited time.
 //
 // A read of /proc/PID/io, environ, cmdline, syscall or stack waits for a lock that the process
-// holds while it executes a program; since Linux 6.18 (measured) one of stat, wchan and exe does,
-// too. A process that waits for dead storage meanwhile keeps the lock, and its readers wait with
-// it. /proc/PID/status, comm and cgroup take no such lock: they may be read anywhere.
+// holds while it executes a program. Since Linux 6.18 (measured) a read of stat, wchan or exe does,
+// too. If the process then waits for dead storage, it keeps the lock, and its readers wait with it.
+// Reads of /proc/PID/status, comm and cgroup take no such lock, and need no limit.
 #pragma once
 
 #include <sys/types.h>
@@ -17,16 +17,16 @@
 
 namespace muster {
 
-/// Runs `read`, which reads files of the process `pid`, on a thread of its own. Nothing if that
-/// takes longer than `limit`; the process is then not read again until that thread has come back,
-/// so a process makes its reader wait once. At most 64 threads are left waiting. Called by one
-/// thread only; `read` may outlive its caller.
+/// Runs `read`, which reads files of the process `pid`, on a new thread. No value if that takes
+/// longer than `limit`. Then the process is not read again until that thread has returned, so each
+/// process delays its caller once. At most 64 threads are left waiting. Only one thread may call
+/// this function. `read` may outlive the caller.
 std::optional<std::string> read_in_time(pid_t pid, std::chrono::milliseconds limit,
                                         std::function<std::string()> read);
 
-/// The same for many processes, in their order, by one thread: a busy machine takes long to start
-/// one for each. Where a process makes it wait longer than `limit`, another thread reads those
-/// behind it. What could not be read is missing.
+/// Does the same for many processes, in their order, with one thread: on a busy machine it takes
+/// long to start a thread for each. If one process takes longer than `limit`, a new thread reads
+/// the processes after it. Processes that could not be read are missing in the result.
 std::map<pid_t, std::string> read_each_in_time(const std::vector<pid_t>& pids,
                                                std::chrono::milliseconds limit,
                                                std::function<std::string(pid_t)> read);

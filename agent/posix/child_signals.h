@@ -1,4 +1,4 @@
-// SIGCHLD, blocked, as a descriptor and as a wait.
+// Waits for SIGCHLD, which must be blocked, through a descriptor or a call.
 #pragma once
 
 #include <signal.h>
@@ -7,13 +7,13 @@
 
 namespace muster {
 
-/// SIGCHLD and no other.
+/// The set of SIGCHLD alone.
 sigset_t child_only();
-/// Readable when a child has ended; -1 with errno.
+/// A descriptor that is readable when a child has ended; -1 with errno.
 int open_child_signals();
-/// Reads what is there, and forgets it.
+/// Reads and drops all signals that wait in `signal_fd`.
 void drain(int signal_fd);
-/// Until a child ends, or the time is over.
+/// Waits until a child ends, at most for `limit`.
 void wait_for_child(std::chrono::milliseconds limit);
 
 }  // namespace muster

@@ -10,7 +10,7 @@ namespace {
 
 using boost::system::errc::errc_t;
 
-// 0, or why `path` cannot be executed.
+// Success, or why `path` cannot be executed.
 errc_t check(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return boost::system::errc::no_such_file_or_directory;

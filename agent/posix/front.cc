@@ -7,8 +7,8 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "agent/posix/bounded_child.h"
 #include "agent/posix/job_cleanup.h"
@@ -16,8 +16,8 @@
 namespace muster {
 namespace {
 
-// For what may lie on a file server that is gone.
-constexpr std::chrono::milliseconds kTidyLimit{2000};
+// The files may be on a file server that does not answer.
+constexpr std::chrono::milliseconds kRemoveFilesLimit{2000};
 
 class Front {
  public:
@@ -29,16 +29,16 @@ class Front {
       signalfd_siginfo info{};
       if (::read(signal_fd_, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) {
         if (errno == EINTR) continue;
-        wait_for_shim();  // Without signals (no descriptor was left), but to its end.
+        wait_for_shim();  // There is no signal_fd_, as no descriptor was left: waits only.
         break;
       }
-      take_signal(static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL);
+      handle_signal(static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL);
     }
     return finish();
   }
 
  private:
-  /// Reaps, orphans that came to us included.
+  /// Reaps all children that have ended, including orphans of the job.
   bool shim_is_gone() {
     for (;;) {
       siginfo_t info{};
@@ -54,17 +54,18 @@ class Front {
     }
   }
 
-  void take_signal(int number, bool from_kernel) {
+  void handle_signal(int number, bool from_kernel) {
     if (number == SIGCHLD) return;  // The caller reaps.
-    if (number != SIGTSTP) return tell({FrontMessage::Kind::Signal, number, from_kernel ? 1 : 0});
-    // Ctrl-Z: the workers are in other sessions, where the terminal cannot stop them.
-    tell({FrontMessage::Kind::Stop, 0});
+    if (number != SIGTSTP) return send({FrontMessage::Kind::Signal, number, from_kernel ? 1 : 0});
+    // Ctrl-Z: the terminal cannot stop the workers itself, as they are in other sessions.
+    send({FrontMessage::Kind::Stop, 0});
     ::raise(SIGSTOP);
-    tell({FrontMessage::Kind::Continue, 0});  // Somebody continued us.
+    send({FrontMessage::Kind::Continue, 0});  // Some process has sent SIGCONT to the front.
   }
 
-  // A full queue means a shim that does not answer: further signals would not change that.
-  void tell(const FrontMessage& message) {
+  // If the queue is full, the message is dropped: the shim does not answer, and one more signal
+  // would not change that.
+  void send(const FrontMessage& message) {
     ::send(setup_.socket, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
@@ -73,16 +74,16 @@ class Front {
     if (!receive(outcome)) {
       kill_descendants(setup_.spared, WorkerCgroup(setup_.shim));
       explain_lost_shim();
-      run_in_bounded_child(setup_.tidy, kTidyLimit);
+      run_in_bounded_child(setup_.remove_files, kRemoveFilesLimit);
       return 1;
     }
-    if (outcome.is_tidy == 0) run_in_bounded_child(setup_.tidy, kTidyLimit);
+    if (outcome.files_removed == 0) run_in_bounded_child(setup_.remove_files, kRemoveFilesLimit);
     if (outcome.exit_signal != 0) die_of(outcome.exit_signal);
     return outcome.exit_code;
   }
 
-  // A signal that the shim did not read any more resets the connection: the first recv() says that,
-  // and the next one has what the shim sent before.
+  // A message that the shim has not read resets the connection. Then the first recv() returns
+  // ECONNRESET, and the next one returns the outcome that the shim has sent.
   bool receive(Outcome& outcome) const {
     ssize_t n = 0;
     do {
@@ -92,13 +93,13 @@ class Front {
   }
 
   void explain_lost_shim() const {
-    if (shim_status_.si_code == CLD_EXITED)
-      ::dprintf(2, "muster: the shim (pid %d) ended with status %d; all workers were killed\n",
-                setup_.shim, shim_status_.si_status);
-    else
-      ::dprintf(2,
-                "muster: the shim (pid %d) was killed by signal %d (%s); all workers were killed\n",
-                setup_.shim, shim_status_.si_status, ::strsignal(shim_status_.si_status));
+    const std::string number = std::to_string(shim_status_.si_status);
+    const std::string how =
+        shim_status_.si_code == CLD_EXITED
+            ? "ended with status " + number
+            : "was killed by signal " + number + " (" + ::strsignal(shim_status_.si_status) + ")";
+    print_to_stderr("muster: the shim (pid " + std::to_string(setup_.shim) + ") " + how +
+                    "; all workers were killed\n");
   }
 
   static void die_of(int number) {

@@ -1,9 +1,9 @@
-// The front: the process that the user started. It stands for the job: passes signals on to the
-// shim, its child, and ends as the shim says.
+// The front: the process that the user started. It represents the job to the user: it passes
+// signals on to the shim, its child, and ends with the outcome that the shim sends.
 //
-// Front and shim are both subreapers, one within the other, so either may be killed at any instant:
-// every descendant of the workers, whatever it made of its session and environment, still has one
-// of them among its ancestors, and that one kills it.
+// Front and shim are both subreapers, and the shim descends from the front, so either may be killed
+// at any instant. Each descendant of the workers still has one of them among its ancestors, also
+// after a change of its session or environment. The one that lives kills these descendants.
 #pragma once
 
 #include <signal.h>
@@ -15,36 +15,36 @@
 
 namespace muster {
 
-/// Front to shim. One packet each, over a pair as make_shim_pair() gives it.
+/// From the front to the shim. Each message is one packet, over a pair of make_shim_pair().
 struct FrontMessage {
   enum class Kind : std::uint32_t {
-    Signal,    // The front got signal `number`.
-    Stop,      // The job is stopped from the terminal (ctrl-Z): stop the workers.
-    Continue,  // It goes on.
+    Signal,    // The front received signal `number`.
+    Stop,      // The user stops the job at the terminal (ctrl-Z): stop the workers.
+    Continue,  // The job goes on: continue the workers.
   };
   Kind kind = Kind::Signal;
   std::int32_t number = 0;
-  std::int32_t from_kernel = 0;  // 1: no process sent it, such as a key of the terminal.
+  std::int32_t from_kernel = 0;  // 1: the kernel sent the signal, as for a key of the terminal.
 };
 
-/// Shim to front, its last word.
+/// From the shim to the front: the shim's last message.
 struct Outcome {
   std::int32_t exit_code = 0;
-  std::int32_t exit_signal = 0;  // If not 0: muster dies of this signal.
-  std::int32_t is_tidy = 0;      // 1: the agent has ended as it should, and removed its files.
+  std::int32_t exit_signal = 0;    // If not 0, the front kills itself with this signal.
+  std::int32_t files_removed = 0;  // 1: the agent has ended as it should, and removed its files.
 };
 
 struct FrontSetup {
   pid_t shim = -1;
   int socket = -1;         // To the shim.
-  sigset_t watched{};      // Blocked; SIGCHLD is one of them.
-  std::set<pid_t> spared;  // Children from before we were muster: `helper & exec muster`.
-  /// Removes what a dead agent has left; called in a child process, as it may hang.
-  std::function<void()> tidy;
+  sigset_t watched{};      // The signals that the front reads. Blocked; SIGCHLD is one of them.
+  std::set<pid_t> spared;  // Children that are older than muster: `helper & exec muster`.
+  /// Removes the files that a dead agent has left. Called in a child process, as it may hang.
+  std::function<void()> remove_files;
 };
 
-/// Runs until the shim is gone; returns the exit status of the whole, or dies of a signal. When the
-/// shim ends without a last word, all that descends from us is killed.
+/// Runs until the shim has ended. Returns muster's exit status, or ends by a signal. If the shim
+/// ends without an Outcome, the front kills all its descendants.
 int run_front(const FrontSetup& setup);
 
 }  // namespace muster

@@ -19,7 +19,7 @@
 namespace muster {
 namespace {
 
-constexpr int kEndLimitMs = 100;  // From SIGKILL to a helper's end.
+constexpr int kEndLimitMs = 100;  // The longest wait for a helper's end after SIGKILL.
 
 std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
@@ -31,8 +31,8 @@ std::vector<char*> pointers_to(const std::vector<std::string>& words) {
 }
 
 struct HelperCommand {
-  HelperCommand(std::vector<std::string> words_of_it, std::vector<std::string> variables_of_it)
-      : words(std::move(words_of_it)), variables(std::move(variables_of_it)) {
+  HelperCommand(std::vector<std::string> command_words, std::vector<std::string> command_variables)
+      : words(std::move(command_words)), variables(std::move(command_variables)) {
     ::sigemptyset(&signals.mask);
     ::sigemptyset(&signals.ignored);
   }
@@ -43,12 +43,12 @@ struct HelperCommand {
   SignalState signals;
 };
 
-// The worker that `pid` belongs to; 0: none.
+// The worker that `pid` belongs to; 0: it belongs to none.
 pid_t leader_of(pid_t pid, const std::set<pid_t>& leaders) {
   std::map<pid_t, Process> all;
   for (const Process& process : all_processes())
     if (is_alive(process)) all.emplace(process.pid, process);
-  // A chain of parents is no longer than there are processes: /proc is not read in one instant.
+  // /proc is not read in one instant, so the parents may form a circle: the loop is bounded.
   for (std::size_t steps = 0; steps <= all.size(); ++steps) {
     if (leaders.contains(pid)) return all.contains(pid) ? pid : 0;
     const auto found = all.find(pid);
@@ -69,7 +69,7 @@ Result<HelperProcess> HelperProcess::start(const std::vector<std::string>& argv,
   if (output < 0) return from_errno(errno);
   const OwnedFd input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!input.is_open()) return from_errno(errno);
-  if (const auto error = helper.spawn_it(argv, environment, {input.get(), output, output}))
+  if (const auto error = helper.spawn(argv, environment, {input.get(), output, output}))
     return error;
   return helper;
 }
@@ -78,13 +78,13 @@ Result<HelperProcess> HelperProcess::start_on_socket(const std::vector<std::stri
                                                      const std::vector<std::string>& environment,
                                                      int socket) {
   HelperProcess helper;
-  if (const auto error = helper.spawn_it(argv, environment, {socket, -1, -1})) return error;
+  if (const auto error = helper.spawn(argv, environment, {socket, -1, -1})) return error;
   return helper;
 }
 
-boost::system::error_code HelperProcess::spawn_it(const std::vector<std::string>& argv,
-                                                  const std::vector<std::string>& environment,
-                                                  const std::array<int, 3>& fds) {
+boost::system::error_code HelperProcess::spawn(const std::vector<std::string>& argv,
+                                               const std::vector<std::string>& environment,
+                                               const std::array<int, 3>& fds) {
   const auto command = std::make_shared<HelperCommand>(argv, environment);
   BegunSpawn child = begin_spawn({.path = command->argv[0],
                                   .argv = command->argv.data(),
@@ -106,9 +106,9 @@ boost::system::error_code HelperProcess::start_error() {
 
 bool HelperProcess::finish() {
   if (!pidfd_.is_open()) return false;
-  ::syscall(SYS_pidfd_send_signal, pidfd(), SIGKILL, nullptr, 0);  // Nothing, if it has ended.
-  // One that waits in the kernel for a dead disk does not end even of that. It stays a zombie then,
-  // when it ends, until the agent does.
+  ::syscall(SYS_pidfd_send_signal, pidfd(), SIGKILL, nullptr, 0);  // No effect if it has ended.
+  // A process that waits in the kernel for a dead disk does not end. When it ends later, it stays a
+  // zombie until the agent ends.
   pollfd ended{pidfd(), POLLIN, 0};
   ::poll(&ended, 1, kEndLimitMs);
   siginfo_t info{};
@@ -134,7 +134,7 @@ std::string HelperProcess::output(std::size_t bytes_max) const {
 
 pid_t signal_family_member(pid_t pid, const std::set<pid_t>& leaders, int number) {
   if (pid <= 1) return 0;
-  // The descriptor first: from then on the number cannot become another process's unseen.
+  // Opens the pidfd before the check: after the check, the pidfd still means the same process.
   const OwnedFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   const pid_t leader = pidfd.is_open() ? leader_of(pid, leaders) : 0;
   if (leader == 0) return 0;

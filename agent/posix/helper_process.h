@@ -1,5 +1,5 @@
-// A program that the agent runs for itself, such as one that prints stacks: started like a worker,
-// watched by its pidfd, killed with the agent.
+// A program that the agent runs for its own use, for example to print stacks. It is started like a
+// worker, watched through its pidfd, and killed when the agent ends.
 
 #pragma once
 
@@ -18,44 +18,45 @@ namespace muster {
 
 class HelperProcess {
  public:
-  /// Begins to start argv[0], a path, with stdin from /dev/null and both outputs into one file in
-  /// memory. Does not wait: the program may be on storage that does not answer.
+  /// Begins to start argv[0], a path. Its stdin is /dev/null; stdout and stderr go into one file in
+  /// memory. Does not wait for the program, as it may be on storage that does not answer.
   static Result<HelperProcess> start(const std::vector<std::string>& argv,
                                      const std::vector<std::string>& environment);
-  /// Starts it with `socket`, which stays the caller's, as its stdin; it prints where we print.
+  /// Begins to start argv[0] with `socket`, which the caller still owns, as its stdin. Its stdout
+  /// and stderr are the agent's.
   static Result<HelperProcess> start_on_socket(const std::vector<std::string>& argv,
                                                const std::vector<std::string>& environment,
                                                int socket);
   HelperProcess(HelperProcess&& other) noexcept = default;
   ~HelperProcess() { finish(); }
 
-  /// Readable once it has ended. Ours.
+  /// A descriptor that is readable when the process has ended. This object owns it.
   int pidfd() const { return pidfd_.get(); }
-  /// Why the program could not be executed. No error as long as that is not known: it is when the
-  /// process has ended, or has closed its stdin.
+  /// Why the program could not be executed. No error if it was executed, or if that is not known
+  /// yet. It is known when the process has ended or has closed its stdin.
   boost::system::error_code start_error();
-  /// Kills it if it lives, reaps it; true if it had exited with 0 by itself.
+  /// Kills the process if it lives, and reaps it. True if it had exited by itself with 0.
   bool finish();
-  /// What it has written so far, up to `bytes_max`.
+  /// The output so far, up to `bytes_max`.
   std::string output(std::size_t bytes_max) const;
 
  private:
   HelperProcess() = default;
-  boost::system::error_code spawn_it(const std::vector<std::string>& argv,
-                                     const std::vector<std::string>& environment,
-                                     const std::array<int, 3>& fds);
+  boost::system::error_code spawn(const std::vector<std::string>& argv,
+                                  const std::vector<std::string>& environment,
+                                  const std::array<int, 3>& fds);
   OwnedFd pidfd_;
-  OwnedFd status_;  // Of begin_spawn(), as is the next.
-  std::shared_ptr<const void> memory_;
-  OwnedFd output_;  // None: it prints where we print.
+  OwnedFd status_;                      // BegunSpawn::status
+  std::shared_ptr<const void> memory_;  // BegunSpawn::memory
+  OwnedFd output_;                      // Not open: the output is the agent's own.
 };
 
 /// Sends a signal to `pid` if it is one of the workers `leaders`, a descendant of one, or in the
-/// session of one. Returns that worker's pid; 0: it is nobody's, or has ended, and nothing was
-/// sent. A `number` of 0 only looks.
+/// session of one. Returns that worker's pid. Returns 0, and sends nothing, if the process belongs
+/// to no worker or has ended. With a `number` of 0 it only finds the worker.
 pid_t signal_family_member(pid_t pid, const std::set<pid_t>& leaders, int number);
 
-/// Lets a process of these workers go on that a tracer has left stopped.
+/// Continues a process of these workers that a tracer has left stopped.
 void resume_process(pid_t pid, const std::set<pid_t>& leaders);
 
 }  // namespace muster

@@ -15,14 +15,14 @@
 namespace muster {
 namespace {
 
-// Until the next death: for what was born during the last scan.
+// The longest wait for the end of a child. A new scan finds children born during the last one.
 constexpr std::chrono::milliseconds kRescan{20};
-constexpr int kDescendantScansMax = 1500;  // 30 s of these.
+constexpr int kDescendantScansMax = 1500;  // 30 s with kRescan.
 constexpr int kScansMax = 600;
 constexpr int kPauseMs = 5;
-constexpr int kPlainRounds = 3;     // Then all is stopped before it is killed.
-constexpr int kStopScansMax = 100;  // Until a scan finds nothing new.
-// A process that was being born during one scan is seen by the next.
+constexpr int kPlainRounds = 3;     // Later rounds stop all processes before they kill one.
+constexpr int kStopScansMax = 100;  // stop_all() scans until a scan finds nothing new.
+// A scan can miss a process that is born meanwhile; the next scan finds it.
 constexpr int kEmptyScansToBelieve = 3;
 
 void reap() {
@@ -31,8 +31,8 @@ void reap() {
     info = {};
 }
 
-/// Stops all of it before one is killed: whoever dies can no longer lead to its children, and who
-/// stands still has no further ones.
+/// Stops all processes that `find` returns. Killing them one by one could miss some: a dead process
+/// does not lead to its children any more. A stopped process makes no more children.
 std::vector<Process> stop_all(const std::function<std::vector<Process>()>& find) {
   std::set<pid_t> stopped;
   std::vector<Process> found;

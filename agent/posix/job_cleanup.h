@@ -1,4 +1,4 @@
-// Kills what muster's processes leave when one of them is killed itself.
+// Kills the processes of a job that are left, also if one of muster's own processes was killed.
 
 #pragma once
 
@@ -11,19 +11,19 @@
 
 namespace muster {
 
-/// Whether the calling process has a child that is not `spared`, a zombie included.
+/// Whether the calling process has a child that is not in `spared`. Zombies count.
 bool has_children_but(const std::set<pid_t>& spared);
 
-/// Kills what descends from the calling process, in rounds, while the caller reaps. The workers'
-/// cgroup, if there is one, ends at once with all that is in it. The first rounds kill at once.
-/// Processes that fork faster than they are found are stopped then, all of them, before one is
-/// killed: who stands still has no further children.
+/// Kills the descendants of the calling process in rounds; the caller reaps between them. Each
+/// round first kills the workers' cgroup, if there is one, with all processes in it. The first
+/// rounds kill each process that they find. If processes fork faster than a round finds them, the
+/// later rounds stop all processes before they kill one: a stopped process makes no more children.
 class DescendantKiller {
  public:
   explicit DescendantKiller(const WorkerCgroup& cgroup) : cgroup_(cgroup) {}
-  /// What follows is another job to do.
+  /// Starts a new series of rounds: the first ones do not stop processes.
   void begin() { rounds_ = 0; }
-  /// One round. Returns the pid of one that was there, or 0.
+  /// Runs one round. Returns the pid of a process that it found, or 0.
   pid_t round(const std::set<pid_t>& spared);
 
  private:
@@ -31,13 +31,14 @@ class DescendantKiller {
   int rounds_ = 0;
 };
 
-/// Kills and reaps whatever descends from the calling process, but not `spared` children nor what
-/// descends from those. Complete, as the caller is a subreaper. SIGCHLD must be blocked. Bounded:
-/// what is in uninterruptible I/O may stay. `cgroup` is removed, too.
+/// Kills and reaps all descendants of the calling process, except `spared` children and their
+/// descendants. Misses none, because the caller is a subreaper. SIGCHLD must be blocked. Takes a
+/// limited time: a process in uninterruptible I/O may stay. Removes `cgroup`, too.
 void kill_descendants(const std::set<pid_t>& spared, const WorkerCgroup& cgroup);
 
-/// The last resort, when front and shim, the ancestors of the workers, were killed together: kills
-/// what is in `cgroup`, and what processes_of_job() finds until that is nothing. Bounded as above.
+/// The last resort if front and shim, the ancestors of the workers, were killed together. Kills
+/// the processes in `cgroup` and those that processes_of_job() finds, until it finds none. Takes a
+/// limited time, as kill_descendants() does. Removes `cgroup`.
 void kill_job(const JobSessions& sessions, const EnvironmentMark& mark, const WorkerCgroup& cgroup);
 
 }  // namespace muster

@@ -33,7 +33,7 @@ std::optional<std::string> missing_kernel_feature() {
   siginfo_t info{};
   if (::syscall(SYS_pidfd_send_signal, self, 0, nullptr, 0) != 0) {
     missing = sentence("pidfd_send_signal", errno);
-    // ECHILD: the kernel knows this kind of id, and this process is not a child of its own.
+    // ECHILD: the kernel supports P_PIDFD, and this process is not its own child.
   } else if (::waitid(P_PIDFD, static_cast<id_t>(self), &info, WEXITED | WNOHANG) != 0 &&
              errno != ECHILD) {
     missing = sentence("waitid(P_PIDFD)", errno);

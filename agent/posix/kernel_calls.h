@@ -1,4 +1,4 @@
-// System calls that older C libraries have no function for: packages need glibc 2.17 only.
+// System calls for which older C libraries have no function: the packages need only glibc 2.17.
 #pragma once
 
 #include <sys/syscall.h>
@@ -9,14 +9,14 @@
 
 namespace muster {
 
-/// A file in memory, close-on-exec, under this name in /proc; -1 and errno.
+/// Makes a file in memory, close-on-exec. /proc shows it with this name. -1 with errno.
 inline int make_memory_file(const char* name) {
   constexpr unsigned kCloseOnExec = 1;  // MFD_CLOEXEC, linux/memfd.h.
   return static_cast<int>(::syscall(SYS_memfd_create, name, kCloseOnExec));
 }
 
-/// Whether this kernel has what muster watches and signals processes with: pidfds, and waitid() for
-/// them (Linux 5.4). If not, a sentence that says what is missing.
+/// Checks that this kernel has the calls with which muster watches and signals processes: pidfds,
+/// and waitid() for them (Linux 5.4). If not, returns a sentence that names the missing call.
 std::optional<std::string> missing_kernel_feature();
 
 }  // namespace muster

@@ -3,37 +3,54 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include <utility>
+#include <vector>
+
+#include "agent/core/exit_report.h"
 #include "agent/posix/shim_reports.h"
 
 namespace muster {
 
-void WorkerRecords::started(const ShimReport& report, int global_rank) {
-  if (alive_ == 0 && (deaths_ > 0 || workers_.contains(report.worker))) {
-    workers_.clear();
-    deaths_ = 0;
-  }
-  ++alive_;
-  workers_[report.worker] = {
-      .local_rank = {report.worker}, .rank = {global_rank}, .pid = report.pid};
+void WorkerRecords::record_request(int local_rank, Place place) {
+  if (requested_.contains(local_rank)) begin_attempt();
+  requested_[local_rank] = place;
 }
 
-void WorkerRecords::told(const ShimReport& report) {
-  const auto found = workers_.find(report.worker);
-  if (found != workers_.end()) note_signal(found->second, report);
+void WorkerRecords::record_start(const ShimReport& report) {
+  WorkerEnd& worker = workers_[report.worker];
+  worker = {.local_rank = {report.worker}, .rank = {requested_[report.worker].global_rank}};
+  muster::record_start(worker, report);
 }
 
-void WorkerRecords::ended(const ShimReport& report) {
-  --alive_;
+void WorkerRecords::begin_attempt() {
+  std::vector<ExplainedEnd> ends;
+  ends.reserve(workers_.size());
+  for (const auto& [rank, worker] : workers_)
+    ends.push_back({worker});
+  // The agent alone knows the texts of the causes: it has read the workers' output and error files.
+  auto cause = ExitReport({}, std::move(ends)).cause_of(requested_.begin()->second.attempt);
+  if (cause) earlier_.add(std::move(*cause));
+  requested_.clear();
+  workers_.clear();
+  deaths_ = 0;
+}
+
+void WorkerRecords::record_signal(const ShimReport& report) {
   const auto found = workers_.find(report.worker);
-  if (found != workers_.end()) note_exit(found->second, report, deaths_++);
+  if (found != workers_.end()) record_sent_signal(found->second, report);
+}
+
+void WorkerRecords::record_end(const ShimReport& report) {
+  const auto found = workers_.find(report.worker);
+  if (found != workers_.end()) record_exit(found->second, report, deaths_++);
 }
 
 LostAgent WorkerRecords::describe(pid_t agent, const siginfo_t& status,
-                                  const std::string& silence) const {
+                                  const std::string& reason) const {
   LostAgent lost;
   lost.how = "the agent (pid " + std::to_string(agent) + ") ";
-  if (!silence.empty())
-    lost.how += silence;
+  if (!reason.empty())
+    lost.how += reason;
   else if (status.si_pid == 0)
     lost.how += "stopped answering";
   else if (status.si_code == CLD_EXITED)
@@ -43,6 +60,7 @@ LostAgent WorkerRecords::describe(pid_t agent, const siginfo_t& status,
                 ::strsignal(status.si_status) + ")";
   for (const auto& [rank, worker] : workers_)
     lost.workers.push_back(worker);
+  lost.earlier = earlier_;
   return lost;
 }
 

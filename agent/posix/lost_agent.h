@@ -1,4 +1,4 @@
-// What the shim remembers of the workers, for the case that the agent cannot report them.
+// What the shim records about the workers, for a report in case the agent is lost.
 #pragma once
 
 #include <signal.h>
@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "agent/core/earlier_attempts.h"
 #include "agent/posix/shim.h"
 #include "agent/posix/shim_protocol.h"
 
@@ -14,18 +15,29 @@ namespace muster {
 
 class WorkerRecords {
  public:
-  /// The first start after an attempt's end begins the next attempt's records.
-  void started(const ShimReport& report, int global_rank);
-  void told(const ShimReport& report);
-  void ended(const ShimReport& report);
+  /// The place of a worker in the job.
+  struct Place {
+    int global_rank = 0;
+    int attempt = 0;  // TORCHELASTIC_RESTART_COUNT
+  };
+  /// The agent has requested the start of a worker. A second request for a local rank begins a new
+  /// attempt. Of the attempt before, only the first failure is kept.
+  void record_request(int local_rank, Place place);
+  void record_start(const ShimReport& report);
+  void record_signal(const ShimReport& report);
+  void record_end(const ShimReport& report);
 
-  /// `agent` is what waitid has said of the agent; its si_pid is 0 if the agent did not end.
-  LostAgent describe(pid_t agent, const siginfo_t& status, const std::string& silence) const;
+  /// `status` is what waitid has returned for the agent; its si_pid is 0 if the agent has not
+  /// ended. `reason`: why the shim killed the agent; empty: `status` says how the agent ended.
+  LostAgent describe(pid_t agent, const siginfo_t& status, const std::string& reason) const;
 
  private:
-  std::map<int, WorkerEnd> workers_;  // By local rank.
-  int alive_ = 0;
+  void begin_attempt();
+
+  std::map<int, Place> requested_;    // In this attempt, by local rank.
+  std::map<int, WorkerEnd> workers_;  // Those that were started in this attempt.
   int deaths_ = 0;
+  EarlierAttempts earlier_;
 };
 
 }  // namespace muster

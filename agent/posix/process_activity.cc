@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 
+#include "agent/core/stat_text.h"
 #include "agent/posix/bounded_read.h"
 #include "agent/posix/process_scan.h"
 
@@ -15,11 +15,11 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kFileBytesMax = 64 << 10;
-// How long the agent waits for one process that does not let itself be read: in each look of the
-// hang watch, and for what a person reads.
-constexpr std::chrono::milliseconds kLookLimit{100};
+// How long the agent waits for one process that cannot be read: for each sample of the hang watch,
+// and for text for people.
+constexpr std::chrono::milliseconds kSampleLimit{100};
 constexpr std::chrono::milliseconds kTableLimit{1000};
-constexpr std::size_t kThreadsMax = 1000;  // Those of one process that are shown.
+constexpr std::size_t kThreadsMax = 1000;  // The most threads of one process that are shown.
 
 std::string read_file(const std::string& path) {
   return read_proc_file(path.c_str(), kFileBytesMax);
@@ -29,36 +29,6 @@ std::string trimmed(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' '))
     text.pop_back();
   return text;
-}
-
-struct Stat {
-  char state = '?';
-  unsigned long long own_ticks = 0;
-  unsigned long long children_ticks = 0;
-};
-
-/// proc(5): state is field 3; utime, stime, cutime, cstime are 14 to 17.
-Stat parse_stat(const std::string& text) {
-  const std::size_t close = text.rfind(')');  // The name before it may hold anything.
-  Stat stat;
-  if (close == std::string::npos) return stat;
-  unsigned long long user = 0;
-  unsigned long long kernel = 0;
-  long long children_user = 0;
-  long long children_kernel = 0;
-  if (std::sscanf(text.c_str() + close + 1,
-                  " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %lld %lld", &stat.state,
-                  &user, &kernel, &children_user, &children_kernel) == 5) {
-    stat.own_ticks = user + kernel;
-    stat.children_ticks = static_cast<unsigned long long>(children_user + children_kernel);
-  }
-  return stat;
-}
-
-/// From the text of /proc/PID/io.
-std::uint64_t bytes_written(const std::string& text) {
-  const std::size_t at = text.rfind("wchar: ");
-  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 7, nullptr, 10);
 }
 
 std::chrono::nanoseconds from_ticks(unsigned long long ticks) {
@@ -73,7 +43,7 @@ std::string folder_of(pid_t pid) {
 
 std::set<pid_t> family_in(const std::vector<Process>& all, pid_t leader) {
   std::set<pid_t> family{leader};
-  // A child may come before its parent in /proc's order once pids have wrapped: until no change.
+  // Once pids have wrapped, a child can be before its parent in /proc: repeats until no change.
   for (bool grew = true; grew;) {
     grew = false;
     for (const Process& process : all)
@@ -100,7 +70,7 @@ std::string read_thread_table(pid_t pid) {
   const std::vector<pid_t> ids = thread_ids(pid);
   for (const pid_t id : ids) {
     const std::string folder = folder_of(pid) + "/task/" + std::to_string(id);
-    const Stat stat = parse_stat(read_file(folder + "/stat"));
+    const StatText stat = parse_stat(read_file(folder + "/stat"));
     const auto cpu_ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(from_ticks(stat.own_ticks)).count();
     std::string waits_in = trimmed(read_file(folder + "/wchan"));
@@ -129,12 +99,12 @@ std::string read_thread_table(pid_t pid) {
 std::vector<WorkerActivity> family_activity(const std::map<LocalRank, pid_t>& workers) {
   const std::vector<Process> all = all_processes();
   std::map<LocalRank, std::set<pid_t>> families;
-  std::vector<pid_t> everybody;
+  std::vector<pid_t> all_pids;
   for (const auto& [rank, leader] : workers) {
     const std::set<pid_t>& family = families[rank] = family_in(all, leader);
-    everybody.insert(everybody.end(), family.begin(), family.end());
+    all_pids.insert(all_pids.end(), family.begin(), family.end());
   }
-  const auto texts = read_each_in_time(everybody, kLookLimit, [](pid_t pid) {
+  const auto texts = read_each_in_time(all_pids, kSampleLimit, [](pid_t pid) {
     return read_file(folder_of(pid) + "/stat") + read_file(folder_of(pid) + "/io");
   });
   std::vector<WorkerActivity> activities;
@@ -144,10 +114,10 @@ std::vector<WorkerActivity> family_activity(const std::map<LocalRank, pid_t>& wo
       const auto text = texts.find(pid);
       sum.complete = sum.complete && text != texts.end();
       if (text == texts.end()) continue;
-      const Stat stat = parse_stat(text->second);
+      const StatText stat = parse_stat(text->second);
       sum.cpu += from_ticks(stat.own_ticks + stat.children_ticks);
-      sum.bytes_written += bytes_written(text->second);
-      // A leader in the midst of vfork cannot stop before its child goes on: so anyone's counts.
+      sum.bytes_written += bytes_written_in(text->second);
+      // Each member counts: a leader in vfork() cannot stop until its child executes or ends.
       sum.stopped = sum.stopped || stat.state == 'T' || stat.state == 't';
     }
   }

@@ -1,4 +1,4 @@
-// What processes have done, and where they stand in the kernel, from /proc.
+// Reads from /proc what processes have done, and where they wait in the kernel.
 
 #pragma once
 
@@ -13,22 +13,23 @@
 
 namespace muster {
 
-/// For each of `workers`: the sums over it, its descendants, ended ones that were waited for
-/// included, and whoever is in its session. One pass over /proc.
+/// The activity of each of `workers`. It is the sum over the worker, its descendants and the
+/// members of its session. Descendants that have ended count, too, if their parent has waited for
+/// them. Reads the list of processes once.
 std::vector<WorkerActivity> family_activity(const std::map<LocalRank, pid_t>& workers);
 
-/// A worker's living descendants and members of its session, without itself.
+/// A worker's living descendants and the living members of its session, without the worker.
 std::vector<pid_t> family_of(pid_t leader);
 
-/// Which program it is, for people: its path and the main thread's name. Not its command line:
-/// arguments may hold secrets.
+/// The program of a process, for people: its path and the main thread's name. Never the command
+/// line, as arguments may hold secrets.
 std::string program_text(pid_t pid);
 
-/// The path of its program, every link followed; empty if it cannot be read.
+/// The path of a process's program, with all links resolved; empty if it cannot be read.
 std::string executable_of(pid_t pid);
 
-/// One paragraph for each thread: name, state, CPU time, the kernel function and the system call
-/// that it waits in, and its kernel stack where root asks. Needs no ptrace.
+/// One paragraph for each thread: its name, state and CPU time, the kernel function and the system
+/// call that it waits in, and, if the caller is root, its kernel stack. Needs no ptrace.
 std::string thread_table(pid_t pid);
 
 }  // namespace muster

@@ -18,16 +18,17 @@
 #include <optional>
 #include <string>
 
+#include "agent/core/stat_text.h"
 #include "agent/posix/bounded_read.h"
 #include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 namespace {
 
-constexpr std::chrono::milliseconds kReadLimit{200};  // Of one process that cannot be read.
+constexpr std::chrono::milliseconds kReadLimit{200};  // For one process that cannot be read.
 constexpr std::size_t kEnvironBytesMax = 8 << 20;     // Far above the kernel's usual 2 MiB.
 
-/// What follows `name` in /proc/PID/status; null: there is no such line.
+/// The text after `name` in /proc/PID/status; null: there is no such line.
 const char* field_of(const std::string& status, std::string_view name) {
   const std::size_t at = status.find(name);
   return at == std::string::npos ? nullptr : status.c_str() + at + name.size();
@@ -44,7 +45,7 @@ std::string read_status(pid_t pid) {
   return read_proc_file(path.data(), 16384);
 }
 
-/// From /proc/PID/status and not stat, whose reader may have to wait (bounded_read.h).
+/// Reads /proc/PID/status, not stat: a reader of stat may have to wait (bounded_read.h).
 std::optional<Process> read_process(pid_t pid) {
   const std::string status = read_status(pid);
   const char* state = field_of(status, "\nState:\t");
@@ -59,8 +60,8 @@ std::optional<Process> read_process(pid_t pid) {
 
 using Starts = std::map<pid_t, std::uint64_t>;
 
-/// When processes began, by the clock of ticks_since_boot(). Those that are gone, or cannot be read
-/// now, are missing.
+/// When processes began, by the clock of ticks_since_boot(). Processes that are gone or cannot be
+/// read now are missing in the result.
 Starts starts_of(const std::vector<pid_t>& pids) {
   const auto texts = read_each_in_time(pids, kReadLimit, [](pid_t pid) {
     return read_proc_file(("/proc/" + std::to_string(pid) + "/stat").c_str(), 4096);
@@ -71,7 +72,7 @@ Starts starts_of(const std::vector<pid_t>& pids) {
   return starts;
 }
 
-/// The children of one thread of the calling process; false: the kernel does not tell.
+/// Adds the children of one thread of the calling process; false: the kernel does not list them.
 bool add_children(const std::string& thread, std::set<pid_t>& children) {
   const std::string path = "/proc/self/task/" + thread + "/children";
   if (::access(path.c_str(), R_OK) != 0) return false;
@@ -84,16 +85,18 @@ bool add_children(const std::string& thread, std::set<pid_t>& children) {
   }
 }
 
-/// Which process's start says whether a process with this session's number belongs to it.
-pid_t judged_by(const Process& process, const JobSession& session) {
+/// The process whose start time decides whether `process` belongs to the session that it names.
+/// That is the leader while the worker lives, and `process` itself afterwards.
+pid_t deciding_pid(const Process& process, const JobSession& session) {
   return session.end ? process.pid : process.session;
 }
 
-/// Whether a process that has this session's number belongs to it.
+/// Whether `process`, which is in a session of this number, belongs to the job's session.
 bool is_in_session(const Process& process, const JobSession& session, const Starts& starts) {
-  const auto start = starts.find(judged_by(process, session));
+  const auto start = starts.find(deciding_pid(process, session));
   if (session.end) return start != starts.end() && start->second <= *session.end;
-  // Without a leader, or with one that cannot be read: its number has not been another's for long.
+  // If there is no leader, or it cannot be read, the process counts as one of the job. As far as
+  // muster knows the worker still lives, so the number cannot have been another session's for long.
   return session.start == 0 || start == starts.end() || start->second <= session.start;
 }
 
@@ -123,20 +126,6 @@ std::string read_beginning(int fd, std::size_t bytes_max) {
 std::string read_proc_file(const char* path, std::size_t bytes_max) {
   const OwnedFd fd(::open(path, O_RDONLY | O_CLOEXEC));
   return fd.is_open() ? read_beginning(fd.get(), bytes_max) : std::string();
-}
-
-std::optional<std::uint64_t> start_in(const std::string& stat) {
-  // The name, in parentheses, may hold anything: the fields begin after the last ')'.
-  const std::size_t close = stat.rfind(')');
-  unsigned long long start = 0;
-  // proc(5): starttime is field 22.
-  if (close == std::string::npos ||
-      std::sscanf(stat.c_str() + close + 1,
-                  " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
-                  "%llu",
-                  &start) != 1)
-    return std::nullopt;
-  return start;
 }
 
 std::vector<Process> all_processes() {
@@ -174,7 +163,7 @@ std::vector<Process> descendants(pid_t root, const std::set<pid_t>& except) {
   const std::vector<Process> all = all_processes();
   std::set<pid_t> family{root};
   std::vector<Process> found;
-  // A child may come before its parent in /proc's order once pids have wrapped: until no change.
+  // Once pids have wrapped, a child can be before its parent in /proc: repeats until no change.
   for (bool grew = true; grew;) {
     grew = false;
     for (const Process& process : all) {
@@ -192,13 +181,13 @@ bool is_alive(const Process& process) {
 }
 
 bool signal_process(const Process& process, int number) {
-  // A number that another process has got since the scan has another session, too: a new process is
-  // in that of its parent. Its parent says nothing: the one that was seen may have ended.
+  // A process that has got this pid since the scan is in another session: a new process is in the
+  // session of its parent. The parent cannot be compared, as it may have ended since the scan.
   const auto is_still_there = [&process] {
     const auto still = read_process(process.pid);
     return still && still->session == process.session;
   };
-  // The descriptor first: from then on the number cannot become another process's unseen.
+  // Opens the pidfd before the check: after the check, the pidfd still means the same process.
   const OwnedFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
   if (!pidfd.is_open() && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
     return is_still_there() && ::kill(process.pid, number) == 0;
@@ -214,16 +203,16 @@ std::uint64_t ticks_since_boot() {
          static_cast<std::uint64_t>(now.tv_nsec) * per_second / 1'000'000'000U;
 }
 
-// A child belongs to the thread that started it.
+// The kernel lists children by the thread that started them.
 std::set<pid_t> own_children() {
   std::set<pid_t> children;
   DIR* tasks = ::opendir("/proc/self/task");
-  bool is_told = tasks != nullptr;
-  while (const dirent* entry = is_told ? ::readdir(tasks) : nullptr)
-    if (entry->d_name[0] != '.') is_told = add_children(entry->d_name, children);
+  bool is_supported = tasks != nullptr;
+  while (const dirent* entry = is_supported ? ::readdir(tasks) : nullptr)
+    if (entry->d_name[0] != '.') is_supported = add_children(entry->d_name, children);
   if (tasks != nullptr) ::closedir(tasks);
-  if (is_told) return children;
-  const pid_t self = ::getpid();  // A kernel without CONFIG_PROC_CHILDREN.
+  if (is_supported) return children;
+  const pid_t self = ::getpid();  // The kernel has no CONFIG_PROC_CHILDREN.
   for (const Process& process : all_processes())
     if (process.parent == self) children.insert(process.pid);
   return children;
@@ -235,24 +224,24 @@ std::vector<Process> processes_of_job(const JobSessions& sessions, const Environ
   const std::vector<Process> all = all_processes();
   std::vector<Process> found;
   std::set<pid_t> family;
-  std::set<pid_t> more_sessions;  // Of processes that were found.
+  std::set<pid_t> more_sessions;  // The sessions of processes that were found.
   std::vector<Process> others;
-  const auto take = [&](const Process& process) {
+  const auto add = [&](const Process& process) {
     found.push_back(process);
     family.insert(process.pid);
     if (process.session != own_session) more_sessions.insert(process.session);
   };
-  std::vector<pid_t> judges;
+  std::vector<pid_t> deciding_pids;
   for (const Process& process : all)
     if (const auto session = sessions.find(process.session); session != sessions.end())
-      judges.push_back(judged_by(process, session->second));
-  const Starts starts = starts_of(judges);
+      deciding_pids.push_back(deciding_pid(process, session->second));
+  const Starts starts = starts_of(deciding_pids);
   std::vector<pid_t> may_be_marked;
   for (const Process& process : all) {
     if (process.pid == self || !is_alive(process)) continue;
     const auto session = sessions.find(process.session);
     if (session != sessions.end() && is_in_session(process, session->second, starts)) {
-      take(process);
+      add(process);
       continue;
     }
     others.push_back(process);
@@ -264,7 +253,7 @@ std::vector<Process> processes_of_job(const JobSessions& sessions, const Environ
   std::erase_if(others, [&](const Process& process) {
     const auto environ = environs.find(process.pid);
     const bool marked = environ != environs.end() && is_marked(environ->second, mark);
-    if (marked) take(process);
+    if (marked) add(process);
     return marked;
   });
   for (std::size_t before = 0; before != found.size();) {
@@ -272,7 +261,7 @@ std::vector<Process> processes_of_job(const JobSessions& sessions, const Environ
     std::erase_if(others, [&](const Process& process) {
       const bool belongs =
           family.contains(process.parent) || more_sessions.contains(process.session);
-      if (belongs) take(process);
+      if (belongs) add(process);
       return belongs;
     });
   }

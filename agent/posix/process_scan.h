@@ -1,4 +1,4 @@
-// Finds processes in /proc: the descendants of one, or those that belong to a job.
+// Finds processes in /proc: the descendants of one process, or the processes of a job.
 
 #pragma once
 
@@ -21,60 +21,60 @@ struct Process {
   pid_t parent = 0;
   pid_t session = 0;
   char state = '?';  // As in /proc/PID/status: R, S, D, Z …
-  int threads = 0;   // Those that have not ended.
+  int threads = 0;   // Threads that have not ended.
 };
 
-/// What can be read of a file or pipe from where it stands, at most `bytes_max`.
+/// Reads a file or pipe from its present position, at most `bytes_max`. Stops at an error.
 std::string read_beginning(int fd, std::size_t bytes_max);
 
-/// The beginning of a file of /proc, at most `bytes_max`; empty when it cannot be read. Of another
-/// process only `status`, `comm` and `cgroup`, or within read_in_time() (bounded_read.h).
+/// The beginning of a file of /proc, at most `bytes_max`; empty if it cannot be read. Without
+/// read_in_time() (bounded_read.h) only `status`, `comm` and `cgroup` of another process may be
+/// read.
 std::string read_proc_file(const char* path, std::size_t bytes_max);
 
-/// When a process began, in ticks since the boot: from the text of its /proc/PID/stat.
-std::optional<std::uint64_t> start_in(const std::string& stat);
-
-/// Whether it runs, or any thread of it: a first thread that has ended alone looks like a zombie.
+/// Whether any thread of the process runs. A process whose first thread alone has ended has the
+/// state of a zombie, but is alive.
 bool is_alive(const Process& process);
 
-/// Sends a signal to this very process: not to another one that has its number by now.
+/// Sends a signal to this process, but not to another process that has got its pid meanwhile.
 bool signal_process(const Process& process, int number);
 
-/// Every process there is, zombies included. Costs about 10 us each.
+/// All processes, including zombies. Costs about 10 us for each process.
 std::vector<Process> all_processes();
 
-/// The state of one process, as above; '?': it is not there.
+/// The state of one process, as in Process::state; '?': there is no such process.
 char process_state(pid_t pid);
 
-/// Whether it catches, ignores or blocks this signal, and so can outlive it. False: it cannot, or
-/// it is not there any more.
+/// True if the process catches, ignores or blocks this signal, and so can outlive it. False if it
+/// does not, or if there is no such process any more.
 bool can_outlive(pid_t pid, int signal);
 
-/// Every living descendant of `root`, but not `except` nor what descends from those. Complete while
-/// `root` is a subreaper: then no orphan can leave its tree.
+/// All living descendants of `root`, without the processes in `except` and their descendants.
+/// Misses none if `root` is a subreaper: then no orphan can leave the tree of `root`.
 std::vector<Process> descendants(pid_t root, const std::set<pid_t>& except);
 
-/// The children of the calling process, zombies included. Cheap; and while it is a subreaper, no
-/// children means no descendants.
+/// The children of the calling process, including zombies. Cheap. If a subreaper has no children,
+/// it has no descendants.
 std::set<pid_t> own_children();
 
-/// Whether a variable, "NAME=value", marks the process that has it.
+/// Whether a variable, "NAME=value", marks its process as one of the job.
 using EnvironmentMark = std::function<bool(std::string_view variable)>;
 
-/// A session of a job's worker. The kernel gives its number to another process once nobody is in
-/// the session: what began after the worker's end is not taken for the job's by the number alone.
+/// The session of a job's worker. When no process is in a session any more, the kernel can give its
+/// number to another process. So a process that began after the worker's end does not belong to the
+/// job because of the number alone.
 struct JobSession {
-  std::uint64_t start = 0;           // When the worker had started, in ticks; 0: not known.
-  std::optional<std::uint64_t> end;  // When it had ended; nothing: it lives.
+  std::uint64_t start = 0;           // A time after the worker's start, in ticks; 0: not known.
+  std::optional<std::uint64_t> end;  // A time after the worker's end; no value: the worker lives.
 };
 using JobSessions = std::map<pid_t, JobSession>;  // By the worker's pid.
 
-/// The clock of JobSession, now.
+/// The present time of JobSession's clock.
 std::uint64_t ticks_since_boot();
 
-/// Living processes in one of `sessions`, or with a variable in their environment that marks them,
-/// and what descends from those or is in a session of theirs. For the case that the common ancestor
-/// is dead. Never the calling process.
+/// The living processes of a job, for the case that their common ancestor is dead. These are the
+/// processes in one of `sessions`, those with a marked variable in their environment, the
+/// descendants of both, and the members of all their sessions. Never includes the calling process.
 std::vector<Process> processes_of_job(const JobSessions& sessions, const EnvironmentMark& mark);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// System calls that leave errno alone, for a child that shares its parent's memory: errno is
-// memory, too.
+// System calls that do not write errno, for a child that shares its parent's memory: errno is part
+// of that memory.
 #pragma once
 
 #include <sys/syscall.h>
@@ -11,7 +11,7 @@ namespace muster {
 
 #if defined(__x86_64__)
 
-/// What the kernel returns: a result, or minus an errno.
+/// Returns what the kernel returns: a result, or minus an errno.
 inline long raw_call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0) {
   long result = number;
   register long fourth asm("r10") = d;

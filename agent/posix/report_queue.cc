@@ -6,11 +6,14 @@ namespace muster {
 
 void ReportQueue::add_signal(int number) {
   for (ShimReport& waiting : waiting_) {
-    if (waiting.kind != ShimReport::Kind::Signalled || waiting.status != number) continue;
+    if (waiting.kind != ShimReport::Kind::SignalReceived || waiting.status != number) continue;
     ++waiting.count;
     return;
   }
-  add({.kind = ShimReport::Kind::Signalled, .status = number, .count = 1, .wall_ns = wall_ns()});
+  add({.kind = ShimReport::Kind::SignalReceived,
+       .status = number,
+       .count = 1,
+       .wall_ns = wall_ns()});
 }
 
 boost::system::error_code ReportQueue::send_to(int socket) {

@@ -1,4 +1,4 @@
-// The shim's reports that wait for room on the agent's socket.
+// The queue of the shim's reports. They wait here for room in the agent's socket.
 #pragma once
 
 #include <deque>
@@ -8,15 +8,16 @@
 
 namespace muster {
 
-/// A few for each worker, and one for each kind of signal.
+/// Bounded by use: a few reports for each worker, and one for each signal number.
 class ReportQueue {
  public:
   void add(const ShimReport& report) { waiting_.push_back(report); }
-  /// An event that began with this signal. Those of one number that wait are one report.
+  /// Adds an event that began with this signal. Waiting events of one number share one report.
   void add_signal(int number);
   void clear() { waiting_.clear(); }
   bool is_empty() const { return waiting_.empty(); }
-  /// Sends all, or as much as the socket takes (EAGAIN). Another error: the agent is ending.
+  /// Sends all reports, or as many as the socket takes: then the result is EAGAIN. Another error
+  /// means that the agent is ending.
   boost::system::error_code send_to(int socket);
 
  private:

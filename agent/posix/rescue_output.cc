@@ -26,7 +26,7 @@ void append(int file, const char* bytes, std::size_t size) {
   }
 }
 
-/// False once nobody holds the other end.
+/// False if no process holds the other end any more.
 bool copy_what_is_there(int pipe, int file) {
   static std::array<char, kBytesAtOnce> buffer;
   for (;;) {
@@ -50,7 +50,7 @@ void copy_all(const std::vector<OutputReader>& readers) {
     for (std::size_t i = 0; i < pipes.size(); ++i) {
       if (pipes[i].fd < 0 || pipes[i].revents == 0 || copy_what_is_there(pipes[i].fd, files[i]))
         continue;
-      pipes[i].fd = -1;  // poll() passes over it.
+      pipes[i].fd = -1;  // poll() ignores this entry from now on.
       --open;
     }
   }
@@ -58,7 +58,7 @@ void copy_all(const std::vector<OutputReader>& readers) {
 
 }  // namespace
 
-void OutputRescue::take(std::vector<OutputReader> readers) {
+void OutputRescue::add(std::vector<OutputReader> readers) {
   if (begun_) return;
   for (OutputReader& reader : readers)
     readers_.push_back(std::move(reader));
@@ -76,7 +76,7 @@ void OutputRescue::begin() {
   readers_.clear();
 }
 
-bool OutputRescue::ended(pid_t child) {
+bool OutputRescue::handle_child_end(pid_t child) {
   if (child != process_) return false;
   process_ = -1;
   return true;

@@ -1,4 +1,4 @@
-// What the workers write after the agent's death: from their pipes into their log files.
+// Copies what the workers write after the agent's death from their pipes into their log files.
 #pragma once
 
 #include <sys/types.h>
@@ -13,23 +13,24 @@ namespace muster {
 /// The reading end of a pipe that a worker writes into.
 struct OutputReader {
   OwnedFd fd;        // Non-blocking.
-  std::string file;  // Where the agent appended the bytes to; empty: they are thrown away.
+  std::string file;  // The file to which the agent appended the bytes; empty: they are dropped.
 };
 
-/// Copies what comes through the pipes of a dead agent's workers to where the agent copied it.
+/// Takes over from a dead agent: copies the bytes in the workers' pipes to the agent's files.
 class OutputRescue {
  public:
-  /// Copies these, too, if it has not begun.
-  void take(std::vector<OutputReader> readers);
-  /// Forks a child that copies until nobody holds a writing end any more. A file that cannot be
-  /// opened or written loses its bytes; the worker is never held up. Later calls do nothing.
+  /// Adds pipes to copy. Calls after begin() have no effect.
+  void add(std::vector<OutputReader> readers);
+  /// Forks a child that copies until no process holds a writing end any more. A file that cannot
+  /// be opened or written loses its bytes: the child never blocks a worker for that. Later calls
+  /// do nothing.
   void begin();
-  /// The child's pid; -1 if there is none, because there was nothing to do, no process could be
-  /// made, or it has ended. It may hang on its storage: whoever waits for it does so for a bounded
-  /// time. It dies with its parent.
+  /// The pid of that child. -1 if there is no child: there was nothing to copy, fork() failed, or
+  /// the child has ended. The child may hang on its storage, so wait for it with a limit. The
+  /// kernel kills the child when its parent ends.
   pid_t process() const { return process_; }
-  /// Whether the child that was reaped is this one.
-  bool ended(pid_t child);
+  /// To be called with each child that was reaped. True if `child` is the copying child.
+  bool handle_child_end(pid_t child);
 
  private:
   std::vector<OutputReader> readers_;

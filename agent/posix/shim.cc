@@ -10,7 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -41,23 +40,28 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kKillLimit = 30s;  // A process in an uninterruptible wait may outlast this.
-constexpr Duration kImpatientKillLimit = 3s;  // The same, after a third signal.
-constexpr int kKillRescanMs = 20;        // While killing: for what was born during the last scan.
-constexpr Duration kAgentEndLimit = 2s;  // From its last word to its end.
-constexpr int kSignalsUntilKill = 3;     // So that an agent that hangs cannot make us deaf.
-constexpr std::chrono::milliseconds kReportLimit{5000};  // For files on a server that may be gone.
+constexpr Duration kImpatientKillLimit = 3s;  // kKillLimit after a third signal.
+constexpr int kKillRescanMs = 20;             // A new scan finds children of the last scan's time.
+constexpr Duration kAgentEndLimit = 2s;       // From the end of the job to the agent's SIGKILL.
+constexpr int kSignalsUntilKill = 3;  // Then the shim kills, even if the agent does not react.
+constexpr std::chrono::milliseconds kReportLimit{5000};  // The files' server may not answer.
 
 struct Worker {
-  int number = 0;  // The agent's name for it.
-  int rank = 0;    // Global.
+  int number = 0;  // The local rank: names the worker in requests and reports.
   OwnedFd pidfd;
-  OwnedFd status;                      // Of begin_spawn(), until it has answered.
-  std::shared_ptr<const void> memory;  // The same, until the program runs.
-  int signal_after_start = 0;          // What it is to get then; 0: nothing.
-  bool has_failed = false;             // The program could not be executed: it is ending.
-  std::vector<OutputReader> readers;   // So that it can write on when the agent is gone.
+  OwnedFd status;                      // BegunSpawn::status; closed once the result is known.
+  std::shared_ptr<const void> memory;  // BegunSpawn::memory, until the program runs.
+  int signal_after_start = 0;          // The signal to send when the program runs; 0: none.
+  bool has_failed = false;             // The program could not be executed: the child is ending.
+  std::vector<OutputReader> readers;   // Keep the worker's pipes open if the agent dies.
 };
 
+// Why nothing is left behind:
+// - The shim is a subreaper: each orphan of the job becomes its child. While it has no child but
+//   spared() ones, the job has no process.
+// - Only reap_next() reaps workers, and it removes them from workers_. So no other process can have
+//   the pid of an entry, and it is safe to signal that pid and its group.
+// - Each wait for the agent, the front, a worker or storage has a limit.
 class Shim {
  public:
   explicit Shim(const ShimSetup& setup)
@@ -67,15 +71,15 @@ class Shim {
         signal_fd_(open_child_signals()),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
 
-  /// False, with a message: there is no descriptor left to work with.
+  /// False, after a message, if no descriptor is left for the event loop.
   bool begin() {
     if (signal_fd_ >= 0 && epoll_ >= 0 && watch(signal_fd_, EPOLLIN) && watch(socket_, EPOLLIN) &&
         watch(setup_.front_socket, EPOLLIN))
       return true;
     const int error = errno;
-    ::dprintf(2, "muster: the shim cannot wait for events: %s%s\n", std::strerror(error),
-              limit_advice(error).c_str());
-    lose_agent("could not be supervised");
+    print_to_stderr("muster: the shim cannot wait for events: " +
+                    std::string(std::strerror(error)) + limit_advice(error) + "\n");
+    on_agent_lost("could not be supervised");
     return false;
   }
 
@@ -84,33 +88,36 @@ class Shim {
       std::array<epoll_event, 64> events;
       const int n = ::epoll_wait(epoll_, events.data(), events.size(), timeout_ms());
       for (int i = 0; i < n; ++i)
-        take_event(events[static_cast<std::size_t>(i)].data.fd);
+        handle_event(events[static_cast<std::size_t>(i)].data.fd);
       reap();
-      take_front_messages();
-      take_requests();
-      if (agent_reaped_ && !ended_) lose_agent("");  // Its last word may have been there.
+      receive_front_messages();
+      receive_requests();
+      // The agent may have sent its final request before it exited: requests are read first.
+      if (agent_reaped_ && !ended_) on_agent_lost("");
       if (agent_gone_ && agent_reaped_) begin_rescue();
-      look_at_agent();
+      check_agent();
       stop_step();
       kill_step();
       flush();
     }
   }
 
+  /// Kills what is left, waits for the agent, writes its reports if it is lost, and sends the
+  /// outcome to the front. Every wait has a limit.
   void finish() {
     if (agent_gone_) begin_rescue();
     kill_leftovers();
-    if (front_gone_) ::close(socket_);  // The agent tidies, and ends.
+    // This agent has not asked for the end. It removes its files and exits when its socket closes.
+    if (front_gone_) ::close(socket_);
     wait_for_agent();
     if (agent_gone_) {
-      // Whoever could write is dead, so it ends at once unless its storage hangs.
+      // All writers are dead, so the rescue process ends at once, unless its storage hangs.
       wait_while(kReportLimit, [this] { return rescue_.process() > 0; });
       explain_lost_agent();
     }
-    outcome_.is_tidy = !agent_gone_ && agent_reaped_ && agent_status_.si_code == CLD_EXITED &&
-                               agent_status_.si_status == 0
-                           ? 1
-                           : 0;
+    const bool exited_well =
+        agent_reaped_ && agent_status_.si_code == CLD_EXITED && agent_status_.si_status == 0;
+    outcome_.files_removed = !agent_gone_ && exited_well;
     ::send(setup_.front_socket, &outcome_, sizeof outcome_, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
@@ -118,16 +125,17 @@ class Shim {
   int timeout_ms() const {
     if (kill_wait_) return kKillRescanMs;
     const std::int64_t now = monotonic_ms();
-    std::int64_t until = look_at_ms_;
-    // The agent is gone then, and nobody looks at it any more.
-    if (stop_wait_) until = now + stop_wait_->until_next_look(setup_.shutdown_timeout) / 1ms + 1;
+    std::int64_t until = next_check_ms_;
+    // During stop_wait_ the agent is gone, so no check of the agent is due.
+    if (stop_wait_) until = now + stop_wait_->until_next_check(setup_.shutdown_timeout) / 1ms + 1;
     return static_cast<int>(std::clamp<std::int64_t>(until - now, 0, 60'000));
   }
 
-  // epoll hands out pidfds in the order in which their processes died, waitid its oldest child
-  // first: who failed first is known only from here.
-  void take_event(int fd) {
-    if (fd == signal_fd_) return drain(signal_fd_);  // It says only that somebody has ended.
+  // epoll reports pidfds in the order in which their processes ended. waitid(P_ALL) returns the
+  // oldest child first. So the order of failures is right only if each pidfd's process is reaped
+  // here, before reap() collects all others.
+  void handle_event(int fd) {
+    if (fd == signal_fd_) return drain(signal_fd_);  // run() then reaps all that have ended.
     if (const auto start = starting_.find(fd); start != starting_.end()) {
       const auto worker = workers_.find(start->second);
       return worker == workers_.end() ? void() : finish_start(worker->first, worker->second);
@@ -143,27 +151,27 @@ class Shim {
            ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event) == 0;
   }
 
-  // --- what the agent asks for ---------------------------------------------------------------
+  // --- the agent's requests ------------------------------------------------------------------
 
-  void take_requests() {
+  void receive_requests() {
     while (!ended_ && !agent_gone_) {
-      const Result<ReceivedRequest> received = receive_request(socket_);
+      Result<ReceivedRequest> received = receive_request(socket_);
       if (!received) {
         if (received.error().value() == EAGAIN) return;
-        return lose_agent("");  // It closed its end, or speaks another version.
+        return on_agent_lost("");  // The agent closed its end, or sent a packet of another size.
       }
-      carry_out(received->request, received->fds);
+      apply(received->request, received->fds);
     }
   }
 
-  void carry_out(const ShimRequest& request, const std::vector<OwnedFd>& fds) {
+  void apply(const ShimRequest& request, std::vector<OwnedFd>& fds) {
     switch (request.kind) {
       case ShimRequest::Kind::Start:
         return start(request, fds);
       case ShimRequest::Kind::Signal:
-        return tell_workers(request.number, request.worker);
+        return signal_workers(request.number, request.worker);
       case ShimRequest::Kind::SignalProcess:
-        return signal_process_of(request.worker, request.number);
+        return signal_worker_process(request.worker, request.number);
       case ShimRequest::Kind::KillAll:
         return begin_kill();
       case ShimRequest::Kind::End:
@@ -173,11 +181,15 @@ class Shim {
       case ShimRequest::Kind::Pong:
         pong_ = request.number;
         return;
+      case ShimRequest::Kind::Keep:
+        kept_ = std::move(fds);
+        return;
     }
   }
 
   void start(const ShimRequest& request, const std::vector<OwnedFd>& fds) {
     if (agent_reaped_) return;
+    records_.record_request(request.worker, {request.number, request.attempt});
     BegunWorker begun = begin_worker(request, fds, setup_.workers, cgroup_.open());
     BegunSpawn& child = begun.spawn;
     if (child.error != 0)
@@ -185,7 +197,6 @@ class Shim {
     starting_[child.status.get()] = child.pid;
     watch(child.status.get(), EPOLLIN);
     workers_[child.pid] = Worker{.number = request.worker,
-                                 .rank = request.number,
                                  .pidfd = std::move(child.pidfd),
                                  .status = std::move(child.status),
                                  .memory = std::move(child.memory),
@@ -197,7 +208,7 @@ class Shim {
       if (worker.status.is_open()) finish_start(pid, worker);
   }
 
-  /// Whether the program of a worker runs is known now, or it has ended.
+  /// Reports a worker's start, or its failure, as soon as the child has said which it is.
   void finish_start(pid_t pid, Worker& worker) {
     const std::optional<SpawnResult> result = spawn_result(worker.status.get());
     if (!result) return;
@@ -207,66 +218,72 @@ class Shim {
     if (worker.has_failed) return outbox_.add(start_failed(worker.number, *result));
     worker.memory.reset();
     const ShimReport report = started(worker.number, pid);
-    records_.started(report, worker.rank);
+    records_.record_start(report);
     watch(worker.pidfd.get(), EPOLLIN);
     outbox_.add(report);
-    if (worker.signal_after_start != 0) tell_worker(pid, worker, worker.signal_after_start);
+    if (worker.signal_after_start != 0) signal_worker(pid, worker, worker.signal_after_start);
   }
 
-  /// Sends it to all that live, or to one if it lives, and says who that was.
-  void tell_workers(int number, std::optional<int> only = std::nullopt) {
-    reap();  // Who is dead already did not die of this.
+  /// Signals the groups of all living workers, or of worker `only`, and reports each signal.
+  void signal_workers(int number, std::optional<int> only = std::nullopt) {
+    reap();  // A worker that has already ended was not stopped by this signal.
     for (auto& [pid, worker] : workers_)
-      if (!only || worker.number == *only) tell_worker(pid, worker, number);
+      if (!only || worker.number == *only) signal_worker(pid, worker, number);
   }
 
-  void tell_worker(pid_t pid, Worker& worker, int number) {
-    if (worker.status.is_open()) {  // Not the program yet, but a copy of ours.
+  void signal_worker(pid_t pid, Worker& worker, int number) {
+    if (worker.status.is_open()) {  // The child does not run its program yet: the signal waits.
       worker.signal_after_start = number;
       if (number == SIGKILL) ::kill(pid, SIGKILL);
       return;
     }
     if (worker.has_failed) return;
-    const ShimReport report = told(worker.number, pid, number, can_outlive(pid, number));
-    ::kill(-pid, number);
-    records_.told(report);
+    const ShimReport report =
+        worker_signalled(worker.number, pid, number, can_outlive(pid, number));
+    ::kill(-pid, number);  // After can_outlive(), which reads /proc of the living process.
+    records_.record_signal(report);
     outbox_.add(report);
   }
 
-  /// Only itself, as if it had failed by its own: so it is not told to end, as victims are.
-  void signal_process_of(int number_of_worker, int signal) {
+  /// Signals only the worker's process, and reports no signal: the worker then counts as failed by
+  /// itself, not as a victim.
+  void signal_worker_process(int number_of_worker, int signal) {
     for (const auto& [pid, worker] : workers_)
       if (worker.number == number_of_worker && !worker.status.is_open())
         ::syscall(SYS_pidfd_send_signal, worker.pidfd.get(), signal, nullptr, 0);
   }
 
-  void signal_workers(int number) {
-    // Not reaped yet, so no pid here can be another process's already.
+  /// For SIGSTOP and SIGCONT, and for SIGKILLs after the reported one.
+  void signal_groups_unreported(int number) {
+    // A child that does not run its program yet may not lead a group yet.
     for (const auto& [pid, worker] : workers_)
       ::kill(worker.status.is_open() ? pid : -pid, number);
   }
 
-  // --- what happens to us --------------------------------------------------------------------
+  // --- signals, and ends of processes --------------------------------------------------------
 
-  void take_front_messages() {
+  void receive_front_messages() {
     while (!ended_) {
       FrontMessage message;
       const ssize_t n = ::recv(setup_.front_socket, &message, sizeof message, MSG_DONTWAIT);
-      if (n < 0 && errno == EINTR) continue;
+      // A message that the front has not read resets the connection. Then one recv() returns
+      // ECONNRESET, and the next ones return what the front has sent before.
+      if (n < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
       if (n < 0 && errno == EAGAIN) return;
-      if (n <= 0) return lose_front();
+      if (n <= 0) return on_front_lost();
       if (message.kind == FrontMessage::Kind::Signal)
-        take_signal({message.number, message.from_kernel != 0});
-      else  // As a shell's job does: its members stop without being asked, and go on.
-        signal_workers(message.kind == FrontMessage::Kind::Stop ? SIGSTOP : SIGCONT);
+        handle_signal({message.number, message.from_kernel != 0});
+      else  // As in a shell's job: SIGSTOP, which no worker can catch, then SIGCONT.
+        signal_groups_unreported(message.kind == FrontMessage::Kind::Stop ? SIGSTOP : SIGCONT);
     }
   }
 
-  void take_signal(const EndSignal& signal) {
+  void handle_signal(const EndSignal& signal) {
     if (signal.number == setup_.request_signal) return outbox_.add_signal(signal.number);
     if (!signals_.begins_event(signal, monotonic_now())) return;
-    finish_starts();  // Who may have seen a worker run and sent this finds it started.
-    look_at_ms_ = 0;  // From now on the agent has less time for an answer.
+    // The sender may have seen a worker run: that start is reported before the signal.
+    finish_starts();
+    next_check_ms_ = 0;  // After a signal the agent has less time to answer.
     if (signals_.count() >= kSignalsUntilKill || agent_gone_) begin_kill();
     if (signals_.count() >= kSignalsUntilKill) kill_limit_ = kImpatientKillLimit;
     outbox_.add_signal(signal.number);
@@ -277,11 +294,11 @@ class Shim {
     }
   }
 
-  /// False if none of them is dead.
+  /// Reaps one child of those that `which` and `id` select. False if none of them has ended.
   bool reap_next(idtype_t which, id_t id) {
     siginfo_t info{};
     if (::waitid(which, id, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return false;
-    if (rescue_.ended(info.si_pid)) return true;
+    if (rescue_.handle_child_end(info.si_pid)) return true;
     if (info.si_pid == agent_) {
       agent_status_ = info;
       agent_reaped_ = true;
@@ -289,21 +306,21 @@ class Shim {
     }
     const auto found = workers_.find(info.si_pid);
     if (found != workers_.end()) on_worker_end(found, info);
-    return true;  // Or an orphan that came to us, the subreaper.
+    return true;  // Any other child is an orphan of the job.
   }
 
   void on_worker_end(std::map<pid_t, Worker>::iterator worker, const siginfo_t& info) {
     if (worker->second.status.is_open()) finish_start(info.si_pid, worker->second);
-    if (worker->second.has_failed) return forget(worker);
+    if (worker->second.has_failed) return remove_worker(worker);  // StartFailed is reported.
     const ShimReport report = exited(worker->second.number, info);
     outbox_.add(report);
-    records_.ended(report);
-    forget(worker);
+    records_.record_end(report);
+    remove_worker(worker);
   }
 
-  void forget(std::map<pid_t, Worker>::iterator worker) {
-    if (agent_gone_) rescue_.take(std::move(worker->second.readers));
-    // If it is still open, the worker has ended, but something has the other end.
+  void remove_worker(std::map<pid_t, Worker>::iterator worker) {
+    if (agent_gone_) rescue_.add(std::move(worker->second.readers));
+    // The status may still be open: another process can hold its other end.
     starting_.erase(worker->second.status.get());
     workers_.erase(worker);
   }
@@ -312,57 +329,57 @@ class Shim {
     if (outbox_.is_empty() || agent_gone_) return;
     const auto error = outbox_.send_to(socket_);
     if (error.value() == EAGAIN) watch(socket_, EPOLLIN | EPOLLOUT);
-    if (!error) watch(socket_, EPOLLIN);  // Else the agent ends; its death is reported by itself.
+    if (!error) watch(socket_, EPOLLIN);  // Else the agent is ending: reap() will notice.
   }
 
-  // --- the agent, if it dies or hangs --------------------------------------------------------
+  // --- an agent that dies or hangs -----------------------------------------------------------
 
-  void look_at_agent() {
-    if (agent_gone_ || ended_ || monotonic_ms() < look_at_ms_) return;
+  void check_agent() {
+    if (agent_gone_ || ended_ || monotonic_ms() < next_check_ms_) return;
     const char state = pong_ == ping_ ? '?' : process_state(agent_);
-    const AgentWatch::Look look{.now = monotonic_now(),
-                                .answered = pong_ == ping_,
-                                .is_stopped = state == 'T' || state == 't',
-                                .signals = signals_.count(),
-                                .is_killing = kill_wait_.has_value()};
-    if (agent_watch_.is_lost(look))
-      return lose_agent(look.answered ? "did not end the job" : "stopped answering");
-    if (look.answered) {
-      outbox_.add({.kind = ShimReport::Kind::Ping, .count = ++ping_});
-    }
-    look_at_ms_ = monotonic_ms() + agent_watch_.interval(signals_.count()) / 1ms;
+    const AgentWatch::Observation observation{.now = monotonic_now(),
+                                              .answered = pong_ == ping_,
+                                              .is_stopped = state == 'T' || state == 't',
+                                              .signals = signals_.count(),
+                                              .is_killing = kill_wait_.has_value()};
+    if (agent_watch_.is_lost(observation))
+      return on_agent_lost(observation.answered ? "did not end the job" : "stopped answering");
+    if (observation.answered) outbox_.add({.kind = ShimReport::Kind::Ping, .count = ++ping_});
+    next_check_ms_ = monotonic_ms() + agent_watch_.interval(signals_.count()) / 1ms;
   }
 
-  /// `silence`: what it did not do; empty: it has ended, or is about to.
-  void lose_agent(const std::string& silence) {
+  /// `reason`: why the agent must be killed; empty: it has ended, or is ending.
+  void on_agent_lost(const std::string& reason) {
     if (agent_gone_) return;
     agent_gone_ = true;
-    silence_ = silence;
-    if (!silence.empty() && !agent_reaped_) ::kill(agent_, SIGKILL);  // Its number is its own.
+    lost_reason_ = reason;
+    if (!reason.empty() && !agent_reaped_) ::kill(agent_, SIGKILL);
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_, nullptr);
     outbox_.clear();
     if (kill_wait_) return;
     if (signals_.count() >= 2 || workers_.empty()) return begin_kill();
     stop_wait_.emplace(monotonic_now());
-    tell_workers(SIGTERM);
+    signal_workers(SIGTERM);
   }
 
-  // Not before the agent is dead: two readers of a pipe would mix up its bytes.
+  // run() calls this once the agent is dead: two readers of a pipe would mix up its bytes.
+  // finish() calls it in any case, as the job is over.
   void begin_rescue() {
     for (auto& [pid, worker] : workers_)
-      rescue_.take(std::exchange(worker.readers, {}));
+      rescue_.add(std::exchange(worker.readers, {}));
     rescue_.begin();
   }
 
-  /// The workers have their time for an end in order, as if the agent had asked them.
+  /// After the loss of the agent: the workers have the shutdown timeout to end, as they would have
+  /// from the agent. Then they are killed.
   void stop_step() {
     if (!stop_wait_) return;
-    if (workers_.empty() || stop_wait_->look(monotonic_now()) >= setup_.shutdown_timeout)
+    if (workers_.empty() || stop_wait_->advance(monotonic_now()) >= setup_.shutdown_timeout)
       begin_kill();
   }
 
-  // Nobody waits for an outcome any more: what is left of the job ends now.
-  void lose_front() {
+  // No process waits for the outcome any more: the loop ends, and finish() kills the job.
+  void on_front_lost() {
     front_gone_ = true;
     ended_ = true;
   }
@@ -374,20 +391,20 @@ class Shim {
     kill_wait_.emplace(monotonic_now());
     stop_wait_.reset();
     killer_.begin();
-    tell_workers(SIGKILL);
+    signal_workers(SIGKILL);
   }
 
-  /// Kills whoever is there; the next child's death, or a moment, brings us here again.
+  /// One round of killing. The next one follows when a child has ended, or after kKillRescanMs.
   void kill_step() {
     if (!kill_wait_) return;
-    const bool may_wait = kill_wait_->look(monotonic_now()) < kill_limit_;
+    const bool may_wait = kill_wait_->advance(monotonic_now()) < kill_limit_;
     pid_t left = 0;
     if (has_descendants()) {
-      signal_workers(SIGKILL);  // All that can be done where there is no /proc.
+      signal_groups_unreported(SIGKILL);  // Without /proc the killer below finds nothing.
       left = killer_.round(spared());
       reap();
       if (has_descendants() && may_wait) return;
-      if (has_descendants()) kill_limit_ = {};  // The end does not wait for it once more.
+      if (has_descendants()) kill_limit_ = {};  // kill_leftovers() need not wait for them again.
     }
     kill_wait_.reset();
     if (agent_gone_) {
@@ -402,7 +419,7 @@ class Shim {
 
   bool has_descendants() const { return !workers_.empty() || has_children_but(spared()); }
 
-  // Once it is reaped, its number may be anybody's.
+  // The children that are not killed. After the agent is reaped another process may have its pid.
   std::set<pid_t> spared() const {
     std::set<pid_t> ours;
     if (!agent_reaped_) ours.insert(agent_);
@@ -415,7 +432,7 @@ class Shim {
   void kill_leftovers() {
     wait_while(kill_limit_, [this] {
       if (!has_descendants()) return false;
-      signal_workers(SIGKILL);
+      signal_groups_unreported(SIGKILL);
       killer_.round(spared());
       return true;
     });
@@ -430,13 +447,14 @@ class Shim {
   template <typename Condition>
   void wait_while(Duration limit, const Condition& holds) {
     WatchedWait wait(monotonic_now());
-    for (reap(); holds() && wait.look(monotonic_now()) < limit; reap())
+    for (reap(); holds() && wait.advance(monotonic_now()) < limit; reap())
       wait_for_child(std::chrono::milliseconds(kKillRescanMs));
   }
 
   void explain_lost_agent() const {
-    const LostAgent lost = records_.describe(agent_, agent_status_, silence_);
-    ::dprintf(2, "muster: %s; all workers were killed\n", lost.how.c_str());
+    const LostAgent lost = records_.describe(agent_, agent_status_, lost_reason_);
+    const std::string earlier = lost.earlier.empty() ? "" : lost.earlier.text() + "\n";
+    print_to_stderr("muster: " + lost.how + "; all workers were killed\n" + earlier);
     run_in_bounded_child([&] { setup_.report_lost_agent(lost); }, kReportLimit);
   }
 
@@ -445,24 +463,25 @@ class Shim {
   const int socket_;
   const int signal_fd_;
   const int epoll_;
-  std::map<pid_t, Worker> workers_;  // Alive, or dead and not yet reaped.
+  std::map<pid_t, Worker> workers_;  // By pid. Each is alive, or has ended and is not reaped.
   ReportQueue outbox_;
   siginfo_t agent_status_{};
-  std::map<int, pid_t> starting_;  // By the descriptor that tells whether the program runs.
+  std::map<int, pid_t> starting_;  // From Worker::status to the worker's pid.
   WorkerRecords records_;
   SignalEvents signals_;
   AgentWatch agent_watch_;
-  std::string silence_;
+  std::string lost_reason_;
   std::int32_t ping_ = 0;
   std::int32_t pong_ = 0;
-  std::int64_t look_at_ms_ = monotonic_ms() + agent_watch_.interval(0) / 1ms;
-  std::optional<WatchedWait> stop_wait_;  // The agent is lost; the workers were told to end.
-  std::optional<WatchedWait> kill_wait_;  // All descendants are being killed.
+  std::int64_t next_check_ms_ = monotonic_ms() + agent_watch_.interval(0) / 1ms;
+  std::optional<WatchedWait> stop_wait_;  // The agent is lost: the workers got SIGTERM.
+  std::optional<WatchedWait> kill_wait_;  // The shim is killing all descendants.
   Duration kill_limit_ = kKillLimit;
   WorkerCgroup cgroup_{::getpid()};
   DescendantKiller killer_{cgroup_};
   Outcome outcome_;
   OutputRescue rescue_;
+  std::vector<OwnedFd> kept_;  // ShimRequest::Kind::Keep
   bool front_gone_ = false;
   bool agent_gone_ = false;
   bool agent_reaped_ = false;

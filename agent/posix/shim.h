@@ -1,10 +1,11 @@
-// The shim: owns the workers and decides nothing.
+// The shim: the process that owns the workers. It decides nothing.
 //
-// It starts them (spawn.h), reaps them, passes signals on to the agent, and kills to the last
-// descendant when it is told to, or when the agent or the front (front.h) is gone. It has no
-// network and no log, and allocates little, so that it does not fail: what is complicated is in the
-// agent, a child process of it in a session of its own (docs/architecture.md). The shim outlives an
-// agent that dies or hangs: it stops the workers in order then, and has the reports written.
+// The shim starts the workers (spawn.h), reaps them, and passes signals on to the agent. It kills
+// all descendants when the agent asks for that, or when the agent or the front (front.h) is gone.
+// The shim has no network and no log, and allocates little, so that it does not fail. All complex
+// code is in the agent, a child process of the shim with its own session (docs/architecture.md).
+// The shim outlives an agent that dies or hangs: it then stops the workers in order, and has the
+// reports written.
 #pragma once
 
 #include <signal.h>
@@ -15,15 +16,17 @@
 #include <string>
 #include <vector>
 
+#include "agent/core/earlier_attempts.h"
 #include "agent/core/worker_end.h"
 #include "agent/posix/spawn.h"
 
 namespace muster {
 
-/// What the shim knows when the agent is gone before the job was over.
+/// What the shim knows about an agent that is gone before the end of the job.
 struct LostAgent {
   std::string how;                 // "the agent (pid 7) was killed by signal 9 (Killed)"
-  std::vector<WorkerEnd> workers;  // Of the last attempt; some may have lived.
+  std::vector<WorkerEnd> workers;  // The workers of the last attempt; some may still have lived.
+  EarlierAttempts earlier;         // The first failure of each attempt before.
 };
 
 struct ShimSetup {
@@ -36,8 +39,8 @@ struct ShimSetup {
   std::function<void(const LostAgent&)> report_lost_agent;
 };
 
-/// Runs in the child of the front, a subreaper that has blocked SIGCHLD, until the job is over and
-/// nothing of it is left, and has told the front how to end.
+/// Runs in a child of the front that is a subreaper and has blocked SIGCHLD. Returns when the job
+/// is over, no process of it is left, and the front has the outcome.
 void run_shim(const ShimSetup& setup);
 
 }  // namespace muster

@@ -18,18 +18,18 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kFdsMax = 4;                              // The command, and three streams.
+constexpr std::size_t kFdsMax = 4;                              // The command and three streams.
 constexpr std::size_t kCommandBytesMax = std::size_t{1} << 30;  // Far above execve's limit.
 
-// The layout: this header, the CPU mask, then the path, the two log files, the arguments and the
-// variables, each ended by a NUL.
+// The layout of a command: this header, the CPU mask, then the path, the two log files, the
+// arguments and the variables. A NUL ends each string.
 struct Header {
   std::uint64_t argc;
   std::uint64_t envc;
   std::uint64_t mask_words;
 };
 
-// The kernel's own form: bit n of the words is CPU n.
+// The form that the kernel uses: bit n of the words is CPU n.
 using MaskWord = unsigned long;
 
 std::vector<MaskWord> mask_of(const std::set<int>& cpus) {
@@ -93,8 +93,8 @@ Result<std::vector<OwnedFd>> receive_packet(int socket, void* data, std::size_t 
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  // A peer that ends before it has read all resets the connection. The first call says so, and the
-  // next ones have what that peer sent before.
+  // A peer that ends before it has read all packets resets the connection. The first call returns
+  // ECONNRESET, and the next calls return the packets that the peer sent before its end.
   ssize_t n = 0;
   do {
     n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
@@ -115,7 +115,7 @@ Result<std::vector<OwnedFd>> receive_packet(int socket, void* data, std::size_t 
   return fds;
 }
 
-// For processes whose files may not be large enough (`ulimit -f`), memfds included.
+// Used if `ulimit -f` is too small: that limit holds for memfds, too.
 Result<OwnedFd> pack_into_pipe(const std::string& text) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return from_errno(errno);
@@ -146,7 +146,7 @@ Result<OwnedFd> pack_command(const WorkerCommand& command) {
 }
 
 std::optional<PackedCommand> read_command(int fd) {
-  ::lseek(fd, 0, SEEK_SET);  // Not of a pipe, which is at its beginning.
+  ::lseek(fd, 0, SEEK_SET);  // Fails for a pipe, which needs no seek.
   PackedCommand packed{.bytes =
                            std::make_shared<std::string>(read_beginning(fd, kCommandBytesMax))};
   std::string& bytes = *packed.bytes;

@@ -1,6 +1,6 @@
-// What the shim and the agent say to each other, over a SOCK_SEQPACKET pair between two processes
-// of one binary. Each message is one packet of fixed size; a worker's argv and environment travel
-// in a memfd beside it, as they may be megabytes.
+// The messages between shim and agent. They use a SOCK_SEQPACKET pair between two processes of one
+// binary. Each message is one packet of fixed size. A worker's argv and environment may have
+// megabytes: they travel in a memfd beside the packet.
 
 #pragma once
 
@@ -19,37 +19,41 @@
 
 namespace muster {
 
-/// Agent to shim.
+/// From the agent to the shim.
 struct ShimRequest {
   enum class Kind : std::uint32_t {
-    Start,   // Start worker `worker`, whose global rank is `number`; descriptors: the command's
-             // memfd, then those of `streams`.
-    Signal,  // Send `number` to the process group of worker `worker`, if it is alive.
-    SignalProcess,  // The same to its process alone, which is not Told.
-    KillAll,        // SIGKILL every descendant until there is none, then report AllGone.
+    /// Start worker `worker` of attempt `attempt`, whose global rank is `number`. The packet's
+    /// descriptors are the memfd of the command, then those of `streams`.
+    Start,
+    Signal,  // Send `number` to the process group of worker `worker`, if the worker is alive.
+    SignalProcess,  // Send `number` to that worker's process only, without a report.
+    KillAll,        // SIGKILL all descendants until there are none, then report AllGone.
     End,   // Kill what is left and end: by signal `number` if not 0, else with `exit_code`.
-    Pong,  // Answers Ping `number`: the agent's loop is alive.
+    Pong,  // The answer to Ping `number`: the agent's loop is alive.
+    Keep,  // Keep the packet's descriptors open until the end: the locks on the job's folders.
   };
   Kind kind = Kind::End;
   std::int32_t worker = 0;
   std::int32_t number = 0;
   std::int32_t exit_code = 0;
-  std::uint32_t streams = 0;  // Bit n: a descriptor for the worker's descriptor n (0, 1, 2) comes.
+  std::uint32_t streams = 0;  // Bit n: the packet has a descriptor for the worker's fd n (0, 1, 2).
+  std::int32_t attempt = 0;   // TORCHELASTIC_RESTART_COUNT
 };
 
-/// Shim to agent.
+/// From the shim to the agent.
 struct ShimReport {
   enum class Kind : std::uint32_t {
-    Started,      // `pid`
-    StartFailed,  // `error` is an errno, `step` a SpawnStep.
-    Exited,       // `code` and `status` are siginfo's si_code and si_status.
-    AllGone,      // Answers KillAll. `pid`: one that could not be killed, or 0.
-    Signalled,    // `count` new events (agent/core/signal_events.h) began with signal `status`.
-    Ping,         // To be answered by Pong with `count` as its number.
-    Told,         // The worker, alive, was sent signal `status`. `code` is 1 if it catches, ignores
-                  // or blocks that one, so that it can end in its own way; else 0.
+    Started,         // The program runs as process `pid`.
+    StartFailed,     // `error` is an errno, `step` a SpawnStep.
+    Exited,          // `code` and `status` are siginfo's si_code and si_status.
+    AllGone,         // The answer to KillAll. `pid`: a process that could not be killed, or 0.
+    SignalReceived,  // `count` new events (agent/core/signal_events.h) began with signal `status`.
+    Ping,            // The agent answers Pong with `count` as its number.
+    /// The shim sent signal `status` to the worker, which was alive. `code` is 1 if the worker
+    /// catches, ignores or blocks that signal, and so can end in its own way; else 0.
+    WorkerSignalled,
   };
-  Kind kind = Kind::Signalled;
+  Kind kind = Kind::SignalReceived;
   std::int32_t worker = 0;
   std::int32_t pid = 0;
   std::int32_t error = 0;
@@ -57,33 +61,35 @@ struct ShimReport {
   std::int32_t code = 0;
   std::int32_t status = 0;
   std::int32_t count = 0;
-  std::int64_t wall_ns = 0;  // When the shim saw it, since the epoch. For people and for order.
+  std::int64_t wall_ns = 0;  // When the shim saw this, since the epoch. For people and for order.
+  std::int64_t clock_offset_ms = 0;  // clock_offset_ms() at that time.
 };
 
 /// A worker's program, arguments, environment, CPUs and log files, in a memfd.
 struct WorkerCommand {
-  std::string path;               // To execve: already looked up.
-  std::vector<std::string> argv;  // argv[0] included.
+  std::string path;               // For execve, without a search in PATH.
+  std::vector<std::string> argv;  // Including argv[0].
   std::vector<std::string> env;   // "NAME=value"
-  std::set<int> cpus;             // That it is bound to; empty: those that the shim may use.
-  /// Where the agent appends what stdout and stderr bring, a log file or a console: for the shim,
-  /// if the agent dies. Empty: nowhere.
+  std::set<int> cpus;             // The worker is bound to these; empty: to the shim's own CPUs.
+  /// The files, log files or consoles, to which the agent appends the worker's stdout and stderr.
+  /// If the agent dies, the shim appends to them instead. Empty: the output is not kept.
   std::array<std::string, 2> log_files;
 };
 
-/// A new close-on-exec memfd with `command`, or a pipe where `ulimit -f` is less than it needs.
+/// Writes `command` into a new close-on-exec memfd. Uses a pipe if `ulimit -f` is smaller than the
+/// command.
 Result<OwnedFd> pack_command(const WorkerCommand& command);
 
-/// The command of such a descriptor.
+/// A command that was read from the descriptor of pack_command().
 struct PackedCommand {
-  std::shared_ptr<std::string> bytes;  // What the pointers point into.
+  std::shared_ptr<std::string> bytes;  // The memory that all members below point into.
   const char* path = nullptr;
-  std::vector<char*> argv;  // Null-terminated, as is the next.
-  std::vector<char*> env;
+  std::vector<char*> argv;  // Ends with a null pointer.
+  std::vector<char*> env;   // Ends with a null pointer.
   std::array<const char*, 2> log_files{};
   std::span<const std::byte> cpu_mask;  // As sched_setaffinity takes it; empty: not bound.
 };
-/// Nothing when `fd` does not hold a command. A pipe is empty afterwards.
+/// No value if `fd` does not hold a command. A pipe is empty afterwards.
 std::optional<PackedCommand> read_command(int fd);
 
 /// A connected pair, non-blocking and close-on-exec: {shim's end, agent's end}.
@@ -98,8 +104,8 @@ struct ReceivedRequest {
   ShimRequest request;
   std::vector<OwnedFd> fds;
 };
-/// The next packet. Errors: EAGAIN when there is none; ENOTCONN at end-of-file; EPROTO for a
-/// packet of the wrong size.
+/// Receives the next packet. Errors: EAGAIN if there is none; ENOTCONN at end-of-file; EPROTO for
+/// a packet of the wrong size.
 Result<ReceivedRequest> receive_request(int socket);
 Result<ShimReport> receive_report(int socket);
 

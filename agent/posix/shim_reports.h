@@ -1,4 +1,5 @@
-// The shim's reports about workers: made as of now, and what they say of a worker's end.
+// The shim's reports about workers: functions that make one, with the present time, and functions
+// that read one.
 #pragma once
 
 #include <signal.h>
@@ -20,7 +21,11 @@ inline ShimReport start_failed(int worker, const SpawnResult& result) {
 }
 
 inline ShimReport started(int worker, pid_t pid) {
-  return {.kind = ShimReport::Kind::Started, .worker = worker, .pid = pid, .wall_ns = wall_ns()};
+  return {.kind = ShimReport::Kind::Started,
+          .worker = worker,
+          .pid = pid,
+          .wall_ns = wall_ns(),
+          .clock_offset_ms = clock_offset_ms()};
 }
 
 inline ShimReport exited(int worker, const siginfo_t& info) {
@@ -29,16 +34,18 @@ inline ShimReport exited(int worker, const siginfo_t& info) {
           .pid = info.si_pid,
           .code = info.si_code,
           .status = info.si_status,
-          .wall_ns = wall_ns()};
+          .wall_ns = wall_ns(),
+          .clock_offset_ms = clock_offset_ms()};
 }
 
-inline ShimReport told(int worker, pid_t pid, int signal, bool can_outlive) {
-  return {.kind = ShimReport::Kind::Told,
+inline ShimReport worker_signalled(int worker, pid_t pid, int signal, bool can_outlive) {
+  return {.kind = ShimReport::Kind::WorkerSignalled,
           .worker = worker,
           .pid = pid,
           .code = can_outlive ? 1 : 0,
           .status = signal,
-          .wall_ns = wall_ns()};
+          .wall_ns = wall_ns(),
+          .clock_offset_ms = clock_offset_ms()};
 }
 
 inline WorkerExit exit_of(const ShimReport& exited) {
@@ -47,14 +54,21 @@ inline WorkerExit exit_of(const ShimReport& exited) {
           .core_dumped = exited.code == CLD_DUMPED};
 }
 
-inline void note_exit(WorkerEnd& end, const ShimReport& exited, int order) {
+inline void record_start(WorkerEnd& end, const ShimReport& started) {
+  end.pid = started.pid;
+  end.clock.add(started.clock_offset_ms);
+}
+
+inline void record_exit(WorkerEnd& end, const ShimReport& exited, int order) {
+  end.clock.add(exited.clock_offset_ms);
   end.exit = exit_of(exited);
   end.order = order;
   end.died_ms = exited.wall_ns / 1'000'000;
 }
 
-inline void note_signal(WorkerEnd& end, const ShimReport& told) {
-  end.told(told.status, told.code != 0, told.wall_ns / 1'000'000);
+inline void record_sent_signal(WorkerEnd& end, const ShimReport& signalled) {
+  end.clock.add(signalled.clock_offset_ms);
+  end.record_signal(signalled.status, signalled.code != 0, signalled.wall_ns / 1'000'000);
 }
 
 }  // namespace muster

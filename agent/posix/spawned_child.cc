@@ -1,6 +1,6 @@
-// Nothing here writes memory but its own stack: the child may share everything else with its
-// parent, which goes on meanwhile. So no errno, and no function of the C library that might write
-// it, take a lock or allocate.
+// This code writes no memory except its own stack: the child may share all other memory with its
+// parent, which runs at the same time. So this code does not use errno. It calls no function of the
+// C library that might write errno, take a lock or allocate.
 
 #include "agent/posix/spawned_child.h"
 
@@ -15,14 +15,14 @@
 
 #include "agent/posix/raw_call.h"
 
-// A sanitizer takes the child's stack for memory of the parent's.
+// Sanitizers would report the child's stack as memory of the parent.
 #define MUSTER_IN_CHILD __attribute__((no_sanitize("address", "thread", "undefined")))
 
 namespace muster {
 namespace {
 
-// As the kernel takes it; `sigaction` of the C library is another one. Zeros are SIG_DFL without
-// flags.
+// The kernel's struct, which differs from `sigaction` of the C library. All zeros mean SIG_DFL
+// without flags.
 struct KernelAction {
   std::uintptr_t handler = 0;
   std::uintptr_t flags = 0;
@@ -45,8 +45,8 @@ MUSTER_IN_CHILD long address(const T* pointer) {
   return static_cast<long>(reinterpret_cast<std::uintptr_t>(pointer));
 }
 
-// Descriptors of ours are close-on-exec; those that we inherited ourselves are not. Before
-// Linux 5.9 they stay.
+// All descriptors that muster opens are close-on-exec. Those that muster has inherited may not be,
+// so this closes them. Before Linux 5.9 the call does not exist, and they stay open.
 MUSTER_IN_CHILD long close_range(unsigned first, unsigned last) {
   const long result = raw_call(SYS_close_range, first, last);
   return result == -ENOSYS ? 0 : result;
@@ -73,14 +73,14 @@ MUSTER_IN_CHILD long reset_signals(const SpawnOptions& options) {
     if ((to_set & bit) == 0) continue;
     KernelAction action;
     action.handler = (ignored & bit) != 0 ? reinterpret_cast<std::uintptr_t>(SIG_IGN) : 0;
-    // Fails for SIGKILL and SIGSTOP: fine.
+    // Fails for SIGKILL and SIGSTOP, which need no reset.
     raw_call(SYS_rt_sigaction, number, address(&action), 0, kKernelSetBytes);
   }
   const std::uint64_t mask = kernel_set(options.signals->mask);
   return raw_call(SYS_rt_sigprocmask, SIG_SETMASK, address(&mask), 0, kKernelSetBytes);
 }
 
-/// 0, or minus the errno of `step`.
+/// Does all steps before execve. Returns 0, or minus the errno of `step`.
 MUSTER_IN_CHILD long set_up(const ChildPlan& plan, SpawnStep& step) {
   const SpawnOptions& options = plan.options;
   long result = 0;
@@ -88,13 +88,13 @@ MUSTER_IN_CHILD long set_up(const ChildPlan& plan, SpawnStep& step) {
   if (result = raw_call(SYS_setsid); result < 0) return result;
   step = SpawnStep::ParentDeathSignal;
   if (result = raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL); result < 0) return result;
-  if (raw_call(SYS_getppid) != plan.parent) return -ESRCH;  // It died before the prctl.
-  // Under Yama (ptrace_scope=1) only ancestors may look into a process: with this also whatever
-  // descends from the parent, such as the agent and its py-spy. It stays over execve, but fork does
-  // not pass it on (security/yama/yama_lsm.c of Linux 6). An error where there is no Yama.
+  if (raw_call(SYS_getppid) != plan.parent) return -ESRCH;  // The parent died before the prctl.
+  // Under Yama (ptrace_scope=1) only ancestors may trace a process. This call allows it also to the
+  // parent's descendants, such as the agent and its py-spy. The permission survives execve, but a
+  // fork does not inherit it (security/yama/yama_lsm.c of Linux 6). Without Yama the call fails.
   raw_call(SYS_prctl, PR_SET_PTRACER, plan.parent);
   step = SpawnStep::Affinity;
-  // Threads that the worker starts inherit it, and so do its children.
+  // The worker's threads and children inherit the CPU mask.
   const std::span<const std::byte> cpus = options.cpu_mask;
   if (cpus.begin() != cpus.end()) {
     result =
@@ -103,7 +103,8 @@ MUSTER_IN_CHILD long set_up(const ChildPlan& plan, SpawnStep& step) {
   }
   step = SpawnStep::Redirect;
   if (result = redirect(options, plan.status); result < 0) return result;
-  // After the descriptors, which may lie above it. It lowers ours at most, which is always allowed.
+  // Set after redirect(), as a descriptor may be above the new limit. The worker's limit is at most
+  // the shim's, and lowering a limit is always allowed.
   if (options.file_limit != nullptr)
     raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, address(options.file_limit));
   step = SpawnStep::Signals;

@@ -1,4 +1,4 @@
-// What a new child does between clone and execve.
+// The code that a new child runs between clone and execve.
 #pragma once
 
 #include <sys/types.h>
@@ -10,11 +10,11 @@ namespace muster {
 struct ChildPlan {
   SpawnOptions options;
   pid_t parent = -1;
-  int status = -1;  // Where the child writes its failure; above 2.
+  int status = -1;  // The descriptor to which the child writes its failure; above 2.
 };
 
-/// Becomes the program of a ChildPlan. It returns, the exit status, only if that fails. May run in
-/// the parent's memory, beside the parent's own threads: see spawned_child.cc.
+/// Executes the program of a ChildPlan. Returns only if that fails: then the result is the child's
+/// exit status. May run in the parent's memory, beside the parent's threads: see spawned_child.cc.
 int run_child(void* plan);
 
 }  // namespace muster

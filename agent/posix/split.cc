@@ -30,15 +30,17 @@ bool is_ignored(int number) {
   return action.sa_handler == SIG_IGN;
 }
 
-/// Descriptors 0 to 2 must exist: another file's would be taken for a worker's standard stream.
+/// Opens descriptors 0 to 2 if they are missing. Otherwise another file could get such a number,
+/// and a worker would use that file as its standard stream.
 void open_missing_standard_streams() {
   for (int fd = 0; fd < 3; ++fd)
     if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
 }
 
-/// The signals that workers start with, as workers of torchrun have them: what is blocked or
-/// ignored now stays so, but for `handled` ones and those that a Python process resets before it
-/// starts another. Also SIGCHLD: a program that ignores it cannot learn how its children end.
+/// The signals that are blocked or ignored when a worker starts, as for workers of torchrun. A
+/// signal that is blocked or ignored now stays so. Not ignored are `handled` signals, those that a
+/// Python process resets before it starts another one, and SIGCHLD: a program that ignores it
+/// cannot learn how its children end.
 SignalState signals_for_workers(const sigset_t& handled) {
   SignalState state;
   ::sigprocmask(SIG_SETMASK, nullptr, &state.mask);
@@ -51,8 +53,8 @@ SignalState signals_for_workers(const sigset_t& handled) {
   return state;
 }
 
-/// Raises the calling process' limit of open files to the hard one, and returns what it was: the
-/// workers keep that.
+/// Raises the calling process' limit of open files to the hard limit. Returns the limit before, for
+/// the workers.
 rlimit raise_descriptor_limit() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -73,7 +75,8 @@ sigset_t watched_signals(const SplitOptions& options) {
   return watched;
 }
 
-// The terminal and the job's process group must not reach it: the front tells what it got.
+// After this, signals of the terminal and of the job's process group do not reach the calling
+// process. It learns of them from the front.
 void leave_the_terminal(const char* name, const SplitOptions& options, const sigset_t& blocked) {
   ::setsid();
   ::prctl(PR_SET_NAME, name);
@@ -107,8 +110,8 @@ std::pair<int, int> make_pair() {
   return {-1, -1};
 }
 
-/// So that the front ends with 1 and adds nothing to what was printed.
-int give_up(const ShimSetup& setup) {
+/// Makes the front exit with 1 and print no further message.
+int end_with_failure(const ShimSetup& setup) {
   const Outcome outcome{.exit_code = 1};
   ::send(setup.front_socket, &outcome, sizeof outcome, MSG_NOSIGNAL | MSG_DONTWAIT);
   return 1;
@@ -121,10 +124,10 @@ int become_shim(ShimSetup setup, const SplitOptions& options,
   setup.workers.not_default = signals_not_default();
   setup.workers.file_limit = raise_descriptor_limit();
   const std::pair<int, int> pair = make_pair();
-  if (pair.first < 0) return give_up(setup);
+  if (pair.first < 0) return end_with_failure(setup);
   setup.agent_socket = pair.first;
   setup.agent = fork_one();
-  if (setup.agent < 0) return give_up(setup);
+  if (setup.agent < 0) return end_with_failure(setup);
   if (setup.agent == 0) {
     ::close(pair.first);
     ::close(setup.front_socket);
@@ -144,13 +147,15 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
   warn_without_proc();
   const std::pair<int, int> pair = make_pair();
   if (pair.first < 0) return 1;
-  FrontSetup front{.socket = pair.first, .watched = watched_signals(options), .tidy = options.tidy};
+  FrontSetup front{.socket = pair.first,
+                   .watched = watched_signals(options),
+                   .remove_files = options.remove_files};
   const SignalState worker_signals = signals_for_workers(front.watched);
   front.spared = own_children();
   ::sigprocmask(SIG_BLOCK, &front.watched, nullptr);
-  ::signal(SIGCHLD, SIG_DFL);  // Ignored, as by a careless parent, children would end unseen.
+  ::signal(SIGCHLD, SIG_DFL);  // A parent may have left it ignored: waitid() would find no child.
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is then an error of its write.
+  ::signal(SIGXFSZ, SIG_IGN);  // A write beyond the limit of a file's size then returns an error.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 
   front.shim = fork_one();

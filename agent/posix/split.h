@@ -11,24 +11,24 @@
 namespace muster {
 
 struct SplitOptions {
-  /// Signals that are reported to the agent instead of ending muster. SIGHUP is left alone when it
-  /// is ignored already: `nohup` is meant.
+  /// Signals that the front reports to the agent instead of ending muster. SIGHUP stays ignored if
+  /// it is ignored already, as under `nohup`.
   std::vector<int> signals;
-  /// One more that is reported, if it is not ignored already: it asks for something and is no wish
-  /// to end, however often it comes. 0: none.
+  /// One more signal that the front reports, unless it is ignored already. It asks the agent for
+  /// something and never ends the job, however often it comes. 0: none.
   int request_signal = 0;
-  /// What workers have from SIGTERM to SIGKILL when the agent is lost (--shutdown-timeout).
+  /// The time between SIGTERM and SIGKILL for workers of a lost agent (--shutdown-timeout).
   std::chrono::milliseconds shutdown_timeout{30'000};
-  /// Writes the reports that the agent cannot write any more, and removes the files that it has
-  /// left. Called in child processes, which are not waited for without bound.
+  /// These replace a lost agent: the first writes its reports, the second removes its files. Each
+  /// runs in a child process, for which muster waits for a limited time.
   std::function<void(const LostAgent&)> report_lost_agent = [](const LostAgent&) {};
-  std::function<void()> tidy = [] {};
+  std::function<void()> remove_files = [] {};
 };
 
-/// Splits the calling process, which must have one thread. It becomes the front (front.h), with a
-/// shim (shim.h) as its child; `agent_main` runs in a child of that, with its end of the socket
-/// (shim_protocol.h), and gives its exit status. Returns in the front only, with the exit status of
-/// the whole.
+/// Splits the calling process, which must have one thread. The caller becomes the front (front.h),
+/// with a shim (shim.h) as its child. `agent_main` runs in a child of the shim: it gets its end of
+/// the socket (shim_protocol.h), and returns the agent's exit status. This function returns only in
+/// the front, with muster's exit status.
 int split_into_front_shim_and_agent(const SplitOptions& options,
                                     const std::function<int(int socket)>& agent_main);
 

@@ -15,7 +15,7 @@
 namespace muster {
 namespace {
 
-/// The reading end of a pipe; none if no descriptor is left.
+/// Opens the reading end of the pipe `fd`. The result is not open if no descriptor is left.
 OwnedFd open_reader(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return OwnedFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
@@ -29,7 +29,7 @@ std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
     const char* file = log_files[stream - 1];
     struct stat info {};
     if (fds[stream] < 0 || ::fstat(fds[stream], &info) != 0 || !S_ISFIFO(info.st_mode)) continue;
-    if (!readers.empty() && info.st_ino == last) {  // Two readers would mix up its bytes.
+    if (!readers.empty() && info.st_ino == last) {  // Two readers of a pipe would mix up its bytes.
       if (readers.back().file.empty()) readers.back().file = file;
       continue;
     }
@@ -45,7 +45,7 @@ std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
 BegunWorker begin_worker(const ShimRequest& request, const std::vector<OwnedFd>& fds,
                          const WorkerSetup& setup, int cgroup) {
   const auto fds_wanted = 1 + static_cast<std::size_t>(std::popcount(request.streams));
-  // The kernel drops descriptors that the shim has no room for.
+  // If the shim is at its limit of open files, the kernel drops descriptors of the packet.
   if (fds.size() < fds_wanted) return {{.error = EMFILE, .step = SpawnStep::Exec}, {}};
   std::optional<PackedCommand> read = read_command(fds[0].get());
   if (!read) return {{.error = EPROTO, .step = SpawnStep::Exec}, {}};

@@ -1,4 +1,4 @@
-// A worker, from the agent's request to a process.
+// Makes a worker process from the agent's request.
 #pragma once
 
 #include <vector>
@@ -9,15 +9,15 @@
 
 namespace muster {
 
-/// A start that has begun.
+/// A worker whose start has begun.
 struct BegunWorker {
   BegunSpawn spawn;
-  /// One for each pipe among the worker's descriptors. Empty if there is no child.
+  /// One reader for each pipe among the worker's descriptors. Empty if there is no child.
   std::vector<OutputReader> readers;
 };
 
-/// Begins the start that `request` asks for; `fds` came with it.
-/// `cgroup`: SpawnOptions::cgroup
+/// Begins the start that `request` asks for. `fds` are the descriptors of the request's packet.
+/// `cgroup` is SpawnOptions::cgroup.
 BegunWorker begin_worker(const ShimRequest& request, const std::vector<OwnedFd>& fds,
                          const WorkerSetup& setup, int cgroup);
 

@@ -13,10 +13,10 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kCgroupBytesMax = 16 << 10;  // Of /proc/self/cgroup.
+constexpr std::size_t kCgroupBytesMax = 16 << 10;  // The most that is read of /proc/self/cgroup.
 
-/// systemd marks what it has delegated: its manager of the system with the first, that of a user
-/// with the second.
+/// systemd marks cgroups that it has delegated: the system's manager with the first attribute, a
+/// user's manager with the second.
 bool is_marked_delegated(const std::string& dir) {
   for (const char* name : {"trusted.delegate", "user.delegate"}) {
     char value = 0;
@@ -25,15 +25,15 @@ bool is_marked_delegated(const std::string& dir) {
   return false;
 }
 
-/// The directory of our own cgroup, if we may divide it up and its kernel kills whole cgroups
-/// (Linux 5.14).
+/// The directory of muster's own cgroup; empty if it is not delegated, or if the kernel cannot kill
+/// whole cgroups (before Linux 5.14).
 std::string delegated_cgroup() {
   const std::string text = read_proc_file("/proc/self/cgroup", kCgroupBytesMax);
   const std::string path(unified_cgroup(text));
   if (path.empty()) return {};
   for (const char* mount : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
     const std::string dir = path == "/" ? mount : mount + path;
-    // The root of all cgroups has no such file; what a container sees as the root has it.
+    // The root of all cgroups has no such file. The cgroup that a container sees as root has it.
     if (::access((dir + "/cgroup.kill").c_str(), W_OK) != 0) continue;
     return path == "/" || is_marked_delegated(dir) ? dir : std::string();
   }
@@ -60,7 +60,8 @@ WorkerCgroup::WorkerCgroup(pid_t shim) {
 int WorkerCgroup::open() {
   if (is_tried_ || dir_.empty()) return fd_.get();
   is_tried_ = true;
-  ::mkdir(dir_.c_str(), 0755);  // One of that name is empty: its shim had our number, and is gone.
+  // If the cgroup exists already, it is empty: it was left by a shim with the same pid, now gone.
+  ::mkdir(dir_.c_str(), 0755);
   fd_ = OwnedFd(::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   return fd_.get();
 }
@@ -68,7 +69,7 @@ int WorkerCgroup::open() {
 void WorkerCgroup::kill() const {
   if (dir_.empty()) return;
   const OwnedFd fd(::open((dir_ + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
-  // What cannot be killed this way is found by the scans that follow.
+  // An error is ignored: the scans that follow find the processes.
   [[maybe_unused]] const ssize_t written = ::write(fd.get(), "1", 1);
 }
 

@@ -1,6 +1,6 @@
-// A cgroup for the workers of one job, where muster's own cgroup was given to it to divide up
-// (systemd's Delegate=yes; a container's own tree). The kernel then ends all of them in one step,
-// however fast they fork and whatever they have left: parents, sessions, environment.
+// A cgroup for the workers of one job. It exists if muster's own cgroup is delegated to muster
+// (systemd's Delegate=yes; a container's own tree). The kernel then kills all workers in one step,
+// however fast they fork, and also if they have changed parents, sessions or environment.
 #pragma once
 
 #include <sys/types.h>
@@ -14,25 +14,25 @@ namespace muster {
 
 class WorkerCgroup {
  public:
-  /// The cgroup of the job whose shim is this process, which may be gone: it has the same name for
-  /// the front, the shim and the agent. Makes nothing.
+  /// Describes the cgroup of the job with this shim, and creates nothing. The name depends only on
+  /// the shim's pid, so the front, the shim and the agent use the same one. The shim may be gone.
   explicit WorkerCgroup(pid_t shim);
 
-  /// Makes it, at the first call. A descriptor for CLONE_INTO_CGROUP, which stays this object's;
-  /// -1: there is none here.
+  /// Creates the cgroup at the first call. Returns a descriptor for CLONE_INTO_CGROUP that this
+  /// object owns; -1: muster cannot have a cgroup here.
   int open();
-  /// Kills all that is in it. Nothing happens if it was never made.
+  /// Kills all processes in the cgroup. Does nothing if the cgroup was never created.
   void kill() const;
-  /// Removes it, if nobody is left in it.
+  /// Removes the cgroup if it has no process.
   void remove() const;
 
  private:
-  std::string dir_;  // Empty: muster has no cgroup that it may divide.
+  std::string dir_;  // Empty: muster's own cgroup is not delegated.
   OwnedFd fd_;
   bool is_tried_ = false;
 };
 
-/// The path of cgroup v2 in the text of /proc/PID/cgroup; empty: there is none.
+/// The path of the cgroup v2 in the text of /proc/PID/cgroup; empty: there is none.
 std::string_view unified_cgroup(std::string_view text);
 
 }  // namespace muster

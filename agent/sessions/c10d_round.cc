@@ -18,7 +18,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::int64_t kEarlierRounds = 64;
-// A store that is gone by the exit barrier has had its reasons.
+// At the exit barrier the store may be gone because its node has ended: a short limit is enough.
 constexpr Duration kBarrierDial = std::chrono::seconds(10);
 
 struct Answer {
@@ -27,8 +27,8 @@ struct Answer {
   std::optional<Result<HostedStore>> result;
 };
 
-/// What `host` gives, or an error if it gives nothing within `limit`. Its `done` may be called on
-/// any thread, also too late.
+/// Calls `host` and returns its result, or timed_out if there is none within `limit`. `host` may
+/// call its `done` on any thread, also after the limit.
 asio::awaitable<Result<HostedStore>> hosted_store(asio::any_io_executor executor, HostStore host,
                                                   Duration limit) {
   const auto timed_out = make_error_code(boost::system::errc::timed_out);
@@ -120,13 +120,13 @@ asio::awaitable<ExchangeResult<SessionRound>> C10dRound::begin(HostStore host) {
   const auto connected = co_await connect(settings_.read_timeout);
   if (!connected) co_return connected.error();
   RoundExchange exchange = this->exchange();
-  const auto told = co_await exchange.publish_role();
-  if (!told) co_return told.error();
+  const auto published = co_await exchange.publish_role();
+  if (!published) co_return published.error();
   const auto found = co_await master(exchange, std::move(host));
   if (!found) co_return found.error();
   const auto ranks = co_await exchange.ranks();
   if (!ranks) co_return ranks.error();
-  client_->close();  // It may be days until the exit barrier.
+  client_->close();  // The exit barrier may be days later, and opens a new connection.
   SessionRound round{.round = ready_.round,
                      .facts = {.group_rank = {ready_.rank},
                                .group_world_size = static_cast<int>(ready_.nodes.size()),

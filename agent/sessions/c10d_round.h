@@ -1,4 +1,4 @@
-// What a node tells and is told in one round of a C10dSession, on a connection of its own.
+// The exchange of one round of a C10dSession, on its own connection to the store.
 #pragma once
 
 #include <functional>
@@ -22,11 +22,12 @@ class C10dRound {
  public:
   C10dRound(boost::asio::any_io_executor executor, const AgentOptions& options, RoundReady ready);
 
-  /// From the complete round to what the workers need. All but the restart count.
+  /// Runs the exchange of a complete round and returns what the workers need. The restart count is
+  /// not filled in.
   boost::asio::awaitable<ExchangeResult<SessionRound>> begin(HostStore host);
-  /// The exit barrier.
+  /// Waits at the exit barrier, for `limit` at most.
   boost::asio::awaitable<ExchangeResult<void>> end(Duration limit);
-  /// For good: what is under way fails soon.
+  /// Closes this for good. A running begin() or end() fails soon.
   void close();
 
   const RoundReady& ready() const { return ready_; }

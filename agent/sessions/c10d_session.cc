@@ -29,13 +29,14 @@ using Outcome = C10dStateLink::Outcome;
 
 namespace {
 
-constexpr Duration kPoll = std::chrono::seconds(1);  // torchrun's.
+constexpr Duration kPoll = std::chrono::seconds(1);  // As torchrun.
 constexpr Duration kLostPauseFirst = std::chrono::milliseconds(20);
 constexpr Duration kLostPauseMost = std::chrono::seconds(1);
 constexpr Duration kBackgroundDial = std::chrono::seconds(20);
-constexpr Duration kLastWords = std::chrono::seconds(5);
-// A closed run is looked at twice: what ends this node's workers, too, says more by itself.
-constexpr int kClosedLooks = 2;
+constexpr Duration kFarewellLimit = std::chrono::seconds(5);
+// A closed run must be seen in two checks in a row. If this node's workers end for the same reason,
+// their own failure comes first and says more.
+constexpr int kClosedChecks = 2;
 
 class C10dSession final : public RendezvousSession,
                           public std::enable_shared_from_this<C10dSession> {
@@ -57,32 +58,33 @@ class C10dSession final : public RendezvousSession,
   void close() override;
 
  private:
-  // Idle: no round, and none asked for. Over: nothing more will happen.
+  std::string store_text() const { return endpoint_text(rendezvous_.host, rendezvous_.port); }
+  // Idle: this node is in no round and has asked for none. Over: nothing more will happen.
   enum class Phase { Idle, Joining, Exchanging, Running, Barrier, Closing, Leaving, Over };
   enum class Wanted { Nothing, Join, JoinAgain, Close, Leave };
 
   asio::awaitable<void> run();
   asio::awaitable<void> reconnect();
-  asio::awaitable<void> look();
+  asio::awaitable<void> check_state();
   asio::awaitable<void> write(RendezvousState state);
-  asio::awaitable<void> look_at_closed();
+  asio::awaitable<void> check_closed_run();
   asio::awaitable<void> exchange(std::shared_ptr<C10dRound> round);
   asio::awaitable<void> barrier(std::shared_ptr<C10dRound> round);
   asio::awaitable<void> pause(Duration time);
 
   void start();
-  void name_this_node();
+  void create_participant();
   void apply_wanted();
-  void act(C10dStep step);
+  void apply(C10dStep step);
   void on(const RoundReady& ready);
   void on(const RoundBroken& broken);
-  void tell_lost();
-  void lost_for_good();
-  void tell_progress();
+  void on_connection_lost();
+  void on_connect_timeout();
+  void log_progress();
   void cancel_exchange();
   void end(bool succeeded, const std::string& why);
   void fail(const std::string& reason);
-  void over();
+  void stop();
 
   asio::any_io_executor executor_;
   const AgentOptions& options_;
@@ -91,21 +93,21 @@ class C10dSession final : public RendezvousSession,
   Duration exit_barrier_;
   Handlers handlers_;
   C10dStateLink link_;
-  std::shared_ptr<C10dRound> round_;  // This node is in it, or was last.
+  std::shared_ptr<C10dRound> round_;  // The round that this node is in, or the last one.
   asio::steady_timer wake_;
   std::minstd_rand random_{random_seed()};
-  std::unique_ptr<C10dParticipant> participant_;  // Null: not connected yet.
+  std::unique_ptr<C10dParticipant> participant_;  // Null until the first connection.
   Phase phase_ = Phase::Idle;
   Wanted wanted_ = Wanted::Nothing;
   bool started_ = false;
-  bool lost_told_ = false;
-  bool read_before_look_ = false;
+  bool lost_logged_ = false;
+  bool read_before_check_ = false;
   Instant joined_at_{};
   Instant connect_deadline_{};
   int exchange_tries_ = 0;
   int failures_ = 0;
   int lost_writes_ = 0;
-  int closed_looks_ = 0;
+  int closed_checks_ = 0;
   SessionEnd end_;
   std::string progress_;
 };
@@ -113,7 +115,7 @@ class C10dSession final : public RendezvousSession,
 void C10dSession::start() {
   wake_.cancel();
   if (std::exchange(started_, true)) return;
-  spawn_task(executor_, "c10d_session", while_alive(shared_from_this(), run()));
+  spawn_task(executor_, "c10d_session", keeping_alive(shared_from_this(), run()));
 }
 
 void C10dSession::join() {
@@ -127,7 +129,7 @@ void C10dSession::join() {
   start();
 }
 
-/// From here on only this node's own decision counts.
+/// In phase Idle a broken round is ignored: this node decides alone whether it joins again or ends.
 void C10dSession::workers_failed(const std::string& /*what*/) {
   ++failures_;
   if (phase_ == Phase::Running) phase_ = Phase::Idle;
@@ -139,9 +141,10 @@ void C10dSession::finished(bool succeeded, const std::string& what) {
   end_ = {.succeeded = succeeded, .why = what};
   if (phase_ == Phase::Running && succeeded) {
     phase_ = Phase::Barrier;
-    // Another connection, as that of the exchange is closed.
+    // A new C10dRound with a new connection: that of the exchange is closed.
     round_ = std::make_shared<C10dRound>(executor_, options_, round_->ready());
-    return spawn_task(executor_, "c10d_barrier", while_alive(shared_from_this(), barrier(round_)));
+    return spawn_task(executor_, "c10d_barrier",
+                      keeping_alive(shared_from_this(), barrier(round_)));
   }
   if (!link_.connected() || !participant_) {
     if (succeeded) spdlog::warn("exit_barrier_skipped reason=\"no connection with the store\"");
@@ -149,7 +152,8 @@ void C10dSession::finished(bool succeeded, const std::string& what) {
       alive->end(alive->end_.succeeded, alive->end_.why);
     });
   }
-  // After a success without a round there is another round, of others: that is not closed.
+  // After a success outside of a running round, other nodes may be in another round: the run is not
+  // closed.
   wanted_ = succeeded ? Wanted::Leave : Wanted::Close;
   phase_ = Phase::Closing;
   start();
@@ -159,7 +163,7 @@ void C10dSession::leave() {
   if (phase_ == Phase::Over) return;
   cancel_exchange();
   handlers_ = {};
-  if (!link_.connected() || !participant_) return over();
+  if (!link_.connected() || !participant_) return stop();
   phase_ = Phase::Leaving;
   wanted_ = Wanted::Leave;
   start();
@@ -167,10 +171,10 @@ void C10dSession::leave() {
 
 void C10dSession::close() {
   handlers_ = {};
-  over();
+  stop();
 }
 
-void C10dSession::over() {
+void C10dSession::stop() {
   phase_ = Phase::Over;
   cancel_exchange();
   link_.close();
@@ -180,7 +184,7 @@ void C10dSession::over() {
 void C10dSession::end(bool succeeded, const std::string& why) {
   if (phase_ == Phase::Over) return;
   const auto handler = handlers_.on_end;
-  over();
+  stop();
   SessionEnd end{.succeeded = succeeded, .why = why};
   if (handler) handler(std::move(end));
 }
@@ -188,11 +192,11 @@ void C10dSession::end(bool succeeded, const std::string& why) {
 void C10dSession::fail(const std::string& reason) {
   if (phase_ == Phase::Over) return;
   const auto handler = handlers_.on_failed;
-  over();
+  stop();
   if (handler) handler(reason);
 }
 
-/// What is still being told and waited for in the round is of no interest any more.
+/// Cancels the exchange or the exit barrier of the round, if one is running.
 void C10dSession::cancel_exchange() {
   if (round_) round_->close();
 }
@@ -207,10 +211,10 @@ asio::awaitable<void> C10dSession::run() {
   while (phase_ != Phase::Over) {
     const bool connected = link_.connected();
     if (connected)
-      co_await look();
+      co_await check_state();
     else
       co_await reconnect();
-    // Not at once: a store that takes connections and drops them is asked again in peace.
+    // The pause limits the rate of connects to a store that accepts connections and drops them.
     if (connected && !link_.connected()) co_await pause(jittered(kPoll, random_));
   }
 }
@@ -218,35 +222,35 @@ asio::awaitable<void> C10dSession::run() {
 asio::awaitable<void> C10dSession::reconnect() {
   std::optional<Instant> deadline = now() + kBackgroundDial;
   if (phase_ == Phase::Joining || phase_ == Phase::Exchanging) deadline = connect_deadline_;
-  if (phase_ == Phase::Closing || phase_ == Phase::Leaving) deadline = now() + kLastWords;
+  if (phase_ == Phase::Closing || phase_ == Phase::Leaving) deadline = now() + kFarewellLimit;
   const Outcome outcome = co_await link_.connect(deadline);
   if (phase_ == Phase::Over) co_return;
   if (outcome == Outcome::Unreadable) co_return fail(link_.error());
   if (outcome == Outcome::Lost) {
     co_await pause(std::clamp(*deadline - now(), Duration::zero(), kPoll));
-    if (now() >= *deadline) lost_for_good();
+    if (now() >= *deadline) on_connect_timeout();
     co_return;
   }
-  if (std::exchange(lost_told_, false))
-    spdlog::info("rendezvous_store_back store={}:{}", rendezvous_.host, rendezvous_.port);
-  read_before_look_ = false;
-  if (!participant_) name_this_node();
+  if (std::exchange(lost_logged_, false))
+    spdlog::info("rendezvous_store_back store={}", store_text());
+  read_before_check_ = false;
+  if (!participant_) create_participant();
 }
 
-/// There is no connection, and no time for another try: whether that matters depends.
-void C10dSession::lost_for_good() {
-  const std::string store = endpoint_text(rendezvous_.host, rendezvous_.port);
+/// No connection was made in time. What follows depends on the phase.
+void C10dSession::on_connect_timeout() {
+  const std::string store = store_text();
   switch (phase_) {
     case Phase::Joining:
     case Phase::Exchanging:
-      if (now() < connect_deadline_) return;  // Asked for while another dial was under way.
+      if (now() < connect_deadline_) return;  // join() came during a dial with another deadline.
       return fail("no rendezvous store answers at " + store + " (--rdzv-endpoint) within " +
                   seconds_text(settings_.read_timeout) +
                   " (--rdzv-conf read_timeout); the last try: " + link_.error());
     case Phase::Closing:
       return end(end_.succeeded, end_.why);
     case Phase::Leaving:
-      return over();
+      return stop();
     case Phase::Idle:
     case Phase::Running:
     case Phase::Barrier:
@@ -255,21 +259,21 @@ void C10dSession::lost_for_good() {
   }
 }
 
-void C10dSession::tell_lost() {
+void C10dSession::on_connection_lost() {
   connect_deadline_ = now() + settings_.read_timeout;
-  if (std::exchange(lost_told_, true)) return;
+  if (std::exchange(lost_logged_, true)) return;
   const bool running = phase_ == Phase::Running;
-  spdlog::warn("rendezvous_store_lost store={}:{} reason=\"{}\"{}", rendezvous_.host,
-               rendezvous_.port, link_.error(), running ? " workers=\"go on\"" : "");
+  spdlog::warn("rendezvous_store_lost store={} reason=\"{}\"{}", store_text(), link_.error(),
+               running ? " workers=\"go on\"" : "");
 }
 
-void C10dSession::name_this_node() {
+void C10dSession::create_participant() {
   const std::string local = link_.client().local_address();
   NodeName name{
       node_address(rendezvous_.local_addr, rendezvous_.host, local, is_loopback_address(local)),
       ::getpid(), 0};
-  spdlog::info("rendezvous_connected store={}:{} run={} node={}", rendezvous_.host,
-               rendezvous_.port, settings_.run_id, to_string(name));
+  spdlog::info("rendezvous_connected store={} run={} node={}", store_text(), settings_.run_id,
+               to_string(name));
   participant_ = std::make_unique<C10dParticipant>(std::move(name), settings_);
 }
 
@@ -288,46 +292,47 @@ void C10dSession::apply_wanted() {
   }
 }
 
-asio::awaitable<void> C10dSession::look() {
-  if (std::exchange(read_before_look_, true)) {
+asio::awaitable<void> C10dSession::check_state() {
+  if (std::exchange(read_before_check_, true)) {
     const Outcome outcome = co_await link_.read();
     if (phase_ == Phase::Over) co_return;
     if (outcome == Outcome::Unreadable) co_return fail(link_.error());
-    if (outcome == Outcome::Lost) co_return tell_lost();
+    if (outcome == Outcome::Lost) co_return on_connection_lost();
   }
   apply_wanted();
   C10dStep step = participant_->step(link_.state(), now(), wall_now());
   for (const auto& [node, ahead_us] : participant_->take_skewed())
     spdlog::warn("clock_skew node={} ahead_s={:.1f}", to_string(node),
                  static_cast<double>(ahead_us) / 1e6);
-  tell_progress();
+  log_progress();
   if (auto* changed = std::get_if<WriteState>(&step))
     co_return co_await write(std::move(changed->state));
   const bool closed = participant_->closed_while_member();
-  act(std::move(step));
-  closed_looks_ = closed ? closed_looks_ + 1 : 0;
-  if (closed_looks_ >= kClosedLooks && phase_ != Phase::Over) co_await look_at_closed();
+  apply(std::move(step));
+  closed_checks_ = closed ? closed_checks_ + 1 : 0;
+  if (closed_checks_ >= kClosedChecks && phase_ != Phase::Over) co_await check_closed_run();
   if (wanted_ == Wanted::Nothing) co_await pause(jittered(kPoll, random_) + kPoll / 4);
 }
 
 asio::awaitable<void> C10dSession::write(RendezvousState state) {
   const Outcome outcome = co_await link_.write(std::move(state));
-  read_before_look_ = false;
+  read_before_check_ = false;
   if (phase_ == Phase::Over) co_return;
   if (outcome == Outcome::Unreadable) co_return fail(link_.error());
-  if (outcome == Outcome::Lost) co_return tell_lost();
+  if (outcome == Outcome::Lost) co_return on_connection_lost();
   if (outcome == Outcome::Done) {
     lost_writes_ = 0;
     co_return;
   }
-  // Somebody was faster, and so may others be, again and again.
+  // Another node's write won. The pause grows with each lost write in a row.
   const Duration most = kLostPauseFirst * (1 << std::min(lost_writes_++, 6));
   co_await pause(jittered(std::min(most, kLostPauseMost), random_));
 }
 
-/// Closed, and our workers run. After a success the others have waited for us at the exit barrier,
-/// or have lost patience; a node that gives up does not come to it.
-asio::awaitable<void> C10dSession::look_at_closed() {
+/// The run is closed, and this node's workers run or it waits at the exit barrier. A node that has
+/// succeeded was at the exit barrier before it closed the run, or its wait there has timed out. A
+/// node that has failed never came to the barrier.
+asio::awaitable<void> C10dSession::check_closed_run() {
   if (phase_ == Phase::Barrier) {
     cancel_exchange();
     co_return end(end_.succeeded, end_.why);
@@ -341,13 +346,13 @@ asio::awaitable<void> C10dSession::look_at_closed() {
   end(false, "another node has given up and closed the run");
 }
 
-void C10dSession::tell_progress() {
+void C10dSession::log_progress() {
   if (phase_ != Phase::Joining || progress_ == participant_->progress()) return;
   progress_ = participant_->progress();
   spdlog::warn("waiting for the other nodes: {}", progress_);
 }
 
-void C10dSession::act(C10dStep step) {
+void C10dSession::apply(C10dStep step) {
   if (const auto* ready = std::get_if<RoundReady>(&step)) return on(*ready);
   if (const auto* broken = std::get_if<RoundBroken>(&step)) return on(*broken);
   if (const auto* closed = std::get_if<RunIsClosed>(&step))
@@ -356,7 +361,7 @@ void C10dSession::act(C10dStep step) {
   if (const auto* late = std::get_if<JoinTimedOut>(&step)) return fail(late->reason);
   if (std::holds_alternative<ParticipantDone>(step)) {
     if (phase_ == Phase::Closing) return end(end_.succeeded, end_.why);
-    if (phase_ == Phase::Leaving) return over();
+    if (phase_ == Phase::Leaving) return stop();
   }
 }
 
@@ -374,11 +379,11 @@ void C10dSession::on(const RoundReady& ready) {
         to_string(before[0]), to_string(ready.nodes[0]));
   round_ = std::make_shared<C10dRound>(executor_, options_, ready);
   phase_ = Phase::Exchanging;
-  spawn_task(executor_, "c10d_exchange", while_alive(shared_from_this(), exchange(round_)));
+  spawn_task(executor_, "c10d_exchange", keeping_alive(shared_from_this(), exchange(round_)));
 }
 
 void C10dSession::on(const RoundBroken& broken) {
-  if (phase_ == Phase::Exchanging) {  // No worker has started: just again.
+  if (phase_ == Phase::Exchanging) {  // No worker has started yet: join again.
     spdlog::info("round_broken round={} reason=\"{}\"", round_->ready().round, broken.why);
     cancel_exchange();
     phase_ = Phase::Joining;
@@ -386,7 +391,7 @@ void C10dSession::on(const RoundBroken& broken) {
   } else if (phase_ == Phase::Barrier) {
     spdlog::warn("exit_barrier_left reason=\"{}\"", broken.why);
     cancel_exchange();
-    phase_ = Phase::Closing;  // The others go on: leaves, but does not close the run for them.
+    phase_ = Phase::Closing;  // The other nodes go on: this node leaves without closing the run.
     wanted_ = Wanted::Leave;
   } else if (phase_ == Phase::Running) {
     phase_ = Phase::Idle;
@@ -399,7 +404,7 @@ asio::awaitable<void> C10dSession::exchange(std::shared_ptr<C10dRound> round) {
   auto begun = co_await round->begin(std::move(host));
   if (round != round_ || phase_ != Phase::Exchanging) co_return;
   if (begun) {
-    participant_->settled();
+    participant_->mark_round_seen_by_all();
     phase_ = Phase::Running;
     begun->facts.restart_count = failures_;
     if (const auto handler = handlers_.on_round) handler(std::move(*begun));
@@ -408,7 +413,7 @@ asio::awaitable<void> C10dSession::exchange(std::shared_ptr<C10dRound> round) {
   const std::string& reason = begun.error().reason;
   const std::string number = std::to_string(round->ready().round);
   const auto limit = participant_->join_deadline();
-  if (++exchange_tries_ >= kFruitlessRounds || (limit && now() >= *limit))
+  if (++exchange_tries_ >= kMaxFailedRounds || (limit && now() >= *limit))
     co_return fail("round " + number + " was complete, but came to nothing: " + reason);
   spdlog::warn("round_failed round={} reason=\"{}\" next=\"another round\"", number, reason);
   round_->close();
@@ -420,7 +425,7 @@ asio::awaitable<void> C10dSession::exchange(std::shared_ptr<C10dRound> round) {
 asio::awaitable<void> C10dSession::barrier(std::shared_ptr<C10dRound> round) {
   const auto done = co_await round->end(exit_barrier_);
   if (round != round_ || phase_ != Phase::Barrier) co_return;
-  // As torchrun has it, the success does not depend on it.
+  // As under torchrun, a failed exit barrier does not change the success.
   if (!done) spdlog::warn("exit_barrier_failed reason=\"{}\"", done.error().reason);
   if (!link_.connected()) co_return end(end_.succeeded, end_.why);
   phase_ = Phase::Closing;
@@ -436,7 +441,7 @@ std::shared_ptr<RendezvousSession> make_c10d_session(asio::any_io_executor execu
                                                      Duration exit_barrier) {
   const auto session = std::make_shared<C10dSession>(std::move(executor), options,
                                                      std::move(handlers), exit_barrier);
-  // Its tasks may outlive its owner: it is closed when the owner lets it go.
+  // Tasks may keep the session alive after its owner has released it: the deleter closes it.
   return {session.get(), [session](RendezvousSession*) { session->close(); }};
 }
 

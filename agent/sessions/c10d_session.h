@@ -1,12 +1,14 @@
-// The rendezvous of a run whose store a torchrun node hosts: torchrun's c10d protocol as a client.
+// The session for a run whose store a torchrun node hosts: a client of torchrun's c10d protocol.
 //
-// What differs from a torchrun node in the same place:
-// - the connection with the store may be lost while workers run: they go on, and the session
-//   connects again in the background; only a new round needs the store;
-// - keep-alives have a connection of their own, so that no wait makes the others take us for dead;
-// - a closed run is noticed while workers run: if no node had come to the exit barrier, a node has
-//   given up, and the run is over;
-// - in the exit barrier, a node that wants another round is not held up: this one leaves.
+// Differences from a torchrun node in the same place:
+// - If the connection to the store is lost while workers run, the workers go on, and the session
+//   connects again in the background. Only a new round needs the store.
+// - Keep-alives have their own connection: a long wait on another connection does not let the other
+//   nodes take this node for dead.
+// - The session notices a closed run while workers run. If no node has reached the exit barrier, a
+//   node has ended the run early, and the run is over.
+// - If another node wants a new round while this node waits at the exit barrier, this node leaves
+//   at once and does not delay it.
 #pragma once
 
 #include <memory>
@@ -19,9 +21,9 @@
 
 namespace muster {
 
-/// Everything happens on `executor`, which one thread runs, and nothing before join(). `options`
-/// must outlive the executor's tasks, the handlers must live until close(). `host_store` may be
-/// called again for each round, and its `done` on any thread.
+/// Everything runs on `executor`, which one thread runs. Nothing happens before join(). `options`
+/// must outlive the executor's tasks, and the handlers must live until close(). `host_store` may be
+/// called again for each round. Its `done` may be called on any thread.
 std::shared_ptr<RendezvousSession> make_c10d_session(boost::asio::any_io_executor executor,
                                                      const AgentOptions& options,
                                                      RendezvousSession::Handlers handlers,

@@ -23,7 +23,7 @@ C10dStateLink::Outcome C10dStateLink::lost(const std::string& why) {
   return Outcome::Lost;
 }
 
-C10dStateLink::Outcome C10dStateLink::take(const std::string& text) {
+C10dStateLink::Outcome C10dStateLink::update_state(const std::string& text) {
   if (text == token_) return Outcome::Done;
   auto decoded = decode_state(text);
   if (!decoded) {
@@ -38,21 +38,22 @@ C10dStateLink::Outcome C10dStateLink::take(const std::string& text) {
 asio::awaitable<C10dStateLink::Outcome> C10dStateLink::connect(std::optional<Instant> deadline) {
   client_ = co_await dialer_.dial(deadline);
   if (!client_) co_return lost(dialer_.last_error());
-  co_return co_await make_sure();
+  co_return co_await read_or_create();
 }
 
-/// As every torchrun node begins: "no state" where there is nothing, otherwise what is there.
-asio::awaitable<C10dStateLink::Outcome> C10dStateLink::make_sure() {
+/// Every torchrun node begins with this: it writes "no state" if the key is not there, and reads
+/// the state otherwise.
+asio::awaitable<C10dStateLink::Outcome> C10dStateLink::read_or_create() {
   const auto reply = co_await client_->compare_set(key_, "", kNoStateText);
   if (!reply) co_return lost(reply.error().message());
-  co_return take(*reply);
+  co_return update_state(*reply);
 }
 
 asio::awaitable<C10dStateLink::Outcome> C10dStateLink::read() {
   if (!connected()) co_return lost("there is no connection");
   const auto text = co_await client_->get(key_);
-  if (text) co_return take(*text);
-  if (text.error() == StoreErrc::WaitTimedOut) co_return co_await make_sure();
+  if (text) co_return update_state(*text);
+  if (text.error() == StoreErrc::WaitTimedOut) co_return co_await read_or_create();
   co_return lost(text.error().message());
 }
 
@@ -66,9 +67,9 @@ asio::awaitable<C10dStateLink::Outcome> C10dStateLink::write(RendezvousState sta
     state_ = std::move(state);
     co_return Outcome::Done;
   }
-  // A server answers with what was expected where there is nothing at all: the key has vanished.
+  // A server that has no such key answers with the expected value: the key has vanished.
   const bool vanished = *reply == token_;
-  const Outcome taken = vanished ? co_await make_sure() : take(*reply);
+  const Outcome taken = vanished ? co_await read_or_create() : update_state(*reply);
   co_return taken == Outcome::Done ? Outcome::Stale : taken;
 }
 

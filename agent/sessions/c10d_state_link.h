@@ -1,4 +1,4 @@
-// One connection with the rendezvous state in a store that a torchrun node hosts.
+// One connection to the rendezvous state in a store that a torchrun node hosts.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,20 @@
 
 namespace muster {
 
-/// Reads and writes by compare-and-set. Coroutines, one at a time.
+/// Reads the state, and writes it by compare-and-set. The member functions are coroutines, of which
+/// only one may run at a time.
 class C10dStateLink {
  public:
   enum class Outcome {
     Done,
-    Stale,       // Not written: state() is what somebody else has written in the meantime.
-    Lost,        // No connection any more; error() says why.
-    Unreadable,  // What is there is no state; error() says why.
+    Stale,       // Not written: another node has written meanwhile, and state() is its state.
+    Lost,        // The connection is lost. error() says why.
+    Unreadable,  // The value under the key is no state. error() says why.
   };
   C10dStateLink(const boost::asio::any_io_executor& executor, const StoreDialer::Target& target,
                 const std::string& run_id);
 
-  /// Until there is a connection, and the state has been read.
+  /// Connects, trying until `deadline`, and reads the state.
   boost::asio::awaitable<Outcome> connect(std::optional<Instant> deadline);
   boost::asio::awaitable<Outcome> read();
   boost::asio::awaitable<Outcome> write(RendezvousState state);
@@ -37,14 +38,14 @@ class C10dStateLink {
   const std::string& error() const { return error_; }
 
  private:
-  boost::asio::awaitable<Outcome> make_sure();
+  boost::asio::awaitable<Outcome> read_or_create();
   Outcome lost(const std::string& why);
-  Outcome take(const std::string& text);
+  Outcome update_state(const std::string& text);
 
   StoreDialer dialer_;
   std::shared_ptr<StoreClient> client_;
   std::string key_;
-  std::string token_;  // The text of state_.
+  std::string token_;  // The encoded text of state_.
   RendezvousState state_;
   std::string error_;
 };

@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/core/host_match.h"
+#include "agent/sessions/call_within.h"
 #include "agent/sessions/store_dialer.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/name_lookup.h"
@@ -21,15 +22,12 @@ namespace {
 constexpr const char* kOwnHostAddress = "127.0.0.1";
 constexpr Duration kHostDrainLimit = std::chrono::seconds(2);
 constexpr Duration kHostCloseLimit = std::chrono::seconds(5);
-constexpr const char* kNobodyHosts = "nobody hosts it yet, and one of the agents is to be elected";
+constexpr const char* kNoHostYet = "nobody hosts it yet, and one of the agents is to be elected";
 
 }  // namespace
 
 EtcdHost::EtcdHost(asio::io_context& loop, Options options, Handlers handlers)
-    : loop_(loop),
-      options_(std::move(options)),
-      handlers_(std::move(handlers)),
-      close_limit_(loop) {}
+    : loop_(loop), options_(std::move(options)), handlers_(std::move(handlers)) {}
 
 EtcdHost::~EtcdHost() {
   *alive_ = false;
@@ -42,11 +40,11 @@ void EtcdHost::start() {
   });
 }
 
-HostLocation EtcdHost::where() const {
+HostLocation EtcdHost::location() const {
   if (is_here()) return {.endpoints = {{kOwnHostAddress, term_->store->port()}}};
-  if (nobody_) return {.nobody = true, .why = kNobodyHosts};
+  if (no_host_) return {.no_host = true, .why = kNoHostYet};
   if (host_) return {.endpoints = {*host_}};
-  return {.why = trouble_};
+  return {.why = etcd_error_};
 }
 
 // --- terms ---------------------------------------------------------------------------------------
@@ -64,7 +62,7 @@ EtcdStateHandlers EtcdHost::term_handlers(const TermPtr& term) {
   const std::weak_ptr<Term> of = term;
   EtcdStateHandlers handlers;
   handlers.on_standing_by = [this, of](const std::string& why) {
-    on_loop(of, [this, why] { on_trouble(why); });
+    on_loop(of, [this, why] { on_etcd_error(why); });
   };
   handlers.on_leading = [this, of] { on_loop(of, [this] { on_leading(); }); };
   handlers.on_lost = [this, of](const std::string& why) {
@@ -79,7 +77,7 @@ EtcdStateHandlers EtcdHost::term_handlers(const TermPtr& term) {
   handlers.on_refused = [this, of](const std::string& why) {
     on_loop(of, [this, why] {
       refusal_ = why;
-      on_trouble(why);
+      on_etcd_error(why);
     });
   };
   return handlers;
@@ -90,7 +88,7 @@ void EtcdHost::begin_term() {
   term_->state = start_etcd_state(options_.state, term_handlers(term_));
 }
 
-/// The server ends before anything else: from now on this term tells nobody anything.
+/// The server stops first: from now on this term sends nothing to any node.
 void EtcdHost::end_term(const std::function<void()>& ended) {
   const TermPtr term = std::exchange(term_, nullptr);
   if (!term) return ended();
@@ -105,25 +103,25 @@ void EtcdHost::end_term(const std::function<void()>& ended) {
   });
 }
 
-// --- what etcd says ------------------------------------------------------------------------------
+// --- news from etcd ------------------------------------------------------------------------------
 
 void EtcdHost::on_leader(const std::string& value) {
   refusal_.clear();
   const auto record = decode_host_record(value);
-  nobody_ = !record || record->host.empty();
+  no_host_ = !record || record->host.empty();
   if (!value.empty() && !record)
     return on_unusable("etcd's key " + options_.state.etcd.prefix +
                        "/leader was not written by a muster agent: give another etcd_prefix with "
                        "--rdzv-conf, or delete that key");
-  if (!nobody_) host_ = RendezvousEndpoint{record->host, record->port};
-  tell_news();
+  if (!no_host_) host_ = RendezvousEndpoint{record->host, record->port};
+  notify_change();
 }
 
-void EtcdHost::on_trouble(const std::string& why) {
-  if (trouble_ != why) spdlog::debug("rendezvous_by_etcd trouble=\"{}\"", why);
-  nobody_ = false;
-  trouble_ = why;
-  tell_news();
+void EtcdHost::on_etcd_error(const std::string& why) {
+  if (etcd_error_ != why) spdlog::debug("rendezvous_by_etcd trouble=\"{}\"", why);
+  no_host_ = false;
+  etcd_error_ = why;
+  notify_change();
 }
 
 void EtcdHost::on_leading() {
@@ -131,7 +129,7 @@ void EtcdHost::on_leading() {
   server.state = term_->state;
   const EtcdOwnAddress own = term_->state->own_address();
   address_ = node_address(options_.local_addr, own.member_host, own.address, own.is_loopback);
-  if (is_loopback_address(address_)) {  // Nobody comes from elsewhere.
+  if (is_loopback_address(address_)) {  // No node comes from another machine.
     server.addresses = {kOwnHostAddress};
     if (address_ != kOwnHostAddress) server.addresses.push_back(address_);
   }
@@ -143,7 +141,7 @@ void EtcdHost::on_leading() {
                options_.server.runs->only_run);
   term_->state->announce(
       encode_host_record({.name = process_text(), .host = address_, .port = port}));
-  tell_news();
+  notify_change();
 }
 
 void EtcdHost::on_lost(const std::string& why) {
@@ -154,7 +152,7 @@ void EtcdHost::on_lost(const std::string& why) {
         why);
   end_term([] {});
   begin_term();
-  tell_news();
+  notify_change();
 }
 
 void EtcdHost::on_unusable(const std::string& why) {
@@ -170,18 +168,12 @@ void EtcdHost::retire() {
 
 void EtcdHost::close(const std::function<void()>& done) {
   handlers_ = {};
-  const auto once = std::make_shared<std::function<void()>>(done);
-  const auto finish = [once] {
-    if (const auto call = std::exchange(*once, nullptr)) call();
-  };
-  close_limit_.expires_after(kHostCloseLimit);
-  close_limit_.async_wait([finish](const boost::system::error_code& ec) {
-    if (!ec) finish();
-  });
-  if (!is_here()) return end_term(finish);
-  term_->store->drain(now() + kHostDrainLimit, [this, alive = alive_, finish] {
-    asio::post(loop_, [this, alive, finish] {
-      if (*alive) end_term(finish);
+  call_within(loop_, kHostCloseLimit, done, [this](const std::function<void()>& finish) {
+    if (!is_here()) return end_term(finish);
+    term_->store->drain(now() + kHostDrainLimit, [this, alive = alive_, finish] {
+      asio::post(loop_, [this, alive, finish] {
+        if (*alive) end_term(finish);
+      });
     });
   });
 }

@@ -1,9 +1,9 @@
-// The host of a run whose agents meet through etcd: where it is, and the host itself while this
-// agent is the elected one.
+// The host of a run whose agents use etcd: its location, and the server while this agent is
+// elected.
 //
-// Each term of the election has its own connection to etcd and its own server: a host that was
-// deposed closes every connection, and stands for election again. docs/rendezvous.md, "Agents and
-// an etcd".
+// Each term of the election has its own connection to etcd and its own server. A host that was
+// deposed closes every connection and stands for election again. docs/rendezvous.md, "Agents and an
+// etcd".
 #pragma once
 
 #include <functional>
@@ -22,19 +22,20 @@
 
 namespace muster {
 
-/// On the thread of the loop, which outlives it.
+/// To be used on the thread of the loop. The loop outlives this object.
 class EtcdHost {
  public:
   struct Options {
     EtcdStateOptions state;
-    StoreServerOptions server;  // Without a state.
-    std::string local_addr;     // Under which others reach this machine; empty: found out.
-    std::string unusable;       // Why etcd cannot be used at all; empty: it can be tried.
+    StoreServerOptions server;  // `state` is empty: each term sets its own.
+    std::string local_addr;     // The address of this machine for other nodes. Empty: detected.
+    std::string unusable;       // Why etcd cannot be used at all. Empty: etcd can be tried.
   };
   struct Handlers {
-    /// where() or refusal() may say something else.
-    std::function<void()> on_news;
-    /// There will be no host here and none to be found: a sentence. Nothing follows.
+    /// location() or refusal() may have changed.
+    std::function<void()> on_change;
+    /// This agent can neither host nor find the host. `why` is a sentence. No handler is called
+    /// afterwards.
     std::function<void(const std::string& why)> on_unusable;
   };
   EtcdHost(boost::asio::io_context& loop, Options options, Handlers handlers);
@@ -43,50 +44,49 @@ class EtcdHost {
   ~EtcdHost();
 
   void start();
-  HostLocation where() const;
-  /// Why etcd will not say who the host is, however often it is asked. Empty: nothing of that kind.
+  HostLocation location() const;
+  /// Why etcd refuses to name the host, so that asking again does not help. Empty: no refusal.
   const std::string& refusal() const { return refusal_; }
   bool is_here() const { return term_ && term_->store; }
-  /// Under which the others reach the host that is here.
+  /// The address under which other nodes reach the host on this machine.
   const std::string& address() const { return address_; }
-  /// Does not become the host any more, if it is not.
+  /// If this agent is not the host, it does not become the host any more.
   void retire();
-  /// Sends what the others are to be told, hands over, and calls `done`; in any case after a few
-  /// seconds. No handler is called any more.
+  /// Sends what the other nodes must still get, hands over to the next host, and calls `done`, at
+  /// the latest after 5 seconds. No handler is called afterwards.
   void close(const std::function<void()>& done);
 
  private:
   struct Term {
     std::shared_ptr<EtcdRunState> state;
-    std::unique_ptr<StoreThread> store;  // Empty: it does not host.
+    std::unique_ptr<StoreThread> store;  // Null: this agent is not the host.
   };
   using TermPtr = std::shared_ptr<Term>;
 
   void begin_term();
   void end_term(const std::function<void()>& ended);
   EtcdStateHandlers term_handlers(const TermPtr& term);
-  /// For the storage thread: calls `work` on the loop, if the term still goes on.
+  /// Called on the storage thread: runs `work` on the loop if the term has not ended by then.
   template <typename Work>
   void on_loop(const std::weak_ptr<Term>& term, Work work);
   void on_leader(const std::string& value);
-  void on_trouble(const std::string& why);
+  void on_etcd_error(const std::string& why);
   void on_leading();
   void on_lost(const std::string& why);
   void on_unusable(const std::string& why);
-  void tell_news() {
-    if (handlers_.on_news) handlers_.on_news();
+  void notify_change() {
+    if (handlers_.on_change) handlers_.on_change();
   }
 
   boost::asio::io_context& loop_;
   Options options_;
   Handlers handlers_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
-  boost::asio::steady_timer close_limit_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive this.
   TermPtr term_;
-  std::vector<TermPtr> ending_;             // Until their storage threads have ended.
-  std::optional<RendezvousEndpoint> host_;  // The latest that was known.
-  bool nobody_ = false;                     // As etcd has said just now.
-  std::string trouble_ = "etcd has not answered yet";
+  std::vector<TermPtr> ending_;             // Closed terms whose storage threads still run.
+  std::optional<RendezvousEndpoint> host_;  // The latest known host.
+  bool no_host_ = false;                    // etcd's latest answer: no agent is the host.
+  std::string etcd_error_ = "etcd has not answered yet";
   std::string refusal_;
   std::string address_;
 };

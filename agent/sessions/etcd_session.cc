@@ -20,13 +20,15 @@ namespace {
 
 constexpr Duration kHostConnectLeast = std::chrono::milliseconds(100);
 constexpr Duration kHostConnectMost = std::chrono::seconds(5);
-constexpr Duration kHostWaitWorthTelling = std::chrono::seconds(2);
-// What a run leaves behind whose agents were all killed; the same as torchrun's keys in etcd.
+constexpr Duration kWarnAfterHostWait = std::chrono::seconds(2);
+// How long the records of a run stay in etcd if all its agents were killed: 2 hours, as torchrun's
+// keys.
 constexpr std::int64_t kRecordsSeconds = 7200;
 
 EtcdHost::Options etcd_host_options(const AgentOptions& options, StoreServerOptions server) {
   server.runs->hands_over = true;
-  // The host is a node itself: where it is reached, the others can reach it.
+  // The host is a node of the run: when it is up, the other nodes can reach it. So it does not wait
+  // for the network before it expects them.
   server.runs->setup.first_return = Duration::zero();
   const RendezvousOptions& rendezvous = options.rendezvous;
   EtcdStateOptions state{
@@ -59,7 +61,7 @@ EtcdHost::Options etcd_host_options(const AgentOptions& options, StoreServerOpti
 EtcdSession::EtcdSession(asio::io_context& loop, const AgentOptions& options, Handlers handlers)
     : SearchingSession(loop, options, std::move(handlers)),
       host_(loop, etcd_host_options(options, server_options()),
-            {.on_news = [this] { on_news(); },
+            {.on_change = [this] { on_host_change(); },
              .on_unusable = [this](const std::string& why) { fail(why); }}) {}
 
 std::string EtcdSession::etcd_text() const {
@@ -72,9 +74,9 @@ asio::awaitable<void> EtcdSession::begin(std::shared_ptr<bool> alive) {
   const RendezvousSettings& settings = rendezvous_.settings;
   const Instant began = now();
   const Instant deadline = began + settings.read_timeout;
-  std::string told;
+  std::string logged_error;
   for (;;) {
-    HostAnswerer found = co_await try_host(deadline);
+    FoundHost found = co_await try_host(deadline);
     if (!*alive) co_return;
     if (found.client && found.kind) {
       if (*found.kind == HostKind::Muster) co_return begin_native(std::move(found));
@@ -87,17 +89,18 @@ asio::awaitable<void> EtcdSession::begin(std::shared_ptr<bool> alive) {
                      (refused ? std::string()
                               : " (tried for " + seconds_text(settings.read_timeout) +
                                     "; --rdzv-conf read_timeout=SECONDS changes that)"));
-    if (now() - began > kHostWaitWorthTelling && error != std::exchange(told, error))
+    if (now() - began > kWarnAfterHostWait && error != std::exchange(logged_error, error))
       spdlog::warn("waiting for the rendezvous through {}: {}", etcd_text(), error);
     co_await pause_.wait(deadline);
     if (!*alive) co_return;
   }
 }
 
-/// Without a client: there is none to be asked, and `why` says so.
-asio::awaitable<HostAnswerer> EtcdSession::try_host(Instant deadline) {
+/// Connects to the host. If its location is unknown, the result has no client, and `why` gives the
+/// reason.
+asio::awaitable<FoundHost> EtcdSession::try_host(Instant deadline) {
   HostLocation location = host_location();
-  HostAnswerer answer;
+  FoundHost answer;
   answer.why = location.why;
   if (location.endpoints.empty()) co_return answer;
   NativeClientOptions client = host_options();
@@ -114,41 +117,43 @@ asio::awaitable<HostAnswerer> EtcdSession::try_host(Instant deadline) {
 }
 
 HostLocation EtcdSession::host_location() {
-  HostLocation location = host_.where();
-  if (!location.endpoints.empty()) used_ = location.endpoints.front();
+  HostLocation location = host_.location();
+  if (!location.endpoints.empty()) searched_endpoint_ = location.endpoints.front();
   return location;
 }
 
-void EtcdSession::on_news() {
+void EtcdSession::on_host_change() {
   pause_.cancel();
   if (native_ == nullptr || !*alive_) return;
-  const HostLocation location = host_.where();
-  const bool elsewhere = !location.endpoints.empty() && location.endpoints.front() != used_;
-  if (location.nobody || elsewhere) native_->host_moved();
+  const HostLocation location = host_.location();
+  const bool elsewhere =
+      !location.endpoints.empty() && location.endpoints.front() != searched_endpoint_;
+  if (location.no_host || elsewhere) native_->host_moved();
 }
 
 NativeClientOptions EtcdSession::host_options() const {
   NativeClientOptions host = client_options();
-  // The others come by the address that was announced: the certificate is for that.
+  // The certificate is for the announced address, which the other nodes use. This node checks it
+  // for the same address, although it connects to loopback.
   if (host_.is_here()) host.tls_name = host_.address();
   return host;
 }
 
-void EtcdSession::begin_native(HostAnswerer found) {
-  const HostLocation location = host_.where();
+void EtcdSession::begin_native(FoundHost found) {
+  const HostLocation location = host_.location();
   std::string host = host_.address();
-  // The host reaches itself by loopback: the others come by the address that it has announced.
+  // The host connects to itself over loopback. The other nodes use the announced address.
   if (!host_.is_here() && !location.endpoints.empty()) host = location.endpoints.front().host;
   auto native = native_session(std::move(found), host, inner_handlers(),
                                {.hosts_rendezvous = host_.is_here(),
                                 .host = host_options(),
-                                .where = [this] { return host_location(); },
+                                .locate_host = [this] { return host_location(); },
                                 .host_text = etcd_text()});
   native_ = native.get();
-  join_by(std::move(native));
+  join_through(std::move(native));
 }
 
-/// Who knows that the run is over does not begin to host it.
+/// After the end of the run this agent must not become the host.
 RendezvousSession::Handlers EtcdSession::inner_handlers() {
   Handlers handlers = handlers_;
   handlers.on_end = [this](SessionEnd end) {

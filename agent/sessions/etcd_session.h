@@ -1,5 +1,5 @@
-// --rdzv-backend etcd: the agents of a run elect its host among themselves through etcd, and take
-// part in the rendezvous as with any other host that is muster.
+// --rdzv-backend etcd: the agents of a run elect one of themselves as host through etcd. The rest
+// is the same as with any other muster host.
 #pragma once
 
 #include <memory>
@@ -22,17 +22,18 @@ class EtcdSession final : public SearchingSession {
 
  private:
   boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive) override;
-  boost::asio::awaitable<HostAnswerer> try_host(Instant deadline);
-  void begin_native(HostAnswerer found);
+  boost::asio::awaitable<FoundHost> try_host(Instant deadline);
+  void begin_native(FoundHost found);
   HostLocation host_location();
-  void on_news();
+  void on_host_change();
   RendezvousSession::Handlers inner_handlers();
   NativeClientOptions host_options() const;
   std::string etcd_text() const;
 
   EtcdHost host_;
-  NativeSession* native_ = nullptr;         // The inner session, once there is one.
-  std::optional<RendezvousEndpoint> used_;  // The host that was looked for last.
+  NativeSession* native_ = nullptr;  // The inner session. Null until it exists.
+  std::optional<RendezvousEndpoint>
+      searched_endpoint_;  // Where this node last looked for the host.
 };
 
 }  // namespace muster

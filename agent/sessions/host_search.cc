@@ -13,11 +13,11 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Also for the last one, when those before it have taken longer than their share.
-constexpr Duration kLeastShare = std::chrono::milliseconds(100);
+// The shortest time for one endpoint, also for the last one after slow ones.
+constexpr Duration kMinShare = std::chrono::milliseconds(100);
 
-/// Which of two answers says more about why there is no host: the higher one.
-int weight_of(const Result<HostKind>& kind) {
+/// Ranks answers: the one with the higher number says more about why there is no host.
+int answer_priority(const Result<HostKind>& kind) {
   if (!kind) return kind.error() == boost::system::errc::connection_refused ? 0 : 1;
   switch (*kind) {
     case HostKind::Other:
@@ -38,13 +38,12 @@ int weight_of(const Result<HostKind>& kind) {
 
 }  // namespace
 
-asio::awaitable<HostAnswerer> find_host(asio::any_io_executor executor, NativeClientOptions options,
-                                        std::vector<RendezvousEndpoint> endpoints,
-                                        std::size_t first) {
+asio::awaitable<FoundHost> find_host(asio::any_io_executor executor, NativeClientOptions options,
+                                     std::vector<RendezvousEndpoint> endpoints, std::size_t first) {
   MUSTER_CHECK(!endpoints.empty());
   const Instant deadline = now() + options.connect_timeout;
   const std::size_t count = endpoints.size();
-  HostAnswerer best;
+  FoundHost best;
   std::string errors;
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t at = (first + i) % count;
@@ -53,8 +52,8 @@ asio::awaitable<HostAnswerer> find_host(asio::any_io_executor executor, NativeCl
     options.port = endpoint.port;
     if (count > 1) options.addresses.clear();
     const Duration share = (deadline - now()) / static_cast<Duration::rep>(count - i);
-    options.connect_timeout = std::max(share, kLeastShare);
-    HostAnswerer answer;
+    options.connect_timeout = std::max(share, kMinShare);
+    FoundHost answer;
     answer.endpoint = at;
     answer.client = std::make_unique<NativeClient>(executor, options);
     answer.kind = co_await answer.client->connect();
@@ -64,7 +63,8 @@ asio::awaitable<HostAnswerer> find_host(asio::any_io_executor executor, NativeCl
           count > 1 ? endpoint_text(endpoint.host, endpoint.port) + ": " : std::string();
       errors += (errors.empty() ? "" : "; ") + named + answer.kind.error().message();
     }
-    if (!best.client || weight_of(answer.kind) > weight_of(best.kind)) best = std::move(answer);
+    if (!best.client || answer_priority(answer.kind) > answer_priority(best.kind))
+      best = std::move(answer);
     if (found) break;
   }
   best.why = std::move(errors);

@@ -1,4 +1,4 @@
-// The host of a rendezvous that may be at one of several endpoints: musterds of which one leads.
+// Finds the host among several endpoints, such as musterds of which one leads.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +14,22 @@
 
 namespace muster {
 
-/// What a search has found: the endpoint where a muster is the host or, if there is none, the
-/// endpoint whose answer says most.
-struct HostAnswerer {
+/// The result of a search: the endpoint where a muster is the host. If there is none, the endpoint
+/// whose answer explains most.
+struct FoundHost {
   Result<HostKind> kind = HostKind::Other;
   std::unique_ptr<NativeClient> client;
   std::size_t endpoint = 0;
-  std::string why;  // Of an error: of each endpoint, which is named if there are several.
+  /// The connect errors of all endpoints, with the endpoints' names if there are several.
+  std::string why;
 };
 
-/// Connects to the endpoints in turn, beginning with number `first`, until a muster is the host.
-/// Each has its share of `options.connect_timeout`; the error of all is that the connection is
-/// refused only if every one of them refuses it. With one endpoint: connects to that one.
-boost::asio::awaitable<HostAnswerer> find_host(boost::asio::any_io_executor executor,
-                                               NativeClientOptions options,
-                                               std::vector<RendezvousEndpoint> endpoints,
-                                               std::size_t first);
+/// Connects to the endpoints in turn, starting with index `first`, until one is a muster host. Each
+/// endpoint gets its share of `options.connect_timeout`. The result is "connection refused" only if
+/// every endpoint refuses the connection.
+boost::asio::awaitable<FoundHost> find_host(boost::asio::any_io_executor executor,
+                                            NativeClientOptions options,
+                                            std::vector<RendezvousEndpoint> endpoints,
+                                            std::size_t first);
 
 }  // namespace muster

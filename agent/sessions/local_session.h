@@ -1,4 +1,4 @@
-// The rendezvous of one node that meets only itself: no network, no waiting.
+// The rendezvous of a job with one node: no network and no waiting.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace muster {
 
 class LocalSession final : public RendezvousSession {
  public:
-  /// `master_addr`: where this node's workers find the store.
+  /// `master_addr`: the address where this node's workers find the store.
   LocalSession(Handlers handlers, int local_world_size, std::string master_addr)
       : handlers_(std::move(handlers)),
         local_world_size_(local_world_size),
@@ -19,7 +19,7 @@ class LocalSession final : public RendezvousSession {
   void join() override;
   void workers_failed(const std::string&) override {}
   void finished(bool succeeded, const std::string&) override {
-    handlers_.on_end({.succeeded = succeeded, .who = "", .why = ""});
+    handlers_.on_end({.succeeded = succeeded, .failed_node = "", .why = ""});
   }
   void leave() override {}
   void close() override { handlers_ = {}; }

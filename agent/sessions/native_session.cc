@@ -81,9 +81,9 @@ void NativeSession::begin(std::unique_ptr<NativeClient> client) {
 
 void NativeSession::on_message(const NativeMessage& message) {
   const auto alive = alive_;
-  feed(NativeParticipant::Heard{message});
+  feed(NativeParticipant::MessageReceived{message});
   if (!*alive) return;
-  // A host that was away knows nothing of the workers.
+  // A host that was away has no report of this node's workers: it gets the latest one again.
   if (std::holds_alternative<Resumed>(message) && report_) report(*report_);
   if (const auto* asked = std::get_if<NodeAsked>(&message)) answer(*asked);
 }
@@ -103,7 +103,7 @@ void NativeSession::answer(const NodeAsked& asked) {
   });
 }
 
-/// Actions may lead to events at once: those wait for their turn.
+/// An action can cause another event immediately. Such events are queued and handled in order.
 void NativeSession::feed(NativeParticipant::Event event) {
   events_.push_back(std::move(event));
   if (std::exchange(feeding_, true)) return;
@@ -111,7 +111,7 @@ void NativeSession::feed(NativeParticipant::Event event) {
   for (; !events_.empty(); events_.pop_front()) {
     for (const NativeParticipant::Action& action : participant_.step(events_.front(), now())) {
       std::visit([this](const auto& a) { apply(a); }, action);
-      if (!*alive) return;  // Closed by a handler.
+      if (!*alive) return;  // A handler has closed the session.
     }
   }
   feeding_ = false;
@@ -128,7 +128,7 @@ void NativeSession::arm_timer() {
   });
 }
 
-// --- what the agent wants ------------------------------------------------------------------------
+// --- calls of the agent --------------------------------------------------------------------------
 
 void NativeSession::join() {
   feed(NativeParticipant::JoinAsked{});
@@ -170,29 +170,29 @@ void NativeSession::host_moved() {
   feed(NativeParticipant::ConnectionBroke{"it is not the host any more"});
 }
 
-// --- what the participant wants ------------------------------------------------------------------
+// --- actions of the participant ------------------------------------------------------------------
 
 void NativeSession::apply(const NativeParticipant::Connect&) {
   spawn_task(loop_.get_executor(), "native_connect", connect(alive_));
 }
 
-// A host that dies just then closes the connection before it has said who it is, as a torch server
-// would: that is no answer yet.
+// A host that dies during the connect closes the connection before its welcome, as a torch server
+// does. So HostKind::Other counts here as no answer, and the participant tries again.
 asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
   using Why = NativeParticipant::ConnectFailed::Why;
   NativeClientOptions host = options_.host;
   host.connect_timeout = std::min(kConnectMost, participant_.lease());
   host.retry = false;
   std::vector<RendezvousEndpoint> endpoints = options_.endpoints;
-  if (options_.where) {
-    HostLocation location = options_.where();
-    const Why why = location.nobody ? Why::NobodyListens : Why::NoAnswer;
+  if (options_.locate_host) {
+    HostLocation location = options_.locate_host();
+    const Why why = location.no_host ? Why::NobodyListens : Why::NoAnswer;
     if (location.endpoints.empty())
       co_return feed(NativeParticipant::ConnectFailed{why, std::move(location.why)});
     endpoints = std::move(location.endpoints);
   }
-  HostAnswerer found = co_await find_host(loop_.get_executor(), std::move(host),
-                                          std::move(endpoints), options_.endpoint);
+  FoundHost found = co_await find_host(loop_.get_executor(), std::move(host), std::move(endpoints),
+                                       options_.endpoint);
   if (!*alive || participant_.phase() == NativeParticipant::Phase::Over) co_return;
   const Result<HostKind>& kind = found.kind;
   if (kind && *kind == HostKind::Muster) {
@@ -205,10 +205,10 @@ asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
     failed = {refused ? Why::NobodyListens : Why::NoAnswer, found.why};
   } else if (*kind == HostKind::Unproven || *kind == HostKind::TlsRefused ||
              *kind == HostKind::TlsLost) {
-    failed.text = found.client->refusal();  // The right host may still come back.
+    failed.text = found.client->refusal();  // Another server has the port. The host may come back.
   } else if (*kind == HostKind::Refused) {
-    // A host that moves may have left its port to a stranger.
-    failed = {options_.where ? Why::NoAnswer : Why::NotWanted, found.client->refusal()};
+    // If the host can move, another program may have its old port now.
+    failed = {options_.locate_host ? Why::NoAnswer : Why::NotWanted, found.client->refusal()};
   } else {
     failed.text = "it has closed the connection";
   }
@@ -256,8 +256,8 @@ void NativeSession::begin_workers() {
   if (const auto round = std::exchange(introducing_, std::nullopt)) handlers_.on_round(*round);
 }
 
-// With a token the workers' store serves only members of its run: it learns their addresses by
-// this.
+// With a token the workers' store serves only addresses of members of its run. It learns this
+// node's address from this question.
 asio::awaitable<void> NativeSession::introduce(std::shared_ptr<bool> alive, int number,
                                                bool all_are_musters) {
   const StoreAddress store{facts_.master_addr, facts_.master_port};
@@ -267,8 +267,8 @@ asio::awaitable<void> NativeSession::introduce(std::shared_ptr<bool> alive, int 
   const auto reached = co_await ask_reach(loop_.get_executor(), store, std::move(question),
                                           kIntroduceMost, options_.host.token);
   if (!*alive || number != introductions_ || !introducing_) co_return;
-  // Among torchrun nodes rank 0 may be one of them: its store knows nobody and refuses nobody. The
-  // same is true of a store that rank 0's worker hosts, which is not there yet.
+  // Without an answer there is a warning only if rank 0's agent, a muster, hosts the store. The
+  // store of a torchrun rank 0 refuses nobody. A store that rank 0's worker hosts is not up yet.
   if (!reached && all_are_musters && agent_.rendezvous.shares_store)
     spdlog::warn(
         "the workers' store at {} does not know this node's token: it may refuse this node's "
@@ -288,31 +288,31 @@ RoundFacts NativeSession::facts_of(const RoundComplete& message) {
 
 void NativeSession::apply(const NativeParticipant::RestartWorkers& action) {
   const auto alive = alive_;
-  begin_workers();  // What is to be stopped must have begun.
+  begin_workers();  // The agent must have the round before it can be told to stop its workers.
   if (!*alive) return;
   handlers_.on_restart(action.why);
 }
 
 void NativeSession::apply(const NativeParticipant::EndJob& action) {
   introducing_.reset();
-  handlers_.on_end({.succeeded = action.succeeded, .who = action.who, .why = action.why});
+  handlers_.on_end({.succeeded = action.succeeded, .failed_node = action.who, .why = action.why});
 }
 
-void NativeSession::apply(const NativeParticipant::GiveUp& action) {
+void NativeSession::apply(const NativeParticipant::FailRendezvous& action) {
   introducing_.reset();
   handlers_.on_failed(action.why);
 }
 
-void NativeSession::apply(const NativeParticipant::Say& action) {
+void NativeSession::apply(const NativeParticipant::Print& action) {
   spdlog::log(action.warning ? spdlog::level::warn : spdlog::level::info, "{}", action.text);
 }
 
-void NativeSession::apply(const NativeParticipant::Vouch& action) {
-  if (handlers_.vouch) handlers_.vouch(action.generation, action.whole_at);
+void NativeSession::apply(const NativeParticipant::SetReachAnswer& action) {
+  if (handlers_.set_reach_answer) handlers_.set_reach_answer(action.generation, action.whole_at);
 }
 
 void NativeSession::apply(const NativeParticipant::AskReach& action) {
-  if (std::exchange(asking_, true)) return;
+  if (std::exchange(reach_pending_, true)) return;
   spawn_task(loop_.get_executor(), "ask_reach", reach(alive_, action));
 }
 
@@ -323,7 +323,7 @@ asio::awaitable<void> NativeSession::reach(std::shared_ptr<bool> alive,
   const auto reached = co_await ask_reach(loop_.get_executor(), std::move(action.store),
                                           action.question, limit, options_.host.token);
   if (!*alive) co_return;
-  asking_ = false;
+  reach_pending_ = false;
   NativeParticipant::ReachAnswered answer{.generation = action.question.generation};
   if (reached) {
     answer.whole = reached->whole;
@@ -372,39 +372,39 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Round
   const auto client = store_;
   const Result<void> connected = co_await client->connect();
   if (is_over()) co_return;
-  std::string trouble = connected ? std::string() : connected.error().message();
+  std::string error = connected ? std::string() : connected.error().message();
   RoundExchange others = round_exchange(facts, round.round);
-  if (trouble.empty()) {
-    const auto told = co_await others.publish_role();
-    if (!told) trouble = told.error().reason;
+  if (error.empty()) {
+    const auto published = co_await others.publish_role();
+    if (!published) error = published.error().reason;
   }
   if (is_over()) co_return;
-  if (trouble.empty() && facts.group_rank.value == 0) {
-    // Torchrun nodes know no other way to learn it.
-    // Where they are, not as we call ourselves: the host has seen to it.
+  if (error.empty() && facts.group_rank.value == 0) {
+    // Torchrun nodes learn rank 0's address only from this key. The round's store address is used,
+    // because the host has replaced a loopback address in it by one that other nodes can reach.
     MasterAddress master{options_.address, 0};
     if (store) master = {store->addr, store->port};
     const auto published = co_await others.publish_master(master);
-    if (!published) trouble = published.error().reason;
-  } else if (trouble.empty() && !store) {
+    if (!published) error = published.error().reason;
+  } else if (error.empty() && !store) {
     EarlierRounds earlier;
     const auto master = co_await others.find_master(earlier);
     if (master)
       store = StoreAddress{master->addr, master->port};
     else
-      trouble = master.error().reason;
+      error = master.error().reason;
   }
   if (is_over()) co_return;
-  if (trouble.empty()) {
+  if (error.empty()) {
     const auto ranks = co_await others.ranks();
     if (ranks)
       facts.ranks = *ranks;
     else
-      trouble = ranks.error().reason;
+      error = ranks.error().reason;
   }
   if (is_over()) co_return;
-  if (!store || !trouble.empty())
-    co_return feed(NativeParticipant::ExchangeFailed{round_number, trouble});
+  if (!store || !error.empty())
+    co_return feed(NativeParticipant::ExchangeFailed{round_number, error});
   facts.master_addr = store->addr;
   facts.master_port = store->port;
   facts_ = facts;
@@ -412,7 +412,7 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Round
   feed(NativeParticipant::ExchangeDone{round_number});
 }
 
-// Torchrun nodes wait in theirs until all have come, and then close the run.
+// Torchrun nodes wait at their exit barrier until all nodes are there, and then close the run.
 asio::awaitable<void> NativeSession::exit_barrier(std::shared_ptr<bool> alive) {
   const auto client = store_;
   RoundExchange others = round_exchange(facts_, round_number_);

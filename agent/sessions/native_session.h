@@ -1,6 +1,7 @@
-// A rendezvous whose host is muster: one connection, and the host says what happens.
+// The session for a rendezvous whose host is a muster: one connection, on which the host sends what
+// happens.
 //
-// Sockets, timers and tasks only: NativeParticipant decides.
+// This class has only the sockets, timers and tasks. NativeParticipant decides.
 #pragma once
 
 #include <deque>
@@ -23,27 +24,27 @@
 
 namespace muster {
 
-/// Where a host is that moves.
+/// The current location of a host that can move.
 struct HostLocation {
-  std::vector<RendezvousEndpoint> endpoints;  // Empty: not known.
-  bool nobody = false;                        // Just now there was no host.
-  std::string why;                            // A sentence, if there are no endpoints.
+  std::vector<RendezvousEndpoint> endpoints;  // Empty: unknown.
+  bool no_host = false;                       // At the moment no agent is the host.
+  std::string why;  // If there are no endpoints: a sentence that says why.
 };
 
 class NativeSession final : public RendezvousSession {
  public:
   struct Options {
-    std::string address;  // This node's, to the others.
+    std::string address;  // The address under which other nodes reach this node.
     bool hosts_rendezvous = false;
     NativeClientOptions host;
-    /// Where the host may be; `host` is at one of them.
+    /// Where the host may be. `host` is at one of them.
     std::vector<RendezvousEndpoint> endpoints;
-    std::size_t endpoint = 0;  // The one of `client`.
-    /// Instead of `endpoints`, where the host moves: asked for each try.
-    std::function<HostLocation()> where;
-    std::string host_text;  // All of them, for people.
+    std::size_t endpoint = 0;  // The index of the endpoint that `client` is connected to.
+    /// Used instead of `endpoints` if the host can move. Called for each try.
+    std::function<HostLocation()> locate_host;
+    std::string host_text;  // All endpoints as one text, for people.
   };
-  /// `client`: connected and welcome, not started.
+  /// `client` is connected, has got the host's welcome, and is not started yet.
   NativeSession(boost::asio::io_context& loop, const AgentOptions& agent, Handlers handlers,
                 Options options, std::unique_ptr<NativeClient> client);
   ~NativeSession() override;
@@ -56,8 +57,8 @@ class NativeSession final : public RendezvousSession {
   void report(const NodeReport& report) override;
   void close() override;
   void drain(const std::function<void()>& done) override;
-  /// What this node is connected with does not host the rendezvous any more: it looks for the host
-  /// at once, instead of when that has been silent for the lease.
+  /// The peer of the connection is no longer the host. This node looks for the new host at once,
+  /// without waiting until the old one has been silent for the lease.
   void host_moved();
 
  private:
@@ -73,17 +74,17 @@ class NativeSession final : public RendezvousSession {
   void apply(const NativeParticipant::BeginRound& action);
   void apply(const NativeParticipant::RestartWorkers& action);
   void apply(const NativeParticipant::EndJob& action);
-  void apply(const NativeParticipant::GiveUp& action);
+  void apply(const NativeParticipant::FailRendezvous& action);
   void apply(const NativeParticipant::AskReach& action);
-  void apply(const NativeParticipant::Vouch& action);
-  void apply(const NativeParticipant::Say& action);
+  void apply(const NativeParticipant::SetReachAnswer& action);
+  void apply(const NativeParticipant::Print& action);
 
   boost::asio::awaitable<void> connect(std::shared_ptr<bool> alive);
   boost::asio::awaitable<void> reach(std::shared_ptr<bool> alive,
                                      NativeParticipant::AskReach action);
-  /// A round with torchrun nodes in it: what its nodes tell each other goes through the store.
+  /// In a round with torchrun nodes: exchanges roles, master address and ranks through the store.
   boost::asio::awaitable<void> exchange(std::shared_ptr<bool> alive, RoundComplete round);
-  /// Lets rank 0's store know this node, before the workers come to it.
+  /// Introduces this node to the workers' store of rank 0, before its workers connect there.
   boost::asio::awaitable<void> introduce(std::shared_ptr<bool> alive, int number,
                                          bool all_are_musters);
   void begin_workers();
@@ -101,17 +102,17 @@ class NativeSession final : public RendezvousSession {
   NativeParticipant participant_;
   std::deque<NativeParticipant::Event> events_;
   bool feeding_ = false;
-  std::unique_ptr<NativeClient> client_;  // Nothing: it is being connected again.
+  std::unique_ptr<NativeClient> client_;  // Null: not connected, a new connection is being made.
   boost::asio::steady_timer timer_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
-  std::shared_ptr<StoreClient> store_;  // For the exchange; only in a round with torchrun nodes.
-  RoundFacts facts_;                    // Of the newest round whose workers were started.
-  std::int64_t round_number_ = -1;      // Of the newest exchange that was done.
-  int exchanges_ = 0;                   // The latest one counts.
-  std::optional<NodeReport> report_;    // The latest one.
-  bool asking_ = false;                 // Rank 0's store, whether the round is whole.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive this.
+  std::shared_ptr<StoreClient> store_;  // For the exchange. Only in a round with torchrun nodes.
+  RoundFacts facts_;                    // The facts of the newest round that started workers.
+  std::int64_t round_number_ = -1;      // The round of the newest finished exchange.
+  int exchanges_ = 0;                 // The number of the latest exchange. Older ones are ignored.
+  std::optional<NodeReport> report_;  // The latest report.
+  bool reach_pending_ = false;        // A question to rank 0's store waits for its answer.
   std::optional<SessionRound> introducing_;  // The round whose workers wait for introduce().
-  int introductions_ = 0;                    // The latest one counts.
+  int introductions_ = 0;  // The number of the latest introduction. Older ones are ignored.
 };
 
 }  // namespace muster

@@ -20,14 +20,14 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr const char* kLoopbackAddress = "127.0.0.1";
-// From connecting to the store's answer, before it is tried again.
+// The time limit of one try: from connecting to the host's answer.
 constexpr Duration kStoreConnectLeast = std::chrono::milliseconds(100);
 constexpr Duration kStoreConnectMost = std::chrono::seconds(5);
-// One name server's silence takes 5 s; then the next one is asked.
+// The resolver waits 5 s for a silent name server before it asks the next one.
 constexpr Duration kNameLeast = std::chrono::milliseconds(100);
 constexpr Duration kNameMost = std::chrono::seconds(15);
 constexpr Duration kOwnNameWithin = std::chrono::seconds(1);
-constexpr Duration kWaitWorthTelling = std::chrono::seconds(2);
+constexpr Duration kWarnAfterWaiting = std::chrono::seconds(2);
 constexpr Duration kDrainLimit = std::chrono::seconds(2);
 constexpr const char* kNoCertificate =
     "this node cannot host the rendezvous itself: TLS needs --rdzv-tls-cert and --rdzv-tls-key for "
@@ -38,7 +38,7 @@ constexpr const char* kNoCertificate =
 NetworkSession::NetworkSession(asio::io_context& loop, const AgentOptions& options,
                                Handlers handlers)
     : SearchingSession(loop, options, std::move(handlers)),
-      host_finder_(options.rendezvous.host),
+      endpoint_checker_(options.rendezvous.host),
       is_here_(options.rendezvous.settings.is_host.value_or(false)) {}
 
 std::string NetworkSession::host_at(std::size_t endpoint) const {
@@ -47,7 +47,7 @@ std::string NetworkSession::host_at(std::size_t endpoint) const {
   return endpoint_text(at.host, at.port);
 }
 
-/// Where the rendezvous may be; one of them, if it is here.
+/// Where the rendezvous may be: one loopback endpoint if this node hosts it.
 std::vector<RendezvousEndpoint> NetworkSession::endpoints() const {
   if (hosted_) return {{kLoopbackAddress, hosted_->port()}};
   std::vector<RendezvousEndpoint> all = {{rendezvous_.host, rendezvous_.port}};
@@ -55,24 +55,25 @@ std::vector<RendezvousEndpoint> NetworkSession::endpoints() const {
   return all;
 }
 
-// Who hosts is asked again for each try: a name may come to mean this machine only later.
+// Each try checks again whether this machine is the host: the endpoint's name may resolve to this
+// machine only later.
 asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
   const RendezvousSettings& settings = rendezvous_.settings;
   const Instant began = now();
   const Instant deadline = began + settings.read_timeout;
-  std::string told;
+  std::string logged_error;
   bool closed_before = false;
   for (;;) {
-    HostAnswer host;
+    EndpointCheck host;
     if (!settings.is_host && !hosted_ && rendezvous_.further.empty()) {
       const Duration limit = std::clamp(deadline - now(), kNameLeast, kNameMost);
-      host = co_await host_finder_.find(limit, kOwnNameWithin);
+      host = co_await endpoint_checker_.check(limit, kOwnNameWithin);
       if (!*alive) co_return;
-      // More than torchrun would: it does not look at the interfaces, and then nobody hosts.
+      // torchrun does not look at the interfaces. In the case OnInterface no torchrun would host.
       is_here_ = host.match != HostMatch::Elsewhere;
     }
     if (is_here_ && !hosted_ && !start_hosting(settings.is_host.has_value())) co_return;
-    std::string error = hosted_ ? std::string() : host.endpoint_trouble;
+    std::string error = hosted_ ? std::string() : host.lookup_error;
     if (error.empty()) {
       auto options = options_for_try(std::move(host.facts.endpoint_addresses), deadline);
       std::vector<RendezvousEndpoint> where = endpoints();
@@ -80,8 +81,8 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
           co_await find_host(loop_.get_executor(), std::move(options), std::move(where), 0);
       if (!*alive) co_return;
       const Result<HostKind>& kind = found.kind;
-      // A host that dies just then closes the connection, too: only who does so twice is torch's,
-      // or does not speak TLS.
+      // A server that closes the connection is a torch store, or does not speak TLS. A muster host
+      // that dies at this moment also closes it. So only the second close counts.
       const bool closed = kind && (*kind == HostKind::Other || *kind == HostKind::TlsLost);
       if (kind && (!closed || std::exchange(closed_before, true)))
         co_return begin_with(std::move(found));
@@ -93,14 +94,14 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
                      " (tried for " + seconds_text(settings.read_timeout) +
                      "; --rdzv-conf read_timeout=SECONDS changes that)" +
                      (is_here_ && lacks_certificate() ? std::string("; ") + kNoCertificate : ""));
-    if (now() - began > kWaitWorthTelling && error != std::exchange(told, error))
+    if (now() - began > kWarnAfterWaiting && error != std::exchange(logged_error, error))
       spdlog::warn("waiting for the rendezvous at {}: {}", host_text(), error);
     co_await pause_.wait(deadline);
     if (!*alive) co_return;
   }
 }
 
-/// `addresses`: where the endpoint is, if that was asked for just now.
+/// `addresses`: the endpoint's addresses, if they have just been looked up.
 NativeClientOptions NetworkSession::options_for_try(std::vector<std::string> addresses,
                                                     Instant deadline) const {
   NativeClientOptions options = host_options();
@@ -110,13 +111,13 @@ NativeClientOptions NetworkSession::options_for_try(std::vector<std::string> add
   return options;
 }
 
-void NetworkSession::begin_with(HostAnswerer found) {
+void NetworkSession::begin_with(FoundHost found) {
   const std::string host = host_at(found.endpoint);
   switch (*found.kind) {
     case HostKind::Muster:
       return begin_native(std::move(found));
     case HostKind::Refused:
-      // Another job of this machine has the port. One node needs nobody else.
+      // Another job on this machine has the port. A job with one node needs no host.
       if (is_here_ && options_.max_nodes == 1) return begin_local();
       return fail("the rendezvous at " + host + " refused this node: " + found.client->refusal());
     case HostKind::Unproven:
@@ -137,16 +138,16 @@ void NetworkSession::begin_with(HostAnswerer found) {
   }
 }
 
-/// To host a rendezvous by TLS a node needs a certificate, as any server does.
+/// Whether this node cannot host because it uses TLS and has no certificate of its own.
 bool NetworkSession::lacks_certificate() const {
   return rendezvous_.tls && !rendezvous_.host_tls;
 }
 
-// True if this node may go on: as the host, or as somebody else's client.
+// Returns whether this node can go on, as the host or as a client of another host.
 bool NetworkSession::start_hosting(bool must) {
   if (lacks_certificate()) {
     if (must) fail(kNoCertificate);
-    return !must;  // A musterd may be here, or still come.
+    return !must;  // A musterd may run on this machine, or start later.
   }
   StoreServerOptions server = server_options();
   server.port = rendezvous_.port;
@@ -157,13 +158,14 @@ bool NetworkSession::start_hosting(bool must) {
     spdlog::debug("rendezvous_hosted port={} run={}", hosted_->port(), options_.run_id);
     return start_http();
   }
-  // Another agent of this machine was first, or somebody's server: that is found out next.
+  // Another agent on this machine has the port, or another server: the next try connects and finds
+  // out.
   if (!must && hosted.error().code == boost::system::errc::address_in_use) return true;
   fail("cannot host the rendezvous: " + hosted.error().what());
   return false;
 }
 
-// --http, if it was given. Who asked for it and cannot have it learns so before a worker starts.
+// Starts the HTTP server if --http was given. A failure ends the job before a worker starts.
 bool NetworkSession::start_http() {
   if (rendezvous_.http.empty()) return true;
   const auto address = http::parse_address(rendezvous_.http);
@@ -181,33 +183,34 @@ NativeClientOptions NetworkSession::host_options() const {
   NativeClientOptions host = client_options();
   host.host = hosted_ ? kLoopbackAddress : rendezvous_.host;
   host.port = hosted_ ? hosted_->port() : rendezvous_.port;
-  // The others come by this name: the certificate is for it, also where it is here.
+  // The other nodes use this name, so the certificate is for it. This node checks the same name,
+  // although it connects to loopback.
   if (hosted_) host.tls_name = rendezvous_.host;
   return host;
 }
 
-void NetworkSession::begin_native(HostAnswerer found) {
+void NetworkSession::begin_native(FoundHost found) {
   const std::size_t endpoint = found.endpoint;
-  // The host reaches itself by loopback: the others come by the endpoint's name.
+  // The host connects to itself over loopback. The other nodes use the endpoint's name.
   const std::string host = hosted_ ? rendezvous_.host : endpoints()[endpoint].host;
   const std::string text = hosted_ ? endpoint_text(kLoopbackAddress, hosted_->port()) : host_text();
-  join_by(native_session(std::move(found), host, handlers_,
-                         {.hosts_rendezvous = hosted_ != nullptr,
-                          .host = host_options(),
-                          .endpoints = endpoints(),
-                          .endpoint = endpoint,
-                          .host_text = text}));
+  join_through(native_session(std::move(found), host, handlers_,
+                              {.hosts_rendezvous = hosted_ != nullptr,
+                               .host = host_options(),
+                               .endpoints = endpoints(),
+                               .endpoint = endpoint,
+                               .host_text = text}));
 }
 
 void NetworkSession::begin_local() {
   const std::string& address = rendezvous_.local_addr;
-  join_by(std::make_shared<LocalSession>(handlers_, options_.local_world_size,
-                                         address.empty() ? kLoopbackAddress : address));
+  join_through(std::make_shared<LocalSession>(handlers_, options_.local_world_size,
+                                              address.empty() ? kLoopbackAddress : address));
 }
 
 void NetworkSession::begin_torch() {
   spdlog::debug("rendezvous_by_torchrun endpoint={}", host_text());
-  join_by(make_c10d_session(loop_.get_executor(), options_, handlers_));
+  join_through(make_c10d_session(loop_.get_executor(), options_, handlers_));
 }
 
 void NetworkSession::drain(const std::function<void()>& done) {

@@ -1,5 +1,5 @@
-// --rdzv-backend c10d over a network: finds out who hosts the rendezvous (this node, another
-// muster, a torchrun), and then takes part in it by the session for that host.
+// --rdzv-backend c10d over a network: finds out whether this node, another muster or a torchrun
+// hosts the rendezvous, and then creates the session for that kind of host.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 
-#include "agent/sessions/rendezvous_host.h"
+#include "agent/sessions/endpoint_check.h"
 #include "agent/sessions/searching_session.h"
 #include "agent/sessions/store_thread.h"
 
@@ -28,16 +28,16 @@ class NetworkSession final : public SearchingSession {
   bool lacks_certificate() const;
   bool start_hosting(bool must);
   bool start_http();
-  void begin_with(HostAnswerer found);
-  void begin_native(HostAnswerer found);
+  void begin_with(FoundHost found);
+  void begin_native(FoundHost found);
   void begin_torch();
   void begin_local();
   NativeClientOptions host_options() const;
   std::string host_at(std::size_t endpoint) const;
 
-  HostFinder host_finder_;
-  std::unique_ptr<StoreThread> hosted_;  // The rendezvous, if it is here.
-  bool is_here_ = false;                 // The endpoint is this machine, as far as is known.
+  EndpointChecker endpoint_checker_;
+  std::unique_ptr<StoreThread> hosted_;  // The rendezvous server, if this node hosts it.
+  bool is_here_ = false;                 // The latest check says: the endpoint is this machine.
 };
 
 }  // namespace muster

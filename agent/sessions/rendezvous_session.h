@@ -1,9 +1,9 @@
-// How one node takes part in a run's rendezvous, whatever carries it.
+// The interface through which one node takes part in the rendezvous of its run.
 //
-// One implementation for each way: native_session (a host that is muster), c10d_session (a host
-// that is torchrun), static_session (--rdzv-backend static), local_session (one node, no network).
-// A further backend is a further implementation. Everything happens on the agent's one loop; after
-// close() no handler is called any more.
+// There is one implementation for each kind of rendezvous: native_session (the host is a muster),
+// c10d_session (the host is a torchrun), static_session (--rdzv-backend static), local_session (one
+// node, no network). A new backend needs a new implementation. Everything runs on the agent's only
+// loop. After close() no handler is called.
 #pragma once
 
 #include <functional>
@@ -20,24 +20,25 @@
 
 namespace muster {
 
-/// A round that is complete: the workers may start.
+/// A complete round: the workers may start.
 struct SessionRound {
   std::int64_t round = 0;
   RoundFacts facts;
-  /// The rendezvous counts failures, for the whole job: facts.restart_count is its count, and it
-  /// decides whether there is another restart. Otherwise this node counts its own, as torchrun
-  /// does.
+  /// True: the rendezvous counts the failures of the whole job. facts.restart_count is its count,
+  /// and the rendezvous decides whether there is another restart. False: this node counts its own
+  /// failures, as torchrun does.
   bool job_decides = false;
 };
 
-/// It is over for everybody.
+/// The job has ended for all nodes.
 struct SessionEnd {
   bool succeeded = true;
-  std::string who;  // The node that failed first; empty: nobody, or this one.
+  /// The node that failed first. Empty: no node failed, or this node did.
+  std::string failed_node;
   std::string why;
 };
 
-/// The workers' store, which the agent of rank 0 hosts.
+/// The workers' store, which the agent of node rank 0 hosts.
 struct HostedStore {
   std::uint16_t port = 0;
 };
@@ -47,54 +48,64 @@ class RendezvousSession {
  public:
   struct Handlers {
     std::function<void(SessionRound)> on_round;
-    /// The round is broken (a node failed, left or wants to join): stop the workers, then join()
-    /// again. `why` is a sentence for people.
+    /// The round is over because a node failed, left or wants to join. The agent must stop the
+    /// workers and then call join() again. `why` is a sentence for people.
     std::function<void(std::string why)> on_restart;
     std::function<void(SessionEnd)> on_end;
-    /// There will be no rendezvous: for good, all retries are spent. A sentence that says what was
-    /// tried, what came of it last, and which option sets the limit.
+    /// The rendezvous has failed and is not tried again. `reason` is a sentence that says what was
+    /// tried, how the last try ended, and which option sets the limit.
     std::function<void(std::string reason)> on_failed;
-    /// This node is rank 0: empty the workers' store, or start it, then call `done`.
+    /// This node is rank 0. The agent must start the workers' store, or empty a running one, and
+    /// then call `done`.
     std::function<void(std::function<void(const HostedStoreResult&)> done)> host_store;
-    /// Before the first host_store, where that is known: every other node is told this numeric
-    /// address of this machine, so the workers' store need not listen at any other but loopback.
-    std::function<void(const std::string& address)> store_at = {};
-    /// What the workers' store of this node, rank 0, answers to other nodes that ask whether the
-    /// round of this generation is whole: when it was, or nothing.
-    std::function<void(std::int64_t generation, std::optional<Instant> whole_at)> vouch = {};
-    /// The host asks for people: a worker's log, or where it stands. `done` is called once.
+    /// Called before the first host_store, if the address is known. Every other node is told this
+    /// numeric address of this machine, so the workers' store needs to listen only there and on
+    /// loopback.
+    std::function<void(const std::string& address)> restrict_store = {};
+    /// On rank 0: sets what the workers' store answers when another node asks whether the nodes of
+    /// this generation still reach each other. `whole_at` is when they last did. Empty: unknown.
+    std::function<void(std::int64_t generation, std::optional<Instant> whole_at)> set_reach_answer =
+        {};
+    /// The host passes on a person's question: a worker's log, or the stack of a worker. The agent
+    /// calls `done` once.
     std::function<void(const NodeAsked& asked, std::function<void(NodeAnswered)> done)> on_asked =
         {};
   };
   virtual ~RendezvousSession() = default;
 
-  /// Wants to be in the next round; no worker of the last one lives any more. Answered by on_round,
-  /// on_end or on_failed.
+  /// Asks for a place in the next round. No worker of the last round may be alive. on_round, on_end
+  /// or on_failed follows.
   virtual void join() = 0;
-  /// Of the current round. `what` is said to everybody: "rank 3 exited with 1". If the rendezvous
-  /// decides, join() or on_end follows; if not, the agent goes on by join() or finished(false).
+  /// Workers of the current round have failed. `what` is sent to all nodes: "rank 3 exited with 1".
+  /// If the rendezvous decides about restarts (job_decides), on_restart or on_end follows.
+  /// Otherwise the agent calls join() or finished(false).
   virtual void workers_failed(const std::string& what) = 0;
-  /// This node's part is over. If it succeeded: the exit barrier; on_end follows in any case.
+  /// This node's workers have ended for good. After a success the session waits at the exit
+  /// barrier. on_end follows in any case.
   virtual void finished(bool succeeded, const std::string& what) = 0;
-  /// It will not come back, for another reason than a failure: a signal. Nothing follows.
+  /// This node leaves for another reason than a failure, such as a signal. No handler is called
+  /// afterwards.
   virtual void leave() = 0;
-  /// Another node has asked this node's store whether the round is whole: it reaches us.
+  /// Another node has asked this node's store whether the round is whole: that node reaches this
+  /// one.
   virtual void peer_reached(std::int64_t generation, int group_rank) {
     static_cast<void>(generation);
     static_cast<void>(group_rank);
   }
-  /// For people: how the workers of this node are. Lost where the host takes no reports.
+  /// Sends the state of this node's workers to the host, for people to see. Dropped if the host
+  /// takes no reports.
   virtual void report(const NodeReport& report) { static_cast<void>(report); }
-  /// Calls no handler any more.
+  /// No handler is called after this.
   virtual void close() = 0;
-  /// After close(): calls `done` when what was told has left, and if this node hosts the
-  /// rendezvous, when the others know how it ended; after two seconds in any case.
+  /// After close(): calls `done` when everything that was sent has left. If this node hosts the
+  /// rendezvous, it also waits until the other nodes know how the job ended: for two seconds at
+  /// most, five with the etcd backend.
   virtual void drain(const std::function<void()>& done) { done(); }
 };
 
-/// A task of `session`, which lives until the task has ended.
-inline boost::asio::awaitable<void> while_alive(std::shared_ptr<RendezvousSession> session,
-                                                boost::asio::awaitable<void> task) {
+/// Runs a task of `session` and keeps the session alive until the task has ended.
+inline boost::asio::awaitable<void> keeping_alive(std::shared_ptr<RendezvousSession> session,
+                                                  boost::asio::awaitable<void> task) {
   co_await std::move(task);
   session.reset();
 }

@@ -1,4 +1,4 @@
-// Between two tries to reach the same place.
+// The pause between two tries to connect to the same place.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,14 @@
 
 namespace muster {
 
-/// Pauses that grow from 0.1 to 2 s.
+/// Pauses that double from 0.1 s to 2 s. Each one is shortened by chance, to half of that at most.
 class RetryPause {
  public:
   explicit RetryPause(const boost::asio::any_io_executor& executor) : timer_(executor) {}
 
-  /// Not beyond `deadline`.
+  /// Waits for the next pause, but not beyond `deadline`.
   boost::asio::awaitable<void> wait(std::optional<Instant> deadline);
-  /// Ends a wait() that is under way.
+  /// Ends a running wait() at once.
   void cancel() { timer_.cancel(); }
   /// The next pause is the shortest again.
   void reset() { most_ = kFirst; }
@@ -34,10 +34,11 @@ class RetryPause {
   Duration most_ = kFirst;
 };
 
-/// What is left until then, `most` at most; never negative.
+/// The time until `deadline`, at most `most` and never negative. Without a deadline: `most`.
 Duration left_until(std::optional<Instant> deadline, Duration most);
 
-/// A pause of half of `most` to `most`: what failed together does not come back together.
+/// A random time between half of `most` and `most`, so that nodes which failed together do not
+/// reconnect at the same instant.
 Duration jittered(Duration most, std::minstd_rand& random);
 
 }  // namespace muster

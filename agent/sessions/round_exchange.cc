@@ -23,15 +23,16 @@ constexpr std::string_view kRoleInfo = "torchelastic/role_info";
 constexpr std::string_view kAssignedRanks = "torchelastic/assigned_ranks";
 constexpr std::string_view kNumMembers = "torchelastic/agent/terminal_state/num_members";
 constexpr std::string_view kLastMember = "torchelastic/agent/terminal_state/last_member";
-constexpr std::string_view kIgnored = "<val_ignored>";  // torch's.
+constexpr std::string_view kIgnored = "<val_ignored>";  // As torch.
 
-// How often those who wait look who is missing.
-constexpr Duration kLookFirst = std::chrono::seconds(2);
-constexpr Duration kLookMost = std::chrono::seconds(15);
-constexpr std::size_t kMissingLookedFor = 256;
+// How often a waiting node checks which nodes are missing: the interval doubles up to the maximum.
+constexpr Duration kCheckFirst = std::chrono::seconds(2);
+constexpr Duration kCheckMost = std::chrono::seconds(15);
+constexpr std::size_t kMissingChecked = 256;
 constexpr std::size_t kMissingShown = 8;
-// A rank 0 that publishes does so at once.
-constexpr Duration kBeforeEarlierRounds = std::chrono::seconds(2);
+// Earlier rounds are searched after this time: a rank 0 that publishes in this round does so at
+// once.
+constexpr Duration kEarlierRoundsAfter = std::chrono::seconds(2);
 constexpr Duration kProbeWithin = std::chrono::seconds(3);
 
 std::string nodes_text(const std::vector<int>& ranks) {
@@ -57,9 +58,9 @@ std::string RoundExchange::key(std::string_view name, int rank) const {
   return key(name) + "/" + std::to_string(rank);
 }
 
-void RoundExchange::tell(const std::string& text) {
-  if (text == told_ || !waiting_) return;
-  told_ = text;
+void RoundExchange::report_waiting(const std::string& text) {
+  if (text == reported_ || !waiting_) return;
+  reported_ = text;
   waiting_(text);
 }
 
@@ -68,15 +69,15 @@ asio::awaitable<ExchangeResult<void>> RoundExchange::publish_role() {
   const RoleInfo info{options_.group_rank, options_.role, options_.local_world_size};
   const std::string text = encode_role_info(info);
   const std::string own_key = key(kRoleInfo, options_.group_rank.value);
-  const auto told = co_await client_->set(own_key, text);
-  if (!told) co_return failed("publishing role_info", told.error());
+  const auto published = co_await client_->set(own_key, text);
+  if (!published) co_return failed("publishing role_info", published.error());
   co_return ExchangeResult<void>();
 }
 
 asio::awaitable<ExchangeResult<void>> RoundExchange::publish_master(MasterAddress master) {
   const std::vector<std::string> keys{key(kMasterAddr), key(kMasterPort)};
   const std::string port = std::to_string(master.port);
-  // Two requests, as torch's get_master_address() has it: the address, and when it counts the port.
+  // Two requests, the port after the address, as in torch 2.13's RendezvousStoreInfo.build().
   const auto addr_set = co_await client_->set(keys[0], master.addr);
   if (!addr_set) co_return failed("publishing MASTER_ADDR", addr_set.error());
   const auto port_set = co_await client_->set(keys[1], port);
@@ -101,9 +102,10 @@ asio::awaitable<ExchangeResult<MasterAddress>> RoundExchange::read_master(std::s
   co_return master;
 }
 
-/// Of the node that is rank 0 now, and a store answers there.
-asio::awaitable<bool> RoundExchange::earlier_master(const EarlierRounds& earlier,
-                                                    MasterAddress& found) {
+/// Finds an address in an earlier round that belongs to the present rank 0 and where a store
+/// answers.
+asio::awaitable<bool> RoundExchange::find_earlier_master(const EarlierRounds& earlier,
+                                                         MasterAddress& found) {
   for (const std::string& prefix : earlier.prefixes) {
     std::vector<std::string> keys{prefix + "/" + std::string(kMasterAddr),
                                   prefix + "/" + std::string(kMasterPort)};
@@ -128,7 +130,7 @@ asio::awaitable<ExchangeResult<MasterAddress>> RoundExchange::find_master(Earlie
   const Instant deadline = start + options_.timeout;
   const std::vector<std::string> keys{key(kMasterAddr), key(kMasterPort)};
   for (;;) {
-    const Duration slice = std::min<Duration>(kBeforeEarlierRounds, deadline - now());
+    const Duration slice = std::min<Duration>(kEarlierRoundsAfter, deadline - now());
     if (slice <= Duration::zero()) break;
     std::vector<std::string> names = keys;
     const auto there = co_await client_->wait(std::move(names), slice);
@@ -138,9 +140,9 @@ asio::awaitable<ExchangeResult<MasterAddress>> RoundExchange::find_master(Earlie
     }
     if (there.error() != StoreErrc::WaitTimedOut)
       co_return failed("waiting for MASTER_ADDR from node rank 0", there.error());
-    tell("MASTER_ADDR from node rank 0");
+    report_waiting("MASTER_ADDR from node rank 0");
     MasterAddress master;
-    const bool found = co_await earlier_master(earlier, master);
+    const bool found = co_await find_earlier_master(earlier, master);
     if (found) co_return master;
   }
   ExchangeError late{"node rank 0 (" + earlier.rank0_addr +
@@ -154,7 +156,7 @@ asio::awaitable<ExchangeResult<void>> RoundExchange::keep_missing(std::string na
   std::vector<int> missing;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     bool there = false;
-    if (i < kMissingLookedFor) {
+    if (i < kMissingChecked) {
       std::vector<std::string> keys{key(name, ranks[i])};
       const auto checked = co_await client_->check(std::move(keys));
       if (!checked) co_return failed("looking for " + name, checked.error());
@@ -166,13 +168,13 @@ asio::awaitable<ExchangeResult<void>> RoundExchange::keep_missing(std::string na
   co_return ExchangeResult<void>();
 }
 
-/// Until `name`/R is there for each of `ranks`, telling which are not.
+/// Waits until the key `name`/R exists for each R of `ranks`, and reports the missing ones.
 asio::awaitable<ExchangeResult<void>> RoundExchange::wait_for_ranks(std::string name,
                                                                     Instant deadline,
                                                                     std::vector<int> ranks) {
-  Duration look = kLookFirst;
+  Duration interval = kCheckFirst;
   while (!ranks.empty()) {
-    const Duration slice = std::min<Duration>(look, deadline - now());
+    const Duration slice = std::min<Duration>(interval, deadline - now());
     if (slice <= Duration::zero()) {
       ExchangeError late{nodes_text(ranks) + " did not come within " +
                          seconds_text(options_.timeout) + " (" + options_.timeout_option +
@@ -188,15 +190,15 @@ asio::awaitable<ExchangeResult<void>> RoundExchange::wait_for_ranks(std::string 
     if (there.error() != StoreErrc::WaitTimedOut)
       co_return failed("waiting for " + name + " of " + nodes_text(ranks), there.error());
     std::string which = name;
-    const auto looked = co_await keep_missing(std::move(which), ranks);
-    if (!looked) co_return looked.error();
-    if (!ranks.empty()) tell(nodes_text(ranks));
-    look = std::min(2 * look, kLookMost);
+    const auto checked = co_await keep_missing(std::move(which), ranks);
+    if (!checked) co_return checked.error();
+    if (!ranks.empty()) report_waiting(nodes_text(ranks));
+    interval = std::min(2 * interval, kCheckMost);
   }
   co_return ExchangeResult<void>();
 }
 
-/// Rank 0: from everybody's role_info to everybody's assigned_ranks.
+/// On rank 0: reads the role_info of all nodes and publishes their assigned_ranks.
 asio::awaitable<ExchangeResult<void>> RoundExchange::assign_all() {
   std::vector<int> ranks(static_cast<std::size_t>(options_.group_world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -249,7 +251,7 @@ asio::awaitable<ExchangeResult<AssignedRanks>> RoundExchange::ranks() {
   const Instant deadline = now() + options_.timeout;
   const std::string answer_key = key(kAssignedRanks, options_.group_rank.value);
   for (;;) {
-    const Duration slice = std::min<Duration>(kLookFirst, deadline - now());
+    const Duration slice = std::min<Duration>(kCheckFirst, deadline - now());
     if (slice <= Duration::zero()) {
       ExchangeError late{"node rank 0 has assigned no ranks within " +
                          seconds_text(options_.timeout) + " (" + options_.timeout_option +
@@ -261,7 +263,7 @@ asio::awaitable<ExchangeResult<AssignedRanks>> RoundExchange::ranks() {
     if (there) break;
     if (there.error() != StoreErrc::WaitTimedOut)
       co_return failed("waiting for the ranks from node rank 0", there.error());
-    tell("node rank 0, which assigns the ranks");
+    report_waiting("node rank 0, which assigns the ranks");
   }
   const auto answer = co_await client_->get(answer_key);
   if (!answer) co_return failed("reading assigned_ranks", answer.error());

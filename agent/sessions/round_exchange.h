@@ -1,8 +1,8 @@
-// What the agents of one round tell each other through a store before their workers start, and
-// after they have ended: torchrun 2.13's keys and values, so that its nodes may be among them.
+// The data that the agents of one round exchange through a store before their workers start and
+// after they have ended. Keys and values are torchrun 2.13's, so torchrun nodes can take part.
 //
-// Nothing here depends on how the round came about. The member functions are coroutines; one at a
-// time. Closing the client makes the one that waits fail at once.
+// Nothing here depends on how the round was formed. The member functions are coroutines, of which
+// only one may run at a time. Closing the client makes a waiting one fail at once.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,16 @@
 namespace muster {
 
 struct RoundExchangeOptions {
-  std::string prefix = {};  // c10d: "torch.rendezvous.RUN.ROUND"; static: the run id.
+  std::string prefix = {};  // "torch.rendezvous.RUN.ROUND" with c10d, the run id with static.
   GroupRank group_rank = {};
   int group_world_size = 1;
   std::string role = {};
   int local_world_size = 1;
-  /// TORCH_ELASTIC_WORKER_IDENTICAL=1, on all nodes: nothing is exchanged to number the workers.
+  /// TORCH_ELASTIC_WORKER_IDENTICAL=1 on all nodes: worker ranks are computed without an exchange.
   bool identical = false;
-  Duration timeout = std::chrono::seconds(60);  // Of each member function but exit_barrier().
-  std::string timeout_option = "--rdzv-conf read_timeout";  // What errors call it.
+  /// The timeout of each member function except exit_barrier().
+  Duration timeout = std::chrono::seconds(60);
+  std::string timeout_option = "--rdzv-conf read_timeout";  // The timeout's name in errors.
 };
 
 struct MasterAddress {
@@ -36,44 +37,50 @@ struct MasterAddress {
   std::uint16_t port = 0;
 };
 
-/// A round of which a member has died, or says nothing, is complete but comes to nothing. Another
-/// one is tried; after so many in a row a node gives up.
-inline constexpr int kFruitlessRounds = 3;
+/// A complete round still fails if a member has died or is silent in the exchange. Then another
+/// round is tried. After this many failed rounds in a row the node stops trying.
+inline constexpr int kMaxFailedRounds = 3;
 
-/// How long an agent waits for the others at the end: torchrun's default.
+/// How long an agent waits for the other agents at the exit barrier: torchrun's default.
 inline constexpr Duration kExitBarrier = std::chrono::seconds(300);
 
-/// A sentence without its end.
+/// `reason` is a sentence without its full stop.
 struct ExchangeError {
   std::string reason;
 };
 template <typename T>
 using ExchangeResult = boost::system::result<T, ExchangeError>;
 
-/// Where to look for the address of a rank 0 that does not publish it again.
+/// Where to look for the address of a rank 0 that published it only in an earlier round.
 struct EarlierRounds {
-  std::vector<std::string> prefixes = {};  // The newest first.
-  std::string rank0_addr = {};             // The node name's address of rank 0 now.
+  std::vector<std::string> prefixes = {};  // The newest round first.
+  std::string rank0_addr = {};             // The address in the node name of the present rank 0.
 };
 
 class RoundExchange {
  public:
-  /// `waiting` is told, when it changes, for whom this node waits: "the role of node ranks 1, 3".
+  /// `waiting` is called with what this node waits for, each time that it changes: "node ranks 1,
+  /// 3".
   using Waiting = std::function<void(const std::string&)>;
   RoundExchange(std::shared_ptr<StoreClient> client, RoundExchangeOptions options,
                 Waiting waiting = {});
 
-  /// All, and first: says how many workers this node has. Torchrun nodes wait for nothing else of
-  /// it, and so for nothing at all if it finds no rank 0 and gives the round up.
+  /// All nodes call this first: it publishes how many workers this node has. Torchrun nodes wait
+  /// for nothing else from this node. So they do not wait if it later finds no rank 0 and leaves
+  /// the round.
   boost::asio::awaitable<ExchangeResult<void>> publish_role();
-  /// Rank 0, in every round: nodes that are new in it know no other. Before that the workers' store
-  /// must be up and empty, as nothing holds workers of other nodes back after ranks().
+  /// Rank 0 calls this in every round, because new nodes read the address only from this round. The
+  /// workers' store must be up and empty before: after ranks() nothing stops the workers of other
+  /// nodes from using it.
   boost::asio::awaitable<ExchangeResult<void>> publish_master(MasterAddress master);
-  /// The others. A torchrun rank 0 publishes only once in its life: so earlier rounds, too.
+  /// All nodes except rank 0 call this. A torchrun rank 0 publishes its address only once in its
+  /// life, so earlier rounds are searched, too.
   boost::asio::awaitable<ExchangeResult<MasterAddress>> find_master(EarlierRounds earlier);
-  /// All, after publish_role(): learns the ranks of its workers, which rank 0 computes.
+  /// All nodes call this after publish_role(): gets the ranks of this node's workers. Rank 0
+  /// computes them for all nodes.
   boost::asio::awaitable<ExchangeResult<AssignedRanks>> ranks();
-  /// All whose workers have succeeded: until every node of the round is here, or `limit` is over.
+  /// Called by each node whose workers have succeeded. Waits until every node of the round is at
+  /// the barrier, for `limit` at most.
   boost::asio::awaitable<ExchangeResult<void>> exit_barrier(Duration limit);
 
  private:
@@ -85,13 +92,14 @@ class RoundExchange {
                                                             std::vector<int>& ranks);
   boost::asio::awaitable<ExchangeResult<void>> assign_all();
   boost::asio::awaitable<ExchangeResult<MasterAddress>> read_master(std::string prefix);
-  boost::asio::awaitable<bool> earlier_master(const EarlierRounds& earlier, MasterAddress& found);
-  void tell(const std::string& text);
+  boost::asio::awaitable<bool> find_earlier_master(const EarlierRounds& earlier,
+                                                   MasterAddress& found);
+  void report_waiting(const std::string& text);
 
   std::shared_ptr<StoreClient> client_;
   RoundExchangeOptions options_;
   Waiting waiting_;
-  std::string told_;
+  std::string reported_;
 };
 
 }  // namespace muster

@@ -25,7 +25,7 @@ void SearchingSession::join() {
   spawn_task(loop_.get_executor(), "rendezvous_begin", begin(alive_));
 }
 
-void SearchingSession::join_by(std::shared_ptr<RendezvousSession> inner) {
+void SearchingSession::join_through(std::shared_ptr<RendezvousSession> inner) {
   inner_ = std::move(inner);
   inner_->join();
 }
@@ -73,17 +73,17 @@ StoreServerOptions SearchingSession::server_options() const {
   return server;
 }
 
-std::shared_ptr<NativeSession> SearchingSession::native_session(HostAnswerer found,
+std::shared_ptr<NativeSession> SearchingSession::native_session(FoundHost found,
                                                                 const std::string& host_name,
                                                                 Handlers handlers,
                                                                 NativeSession::Options options) {
   const auto own = found.client->local_address();
   const std::string address =
       node_address(rendezvous_.local_addr, host_name, own.to_string(), own.is_loopback());
-  // The other nodes' workers come to this very address. Without a token nothing changes: a script
-  // that takes another address of rank 0 works under torchrun, too.
+  // The other nodes' workers connect to exactly this address. Without a token the store still
+  // listens everywhere: a script may use another address of rank 0, which works under torchrun.
   const bool is_own = !own.is_loopback() && address == own.to_string();
-  if (is_own && rendezvous_.token && handlers_.store_at) handlers_.store_at(address);
+  if (is_own && rendezvous_.token && handlers_.restrict_store) handlers_.restrict_store(address);
   options.address = address;
   return std::make_shared<NativeSession>(loop_, options_, std::move(handlers), std::move(options),
                                          std::move(found.client));

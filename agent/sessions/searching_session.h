@@ -1,5 +1,5 @@
-// A session that has to find the host first: the session for that host takes part in the
-// rendezvous.
+// A session that first has to find the host. Then an inner session for that kind of host takes part
+// in the rendezvous.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace muster {
 
-/// --rdzv-tls-allow, for the rendezvous that this node hosts; null without it.
+/// The rules of --rdzv-tls-allow for the rendezvous that this node hosts. Null without the option.
 SharedTlsRules host_tls_rules(const RendezvousOptions& rendezvous);
 
 class SearchingSession : public RendezvousSession {
@@ -44,29 +44,30 @@ class SearchingSession : public RendezvousSession {
   void close() override;
 
  protected:
-  /// The search, once. It ends with a session that has joined, or with fail().
+  /// Searches for the host. Called once. Ends with join_through() or with fail().
   virtual boost::asio::awaitable<void> begin(std::shared_ptr<bool> alive) = 0;
 
-  void join_by(std::shared_ptr<RendezvousSession> inner);
+  /// From now on `inner` takes part in the rendezvous. It joins at once.
+  void join_through(std::shared_ptr<RendezvousSession> inner);
   void fail(const std::string& reason);
-  /// Every endpoint of the options, for people.
+  /// All endpoints of the options as one text, for people.
   std::string host_text() const;
-  /// This node as a client of any host; the host itself is to be filled in.
+  /// The options of this node as a client. The caller fills in the host.
   NativeClientOptions client_options() const;
-  /// The rendezvous of this run, where this node hosts it. Port and addresses are the caller's.
+  /// The options of a server for this run's rendezvous. The caller fills in port and addresses.
   StoreServerOptions server_options() const;
-  /// The session for a host that is muster. `host_name`: by which the other nodes come to the host.
-  /// This node's address is filled in here.
-  std::shared_ptr<NativeSession> native_session(HostAnswerer found, const std::string& host_name,
+  /// The session for a host that is a muster. `host_name`: the name by which the other nodes reach
+  /// the host. This function fills in this node's address.
+  std::shared_ptr<NativeSession> native_session(FoundHost found, const std::string& host_name,
                                                 Handlers handlers, NativeSession::Options options);
 
   boost::asio::io_context& loop_;
   const AgentOptions& options_;
   const RendezvousOptions& rendezvous_ = options_.rendezvous;
   Handlers handlers_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive us.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive this.
   RetryPause pause_;
-  std::shared_ptr<RendezvousSession> inner_;  // Once the host was found.
+  std::shared_ptr<RendezvousSession> inner_;  // Null until the host is found.
 
  private:
   bool begun_ = false;

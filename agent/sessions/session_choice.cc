@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-/// --master-addr and --master-port.
+/// Whether --master-addr and --master-port give the store's address.
 bool has_fixed_address(const RendezvousOptions& rendezvous) {
   return !rendezvous.standalone && rendezvous.backend == RendezvousBackend::Static;
 }
@@ -24,7 +24,7 @@ bool is_alone(const AgentOptions& options) {
   return options.max_nodes == 1 && (has_fixed_address(rendezvous) || in_a_file);
 }
 
-/// Where a node that is alone has its store: loopback is enough unless the user named an address.
+/// The store's address on the only node of a job: loopback, unless the user named an address.
 std::string own_master_addr(const RendezvousOptions& rendezvous) {
   if (has_fixed_address(rendezvous)) return rendezvous.host;
   return rendezvous.local_addr.empty() ? kLoopback : rendezvous.local_addr;

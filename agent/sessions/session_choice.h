@@ -1,4 +1,4 @@
-// Which rendezvous this node takes part in, by its options.
+// Chooses the rendezvous session from the agent's options.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ std::shared_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
                                                 const AgentOptions& options,
                                                 RendezvousSession::Handlers handlers);
 
-/// Where the store of this node's workers listens, when this node is rank 0.
+/// Where the workers' store of this node listens if this node is rank 0, and who may use it.
 StoreServerOptions workers_store_options(const AgentOptions& options);
 
 }  // namespace muster

@@ -21,7 +21,7 @@ namespace {
 
 constexpr Duration kFirstDial = std::chrono::seconds(3);
 constexpr Duration kLongestDial = std::chrono::seconds(48);
-// A store that is gone by the exit barrier has had its reasons.
+// At the exit barrier the store may be gone because node rank 0 has ended: a short limit is enough.
 constexpr Duration kExitBarrierDial = std::chrono::seconds(10);
 
 class StaticSession final : public RendezvousSession,
@@ -46,9 +46,9 @@ class StaticSession final : public RendezvousSession,
   asio::awaitable<void> begin();
   asio::awaitable<void> end(SessionEnd result);
   asio::awaitable<ExchangeResult<void>> connect(Duration limit);
-  asio::awaitable<ExchangeResult<AssignedRanks>> enter();
+  asio::awaitable<ExchangeResult<AssignedRanks>> exchange_ranks();
   asio::awaitable<ExchangeResult<void>> barrier();
-  std::optional<std::string> host();
+  std::optional<std::string> start_store();
   int node_rank() const { return options_.rendezvous.node_rank; }
   RoundExchange exchange() const;
   void cancel();
@@ -56,13 +56,14 @@ class StaticSession final : public RendezvousSession,
 
   asio::any_io_executor executor_;
   const AgentOptions& options_;
-  std::uint16_t port_;  // Of the store.
+  std::uint16_t port_;  // The store's port.
   Duration exit_barrier_;
   Handlers handlers_;
   std::unique_ptr<StoreThread> store_;
   std::shared_ptr<StoreDialer> dialer_;
   std::shared_ptr<StoreClient> client_;
-  std::uint64_t step_ = 0;  // What a join() or finished() before the last one comes to is ignored.
+  std::uint64_t step_ =
+      0;  // Grows with each join() or finished(): results of older ones are ignored.
   bool announced_ = false;
   bool over_ = false;
   std::int64_t rounds_ = 0;
@@ -90,7 +91,7 @@ void StaticSession::fail(const std::string& reason) {
 void StaticSession::join() {
   if (over_) return;
   cancel();
-  spawn_task(executor_, "static_session", while_alive(shared_from_this(), begin()));
+  spawn_task(executor_, "static_session", keeping_alive(shared_from_this(), begin()));
 }
 
 void StaticSession::finished(bool succeeded, const std::string& what) {
@@ -98,11 +99,12 @@ void StaticSession::finished(bool succeeded, const std::string& what) {
   cancel();
   SessionEnd result{.succeeded = succeeded, .why = what};
   spawn_task(executor_, "static_session_end",
-             while_alive(shared_from_this(), end(std::move(result))));
+             keeping_alive(shared_from_this(), end(std::move(result))));
 }
 
-/// Node rank 0: the store, once for the life of the agent. Otherwise, or if it is there: nothing.
-std::optional<std::string> StaticSession::host() {
+/// On node rank 0: starts the store, once in the agent's life. Returns an error sentence, or
+/// nothing if the store runs or another node hosts it.
+std::optional<std::string> StaticSession::start_store() {
   if (node_rank() != 0 || store_) return std::nullopt;
   StoreServerOptions options{.port = port_};
   auto store = StoreThread::start(std::move(options));
@@ -135,14 +137,14 @@ asio::awaitable<ExchangeResult<void>> StaticSession::connect(Duration limit) {
   const auto dialer = std::make_shared<StoreDialer>(executor_, std::move(target));
   dialer_ = dialer;
   Duration slice = kFirstDial;
-  std::string told;
+  std::string logged_error;
   for (;;) {
     client_ = co_await dialer->dial(std::min(deadline, now() + slice));
     if (client_) co_return ExchangeResult<void>();
     if (dialer->closed() || now() >= deadline) break;
-    if (told != dialer->last_error()) {
-      told = dialer->last_error();
-      spdlog::warn("waiting for node rank 0 at {}: {}", store, told);
+    if (logged_error != dialer->last_error()) {
+      logged_error = dialer->last_error();
+      spdlog::warn("waiting for node rank 0 at {}: {}", store, logged_error);
     }
     slice = std::min(2 * slice, kLongestDial);
   }
@@ -151,10 +153,11 @@ asio::awaitable<ExchangeResult<void>> StaticSession::connect(Duration limit) {
   co_return none;
 }
 
-asio::awaitable<ExchangeResult<AssignedRanks>> StaticSession::enter() {
+asio::awaitable<ExchangeResult<AssignedRanks>> StaticSession::exchange_ranks() {
   const auto connected = co_await connect(options_.rendezvous.settings.timeout);
   if (!connected) co_return connected.error();
-  // A torchrun node that hosts waits until as many have said so as there are nodes.
+  // If node rank 0 is a torchrun, it waits until as many clients as there are nodes have announced
+  // themselves.
   if (!std::exchange(announced_, true)) {
     const auto announced = co_await client_->announce_worker();
     if (!announced) {
@@ -163,15 +166,15 @@ asio::awaitable<ExchangeResult<AssignedRanks>> StaticSession::enter() {
     }
   }
   RoundExchange exchange = this->exchange();
-  const auto told = co_await exchange.publish_role();
-  if (!told) co_return told.error();
+  const auto published = co_await exchange.publish_role();
+  if (!published) co_return published.error();
   co_return co_await exchange.ranks();
 }
 
 asio::awaitable<void> StaticSession::begin() {
   const std::uint64_t step = step_;
-  if (const auto error = host(); error) co_return fail(*error);
-  const auto ranks = co_await enter();
+  if (const auto error = start_store(); error) co_return fail(*error);
+  const auto ranks = co_await exchange_ranks();
   if (over_ || step != step_) co_return;
   if (!ranks) co_return fail(ranks.error().reason);
   client_->close();
@@ -190,7 +193,8 @@ asio::awaitable<ExchangeResult<void>> StaticSession::barrier() {
   if (!connected) co_return connected.error();
   RoundExchange exchange = this->exchange();
   const auto done = co_await exchange.exit_barrier(exit_barrier_);
-  // Another answer comes after those that the other nodes wait for: whoever hosts may go then.
+  // The store answers in order. When this answer has come, the other nodes have theirs, and node
+  // rank 0 may close the store.
   std::vector<std::string> keys{options_.run_id};
   if (done && node_rank() == 0) (void)co_await client_->check(std::move(keys));
   co_return done;
@@ -201,7 +205,7 @@ asio::awaitable<void> StaticSession::end(SessionEnd result) {
   if (result.succeeded && rounds_ > 0 && options_.max_nodes > 1) {
     const auto done = co_await barrier();
     if (over_ || step != step_) co_return;
-    // As torchrun has it, the success does not depend on it.
+    // As under torchrun, a failed exit barrier does not change the success.
     if (!done) spdlog::warn("exit_barrier_failed reason=\"{}\"", done.error().reason);
   }
   const auto handler = handlers_.on_end;

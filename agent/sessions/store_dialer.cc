@@ -12,12 +12,12 @@ namespace asio = boost::asio;
 
 namespace {
 
-// From SYN to the store's answer. A torch server looks its clients' names up before it answers, so
-// that it grows where a store is silent.
-constexpr Duration kPatienceFirst = std::chrono::seconds(5);
-constexpr Duration kPatienceMost = std::chrono::seconds(40);
+// The limit of one try, from SYN to the store's answer. It doubles while a store is silent, because
+// a torch server looks up its clients' names before it answers.
+constexpr Duration kTryTimeoutFirst = std::chrono::seconds(5);
+constexpr Duration kTryTimeoutMost = std::chrono::seconds(40);
 constexpr Duration kResolveWithin = std::chrono::seconds(15);
-constexpr Duration kWorthTelling = std::chrono::seconds(1);
+constexpr Duration kMeaningfulTry = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -30,11 +30,11 @@ StoreDialer::StoreDialer(const asio::any_io_executor& executor, Target target)
     : executor_(executor),
       target_(std::move(target)),
       pause_(executor),
-      patience_(kPatienceFirst) {}
+      try_timeout_(kTryTimeoutFirst) {}
 
 void StoreDialer::close() {
   closed_ = true;
-  if (trying_) trying_->close();
+  if (connecting_) connecting_->close();
   pause_.cancel();
 }
 
@@ -49,29 +49,29 @@ asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::try_all(
     if (closed_) break;
     StoreClientOptions options{.host = address,
                                .port = target_.port,
-                               .timeout = left_until(deadline, patience_),
+                               .timeout = left_until(deadline, try_timeout_),
                                .reply_timeout = target_.reply_timeout,
                                .retry = false};
     const Instant tried_at = now();
-    trying_ = std::make_shared<StoreClient>(executor_, std::move(options));
-    const auto done = co_await trying_->connect();
-    const auto client = std::exchange(trying_, nullptr);
+    connecting_ = std::make_shared<StoreClient>(executor_, std::move(options));
+    const auto done = co_await connecting_->connect();
+    const auto client = std::exchange(connecting_, nullptr);
     if (done && !closed_) co_return client;
-    // A try for which there was hardly time says less than the one before.
-    const bool hurried = done.has_error() && now() - tried_at < kWorthTelling &&
+    // The error of a try that had less than a second does not replace an earlier error.
+    const bool hurried = done.has_error() && now() - tried_at < kMeaningfulTry &&
                          done.error() == StoreErrc::ConnectTimedOut && !last_error_.empty();
     if (!done && !hurried) {
       last_error_ = endpoint_text(address, target_.port) + ": " + done.error().message();
       silent = silent || done.error() == StoreErrc::ConnectTimedOut;
     }
   }
-  if (silent) patience_ = std::min(2 * patience_, kPatienceMost);
+  if (silent) try_timeout_ = std::min(2 * try_timeout_, kTryTimeoutMost);
   co_return nullptr;
 }
 
 asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::dial(std::optional<Instant> deadline) {
   pause_.reset();
-  patience_ = kPatienceFirst;
+  try_timeout_ = kTryTimeoutFirst;
   while (!closed_) {
     auto client = co_await try_all(deadline);
     if (client) co_return client;

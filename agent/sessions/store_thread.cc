@@ -62,7 +62,7 @@ void StoreThread::reset(std::function<void()> done) {
   });
 }
 
-void StoreThread::vouch(std::int64_t generation, std::optional<Instant> whole_at) {
+void StoreThread::set_reach_answer(std::int64_t generation, std::optional<Instant> whole_at) {
   asio::post(io_, [this, generation, whole_at] {
     whole_generation_ = generation;
     whole_at_ = whole_at;

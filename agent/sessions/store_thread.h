@@ -1,5 +1,4 @@
-// The workers' store, on a thread of its own: however busy it is, supervision does not wait for it.
-
+// A store server on its own thread, so that a busy store does not delay the supervision of workers.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,8 @@ namespace muster {
 
 class StoreThread {
  public:
-  /// Listens, and serves until it is destroyed. The port is bound from here on: no other process
-  /// can take it between one attempt and the next.
+  /// Starts to listen, and serves until destroyed. The port stays bound, so no other process can
+  /// take it between two attempts.
   /// `on_reach` is called on the store's thread when another node asks whether its round is whole.
   static boost::system::result<std::unique_ptr<StoreThread>, ListenError> start(
       StoreServerOptions options, std::function<void(const NativeReach&)> on_reach = {});
@@ -28,22 +27,24 @@ class StoreThread {
 
   std::uint16_t port() const { return port_; }
 
-  /// Shows what goes on in the runs of this server, until the end: the URL. At most once.
+  /// Starts an HTTP server that shows the runs of this server, and returns its URL. It serves until
+  /// this object is destroyed. To be called at most once.
   boost::system::result<std::string, ListenError> serve_http(const http::HttpAddress& address,
                                                              http::HttpDoor door);
 
-  /// Closes everything; returns when the thread has ended.
+  /// Closes everything. Returns when the thread has ended.
   void stop();
 
-  /// Forgets every key and closes every connection, so that an attempt never sees an earlier
-  /// one's; then calls `done` on the store's thread.
+  /// Removes every key and closes every connection, so that an attempt never sees keys of an
+  /// earlier one. Then calls `done` on the store's thread.
   void reset(std::function<void()> done);
 
-  /// What is answered to other nodes that ask, from now on: when the round of this generation was
-  /// whole; nothing: it is not known to be. No other round is.
-  void vouch(std::int64_t generation, std::optional<Instant> whole_at);
+  /// From now on a node that asks about the round of this generation gets `whole_at`: when all
+  /// nodes of the round last reached each other. Empty: unknown. For other generations the answer
+  /// is "unknown".
+  void set_reach_answer(std::int64_t generation, std::optional<Instant> whole_at);
 
-  /// StoreServer::drain(); `done` is called on the store's thread.
+  /// As StoreServer::drain(). `done` is called on the store's thread.
   void drain(Instant deadline, std::function<void()> done);
 
  private:
@@ -51,11 +52,11 @@ class StoreThread {
   boost::asio::io_context io_{1};
   std::unique_ptr<StoreServer> server_;
   std::uint16_t port_ = 0;
-  // For the store's thread.
+  // Used on the store's thread only.
   std::int64_t whole_generation_ = 0;
   std::optional<Instant> whole_at_;
   std::thread thread_;
-  std::unique_ptr<http::HttpServer> http_;  // It asks the server on its loop, and ends before both.
+  std::unique_ptr<http::HttpServer> http_;  // Uses server_ and io_: declared last, destroyed first.
 };
 
 }  // namespace muster

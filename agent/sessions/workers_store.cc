@@ -3,23 +3,28 @@
 #include <utility>
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
 namespace muster {
 namespace {
 
-/// Free when it was looked at: between then and the worker's bind() another program may take it.
-HostedStoreResult free_port(boost::asio::io_context& loop) {
-  using boost::asio::ip::tcp;
+using boost::asio::ip::tcp;
+
+/// Binds `socket` to a free port of every address, IPv4 and IPv6 where the machine has it.
+boost::system::error_code bind_to_free_port(tcp::acceptor& socket) {
   boost::system::error_code error;
   for (const tcp& family : {tcp::v6(), tcp::v4()}) {
-    tcp::acceptor socket(loop);
+    socket.close(error);
     socket.open(family, error);
+    // Lets rank 0 bind the port, too. Its store sets the same option, as PyTorch's stores do.
+    if (!error) socket.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error && family == tcp::v6()) socket.set_option(boost::asio::ip::v6_only(false), error);
     if (!error) socket.bind({family, 0}, error);
-    if (!error) return HostedStore{socket.local_endpoint().port()};
+    if (!error) break;
   }
-  return ListenError{.call = "bind", .address = "any", .port = 0, .code = error};
+  return error;
 }
 
 }  // namespace
@@ -38,8 +43,14 @@ boost::system::result<std::unique_ptr<StoreThread>, ListenError> WorkersStore::s
   });
 }
 
+HostedStoreResult WorkersStore::hold_port() {
+  if (const boost::system::error_code error = bind_to_free_port(held_))
+    return ListenError{.call = "bind", .address = "any", .port = 0, .code = error};
+  return HostedStore{held_.local_endpoint().port()};
+}
+
 void WorkersStore::prepare(const std::function<void(const HostedStoreResult&)>& done) {
-  if (!shares_) return done(free_port(loop_));
+  if (!shares_) return done(hold_port());
   if (store_) {
     return store_->reset([this, done] {
       boost::asio::post(loop_, [this, done] { done(HostedStore{store_->port()}); });
@@ -47,7 +58,8 @@ void WorkersStore::prepare(const std::function<void(const HostedStoreResult&)>& 
   }
   auto store = start();
   if (!store && narrowed_) {
-    // The port that one address has free may be another program's at the other.
+    // The kernel chooses the port for one address. At the other address another program may have
+    // it.
     spdlog::debug("workers_store_on_every_interface reason=\"{}\"", store.error().what());
     options_.addresses.clear();
     store = start();

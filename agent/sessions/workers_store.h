@@ -1,11 +1,12 @@
-// The store that this agent hosts for the workers while it is rank 0, or the port where they host
-// it themselves.
+// The store that this agent hosts for the workers while its node is rank 0, or a port that it holds
+// where rank 0's worker hosts the store itself.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 
 #include "agent/sessions/rendezvous_session.h"
 #include "agent/sessions/store_thread.h"
@@ -14,39 +15,41 @@ namespace muster {
 
 class WorkersStore {
  public:
-  /// `shares`: there is a store; else only a port that is free (torch's
-  /// TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), another one for each round, for rank 0's worker to
-  /// take.
+  /// `shares`: the agent hosts the store. Otherwise (torch's TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1)
+  /// prepare() only holds a free port for rank 0's worker, another one for each round.
   WorkersStore(boost::asio::io_context& loop, StoreServerOptions options, bool shares = true)
-      : loop_(loop), options_(std::move(options)), shares_(shares) {}
+      : loop_(loop), options_(std::move(options)), shares_(shares), held_(loop) {}
 
-  /// Listens at this numeric address and on loopback only; before prepare(). Where it cannot, on
-  /// every interface.
+  /// The store will listen only at this numeric address and on loopback, or on every interface if
+  /// that fails. To be called before prepare().
   void listen_at(const std::string& address);
 
-  /// Empty, and listening on the same port as ever: it begins with the first call, and forgets
-  /// everything with each further one. `done` is called on the loop, at once if nothing is to be
-  /// waited for.
+  /// The first call starts the store. Each further call empties it and keeps its port. `done` is
+  /// called on the loop when the store is ready, immediately if there is nothing to wait for.
   void prepare(const std::function<void(const HostedStoreResult&)>& done);
 
   /// `on_reach` is called on the loop when the agent of another node asks whether the round is
-  /// whole; what it is answered is said by vouch(). Before prepare().
+  /// whole. set_reach_answer() sets the answer. To be called before prepare().
   void on_reach(std::function<void(const NativeReach&)> on_reach) {
     on_reach_ = std::move(on_reach);
   }
-  void vouch(std::int64_t generation, std::optional<Instant> whole_at) {
-    if (store_) store_->vouch(generation, whole_at);
+  void set_reach_answer(std::int64_t generation, std::optional<Instant> whole_at) {
+    if (store_) store_->set_reach_answer(generation, whole_at);
   }
 
  private:
   boost::system::result<std::unique_ptr<StoreThread>, ListenError> start();
+  HostedStoreResult hold_port();
 
   boost::asio::io_context& loop_;
   StoreServerOptions options_;
   bool shares_;
   std::function<void(const NativeReach&)> on_reach_;
   std::unique_ptr<StoreThread> store_;
-  bool narrowed_ = false;  // By listen_at().
+  // Bound to the port of rank 0's worker, so that the kernel gives it to no other program. It never
+  // listens.
+  boost::asio::ip::tcp::acceptor held_;
+  bool narrowed_ = false;  // listen_at() was called.
 };
 
 }  // namespace muster

@@ -1,11 +1,12 @@
-"""muster's bench: muster, torchrun and the physical limit, measured side by side in one run.
+"""muster's benchmark: measures muster, torchrun and the physical limit side by side in one run.
 
-model.py      what is measured and what came out; statistics
-interleave.py who is measured when
-programs.py   which programs there are, and why not
-command.py    one launcher's run: start it, watch its workers' notes, see it end
-table.py      the table and the JSON; docs.py puts the table into docs/performance.md
-curve.py      the picture in it
-peers.py      what stands for the other workers of a job of several nodes
-families/     one file for each family of measurements; a new file is a new family
+model.py      quantities, samples and statistics
+interleave.py the order of the samples
+programs.py   finds the programs, with a reason for each missing one
+command.py    one run of a launcher: starts it, reads its workers' notes, waits for its end
+server.py     one store server, for the time of a measurement
+table.py      the table and the JSON; docs.py writes the table into docs/performance.md
+curve.py      the picture of docs/performance.md
+peers.py      stands for the other workers of a job of several nodes
+families/     one file for each family of measurements; a new file adds a family
 """

@@ -1,4 +1,4 @@
-"""bench/run's command line."""
+"""The command line of bench/run."""
 import argparse
 import contextlib
 import datetime
@@ -49,7 +49,7 @@ def selected(parse, arguments, known):
 
 
 def raise_descriptor_limit():
-    """10,000 connections need as many descriptors, here and in the programs that we start."""
+    """Allows 10,000 connections, each a descriptor, here and in the programs that this starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -64,7 +64,7 @@ def measure(names, known, bench):
 
 
 def heading(found):
-    """What the numbers are of: date, machine, versions."""
+    """Returns the line above the table: date, machine, version of torch."""
     torch = programs.torch_version(found) or "not there"
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     return f"{today}; {programs.machine()}; torch {torch}"

@@ -1,7 +1,8 @@
-"""One run of a launcher: start it, read its workers' notes, let them go, see it end.
+"""One run of a launcher: starts it, reads its workers' notes, opens their gate, waits for its end.
 
-Times are CLOCK_MONOTONIC nanoseconds: ours (taken just before the launcher is spawned, and when it
-has been reaped) and the workers' (native/notes.h).
+All times are CLOCK_MONOTONIC nanoseconds. This module takes the times just before it spawns the
+launcher and just after it has reaped the launcher. The workers take the other times
+(native/notes.h).
 """
 import dataclasses
 import os
@@ -14,14 +15,15 @@ import time
 from .model import MeasureError
 
 RUN_LIMIT_S = 180.0
-NOT_PASSED_ON = ("PET_", "TORCHELASTIC_", "MUSTER_", "RANK", "LOCAL_RANK", "WORLD_SIZE",
-                 "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_", "MASTER_ADDR", "MASTER_PORT",
-                 "NODE_RANK", "LD_PRELOAD", "PYTHONPATH")
+REMOVED_PREFIXES = ("PET_", "TORCHELASTIC_", "MUSTER_", "RANK", "LOCAL_RANK", "WORLD_SIZE",
+                    "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_", "MASTER_ADDR", "MASTER_PORT",
+                    "NODE_RANK", "LD_PRELOAD", "PYTHONPATH")
 
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    what: str  # main or end
+    """One line of a worker (native/notes.h)."""
+    what: str  # The event, such as "main" or "end".
     local_rank: int
     restart_count: int
     pid: int
@@ -29,18 +31,25 @@ class Note:
 
 
 def clean_environment(**more):
-    """The user's, without what a surrounding launcher or bench put there."""
+    """Returns the user's environment without the variables of a surrounding launcher or bench.
+
+    `more` is added to it.
+    """
     kept = {name: value for name, value in os.environ.items()
-            if not name.startswith(NOT_PASSED_ON)}
-    # torchrun prints a banner without it, and a worker's threads are not what is measured.
+            if not name.startswith(REMOVED_PREFIXES)}
+    # Without OMP_NUM_THREADS, torchrun prints a banner, and the workers' threads would add to the
+    # measured time.
     return kept | {"OMP_NUM_THREADS": "1"} | more
 
 
 class Command:
-    """A launcher and what its workers note. Use as a context: nothing of it is left afterwards."""
+    """A running launcher and the notes of its workers.
+
+    It is a context manager. At the end of the context, no process of the launcher is left.
+    """
 
     def __init__(self, argv, *, stdout=None, limit_s=RUN_LIMIT_S, environment=None):
-        """`environment`: what the command gets beside the user's."""
+        """`environment` is added to the user's environment."""
         self.argv = [str(word) for word in argv]
         self.deadline_s = time.monotonic() + limit_s
         self.notes = []
@@ -56,7 +65,8 @@ class Command:
         notes, gate = folder / "notes", folder / "gate"
         os.mkfifo(notes)
         os.mkfifo(gate)
-        # Both ends: no open blocks, and a pipe without writers for a moment is not at its end.
+        # Opens both ends of each pipe: so no open() blocks, and a pipe that has no other writer for
+        # a moment is not at its end.
         self._notes_fd = os.open(notes, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._gate_fd = os.open(gate, os.O_RDWR | os.O_CLOEXEC)
         self._output = folder / "output"
@@ -82,11 +92,12 @@ class Command:
         self._folder.cleanup()
 
     def wait_for(self, what, enough):
-        """Reads notes until `enough(notes)`. The command must not end before that."""
+        """Reads notes until `enough(notes)` is true. The command must not end before that."""
         while not enough(self.notes):
             ready = self._poll([self._notes_fd, self._pidfd], what)
             if self._notes_fd in ready:
-                # One reading for many workers: woken for each, we would take their core.
+                # Reads the notes of many workers at once: a wake-up for each note would take CPU
+                # time from the workers.
                 time.sleep(0.002)
                 self._read_notes()
             elif self._pidfd in ready:
@@ -103,12 +114,12 @@ class Command:
         return sorted(self.mains(restart_count), key=lambda note: note.at_ns)
 
     def open_gate(self):
-        """Lets the workers go that hold at the gate."""
+        """Lets the workers continue that wait at the gate."""
         os.close(self._gate_fd)
         self._gate_fd = None
 
     def wait_for_end(self, status=0):
-        """Waits for the command; any other exit status than this is an error."""
+        """Waits for the end of the command. Any other exit status than `status` is an error."""
         self._poll([self._pidfd], "the end")
         self._reap()
         self._read_notes()
@@ -116,11 +127,11 @@ class Command:
             raise MeasureError(f"ended with status {self.status}{self.tail()}")
 
     def printed(self):
-        """To standard error, and to standard output unless that went elsewhere."""
+        """Returns what the command printed on stderr, and on stdout unless `stdout` was given."""
         return self._output.read_text(errors="replace") if self._output.exists() else ""
 
     def tail(self):
-        """The end of what it printed, for an error's text."""
+        """Returns the last lines that the command printed, for the text of an error."""
         lines = [line.strip() for line in self.printed().splitlines() if line.strip()]
         return ": " + " | ".join(lines[-4:]) if lines else ""
 
@@ -148,7 +159,7 @@ class Command:
         self.status = os.waitstatus_to_exitcode(status)
 
     def _kill(self):
-        """Ends the command and everything below it, each by its own pid."""
+        """Kills the command and all its descendants, each by its own pid."""
         for pid in [self.pid, *descendants(self.pid)]:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -158,7 +169,7 @@ class Command:
 
 
 def parents():
-    """pid -> parent's pid, of every process that can be seen."""
+    """Returns a dict of pid -> parent's pid, of every visible process."""
     found = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -167,12 +178,12 @@ def parents():
             with open(f"/proc/{entry}/stat", "rb") as file:
                 found[int(entry)] = int(file.read().rpartition(b")")[2].split()[1])
         except (OSError, IndexError):
-            continue  # Gone in the meantime.
+            continue  # The process has ended in the meantime.
     return found
 
 
 def descendants(pid, without=()):
-    """Everything below pid, but not the processes `without` nor what is below them."""
+    """Returns the descendants of pid. Leaves out the pids in `without` and their descendants."""
     children = {}
     for child, parent in parents().items():
         children.setdefault(parent, []).append(child)

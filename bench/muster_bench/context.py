@@ -1,4 +1,4 @@
-"""What a family gets to measure with: the programs, how often, and where to say what happens."""
+"""The arguments of a family: the programs, the number of samples, and a function for progress."""
 import dataclasses
 import functools
 import random
@@ -12,9 +12,9 @@ from .programs import Programs
 @dataclasses.dataclass(frozen=True)
 class Bench:
     programs: Programs
-    say: typing.Callable[[str], None]
+    say: typing.Callable[[str], None]  # Prints a line of progress.
     quick: bool = False
-    repetitions: int | None = None  # Rounds, instead of each family's own number.
+    repetitions: int | None = None  # The number of rounds, instead of each family's own number.
     chance: random.Random = dataclasses.field(default_factory=lambda: random.Random(1))
 
     def rounds(self, usual):
@@ -23,18 +23,19 @@ class Bench:
         return 1 if self.quick else usual
 
     def per_round(self, usual):
-        """More than one sample each round, of what takes milliseconds: the median gets steadier."""
+        """The samples per round. A sample of milliseconds is taken more than once per round, which
+        makes the median more stable."""
         return 1 if self.quick else usual
 
     def settle_s(self):
-        """How long a job runs before it is disturbed. By chance, so that a launcher that looks
-        every so often is met at any point of its period."""
+        """How long a job runs before the measured event. The time is random, because a launcher may
+        poll, and the event should come at any point of its period."""
         return self.chance.uniform(0.15, 0.35)
 
     def launchers(self, count, worker, *, options=(), restarts=0):
-        """{role: command line that starts `count` workers, or the reason that there is none}.
+        """Returns {role: command line that starts `count` workers, or why there is none}.
 
-        `worker` is [Program, argument...]. muster and torchrun get the very same words.
+        `worker` is [Program, argument...]. muster and torchrun get the same arguments.
         """
         program, *arguments = worker
         if not program:
@@ -49,7 +50,7 @@ class Bench:
         }
 
     def contenders(self, lines, sample, *, fast=1):
-        """A Contender for each command line; `sample` takes the line."""
+        """Returns a Contender for each command line. `sample` is called with the command line."""
         return [
             Contender(role, None, why_not=words) if isinstance(words, str) else
             Contender(role, functools.partial(sample, words),
@@ -59,4 +60,5 @@ class Bench:
 
 
 def line(program, words):
+    """Returns the program's command line, or the reason (a string) why the program is missing."""
     return [program.path, *map(str, words)] if program else program.why_not

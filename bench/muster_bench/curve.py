@@ -1,4 +1,4 @@
-"""The curve in docs/performance.md: nodes against seconds, both axes logarithmic, as plain SVG."""
+"""Draws the curve of docs/performance.md as SVG: nodes against seconds, on logarithmic axes."""
 import dataclasses
 import math
 import re
@@ -10,13 +10,13 @@ from .programs import ROOT
 PICTURE = ROOT / "docs" / "pictures" / "rendezvous.svg"
 WIDTH, HEIGHT = 880, 470
 LEFT, RIGHT, TOP, BOTTOM = 64, 270, 46, 52
-LABEL_APART = 17  # Pixels between two labels at the lines' ends.
+LABEL_APART = 17  # The smallest distance of two labels, in pixels.
 
 
 @dataclasses.dataclass(frozen=True)
 class Series:
     label: str
-    measured: str  # rendezvous.NODES.THIS
+    measured: str  # The end of the quantity's name: rendezvous.NODES.<measured>.
     role: str
     colour: str
     dashes: str = ""
@@ -34,7 +34,7 @@ SERIES = (
 
 
 def points(rows, series):
-    """[(nodes, seconds)] by nodes; without those that are not measured."""
+    """Returns [(nodes, seconds)], sorted by nodes, without those that have no sample."""
     found = []
     for row in rows:
         match = re.fullmatch(rf"rendezvous\.(\d+)\.{series.measured}", row.quantity.name)
@@ -45,7 +45,7 @@ def points(rows, series):
 
 
 class Axes:
-    """Values to pixels. Whole decades of seconds, and all nodes that there are."""
+    """Converts values to pixels. The axes span whole decades of seconds and all node numbers."""
 
     def __init__(self, lines):
         nodes = [node for line in lines for node, _ in line]
@@ -94,7 +94,10 @@ def curve(axes, series, line):
 
 
 def labels(axes, drawn):
-    """At the right, each level with its line's last point as far as there is room."""
+    """Draws the labels at the right edge.
+
+    Each label is at the height of its line's last point, or lower where labels would overlap.
+    """
     wanted = sorted(((axes.y(line[-1][1]), series, line[-1]) for series, line in drawn),
                     key=lambda one: one[0])
     placed = []
@@ -109,7 +112,7 @@ def labels(axes, drawn):
 
 
 def draw(rows):
-    """The SVG, or nothing if there is no rendezvous in these rows."""
+    """Returns the SVG, or None if the rows have no measurements of the rendezvous."""
     drawn = [(series, line) for series in SERIES if len(line := points(rows, series)) > 1]
     if not drawn:
         return None

@@ -1,4 +1,4 @@
-"""The part of docs/performance.md that nobody edits by hand."""
+"""Writes the generated part of docs/performance.md."""
 from .programs import ROOT
 
 PAGE = ROOT / "docs" / "performance.md"

@@ -1,4 +1,4 @@
-"""Who is measured when: A B C A B C …, so that a slow minute of the machine meets all of them."""
+"""The order of the samples: A B C A B C …, so that a slow minute of the machine affects all."""
 import dataclasses
 import typing
 
@@ -7,25 +7,25 @@ from .model import MeasureError, Row
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """One column. `sample` measures once: it returns {quantity name: value}."""
+    """A column of the table. `sample()` measures once and returns {quantity name: value}."""
     role: str
     sample: typing.Callable[[], dict[str, float]] | None
-    why_not: str = ""  # Why there is no `sample`.
-    per_round: int = 1  # Samples in a row each round: more for what takes milliseconds.
+    why_not: str = ""  # The reason if `sample` is None.
+    per_round: int = 1  # Samples in a row per round: more if a sample takes milliseconds.
 
 
 def schedule(contenders, rounds):
-    """The order of samples: every contender in every round, always in the same order."""
+    """Returns the order of the samples: each round has every contender, in the same order."""
     present = [contender for contender in contenders if contender.sample is not None]
     return [contender for _ in range(rounds) for contender in present
             for _ in range(contender.per_round)]
 
 
 def interleave(quantities, contenders, rounds, say=lambda text: None):
-    """Measures everyone, and returns a Row for each quantity.
+    """Measures all contenders, and returns a Row for each quantity.
 
-    A contender that fails loses its column, also what it had measured before: half a column would
-    be compared with whole ones. The others go on.
+    If a contender fails, its column becomes empty, and its earlier samples are dropped, because a
+    partial column is not comparable with full ones. The other contenders go on.
     """
     rows = {quantity.name: Row(quantity, {contender.role: [] for contender in contenders})
             for quantity in quantities}

@@ -1,28 +1,28 @@
-"""Checks what a launcher made of its workers' lines: every byte there, in order, prefixed."""
+"""Checks a launcher's output: every byte of its workers is there, in order and with a prefix."""
 import dataclasses
 import re
 
 from .model import MeasureError
 
-# torchrun's default prefix. A worker of ours prints digits only: it is never part of a line.
+# torchrun's default prefix. It is never part of a worker's line, because the workers print digits.
 PREFIX = re.compile(rb"\[default(\d+)\]:")
 CHUNK_BYTES = 1 << 20
 
 
 @dataclasses.dataclass
 class Seen:
-    """One worker's stream as far as it was found: its length, and whether it was as expected."""
+    """The part of one worker's stream that was read: its length, and whether it was correct."""
     expected: "Numbers"
     good: bool = True
     size: int = 0
 
-    def take(self, data):
+    def feed(self, data):
         self.good = self.good and self.expected.take(len(data)) == data
         self.size += len(data)
 
 
 class Numbers:
-    """What print_lines prints: 1 to count, a line each; made a piece at a time."""
+    """The output of print_lines: the numbers 1 to count, one per line, made piece by piece."""
     STEP = 100_000
 
     def __init__(self, count):
@@ -31,6 +31,7 @@ class Numbers:
         self._ready = b""
 
     def take(self, size):
+        """Returns the next `size` bytes, or fewer at the end."""
         while len(self._ready) < size:
             start = next(self._left, None)
             if start is None:
@@ -42,12 +43,13 @@ class Numbers:
 
     @staticmethod
     def size(count):
+        """Returns the number of bytes of all lines."""
         return sum((min(10 ** digits, count + 1) - 10 ** (digits - 1)) * (digits + 1)
                    for digits in range(1, len(str(count)) + 1))
 
 
 def chunks(file):
-    """Pieces that end with a line."""
+    """Yields the file in pieces that end at the end of a line."""
     rest = b""
     while data := file.read(CHUNK_BYTES):
         whole, newline, rest_of_it = (rest + data).rpartition(b"\n")
@@ -61,8 +63,10 @@ def chunks(file):
 
 
 def check_prefixed(file, workers, count):
-    """Reads a console with the lines of `workers` workers, and returns how many lines were torn:
-    a prefix in the middle of a line, where two streams met. A missing or a wrong byte raises.
+    """Reads a console with the lines of `workers` workers, and returns the number of torn lines.
+
+    A torn line has a prefix in its middle, where two streams meet. A missing or wrong byte raises
+    MeasureError.
     """
     seen = [Seen(Numbers(count)) for _ in range(workers)]
     torn = 0
@@ -77,16 +81,16 @@ def check_prefixed(file, workers, count):
             streams[int(rank)] += text
         torn += len(parts) // 2 - chunk.count(b"\n")
         for one, stream in zip(seen, streams):
-            one.take(bytes(stream))
+            one.feed(bytes(stream))
     require_all(seen, count)
     return torn
 
 
 def check_plain(file, count):
-    """Reads one worker's log file: nothing but its lines."""
+    """Checks that a worker's log file has its lines and nothing else."""
     seen = Seen(Numbers(count))
     for chunk in chunks(file):
-        seen.take(chunk)
+        seen.feed(chunk)
     require_all([seen], count)
 
 

@@ -1,4 +1,4 @@
-"""What is measured, and what came out."""
+"""The quantities that are measured, and their samples."""
 import dataclasses
 import statistics
 
@@ -7,23 +7,23 @@ ROLES = (MUSTER, PEER, LIMIT)
 
 
 class MeasureError(Exception):
-    """A program that is there did not do what was asked of it. The text says what it did."""
+    """A program that exists did not do what was asked. The text says what it did."""
     kind = "failed"
 
 
 class TooSlow(MeasureError):
-    """It works, but not within the time that the bench has for it: no number, and no failure."""
+    """The program works, but not within the time limit. It has no number, but has not failed."""
     kind = "too slow"
 
 
 class Incapable(MeasureError):
-    """It is not made for this: no number, and no failure."""
+    """The program is not made for this. It has no number, but has not failed."""
     kind = "cannot"
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What muster's number should be: a bound, or a bound relative to another column."""
+    """The target of muster's number: a bound, or a bound relative to another column."""
     bound: float
     of: str | None = None  # None: `bound` is the number; PEER or LIMIT: a multiple of that column.
     or_equal: bool = False
@@ -34,7 +34,7 @@ class Target:
         return f"{sign} {self.bound:g}" + (f" × {self.of}" if self.of else "")
 
     def met(self, better, medians):
-        """True or False; None where a column that it needs is empty."""
+        """Returns True or False, or None if a column that the target needs is empty."""
         value = medians[MUSTER]
         base = medians[self.of] if self.of else 1.0
         if value is None or base is None:
@@ -47,7 +47,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """One line of the table. `what` is for people and says from when to when."""
+    """One line of the table. `what` describes, for people, what is measured from when to when."""
     name: str
     unit: str
     what: str
@@ -60,7 +60,7 @@ class Quantity:
 
 @dataclasses.dataclass
 class Row:
-    """A quantity and every sample of it. An empty list is an empty column, and `why` says why."""
+    """A quantity and all its samples. An empty list is an empty column. `why` has its reason."""
     quantity: Quantity
     samples: dict[str, list[float]]
     why: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -78,7 +78,7 @@ class Row:
         return {role: self.median(role) for role in ROLES}
 
     def ratio(self):
-        """How many times better muster is than the peer; None where one of them is missing."""
+        """Returns how many times better muster is than the peer, or None if one is missing."""
         muster, peer = self.median(MUSTER), self.median(PEER)
         if muster is None or peer is None:
             return None
@@ -116,7 +116,10 @@ class Row:
 
 
 def merge(older, newer):
-    """The older rows in their order, each replaced by the newer of that name; then the new ones."""
+    """Returns the older rows in their order, then the new ones.
+
+    A newer row replaces the older row of the same name.
+    """
     fresh = {row.quantity.name: row for row in newer}
     kept = [fresh.pop(row.quantity.name, row) for row in older]
     return kept + [row for row in newer if row.quantity.name in fresh]

@@ -1,7 +1,8 @@
-"""Stands for the other workers of a job: what a collective would be to a real one.
+"""Stands for the other workers of a job, as a collective operation does for a real worker.
 
-Each worker (native/note_time.cc, mode peers) is connected. When one is gone, the connections of all
-the others are closed, and each ends with status 1, as gloo's workers do in their next all_reduce.
+Each worker (native/note_time.cc, mode peers) has a connection to Peers. When one worker is gone,
+Peers closes the connections of all others, and each of them ends with status 1, as gloo's workers
+do in their next all_reduce.
 """
 import pathlib
 import selectors
@@ -11,7 +12,7 @@ import threading
 
 
 class Peers:
-    """Use as a context."""
+    """Accepts the workers' connections, in a thread of its own. It is a context manager."""
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="muster-bench-")
@@ -38,7 +39,7 @@ class Peers:
         self._folder.cleanup()
 
     def wait_for(self, pids, limit_s):
-        """Whether all of these were connected within the limit."""
+        """Returns whether the workers of all these pids were connected within the limit."""
         with self._changed:
             return self._changed.wait_for(lambda: set(pids) <= set(self._connected), limit_s)
 
@@ -47,7 +48,7 @@ class Peers:
             return pid in self._connected
 
     def fail(self, pid):
-        """Makes one worker end with status 1; the others follow."""
+        """Makes one worker end with status 1. The other workers then end, too."""
         with self._changed:
             self._connected[pid].sendall(b"f")
 
@@ -56,7 +57,8 @@ class Peers:
             ready = [key.fileobj for key, _ in self._selector.select()]
             if self._woken in ready:
                 return
-            # Who is gone comes before who is new: a new worker is not to go with the old ones.
+            # Handles lost connections before new ones: a new worker must not be closed together
+            # with the old ones.
             with self._changed:
                 for one in sorted(ready, key=lambda one: one is self._listening):
                     self._serve(one)
@@ -65,7 +67,7 @@ class Peers:
     def _serve(self, ready):
         if ready is self._listening:
             one, _ = ready.accept()
-            # Its pid is on its way: it says so as soon as it is connected, or it was killed.
+            # The worker sends its pid as soon as it is connected, unless it was killed before.
             one.settimeout(10)
             with one.makefile("rb") as file:
                 pid = file.readline()

@@ -1,4 +1,4 @@
-"""Which programs there are to measure, and why one is not there."""
+"""Finds the programs to measure. A missing program has a reason."""
 import dataclasses
 import os
 import pathlib
@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A path, or the reason that there is none."""
+    """The path of a program, or the reason why there is none."""
     path: str | None
     why_not: str = ""
 
@@ -24,7 +24,10 @@ def executable(path, hint):
 
 
 def shown(path):
-    """Relative to the repository where it is inside: the table is read on other machines."""
+    """Returns the path relative to the repository, if it is inside of it.
+
+    The table is read on other machines, too.
+    """
     try:
         return str(pathlib.Path(path).absolute().relative_to(ROOT))
     except ValueError:
@@ -36,17 +39,20 @@ class Programs:
     muster: Program
     musterd: Program
     torchrun: Program
-    python: Program  # The one beside torchrun: it has torch.
+    python: Program  # The Python beside torchrun, which has torch.
     native_dir: pathlib.Path
 
     def native(self, name):
-        """One of our own native programs: note_time, bare_launcher and so on."""
+        """Returns a native program of the bench, such as note_time or bare_launcher."""
         return executable(self.native_dir / name,
                           "cmake --preset release && cmake --build --preset release --target all bench_programs")
 
 
 def find(muster=None, musterd=None, torchrun=None, native_dir=None):
-    """Default places, unless a path is given. A given path that is wrong is the user's error."""
+    """Finds the programs at the given paths, or at their default places.
+
+    Raises FileNotFoundError if a given path is wrong.
+    """
     for given in (muster, musterd, torchrun):
         if given and not os.access(given, os.X_OK):
             raise FileNotFoundError(f"{given}: no such program")
@@ -65,7 +71,10 @@ def find(muster=None, musterd=None, torchrun=None, native_dir=None):
 
 
 def torch_version(programs):
-    """Read from the files beside torchrun: importing torch takes a second. None if not found."""
+    """Returns torch's version, or None if it is not found.
+
+    Reads the version from the files beside torchrun, because importing torch takes a second.
+    """
     if not programs.torchrun:
         return None
     library = pathlib.Path(programs.torchrun.path).resolve().parent.parent / "lib"
@@ -77,7 +86,7 @@ def torch_version(programs):
 
 
 def machine():
-    """The machine in one line, nothing of it written down beforehand."""
+    """Describes this machine in one line. All of it is read from the system."""
     model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
                   if line.startswith("model name")), platform.machine())
     memory_kib = next(int(line.split()[1]) for line in open("/proc/meminfo")

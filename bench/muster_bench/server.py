@@ -1,4 +1,4 @@
-"""A store server for as long as it is measured."""
+"""A store server, for the time of a measurement."""
 import os
 import re
 import select
@@ -14,8 +14,11 @@ END_LIMIT_S = 5.0
 
 
 class Server:
-    """Started from its command line; ready when its first line, which ends with its port, is out.
-    Use as a context: it has ended afterwards."""
+    """A server that is started from its command line.
+
+    The server is ready when it has printed its first line, which ends with its port. It is a
+    context manager: the server has ended at the end of the context.
+    """
 
     def __init__(self, argv, **environment):
         self.argv = [str(word) for word in argv]
@@ -24,7 +27,8 @@ class Server:
 
     def __enter__(self):
         self._errors = tempfile.TemporaryFile()
-        # Its standard input stays open as long as we live: a server may end with it.
+        # The server's stdin stays open as long as this process lives. A server may end when its
+        # stdin ends.
         self._process = subprocess.Popen(self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          stderr=self._errors, start_new_session=True,
                                          env=clean_environment(**self.environment))
@@ -73,7 +77,7 @@ class Server:
         return self._process.pid
 
     def wait_for_end(self):
-        """Until somebody else has ended it."""
+        """Waits until another process has ended the server."""
         self._process.wait()
 
     def end(self):

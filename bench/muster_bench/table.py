@@ -1,4 +1,4 @@
-"""The table and the JSON."""
+"""Formats the rows as a table and as JSON."""
 import json
 
 from .model import MUSTER, PEER, ROLES, Row
@@ -7,7 +7,7 @@ HEAD = ("what", "muster", "torchrun", "ratio", "limit", "unit", "target", "sampl
 
 
 def number(value):
-    """Three digits that count, no exponent."""
+    """Formats a number with about three significant digits and no exponent."""
     if value is None:
         return ""
     if abs(value) >= 1000:
@@ -44,7 +44,7 @@ def cells(row):
 
 
 def columns(lines, left=(0, 6, 8)):
-    """Aligned text; the numbers to the right."""
+    """Aligns the cells. The columns in `left` are aligned to the left, all others to the right."""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return [
         "  ".join(cell.ljust(width) if i in left else cell.rjust(width)
@@ -54,7 +54,7 @@ def columns(lines, left=(0, 6, 8)):
 
 
 def empty_columns(rows):
-    """Why a column is empty, each reason once, with the rows that it is about."""
+    """Returns the reasons for empty columns, each once, with the names of its rows."""
     reasons = {}
     for row in rows:
         for role, why in row.why.items():
@@ -77,7 +77,7 @@ def spreads(rows):
 
 
 def plain(rows, verbose=False):
-    """For a terminal. Medians; ratio: how many times better muster is."""
+    """Returns the table for a terminal, with medians. The ratio says how much better muster is."""
     lines = columns([HEAD] + [cells(row) for row in rows])
     lines += ["", *empty_columns(rows)]
     lines += [f"{row.quantity.name}: {note}" for row in rows for note in row.notes]
@@ -87,7 +87,7 @@ def plain(rows, verbose=False):
 
 
 def markdown(rows):
-    """For docs/performance.md: the same cells, and the spread of muster and torchrun."""
+    """Returns the table of docs/performance.md: the same cells, and the spread of two columns."""
     def spread(row, role):
         found = row.spread(role)
         return "" if found is None else f"{number(found[0])}–{number(found[1])}"

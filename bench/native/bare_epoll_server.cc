@@ -1,10 +1,10 @@
-// The least that a store server can do: the physical limit against which musterd is measured.
+// The smallest possible store server: the physical limit to which musterd is compared.
 //
-// One epoll set, one recv() and at most one send() for each readable socket, and just enough
-// parsing to answer VALIDATE, PING, SET, WAIT, GET, ADD and DELETE_KEY from a fixed table. No
-// limits, no fragmentation, no waiting: a request that is not there completely ends the program.
-// One value may be large: it is received where it stays, always the same memory, and sent from
-// there. Not a store.
+// It has one epoll set, and does one recv() and at most one send() for each readable socket. It
+// parses just enough to answer VALIDATE, PING, SET, WAIT, GET, ADD and DELETE_KEY from a fixed
+// table. It has no limits, no reassembly of split requests, and no waiting: a request that does not
+// arrive completely ends the program. One value may be large: it is received into the buffer where
+// it stays, always the same memory, and sent from there. This is not a real store.
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -48,7 +48,8 @@ std::uint64_t load_u64(const char* from) {
   return number;
 }
 
-// FNV-1a over the last bytes: keys differ at their end. Two keys in one slot do not matter here.
+// FNV-1a over the last bytes, because keys differ at their end. If two keys share a slot, that does
+// not matter here.
 std::size_t slot_of(const char* key, std::uint64_t size) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (std::uint64_t i = size > 16 ? size - 16 : 0; i < size; ++i)
@@ -58,7 +59,8 @@ std::size_t slot_of(const char* key, std::uint64_t size) {
 
 class Table {
  public:
-  // One request at `at`; the answer goes to `out`, which moves. Returns where the next one begins.
+  // Serves the request at `at`, and writes its answer to `out`, which moves to the answer's end.
+  // Returns the begin of the next request.
   const char* serve(const char* at, const char* end, char*& out) {
     const char code = *at++;
     if (code == 0) return at + 4;
@@ -67,7 +69,7 @@ class Table {
       out += 4;
       return at + 4;
     }
-    if (code == 6) at += 8;  // WAIT: a list of one.
+    if (code == 6) at += 8;  // WAIT: skips the number of keys, which is 1.
     const std::uint64_t key_bytes = load_u64(at);
     Slot& slot = slots_[slot_of(at + 8, key_bytes)];
     at += 8 + key_bytes;
@@ -109,7 +111,7 @@ class Table {
     }
   }
 
-  // Whether the next bytes belong to the large value; then they are read.
+  // If the next bytes belong to the large value, reads them and returns true.
   bool read_large(int fd) {
     if (large_missing_ == 0) return false;
     char* to = large_.data() + large_.size() - large_missing_;
@@ -118,7 +120,7 @@ class Table {
     large_missing_ -= static_cast<std::size_t>(got);
     return true;
   }
-  // If it was asked for: sends all of it, and serves nobody meanwhile.
+  // If a GET asked for the large value, sends all of it. Serves no other client meanwhile.
   void send_large(int fd) {
     std::size_t sent = large_wanted_ ? 0 : large_.size();
     large_wanted_ = false;
@@ -206,6 +208,6 @@ int main() {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  Table table;  // Its memory is touched before anybody is told where we listen.
+  Table table;  // Made before the port is printed, so that its memory is mapped by then.
   serve_forever(listen_on_loopback(), table);
 }

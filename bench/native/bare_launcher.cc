@@ -1,10 +1,11 @@
-// The physical limit that the bench shows beside the launchers: starts N copies of a program and
-// waits for them, and does nothing else that a launcher must do (no store, no logs, no signals).
+// The physical limit that the bench shows beside the launchers. It starts N copies of a program and
+// waits for them, and does nothing else of a launcher's work (no store, no logs, no signals).
 //
 //     bare_launcher [--restarts K] N PROGRAM [ARGUMENT...]
 //
-// With --restarts, a copy that fails has the others stopped by SIGTERM and all of them started
-// again, at most K times. Each copy gets RANK, LOCAL_RANK, WORLD_SIZE, TORCHELASTIC_RESTART_COUNT.
+// With --restarts, if a copy fails, bare_launcher stops the others by SIGTERM and starts all of
+// them again, at most K times. Each copy gets RANK, LOCAL_RANK, WORLD_SIZE and
+// TORCHELASTIC_RESTART_COUNT.
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -30,7 +31,7 @@ std::vector<std::string> environment_of(int rank, int count, int attempt) {
           "TORCHELASTIC_RESTART_COUNT=" + std::to_string(attempt)};
 }
 
-/// glibc's posix_spawn is clone(VM | VFORK) and execve: the cheapest way that there is.
+/// Starts `count` copies. glibc's posix_spawn is clone(VM | VFORK) and execve, the cheapest way.
 bool start(Group& group, int count, int attempt, char** command) {
   for (int rank = 0; rank < count; ++rank) {
     std::vector<std::string> own = environment_of(rank, count, attempt);

@@ -1,4 +1,4 @@
-# The C++ side of bench/run ddp; only where the SDK is built.
+# The C++ program of `bench/run ddp`. It exists only if the SDK is built.
 if(MUSTER_SDK_BUILT)
   add_executable(ddp_steps ${CMAKE_CURRENT_LIST_DIR}/ddp_steps.cc)
   target_link_libraries(ddp_steps PRIVATE muster_options muster_torch_options muster::worker)

@@ -1,9 +1,12 @@
-// One process of bench/run ddp: trains a small network, and notes when; ddp_steps.py is its twin.
+// A worker of `bench/run ddp`: trains a small network, and writes notes with times. ddp_steps.py
+// does the same in Python.
 //
-//     ddp_steps MODE STEPS      MUSTER_BENCH_NOTES: pipe to write to; MUSTER_BENCH_GATE: to wait at
+//     ddp_steps MODE STEPS
 //
 //     ddp     with the SDK's DistributedDataParallel
-//     plain   each process for itself: the same steps without communication
+//     plain   the same steps in each process alone, without communication
+//
+// MUSTER_BENCH_NOTES names the pipe for the notes, and MUSTER_BENCH_GATE the pipe of the gate.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -24,7 +27,7 @@ using muster::bench::env_or;
 using muster::bench::monotonic_ns;
 using muster::bench::Notes;
 
-// As in ddp_steps.py.
+// The same numbers as in ddp_steps.py.
 constexpr int kBatch = 64;
 constexpr int kInputs = 784;
 constexpr int kWidth = 512;
@@ -42,7 +45,7 @@ torch::nn::Sequential make_model() {
   return model;
 }
 
-// Returns when nobody holds the gate open for writing.
+// Returns when no process has the gate open for writing.
 void wait_at_gate() {
   const int gate = open(env_or("MUSTER_BENCH_GATE", ""), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (gate < 0 || fcntl(gate, F_SETFL, 0) < 0) throw muster::Error("MUSTER_BENCH_GATE: no gate");

@@ -1,6 +1,6 @@
-"""The Python side of bench/run ddp: ddp_steps.cc, written as one writes it in Python.
+"""A worker of `bench/run ddp` in Python, which does the same as ddp_steps.cc.
 
-ddp_steps.py STEPS
+    ddp_steps.py STEPS
 """
 import os
 import sys
@@ -16,17 +16,17 @@ def note(what):
 
 note("main")
 
-import torch  # noqa: E402 (the time that it takes is measured)
+import torch  # noqa: E402 (the measured time includes this import)
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-# As in ddp_steps.cc.
+# The same numbers as in ddp_steps.cc.
 BATCH, INPUTS, WIDTH, CLASSES, WARM_UP, LEARNING_RATE = 64, 784, 512, 10, 10, 0.01
 
 
 def wait_at_gate():
-    """Returns when nobody holds the gate open for writing."""
+    """Returns when no process has the gate open for writing."""
     gate = os.open(os.environ["MUSTER_BENCH_GATE"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     os.set_blocking(gate, True)
     while os.read(gate, 1):
@@ -61,8 +61,9 @@ def main():
     wait_at_gate()
     dist.barrier()
     dist.destroy_process_group()
+    # Skip Python's shutdown and DDP's destructor: in torch 2.13, a Gloo thread may abort the
+    # shutdown, or make the destructor hang.
+    os._exit(0)
 
 
 main()
-# Not through Python's own end, which a thread of Gloo's may abort (torch 2.13).
-os._exit(0)

@@ -1,6 +1,6 @@
-"""One run's nodes gone mad: they send as fast as musterd reads, until they are stopped.
+"""The clients of one run flood musterd: they send requests as fast as musterd reads.
 
-    flood.py PORT     prints "flooding", and floods until its standard input ends
+    flood.py PORT     prints "flooding", and sends until its stdin ends
 """
 import json
 import os
@@ -30,7 +30,7 @@ def join(number):
 
 
 def floods(number):
-    """What client `number` says first, and what it says again and again."""
+    """Returns the first bytes of a client, and the bytes that it then sends again and again."""
     hello = VALIDATE + native(type="hello", protocol_version=1, muster_version="0",
                               run_id="flood", resumes=True)
     if number % 2 == 0:

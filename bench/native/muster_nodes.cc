@@ -20,11 +20,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A third of the lease, as an agent does.
+/// A third of the lease, as in an agent.
 constexpr auto kKeepAliveInterval = 5000ms / 3;
-/// Between connects we listen to those who are connected.
+/// After this many connects, the messages of the connected nodes are handled.
 constexpr std::size_t kConnectsInARow = 64;
-/// Before the search for a free port gets long: from so many on, another loopback address.
+/// Further nodes use another loopback address, because the kernel's search for a free port would
+/// take long.
 constexpr std::size_t kNodesPerAddress = 8'000;
 constexpr std::uint16_t kWorkersPort = 29'400;
 
@@ -50,7 +51,7 @@ std::string c10d_bytes(const Request& request) {
   return bytes;
 }
 
-/// As an agent's: docs/rendezvous.md.
+/// The pauses between connects, as in an agent (docs/rendezvous.md).
 constexpr auto kFirstPause = 100ms;
 constexpr auto kLongestPause = 2000ms;
 
@@ -80,7 +81,7 @@ double MusterNodes::join() {
   next_keep_alive_ = begin + kKeepAliveInterval;
   await_round(0);
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    while (i - greeted_ >= options_.connecting) {
+    while (i - greeted_nodes_ >= options_.connecting) {
       keep_alive();
       poll(10ms);
     }
@@ -95,15 +96,15 @@ double MusterNodes::join() {
 
 double MusterNodes::restart() {
   const auto begin = Clock::now();
-  const std::int64_t round = nodes_[0].told;
+  const std::int64_t round = nodes_[0].known_round;
   await_round(round + 1);
   if (options_.script == Script::Bare) {
     for (Node& node : nodes_)
-      bare_message(node);
+      send_bare_message(node);
   } else {
-    const std::size_t who = nodes_.size() / 2;
+    Node& failed = nodes_[nodes_.size() / 2];
     failed_at_ = Clock::now();
-    say(nodes_[who], WorkersFailed{{}, round, "rank 3 exited with 1"});
+    send_request(failed, WorkersFailed{{}, round, "rank 3 exited with 1"});
   }
   finish_round();
   return seconds_since(begin);
@@ -168,7 +169,7 @@ void MusterNodes::connect(std::size_t i) {
       errno != EINPROGRESS)
     fail("connect");
   if (options_.tls) {
-    // It may still be connecting: the pump waits for that as for any other room to write.
+    // The socket may still be connecting: the pump waits until it is writable.
     auto joined = options_.tls->join(OwnedFd(node.fd), "127.0.0.1");
     if (!joined) throw std::runtime_error("TLS: " + joined.error().message());
     node.fd = joined->plain.release();
@@ -183,8 +184,8 @@ void MusterNodes::connect(std::size_t i) {
   send(node, greeting, 2);
 }
 
-/// Its connection is lost. It connects again at once, and then after pauses that grow.
-void MusterNodes::lost(Node& node, const char* call) {
+/// Makes the node connect again: at once, and then after pauses that grow.
+void MusterNodes::handle_lost_connection(Node& node, const char* call) {
   if (!resuming_) fail(call);
   ::close(std::exchange(node.fd, -1));
   const bool was_connected = node.phase > Node::Phase::Greeting;
@@ -192,7 +193,8 @@ void MusterNodes::lost(Node& node, const char* call) {
     node.pause = kFirstPause;
     node.next_try = Clock::now();
   } else {
-    random_ = random_ * 6364136223846793005U + 1442695040888963407U;  // Knuth's.
+    // Knuth's linear congruential generator.
+    random_ = random_ * 6364136223846793005U + 1442695040888963407U;
     const auto part = static_cast<int>(random_ >> 40U & 1023U);
     node.next_try = Clock::now() + node.pause / 2 + node.pause / 2 * part / 1024;
     node.pause = std::min<Clock::duration>(2 * node.pause, kLongestPause);
@@ -211,7 +213,7 @@ void MusterNodes::flush(Node& node) {
   while (!node.out.empty()) {
     const ssize_t sent = ::send(node.fd, node.out.data(), node.out.size(), MSG_NOSIGNAL);
     if (sent < 0 && (errno == EAGAIN || errno == ENOTCONN)) return;
-    if (sent < 0) return lost(node, "send");
+    if (sent < 0) return handle_lost_connection(node, "send");
     node.out.erase(0, static_cast<std::size_t>(sent));
   }
 }
@@ -224,7 +226,7 @@ void MusterNodes::poll(std::chrono::milliseconds limit) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     Node& node = nodes_[static_cast<std::size_t>(event.data.u64)];
     if (event.events & EPOLLOUT) flush(node);
-    if (node.fd < 0) continue;  // It was lost just now.
+    if (node.fd < 0) continue;  // flush() has lost the connection.
     if (event.events & (EPOLLIN | EPOLLERR | EPOLLHUP)) receive(node);
   }
 }
@@ -233,39 +235,39 @@ void MusterNodes::receive(Node& node) {
   for (;;) {
     const ssize_t got = ::recv(node.fd, buffer_.data(), buffer_.size(), 0);
     if (got < 0 && errno == EAGAIN) break;
-    if (got < 0 || (got == 0 && resuming_)) return lost(node, "recv");
+    if (got < 0 || (got == 0 && resuming_)) return handle_lost_connection(node, "recv");
     if (got == 0) throw std::runtime_error("the server has closed a node's connection");
     traffic_.bytes_from += got;
     node.in.append(buffer_.data(), static_cast<std::size_t>(got));
     if (static_cast<std::size_t>(got) < buffer_.size()) break;
   }
-  while (node.fd >= 0 && take_message(node))
+  while (node.fd >= 0 && handle_next_message(node))
     ++traffic_.messages_from;
 }
 
-// --- what comes --------------------------------------------------------------------------------
+// --- messages of the server --------------------------------------------------------------------
 
-bool MusterNodes::take_message(Node& node) {
+bool MusterNodes::handle_next_message(Node& node) {
   if (node.phase == Node::Phase::Greeting) {
     if (node.in.size() < sizeof(std::uint32_t)) return false;
     node.in.erase(0, sizeof(std::uint32_t));
-    greeted(node);
+    handle_greeting(node);
     return true;
   }
   if (node.in.size() < kNativeLengthBytes) return false;
-  const auto length = read_native_length(node.in);  // A c10d value's is the same.
+  const auto length = read_native_length(node.in);  // A c10d value has the same form.
   if (!length) throw std::runtime_error(describe(length.error()));
   if (node.in.size() < kNativeLengthBytes + *length) return false;
   if (options_.script == Script::Bare) {
-    in_round(node, awaited_);
+    enter_round(node, awaited_);
   } else {
-    take_json(node, {node.in.data() + kNativeLengthBytes, *length});
+    handle_json(node, {node.in.data() + kNativeLengthBytes, *length});
   }
   node.in.erase(0, kNativeLengthBytes + *length);
   return true;
 }
 
-void MusterNodes::take_json(Node& node, std::string_view json) {
+void MusterNodes::handle_json(Node& node, std::string_view json) {
   const auto message = decode_native_message(json);
   if (!message) throw std::runtime_error(describe(message.error()));
   if (std::holds_alternative<NativeWaiting>(*message)) {
@@ -275,16 +277,16 @@ void MusterNodes::take_json(Node& node, std::string_view json) {
   std::visit([&](const auto& m) { on(node, m); }, *message);
 }
 
-void MusterNodes::greeted(Node& node) {
+void MusterNodes::handle_greeting(Node& node) {
   node.phase = Node::Phase::Hello;
-  ++greeted_;
-  if (options_.script == Script::Bare) return bare_message(node);
+  ++greeted_nodes_;
+  if (options_.script == Script::Bare) return send_bare_message(node);
   NativeHello hello{kNativeProtocolVersion, "bench", run_id(options_.run)};
   hello.resumes = options_.resumes;
-  say(node, hello);
+  send_request(node, hello);
 }
 
-void MusterNodes::bare_message(Node& node) {
+void MusterNodes::send_bare_message(Node& node) {
   node.phase = Node::Phase::Joining;
   const std::string key = "node-" + std::to_string(index_of(node));
   const std::string value = encode(NativeRequest(join_of(node)));
@@ -295,19 +297,19 @@ void MusterNodes::bare_message(Node& node) {
 }
 
 void MusterNodes::on(Node& node, const NativeWelcome&) {
-  if (resuming_) return say_resume(node);
-  say_join(node);
+  if (resuming_) return send_resume(node);
+  send_join(node);
 }
 
 void MusterNodes::on(Node& node, const PrepareStore& message) {
-  say(node, StoreReady{{}, message.round, name_of(node).addr, kWorkersPort});
+  send_request(node, StoreReady{{}, message.round, name_of(node).addr, kWorkersPort});
 }
 void MusterNodes::on(Node& node, const RestartRound& message) {
   if (failed_at_) acknowledged_seconds_.push_back(seconds_since(*failed_at_));
   failed_at_.reset();
-  node.told = std::max(node.told, message.round);
-  node.told_by = message.life;
-  if (node.phase == Node::Phase::Running) say_join(node);
+  node.known_round = std::max(node.known_round, message.round);
+  node.known_life = message.life;
+  if (node.phase == Node::Phase::Running) send_join(node);
 }
 void MusterNodes::on(Node& node, const RoundComplete& message) {
   const int rank = message.group_rank.value;
@@ -315,16 +317,16 @@ void MusterNodes::on(Node& node, const RoundComplete& message) {
     throw std::runtime_error("round " + std::to_string(message.round) + " of " +
                              std::to_string(message.group_world_size) + " nodes, wanted " +
                              std::to_string(awaited_) + " of " + std::to_string(options_.nodes));
-  if (taken_[static_cast<std::size_t>(rank)])
+  if (given_ranks_[static_cast<std::size_t>(rank)])
     throw std::runtime_error("rank " + std::to_string(rank) + " was given twice");
   if (node.rank >= 0 && node.rank != rank) throw std::runtime_error("a node's rank has changed");
   if (!message.store || !message.workers)
     throw std::runtime_error("a round without a store, or without the workers' ranks");
-  taken_[static_cast<std::size_t>(rank)] = true;
+  given_ranks_[static_cast<std::size_t>(rank)] = true;
   node.rank = rank;
-  node.told_by = message.life;
+  node.known_life = message.life;
   node.round = message;
-  in_round(node, message.round);
+  enter_round(node, message.round);
 }
 void MusterNodes::on(Node&, const NativeWaiting&) {}
 
@@ -336,9 +338,10 @@ void MusterNodes::on(Node& node, const NativeAlive&) {
 void MusterNodes::on(Node&, const NativeReached&) {}
 
 void MusterNodes::on(Node& node, const Resumed& message) {
-  if (!resuming_ || node.phase != Node::Phase::Joining) return;  // It may be told twice.
-  if (message.round != node.told) throw std::runtime_error("a node has resumed another round");
-  node.told_by = message.life;
+  if (!resuming_ || node.phase != Node::Phase::Joining) return;  // The message may come twice.
+  if (message.round != node.known_round)
+    throw std::runtime_error("a node has resumed another round");
+  node.known_life = message.life;
   node.phase = Node::Phase::Running;
   --missing_;
 }
@@ -371,17 +374,17 @@ void MusterNodes::on(Node&, const RunEnded& m) {
   throw std::runtime_error("the run has ended: " + m.why);
 }
 
-// --- what a node says --------------------------------------------------------------------------
+// --- requests of a node ------------------------------------------------------------------------
 
-void MusterNodes::say(Node& node, const NativeRequest& request) {
+void MusterNodes::send_request(Node& node, const NativeRequest& request) {
   send(node, encode(request), 1);
 }
-void MusterNodes::say_join(Node& node) {
+void MusterNodes::send_join(Node& node) {
   node.phase = Node::Phase::Joining;
-  say(node, join_of(node));
+  send_request(node, join_of(node));
 }
 
-void MusterNodes::say_resume(Node& node) {
+void MusterNodes::send_resume(Node& node) {
   node.phase = Node::Phase::Joining;
   NodeResumed resumed;
   resumed.join = join_of(node);
@@ -390,7 +393,7 @@ void MusterNodes::say_resume(Node& node) {
   resumed.restart_count = node.round.restart_count;
   resumed.workers = node.round.workers;
   resumed.store = node.round.store;
-  say(node, resumed);
+  send_request(node, resumed);
 }
 
 NodeJoined MusterNodes::join_of(const Node& node) const {
@@ -401,8 +404,8 @@ NodeJoined MusterNodes::join_of(const Node& node) const {
   joined.run.min_nodes = joined.run.max_nodes = options_.nodes;
   joined.run.max_restarts = 1'000;
   joined.muster_version = "bench";
-  joined.last_round = node.told;
-  joined.life = node.told_by;
+  joined.last_round = node.known_round;
+  joined.life = node.known_life;
   if (!options_.resumes) return joined;
   joined.generation = node.round.generation;
   joined.instance = std::to_string(options_.run) + "-" + std::to_string(index_of(node));
@@ -423,10 +426,10 @@ NodeName MusterNodes::name_of(const Node& node) const {
 void MusterNodes::await_round(std::int64_t round) {
   awaited_ = round;
   missing_ = nodes_.size();
-  taken_.assign(nodes_.size(), false);
+  given_ranks_.assign(nodes_.size(), false);
 }
-void MusterNodes::in_round(Node& node, std::int64_t round) {
-  node.told = round;
+void MusterNodes::enter_round(Node& node, std::int64_t round) {
+  node.known_round = round;
   node.phase = Node::Phase::Running;
   --missing_;
 }
@@ -448,11 +451,11 @@ void MusterNodes::keep_alive() {
   next_keep_alive_ = now + kKeepAliveInterval;
   if (options_.script == Script::Bare) return;
   for (Node& node : nodes_) {
-    // A node that waits for an answer to resume has said more than that it lives.
+    // A node that has asked to resume need not send a keep-alive, too.
     if (node.phase < Node::Phase::Joining || (resuming_ && node.phase < Node::Phase::Running))
       continue;
     const std::int64_t before = traffic_.bytes_to;
-    say(node, KeptAlive{});
+    send_request(node, KeptAlive{});
     if (!node.kept_alive) node.kept_alive = Clock::now();
     ++traffic_.keep_alives;
     traffic_.keep_alive_bytes += traffic_.bytes_to - before;

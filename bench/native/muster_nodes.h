@@ -1,8 +1,8 @@
-// N muster nodes in one thread, through the native door of one server.
+// Simulates N muster nodes in one thread, at the native door of one server.
 //
-// Each is a real connection that says and answers what a muster agent does; only that its workers
-// take no time to stop. What the server tells is checked: ranks are a permutation, a node keeps its
-// rank, nobody is told of anything but the whole round. What is wrong is an exception.
+// Each node is a real connection that sends what a muster agent sends. The only difference is that
+// its workers stop in no time. The class checks the server's messages: the ranks are a permutation,
+// a node keeps its rank, and a round always has all nodes. A wrong message is an exception.
 #pragma once
 
 #include <netinet/in.h>
@@ -23,8 +23,9 @@ namespace muster::bench {
 
 enum class Script {
   Muster,
-  /// To a server that does nothing: connect, greet, and one message each way, as long as a join;
-  /// in place of a restart one message each way. What the kernel and the load take.
+  /// For a server that does nothing. A join is a connect, a greeting, and one message each way that
+  /// is as long as a join. A restart is one message each way. This measures the kernel and the load
+  /// program itself.
   Bare,
 };
 
@@ -32,20 +33,21 @@ struct MusterNodesOptions {
   std::uint16_t port = 0;
   int nodes = 64;
   double limit_seconds = 120;
-  /// Connects that are begun and not yet answered. More than the kernel queues for a listening
-  /// socket (net.core.somaxconn) are tried again by the kernel after 1, 3, 7 … s.
+  /// The limit of connects that are begun and not yet answered. The kernel queues at most
+  /// net.core.somaxconn connects for a listening socket, and tries others again after 1, 3, 7 … s.
   std::size_t connecting = 1'000'000;
   Script script = Script::Muster;
-  /// Told apart from the runs of other MusterNodes.
+  /// The number of the run, which other MusterNodes must not use.
   int run = 0;
-  /// They say that they resume, as agents of today do: then keep-alives are answered.
+  /// Whether the nodes declare that they can resume, as current agents do. The server then answers
+  /// keep-alives.
   bool resumes = false;
-  /// By which they come; null: by plain TCP.
+  /// The TLS context of the connections. Null: plain TCP.
   SharedTls tls = {};
 };
 
-/// What went over the wire. Keep-alives and NativeWaiting depend on how long it takes: they are in
-/// the sums, and apart.
+/// The traffic of all nodes. The numbers of keep-alives and NativeWaiting messages depend on the
+/// time that a phase takes: they are in the sums, and also counted separately.
 struct Traffic {
   std::int64_t messages_to = 0;
   std::int64_t bytes_to = 0;
@@ -64,20 +66,21 @@ class MusterNodes {
   MusterNodes& operator=(const MusterNodes&) = delete;
   ~MusterNodes();
 
-  /// From the first connect until the last node knows its rank; seconds, as the others.
+  /// All nodes connect and join. Returns the seconds until the last node knows its rank.
   double join();
-  /// One node's workers have failed: until the last node has its rank in the next round.
+  /// One node reports that its workers failed. Returns the seconds until the last node has its rank
+  /// in the next round.
   double restart();
-  /// The server is killed, and will be started again: until the last node has resumed. Each tries
-  /// again as an agent does.
+  /// Kills the process `server`, which another process must start again. The nodes connect again as
+  /// agents do. Returns the seconds until the last node has resumed.
   double resume(int server);
-  /// Everybody runs: keep-alives, and nothing else.
+  /// All nodes run and send only keep-alives. Returns the seconds that this took.
   double idle(double seconds);
-  /// The same for a moment; `limit`: how long to wait for something to come.
+  /// Sends keep-alives that are due, and handles messages. Waits at most `limit` for a message.
   void serve(std::chrono::milliseconds limit);
-  /// From a keep-alive to its answer; only of nodes that resume.
+  /// The times from a keep-alive to its answer, of nodes that resume.
   const std::vector<double>& answer_seconds() const { return answer_seconds_; }
-  /// From a failure that is told to the first node that hears of the restart, of each restart().
+  /// For each restart(), the time from the report of the failure to the first RestartRound message.
   const std::vector<double>& acknowledged_seconds() const { return acknowledged_seconds_; }
 
   const Traffic& traffic() const { return traffic_; }
@@ -88,30 +91,29 @@ class MusterNodes {
     enum class Phase { Away, Greeting, Hello, Joining, Running };
     int fd = -1;
     Phase phase = Phase::Greeting;
-    std::int64_t told = -1;  // The newest round that it knows of.
-    std::int64_t told_by = 0;
+    std::int64_t known_round = -1;  // The newest round of which the server has told this node.
+    std::int64_t known_life = 0;    // The host's life that `known_round` belongs to.
     int rank = -1;
     std::string in;
-    std::string out;                              // What the socket did not take.
-    RoundComplete round;                          // As it was told.
-    std::optional<Clock::time_point> kept_alive;  // Since then no answer has come.
+    std::string out;                              // Bytes that the socket did not accept yet.
+    RoundComplete round;                          // The last one that the server sent.
+    std::optional<Clock::time_point> kept_alive;  // The first keep-alive without an answer.
     Clock::time_point next_try;
     Clock::duration pause{};
   };
 
   void connect(std::size_t i);
-  void lost(Node& node, const char* call);
+  void handle_lost_connection(Node& node, const char* call);
   void connect_again();
-  void say_resume(Node& node);
   void send(Node& node, std::string_view bytes, int messages);
   void flush(Node& node);
   void poll(std::chrono::milliseconds limit);
   void receive(Node& node);
 
-  bool take_message(Node& node);
-  void take_json(Node& node, std::string_view json);
-  void greeted(Node& node);
-  void bare_message(Node& node);
+  bool handle_next_message(Node& node);
+  void handle_json(Node& node, std::string_view json);
+  void handle_greeting(Node& node);
+  void send_bare_message(Node& node);
   void on(Node& node, const NativeWelcome& message);
   void on(Node& node, const NativeChallenge& message);
   void on(Node&, const NodeAsked&) {}
@@ -129,14 +131,15 @@ class MusterNodes {
   void on(Node& node, const JoinRefused& message);
   void on(Node& node, const RunEnded& message);
 
-  void say(Node& node, const NativeRequest& request);
-  void say_join(Node& node);
+  void send_request(Node& node, const NativeRequest& request);
+  void send_join(Node& node);
+  void send_resume(Node& node);
   NodeJoined join_of(const Node& node) const;
   std::size_t index_of(const Node& node) const;
   NodeName name_of(const Node& node) const;
 
   void await_round(std::int64_t round);
-  void in_round(Node& node, std::int64_t round);
+  void enter_round(Node& node, std::int64_t round);
   void finish_round();
   void keep_alive();
 
@@ -152,10 +155,10 @@ class MusterNodes {
   std::optional<Clock::time_point> failed_at_;
   bool resuming_ = false;
   std::uint64_t random_ = 1;
-  std::size_t greeted_ = 0;
+  std::size_t greeted_nodes_ = 0;
   std::int64_t awaited_ = 0;
   std::size_t missing_ = 0;
-  std::vector<bool> taken_;
+  std::vector<bool> given_ranks_;
 };
 
 }  // namespace muster::bench

@@ -1,9 +1,9 @@
-// Many runs of muster nodes that resume, at one musterd. Prints one JSON object.
+// Simulates many runs of muster nodes at one musterd. The nodes can resume. Prints one JSON object.
 //
 //   musterd_load --port N --pid SERVER [--runs 1] [--nodes 64] [--restarts 0] [--idle-seconds 0]
 //                [--kill] [--connecting 1000000] [--limit-seconds 120]
 //
-// --kill: at the end the server is killed; somebody starts it again on the same port.
+// --kill: at the end, kills the server. Another process must start it again on the same port.
 #include <sys/resource.h>
 
 #include <algorithm>

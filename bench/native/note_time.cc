@@ -1,16 +1,18 @@
-// The worker of the bench's start, exit, restart and memory measurements: says when it reached
-// main, stays until it is let go, says when it ends.
+// The worker of the bench's measurements of launchers. It writes a note when it reaches main, waits
+// at the gate, and writes a note when it ends.
 //
-//     note_time MODE       MUSTER_BENCH_NOTES: pipe to write to; MUSTER_BENCH_GATE: pipe to wait at
+//     note_time MODE
 //
 //     exit        ends at once
-//     hold        waits until the gate's writer is gone, then ends with status 0
-//     fail-once   as hold; but in the first attempt local rank 0 ends with status 1 and the others
+//     hold        waits until no process has the gate open for writing, then ends with status 0
+//     fail-once   as hold, but in the first attempt local rank 0 ends with status 1, and the others
 //                 stay until they are stopped
-//     peers       as hold; but it is connected to MUSTER_BENCH_PEERS, and when that connection says
-//                 anything or breaks, it ends with status 1: as a worker does whose peer is gone
+//     peers       as hold, but has a connection to MUSTER_BENCH_PEERS, and ends with status 1 when
+//                 it receives anything or the connection breaks, like a worker whose peer is gone
 //
-// It is linked statically where that is possible: its own start should cost next to nothing.
+// MUSTER_BENCH_NOTES names the pipe for the notes, and MUSTER_BENCH_GATE the pipe of the gate. The
+// program is linked statically where this is possible, because then its own start takes almost no
+// time.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -29,16 +31,17 @@ using muster::bench::env_or;
 using muster::bench::monotonic_ns;
 using muster::bench::Notes;
 
-/// A descriptor, or -1 after saying why not.
+/// Returns a descriptor, or prints an error and returns -1.
 int open_gate() {
-  // A plain open for reading would wait for a writer, also when there will never be one again.
+  // A blocking open() would wait for a writer for ever if the gate was opened before.
   const int gate = open(env_or("MUSTER_BENCH_GATE", ""), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (gate >= 0 && fcntl(gate, F_SETFL, 0) == 0) return gate;
   std::perror("MUSTER_BENCH_GATE");
   return -1;
 }
 
-/// Returns when nobody holds the gate open for writing: at once if it was opened long ago.
+/// Waits until no process has the gate open for writing. Returns at once if this is so already.
+/// Returns false after an error.
 bool wait_at_gate() {
   const int gate = open_gate();
   if (gate < 0) return false;
@@ -50,7 +53,7 @@ bool wait_at_gate() {
   }
 }
 
-/// Tells its pid to whoever stands for the other workers.
+/// Connects to MUSTER_BENCH_PEERS and sends the pid. Returns the socket, or -1 after an error.
 int connect_to_peers() {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
@@ -66,7 +69,7 @@ int connect_to_peers() {
   return fd;
 }
 
-/// The status to end with, once the gate is open or the peers are gone.
+/// Waits until the gate is open or a peer is gone, and returns the exit status.
 int wait_among_peers() {
   pollfd fds[2] = {{open_gate(), POLLIN, 0}, {connect_to_peers(), POLLIN, 0}};
   if (fds[0].fd < 0 || fds[1].fd < 0) return 74;

@@ -1,8 +1,9 @@
-// How the bench's workers tell when something happened: one line, one write, one clock.
+// The notes with which the bench's workers report the times of events.
 //
-// The reader is bench/run (muster_bench/notes.py). The line is
+// A note is one line, written in one write:
 //     WHAT LOCAL_RANK RESTART_COUNT PID NANOSECONDS
-// and the clock is CLOCK_MONOTONIC, which every process on the machine shares.
+// The clock is CLOCK_MONOTONIC, which all processes on the machine share. bench/run reads the notes
+// (muster_bench/command.py).
 #pragma once
 
 #include <fcntl.h>
@@ -25,7 +26,7 @@ inline const char* env_or(const char* name, const char* otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-/// The pipe that MUSTER_BENCH_NOTES names. Not to have it is an error of the one who started us.
+/// The pipe that MUSTER_BENCH_NOTES names. Without it, the process ends with status 70.
 class Notes {
  public:
   Notes() : fd_(open(env_or("MUSTER_BENCH_NOTES", ""), O_WRONLY | O_APPEND | O_CLOEXEC)) {
@@ -36,7 +37,7 @@ class Notes {
   Notes(const Notes&) = delete;
   Notes& operator=(const Notes&) = delete;
 
-  /// Shorter than PIPE_BUF: lines of many writers do not mix.
+  /// Writes one line. It is shorter than PIPE_BUF, so the lines of several writers do not mix.
   void write_line(const char* what, long long at_ns) const {
     char line[160];
     const int length =

@@ -1,7 +1,7 @@
-// The worker of the bench's tee measurement: prints the numbers from 1 to COUNT, a line each, as
-// fast as it can, in blocks of the size that stdio uses for a file.
+// The worker of the bench's tee measurement. It prints the numbers from 1 to COUNT, one per line,
+// as fast as possible, in blocks of the size that stdio uses for a file.
 //
-//     print_lines COUNT    MUSTER_BENCH_NOTES: pipe to write to
+//     print_lines COUNT    MUSTER_BENCH_NOTES names the pipe for the notes.
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr std::size_t kBlockBytes = 8192;  // Python's and glibc's buffer for what is no terminal.
+constexpr std::size_t kBlockBytes = 8192;  // The buffer of Python and glibc without a terminal.
 
 bool write_all(const char* data, std::size_t size) {
   while (size > 0) {

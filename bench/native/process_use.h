@@ -1,4 +1,4 @@
-// What a server costs, read from /proc: CPU time and memory of another process.
+// The CPU time and the memory of another process, read from /proc.
 #pragma once
 
 #include <unistd.h>
@@ -11,18 +11,18 @@
 namespace muster::bench {
 
 struct ProcessUse {
-  double cpu_s = 0;  // User and system time of the threads that live.
+  double cpu_s = 0;  // User and system time of the living threads.
   double rss_mb = 0;
-  double peak_rss_mb = 0;  // Since it began.
+  double peak_rss_mb = 0;  // Since the start of the process.
 };
 
-/// All zero for pid 0.
+/// Returns zeros for pid 0.
 inline ProcessUse use_of(int pid) {
   ProcessUse use;
   if (pid == 0) return use;
   const std::string proc = "/proc/" + std::to_string(pid);
   for (const auto& task : std::filesystem::directory_iterator(proc + "/task")) {
-    double nanoseconds = 0;  // schedstat is exact, where stat counts ticks.
+    double nanoseconds = 0;  // schedstat has exact times. stat would only have ticks.
     std::ifstream(task.path() / "schedstat") >> nanoseconds;
     use.cpu_s += nanoseconds / 1e9;
   }

@@ -1,4 +1,4 @@
-# What bench/run needs to measure the rendezvous: many muster nodes in one program.
+# The programs that measure the rendezvous: each simulates many muster nodes.
 add_executable(rendezvous_load
   ${CMAKE_CURRENT_LIST_DIR}/muster_nodes.cc ${CMAKE_CURRENT_LIST_DIR}/rendezvous_load.cc)
 target_link_libraries(rendezvous_load PRIVATE

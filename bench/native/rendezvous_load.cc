@@ -1,9 +1,10 @@
-// N muster nodes join one rendezvous, one of them fails, they join again. Prints one JSON object.
+// Simulates N muster nodes that join one rendezvous. Then one of them fails, and all join again.
+// Prints one JSON object.
 //
 //   rendezvous_load --port N [--nodes 64] [--restarts 2] [--idle-seconds 0] [--pid SERVER]
 //                   [--connecting 1000000] [--limit-seconds 120]
 //                   [--tls-ca FILE]
-//   rendezvous_load --port N --bare     the least that could be: Script::Bare
+//   rendezvous_load --port N --bare     the physical limit: Script::Bare
 #include <sys/resource.h>
 
 #include <cstdint>
@@ -51,7 +52,7 @@ nlohmann::json difference(const bench::Traffic& now, const bench::Traffic& befor
           {"waiting_bytes", now.waiting_bytes - before.waiting_bytes}};
 }
 
-/// One phase, and what it cost the server.
+/// Runs one phase, and measures its traffic and its cost for the server.
 template <typename Phase>
 nlohmann::json measured(const Settings& settings, const bench::MusterNodes& nodes, Phase phase) {
   const bench::ProcessUse use = bench::use_of(settings.pid);

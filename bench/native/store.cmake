@@ -1,4 +1,4 @@
-# What bench/run needs to measure the store: the load, and the least that a server can do.
+# The programs that measure the store: the load, and the smallest possible server.
 add_executable(bare_epoll_server ${CMAKE_CURRENT_LIST_DIR}/bare_epoll_server.cc)
 target_link_libraries(bare_epoll_server PRIVATE muster_options)
 add_executable(store_load ${CMAKE_CURRENT_LIST_DIR}/store_load.cc)

@@ -1,5 +1,6 @@
-// Load on a TCPStore server, from one thread with one epoll set: closed loop, as torch's clients
-// send it. Prints one JSON object. Knows no server's inside; give it the port of any.
+// Load on a TCPStore server, from one thread with one epoll set. It is a closed loop: each client
+// waits for an answer before its next request, as torch's clients do. Works with any server, whose
+// port is an argument. Prints one JSON object.
 //
 //   store_load --port N [--connections 64] [--seconds 2] [--mode getset|get|add|ping]
 //              [--value-bytes 64] [--pid SERVER]
@@ -106,7 +107,7 @@ const std::string& greeting() {
   return bytes;
 }
 
-/// The clients: connected, greeted, in an epoll set by their index.
+/// The clients, connected and greeted. An epoll set has them by index.
 class Clients {
  public:
   Clients(std::uint16_t port, int count) : set_(::epoll_create1(EPOLL_CLOEXEC)) {
@@ -150,13 +151,13 @@ class Clients {
   std::vector<int> fds_;
 };
 
-/// What one client does over and over: request bytes and the length of the answer, step by step.
+/// One step of a client's loop: the bytes of the request, and the length of its answer.
 struct Step {
   std::string bytes;
   std::size_t answer_bytes;
 };
 
-// As torch's client: SET has no answer and is sent by itself; GET is WAIT, its answer, GET.
+// The steps of torch's client: SET has no answer and is sent alone. A get is WAIT, its answer, GET.
 std::vector<Step> steps_for(const Settings& settings, std::size_t client) {
   const std::string key = "/bench/client-" + std::to_string(client);
   const std::string value(settings.value_bytes, 'v');
@@ -177,7 +178,7 @@ struct Progress {
   Clock::time_point sent;
 };
 
-// Sends up to and including the next request that has an answer; returns how many were sent.
+// Sends requests up to the next one that has an answer, and returns how many it sent.
 std::uint64_t send_next(int fd, Progress& client) {
   std::uint64_t sent = 0;
   client.sent = Clock::now();
@@ -234,7 +235,7 @@ nlohmann::json run_rate(const Settings& settings) {
                         {"round_trips_s", static_cast<double>(times.size()) / elapsed},
                         {"p50_us", percentile(times, 0.5)},
                         {"p99_us", percentile(times, 0.99)}};
-  // A SET and a GET are what the user asked for; WAIT is how torch's client does a GET.
+  // Only SET and GET count as operations of the user. WAIT is a part of the GET of torch's client.
   const double per_op = settings.mode == "getset" ? 2.0 / 3 : settings.mode == "get" ? 0.5 : 1.0;
   result["ops_s"] = static_cast<double>(requests) * per_op / elapsed;
   if (settings.pid != 0)
@@ -243,7 +244,7 @@ nlohmann::json run_rate(const Settings& settings) {
   return result;
 }
 
-// All at once: connects are begun, then VALIDATE and PING are sent to each, then all answers read.
+// All clients connect, each sends VALIDATE and PING, and then all answers are read.
 nlohmann::json run_connect(const Settings& settings) {
   const auto begin = Clock::now();
   const Clients clients(settings.port, settings.connections);
@@ -259,14 +260,14 @@ nlohmann::json run_idle(const Settings& settings) {
           {"rss_mb", after.rss_mb}};
 }
 
-// Everybody waits for one key; the time from the SET to the last client's answer.
+// All clients wait for one key. Measures the time from the SET to the last client's answer.
 nlohmann::json run_wake(const Settings& settings) {
   Clients clients(settings.port, settings.connections);
   const std::string key = "/bench/wake-" + std::to_string(::getpid());
   for (std::size_t i = 0; i < clients.size(); ++i) {
     send_all(clients[i], waiting_for(key));
     send_all(clients[i], encoded({.query = Query::Ping, .number = 1}));
-    read_exactly(clients[i], 4);  // The server has the wait.
+    read_exactly(clients[i], 4);  // The answer to PING: the server has also received the WAIT.
   }
   Clients setter(settings.port, 1);
   const auto begin = Clock::now();
@@ -276,7 +277,7 @@ nlohmann::json run_wake(const Settings& settings) {
   return {{"wake_ms", seconds_since(begin) * 1e3}, {"connections", settings.connections}};
 }
 
-// Everybody arrives at one barrier; the time from the first arrival to the last answer.
+// All clients arrive at one barrier. Measures the time from the first arrival to the last answer.
 nlohmann::json run_barrier(const Settings& settings) {
   Clients clients(settings.port, settings.connections);
   const std::string key = "/bench/barrier-" + std::to_string(::getpid());

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""N torchrun nodes' rendezvous at one store: torch's own DynamicRendezvousHandler, untouched.
+"""N torchrun nodes join at one store, with torch's own, unchanged DynamicRendezvousHandler.
 
     torch_nodes.py --port N [--nodes 8] [--restarts 2] [--limit-seconds 120]
 
-A process each, forked once torch is imported, so that none shares another's interpreter lock.
-All are let go together; then all join again together, as after a failure of a worker anywhere.
-Prints one JSON object. Exit status 3: not done within the limit.
+Each node is a process that is forked after torch is imported, so that the nodes share no
+interpreter lock. All nodes join together, and then join again together, as after a worker's
+failure. Prints one JSON object. Exit status 3: not done within the limit.
 """
 import argparse
 import datetime
@@ -24,12 +24,12 @@ from torch.distributed.elastic.rendezvous import (  # noqa: E402
     c10d_rendezvous_backend, dynamic_rendezvous)
 
 TOO_SLOW = 3
-# The parent's: one store may serve several of us in turn.
+# The run id has the parent's pid, because one store may serve several torch_nodes.py in turn.
 RUN_ID = f"bench-{os.getpid()}"
 
 
 class CountedBackend(c10d_rendezvous_backend.C10dRendezvousBackend):
-    """Counts what the handler asks of the store: each try to write is a compare-and-set."""
+    """Counts the handler's requests to the store. Each try to write is a compare-and-set."""
 
     def __init__(self, store, run_id):
         self.tries = self.reads = 0
@@ -48,7 +48,7 @@ def make_handler(options, index):
     patience = datetime.timedelta(seconds=options.limit_seconds + 60)
     store = TCPStore("127.0.0.1", options.port, is_master=False, timeout=patience)
     backend = CountedBackend(store, RUN_ID)
-    # Each an address of its own, on which rank 0 can listen as torchrun's does.
+    # Each node has its own address, on which rank 0 can listen, as rank 0 of torchrun does.
     address = f"127.0.{1 + index // 250}.{1 + index % 250}"
     handler = dynamic_rendezvous.DynamicRendezvousHandler.from_backend(
         RUN_ID, store, backend, options.nodes, options.nodes, address)
@@ -56,9 +56,10 @@ def make_handler(options, index):
 
 
 def run_node(options, index, gate, notes):
-    """In a process of its own: one note when ready, one for each round."""
+    """Runs one node in its process. Writes one note when it is ready, and one for each round."""
     def note(**fields):
-        os.write(notes, (json.dumps(fields) + "\n").encode())  # Less than PIPE_BUF: whole.
+        # The write is atomic, because it is shorter than PIPE_BUF.
+        os.write(notes, (json.dumps(fields) + "\n").encode())
 
     try:
         handler, backend = make_handler(options, index)
@@ -68,7 +69,7 @@ def run_node(options, index, gate, notes):
             info = handler.next_rendezvous()
             note(index=index, at_ns=time.monotonic_ns(), rank=info.rank,
                  world_size=info.world_size, tries=backend.tries, reads=backend.reads)
-    except Exception as error:  # noqa: BLE001 (whatever it is, the parent is to say so)
+    except Exception as error:  # noqa: BLE001 (the parent prints any error)
         note(index=index, error=f"{type(error).__name__}: {error}"[:300])
 
 
@@ -99,7 +100,7 @@ class Nodes:
             os.waitpid(pid, 0)
 
     def read_notes(self):
-        """One of each node; None if they do not come within the limit."""
+        """Reads one note of each node. Returns None if they do not come within the limit."""
         found = []
         while len(found) < self.options.nodes:
             left_s = max(self.deadline_s - time.monotonic(), 0)
@@ -114,7 +115,7 @@ class Nodes:
         return found
 
     def round(self):
-        """Everybody at once: from letting them go until the last has its rank."""
+        """Lets all nodes join at once. Measures the time until the last node has its rank."""
         begin_ns = time.monotonic_ns()
         os.write(self.gate, b"g" * self.options.nodes)
         notes = self.read_notes()

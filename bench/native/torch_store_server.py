@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Hosts torch's own TCPStore server (libuv) on a free port and prints it, for comparison."""
+"""Hosts torch's own TCPStore server on a free port, and prints the port, for comparison.
+
+The server is the one with libuv, or the older one with --legacy.
+"""
 import os
 import sys
 

@@ -1,12 +1,14 @@
-"""Who looks at musterd all the time: its page in Chromium, and a Prometheus that scrapes /metrics each second.
+"""Watches a musterd: opens its page in Chromium, and scrapes /metrics each second like Prometheus.
 
-    watchers.py PORT           prints "watching" once both do, and ends with its standard input
-    watchers.py --show PORT    only the page
-    watchers.py --paint PORT   opens the page once, and prints JSON: seconds to the first paint, and to the nodes
+    watchers.py PORT           prints "watching" when both have begun, and ends when its stdin ends
+    watchers.py --show PORT    only opens the page
+    watchers.py --paint PORT   opens the page once, and prints JSON: the seconds to the first paint,
+                               and to the nodes
 
-Chromium would be on another machine: here it runs only when nothing else wants the processor (SCHED_IDLE). What the
-page asks for is asked once more by threads that do get the processor, so that musterd is asked as often as ever.
-Exit status 77: no Chromium, or no Playwright.
+Usually, Chromium runs on another machine. Here it runs only when no other process wants the
+processor (SCHED_IDLE). Threads with normal priority send the requests of the page once more, so
+that musterd gets at least the usual number of requests. Exit status 77: Chromium or Playwright is
+missing.
 """
 import contextlib
 import json
@@ -19,7 +21,7 @@ import urllib.request
 
 SKIPPED = 77
 EVERY_S = 1.0
-NODES_EVERY_S = 2.0  # As page.js.
+NODES_EVERY_S = 2.0  # As in page.js.
 PATIENCE_MS = 60_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SHOWN = """() => document.querySelector("#nodes")?.childElementCount > 0"""
@@ -44,7 +46,7 @@ def follow(port, path):
 
 
 def follow_run(port, ended):
-    """As the page does with the first run that there is."""
+    """Sends the requests that the page sends for the first run."""
     runs = []
     while not runs and not ended.wait(0.1):
         with ask(port, "/api/v1/runs") as answer:
@@ -56,7 +58,7 @@ def follow_run(port, ended):
 
 
 def start(function, *arguments):
-    """Of a daemon: the program ends while musterd still sends."""
+    """Starts a daemon thread, because the program ends while musterd still sends."""
     threading.Thread(target=function, args=arguments, daemon=True).start()
 
 
@@ -70,8 +72,8 @@ def open_page(playwright, port):
 
 
 def give_way():
-    """Only when nothing else wants the processor. Where the kernel groups processes by session
-    (autogroup), what counts is the group's nice value."""
+    """Makes this process run only when no other process wants the processor. If the kernel groups
+    processes by session (autogroup), the nice value of the group counts, so this sets it, too."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
         file.write("19")
@@ -123,7 +125,7 @@ def main():
         print("needs Chromium (Debian: chromium) and Playwright (scripts/test installs both)", file=sys.stderr)
         return SKIPPED
     if mode == ["--show"]:
-        give_way()  # Playwright's processes and the browser inherit it.
+        give_way()  # Playwright's processes and the browser inherit this priority.
     with sync_playwright() as playwright:
         (paint if mode == ["--paint"] else show)(playwright, int(port))
     return 0

@@ -1,4 +1,5 @@
-// checkpoint.py with the worker SDK: the same files, the same lines.
+// checkpoint.py with the worker SDK. Both programs print the same lines, and each reads the files
+// of the other.
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -25,7 +26,9 @@ struct Arguments {
 using Ddp = muster::DistributedDataParallel<torch::nn::SequentialImpl>;
 
 torch::nn::Sequential make_model() {
-  torch::nn::Sequential model;  // One after the other: C++ may make arguments in any order.
+  // push_back() fixes the order in which the layers take random weights. C++ may evaluate the
+  // arguments of a single constructor call in any order.
+  torch::nn::Sequential model;
   model->push_back(torch::nn::Linear(8, 32));
   model->push_back(torch::nn::ReLU());
   model->push_back(torch::nn::Dropout(0.2));
@@ -33,7 +36,7 @@ torch::nn::Sequential make_model() {
   return model;
 }
 
-// Rank 0 saves, all wait until it has, the others load, each to its own device.
+// Rank 0 saves the model. After the barrier, every rank loads it onto its own device.
 void share_through_a_file(torch::nn::Module& model, const std::filesystem::path& path,
                           torch::Device device) {
   if (muster::get_rank() == 0) muster::save_file(path, muster::module_state(model));
@@ -41,7 +44,7 @@ void share_through_a_file(torch::nn::Module& model, const std::filesystem::path&
   muster::load_module_state(model, muster::load_file(path, device));
 }
 
-// The mean loss of all ranks. Data and dropout come from the rank's own generator.
+// Returns the mean loss over all ranks. Data and dropout use this rank's random number generator.
 double train_epoch(Ddp& ddp, torch::optim::SGD& optimizer, bool dies) {
   const torch::Tensor inputs = torch::randn({kBatch, 8});
   const torch::Tensor targets = inputs.sum(1, /*keepdim=*/true);
@@ -66,7 +69,7 @@ int train(const Arguments& arguments) {
   const torch::Device device = torch::kCPU;
   const muster::ProcessGroupScope job("gloo");
   const int rank = muster::get_rank();
-  // Another model on each rank, until rank 0's is loaded.
+  // Each rank starts with a different model. Below, all ranks load rank 0's.
   torch::manual_seed(static_cast<std::uint64_t>(rank));
   torch::nn::Sequential model = make_model();
   model->to(device);

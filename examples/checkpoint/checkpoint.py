@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Saves and loads a model in a job; trains with snapshots, so that a killed job goes on.
+"""Saves and loads a model in a job, and trains with snapshots, so that a killed job can continue.
 
     muster --standalone --nproc-per-node=2 --max-restarts=1 examples/checkpoint/checkpoint.py FOLDER
 
-With --die-in-epoch N rank 1 kills itself there, the first time. The losses are those of a run that
-nothing happened to, to the last digit.
+With --die-in-epoch N, rank 1 kills itself in that epoch, in the first attempt only. The losses are
+those of an undisturbed run, to the last digit.
 """
 
 import argparse
@@ -26,14 +26,18 @@ def make_model():
 
 
 def print_in_order(text):
+    """Prints the texts of all ranks, in the order of the ranks."""
     for turn in range(dist.get_world_size()):
         if turn == dist.get_rank():
             print(text, flush=True)
         dist.barrier()
 
 
-def write_whole(path, value):
-    """A reader finds the old file or the new one, never a half; so does a machine after a crash."""
+def save_atomically(path, value):
+    """Replaces the file in one step: a reader finds the old file or the new one, never half of one.
+
+    This also holds after a crash of the machine, because the data is synced before the rename.
+    """
     partial = path.with_name(f".{path.name}.partial")
     with open(partial, "wb") as file:
         torch.save(value, file)
@@ -43,15 +47,15 @@ def write_whole(path, value):
 
 
 def share_through_a_file(model, path, device):
-    """Rank 0 saves, all wait until it has, the others load, each to its own device."""
+    """Rank 0 saves the model. After the barrier, every rank loads it onto its own device."""
     if dist.get_rank() == 0:
-        write_whole(path, model.state_dict())
+        save_atomically(path, model.state_dict())
     dist.barrier()
     model.load_state_dict(torch.load(path, map_location=device, weights_only=True))
 
 
 def all_generators():
-    """The state of each rank's random number generator, on every rank."""
+    """Returns, on every rank, the states of all ranks' random number generators."""
     mine = torch.get_rng_state()
     states = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(states, mine)
@@ -63,15 +67,15 @@ def save_snapshot(folder, model, optimizer, epoch):
     if dist.get_rank() == 0:
         snapshot = {"model": model.state_dict(), "optimizer": optimizer.state_dict(),
                     "epoch": epoch, "world_size": dist.get_world_size(), "rng": generators}
-        write_whole(folder / f"checkpoint-{epoch:08}.pt", snapshot)
+        save_atomically(folder / f"checkpoint-{epoch:08}.pt", snapshot)
         for old in sorted(folder.glob("checkpoint-*.pt"))[:-KEEP]:
             old.unlink()
     dist.barrier()
 
 
 def load_snapshot(folder, model, optimizer, device):
-    """Returns the number of epochs done."""
-    dist.barrier()  # Nobody looks while another one still writes.
+    """Loads the newest snapshot, if there is one, and returns the number of finished epochs."""
+    dist.barrier()  # No rank lists the folder while another rank still writes to it.
     files = sorted(folder.glob("checkpoint-*.pt"))
     if not files:
         return 0
@@ -83,7 +87,10 @@ def load_snapshot(folder, model, optimizer, device):
 
 
 def train_epoch(ddp, optimizer, dies):
-    """The mean loss of all ranks. Data and dropout come from the rank's own generator."""
+    """Returns the mean loss over all ranks.
+
+    Data and dropout use this rank's random number generator.
+    """
     inputs = torch.randn(BATCH, 8)
     targets = inputs.sum(1, keepdim=True)
     optimizer.zero_grad()
@@ -108,7 +115,8 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(rank)  # Another model on each rank, until rank 0's is loaded.
+    # Each rank starts with a different model. Below, all ranks load rank 0's.
+    torch.manual_seed(rank)
     model = make_model().to(device)
     share_through_a_file(model, arguments.folder / "start.pt", device)
     total = sum(parameter.sum().item() for parameter in model.parameters())
@@ -127,12 +135,16 @@ def main():
             print(f"epoch {epoch}: loss {loss:.9g}", flush=True)
         save_snapshot(arguments.folder, model, optimizer, epoch + 1)
     dist.barrier()
+    # Delete DDP before the process group. In torch 2.13, if DDP is the last owner of the process
+    # group, its destructor joins Gloo's threads while it holds the GIL, and deadlocks if one of
+    # these threads waits for the GIL.
+    del ddp
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
-    # Not through Python's own end: in torch 2.13 a thread of Gloo's may still have a tensor in its
-    # hands, and giving it up while Python shuts down aborts the process.
+    # Skip Python's shutdown: in torch 2.13, a Gloo thread may still hold a tensor, and the process
+    # aborts if that thread releases the tensor while Python shuts down.
     sys.stdout.flush()
     os._exit(0)

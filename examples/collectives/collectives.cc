@@ -1,4 +1,4 @@
-// Collectives on Gloo: all_gather, gather, chunks and concatenation, printing rank by rank.
+// Collectives on Gloo: all_gather, scatter, gather and all_reduce. The output is rank by rank.
 #include "muster/collectives.h"
 
 #include <string>
@@ -27,7 +27,7 @@ int run() {
   const torch::Tensor whole = torch::cat(muster::all_gather(mine));
   muster::print_in_order(start + "all_gather and cat " + text_of(whole));
 
-  // What is whole on rank 0 is shared out in chunks, worked on, and gathered there again.
+  // Rank 0 scatters a tensor in chunks, each rank changes its chunk, and rank 0 gathers them.
   torch::Tensor share = torch::empty({2}, torch::kInt64);
   std::vector<torch::Tensor> chunks;
   if (rank == 0) chunks = (whole * 10).chunk(size);

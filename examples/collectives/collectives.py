@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Collectives on Gloo: all_gather, gather, chunks and concatenation, printing rank by rank."""
+"""Collectives on Gloo: all_gather, scatter, gather and all_reduce. The output is rank by rank."""
 
 import os
 import sys
@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 
 def print_in_order(text):
+    """Prints the texts of all ranks, in the order of the ranks."""
     for turn in range(dist.get_world_size()):
         if turn == dist.get_rank():
             print(text, flush=True)
@@ -30,7 +31,7 @@ def main():
     whole = torch.cat(pieces)
     print_in_order(f"rank {rank}: all_gather and cat {text_of(whole)}")
 
-    # What is whole on rank 0 is shared out in chunks, worked on, and gathered there again.
+    # Rank 0 scatters a tensor in chunks, each rank changes its chunk, and rank 0 gathers them.
     share = torch.empty(2, dtype=torch.int64)
     dist.scatter(share, list((whole * 10).chunk(size)) if rank == 0 else None, src=0)
     print_in_order(f"rank {rank}: scatter of chunks {text_of(share)}")
@@ -46,7 +47,7 @@ def main():
 
 if __name__ == "__main__":
     main()
-    # Not through Python's own end: in torch 2.13 a thread of Gloo's may still have a tensor in its
-    # hands, and giving it up while Python shuts down aborts the process.
+    # Skip Python's shutdown: in torch 2.13, a Gloo thread may still hold a tensor, and the process
+    # aborts if that thread releases the tensor while Python shuts down.
     sys.stdout.flush()
     os._exit(0)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A DataLoader with child processes on every rank, and what each rank has seen of the data.
+"""Each rank reads its share of the data through a DataLoader with child processes.
 
     muster --standalone --nproc-per-node=2 examples/data_loader/load.py
 
-With --forever it goes on until it is ended: for looking at what is left then (nothing).
+With --forever, the program runs until it is ended. After that, no process of it is left.
 """
 
 import argparse
@@ -18,7 +18,7 @@ ITEMS, BATCH = 64, 4
 
 
 class Squares(Dataset):
-    """Item i is i squared, and who made it."""
+    """Item i is the pair of i squared and the id of the process that made the item."""
 
     def __len__(self) -> int:
         return ITEMS
@@ -37,9 +37,10 @@ def main() -> None:
     arguments = parser.parse_args()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     data = Squares()
-    # The sampler needs no process group when it is told who we are.
+    # With num_replicas and rank as arguments, the sampler needs no process group.
     sampler = DistributedSampler(data, num_replicas=world_size, rank=rank, shuffle=True, seed=1)
-    # The children stay for all epochs; otherwise each epoch starts new ones.
+    # With persistent_workers, the loader processes live for all epochs. Without it, each epoch
+    # starts new ones.
     loader = DataLoader(data, batch_size=BATCH, sampler=sampler, num_workers=arguments.loaders,
                         persistent_workers=arguments.loaders > 0)
 
@@ -49,7 +50,8 @@ def main() -> None:
         total = torch.cat(squares).sum().item()
         others = set(torch.cat(makers).tolist()) - {os.getpid()}
         if epoch <= arguments.epochs:
-            # One write: print() would write the line's end by itself, and ranks would mix.
+            # The newline is part of the text. Otherwise print() writes it separately, and lines of
+            # several ranks mix.
             print(f"rank {rank}: epoch {epoch}: {len(squares)} batches from {len(others)} "
                   f"processes, sum {total}, first {squares[0].tolist()}\n", end="", flush=True)
 

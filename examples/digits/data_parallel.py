@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""DataParallel against DistributedDataParallel: the same steps, organised in two ways.
+"""Compares DataParallel with DistributedDataParallel: both do the same training steps.
 
     python examples/digits/data_parallel.py                                        # DataParallel
     muster --standalone --nproc-per-node=2 examples/digits/data_parallel.py        # DDP
 
-Alone, one process has the whole batch, and DataParallel deals it out to threads, one for each GPU
-(without GPUs it calls the model as it is). Under a launcher each process has its share of the batch.
-The losses agree; the rate shows what it takes, and what OMP_NUM_THREADS does on CPUs.
+Without a launcher, one process trains on the whole batch. DataParallel divides the batch among
+threads, one for each GPU. (Without GPUs, it calls the model as it is.) Under a launcher, each
+process trains on its share of the batch. The losses are the same. The rate shows the cost of each
+way, and the effect of OMP_NUM_THREADS on CPUs.
 """
 
 import os
@@ -21,12 +22,12 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 from train import DigitsNet, load, to_dataset
 
-BATCH, EPOCHS, LEARNING_RATE = 64, 3, 2e-3  # BATCH: of all processes together.
+BATCH, EPOCHS, LEARNING_RATE = 64, 3, 2e-3  # BATCH: images per step, over all processes.
 DATA = pathlib.Path(__file__).parent / "data"
 
 
 def train_epoch(model, optimizer, loader, device):
-    """The sum of this process's losses, and its images."""
+    """Trains one epoch. Returns this process's sum of losses and its number of images."""
     total = torch.zeros(2, dtype=torch.float64, device=device)
     for images, labels in loader:
         optimizer.zero_grad()
@@ -59,39 +60,45 @@ def main():
     else:
         parallel = DataParallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    # The shares of all processes together are, in each step, what one process alone takes.
+    # In each step, the shares of all processes make up the batch that a single process would use.
     sampler = DistributedSampler(train_set, num_replicas=size, rank=rank, seed=1)
     loader = DataLoader(train_set, batch_size=BATCH // size, sampler=sampler)
 
-    def say(text):
+    def print_on_rank0(text):
         if rank == 0:
             print(text, flush=True)
 
     name = f"DistributedDataParallel: {size} processes" if under_launcher else \
         "DataParallel: 1 process"
-    say(f"{name} of {torch.get_num_threads()} threads, {f'{gpus} GPUs' if gpus else 'no GPUs'}; "
-        f"{BATCH} images in each step")
+    devices = f"{gpus} GPUs" if gpus else "no GPUs"
+    print_on_rank0(f"{name} of {torch.get_num_threads()} threads, {devices}; "
+                   f"{BATCH} images in each step")
     started = time.monotonic()
     for epoch in range(1, EPOCHS + 1):
         sampler.set_epoch(epoch)
         total = train_epoch(parallel, optimizer, loader, device)
         if under_launcher:
             dist.all_reduce(total)
-        say(f"epoch {epoch}/{EPOCHS}: mean loss {(total[0] / total[1]).item():.4f}")
+        print_on_rank0(f"epoch {epoch}/{EPOCHS}: mean loss {(total[0] / total[1]).item():.4f}")
     rate = EPOCHS * len(train_set) / (time.monotonic() - started)
     images, labels = (tensor.to(device) for tensor in test_set.tensors)
-    with torch.no_grad():  # Every process has the same model: each could do this.
+    # Every process has the same model, so each one tests it, and rank 0 prints the result.
+    with torch.no_grad():
         right = (model(images).argmax(1) == labels).sum().item()
-    say(f"accuracy {100 * right / len(labels):.2f} % ({right} of {len(labels)})")
-    say(f"{rate:.0f} images/s")
+    print_on_rank0(f"accuracy {100 * right / len(labels):.2f} % ({right} of {len(labels)})")
+    print_on_rank0(f"{rate:.0f} images/s")
     if under_launcher:
         dist.barrier()
+        # Delete DDP before the process group. In torch 2.13, if DDP is the last owner of the
+        # process group, its destructor joins Gloo's threads while it holds the GIL, and deadlocks
+        # if one of these threads waits for the GIL.
+        del parallel
         dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
-    # Not through Python's own end: in torch 2.13 a thread of Gloo's may still have a tensor in its
-    # hands, and giving it up while Python shuts down aborts the process.
+    # Skip Python's shutdown: in torch 2.13, a Gloo thread may still hold a tensor, and the process
+    # aborts if that thread releases the tensor while Python shuts down.
     sys.stdout.flush()
     os._exit(0)

@@ -1,8 +1,8 @@
-"""Reads and writes IDX files, the format that MNIST comes in. Needs the standard library only.
+"""Reads and writes IDX files, the file format of MNIST. Needs only the standard library.
 
-An IDX file is a magic number (two zero bytes, the type of the elements, the number of dimensions),
+An IDX file has a magic number (two zero bytes, the type of the elements, the number of dimensions),
 the size of each dimension as a big-endian 32-bit number, and then the elements in row order.
-Images are three dimensions of unsigned bytes, labels are one.
+A file of images has three dimensions of unsigned bytes, and a file of labels has one.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ CLASSES = 10
 
 
 class DataError(Exception):
-    """A data file is missing or is not what it should be. The text says which, and what to do."""
+    """A data file is missing or invalid. The text names the file and says what to do."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Digits:
-    """Images of one size and what they show; `pixels` holds one image after the other."""
+    """Images of one size and their labels. `pixels` has one image after the other, row by row."""
 
     pixels: bytes
     labels: bytes
@@ -33,7 +33,7 @@ class Digits:
 
 
 def read_digits(folder: pathlib.Path, part: str) -> Digits:
-    """The `part` ("train" or "t10k") of a folder of MNIST files. Raises DataError."""
+    """Reads one part ("train" or "t10k") of a folder of MNIST files. Raises DataError."""
     images_path = _find(folder, f"{part}-images", f"idx{IMAGE_DIMENSIONS}-ubyte")
     labels_path = _find(folder, f"{part}-labels", f"idx{LABEL_DIMENSIONS}-ubyte")
     (count, rows, columns), pixels = _read(images_path, IMAGE_DIMENSIONS, "images")
@@ -57,13 +57,13 @@ def read_digits(folder: pathlib.Path, part: str) -> Digits:
 
 
 def write_idx(path: pathlib.Path, sizes: tuple[int, ...], elements: bytes) -> None:
-    """Writes unsigned bytes as an IDX file of these dimensions."""
+    """Writes unsigned bytes as an IDX file with the given sizes of its dimensions."""
     magic = UNSIGNED_BYTES << 8 | len(sizes)
     path.write_bytes(struct.pack(f">I{len(sizes)}I", magic, *sizes) + elements)
 
 
 def _find(folder: pathlib.Path, name: str, kind: str) -> pathlib.Path:
-    # MNIST's own names have a dash before "idx"; some mirrors put a dot there.
+    # MNIST's file names have a dash before "idx". Some mirrors use a dot instead.
     candidates = [folder / f"{name}{mark}{kind}{end}" for mark in "-." for end in ("", ".gz")]
     for path in candidates:
         if path.is_file():

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Makes the four files in examples/digits/data from the digits inside the scikit-learn wheel.
 
-Needs scikit-learn (`pip install scikit-learn`), but only to make the files again: training does
-not need it. The same digits always give the same bytes. What the data is: data/README.md.
+This script needs scikit-learn (`pip install scikit-learn`). The training does not need it, because
+the files are already in the repository. Every run of this script makes the same bytes. The data is
+described in data/README.md.
 """
 
 import argparse
@@ -12,10 +13,10 @@ import sys
 from idx import IMAGE_DIMENSIONS, LABEL_DIMENSIONS, write_idx
 
 ROWS = COLUMNS = 8
-DARKEST = 16  # The source counts the dark points of a 4x4 block: 0 to 16.
-TEST_EVERY = (
-    5  # Images 4, 9, 14, … are for the test. The source is ordered by writer: all take part.
-)
+DARKEST = 16  # The source counts the dark points of each 4x4 block: 0 to 16.
+# Images 4, 9, 14, … are for the test. The source is ordered by writer, so the test has images of
+# all writers.
+TEST_EVERY = 5
 
 
 def main() -> int:
@@ -55,7 +56,10 @@ def main() -> int:
 
 
 def to_byte(point: float) -> int:
-    """MNIST's scale: 0 is paper, 255 is ink. Each source value keeps a byte of its own."""
+    """Converts a value to MNIST's scale, from 0 (paper) to 255 (ink).
+
+    Different source values become different bytes.
+    """
     value = int(point)
     if value != point or not 0 <= value <= DARKEST:
         raise ValueError(f"a point of {point}: expected a whole number from 0 to {DARKEST}")

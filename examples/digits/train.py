@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains a small convolutional network on handwritten digits, on as many processes as it is given.
+"""Trains a small convolutional network on handwritten digits, with any number of processes.
 
-It is written as one writes a script for torchrun, and knows nothing of muster:
+This is a usual script for torchrun. It runs under muster without a change:
 
     muster --standalone --nproc-per-node=2 examples/digits/train.py
     torchrun --standalone --nproc-per-node=2 examples/digits/train.py
 
-The data are MNIST's IDX files, compressed or not, with images of any size from 4x4 on.
+The data are MNIST's IDX files, compressed or not. The images may have any size from 4x4 on.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 LAUNCH_EXAMPLE = "muster --standalone --nproc-per-node=2 examples/digits/train.py"
-SMALLEST_SIDE = 4  # Two poolings halve it twice; one pixel must be left.
+SMALLEST_SIDE = 4  # Two poolings quarter it: one pixel must be left.
 
 
 class SetupError(Exception):
-    """This process cannot take part as it was started. The text says why, and what to do."""
+    """This process cannot run with these settings. The text says why, and what to do."""
 
 
 class DigitsNet(nn.Module):
@@ -108,7 +108,10 @@ def learning_rate(text: str) -> float:
 
 
 def choose_device(wanted: str) -> torch.device:
-    """This process's own device. Must come before the process group: NCCL takes the current one."""
+    """Returns the device of this process, and makes a GPU the current device.
+
+    Call it before the process group is created, because NCCL uses the current device.
+    """
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     local_rank = int(os.environ["LOCAL_RANK"])
@@ -153,9 +156,13 @@ def train_epoch(
     device: torch.device,
     describe,
 ) -> float:
-    """One pass; returns the mean loss over all ranks. `describe(batch, loss)` says how it goes."""
+    """Trains one epoch and returns the mean loss over all ranks.
+
+    Calls `describe(batch, loss)` after each step, to report progress.
+    """
     model.train()
-    total = torch.zeros(2, dtype=torch.float64, device=device)  # Sum of the losses, images.
+    # The sum of the losses, and the number of images.
+    total = torch.zeros(2, dtype=torch.float64, device=device)
     for batch, (images, labels) in enumerate(loader, 1):
         images, labels = images.to(device), labels.to(device)
         optimizer.zero_grad()
@@ -174,17 +181,17 @@ def train_epoch(
 def count_correct(
     model: nn.Module, test: TensorDataset, batch_size: int, device: torch.device
 ) -> tuple[int, int]:
-    """How many test images all ranks together get right, out of how many they looked at.
+    """Returns the number of test images that all ranks classify correctly, and the number tested.
 
-    Every image is looked at by exactly one rank. (A DistributedSampler would hand some out twice
-    to make the shares equal.) Shares may differ by one image and may be empty, so `model` must be
-    the plain module: DDP's forward expects all ranks to call it equally often.
+    Exactly one rank tests each image. (A DistributedSampler would use some images twice, to make
+    the shares equal.) The ranks' shares may differ by one image and may be empty. So `model` must
+    be the plain module: all ranks must call DDP's forward() equally often.
     """
     model.eval()
     images, labels = (tensor[dist.get_rank() :: dist.get_world_size()] for tensor in test.tensors)
-    counts = torch.zeros(2, dtype=torch.int64, device=device)  # Right, looked at.
+    counts = torch.zeros(2, dtype=torch.int64, device=device)  # Correct images, tested images.
     for some, expected in zip(images.split(batch_size), labels.split(batch_size), strict=True):
-        if len(expected) == 0:  # split() gives one empty piece for an empty share.
+        if len(expected) == 0:  # For an empty share, split() returns one empty piece.
             continue
         found = model(some.to(device)).argmax(dim=1)
         counts[0] += (found == expected.to(device)).sum()
@@ -194,7 +201,7 @@ def count_correct(
 
 
 def check_save_path(path: pathlib.Path) -> None:
-    """Finds out before the training what would spoil its end."""
+    """Checks before the training that the model can be saved after it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
@@ -206,7 +213,7 @@ def check_save_path(path: pathlib.Path) -> None:
 
 
 def save_model(model: nn.Module, path: pathlib.Path) -> None:
-    """Replaces `path` in one step: a reader finds the old file or the new one, never a half."""
+    """Replaces `path` in one step: a reader finds the old file or the new one, never a part."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
@@ -231,11 +238,11 @@ def train(arguments: argparse.Namespace, device: torch.device, data: tuple[Digit
     train_set, test_set = to_dataset(data[0]), to_dataset(data[1])
     rank, world_size = dist.get_rank(), dist.get_world_size()
 
-    def say(text: str) -> None:
+    def print_on_rank0(text: str) -> None:
         if rank == 0:
             print(text, flush=True)
 
-    say(
+    print_on_rank0(
         f"world of {world_size} processes, {dist.get_backend()} on {device.type}; "
         f"{len(train_set)} images of {data[0].rows}x{data[0].columns} to train, "
         f"{len(test_set)} to test"
@@ -252,23 +259,23 @@ def train(arguments: argparse.Namespace, device: torch.device, data: tuple[Digit
 
     started = time.monotonic()
     for epoch in range(1, arguments.epochs + 1):
-        sampler.set_epoch(epoch)  # Without it every epoch has the first one's order.
+        sampler.set_epoch(epoch)  # Without this, all epochs use the same order of images.
 
         def describe(batch: int, loss: torch.Tensor, epoch: int = epoch) -> None:
             if batch % arguments.log_every == 0 or batch == len(loader):
-                say(f"epoch {epoch} batch {batch}/{len(loader)} loss {loss.item():.4f}")
+                print_on_rank0(f"epoch {epoch} batch {batch}/{len(loader)} loss {loss.item():.4f}")
 
         mean_loss = train_epoch(ddp, optimizer, schedule, loader, device, describe)
         right, seen = count_correct(model, test_set, arguments.batch_size, device)
-        say(
+        print_on_rank0(
             f"epoch {epoch}/{arguments.epochs} done: mean loss {mean_loss:.4f}, "
             f"accuracy {100 * right / seen:.2f} % ({right} of {seen})"
         )
-    say(f"trained in {time.monotonic() - started:.1f} s")
+    print_on_rank0(f"trained in {time.monotonic() - started:.1f} s")
     if arguments.save is not None and rank == 0:
         save_model(model, arguments.save)
-        say(f"saved {arguments.save}")
-    say(f"test accuracy: {100 * right / seen:.2f} % ({right} of {seen})")
+        print_on_rank0(f"saved {arguments.save}")
+    print_on_rank0(f"test accuracy: {100 * right / seen:.2f} % ({right} of {seen})")
 
 
 @record
@@ -279,7 +286,7 @@ def main() -> None:
             "RANK and LOCAL_RANK are not set: this script is started by a launcher, for example: "
             + LAUNCH_EXAMPLE
         )
-    # What can be wrong on this node is found out before the others wait for it.
+    # Check data and settings first: an error here shows before the other ranks wait for this one.
     data = load(arguments.data_dir)
     if arguments.save is not None and os.environ["RANK"] == "0":
         check_save_path(arguments.save)
@@ -289,11 +296,12 @@ def main() -> None:
     else:
         dist.init_process_group("gloo")
     train(arguments, device, data)
-    # Nobody leaves before rank 0 has saved. The wait also lets Gloo's threads drop the tensors of
-    # the last all_reduce: in torch 2.13, doing so while Python shuts down aborts the process.
+    # No rank ends before rank 0 has saved the model. While the ranks wait, Gloo's threads also
+    # release the tensors of the last all_reduce. In torch 2.13, the process aborts if they do so
+    # while Python shuts down.
     dist.barrier()
-    # Only after success: a process group that has lost a member may hang here. When train() fails,
-    # this process ends, and the launcher ends the others.
+    # Destroy the process group only after success: this call may hang if another process has
+    # failed. If train() raises an exception, this process ends, and the launcher ends the others.
     dist.destroy_process_group()
 
 
@@ -301,11 +309,12 @@ if __name__ == "__main__":
     try:
         main()
     except (DataError, SetupError) as error:
-        # @record has kept the traceback for the launcher; people need the one line.
+        # @record has written the traceback into the error file for the launcher. One line on stderr
+        # is enough for the user.
         rank = os.environ.get("RANK", "?")
         print(f"train.py: rank {rank}: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
-    # torch 2.13's DDP on Gloo may abort the process while Python shuts down, when all is done
-    # ("terminate called without an active exception"): so Python's own shutdown is left out.
+    # Skip Python's shutdown: in torch 2.13, DDP on Gloo may abort the process during the shutdown,
+    # after all work is done ("terminate called without an active exception").
     sys.stdout.flush()
     os._exit(0)

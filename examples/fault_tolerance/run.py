@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A job of three nodes that loses one, goes on with two, and takes a new one; and its picture.
+"""Runs a job of three nodes that loses one, goes on with two, and gets a new one. Draws its steps.
 
     python examples/fault_tolerance/run.py build/fault_tolerance
 
-The nodes are agents on this machine. FOLDER must be empty: it gets the snapshot, steps.csv, each
-agent's output in NODE.log, and steps.svg.
+The nodes are agents on this machine. FOLDER must be empty. The job writes the snapshot, steps.csv,
+the output of each agent (NODE.log), and steps.svg into it.
 """
 
 import argparse
@@ -20,14 +20,16 @@ import time
 from steps import Step, draw, read_steps, stretches
 
 HERE = pathlib.Path(__file__).parent
-BOUND_S = 200.0  # For each thing that is waited for, on a machine that may be loaded.
+LIMIT_S = 200.0  # The limit of each wait. It is long because the machine may be busy.
 
 
 class Failed(Exception):
-    """The job did not do what it should. The text says what."""
+    """The job did not do what was expected. The text says what is missing."""
 
 
 class Job:
+    """The nodes of the job, and the events for the picture."""
+
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.folder = arguments.folder
@@ -40,7 +42,8 @@ class Job:
     def start(self, name: str) -> None:
         program = self.arguments.program
         python = [] if program.suffix == ".py" else ["--no-python"]
-        # They share a machine: its loopback, and its cores, of which each would take all.
+        # All nodes share this machine: they communicate over its loopback interface, and each uses
+        # one core, where torch would use all of them.
         shared = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         with open(self.folder / f"{name}.log", "wb") as log:
             self.nodes[name] = subprocess.Popen(
@@ -54,18 +57,18 @@ class Job:
         return read_steps(self.folder / "steps.csv")
 
     def wait_for(self, what: str, condition) -> None:
-        end = time.monotonic() + BOUND_S
+        end = time.monotonic() + LIMIT_S
         while not condition():
             for name, process in self.nodes.items():
                 if process.poll() not in (None, 0):
                     raise Failed(f"node {name} ended with {process.returncode} while this was waited "
                                  f"for: {what}. See {self.folder / name}.log")
             if time.monotonic() > end:
-                raise Failed(f"{BOUND_S:.0f} s are over without this: {what}")
+                raise Failed(f"{LIMIT_S:.0f} s are over without this: {what}")
             time.sleep(0.01)
 
     def wait_for_steps(self, count: int, processes: int) -> None:
-        """So many more of them, done by that many processes."""
+        """Waits until `count` more steps were done by so many processes."""
         done = len(self.steps())
         self.wait_for(f"{count} steps of {processes} processes", lambda: sum(
             step.processes == processes for step in self.steps()[done:]) >= count)
@@ -74,31 +77,32 @@ class Job:
         with socket.socket() as client:
             return client.connect_ex(("127.0.0.1", self.port)) == 0
 
-    def say(self, words: str, mark: str | None = None) -> None:
-        print(words, flush=True)
-        if mark is not None:
-            self.events.append((time.time(), mark))
+    def print_event(self, text: str, label: str) -> None:
+        """Prints the text, and marks this time in the picture with the label."""
+        print(text, flush=True)
+        self.events.append((time.time(), label))
 
     def run(self) -> None:
-        phase = self.arguments.steps * 3 // 11  # Between two snapshots.
-        self.start("a")  # Alone at first, so that it is the one that hosts the rendezvous.
+        # With the default settings, the last step of a phase is between two snapshots.
+        phase = self.arguments.steps * 3 // 11
+        self.start("a")  # Node a hosts the rendezvous because it starts first.
         self.wait_for("node a to listen", self.listens)
         self.start("b")
         self.start("c")
         self.wait_for_steps(phase, processes=3)
-        self.say(f"step {self.steps()[-1].number} of 3 processes: kill -9 of node c",
-                 "kill -9 of node c")
+        self.print_event(f"step {self.steps()[-1].number} of 3 processes: kill -9 of node c",
+                         "kill -9 of node c")
         self.nodes.pop("c").send_signal(signal.SIGKILL)
         self.wait_for_steps(phase, processes=2)
-        self.say(f"step {self.steps()[-1].number} of 2 processes: node d is started",
-                 "node d is started")
+        self.print_event(f"step {self.steps()[-1].number} of 2 processes: node d is started",
+                         "node d is started")
         self.start("d")
         self.wait_for_steps(1, processes=3)
         self.wait_for("the end of all nodes", lambda: all(
             process.poll() == 0 for process in self.nodes.values()))
 
     def stop(self) -> None:
-        """Whatever is left of it, after a failure."""
+        """Ends the nodes that still run after a failure."""
         for process in self.nodes.values():
             process.terminate()
         for process in self.nodes.values():

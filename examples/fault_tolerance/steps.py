@@ -1,4 +1,4 @@
-"""What a job wrote into steps.csv: read, cut where the job began anew, and drawn as plain SVG."""
+"""Reads steps.csv, splits the steps where the job was restarted, and draws them as SVG."""
 
 import dataclasses
 import math
@@ -7,21 +7,24 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 880, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 74, 52
-COLOURS = {1: "#7d3c98", 2: "#b9770e", 3: "#1f618d"}  # By number of processes.
-GAP = "#f2d7d5"
+COLOURS = {1: "#7d3c98", 2: "#b9770e", 3: "#1f618d"}  # Number of processes -> colour.
+GAP = "#f2d7d5"  # The colour of the time without a step.
 LINE_APART = 20  # Pixels between two lines of text.
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    time: float  # Seconds since the epoch: the step was done.
+    time: float  # When the step was finished, in seconds since the epoch.
     number: int
     processes: int
     loss: float
 
 
 def read_steps(path: pathlib.Path) -> list[Step]:
-    """In the order in which they were done. The last line may be half there while it is written."""
+    """Returns the steps in the order in which they were done.
+
+    Leaves out the last line if it is incomplete, because a process may be writing it.
+    """
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
@@ -30,7 +33,7 @@ def read_steps(path: pathlib.Path) -> list[Step]:
 
 
 def stretches(steps: list[Step]) -> list[list[Step]]:
-    """Cut where other processes go on, from the last snapshot."""
+    """Splits the steps wherever the job continued from a snapshot, with other processes."""
     found: list[list[Step]] = []
     for step in steps:
         before = found[-1][-1] if found else None
@@ -47,13 +50,18 @@ def text(x: float, y: float, words: str, **attributes: object) -> str:
 
 
 def tick(largest: float) -> float:
-    """Between two lines of the grid: 1, 2 or 5 times a power of ten, some six in all."""
+    """Returns the distance of two grid lines, for about six lines in all.
+
+    The distance is 1, 2 or 5 times a power of ten.
+    """
     raw = largest / 6
     power = 10 ** math.floor(math.log10(raw))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw)
 
 
 class Axes:
+    """Converts times and step numbers to pixels."""
+
     def __init__(self, steps: list[Step]) -> None:
         self.start = steps[0].time
         self.seconds = steps[-1].time - self.start
@@ -88,7 +96,7 @@ def gap(axes: Axes, before: Step, after: Step):
 def gap_words(axes: Axes, before: Step, after: Step, row: int):
     again = before.number - after.number + 1
     words = f"{after.time - before.time:.1f} s without a step, {again} done again"
-    # Below the line, which is never there: it has come further with each gap.
+    # The text is at the bottom, because the line of the steps is higher after each gap.
     yield text(axes.x(before.time) + 6, HEIGHT - BOTTOM - 12 - row * LINE_APART, words,
                fill="#922b21")
 
@@ -110,7 +118,7 @@ def line(axes: Axes, steps: list[Step]):
 
 
 def draw(steps: list[Step], events: list[tuple[float, str]], title: str) -> str:
-    """The SVG. An event is a time and a few words."""
+    """Returns the SVG. An event is a time and its label."""
     axes = Axes(steps)
     parts = stretches(steps)
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '

@@ -1,4 +1,5 @@
-// train.py with the worker SDK: the same steps, the same losses, the same lines.
+// train.py with the worker SDK. It does the same steps, with the same losses, and prints the same
+// lines.
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <chrono>
@@ -16,7 +17,7 @@
 
 namespace {
 
-constexpr std::int64_t kBatch = 24;  // Of all processes together.
+constexpr std::int64_t kBatch = 24;  // Examples per step, over all processes.
 constexpr std::int64_t kWidth = 8;
 constexpr double kLearningRate = 0.02;
 constexpr double kMomentum = 0.9;
@@ -25,21 +26,24 @@ struct Arguments {
   std::filesystem::path folder;
   std::int64_t steps = 400;
   std::int64_t save_every = 20;
-  double pause = 0.02;  // Seconds in each step.
+  double pause = 0.02;  // Seconds of sleep in each step.
 };
 
 using Ddp = muster::DistributedDataParallel<torch::nn::SequentialImpl>;
 
 torch::nn::Sequential make_model() {
   torch::manual_seed(0);
-  torch::nn::Sequential model;  // One after the other: C++ may make arguments in any order.
+  // push_back() fixes the order in which the layers take random weights. C++ may evaluate the
+  // arguments of a single constructor call in any order.
+  torch::nn::Sequential model;
   model->push_back(torch::nn::Linear(kWidth, 32));
   model->push_back(torch::nn::ReLU());
   model->push_back(torch::nn::Linear(32, 1));
   return model;
 }
 
-// The data are a function of the step alone: nothing of them has to be in the snapshot.
+// Returns this rank's share of the step's batch. The batch depends only on the step number, so the
+// snapshot needs no data.
 torch::Tensor my_share(std::int64_t step) {
   using torch::indexing::None;
   using torch::indexing::Slice;
@@ -48,7 +52,7 @@ torch::Tensor my_share(std::int64_t step) {
       .index({Slice(muster::get_rank(), None, muster::get_world_size())});
 }
 
-// The loss of the whole batch.
+// Does one step and returns the loss of the whole batch.
 double train_step(Ddp& ddp, torch::optim::SGD& optimizer, std::int64_t step) {
   const torch::Tensor inputs = my_share(step);
   optimizer.zero_grad();
@@ -67,7 +71,7 @@ std::string text_of(const char* format, Values... values) {
   return text;
 }
 
-// A line of steps.csv: time, step, processes, loss.
+// Appends a line to steps.csv: time, step, number of processes, loss.
 void log_step(const std::filesystem::path& folder, std::int64_t step, double loss) {
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
   std::ofstream(folder / "steps.csv", std::ios::app)
@@ -95,12 +99,12 @@ int train(const Arguments& arguments) {
   double loss = 0;
   for (std::int64_t step = done + 1; step <= arguments.steps; ++step) {
     loss = train_step(ddp, optimizer, step);
-    // In place of a model that takes its time.
+    // The sleep stands for the computation of a larger model.
     std::this_thread::sleep_for(std::chrono::duration<double>(arguments.pause));
     if (muster::get_rank() == 0) log_step(arguments.folder, step, loss);
     if (step % arguments.save_every == 0) checkpoints.save(*model, &optimizer, step);
   }
-  if (done < arguments.steps)  // Else all was done before.
+  if (done < arguments.steps)  // Otherwise an earlier job has already done all steps.
     muster::print_on_rank0(text_of("step %lld done by %d processes: loss %.6f",
                                    static_cast<long long>(arguments.steps), size, loss));
   muster::barrier();

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Trains with as many processes as there are, and goes on when nodes are lost or come.
+"""Trains with any number of processes, and continues when nodes are lost or join.
 
     muster --nnodes=2:3 --max-restarts=3 --rdzv-endpoint=HOST:PORT --rdzv-id=ID \
         examples/fault_tolerance/train.py FOLDER
 
-FOLDER, which all nodes see, has the snapshot, and steps.csv: a line for each step. The batch of a
-step is the same however many processes share it, and so is its loss, but for the last digits.
+All nodes need access to FOLDER. It has the snapshot, and steps.csv with a line for each step. The
+batch of a step is the same for any number of processes, and so is its loss, except for the last
+digits.
 """
 
 import argparse
@@ -19,7 +20,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-BATCH, WIDTH, LEARNING_RATE, MOMENTUM = 24, 8, 0.02, 0.9  # BATCH: of all processes together.
+# BATCH: examples per step, over all processes.
+BATCH, WIDTH, LEARNING_RATE, MOMENTUM = 24, 8, 0.02, 0.9
 
 
 def make_model():
@@ -28,14 +30,17 @@ def make_model():
 
 
 def my_share(step):
-    """The data are a function of the step alone: nothing of them has to be in the snapshot."""
+    """Returns this rank's share of the step's batch: inputs and targets.
+
+    The batch depends only on the step number, so the snapshot needs no data.
+    """
     inputs = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(step))
     mine = inputs[dist.get_rank()::dist.get_world_size()]
     return mine, mine.sum(1, keepdim=True)
 
 
 def train_step(ddp, optimizer, step):
-    """The loss of the whole batch."""
+    """Does one step and returns the loss of the whole batch."""
     inputs, targets = my_share(step)
     optimizer.zero_grad()
     loss = nn.functional.mse_loss(ddp(inputs), targets)
@@ -47,7 +52,10 @@ def train_step(ddp, optimizer, step):
 
 
 def save(path, model, optimizer, steps):
-    """Rank 0 only. Whoever is killed at whatever moment leaves the old snapshot or the new one."""
+    """Replaces the snapshot in one step. Only rank 0 calls this function.
+
+    If a process is killed at any moment, the file is the old snapshot or the new one.
+    """
     partial = path.with_name(f".{path.name}.partial")
     with open(partial, "wb") as file:
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(),
@@ -58,7 +66,11 @@ def save(path, model, optimizer, steps):
 
 
 def load(path, model, optimizer):
-    """How many steps are done. Only rank 0 says so: another node may see an older file."""
+    """Loads the snapshot, if there is one, and returns the number of finished steps.
+
+    Rank 0 reads the file and sends it to the other ranks, because another node may see an older
+    file.
+    """
     found = [torch.load(path, weights_only=True) if dist.get_rank() == 0 and path.exists() else None]
     dist.broadcast_object_list(found, src=0)
     if found[0] is None:
@@ -82,13 +94,13 @@ def train(arguments):
               flush=True)
     for step in range(done + 1, arguments.steps + 1):
         loss = train_step(ddp, optimizer, step)
-        time.sleep(arguments.pause)  # In place of a model that takes its time.
+        time.sleep(arguments.pause)  # Stands for the computation of a larger model.
         if rank == 0:
             with open(arguments.folder / "steps.csv", "a", encoding="utf-8") as log:
                 log.write(f"{time.time():.3f},{step},{size},{loss:.6f}\n")
             if step % arguments.save_every == 0:
                 save(snapshot, model, optimizer, step)
-    if rank == 0 and done < arguments.steps:  # Else all was done before.
+    if rank == 0 and done < arguments.steps:  # Otherwise an earlier job has done all steps.
         print(f"step {arguments.steps} done by {size} processes: loss {loss:.6f}", flush=True)
 
 
@@ -109,7 +121,7 @@ def main():
 
 if __name__ == "__main__":
     main()
-    # Not through Python's own end: in torch 2.13 a thread of Gloo's may still have a tensor in its
-    # hands, and giving it up while Python shuts down aborts the process.
+    # Skip Python's shutdown: in torch 2.13, a Gloo thread may still hold a tensor, and the process
+    # aborts if that thread releases the tensor while Python shuts down.
     sys.stdout.flush()
     os._exit(0)

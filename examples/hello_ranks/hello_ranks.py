@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every process says who it is: what a launcher puts into the environment. Needs no torch."""
+"""Each process prints its rank and the variables that the launcher has set. Needs no torch."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ NAMES = ("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "NODE_RA
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    # torch.distributed.launch passes it; launchers of today set LOCAL_RANK only.
+    # torch.distributed.launch passes this argument. Newer launchers only set LOCAL_RANK.
     parser.add_argument("--local-rank", "--local_rank", type=int, default=None)
     parser.add_argument("--devices", type=int, default=0, help="GPUs of each node, to be shared")
     parser.add_argument("--local_world_size", type=int, default=None, help="instead of the variable")
@@ -21,8 +21,8 @@ def main():
     local_size = arguments.local_world_size or int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     share = arguments.devices // local_size
     devices = list(range(local_rank * share, (local_rank + 1) * share))
-    # One write, with the line's end in it even where Python does not buffer: the lines of several
-    # processes do not mix.
+    # Both lines, with their newlines, are one write, even if Python does not buffer its output. So
+    # the lines of several processes do not mix.
     print(f"rank {rank}: {environment}\nrank {rank}: devices {devices}\n", end="", flush=True)
 
 

@@ -1,4 +1,4 @@
-// model_parallel.py with the worker SDK: a model over two devices, and DDP over it.
+// model_parallel.py with the worker SDK: DistributedDataParallel over a model on two devices.
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <cstdio>
@@ -23,7 +23,8 @@ constexpr double kLearningRate = 0.1;
 
 using TwoDevices = std::pair<torch::Device, torch::Device>;
 
-// Activations go from the first device to the second; gradients come back the same way.
+// A model with one part on each device. The activations move from the first device to the second,
+// and the gradients move back.
 struct TwoPartModelImpl : torch::nn::Module {
   explicit TwoPartModelImpl(const TwoDevices& on) : devices(on), first(10, 16), second(16, 5) {
     register_module("first", first)->to(devices.first);
@@ -40,7 +41,8 @@ struct TwoPartModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(TwoPartModel);
 
-// Two GPUs for each process of this node if there are enough, two stand-ins on the CPU otherwise.
+// Returns two GPUs for this process if the node has two for each of its processes. Otherwise both
+// devices are the CPU.
 TwoDevices two_devices() {
   const muster::Environment environment = muster::read_environment();
   if (static_cast<int>(torch::cuda::device_count()) < 2 * environment.local_world_size)
@@ -55,7 +57,8 @@ struct Data {
   torch::Tensor labels;
 };
 
-// Each rank's own data, which every rank can compute, so that the steps can be checked.
+// Returns the data of a rank. Each rank has different data, but every rank can compute the data of
+// all ranks, so that train_alone() can check the steps.
 Data data_of(int rank, int step) {
   const auto seed = 1000 * static_cast<std::uint64_t>(step) + static_cast<std::uint64_t>(rank);
   auto generator = at::detail::createCPUGenerator(seed);
@@ -63,7 +66,8 @@ Data data_of(int rank, int step) {
   return {inputs, torch::randn({kBatch, 5}, generator)};
 }
 
-// The parameters that one process gets which has the model on one device, and everybody's data.
+// Trains in one process, with the model on one device and the data of all ranks. Returns the
+// resulting parameters.
 std::vector<torch::Tensor> train_alone(int size) {
   torch::manual_seed(0);
   TwoPartModel model(TwoDevices{torch::kCPU, torch::kCPU});
@@ -90,7 +94,7 @@ int run() {
   const std::string start = "rank " + std::to_string(rank) + ": ";
   torch::manual_seed(0);
   TwoPartModel model(devices);
-  muster::DistributedDataParallel ddp(model);  // No device: the model knows where its parts are.
+  muster::DistributedDataParallel ddp(model);  // Without a device: the model moves its inputs.
   torch::optim::SGD optimizer(model->parameters(), kLearningRate);
   muster::print_in_order(start + "the parts are on " + devices.first.str() + " and " +
                          devices.second.str());

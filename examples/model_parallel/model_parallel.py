@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A model over two devices, and DistributedDataParallel over it.
+"""DistributedDataParallel over a model on two devices.
 
-Each process has two GPUs where there are enough, and otherwise two stand-ins on the CPU. The steps
-are checked against one process that has the whole model on one device, and everybody's data.
+Each process uses two GPUs if the node has two for each process. Otherwise both devices are the CPU.
+At the end, each rank compares its parameters with those of one process that has the whole model on
+one device, and the data of all ranks.
 """
 
 import os
@@ -17,7 +18,10 @@ BATCH, STEPS, LEARNING_RATE = 24, 3, 0.1
 
 
 class TwoPartModel(nn.Module):
-    """Activations go from the first device to the second; gradients come back the same way."""
+    """A model with one part on each device.
+
+    The activations move from the first device to the second, and the gradients move back.
+    """
 
     def __init__(self, first_device, second_device):
         super().__init__()
@@ -31,6 +35,10 @@ class TwoPartModel(nn.Module):
 
 
 def two_devices():
+    """Returns two GPUs for this process if the node has two for each of its processes.
+
+    Otherwise both devices are the CPU.
+    """
     local_rank, local_size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if torch.cuda.device_count() < 2 * local_size:
         return torch.device("cpu"), torch.device("cpu")
@@ -38,14 +46,21 @@ def two_devices():
 
 
 def data_of(rank, step):
-    """Each rank's own data, which every rank can compute, so that the steps can be checked."""
+    """Returns the data of a rank.
+
+    Each rank has different data, but every rank can compute the data of all ranks, so that
+    train_alone() can check the steps.
+    """
     generator = torch.Generator().manual_seed(1000 * step + rank)
     inputs = torch.randn(BATCH, 10, generator=generator)
     return inputs, torch.randn(BATCH, 5, generator=generator)
 
 
 def train_alone(size):
-    """The parameters that one process gets which has the model on one device, and all data."""
+    """Trains in one process, with the model on one device and the data of all ranks.
+
+    Returns the resulting parameters.
+    """
     torch.manual_seed(0)
     model = TwoPartModel("cpu", "cpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
@@ -59,6 +74,7 @@ def train_alone(size):
 
 
 def print_in_order(text):
+    """Prints the texts of all ranks, in the order of the ranks."""
     for turn in range(dist.get_world_size()):
         if turn == dist.get_rank():
             print(text, flush=True)
@@ -73,7 +89,7 @@ def main():
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     model = TwoPartModel(first_device, second_device)
-    ddp = DistributedDataParallel(model)  # No device_ids: the model knows where its parts are.
+    ddp = DistributedDataParallel(model)  # Without device_ids: the model moves its inputs.
     optimizer = torch.optim.SGD(ddp.parameters(), lr=LEARNING_RATE)
     print_in_order(f"rank {rank}: the parts are on {first_device} and {second_device}")
     for step in range(STEPS):
@@ -87,13 +103,17 @@ def main():
     same = all(torch.allclose(a.cpu(), b, atol=1e-5)
                for a, b in zip(model.parameters(), train_alone(size), strict=True))
     print_in_order(f"rank {rank}: {'as' if same else 'NOT AS'} one process with all data")
+    # Delete DDP before the process group. In torch 2.13, if DDP is the last owner of the process
+    # group, its destructor joins Gloo's threads while it holds the GIL, and deadlocks if one of
+    # these threads waits for the GIL.
+    del ddp
     dist.destroy_process_group()
     return same
 
 
 if __name__ == "__main__":
     as_expected = main()
-    # Not through Python's own end: in torch 2.13 a thread of Gloo's may still have a tensor in its
-    # hands, and giving it up while Python shuts down aborts the process.
+    # Skip Python's shutdown: in torch 2.13, a Gloo thread may still hold a tensor, and the process
+    # aborts if that thread releases the tensor while Python shuts down.
     sys.stdout.flush()
     os._exit(0 if as_expected else 1)

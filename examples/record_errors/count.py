@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""One rank meets bad data and raises; @record carries its traceback to the launcher's summary.
+"""One rank finds bad data and raises. @record brings the traceback to the launcher's summary.
 
     muster --standalone --nproc-per-node=2 examples/record_errors/count.py --bad-line 5
 
-It needs torch for the decorator alone.
+It needs torch only for the decorator.
 """
 
 import argparse
@@ -15,11 +15,11 @@ LINES = 8
 
 
 class BadLine(ValueError):
-    """A line that is no number. The text says which, and what it holds."""
+    """A line is not a number. The text has the line's number and content."""
 
 
 def lines_of(bad_line: int | None) -> list[str]:
-    """What a file would hold: numbers, and perhaps one line that is none."""
+    """Returns the lines of a file: numbers, and one line that is not a number if asked for."""
     return ["x7" if line == bad_line else str(line * line) for line in range(LINES)]
 
 
@@ -30,11 +30,11 @@ def parse(number: int, text: str) -> int:
 
 
 def add_up(lines: list[str], rank: int, world_size: int) -> int:
-    """The sum of this rank's lines: every world_size-th, from line `rank` on."""
+    """Returns the sum of this rank's lines: every world_size-th line, starting at line `rank`."""
     return sum(parse(number, lines[number]) for number in range(rank, len(lines), world_size))
 
 
-@record  # On the function that the program consists of: what leaves it is written down.
+@record  # Writes an exception that leaves main() into the error file.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -42,7 +42,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     total = add_up(lines_of(arguments.bad_line), rank, world_size)
-    print(f"rank {rank}: sum {total}\n", end="", flush=True)  # One write: ranks do not mix.
+    print(f"rank {rank}: sum {total}\n", end="", flush=True)  # One write: lines do not mix.
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Trains a small network with DistributedDataParallel, and goes on where it was after a crash.
+"""Trains a small network with DistributedDataParallel, and continues after a crash.
 
     muster --standalone --nproc-per-node=2 --max-restarts=1 \
         examples/snapshot_resume/train.py --snapshot build/run.pt --crash-at-epoch 4
 
-After every epoch rank 0 writes all that the next epoch depends on. A restarted job reads it, and its
-losses are those of a job that was never interrupted, to the last digit.
+After every epoch, rank 0 writes a snapshot with everything that the next epoch needs. A restarted
+job reads it, and its losses are those of a job that was never interrupted, to the last digit.
 """
 
 import argparse
@@ -27,7 +27,7 @@ POINTS, BATCH = 512, 16
 
 
 def spirals() -> TensorDataset:
-    """Two spirals, one for each class: made, so that the example needs no data."""
+    """Makes two spirals of points, one for each class, so that the example needs no data files."""
     generator = torch.Generator().manual_seed(7)
     labels = torch.arange(POINTS) % 2
     radius = torch.rand(POINTS, generator=generator)
@@ -38,23 +38,26 @@ def spirals() -> TensorDataset:
 
 
 def small_network() -> nn.Module:
-    # Dropout asks the random number generator in every step: without its state in the snapshot, the
-    # losses after a restart would be other ones.
+    # Dropout uses the random number generator in every step. If the snapshot did not have the
+    # generator's state, the losses after a restart would be different.
     return nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 2))
 
 
 def write_snapshot(path: pathlib.Path, snapshot: dict) -> None:
-    """Replaces `path` in one step. Whoever dies at whatever moment leaves the old one or the new."""
+    """Replaces `path` in one step.
+
+    If the process is killed at any moment, the file is the old snapshot or the new one.
+    """
     partial = path.with_name(f".{path.name}.partial")
     try:
         with open(partial, "wb") as file:
             torch.save(snapshot, file)
             file.flush()
-            os.fsync(file.fileno())  # The data is on the disk before the name points to it,
+            os.fsync(file.fileno())  # The data must be on the disk before the rename.
         os.replace(partial, path)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(folder)  # and so is the name.
+            os.fsync(folder)  # Now the rename is on the disk, too.
         finally:
             os.close(folder)
     except OSError:
@@ -64,6 +67,7 @@ def write_snapshot(path: pathlib.Path, snapshot: dict) -> None:
 
 
 def read_snapshot(path: pathlib.Path, world_size: int) -> dict | None:
+    """Returns None if there is no snapshot."""
     if not path.exists():
         return None
     snapshot = torch.load(path, weights_only=True)
@@ -76,7 +80,10 @@ def read_snapshot(path: pathlib.Path, world_size: int) -> dict | None:
 
 
 def gather_rng_states() -> list[torch.Tensor]:
-    """Each rank's own: they drop different units, so they are at different places."""
+    """Returns the states of all ranks' random number generators.
+
+    The states differ, because each rank drops different units.
+    """
     mine = torch.get_rng_state()
     states = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(states, mine)
@@ -85,8 +92,11 @@ def gather_rng_states() -> list[torch.Tensor]:
 
 def train_epoch(ddp: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader,
                 before_step) -> float:
-    """One pass over the data; returns the mean loss over all ranks."""
-    total = torch.zeros(2, dtype=torch.float64)  # Sum of the losses, points.
+    """Trains one epoch and returns the mean loss over all ranks.
+
+    Calls `before_step(batch)` before each step.
+    """
+    total = torch.zeros(2, dtype=torch.float64)  # The sum of the losses, the number of points.
     for batch, (points, labels) in enumerate(loader):
         before_step(batch)
         optimizer.zero_grad()
@@ -102,14 +112,14 @@ def train(arguments: argparse.Namespace) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     is_first_attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
 
-    def say(text: str) -> None:
+    def print_on_rank0(text: str) -> None:
         if rank == 0:
             print(text, flush=True)
 
     torch.manual_seed(1)
     model = small_network()
     ddp = DistributedDataParallel(model)
-    optimizer = torch.optim.Adam(ddp.parameters(), lr=0.01)  # It has state, too.
+    optimizer = torch.optim.Adam(ddp.parameters(), lr=0.01)  # Adam has state, too.
     data = spirals()
     sampler = DistributedSampler(data, shuffle=True, seed=1)
     loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
@@ -118,16 +128,17 @@ def train(arguments: argparse.Namespace) -> None:
     losses: list[float] = []
     snapshot = read_snapshot(arguments.snapshot, world_size)
     if snapshot is None:
-        say(f"starting at epoch 1 of {arguments.epochs}")
+        print_on_rank0(f"starting at epoch 1 of {arguments.epochs}")
     else:
         model.load_state_dict(snapshot["model"])
         optimizer.load_state_dict(snapshot["optimizer"])
         torch.set_rng_state(snapshot["rng_states"][rank])
         losses = snapshot["losses"]
-        say(f"resuming at epoch {len(losses) + 1} of {arguments.epochs}")
+        print_on_rank0(f"resuming at epoch {len(losses) + 1} of {arguments.epochs}")
 
     for epoch in range(len(losses) + 1, arguments.epochs + 1):
-        sampler.set_epoch(epoch)  # The order is a function of seed and epoch: nothing to save.
+        # The order of the data depends only on seed and epoch, so the snapshot does not need it.
+        sampler.set_epoch(epoch)
 
         def maybe_crash(batch: int, epoch: int = epoch) -> None:
             if (is_first_attempt and epoch == arguments.crash_at_epoch
@@ -137,15 +148,15 @@ def train(arguments: argparse.Namespace) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         losses.append(train_epoch(ddp, optimizer, loader, maybe_crash))
-        say(f"epoch {epoch}: loss {losses[-1]!r}")
+        print_on_rank0(f"epoch {epoch}: loss {losses[-1]!r}")
         rng_states = gather_rng_states()
         if rank == 0:
             write_snapshot(arguments.snapshot, {
                 "model": model.state_dict(), "optimizer": optimizer.state_dict(),
                 "losses": losses, "rng_states": rng_states,
             })
-        dist.barrier()  # Nobody is an epoch ahead of the snapshot.
-    say("loss curve: " + " ".join(map(repr, losses)))
+        dist.barrier()  # No rank begins the next epoch before the snapshot is written.
+    print_on_rank0("loss curve: " + " ".join(map(repr, losses)))
 
 
 @record
@@ -160,13 +171,13 @@ def main() -> None:
     arguments = parser.parse_args()
     dist.init_process_group("gloo")
     train(arguments)
-    dist.barrier()  # Nobody closes a connection that another one still reads from.
+    dist.barrier()  # No rank closes a connection that another rank still reads from.
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
-    # Not through Python's own end: in torch 2.13 a thread of Gloo's may still have a tensor in its
-    # hands, and giving it up while Python shuts down aborts the process.
+    # Skip Python's shutdown: in torch 2.13, a Gloo thread may still hold a tensor, and the process
+    # aborts if that thread releases the tensor while Python shuts down.
     sys.stdout.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-// One step of DistributedDataParallel, checked by hand.
+// One step of DistributedDataParallel, compared with the same step of one process.
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <torch/nn.h>
@@ -31,14 +31,16 @@ struct Examples {
   torch::Tensor labels;
 };
 
-// Each rank's own data, which every rank can compute, so that the step can be checked.
+// Returns the data of a rank. Each rank has different data, but every rank can compute the data of
+// all ranks, so that step_by_hand() can check the step.
 Examples examples_of(int rank) {
   auto generator = at::detail::createCPUGenerator(100 + static_cast<std::uint64_t>(rank));
   torch::Tensor inputs = torch::randn({kBatch, 10}, generator);
   return {inputs, torch::randn({kBatch, 5}, generator)};
 }
 
-// What one process would do that had the data of all: the mean of the ranks' gradients.
+// Does the step in one process with the data of all ranks. The gradient is the mean of the ranks'
+// gradients. Returns the resulting parameters.
 std::vector<torch::Tensor> step_by_hand(int size) {
   torch::manual_seed(0);
   ToyModel model;
@@ -57,7 +59,7 @@ int run() {
   const muster::ProcessGroupScope job("gloo");
   const int rank = muster::get_rank();
   const int size = muster::get_world_size();
-  torch::manual_seed(0);  // The same model on every rank; DDP would make it so, too.
+  torch::manual_seed(0);  // The same seed as in step_by_hand(). DDP would copy rank 0's model.
   ToyModel model;
   muster::DistributedDataParallel ddp(model);
   torch::optim::SGD optimizer(model->parameters(), kLearningRate);

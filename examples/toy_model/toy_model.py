@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""One step of DistributedDataParallel, checked by hand.
+"""One step of DistributedDataParallel, compared with the same step of one process.
 
-Started by a launcher, or, to show what a launcher does, alone with --spawn N.
+Start it with a launcher. Or start it alone with --spawn N, which shows the work of a launcher.
 """
 
 import argparse
@@ -28,14 +28,21 @@ class ToyModel(nn.Module):
 
 
 def examples_of(rank):
-    """Each rank's own data, which every rank can compute, so that the step can be checked."""
+    """Returns the data of a rank.
+
+    Each rank has different data, but every rank can compute the data of all ranks, so that
+    step_by_hand() can check the step.
+    """
     generator = torch.Generator().manual_seed(100 + rank)
     inputs = torch.randn(BATCH, 10, generator=generator)
     return inputs, torch.randn(BATCH, 5, generator=generator)
 
 
 def step_by_hand(size):
-    """What one process would do that had the data of all: the mean of the ranks' gradients."""
+    """Does the step in one process with the data of all ranks. Returns the resulting parameters.
+
+    The gradient is the mean of the ranks' gradients.
+    """
     torch.manual_seed(0)
     model = ToyModel()
     for rank in range(size):
@@ -48,7 +55,7 @@ def step_by_hand(size):
 def run():
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)  # The same model on every rank; DDP would make it so, too.
+    torch.manual_seed(0)  # The same seed as in step_by_hand(). DDP would copy rank 0's model.
     model = ToyModel()
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=LEARNING_RATE)
@@ -63,23 +70,30 @@ def run():
             print(f"rank {rank} of {size}: loss {loss.item():.4f}, the step is "
                   f"{'right' if same else 'WRONG'}", flush=True)
         dist.barrier()
+    # Delete DDP before the process group. In torch 2.13, if DDP is the last owner of the process
+    # group, its destructor joins Gloo's threads while it holds the GIL, and deadlocks if one of
+    # these threads waits for the GIL.
+    del ddp
     dist.destroy_process_group()
     return same
 
 
-def leave(well):
-    """Not through Python's own end: in torch 2.13 a thread of Gloo's may still have a tensor in its
-    hands, and giving it up while Python shuts down aborts the process."""
+def exit_process(succeeded):
+    """Ends the process without Python's shutdown.
+
+    In torch 2.13, a Gloo thread may still hold a tensor, and the process aborts if that thread
+    releases the tensor while Python shuts down.
+    """
     sys.stdout.flush()
-    os._exit(0 if well else 1)
+    os._exit(0 if succeeded else 1)
 
 
-def spawned(rank, size, port):
-    """What a launcher does for each process."""
+def run_spawned(rank, size, port):
+    """Does the work of a launcher for one process: sets the variables, then runs the example."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size),
                       LOCAL_WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                       TORCHELASTIC_USE_AGENT_STORE="True")
-    leave(run())
+    exit_process(run())
 
 
 def main():
@@ -87,11 +101,11 @@ def main():
     parser.add_argument("--spawn", type=int, metavar="N", help="start N processes without launcher")
     arguments = parser.parse_args()
     if arguments.spawn is None:
-        leave(run())
-    # As a launcher does, the parent has the store: a free port that is only looked up here may be
-    # somebody else's when the processes have started.
+        exit_process(run())
+    # The parent hosts the store, as a launcher does. If it only searched for a free port, another
+    # program could take the port before the processes have started.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    mp.spawn(spawned, args=(arguments.spawn, store.port), nprocs=arguments.spawn)
+    mp.spawn(run_spawned, args=(arguments.spawn, store.port), nprocs=arguments.spawn)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every process takes memory on GPU 0, though it works on its own: how it comes about, and the cure.
+"""Shows why every process takes memory on GPU 0, although each uses its own GPU, and the cure.
 
     muster --standalone --nproc-per-node=2 examples/troubleshooting/gpu_memory.py
     muster --standalone --nproc-per-node=2 examples/troubleshooting/gpu_memory.py --cure
@@ -28,25 +28,26 @@ def main():
         return
     if arguments.cure:
         torch.cuda.set_device(local_rank)
-    # "cuda" is the current device: GPU 0, unless somebody has chosen. The same happens with
-    # torch.load of a file that was saved on GPU 0, without map_location.
-    somewhere = torch.ones(1, device="cuda")
+    # "cuda" means the current device, which is GPU 0 until the program chooses another one. The
+    # same happens with torch.load() without map_location, for a file that was saved on GPU 0.
+    on_current_device = torch.ones(1, device="cuda")
     work = torch.ones(64 * MIB, device=torch.device("cuda", local_rank))  # 256 MiB.
     torch.cuda.synchronize(local_rank)
     dist.init_process_group("gloo")
-    dist.barrier()  # All have what they take.
+    dist.barrier()  # Now all processes have allocated their memory.
     if rank == 0:
-        for gpu in range(gpus):  # To look makes a context there, too: one after the other.
+        # mem_get_info() itself creates a context on the GPU, which takes memory there.
+        for gpu in range(gpus):
             free, total = torch.cuda.mem_get_info(gpu)
             print(f"GPU {gpu}: {(total - free) // MIB} MiB in use", flush=True)
     dist.barrier()
-    del somewhere, work
+    del on_current_device, work
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
-    # Not through Python's own end: in torch 2.13 a thread of Gloo's may still have a tensor in its
-    # hands, and giving it up while Python shuts down aborts the process.
+    # Skip Python's shutdown: in torch 2.13, a Gloo thread may still hold a tensor, and the process
+    # aborts if that thread releases the tensor while Python shuts down.
     sys.stdout.flush()
     os._exit(0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The smallest job that can go wrong: all processes meet on Gloo and add up their ranks.
+"""A minimal job to reproduce problems: all processes connect with Gloo and add up their ranks.
 
     muster --standalone --nproc-per-node=2 examples/troubleshooting/meet.py
 """
@@ -23,10 +23,11 @@ def main():
     arguments = parser.parse_args()
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=arguments.timeout))
     if arguments.late == dist.get_rank():
-        threading.Event().wait()  # As a process that waits for data that do not come.
+        threading.Event().wait()  # Like a process that waits for data that never come.
     total = torch.tensor([dist.get_rank()])
     dist.all_reduce(total)
-    # One write: print() would write the line's end by itself, and ranks would mix.
+    # The newline is part of the text. Otherwise print() writes it separately, and lines of several
+    # ranks mix.
     print(f"rank {dist.get_rank()}: the sum of all ranks is {total.item()}\n", end="", flush=True)
     dist.barrier()
     dist.destroy_process_group()
@@ -34,7 +35,7 @@ def main():
 
 if __name__ == "__main__":
     main()
-    # Not through Python's own end: in torch 2.13 a thread of Gloo's may still have a tensor in its
-    # hands, and giving it up while Python shuts down aborts the process.
+    # Skip Python's shutdown: in torch 2.13, a Gloo thread may still hold a tensor, and the process
+    # aborts if that thread releases the tensor while Python shuts down.
     sys.stdout.flush()
     os._exit(0)

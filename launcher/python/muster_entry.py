@@ -1,9 +1,10 @@
 """Lets programs that call torchrun's Python entry start through muster, without changing them.
 
-Importing this module (sitecustomize.py beside it does) makes torch.distributed.run.main and .run
-replace the process by muster with the equivalent command line; `python -m torch.distributed.run`
-and `python -m torch.distributed.launch` do so before torch is imported. MUSTER_ENTRY=0 switches it
-off; MUSTER_BIN names muster, else it is looked for in PATH, then beside this module's installation.
+sitecustomize.py beside this module imports it. After that, torch.distributed.run.main and .run
+replace the process by muster with the equivalent command line. `python -m torch.distributed.run`
+and `python -m torch.distributed.launch` do so before torch is imported. MUSTER_ENTRY=0 switches
+this off. MUSTER_BIN names the program muster. Without it, muster is looked for in PATH, then in
+the installation of this module.
 """
 import os
 import sys
@@ -14,7 +15,7 @@ _PROGRAMS = {_MODULE: "muster", "torch.distributed.launch": "muster-launch"}
 
 def find_muster():
     """The path of muster, or None."""
-    import shutil  # Not at the top: every Python of the job, the workers too, reads this module.
+    import shutil  # Not at the top: every Python of the job, workers included, loads this module.
     named = os.environ.get("MUSTER_BIN")
     if named:
         return shutil.which(named)
@@ -23,14 +24,14 @@ def find_muster():
 
 
 def _exec(program, words):
-    """Does not return, unless there is no muster."""
+    """Replaces the process by muster. Returns only if muster is not found."""
     muster = find_muster()
     if muster is None:
         named = os.environ.get("MUSTER_BIN")
         what = f"MUSTER_BIN is {named!r}, which is no program" if named else "it is not in PATH"
         print(f"muster: torch's own launcher is used: {what}", file=sys.stderr)
         return
-    # Workers get this Python, as under torchrun.
+    # The workers run with this Python, as under torchrun.
     os.environ.setdefault("PYTHON_EXEC", sys.executable)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -39,20 +40,20 @@ def _exec(program, words):
 
 
 def _words_of(action, value):
-    """How the command line says that this option has this value."""
+    """The words of the command line that give this option this value."""
     name = max(action.option_strings, key=len)
     if action.nargs == 0:
         return [name] if value else []
-    if isinstance(value, (list, tuple)):  # Separated by commas; two stand for one inside.
+    if isinstance(value, (list, tuple)):  # Commas between parts; two stand for one in a part.
         value = ",".join(str(part).replace(",", ",,") for part in value)
     return [f"{name}={getattr(value, 'value', value)}"]
 
 
 def command_line(args, parser):
-    """(program, words) that mean what the namespace means to torch.distributed.run.run.
+    """(program, words) with the same meaning as the namespace has for torch.distributed.run.run.
 
-    What is as the parser has it by default, from PET_ variables or without, is left out: muster has
-    the same defaults and reads the same variables.
+    Options with the parser's default value, which may come from a PET_ variable, are left out:
+    muster has the same defaults and reads the same variables.
     """
     words = []
     for action in parser._actions:
@@ -61,12 +62,12 @@ def command_line(args, parser):
         value = getattr(args, action.dest)
         if value == parser.get_default(action.dest) or str(value) == str(action.default):
             continue
-        if value is None or value is False:  # Only a variable can have said otherwise.
+        if value is None or value is False:  # Only a variable can have set another default.
             os.environ.pop(f"PET_{action.dest.upper()}", None)
             continue
         words += _words_of(action, value)
     program = "muster"
-    if hasattr(args, "use_env"):  # torch.distributed.launch: its parser has one option more.
+    if hasattr(args, "use_env"):  # Only the parser of torch.distributed.launch has this option.
         program = "muster-launch"
         words += ["--use-env"] if args.use_env else []
     words += [args.training_script, *args.training_script_args]
@@ -88,7 +89,7 @@ def _replace(module):
 
 
 class _Finder:
-    """Lets the others find torch.distributed.run, and replaces its functions when it is loaded."""
+    """Finds torch.distributed.run by the other finders, and replaces its functions once loaded."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):

@@ -1,14 +1,14 @@
-"""Python imports this at its start when the folder is in PYTHONPATH: see muster_entry.py."""
+"""Python imports this module at its start if its folder is in PYTHONPATH: see muster_entry.py."""
 import sys
 from os.path import abspath, dirname
 
 import muster_entry  # noqa: F401
 
 
-def _run_the_next_one():
-    """Another sitecustomize further down the path: a distribution's, an administrator's.
+def _import_next_sitecustomize():
+    """Imports the next sitecustomize in sys.path, such as a distribution's or an administrator's.
 
-    Without importlib's modules, which would cost each Python of the job 10 ms.
+    Uses no module of importlib: that would cost each Python of the job 10 ms.
     """
     here = dirname(abspath(__file__))
     mine = [(i, p) for i, p in enumerate(sys.path) if abspath(p) == here]
@@ -21,8 +21,8 @@ def _run_the_next_one():
             raise
     finally:
         sys.modules.setdefault(__name__, module)
-        for i, p in mine:  # It may have changed the path for good.
+        for i, p in mine:  # Keeps the changes that the next sitecustomize made to the path.
             sys.path.insert(i, p)
 
 
-_run_the_next_one()
+_import_next_sitecustomize()

@@ -1,6 +1,6 @@
 #include "rendezvous/core/build_info.h"
 
-#include "muster_commit.inc"  // Made by packaging/commit.cmake in each build.
+#include "muster_commit.inc"  // packaging/commit.cmake writes it in each build.
 
 #ifndef __GLIBC__
 #error "muster is for glibc: see docs/install.md"
@@ -9,7 +9,7 @@
 namespace muster {
 
 std::string build_text(std::string_view program) {
-  // The C library's headers say which release's functions the compiler may use.
+  // The headers of the C library define the release whose functions the compiler may use.
   const std::string glibc = std::to_string(__GLIBC__) + "." + std::to_string(__GLIBC_MINOR__);
   return std::string(program)
       .append(" " MUSTER_VERSION "\n")

@@ -1,4 +1,4 @@
-// What a program says about itself when it is asked for its version.
+// The text that a program prints for --version.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace muster {
 
-/// "muster 0.1.0" for the program "muster", and then lines with the commit, the target, the
-/// compiler and the libraries inside. Ends with a line feed.
+/// For the program "muster": the line "muster 0.1.0", and then lines with the commit, the target,
+/// the compiler and the libraries that are built in. Ends with a line feed.
 std::string build_text(std::string_view program);
 
 }  // namespace muster

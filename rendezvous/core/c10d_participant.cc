@@ -9,11 +9,12 @@
 namespace muster {
 namespace {
 
-// As torchrun has it: so long after a missed join a node tries to take itself out again.
+// As in torchrun: for so long after its join timeout a node tries to remove itself again.
 constexpr Duration kRollback = std::chrono::seconds(5);
-// Every torchrun node looks once a second; one that looks after a member has left counts wrong.
-constexpr Duration kAllHaveLooked = std::chrono::seconds(2);
-// torchrun works up to 15 s; below 5 s, clocks are as good as equal.
+// After this time every node has read the state: torchrun nodes read it once a second. A node that
+// reads it after a member has left would count a wrong world size.
+constexpr Duration kAllHaveReadState = std::chrono::seconds(2);
+// torchrun works with a skew of up to 15 s; below 5 s, clocks count as equal.
 constexpr std::int64_t kSkewThatMattersUs = 5'000'000;
 constexpr std::size_t kNamesShown = 8;
 
@@ -52,12 +53,12 @@ void C10dParticipant::leave(Instant now) {
 C10dStep C10dParticipant::step(const RendezvousState& seen, Instant now, WallTime wall) {
   observe(seen, now, wall);
   RendezvousState state = without_dead(seen, now);
-  look_for_lack(state, now);
-  tell_progress(state);
+  update_lacking_since(state, now);
+  update_progress(state);
   closed_while_member_ = goal_ == Goal::Stay && state.closed;
   switch (goal_) {
     case Goal::Nothing:
-      return LookLater{};
+      return CheckLater{};
     case Goal::Join:
       return step_join(std::move(state), now, wall);
     case Goal::Stay:
@@ -67,10 +68,10 @@ C10dStep C10dParticipant::step(const RendezvousState& seen, Instant now, WallTim
     case Goal::Leave:
       return step_leave(std::move(state), now);
   }
-  return LookLater{};
+  return CheckLater{};
 }
 
-void C10dParticipant::look_for_lack(const RendezvousState& state, Instant now) {
+void C10dParticipant::update_lacking_since(const RendezvousState& state, Instant now) {
   const bool enough = static_cast<int>(state.participants.size()) >= settings_.run.min_nodes;
   if (state.complete || enough)
     lacking_since_.reset();
@@ -78,8 +79,8 @@ void C10dParticipant::look_for_lack(const RendezvousState& state, Instant now) {
     lacking_since_ = now;
 }
 
-/// Whether this node keeps out of it for now, as it was told to: --spare, --scale-policy. On the
-/// redundancy list it restarts nobody. Who has been in a round is wanted back in the next one.
+/// Whether this node must not join now because of --spare or --scale-policy. On the redundancy list
+/// it makes no other node restart. A node that has been in a round joins the next one.
 bool C10dParticipant::holds_back(const RendezvousState& state, Instant now) const {
   const ScalePolicy policy = settings_.run.scale_policy;
   const bool first_round = state.round == 0 && !state.complete;
@@ -98,8 +99,8 @@ void C10dParticipant::observe(const RendezvousState& seen, Instant now, WallTime
     const std::int64_t ahead_us = at.microseconds - wall.microseconds;
     if (is_new) {
       pulse = {.value = at, .since = now};
-      // An old one says nothing of its clock; one from the future does, and at once: to a node
-      // that is so far ahead our first heartbeat must not look old.
+      // An old heartbeat does not show the skew of its node's clock. A heartbeat from the future
+      // does, and it counts at once: this node's first heartbeat must not look old to that node.
       pulse.ahead_us = std::max<std::int64_t>(ahead_us, 0);
       pulse.confirmed = ahead_us > -microseconds(settings_.dead_after());
     } else if (pulse.value != at) {
@@ -119,15 +120,16 @@ void C10dParticipant::observe(const RendezvousState& seen, Instant now, WallTime
 std::vector<std::pair<NodeName, std::int64_t>> C10dParticipant::take_skewed() {
   std::vector<std::pair<NodeName, std::int64_t>> skewed;
   for (auto& [node, pulse] : pulses_) {
-    if (node == name_ || pulse.skew_told || std::abs(pulse.ahead_us) <= kSkewThatMattersUs)
+    if (node == name_ || pulse.skew_reported || std::abs(pulse.ahead_us) <= kSkewThatMattersUs)
       continue;
-    pulse.skew_told = true;
+    pulse.skew_reported = true;
     skewed.emplace_back(node, pulse.ahead_us);
   }
   return skewed;
 }
 
-// By the clock that is furthest ahead, if that matters: to its owner we must not look dead.
+// The time for this node's heartbeats: by the clock that is furthest ahead, if its skew matters.
+// Otherwise this node would look dead to the owner of that clock.
 WallTime C10dParticipant::stamp(WallTime wall) const {
   std::int64_t ahead_us = 0;
   for (const auto& [node, pulse] : pulses_)
@@ -135,7 +137,7 @@ WallTime C10dParticipant::stamp(WallTime wall) const {
   return {wall.microseconds + (ahead_us > kSkewThatMattersUs ? ahead_us : 0)};
 }
 
-void C10dParticipant::tell_progress(const RendezvousState& state) {
+void C10dParticipant::update_progress(const RendezvousState& state) {
   const int joined = static_cast<int>(state.participants.size());
   const int min = settings_.run.min_nodes;
   const int max = settings_.run.max_nodes;
@@ -166,15 +168,16 @@ RendezvousState C10dParticipant::without_dead(const RendezvousState& seen, Insta
   return state;
 }
 
-/// Of a node whose heartbeat was old when it was first seen nobody knows whether it lives.
-bool C10dParticipant::anybody_suspect(const RendezvousState& state) const {
+/// Whether it is unknown of a participant if it is alive: its heartbeat was old when it was first
+/// seen, and has not changed since.
+bool C10dParticipant::has_unconfirmed_participant(const RendezvousState& state) const {
   return std::any_of(state.participants.begin(), state.participants.end(), [&](const auto& entry) {
     const auto found = pulses_.find(entry.first);
     return entry.first != name_ && found != pulses_.end() && !found->second.confirmed;
   });
 }
 
-/// True if it was a participant.
+/// Returns whether the node was a participant.
 bool C10dParticipant::remove_everywhere(RendezvousState& state, const NodeName& node) const {
   state.last_heartbeats.erase(node);
   state.wait_list.erase(node);
@@ -205,12 +208,13 @@ void C10dParticipant::complete(RendezvousState& state) const {
     state.participants.set(candidates[order[rank]].name, static_cast<std::int64_t>(rank));
   state.complete = true;
   state.deadline.reset();
-  park_surplus(state);
+  move_waiting_to_redundancy_list(state);
 }
 
-/// Waiting nodes make running torchrun nodes restart, and would for ever where there is no place
-/// for them: under torchrun, one that has once waited never becomes a spare. True if any waited.
-bool C10dParticipant::park_surplus(RendezvousState& state) const {
+/// For a full round. Waiting nodes make running torchrun nodes restart, and would do so for ever if
+/// no place is free: under torchrun a node on the wait list never moves to the redundancy list.
+/// Returns whether any node waited.
+bool C10dParticipant::move_waiting_to_redundancy_list(RendezvousState& state) const {
   const bool full = static_cast<int>(state.participants.size()) >= settings_.run.max_nodes;
   if (!state.complete || !full || state.wait_list.empty()) return false;
   for (const NodeName& node : state.wait_list)
@@ -219,7 +223,7 @@ bool C10dParticipant::park_surplus(RendezvousState& state) const {
   return true;
 }
 
-/// The round, unless members have begun to leave it again: then ranks are missing.
+/// The complete round; empty if members have begun to leave it, so that ranks are missing.
 std::optional<RoundReady> C10dParticipant::round_of(const RendezvousState& state) const {
   RoundReady round{.round = state.round, .nodes = {}};
   round.nodes.resize(state.participants.size());
@@ -234,10 +238,11 @@ std::optional<RoundReady> C10dParticipant::round_of(const RendezvousState& state
   return round;
 }
 
-C10dStep C10dParticipant::alive_or_later(RendezvousState state, Instant now, WallTime wall) const {
+C10dStep C10dParticipant::keep_alive_or_wait(RendezvousState state, Instant now,
+                                             WallTime wall) const {
   const auto pulse = pulses_.find(name_);
   if (pulse == pulses_.end() || now - pulse->second.since < settings_.keep_alive_interval)
-    return LookLater{};
+    return CheckLater{};
   state.last_heartbeats.set(name_, stamp(wall));
   return WriteState{std::move(state)};
 }
@@ -249,15 +254,15 @@ C10dStep C10dParticipant::step_join(RendezvousState state, Instant now, WallTime
   const bool participant = state.participants.contains(name_);
   if (state.complete && participant) {
     auto ready = round_of(state);
-    if (!ready) {  // Others have left before this node has looked: it counts nobody's world.
+    if (!ready) {  // Others left before this node read the state: the world size is unknown.
       remove_everywhere(state, name_);
       participant_left(state);
       return WriteState{std::move(state)};
     }
-    if (park_surplus(state)) return WriteState{std::move(state)};
+    if (move_waiting_to_redundancy_list(state)) return WriteState{std::move(state)};
     goal_ = Goal::Stay;
     took_part_ = true;
-    settled_ = false;
+    round_seen_by_all_ = false;
     ready_at_ = now;
     round_ = state.round;
     return std::move(*ready);
@@ -267,15 +272,16 @@ C10dStep C10dParticipant::step_join(RendezvousState state, Instant now, WallTime
   return step_into_round(std::move(state), now, wall);
 }
 
-/// Out of the round that is over. A member that has not looked yet would count the world without
-/// this node, so a round that has only just become complete is left a little later.
+/// Leaves the round that is over. A member that has not read the state yet would count the world
+/// without this node, so a node leaves a round that has just become complete a little later.
 std::optional<C10dStep> C10dParticipant::step_leave_first(RendezvousState& state, Instant now) {
   if (!leave_first_) return std::nullopt;
   if (!state.participants.contains(name_)) {
     leave_first_ = false;
     return std::nullopt;
   }
-  if (state.complete && !settled_ && now < ready_at_ + kAllHaveLooked) return LookLater{};
+  if (state.complete && !round_seen_by_all_ && now < ready_at_ + kAllHaveReadState)
+    return CheckLater{};
   state.participants.erase(name_);
   state.last_heartbeats.erase(name_);
   participant_left(state);
@@ -286,12 +292,12 @@ std::optional<C10dStep> C10dParticipant::step_spare(RendezvousState& state, Inst
                                                     WallTime wall) {
   if (!state.redundancy_list.contains(name_)) return std::nullopt;
   was_spare_ = true;
-  // No limit applies as long as all places are taken; with a place comes a new one.
+  // A spare has no time limit. When a place becomes free, a new join timeout begins.
   deadline_ = now + settings_.run.join_timeout;
   const bool full = static_cast<int>(state.participants.size()) >= settings_.run.max_nodes;
   if (full || holds_back(state, now)) {
-    if (park_surplus(state)) return WriteState{std::move(state)};
-    return alive_or_later(std::move(state), now, wall);
+    if (move_waiting_to_redundancy_list(state)) return WriteState{std::move(state)};
+    return keep_alive_or_wait(std::move(state), now, wall);
   }
   state.redundancy_list.erase(name_);
   state.last_heartbeats.erase(name_);
@@ -313,7 +319,7 @@ C10dStep C10dParticipant::step_into_round(RendezvousState state, Instant now, Wa
   const int max = settings_.run.max_nodes;
   const int count = static_cast<int>(state.participants.size());
   const bool waiting = state.wait_list.contains(name_);
-  if (park_surplus(state)) return WriteState{std::move(state)};
+  if (move_waiting_to_redundancy_list(state)) return WriteState{std::move(state)};
   if (holds_back(state, now) && !state.participants.contains(name_)) {
     state.wait_list.erase(name_);
     state.redundancy_list.insert(name_);
@@ -321,7 +327,7 @@ C10dStep C10dParticipant::step_into_round(RendezvousState state, Instant now, Wa
     return WriteState{std::move(state)};
   }
   if (state.complete) {
-    if (waiting) return alive_or_later(std::move(state), now, wall);
+    if (waiting) return keep_alive_or_wait(std::move(state), now, wall);
     if (count < max)
       state.wait_list.insert(name_);
     else
@@ -331,14 +337,14 @@ C10dStep C10dParticipant::step_into_round(RendezvousState state, Instant now, Wa
   }
   if (state.participants.contains(name_)) {
     const bool enough = count >= settings_.run.min_nodes && count <= max;
-    if (!enough || !last_call_over(state, now, wall) || anybody_suspect(state))
-      return alive_or_later(std::move(state), now, wall);
+    if (!enough || !last_call_over(state, now, wall) || has_unconfirmed_participant(state))
+      return keep_alive_or_wait(std::move(state), now, wall);
     complete(state);
     return WriteState{std::move(state)};
   }
-  // More than the maximum: other nodes were given another one.
-  if (count >= max || (count + 1 == max && anybody_suspect(state)))
-    return alive_or_later(std::move(state), now, wall);
+  // More participants than the maximum: other nodes have another --nnodes.
+  if (count >= max || (count + 1 == max && has_unconfirmed_participant(state)))
+    return keep_alive_or_wait(std::move(state), now, wall);
   was_spare_ = false;
   state.wait_list.erase(name_);
   state.participants.set(name_, 0);
@@ -350,7 +356,8 @@ C10dStep C10dParticipant::step_into_round(RendezvousState state, Instant now, Wa
   return WriteState{std::move(state)};
 }
 
-// By the clock of whoever set it, or, as that may be wrong, by how long it is there.
+// By the deadline, which has the clock of the node that set it; or, because that clock may be
+// wrong, by the time since the deadline appeared.
 bool C10dParticipant::last_call_over(const RendezvousState& state, Instant now,
                                      WallTime wall) const {
   if (!state.deadline || !last_call_) return false;
@@ -360,18 +367,18 @@ bool C10dParticipant::last_call_over(const RendezvousState& state, Instant now,
 C10dStep C10dParticipant::step_stay(RendezvousState state, Instant now, WallTime wall) {
   const bool nobody = state.participants.empty() && state.wait_list.empty();
   if (!state.participants.contains(name_) || state.round != round_) {
-    // A store that has forgotten everything: as long as nobody needs a round, the workers go on.
-    if (nobody || state.closed) return LookLater{};
+    // The store has forgotten everything: as long as no node needs a round, the workers go on.
+    if (nobody || state.closed) return CheckLater{};
     return RoundBroken{"the other nodes have not heard from this one and go on without it"};
   }
-  if (park_surplus(state)) return WriteState{std::move(state)};
+  if (move_waiting_to_redundancy_list(state)) return WriteState{std::move(state)};
   if (!state.wait_list.empty() && !state.closed) {
     const std::string first = to_string(*state.wait_list.begin());
     const std::size_t more = state.wait_list.size() - 1;
     return RoundBroken{first + (more > 0 ? " and " + std::to_string(more) + " more" : "") +
                        " will be in the next round"};
   }
-  return alive_or_later(std::move(state), now, wall);
+  return keep_alive_or_wait(std::move(state), now, wall);
 }
 
 C10dStep C10dParticipant::step_close(RendezvousState state, Instant now) {

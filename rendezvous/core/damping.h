@@ -1,7 +1,7 @@
-// Nodes that are lost and come back again and again: how long each is held back.
+// Nodes that are lost and come back repeatedly: how long the host holds each of them back.
 //
-// Every return of such a node may restart the others, and every loss does. Pure. A node is known by
-// its agent's instance: an agent that was started again is another node.
+// Every return of such a node may restart the others, and every loss does. Pure. The instance of
+// its agent identifies a node: an agent that was started again is another node.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,15 @@
 
 namespace muster {
 
-/// Losses that cost no wait: cables are pulled, switches are restarted.
+/// The first losses cost no wait: cables are pulled, switches are restarted.
 inline constexpr int kFreeLosses = 2;
-/// After the first one that does; it doubles with each further one.
+/// The wait after the next loss. It doubles with each further loss.
 inline constexpr Duration kFirstHold = std::chrono::seconds(10);
 inline constexpr Duration kLongestHold = std::chrono::minutes(5);
-/// Without a loss for so long, all earlier ones are forgotten.
+/// After so long without a loss, all earlier losses are forgotten.
 inline constexpr Duration kLossesForgotten = std::chrono::minutes(10);
-/// Nodes that are remembered; beyond, the one that was lost first is forgotten.
+/// The number of nodes that are remembered. Beyond that, the node whose last loss is oldest is
+/// forgotten.
 inline constexpr std::size_t kMaxDampedNodes = 4096;
 
 class Damping {
@@ -29,7 +30,8 @@ class Damping {
     Duration wait{};  // From the last loss on.
     Instant until{};
   };
-  /// A node that was in a running round is lost. One without an instance cannot be recognised.
+  /// Records the loss of a node of a running round. A node without an instance is not recorded: it
+  /// could not be recognised.
   void lost(const std::string& instance, Instant now);
   /// `until` is not after `now` if the node may come in at once.
   Hold hold_of(const std::string& instance, Instant now) const;

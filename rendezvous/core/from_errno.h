@@ -1,4 +1,4 @@
-// The kernel's errors as error codes.
+// errno values as error codes.
 
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace muster {
 
-/// What errno was after a system call that failed.
+/// `number` is the errno of a failed system call.
 inline boost::system::error_code from_errno(int number) {
   return {number, boost::system::system_category()};
 }

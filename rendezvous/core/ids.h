@@ -1,4 +1,4 @@
-// The identities that could be mixed up, each a type of its own.
+// Ids that could be mixed up, each with a type of its own.
 
 #pragma once
 

@@ -6,7 +6,7 @@
 namespace muster {
 namespace {
 
-// Removes "_" and a number, which may be negative, from the end. Whether they were there.
+// Removes "_" and a number, which may be negative, from the end. Returns whether they were there.
 bool drop_number(std::string_view& text) {
   const std::size_t at = text.rfind('_');
   if (at == std::string_view::npos) return false;
@@ -25,7 +25,7 @@ bool names_node_of(std::string_view text, std::string_view host) {
 
 }  // namespace
 
-bool means(std::string_view text, const NodeName& name) {
+bool matches_node(std::string_view text, const NodeName& name) {
   return text == name.addr || text == to_string(name);
 }
 

@@ -1,7 +1,7 @@
-// Which nodes an operator keeps out of the rounds, and how often the hosts of a run have failed it.
+// The nodes that an operator keeps out of the rounds, and the strikes of a run's hosts.
 //
-// Pure and bounded. An operator names a node as `musterctl nodes` does, or a host by its address:
-// then all nodes of that host are meant, those that come later, too.
+// Pure and bounded. An operator names a node as `musterctl nodes` does, or a host by its address.
+// A host's address stands for all nodes of that host, also for those that come later.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ namespace muster {
 
 /// Nodes and hosts that are kept out of one run.
 inline constexpr std::size_t kMaxKeptOut = 128;
-/// Hosts of one run whose strikes are kept; beyond, the host that was struck first is forgotten.
+/// Hosts of one run whose strikes are kept. Beyond that, the host whose last strike is oldest is
+/// forgotten.
 inline constexpr std::size_t kMaxStruckHosts = 128;
 /// One kind of strikes of one host is counted up to this.
 inline constexpr int kMostStrikes = 1'000'000;
@@ -27,8 +28,8 @@ inline constexpr int kMostStrikes = 1'000'000;
 inline constexpr std::size_t kMaxNodeTextBytes = kMaxAddressBytes + 48;
 
 enum class KeptOutHow {
-  Drained,   // It stays in the round that runs, and is not taken into the next one.
-  Excluded,  // A round that it is in restarts without it.
+  Drained,   // The node stays in the running round, and is not taken into the next one.
+  Excluded,  // The node's round restarts without it.
 };
 
 struct KeptOutEntry {
@@ -37,33 +38,34 @@ struct KeptOutEntry {
   bool operator==(const KeptOutEntry&) const = default;
 };
 
-/// Whether an operator's text means this node: its name, or its host's address.
-bool means(std::string_view text, const NodeName& name);
+/// Whether an operator's text is this node's name or its host's address.
+bool matches_node(std::string_view text, const NodeName& name);
 
 class KeptOut {
  public:
   KeptOut() = default;
   explicit KeptOut(const std::vector<KeptOutEntry>& entries);
 
-  /// A node that is excluded stays excluded. Does nothing if there are kMaxKeptOut others.
+  /// An excluded node stays excluded. Does nothing if there are kMaxKeptOut other entries.
   void add(const std::string& node, KeptOutHow how);
-  /// Removes the entry; of a host also those of its nodes. Whether there was one.
+  /// Removes the entry; for a host, also the entries of its nodes. Returns whether there was one.
   bool remove(const std::string& node);
   bool has_room_for(const std::string& node) const;
-  /// The entry that keeps the node out, the stronger one if its host has another; or nothing.
+  /// The entry that keeps the node out; empty if there is none. If both the node and its host have
+  /// an entry, the stronger one.
   std::optional<KeptOutEntry> find(const NodeName& name) const;
   bool empty() const { return entries_.empty(); }
-  /// By name.
+  /// Sorted by name.
   std::vector<KeptOutEntry> entries() const;
 
  private:
   std::map<std::string, KeptOutHow, std::less<>> entries_;
 };
 
-/// What a host's nodes have cost the others.
+/// How often nodes of one host have stopped the run for the other nodes.
 struct Strikes {
-  int failures = 0;  // Their workers failed, and the round restarted or the run ended.
-  int losses = 0;    // They were lost while they were in a round.
+  int failures = 0;  // Workers failed, and the round restarted or the run ended.
+  int losses = 0;    // A node was lost while it was in a round.
   bool operator==(const Strikes&) const = default;
 };
 struct HostStrikes {
@@ -80,13 +82,13 @@ class StrikeList {
   void count_failure(const std::string& host) { add_one(entry_of(host).failures); }
   void count_loss(const std::string& host) { add_one(entry_of(host).losses); }
   Strikes find(std::string_view host) const;
-  /// The host that was struck last comes last.
+  /// The host with the newest strike comes last.
   std::vector<HostStrikes> hosts() const;
 
  private:
   struct Counted {
     Strikes strikes;
-    std::uint64_t last = 0;  // Of all strikes, the number of this host's last one.
+    std::uint64_t last = 0;  // The number of this host's last strike among all strikes.
   };
   static void add_one(int& strikes) { strikes = strikes < kMostStrikes ? strikes + 1 : strikes; }
   Strikes& entry_of(const std::string& host);

@@ -1,4 +1,4 @@
-// What a user can do about a limit of the system that stopped us.
+// Advice for the user if a limit of the system is reached.
 
 #pragma once
 
@@ -6,11 +6,11 @@
 
 namespace muster {
 
-/// For an errno that means that a limit is reached: "; …: raise it with `ulimit -n`", to be put
-/// behind the error's own text. Else empty.
+/// For an errno that means that a limit is reached: "; …: raise it with `ulimit -n`", to be
+/// appended to the text of the error. Otherwise empty.
 std::string limit_advice(int error);
 
-/// The same for the start of a process or thread, where EAGAIN means a limit, too.
+/// limit_advice() for the start of a process or thread, where EAGAIN means a limit, too.
 std::string start_limit_advice(int error);
 
 }  // namespace muster

@@ -12,7 +12,7 @@ void Liveness::seen(Id id, Instant now, Duration lease) {
   by_end_.insert({now + lease, id});
 }
 
-void Liveness::forget(Id id) {
+void Liveness::remove(Id id) {
   const auto found = watched_.find(id);
   if (found == watched_.end()) return;
   by_end_.erase({found->second.last + found->second.lease, id});
@@ -48,7 +48,7 @@ std::vector<Liveness::Id> Liveness::take_lost(Instant now) {
   std::vector<Id> lost;
   while (!by_end_.empty() && by_end_.begin()->first <= now) {
     lost.push_back(by_end_.begin()->second);
-    forget(lost.back());
+    remove(lost.back());
   }
   return lost;
 }

@@ -1,6 +1,6 @@
-// Keep-alives: who is on time, who is late, who is lost.
+// Keep-alives: which nodes are on time, late or lost.
 //
-// Pure. Judged by when a sign of life arrived here, never by what the sender's clock said.
+// Pure. Only the time at which a sign of life arrived here counts, never the sender's clock.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,19 @@ class Liveness {
   using Id = std::uint32_t;
   enum class Standing { Unknown, OnTime, Late, Lost };
 
-  /// A sign of life. Without another one the node is late after half of `lease`, lost after all.
+  /// A sign of life. Without another one, the node is late after half of `lease`, and lost after
+  /// `lease`.
   void seen(Id id, Instant now, Duration lease);
-  void forget(Id id);
+  void remove(Id id);
 
   Standing standing(Id id, Instant now) const;
-  /// Nothing if the node is not watched.
+  /// Empty if the node is not watched.
   std::optional<Instant> last_seen(Id id) const;
-  /// The earliest last sign of life of all nodes that are watched.
+  /// The last sign of life of the node that has been silent longest; empty if no node is watched.
   std::optional<Instant> oldest() const;
-  /// When the next node is lost if nothing is heard; nothing if nobody is watched.
+  /// When the next node is lost without another sign of life; empty if no node is watched.
   std::optional<Instant> next_deadline() const;
-  /// Those whose lease is over, the longest silent first; they are forgotten.
+  /// Removes and returns the nodes whose lease is over, in the order in which the leases ended.
   std::vector<Id> take_lost(Instant now);
 
  private:

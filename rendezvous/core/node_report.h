@@ -1,6 +1,6 @@
-// What a muster node tells its host about its workers, and what the host may ask it, for people.
+// Reports of muster nodes about their workers, and the host's questions to nodes, for people.
 //
-// Plain values. None of them changes a run: the rendezvous does not read them. Limits: limits.h;
+// Plain values. They do not change a run: the rendezvous does not read them. Limits: limits.h;
 // messages: wire/native_report.h.
 #pragma once
 
@@ -16,17 +16,17 @@ namespace muster {
 
 struct WorkerReport {
   enum class State {
-    Starting,  // It is to be started.
+    Starting,  // It has not been started yet.
     Running,
     Succeeded,  // It exited with 0.
     Failed,     // It exited with another code, or a signal killed it.
   };
   int local_rank = 0;
   State state = State::Starting;
-  int pid = 0;                              // 0: it has none yet.
-  int exit_code = 0;                        // Of one that has ended; -N: signal N killed it.
-  std::optional<std::int64_t> step;         // The last one that it reported.
-  std::optional<Duration> progress_before;  // It reported progress so long before this was sent.
+  int pid = 0;                              // 0: none yet.
+  int exit_code = 0;                        // Only after its end; -N: signal N killed it.
+  std::optional<std::int64_t> step;         // The last step that it reported.
+  std::optional<Duration> progress_before;  // From its last progress to the sending of the report.
   bool operator==(const WorkerReport&) const = default;
 };
 
@@ -34,11 +34,11 @@ struct WorkerReport {
 struct FailureReport {
   std::int64_t round = 0;
   int local_rank = 0;
-  int rank = 0;  // The global one.
+  int rank = 0;  // The global rank.
   int pid = 0;
   std::string exit;     // "exited with 3"
-  std::string because;  // Why muster ended it: that it hung, and where it stood. Empty: it did not.
-  std::string message;  // What its error file says; empty: none, or not read yet.
+  std::string because;  // Why muster ended it: it hung, and where. Empty: muster did not end it.
+  std::string message;  // The text of its error file; empty: none, or not read yet.
   std::string stderr_end;
   bool operator==(const FailureReport&) const = default;
 };
@@ -47,16 +47,16 @@ struct NodeReport {
   ConnectionId from;
   std::int64_t round = 0;
   int starts = 0;                    // How often this node has started its workers.
-  int workers = 0;                   // How many it has; `listed` may have fewer.
+  int workers = 0;                   // The number of its workers; `listed` may have fewer.
   std::vector<WorkerReport> listed;  // By local rank, at most kMaxReportedWorkers.
   std::optional<FailureReport> failure;
 };
 
-/// To a node: answer with NodeAnswered of the same number.
+/// A question to a node, which answers with a NodeAnswered of the same number.
 struct NodeAsked {
   enum class What {
     Log,     // A piece of the output of one worker.
-    Stacks,  // Where one worker stands.
+    Stacks,  // The stacks of one worker.
   };
   ConnectionId to;
   std::uint64_t number = 0;
@@ -64,18 +64,18 @@ struct NodeAsked {
   int local_rank = 0;
   bool from_stderr = false;
   std::int64_t offset = 0;  // In the log file; negative: so many bytes before its end.
-  /// The number of starts whose log it is; another attempt's log is read from its beginning. 0: the
-  /// newest.
+  /// The attempt whose log `offset` is about, as the number of starts. If the newest attempt is
+  /// another one, its log is read from the beginning. 0: the newest attempt.
   int attempt = 0;
 };
 
 struct NodeAnswered {
   ConnectionId from;
   std::uint64_t number = 0;
-  std::string error;        // Why there is no answer, as a sentence; empty: there is one.
+  std::string error;        // Why there is no answer, as a sentence; empty: `bytes` is the answer.
   std::string bytes;        // As they are in the file; not always UTF-8.
   std::int64_t offset = 0;  // Of the first byte.
-  std::int64_t size = 0;    // Of the whole file, when it was read.
+  std::int64_t size = 0;    // The size of the whole file when it was read.
   int attempt = 0;
 };
 

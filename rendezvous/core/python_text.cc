@@ -14,8 +14,9 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-/// Takes digits with single underscores between them off the front; nothing if there are none.
-bool take_digits(std::string_view& rest, std::string& digits) {
+/// Removes digits, with single underscores between them, from the front of `rest` and appends them
+/// to `digits`. Returns false if there are none.
+bool consume_digits(std::string_view& rest, std::string& digits) {
   if (rest.empty() || !is_digit(rest[0])) return false;
   while (!rest.empty()) {
     if (is_digit(rest[0])) {
@@ -30,8 +31,8 @@ bool take_digits(std::string_view& rest, std::string& digits) {
   return true;
 }
 
-/// Takes a sign off the front; a minus goes into `number`.
-void take_sign(std::string_view& rest, std::string& number) {
+/// Removes a sign from the front of `rest`; appends a minus to `number`.
+void consume_sign(std::string_view& rest, std::string& number) {
   if (rest.empty() || (rest[0] != '+' && rest[0] != '-')) return;
   if (rest[0] == '-') number += '-';
   rest.remove_prefix(1);
@@ -67,8 +68,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 std::optional<std::int64_t> parse_python_int(std::string_view text) {
   std::string_view rest = strip(text);
   std::string number;
-  take_sign(rest, number);
-  if (!take_digits(rest, number) || !rest.empty()) return std::nullopt;
+  consume_sign(rest, number);
+  if (!consume_digits(rest, number) || !rest.empty()) return std::nullopt;
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
   if (error != std::errc{}) return std::nullopt;
@@ -78,29 +79,29 @@ std::optional<std::int64_t> parse_python_int(std::string_view text) {
 std::optional<double> parse_python_float(std::string_view text) {
   std::string_view rest = strip(text);
   std::string number;
-  take_sign(rest, number);
+  consume_sign(rest, number);
   const std::string word = lower(rest);
   if (word == "nan") return std::numeric_limits<double>::quiet_NaN();
   if (word == "inf" || word == "infinity") {
     const double infinity = std::numeric_limits<double>::infinity();
     return number.empty() ? infinity : -infinity;
   }
-  bool any = take_digits(rest, number);
+  bool any = consume_digits(rest, number);
   if (!rest.empty() && rest[0] == '.') {
     number += '.';
     rest.remove_prefix(1);
-    any = take_digits(rest, number) || any;
+    any = consume_digits(rest, number) || any;
   }
   if (!any) return std::nullopt;
   if (!rest.empty() && (rest[0] == 'e' || rest[0] == 'E')) {
     number += 'e';
     rest.remove_prefix(1);
-    take_sign(rest, number);
-    if (!take_digits(rest, number)) return std::nullopt;
+    consume_sign(rest, number);
+    if (!consume_digits(rest, number)) return std::nullopt;
   }
   if (!rest.empty()) return std::nullopt;
-  // strtod and not from_chars: too large is infinity and too small is zero, as in Python. muster
-  // never sets a locale, so the decimal point is a point.
+  // strtod instead of from_chars: a number that is too large becomes infinity, and one that is too
+  // small becomes zero, as in Python. muster never sets a locale, so the decimal point is a point.
   return std::strtod(number.c_str(), nullptr);
 }
 

@@ -1,7 +1,7 @@
-// Numbers and quoted texts as Python writes and reads them: the rules of the command line and of
-// --rdzv-conf are Python's.
+// Numbers and quoted texts as Python reads and writes them, for the command line and for
+// --rdzv-conf, which follow Python's rules.
 //
-// Pure. Other than in Python, digits are ASCII only and integers have 64 bits.
+// Pure. Unlike in Python, only ASCII digits count, and integers have 64 bits.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace muster {
 
-/// int(text): blanks around, a sign, underscores between digits. Nothing if Python would refuse.
+/// int(text): blanks around it, a sign, underscores between digits. Empty if Python would refuse.
 std::optional<std::int64_t> parse_python_int(std::string_view text);
-/// float(text): the same, and inf, infinity and nan.
+/// float(text): the same rules, and inf, infinity and nan.
 std::optional<double> parse_python_float(std::string_view text);
 /// repr(text): in quotes, control characters escaped.
 std::string python_repr(std::string_view text);

@@ -64,15 +64,16 @@ std::vector<std::pair<NodeName, std::int64_t>> sorted_pairs(const Range& range) 
 
 }  // namespace
 
-std::optional<StateOperation> explain(const RendezvousState& seen, const RendezvousState& proposed,
-                                      const std::optional<NodeName>& writer) {
+std::optional<StateOperation> derive_operation(const RendezvousState& seen,
+                                               const RendezvousState& proposed,
+                                               const std::optional<NodeName>& writer) {
   const Heartbeats before = heartbeats_of(seen);
   const Heartbeats after = heartbeats_of(proposed);
   StateOperation operation;
   for (const auto& [node, at] : after) {
     const auto known = before.find(node);
     if (known != before.end() && known->second == at) continue;
-    if (operation.node) return std::nullopt;  // Two nodes at once: nobody writes that.
+    if (operation.node) return std::nullopt;  // No torchrun node changes two heartbeats at once.
     operation.node = node;
     operation.heartbeat = at;
   }
@@ -91,7 +92,8 @@ std::optional<StateOperation> explain(const RendezvousState& seen, const Rendezv
     return operation;
   }
   if (operation.dropped.empty()) return std::nullopt;
-  // Who left, and who was dropped as dead? The writer was alive: it has the newest heartbeat.
+  // One of the dropped nodes has left, the others were dropped as dead. The writer itself has left,
+  // and it was alive: so it is the node with the newest heartbeat.
   auto& dropped = operation.dropped;
   auto left = std::max_element(dropped.begin(), dropped.end(), [&](const auto& a, const auto& b) {
     return before.at(a) < before.at(b);

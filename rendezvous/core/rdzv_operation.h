@@ -1,4 +1,4 @@
-// What a torchrun node meant by a compare-and-set: the operation behind two states.
+// The operation that a torchrun node means by a compare-and-set, derived from the two states.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace muster {
 
-/// One of torchrun's actions (dynamic_rendezvous.py, torch 2.13), and what came with it.
+/// One of torchrun's actions (dynamic_rendezvous.py, torch 2.13), and its data.
 struct StateOperation {
   enum class Kind {
     KeepAlive,
@@ -22,17 +22,18 @@ struct StateOperation {
     MarkClosed,
   };
   Kind kind = Kind::KeepAlive;
-  std::optional<NodeName> node;       // Not known of MarkComplete and MarkClosed.
-  std::optional<WallTime> heartbeat;  // Its new one.
+  std::optional<NodeName> node;       // Not known for MarkComplete and MarkClosed.
+  std::optional<WallTime> heartbeat;  // The new heartbeat of the node.
   std::vector<NodeName> dropped;      // Nodes that the writer took for dead.
 };
 
-/// The operation that leads from `seen` to `proposed`; nothing if no single one does. `writer`, if
-/// known, settles who left when several nodes vanished at once.
-std::optional<StateOperation> explain(const RendezvousState& seen, const RendezvousState& proposed,
-                                      const std::optional<NodeName>& writer);
+/// The operation that leads from `seen` to `proposed`; empty if no single operation does. If
+/// several nodes have vanished at once, `writer` (if known) is the one that left.
+std::optional<StateOperation> derive_operation(const RendezvousState& seen,
+                                               const RendezvousState& proposed,
+                                               const std::optional<NodeName>& writer);
 
-/// Equal but for the order of dicts and sets, which torchrun does not look at.
+/// Whether the states are equal except for the order of dicts and sets, which torchrun ignores.
 bool same_content(const RendezvousState& a, const RendezvousState& b);
 
 }  // namespace muster

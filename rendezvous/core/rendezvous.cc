@@ -7,8 +7,8 @@ namespace muster {
 
 namespace {
 
-/// Whether the node was told of this round, or of a later one. A node that was told by an earlier
-/// host may have another number for the round: the generation shows it.
+/// Whether the node knows this round or a later one. A node that got the round from an earlier host
+/// may have another number for it: then the generation decides.
 bool knows_round(const NodeJoined& node, std::int64_t round, std::int64_t generation) {
   return node.last_round >= round || (node.generation > 0 && node.generation >= generation);
 }
@@ -25,9 +25,9 @@ RendezvousActions Rendezvous::step(const RendezvousEvent& event, Instant now) {
   const auto due = next_deadline();
   advance(now);
   actions_.clear();
-  if (due && now_ - *due > setup_.lease / 2) forgive_pause(now_ - *due);
+  if (due && now_ - *due > setup_.lease / 2) extend_deadlines_after_pause(now_ - *due);
   std::visit([this](const auto& e) { on(e); }, event);
-  settle();
+  apply_rules();
   return take_actions();
 }
 
@@ -78,15 +78,16 @@ RendezvousActions Rendezvous::abandon(std::string_view invariant) {
   outcome_->why += invariant;
   for (const auto& [id, member] : members_) {
     if (!member.connection) continue;
-    if (member.waits == Waits::AtExit) actions_.push_back(LetGo{*member.connection});
+    if (member.waits == Waits::AtExit)
+      actions_.push_back(ReleaseFromExitBarrier{*member.connection});
     if (!member.native) continue;
     RunEnded message = *outcome_;
     message.to = *member.connection;
     actions_.push_back(std::move(message));
   }
-  // Without members every rule holds again.
+  // The rules hold for a run without members.
   for (const auto& [id, member] : members_)
-    unrecorded(member.name);
+    mark_unrecorded(member.name);
   members_.clear();
   by_name_.clear();
   by_instance_.clear();
@@ -116,10 +117,10 @@ const RunSettings& Rendezvous::run() const {
   return none;
 }
 
-/// Its own name, or where another instance has that, with the next free number behind it.
+/// The node's own name; if another instance has that name, the name with the next free number.
 NodeName Rendezvous::name_for(const NodeJoined& event) const {
   NodeName name = event.name;
-  if (event.instance.empty()) return name;  // An older muster.
+  if (event.instance.empty()) return name;  // An older muster sends no instance.
   if (const auto known = by_instance_.find(event.instance); known != by_instance_.end()) {
     const Member* member = this->known(known->second);
     if (member != nullptr && member->name.addr == name.addr && member->name.pid == name.pid)
@@ -131,7 +132,7 @@ NodeName Rendezvous::name_for(const NodeJoined& event) const {
            other->instance != event.instance;
   };
   if (!is_taken()) return name;
-  // Behind the largest number in use: a thousand nodes of one name cost no search for each.
+  // Start after the largest number in use: a thousand nodes of one name need no search each.
   constexpr auto kLargest = std::numeric_limits<std::int64_t>::max();
   auto after = by_name_.upper_bound({name.addr, name.pid, kLargest});
   if (after != by_name_.begin()) --after;
@@ -194,22 +195,23 @@ void Rendezvous::on(const NodeJoined& told) {
   const bool is_new = before == nullptr;
   const bool reconnected =
       !is_new && (before->connection != event.from || before->rejoins == event.from);
-  Member* member = enter(event);
+  Member* member = register_member(event);
   if (member == nullptr) return;
   member->rejoins.reset();
   const MemberId id = member->id;
-  if (of_recovery) give_up_recovery("node " + to_string(event.name) + " has left it");
-  note_stopped(event);
+  if (of_recovery) cancel_recovery("node " + to_string(event.name) + " has left it");
+  update_unseen_workers(event);
   if (!is_new) return join_again(id, event, reconnected);
-  if (goes_out(id)) return;
-  if (!hold_back(id)) place(id, event.spare ? Place::Standby : Place::Redundant);
-  // A first round that lacks nodes is filled from the spares when nobody else comes.
+  if (move_out_if_kept_out(id)) return;
+  if (!hold_back(id)) set_place(id, event.spare ? Place::Standby : Place::Redundant);
+  // If no other node comes, spares fill a first round that lacks nodes.
   if (first_round()) spares_step_in_ = later(now_, run().last_call_timeout);
 }
 
-/// A node joins after its workers have stopped. A new agent at the address of a lost member shows
-/// that this machine reaches the host: so the silent agent there is dead.
-void Rendezvous::note_stopped(const NodeJoined& event) {
+/// A join may show that workers of the last round have stopped: a node joins only after it has
+/// stopped its workers. A new agent at the address of a lost member shows that this machine reaches
+/// the host, so the silent agent there is dead.
+void Rendezvous::update_unseen_workers(const NodeJoined& event) {
   const bool was_in_it = knows_round(event, unseen_.round(), unseen_.generation());
   const bool in_its_place = std::any_of(lost_.begin(), lost_.end(), [&](const Lost& node) {
     return node.name.addr == event.name.addr;
@@ -217,8 +219,8 @@ void Rendezvous::note_stopped(const NodeJoined& event) {
   if (!complete() && (was_in_it || in_its_place)) unseen_.clear();
 }
 
-/// Takes over what the node says of itself; the node may be known already.
-Rendezvous::Member* Rendezvous::enter(const NodeJoined& event) {
+/// Adds the node, or updates it if it is a member already.
+Rendezvous::Member* Rendezvous::register_member(const NodeJoined& event) {
   if (!run_) {
     run_ = event.run;
     run_from_ = to_string(event.name);
@@ -235,30 +237,32 @@ Rendezvous::Member* Rendezvous::enter(const NodeJoined& event) {
   member->preferred_rank = event.preferred_rank;
   member->spare = event.spare;
   member->hosts_rendezvous = event.hosts_rendezvous;
-  // A wrong number would spend what is left of the type.
+  // A wrong number of a node must not use up the range of the type.
   if (event.generation <= kMaxGeneration)
-    told_generation_ = std::max(told_generation_, event.generation);
-  highest_generation_ = std::max(highest_generation_, told_generation_);
+    reported_generation_ = std::max(reported_generation_, event.generation);
+  highest_generation_ = std::max(highest_generation_, reported_generation_);
   if (event.generation > setup_.ended_generation && event.generation <= kMaxGeneration)
-    hear_count(event.restart_count);
+    raise_restart_count(event.restart_count);
   touch(member->id);
-  unrecorded(member->name);
+  mark_unrecorded(member->name);
   return member;
 }
 
-/// A host that told nodes of a restart may have been killed before it could record it.
-void Rendezvous::hear_count(int told) {
-  told = std::min(told, run().max_restarts);
-  if (told <= restarts_used_) return;
-  restarts_used_ = told;
+/// A node may know more restarts than this host: an earlier host may have been killed after it had
+/// announced a restart and before it could record it.
+void Rendezvous::raise_restart_count(int reported) {
+  reported = std::min(reported, run().max_restarts);
+  if (reported <= restarts_used_) return;
+  restarts_used_ = reported;
   changed();
 }
 
 void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnected) {
   Member* member = known(id);
   if (member == nullptr) return;
-  // Sent before it heard of the round, or of the restart: it says nothing new. But on another
-  // connection it says that it will never hear of them by the one before.
+  // The node sent this join before it got the messages about the round or the restart, so the join
+  // is outdated. But on a new connection the node cannot get the messages that were sent on the old
+  // one: send them again.
   if (member->place == Place::Participant &&
       (!complete() || !knows_round(event, round_, generation_))) {
     if (complete() && reconnected && preparing() && member->rank == 0) prepare_round();
@@ -274,15 +278,16 @@ void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnect
   if (member->place == Place::Restarting) unseen_.clear();
   if (member->succeeded) --succeeded_;
   member->succeeded = false;
-  unrecorded(member->name);
-  if (goes_out(id)) return;
+  mark_unrecorded(member->name);
+  if (move_out_if_kept_out(id)) return;
   if (member->place == Place::Restarting || member->place == Place::Resuming) {
-    place(id, Place::Waiting);
+    set_place(id, Place::Waiting);
     return set_join_deadline(id, later(now_, run().join_timeout));
   }
-  // Left out of a round that was filled without it: as if it were new. Elsewhere it has retried.
+  // A node that was left out of a round, or had finished, comes back as a newcomer. In any other
+  // place this join repeats an earlier one.
   if (member->place == Place::LeftOut || member->place == Place::Finished)
-    place(id, event.spare ? Place::Standby : Place::Redundant);
+    set_place(id, event.spare ? Place::Standby : Place::Redundant);
 }
 
 void Rendezvous::on(const KeptAlive& event) {
@@ -304,7 +309,7 @@ void Rendezvous::on(const WorkersFailed& event) {
   const Member* member = from(event.from);
   if (member == nullptr || !member->native) return;
   touch(member->id);
-  // Others may have failed of the same cause: a restart that has begun is not counted again.
+  // Several nodes may fail for the same cause: a restart that has begun is not counted again.
   if (!complete() || draining() || event.round != round_ || member->place != Place::Participant)
     return;
   strikes_.count_failure(member->name.addr);
@@ -325,7 +330,7 @@ void Rendezvous::on(const RestartRequested& event) {
   const Member* member = from(event.from);
   if (member == nullptr || !member->native) return;
   touch(member->id);
-  if (event.round >= 0 && event.round != round_) return;  // It came late.
+  if (event.round >= 0 && event.round != round_) return;  // It is about an earlier round.
   if (complete() && !draining() && member->place == Place::Participant)
     begin_restart(RestartCause::Requested, NodeName(member->name), event.what);
 }
@@ -350,8 +355,8 @@ void Rendezvous::on(const NodeFinished& event) {
     const bool in_this_round =
         member->place == Place::Participant && complete() && event.round == round_;
     if (in_this_round && preparing() && member->rank == 0)
-      return pass_over_rank_0(NodeName(member->name), event.what);
-    // Only a node of the round speaks for the job; any other one goes alone.
+      return drop_rank_0(NodeName(member->name), event.what);
+    // A failed node of the round ends the run; any other failed node only leaves.
     if (in_this_round || (restarting && event.round == member->restarted_round))
       return end_run(false, member->name, event.what);
     return gone(member->id, RestartCause::NodeLeft, event.what);
@@ -362,10 +367,10 @@ void Rendezvous::on(const NodeFinished& event) {
   member->succeeded = true;
   if (member->last_rank) unseen_.clear();
   ++succeeded_;
-  unrecorded(member->name);
+  mark_unrecorded(member->name);
   changed();
-  // It was told to restart, but its workers had ended well before they heard of it.
-  if (restarting) place(member->id, Place::Finished);
+  // The node got RestartRound after its workers had succeeded.
+  if (restarting) set_place(member->id, Place::Finished);
   end_if_finished();
 }
 
@@ -377,7 +382,7 @@ void Rendezvous::on(const ConnectionLost& event) {
     return gone(member->id, RestartCause::NodeLost, "its connection closed");
   by_connection_.erase(event.from.value);
   member->connection.reset();
-  // While this process was paused the node may have tried in vain to come back.
+  // While this process was paused, the node may have tried in vain to connect again.
   const bool was_paused = paused_until_ && now_ - *paused_until_ < setup_.lease;
   set_absent(member->id, was_paused ? *paused_until_ + setup_.lease : now_ + setup_.closed_grace);
 }
@@ -385,12 +390,12 @@ void Rendezvous::on(const ConnectionLost& event) {
 void Rendezvous::on(const RendezvousTimePassed&) {
   for (const MemberId id : liveness_.take_lost(now_)) {
     const Member* member = find(id);
-    if (member == nullptr) continue;  // It went with one of those before it.
+    if (member == nullptr) continue;  // The loss of an earlier member has removed it.
     if (member->waits != Waits::No) {
       touch(id);
       continue;
     }
-    if (member->succeeded) continue;  // Should it live on after all, it will be told the end.
+    if (member->succeeded) continue;  // If the node is alive after all, it will get RunEnded.
     const Duration silent = member->native ? setup_.lease : setup_.dead_after;
     gone(id, RestartCause::NodeLost,
          "not heard for " +
@@ -408,19 +413,19 @@ void Rendezvous::on(const RendezvousTimePassed&) {
   if (recovery_ && recovery_->deadline <= now_) finish_recovery();
 }
 
-void Rendezvous::was_away(Duration length, Instant now) {
+void Rendezvous::host_was_frozen(Duration length, Instant now) {
   advance(now);
   for (const auto& [id, member] : members_)
     if (liveness_.standing(id, now_) != Liveness::Standing::Unknown) touch(id);
   if (prepared_by_) prepared_by_ = later(now_, setup_.prepare_within);
-  forgive_pause(length);
+  extend_deadlines_after_pause(length);
 }
 
-/// This process was stopped, or had no processor: nodes were not silent, nobody was listening.
-/// Those that come back by themselves have a lease from now on. No round could be complete
-/// meanwhile, so the time does not count as a wait for one.
-void Rendezvous::forgive_pause(Duration length) {
-  // One pause may be noticed twice: by an event that is late, and by who feeds the events.
+/// This process was stopped, or got no processor time, so it could not receive the nodes' messages.
+/// Nodes that connect again by themselves have a new lease from now on. No round could be completed
+/// during the pause, so join deadlines are moved by its length.
+void Rendezvous::extend_deadlines_after_pause(Duration length) {
+  // One pause may be noticed twice: by step(), from a late event, and by the caller.
   if (paused_until_) length = std::min(length, now_ - *paused_until_);
   paused_until_ = now_;
   for (const auto& [id, member] : members_) {
@@ -431,15 +436,15 @@ void Rendezvous::forgive_pause(Duration length) {
   }
 }
 
-/// Rank 0 lives, and does not say where the workers' store is.
+/// Rank 0 is alive, but it has not reported the address of the workers' store in time.
 void Rendezvous::prepare_deadline() {
   if (phase() != Phase::Preparing || !prepared_by_ || *prepared_by_ > now_) return;
   const Member* first = rank_0();
   if (first == nullptr) return violated("a round is prepared that has no rank 0");
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(setup_.prepare_within);
   if (first->connection) actions_.push_back(NotAMember{*first->connection});
-  pass_over_rank_0(NodeName(first->name), "the workers' store was not ready within " +
-                                              std::to_string(seconds.count()) + " s");
+  drop_rank_0(NodeName(first->name),
+              "the workers' store was not ready within " + std::to_string(seconds.count()) + " s");
 }
 
 void Rendezvous::join_deadlines() {

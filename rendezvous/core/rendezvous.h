@@ -1,9 +1,10 @@
-// One run's rendezvous: who is in the round, with which rank, and when the round is complete.
+// The rendezvous of one run: which nodes are in the round, with which rank, and when the round is
+// complete.
 //
-// One state, two doors: muster nodes send events and are told the outcome (step); torchrun nodes
-// read and compare-and-set the state as a whole (render, propose). Pure: no sockets, no threads, no
-// clock, no log; the same events at the same instants always give the same actions. State table
-// and pictures: docs/rendezvous.md.
+// One state has two doors. Muster nodes send events and get messages (step); torchrun nodes read
+// the whole state and compare-and-set it (render, propose). Pure: no sockets, no threads, no clock,
+// no log; the same events at the same instants always give the same actions. State table and
+// pictures: docs/rendezvous.md.
 #pragma once
 
 #include <algorithm>
@@ -33,41 +34,45 @@ namespace testing {
 struct RendezvousBreaker;
 }
 
-/// What the host knows when the run begins.
+/// The parameters of a rendezvous, which the host knows when the run begins.
 struct RendezvousSetup {
-  /// Without it the first muster node's count; until then the run is left to its torchrun nodes.
+  /// Empty: the settings of the first muster node apply. Until that node joins, the torchrun nodes
+  /// run the rendezvous by their own rules.
   std::optional<RunSettings> run;
-  Duration lease = std::chrono::seconds(5);                // Of a muster node.
-  Duration keep_alive_interval = std::chrono::seconds(5);  // Of torchrun nodes.
-  Duration dead_after = std::chrono::seconds(15);          // torchrun: interval × attempts.
-  /// Differs from that of the rendezvous before it, which counted rounds from 0, too. 0: unknown.
+  Duration lease = std::chrono::seconds(5);                // For muster nodes.
+  Duration keep_alive_interval = std::chrono::seconds(5);  // For torchrun nodes.
+  /// A torchrun node that is silent for so long is lost: keep-alive interval × attempts.
+  Duration dead_after = std::chrono::seconds(15);
+  /// Identifies this rendezvous. It must differ from the life of the rendezvous before it, because
+  /// both count rounds from 0. 0: unknown.
   std::int64_t life = 0;
   /// How long a member that can resume may be without a connection after its connection was closed.
   Duration closed_grace = std::chrono::milliseconds(500);
-  /// Every round's generation is above this.
+  /// The generation of every round is above this.
   std::int64_t generation_floor = 0;
-  /// Rounds up to this generation were those of a run of this name that has ended: they are not
-  /// taken up again.
+  /// Rounds up to this generation belonged to an earlier run of this name, which has ended. Nodes
+  /// of such rounds cannot resume.
   std::int64_t ended_generation = 0;
-  std::size_t members = kMaxMembers;  // Nodes of either kind; beyond it, joins are refused.
-  /// For rank 0 to say where the workers' store is; then another muster node is rank 0.
+  std::size_t members = kMaxMembers;  // Nodes of either kind; further joins are refused.
+  /// The time for rank 0 to report the address of the workers' store. After that another muster
+  /// node becomes rank 0.
   Duration prepare_within = std::chrono::seconds(30);
-  /// Whether take_changes() is asked for what is to be recorded.
+  /// Whether the caller records the changes that take_changes() returns.
   bool recorded = false;
-  /// How long a host that begins with a record waits for the first of the run's nodes: the network
-  /// may be up later than the host.
+  /// How long a host that begins with a record waits for the first node of the run: the network may
+  /// be up later than the host.
   Duration first_return = std::chrono::minutes(10);
 };
 
 enum class ProposalVerdict {
-  Accepted,  // The state is now what was proposed.
-  Merged,    // Its wish was applied to today's state: reply with that.
-  Lost,      // Nothing was changed: reply with today's state, when it is its turn.
-  Refused,   // It makes no sense, or takes a muster node's name: not to be tried again.
+  Accepted,  // The state is now the proposed one.
+  Merged,    // The operation was applied to a newer state than the writer saw: reply with that.
+  Lost,      // Nothing was changed: reply with the current state when it is the client's turn.
+  Refused,   // The proposal is not valid, or uses a muster node's name: it must not be retried.
 };
 struct ProposalResult {
   ProposalVerdict verdict = ProposalVerdict::Lost;
-  std::string refusal;  // Why, if it is refused.
+  std::string refusal;  // The reason, if the verdict is Refused.
   RendezvousActions actions;
 };
 
@@ -75,46 +80,50 @@ class Rendezvous {
  public:
   explicit Rendezvous(const RendezvousSetup& setup);
 
-  /// Begins as an earlier host has recorded it. Its nodes have a lease and 1 s to come back, from
-  /// the first one on, which has 10 minutes. To be called before everything else.
+  /// Begins with the record of an earlier host. The first node has 10 minutes to come back. After
+  /// that the other nodes have a lease and 1 s. Must be called before all other functions.
   void restore(const RunRecord& record, const std::vector<MemberRecord>& members, Instant now);
-  /// What is to be recorded since the last call, or since restore(); nothing if nothing is. A run
+  /// The changes to record since the last call, or since restore(); empty if there are none. A run
   /// without muster nodes is not recorded: torchrun nodes do not outlive their host.
   std::optional<RunChange> take_changes(Instant now);
 
-  /// Takes one event. `now` never goes backwards between calls.
+  /// Handles one event. `now` never goes backwards between calls.
   RendezvousActions step(const RendezvousEvent& event, Instant now);
   /// When step(RendezvousTimePassed) is next needed.
   std::optional<Instant> next_deadline() const;
 
-  /// A torchrun node's connection asked for anything (it does once a second). Counts as a sign of
-  /// life if its clock is so slow that we renew its heartbeat.
+  /// A torchrun node's connection sent any request (a node reads the state once a second). Counts
+  /// as a sign of life if the host renews the node's heartbeat because the node's clock is slow.
   void heard(ConnectionId from, Instant now);
-  /// A torchrun node's connection waits for a key of the store's, or does not any more. Meanwhile
-  /// it can say nothing else, not even that it lives: it lives as long as the connection does.
-  enum class Waits { No, ForAnything, AtExit };  // AtExit: its workers have ended well.
+  /// A torchrun node's connection began or stopped waiting for a key of the store. While it waits,
+  /// the node cannot send anything else, not even a heartbeat: it counts as alive as long as the
+  /// connection is open.
+  enum class Waits { No, ForAnything, AtExit };  // AtExit: its workers have succeeded.
   RendezvousActions waits(ConnectionId from, Waits how, Instant now, WallTime wall);
-  /// Whether the run goes on though this torchrun node closes it, which it does at its own end:
-  /// muster nodes work in a round that it is not in, or that it has finished before them.
+  /// Whether the run goes on although this torchrun node closes it, as torchrun does at its own
+  /// end. It goes on if muster nodes still work in the round, and this node is not in that round or
+  /// has already finished its part.
   bool ignores_close(ConnectionId from) const;
-  /// Nobody could be heard for `length` until `now`, because this host was frozen: every lease
+  /// This host was frozen for `length` until `now` and could not receive anything: every lease
   /// begins anew.
-  void was_away(Duration length, Instant now);
-  /// The state as torchrun nodes see it. The heartbeats of all muster nodes are renewed together,
-  /// here and at most once per keep-alive interval.
+  void host_was_frozen(Duration length, Instant now);
+  /// The state as torchrun nodes see it. Renews the heartbeats of all muster nodes together, at
+  /// most once per keep-alive interval.
   const RendezvousState& render(Instant now, WallTime wall);
-  /// Changes with every change of what render() shows: what was made of it can be kept until then.
+  /// Changes with every change of the state that render() returns. Encodings of that state can be
+  /// cached until then.
   std::uint64_t revision() const { return torchrun_.revision(); }
-  /// Nobody has ever joined: what torchrun nodes see is "no state yet".
+  /// No node has ever joined: torchrun nodes see "no state yet".
   bool untouched() const { return sequence_ == 0 && torchrun_.foreign().empty() && !closed_; }
-  /// Carries out a torchrun node's compare-and-set.
+  /// Applies a torchrun node's compare-and-set.
   ProposalResult propose(const StateProposal& proposal, Instant now, WallTime wall);
 
-  /// Who has joined, who is missing, what is waited for; changes only when the state does.
+  /// Which nodes have joined, which are missing, and what the run waits for. Changes only when the
+  /// state changes.
   std::string_view reason() const;
-  /// The same for one node that waits: with why it is not let in, if that is so.
+  /// reason() for one waiting node, with the reason why that node is not let in, if it is not.
   std::string reason_for(ConnectionId waiting) const;
-  /// As the node is called here; nothing if it is not a member.
+  /// The name of the node in this run; null if the connection has no member.
   const NodeName* name_of(ConnectionId connection) const;
 
   using Phase = RunPhase;
@@ -122,64 +131,64 @@ class Rendezvous {
   std::int64_t round() const { return round_; }
   bool closed() const { return closed_; }
   int restarts_used() const { return restarts_used_; }
-  /// Of the newest complete round; 0 before the first one.
+  /// The generation of the newest complete round; 0 before the first one.
   std::int64_t generation() const { return generation_; }
-  /// No round of this run has had a higher one, as far as is known here.
+  /// The highest generation of any round of this run that this host knows of.
   std::int64_t highest_generation() const { return highest_generation_; }
-  /// The nodes of a round that an earlier life of the host made are coming back.
+  /// The host was restarted, and the nodes of a round that it does not know are resuming.
   bool recovering() const { return round_phase_ == Phase::Recovering; }
   std::size_t members() const { return members_.size(); }
   std::size_t participants() const { return count(Place::Participant); }
-  /// Nodes of the newest complete round.
+  /// The number of nodes of the newest complete round.
   std::int64_t last_world() const { return static_cast<std::int64_t>(last_world_); }
-  /// The torchrun node that is rank 0 of a complete round; nothing if a muster node is.
+  /// The torchrun node that is rank 0 of a complete round; null if rank 0 is a muster node.
   const NodeName* torchrun_leader() const;
-  /// How it ended, if it did; who failed first.
+  /// How the run ended and which node failed first; empty while the run goes on.
   const std::optional<RunEnded>& outcome() const { return outcome_; }
-  /// Closed, and nobody is left in it who has not been told: the run id may be used again.
-  bool forsaken() const;
+  /// The run is over, and every node that is left in it knows that: the run id may be used again.
+  bool is_reusable() const;
 
-  // For people: copies of what is known here, made when they are asked for.
+  // Views for people: copies, made on request.
   RunStanding run_state() const;
-  /// All but the id and what the run's history knows.
+  /// Everything but the id and the fields that come from the run's history.
   RunSummary summary() const;
-  /// The same, with at most `nodes` nodes (and kMaxViewedNodes) from the `offset`th on.
+  /// The summary and at most `nodes` nodes (kMaxViewedNodes at most) from the `offset`th one on.
   RunView view(std::size_t offset, std::size_t nodes, Instant now) const;
   std::array<std::size_t, kNodeStates> nodes_by_state() const;
-  /// When the node was last heard that has been silent longest; nothing if nobody is waited for.
+  /// The last sign of life of the node that has been silent longest; empty if no node is watched.
   std::optional<Instant> longest_unheard() const;
-  /// Why an operator cannot have this now; empty if OperatorAsked would do it.
+  /// Why this request of an operator is refused now; empty if it is not.
   std::string objection_to(const OperatorAsked& asked) const;
-  /// Whether it changes anything if there is no objection: a node may be allowed in already.
+  /// Whether a request without an objection changes anything: a node may be allowed in already.
   bool has_effect(const OperatorAsked& asked) const;
-  /// What follows from the last thing that an operator has asked of a node, as sentences.
+  /// The consequences of the last request about a node, as sentences for the operator.
   const std::string& operator_answer() const { return operator_answer_; }
-  /// Whether an operator keeps the node out, and by which name.
+  /// The entry by which an operator keeps the node out; empty if none does.
   std::optional<KeptOutEntry> kept_out(const NodeName& name) const { return kept_out_.find(name); }
-  /// The group rank of a node in the newest complete round, also if it is lost since.
+  /// The group rank of a node in the newest complete round, also if the node has been lost since.
   std::optional<int> rank_of(const NodeName& name) const;
 
-  /// Ends the run for everybody and forgets its members, because an invariant of this class does
-  /// not hold: `invariant` says which. step() and the others do so themselves when they notice it;
-  /// the caller does it after an exception.
+  /// Ends the run for all nodes and forgets its members, because an invariant of this class is
+  /// broken; `invariant` names it. step() and the other functions call it themselves when they
+  /// notice a broken invariant. The caller calls it after an exception.
   RendezvousActions abandon(std::string_view invariant);
-  /// The invariant that was broken; nothing in a sound run.
+  /// The invariant that was broken; empty in a sound run.
   const std::optional<std::string>& broken() const { return broken_; }
 
  private:
   friend struct testing::RendezvousBreaker;
   using MemberId = Liveness::Id;
   enum class Place {
-    Away,         // torchrun: it left a round or the redundancy list, and is about to come back.
+    Away,         // torchrun: left a round or the redundancy list, and is about to come back.
     Participant,  // In the round.
-    Restarting,   // muster: told to stop its workers and to join again.
-    LeftOut,      // muster: as Restarting, but the next round was complete before it was back.
-    Waiting,      // Wants the next round.
-    Redundant,    // No place for it; takes one that gets free.
+    Restarting,   // muster: was told to stop its workers and to join again.
+    LeftOut,      // muster: as Restarting, but the next round was complete before it came back.
+    Waiting,      // On the wait list: wants the next round.
+    Redundant,    // On the redundancy list: takes a place that becomes free.
     Standby,      // muster: marked as a spare.
     Finished,     // muster: its part of the job is done, and the round has gone on without it.
-    Resuming,     // muster: in a round that an earlier life of the host made.
-    HeldBack,     // muster: lost again and again, and not let in yet.
+    Resuming,     // muster: resumes in a round that an earlier host made.
+    HeldBack,     // muster: was lost repeatedly, and is not let in yet.
     KeptOut,      // muster: an operator keeps it out of the rounds.
   };
   static constexpr std::size_t kPlaces = 11;
@@ -190,10 +199,10 @@ class Rendezvous {
     bool native = false;
     std::optional<ConnectionId> connection;
     Place place = Place::Away;
-    std::uint64_t order = 0;  // Within its place.
+    std::uint64_t order = 0;  // The order among the members with the same place.
     std::optional<int> last_rank;
     int rank = 0;
-    // Muster nodes.
+    // Only of muster nodes.
     std::string instance;
     int local_world_size = 1;
     std::string role;
@@ -201,18 +210,18 @@ class Rendezvous {
     bool spare = false;
     bool hosts_rendezvous = false;
     bool succeeded = false;
-    std::int64_t restarted_round = -1;  // Of the last RestartRound to it.
-    /// The connection on which it was told to join again: what was sent to it before may be lost.
+    std::int64_t restarted_round = -1;  // The round of the last RestartRound to this node.
+    /// The connection on which the host sent Rejoin. Earlier messages to the node may be lost.
     std::optional<ConnectionId> rejoins;
     std::optional<Instant> join_deadline;
     bool resumes = false;
-    bool closed = false;                  // Its connection here was closed.
-    std::optional<Instant> held_until;    // In HeldBack.
-    std::optional<Instant> absent_until;  // Without a connection: lost at this instant.
-    Instant absent_since{};               // If it is absent.
-    // torchrun nodes.
+    bool closed = false;                  // Its last connection was closed.
+    std::optional<Instant> held_until;    // Only in HeldBack.
+    std::optional<Instant> absent_until;  // The node has no connection, and is lost at this time.
+    Instant absent_since{};               // Only valid with absent_until.
+    // Only of torchrun nodes.
     Waits waits = Waits::No;
-    bool finished = false;  // Its workers have ended well, in this round.
+    bool finished = false;  // Its workers have succeeded in this round.
   };
 
   // rendezvous.cc: events.
@@ -229,17 +238,17 @@ class Rendezvous {
   void on(const OperatorAsked& event);
   NodeName name_for(const NodeJoined& event) const;
   std::optional<JoinRefused> refusal_of(const NodeJoined& event) const;
-  Member* enter(const NodeJoined& event);
-  void hear_count(int told);
+  Member* register_member(const NodeJoined& event);
+  void raise_restart_count(int told);
   void join_again(MemberId id, const NodeJoined& event, bool reconnected);
-  void note_stopped(const NodeJoined& event);
+  void update_unseen_workers(const NodeJoined& event);
   void join_deadlines();
   void prepare_deadline();
 
   // rendezvous_members.cc
   MemberId add_member(const NodeName& name, bool native);
   void bind(MemberId id, ConnectionId connection);
-  void place(MemberId id, Place where);
+  void set_place(MemberId id, Place where);
   void erase(MemberId id, std::string_view why = "it gave up");
   void gone(MemberId id, RestartCause cause, const std::string& what);
   void touch(MemberId id);
@@ -249,25 +258,25 @@ class Rendezvous {
   bool hold_back(MemberId id);
   void set_held(MemberId id, std::optional<Instant> until);
   void let_in_again(MemberId id);
-  /// Those outside the rounds that an operator's text means.
-  std::vector<MemberId> outside_as(const std::string& node) const;
+  /// The members outside the rounds that match an operator's text.
+  std::vector<MemberId> members_outside(const std::string& node) const;
   void release_held();
   bool let_in_if_needed();
-  void forgive_pause(Duration length);
+  void extend_deadlines_after_pause(Duration length);
   Member* from(ConnectionId connection);
   const Member* from(ConnectionId connection) const;
-  /// Null if there is no such member. Of ids that were collected before something else happened.
+  /// Null if the member has been removed. For ids that were collected before other changes.
   Member* find(MemberId id);
-  /// The same for an id that stands in an index: null breaks an invariant, and the run ends.
+  /// For an id from an index: a missing member is a broken invariant, and the run ends.
   Member* known(MemberId id);
   const Member* known(MemberId id) const;
   Member* named(const NodeName& name);
   const Member* named(const NodeName& name) const;
-  /// Notes that an invariant does not hold. The event at hand goes on; then the run ends.
+  /// Records a broken invariant. The current event is handled to its end; then the run ends.
   void violated(std::string_view invariant) const;
   void advance(Instant now) { now_ = std::max(now_, now); }
   RendezvousActions take_actions();
-  /// The first member of a place for which `wanted` holds; null if there is none.
+  /// The first member with this place for which `wanted` holds; null if there is none.
   template <typename Wanted>
   const Member* first_in(Place where, const Wanted& wanted) const {
     for (const auto& [order, id] : at(where))
@@ -286,20 +295,20 @@ class Rendezvous {
   }
   void changed() { dirty_ = reason_dirty_ = record_dirty_ = true; }
 
-  // rendezvous_kept_out.cc: nodes that an operator keeps out.
+  // rendezvous_kept_out.cc: nodes that an operator keeps out of the rounds.
   std::string objection_to_node(const OperatorAsked& asked) const;
   std::string objection_to_allowing(const std::string& node) const;
   void keep_out(const std::string& node, KeptOutHow how);
   void allow(const std::string& node);
-  bool goes_out(MemberId id);
+  bool move_out_if_kept_out(MemberId id);
   bool restart_without_excluded();
   std::string describe_kept_out(const std::string& node, KeptOutHow how) const;
   std::string why_kept_out(const Member& member) const;
 
-  // rendezvous_round.cc: the rules.
-  void settle();
-  bool settle_complete();
-  bool settle_gathering();
+  // rendezvous_round.cc: the rules of rounds.
+  void apply_rules();
+  bool apply_rules_to_complete_round();
+  bool apply_rules_while_gathering();
   bool admit_one();
   bool admit_spare();
   bool admit(const Member& member);
@@ -309,42 +318,42 @@ class Rendezvous {
   bool is_held_up() const;
   bool may_complete() const;
   void complete_round();
-  void park_waiting();
+  void move_waiting_to_redundancy_list();
   void prepare_round();
-  void pass_over_rank_0(const NodeName& who, const std::string& what);
+  void drop_rank_0(const NodeName& who, const std::string& what);
   const Member* rank_0() const;
   void number_workers(const std::vector<const Member*>& by_rank);
   void announce_round(const Member* knows_it = nullptr);
   RoundComplete announcement(const Member& member, ConnectionId to) const;
   void begin_restart(RestartCause cause, const NodeName& who, const std::string& what);
-  void let_go(const Member& member);
+  void release_from_exit_barrier(const Member& member);
   void next_round();
   void end_run(bool succeeded, std::optional<NodeName> who, const std::string& why);
   std::string why_no_restart(const std::string& failure) const;
   void end_if_finished();
   void end_if_hopeless();
   bool first_round() const { return !had_round_; }
-  /// The round has its members.
   bool complete() const { return is_complete(round_phase_); }
   bool preparing() const { return round_phase_ == Phase::Preparing; }
   bool draining() const { return round_phase_ == Phase::Draining; }
   void move_to(Phase next);
-  /// Where there is a muster node, or a rule that needs them, they are known.
+  /// The run's settings. Only for callers that know that they are there: the host or the first
+  /// muster node has brought them. Missing settings are a broken invariant.
   const RunSettings& run() const;
 
-  // rendezvous_resume.cc: nodes on a new connection, also after the host has begun anew.
+  // rendezvous_resume.cc: nodes that resume on a new connection, also after a restart of the host.
   void resume_member(const Member& member, const NodeResumed& event);
-  void tell_to_rejoin(ConnectionId to, std::string why);
+  void send_rejoin(ConnectionId to, std::string why);
   bool may_recover(const NodeResumed& event) const;
   void recover(const NodeJoined& join, const NodeResumed& event);
   bool same_recovery(const NodeResumed& event) const;
   void finish_recovery();
   void adopt_round();
-  void give_up_recovery(const std::string& why);
+  void cancel_recovery(const std::string& why);
   struct Recovery;
   std::optional<std::pair<NodeName, std::string>> count_lost_failure(const Recovery& recovery);
 
-  // rendezvous_record.cc: what outlives the host.
+  // rendezvous_record.cc: the durable state.
   RunRecord make_record() const;
   std::optional<MemberRecord> make_record_of(const NodeName& name) const;
   void restore_member(const MemberRecord& record);
@@ -353,10 +362,10 @@ class Rendezvous {
   void expect_members(Duration within);
   void first_is_back();
   bool is_outdated_by(const NodeResumed& event) const;
-  void forget_restored_round();
-  void note_return(const Member& member);
-  /// Its record may have changed.
-  void unrecorded(const NodeName& name) {
+  void discard_restored_round();
+  void handle_return(const Member& member);
+  /// The node's record may have changed.
+  void mark_unrecorded(const NodeName& name) {
     if (setup_.recorded) unrecorded_.insert(name);
   }
 
@@ -367,9 +376,9 @@ class Rendezvous {
   std::string refusal_of(const TorchrunView::Understood& understood, const StateProposal& proposal,
                          const Member* client, const Member* about) const;
   bool needs_more_places(const StateOperation& operation, const StateProposal& proposal) const;
-  void drop_dead(const StateOperation& operation);
+  void remove_dead(const StateOperation& operation);
   bool may_apply(const StateOperation& operation, const StateProposal& proposal) const;
-  bool counts_without_the_living(const StateOperation& operation) const;
+  bool miscounts_participants(const StateOperation& operation) const;
   void apply(const StateOperation& operation, const StateProposal& proposal, WallTime wall);
   Member* torch_member(const StateOperation& operation, ConnectionId client, WallTime wall);
   void torch_leaves(MemberId id, const StateProposal& proposal);
@@ -391,18 +400,19 @@ class Rendezvous {
   Instant now_{};
 
   std::int64_t round_ = 0;
-  /// Of the round: torchrun nodes see it also when the run has ended. Never Ended.
+  /// The phase of the round, never Ended: torchrun nodes see it also after the end of the run.
   Phase round_phase_ = Phase::Gathering;
-  std::optional<Instant> prepared_by_;  // While rank 0 prepares the store.
-  int prepare_failures_ = 0;            // In a row, over rounds.
-  std::optional<StoreAddress> store_;   // Of the round's workers.
+  std::optional<Instant> prepared_by_;  // The deadline while rank 0 prepares the store.
+  int prepare_failures_ = 0;            // In a row, over several rounds.
+  std::optional<StoreAddress> store_;   // The store of the round's workers.
   std::vector<WorkerRanks> workers_;    // By group rank; empty with a torchrun node in the round.
   bool closed_ = false;
   bool had_round_ = false;
   std::optional<Instant> deadline_;
   std::size_t last_world_ = 0;
   UnseenWorkers unseen_;
-  /// Of the last complete round, unfinished, and members no more: for whom others wait.
+  /// A node of the last complete round that left the run before it had finished. The others may
+  /// wait for another node in its place.
   struct Lost {
     NodeName name;
     int rank = 0;
@@ -411,10 +421,10 @@ class Rendezvous {
   };
   std::vector<Lost> lost_;
   int restarts_used_ = 0;
-  std::optional<std::pair<NodeName, std::string>> restart_cause_;  // Of the round to come.
+  std::optional<std::pair<NodeName, std::string>> restart_cause_;  // Why the next round is needed.
   std::optional<RunEnded> outcome_;
-  mutable std::optional<std::string> violated_;  // Noted in this event: the run is to end.
-  std::optional<std::string> broken_;            // It ended the run.
+  mutable std::optional<std::string> violated_;  // Broken in this event: the run must end.
+  std::optional<std::string> broken_;            // The broken invariant that ended the run.
 
   std::map<MemberId, Member> members_;
   std::map<NodeName, MemberId> by_name_;
@@ -433,49 +443,50 @@ class Rendezvous {
   Damping damping_;
   KeptOut kept_out_;
   StrikeList strikes_;
-  bool excluded_may_work_ = false;  // The round that runs may have an excluded node.
+  bool excluded_may_work_ = false;  // The running round may have an excluded node.
   std::string operator_answer_;
-  std::optional<Instant> paused_until_;  // This process did nothing for long, until then.
+  std::optional<Instant> paused_until_;  // The end of the last long pause of this process.
 
-  /// A round of an earlier life of the host: its nodes resume, each with its rank.
+  /// A round that an earlier host made: its nodes resume, each with its rank.
   struct Recovery {
     std::int64_t round = 0;
     std::int64_t generation = 0;
     int world = 1;
     std::optional<StoreAddress> store;
     Instant deadline{};
-    int restart_count = 0;  // The highest that a node was told.
+    int restart_count = 0;  // The round's, as its nodes report it; the highest one.
     struct Node {
       MemberId id = 0;
       std::optional<WorkerRanks> workers;
     };
     std::map<int, Node> by_rank;
-    std::optional<std::pair<NodeName, std::string>> failure;  // The first one that was told.
+    std::optional<std::pair<NodeName, std::string>> failure;  // The first one that a node reported.
   };
   std::optional<Recovery> recovery_;
   std::int64_t generation_ = 0;
-  std::int64_t highest_generation_ = 0;    // Also the floor, and what nodes know.
-  std::int64_t told_generation_ = 0;       // The highest that nodes know.
-  std::optional<Instant> spares_step_in_;  // Into a first round that lacks nodes.
+  std::int64_t highest_generation_ = 0;    // At least the floor, and what nodes have reported.
+  std::int64_t reported_generation_ = 0;   // The highest generation that a node has reported.
+  std::optional<Instant> spares_step_in_;  // When spares fill a first round that lacks nodes.
 
-  std::optional<RunRecord> recorded_;  // What take_changes() has said last.
+  std::optional<RunRecord> recorded_;  // The record that take_changes() returned last.
   std::optional<Instant> recorded_deadline_;
   std::map<NodeName, MemberRecord> recorded_members_;
   std::set<NodeName> unrecorded_;
   bool record_dirty_ = true;
-  std::int64_t own_life_ = 0;  // Not that of the record, which an earlier host has told nodes, too.
-  /// The generation of the round that was restored, until this host has made one.
+  /// This host's own life. A restored run goes on with the recorded life, which its nodes know.
+  std::int64_t own_life_ = 0;
+  /// The generation of the restored round, until this host has completed a round itself.
   std::optional<std::int64_t> restored_generation_;
   std::set<MemberId> awaited_;   // Members of a restored running round that have not come back.
-  bool nobody_is_back_ = false;  // Of a restored run.
-  /// Restored while its round was prepared: the host before may have completed the round without
-  /// recording it.
+  bool nobody_is_back_ = false;  // No node of a restored run has come back yet.
+  /// The run was restored in the phase Preparing: the earlier host may have told nodes their ranks
+  /// without recording it.
   bool may_be_complete_ = false;
-  std::optional<Duration> last_call_left_;  // Of the restored last call.
+  std::optional<Duration> last_call_left_;  // The remaining time of the restored last call.
 
   RendezvousActions actions_;
   TorchrunView torchrun_;
-  bool dirty_ = true;  // What the view shows.
+  bool dirty_ = true;  // torchrun_ shows an outdated state.
   mutable std::string reason_;
   mutable bool reason_dirty_ = true;
 };

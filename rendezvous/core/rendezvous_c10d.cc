@@ -1,5 +1,5 @@
-// The c10d door: how the rules take what torchrun nodes do. What the nodes see, and what they mean
-// by a proposal, is torchrun_view.h.
+// The c10d door: applies the operations of torchrun nodes. torchrun_view.h renders the state that
+// these nodes see, and derives the operations from their proposals.
 
 #include <algorithm>
 
@@ -15,7 +15,8 @@ using Kind = StateOperation::Kind;
 void Rendezvous::heard(ConnectionId client, Instant now) {
   advance(now);
   const Member* member = from(client);
-  // Of the others the heartbeat tells: one that goes stale is dead to every torchrun node.
+  // For other torchrun nodes only their heartbeats count: every torchrun node takes a node with a
+  // stale heartbeat for dead.
   if (member != nullptr && !member->native && torchrun_.is_slow(member->id)) touch(member->id);
 }
 
@@ -33,15 +34,15 @@ RendezvousActions Rendezvous::waits(ConnectionId client, Waits how, Instant now,
     torchrun_.begin_wait(member->id);
   }
   if (how == Waits::AtExit) {
-    member->finished = !preparing();  // Nobody works in a round that is being prepared.
-    unrecorded(member->name);
+    member->finished = !preparing();  // No worker has started while the round is being prepared.
+    mark_unrecorded(member->name);
     record_dirty_ = true;
     if (outcome_)
-      actions_.push_back(LetGo{client});  // Who is not there yet will not come.
+      actions_.push_back(ReleaseFromExitBarrier{client});  // Further nodes will not come.
     else if (draining() && member->place == Place::Participant)
-      let_go(*member);
+      release_from_exit_barrier(*member);
   }
-  settle();
+  apply_rules();
   return take_actions();
 }
 
@@ -66,8 +67,8 @@ const RendezvousState& Rendezvous::render(Instant now, WallTime wall) {
 
 void Rendezvous::rebuild(WallTime wall) {
   TorchrunView::Run run{.round = round_, .complete = complete(), .closed = closed_};
-  // torchrun nodes complete a round whose last call is over, and try again without a pause until it
-  // is complete. Here the host ends the last call anyway.
+  // torchrun nodes try to complete a round whose last call is over, again and again without a
+  // pause. So the view has no deadline while the round is held up: the host completes it later.
   if (deadline_ && is_held_up())
     torchrun_.reset_deadline();
   else if (deadline_)
@@ -105,7 +106,7 @@ ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, W
   const Member* about = is_step && operation.node ? named(*operation.node) : nullptr;
   if (about != nullptr && !about->native && about->connection &&
       *about->connection != proposal.from) {
-    // Another connection's node: its bytes are said again by somebody else.
+    // The node belongs to another connection: this is a replay, or a second process of that name.
     result.actions = take_actions();
     return result;
   }
@@ -115,17 +116,18 @@ ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, W
     return result;
   }
   if (is_step) {
-    drop_dead(operation);
-    settle();
+    remove_dead(operation);
+    apply_rules();
   }
-  const bool misjudged = is_step && counts_without_the_living(operation);
-  // Once its clock is known, the others look alive to it, and its next try is without that.
+  const bool misjudged = is_step && miscounts_participants(operation);
+  // The heartbeat shows the writer's clock. With that, the view makes the other nodes look alive to
+  // the writer, and its next proposal will count them.
   if (misjudged && operation.heartbeat) torch_member(operation, proposal.from, wall);
   if (is_step && !misjudged && may_apply(operation, proposal)) {
     if (proposal.proposed.foreign != proposal.seen.foreign)
       torchrun_.set_foreign(proposal.proposed.foreign);
     apply(operation, proposal, wall);
-    settle();
+    apply_rules();
     result.verdict = ProposalVerdict::Merged;
   }
   if (dirty_) rebuild(wall);
@@ -154,17 +156,18 @@ std::string Rendezvous::refusal_of(const TorchrunView::Understood& understood,
   return {};
 }
 
-/// Whoever waits for a place where all are taken has been given another maximum. Every other node
-/// would restart for it, in vain, and again as long as it waits.
+/// A node that goes onto the wait list although all places are taken has a larger maximum. The
+/// other nodes would restart for it in vain, again and again as long as it waits.
 bool Rendezvous::needs_more_places(const StateOperation& operation,
                                    const StateProposal& proposal) const {
-  const RendezvousState& state = proposal.proposed;  // Without those that it takes for dead.
+  const RendezvousState& state = proposal.proposed;  // Without the nodes that look dead to it.
   return operation.kind == Kind::AddToWaitList && run_ && state.complete &&
          state.participants.size() >= static_cast<std::size_t>(run_->max_nodes);
 }
 
-/// Only nodes that have been silent for us, too: the writer's clock may be wrong.
-void Rendezvous::drop_dead(const StateOperation& operation) {
+/// Removes the nodes that the writer takes for dead, but only if they have been silent here, too:
+/// the writer's clock may be wrong.
+void Rendezvous::remove_dead(const StateOperation& operation) {
   for (const NodeName& name : operation.dropped) {
     const Member* member = named(name);
     if (member == nullptr || member->native || member->waits != Waits::No) continue;
@@ -173,9 +176,9 @@ void Rendezvous::drop_dead(const StateOperation& operation) {
   }
 }
 
-/// Without the run's settings it is the writer who knows whether the round is full, or may be
-/// complete; and that it cannot tell if a clock that is off makes it take others for dead.
-bool Rendezvous::counts_without_the_living(const StateOperation& operation) const {
+/// Without the run's settings, only the writer knows whether the round is full or may be completed.
+/// But the writer counts wrong if it takes living participants for dead because a clock is off.
+bool Rendezvous::miscounts_participants(const StateOperation& operation) const {
   if (run_ || complete() || !TorchrunView::counts_participants(operation.kind)) return false;
   return std::any_of(operation.dropped.begin(), operation.dropped.end(), [&](const NodeName& name) {
     const Member* member = named(name);
@@ -214,18 +217,18 @@ bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal&
   return torchrun_.is_round_as_seen(proposal.seen, situation, viewed({Place::Participant}));
 }
 
-/// The node that an operation is about, which becomes a member if it is new. Null if the operation
-/// names no node.
+/// The node of the operation, which becomes a member if it is new. Null if the operation names no
+/// node.
 Rendezvous::Member* Rendezvous::torch_member(const StateOperation& operation, ConnectionId client,
                                              WallTime wall) {
   if (!operation.node) return nullptr;
   Member* member = named(*operation.node);
   if (member == nullptr) member = known(add_member(*operation.node, false));
   if (member == nullptr) return nullptr;
-  // One connection may in principle serve several nodes: the first is who it is.
+  // One connection could serve several nodes: it belongs to the first one.
   if (from(client) == nullptr) bind(member->id, client);
   if (operation.heartbeat) {
-    const auto skew_us = torchrun_.take_heartbeat(member->id, *operation.heartbeat, now_, wall);
+    const auto skew_us = torchrun_.handle_heartbeat(member->id, *operation.heartbeat, now_, wall);
     if (skew_us) actions_.push_back(ClockSkewSeen{member->name, *skew_us});
   }
   touch(member->id);
@@ -238,9 +241,10 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
   const RendezvousState& proposed = proposal.proposed;
   if (operation.kind == Kind::MarkClosed) return closed_by_torch();
   if (operation.kind == Kind::MarkComplete) {
-    // Its minimum is not the run's: the deadline goes, and it waits on.
+    // The writer has a smaller minimum than the run: apply_rules() removes the deadline, and the
+    // round goes on waiting.
     if (run_ && static_cast<int>(count(Place::Participant)) < run_->min_nodes) return;
-    if (run_) deadline_ = now_;  // The last call is over; who else is let in is for settle().
+    if (run_) deadline_ = now_;  // Ends the last call; apply_rules() may still admit nodes.
     changed();
     if (!run_ && count(Place::Participant) > 0) complete_round();
     return;
@@ -253,25 +257,25 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
       break;
     case Kind::AddToParticipants:
       member->finished = false;
-      // A full round that cannot begin yet: one of its nodes is away, or may still be at work in
-      // the round before.
+      // The round is full but is not complete yet: one of its nodes is absent, or nodes of the
+      // previous round may still have workers.
       if (run_ && member->place != Place::Participant &&
           count(Place::Participant) >= static_cast<std::size_t>(run_->max_nodes)) {
-        place(id, Place::Redundant);
+        set_place(id, Place::Redundant);
         break;
       }
-      place(id, Place::Participant);
+      set_place(id, Place::Participant);
       if (run_) break;
       torchrun_.set_deadline(proposed.deadline);
       if (!proposed.complete) break;
       complete_round();
-      park_waiting();  // It completes the round by its join: it has taken the last place.
+      move_waiting_to_redundancy_list();  // This join took the last place, so the round is full.
       break;
     case Kind::AddToWaitList:
       torch_waits(id);
       break;
     case Kind::AddToRedundancyList:
-      place(id, Place::Redundant);
+      set_place(id, Place::Redundant);
       break;
     case Kind::RemoveFromParticipants:
       torch_leaves(id, proposal);
@@ -279,9 +283,9 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
     case Kind::RemoveFromWaitList:
       erase(id);
       break;
-    // It goes on to the wait list at once.
+    // torchrun puts the node onto the wait list next.
     case Kind::RemoveFromRedundancyList:
-      place(id, Place::Away);
+      set_place(id, Place::Away);
       break;
     case Kind::MarkComplete:
     case Kind::MarkClosed:
@@ -298,14 +302,14 @@ void Rendezvous::torch_leaves(MemberId id, const StateProposal& proposal) {
   const Member* member = known(id);
   if (member == nullptr) return;
   const NodeName who = member->name;
-  place(id, Place::Away);
+  set_place(id, Place::Away);
   if (natives_ > 0) begin_restart(RestartCause::Requested, who, "it left the round to restart");
 }
 
 void Rendezvous::torch_waits(MemberId id) {
   const Member* member = known(id);
   if (member == nullptr) return;
-  place(id, Place::Waiting);
+  set_place(id, Place::Waiting);
   if (natives_ == 0 || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0) return;
   begin_restart(RestartCause::NodeJoined, NodeName(member->name), "it wants to join");
 }
@@ -318,7 +322,7 @@ void Rendezvous::closed_by_torch() {
     if (!member.native || member.succeeded) continue;
     const bool in_round = member.place == Place::Participant && complete();
     if (!in_round) outside.push_back(id);
-    // Who does not know yet that it is in the round would give up: announce_round() tells it.
+    // A node that does not know its rank yet would give up: announce_round() sends RunClosed later.
     if (member.connection && !(in_round && preparing()))
       actions_.push_back(RunClosed{*member.connection});
   }

@@ -1,4 +1,4 @@
-// What happens to a rendezvous, and what it wants done: the native door's messages as values.
+// The events and actions of a rendezvous: the native door's messages as values.
 #pragma once
 
 #include <cstdint>
@@ -15,73 +15,74 @@
 
 namespace muster {
 
-/// Raised when an older muster could not understand a newer one's messages.
+/// Increased when an older muster cannot understand the messages of a newer one.
 inline constexpr int kNativeProtocolVersion = 1;
-/// A node that says a higher generation is not believed: the numbers must last for the run.
+/// A higher generation from a node is ignored: the numbers must suffice for the whole run.
 inline constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 52;
 
-/// Where the workers of a round meet.
+/// The address of the store through which the workers of a round meet.
 struct StoreAddress {
   std::string addr;
   std::uint16_t port = 0;
   bool operator==(const StoreAddress&) const = default;
 };
 
-// --- events: a node is known by its connection ---------------------------------------------------
+// --- events: a connection identifies the node ----------------------------------------------------
 
-/// "I want to be in the next round": its workers, if it had any, have been stopped.
+/// The node wants to be in the next round. It has stopped its workers, if it had any.
 struct NodeJoined {
   ConnectionId from;
   NodeName name;
-  /// Random, one for each agent's life. Agents in containers that share the host's network may have
-  /// the same address and pid: this tells them apart, and one that is back from a newcomer.
+  /// A random number that an agent makes once. Agents in containers that share the host's network
+  /// may have the same address and pid: the instance tells them apart, and tells a node that has
+  /// come back from a new one.
   std::string instance;
   int local_world_size = 1;
   std::string role;
   RunSettings run;
   int protocol_version = kNativeProtocolVersion;
   std::string muster_version;
-  /// The newest round that it was told of, complete or to be restarted; -1 for none. Tells a join
-  /// that answers a restart from one that was sent before.
+  /// The newest round of which the node has received RoundComplete or RestartRound; -1: none. Tells
+  /// a join that answers a restart from a join that was sent before the restart.
   std::int64_t last_round = -1;
   std::optional<int> preferred_rank;
   bool spare = false;
   bool hosts_rendezvous = false;
-  /// Who told it of `last_round` (RoundComplete::life): another one's numbers say nothing here.
+  /// RoundComplete::life of `last_round`. Round numbers of another life mean nothing to this host.
   std::int64_t life = 0;
-  /// The highest generation that this node was told; 0: none.
+  /// The highest generation that this node has received; 0: none.
   std::int64_t generation = 0;
-  /// The most restarts of the job that this node was told of: a host that could not record them
-  /// knows them from here.
+  /// The highest restart count of the job that this node has received. A host that could not record
+  /// the count gets it from here.
   int restart_count = 0;
-  /// The node connects again by itself and resumes its place: see NodeResumed.
+  /// The node connects again by itself after a break and sends NodeResumed.
   bool resumes = false;
 };
-/// "My connection is a new one, and I am still in this round": instead of a join.
+/// The node has a new connection and is still in its round: sent instead of a join.
 struct NodeResumed {
   enum class State {
     Running,   // Its workers run.
     Stopped,   // Its workers do not run any more: they have failed, or were stopped.
-    Finished,  // Its workers have ended well.
+    Finished,  // Its workers have succeeded.
   };
   ConnectionId from;
-  /// As in its last join: a host that knows nothing takes the node in by it. `join.last_round`,
-  /// `join.life` and `join.generation` are those of the round.
+  /// The node's last join: a host that has forgotten everything registers the node with it.
+  /// `join.last_round`, `join.life` and `join.generation` are those of the round.
   NodeJoined join;
   State state = State::Running;
-  /// What the round's RoundComplete said.
+  /// The fields of the round's RoundComplete.
   int group_rank = 0;
   int group_world_size = 1;
   int restart_count = 0;
   std::optional<WorkerRanks> workers;
   std::optional<StoreAddress> store;
-  /// Why its workers are stopped, if they have failed and the host may not know it.
+  /// The failure of the node's workers, if they have failed and the host may not know it.
   std::string failure;
 };
 struct KeptAlive {
   ConnectionId from;
 };
-/// It will not come back, and its workers have not failed: a signal, a drained machine.
+/// The node leaves for good although its workers have not failed: a signal, a drained machine.
 struct NodeLeft {
   ConnectionId from;
 };
@@ -90,11 +91,11 @@ struct WorkersFailed {
   std::int64_t round = 0;
   std::string what;  // "rank 3 exited with 1"
 };
-/// Somebody asked for a restart of this round; it costs none of --max-restarts.
+/// The node asks for a restart of this round; it costs none of --max-restarts.
 struct RestartRequested {
   ConnectionId from;
   std::string what;
-  /// -1: whichever round it is. An older muster does not say it.
+  /// -1: the current round, whichever it is. An older muster does not send the field.
   std::int64_t round = -1;
 };
 /// Rank 0's answer to PrepareStore: the workers' store is empty and listens.
@@ -104,7 +105,7 @@ struct StoreReady {
   std::string addr;
   std::uint16_t port = 0;
 };
-/// The node's part of the job is over, for good.
+/// The node has finished its part of the job, or it has failed for good (`succeeded` is false).
 struct NodeFinished {
   ConnectionId from;
   std::int64_t round = 0;
@@ -115,16 +116,16 @@ struct ConnectionLost {
   ConnectionId from;
 };
 struct RendezvousTimePassed {};
-/// A person has asked for it, not a node.
+/// A request of an operator (musterctl), not of a node.
 struct OperatorAsked {
   enum class What {
-    Restart,  // Of the round that runs; it costs none of --max-restarts.
-    Stop,     // The run ends for everybody, and has failed.
-    Drain,    // `node` is not taken into the next round.
-    Exclude,  // `node` is kept out of rounds, of the one that runs, too.
-    Allow,    // `node` is let in again.
+    Restart,  // Restart the running round; it costs none of --max-restarts.
+    Stop,     // End the run for all nodes, as failed.
+    Drain,    // Do not take `node` into the next round.
+    Exclude,  // Keep `node` out of all rounds, also of the running one.
+    Allow,    // Let `node` in again.
   };
-  // Not an aggregate: what does not concern a node is its own name.
+  // A constructor, so that requests that concern no node need only the `What`.
   OperatorAsked(What asked, std::string of_node = {}) : what(asked), node(std::move(of_node)) {}
   What what = What::Restart;
   std::string node;  // A node's name, or a host's address: then all nodes of that host.
@@ -136,7 +137,7 @@ using RendezvousEvent =
 
 // --- actions: messages to a muster node ----------------------------------------------------------
 
-/// To rank 0, before anybody learns its rank: empty the workers' store, answer StoreReady.
+/// To rank 0, before any node learns its rank: empty the workers' store, answer with StoreReady.
 struct PrepareStore {
   ConnectionId to;
   std::int64_t round = 0;
@@ -147,16 +148,16 @@ struct RoundComplete {
   GroupRank group_rank;
   int group_world_size = 1;
   int restart_count = 0;  // Of the whole job.
-  /// Nothing with a torchrun node in the round: its number of workers is only known to the store.
+  /// Empty with a torchrun node in the round: it writes its number of workers only to the store.
   std::optional<WorkerRanks> workers;
-  /// Nothing with a torchrun node as rank 0: it publishes MASTER_ADDR itself.
+  /// Empty with a torchrun node as rank 0: it publishes MASTER_ADDR itself.
   std::optional<StoreAddress> store;
-  std::int64_t life = 0;  // RendezvousSetup's; an older muster does not say it.
-  /// Higher than that of every round of the run before it. 0: an older muster does not say it.
+  std::int64_t life = 0;  // RendezvousSetup::life; an older muster does not send it.
+  /// Higher than that of every earlier round of the run. 0: an older muster does not send it.
   std::int64_t generation = 0;
 };
 enum class RestartCause { WorkersFailed, NodeLost, NodeLeft, NodeJoined, Requested };
-/// `who` of a restart that nobody in the run asked for, but musterctl. No node has process 0.
+/// The `who` of a restart that musterctl requested. No node has the process id 0.
 inline NodeName operator_name() {
   return {"operator", 0, 0};
 }
@@ -168,17 +169,18 @@ struct RestartRound {
   NodeName who;
   std::string what;
   std::int64_t life = 0;
-  int restart_count = 0;  // Of the whole job, this one included; an older muster does not say it.
+  /// Of the whole job, including this restart. An older muster does not send it.
+  int restart_count = 0;
 };
 /// A torchrun node has closed the run: there will be no further round. Workers may go on.
 struct RunClosed {
   ConnectionId to;
 };
-/// It is over for everybody.
+/// The run has ended for all nodes.
 struct RunEnded {
   ConnectionId to;
   bool succeeded = true;
-  std::optional<NodeName> who;  // Who failed first.
+  std::optional<NodeName> who;  // The node that failed first.
   std::string why;
 };
 struct JoinRefused {
@@ -187,38 +189,39 @@ struct JoinRefused {
   Why why = Why::Closed;
   std::string text;  // A sentence that names both sides.
 };
-/// It was taken for lost, and the round goes on without it: stop the workers, then join again.
+/// The host took the node for lost and goes on without it: stop the workers, then join again.
 struct NotAMember {
   ConnectionId to;
 };
-/// Answers NodeResumed: it is in the round as before, and its workers go on.
+/// Answers NodeResumed: the node is in the round as before, and its workers go on.
 struct Resumed {
   ConnectionId to;
   std::int64_t round = 0;
   std::int64_t generation = 0;
   std::int64_t life = 0;
 };
-/// The other answer: the round is over for it. Stop the workers, then join again.
+/// Answers NodeResumed: the round is over for the node. Stop the workers, then join again.
 struct Rejoin {
   ConnectionId to;
-  std::int64_t round = -1;  // The newest of this rendezvous that it need not be told of any more.
+  std::int64_t round = -1;  // The newest round whose RestartRound this message replaces.
   std::int64_t life = 0;
   std::string why;
   int restart_count = 0;  // As in RestartRound.
 };
-/// For the log: the nodes of an earlier life's round have come back, all of them or not.
+/// For the log: the recovery of a round that an earlier host made is over. If `whole`, all nodes
+/// have come back and the round goes on.
 struct RoundRecovered {
   bool whole = true;
   std::int64_t round = 0;
   std::int64_t generation = 0;
-  std::string why;  // If it is not whole.
+  std::string why;  // Only if it is not whole.
 };
-/// For the log: a torchrun node's wall clock is off. Its heartbeats are read relative to that.
+/// For the log: a torchrun node's wall clock is off. Its heartbeats are corrected by the skew.
 struct ClockSkewSeen {
   NodeName who;
-  std::int64_t microseconds = 0;  // Ahead of ours.
+  std::int64_t microseconds = 0;  // How far that clock is ahead of the host's.
 };
-/// For the log: a node that has not finished is in the run no more.
+/// For the log: a node that has not finished is no longer in the run.
 struct NodeGone {
   NodeName who;
   std::optional<int> rank;  // In the last complete round.
@@ -226,23 +229,24 @@ struct NodeGone {
   std::string what;
 };
 
-/// For the log: a node that was lost again and again is not let in yet.
+/// For the log: a node that was lost repeatedly is not let in yet.
 struct NodeHeldBack {
   NodeName who;
   int losses = 0;
   Duration wait{};  // From the last loss on.
 };
 
-/// For the shell: a torchrun node waits at its end for others that go on without it, or whose job
-/// has failed. Nobody will come, so it need not wait; and when it closes the run, as torchrun does
-/// at its end, that is not for the others.
-struct LetGo {
+/// For the shell: a torchrun node waits in the exit barrier for other nodes, which go on without it
+/// or whose job has failed. It must not wait for them. When it then closes the run, as torchrun
+/// does at its end, the close does not apply to the other nodes.
+struct ReleaseFromExitBarrier {
   ConnectionId client;
 };
 
-using RendezvousAction = std::variant<PrepareStore, RoundComplete, RestartRound, RunClosed,
-                                      RunEnded, JoinRefused, NotAMember, Resumed, Rejoin,
-                                      ClockSkewSeen, NodeGone, NodeHeldBack, LetGo, RoundRecovered>;
+using RendezvousAction =
+    std::variant<PrepareStore, RoundComplete, RestartRound, RunClosed, RunEnded, JoinRefused,
+                 NotAMember, Resumed, Rejoin, ClockSkewSeen, NodeGone, NodeHeldBack,
+                 ReleaseFromExitBarrier, RoundRecovered>;
 using RendezvousActions = std::vector<RendezvousAction>;
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Nodes that an operator takes out of the rounds, and lets in again.
+// Nodes that an operator keeps out of the rounds and lets in again.
 
 #include <algorithm>
 
@@ -24,7 +24,7 @@ std::string Rendezvous::objection_to_node(const OperatorAsked& asked) const {
   if (asked.what == What::Allow) return objection_to_allowing(asked.node);
   bool found = false;
   for (const auto& [id, member] : members_) {
-    if (!means(asked.node, member.name)) continue;
+    if (!matches_node(asked.node, member.name)) continue;
     if (!member.native)
       return to_string(member.name) + " is a torchrun node, which cannot be told to stay out";
     found = true;
@@ -38,12 +38,12 @@ std::string Rendezvous::objection_to_node(const OperatorAsked& asked) const {
   return {};
 }
 
-/// A node whose whole host is kept out does not come in by itself.
+/// A single node cannot be allowed while its whole host is kept out.
 std::string Rendezvous::objection_to_allowing(const std::string& node) const {
   KeptOut after = kept_out_;
   after.remove(node);
   for (const auto& [id, member] : members_) {
-    const auto still = means(node, member.name) ? after.find(member.name) : std::nullopt;
+    const auto still = matches_node(node, member.name) ? after.find(member.name) : std::nullopt;
     if (still) return still->node + " is kept out with all of its nodes: allow " + still->node;
   }
   return {};
@@ -56,22 +56,22 @@ void Rendezvous::keep_out(const std::string& node, KeptOutHow how) {
   changed();
   std::vector<MemberId> ids;
   for (const auto& [id, member] : members_)
-    if (member.native && means(node, member.name)) ids.push_back(id);
+    if (member.native && matches_node(node, member.name)) ids.push_back(id);
   for (const MemberId id : ids) {
     const Member* member = known(id);
     if (member == nullptr) return;
     switch (member->place) {
       case Place::Participant:
-        if (!complete()) goes_out(id);
+        if (!complete()) move_out_if_kept_out(id);
         break;
       case Place::Waiting:
       case Place::Redundant:
       case Place::Standby:
       case Place::HeldBack:
-        goes_out(id);
+        move_out_if_kept_out(id);
         break;
       case Place::Away:
-      case Place::Restarting:  // It goes out when its workers have stopped and it joins again.
+      case Place::Restarting:  // Kept out when it joins again, after its workers have stopped.
       case Place::LeftOut:
       case Place::Finished:
       case Place::Resuming:
@@ -81,19 +81,19 @@ void Rendezvous::keep_out(const std::string& node, KeptOutHow how) {
   }
 }
 
-/// Whether the node, which wants to join, is kept out.
-bool Rendezvous::goes_out(MemberId id) {
+/// If the joining node is kept out, moves it to Place::KeptOut and returns true.
+bool Rendezvous::move_out_if_kept_out(MemberId id) {
   const Member* member = known(id);
   if (member == nullptr || !kept_out_.find(member->name)) return false;
   if (member->place == Place::KeptOut) return true;
   set_held(id, std::nullopt);
   set_join_deadline(id, std::nullopt);
-  place(id, Place::KeptOut);
+  set_place(id, Place::KeptOut);
   return true;
 }
 
-/// A round does not go on with a node that was excluded, unless others have finished: they would
-/// not come back for a further one.
+/// Begins a restart if an excluded node is in the running round. Not if other nodes have finished:
+/// they would not come back for another round. Returns whether a restart has begun.
 bool Rendezvous::restart_without_excluded() {
   if (!excluded_may_work_ || !complete() || draining()) return false;
   excluded_may_work_ = false;
@@ -110,24 +110,24 @@ bool Rendezvous::restart_without_excluded() {
 
 bool Rendezvous::has_effect(const OperatorAsked& asked) const {
   return asked.what != OperatorAsked::What::Allow || KeptOut(kept_out_).remove(asked.node) ||
-         !outside_as(asked.node).empty();
+         !members_outside(asked.node).empty();
 }
 
-std::vector<Rendezvous::MemberId> Rendezvous::outside_as(const std::string& node) const {
+std::vector<Rendezvous::MemberId> Rendezvous::members_outside(const std::string& node) const {
   std::vector<MemberId> outside;
   for (const auto& [id, member] : members_)
     if ((member.place == Place::KeptOut || member.place == Place::HeldBack) &&
-        means(node, member.name))
+        matches_node(node, member.name))
       outside.push_back(id);
   return outside;
 }
 
 void Rendezvous::allow(const std::string& node) {
   const bool removed = kept_out_.remove(node);
-  const std::vector<MemberId> back = outside_as(node);
+  const std::vector<MemberId> back = members_outside(node);
   for (const MemberId id : back)
     let_in_again(id);
-  // As for a newcomer: a first round that lacks nodes is filled from the spares.
+  // As for a newcomer: spares fill a first round that lacks nodes.
   if (!back.empty() && first_round() && run_)
     spares_step_in_ = later(now_, run().last_call_timeout);
   if (removed || !back.empty()) changed();
@@ -143,13 +143,13 @@ void Rendezvous::allow(const std::string& node) {
 
 // --- for people ----------------------------------------------------------------------------------
 
-/// Before it is done.
+/// The consequences of keeping `node` out, as text. Called before the change.
 std::string Rendezvous::describe_kept_out(const std::string& node, KeptOutHow how) const {
   std::size_t known_here = 0, working = 0, others = 0;
   bool hosts = false;
   for (const auto& [id, member] : members_) {
     if (member.succeeded) continue;
-    if (!means(node, member.name)) {
+    if (!matches_node(node, member.name)) {
       others += member.native && kept_out_.find(member.name) ? 0 : 1;
       continue;
     }

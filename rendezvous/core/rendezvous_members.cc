@@ -1,4 +1,4 @@
-// Who is known to the rendezvous, and in which of its lists.
+// The members of the rendezvous, and the place of each.
 
 #include <algorithm>
 
@@ -67,7 +67,7 @@ Rendezvous::Member* Rendezvous::from(ConnectionId connection) {
   return const_cast<Member*>(std::as_const(*this).from(connection));
 }
 
-void Rendezvous::place(MemberId id, Place where) {
+void Rendezvous::set_place(MemberId id, Place where) {
   Member* member = known(id);
   if (member == nullptr) return;
   const auto redundant = [&] { return !member->native && member->place == Place::Redundant; };
@@ -77,16 +77,16 @@ void Rendezvous::place(MemberId id, Place where) {
   member->order = ++sequence_;
   places_[static_cast<std::size_t>(where)][member->order] = id;
   if (redundant()) ++torch_redundant_;
-  unrecorded(member->name);
+  mark_unrecorded(member->name);
   changed();
 }
 
 void Rendezvous::erase(MemberId id, std::string_view why) {
-  place(id, Place::Away);
+  set_place(id, Place::Away);
   const Member* found = known(id);
   if (found == nullptr) return;
   const Member& member = *found;
-  // A torchrun node that goes after the run was closed has done its part.
+  // A torchrun node that leaves after the run was closed has finished its part.
   const bool unfinished = !member.succeeded && !(closed_ && !member.native);
   if (member.last_rank && unfinished && !outcome_)
     lost_.push_back({member.name, *member.last_rank, std::string(why), now_});
@@ -97,7 +97,7 @@ void Rendezvous::erase(MemberId id, std::string_view why) {
   set_held(id, std::nullopt);
   if (recovery_)
     std::erase_if(recovery_->by_rank, [&](const auto& entry) { return entry.second.id == id; });
-  liveness_.forget(id);
+  liveness_.remove(id);
   torchrun_.remove(id);
   places_[static_cast<std::size_t>(Place::Away)].erase(member.order);
   by_name_.erase(member.name);
@@ -112,13 +112,14 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
   Member* found = known(id);
   if (found == nullptr) return;
   Member& member = *found;
-  // Who has finished, or has closed the run before it went, was not lost: but nobody has finished
-  // a round that is still being prepared, and that round cannot begin without one of its members.
+  // A node that has finished, or a torchrun node of a closed run, is not lost when it goes. But in
+  // a round that is still being prepared no node has finished, and that round cannot begin without
+  // one of its members.
   const bool over = member.finished || (closed_ && !member.native);
   const bool lost = member.place == Place::Participant && complete() && !member.succeeded &&
                     (preparing() || !over);
   const NodeName who = member.name;
-  // A new agent at its address reaches the host: so the one that is silent is dead.
+  // A new agent at the same address reaches the host, so the silent agent is dead.
   const bool replaced = std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
     const Member& other = entry.second;
     return other.native && other.connection && !other.last_rank && other.name.addr == who.addr;
@@ -126,15 +127,15 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
   if (member.last_rank && (member.closed || replaced)) unseen_.clear();
   if (!member.succeeded && !outcome_ && !(closed_ && !member.native))
     actions_.push_back(NodeGone{who, member.last_rank, cause, what});
-  if (member.succeeded) {  // The result stays, and its place in the round; the node may go.
-    liveness_.forget(id);
+  if (member.succeeded) {  // The node may go. Its result and its place in the round stay.
+    liveness_.remove(id);
     set_absent(id, std::nullopt);
     set_join_deadline(id, std::nullopt);
     if (member.connection) by_connection_.erase(member.connection->value);
     member.connection.reset();
     return;
   }
-  // After the end of the run nodes go as they like.
+  // After the end of the run a lost node is not counted: nodes may go then.
   if (lost && cause == RestartCause::NodeLost && !preparing() && !outcome_) {
     damping_.lost(member.instance, now_);
     strikes_.count_loss(who.addr);
@@ -143,11 +144,11 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
   if (lost && natives_ > 0)
     begin_restart(cause, who, what);
   else if (lost && preparing())
-    move_to(Phase::Running);  // No muster node is left to be told anything.
+    move_to(Phase::Running);  // No muster node is left that waits for its rank.
   end_if_finished();
 }
 
-bool Rendezvous::forsaken() const {
+bool Rendezvous::is_reusable() const {
   return closed_ && std::all_of(members_.begin(), members_.end(), [&](const auto& entry) {
            const Member& member = entry.second;
            return member.native && (outcome_ || !member.connection);
@@ -186,16 +187,16 @@ void Rendezvous::set_absent(MemberId id, std::optional<Instant> until) {
   if (until) absent_.emplace(*until, id);
 }
 
-// --- nodes that are lost again and again ---------------------------------------------------------
+// --- nodes that are lost repeatedly --------------------------------------------------------------
 
-/// Whether the node, which has just joined, has to wait for having been lost so often.
+/// Holds the joining node back if it has been lost too often. Returns whether it did.
 bool Rendezvous::hold_back(MemberId id) {
   const Member* member = known(id);
   if (member == nullptr) return false;
   const Damping::Hold hold = damping_.hold_of(member->instance, now_);
   if (hold.until <= now_) return false;
   set_held(id, hold.until);
-  place(id, Place::HeldBack);
+  set_place(id, Place::HeldBack);
   actions_.push_back(NodeHeldBack{member->name, hold.losses, hold.wait});
   return true;
 }
@@ -208,12 +209,12 @@ void Rendezvous::set_held(MemberId id, std::optional<Instant> until) {
   if (until) held_.emplace(*until, id);
 }
 
-/// It waits as any newcomer does.
+/// The node waits like any newcomer.
 void Rendezvous::let_in_again(MemberId id) {
   const Member* member = known(id);
   if (member == nullptr) return;
   set_held(id, std::nullopt);
-  place(id, member->spare ? Place::Standby : Place::Redundant);
+  set_place(id, member->spare ? Place::Standby : Place::Redundant);
 }
 
 void Rendezvous::release_held() {
@@ -221,7 +222,8 @@ void Rendezvous::release_held() {
     let_in_again(held_.begin()->second);
 }
 
-/// Without it the others are too few: they have nothing that it could disturb.
+/// Lets a held-back node in early if the others are fewer than the minimum without it: then no
+/// round runs that the node could disturb.
 bool Rendezvous::let_in_if_needed() {
   if (held_.empty()) return false;
   const auto others =
@@ -231,7 +233,8 @@ bool Rendezvous::let_in_if_needed() {
   return true;
 }
 
-/// Such a round would break at once if the node does not come back.
+/// Whether a participant is absent. A round with that node would break at once if the node does not
+/// come back.
 bool Rendezvous::participant_is_absent() const {
   return std::any_of(absent_.begin(), absent_.end(), [&](const auto& entry) {
     const Member* member = known(entry.second);

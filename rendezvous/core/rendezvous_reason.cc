@@ -1,4 +1,4 @@
-// Why it is waiting, for people.
+// Text for people: what the rendezvous is waiting for.
 
 #include "rendezvous/core/rendezvous.h"
 #include "rendezvous/core/seconds_text.h"

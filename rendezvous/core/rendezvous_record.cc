@@ -1,7 +1,7 @@
-// What is recorded of a run, and a run that begins as an earlier host has recorded it.
+// The durable record of a run, and a run that begins with the record of an earlier host.
 //
-// The record says what the nodes cannot tell again: restarts used, who has finished, the outcome,
-// and whom to expect. docs/rendezvous.md, "State on disk".
+// The record has what the nodes cannot report again: restarts used, which nodes have finished, the
+// outcome, and which nodes to expect. docs/rendezvous.md, "State on disk".
 
 #include <algorithm>
 
@@ -10,7 +10,8 @@
 namespace muster {
 namespace {
 
-// After the lease, as in rendezvous_resume.cc: for nodes whose last try to connect has just failed.
+// Added to the lease, as in rendezvous_resume.cc: for nodes whose last try to connect has just
+// failed.
 constexpr Duration kReturnSlack = std::chrono::seconds(1);
 constexpr const char* kCannotResume =
     "the host was started again, and torchrun nodes cannot resume";
@@ -43,7 +44,7 @@ std::optional<RunChange> Rendezvous::take_changes(Instant now) {
   return change;
 }
 
-/// Without the time that is left of the last call.
+/// The record without last_call_left, which take_changes() adds.
 RunRecord Rendezvous::make_record() const {
   RunRecord record{.settings = *run_,
                    .life = setup_.life,
@@ -107,8 +108,8 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   generation_ = record.generation;
   highest_generation_ = std::max(highest_generation_, record.highest_generation);
   restored_generation_ = record.generation;
-  // An older muster did not record it: what nodes of a run without a round have been in was another
-  // run's then.
+  // An older muster did not record ended_generation. Then all rounds that nodes of a run without a
+  // round report belong to an earlier run.
   setup_.ended_generation =
       record.ended_generation.value_or(record.had_round ? 0 : record.highest_generation);
   had_round_ = record.had_round;
@@ -127,7 +128,7 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   if (record.restart_who) restart_cause_ = {*record.restart_who, record.restart_what};
   if (record.outcome)
     outcome_ = RunEnded{{}, record.outcome->succeeded, record.outcome->who, record.outcome->why};
-  ++sequence_;  // Somebody has joined it: it is not untouched.
+  ++sequence_;  // A node has joined the run before: it is not untouched().
   recorded_ = record;
   recorded_->last_call_left.reset();
   for (const MemberRecord& member : members) {
@@ -136,8 +137,8 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
     if (had_round_ && !outcome_) restore_member(member);
   }
   if (draining()) {
-    while (!at(Place::Participant).empty())  // Its muster nodes had left it already.
-      place(at(Place::Participant).begin()->second, Place::Restarting);
+    while (!at(Place::Participant).empty())  // The muster nodes had already left the round.
+      set_place(at(Place::Participant).begin()->second, Place::Restarting);
     for (auto& [id, member] : members_)
       member.restarted_round = round_;
   } else if (complete() && !outcome_) {
@@ -147,8 +148,8 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   nobody_is_back_ = true;
   expect_members(std::max(setup_.first_return, setup_.lease + kReturnSlack));
   changed();
-  settle();
-  actions_.clear();  // Nobody is connected.
+  apply_rules();
+  actions_.clear();  // No node is connected yet.
 }
 
 void Rendezvous::restore_member(const MemberRecord& record) {
@@ -177,13 +178,13 @@ void Rendezvous::restore_member(const MemberRecord& record) {
   if (member->succeeded) ++succeeded_;
   const bool in_round = complete() && record.rank;
   if (!in_round) member->restarted_round = complete() ? round_ : round_ - 1;
-  if (!in_round) return place(id, member->succeeded ? Place::Finished : Place::Restarting);
-  place(id, Place::Participant);
+  if (!in_round) return set_place(id, member->succeeded ? Place::Finished : Place::Restarting);
+  set_place(id, Place::Participant);
 }
 
-/// The newest round's workers may run on where this host does not see them.
+/// The workers of the newest round may still run where this host does not see them.
 void Rendezvous::expect_workers(const std::vector<MemberRecord>& members) {
-  // Where one has finished, or with a torchrun node, the others are fenced.
+  // If a node has finished, or with a torchrun node in the round, the other nodes are fenced.
   const bool whole = std::all_of(members.begin(), members.end(), [](const MemberRecord& member) {
     return member.native && member.standing != MemberRecord::Standing::Finished;
   });
@@ -192,7 +193,7 @@ void Rendezvous::expect_workers(const std::vector<MemberRecord>& members) {
   if (!complete()) unseen_.end_round(now_);
 }
 
-/// Its members stand in the record: it goes on if all of them are muster nodes.
+/// Restores the complete round of the record. It goes on if all of its members are muster nodes.
 void Rendezvous::restore_round() {
   std::map<int, const Member*> by_rank;
   for_each_in(Place::Participant,
@@ -219,29 +220,31 @@ void Rendezvous::expect_members(Duration within) {
     if (!member.succeeded && !member.connection) set_absent(id, now_ + within);
 }
 
-/// A node has reached this host: the others can, too.
+/// The first node has reached this host. The others can reach it, too, so from now on they have a
+/// lease and 1 s.
 void Rendezvous::first_is_back() {
   if (std::exchange(nobody_is_back_, false)) expect_members(setup_.lease + kReturnSlack);
 }
 
-/// All members of the restored round are back: worth a line.
-void Rendezvous::note_return(const Member& member) {
+/// Reports for the log when the last member of the restored round has come back.
+void Rendezvous::handle_return(const Member& member) {
   if (awaited_.erase(member.id) > 0 && awaited_.empty() && complete())
     actions_.push_back(RoundRecovered{true, round_, generation_, {}});
 }
 
-// --- a record that is older than what the nodes know ---------------------------------------------
+// --- a record that is older than the nodes' knowledge --------------------------------------------
 
-/// A file that was restored from a backup, or could not be written for a while.
+/// Whether the node knows a newer round than the record: the file was restored from a backup, or
+/// could not be written for a while.
 bool Rendezvous::is_outdated_by(const NodeResumed& event) const {
   return restored_generation_ && event.join.generation > *restored_generation_ &&
          event.join.generation > setup_.ended_generation &&
          event.join.generation <= kMaxGeneration && !recovery_;
 }
 
-/// The nodes rebuild the newer round, as for a host that knows nothing. What only the record knows
-/// stays: the restarts used, and that generations grow.
-void Rendezvous::forget_restored_round() {
+/// Lets the nodes rebuild the newer round, as for a host that knows nothing. Facts that only the
+/// record has are kept: the restarts used, and the lower bound of the generations.
+void Rendezvous::discard_restored_round() {
   restored_generation_.reset();
   awaited_.clear();
   outcome_.reset();
@@ -258,8 +261,8 @@ void Rendezvous::forget_restored_round() {
       continue;
     }
     if (!member->native || member->place != Place::Participant) continue;
-    place(id, Place::Restarting);
-    tell_to_rejoin(*member->connection, "other nodes know of a newer round");
+    set_place(id, Place::Restarting);
+    send_rejoin(*member->connection, "other nodes know of a newer round");
   }
   lost_.clear();
   restart_cause_.reset();
@@ -267,7 +270,7 @@ void Rendezvous::forget_restored_round() {
   workers_.clear();
   deadline_.reset();
   torchrun_.reset_deadline();
-  setup_.life = own_life_;  // The nodes' round is that of another host.
+  setup_.life = own_life_;  // Another host made the nodes' round.
   changed();
 }
 

@@ -1,7 +1,7 @@
-// Nodes that resume: on a new connection, and after the host has begun anew with nothing.
+// Nodes that resume: on a new connection, and after the host was restarted without a record.
 //
-// A host that was restarted does not know its rounds. The nodes do: if every node of a round
-// resumes, with its own rank, the round is adopted as it was. docs/rendezvous.md.
+// A host that was restarted does not know its rounds, but the nodes do. If every node of a round
+// resumes, each with its own rank, the host adopts the round as it was. docs/rendezvous.md.
 
 #include <algorithm>
 
@@ -10,14 +10,14 @@
 namespace muster {
 namespace {
 
-// After the lease: for nodes whose last try to connect has just failed.
+// Added to the lease: for nodes whose last try to connect has just failed.
 constexpr Duration kRecoverySlack = std::chrono::seconds(1);
 constexpr std::size_t kRanksShown = 8;
 
 }  // namespace
 
 void Rendezvous::on(const NodeResumed& event) {
-  if (is_outdated_by(event)) forget_restored_round();
+  if (is_outdated_by(event)) discard_restored_round();
   NodeJoined join = event.join;
   join.from = event.from;
   join.name = name_for(join);
@@ -36,8 +36,8 @@ void Rendezvous::on(const NodeResumed& event) {
   if (auto refusal = refusal_of(join)) return actions_.push_back(*std::move(refusal));
   if (may_recover(event)) return recover(join, event);
   const bool ended = event.join.generation <= setup_.ended_generation;
-  tell_to_rejoin(event.from, ended ? "its run has ended, and another one of that name has begun"
-                                   : "the other nodes have gone on without this node");
+  send_rejoin(event.from, ended ? "its run has ended, and another one of that name has begun"
+                                : "the other nodes have gone on without this node");
 }
 
 void Rendezvous::resume_member(const Member& member, const NodeResumed& event) {
@@ -47,7 +47,7 @@ void Rendezvous::resume_member(const Member& member, const NodeResumed& event) {
   const bool in_round = complete() && member.place == Place::Participant &&
                         event.join.last_round == round_ && event.join.generation == generation_;
   if (in_round && may_be_complete_ && preparing() && event.store) {
-    // It was told its rank. Those who wait for theirs are told it now.
+    // The earlier host told this node its rank, so the store is ready: tell the other nodes theirs.
     store_ = event.store;
     prepare_failures_ = 0;
     announce_round(&member);
@@ -62,22 +62,22 @@ void Rendezvous::resume_member(const Member& member, const NodeResumed& event) {
                          "it was cut off, and has stopped its workers");
   if (in_round) {
     actions_.push_back(resumed);
-    return note_return(member);
+    return handle_return(member);
   }
   const std::string cause =
       restart_cause_ ? " (" + to_string(restart_cause_->first) + ": " + restart_cause_->second + ")"
                      : std::string();
-  tell_to_rejoin(event.from, "the round has ended" + cause);
+  send_rejoin(event.from, "the round has ended" + cause);
 }
 
-void Rendezvous::tell_to_rejoin(ConnectionId to, std::string why) {
+void Rendezvous::send_rejoin(ConnectionId to, std::string why) {
   Member* member = from(to);
   if (member != nullptr) member->rejoins = to;
   const std::int64_t round = member == nullptr ? -1 : member->restarted_round;
   actions_.push_back(Rejoin{to, round, setup_.life, std::move(why), restarts_used_});
 }
 
-/// Only a host that has not made a round itself adopts one.
+/// Whether this host may adopt the node's round: only if it has not made a round itself.
 bool Rendezvous::may_recover(const NodeResumed& event) const {
   return !had_round_ && !complete() && event.join.life != setup_.life &&
          event.join.last_round >= 0 && event.join.last_round < kMaxGeneration &&
@@ -86,7 +86,8 @@ bool Rendezvous::may_recover(const NodeResumed& event) const {
          static_cast<std::size_t>(event.group_world_size) <= kMaxMembers;
 }
 
-// The lives of hosts do not count: one that died while nodes resumed has told some of them its own.
+// Does not compare lives: a host that died while nodes resumed has sent its own life to some of
+// them.
 bool Rendezvous::same_recovery(const NodeResumed& event) const {
   return recovery_ && event.join.last_round == recovery_->round &&
          event.join.generation == recovery_->generation &&
@@ -97,9 +98,9 @@ void Rendezvous::recover(const NodeJoined& join, const NodeResumed& event) {
   using State = NodeResumed::State;
   if (recovery_ && !same_recovery(event)) {
     if (event.join.generation <= recovery_->generation)
-      return tell_to_rejoin(event.from, "other nodes know of a newer round");
-    give_up_recovery("node " + to_string(join.name) + " knows of a newer one");
-    return tell_to_rejoin(event.from, "other nodes know of another round");
+      return send_rejoin(event.from, "other nodes know of a newer round");
+    cancel_recovery("node " + to_string(join.name) + " knows of a newer one");
+    return send_rejoin(event.from, "other nodes know of another round");
   }
   if (!recovery_) {
     move_to(Phase::Recovering);
@@ -112,27 +113,27 @@ void Rendezvous::recover(const NodeJoined& join, const NodeResumed& event) {
   const auto holder = recovery_->by_rank.find(event.group_rank);
   const bool taken = holder != recovery_->by_rank.end() &&
                      (same == by_instance_.end() || same->second != holder->second.id);
-  if (taken) return tell_to_rejoin(event.from, "another node has this node's rank");
-  Member* member = enter(join);
+  if (taken) return send_rejoin(event.from, "another node has this node's rank");
+  Member* member = register_member(join);
   if (member == nullptr) return;
   member->last_rank = event.group_rank;
   if (event.state == State::Finished && !std::exchange(member->succeeded, true)) ++succeeded_;
-  place(member->id, Place::Resuming);
+  set_place(member->id, Place::Resuming);
   Recovery& recovery = *recovery_;
-  // It may have said another rank before.
+  // The node may have reported another rank before.
   std::erase_if(recovery.by_rank, [&](const auto& entry) { return entry.second.id == member->id; });
   recovery.by_rank[event.group_rank] = {member->id, event.workers};
   recovery.restart_count = std::max(recovery.restart_count, event.restart_count);
   if (event.group_rank == 0) recovery.store = event.store;
   if (event.state == State::Stopped && event.failure.empty()) {
-    give_up_recovery("node " + to_string(member->name) + " has stopped its workers");
+    cancel_recovery("node " + to_string(member->name) + " has stopped its workers");
     return unseen_.clear();
   }
   if (!event.failure.empty() && !recovery.failure) recovery.failure = {member->name, event.failure};
   if (recovery.by_rank.size() == static_cast<std::size_t>(recovery.world)) finish_recovery();
 }
 
-/// Every node of the round is back, or the time for that is over.
+/// Ends the recovery: every node of the round is back, or the time for that is over.
 void Rendezvous::finish_recovery() {
   if (!recovery_) return;
   std::string missing;
@@ -142,12 +143,12 @@ void Rendezvous::finish_recovery() {
     if (++count_missing <= kRanksShown) missing += " " + std::to_string(rank);
   }
   if (count_missing > 0)
-    return give_up_recovery("these ranks have not come back in time:" + missing +
-                            (count_missing > kRanksShown ? " and more" : ""));
+    return cancel_recovery("these ranks have not come back in time:" + missing +
+                           (count_missing > kRanksShown ? " and more" : ""));
   if (first_in(Place::Participant, [](const Member& member) { return !member.native; }) != nullptr)
-    return give_up_recovery("torchrun nodes have begun another round");
-  if (told_generation_ != recovery_->generation)
-    return give_up_recovery("a node knows of a newer one");
+    return cancel_recovery("torchrun nodes have begun another round");
+  if (reported_generation_ != recovery_->generation)
+    return cancel_recovery("a node knows of a newer one");
   adopt_round();
 }
 
@@ -155,18 +156,18 @@ void Rendezvous::adopt_round() {
   if (!recovery_) return;
   const Recovery recovery = std::move(*recovery_);
   recovery_.reset();
-  while (!at(Place::Participant).empty()) {  // Who joined just now waits as any newcomer does.
+  while (!at(Place::Participant).empty()) {  // Nodes that joined meanwhile wait like newcomers.
     const Member* newcomer = known(at(Place::Participant).begin()->second);
     if (newcomer == nullptr) return;
     set_join_deadline(newcomer->id, std::nullopt);
-    place(newcomer->id, newcomer->spare ? Place::Standby : Place::Redundant);
+    set_place(newcomer->id, newcomer->spare ? Place::Standby : Place::Redundant);
   }
   round_ = recovery.round;
   generation_ = recovery.generation;
   unseen_.begin(round_, generation_, recovery.by_rank.size());
   move_to(Phase::Running);
   had_round_ = true;
-  hear_count(recovery.restart_count);
+  raise_restart_count(recovery.restart_count);
   last_world_ = recovery.by_rank.size();
   excluded_may_work_ = true;
   store_ = recovery.store;
@@ -179,7 +180,7 @@ void Rendezvous::adopt_round() {
     Member* member = known(node.id);
     if (member == nullptr) return;
     member->rank = rank;
-    place(node.id, Place::Participant);
+    set_place(node.id, Place::Participant);
     numbered = numbered && node.workers;
     if (numbered) workers_.push_back(*node.workers);
     if (member->connection)
@@ -191,7 +192,7 @@ void Rendezvous::adopt_round() {
   end_if_finished();
 }
 
-void Rendezvous::give_up_recovery(const std::string& why) {
+void Rendezvous::cancel_recovery(const std::string& why) {
   if (!recovery_) return;
   const Recovery recovery = std::move(*recovery_);
   recovery_.reset();
@@ -200,7 +201,7 @@ void Rendezvous::give_up_recovery(const std::string& why) {
   unseen_.begin(recovery.round, recovery.generation, static_cast<std::size_t>(recovery.world));
   if (recovery.failure || succeeded_ > 0) unseen_.clear();
   unseen_.end_round(now_);
-  // The numbers go on behind those of the round that is given up.
+  // Round numbers go on after the number of the cancelled round.
   round_ = std::max(round_, recovery.round + 1);
   had_round_ = true;
   spares_step_in_.reset();
@@ -210,29 +211,30 @@ void Rendezvous::give_up_recovery(const std::string& why) {
     Member* found = known(at(Place::Resuming).begin()->second);
     if (found == nullptr) return;
     Member& member = *found;
-    place(member.id, member.succeeded ? Place::Finished : Place::Restarting);
+    set_place(member.id, member.succeeded ? Place::Finished : Place::Restarting);
     member.restarted_round = recovery.round;
     if (!member.connection) continue;
     if (member.succeeded)
       actions_.push_back(
           Resumed{*member.connection, recovery.round, recovery.generation, setup_.life});
     else
-      tell_to_rejoin(*member.connection, "round " + std::to_string(recovery.round) +
-                                             " could not go on after the rendezvous had been "
-                                             "away: " +
-                                             why);
+      send_rejoin(*member.connection, "round " + std::to_string(recovery.round) +
+                                          " could not go on after the rendezvous had been "
+                                          "away: " +
+                                          why);
   }
   changed();
   if (fatal) end_run(false, fatal->first, why_no_restart(fatal->second));
 }
 
-/// Of a round that does not go on anyway: the workers of a node may have failed while nobody heard
-/// it. That failure, if no restart is left for it.
+/// Counts a restart for a failure that a node of the cancelled round had while it could not reach
+/// the host. Returns the failure if no restart is left for it.
 std::optional<std::pair<NodeName, std::string>> Rendezvous::count_lost_failure(
     const Recovery& recovery) {
-  // The host before has counted it if a node was told so.
+  // If a node knows of more restarts than the round began with, the earlier host has already
+  // counted this failure.
   const bool is_counted = restarts_used_ > recovery.restart_count;
-  hear_count(recovery.restart_count);
+  raise_restart_count(recovery.restart_count);
   if (!recovery.failure) return std::nullopt;
   strikes_.count_failure(recovery.failure->first.addr);
   restart_cause_ = recovery.failure;

@@ -1,4 +1,5 @@
-// The rules of rounds: who is let in, when a round is complete, when the next one begins.
+// The rules of rounds: which nodes are admitted, when a round is complete, and when the next one
+// begins.
 
 #include <algorithm>
 
@@ -6,39 +7,41 @@
 
 namespace muster {
 
-void Rendezvous::settle() {
-  while (!outcome_ && (complete() ? settle_complete() : settle_gathering())) {
+void Rendezvous::apply_rules() {
+  while (!outcome_ &&
+         (complete() ? apply_rules_to_complete_round() : apply_rules_while_gathering())) {
   }
   end_if_hopeless();
 }
 
-bool Rendezvous::settle_complete() {
+bool Rendezvous::apply_rules_to_complete_round() {
   if (count(Place::Participant) == 0) {
     next_round();
     return true;
   }
-  // Whoever waited for the torchrun nodes to restart is gone: those run on.
+  // All nodes that waited for the torchrun nodes to restart are gone: the torchrun nodes go on.
   if (draining() && expected() <= torch_redundant_) {
     move_to(Phase::Running);
     changed();
   }
   if (restart_without_excluded()) return true;
-  // Newcomers restart the others only if they may, and never when the first nodes have finished.
+  // Newcomers restart the others only if the scale policy allows it, and never after a node has
+  // finished.
   if (draining() || closed_ || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0)
     return false;
   if (static_cast<int>(count(Place::Participant)) >= run_->max_nodes) return false;
   const Member* newcomer = first_native(Place::Redundant);
   if (newcomer == nullptr) return false;
   const NodeName who = newcomer->name;
-  place(newcomer->id, Place::Waiting);
+  set_place(newcomer->id, Place::Waiting);
   set_join_deadline(newcomer->id, later(now_, run().join_timeout));
   begin_restart(RestartCause::NodeJoined, who, "it wants to join");
   return true;
 }
 
-bool Rendezvous::settle_gathering() {
-  if (!run_ || closed_) return false;  // torchrun nodes among themselves.
-  if (recovery_) return false;         // There may be a round already.
+bool Rendezvous::apply_rules_while_gathering() {
+  if (!run_ || closed_) return false;  // Only torchrun nodes: they follow their own rules.
+  if (recovery_) return false;         // The resuming nodes may already have a round.
   if (let_in_if_needed() || admit_one() || admit_spare()) return true;
   const bool enough = static_cast<int>(count(Place::Participant)) >= run_->min_nodes;
   if (enough && !deadline_) {
@@ -63,7 +66,7 @@ const Rendezvous::Member* Rendezvous::first_native(Place where) const {
 
 bool Rendezvous::admit(const Member& member) {
   if (!member.join_deadline) set_join_deadline(member.id, later(now_, run().join_timeout));
-  place(member.id, Place::Participant);
+  set_place(member.id, Place::Participant);
   return true;
 }
 
@@ -71,7 +74,7 @@ bool Rendezvous::admit_one() {
   const auto taken = count(Place::Participant);
   if (const Member* back = first_native(Place::Waiting)) {
     if (taken < static_cast<std::size_t>(run().max_nodes)) return admit(*back);
-    place(back->id, Place::Redundant);
+    set_place(back->id, Place::Redundant);
     set_join_deadline(back->id, std::nullopt);
     return true;
   }
@@ -79,7 +82,7 @@ bool Rendezvous::admit_one() {
   if (newcomer == nullptr) return false;
   const bool only_replaces = !first_round() && run().scale_policy == ScalePolicy::Never;
   const auto limit = only_replaces ? spare_target() : static_cast<std::size_t>(run().max_nodes);
-  // Places are kept for those who are about to come back, until the last call is over.
+  // Places are reserved for nodes that are about to come back, until the last call is over.
   const bool over = deadline_ && *deadline_ <= now_;
   return taken + (over ? 0 : expected()) < limit && admit(*newcomer);
 }
@@ -90,7 +93,7 @@ bool Rendezvous::admit_spare() {
   if (!first_round())
     return spare != nullptr && taken + expected() < spare_target() && admit(*spare);
   const bool wanted = spare != nullptr && taken < static_cast<std::size_t>(run().min_nodes);
-  // Once there were enough, and some are gone.
+  // A first round that had enough nodes has lost some of them.
   if (wanted && !spares_step_in_) spares_step_in_ = later(now_, run().last_call_timeout);
   if (!spares_step_in_ || *spares_step_in_ > now_) return false;
   if (wanted) return admit(*spare);
@@ -98,19 +101,20 @@ bool Rendezvous::admit_spare() {
   return false;
 }
 
-/// Nodes that are alive and about to join this round.
+/// The number of nodes that are alive and about to join this round.
 std::size_t Rendezvous::expected() const {
   return count(Place::Restarting) + count(Place::Away) + count(Place::Waiting) +
          count(Place::Resuming) + torch_redundant_;
 }
 
-/// Up to how many nodes those that only replace are let in.
+/// Nodes that only replace others are admitted up to this number of participants.
 std::size_t Rendezvous::spare_target() const {
   const auto least = std::max(static_cast<std::size_t>(run().min_nodes), last_world_);
   return std::min(least, static_cast<std::size_t>(run().max_nodes));
 }
 
-/// The round cannot be complete yet, whatever its nodes and the last call say.
+/// Whether the round must not be completed yet, even if there are enough nodes or the last call is
+/// over.
 bool Rendezvous::is_held_up() const {
   return recovery_ || participant_is_absent() || unseen_.may_run(now_);
 }
@@ -120,7 +124,7 @@ bool Rendezvous::may_complete() const {
   if (taken < run().min_nodes || is_held_up()) return false;
   if (taken >= run().max_nodes || (deadline_ && *deadline_ <= now_)) return true;
   if (first_round() || expected() > 0) return false;
-  // A restart: everyone who is still alive is back. Nobody else can be waited for.
+  // A restart: every node that is still alive has come back, so there is no node to wait for.
   return first_in(Place::Participant,
                   [](const Member& member) { return member.last_rank.has_value(); }) != nullptr;
 }
@@ -139,10 +143,10 @@ void Rendezvous::complete_round() {
   if (ids.empty()) return violated("a round is complete that has no members");
   for (auto& [id, member] : members_) {
     member.last_rank.reset();
-    unrecorded(member.name);
+    mark_unrecorded(member.name);
   }
   for (const Lost& node : lost_)
-    unrecorded(node.name);
+    mark_unrecorded(node.name);
   std::vector<const Member*> by_rank;
   for (const std::size_t index : assign_group_ranks(candidates)) {
     Member* member = known(ids[index]);
@@ -153,8 +157,9 @@ void Rendezvous::complete_round() {
     by_rank.push_back(member);
   }
   while (!at(Place::Restarting).empty())
-    place(at(Place::Restarting).begin()->second, Place::LeftOut);
-  if (run_ && ids.size() >= static_cast<std::size_t>(run_->max_nodes)) park_waiting();
+    set_place(at(Place::Restarting).begin()->second, Place::LeftOut);
+  if (run_ && ids.size() >= static_cast<std::size_t>(run_->max_nodes))
+    move_waiting_to_redundancy_list();
   unseen_.clear();
   move_to(Phase::Preparing);
   may_be_complete_ = false;
@@ -175,12 +180,12 @@ void Rendezvous::complete_round() {
   announce_round();
 }
 
-/// Of a full round. torchrun nodes restart as long as somebody is on the wait list, and a torchrun
+/// For a full round: torchrun nodes restart as long as a node is on the wait list, and a torchrun
 /// node that is on it stays there.
-void Rendezvous::park_waiting() {
+void Rendezvous::move_waiting_to_redundancy_list() {
   while (!at(Place::Waiting).empty()) {
     const MemberId id = at(Place::Waiting).begin()->second;
-    place(id, Place::Redundant);
+    set_place(id, Place::Redundant);
     set_join_deadline(id, std::nullopt);
   }
 }
@@ -189,13 +194,13 @@ void Rendezvous::prepare_round() {
   const Member* first = rank_0();
   if (first == nullptr) return violated("a round is prepared that has no rank 0");
   prepared_by_ = later(now_, setup_.prepare_within);
-  // An absent one is told when it is back.
+  // If rank 0 is absent, it gets the message when it comes back.
   if (first->connection) actions_.push_back(PrepareStore{*first->connection, round_});
 }
 
-/// Rank 0 cannot host the workers' store. It leaves, and the others go on without it in the next
-/// round; if they are too few, or others have failed before it, the run ends.
-void Rendezvous::pass_over_rank_0(const NodeName& who, const std::string& what) {
+/// Rank 0 cannot host the workers' store. It is removed, and the others meet in the next round. The
+/// run ends if they are too few, or after kMaxPrepareTries such failures in a row.
+void Rendezvous::drop_rank_0(const NodeName& who, const std::string& what) {
   const Member* first = named(who);
   if (first == nullptr) return;
   ++prepare_failures_;
@@ -205,7 +210,8 @@ void Rendezvous::pass_over_rank_0(const NodeName& who, const std::string& what) 
   gone(first->id, RestartCause::NodeLost, what);
 }
 
-/// torchrun nodes say how many workers they have in the store only.
+/// Assigns the ranks of all workers; none with a torchrun node, which writes its number of workers
+/// only to the store.
 void Rendezvous::number_workers(const std::vector<const Member*>& by_rank) {
   std::vector<NodeWorkers> nodes;
   for (const Member* member : by_rank) {
@@ -217,7 +223,8 @@ void Rendezvous::number_workers(const std::vector<const Member*>& by_rank) {
 
 void Rendezvous::announce_round(const Member* knows_it) {
   move_to(Phase::Running);
-  // With a torchrun node in the round nobody can ask: its muster nodes are fenced.
+  // With a torchrun node in the round (workers_ is empty), no node can ask rank 0 whether the round
+  // is whole: the muster nodes are fenced.
   unseen_.begin(round_, generation_, workers_.size());
   changed();
   std::vector<std::pair<const Member*, ConnectionId>> told;
@@ -263,24 +270,25 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
     Member* member = known(id);
     if (member == nullptr) continue;
     if (!member->native) {
-      // It notices when it sees somebody on the wait list; at its end it looks no more.
-      if (member->waits == Waits::AtExit) let_go(*member);
+      // A torchrun node restarts when it sees a node on the wait list. In its exit barrier it does
+      // not read the state any more.
+      if (member->waits == Waits::AtExit) release_from_exit_barrier(*member);
       continue;
     }
-    place(id, member->succeeded ? Place::Finished : Place::Restarting);
+    set_place(id, member->succeeded ? Place::Finished : Place::Restarting);
     member->restarted_round = round_;
     if (!member->succeeded && member->connection)
       actions_.push_back(
           RestartRound{*member->connection, round_, cause, who, what, setup_.life, restarts_used_});
   }
-  // torchrun nodes restart only if somebody waits; among themselves they run on.
+  // torchrun nodes restart only if a node waits; otherwise their round goes on.
   move_to(expected() > torch_redundant_ ? Phase::Draining : Phase::Running);
   changed();
 }
 
-/// A torchrun node that has finished: the round to come is without it.
-void Rendezvous::let_go(const Member& member) {
-  if (member.connection) actions_.push_back(LetGo{*member.connection});
+/// For a torchrun node that has finished: removes it, because the next round goes on without it.
+void Rendezvous::release_from_exit_barrier(const Member& member) {
+  if (member.connection) actions_.push_back(ReleaseFromExitBarrier{*member.connection});
   erase(member.id);
 }
 
@@ -299,14 +307,15 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
   if (outcome_) return;
   outcome_ = RunEnded{{}, succeeded, std::move(who), why};
   closed_ = true;
-  if (preparing()) move_to(Phase::Running);  // Nobody is told a rank any more.
+  if (preparing()) move_to(Phase::Running);  // No node will be told its rank.
   deadline_.reset();
   torchrun_.reset_deadline();
   spares_step_in_.reset();
   for (auto& [id, member] : members_) {
     set_join_deadline(id, std::nullopt);
     if (!member.connection) continue;
-    if (member.waits == Waits::AtExit) actions_.push_back(LetGo{*member.connection});
+    if (member.waits == Waits::AtExit)
+      actions_.push_back(ReleaseFromExitBarrier{*member.connection});
     if (!member.native) continue;
     RunEnded message = *outcome_;
     message.to = *member.connection;
@@ -323,8 +332,8 @@ void Rendezvous::end_if_finished() {
   end_run(true, std::nullopt, "every node has finished");
 }
 
-/// Some nodes have finished, and will not come back: a further round is for those that are left.
-/// Nobody waits for newcomers then, for nobody knows of any.
+/// Nodes that have finished will not come back, so a further round needs enough other members. The
+/// run does not wait for newcomers then: it does not know of any.
 void Rendezvous::end_if_hopeless() {
   if (succeeded_ == 0 || outcome_ || !run_ || recovery_ || (complete() && !draining())) return;
   const std::size_t left = members_.size() - succeeded_;

@@ -1,7 +1,8 @@
-// torchrun's rendezvous state as a value: what all nodes of a run read and rewrite.
+// torchrun's rendezvous state as a value: the state that all torchrun nodes of a run read and
+// rewrite.
 //
-// The data model is that of torch 2.13 (elastic/rendezvous/dynamic_rendezvous.py); its bytes are
-// rendezvous/wire/state_codec.h, its rules rendezvous/core/rendezvous.h.
+// The data model is that of torch 2.13 (elastic/rendezvous/dynamic_rendezvous.py). Its encoding is
+// in rendezvous/wire/state_codec.h, its rules are in rendezvous/core/rendezvous.h.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +16,15 @@
 
 namespace muster {
 
-/// A wall clock's time, as torchrun writes it into the state: microseconds since 1970, UTC. Ours
-/// are made by the shell. Nodes' wall clocks differ: nothing of ours is decided by comparing them.
+/// A wall clock's time, as torchrun writes it into the state: microseconds since 1970, UTC. The
+/// shell makes the times of this host. The clocks of nodes differ, so the rules never compare them.
 struct WallTime {
   std::int64_t microseconds = 0;
   auto operator<=>(const WallTime&) const = default;
 };
 
-/// A node, as torchrun names it. `addr` is also where the node can be reached: that of rank 0
-/// becomes MASTER_ADDR. Ordered as torchrun orders: by code point, then by number.
+/// A node, as torchrun names it. The node can be reached at `addr`: that of rank 0 becomes
+/// MASTER_ADDR. The order is torchrun's: by code point, then by number.
 struct NodeName {
   std::string addr;
   std::int64_t pid = 0;
@@ -34,20 +35,20 @@ struct NodeName {
 /// "addr_pid_localid", as torchrun prints it.
 std::string to_string(const NodeName& name);
 
-/// Values by node, in the order in which the nodes came; that order is part of the value.
+/// Values by node, in the order of insertion; that order is part of the value.
 template <typename Value>
 class NodeMap {
  public:
   using Entry = std::pair<NodeName, Value>;
 
-  /// The value stays where it is if the node is known already, as in a Python dict.
+  /// If the node is already there, it keeps its position, as in a Python dict.
   void set(const NodeName& node, Value value) {
     if (Value* known = find(node))
       *known = value;
     else
       entries_.emplace_back(node, value);
   }
-  /// Without a look for the same node: the caller knows that there is none.
+  /// Adds without a search: the caller knows that the node is not there yet.
   void add_new(NodeName node, Value value) { entries_.emplace_back(std::move(node), value); }
   bool erase(const NodeName& node) {
     return std::erase_if(entries_, [&](const Entry& entry) { return entry.first == node; }) > 0;
@@ -72,7 +73,7 @@ class NodeMap {
   std::vector<Entry> entries_;
 };
 
-/// A set of nodes. The order of coming is kept for rendering, and counts for nothing else.
+/// A set of nodes. It keeps the order of insertion for rendering only; comparisons ignore it.
 class NodeSet {
  public:
   bool insert(const NodeName& node) {
@@ -80,7 +81,7 @@ class NodeSet {
     nodes_.push_back(node);
     return true;
   }
-  /// Without a look for the same node: the caller knows that there is none.
+  /// Adds without a search: the caller knows that the node is not there yet.
   void add_new(NodeName node) { nodes_.push_back(std::move(node)); }
   bool erase(const NodeName& node) { return std::erase(nodes_, node) > 0; }
   bool contains(const NodeName& node) const {
@@ -96,8 +97,8 @@ class NodeSet {
   std::vector<NodeName> nodes_;
 };
 
-/// An attribute that torchrun does not know and keeps: a name, and a pickle of the value alone
-/// (inert bytes to everybody but the codec).
+/// An attribute of the state that torch 2.13 does not know, and that the host keeps: a name, and a
+/// pickle of the value alone. Only the codec reads these bytes.
 struct ForeignAttribute {
   std::string name;
   std::string pickled;
@@ -107,12 +108,12 @@ struct ForeignAttribute {
 struct RendezvousState {
   std::int64_t round = 0;
   bool complete = false;               // This round has its members.
-  std::optional<WallTime> deadline;    // End of the last call; nothing while below the minimum.
-  bool closed = false;                 // Nobody may join any more.
-  NodeMap<std::int64_t> participants;  // Their ranks: all 0 until the round is complete.
-  NodeSet wait_list;                   // Want the next round: running torchrun nodes restart.
-  NodeSet redundancy_list;             // All places are taken.
-  NodeMap<WallTime> last_heartbeats;   // Of every node in one of the three.
+  std::optional<WallTime> deadline;    // End of the last call; empty while below the minimum.
+  bool closed = false;                 // No node may join any more.
+  NodeMap<std::int64_t> participants;  // With their ranks: all 0 until the round is complete.
+  NodeSet wait_list;                   // They want the next round: running torchrun nodes restart.
+  NodeSet redundancy_list;             // They came when all places were taken.
+  NodeMap<WallTime> last_heartbeats;   // Of every node in one of the three lists.
   std::vector<ForeignAttribute> foreign;
   bool operator==(const RendezvousState&) const = default;
 };

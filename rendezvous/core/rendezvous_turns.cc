@@ -16,7 +16,7 @@ void CompareSetTurns::tried(ConnectionId client, bool won, Instant now) {
 }
 
 void CompareSetTurns::hold(ConnectionId client, Instant now) {
-  gone(client, now);  // One reply is owed to a client, not two.
+  gone(client, now);  // A client waits for one reply, not for two.
   queue_.push_back({client, now});
   queued_.insert(client.value);
   if (queue_.size() > limits_.held) {

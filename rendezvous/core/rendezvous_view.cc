@@ -1,4 +1,4 @@
-// What people may see of a rendezvous, copied when they ask.
+// Views of a rendezvous for people: copies, made on request.
 
 #include <algorithm>
 #include <array>
@@ -176,7 +176,7 @@ void Rendezvous::on(const OperatorAsked& event) {
   if (event.what != What::Restart)
     return keep_out(event.node,
                     event.what == What::Drain ? KeptOutHow::Drained : KeptOutHow::Excluded);
-  if (!complete()) return unseen_.clear();  // The operator knows that the silent nodes are dead.
+  if (!complete()) return unseen_.clear();  // The operator says that the silent nodes are dead.
   begin_restart(RestartCause::Requested, operator_name(), "musterctl restart");
 }
 

@@ -34,7 +34,8 @@ std::vector<std::size_t> assign_group_ranks(const std::vector<RankCandidate>& ca
   std::sort(others.begin(), others.end(), [&](std::size_t a, std::size_t b) {
     return order_of(candidates[a]) < order_of(candidates[b]);
   });
-  // torchrun nodes never learn of a new rank 0's address unless a muster node publishes it.
+  // Torchrun nodes learn the address of a new rank 0 only if that is a muster node, which publishes
+  // it.
   const bool first_round = others.size() == count;
   if (!first_round && by_rank[0] == kFree) {
     const auto native = std::find_if(others.begin(), others.end(),

@@ -1,7 +1,6 @@
-// Who gets which rank in a round.
+// The ranks of the nodes and workers of a round.
 //
-// Ranks are sticky: who had one keeps it, and who comes instead of a missing node takes that
-// node's.
+// Ranks are sticky: a node that had a rank keeps it, and a new node gets the rank of a missing one.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +13,22 @@
 
 namespace muster {
 
-/// A member of the round to be numbered.
+/// A member of the round that needs a rank.
 struct RankCandidate {
   NodeName name;
-  bool native = false;  // A muster node: as rank 0 it publishes its address every round.
+  bool native = false;  // A muster node: as rank 0 it publishes its address in every round.
   bool hosts_rendezvous = false;
-  std::optional<int> preferred;  // --node-rank, or what the scheduler says. Only an order.
-  std::optional<int> last_rank;  // In the round before this one.
+  std::optional<int> preferred;  // --node-rank, or the scheduler's number. Only used for the order.
+  std::optional<int> last_rank;  // In the previous round.
 };
 
-/// The indices of `candidates` by group rank. Without earlier ranks: preferred ones first, then the
-/// rendezvous' host, then muster nodes, then by name as torchrun does.
+/// The indices of `candidates` by group rank. Nodes without an earlier rank are ordered by their
+/// preferred rank, then the host of the rendezvous, then muster nodes, then by name as in torchrun.
 std::vector<std::size_t> assign_group_ranks(const std::vector<RankCandidate>& candidates);
 
-/// What a node needs to number its workers, if every node of the round is known: worker i has
-/// global rank base_global_rank + i, and the same within its role.
+/// The numbers with which a node numbers its workers: worker i has the global rank
+/// base_global_rank + i, and the role rank base_role_rank + i. Only known if the numbers of workers
+/// of all nodes of the round are known.
 struct WorkerRanks {
   GlobalRank base_global_rank;
   int world_size = 1;
@@ -45,7 +45,7 @@ struct NodeWorkers {
   int local_world_size = 1;
 };
 
-/// `nodes` by group rank.
+/// `nodes` and the result are in the order of group ranks.
 std::vector<WorkerRanks> assign_worker_ranks(const std::vector<NodeWorkers>& nodes);
 
 }  // namespace muster

@@ -21,7 +21,7 @@ bool is_failure(const RunEvent& event) {
   return event.kind == EventKind::RoundRestarts && event.cause == RestartCause::WorkersFailed;
 }
 
-// Not in the middle of a UTF-8 sequence.
+// Cuts the text, but not in the middle of a UTF-8 sequence.
 void cut(std::string& text) {
   if (text.size() <= kMaxEventTextBytes) return;
   std::size_t end = kMaxEventTextBytes - 3;
@@ -156,7 +156,8 @@ void RunHistory::add(RunEvent event, Instant now, RunCounters& counters) {
   if (events_.size() > kMaxRunEvents) events_.pop_front();
 }
 
-/// Thousands of nodes that come or go at once must not push everything else out.
+/// Only counts the event if the newest events are of the same kind: thousands of nodes that come or
+/// go at once must not push all other events out. Returns whether it did.
 bool RunHistory::merge(const RunEvent& event, Instant now) {
   if (!may_merge(event.kind) || events_.size() < kMaxLikeEvents) return false;
   const auto alike = [&](const RunEvent& other) {
@@ -165,7 +166,7 @@ bool RunHistory::merge(const RunEvent& event, Instant now) {
   if (!std::all_of(events_.rbegin(), events_.rbegin() + kMaxLikeEvents, alike)) return false;
   RunEvent& last = events_.back();
   ++last.like;
-  last.number = event.number;  // Whoever has seen the earlier number sees that it has grown.
+  last.number = event.number;  // A reader that knows the earlier number sees that it has grown.
   last.at = now;
   return true;
 }

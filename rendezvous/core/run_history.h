@@ -1,7 +1,8 @@
-// What has happened in a run, for people: the newest events, and the first failure.
+// The history of a run, for people: the newest events, and the first failure.
 //
-// Pure. Bounded whatever a client does: so many events, each so long; events of one kind that come
-// in a row become one. It costs an entry per transition of a run, nothing per message.
+// Pure. The number of events and the length of each are bounded, whatever a client does; many
+// events of one kind in a row become one. The history gets an entry for each transition of a run,
+// not for each message.
 #pragma once
 
 #include <array>
@@ -20,49 +21,49 @@ namespace muster {
 
 /// Events that are kept of one run.
 inline constexpr std::size_t kMaxRunEvents = 64;
-/// Events of one kind in a row; those that follow are counted only.
+/// Events of one kind in a row; further ones are only counted.
 inline constexpr std::size_t kMaxLikeEvents = 8;
 /// The text of one event; a longer one is cut.
 inline constexpr std::size_t kMaxEventTextBytes = 512;
 
 inline constexpr std::size_t kRestartCauses = 5;
-/// "workers_failed": lives for ever.
+/// "workers_failed". The text is static.
 std::string_view to_string(RestartCause cause);
 
 struct RunEvent {
   enum class Kind {
-    Began,  // A run of this id begins; also again, after an earlier one.
+    Began,  // A run of this id begins; also after an earlier run of this id.
     NodeJoined,
     NodeLeft,
     NodeLost,
     RoundComplete,
     RoundRestarts,  // The workers of the round are stopped; `cause` says why.
-    RoundResumed,   // Its nodes have come back to a musterd that knew nothing.
+    RoundResumed,   // All nodes of the round have come back to a musterd that was restarted.
     RoundNotResumed,
     Closed,  // By a torchrun node.
     Succeeded,
     Failed,
-    Broken,       // An invariant of muster did not hold.
-    NodeDrained,  // By an operator, as the next two.
+    Broken,       // An invariant of muster was broken.
+    NodeDrained,  // By an operator, like the next two.
     NodeExcluded,
     NodeAllowed,
   };
   Kind kind = Kind::Began;
-  std::uint64_t number = 0;  // From 1; the next event of the run has the next number.
+  std::uint64_t number = 0;  // Counts the events of the run from 1.
   Instant at{};
   std::int64_t round = 0;
-  std::string node = {};         // As torchrun names it; empty: no single one.
+  std::string node = {};         // As torchrun names it; empty: no single node.
   std::optional<int> rank = {};  // The node's group rank in the newest complete round.
   std::optional<RestartCause> cause = {};
   std::string text = {};
-  std::uint64_t like = 0;             // Further events of this kind that were only counted.
-  std::optional<Duration> took = {};  // RoundComplete: since its first node came.
+  std::uint64_t like = 0;             // Further events of this kind, which were only counted.
+  std::optional<Duration> took = {};  // RoundComplete: the time since its first node came.
 };
 std::string_view to_string(RunEvent::Kind kind);
 
-/// How often something took how long, in classes as Prometheus counts them.
+/// A histogram of durations, with classes as in Prometheus.
 struct DurationHistogram {
-  /// Upper bounds, in seconds; the last class has none.
+  /// The upper bounds in seconds; the last class has none.
   static constexpr std::array<double, 14> kBounds = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
                                                      1,     2.5,  5,     10,   30,  60,   300};
   std::array<std::uint64_t, kBounds.size() + 1> counts{};
@@ -72,7 +73,7 @@ struct DurationHistogram {
   std::uint64_t count() const;
 };
 
-/// Of all runs of a server since it began.
+/// Counters of all runs of a server since its start.
 struct RunCounters {
   std::uint64_t runs_begun = 0;
   std::uint64_t runs_succeeded = 0;
@@ -89,7 +90,7 @@ struct RunCounters {
 
 class RunHistory {
  public:
-  /// Notes an event, which gets its number here, and counts it. `now` never goes backwards.
+  /// Records an event and counts it; gives the event its number. `now` never goes backwards.
   void add(RunEvent event, Instant now, RunCounters& counters);
 
   const std::deque<RunEvent>& events() const { return events_; }

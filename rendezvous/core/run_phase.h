@@ -1,4 +1,4 @@
-// The phases of a run, and which one may follow which.
+// The phases of a run, and the allowed transitions.
 #pragma once
 
 #include <array>
@@ -8,24 +8,24 @@ namespace muster {
 
 /// In the order of the table in docs/rendezvous.md.
 enum class RunPhase {
-  Recovering,  // The nodes of a round that an earlier life of the host made are coming back.
+  Recovering,  // The host was restarted, and the nodes of an earlier host's round are resuming.
   Gathering,   // Nodes join.
   Preparing,   // The round has its members; rank 0 empties the workers' store.
   Running,     // Every muster node knows its rank.
   Draining,    // A restart has begun; torchrun nodes are still in the old round.
-  Ended,       // For everybody, for good.
+  Ended,       // The run has ended for all nodes, for good.
 };
 inline constexpr std::size_t kRunPhases = 6;
 
-/// The round has its members, and nobody else is let in.
+/// The round has its members, and no other node is admitted.
 constexpr bool is_complete(RunPhase phase) {
   return phase == RunPhase::Preparing || phase == RunPhase::Running || phase == RunPhase::Draining;
 }
 
-/// Whether a round in `from` may come into `to`. The end of a run is not a round's: it may come in
-/// every phase.
+/// Whether the phase of a round may change from `from` to `to`. The end of a run is not a phase of
+/// the round: a run may end in every phase.
 constexpr bool may_follow(RunPhase from, RunPhase to) {
-  // Rows: from; columns: to. Both in the order of the enum.
+  // The rows are `from`, the columns are `to`, both in the order of the enum.
   constexpr std::array<std::array<bool, kRunPhases>, kRunPhases> kTable{{
       /* Recovering */ {false, true, false, true, false, false},
       /* Gathering  */ {true, false, true, false, false, false},

@@ -1,7 +1,7 @@
-// What of a run outlives its host, as plain values: rendezvous.h makes them and begins with them.
+// The durable state of a run, as plain values: rendezvous.h makes the records and begins with them.
 //
-// Not in them: connections, keep-alives, and the workers' keys. Their encoding is
-// rendezvous/wire/run_record_codec.h.
+// Connections, keep-alives and the workers' keys are not recorded. The encoding of the records is
+// in rendezvous/wire/run_record_codec.h.
 #pragma once
 
 #include <cstddef>
@@ -17,37 +17,38 @@ namespace muster {
 
 struct RunOutcome {
   bool succeeded = true;
-  std::optional<NodeName> who;  // Who failed first.
+  std::optional<NodeName> who;  // The node that failed first.
   std::string why;
   bool operator==(const RunOutcome&) const = default;
 };
 
-/// Everything about a run but its members.
+/// The record of a run, without its members.
 struct RunRecord {
   RunSettings settings;
-  std::int64_t life = 0;  // RendezvousSetup's: the nodes know the run's rounds by it.
+  std::int64_t life = 0;  // RendezvousSetup::life: the nodes identify the run's rounds with it.
   std::int64_t round = 0;
   std::int64_t generation = 0;
   std::int64_t highest_generation = 0;
   bool had_round = false;
   bool complete = false;
-  bool preparing = false;  // Complete, and nobody has been told its rank.
-  bool draining = false;   // Complete, and torchrun nodes have yet to leave it.
+  bool preparing = false;  // Complete, and no node has been told its rank.
+  bool draining = false;   // Complete, and torchrun nodes have not left it yet.
   bool closed = false;
   int restarts_used = 0;
   int prepare_failures = 0;
   std::int64_t last_world = 0;
   std::optional<StoreAddress> store;
-  /// Why the last round has ended, while there is no further one.
+  /// Why the last round has ended, until the next one is complete.
   std::optional<NodeName> restart_who;
   std::string restart_what;
   std::optional<RunOutcome> outcome;
-  /// Of the last call, when this was recorded. A restarted host lets it go on from there.
+  /// The remaining time of the last call when this was recorded. A restarted host continues the
+  /// last call with it.
   std::optional<Duration> last_call_left;
-  /// RendezvousSetup's. Nothing: of an older muster.
+  /// RendezvousSetup::ended_generation. Empty: an older muster has written the record.
   std::optional<std::int64_t> ended_generation;
   std::vector<KeptOutEntry> kept_out;  // By an operator.
-  std::vector<HostStrikes> strikes;    // The host that was struck last comes last.
+  std::vector<HostStrikes> strikes;    // The host with the newest strike comes last.
   bool operator==(const RunRecord&) const = default;
 };
 
@@ -55,27 +56,27 @@ struct RunRecord {
 struct MemberRecord {
   enum class Standing {
     Member,    // It works, or is about to come back.
-    Finished,  // Its part is done.
-    Lost,      // Gone before its part was done: others wait for one in its place.
+    Finished,  // It has finished its part.
+    Lost,      // It left before it had finished: the others wait for a node in its place.
   };
   NodeName name;
   Standing standing = Standing::Member;
   std::optional<int> rank;
-  bool native = true;  // Of a torchrun node only what is above is known.
+  bool native = true;  // False: a torchrun node, of which only the fields above are known.
   std::string instance;
   int local_world_size = 1;
   std::string role;
   std::optional<int> preferred_rank;
   bool spare = false;
   bool hosts_rendezvous = false;
-  std::string why;  // Of a lost one.
+  std::string why;  // Why the node is lost.
   bool operator==(const MemberRecord&) const = default;
 };
 
-/// What has changed since the last time.
+/// The changes since the last ones.
 struct RunChange {
   RunRecord record;
-  std::vector<MemberRecord> members;  // New ones, and those that are not as they were.
+  std::vector<MemberRecord> members;  // New members, and members whose record has changed.
   std::vector<NodeName> removed;
 };
 
@@ -85,7 +86,7 @@ struct StoredRun {
   std::vector<MemberRecord> members;
 };
 
-/// A line of the history.
+/// An entry in the history of ended runs.
 struct EndedRun {
   std::string run_id;
   std::int64_t ended_at = 0;  // Seconds since 1970.

@@ -1,4 +1,4 @@
-// Durations in messages for people.
+// Durations as text in messages for people.
 
 #pragma once
 

@@ -37,7 +37,7 @@ OrReason<Duration> seconds(std::string_view key, const std::string& value) {
   return Duration(std::chrono::seconds(*number));
 }
 
-// One key of --rdzv-conf: sets its field, or says what is wrong.
+// One key of --rdzv-conf. `set` sets the key's field, or returns an error text.
 struct Key {
   std::string_view name;
   std::string (*set)(RendezvousSettings&, std::string_view, const std::string&);
@@ -115,7 +115,8 @@ std::string set_scale_policy(RendezvousSettings& settings, std::string_view key,
     }
   return error(key, value, "now, at-restart or never");
 }
-/// static: the launcher's --node-rank is what counts (torchrun overwrites it, too).
+/// For `rank` of the static backend: the launcher's --node-rank counts (torchrun overwrites `rank`,
+/// too).
 std::string ignore(RendezvousSettings&, std::string_view, const std::string&) {
   return {};
 }

@@ -30,7 +30,7 @@ namespace {
 
 using detail::BytesBlock;
 
-// malloc and realloc, not new: for large blocks realloc moves pages instead of bytes.
+// malloc and realloc instead of new: for large blocks realloc moves pages instead of bytes.
 BytesBlock* resize_block(BytesBlock* block, std::size_t capacity, MemoryAccount* account) {
   const bool fresh = block == nullptr;
   const std::size_t before = fresh ? 0 : block->footprint();
@@ -56,7 +56,8 @@ void copy(char* to, std::string_view from) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
-// Appending byte by byte must not be quadratic; a large value is not worth doubling.
+// The capacity for a value that grows. Appending byte by byte must not take quadratic time, but a
+// large value must not double its memory.
 std::size_t grown(std::size_t bytes) {
   constexpr std::size_t kSpareMax = 1 << 20;
   return bytes + std::min(bytes, kSpareMax);
@@ -98,8 +99,7 @@ std::size_t SharedBytes::room() const {
 }
 
 void SharedBytes::assign(std::string_view bytes, MemoryAccount* account) {
-  // A block much larger than its new content is given back: it would be counted, and kept, for
-  // nothing.
+  // A block that is much larger than its new content is released: it would waste memory.
   const bool fits = block_ != nullptr && block_->references == 1 && bytes.size() <= room() &&
                     block_->capacity <= 2 * bytes.size() + 64;
   if (!fits) {

@@ -1,7 +1,7 @@
-// Bytes that several may look at and nobody copies: values of the store, replies on their way out.
+// Shared bytes that are not copied: values of the store, and replies that wait to be sent.
 //
-// References are counted without atomics: everything that shares a block lives on one thread. A
-// block counts in the MemoryAccount that it was made with until its last reference goes.
+// References are counted without atomics: all owners of a block live on one thread. A block counts
+// in the MemoryAccount with which it was made until its last reference is gone.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace detail {
 struct BytesBlock;
 }
 
-/// A piece of a counted block of memory. A copy is another look at the same bytes.
+/// A part of a reference-counted block of memory. A copy refers to the same bytes.
 class SharedBytes {
  public:
   SharedBytes() = default;
@@ -37,18 +37,19 @@ class SharedBytes {
 
   std::string_view view() const { return {begin_, size_}; }
   std::size_t size() const { return size_; }
-  /// What it holds in memory, spare room and the rest of the block included.
+  /// The memory of the whole block, including spare room.
   std::size_t footprint() const;
-  /// What its block would free: nothing if somebody else looks at the block, too.
+  /// The memory that releasing this object would free: 0 if the block has other owners.
   std::size_t freed_alone() const;
   /// The footprint of a copy of so many bytes.
   static std::size_t footprint_of(std::size_t bytes);
 
-  /// Becomes `bytes`: in place if nobody else looks at the block and it fits, else in a new one.
+  /// Replaces the content: in place if the block has no other owner and `bytes` fit, otherwise in a
+  /// new block.
   void assign(std::string_view bytes, MemoryAccount* account = nullptr);
-  /// Adds `bytes` at the end; others who look at the block see what they saw before.
+  /// Adds `bytes` at the end. Other owners of the block do not see them.
   void append(std::string_view bytes, MemoryAccount* account = nullptr);
-  /// footprint() after append(), at the most.
+  /// The largest possible footprint() after append().
   std::size_t footprint_after_append(std::size_t bytes) const;
 
  private:
@@ -62,7 +63,7 @@ class SharedBytes {
   std::size_t size_ = 0;
 };
 
-/// Bytes that their owner keeps, as opposed to those that only wait to be sent: they count as kept.
+/// Bytes that count in MemoryAccount::kept, unlike bytes that only wait to be sent.
 class KeptBytes {
  public:
   KeptBytes() = default;
@@ -91,8 +92,8 @@ class KeptBytes {
   MemoryAccount* account_ = nullptr;
 };
 
-/// A growing buffer, parts of which can become SharedBytes without a copy. Memory follows what
-/// has arrived, not what a peer has announced.
+/// A growing buffer, parts of which can become SharedBytes without a copy. Its memory grows with
+/// the bytes that have arrived, not with the length that a peer has announced.
 class ByteBuffer {
  public:
   explicit ByteBuffer(MemoryAccount* account = nullptr) : account_(account) {}
@@ -103,25 +104,25 @@ class ByteBuffer {
   std::string_view view() const;
   std::size_t size() const { return size_; }
   std::size_t capacity() const;
-  /// What it holds in memory.
+  /// The memory of the buffer.
   std::size_t footprint() const;
   bool empty() const { return size_ == 0; }
 
   void append(std::string_view bytes);
-  /// Room behind the content, at least one byte of it and at most up to `wanted` bytes in all;
-  /// `wanted` is above size(). The caller writes there and calls commit().
+  /// Free space after the content, at least one byte. Content and space have at most `wanted` bytes
+  /// together; `wanted` must be larger than size(). The caller writes there and calls commit().
   std::pair<char*, std::size_t> room(std::size_t wanted);
   void commit(std::size_t bytes) { size_ += bytes; }
-  /// Drops the first `bytes`; safe while parts are shared.
+  /// Removes the first `bytes`; safe while parts are shared.
   void erase_front(std::size_t bytes);
-  /// Drops everything, memory included.
+  /// Removes all content and releases the memory.
   void clear();
 
-  /// Whether `part` lies in this buffer and fills most of it, so that keeping the buffer for its
-  /// sake wastes little.
+  /// Whether `part` lies in this buffer and fills most of it, so that sharing the buffer for this
+  /// part wastes little memory.
   bool mostly(std::string_view part) const;
-  /// `part`, which lies in this buffer, without a copy. From now on the content may only be
-  /// dropped: erase_front() or clear().
+  /// Shares `part`, which must lie in this buffer, without a copy. After that only erase_front() or
+  /// clear() may be called.
   SharedBytes share(std::string_view part);
 
  private:

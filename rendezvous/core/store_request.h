@@ -1,7 +1,7 @@
-// What a client can ask of the store, and what it is answered, as values.
+// The store's requests and replies as values.
 //
-// The words are those of PyTorch's c10d TCPStore; docs/protocol.md has their meaning, and
-// rendezvous/wire/c10d_codec.h their bytes.
+// The names are those of PyTorch's c10d TCPStore. docs/protocol.md has their meaning, and
+// rendezvous/wire/c10d_codec.h has their encoding.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace muster {
 
-/// Numbers are the wire's (torch 2.13); each must stay what it is.
+/// The numbers are those of the wire (torch 2.13) and must not change.
 enum class Query : std::uint8_t {
   Validate = 0,
   Set = 1,
@@ -38,28 +38,28 @@ enum class Query : std::uint8_t {
 };
 inline constexpr std::size_t kQueryCount = 19;
 
-/// One request. Which fields count follows from `query`; the others stay empty. The views belong
-/// to whoever made the request and live as long as the call that takes it.
+/// One request. `query` decides which fields are used; the others stay empty. The views belong to
+/// the caller, and are valid only during the call that gets the request.
 struct Request {
   Query query = Query::Ping;
-  std::string_view key = {};       // Or the name of a queue.
+  std::string_view key = {};       // A key, or the name of a queue.
   std::string_view value = {};     // CompareSet: the desired value.
   std::string_view expected = {};  // CompareSet only.
   std::int64_t number = 0;         // Add: delta. Barrier: world size. Validate: magic. Ping: nonce.
   std::span<const std::string_view> keys = {};
   std::span<const std::string_view> values = {};  // MultiSet: as many as keys.
-  ByteBuffer* buffer = nullptr;  // Where `value` lies, if its memory may be kept; else nothing.
+  ByteBuffer* buffer = nullptr;  // The buffer of `value`, if the store may share its memory.
 };
 
-/// A client, as the table knows it: small numbers, used again after disconnect().
+/// The id of a client: a small number, which is used again after disconnect().
 struct ConnectionId {
   std::uint32_t value = 0;
   bool operator==(const ConnectionId&) const = default;
 };
 
-/// Why a request cannot be carried out. The protocol has no error messages: the connection closes.
+/// Why a request is refused. The protocol has no error messages: the server closes the connection.
 enum class Refusal {
-  NotANumber,    // Add or Barrier on a value that is none.
+  NotANumber,    // Add or Barrier on a value that is not a number.
   TooManyKeys,   // StoreLimits::keys
   TooManyBytes,  // StoreLimits::bytes
 };
@@ -82,7 +82,7 @@ struct Values {
 };
 struct Popped {
   std::int64_t length_before;
-  SharedBytes bytes;  // Counts if length_before > 0.
+  SharedBytes bytes;  // Only valid if length_before > 0.
 };
 struct Keys {
   std::vector<std::string_view> each;  // Valid until the table changes.

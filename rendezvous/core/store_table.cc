@@ -11,43 +11,45 @@ namespace muster {
 
 namespace {
 
-// What a name costs besides its bytes: the map's node, rounded up.
+// The memory of a name besides its bytes: the node of the map, rounded up.
 constexpr std::size_t kEntryBytes = 160;
-// What a queue costs, and each of its values besides the bytes.
+// The memory of a queue, and of each of its values besides their bytes.
 constexpr std::size_t kQueueBytes = 48;
 constexpr std::size_t kQueueItemBytes = 64;
-// A name in LIST_KEYS' reply, besides its bytes.
+// The bytes of a name in the reply to LIST_KEYS besides the name itself.
 constexpr std::size_t kListedBytes = 8;
-// Below this a value is copied out of the buffer that it came in: the buffer is used again.
+// A smaller value is copied out of its input buffer, so that the buffer can be used again.
 constexpr std::size_t kShareBytes = 16 << 10;
 
 std::size_t footprint(const std::optional<SharedBytes>& value) {
   return value ? value->footprint() : 0;
 }
 
-// What replacing the value would free.
+// The memory that replacing the value would free.
 std::size_t freed(const std::optional<SharedBytes>& value) {
   return value ? value->freed_alone() : 0;
 }
 
-bool takes_over(std::string_view value, const ByteBuffer* buffer) {
+bool shares_buffer(std::string_view value, const ByteBuffer* buffer) {
   return value.size() >= kShareBytes && buffer != nullptr && buffer->mostly(value);
 }
 
-// What a new value needs; if it stays in the buffer that it came in, that is counted already.
+// The additional memory of a new value: none if it shares its input buffer, which is counted
+// already.
 std::size_t value_cost(std::string_view value, const ByteBuffer* buffer) {
-  return takes_over(value, buffer) ? 0 : SharedBytes::footprint_of(value.size());
+  return shares_buffer(value, buffer) ? 0 : SharedBytes::footprint_of(value.size());
 }
 
-// The sum as the wire's 64 bits have it: it wraps around.
+// The sum in the 64 bits of the wire: it wraps around.
 std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
 }  // namespace
 
-SharedBytes StoreTable::take(std::string_view value, ByteBuffer* buffer) {
-  return takes_over(value, buffer) ? buffer->share(value) : SharedBytes::copy_of(value, &account_);
+SharedBytes StoreTable::share_or_copy(std::string_view value, ByteBuffer* buffer) {
+  return shares_buffer(value, buffer) ? buffer->share(value)
+                                      : SharedBytes::copy_of(value, &account_);
 }
 
 std::optional<std::int64_t> parse_stored_number(std::string_view text) {
@@ -121,7 +123,7 @@ Reply StoreTable::apply(ConnectionId from, const Request& request) {
     case Query::Barrier:
       return barrier(from, request);
     case Query::Validate:
-      return NoReply{};  // The codec has checked it.
+      return NoReply{};  // The codec has already checked the magic number.
   }
   MUSTER_CHECK(false);
   return NoReply{};
@@ -206,14 +208,14 @@ Reply StoreTable::set(std::string_view key, std::string_view value, ByteBuffer* 
   SharedBytes* const stored = known ? place->second.stored() : nullptr;
   if (stored != nullptr && value.size() < kShareBytes) {
     account_.kept -= stored->footprint();
-    stored->assign(value, &account_);  // Often in place: no allocation.
+    stored->assign(value, &account_);  // Often in place, without an allocation.
     account_.kept += stored->footprint();
     if (place->second.oldest != nullptr) release_all(place);
     return NoReply{};
   }
   if (!known) bytes_ += entry_cost(key);
   const auto entry = known ? place : map_.emplace_hint(place, std::string(key), Entry{});
-  store(entry, take(value, buffer));
+  store(entry, share_or_copy(value, buffer));
   release_all(entry);
   return NoReply{};
 }
@@ -239,7 +241,8 @@ Reply StoreTable::append(std::string_view key, std::string_view value) {
 Reply StoreTable::compare_set(const Request& request) {
   const SharedBytes* const now = stored(request.key);
   if (now == nullptr) {
-    // torch answers what the client expected although the key is missing; rendezvous depends on it.
+    // If the key is missing, torch answers with the expected value. torchrun's rendezvous depends
+    // on that.
     if (!request.expected.empty()) return Value{SharedBytes::copy_of(request.expected, &account_)};
   } else if (now->view() != request.expected) {
     return Value{*now};
@@ -251,7 +254,8 @@ Reply StoreTable::compare_set(const Request& request) {
 
 Reply StoreTable::multi_set(const Request& request) {
   MUSTER_CHECK(request.keys.size() == request.values.size());
-  // All or nothing: what one after the other could need at most is there before the first is set.
+  // All or nothing: the room for all values is checked before the first one is set. The estimate is
+  // an upper bound.
   std::size_t new_entries = 0;
   std::size_t new_bytes = 0;
   for (std::size_t i = 0; i < request.keys.size(); ++i) {
@@ -342,7 +346,7 @@ Reply StoreTable::queue_push(std::string_view name, std::string_view value, Byte
     bytes_ += kQueueBytes;
     queue_appeared(entry->second);
   }
-  queue->push_back(take(value, buffer));
+  queue->push_back(share_or_copy(value, buffer));
   bytes_ += kQueueItemBytes;
   account_.kept += queue->back().footprint();
   release_one(entry);

@@ -1,7 +1,7 @@
-// The store's keys and queues, and who waits for which of them.
+// The store's keys and queues, and the clients that wait for them.
 //
-// Pure: no sockets, no threads, no clock, no log. Behaves as the libuv server of torch 2.13 where a
-// client can tell, without its bugs: docs/protocol.md has the list. Waits are in store_waits.cc.
+// Pure: no sockets, no threads, no clock, no log. To a client it behaves like the libuv server of
+// torch 2.13, without its bugs: docs/protocol.md has the list. Waits are in store_waits.cc.
 #pragma once
 
 #include <cstddef>
@@ -27,35 +27,36 @@ class StoreTable {
   StoreTable(const StoreTable&) = delete;
   StoreTable& operator=(const StoreTable&) = delete;
 
-  /// What is there already stays, also beyond a smaller limit.
+  /// Existing keys stay, also beyond a smaller limit.
   void set_limits(StoreLimits limits) { limits_ = limits; }
 
-  /// Carries out one request of a client. A Refusal has changed no key, no queue
-  /// and no other client's wait.
+  /// Applies one request of a client. A Refusal has changed no key, no queue and no other client's
+  /// wait.
   Reply apply(ConnectionId from, const Request& request);
-  /// Whose waits the last apply() has ended, in the order in which they began. Each is owed
-  /// kStopWaiting, before the reply of the request itself.
+  /// The clients whose waits the last apply() has ended, in the order in which the waits began. The
+  /// caller must send kStopWaiting to each, before the reply to the request itself.
   std::span<const ConnectionId> released() const { return released_; }
-  /// The client is gone: its wait is, too.
+  /// The client is gone: ends its wait.
   void disconnect(ConnectionId client);
-  /// Forgets everything, waits included; nobody is released.
+  /// Removes all keys, queues and waits; releases no client.
   void clear();
 
   bool has(std::string_view key) const;
   /// The keys that have a value and begin with `prefix`, in order.
   std::vector<std::string> keys_below(std::string_view prefix) const;
   std::size_t num_keys() const { return values_; }
-  /// Memory of names, queues and waits, and of every block of bytes in account().
+  /// Memory of names, queues and waits, and of all blocks of bytes in account().
   std::size_t bytes() const { return bytes_ + account_.blocks; }
-  /// Whether so many bytes more are within the limit.
+  /// Whether so many more bytes are within the limit.
   bool has_room(std::size_t bytes) const { return !room_for(0, bytes); }
-  /// Blocks of the table's values; whoever shares the limit on bytes counts in it, too.
+  /// Counts the blocks of the table's values, and of all others that share the limit on bytes.
   MemoryAccount& account() { return account_; }
-  /// The names that LIST_KEYS answers with, in the bytes of the protocol without the count.
+  const MemoryAccount& account() const { return account_; }
+  /// The size of the names in the reply to LIST_KEYS, in bytes of the protocol, without the count.
   std::size_t list_bytes() const { return list_bytes_; }
-  /// Names in the table, those that are only waited for included: LIST_KEYS looks at each.
+  /// Names in the table, including names that only waits refer to: LIST_KEYS visits each.
   std::size_t num_names() const { return map_.size(); }
-  /// Waiting clients that were looked at so far: a measure of work.
+  /// The number of waiting clients that were visited so far: a measure of work.
   std::uint64_t waiters_seen() const { return waiters_seen_; }
   std::size_t waiting() const { return waiting_; }  // Clients.
   bool is_waiting(ConnectionId client) const {
@@ -66,11 +67,11 @@ class StoreTable {
   struct WaitItem;
   struct Entry {
     std::optional<SharedBytes> value;
-    std::unique_ptr<std::list<SharedBytes>> queue;  // Nothing, or not empty.
+    std::unique_ptr<std::list<SharedBytes>> queue;  // Null, or not empty.
     WaitItem* oldest = nullptr;
     WaitItem* newest = nullptr;
     bool present() const { return value || queue; }
-    /// Its value, or null.
+    /// The value, or null.
     SharedBytes* stored() { return value ? &*value : nullptr; }
     const SharedBytes* stored() const { return value ? &*value : nullptr; }
   };
@@ -81,12 +82,12 @@ class StoreTable {
     ConnectionId who;
     WaitItem* older = nullptr;
     WaitItem* newer = nullptr;
-    bool linked = false;  // On the entry's list: the name has not come yet.
+    bool linked = false;  // On the entry's list: the name has had no value yet.
   };
   struct Wait {
-    std::vector<WaitItem> items;  // Not resized while any is linked.
-    std::size_t remaining = 0;    // Linked items: names that have had no value yet.
-    std::size_t missing = 0;      // Those of them that have no queue now, either.
+    std::vector<WaitItem> items;  // Not resized while any item is linked.
+    std::size_t remaining = 0;    // The linked items: names that have had no value yet.
+    std::size_t missing = 0;      // The linked items whose names have no queue now, either.
   };
 
   Reply set(std::string_view key, std::string_view value, ByteBuffer* buffer);
@@ -109,7 +110,7 @@ class StoreTable {
   std::optional<Refusal> room_for(std::size_t new_entries, std::size_t new_bytes) const;
   std::optional<Refusal> room_for_value(Map::const_iterator entry, std::string_view key,
                                         std::size_t footprint) const;
-  SharedBytes take(std::string_view value, ByteBuffer* buffer);
+  SharedBytes share_or_copy(std::string_view value, ByteBuffer* buffer);
   Map::iterator find_or_make(std::string_view key);
   /// The key's value, or null.
   const SharedBytes* stored(std::string_view key) const;
@@ -128,7 +129,7 @@ class StoreTable {
   void queue_vanished(Entry& entry);
 
   StoreLimits limits_;
-  MemoryAccount account_;  // Before all that holds blocks.
+  MemoryAccount account_;  // Declared before all members that hold blocks.
   Map map_;
   std::vector<Wait> waits_;  // By ConnectionId.
   std::vector<ConnectionId> released_;
@@ -139,8 +140,8 @@ class StoreTable {
   std::size_t waiting_ = 0;
 };
 
-/// A number as std::stoll reads it from a stored value: leading white space, a sign, digits, and
-/// whatever follows. Nothing if there are no digits or it does not fit.
+/// The number in a stored value, read as by std::stoll: leading white space, a sign, digits;
+/// anything may follow. Empty if there are no digits, or if the number does not fit.
 std::optional<std::int64_t> parse_stored_number(std::string_view text);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// StoreTable's waits: who is put on which list, and who is released when.
+// The waits of StoreTable: how clients wait for names, and when they are released.
 
 #include <cstddef>
 
@@ -9,13 +9,13 @@ namespace muster {
 
 namespace {
 
-constexpr std::size_t kItemsKept = 64;    // Of a client's vector between two of its waits.
-constexpr std::size_t kNumberBytes = 64;  // A stored number's footprint, at the most.
+constexpr std::size_t kItemsKept = 64;    // A client's vector keeps this capacity between waits.
+constexpr std::size_t kNumberBytes = 64;  // The largest footprint of a stored number.
 
 }  // namespace
 
 Reply StoreTable::wait(ConnectionId from, const Request& request) {
-  end_wait(from);  // A client waits once: what it waited for before is forgotten.
+  end_wait(from);  // A client has one wait: a new wait replaces it.
   std::size_t absent = 0;
   std::size_t new_entries = 0;
   std::size_t new_bytes = 0;
@@ -48,7 +48,7 @@ Reply StoreTable::barrier(ConnectionId from, const Request& request) {
   }
   if (const auto refusal = room_for_value(found, request.key, kNumberBytes + sizeof(WaitItem)))
     return *refusal;
-  // It wraps around, as ADD does.
+  // Wraps around, as ADD does.
   arrived = static_cast<std::int64_t>(static_cast<std::uint64_t>(arrived) + 1);
   const auto entry = found != map_.end() ? found : find_or_make(request.key);
   store_number(entry, arrived);
@@ -64,7 +64,7 @@ StoreTable::Wait& StoreTable::make_wait(ConnectionId who, std::size_t items) {
   if (who.value >= waits_.size()) waits_.resize(who.value + std::size_t{1});
   Wait& wait = waits_[who.value];
   MUSTER_CHECK(wait.items.empty() && wait.remaining == 0);
-  wait.items.reserve(items);  // The items have addresses that lists refer to.
+  wait.items.reserve(items);  // Lists refer to the addresses of the items.
   return wait;
 }
 
@@ -111,7 +111,8 @@ void StoreTable::release(ConnectionId who) {
   released_.push_back(who);
 }
 
-// A count-down, not a second look: a key that was written has come, whatever becomes of it later.
+// A key that was written counts as arrived, even if it is deleted later: the wait counts down and
+// does not check the keys again.
 void StoreTable::release_all(Map::iterator entry) {
   while (WaitItem* item = entry->second.oldest) {
     const ConnectionId who = item->who;
@@ -121,7 +122,7 @@ void StoreTable::release_all(Map::iterator entry) {
   }
 }
 
-// One push, one release: the longest waiting client that misses nothing else.
+// One push releases one client: the longest waiting one that misses no other name.
 void StoreTable::release_one(Map::iterator entry) {
   for (WaitItem* item = entry->second.oldest; item != nullptr; item = item->newer) {
     ++waiters_seen_;
@@ -129,8 +130,8 @@ void StoreTable::release_one(Map::iterator entry) {
   }
 }
 
-// A name with a filled queue is not missing. The waits keep count, so that a wait for many names
-// is not gone through each time that one of their queues is filled or emptied.
+// A name with a filled queue is not missing. The waits keep count of the missing names, so that a
+// wait for many names is not visited whole each time when one of their queues is filled or emptied.
 void StoreTable::queue_appeared(Entry& entry) {
   for (const WaitItem* item = entry.oldest; item != nullptr; item = item->newer) {
     ++waiters_seen_;

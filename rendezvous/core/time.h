@@ -1,4 +1,4 @@
-// Time, as the core sees it: a value that callers hand in, never a question the core asks.
+// Time in the core: a value that callers pass in. The core never reads a clock.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace muster {
 
-/// A monotonic clock on purpose without now(): core code that tries to read the time does not
-/// compile. The shell makes Instants (rendezvous/net/clock.h), tests invent them.
+/// A monotonic clock without now(), so that core code that tries to read the time does not compile.
+/// The shell makes Instants (rendezvous/net/clock.h); tests use any values.
 struct MonotonicClock {
   using duration = std::chrono::nanoseconds;
   using rep = duration::rep;
@@ -20,11 +20,10 @@ struct MonotonicClock {
 using Duration = MonotonicClock::duration;
 using Instant = MonotonicClock::time_point;
 
-/// A hundred years: longer waits than this are cut to it, so that no sum with an Instant overflows.
+/// A hundred years. Longer waits are cut to this, so that no sum with an Instant overflows.
 inline constexpr Duration kLongestWait = std::chrono::hours(876'000);
 
-/// The instant `wait` after `now`. A wait may come from outside, and be as long as a Duration
-/// holds.
+/// The instant `wait` after `now`. A wait may come from outside and have any value of a Duration.
 constexpr Instant later(Instant now, Duration wait) {
   return now + std::clamp(wait, Duration::zero(), kLongestWait);
 }

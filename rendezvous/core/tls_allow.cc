@@ -17,14 +17,14 @@ bool is_dns_character(char c) {
          c == '*';
 }
 
-/// Whether the rule has this name, or "*.REST" for it.
+/// Whether the rule has this name, or a "*.REST" that matches it.
 bool lists(const TlsAllow::Rule& rule, const std::string& name) {
   if (rule.names.contains(name)) return true;
   const std::size_t dot = name.find('.');
   return dot != std::string::npos && rule.names.contains("*" + name.substr(dot));
 }
 
-/// False: it is no name that a rule may have.
+/// Returns false if the text is not a name that a rule may have.
 bool add_name(TlsAllow::Rule& rule, std::string_view text) {
   if (text == kAnyName) {
     rule.any_name = true;
@@ -40,7 +40,7 @@ bool add_name(TlsAllow::Rule& rule, std::string_view text) {
   return true;
 }
 
-/// "NAME[,NAME...]". What is wrong with it; empty: nothing.
+/// Adds the names of "NAME[,NAME...]". Returns an error text; empty if there is no error.
 std::string add_names(TlsAllow::Rule& rule, std::string_view text) {
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());

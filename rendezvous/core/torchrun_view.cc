@@ -8,11 +8,12 @@ namespace {
 
 using Kind = StateOperation::Kind;
 
-// Below, clocks are as good as equal. A node is dead to torchrun after 15 s; between two heartbeats
-// there can be two intervals of 5 s, where a round begins; and a slow clock meets a fast one.
+// Below this skew, clocks count as equal. torchrun takes a node for dead after 15 s. Between two
+// heartbeats there may be two intervals of 5 s, when a round begins, and a slow clock may meet a
+// fast one.
 constexpr std::int64_t kSkewToCorrectUs = 2'000'000;
-// What is less may also be a message that was slow: no line in the log.
-constexpr std::int64_t kSkewToTellUs = 5'000'000;
+// A smaller skew may also come from a slow message, so it gets no line in the log.
+constexpr std::int64_t kSkewToReportUs = 5'000'000;
 
 std::int64_t microseconds_of(Duration duration) {
   return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
@@ -30,8 +31,8 @@ void TorchrunView::clear() {
   waiting_.clear();
 }
 
-std::optional<std::int64_t> TorchrunView::take_heartbeat(NodeId node, WallTime at, Instant now,
-                                                         WallTime wall) {
+std::optional<std::int64_t> TorchrunView::handle_heartbeat(NodeId node, WallTime at, Instant now,
+                                                           WallTime wall) {
   const auto found = clocks_.find(node);
   if (found == clocks_.end()) return std::nullopt;
   Clock& clock = found->second;
@@ -39,14 +40,14 @@ std::optional<std::int64_t> TorchrunView::take_heartbeat(NodeId node, WallTime a
   clock.skew_us = at.microseconds - wall.microseconds;
   const std::int64_t before = ahead_us_;
   ahead_us_ = measure_ahead();
-  // Not for every millisecond: the stamp of all muster nodes would change each time.
+  // Ignores small changes: otherwise the heartbeats of all muster nodes would change each time.
   if (before != 0 && std::abs(ahead_us_ - before) < kSkewToCorrectUs / 2) ahead_us_ = before;
   catch_up_with_fastest(before, wall);
   if (ahead_us_ != stamped_ahead_us_ || (slow_clocks_ && !stamped_)) renew_stamp(now, wall);
-  // By the fastest clock, the last call must not be over early.
+  // The deadline is made again: the last call must not be over early by the fastest clock.
   if (ahead_us_ != before && deadline_is_ours_) deadline_.reset();
-  if (std::abs(clock.skew_us) <= kSkewToTellUs || clock.told) return std::nullopt;
-  clock.told = true;
+  if (std::abs(clock.skew_us) <= kSkewToReportUs || clock.skew_reported) return std::nullopt;
+  clock.skew_reported = true;
   return clock.skew_us;
 }
 
@@ -61,8 +62,8 @@ void TorchrunView::catch_up_with_fastest(std::int64_t ahead_before, WallTime wal
   slow_clocks_ = false;
   for (auto& [id, clock] : clocks_) {
     slow_clocks_ = slow_clocks_ || behind_us(clock) > 0;
-    // The fastest has gone, and this node's own heartbeat counts again. While ours was shown it has
-    // written none, so it would look dead: now it looks as if it had just written one.
+    // The fastest clock is gone, so this node's own heartbeat is shown again. The node wrote none
+    // while the view showed the renewed one, so it would look dead. It gets a fresh heartbeat.
     const bool was_behind = ahead_before - clock.skew_us > kSkewToCorrectUs;
     if (was_behind && behind_us(clock) == 0)
       clock.heartbeat = std::max(clock.heartbeat, {wall.microseconds + clock.skew_us});
@@ -75,7 +76,7 @@ void TorchrunView::begin_wait(NodeId node) {
 
 void TorchrunView::end_wait(NodeId node, WallTime wall) {
   waiting_.erase(node);
-  // Until it writes its next one, which may take it an interval.
+  // Holds until the node writes its next heartbeat, which may take a keep-alive interval.
   if (const auto found = clocks_.find(node); found != clocks_.end())
     found->second.heartbeat = std::max(found->second.heartbeat, {wall.microseconds + ahead_us_});
 }
@@ -85,14 +86,15 @@ bool TorchrunView::is_slow(NodeId node) const {
   return found != clocks_.end() && behind_us(found->second) > 0;
 }
 
-/// How far a clock is behind the fastest, if so far that others might take its node for dead.
+/// How far a clock is behind the fastest one; 0 if that is so little that other nodes do not take
+/// the clock's node for dead.
 std::int64_t TorchrunView::behind_us(const Clock& clock) const {
   const std::int64_t behind = ahead_us_ - clock.skew_us;
   return behind > kSkewToCorrectUs ? behind : 0;
 }
 
-/// A muster node's heartbeat, and that of a torchrun node that cannot write it, or not so that all
-/// others see it.
+/// Whether the view renews the node's heartbeat: for a muster node, and for a torchrun node that
+/// cannot write it now, or whose clock is too slow for other nodes.
 bool TorchrunView::is_renewed(const Node& node) const {
   return node.native || is_slow(node.id) || waiting_.contains(node.id);
 }
@@ -131,8 +133,9 @@ void TorchrunView::rebuild(const Run& run, WallTime wall) {
   for (const Node& node : run.alive) {
     const auto clock = clocks_.find(node.id);
     const WallTime own = clock == clocks_.end() ? WallTime{} : clock->second.heartbeat;
-    // A slow clock's heartbeat looks dead to a fast one, and, shown as by the fast clock, is never
-    // due to its owner. So it is renewed as long as the node is heard, as that of a muster node.
+    // To a node with a fast clock, the heartbeat of a slow clock looks dead. If the view shows that
+    // heartbeat by the fast clock instead, its owner never thinks that a new one is due. So the
+    // view renews it as long as the node is heard, like that of a muster node.
     state.last_heartbeats.add_new(*node.name, is_renewed(node) ? std::max(stamp_, own) : own);
   }
   state.foreign = foreign_;
@@ -142,7 +145,7 @@ void TorchrunView::rebuild(const Run& run, WallTime wall) {
 
 TorchrunView::Understood TorchrunView::understand(const StateProposal& proposal,
                                                   const std::optional<NodeName>& writer) {
-  auto operation = explain(proposal.seen, proposal.proposed, writer);
+  auto operation = derive_operation(proposal.seen, proposal.proposed, writer);
   if (operation) return {Understood::Kind::Step, *std::move(operation)};
   const bool same = same_content(proposal.seen, proposal.proposed);
   return {same ? Understood::Kind::Nothing : Understood::Kind::Unknown, {}};
@@ -154,7 +157,8 @@ TorchrunView::Applies TorchrunView::applies(const StateOperation& operation,
     return std::find(places.begin(), places.end(), now.node) != places.end();
   };
   const auto if_true = [](bool condition) { return condition ? Applies::Yes : Applies::No; };
-  // With the run's minimum and maximum the rules take the step that the writer would have taken.
+  // If the run's minimum and maximum are known, the rules take the step that the writer would have
+  // taken.
   const Applies counted = now.has_settings ? Applies::Yes : Applies::IfRoundIsAsSeen;
   const bool absent = is({Listed::Nowhere, Listed::Away});
   const bool same_round = proposal.seen.round == now.round;
@@ -178,7 +182,7 @@ TorchrunView::Applies TorchrunView::applies(const StateOperation& operation,
       if (now.complete || now.closed || proposal.proposed.round != now.round) return Applies::No;
       if (!absent && !is({Listed::Waiting, Listed::Redundant})) return Applies::No;
       if (same_round || now.has_settings) return counted;
-      // The writer took the dead out of the round that it saw, and began the next one: alone.
+      // The writer removed the dead nodes from the round that it saw, and began the next one alone.
       return if_true(now.participants + 1 == proposal.proposed.participants.size());
     case Kind::MarkComplete:
       return !now.complete && same_round ? counted : Applies::No;

@@ -2,8 +2,8 @@
 //
 // The nodes of a round train on while the host does not answer, as long as all of them reach each
 // other. So a host that has lost all of them by silence cannot tell a broken network from dead
-// machines. One member that is known to have stopped its workers is enough: without it the round is
-// not whole, and the other members are fenced. docs/rendezvous.md, "When the host is away".
+// machines. A sign that one member has stopped its workers is enough: without that member the round
+// is not whole, and the other members are fenced. docs/rendezvous.md, "When the host is away".
 #pragma once
 
 #include <cstddef>
@@ -16,25 +16,26 @@ namespace muster {
 
 class UnseenWorkers {
  public:
-  /// How long the next round waits for a sign of one member.
+  /// The longest time for which the next round waits for a sign of one member.
   static constexpr Duration kWaitMost = std::chrono::minutes(5);
 
-  /// The workers of a round of muster nodes may start. A round of one node is not counted: that
-  /// node has nobody to ask, so it is fenced at once (or the job has one node: docs/rendezvous.md).
+  /// The workers of a round of muster nodes may start. A round of one node does not count: that
+  /// node has no other node to ask, so it is fenced at once (or the job has one node:
+  /// docs/rendezvous.md).
   void begin(std::int64_t round, std::int64_t generation, std::size_t world) {
     round_ = round;
     generation_ = generation;
     may_run_ = world > 1;
     wait_until_.reset();
   }
-  /// One member of the round has stopped its workers, or its process has ended; or the next round
-  /// begins nevertheless.
+  /// One member of the round has stopped its workers, or its process has ended, or the next round
+  /// begins anyway.
   void clear() { may_run_ = false; }
   /// The host gathers nodes for the next round.
   void end_round(Instant now) {
     if (may_run_) wait_until_ = later(now, kWaitMost);
   }
-  /// The next round must not begin yet.
+  /// Whether the next round must not begin yet.
   bool may_run(Instant now) const { return may_run_ && wait_until_ && now < *wait_until_; }
   std::optional<Instant> wait_until() const { return may_run_ ? wait_until_ : std::nullopt; }
   std::int64_t round() const { return round_; }

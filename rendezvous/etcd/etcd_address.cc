@@ -68,7 +68,7 @@ boost::system::result<EtcdAddress, EtcdAddressError> parse_etcd_address(std::str
   rest = rest.substr(0, slash);
   if (const auto at = rest.rfind('@'); at != std::string_view::npos) {
     address.login.user = std::string(rest.substr(0, at));
-    // The text itself is not repeated: it may be a password.
+    // The error does not repeat the text: it may contain a password.
     if (address.login.user.find(':') != std::string::npos)
       return EtcdAddressError{
           "--state has a password in it, which every user of this machine can read there: write "

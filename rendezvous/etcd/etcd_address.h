@@ -1,4 +1,4 @@
-// Where an etcd is, as --state names it: etcd://[USER@]HOST[:PORT][,HOST[:PORT]...][/PREFIX].
+// The address of an etcd as in --state: etcd://[USER@]HOST[:PORT][,HOST[:PORT]...][/PREFIX].
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@ struct EtcdMember {
 
 struct EtcdAddress {
   std::vector<EtcdMember> members;
-  EtcdLogin login;     // parse_etcd_address() fills in the user only.
+  EtcdLogin login;     // parse_etcd_address() fills in only the user.
   std::string prefix;  // Begins with a slash and ends without one.
 };
 
 struct EtcdAddressError {
-  std::string reason;  // For the user: what is wrong, and what to write.
+  std::string reason;  // For the user: the problem, and what to write.
 };
 
 inline constexpr std::size_t kMostEtcdMembers = 16;
 inline constexpr std::size_t kMostEtcdPrefixBytes = 256;
 
 boost::system::result<EtcdAddress, EtcdAddressError> parse_etcd_address(std::string_view text);
-/// "host:port", an IPv6 address in brackets.
+/// "host:port", with an IPv6 address in brackets.
 std::string to_text(const EtcdMember& member);
 
 }  // namespace muster

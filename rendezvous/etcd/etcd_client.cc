@@ -28,7 +28,7 @@ using EtcdRequest = beast::http::request<beast::http::string_body>;
 
 namespace {
 
-// gRPC's codes for what another member may do better (grpc/status.h).
+// gRPC's codes (grpc/status.h) of errors where another member may succeed.
 constexpr std::int64_t kGrpcCancelled = 1;
 constexpr std::int64_t kGrpcDeadlineExceeded = 4;
 constexpr std::int64_t kGrpcUnavailable = 14;
@@ -38,7 +38,8 @@ bool may_work_elsewhere(const EtcdRefusal& refusal) {
          refusal.code == kGrpcDeadlineExceeded || refusal.code == kGrpcUnavailable;
 }
 
-/// A machine that vanishes closes no connection: the kernel finds out while a watch is silent.
+/// Turns on TCP keep-alive: a machine that vanishes does not close its connection, and a watch may
+/// be silent for long. Also turns off Nagle's algorithm.
 void find_dead_peers(tcp::socket& socket) {
   const int socket_fd = socket.native_handle();
   const int on = 1;
@@ -57,8 +58,8 @@ EtcdRequest request_of(const EtcdMember& member, const std::string& token, const
   EtcdRequest request(beast::http::verb::post, path, 11);
   request.set(beast::http::field::host, to_text(member));
   request.set(beast::http::field::content_type, "application/json");
-  // A member without a leader ends a watch, which would otherwise wait for ever (etcd's
-  // WithRequireLeader).
+  // With this header a member that has no leader ends a watch. Without it the watch would wait
+  // without an end (etcd's WithRequireLeader).
   request.set("Grpc-Metadata-hasleader", "true");
   if (!token.empty()) request.set(beast::http::field::authorization, token);
   request.body() = body;
@@ -127,7 +128,7 @@ asio::awaitable<EtcdResult<void>> EtcdChannel::connect(Duration limit) {
     const auto own = wire->stream.socket().local_endpoint(ec).address();
     if (!ec) own_address_ = {own.to_string(), own.is_loopback(), member().host};
     if (peers_->tls) {
-      // The handshake goes on while the first request is sent, and counts to its time.
+      // The handshake runs while the first request is sent, within the time limit of that request.
       auto secured = secure_socket(wire->stream.socket(), *peers_->tls, member().host);
       if (!secured) co_return failed("TLS: " + secured.error().message());
       wire->tls = std::move(secured->status);
@@ -167,7 +168,8 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string
   co_return error;
 }
 
-/// etcd gives a user a token for some minutes, and takes its password for that only.
+/// Gets a token for the user. etcd accepts the password only for this request, and the token is
+/// valid for some minutes.
 asio::awaitable<EtcdResult<void>> EtcdChannel::authenticate(Duration limit) {
   const std::string path = "/v3/auth/authenticate";
   const std::string body = encode_authenticate(peers_->login.user, peers_->login.password);
@@ -202,7 +204,8 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::ask(std::string path, std:
     const bool was_open = wire_ != nullptr;
     const Instant begun = now();
     auto answer = co_await exchange_with_token(path, body, per_member);
-    // A connection that has waited may have been closed meanwhile: that says nothing.
+    // An idle connection may have been closed meanwhile. That does not mean that the member is
+    // down: it is tried once more on a new connection.
     const bool at_once = now() - begun < per_member / 2;
     if (!answer && !answer.error().refused && was_open && at_once) {
       wire_.reset();
@@ -233,13 +236,13 @@ asio::awaitable<EtcdResult<bool>> EtcdChannel::watch(std::string body, Duration 
   EtcdResult<bool> news = error ? EtcdResult<bool>(broken(error)) : true;
   if (!error) news = co_await read_watch(at_most);
   if (news)
-    wire_.reset();  // The stream of the watch would go on.
+    wire_.reset();  // Closes the connection: the watch would go on sending on it.
   else
     next_member();
   co_return news;
 }
 
-/// One line of JSON for each message, in a body without an end.
+/// Reads the messages of a watch: one line of JSON each, in an HTTP body without an end.
 asio::awaitable<EtcdResult<bool>> EtcdChannel::read_watch(Duration at_most) {
   beast::tcp_stream& stream = wire_->stream;
   stream.expires_after(at_most);

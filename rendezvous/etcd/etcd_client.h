@@ -1,8 +1,8 @@
-// An etcd cluster over its JSON gateway: requests that go to one member after the other, and a
-// watch.
+// A client for an etcd cluster over its JSON gateway. A request tries one member after the other.
+// There is also a watch.
 //
-// HTTP/1.1 by Boost.Beast, plain or over TLS: docs/decisions/0017-etcd-client.md. The texts are
-// those of rendezvous/wire/etcd_json.h.
+// HTTP/1.1 by Boost.Beast, plain or over TLS: docs/decisions/0017-etcd-client.md.
+// rendezvous/wire/etcd_json.h encodes and decodes the texts.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,15 @@ struct EtcdError {
   EtcdError() = default;
   EtcdError(std::string error_text, bool is_refusal)
       : text(std::move(error_text)), refused(is_refusal) {}
-  std::string text;            // For the log: which member, and what it says.
-  bool refused = false;        // A member has answered that it will not: the others would, too.
-  bool tls_refused = false;    // TLS came to nothing: one side does not accept the other one.
-  bool token_refused = false;  // It does not know our token, or not any more.
+  std::string text;            // For the log: the member and its error.
+  bool refused = false;        // The member has refused the request: the others would do the same.
+  bool tls_refused = false;    // The TLS handshake failed: one side does not accept the other.
+  bool token_refused = false;  // The member does not know the token, or it has expired.
 };
 template <typename T>
 using EtcdResult = boost::system::result<T, EtcdError>;
 
-/// By which address this machine reaches an etcd member.
+/// The address of this machine on a connection to an etcd member.
 struct EtcdOwnAddress {
   std::string address;  // Numeric.
   bool is_loopback = false;
@@ -43,16 +43,17 @@ struct EtcdOwnAddress {
 inline constexpr std::size_t kMostEtcdReplyBytes = 32 << 20;
 inline constexpr std::size_t kMostEtcdWatchLine = 1 << 20;
 
-/// An etcd for all channels of a thread: they share the token that its user was given.
+/// The data that all channels of one thread share, such as the token that etcd gave the user.
 struct EtcdPeers {
   std::vector<EtcdMember> members;
   EtcdLogin login;
   SharedTls tls = {};      // Null: plain HTTP.
-  std::string token = {};  // Empty: none yet, or not needed.
+  std::string token = {};  // Empty: there is none yet, or none is needed.
 };
 using EtcdPeersPtr = std::shared_ptr<EtcdPeers>;
 
-/// One connection at a time, kept open. For one coroutine at a time, on one thread.
+/// Has one connection at a time and keeps it open. To be used on one thread, by one coroutine at a
+/// time.
 class EtcdChannel {
  public:
   EtcdChannel(boost::asio::any_io_executor executor, EtcdPeersPtr peers);
@@ -60,19 +61,19 @@ class EtcdChannel {
   EtcdChannel& operator=(const EtcdChannel&) = delete;
   ~EtcdChannel();
 
-  /// The answer to `body`. Asks each member once, beginning with the one that has answered last,
-  /// and gives each of them `per_member`. A request whose answer was lost is sent again: it must
-  /// not matter whether it is done twice.
+  /// Sends `body` and returns the answer. Tries each member once, starting with the one that
+  /// answered last, for `per_member` each. A request whose answer was lost is sent again, so it
+  /// must be idempotent.
   boost::asio::awaitable<EtcdResult<std::string>> ask(std::string path, std::string body,
                                                       Duration per_member);
-  /// Waits for the first event of the watch `body`, for `at_most`. True: it has come, or the watch
-  /// has ended and what it watched should be read again. False: nothing has happened.
+  /// Waits for the first event of the watch `body`, for `at_most`. True: there was an event, or the
+  /// watch has ended and the caller should read the keys again. False: no event came.
   boost::asio::awaitable<EtcdResult<bool>> watch(std::string body, Duration per_member,
                                                  Duration at_most);
-  /// The member after this one is asked first from now on.
+  /// From now on requests start with the next member.
   void next_member();
-  /// This machine's end of the latest connection, and the member at its other end. Empty before the
-  /// first one.
+  /// This machine's address on the latest connection, and the member at the other end. Empty before
+  /// the first connection.
   const EtcdOwnAddress& own_address() const { return own_address_; }
 
  private:
@@ -86,7 +87,7 @@ class EtcdChannel {
                                                                       Duration limit);
   boost::asio::awaitable<EtcdResult<void>> authenticate(Duration limit);
   EtcdError failed(const std::string& why) const;
-  /// The connection has failed with `ec`; TLS may know the cause.
+  /// The error for a connection that has failed with `ec`, with the cause from TLS if there is one.
   EtcdError broken(const boost::system::error_code& ec) const;
   const EtcdMember& member() const { return peers_->members[current_]; }
 
@@ -94,7 +95,7 @@ class EtcdChannel {
   EtcdPeersPtr peers_;
   std::size_t current_ = 0;
   EtcdOwnAddress own_address_;
-  std::unique_ptr<Wire> wire_;  // Empty: not connected.
+  std::unique_ptr<Wire> wire_;  // Null: not connected.
 };
 
 }  // namespace muster

@@ -16,13 +16,13 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr Duration kAskAgainAfter = std::chrono::milliseconds(200);
-// A watch is begun anew after this, at another member if this one does not answer: a member that
-// hangs keeps its connections open and sends no event.
+// A watch is restarted after this time, at another member if this one does not answer: a member
+// that hangs keeps its connections open and sends no events.
 constexpr Duration kWatchMost = std::chrono::seconds(10);
-constexpr Duration kTroubleIsNewsAfter = std::chrono::seconds(5);
+constexpr Duration kReportTroubleAgainAfter = std::chrono::seconds(5);
 constexpr Duration kMemberMost = std::chrono::seconds(1);
 
-/// Unlike CLOCK_MONOTONIC it counts the time that the machine is suspended.
+/// CLOCK_BOOTTIME. Unlike CLOCK_MONOTONIC it includes the time while the machine is suspended.
 std::int64_t boot_time_ns() {
   timespec time{};
   ::clock_gettime(CLOCK_BOOTTIME, &time);
@@ -49,8 +49,8 @@ bool EtcdElection::is_held() const {
   return boot_time_ns() < held_until_ns_.load(std::memory_order_relaxed);
 }
 
-/// How long a member may take: all of them are to be asked while the lease lasts.
-Duration EtcdElection::patience() const {
+/// The time limit for one member, so that all members can be asked while the lease lasts.
+Duration EtcdElection::member_timeout() const {
   return std::chrono::seconds(options_.lease_seconds) /
          static_cast<Duration::rep>(options_.peers->members.size() + 1);
 }
@@ -67,9 +67,10 @@ void EtcdElection::stand_by(const std::string& why) {
   handlers_.on_standing_by(why);
 }
 
-/// etcd's members may give other reasons with each try: not each of them is news.
-void EtcdElection::trouble(const std::string& why) {
-  if (trouble_at_ && now() - *trouble_at_ < kTroubleIsNewsAfter) return;
+/// Reports why etcd cannot be used. Each try may fail for another reason, so not every reason is
+/// reported.
+void EtcdElection::report_trouble(const std::string& why) {
+  if (trouble_at_ && now() - *trouble_at_ < kReportTroubleAgainAfter) return;
   trouble_at_ = now();
   if (why == std::exchange(standing_by_, why)) return;
   handlers_.on_standing_by(why);
@@ -78,10 +79,10 @@ void EtcdElection::trouble(const std::string& why) {
 void EtcdElection::read_error(const EtcdError& error) {
   const std::string why = "etcd cannot be asked who leads: " + error.text;
   if (error.refused && handlers_.on_refused) handlers_.on_refused(why);
-  trouble(why);
+  report_trouble(why);
 }
 
-void EtcdElection::tell_leader(const std::string& value) {
+void EtcdElection::report_leader(const std::string& value) {
   trouble_at_.reset();
   standing_by_.clear();
   handlers_.on_leader(value);
@@ -112,13 +113,13 @@ asio::awaitable<void> EtcdElection::campaign() {
       continue;
     }
     if (key->found.empty()) {
-      if (handlers_.on_leader) tell_leader({});
+      if (handlers_.on_leader) report_leader({});
       if (co_await take_key()) co_return;
       co_await pause(campaign_timer_);
       continue;
     }
     const std::string& leader = key->found.front().value;
-    handlers_.on_leader ? tell_leader(leader) : stand_by(printable_text(leader) + " leads");
+    handlers_.on_leader ? report_leader(leader) : stand_by(printable_text(leader) + " leads");
     const std::int64_t next = key->revision + 1;
     std::string watch = handlers_.on_leader ? encode_watch(options_.key, next)
                                             : encode_watch_deletion(options_.key, next);
@@ -132,12 +133,12 @@ asio::awaitable<bool> EtcdElection::take_key() {
   std::string grant = encode_lease_grant(options_.lease_seconds);
   auto answer = co_await channel_.ask("/v3/lease/grant", std::move(grant), kMemberMost);
   if (!answer) {
-    trouble("etcd grants no lease: " + answer.error().text);
+    report_trouble("etcd grants no lease: " + answer.error().text);
     co_return false;
   }
   const auto lease = decode_lease_grant(*answer);
   if (!lease || lease->seconds <= 0) {
-    trouble("etcd grants no lease: " + (lease ? "it ends at once" : lease.error().reason));
+    report_trouble("etcd grants no lease: " + (lease ? "it ends at once" : lease.error().reason));
     co_return false;
   }
   lease_ = *lease;
@@ -147,8 +148,8 @@ asio::awaitable<bool> EtcdElection::take_key() {
   answer = co_await channel_.ask("/v3/kv/txn", encode_txn(guard_, make), kMemberMost);
   const auto made = answer ? decode_txn(*answer) : EtcdJsonError{answer.error().text};
   if (!made || !made->succeeded) {
-    if (!made) trouble("etcd does not take the leader's key: " + made.error().reason);
-    co_await resign();  // It may have been made.
+    if (!made) report_trouble("etcd does not take the leader's key: " + made.error().reason);
+    co_await resign();  // The key may have been created although the answer was lost.
     co_return false;
   }
   guard_.create_revision = made->revision;
@@ -162,7 +163,8 @@ asio::awaitable<bool> EtcdElection::take_key() {
 
 // --- leading -------------------------------------------------------------------------------------
 
-/// etcd counts from when it was asked, which is later; a twentieth is for clocks that differ.
+/// The lease is held until `seconds` after the request, less a twentieth for clocks that differ.
+/// etcd counts from the arrival of the request, which is later.
 void EtcdElection::extend(std::int64_t asked_at_ns, std::int64_t seconds) {
   const std::int64_t whole_ns = seconds * 1'000'000'000;
   if (!lost_)
@@ -177,7 +179,8 @@ asio::awaitable<void> EtcdElection::keep_lease() {
     while (!kept && !lost_) {
       const std::int64_t asked_at = boot_time_ns();
       std::string body = encode_lease_id(lease_.id);
-      const auto answer = co_await channel_.ask("/v3/lease/keepalive", std::move(body), patience());
+      const auto answer =
+          co_await channel_.ask("/v3/lease/keepalive", std::move(body), member_timeout());
       const auto lease = answer ? decode_lease_kept(*answer) : EtcdJsonError{answer.error().text};
       if (lease && lease->seconds <= 0) co_return lose("its lease at etcd has ended");
       kept = lease.has_value();
@@ -200,7 +203,7 @@ asio::awaitable<void> EtcdElection::end_with_lease() {
   }
 }
 
-/// Someone may delete the key by hand.
+/// Watches the leader's key, which a person may delete by hand.
 asio::awaitable<void> EtcdElection::watch_own_key() {
   asio::steady_timer timer(loop_);
   std::int64_t from = guard_.create_revision + 1;
@@ -223,7 +226,7 @@ asio::awaitable<void> EtcdElection::resign() {
   if (lease_.id == 0) co_return;
   EtcdChannel channel(loop_.get_executor(), options_.peers);
   std::string body = encode_lease_id(std::exchange(lease_, {}).id);
-  // If etcd does not hear it, the lease runs out.
+  // If etcd does not get this request, the lease runs out.
   (void)co_await channel.ask("/v3/lease/revoke", std::move(body), kMemberMost);
 }
 

@@ -1,8 +1,8 @@
-// Who of several hosts leads: the one that has made the leader's key, for as long as its lease
-// lasts. Hosts are musterds that share a state, or the agents of one run.
+// The election of a leader among several hosts: the host that has created the leader's key leads
+// while its lease lasts. The hosts are musterds that share a state, or the agents of one run.
 //
-// The key's create revision is the fencing token: etcd refuses each transaction of a leader whose
-// key is gone. docs/decisions/0017-etcd-client.md.
+// The create revision of the key is the fencing token: etcd refuses every transaction of a leader
+// whose key is gone. docs/decisions/0017-etcd-client.md.
 #pragma once
 
 #include <atomic>
@@ -21,44 +21,45 @@
 
 namespace muster {
 
-/// On the loop's thread, but for is_held(). Outlives the loop's last turn.
+/// To be used on the loop's thread, except is_held(). Must outlive the loop's last turn.
 class EtcdElection {
  public:
   struct Options {
     EtcdPeersPtr peers;
     std::string key;
-    std::string name;  // Of this process, for the others' logs.
+    std::string name;  // The name of this process in the logs of the others.
     std::int64_t lease_seconds = 3;
   };
   struct Handlers {
-    /// Each time that it changes: who leads, or why nobody can be asked.
+    /// Called each time that the reason changes: another host leads, or etcd cannot be asked.
     std::function<void(const std::string& why)> on_standing_by;
-    /// Empty, or instead of on_standing_by where another one leads: what the leader's key says,
-    /// each time that it was read or has changed. An empty value: nobody leads.
+    /// Optional. Called instead of on_standing_by if another host leads, each time that the
+    /// leader's key was read or has changed, with the key's value. An empty value: no host leads.
     std::function<void(const std::string& value)> on_leader;
-    /// Empty, or: etcd itself has refused to say who leads. Asking again will not help.
+    /// Optional. etcd refuses to say which host leads. Asking again will not help.
     std::function<void(const std::string& why)> on_refused;
     std::function<void()> on_won;
-    /// After on_won, once: nothing may be acknowledged any more.
+    /// Called once after on_won: from now on nothing may be acknowledged.
     std::function<void(const std::string& why)> on_lost;
   };
   EtcdElection(boost::asio::io_context& loop, Options options, Handlers handlers);
 
   void start();
-  /// Of every write, after on_won.
+  /// After on_won: every write must have this guard.
   const EtcdGuard& guard() const { return guard_; }
-  /// The leader's key with another value, for a guarded write: it goes with the lease as before.
-  EtcdChange key_saying(std::string value) const {
+  /// A change that sets another value of the leader's key, for a guarded write. The key stays bound
+  /// to the lease.
+  EtcdChange leader_key_change(std::string value) const {
     return {.key = options_.key, .value = std::move(value), .lease = lease_.id};
   }
   const EtcdOwnAddress& own_address() const { return channel_.own_address(); }
-  /// Whether the lease cannot have ended yet. On any thread; also right after a pause of this
-  /// process or of the machine, when no timer has fired yet.
+  /// Whether the lease certainly still lasts. May be called on any thread. Correct also right after
+  /// a pause of this process or of the machine, before any timer has fired.
   bool is_held() const;
   bool is_lost() const { return lost_; }
-  /// A guarded write was refused.
+  /// This host does not lead any more, for example because a guarded write was refused.
   void lose(const std::string& why);
-  /// Lets the next one lead at once.
+  /// Revokes the lease, so that the next host can lead at once.
   boost::asio::awaitable<void> resign();
 
  private:
@@ -71,21 +72,21 @@ class EtcdElection {
   boost::asio::awaitable<void> watch_own_key();
   void stand_by(const std::string& why);
   void read_error(const EtcdError& error);
-  void tell_leader(const std::string& value);
-  void trouble(const std::string& why);
+  void report_leader(const std::string& value);
+  void report_trouble(const std::string& why);
   void extend(std::int64_t asked_at_ns, std::int64_t seconds);
-  Duration patience() const;
+  Duration member_timeout() const;
 
   boost::asio::io_context& loop_;
   Options options_;
   Handlers handlers_;
-  EtcdChannel channel_;        // Of the campaign, and then of the lease.
-  EtcdChannel watch_channel_;  // Of the watches.
+  EtcdChannel channel_;        // For the campaign, and after it for the lease.
+  EtcdChannel watch_channel_;  // For the watches.
   boost::asio::steady_timer campaign_timer_;
   boost::asio::steady_timer lease_timer_;
   boost::asio::steady_timer end_timer_;
-  std::string standing_by_;            // Why, as told last.
-  std::optional<Instant> trouble_at_;  // When trouble() told it.
+  std::string standing_by_;            // The latest reason given to on_standing_by.
+  std::optional<Instant> trouble_at_;  // When report_trouble() last reported.
   EtcdGuard guard_;
   EtcdLease lease_;
   std::string last_error_;

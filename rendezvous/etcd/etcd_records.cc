@@ -17,14 +17,14 @@ std::string escaped(std::string_view text) {
   return percent_encode(text, [](char c) { return c > ' ' && c < 0x7f && c != '%' && c != '/'; });
 }
 
-/// Only what escaped() writes: two keys never mean the same.
+/// Accepts only texts that escaped() writes, so that two keys never have the same meaning.
 std::optional<std::string> unescaped(std::string_view text) {
   auto result = percent_decode(text);
   if (result && escaped(*result) != text) return std::nullopt;
   return result;
 }
 
-/// As many digits always, so that the keys' order is that of the numbers.
+/// The number with a fixed count of digits, so that keys sort in the order of their numbers.
 std::string padded(std::uint64_t number) {
   constexpr std::size_t kDigits = 20;
   const std::string digits = std::to_string(number);
@@ -133,7 +133,7 @@ std::vector<EtcdChange> EtcdRecords::changes_of(const StateChanges& changes) {
   std::set<std::string> too_old;
   for (; ended_.size() > history_; ended_.pop_front())
     too_old.insert(ended_key(ended_.front()));
-  // What would go at once is not written.
+  // An entry that would be deleted at once is not written.
   std::erase_if(list, [&](const EtcdChange& change) { return too_old.erase(change.key) > 0; });
   for (const std::string& key : too_old)
     list.push_back({.kind = EtcdChange::Kind::Delete, .key = key});
@@ -152,7 +152,7 @@ void EtcdRecords::change_run(const std::string& run_id, const StateChanges::Run&
   }
   if (!run.record) return;
   std::set<std::string>& known = members_[run_id];
-  std::map<std::string, std::optional<std::string>> members;  // Nothing: delete it.
+  std::map<std::string, std::optional<std::string>> members;  // Empty: delete the key.
   if (run.removed)
     for (const std::string& key : std::exchange(known, {}))
       members.emplace(key, std::nullopt);

@@ -1,13 +1,15 @@
-// The state of a run service as keys of etcd: the layout, and what a change of it changes there.
+// The state of a run service as keys of etcd: the layout of the keys, and the key changes that each
+// state change needs.
 //
-//   PREFIX/leader                   who leads; goes with its lease
+//   PREFIX/leader                   the leader; bound to its lease
 //   PREFIX/format                   the version of this layout
 //   PREFIX/run/RUN                  the run's record
 //   PREFIX/member/RUN/ADDR_PID_ID   the record of one of its nodes
-//   PREFIX/ended/NUMBER             a line of the history
+//   PREFIX/ended/NUMBER             one ended run of the history
 //   PREFIX/journal/...              changes that are too many for one transaction
 //
-// RUN and ADDR have '%', '/' and what is not printable as %HH. No sockets: etcd_state.h has those.
+// In RUN and ADDR, '%', '/' and unprintable characters are written as %HH. There are no sockets
+// here: etcd_state.h has them.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +29,7 @@
 namespace muster {
 
 inline constexpr std::uint64_t kEtcdFormat = 1;
-/// etcd takes 128 changes and 1.5 MiB in one request unless it is set otherwise.
+/// By default etcd accepts 128 changes and 1.5 MiB in one request.
 inline constexpr std::size_t kMostChangesOfTxn = 100;
 inline constexpr std::size_t kMostBytesOfTxn = 1'000'000;
 
@@ -37,7 +39,7 @@ struct EtcdRecordError {
 
 class EtcdRecords {
  public:
-  /// Where the records of one run are whose agents host it themselves.
+  /// The prefix for the records of one run that is hosted by its agents.
   static std::string prefix_of_run(const std::string& prefix, std::string_view run_id);
 
   EtcdRecords(std::string prefix, std::size_t history)
@@ -49,12 +51,13 @@ class EtcdRecords {
   std::string journal_commit_key() const { return prefix_ + "/journal/commit"; }
   std::string journal_key(std::size_t number) const;
   std::string folder() const { return prefix_ + "/"; }
-  /// The first key after all that begin with `folder`, whose last character is a slash.
+  /// The first key after all keys that begin with `folder`. Its last character must be a slash.
   static std::string end_of(std::string folder);
 
-  /// What all keys of folder() say. Remembers which there are.
+  /// Decodes the state from all keys of folder(), and remembers which keys exist.
   boost::system::result<StoredState, EtcdRecordError> read(const std::vector<EtcdKeyValue>& all);
-  /// Takes them for made. No key is twice among them, as a transaction demands.
+  /// The key changes for `changes`. Assumes that the caller applies them. No key occurs twice, as a
+  /// transaction requires.
   std::vector<EtcdChange> changes_of(const StateChanges& changes);
 
  private:
@@ -66,11 +69,11 @@ class EtcdRecords {
 
   std::string prefix_;
   std::size_t history_;
-  std::map<std::string, std::set<std::string>> members_;  // Keys that there are, by run.
+  std::map<std::string, std::set<std::string>> members_;  // The existing member keys, by run.
   std::deque<std::uint64_t> ended_;
 };
 
-/// In pieces that fit into a transaction each; the order stays.
+/// Splits the changes into pieces, each small enough for one transaction. The order stays.
 std::vector<std::vector<EtcdChange>> split_changes(const std::vector<EtcdChange>& changes);
 
 }  // namespace muster

@@ -30,13 +30,14 @@ namespace {
 
 constexpr Duration kWriteMost = std::chrono::seconds(2);
 constexpr Duration kWriteAgainAfter = std::chrono::milliseconds(200);
-// What waits for a write takes memory: a leader whose writes fail for longer stands by.
+// Changes that wait for a write take memory: a leader whose writes fail for longer gives up the
+// lead.
 constexpr Duration kWriteFailsMost = std::chrono::seconds(10);
 constexpr Duration kCloseMost = std::chrono::seconds(2);
 constexpr std::int64_t kKeysOfPage = 500;
 constexpr Duration kKeepRecordsAgainAfter = std::chrono::seconds(5);
 
-/// Owns the storage thread, which alone talks to etcd.
+/// Owns the storage thread. Only that thread talks to etcd.
 class EtcdState final : public EtcdRunState {
  public:
   EtcdState(EtcdStateOptions options, EtcdStateHandlers handlers)
@@ -62,8 +63,10 @@ class EtcdState final : public EtcdRunState {
   }
 
   StoredState load() override { return std::move(loaded_); }
-  void listen(std::function<void(const StateReport&)> told) override {
-    asio::post(loop_, [this, told = std::move(told)]() mutable { told_ = std::move(told); });
+  void listen(std::function<void(const StateReport&)> on_report) override {
+    asio::post(loop_, [this, on_report = std::move(on_report)]() mutable {
+      on_report_ = std::move(on_report);
+    });
   }
   void record(StateChanges changes) override {
     asio::post(loop_, [this, changes = std::move(changes)]() mutable {
@@ -124,40 +127,41 @@ class EtcdState final : public EtcdRunState {
   asio::awaitable<void> let_records_end();
   asio::awaitable<void> write_announcement(std::string value);
   asio::awaitable<void> close_all(std::function<void()> closed);
-  void note_end(const StateChanges& changes);
+  void record_end(const StateChanges& changes);
   void report(std::string problem) {
-    if (told_) told_({.durable = durable_, .problem = std::move(problem)});
+    if (on_report_) on_report_({.durable = durable_, .problem = std::move(problem)});
   }
 
-  // The caller's, after on_leading.
+  // Used by the caller's thread after on_leading.
   StoredState loaded_;
   EtcdOwnAddress own_address_;
   bool closing_ = false;
-  // The thread's.
+  // Used by the storage thread only.
   EtcdStateHandlers handlers_;
   std::size_t history_;
   std::int64_t records_seconds_;
   std::int64_t ended_records_seconds_;
   EtcdPeersPtr peers_;
   EtcdRecords records_;
-  std::int64_t records_lease_ = 0;  // Of every key but the leader's; 0: they stay.
-  bool ended_ = false;              // The run whose host this is.
+  std::int64_t records_lease_ = 0;  // The lease of every key but the leader's. 0: they have none.
+  bool ended_ = false;              // The run that this host serves has ended.
   StateChanges pending_;
   std::uint64_t durable_ = 0;
   bool writing_ = false;
-  std::string unusable_;  // What was read and cannot be understood.
-  std::function<void(const StateReport&)> told_;
+  std::string unusable_;  // Why the records cannot be read. Empty: no problem.
+  std::function<void(const StateReport&)> on_report_;
 
   asio::io_context loop_{1};
   EtcdChannel channel_;
   asio::steady_timer timer_;
-  asio::steady_timer written_;  // Cancelled when everything is.
+  asio::steady_timer written_;  // Cancelled when all changes are written.
   EtcdElection election_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  std::thread thread_;  // The last: it uses everything above.
+  std::thread thread_;  // Declared last: it uses all other members.
 };
 
-/// One transaction that only the leader can make. Refused: it is not the leader any more.
+/// Runs one transaction that only the leader can make. If etcd refuses it, this host does not lead
+/// any more.
 asio::awaitable<EtcdResult<void>> EtcdState::txn(EtcdChannel& channel,
                                                  std::vector<EtcdChange> changes) {
   for (EtcdChange& change : changes)
@@ -179,7 +183,7 @@ asio::awaitable<EtcdResult<void>> EtcdState::txn(std::vector<EtcdChange> changes
   co_return co_await txn(channel_, std::move(changes));
 }
 
-// --- the beginning -------------------------------------------------------------------------------
+// --- loading -------------------------------------------------------------------------------------
 
 asio::awaitable<void> EtcdState::begin_to_lead() {
   own_address_ = election_.own_address();
@@ -222,7 +226,7 @@ asio::awaitable<EtcdResult<void>> EtcdState::load_all() {
       {.key = records_.format_key(), .value = std::to_string(kEtcdFormat)}};
   const auto marked = co_await txn(std::move(format));
   if (!marked) co_return marked.error();
-  // What an earlier host has written goes with that host's lease.
+  // The records of an earlier host are bound to that host's lease: they are written again.
   if (records_lease_ != 0) {
     const auto kept = co_await write_again(*all);
     if (!kept) co_return kept.error();
@@ -250,7 +254,8 @@ asio::awaitable<EtcdResult<std::vector<EtcdKeyValue>>> EtcdState::read_all() {
   }
 }
 
-/// A leader may have died while it applied its journal. What was not committed goes.
+/// An earlier leader may have died while it applied its journal: a committed journal is applied,
+/// and one that was not committed is removed.
 asio::awaitable<EtcdResult<void>> EtcdState::finish_journal(const std::vector<EtcdKeyValue>& all,
                                                             bool& was_there) {
   std::vector<std::vector<EtcdChange>> pieces;
@@ -279,7 +284,7 @@ asio::awaitable<EtcdResult<void>> EtcdState::finish_journal(const std::vector<Et
 asio::awaitable<void> EtcdState::write() {
   while (!pending_.empty() && !election_.is_lost()) {
     const StateChanges changes = std::exchange(pending_, {});
-    note_end(changes);
+    record_end(changes);
     const std::vector<EtcdChange> list = records_.changes_of(changes);
     const Instant begun = now();
     auto done = co_await commit(list);
@@ -299,7 +304,7 @@ asio::awaitable<void> EtcdState::write() {
   written_.cancel();
 }
 
-/// Doing it twice does no harm: the changes are what each key becomes.
+/// Writes the changes. Idempotent, because each change is the new value of a key.
 asio::awaitable<EtcdResult<void>> EtcdState::commit(const std::vector<EtcdChange>& changes) {
   const auto pieces = split_changes(changes);
   if (pieces.empty()) co_return EtcdResult<void>();
@@ -349,9 +354,9 @@ asio::awaitable<void> EtcdState::write_announcement(std::string value) {
   EtcdChannel channel(loop_.get_executor(), peers_);
   asio::steady_timer timer(loop_);
   while (!election_.is_lost()) {
-    std::vector<EtcdChange> say = {election_.key_saying(value)};
-    const auto said = co_await txn(channel, std::move(say));
-    if (said) co_return;
+    std::vector<EtcdChange> changes = {election_.leader_key_change(value)};
+    const auto written = co_await txn(channel, std::move(changes));
+    if (written) co_return;
     timer.expires_after(kWriteAgainAfter);
     co_await timer.async_wait(kNoThrow);
   }
@@ -368,7 +373,7 @@ asio::awaitable<EtcdResult<std::int64_t>> EtcdState::grant(std::int64_t seconds)
   co_return lease->id;
 }
 
-/// The same values, under the lease of now.
+/// Writes all records again with the same values, bound to the present lease.
 asio::awaitable<EtcdResult<void>> EtcdState::write_again(const std::vector<EtcdKeyValue>& all) {
   std::vector<EtcdChange> changes;
   for (const EtcdKeyValue& entry : all)
@@ -393,8 +398,8 @@ asio::awaitable<void> EtcdState::keep_records() {
   }
 }
 
-/// Of a run that has ended: for nodes that come late. If etcd does not answer, the records end with
-/// the lease that they have.
+/// Binds the records of an ended run to a short lease: they stay for a while for nodes that come
+/// late. If etcd does not answer, the records keep the lease that they have.
 asio::awaitable<void> EtcdState::let_records_end() {
   const auto lease = co_await grant(ended_records_seconds_);
   if (!lease) co_return;
@@ -406,7 +411,7 @@ asio::awaitable<void> EtcdState::let_records_end() {
   (void)co_await channel_.ask("/v3/lease/revoke", std::move(before), kWriteMost);
 }
 
-void EtcdState::note_end(const StateChanges& changes) {
+void EtcdState::record_end(const StateChanges& changes) {
   for (const auto& [run_id, run] : changes.runs)
     ended_ = run.record && run.record->outcome;
 }

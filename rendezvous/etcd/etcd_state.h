@@ -1,6 +1,7 @@
-// The state of a run service in etcd, and the right to serve it: several musterds share both.
+// Keeps the state of a run service in etcd, and elects the host that may serve it. Several hosts
+// share the state.
 //
-// One thread of its own talks to etcd, as the storage thread of SQLite writes the file:
+// Its own thread talks to etcd, like the storage thread of SQLite:
 // docs/decisions/0017-etcd-client.md.
 #pragma once
 
@@ -19,45 +20,47 @@ namespace muster {
 struct EtcdStateOptions {
   EtcdAddress etcd;
   SharedTls tls = {};  // Null: plain HTTP.
-  std::string name;    // Of this process, for the others' logs.
+  std::string name;    // The name of this process in the logs of the others.
   std::int64_t lease_seconds = 3;
   std::size_t history = 1'000;
-  /// Where hosts come and go with their runs. etcd removes what is kept when no host has renewed it
-  /// for so long, and so long after the host of an ended run has closed. 0: it stays.
+  /// For hosts that serve one run. etcd removes the records if no host has renewed them for
+  /// records_seconds (0: the records stay), and ended_records_seconds after the host of an ended
+  /// run has closed.
   std::int64_t records_seconds = 0;
   std::int64_t ended_records_seconds = 60;
 };
 
-/// Called on the storage thread.
+/// All handlers are called on the storage thread.
 struct EtcdStateHandlers {
-  /// Each time that the reason changes.
+  /// Called each time that the reason changes.
   std::function<void(const std::string& why)> on_standing_by;
-  /// Once: load() gives what etcd has, and the runs may be served.
+  /// Called once: load() returns the state from etcd, and the runs may be served.
   std::function<void()> on_leading;
-  /// Once, and then nothing more: nothing may be acknowledged, whatever load() gave is out of date.
+  /// Called once, as the last handler: nothing may be acknowledged any more, and the state from
+  /// load() is out of date.
   std::function<void(const std::string& why)> on_lost;
-  /// Instead of on_leading: what etcd has cannot be read.
+  /// Called instead of on_leading: the records in etcd cannot be read.
   std::function<void(const std::string& reason)> on_unusable;
-  /// Those of EtcdElection::Handlers; may be empty.
+  /// As in EtcdElection::Handlers. Both may be empty.
   std::function<void(const std::string& value)> on_leader = {};
   std::function<void(const std::string& why)> on_refused = {};
 };
 
-/// "HOST (pid N)", a name for the logs of the others.
+/// "HOST (pid N)": the name of this process in the logs of the others.
 std::string process_text();
 
 class EtcdRunState : public RunState {
  public:
-  /// After on_leading: from now on the leader's key says this instead of the name.
+  /// After on_leading: sets the value of the leader's key, which has the name until then.
   virtual void announce(std::string value) = 0;
-  /// After on_leading: by which address this machine reaches etcd.
+  /// After on_leading: the address of this machine on the connection to etcd.
   virtual EtcdOwnAddress own_address() const = 0;
-  /// Writes what was recorded, if etcd answers soon, and lets another one lead. `closed` is called
-  /// on the storage thread, whose last act that is. At most once.
+  /// Writes the recorded changes if etcd answers soon, and lets another host lead. `closed` is
+  /// called on the storage thread just before that thread ends. To be called at most once.
   virtual void close(std::function<void()> closed) = 0;
 };
 
-/// Begins to stand by, and to lead when it can. The destructor closes, and waits for that.
+/// Starts to stand by, and leads when it can. The destructor calls close() and waits for its end.
 std::unique_ptr<EtcdRunState> start_etcd_state(EtcdStateOptions options,
                                                EtcdStateHandlers handlers);
 

@@ -1,4 +1,4 @@
-// What a connection waits for: an answer that comes later on the same io_context, or never.
+// Lets a connection wait for an answer that comes later on the same io_context, or never.
 #pragma once
 
 #include <optional>
@@ -13,18 +13,18 @@
 
 namespace muster::http {
 
-/// Shared by who waits and who tells: either may be gone first.
+/// Shared by the waiting coroutine and the code that delivers the answer: either may end first.
 template <typename Answer>
 class AnswerWaiter {
  public:
   explicit AnswerWaiter(const boost::asio::any_io_executor& executor) : timer_(executor) {}
 
-  /// Once; before or during wait().
-  void tell(Answer answer) {
+  /// To be called at most once, before or during wait().
+  void deliver(Answer answer) {
     answer_ = std::move(answer);
     timer_.cancel();
   }
-  /// Nothing: it has not come in time.
+  /// Returns the answer, or std::nullopt if it has not come in time.
   boost::asio::awaitable<std::optional<Answer>> wait(Duration within) {
     timer_.expires_after(within);
     if (!answer_) co_await timer_.async_wait(kNoThrow);

@@ -17,16 +17,16 @@ void forget_ended(Secrets& secrets, Instant now) {
   std::erase_if(secrets, [now](const auto& secret) { return secret.ends <= now; });
 }
 
-// Calls `take` with the value of each cookie of this name: a browser may send several.
-template <typename Take>
-void for_each_cookie(std::string_view field, std::string_view name, Take take) {
+// Calls `visit` with the value of each cookie of this name, because a browser may send several.
+template <typename Visit>
+void for_each_cookie(std::string_view field, std::string_view name, Visit visit) {
   while (!field.empty()) {
     std::string_view pair = field.substr(0, field.find(';'));
     field.remove_prefix(std::min(field.size(), pair.size() + 1));
     while (pair.starts_with(' '))
       pair.remove_prefix(1);
     if (pair.size() > name.size() && pair.starts_with(name) && pair[name.size()] == '=')
-      take(pair.substr(name.size() + 1));
+      visit(pair.substr(name.size() + 1));
   }
 }
 
@@ -35,7 +35,8 @@ void for_each_cookie(std::string_view field, std::string_view name, Take take) {
 HttpAccess::HttpAccess(SharedTokenCrypto crypto) : crypto_(std::move(crypto)) {
   if (!crypto_) return;
   read_key_ = http_read_key(*crypto_);
-  // Browsers send cookies to all ports of a host: two musterds must not share a name.
+  // Browsers send cookies to all ports of a host, so two musterds must not use the same cookie
+  // name.
   cookie_name_ = "muster_session_" + to_hex(crypto_->nonce().substr(0, kCookieNameBytes));
 }
 
@@ -78,7 +79,8 @@ std::optional<std::string> HttpAccess::finish_login(std::string_view secret, Ins
   forget_ended(sessions_, now);
   const std::string value = add(sessions_, kMaxSessions, now + kSessionLasts);
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(kSessionLasts).count();
-  // Not "Secure": this is plain HTTP, and a browser would not keep it.
+  // Without "Secure": over plain HTTP a browser would not keep the cookie. With TLS the caller adds
+  // it.
   return cookie_name_ + "=" + value + "; Path=/; Max-Age=" + std::to_string(seconds) +
          "; HttpOnly; SameSite=Strict";
 }
@@ -92,7 +94,7 @@ std::optional<std::size_t> HttpAccess::find(const std::vector<Secret>& secrets,
 }
 
 std::string HttpAccess::add(std::vector<Secret>& secrets, std::size_t most, Instant ends) const {
-  if (secrets.size() >= most) secrets.erase(secrets.begin());  // The oldest.
+  if (secrets.size() >= most) secrets.erase(secrets.begin());  // The first one is the oldest.
   return secrets.emplace_back(Secret{to_hex(crypto_->nonce()), ends}).value;
 }
 

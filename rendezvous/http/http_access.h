@@ -1,8 +1,8 @@
-// Who may read and change over HTTP where there is a token. Pure: the time is an argument, the
-// primitives are TokenCrypto's.
+// Decides which HTTP clients may read and change, if there is a token. Pure: the time is an
+// argument, and TokenCrypto has the cryptographic primitives.
 //
-// Programs show the key for reading in each request. A browser gets a cookie, by a link that is
-// good once. Changes need a proof that is good for one request: docs/security.md.
+// Programs send the key for reading with each request. A browser gets a cookie by a link that can
+// be used once. Each change needs a proof that is valid for one request: docs/security.md.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@
 
 namespace muster::http {
 
-/// A link is good for so long, and once; a browser's session for so long.
+/// How long a link can be used (once), and how long a browser's session lasts.
 inline constexpr Duration kLoginWithin = std::chrono::seconds(60);
 inline constexpr Duration kSessionLasts = std::chrono::hours(12);
-/// Beyond these the oldest one ends.
+/// The numbers of links and sessions. A further one ends the oldest one.
 inline constexpr std::size_t kMaxLogins = 16;
 inline constexpr std::size_t kMaxSessions = 64;
 
-/// What a request says of its sender; empty where it has no such field.
+/// The fields of a request that identify its sender. Empty: the request has no such field.
 struct Credentials {
   std::string_view authorization;
   std::string_view cookie;
@@ -31,21 +31,23 @@ struct Credentials {
 
 class HttpAccess {
  public:
-  /// Without a token (null) everybody may read, and this class decides nothing about changes.
+  /// Null: there is no token. Then everybody may read, and this class does not decide about
+  /// changes.
   explicit HttpAccess(SharedTokenCrypto crypto);
 
   bool has_token() const { return crypto_ != nullptr; }
   bool may_read(const Credentials& credentials, Instant now);
 
-  /// For one request of one connection. Only with a token, like all below.
+  /// A nonce for one request of one connection. This function and the ones below must be called
+  /// only if there is a token.
   std::string new_nonce() const;
-  /// `change.nonce` is what new_nonce() gave to this connection; empty: none.
+  /// `change.nonce` is the nonce that new_nonce() returned for this connection. Empty: none.
   bool may_change(const HttpChange& change, std::string_view authorization) const;
 
-  /// The secret of a new link. Only for who may change.
+  /// Returns the secret of a new link. To be called only for a client that may change.
   std::string begin_login(Instant now);
-  /// The Set-Cookie field for a browser that has followed the link; nothing if the link is not
-  /// good, or not any more.
+  /// Returns the Set-Cookie field for a browser that has followed the link. Returns std::nullopt if
+  /// the link is wrong, used or too old.
   std::optional<std::string> finish_login(std::string_view secret, Instant now);
 
  private:
@@ -53,7 +55,7 @@ class HttpAccess {
     std::string value;
     Instant ends{};
   };
-  /// Looks at all of them, so that the time says nothing about any.
+  /// Compares with all secrets, so that the time needed reveals nothing about any of them.
   std::optional<std::size_t> find(const std::vector<Secret>& secrets, std::string_view value) const;
   std::string add(std::vector<Secret>& secrets, std::size_t most, Instant ends) const;
 

@@ -14,7 +14,7 @@ namespace beast = boost::beast;
 
 namespace {
 
-// The same for a stranger's key, an old one and none.
+// The error is the same for a wrong key, an old key and no key.
 RouteError not_allowed_in() {
   return {401, "token_needed",
           "this musterd asks for its token: give musterctl --rdzv-token-file FILE. For a browser, "
@@ -22,7 +22,7 @@ RouteError not_allowed_in() {
           "of 'Authorization: Bearer KEY', which reads and changes nothing"};
 }
 
-/// `cause` lives for ever.
+/// `cause` must have static lifetime.
 void log_refused(Shared& shared, const boost::asio::ip::address& peer, std::string_view cause,
                  std::string_view reason) {
   if (const auto left_out = shared.refused_lines.admit(now(), cause, peer))
@@ -32,7 +32,9 @@ void log_refused(Shared& shared, const boost::asio::ip::address& peer, std::stri
 
 }  // namespace
 
-/// A page of another name in a browser of this machine must not read what only this machine may.
+/// Refuses other host names, if only this machine reaches the server. Otherwise a page of another
+/// site, in a browser on this machine, could read data that is for this machine only (DNS
+/// rebinding).
 std::optional<Reply> HttpGate::refusal_of_host(const Request& request) const {
   if (!shared_.loopback_only) return std::nullopt;
   const std::string host(request[beast::http::field::host]);
@@ -55,7 +57,8 @@ RunScope HttpGate::scope() const {
   return shared_.tls_rules ? shared_.tls_rules->scope_of(peer_names()) : RunScope();
 }
 
-/// The same whether the run is known here or not: only those who may join it learn that.
+/// The answer is the same whether the run is known here or not: only clients that may join the run
+/// may learn that.
 std::optional<Reply> HttpGate::refusal_of_run(const Route& route) {
   const std::string_view run = run_of(route);
   if (run.empty() || scope().admits(run)) return std::nullopt;
@@ -64,10 +67,11 @@ std::optional<Reply> HttpGate::refusal_of_run(const Route& route) {
   return error_reply({403, "run_not_allowed", text});
 }
 
-/// What is asked for before anything else is looked at. `route`: null if there is none.
+/// The checks before any other: host name, TLS and token. `route` is null if the request names no
+/// resource.
 std::optional<Reply> HttpGate::refusal_of_stranger(const Route* route, const Request& request) {
   if (auto refusal = refusal_of_host(request)) return refusal;
-  // Monitors ask whether musterd is alive, and links have their own secret.
+  // Monitors may check whether musterd is alive without a token. Links have their own secret.
   const bool alive = route != nullptr && (std::holds_alternative<Health>(*route) ||
                                           std::holds_alternative<Ready>(*route));
   if (alive) return std::nullopt;
@@ -83,12 +87,12 @@ std::optional<Reply> HttpGate::refusal_of_stranger(const Route* route, const Req
   return ask_for_token(request);
 }
 
-/// With a token the proof is all that counts, and no page can make one. Without a token only this
-/// machine's people may change anything; the field keeps out pages of other origins in their
-/// browsers, which cannot send it without asking first.
+/// With a token, a change needs the proof, which no web page can compute. Without a token, only
+/// users of this machine may change anything. The field X-Muster-Action keeps out pages of other
+/// origins in their browsers: a browser sends it only after a preflight request, which is refused.
 std::optional<Reply> HttpGate::refusal_of_operator(const Request& request) {
   if (shared_.access.has_token()) {
-    const std::string nonce = std::exchange(nonce_, {});  // Good for one request, right or wrong.
+    const std::string nonce = std::exchange(nonce_, {});  // Valid for one request, right or wrong.
     const std::string method(request.method_string());
     const std::string target(request.target());
     const HttpChange change{.method = method, .target = target, .nonce = nonce};
@@ -105,7 +109,7 @@ std::optional<Reply> HttpGate::refusal_of_operator(const Request& request) {
 }
 
 Reply HttpGate::ask_for_token(const Request& request) {
-  // A first request for a change has no proof: musterctl asks for the nonce by it.
+  // The first request for a change has no proof: musterctl gets the nonce by this reply.
   if (!request[beast::http::field::authorization].empty())
     log_refused(shared_, peer_, "http token",
                 "the key or the proof is not that of this musterd's token");

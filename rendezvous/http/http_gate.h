@@ -1,5 +1,5 @@
-// Whom a request comes from, and whether musterd answers it: the name that a browser uses, the
-// token, and where changes come from. One for each connection.
+// Decides whether musterd answers a request: by the host name that a browser uses, the token, and
+// the origin of changes. One object for each connection.
 #pragma once
 
 #include <memory>
@@ -17,21 +17,22 @@ namespace muster::http {
 
 class HttpGate {
  public:
-  /// `shared` outlives it.
+  /// `shared` must outlive this object.
   HttpGate(Shared& shared, HttpPeer peer)
       : shared_(shared),
         peer_(std::move(peer.address)),
         secure_(peer.secure),
         tls_(std::move(peer.tls)) {}
 
-  /// Nothing: the request is to be answered. `route`: null if it names no resource.
+  /// Returns std::nullopt if the request must be answered. `route` is null if the request names no
+  /// resource.
   std::optional<Reply> refusal_of(const Route* route, const Request& request);
-  /// The runs that the client may see and change, by the rules of this moment. Not before its first
-  /// request has come.
+  /// The runs that the client may see and change, by the current rules. To be called only after the
+  /// first request has come.
   RunScope scope() const;
-  /// Makes a link for a browser, for somebody who may change.
+  /// Creates a link for a browser, for a client that may change.
   Reply new_login();
-  /// Answers a browser that follows one.
+  /// Answers a browser that follows a link.
   Reply log_in(const Login& login, const Request& request);
 
  private:
@@ -45,8 +46,8 @@ class HttpGate {
   Shared& shared_;
   boost::asio::ip::address peer_;
   bool secure_;
-  std::shared_ptr<TlsStatus> tls_;  // Null: plain.
-  std::string nonce_;               // What the next request for a change must prove; empty: none.
+  std::shared_ptr<TlsStatus> tls_;  // Null: no TLS.
+  std::string nonce_;               // The nonce for the proof of the next change. Empty: none.
 };
 
 }  // namespace muster::http

@@ -15,7 +15,7 @@ std::string number(double value) {
   return {text.data(), end.ptr};
 }
 
-// The label values of ours are plain words: nothing in them needs a backslash.
+// Our label values are plain words, so they need no escapes.
 class Text {
  public:
   struct Label {

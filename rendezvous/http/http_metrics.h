@@ -1,4 +1,5 @@
-// A server's figures in Prometheus' text format. Names and meanings: docs/operating.md. Pure.
+// Writes the figures of a server in Prometheus' text format. docs/operating.md explains the names.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace muster::http {
 
-/// What the store's server counts.
+/// The figures of the store server.
 struct StoreFigures {
   std::size_t connections = 0;
   std::uint64_t accepted = 0;
@@ -24,7 +25,7 @@ struct StoreFigures {
   std::map<std::string_view, std::uint64_t> closed = {};  // By reason.
 };
 
-/// What this server of HTTP counts.
+/// The figures of the HTTP server.
 struct HttpFigures {
   std::size_t connections = 0;
   std::uint64_t refused = 0;

@@ -1,4 +1,4 @@
-// What /readyz says: whether nodes and new runs are served here. Pure.
+// The answer of /readyz: whether this server serves nodes and new runs. Pure.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,8 @@
 
 namespace muster::http {
 
-/// Why this server is not ready; nothing: it is. Anybody may read it: no names and no paths.
+/// Why this server is not ready. std::nullopt: it is ready. Every client may read the reason, so it
+/// contains no names and no paths.
 std::optional<RouteError> objection_to_readiness(const AllFigures& figures);
 
 }  // namespace muster::http

@@ -1,4 +1,4 @@
-// A request as Beast has parsed it, and what is answered to it.
+// A request that Beast has parsed, and the reply to it.
 #pragma once
 
 #include <string>
@@ -24,10 +24,10 @@ struct Reply {
   std::vector<std::pair<boost::beast::http::field, std::string>> fields = {};
 };
 
-/// To a request that only the musterd that leads can answer. `why`: "standing by: ...".
+/// The error for a request that only the leading musterd can answer. `why`: "standing by: ...".
 std::string objection_of_standby(const std::string& why);
 
-/// {"error": {"code", "message"}}
+/// The body is {"error": {"code", "message"}}.
 Reply error_reply(const RouteError& error);
 
 }  // namespace muster::http

@@ -32,7 +32,7 @@ RouteError bad_request(std::string message) {
   return {400, "bad_request", std::move(message)};
 }
 
-// "offset=3&limit=10"
+// Parses a query such as "offset=3&limit=10".
 boost::system::result<Page, RouteError> parse_page(std::string_view query, std::size_t most) {
   Page page{0, most};
   while (!query.empty()) {
@@ -55,14 +55,14 @@ boost::system::result<Page, RouteError> parse_page(std::string_view query, std::
 std::vector<std::string_view> split_path(std::string_view path) {
   std::vector<std::string_view> parts;
   while (!path.empty()) {
-    path.remove_prefix(1);  // A slash.
+    path.remove_prefix(1);  // Removes the slash.
     parts.push_back(path.substr(0, path.find('/')));
     path.remove_prefix(parts.back().size());
   }
   return parts;
 }
 
-// "stream=stderr&offset=-1000&attempt=2"
+// Parses a query such as "stream=stderr&offset=-1000&attempt=2".
 Routed route_of_log(RankQuestion question, std::string_view query) {
   while (!query.empty()) {
     const std::string_view pair = query.substr(0, query.find('&'));
@@ -76,7 +76,7 @@ Routed route_of_log(RankQuestion question, std::string_view query) {
                question.asked.attempt >= 0))
       return bad_request("a log knows stream=stdout or stderr, offset and attempt, whole numbers");
   }
-  // The smallest number has no opposite.
+  // The smallest integer cannot be negated, so it is avoided.
   question.asked.offset =
       std::max(question.asked.offset, std::numeric_limits<std::int64_t>::min() + 1);
   return question;

@@ -1,4 +1,4 @@
-// Which resource a request names: method and target to a value. Pure.
+// Turns the method and target of a request into the resource that it names. Pure.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace muster::http {
 
-/// A part of the page for browsers, as it is.
+/// A file of the page for browsers.
 struct Asset {
   std::string_view type;
-  std::string_view content;  // Lives for ever.
+  std::string_view content;  // Has static lifetime.
 };
-/// The process answers.
+/// GET /healthz: shows that the process answers.
 struct Health {};
-/// The loop that serves the jobs answers.
+/// GET /readyz: shows that the loop that serves the jobs answers.
 struct Ready {};
 struct Metrics {};
 struct Page {
@@ -37,25 +37,25 @@ struct NodeList {
   std::string id;
   Page page;
 };
-/// Server-sent events of one run, or of the list of runs where the id is empty.
+/// Server-sent events of one run. If the id is empty: of the list of runs.
 struct EventStream {
   std::string id;
 };
 
-/// The link by which a browser gets in: its secret.
+/// The link by which a browser logs in.
 struct Login {
   std::string secret;
 };
-/// POST: makes such a link.
+/// POST: creates such a link.
 struct NewLogin {};
 
-/// POST: a person asks for it.
+/// POST: an operation of an operator.
 struct Action {
   std::string id;
   OperatorAsked asked = OperatorAsked::What::Restart;
 };
 
-/// A question to the node that has this global rank: GET for its log, POST for where it stands.
+/// A question to the node that has this global rank. GET reads its log, POST reads its stacks.
 struct RankQuestion {
   std::string id;
   int rank = 0;
@@ -65,19 +65,20 @@ struct RankQuestion {
 using Route = std::variant<Action, NewLogin, Login, Asset, Health, Ready, Metrics, RunList, OneRun,
                            NodeList, EventStream, RankQuestion>;
 
-/// Whether it is asked for with POST, since it changes something or makes a node work.
+/// Whether the route needs POST, because it changes something or makes a node do work.
 inline bool changes(const Route& route) {
   const auto* of_rank = std::get_if<RankQuestion>(&route);
   return std::holds_alternative<Action>(route) || std::holds_alternative<NewLogin>(route) ||
          (of_rank != nullptr && of_rank->asked.what == NodeAsked::What::Stacks);
 }
 
-/// Whether it is only for those who may change the run. A worker's output may hold anything.
+/// Whether the route is only for clients that may change the run. This includes a worker's output,
+/// which may contain anything.
 inline bool for_operators(const Route& route) {
   return changes(route) || std::holds_alternative<RankQuestion>(route);
 }
 
-/// The run that the route is about; empty: none, or all of them.
+/// The run that the route concerns. Empty: none, or all runs.
 std::string_view run_of(const Route& route);
 
 struct RouteError {
@@ -92,13 +93,13 @@ struct RouteRequest {
   std::string_view target;
 };
 
-/// Ids in a target are percent-encoded; a target is at most kMaxTargetBytes.
+/// Ids in a target must be percent-encoded. A target has at most kMaxTargetBytes.
 boost::system::result<Route, RouteError> find_route(const RouteRequest& request);
 
 inline constexpr std::size_t kMaxTargetBytes = 4096;
 
-/// Whether a browser means this server, and not one of another name: guards a server that anyone on
-/// this machine may ask. `host` is the Host field.
+/// Whether the Host field names a loopback address or localhost. This protects a server that every
+/// user of this machine may use from pages of other sites (DNS rebinding).
 bool names_loopback(std::string_view host);
 
 /// "9400", "127.0.0.1:9400", "[::1]:9400". The address is empty if only a port is given.
@@ -107,10 +108,10 @@ struct HttpAddress {
   unsigned short port = 0;
 };
 struct AddressError {
-  std::string reason;  // A sentence for the person who gave it.
+  std::string reason;  // A sentence for the user.
 };
 boost::system::result<HttpAddress, AddressError> parse_address(std::string_view text);
-/// Whether only this machine reaches it.
+/// Whether only this machine reaches the address.
 bool is_loopback(const HttpAddress& address);
 
 }  // namespace muster::http

@@ -42,7 +42,7 @@ double seconds_of(WallTime time) {
   return static_cast<double>(milliseconds) / 1000;
 }
 
-// As what is asked for where there is nothing to show: figures, or why there are none.
+// The view of a musterd that stands by: empty figures, or the reason why there are no runs.
 SharedView view_of_standby(const std::string& why, const ViewRequest& request) {
   if (request.what != ViewRequest::What::Figures)
     return std::make_shared<const View>(StandingBy{why});
@@ -51,7 +51,7 @@ SharedView view_of_standby(const std::string& why, const ViewRequest& request) {
   return std::make_shared<const View>(std::move(none));
 }
 
-// On the loop of the store.
+// Creates a view. Called on the loop of the store.
 SharedView view_of(const HttpSource& source, const ViewRequest& request) {
   if (source.store == nullptr) return view_of_standby(source.standing_by, request);
   const StoreServer& store = *source.store;
@@ -87,9 +87,9 @@ SharedView view_of(const HttpSource& source, const ViewRequest& request) {
 
 constexpr auto kAnswersWithin = std::chrono::seconds(1);
 
-// Where all processors are busy, those who serve the jobs come first. On Linux a priority is that
-// of the calling thread alone.
-void give_way() {
+// Lowers the priority of the HTTP thread, so that the threads that serve the jobs run first if all
+// processors are busy. On Linux this call changes only the calling thread.
+void lower_priority() {
   constexpr int kNice = 10;
   if (::setpriority(PRIO_PROCESS, 0, kNice) != 0)
     spdlog::debug("http: its priority stays as it is: {}", std::strerror(errno));
@@ -111,7 +111,7 @@ class HttpServer::Impl {
       loop_.stop();
     }
     if (thread_.joinable()) thread_.join();
-    shared_->when_none_acts = nullptr;
+    shared_->on_operators_gone = nullptr;
   }
 
   boost::system::error_code listen(const tcp::endpoint& endpoint) {
@@ -135,12 +135,13 @@ class HttpServer::Impl {
         });
     using Done = std::function<void(std::optional<Operated>)>;
     shared_->operate = [this, &runs_loop, find](Action action, Done done) {
-      // The jobs' loop holds only the number of who asks: it may end before this one.
-      const std::uint64_t number = ++operated_;
-      asked_.emplace(number, std::move(done));
+      // The jobs' loop gets only the number of the request, not the callback: that loop may end
+      // before this one.
+      const std::uint64_t number = ++last_number_;
+      operations_.emplace(number, std::move(done));
       const auto answer = [this, number](std::optional<Operated> operated) {
         asio::post(loop_, [this, number, operated = std::move(operated)] {
-          const auto asked = asked_.extract(number);
+          const auto asked = operations_.extract(number);
           if (!asked.empty()) asked.mapped()(operated);
         });
       };
@@ -166,7 +167,7 @@ class HttpServer::Impl {
                           }};
     spawn_task(loop_.get_executor(), "http_accept", accept_all());
     thread_ = std::thread([this] {
-      give_way();
+      lower_priority();
       run_guarded(loop_, "http");
     });
   }
@@ -184,24 +185,25 @@ class HttpServer::Impl {
   asio::steady_timer end_limit_;
   std::shared_ptr<Shared> shared_;
   std::map<asio::ip::address, std::size_t> open_of_;
-  std::map<std::uint64_t, std::function<void(std::optional<Operated>)>> asked_;
-  std::uint64_t operated_ = 0;
-  std::map<std::uint64_t, Ask::Done> questions_;  // By number: whose answers are waited for.
+  std::map<std::uint64_t, std::function<void(std::optional<Operated>)>> operations_;
+  std::uint64_t last_number_ = 0;
+  std::map<std::uint64_t, Ask::Done> questions_;  // The callers that wait for an answer, by number.
   std::thread thread_;
 };
 
-// Who has asked for a change closes its connection when it has the answer.
+// Ends the loop. If clients have asked for a change, waits at most kAnswersWithin until they have
+// the answer and close their connections.
 void HttpServer::Impl::end() {
-  if (shared_->acting == 0) return loop_.stop();
-  shared_->when_none_acts = [this] { loop_.stop(); };
+  if (shared_->operator_connections == 0) return loop_.stop();
+  shared_->on_operators_gone = [this] { loop_.stop(); };
   end_limit_.expires_after(kAnswersWithin);
   end_limit_.async_wait([this](const boost::system::error_code&) { loop_.stop(); });
 }
 
-// The answer comes on the jobs' loop, at once or later, and is brought to this one.
+// Asks a node. The answer comes on the jobs' loop, at once or later, and is posted to this loop.
 std::uint64_t HttpServer::Impl::ask(asio::io_context& runs_loop, const FindSource& find,
                                     RankQuestion question, Ask::Done done) {
-  const std::uint64_t number = question.asked.number = ++operated_;
+  const std::uint64_t number = question.asked.number = ++last_number_;
   questions_.emplace(number, std::move(done));
   const auto answer = [this, number](std::optional<NodeAnswered> answered) {
     asio::post(loop_, [this, number, answered = std::move(answered)] {
@@ -229,7 +231,7 @@ asio::awaitable<void> HttpServer::Impl::accept_all() {
     if (ec == asio::error::operation_aborted) co_return;
     boost::system::error_code gone;
     const auto peer = ec ? tcp::endpoint() : socket.remote_endpoint(gone);
-    if (ec) {  // Out of descriptors, most likely: the jobs need theirs first.
+    if (ec) {  // Probably no descriptors are left: the jobs must get free ones first.
       pause.expires_after(kAcceptPause);
       co_await pause.async_wait(kNoThrow);
       continue;
@@ -240,7 +242,7 @@ asio::awaitable<void> HttpServer::Impl::accept_all() {
     const std::size_t of_peer = known == open_of_.end() ? 0 : known->second;
     if (shared_->figures.connections >= kMaxConnections || of_peer >= kMaxConnectionsPerAddress) {
       ++shared_->figures.refused;
-      continue;  // Closes it.
+      continue;  // The destructor closes the socket.
     }
     spawn_task(loop_.get_executor(), "http_connection", serve(std::move(socket), address));
   }
@@ -253,7 +255,7 @@ asio::awaitable<void> HttpServer::Impl::serve(tcp::socket socket, asio::ip::addr
     HttpPeer who{peer};
     const bool begun = co_await begin(socket, who);
     if (begun) co_await serve_http(std::move(socket), shared_, std::move(who));
-  } catch (const std::exception& error) {  // Out of memory: it costs this connection.
+  } catch (const std::exception& error) {  // Out of memory: only this connection ends.
     spdlog::error("http_connection_failed peer={} error=\"{}\"", peer.to_string(), error.what());
   }
   --shared_->figures.connections;
@@ -261,7 +263,8 @@ asio::awaitable<void> HttpServer::Impl::serve(tcp::socket socket, asio::ip::addr
     open_of_.erase(known);
 }
 
-/// With TLS: looks at the first byte. False: nothing has come in time, or TLS cannot begin.
+/// With TLS: looks at the first byte, and begins TLS if the client uses it. Returns false if
+/// nothing has come in time, or if TLS cannot begin.
 asio::awaitable<bool> HttpServer::Impl::begin(tcp::socket& socket, HttpPeer& peer) {
   if (!shared_->tls) co_return true;
   asio::steady_timer limit(loop_);

@@ -1,7 +1,7 @@
-// HTTP beside the doors: what goes on, for people, dashboards and monitoring.
+// The HTTP server beside the two doors: shows the runs to people, dashboards and monitoring.
 //
-// A thread of its own with a loop of its own: a slow browser never delays the jobs. What it shows
-// comes as views from the loop that serves the jobs (view_source.h). docs/operating.md.
+// It has its own thread and loop, so a slow browser never delays the jobs. It gets its data as
+// views from the loop that serves the jobs (view_source.h). docs/operating.md.
 #pragma once
 
 #include <cstddef>
@@ -27,36 +27,37 @@ class StoreServer;
 
 namespace http {
 
-/// Limits on what a client of HTTP may send or hold.
+/// The limits of HTTP clients.
 inline constexpr std::size_t kMaxConnections = 256;
 inline constexpr std::size_t kMaxConnectionsPerAddress = 128;
-inline constexpr std::size_t kMaxStreams = 128;  // Of server-sent events.
+inline constexpr std::size_t kMaxStreams = 128;  // Streams of server-sent events.
 inline constexpr std::size_t kMaxHeaderBytes = std::size_t{16} << 10;
 inline constexpr std::size_t kMaxBodyBytes = std::size_t{4} << 10;
 inline constexpr std::size_t kMaxRequestsPerConnection = 1'000;
-/// From the first byte of a request, or from connecting, to its end; and for a reply to be read.
+/// The time from connecting, or from the first byte of a request, to the end of the request. Also
+/// the time in which a reply must be read.
 inline constexpr Duration kRequestWithin = std::chrono::seconds(10);
 
-/// Whom it lets in.
+/// The access control of the HTTP server.
 struct HttpDoor {
-  SharedTokenCrypto token = {};  // Null: without one; then the address must be a loopback one.
-  SharedTls tls = {};  // Null: without it. With it plain clients learn only that it lives.
-  SharedTlsRules tls_rules = {};  // The runs that a client sees and changes. Null: all of them.
+  SharedTokenCrypto token = {};  // Null: no token. Then the address must be a loopback address.
+  SharedTls tls = {};  // Null: no TLS. With TLS, clients without it can only use the health checks.
+  SharedTlsRules tls_rules = {};  // The runs that a client may see and change. Null: all runs.
 };
 
-/// Whose runs are shown.
+/// The source of the runs that are shown.
 struct HttpSource {
   StoreServer* store = nullptr;  // Null: this musterd stands by.
   std::string standing_by = {};  // "standing by: ...", for people.
 };
-/// Called for each view, on the loop that has the runs. Before the loop has ended a store that was
-/// named once stays until this server is destroyed.
+/// Called for each view, on the loop that has the runs. A store that it has returned must live
+/// until that loop has ended or the HTTP server is destroyed.
 using FindSource = std::function<HttpSource()>;
 
 class HttpServer {
  public:
-  /// Binds, and serves from a thread of its own until it is destroyed. The runs are on `loop`,
-  /// which must have stopped before this is destroyed, and outlives it.
+  /// Binds, and serves on its own thread until it is destroyed. `loop` is the loop of the runs. It
+  /// must have stopped before this object is destroyed, and must outlive it.
   static boost::system::result<std::unique_ptr<HttpServer>, ListenError> start(
       const HttpAddress& address, HttpDoor door, boost::asio::io_context& loop,
       const FindSource& source);
@@ -64,7 +65,7 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer();
 
-  /// "http://127.0.0.1:9400/", with TLS "https://…".
+  /// Such as "http://127.0.0.1:9400/". With TLS it begins with "https://".
   const std::string& url() const { return url_; }
 
  private:

@@ -29,12 +29,12 @@ using Response = beast::http::response<beast::http::string_body>;
 
 namespace {
 
-constexpr Duration kStreamLooks = std::chrono::milliseconds(500);
-/// Programs that read the stacks may take half a minute.
+constexpr Duration kStreamInterval = std::chrono::milliseconds(500);
+/// A program that reads the stacks may need half a minute.
 constexpr Duration kStacksWithin = std::chrono::seconds(40);
-/// A disk that hangs holds an answer up for RunServiceOptions::state_patience, which is 5 s.
+/// If the disk hangs, an answer is delayed by RunServiceOptions::state_patience, which is 5 s.
 constexpr Duration kActionWithin = std::chrono::seconds(8);
-constexpr int kLooksPerSign = 30;  // A comment each 15 s shows that the stream is alive.
+constexpr int kIntervalsPerComment = 30;  // A comment every 15 s shows that the stream is alive.
 
 Reply no_such_run(const std::string& id) {
   return error_reply({404, "unknown_run",
@@ -43,7 +43,8 @@ Reply no_such_run(const std::string& id) {
                           "it meets elsewhere"});
 }
 
-/// Instead of what was asked for; nothing: the view is it. `id`: the run; empty: none.
+/// The error reply to a request whose view is not available. std::nullopt: the view is available.
+/// `id`: the run. Empty: none.
 std::optional<Reply> refusal_of_view(const SharedView& view, const std::string& id) {
   if (view == nullptr)
     return error_reply({503, "no_answer", "the loop that serves the jobs does not answer"});
@@ -53,20 +54,21 @@ std::optional<Reply> refusal_of_view(const SharedView& view, const std::string& 
   return std::nullopt;
 }
 
-/// For who asks without a token: no names, no paths.
+/// Clients without a token may read this reply, so it contains no names and no paths.
 Reply readiness(const AllFigures& figures) {
   if (const auto objection = objection_to_readiness(figures)) return error_reply(*objection);
   return {200, kJsonType, "{\"ok\":true}\n"};
 }
 
-/// Of a connection by which a change was asked for.
-class ActingPlace {
+/// Counts a connection that has asked for a change, while it is open.
+class OperatorConnection {
  public:
-  explicit ActingPlace(Shared& shared) : shared_(shared) { ++shared_.acting; }
-  ActingPlace(const ActingPlace&) = delete;
-  ActingPlace& operator=(const ActingPlace&) = delete;
-  ~ActingPlace() {
-    if (--shared_.acting == 0 && shared_.when_none_acts) shared_.when_none_acts();
+  explicit OperatorConnection(Shared& shared) : shared_(shared) { ++shared_.operator_connections; }
+  OperatorConnection(const OperatorConnection&) = delete;
+  OperatorConnection& operator=(const OperatorConnection&) = delete;
+  ~OperatorConnection() {
+    if (--shared_.operator_connections == 0 && shared_.on_operators_gone)
+      shared_.on_operators_gone();
   }
 
  private:
@@ -91,20 +93,20 @@ class Session {
   asio::awaitable<bool> send(Reply reply, const Request& request, bool keep);
   asio::awaitable<void> stream_events(std::string id, std::uint64_t seen);
   asio::awaitable<bool> write(std::string text);
-  asio::awaitable<SharedView> take(ViewRequest request) {
+  asio::awaitable<SharedView> fetch_view(ViewRequest request) {
     return shared_->views->get(std::move(request));
   }
 
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_;
   std::shared_ptr<Shared> shared_;
-  std::optional<ActingPlace> acting_;
+  std::optional<OperatorConnection> operator_connection_;
   HttpGate gate_;
-  std::string_view allow_;  // For a reply of 405; lives for ever.
+  std::string_view allow_;  // The Allow field of a reply 405. Has static lifetime.
 };
 
-/// For what keeps the parser from a request. Nothing: the client has gone, or was too slow, and the
-/// connection is closed.
+/// The reply to a request that cannot be parsed. std::nullopt: the client has disconnected or was
+/// too slow, so the connection is closed without a reply.
 std::optional<Reply> reply_to(const beast::error_code& ec) {
   namespace http = beast::http;
   if (ec == http::error::header_limit)
@@ -190,13 +192,14 @@ asio::awaitable<bool> Session::serve_one() {
   co_return co_await send(std::move(reply), request, keep);
 }
 
-/// What the node answers is one bounded piece, and the client asks for the next one when it has
-/// read this one.
+/// Asks a node. The node's answer is one bounded piece. The client asks for the next piece when it
+/// has read this one.
 asio::awaitable<Reply> Session::ask(RankQuestion question) {
   const auto waiter =
       std::make_shared<AnswerWaiter<std::optional<NodeAnswered>>>(stream_.get_executor());
   const auto number = shared_->questions.ask(
-      question, [waiter](std::optional<NodeAnswered> answer) { waiter->tell(std::move(answer)); });
+      question,
+      [waiter](std::optional<NodeAnswered> answer) { waiter->deliver(std::move(answer)); });
   const bool log = question.asked.what == NodeAsked::What::Log;
   const auto answered = co_await waiter->wait(log ? ViewSource::kAnswerWithin : kStacksWithin);
   if (!answered) {
@@ -211,11 +214,11 @@ asio::awaitable<Reply> Session::ask(RankQuestion question) {
 }
 
 asio::awaitable<Reply> Session::act(Action action) {
-  if (!acting_) acting_.emplace(*shared_);
+  if (!operator_connection_) operator_connection_.emplace(*shared_);
   const auto waiter =
       std::make_shared<AnswerWaiter<std::optional<Operated>>>(stream_.get_executor());
-  shared_->operate(action,
-                   [waiter](std::optional<Operated> answer) { waiter->tell(std::move(answer)); });
+  shared_->operate(
+      action, [waiter](std::optional<Operated> answer) { waiter->deliver(std::move(answer)); });
   const auto answered = co_await waiter->wait(kActionWithin);
   if (!answered)
     co_return error_reply({503, "no_answer",
@@ -256,7 +259,7 @@ asio::awaitable<Reply> Session::answer(const Route& route) {
     wanted.run = events->id;
   }
   const std::string id = wanted.run;
-  const SharedView view = co_await take(std::move(wanted));
+  const SharedView view = co_await fetch_view(std::move(wanted));
   if (auto refusal = refusal_of_view(view, id)) co_return *std::move(refusal);
   if (const auto* runs = std::get_if<RunsView>(view.get())) {
     Reply reply{200, kJsonType, runs_json(*runs) + "\n"};
@@ -302,7 +305,7 @@ asio::awaitable<bool> Session::write(std::string text) {
   co_return !ec;
 }
 
-// What makes a new message of the list necessary.
+// A text that changes whenever a new message about the list is necessary.
 std::string digest_of(const RunsView& view) {
   std::string digest = std::to_string(view.total);
   for (const RunSummary& run : view.runs)
@@ -328,7 +331,7 @@ std::string message(std::string_view event, const std::string& data, std::uint64
   return text.append("event: ").append(event).append("\ndata: ").append(data).append("\n\n");
 }
 
-// The events after `seen`, and the whole run if anything about it is new.
+// The events after `seen`, and the whole run if anything in it has changed.
 std::string messages_of(const RunView& view, std::string& digest, std::uint64_t& seen) {
   std::string text;
   for (const RunEvent& event : view.events) {
@@ -343,13 +346,13 @@ std::string messages_of(const RunView& view, std::string& digest, std::uint64_t&
   return text;
 }
 
-// Counts a stream as long as it lives.
-class StreamPlace {
+// Counts a stream while it lives.
+class StreamCount {
  public:
-  explicit StreamPlace(Shared& shared) : shared_(shared) { ++shared_.streams; }
-  StreamPlace(const StreamPlace&) = delete;
-  StreamPlace& operator=(const StreamPlace&) = delete;
-  ~StreamPlace() { --shared_.streams; }
+  explicit StreamCount(Shared& shared) : shared_(shared) { ++shared_.streams; }
+  StreamCount(const StreamCount&) = delete;
+  StreamCount& operator=(const StreamCount&) = delete;
+  ~StreamCount() { --shared_.streams; }
 
  private:
   Shared& shared_;
@@ -360,7 +363,7 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
       .what = ViewRequest::What::Runs, .run = id, .limit = kMaxViewedRuns, .scope = gate_.scope()};
   if (!id.empty()) wanted = {.what = ViewRequest::What::Run, .run = id};
   const Request none{beast::http::verb::get, "/", 11};
-  SharedView view = co_await take(wanted);
+  SharedView view = co_await fetch_view(wanted);
   const bool full = shared_->streams >= kMaxStreams;
   auto refusal = refusal_of_view(view, id);
   if (full)
@@ -372,7 +375,7 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
     co_await send(std::move(refused), none, false);
     co_return;
   }
-  const StreamPlace place(*shared_);
+  const StreamCount count(*shared_);
   Response response{beast::http::status::ok, 11};
   set_security(response);
   response.set(beast::http::field::content_type, "text/event-stream");
@@ -399,18 +402,18 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
         text = message("runs", runs_json(runs));
       }
     }
-    if (text.empty() && quiet >= kLooksPerSign) text = ": still here\n\n";
+    if (text.empty() && quiet >= kIntervalsPerComment) text = ": still here\n\n";
     if (!text.empty()) {
       quiet = 0;
       const bool sent = co_await write(std::move(text));
       if (!sent) co_return;
     }
-    pause.expires_after(kStreamLooks);
+    pause.expires_after(kStreamInterval);
     co_await pause.async_wait(kNoThrow);
     // A reload may have changed which runs this client may see.
     if (id.empty()) wanted.scope = gate_.scope();
     if (!id.empty() && !gate_.scope().admits(id)) co_return;
-    view = co_await take(wanted);
+    view = co_await fetch_view(wanted);
   }
 }
 

@@ -22,24 +22,26 @@
 
 namespace muster::http {
 
+/// The result of an operation.
 struct Operated {
-  std::string objection = {};  // Why it cannot be; empty: it is done.
-  std::string text = {};       // What follows from it.
+  std::string objection = {};  // Why the operation is impossible. Empty: it is done.
+  std::string text = {};       // The consequences of the operation.
 };
-/// Answers as RunService::operate() does: nothing if the run is not known. Called on the HTTP
-/// thread; `done` is called there, too, or never if the runs' loop has ended.
+/// Calls RunService::operate(). The answer is std::nullopt if the run is not known. Called on the
+/// HTTP thread. `done` is called on this thread, too, or never if the runs' loop has ended.
 using Operate =
     std::function<void(Action action, std::function<void(std::optional<Operated> answer)> done)>;
 
-/// Asks a node. `done` is called once: nothing if the run is not known, an objection, or its
-/// answer. The number of the question is returned: forget() it if nobody waits any more.
+/// Asks a node. `done` is called once, with the node's answer, an error, or std::nullopt if the run
+/// is not known. Returns the number of the question. forget() must be called with this number if
+/// the answer is no longer needed.
 struct Ask {
   using Done = std::function<void(std::optional<NodeAnswered> answer)>;
   std::function<std::uint64_t(RankQuestion question, Done done)> ask;
   std::function<void(std::uint64_t number)> forget;
 };
 
-/// What the connections of one server share; all on one thread.
+/// State that all connections of one server share. Used on one thread only.
 struct Shared {
   explicit Shared(HttpDoor door)
       : access(std::move(door.token)),
@@ -55,23 +57,24 @@ struct Shared {
   Ask questions;
   HttpFigures figures;
   std::size_t streams = 0;
-  /// Connections by which changes were asked for. At the end they have a moment to hear the answer:
-  /// the change may be what ends this server.
-  std::size_t acting = 0;
-  std::function<void()> when_none_acts;
+  /// The number of open connections that have asked for a change. Before the server ends, it gives
+  /// them a short time to read the answer, because the change may be the reason for the end.
+  std::size_t operator_connections = 0;
+  std::function<void()> on_operators_gone;
   double began_seconds = 0;
-  /// Only this machine reaches it: browsers must name it so.
+  /// Whether only this machine reaches the server. Then browsers must use a loopback name.
   bool loopback_only = true;
 };
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 struct HttpPeer {
   boost::asio::ip::address address;
-  bool secure = false;                  // It speaks TLS, and the socket is the plain end of that.
-  std::shared_ptr<TlsStatus> tls = {};  // Of that; null: it speaks none.
+  bool secure = false;                  // The client uses TLS, and the socket is the plain end.
+  std::shared_ptr<TlsStatus> tls = {};  // Null: no TLS.
 };
 
-/// Serves requests until the client closes, a limit is reached or nothing comes in time.
+/// Serves requests until the client closes the connection, a limit is reached or no request comes
+/// in time.
 boost::asio::awaitable<void> serve_http(boost::asio::ip::tcp::socket socket,
                                         std::shared_ptr<Shared> shared, HttpPeer peer);
 

@@ -3,7 +3,7 @@
 namespace muster::http {
 namespace {
 
-// Made by rendezvous/CMakeLists.txt from the files.
+// rendezvous/CMakeLists.txt creates these files.
 constexpr std::string_view kHtml =
 #include "rendezvous/http/index.html.inc"
     ;

@@ -1,4 +1,4 @@
-// The page for browsers: the files of rendezvous/http/page, compiled in.
+// The page for browsers: the files of rendezvous/http/page, compiled into the program.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,8 @@
 
 namespace muster::http {
 
-/// "/", "/page.css" or "/page.js"; nothing if there is no such part.
+/// Finds "/", "/page.css", "/page.js" or "/api/v1/openapi.json". Returns std::nullopt for any other
+/// path.
 std::optional<Asset> find_asset(std::string_view path);
 
 }  // namespace muster::http

@@ -13,44 +13,44 @@ namespace asio = boost::asio;
 asio::awaitable<SharedView> ViewSource::get(ViewRequest request) {
   const auto self = shared_from_this();
   std::erase_if(cache_,
-                [at = now()](const auto& entry) { return at - entry.second.taken > kFresh; });
+                [at = now()](const auto& entry) { return at - entry.second.fetched_at > kFresh; });
   if (const auto known = cache_.find(request); known != cache_.end()) co_return known->second.view;
   const auto waiter = std::make_shared<Waiter>(loop_.get_executor());
   const auto [waiters, is_new] = waiting_.try_emplace(request);
   if (is_new) queue_.push_back(request);
   waiters->second.push_back(waiter);
-  take_next();
+  fetch_next();
   const auto view = co_await waiter->wait(kAnswerWithin);
   if (const auto late = waiting_.find(request); !view && late != waiting_.end())
     std::erase(late->second, waiter);
   co_return view.value_or(nullptr);
 }
 
-void ViewSource::take_next() {
+void ViewSource::fetch_next() {
   if (busy_ || queue_.empty()) return;
   busy_ = true;
   ViewRequest request = std::move(queue_.front());
   queue_.pop_front();
-  // The other loop holds no part of this one: it may end later.
-  take_(request, [weak = weak_from_this(), &loop = loop_, request](SharedView view) {
+  // The callback holds only a weak reference, because the other loop may end later than this one.
+  fetch_(request, [weak = weak_from_this(), &loop = loop_, request](SharedView view) {
     asio::post(loop, [weak, request, view = std::move(view)] {
-      if (const auto self = weak.lock()) self->taken(request, view);
+      if (const auto self = weak.lock()) self->on_fetched(request, view);
     });
   });
 }
 
-void ViewSource::taken(const ViewRequest& request, const SharedView& view) {
+void ViewSource::on_fetched(const ViewRequest& request, const SharedView& view) {
   cache_[request] = {view, now()};
   auto waiters = waiting_.extract(request);
   if (!waiters.empty())
     for (const auto& waiter : waiters.mapped())
-      waiter->tell(view);
+      waiter->deliver(view);
   next_.expires_after(kGap);
   next_.async_wait([weak = weak_from_this()](const boost::system::error_code& ec) {
     const auto self = weak.lock();
     if (ec || !self) return;
     self->busy_ = false;
-    self->take_next();
+    self->fetch_next();
   });
 }
 

@@ -1,8 +1,9 @@
-// Views for who asks over HTTP: taken from the store's loop by messages, seldom, and shared.
+// Views of the runs for HTTP clients. They are fetched from the store's loop by messages, and
+// shared.
 //
-// The loop that serves jobs does one small task for each view, and never waits for HTTP. However
-// many ask, and however often: a view is taken at most every kGap, and the same one is used for
-// kFresh.
+// The loop that serves the jobs does one small task for each view, and never waits for HTTP.
+// However many clients ask, and however often, a view is fetched at most once every kGap, and each
+// view is reused for kFresh.
 #pragma once
 
 #include <compare>
@@ -32,30 +33,30 @@ struct ViewRequest {
   std::string run = {};
   std::size_t offset = 0;
   std::size_t limit = 0;
-  RunScope scope = {};  // Of the list of runs: only these are in it.
+  RunScope scope = {};  // For the list of runs: only runs in this scope are listed.
   auto operator<=>(const ViewRequest&) const = default;
 };
 struct UnknownRun {};
-/// There are no runs here: another musterd leads.
+/// There are no runs here, because another musterd leads.
 struct StandingBy {
   std::string why;  // "standing by: ...", for people.
 };
 using View = std::variant<UnknownRun, StandingBy, RunsView, RunView, AllFigures>;
 using SharedView = std::shared_ptr<const View>;
 
-/// Takes the view on the loop that has the runs, and calls `done` there.
-using TakeView = std::function<void(ViewRequest request, std::function<void(SharedView)> done)>;
+/// Creates the view on the loop that has the runs, and calls `done` there.
+using FetchView = std::function<void(ViewRequest request, std::function<void(SharedView)> done)>;
 
-/// Lives on one io_context, and all members are called there.
+/// Belongs to one io_context. All members must be called on its thread.
 class ViewSource : public std::enable_shared_from_this<ViewSource> {
  public:
   static constexpr Duration kFresh = std::chrono::milliseconds(250);
   static constexpr Duration kGap = std::chrono::milliseconds(20);
-  /// The loop is stuck if it does not answer for so long.
+  /// If the loop of the runs does not answer for so long, it hangs.
   static constexpr Duration kAnswerWithin = std::chrono::seconds(5);
 
-  ViewSource(boost::asio::io_context& loop, TakeView take)
-      : loop_(loop), take_(std::move(take)), next_(loop) {}
+  ViewSource(boost::asio::io_context& loop, FetchView fetch)
+      : loop_(loop), fetch_(std::move(fetch)), next_(loop) {}
 
   /// Null if the runs' loop does not answer in time.
   boost::asio::awaitable<SharedView> get(ViewRequest request);
@@ -64,18 +65,18 @@ class ViewSource : public std::enable_shared_from_this<ViewSource> {
   using Waiter = AnswerWaiter<SharedView>;
   struct Cached {
     SharedView view;
-    Instant taken{};
+    Instant fetched_at{};
   };
-  void take_next();
-  void taken(const ViewRequest& request, const SharedView& view);
+  void fetch_next();
+  void on_fetched(const ViewRequest& request, const SharedView& view);
 
   boost::asio::io_context& loop_;
-  TakeView take_;
+  FetchView fetch_;
   boost::asio::steady_timer next_;
-  std::map<ViewRequest, Cached> cache_;  // Fresh ones only.
+  std::map<ViewRequest, Cached> cache_;  // Fresh views only.
   std::map<ViewRequest, std::vector<std::shared_ptr<Waiter>>> waiting_;
-  std::deque<ViewRequest> queue_;  // Those of waiting_ that were not asked for yet.
-  bool busy_ = false;              // One view is being taken, or it is too soon for the next.
+  std::deque<ViewRequest> queue_;  // The requests in waiting_ that were not sent yet.
+  bool busy_ = false;  // A view is being fetched, or kGap after the last one is not over.
 };
 
 }  // namespace muster::http

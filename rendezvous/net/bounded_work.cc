@@ -28,17 +28,18 @@ using boost::system::error_code;
 
 namespace {
 
-/// Both the coroutine and the thread have a share: whichever is done last ends it.
+/// Shared by the coroutine and the thread. The last of both that ends destroys it.
 struct Pending {
   explicit Pending(std::function<void()> to_do)
       : work(std::move(to_do)), returned(::eventfd(0, EFD_CLOEXEC)) {}
 
   const std::function<void()> work;
-  OwnedFd returned;               // Readable when it has.
-  std::atomic<bool> done{false};  // What `work` has written is the thread's until then.
+  OwnedFd returned;               // Readable when `work` has returned.
+  std::atomic<bool> done{false};  // Until it is set, only the thread may use the results of `work`.
 };
 
-/// True if it has begun. Signals are for the threads that know what to do with them.
+/// Starts the thread. Returns whether it has started. All signals are blocked in it: other threads
+/// handle them.
 bool begin(const std::shared_ptr<Pending>& pending) {
   sigset_t all;
   sigset_t before;

@@ -1,8 +1,7 @@
-// Work that may wait for a server or for storage: done off the loop, and not waited for longer than
-// asked for.
+// Runs work that may block on a server or on storage outside the loop, with a time limit.
 //
-// Each piece of work has a thread of its own for as long as it takes: one that hangs holds up no
-// other, nor the end of the program.
+// Each piece of work has its own thread. Work that hangs delays neither other work nor the end of
+// the program.
 #pragma once
 
 #include <functional>
@@ -14,10 +13,11 @@
 
 namespace muster {
 
-/// Runs `work` on a thread of its own; no error: it has returned. With errc::timed_out it takes
-/// longer than `limit`: its thread is left behind and ends on its own, so `work` owns, or shares,
-/// all that it uses. With another error there is no thread or no descriptor for it
-/// (errc::resource_unavailable_try_again, or errno), and it does not run.
+/// Runs `work` on its own thread, and returns no error when it has returned. Returns
+/// errc::timed_out if it takes longer than `limit`: its thread is left behind and ends later, so
+/// `work` must own or share everything that it uses. Returns another error
+/// (errc::resource_unavailable_try_again, or errno) if there is no thread or no descriptor for it:
+/// then `work` does not run.
 boost::asio::awaitable<boost::system::error_code> run_in_time(std::function<void()> work,
                                                               Duration limit);
 

@@ -13,7 +13,7 @@ using boost::system::error_code;
 
 namespace {
 
-/// False if the word is no address and no network.
+/// Returns false if the word is neither an address nor a network.
 bool add_network(C10dAllow& allow, const std::string& word) {
   const bool is_address = word.find('/') == std::string::npos;
   error_code ec;
@@ -57,7 +57,7 @@ bool C10dAllow::lists(const ip::address& address) const {
   if (any) return true;
   if (loopback && address.is_loopback()) return true;
   if (address.is_v4()) return any_contains(networks_v4, address.to_v4());
-  // Where a link-local address is does not matter: networks are written without it.
+  // The scope id of a link-local address is ignored, because networks are written without one.
   return any_contains(networks_v6, ip::address_v6(address.to_v6().to_bytes()));
 }
 

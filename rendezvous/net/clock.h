@@ -1,5 +1,4 @@
-// Where the shell gets its Instants from.
-
+// The clocks that the shell reads.
 #pragma once
 
 #include <chrono>
@@ -15,12 +14,12 @@ inline Instant now() {
       std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
 }
 
-/// The same moment, for Asio's timers.
+/// The same instant, for Asio's timers.
 inline std::chrono::steady_clock::time_point to_steady(Instant at) {
   return std::chrono::steady_clock::time_point(at.time_since_epoch());
 }
 
-/// The wall clock, for what torchrun nodes read. Nothing of ours is decided by it.
+/// The wall clock, for the times that torchrun nodes read. muster decides nothing by it.
 inline WallTime wall_now() {
   return {std::chrono::duration_cast<std::chrono::microseconds>(
               std::chrono::system_clock::now().time_since_epoch())

@@ -1,4 +1,4 @@
-// The text of a configuration file, of musterd's and of musterctl's. No Asio.
+// Reads the text of a configuration file, for musterd and musterctl. Does not use Asio.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ struct ConfigFileError {
   std::string reason;  // Without the file's name.
 };
 
-/// At most kMaxConfigBytes and one byte more, which decode_config() refuses. Only regular files: a
-/// pipe might never end.
+/// Reads at most kMaxConfigBytes and one byte more, so that decode_config() can refuse a file that
+/// is too long. Reads only regular files, because reading a pipe might never end.
 boost::system::result<std::string, ConfigFileError> read_config_file(const std::string& path);
 
 }  // namespace muster

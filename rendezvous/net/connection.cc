@@ -19,19 +19,21 @@ namespace muster {
 
 namespace {
 
-constexpr std::size_t kDirectReadBytes = 1 << 20;  // Of one large value at a time: others wait.
-constexpr std::size_t kHugePageBytes = 2 << 20;    // From here on a large value gets huge pages.
+// The most bytes of a large value that are read at a time, because other connections wait.
+constexpr std::size_t kDirectReadBytes = 1 << 20;
+constexpr std::size_t kHugePageBytes = 2 << 20;  // Values from this size on get huge pages.
 constexpr std::size_t kTopUpBytes = 4096;
-constexpr std::size_t kPieces = 64;  // Of a queue, in one system call.
+constexpr std::size_t kPieces = 64;  // The most pieces of a queue that one system call sends.
 
 // Work, in the units of kSliceWork.
 constexpr std::int64_t kRequestWork = 256;
 constexpr std::int64_t kNameWork = 64;        // A look-up, a waiting client, a name in a list.
-constexpr std::int64_t kNativeWork = 5'000;   // A native message, and what the run makes of it.
+constexpr std::int64_t kNativeWork = 5'000;   // Handling a native message, also in its run.
 constexpr std::int64_t kNativeByteWork = 16;  // Parsing a byte of JSON.
 
-// Half the time of receiving 64 MB went into 16,000 page faults. Best effort. The whole mapping:
-// of one that differs from page to page realloc() could not move the pages.
+// Without huge pages, half of the time to receive 64 MB was spent in 16,000 page faults. Best
+// effort. The advice covers the whole mapping: realloc() cannot move the pages of a mapping whose
+// pages have different advice.
 void use_huge_pages(std::span<char> memory) {
   static const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t in_page = reinterpret_cast<std::uintptr_t>(memory.data()) % page_bytes;
@@ -104,7 +106,7 @@ void Connection::on_readable() {
   const ssize_t got = ::recv(fd_.get(), shared_.read_buffer.get(), ConnectionShared::kReadBytes, 0);
   if (got > 0) {
     shared_.traffic.received_bytes += static_cast<std::uint64_t>(got);
-    take_in({shared_.read_buffer.get(), static_cast<std::size_t>(got)});
+    feed({shared_.read_buffer.get(), static_cast<std::size_t>(got)});
   } else if (got == 0) {
     end(false);
   } else if (errno != EAGAIN && errno != EINTR) {
@@ -112,7 +114,7 @@ void Connection::on_readable() {
   }
 }
 
-// The rest of a large request goes where it will stay.
+/// Reads the rest of a large request directly into the memory where the value will stay.
 void Connection::read_into_buffer() {
   const std::size_t capacity = input_.capacity();
   const auto [room, size] = input_.room(decoder_.wanted());
@@ -122,13 +124,13 @@ void Connection::read_into_buffer() {
   if (got > 0) {
     shared_.traffic.received_bytes += static_cast<std::uint64_t>(got);
     input_.commit(static_cast<std::size_t>(got));
-    note_input();
+    count_input();
     if (ended_) return flush();
     if (input_.size() < decoder_.wanted()) return;
     serving_ = true;
     input_.erase_front(serve(input_.view(), &input_));
     serving_ = false;
-    note_input();
+    count_input();
     flush();
     if (has_drained()) serve_buffered();
   } else if (got == 0) {
@@ -138,7 +140,7 @@ void Connection::read_into_buffer() {
   }
 }
 
-void Connection::take_in(std::string_view bytes) {
+void Connection::feed(std::string_view bytes) {
   serving_ = true;
   while (!bytes.empty() && !ended_) {
     if (paused_ || held_ || yielded_) {
@@ -150,8 +152,8 @@ void Connection::take_in(std::string_view bytes) {
       if (!bytes.empty() && !ended_) input_.append(bytes);
       break;
     }
-    // To the end of the request, and a little more only where that needs no new memory: a large
-    // request ends exactly where its memory ends.
+    // Appends up to the end of the request. More bytes, at most kTopUpBytes in total, are appended
+    // only if they need no new memory: the memory of a large request ends exactly with the request.
     const std::size_t missing = decoder_.wanted() - input_.size();
     const std::size_t spare = std::min(kTopUpBytes, input_.capacity() - input_.size());
     const std::size_t take = std::min(bytes.size(), std::max(missing, spare));
@@ -160,12 +162,12 @@ void Connection::take_in(std::string_view bytes) {
     input_.erase_front(serve(input_.view(), &input_));
   }
   serving_ = false;
-  note_input();
+  count_input();
   flush();
   if (has_drained()) serve_buffered();
 }
 
-// Serves the complete requests in `bytes`; returns how many bytes they had.
+/// Serves the complete requests in `bytes`. Returns their number of bytes.
 std::size_t Connection::serve(std::string_view bytes, ByteBuffer* buffer) {
   std::size_t served = 0;
   while (served < bytes.size() && !ended_ && !held_) {
@@ -182,7 +184,7 @@ std::size_t Connection::serve(std::string_view bytes, ByteBuffer* buffer) {
       refuse(describe(complete.error(), shared_.codec), to_string(complete.error().fault));
       break;
     }
-    // Before anything is kept of a request that it may not make.
+    // Checked before any part of a request is kept that the client is not allowed to send.
     if (!c10d_open_ && decoder_.asks_store() && !enter_c10d()) break;
     if (!*complete) break;
     if (must_yield()) {
@@ -196,7 +198,7 @@ std::size_t Connection::serve(std::string_view bytes, ByteBuffer* buffer) {
   return served;
 }
 
-// Serves the complete request in front of `bytes`, and takes its cost off the slice.
+/// Serves the complete request at the front of `bytes`, and subtracts its cost from the slice.
 void Connection::serve_in_slice(std::string_view bytes, ByteBuffer* buffer) {
   const std::uint64_t before = work_so_far();
   auto work = kRequestWork + static_cast<std::int64_t>(decoder_.size());
@@ -213,14 +215,14 @@ void Connection::serve_in_slice(std::string_view bytes, ByteBuffer* buffer) {
   shared_.slice_work -= work + static_cast<std::int64_t>(work_so_far() - before);
 }
 
-// What requests have cost besides their own bytes and names.
+/// A counter that grows by the cost of each request beyond its own bytes and names.
 std::uint64_t Connection::work_so_far() {
   return shared_.table.account().allocated +
          static_cast<std::uint64_t>(kNameWork) * shared_.table.waiters_seen();
 }
 
-// Whether the complete request is for a later turn: the slice is used up, or the request costs much
-// and this turn has none left for such.
+/// Whether the complete request must wait for a later turn: the slice is used up, or the request is
+/// expensive and this turn has no work left for expensive requests.
 bool Connection::must_yield() const {
   if (shared_.slice_work <= 0) return true;
   if (shared_.turn_work > 0) return false;
@@ -245,10 +247,10 @@ void Connection::serve_one(const Request& request) {
     out().reserve_text(sizeof(std::uint64_t) + shared_.table.list_bytes());
   }
   send_reply(apply(request));
-  if (in_runs_) note_wait(request);
+  if (in_runs_) report_wait(request);
 }
 
-/// Whether a reply that takes so much memory may be queued; if not, the connection is closed.
+/// Whether a reply that takes so much memory may be queued. If not, closes the connection.
 bool Connection::may_build(std::size_t reply_bytes) {
   const std::size_t limit = shared_.connections.queued_total_bytes;
   if (reply_bytes <= limit && shared_.unread_bytes() <= limit - reply_bytes) return true;
@@ -286,26 +288,27 @@ void Connection::resume() {
   serve_buffered();
 }
 
-// After a pause: what had been read by then comes before what is still in the socket.
+/// Serves the bytes that were read before a pause. They come before the bytes in the socket.
 void Connection::serve_buffered() {
   do {
     paused_ = false;
     serving_ = true;
     input_.erase_front(serve(input_.view(), &input_));
     serving_ = false;
-    note_input();
+    count_input();
     flush();
   } while (has_drained());
 }
 
-/// Whether a pause is over. flush() may have found the room that was not there a moment before: of
-/// a socket with nothing left to write, nobody would hear again.
+/// Whether a pause is over. Must be checked after flush(), too: if flush() has sent everything, no
+/// further event for writing comes, and the pause would never end.
 bool Connection::has_drained() const {
   return paused_ && !ended_ && replies_.size() <= shared_.connections.queued_bytes / 2;
 }
 
-void Connection::note_input() {
-  // A list of keys is kept with its views; both are gone when the request is served.
+void Connection::count_input() {
+  // After a request with many keys, the scratch memory is released: the views into it are no longer
+  // used.
   constexpr std::size_t kScratchKept = 4096;
   if (shared_.scratch.keys.capacity() > kScratchKept) shared_.scratch = RequestScratch{};
   const std::size_t footprint = input_.footprint() + (gate_ ? gate_->memory() : 0);
@@ -327,8 +330,8 @@ void Connection::send_waiting() {
 }
 
 void Connection::on_hang_up() {
-  if (yielded_) return;             // What has been read is served first.
-  if (!interest().read) end(true);  // Otherwise reading finds out, after the last bytes.
+  if (yielded_) return;             // Requests that have been read are served first.
+  if (!interest().read) end(true);  // Otherwise recv() reports the end, after the last bytes.
 }
 
 void Connection::wake() {
@@ -345,11 +348,11 @@ void Connection::wake() {
   replies_.add_byte(kStopWaiting.value);
 }
 
-// The replies of the requests that have just been served leave, or join those that wait.
+/// Sends the replies to the requests that were just served. Unsent replies are queued in replies_.
 void Connection::flush() {
   if (!shared_.replies.empty()) {
     send(shared_.replies);
-    if (!shared_.replies.empty()) replies_.take(shared_.replies);
+    if (!shared_.replies.empty()) replies_.append(shared_.replies);
   }
   if (ended_ && replies_.empty()) done_ = true;
 }
@@ -371,7 +374,7 @@ void Connection::send(ReplyQueue& queue) {
                                     : ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      // A reset: what the peer had sent before is still served, nothing is answered any more.
+      // The peer has reset the connection: its earlier requests are still served, without replies.
       if (errno != EAGAIN) broken_ = true;
       break;
     }
@@ -384,7 +387,8 @@ void Connection::send(ReplyQueue& queue) {
   if (&queue == &replies_ && queue.empty()) replies_ = ReplyQueue{};
 }
 
-// The peer sends no more. What it is owed it still gets, unless it has reset the connection.
+/// The peer sends nothing more. It still gets the queued replies, unless it has reset the
+/// connection.
 void Connection::end(bool by_reset) {
   ended_ = true;
   if (reason_.empty() && decoder_.begun())
@@ -394,7 +398,7 @@ void Connection::end(bool by_reset) {
   disconnect_store();
   leave_runs();
   input_.clear();
-  note_input();
+  count_input();
   if (by_reset || replies_.empty()) done_ = true;
 }
 

@@ -1,7 +1,7 @@
-// One client's socket: bytes in, requests to the table, replies out.
+// The socket of one client: reads requests, passes them to the table, and sends the replies.
 //
-// It knows nothing of the loop: StoreServer tells it when the socket is ready, and reads from
-// interest() what to be told next.
+// A connection does not use the loop. StoreServer calls it when the socket is ready, and reads
+// interest() to see which events the connection needs next.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,8 @@
 
 namespace muster {
 
-/// What the connections of one server share: they run one after the other.
+/// State that all connections of one server share. No lock is needed: connections are served one
+/// after the other.
 struct ConnectionShared {
   static constexpr std::size_t kReadBytes = 64 << 10;
 
@@ -44,13 +45,15 @@ struct ConnectionShared {
         accounts(run_limits),
         read_buffer(new char[kReadBytes]) {}
 
-  /// As table.apply(); what that changes is counted in the account of the run of the first key.
+  /// Does the same as table.apply(), and counts the change in the account of the run that the
+  /// request's first key belongs to.
   Reply apply(ConnectionId from, const Request& request);
-  /// As table.disconnect(), by a client that waits for keys of this run, if for any run's.
+  /// Does the same as table.disconnect(). `waits_for_run`: the run whose keys the client waits for.
+  /// Empty: it waits for no run's keys.
   void disconnect(ConnectionId client, std::string_view waits_for_run);
 
-  /// Memory of unread replies, values that only they still hold included.
-  std::size_t unread_bytes() { return queued_bytes + table.account().only_unread(); }
+  /// The memory of unread replies, including values that only these replies still hold.
+  std::size_t unread_bytes() const { return queued_bytes + table.account().only_unread(); }
 
   CodecLimits codec;
   StoreTable table;
@@ -60,26 +63,26 @@ struct ConnectionShared {
   RunAccounts accounts;
   std::unique_ptr<char[]> read_buffer;
   RequestScratch scratch;
-  ReplyQueue replies;            // Of the connection that is being served.
+  ReplyQueue replies;            // The replies to the connection that is being served.
   std::size_t queued_bytes = 0;  // Memory of all connections' unread replies, without values.
   StoreTraffic traffic;
-  std::int64_t slice_work = 0;       // Left to the connection that is being served.
-  std::int64_t turn_work = 0;        // Left to all connections in this turn of the loop.
-  std::unique_ptr<RunService> runs;  // Empty if the server is only a store.
-  Instant now{};                     // When the events that are being handled were taken.
+  std::int64_t slice_work = 0;       // The work that the connection being served may still do.
+  std::int64_t turn_work = 0;        // The work left for all connections in this turn of the loop.
+  std::unique_ptr<RunService> runs;  // Null if the server is only a store.
+  Instant now{};                     // When the events that are being handled were read.
   LogLimiter log;
-  std::function<void(ConnectionId)> wake;  // Passes kStopWaiting to another connection.
+  std::function<void(ConnectionId)> wake;  // Sends kStopWaiting to another connection.
   std::function<std::optional<Instant>(const NativeReach&)> reach;  // StoreServerOptions::reach.
   SharedHostTokens tokens;  // StoreServerOptions::token, ::run_tokens.
   std::string token_run;
-  bool tls = false;          // The native door is served through TLS only.
+  bool tls = false;          // The native door is served over TLS only.
   SharedTlsRules tls_rules;  // StoreServerOptions::tls_rules.
-  /// A client of the c10d door uses the keys of one run only.
+  /// Whether a client of the c10d door may use the keys of one run only.
   bool runs_apart = false;
-  /// Who waits for a node's answer, by the question's number.
-  std::map<std::uint64_t, std::function<void(NodeAnswered)>> asked;
-  /// Who waits until what an operator has asked is done, by its number.
-  std::map<std::uint64_t, std::function<void(std::string)>> operated;
+  /// The callers that wait for a node's answer, by the number of the question.
+  std::map<std::uint64_t, std::function<void(NodeAnswered)>> question_callbacks;
+  /// The callers that wait until an operation of an operator is done, by its number.
+  std::map<std::uint64_t, std::function<void(std::string)>> operation_callbacks;
   std::uint64_t operations = 0;
 };
 
@@ -96,58 +99,61 @@ class Connection {
     bool write = false;
     bool operator==(const Interest&) const = default;
   };
-  /// What the socket should be watched for.
+  /// The events that the socket must be watched for.
   Interest interest() const {
     const bool enough = held_ && input_.size() >= ConnectionShared::kReadBytes;
     return {!paused_ && !yielded_ && !ended_ && !enough, !replies_.empty()};
   }
-  Interest watched;  // What it is being watched for: the loop's note.
+  Interest watched;  // The events that the socket is watched for now. Kept by StoreServer.
 
   void on_readable();
   void on_writable();
   /// The peer has reset the connection or closed both directions.
   void on_hang_up();
-  /// Serves on after it has yielded.
+  /// Continues to serve requests after the connection has yielded.
   void resume();
-  /// Whether requests that have been read wait for resume(): others are to be served first.
+  /// Whether requests that have been read wait for resume(), because other connections must be
+  /// served first.
   bool yielded() const { return yielded_ && !ended_; }
-  /// Answers a wait, from within another connection's request.
+  /// Answers this client's wait. Called while a request of another connection is served.
   void wake();
-  /// The reply of a compare-and-set that was held back; what came behind it is served, too.
+  /// Sends the reply to a compare-and-set that was held back, and serves the requests after it.
   void answer(const SharedBytes& text);
-  /// A message that is not a reply.
+  /// Sends a message that is not a reply.
   void push(std::string_view frame);
 
-  /// To be closed and forgotten now.
+  /// Whether the server must close and forget the connection now.
   bool done() const { return done_; }
-  /// Why, if it is worth a line in the log: a limit, garbage, a client that left in the middle.
+  /// Why the connection ended, for the log: a limit, invalid data, or a client that left in the
+  /// middle of a request. Empty: no log line.
   const std::string& reason() const { return reason_; }
-  /// What kind of reason it is, for the log's limiter.
+  /// The kind of reason, for the log's limiter.
   std::string_view cause() const { return cause_; }
-  /// Whether that was the client's mistake.
+  /// Whether the client has broken the protocol or a limit.
   bool violation() const { return violation_; }
 
-  /// Nothing more is to come in time: it has said what it wants, and may have that.
+  /// Whether the client has completed its greeting and may use the door that it has chosen. Until
+  /// then the validate timeout applies.
   bool validated() const {
-    return decoder_.validated() && !proves_token() &&
+    return decoder_.validated() && !owes_token_proof() &&
            (c10d_open_ || decoder_.native() || shared_.c10d.admits(peer_address()));
   }
-  /// It has come to the native door, and has not proven yet that it has the token.
-  bool proves_token() const {
+  /// Whether the client uses the native door and has not proven yet that it has the token.
+  bool owes_token_proof() const {
     return shared_.tokens && decoder_.native() && !(gate_ && gate_->open());
   }
-  /// Half a request or unread replies are there: it must move on or go.
-  bool in_between() const { return !input_.empty() || !replies_.empty(); }
+  /// Whether there is an incomplete request or an unread reply. Then the stall timeout applies.
+  bool has_unfinished_io() const { return !input_.empty() || !replies_.empty(); }
   bool unread_replies() const { return !replies_.empty(); }
   std::size_t unread_bytes() const { return replies_.size(); }
-  /// The run that this connection is of, or null. It changes once.
+  /// The account of the run that this connection belongs to, or null. It changes at most once.
   RunAccount* account() const { return account_; }
   std::size_t unread_memory() const { return replies_.empty() ? 0 : replies_.memory(); }
 
-  /// Nothing has been read yet that could tell whether the client speaks TLS.
+  /// Whether the server must still find out if the client speaks TLS: nothing has been read yet.
   bool may_begin_tls() const { return shared_.tls && transport_ == Transport::Unknown; }
   void stay_plain() { transport_ = Transport::Plain; }
-  /// The socket, for TLS; then become_secure() gives the plain end of it.
+  /// Gives the socket to the caller, who adds TLS. become_secure() then gives back the plain end.
   OwnedFd release_socket();
   void become_secure(TlsConnection secure);
 
@@ -155,12 +161,12 @@ class Connection {
   ConnectionId id() const { return id_; }
   std::string peer() const { return to_text(peer_); }
   boost::asio::ip::address peer_address() const { return unmapped(peer_.address()); }
-  /// Ours, as the peer reaches us; unspecified if the kernel does not say.
+  /// The server's own address, as the peer reaches it. Unspecified if the kernel does not know it.
   boost::asio::ip::address local_address() const;
 
  private:
   void read_into_buffer();
-  void take_in(std::string_view bytes);
+  void feed(std::string_view bytes);
   std::size_t serve(std::string_view bytes, ByteBuffer* buffer);
   void serve_one(const Request& request);
   void serve_in_slice(std::string_view bytes, ByteBuffer* buffer);
@@ -177,15 +183,15 @@ class Connection {
   void send_waiting();
   void send(ReplyQueue& queue);
   void end(bool by_reset);
-  /// Closes the connection once its replies are sent. `cause` lives for ever.
+  /// Closes the connection after its replies are sent. `cause` has static lifetime.
   void refuse(std::string reason, std::string_view cause);
-  void note_input();
+  void count_input();
 
-  // connection_runs.cc: what is about a run's rendezvous.
+  // connection_runs.cc: requests that concern the rendezvous of a run.
   bool about_runs(const Request& request) const;
   void serve_state(const Request& request);
   void compare_set_state(const Request& request);
-  bool hand_back(const Request& request);
+  bool return_key_to_store(const Request& request);
   bool refuse_plant(const Request& request);
   void warn_of_other_use(const std::string& what) const;
   void serve_native(std::string_view json);
@@ -201,7 +207,7 @@ class Connection {
   void serve_run_message(std::string_view json);
   void serve_reach(std::string_view json);
   void leave_runs();
-  void note_wait(const Request& request);
+  void report_wait(const Request& request);
   std::string at_offset(const std::string& reason) const;
   RunService::Time time() const;
 
@@ -210,30 +216,30 @@ class Connection {
   ConnectionShared& shared_;
   OwnedFd fd_;
   Transport transport_ = Transport::Unknown;
-  std::shared_ptr<TlsStatus> tls_;  // Once it is secure.
-  boost::asio::ip::address local_;  // With TLS: our end of the TCP connection.
+  std::shared_ptr<TlsStatus> tls_;  // Null until the connection uses TLS.
+  boost::asio::ip::address local_;  // With TLS: the server's address of the TCP connection.
   ConnectionId id_;
   boost::asio::ip::tcp::endpoint peer_;
   RequestDecoder decoder_;
-  ByteBuffer input_;  // Incomplete request, and while paused what was read behind it.
+  ByteBuffer input_;  // An incomplete request. While paused, also the bytes read after it.
   std::size_t counted_input_ = 0;
   ReplyQueue replies_;
   std::string reason_;
   std::string_view cause_;
   bool serving_ = false;
-  bool paused_ = false;   // Too many replies are unread.
-  bool held_ = false;     // answer() is to come first.
-  bool yielded_ = false;  // Its slice of the turn is used up.
-  bool in_runs_ = false;
-  bool waits_ = false;               // As in_runs_ was told.
-  bool c10d_open_;                   // It may use the store; not asked again.
-  std::string member_of_;            // The run, as shared_.c10d was told; empty: it is none.
-  RunAccount* account_ = nullptr;    // Of the run that it is of; null: of none.
+  bool paused_ = false;    // Too many replies are unread.
+  bool held_ = false;      // A reply is held back: answer() must come before the next request.
+  bool yielded_ = false;   // Its slice of the turn is used up.
+  bool in_runs_ = false;   // The run service knows this client.
+  bool waits_ = false;     // Whether the client waits, as last reported to the run service.
+  bool c10d_open_;         // The client may use the store. Once true, it stays so.
+  std::string member_of_;  // The run that shared_.c10d counts it as a member of, or empty.
+  RunAccount* account_ = nullptr;    // The account of its run. Null: it belongs to no run.
   std::string waits_for_run_;        // The run whose keys it has last waited for.
-  std::string run_scope_;            // The run whose keys it uses, where runs are apart.
-  std::unique_ptr<TokenGate> gate_;  // From the first native message on, if there is a token.
-  bool ended_ = false;               // Nothing more comes from the peer, or is wanted.
-  bool broken_ = false;              // Nothing can be sent any more.
+  std::string run_scope_;            // With runs_apart: the only run whose keys it may use.
+  std::unique_ptr<TokenGate> gate_;  // With a token: exists from the first native message on.
+  bool ended_ = false;   // The peer sends nothing more, or nothing more is read from it.
+  bool broken_ = false;  // Nothing can be sent any more.
   bool done_ = false;
   bool violation_ = false;
 };

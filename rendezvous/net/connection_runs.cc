@@ -1,4 +1,4 @@
-// What a client asks of a run's rendezvous, through either door.
+// Connection: requests that concern the rendezvous of a run, through either door.
 
 #include <sys/socket.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kStateWork = 20'000;  // In the units of kSliceWork.
 
-/// Of the first key that the request has. Empty: it is no run's.
+/// The run of the request's first key. Empty if that key belongs to no run.
 std::string_view run_of_request(const Request& request) {
   if (!request.key.empty()) return run_of_key(request.key);
   return request.keys.empty() ? std::string_view() : run_of_key(request.keys.front());
@@ -42,7 +42,7 @@ bool may_store(Query query) {
   }
 }
 
-/// Names and the values that the table keeps; what only replies or inputs hold is not in it.
+/// The bytes of the names and values in the table, without values that only replies or inputs hold.
 std::size_t stored_bytes(StoreTable& table) {
   return table.bytes() - table.account().blocks + table.account().kept;
 }
@@ -58,7 +58,8 @@ RunService::Time Connection::time() const {
   return {shared_.now, wall_now()};
 }
 
-// Of every request: as good as nothing where it is not about a state.
+/// Whether the request concerns the state of a run. Called for every request, so it must be cheap
+/// for all other requests.
 bool Connection::about_runs(const Request& request) const {
   const auto may_be = [&](std::string_view key) {
     return key.starts_with(kStateKeyPrefix) && shared_.runs->has_state(key);
@@ -77,9 +78,9 @@ void Connection::serve_state(const Request& request) {
                             std::to_string(kMaxRunsPerConnection)),
                   "limit runs_per_connection");
   in_runs_ = true;
-  // A state may be rendered for each of the keys.
+  // The state of each key may have to be rendered.
   shared_.slice_work -= kStateWork * static_cast<std::int64_t>(1 + request.keys.size());
-  if (waits_) note_wait(request);
+  if (waits_) report_wait(request);
   switch (request.query) {
     case Query::CompareSet:
       return compare_set_state(request);
@@ -99,12 +100,12 @@ void Connection::serve_state(const Request& request) {
         if (runs.has_state(key)) runs.read_state(id_, key, time());
       return send_reply(apply(request));
     case Query::DeleteKey:
-      return send_reply(Number{0});  // It goes when its run is over.
+      return send_reply(Number{0});  // The state is removed when its run is forgotten.
     case Query::QueueLen:
       return send_reply(apply(request));
     default:
       if (refuse_plant(request)) return;
-      if (!hand_back(request))
+      if (!return_key_to_store(request))
         return refuse(at_offset("a rendezvous' state is written by COMPARE_SET only"),
                       "state written otherwise");
       warn_of_other_use("a rendezvous' key is written without COMPARE_SET");
@@ -140,26 +141,27 @@ void Connection::warn_of_other_use(const std::string& what) const {
                  peer(), printable_text(at_offset(what)), *left_out);
 }
 
-/// Closes the connection if the request would leave to the plain store what torchrun nodes
-/// unpickle.
+/// Closes the connection if the request would store, as an ordinary key, a text that torchrun nodes
+/// would unpickle.
 bool Connection::refuse_plant(const Request& request) {
   auto refusal = refuse_planted_pickle(request);
   if (refusal) refuse(at_offset(*refusal), "pickle under a state's key");
   return refusal.has_value();
 }
 
-/// Whether all of the states that it would write are the store's from now on.
-bool Connection::hand_back(const Request& request) {
+/// Returns the keys that the request would write to the store. Returns whether the store now
+/// handles all of them.
+bool Connection::return_key_to_store(const Request& request) {
   RunService& runs = *shared_.runs;
   const auto is_the_stores = [&](const std::string& key) {
-    return !runs.has_state(key) || runs.hand_back(key);
+    return !runs.has_state(key) || runs.return_key_to_store(key);
   };
   return is_the_stores(std::string(request.key)) &&
          std::all_of(request.keys.begin(), request.keys.end(),
                      [&](std::string_view key) { return is_the_stores(std::string(key)); });
 }
 
-/// At a store of workers, which knows no rendezvous.
+/// Answers the question of a node at a workers' store, which has no rendezvous.
 void Connection::serve_reach(std::string_view json) {
   const auto request = decode_native_request(json, id_);
   if (!request)
@@ -184,11 +186,11 @@ void Connection::serve_reach(std::string_view json) {
 void Connection::serve_native(std::string_view json) {
   ++shared_.traffic.native_messages;
   if (shared_.tls && transport_ != Transport::Secure) return refuse_plain();
-  if (proves_token()) return serve_gate(json);
+  if (owes_token_proof()) return serve_gate(json);
   serve_run_message(json);
 }
 
-/// A node that does not know of TLS here, or does not want it.
+/// Refuses a node that does not use TLS.
 void Connection::refuse_plain() {
   const std::string text =
       "it speaks TLS with nodes: give this node --rdzv-tls-ca FILE, the CA that has signed the "
@@ -197,7 +199,7 @@ void Connection::refuse_plain() {
   refuse(at_offset("native message: not through TLS"), "not through TLS");
 }
 
-/// Before the client has proven that it has the token.
+/// Handles a message of a client that has not proven the token yet.
 void Connection::serve_gate(std::string_view json) {
   if (!gate_) gate_ = std::make_unique<TokenGate>(shared_.tokens);
   const TokenGate::Step step = gate_->receive(json);
@@ -208,7 +210,7 @@ void Connection::serve_gate(std::string_view json) {
   if (!gate_->open()) refuse(at_offset("native message: not a first one"), "token not proven");
 }
 
-/// Whether it may use the store. If not, it is refused.
+/// Whether the client may use the store. If not, refuses it.
 bool Connection::enter_c10d() {
   c10d_open_ = shared_.c10d.admits(peer_address());
   if (!c10d_open_)
@@ -218,12 +220,12 @@ bool Connection::enter_c10d() {
   return c10d_open_;
 }
 
-/// Whether --tls-allow keeps this client out of the run that its hello names. Empty: it does not.
+/// Why --tls-allow keeps this client out of the run that its hello names. Empty: it does not.
 std::string Connection::refusal_of_certificate(std::string_view json) const {
   if (!shared_.tls_rules || !member_of_.empty()) return {};
   const auto request = decode_native_request(json, id_);
   const auto* hello = request ? std::get_if<NativeHello>(&*request) : nullptr;
-  if (hello == nullptr) return {};  // Refused as anything else that is no first message.
+  if (hello == nullptr) return {};  // The run service refuses it: it is not a first message.
   const auto names = tls_ ? tls_->peer_names() : std::vector<std::string>();
   if (shared_.tls_rules->scope_of(names).admits(hello->run_id)) return {};
   return not_in_scope_text(hello->run_id, names);
@@ -237,15 +239,15 @@ void Connection::become_member(std::string_view hello) {
   shared_.c10d.joined(peer_address(), member_of_);
 }
 
-/// Whether the run has room for this connection. It is of that run from now on; of the first one
-/// only.
+/// Counts this connection to the run, unless it already belongs to one. Returns false if the run
+/// has no room for the connection.
 bool Connection::enter_run(std::string_view run) {
   if (account_ == nullptr) account_ = shared_.accounts.enter(run);
   return account_ != nullptr;
 }
 
-/// Whether the run of the request's first key has room for this connection and for what the request
-/// may store. If not, it is refused.
+/// Whether the run of the request's first key has room for this connection and for the data that
+/// the request may store. If not, refuses the client.
 bool Connection::fits_in_run(const Request& request) {
   if (request.query == Query::CancelWait) disconnect_store();
   const std::string_view run = run_of_request(request);
@@ -256,7 +258,7 @@ bool Connection::fits_in_run(const Request& request) {
   }
   const bool waits = request.query == Query::Wait || request.query == Query::Barrier;
   if (waits && waits_for_run_ != run) {
-    disconnect_store();  // A client waits once: what it waited for before is of another run.
+    disconnect_store();  // A client has at most one wait. The earlier one was for another run.
     waits_for_run_ = run;
   }
   if (!may_store(request.query)) return true;
@@ -279,8 +281,8 @@ Reply ConnectionShared::apply(ConnectionId from, const Request& request) {
   const auto names = static_cast<std::ptrdiff_t>(table.num_names());
   const auto bytes = static_cast<std::ptrdiff_t>(stored_bytes(table));
   Reply reply = table.apply(from, request);
-  accounts.stored(run, static_cast<std::ptrdiff_t>(table.num_names()) - names,
-                  static_cast<std::ptrdiff_t>(stored_bytes(table)) - bytes);
+  accounts.count_stored(run, static_cast<std::ptrdiff_t>(table.num_names()) - names,
+                        static_cast<std::ptrdiff_t>(stored_bytes(table)) - bytes);
   return reply;
 }
 
@@ -289,12 +291,12 @@ void ConnectionShared::disconnect(ConnectionId client, std::string_view waits_fo
   const auto bytes = static_cast<std::ptrdiff_t>(stored_bytes(table));
   table.disconnect(client);
   if (waits_for_run.empty()) return;
-  accounts.stored(waits_for_run, static_cast<std::ptrdiff_t>(table.num_names()) - names,
-                  static_cast<std::ptrdiff_t>(stored_bytes(table)) - bytes);
+  accounts.count_stored(waits_for_run, static_cast<std::ptrdiff_t>(table.num_names()) - names,
+                        static_cast<std::ptrdiff_t>(stored_bytes(table)) - bytes);
 }
 
-/// Whether the request is about no run's keys, or about those of the one run that this client
-/// began with. If not, it is refused: what one run's nodes tell each other is not for others.
+/// Whether all keys of the request belong to no run, or to the one run that this client began with.
+/// If not, refuses the client: a client must not see what the nodes of another run exchange.
 bool Connection::stays_in_run(const Request& request) {
   const auto is_ours = [&](std::string_view key) {
     const std::string_view run = run_of_key(key);
@@ -335,8 +337,9 @@ void Connection::serve_run_message(std::string_view json) {
   if (!answer.close.empty()) refuse(at_offset(answer.close), answer.cause);
 }
 
-// A torchrun node has one connection: while it waits, it cannot say that it lives.
-void Connection::note_wait(const Request& request) {
+/// Tells the run service when the client begins or ends to wait for a key. A torchrun node has only
+/// one connection, so it cannot send heartbeats while it waits.
+void Connection::report_wait(const Request& request) {
   const bool waits = shared_.table.is_waiting(id_);
   if (waits == std::exchange(waits_, waits)) return;
   std::optional<std::string_view> key;

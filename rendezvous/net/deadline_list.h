@@ -1,4 +1,5 @@
-// Deadlines that are all equally far away when they are set: a list is enough, the first is next.
+// A list of deadlines that all have the same time limit, so that they are in order and the first
+// one is the next.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ class DeadlineList {
     deadlines_.splice(deadlines_.end(), deadlines_, place);
   }
   void remove(Place place) { deadlines_.erase(place); }
-  /// Those that are set already are moved by the difference: their order stays.
+  /// Changes the time limit. Existing deadlines are moved by the difference, so their order stays.
   void set_after(Duration after) {
     for (Deadline& deadline : deadlines_)
       deadline.at += after - after_;

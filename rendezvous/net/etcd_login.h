@@ -1,6 +1,7 @@
-// Who this process is to an etcd that asks for a user and a password, or for a certificate.
+// The credentials of this process for an etcd that asks for a user and a password, or for a
+// certificate.
 //
-// The password comes from a file or from the variables of etcd's own tools; it is never on a
+// The password comes from a file or from the variables of etcd's own tools. It is never on a
 // command line and never in a log.
 #pragma once
 
@@ -14,26 +15,26 @@
 namespace muster {
 
 struct EtcdLogin {
-  std::string user;  // Empty: etcd asks nobody.
+  std::string user;  // Empty: no user is sent to etcd.
   std::string password;
 };
 
 struct EtcdLoginError {
-  std::string reason;  // What is wrong, and what to do; never the password.
+  std::string reason;  // The error, and what to do. Never contains the password.
 };
 
 inline constexpr std::size_t kMostEtcdUserBytes = 256;
 inline constexpr std::size_t kMostEtcdPasswordBytes = 4096;
 
-/// `user`: as given by an option, or empty. `password_file`: the same; then it is used. Otherwise
-/// the variables count: ETCDCTL_USER, which is USER or USER:PASSWORD, and ETCDCTL_PASSWORD.
-/// `file_option` names the option for the file, for errors. No user anywhere: none is wanted.
+/// `user` and `password_file` are the values of options, or empty. If they are empty, the variables
+/// ETCDCTL_USER (USER or USER:PASSWORD) and ETCDCTL_PASSWORD are used. `file_option` is the name of
+/// the option for the file, for errors. If no user is given anywhere, the login is empty.
 boost::system::result<EtcdLogin, EtcdLoginError> load_etcd_login(const std::string& user,
                                                                  const std::string& password_file,
                                                                  std::string_view file_option);
 
-/// `given`: as options name the files. Those that are empty are taken from the variables of etcd's
-/// own tools: ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY.
+/// `given` has the files that options name. Files that are empty are taken from the variables of
+/// etcd's own tools: ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY.
 TlsFiles etcd_tls_files(TlsFiles given);
 
 }  // namespace muster

@@ -44,26 +44,27 @@ bool EventSet::control(int call, int fd, std::uint32_t events, std::uint64_t tag
   return ::epoll_ctl(set_.native_handle(), call, fd, &event) == 0;
 }
 
-void EventSet::take_turn(const Serve& serve) {
+void EventSet::run_turn(const Serve& serve) {
   const Instant begin = muster::now();
-  const bool patient = linger_.begins(begin);
+  const bool patient = linger_.begin_turn(begin);
   bool waiting = false;
   woken_ = false;
   for (;;) {
-    const int count = take(waiting ? -1 : 0, serve);
+    const int count = wait_and_serve(waiting ? -1 : 0, serve);
     if (!is_open()) return;
-    if (count < 0 || woken_) break;  // EINTR: somebody else on the loop has a signal.
+    if (count < 0 || woken_) break;  // EINTR: the loop must handle a signal.
     if (now_ - begin >= Linger::kTurn) break;
     if (waiting || count >= kBusyEvents) continue;
     if (!patient) break;
     waiting = true;
-    be_woken();
+    arm_timer();
   }
-  if (waiting) linger_.waited(now_);
+  if (waiting) linger_.end_waiting_turn(now_);
 }
 
-// How many of the caller's events it found, and had served. Negative: errno says why none.
-int EventSet::take(int timeout_ms, const Serve& serve) {
+/// Returns the number of the caller's events that were handled. Negative: epoll_wait() has failed,
+/// and errno is set.
+int EventSet::wait_and_serve(int timeout_ms, const Serve& serve) {
   std::array<epoll_event, kEventsAtOnce> events;
   int count = ::epoll_wait(set_.native_handle(), events.data(), kEventsAtOnce, timeout_ms);
   now_ = muster::now();
@@ -77,14 +78,14 @@ int EventSet::take(int timeout_ms, const Serve& serve) {
     std::copy(own + 1, end, own);
     if (--count == 0) return 0;
   }
-  linger_.had_events(now_);
+  linger_.record_events(now_);
   serve({events.data(), static_cast<std::size_t>(count)}, now_);
   return count;
 }
 
-// Pushed on now and then, while it is far away: a timer that goes off, or is set anew for each
-// wait, costs more than what it is there for.
-void EventSet::be_woken() {
+/// Sets the timer that ends a wait. To save system calls, the timer is only set again if less than
+/// half of kWait is left: setting it for each wait, or letting it fire, would cost too much.
+void EventSet::arm_timer() {
   if (wakes_at_ - now_ >= kWait / 2) return;
   wakes_at_ = now_ + kWait;
   const itimerspec once{{0, 0}, {0, static_cast<long>(kWait.count())}};

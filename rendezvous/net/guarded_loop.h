@@ -1,4 +1,4 @@
-// A loop that outlives its handlers' exceptions.
+// An event loop that continues after an exception of a handler.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -6,8 +6,7 @@
 namespace muster {
 
 /// Runs `loop` until it is stopped or has nothing left to do. An exception that leaves a handler is
-/// logged as a fault of this program, and the loop goes on with the next handler. `name` is for the
-/// log.
+/// logged as an error, and the loop continues with the next handler. `name` is for the log.
 void run_guarded(boost::asio::io_context& loop, const char* name);
 
 }  // namespace muster

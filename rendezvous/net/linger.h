@@ -1,4 +1,4 @@
-// When a set of events should be waited at for the next one, instead of giving the loop back.
+// Decides when an event set should wait for the next event instead of returning to the loop.
 #pragma once
 
 #include <algorithm>
@@ -7,28 +7,29 @@
 
 namespace muster {
 
-/// A turn is what is done between being called by the loop and giving it back. Waiting in it pays
-/// while events come one soon after the other. Where the next event needs this very loop first,
-/// waiting only holds it up: so it is tried after many prompt turns, and more seldom each time that
-/// it was in vain.
+/// A turn is the work between a call by the loop and the return to it. Waiting inside a turn saves
+/// time while events come at short intervals. But if the next event needs other work of this loop
+/// first, waiting only delays that work. So waiting is tried after many prompt turns in a row, and
+/// less often each time that no event came.
 class Linger {
  public:
-  /// After so long the others on the loop have their turn.
+  /// The longest turn. After it, other work on the loop runs.
   static constexpr Duration kTurn = std::chrono::milliseconds(1);
-  /// What comes later than that is not prompt.
+  /// An event that comes later than this after the last one is not prompt.
   static constexpr Duration kPrompt = std::chrono::milliseconds(1);
-  static constexpr int kTurnsFirst = 16;  // So many prompt turns in a row before waiting is tried.
+  static constexpr int kTurnsFirst = 16;  // Prompt turns in a row before waiting is tried.
   static constexpr int kTurnsMost = 4096;
 
-  /// A turn begins, because there are events; says whether to wait for more once they are served.
-  bool begins(Instant now) {
+  /// A turn begins because there are events. Returns whether the turn should wait for more events
+  /// after these.
+  bool begin_turn(Instant now) {
     prompt_turns_ = silent(now) ? 0 : std::min(prompt_turns_ + 1, kTurnsMost);
     return prompt_turns_ >= wanted_;
   }
-  void had_events(Instant now) { last_event_ = now; }
+  void record_events(Instant now) { last_event_ = now; }
   bool silent(Instant now) const { return now - last_event_ >= kPrompt; }
-  /// A turn in which it was waited ended at `now`.
-  void waited(Instant now) {
+  /// A turn that waited for events has ended at `now`.
+  void end_waiting_turn(Instant now) {
     wanted_ = silent(now) ? std::min(2 * wanted_, kTurnsMost) : kTurnsFirst;
     if (silent(now)) prompt_turns_ = 0;
   }

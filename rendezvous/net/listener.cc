@@ -22,7 +22,8 @@ using boost::system::error_code;
 
 namespace {
 
-// With port 0, where one address is taken at the port that was found for another.
+// How often bind_all() is tried with port 0. The port that the kernel chooses for the first address
+// may be in use at another address.
 constexpr int kPortTries = 20;
 
 error_code last_error() {
@@ -30,10 +31,10 @@ error_code last_error() {
 }
 
 void set_option(int fd, int level, int name, int value) {
-  ::setsockopt(fd, level, name, &value, sizeof value);  // Best effort: none of them is vital.
+  ::setsockopt(fd, level, name, &value, sizeof value);  // Best effort: the options are optional.
 }
 
-// A peer whose host is gone without a word is noticed after about two minutes.
+// With these values, a peer whose machine has disappeared is detected after about two minutes.
 void set_keep_alive(int fd) {
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 60);
@@ -52,7 +53,7 @@ boost::system::result<Listener, ListenError> finish(OwnedFd fd, ListenError erro
   const int flags = ::fcntl(fd.get(), F_GETFL);
   if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) < 0) return failed("fcntl");
   if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) < 0) return failed("fcntl");
-  // -1: as many as the kernel allows (net.core.somaxconn).
+  // -1: the longest backlog that the kernel allows (net.core.somaxconn).
   if (::listen(fd.get(), -1) < 0) return failed("listen");
   tcp::endpoint endpoint;
   socklen_t size = static_cast<socklen_t>(endpoint.capacity());
@@ -91,7 +92,7 @@ Listeners listen_everywhere(std::uint16_t port) {
   auto both = bind_one({asio::ip::address_v6::any(), port}, Stack::Dual);
   if (!both) {
     const int code = both.error().code.value();
-    // Only where there is no IPv6 is IPv4 alone what was meant.
+    // IPv4 alone is used only if the host has no IPv6. Other errors are reported.
     if (code != EAFNOSUPPORT && code != EADDRNOTAVAIL) return both.error();
     both = bind_one({asio::ip::address_v4::any(), port}, Stack::One);
     if (!both) return both.error();
@@ -100,9 +101,10 @@ Listeners listen_everywhere(std::uint16_t port) {
   return listeners;
 }
 
-/// All of them at one port: at the one that the kernel finds for the first, if `port` is 0.
+/// Binds all addresses at one port. If `port` is 0: at the port that the kernel chooses for the
+/// first address.
 Listeners bind_all(const std::vector<asio::ip::address>& addresses, std::uint16_t port) {
-  // "::" alone means every interface; with IPv4 addresses beside it, it is IPv6 only.
+  // "::" alone means every interface. Together with IPv4 addresses, it means IPv6 only.
   const bool any_v4 =
       std::any_of(addresses.begin(), addresses.end(), [](auto& a) { return a.is_v4(); });
   std::vector<Listener> listeners;
@@ -158,7 +160,8 @@ Listeners listen_on(const std::vector<std::string>& addresses, std::uint16_t por
     if (ec) return ListenError{"parse", text, port, ec};
   }
   Listeners listeners = bind_all(parsed, port);
-  // The port that the kernel found for the first address may be another program's at the next one.
+  // Another program may have the port that the kernel chose for the first address at another
+  // address.
   for (int tries = 1; port == 0 && tries < kPortTries && !listeners &&
                       listeners.error().code.value() == EADDRINUSE;
        ++tries)

@@ -1,4 +1,4 @@
-// Listening sockets: made from addresses, or taken over from whoever started us.
+// Listening sockets: created from addresses, or inherited from the process that started this one.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,35 @@
 
 namespace muster {
 
-/// What kept us from listening; what() is a sentence for the person who asked for it.
+/// Why listening has failed. what() is a sentence for the user.
 struct ListenError {
-  std::string call;     // The system call, or "parse".
-  std::string address;  // As given, or [::] with the port.
+  std::string call;     // The system call that failed, or "parse".
+  std::string address;  // The address as given, or [::] with the port.
   std::uint16_t port = 0;
   boost::system::error_code code;
 
   std::string what() const;
 };
 
-/// Address and port as people write them: [::1]:80, 127.0.0.1:80; an IPv4 peer of an IPv6 socket as
-/// the IPv4 address that it is.
+/// Address and port as people write them: [::1]:80, 127.0.0.1:80. An IPv4 peer of an IPv6 socket
+/// is written as an IPv4 address.
 std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
-/// An IPv4 address that came through an IPv6 socket, as IPv4; any other as it is.
+/// Turns an IPv4-mapped IPv6 address into the IPv4 address. Returns other addresses unchanged.
 boost::asio::ip::address unmapped(const boost::asio::ip::address& address);
 
 struct Listener {
   OwnedFd fd;
-  boost::asio::ip::tcp::endpoint endpoint;  // As bound: the port is never 0.
+  boost::asio::ip::tcp::endpoint endpoint;  // The bound endpoint. Its port is never 0.
 };
 
 using Listeners = boost::system::result<std::vector<Listener>, ListenError>;
 
-/// Binds and listens on each address (numeric; nothing: every interface, IPv6 and IPv4 on one
-/// socket where the host has IPv6) at `port`; 0 lets the kernel choose one for all of them.
-/// Accepted sockets inherit TCP_NODELAY and keep-alive.
+/// Binds and listens on each address at `port`. Addresses are numeric. Without addresses: every
+/// interface, with IPv6 and IPv4 on one socket if the host has IPv6. With port 0 the kernel chooses
+/// one port for all of them. Accepted sockets inherit TCP_NODELAY and keep-alive.
 Listeners listen_on(const std::vector<std::string>& addresses, std::uint16_t port);
-/// The same for descriptors that are bound already, listening or not. They are owned from now on,
-/// also on failure.
+/// Does the same for descriptors that are already bound, whether they listen or not. Takes
+/// ownership of them, also on failure.
 Listeners take_over(const std::vector<int>& descriptors);
 
 }  // namespace muster

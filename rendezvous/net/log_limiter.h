@@ -1,4 +1,4 @@
-// Bounds how many lines strangers can make us write.
+// Limits the number of log lines that clients can cause.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +15,16 @@
 
 namespace muster {
 
-/// Admits one line for each cause and peer address in kQuiet, and of all of them together a burst
-/// and then so many a second.
+/// Admits one line for each cause and peer address in kQuiet. All lines together are limited, too:
+/// kLinesAtOnce at once, and one more each kRefill.
 class LogLimiter {
  public:
   static constexpr Duration kQuiet = std::chrono::seconds(10);
-  /// Causes and addresses that are told apart; beyond them only the sum counts.
+  /// The number of causes and addresses that are tracked. For others only the common limit holds.
   static constexpr std::size_t kCauses = 1024;
 
-  /// Whether a line may be written at `now`: if so, how many of this cause and address were left
-  /// out since the last one. `cause` lives for ever.
+  /// Whether a line may be written at `now`. If so, returns how many lines of this cause and
+  /// address were left out since the last one. `cause` must have static lifetime.
   std::optional<std::uint64_t> admit(Instant now, std::string_view cause,
                                      const boost::asio::ip::address& peer) {
     if (causes_.size() >= kCauses) sweep(now);
@@ -33,7 +33,7 @@ class LogLimiter {
       ++known->second.left_out;
       return std::nullopt;
     }
-    if (!take_from_bucket(now)) {
+    if (!consume_line(now)) {
       if (known != causes_.end()) ++known->second.left_out;
       return std::nullopt;
     }
@@ -42,8 +42,8 @@ class LogLimiter {
     entry.quiet_until = now + kQuiet;
     return std::exchange(entry.left_out, 0);
   }
-  /// The same for a line that is not about one peer.
-  bool admit(Instant now) { return take_from_bucket(now); }
+  /// The same for a line that does not concern one peer.
+  bool admit(Instant now) { return consume_line(now); }
 
  private:
   struct Cause {
@@ -53,7 +53,7 @@ class LogLimiter {
   static constexpr std::int64_t kLinesAtOnce = 50;
   static constexpr Duration kRefill = std::chrono::milliseconds(100);
 
-  bool take_from_bucket(Instant now) {
+  bool consume_line(Instant now) {
     const auto due = static_cast<std::int64_t>((now - refilled_) / kRefill);
     if (due > 0) {
       lines_ = std::min(kLinesAtOnce, lines_ + std::min(due, kLinesAtOnce));
@@ -63,7 +63,8 @@ class LogLimiter {
     --lines_;
     return true;
   }
-  // At most once a second: a flood from many addresses must not make us look at all of them often.
+  // Removes old entries, at most once a second: a flood from many addresses must not cause frequent
+  // passes over all entries.
   void sweep(Instant now) {
     if (now < swept_ + std::chrono::seconds(1)) return;
     swept_ = now;

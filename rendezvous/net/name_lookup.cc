@@ -22,7 +22,7 @@ using boost::system::error_code;
 
 namespace {
 
-/// Of the thread that looks up, until it is done.
+/// The answer of the resolver. Until the look-up is done, only its thread uses it.
 struct Answer {
   Answer() = default;
   Answer(const Answer&) = delete;
@@ -59,7 +59,7 @@ error_code to_error(int code) {
   }
 }
 
-/// Empty if it has no family that we know.
+/// The address of the entry. Empty if its address family is unknown.
 std::string address_of(const addrinfo& entry) {
   std::array<char, NI_MAXHOST> text{};
   const int failed = ::getnameinfo(entry.ai_addr, entry.ai_addrlen, text.data(), text.size(),

@@ -1,6 +1,6 @@
-// Names to addresses, off the loop, and not for longer than asked for.
+// Resolves names to addresses outside the loop, with a time limit.
 //
-// Asio's resolver would do one look-up after the other: behind one that nobody answers all others
+// Asio's resolver does one look-up after the other. If no server answers one look-up, all others
 // wait, and so does the end of the program.
 #pragma once
 
@@ -15,16 +15,17 @@
 namespace muster {
 
 struct NameLookup {
-  std::vector<std::string> addresses;  // Numeric, each once, in the resolver's order.
-  std::string canonical;               // What the resolver calls it; empty if it says nothing.
-  boost::system::error_code error;     // Why there are none.
+  std::vector<std::string> addresses;  // Numeric, without duplicates, in the resolver's order.
+  std::string canonical;               // The resolver's canonical name. Empty: unknown.
+  boost::system::error_code error;     // Why there are no addresses.
 };
 
-/// A numeric address is its own only address. A look-up that takes longer than `limit` is
-/// abandoned (with StoreErrc::ResolveTimedOut): it ends on its own, on a thread of its own.
+/// Resolves a name. The result for a numeric address is that address. A look-up that takes longer
+/// than `limit` fails with StoreErrc::ResolveTimedOut. Its thread is left behind and ends later.
 boost::asio::awaitable<NameLookup> look_up(std::string name, Duration limit);
 
-/// As asio prints it, an IPv4 address within an IPv6 one as IPv4; empty if `text` is no address.
+/// The address in the form in which Asio prints it, an IPv4-mapped one as IPv4. Empty if `text` is
+/// no address.
 std::string normal_address(const std::string& text);
 bool is_loopback_address(const std::string& text);
 

@@ -14,7 +14,7 @@ using boost::system::error_code;
 namespace {
 
 constexpr Duration kReplyWithin = std::chrono::seconds(60);
-constexpr const char* kUs = "muster " MUSTER_VERSION;
+constexpr const char* kThisMuster = "muster " MUSTER_VERSION;
 
 std::string protocol_text(int version) {
   return "protocol " + std::to_string(version);
@@ -24,17 +24,19 @@ constexpr const char* kNotProven =
     "it does not prove that it has this node's token: it was started without --rdzv-token-file, or "
     "by a muster that is older than that option, or it is not the host that is meant";
 
-/// A host of another version may say so itself (NativeRefused), or not know that it should.
+/// Why a welcome of another protocol version is refused. Empty: same version. A host with another
+/// version may send NativeRefused instead, but an older one may not check the version.
 std::string difference(const NativeWelcome& welcome) {
   if (welcome.protocol_version == kNativeProtocolVersion) return {};
   return "it is muster " + welcome.muster_version + " with " +
-         protocol_text(welcome.protocol_version) + ", this node is " + kUs + " with " +
+         protocol_text(welcome.protocol_version) + ", this node is " + kThisMuster + " with " +
          protocol_text(kNativeProtocolVersion);
 }
 
-/// Why an answer to hello is none to go on with; empty: it is.
+/// Why the answer to hello is refused. Empty: it is a welcome of the same protocol.
 std::string refusal_of(const NativeResult<NativeMessage>& answer) {
-  const std::string ours = std::string(kUs) + " (" + protocol_text(kNativeProtocolVersion) + ")";
+  const std::string ours =
+      std::string(kThisMuster) + " (" + protocol_text(kNativeProtocolVersion) + ")";
   if (!answer) return "its answer is none that " + ours + " reads: " + describe(answer.error());
   if (const auto* refused = std::get_if<NativeRefused>(&*answer))
     return refused->text.empty() ? "it does not say why" : refused->text;
@@ -45,7 +47,7 @@ std::string refusal_of(const NativeResult<NativeMessage>& answer) {
 
 }  // namespace
 
-// Shared with the two tasks, which end after it was closed.
+// Shared with the tasks for reading and writing, which end some time after close().
 struct NativeClient::State {
   State(const asio::any_io_executor& on, const NativeClientOptions& given)
       : options(given),
@@ -83,7 +85,7 @@ NativeClient::~NativeClient() {
 asio::awaitable<Result<HostKind>> NativeClient::connect() {
   const std::shared_ptr<State> state = state_;
   if (const error_code ec = co_await state->exchange.connect(); ec) {
-    if (state->options.tls) co_return no_answer(*state, ec);
+    if (state->options.tls) co_return classify_failure(*state, ec);
     co_return ec;
   }
   state->exchange.set_lost_after(state->options.lost_after);
@@ -93,7 +95,7 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
                                     .answers = true};
   const TokenAnswer reply =
       co_await ask_with_token(state->exchange, state->options.token.get(), std::move(hello));
-  if (reply.error) co_return no_answer(*state, reply.error);
+  if (reply.error) co_return classify_failure(*state, reply.error);
   const auto answer = decode_native_message(reply.json);
   state->refusal = refusal_of(answer);
   if (!state->refusal.empty()) co_return HostKind::Refused;
@@ -105,8 +107,8 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
   co_return HostKind::Muster;
 }
 
-/// Who closes the connection, or why that says nothing about it.
-Result<HostKind> NativeClient::no_answer(State& state, error_code why) {
+/// Finds out which kind of host has closed the connection. Returns an error if that is unknown.
+Result<HostKind> NativeClient::classify_failure(State& state, error_code why) {
   // A torch server closes the connection on a query that it does not know.
   if (!state.options.tls) return why == StoreErrc::Closed ? HostKind::Other : Result<HostKind>(why);
   const TlsFailure failure = state.exchange.tls_failure();
@@ -136,7 +138,7 @@ asio::awaitable<void> NativeClient::read(std::shared_ptr<State> state) {
     if (!message)
       co_return lost(*state,
                      "it sent what this muster does not understand: " + describe(message.error()));
-    // A copy: the handler may close us, and with us the handlers.
+    // A copy is called, because the handler may close this client, which destroys the handlers.
     const auto on_message = state->handlers.on_message;
     on_message(*message);
     if (state->closed) co_return;
@@ -155,7 +157,7 @@ asio::awaitable<void> NativeClient::write(std::shared_ptr<State> state) {
   while (!ec && !state->outgoing.empty()) {
     const std::string frame = std::move(state->outgoing.front());
     state->outgoing.pop_front();
-    ec = co_await state->exchange.tell(frame);
+    ec = co_await state->exchange.send(frame);
   }
   state->outgoing.clear();
   state->writing = false;

@@ -1,4 +1,4 @@
-// A connection through the native door: a muster node and the host of its rendezvous.
+// A connection of a muster node, through the native door, to the host of its rendezvous.
 #pragma once
 
 #include <cstdint>
@@ -24,56 +24,60 @@ class StoreExchange;
 
 struct NativeClientOptions {
   std::string host;  // A name, or a numeric address.
-  /// Numeric: where the host is, if that is known already. Empty: its name is resolved.
+  /// Numeric addresses of the host, if they are already known. Empty: the name is resolved.
   std::vector<std::string> addresses = {};
   std::uint16_t port = 0;
   std::string run_id;
   Duration connect_timeout = std::chrono::seconds(60);
-  bool retry = true;  // connect() tries until then, not once.
-  /// What was sent and not acknowledged for so long has gone to a host that is no more.
+  bool retry = true;  // connect() tries again until connect_timeout. Otherwise it tries once.
+  /// If sent data is not acknowledged for so long, the host counts as lost.
   Duration lost_after = std::chrono::seconds(5);
-  /// Null: no token. With one, the host must prove that it has it, too.
+  /// Null: no token. With a token, the host must prove that it has the same one.
   SharedTokenCrypto token = {};
-  /// Null: plain TCP. With it there is a TLS connection or none.
+  /// Null: plain TCP. Otherwise the connection uses TLS, or connect() fails.
   SharedTls tls = {};
-  std::string tls_name = {};  // What the host's certificate is for; empty: `host`.
+  std::string tls_name = {};  // The name that the host's certificate must have. Empty: `host`.
 };
 
-/// Who listens there.
+/// The kind of program that listens at the host. refusal() gives the reason, except for Muster and
+/// Other.
 enum class HostKind {
-  Muster,      // Connected, and welcome.
-  Refused,     // A muster that does not want us, or that we do not understand: refusal() says why.
-  Unproven,    // We have a token, and it does not prove that it has it, too: refusal() says why.
-  Other,       // A store without this door: torchrun's. Not with TLS.
-  TlsRefused,  // One side does not accept the other's certificate or handshake: refusal() says why.
-  TlsLost,     // The connection ended before TLS had begun, as by a host that does not speak it.
+  Muster,      // A muster that has welcomed this node. Connected.
+  Refused,     // A muster that refuses this node, or whose answer this node does not understand.
+  Unproven,    // This node has a token, and the host has not proven that it has it, too.
+  Other,       // A store without the native door, such as torchrun's. Never with TLS.
+  TlsRefused,  // One side does not accept the other's certificate or handshake.
+  TlsLost,     // The connection ended before TLS had begun. The host may not support TLS.
 };
 
-/// For one thread. After close() no handler is called any more, and it may be destroyed.
+/// For use on one thread. After close() no handler is called any more, and the object may be
+/// destroyed.
 class NativeClient {
  public:
   struct Handlers {
     std::function<void(const NativeMessage&)> on_message;
-    std::function<void(std::string reason)> on_lost;  // Once; nothing follows.
+    std::function<void(std::string reason)> on_lost;  // Called at most once, as the last handler.
   };
   NativeClient(const boost::asio::any_io_executor& executor, const NativeClientOptions& options);
   NativeClient(const NativeClient&) = delete;
   NativeClient& operator=(const NativeClient&) = delete;
   ~NativeClient();
 
-  /// Tries again until connect_timeout, with the name resolved anew each time. Once.
+  /// Connects. Tries again until connect_timeout, and resolves the name anew each time. To be
+  /// called once.
   boost::asio::awaitable<Result<HostKind>> connect();
-  /// Messages begin to come. After connect(), once.
+  /// Begins to read messages. To be called once, after connect().
   void start(Handlers handlers);
   void send(const NativeRequest& request);
-  /// What was sent before is still sent.
+  /// Closes the connection after the messages that are already queued are sent.
   void close();
-  /// Calls `done` when everything that was sent is on its way, or cannot be: at once, or later.
+  /// Calls `done` when all queued messages are written to the socket, or cannot be written. May
+  /// call it at once.
   void when_idle(const std::function<void()>& done);
 
   const std::string& refusal() const;
   const NativeWelcome& welcome() const;
-  /// Ours: the one by which we reach the host.
+  /// The address of this end of the connection: the one by which this node reaches the host.
   boost::asio::ip::address local_address() const;
   boost::asio::ip::address remote_address() const;
 
@@ -81,7 +85,7 @@ class NativeClient {
   struct State;
   static boost::asio::awaitable<void> read(std::shared_ptr<State> state);
   static boost::asio::awaitable<void> write(std::shared_ptr<State> state);
-  static Result<HostKind> no_answer(State& state, boost::system::error_code why);
+  static Result<HostKind> classify_failure(State& state, boost::system::error_code why);
   static void lost(State& state, const std::string& reason);
 
   std::shared_ptr<State> state_;

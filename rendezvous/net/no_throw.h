@@ -1,5 +1,5 @@
-// How coroutines wait for Asio: an error is part of the result, not an exception.
-
+// The completion token for coroutines that await Asio operations: an error is part of the result,
+// not an exception.
 #pragma once
 
 #include <boost/asio/as_tuple.hpp>

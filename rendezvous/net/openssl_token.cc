@@ -20,7 +20,7 @@ namespace muster {
 namespace {
 
 struct LibCrypto {
-  // What is used of it is the same in both.
+  // The functions that are used are the same in both versions.
   static constexpr std::array<const char*, 2> kLibraries = {"libcrypto.so.3", "libcrypto.so.1.1"};
 
   decltype(&::HMAC) hmac = nullptr;
@@ -28,7 +28,7 @@ struct LibCrypto {
   decltype(&::RAND_bytes) rand_bytes = nullptr;
   decltype(&::CRYPTO_memcmp) memcmp = nullptr;
 
-  /// Empty, or what is missing. The library stays loaded.
+  /// Loads the library, which stays loaded. Returns an empty text, or what is missing.
   std::string open() {
     void* library = nullptr;
     std::string trouble;
@@ -53,7 +53,7 @@ class OpensslToken final : public TokenCrypto {
 
   std::string nonce() const override {
     std::array<unsigned char, kNonceBytes> bytes{};
-    // Without randomness nothing is proven to anybody.
+    // Without random numbers, a proof would prove nothing.
     MUSTER_CHECK(library_.rand_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1);
     return {bytes.begin(), bytes.end()};
   }

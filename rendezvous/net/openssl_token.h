@@ -1,5 +1,5 @@
-// TokenCrypto by OpenSSL's libcrypto, which is loaded only where there is a token: linked, it would
-// add 0.4 ms (static) or 2 ms (shared) to every start of muster.
+// TokenCrypto with OpenSSL's libcrypto. The library is loaded only if there is a token: linked, it
+// would add 0.4 ms (static) or 2 ms (shared) to every start of muster.
 // docs/decisions/0015-who-gets-in.md.
 #pragma once
 
@@ -12,13 +12,13 @@
 
 namespace muster {
 
-/// With this token. An error if this machine, or this build, cannot use one.
+/// Fails if this machine or this build cannot use a token.
 boost::system::result<SharedTokenCrypto, TokenError> make_token_crypto(std::string token);
 
-/// read_token_file() and make_token_crypto(). An empty path means no token: null.
+/// Calls read_token_file() and make_token_crypto(). Returns null if the path is empty.
 boost::system::result<SharedTokenCrypto, TokenError> load_token(const std::string& path);
 
-/// read_run_tokens_file() and make_token_crypto(). An empty path means none.
+/// Calls read_run_tokens_file() and make_token_crypto(). Returns no tokens if the path is empty.
 boost::system::result<HostTokens::OfRuns, TokenError> load_run_tokens(const std::string& path);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// A descriptor that closes itself.
+// Owns a file descriptor and closes it.
 #pragma once
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ class OwnedFd {
 
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
-  /// The caller closes it from now on.
+  /// Gives the descriptor to the caller, who must close it.
   int release() { return std::exchange(fd_, -1); }
   void reset() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));

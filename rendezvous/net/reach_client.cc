@@ -20,7 +20,7 @@ asio::awaitable<std::optional<NativeReached>> ask_reach(asio::any_io_executor ex
                              .reply_timeout = limit,
                              .retry = false,
                              .reply_bytes = kMaxNativeBytes};
-  // The exchange outlives its own timeouts only as long as somebody holds it.
+  // This coroutine must own the exchange: it must outlive its own timeouts.
   const auto exchange = std::make_shared<StoreExchange>(executor, std::move(options));
   if (const auto ec = co_await exchange->connect(); ec) co_return std::nullopt;
   NativeRequest request = std::move(question);

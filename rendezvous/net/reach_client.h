@@ -1,4 +1,5 @@
-// One node's question to the workers' store of rank 0: do the nodes of our round reach each other?
+// The question of a node to the workers' store of rank 0: do the nodes of the round reach each
+// other?
 #pragma once
 
 #include <optional>
@@ -13,9 +14,9 @@
 
 namespace muster {
 
-/// What rank 0 answers within `limit`. Nothing in any other case:
-/// nobody answers, a store that does not know the question, an answer of another kind, or with a
-/// `token` (null: none) one that does not prove that rank 0 has it, too.
+/// Returns rank 0's answer, if it comes within `limit`. Returns std::nullopt if there is no answer,
+/// if the store does not know the question, if the answer is of another kind, or if a `token` is
+/// given (null: none) and the answer does not prove that rank 0 has it, too.
 boost::asio::awaitable<std::optional<NativeReached>> ask_reach(
     boost::asio::any_io_executor executor, StoreAddress store, NativeReach question, Duration limit,
     SharedTokenCrypto token);

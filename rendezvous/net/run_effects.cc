@@ -11,15 +11,17 @@ namespace muster {
 
 namespace {
 
-// Also the name: a host whose endpoint is localhost knows no other one of itself.
+// "localhost" counts, too: a host whose endpoint is localhost knows no other name of itself.
 bool is_loopback(const std::string& host) {
   boost::system::error_code no_address;
   const auto address = boost::asio::ip::make_address(host, no_address);
   return no_address ? host == "localhost" : unmapped(address).is_loopback();
 }
 
-// A store at a loopback address is on this machine, for rank 0 reached us so: who comes from
-// elsewhere reaches it where it reaches us. Rank 0 says it to torchrun nodes: they come from there.
+// Replaces a loopback address of the workers' store by one that the reader can reach. Rank 0 has
+// reached this server by a loopback address, so its store is on this machine. A reader on another
+// machine reaches the store by the address by which it has reached this server. In a round with
+// torchrun nodes, rank 0 publishes the address, so those nodes count as readers.
 NativeMessage as_reached(const SendNative& send, const Connections& connection) {
   NativeMessage message = send.message;
   auto* round = std::get_if<RoundComplete>(&message);
@@ -37,7 +39,7 @@ NativeMessage as_reached(const SendNative& send, const Connections& connection) 
   return message;
 }
 
-// PREFIX.ROUND/... : torchrun's keys of a round, all under the state's key.
+// Whether the key is a key of a round of torchrun: STATE_KEY.ROUND/...
 bool is_round_key(std::string_view key, std::string_view state_key) {
   key.remove_prefix(state_key.size() + 1);
   const auto digits = static_cast<std::size_t>(
@@ -87,15 +89,15 @@ void repeat_master(const RepeatMaster& repeat, ConnectionShared& shared) {
   }
 }
 
-spdlog::level::level_enum to_level(RunNote::Level level) {
+spdlog::level::level_enum to_level(LogLine::Level level) {
   switch (level) {
-    case RunNote::Level::Debug:
+    case LogLine::Level::Debug:
       return spdlog::level::debug;
-    case RunNote::Level::Info:
+    case LogLine::Level::Info:
       return spdlog::level::info;
-    case RunNote::Level::Warning:
+    case LogLine::Level::Warning:
       return spdlog::level::warn;
-    case RunNote::Level::Error:
+    case LogLine::Level::Error:
       break;
   }
   return spdlog::level::err;
@@ -103,8 +105,8 @@ spdlog::level::level_enum to_level(RunNote::Level level) {
 
 }  // namespace
 
-std::optional<ConnectionId> carry_out(const RunEffect& effect, ConnectionShared& shared,
-                                      const Connections& connection) {
+std::optional<ConnectionId> apply(const RunEffect& effect, ConnectionShared& shared,
+                                  const Connections& connection) {
   if (const auto* send = std::get_if<SendNative>(&effect)) {
     Connection* to = connection(send->to);
     if (to == nullptr) return std::nullopt;
@@ -126,13 +128,13 @@ std::optional<ConnectionId> carry_out(const RunEffect& effect, ConnectionShared&
     forget_keys(*forget, shared);
   } else if (const auto* repeat = std::get_if<RepeatMaster>(&effect)) {
     repeat_master(*repeat, shared);
-  } else if (const auto* note = std::get_if<RunNote>(&effect)) {
-    spdlog::log(to_level(note->level), "{}", note->line);
+  } else if (const auto* log = std::get_if<LogLine>(&effect)) {
+    spdlog::log(to_level(log->level), "{}", log->line);
   } else if (const auto* answered = std::get_if<QuestionAnswered>(&effect)) {
-    const auto asker = shared.asked.extract(answered->answer.number);
+    const auto asker = shared.question_callbacks.extract(answered->answer.number);
     if (!asker.empty()) asker.mapped()(answered->answer);
   } else if (const auto* operated = std::get_if<OperatorAnswered>(&effect)) {
-    const auto asker = shared.operated.extract(operated->number);
+    const auto asker = shared.operation_callbacks.extract(operated->number);
     if (!asker.empty()) asker.mapped()(operated->text);
   }
   return std::nullopt;

@@ -1,4 +1,4 @@
-// Carries out what a run's rendezvous wants done: messages, held answers, keys, lines in the log.
+// Applies the effects of the run service: messages, held answers, changes of keys, log lines.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,12 @@
 
 namespace muster {
 
-/// By number; nothing if it is closed.
+/// Finds a connection by its number. Null if it is closed.
 using Connections = std::function<Connection*(ConnectionId)>;
 
-/// Does it. Returns whose connection has been touched, if one has: the loop looks after it.
-std::optional<ConnectionId> carry_out(const RunEffect& effect, ConnectionShared& shared,
-                                      const Connections& connection);
+/// Applies one effect. Returns the connection that it has changed, if any: the caller must update
+/// the events that it is watched for.
+std::optional<ConnectionId> apply(const RunEffect& effect, ConnectionShared& shared,
+                                  const Connections& connection);
 
 }  // namespace muster

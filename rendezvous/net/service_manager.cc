@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-// How old the status may be where no watchdog asks for more.
+// How often the status is updated, unless the watchdog has a shorter interval.
 constexpr microseconds kStatusInterval = std::chrono::seconds(10);
 
 struct LibSystemd {
@@ -30,7 +30,7 @@ struct LibSystemd {
   decltype(&sd_notify) notify = nullptr;
   decltype(&sd_watchdog_enabled) watchdog_enabled = nullptr;
 
-  /// Empty, or what is missing. The library stays loaded.
+  /// Loads the library, which stays loaded. Returns an empty text, or what is missing.
   std::string open() {
     void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return ::dlerror();
@@ -51,29 +51,29 @@ class ServiceManager::Impl {
     if (enabled < 0)
       spdlog::warn("watchdog_unknown reason=\"sd_watchdog_enabled: {}\"", std::strerror(-enabled));
     watchdog_ = enabled > 0;
-    // Half of it, as sd_watchdog_enabled(3) asks for. A timeout of 1 us must not become a busy
-    // loop.
+    // Half of the timeout, as sd_watchdog_enabled(3) recommends. A timeout of 1 us must not become
+    // a busy loop.
     if (watchdog_)
       interval_ = std::clamp(microseconds(timeout_us / 2), microseconds(1000), kStatusInterval);
   }
 
   void ready() {
     last_status_ = status_();
-    tell(fmt::format("READY=1\nSTATUS={}", last_status_));
+    notify(fmt::format("READY=1\nSTATUS={}", last_status_));
     arm();
   }
 
   void stopping() {
     timer_.cancel();
     stopping_ = true;
-    tell("STOPPING=1\nSTATUS=stopping");
+    notify("STOPPING=1\nSTATUS=stopping");
   }
 
  private:
   void arm() {
     timer_.expires_after(interval_);
     timer_.async_wait([this](const boost::system::error_code& ec) {
-      // A timer that had expired when it was cancelled comes without an error.
+      // If the timer had already expired when it was cancelled, the handler gets no error.
       if (ec || stopping_) return;
       tick();
       arm();
@@ -87,10 +87,10 @@ class ServiceManager::Impl {
       message += fmt::format("{}STATUS={}", message.empty() ? "" : "\n", status);
       last_status_ = std::move(status);
     }
-    if (!message.empty()) tell(message);
+    if (!message.empty()) notify(message);
   }
 
-  void tell(const std::string& message) {
+  void notify(const std::string& message) {
     const int sent = systemd_.notify(0, message.c_str());
     if (sent >= 0 || std::exchange(warned_, true)) return;
     const char* socket = std::getenv("NOTIFY_SOCKET");

@@ -1,7 +1,7 @@
-// What a service manager is told of a daemon: ready, what it does, still alive, stopping.
+// Notifies the service manager about this daemon: ready, status, watchdog, stopping.
 //
-// Speaks sd_notify(3) through libsystemd, which is loaded only where NOTIFY_SOCKET is set: the
-// program needs no such library elsewhere. Without NOTIFY_SOCKET every call does nothing.
+// Uses sd_notify(3) of libsystemd, which is loaded only if NOTIFY_SOCKET is set: elsewhere the
+// program does not need the library. Without NOTIFY_SOCKET every call does nothing.
 #pragma once
 
 #include <functional>
@@ -15,23 +15,23 @@ namespace muster {
 /// To be used on the io_context's thread, or while it does not run.
 class ServiceManager {
  public:
-  /// `status` gives the line that `systemctl status` shows; it is asked on the io_context's thread.
-  /// Logs one warning if there is somebody to tell and no way to.
+  /// `status` returns the line that `systemctl status` shows. It is called on the io_context's
+  /// thread. Logs one warning if there is a service manager that cannot be notified.
   ServiceManager(boost::asio::io_context& loop, std::function<std::string()> status);
   ServiceManager(const ServiceManager&) = delete;
   ServiceManager& operator=(const ServiceManager&) = delete;
   ~ServiceManager();
 
-  /// The service is up. From now on a timer on the io_context renews the status and, if the manager
-  /// wants that (WatchdogSec=), says twice in each of its intervals that the loop turns: a loop
-  /// that does not is noticed, whatever else the process does.
+  /// Reports that the service is ready. From now on a timer on the io_context updates the status
+  /// and, if the manager has a watchdog (WatchdogSec=), notifies it twice in each of its intervals.
+  /// So the manager detects a loop that hangs, whatever else the process does.
   void ready();
-  /// The service ends on purpose. The io_context has nothing more to do for this object.
+  /// Reports that the service ends. The io_context has nothing more to do for this object.
   void stopping();
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;  // Empty: nobody to tell.
+  std::unique_ptr<Impl> impl_;  // Null: there is no service manager to notify.
 };
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// co_spawn for coroutines that nobody waits for, and whose failure must not be silent.
+// co_spawn for coroutines that no other coroutine awaits. Their failure must not be silent.
 #pragma once
 
 #include <cstdlib>
@@ -12,8 +12,8 @@
 
 namespace muster {
 
-/// Starts `task`. An exception that leaves it is a mistake of ours: it is logged and ends the
-/// process. `name` is for the log and must live as long as the task: a literal.
+/// Starts `task`. An exception that leaves the task is a bug: it is logged and ends the process.
+/// `name` is for the log, and must be a literal, because it must live as long as the task.
 inline void spawn_task(const boost::asio::any_io_executor& executor, const char* name,
                        boost::asio::awaitable<void> task) {
   boost::asio::co_spawn(executor, std::move(task), [name](const std::exception_ptr& error) {

@@ -1,5 +1,5 @@
-// spdlog and fmt compiled once, into our programs: Debian has them as shared libraries only, and
-// finding those takes a program that starts in two milliseconds one of the two.
+// Compiles spdlog and fmt into our programs, once. Debian has them only as shared libraries, and a
+// program that starts in two milliseconds would need one of these to load them.
 #include <fmt/format-inl.h>
 
 #include <spdlog/common-inl.h>

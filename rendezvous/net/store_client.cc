@@ -62,7 +62,7 @@ Result<void> done(const error_code& ec) {
 
 template <typename T>
 Result<T> done(const error_code& ec, T value) {
-  // Named, as an error_code could also become a bool.
+  // The tag is needed, because an error_code could also be converted to a bool.
   if (ec) return Result<T>(boost::system::in_place_error, ec);
   return Result<T>(boost::system::in_place_value, std::move(value));
 }
@@ -76,13 +76,13 @@ StoreClient::Awaitable<void> StoreClient::connect() {
 StoreClient::Awaitable<void> StoreClient::set(std::string_view key, std::string_view value) {
   const std::string name = prefixed(key);
   std::string bytes = bytes_of({.query = Query::Set, .key = name, .value = value});
-  co_return done(co_await impl_->tell(std::move(bytes)));
+  co_return done(co_await impl_->send(std::move(bytes)));
 }
 
 StoreClient::Awaitable<void> StoreClient::append(std::string_view key, std::string_view value) {
   const std::string name = prefixed(key);
   std::string bytes = bytes_of({.query = Query::Append, .key = name, .value = value});
-  co_return done(co_await impl_->tell(std::move(bytes)));
+  co_return done(co_await impl_->send(std::move(bytes)));
 }
 
 StoreClient::Awaitable<std::string> StoreClient::get(std::string_view key) {
@@ -164,7 +164,7 @@ StoreClient::Awaitable<void> StoreClient::multi_set(std::vector<std::string> key
   if (keys.size() != values.size())
     co_return make_error_code(boost::system::errc::invalid_argument);
   std::string bytes = keys_request(Query::MultiSet, prefixed(std::move(keys)), values);
-  co_return done(co_await impl_->tell(std::move(bytes)));
+  co_return done(co_await impl_->send(std::move(bytes)));
 }
 
 StoreClient::Awaitable<bool> StoreClient::delete_key(std::string_view key) {
@@ -199,7 +199,7 @@ StoreClient::Awaitable<void> StoreClient::queue_push(std::string_view name,
                                                      std::string_view value) {
   const std::string key = prefixed(name);
   std::string bytes = bytes_of({.query = Query::QueuePush, .key = key, .value = value});
-  co_return done(co_await impl_->tell(std::move(bytes)));
+  co_return done(co_await impl_->send(std::move(bytes)));
 }
 
 StoreClient::Awaitable<std::string> StoreClient::queue_pop(std::string_view name) {

@@ -1,8 +1,8 @@
-// A client of a TCPStore server, ours or torch's, for coroutines on one thread.
+// A client of a TCPStore server, of muster or of torch, for coroutines on one thread.
 //
-// Keys get torch's prefix "/" here, so that Python clients of the same store see them under the
-// same names. One operation at a time; after a failure other than WaitTimedOut or QueueEmpty the
-// connection is closed and every later call fails.
+// The client adds torch's prefix "/" to keys, so that Python clients of the same store see them
+// under the same names. Only one operation may run at a time. After a failure other than
+// WaitTimedOut or QueueEmpty, the connection is closed and every later call fails.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@
 namespace muster {
 
 enum class StoreErrc {
-  ConnectTimedOut = 1,  // No connection, or no answer to the greeting, within the time.
-  WaitTimedOut,         // The key did not come, or the barrier did not fill; still connected.
-  ReplyTimedOut,        // The server is silent though it owes an answer.
-  Closed,               // By the server: it refused a request, or it is gone.
-  UnexpectedReply,      // Not what a TCPStore server answers.
+  ConnectTimedOut = 1,  // No connection, or no reply to the greeting, within the time limit.
+  WaitTimedOut,         // The key was not set, or the barrier did not fill. Still connected.
+  ReplyTimedOut,        // The server has not sent the reply in time.
+  Closed,           // The server has closed the connection: it refused a request, or it is gone.
+  UnexpectedReply,  // The reply is not one of a TCPStore server.
   ReplyTooLarge,
   QueueEmpty,
-  ResolveTimedOut,  // Nobody has said in time where the host is.
+  ResolveTimedOut,  // The name of the host was not resolved in time.
 };
 const boost::system::error_category& store_category();
 inline boost::system::error_code make_error_code(StoreErrc code) {
@@ -40,19 +40,19 @@ inline boost::system::error_code make_error_code(StoreErrc code) {
 
 struct StoreClientOptions {
   std::string host = {};  // A name, or a numeric address.
-  /// Numeric: where the host is, if that is known already. Empty: its name is resolved.
+  /// Numeric addresses of the host, if they are already known. Empty: the name is resolved.
   std::vector<std::string> addresses = {};
   std::uint16_t port = 0;
-  Duration timeout = std::chrono::seconds(300);  // Of connect() and of waits.
-  Duration reply_timeout =
-      std::chrono::seconds(60);  // Of everything that a server answers at once.
+  Duration timeout = std::chrono::seconds(300);  // The limit of connect() and of waits.
+  /// The limit of all requests that the server answers at once.
+  Duration reply_timeout = std::chrono::seconds(60);
   /// Servers of torch before 2.5 close the connection on PING.
   bool ping = true;
-  bool retry = true;  // connect() tries until `timeout`, not once.
+  bool retry = true;  // connect() tries again until `timeout`. Otherwise it tries once.
   std::uint64_t reply_bytes = std::uint64_t{1} << 30;
-  /// Null: plain TCP. With it the connection speaks TLS or does not come about.
+  /// Null: plain TCP. Otherwise the connection uses TLS, or connect() fails.
   SharedTls tls = {};
-  std::string tls_name = {};  // What the host's certificate is for; empty: `host`.
+  std::string tls_name = {};  // The name that the host's certificate must have. Empty: `host`.
 };
 
 class StoreExchange;
@@ -67,17 +67,18 @@ class StoreClient {
   template <typename T>
   using Awaitable = boost::asio::awaitable<Result<T>>;
 
-  /// Resolves, connects and greets; tries again until `timeout`, as the server may come later.
+  /// Resolves the name, connects and sends the greeting. Tries again until `timeout`, because the
+  /// server may start later.
   Awaitable<void> connect();
   void close();
   bool connected() const;
-  /// Of our end of the connection, numeric; empty when not connected.
+  /// The numeric address of this end of the connection. Empty if not connected.
   std::string local_address() const;
 
-  /// The names are torch's, and so is what they do; see docs/protocol.md. The strings that are
-  /// passed must live until the answer is there.
+  /// These functions have torch's names and meanings: see docs/protocol.md. Strings that are passed
+  /// as views must live until the call has completed.
   Awaitable<void> set(std::string_view key, std::string_view value);
-  Awaitable<std::string> get(std::string_view key);  // Waits for it first.
+  Awaitable<std::string> get(std::string_view key);  // Waits for the key first.
   Awaitable<std::int64_t> add(std::string_view key, std::int64_t delta);
   Awaitable<bool> check(std::vector<std::string> keys);
   Awaitable<void> wait(std::vector<std::string> keys);
@@ -89,14 +90,14 @@ class StoreClient {
   Awaitable<void> append(std::string_view key, std::string_view value);
   Awaitable<bool> delete_key(std::string_view key);
   Awaitable<std::int64_t> num_keys();
-  Awaitable<std::vector<std::string>> list_keys();  // Those with the prefix, without it.
+  Awaitable<std::vector<std::string>> list_keys();  // Only keys with the prefix, which is removed.
   Awaitable<void> queue_push(std::string_view name, std::string_view value);
   Awaitable<std::string> queue_pop(std::string_view name);      // Waits for an element first.
-  Awaitable<std::string> queue_try_pop(std::string_view name);  // Or QueueEmpty.
+  Awaitable<std::string> queue_try_pop(std::string_view name);  // Fails with QueueEmpty.
   Awaitable<std::int64_t> queue_len(std::string_view name);
   Awaitable<void> barrier(std::string_view key, std::int64_t world_size);
 
-  /// What env:// workers and static agents do once: ADD 1 on "init/", without the prefix.
+  /// Adds 1 to the key "init/", without the prefix, as env:// workers and static agents do once.
   Awaitable<std::int64_t> announce_worker();
 
  private:

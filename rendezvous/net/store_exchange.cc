@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
@@ -22,6 +23,7 @@
 #include "rendezvous/net/name_lookup.h"
 #include "rendezvous/net/no_throw.h"
 #include "rendezvous/wire/c10d_codec.h"
+#include "rendezvous/wire/reply_reader.h"
 
 namespace muster {
 
@@ -34,14 +36,14 @@ namespace {
 
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
 constexpr Duration kRetryMost = std::chrono::seconds(2);
-// One name server's silence takes 5 s; then the next one is asked.
+// If a name server does not answer, the resolver asks the next one after 5 s.
 constexpr Duration kResolveMost = std::chrono::seconds(15);
-// One try of several. The kernel would wait up to half a minute before it sends a lost SYN again,
-// and the name may mean another address by then.
+// The time limit of one try, if there are several. The kernel may wait up to half a minute before
+// it sends a lost SYN again, and the name may have another address by then.
 constexpr Duration kTryMost = std::chrono::seconds(5);
 
-// Boost's categories are never deleted through their base, which is why its destructor is not
-// virtual.
+// The destructor of Boost's error_category is not virtual, because categories are never deleted
+// through their base class.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wnon-virtual-dtor"
 class StoreCategory final : public boost::system::error_category {
@@ -84,8 +86,9 @@ std::string bytes_of(const Request& request) {
   return bytes;
 }
 
-StoreExchange::Awaitable StoreExchange::within(Instant deadline, asio::awaitable<error_code> work,
-                                               StoreErrc timed_out) {
+StoreExchange::Awaitable StoreExchange::with_deadline(Instant deadline,
+                                                      asio::awaitable<error_code> work,
+                                                      StoreErrc timed_out) {
   deadline_.expires_at(to_steady(deadline));
   const auto done = co_await (std::move(work) || deadline_.async_wait(kNoThrow));
   const auto* ec = std::get_if<0>(&done);
@@ -108,11 +111,11 @@ StoreExchange::Awaitable StoreExchange::resolve(std::vector<tcp::endpoint>& endp
   co_return found.error;
 }
 
-StoreExchange::Awaitable StoreExchange::nothing() {
+StoreExchange::Awaitable StoreExchange::no_reply() {
   co_return error_code();
 }
 
-// Each address has its share of the time: nothing at all may come back from the first one.
+// Each address gets its share of the time, because the first one may not answer at all.
 StoreExchange::Awaitable StoreExchange::connect_any(std::vector<tcp::endpoint> endpoints,
                                                     Instant deadline) {
   error_code ec = asio::error::host_not_found;
@@ -176,14 +179,14 @@ StoreExchange::Awaitable StoreExchange::connect() {
     if (!ec) {
       const Instant until = options_.retry ? std::min(deadline, now() + kTryMost) : deadline;
       auto trying = connect_once(std::move(endpoints), until);
-      ec = co_await within(until, std::move(trying), StoreErrc::ConnectTimedOut);
+      ec = co_await with_deadline(until, std::move(trying), StoreErrc::ConnectTimedOut);
     }
     if (!ec) co_return ec;
     close();
     const bool final_no =
         ec == StoreErrc::UnexpectedReply || tls_failure().kind == TlsFailure::Kind::Refused;
     if (!options_.retry || final_no) co_return ec;
-    if (now() + pause >= deadline) co_return ec;  // The real reason says more than "timed out".
+    if (now() + pause >= deadline) co_return ec;  // Tells more than ConnectTimedOut would.
     deadline_.expires_after(pause);
     co_await deadline_.async_wait(kNoThrow);
     pause = std::min(2 * pause, kRetryMost);
@@ -218,50 +221,50 @@ StoreExchange::Awaitable StoreExchange::read(void* to, std::size_t size) {
   co_return ec;
 }
 
+StoreExchange::Awaitable StoreExchange::read_reply(ReplyReader& reader) {
+  for (std::span<char> to = reader.wanted(); !to.empty(); to = reader.wanted()) {
+    if (const error_code ec = co_await read(to.data(), to.size()); ec) co_return ec;
+    if (const auto taken = reader.received(); !taken)
+      co_return make_error_code(taken.error() == ReplyFault::TooLarge ? StoreErrc::ReplyTooLarge
+                                                                      : StoreErrc::UnexpectedReply);
+  }
+  co_return error_code();
+}
+
 StoreExchange::Awaitable StoreExchange::read_number(std::int64_t& number) {
-  std::array<unsigned char, 8> bytes{};
-  const error_code ec = co_await read(bytes.data(), bytes.size());
-  number = boost::endian::load_little_s64(bytes.data());
+  ReplyReader reader = ReplyReader::number();
+  const error_code ec = co_await read_reply(reader);
+  number = reader.value();
   co_return ec;
 }
 
-// Read in pieces that grow: an announced length alone takes no memory.
 StoreExchange::Awaitable StoreExchange::read_text(std::string& text) {
-  constexpr std::size_t kFirstBytes = 1 << 20;
-  std::int64_t length = 0;
-  if (const error_code ec = co_await read_number(length); ec) co_return ec;
-  const auto wanted = static_cast<std::uint64_t>(length);
-  if (wanted > options_.reply_bytes) co_return make_error_code(StoreErrc::ReplyTooLarge);
-  text.clear();
-  while (text.size() < wanted) {
-    const std::size_t had = text.size();
-    text.resize(std::min<std::size_t>(wanted, std::max(2 * had, kFirstBytes)));
-    if (const error_code ec = co_await read(text.data() + had, text.size() - had); ec) co_return ec;
-  }
-  co_return error_code();
+  ReplyReader reader = ReplyReader::text(options_.reply_bytes);
+  const error_code ec = co_await read_reply(reader);
+  if (!ec) text = std::move(reader.found().front());
+  co_return ec;
 }
 
 StoreExchange::Awaitable StoreExchange::read_texts(std::vector<std::string>& texts) {
-  for (std::string& text : texts)
-    if (const error_code ec = co_await read_text(text); ec) co_return ec;
-  co_return error_code();
+  ReplyReader reader = ReplyReader::texts(texts.size(), options_.reply_bytes);
+  const error_code ec = co_await read_reply(reader);
+  if (!ec) texts = std::move(reader.found());
+  co_return ec;
 }
 
 StoreExchange::Awaitable StoreExchange::read_list(std::vector<std::string>& texts) {
-  std::int64_t count = 0;
-  if (const error_code ec = co_await read_number(count); ec) co_return ec;
-  if (count < 0) co_return make_error_code(StoreErrc::UnexpectedReply);
-  for (std::int64_t i = 0; i < count; ++i) {
-    texts.emplace_back();
-    if (const error_code ec = co_await read_text(texts.back()); ec) co_return ec;
-  }
-  co_return error_code();
+  ReplyReader reader = ReplyReader::list(options_.reply_bytes);
+  const error_code ec = co_await read_reply(reader);
+  if (!ec) texts = std::move(reader.found());
+  co_return ec;
 }
 
 StoreExchange::Awaitable StoreExchange::read_popped(std::int64_t& length, std::string& text) {
-  if (const error_code ec = co_await read_number(length); ec) co_return ec;
-  if (length <= 0) co_return error_code();
-  co_return co_await read_text(text);
+  ReplyReader reader = ReplyReader::popped(options_.reply_bytes);
+  const error_code ec = co_await read_reply(reader);
+  length = reader.value();
+  if (!ec && !reader.found().empty()) text = std::move(reader.found().front());
+  co_return ec;
 }
 
 StoreExchange::Awaitable StoreExchange::write_then(const std::string& bytes,
@@ -276,21 +279,22 @@ StoreExchange::Awaitable StoreExchange::write_then(const std::string& bytes,
 StoreExchange::Awaitable StoreExchange::ask(std::string bytes, asio::awaitable<error_code> reply) {
   if (!connected()) co_return make_error_code(StoreErrc::Closed);
   auto work = write_then(bytes, std::move(reply));
-  const error_code ec =
-      co_await within(now() + options_.reply_timeout, std::move(work), StoreErrc::ReplyTimedOut);
-  if (ec) close();  // What may still come would answer another question.
+  const error_code ec = co_await with_deadline(now() + options_.reply_timeout, std::move(work),
+                                               StoreErrc::ReplyTimedOut);
+  if (ec) close();  // A late reply would be taken for the reply to the next request.
   co_return ec;
 }
 
-StoreExchange::Awaitable StoreExchange::tell(std::string bytes) {
-  co_return co_await ask(std::move(bytes), nothing());
+StoreExchange::Awaitable StoreExchange::send(std::string bytes) {
+  co_return co_await ask(std::move(bytes), no_reply());
 }
 
 StoreExchange::Awaitable StoreExchange::wait(std::string bytes, Duration timeout) {
   if (!connected()) co_return make_error_code(StoreErrc::Closed);
   std::uint8_t answer = 0;
   auto work = write_then(bytes, read_byte(answer));
-  const error_code ec = co_await within(now() + timeout, std::move(work), StoreErrc::WaitTimedOut);
+  const error_code ec =
+      co_await with_deadline(now() + timeout, std::move(work), StoreErrc::WaitTimedOut);
   if (!ec && answer == kStopWaiting.value) co_return ec;
   if (ec == StoreErrc::WaitTimedOut) {
     const error_code cancelled = co_await cancel_wait();
@@ -300,7 +304,7 @@ StoreExchange::Awaitable StoreExchange::wait(std::string bytes, Duration timeout
   co_return ec ? ec : make_error_code(StoreErrc::UnexpectedReply);
 }
 
-// The key may come while the cancellation is on its way: then 00 is read before 01.
+// The key may be set while the cancellation is under way. Then the server sends 00 before 01.
 StoreExchange::Awaitable StoreExchange::cancel_wait() {
   std::uint8_t answer = 0;
   auto first = read_byte(answer);

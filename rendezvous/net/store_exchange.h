@@ -1,4 +1,5 @@
-// The bytes of a StoreClient: connecting, asking, waiting, each with its deadline.
+// The connection of a StoreClient: connects, sends requests and reads replies, each under a
+// deadline.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +16,15 @@
 #include "rendezvous/core/store_request.h"
 #include "rendezvous/net/store_client.h"
 #include "rendezvous/net/tls_socket.h"
+#include "rendezvous/wire/reply_reader.h"
 
 namespace muster {
 
-/// A request as bytes.
+/// The encoded request.
 std::string bytes_of(const Request& request);
 
-/// One connection: whole exchanges, each under one deadline.
+/// One connection. Each exchange, from the first byte of the request to the last byte of the reply,
+/// has one deadline.
 class StoreExchange {
  public:
   using Awaitable = boost::asio::awaitable<boost::system::error_code>;
@@ -30,14 +33,17 @@ class StoreExchange {
       : options_(std::move(options)), socket_(executor), deadline_(executor) {}
 
   Awaitable connect();
-  /// Sends a request that has no answer.
-  Awaitable tell(std::string bytes);
-  /// Sends a request and reads what `read_reply` of this class reads, under one deadline.
+  /// Sends a request that has no reply.
+  Awaitable send(std::string bytes);
+  /// Sends a request and awaits `reply`, which is one of the read functions below, under one
+  /// deadline.
   Awaitable ask(std::string bytes, Awaitable reply);
-  /// Sends a WAIT or BARRIER; on a timeout cancels it and stays in step with the server.
+  /// Sends a WAIT or BARRIER. After a timeout it cancels the wait, so that the connection can still
+  /// be used.
   Awaitable wait(std::string bytes, Duration timeout);
 
   Awaitable read(void* to, std::size_t size);
+  Awaitable read_reply(ReplyReader& reader);
   Awaitable read_number(std::int64_t& number);
   Awaitable read_byte(std::uint8_t& byte) { return read(&byte, 1); }
   Awaitable read_text(std::string& text);
@@ -50,13 +56,13 @@ class StoreExchange {
     socket_.close(ignored);
   }
   bool connected() const { return socket_.is_open(); }
-  /// Why the last connection has ended, if TLS says so.
+  /// Why the last connection has ended, if TLS was the reason.
   TlsFailure tls_failure() const {
     return secured_.status ? secured_.status->failure() : TlsFailure{};
   }
-  /// What was sent and not acknowledged for so long breaks the connection (TCP_USER_TIMEOUT).
+  /// Ends the connection if sent data is not acknowledged for so long (TCP_USER_TIMEOUT).
   void set_lost_after(Duration time);
-  /// Of a connected one.
+  /// To be called only while connected.
   boost::asio::ip::address local_address() const;
   boost::asio::ip::address remote_address() const;
   const StoreClientOptions& options() const { return options_; }
@@ -69,12 +75,12 @@ class StoreExchange {
   Awaitable read_nonce();
   Awaitable write_then(const std::string& bytes, Awaitable reply);
   Awaitable cancel_wait();
-  Awaitable within(Instant deadline, Awaitable work, StoreErrc timed_out);
-  static Awaitable nothing();
+  Awaitable with_deadline(Instant deadline, Awaitable work, StoreErrc timed_out);
+  static Awaitable no_reply();
 
   StoreClientOptions options_;
   boost::asio::ip::tcp::socket socket_;
-  SecuredSocket secured_;  // With options_.tls: of the last connection.
+  SecuredSocket secured_;  // With options_.tls: the TLS part of the last connection.
   boost::asio::steady_timer deadline_;
 };
 

@@ -26,10 +26,11 @@ namespace {
 
 constexpr std::uint32_t kGenerations = std::uint32_t{1} << 31;  // Below kListenerTag in a tag.
 
-/// Exact as a number of JSON, also for those who read it as a double; always as many digits.
+/// A random number for RoundComplete::life. It is below 2^52, so that JSON readers that use doubles
+/// read it exactly, and it always has the same number of digits.
 std::int64_t random_life() {
   constexpr std::int64_t kLeast = std::int64_t{1} << 51;
-  // No number is likelier than another: kLeast is a power of 2.
+  // All numbers are equally likely, because kLeast is a power of 2.
   return kLeast + static_cast<std::int64_t>(random_number() % kLeast);
 }
 
@@ -59,7 +60,7 @@ boost::system::result<void, ListenError> StoreServer::Impl::start() {
 void StoreServer::Impl::wait_for_events() {
   set_.async_wait([self = shared_from_this()](const error_code& ec) {
     if (ec || !self->set_.is_open()) return;
-    self->set_.take_turn(self->serve_);
+    self->set_.run_turn(self->serve_);
     if (self->set_.is_open()) self->wait_for_events();
   });
 }
@@ -87,8 +88,8 @@ void StoreServer::Impl::end_slice() {
   shared_.turn_work -= slice_begun_ - shared_.slice_work;
 }
 
-// Those that have yielded are served on, one slice after the other, while the turn lasts; the
-// others' events are taken before the next turn.
+/// Continues to serve the connections that have yielded, one slice each, while the turn lasts.
+/// Before the next turn, new events of other connections are handled.
 void StoreServer::Impl::resume_yielded() {
   while (!resume_.empty() && shared_.turn_work > 0) {
     const ConnectionId id = resume_.front();
@@ -100,9 +101,9 @@ void StoreServer::Impl::resume_yielded() {
       begin_slice();
       slot.connection->resume();
       end_slice();
-      settle(slot_of(id));
-      if (shared_.runs) carry_out_runs();
-      relieve();
+      update_slot(slot_of(id));
+      if (shared_.runs) apply_run_effects();
+      enforce_unread_limit();
     });
   }
   if (!resume_.empty()) resume_later();
@@ -114,7 +115,7 @@ void StoreServer::Impl::resume_later() {
   asio::post(set_.executor(), [self = shared_from_this()] {
     self->resume_posted_ = false;
     if (!self->set_.is_open() || !self->may_serve()) return;
-    self->set_.look(self->serve_);  // Takes what has come for the others, and then resumes.
+    self->set_.poll(self->serve_);  // Handles new events of other connections first.
     if (!self->set_.is_open() || self->resume_.empty() || self->resume_posted_) return;
     self->read_clock();
     self->begin_turn();
@@ -132,13 +133,14 @@ Connection* StoreServer::Impl::connection_at(std::uint64_t tag) {
 
 template <typename Work>
 void StoreServer::Impl::guard(Connection* connection, const Work& work) {
-  // The connection may be gone when the exception comes, and its slot may be another one's.
+  // When the exception comes, the connection may be closed already, and another connection may have
+  // its slot.
   const std::uint64_t tag =
       connection == nullptr ? kListenerTag : tag_of(slot_of(connection->id()), connection->id());
   try {
     work();
   } catch (const std::exception& error) {
-    shared_.replies.clear();  // What was to be sent to this connection must not reach the next one.
+    shared_.replies.clear();  // The replies to this connection must not be sent to the next one.
     const Connection* const there = connection_at(tag);
     const auto peer = there != nullptr ? there->peer_address() : asio::ip::address();
     if (const auto left_out = shared_.log.admit(now_, "event failed", peer))
@@ -162,27 +164,28 @@ void StoreServer::Impl::on_event(const epoll_event& event) {
   else if (event.events & (EPOLLHUP | EPOLLERR))
     connection->on_hang_up();
   end_slice();
-  settle(slots_[tag & 0xffffffff]);
-  if (shared_.runs) carry_out_runs();
-  relieve();
+  update_slot(slots_[tag & 0xffffffff]);
+  if (shared_.runs) apply_run_effects();
+  enforce_unread_limit();
 }
 
 void StoreServer::Impl::wake(ConnectionId id) {
   Slot& slot = slot_of(id);
   if (!slot.connection) return;
   slot.connection->wake();
-  settle(slot);
+  update_slot(slot);
 }
 
-// What follows from an event: closed, watched for something else, another deadline.
-void StoreServer::Impl::settle(Slot& slot) {
+/// Called after every event of a connection: closes the connection, or updates the events that it
+/// is watched for, its unread bytes and its deadline.
+void StoreServer::Impl::update_slot(Slot& slot) {
   Connection& connection = *slot.connection;
   if (connection.done())
     return close(slot, {connection.reason(), connection.cause(), connection.violation()});
-  if (connection.unread_bytes() != slot.unread_bytes) note_unread(slot);
+  if (connection.unread_bytes() != slot.unread_bytes) record_unread(slot);
   if (connection.yielded() && !std::exchange(slot.resumes, true)) {
     resume_.push_back(connection.id());
-    resume_later();  // Also where no turn is under way that would resume it: a timer's run.
+    resume_later();  // Needed if no turn is running that would resume it, as in on_timer().
   }
   const Connection::Interest interest = connection.interest();
   if (interest != connection.watched) {
@@ -190,13 +193,13 @@ void StoreServer::Impl::settle(Slot& slot) {
                 tag_of(slot, connection.id()));
     connection.watched = interest;
   }
-  if (connection.proves_token() && slot.waits_in != &unvalidated_)
+  if (connection.owes_token_proof() && slot.waits_in != &unvalidated_)
     set_deadline(slot, &unvalidated_);
-  if (!connection.validated()) return;  // Its deadline stands.
-  set_deadline(slot, connection.in_between() ? &stalled_ : nullptr);
+  if (!connection.validated()) return;  // Its deadline does not change.
+  set_deadline(slot, connection.has_unfinished_io() ? &stalled_ : nullptr);
 }
 
-void StoreServer::Impl::note_unread(Slot& slot) {
+void StoreServer::Impl::record_unread(Slot& slot) {
   const std::uint32_t id = slot.connection->id().value;
   if (slot.unread_bytes > 0) unread_.erase({slot.unread_bytes, id});
   count_unread(slot, std::exchange(slot.unread_bytes, slot.connection->unread_bytes()));
@@ -206,24 +209,25 @@ void StoreServer::Impl::note_unread(Slot& slot) {
 }
 
 void StoreServer::Impl::count_unread(Slot& slot, std::size_t before) {
-  if (slot.account != nullptr) shared_.accounts.queued(*slot.account, before, 0);
+  if (slot.account != nullptr) shared_.accounts.count_queued(*slot.account, before, 0);
   slot.account = slot.connection->account();
   if (slot.account == nullptr) return;
-  shared_.accounts.queued(*slot.account, 0, slot.unread_bytes);
+  shared_.accounts.count_queued(*slot.account, 0, slot.unread_bytes);
   if (shared_.accounts.has_too_much_queued(*slot.account)) run_has_too_much_ = true;
 }
 
-// Who reads what it asks for has little unread, whatever others do: the one with most is closed.
-void StoreServer::Impl::relieve() {
+/// While the unread replies of all clients exceed the limit, closes the client with the most. A
+/// client that reads its replies has few of them, so it is not closed because of other clients.
+void StoreServer::Impl::enforce_unread_limit() {
   while (shared_.unread_bytes() > options_.limits.queued_total_bytes && !unread_.empty())
     close_for(slots_[unread_.rbegin()->second],
               "it has the most of all unread replies: limit queued_total_bytes");
-  if (std::exchange(run_has_too_much_, false)) relieve_runs();
+  if (std::exchange(run_has_too_much_, false)) enforce_run_unread_limits();
 }
 
-// The same within each run that has more than one run may. Not in count_unread(): the connection
-// with the most may be the one that is being served.
-void StoreServer::Impl::relieve_runs() {
+/// Does the same within each run that exceeds the limit of one run. Not called by count_unread(),
+/// because the connection with the most unread replies may be the one that is being served.
+void StoreServer::Impl::enforce_run_unread_limits() {
   std::vector<std::uint32_t> most_first;
   for (auto each = unread_.rbegin(); each != unread_.rend(); ++each)
     most_first.push_back(each->second);
@@ -260,14 +264,14 @@ void StoreServer::Impl::close(Slot& slot, const Ending& ending) {
   if (slot.unread_bytes > 0) unread_.erase({slot.unread_bytes, connection.id().value});
   shared_.queued_bytes -= slot.unread_memory;
   if (slot.account != nullptr)
-    shared_.accounts.queued(*std::exchange(slot.account, nullptr), slot.unread_bytes, 0);
+    shared_.accounts.count_queued(*std::exchange(slot.account, nullptr), slot.unread_bytes, 0);
   slot.unread_bytes = slot.unread_memory = 0;
   if (const auto of_peer = open_of_.find(peer); --of_peer->second == 0) open_of_.erase(of_peer);
   free_slots_.push_back(connection.id().value);
   slot.connection.reset();
   slot.generation = (slot.generation + 1) % kGenerations;
   --open_;
-  if (accept_again_) resume_accepting();  // A descriptor has come back.
+  if (accept_again_) resume_accepting();  // A descriptor is free again.
 }
 
 void StoreServer::Impl::begin_runs() {
@@ -284,17 +288,17 @@ void StoreServer::Impl::begin_runs() {
   shared_.runs = std::make_unique<RunService>(std::move(runs));
   shared_.runs->count_in(&shared_.table.account());
   begin_state();
-  carry_out_runs();
+  apply_run_effects();
 }
 
-// What the event of one connection means to others.
-void StoreServer::Impl::carry_out_runs() {
+/// Applies the effects of the run service, which may concern other connections.
+void StoreServer::Impl::apply_run_effects() {
   const auto connection = [this](ConnectionId id) { return connection_of(id); };
   while (shared_.runs->has_effects())
     for (const RunEffect& effect : shared_.runs->take_effects()) {
       const auto to = recipient_of(effect);
       guard(to ? connection_of(*to) : nullptr, [&] {
-        if (const auto touched = carry_out(effect, shared_, connection)) settle(slot_of(*touched));
+        if (const auto touched = apply(effect, shared_, connection)) update_slot(slot_of(*touched));
       });
     }
   if (const auto next = shared_.runs->next_deadline(); next && (!timer_at_ || *next < *timer_at_))
@@ -320,7 +324,7 @@ void StoreServer::Impl::check_drained() {
   const bool all_left = !shared_.runs || shared_.runs->state_clients() == 0;
   const bool drained = all_left && std::none_of(slots_.begin(), slots_.end(), owes);
   if (!drained && now_ < *drained_by_) return;
-  // From the loop: it may well destroy this server.
+  // Called from the loop, because the callback may destroy this server.
   asio::post(set_.executor(), std::exchange(drained_, nullptr));
 }
 
@@ -344,10 +348,10 @@ void StoreServer::Impl::arm_timer() {
 void StoreServer::Impl::on_timer() {
   if (!may_serve()) return;
   const Duration late = timer_at_ ? muster::now() - *timer_at_ : Duration::zero();
-  // After a pause longer than a lease (a stopped machine, a starved one) all the keep-alives of
-  // that time wait to be read: who has spoken is heard before anybody is taken for silent.
+  // After a pause longer than a lease (the machine was stopped or starved), the keep-alives of that
+  // time wait to be read. They are read before any node is taken for silent.
   for (std::size_t looks = 0; looks <= slots_.size(); ++looks) {
-    const bool more = set_.look(serve_);
+    const bool more = set_.poll(serve_);
     if (!set_.is_open()) return;
     if (!more) break;
   }
@@ -356,7 +360,7 @@ void StoreServer::Impl::on_timer() {
   while (const auto* first = unvalidated_.first()) {
     if (first->at > now_) break;
     Slot& slot = slot_of(first->who);
-    close_for(slot, slot.connection->proves_token()
+    close_for(slot, slot.connection->owes_token_proof()
                         ? "no proof of the token in time: limit validate_seconds"
                         : "no VALIDATE in time: limit validate_seconds");
   }
@@ -372,7 +376,7 @@ void StoreServer::Impl::on_timer() {
       shared_.runs->woke_late(late, {now_, wall_now()});
       shared_.runs->time_passed({now_, wall_now()});
     });
-    carry_out_runs();
+    apply_run_effects();
     record_runs();
   }
   if (drained_) check_drained();
@@ -397,7 +401,7 @@ void StoreServer::Impl::stop() {
   if (!set_.is_open()) return;
   close_all();
   listeners_.clear();
-  options_.state.reset();  // It reports to the loop, and must end before it.
+  options_.state.reset();  // The state posts reports to the loop, so it must end before the loop.
   timer_.cancel();
   set_.close();
 }

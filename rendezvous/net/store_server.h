@@ -1,7 +1,7 @@
-// The store as a server: PyTorch's TCPStore clients (2.4 to 2.13) cannot tell it from torch's own.
+// The store's server. TCPStore clients of PyTorch 2.4 to 2.13 cannot tell it from torch's own.
 //
-// Runs on one io_context(1): alone on a thread of its own, as in the agent, or beside other things.
-// It resolves no names and never blocks. What it promises to bad clients: docs/protocol.md.
+// It runs on one io_context(1), either alone on a thread, as in the agent, or with other work. It
+// resolves no names and never blocks. docs/protocol.md lists its limits.
 #pragma once
 
 #include <cstddef>
@@ -32,47 +32,51 @@
 namespace muster {
 
 struct StoreServerOptions {
-  std::vector<std::string> addresses = {};  // Numeric; none: every interface, IPv6 and IPv4.
+  std::vector<std::string> addresses = {};  // Numeric. Empty: every interface, IPv6 and IPv4.
   std::uint16_t port = 0;                   // 0: the kernel chooses.
-  std::vector<int> descriptors = {};  // Bound sockets to take over; then the two above are unused.
+  /// Bound sockets to use instead of `addresses` and `port`.
+  std::vector<int> descriptors = {};
 
   CodecLimits codec = {};
   StoreLimits table = {};
-  /// From accept to a complete VALIDATE.
+  /// The time from accept to a complete VALIDATE.
   Duration validate_within = std::chrono::seconds(30);
-  /// Half a request, or replies that nobody reads, without a byte moving for so long: closed.
+  /// A connection with an incomplete request or unread replies is closed if no byte moves for so
+  /// long.
   Duration stalled_after = std::chrono::seconds(300);
   ConnectionLimits limits = {};
-  /// Of each run, where there are runs.
+  /// The limits of each run. Unused without `runs`.
   RunLimits run_limits = {};
-  /// Whether a peer may connect, asked before a byte is read; empty: anyone.
+  /// Whether a peer may connect, asked before a byte is read. Empty: every peer may.
   std::function<bool(const boost::asio::ip::address&)> admit = {};
-  /// Whose rendezvous is here; nothing: a store and no more.
+  /// The run service. Empty if this server is only a store.
   std::optional<RunServiceOptions> runs = {};
-  /// Keeps what is known of the runs; empty: only this process does. Of the same life as the
-  /// io_context.
+  /// Keeps the state of the runs beyond the life of this process. Null: the state is not kept. Must
+  /// live as long as the io_context.
   std::shared_ptr<RunState> state = {};
-  /// A store of workers: answers another node's agent when its round was whole; nothing: it is not
-  /// known to be. Empty: nobody asks. Called on the server's thread.
+  /// At a workers' store: answers the agent of another node when the round was last known to be
+  /// whole, or std::nullopt if that is not known. Empty: this store does not answer the question.
+  /// Called on the server's thread.
   std::function<std::optional<Instant>(const NativeReach&)> reach = {};
-  /// Who may use the store, and so take part in a rendezvous as torchrun does. Nothing: everybody.
+  /// Which clients may use the store, and so take part in a rendezvous as torchrun does. Empty:
+  /// all.
   std::optional<C10dAllow> c10d_allow = {};
-  /// The native door serves only clients that prove that they have it. Null: everybody.
+  /// The native door serves only clients that prove that they have this token. Null: all clients.
   SharedTokenCrypto token = {};
-  /// Only with `token`: what the nodes of these runs must have in its place.
+  /// Only with `token`: the tokens that the nodes of these runs must have instead of `token`.
   HostTokens::OfRuns run_tokens = {};
-  /// Of a store of workers with a token: the run whose nodes may ask whether it is whole.
+  /// At a workers' store with a token: the run whose nodes may ask whether the round is whole.
   std::string token_run = {};
-  /// Muster nodes come by TLS, and are told so if they do not. Null: plain TCP. PyTorch's own
-  /// protocol may come either way.
+  /// Muster nodes must use TLS: a node without it is refused with that reason. Null: plain TCP.
+  /// Clients of PyTorch's protocol may use TLS or plain TCP.
   SharedTls tls = {};
   /// Which runs a TLS client may join, by its certificate. Null: all of them.
   SharedTlsRules tls_rules = {};
 };
 
-/// What can be changed while the server serves.
+/// The limits that can be changed while the server runs.
 struct StoreServerLimits {
-  CodecLimits codec = {};  // Its limits; how the native door is set up stays.
+  CodecLimits codec = {};  // Only the limits. The settings of the native door do not change.
   StoreLimits table = {};
   ConnectionLimits connections = {};
   RunLimits of_a_run = {};
@@ -87,55 +91,58 @@ struct StoreServerStats {
   std::size_t waiting = 0;
   std::size_t keys = 0;
   std::size_t table_bytes = 0;
-  std::size_t unread_bytes = 0;  // Memory of unread replies.
+  std::size_t unread_bytes = 0;  // The memory of unread replies, as the limit counts it.
   std::uint64_t accepted = 0;
   StoreTraffic traffic;
   std::size_t runs = 0;
-  std::uint64_t refused = 0;  // Closed when they connected.
-  std::string state_problem;  // Why the state of the runs is not recorded. Empty: it is.
+  std::uint64_t refused = 0;  // Connections that were closed when they connected.
+  std::string state_problem;  // Why the state of the runs is not recorded. Empty: no problem.
   bool draining = false;      // drain() was called: no muster node is let in any more.
-  /// Connections that the server closed, by reason, the refused ones included. The reasons are a
-  /// few texts of this program.
+  /// The number of connections that the server closed, by reason, including the refused ones. The
+  /// reasons are a fixed set of texts in this program.
   std::map<std::string_view, std::uint64_t> closed;
 };
 
-/// All members are to be called on the io_context's thread, or while it does not run.
+/// All members must be called on the io_context's thread, or while it does not run.
 class StoreServer {
  public:
   StoreServer(boost::asio::io_context& loop, StoreServerOptions options);
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
-  ~StoreServer();  // stop()
+  ~StoreServer();  // Calls stop().
 
-  /// Binds and begins to accept. At most once.
+  /// Binds and begins to accept. To be called at most once.
   boost::system::result<void, ListenError> start();
-  /// Of the first listening socket; 0 before start().
+  /// The port of the first listening socket. 0 before start().
   std::uint16_t port() const;
   std::vector<boost::asio::ip::tcp::endpoint> endpoints() const;
 
-  /// Closes every connection and empties the table; goes on listening. Between the attempts of a
-  /// job: no key of the last one is seen by the next.
+  /// Closes every connection and empties the table, but continues to listen. Used between the
+  /// attempts of a job, so that an attempt sees no key of the attempt before.
   void reset();
   /// Lets no muster node in any more. `done` is called once, from the loop, when every reply and
-  /// message is sent and every torchrun node (who has ever asked for a rendezvous' state) has left,
-  /// or at `deadline`; not after stop(). At most once.
+  /// message is sent and every torchrun node (a client that has asked for the state of a
+  /// rendezvous) has left, or at `deadline`. It is not called after stop(). To be called at most
+  /// once.
   void drain(Instant deadline, std::function<void()> done);
   /// Closes everything. The loop has nothing more to do for this server.
   void stop();
 
-  /// From now on these hold. Nobody is closed for what was within the limits before.
+  /// Sets new limits. Existing connections stay, even if they exceed a smaller limit.
   void set_limits(const StoreServerLimits& limits);
-  /// From now on nodes that come are asked for these. Who has proven another one before stays.
+  /// Sets the tokens that nodes must prove from now on. A node that has proven an older token stays
+  /// connected.
   void set_run_tokens(HostTokens::OfRuns tokens);
   StoreServerStats stats() const;
-  /// Null if this server is only a store, or has not started. Until reset() or the end.
+  /// Null if this server is only a store, or has not started. Valid until reset() or the end of the
+  /// server.
   const RunService* runs() const;
-  /// As RunService::operate(), and its effects are carried out. If there is no objection, `done`
-  /// is called once on the loop, with what follows from it.
+  /// Calls RunService::operate() and applies its effects. If there is no objection, `done` is
+  /// called once on the loop, with the consequences of the operation.
   std::optional<std::string> operate(const std::string& run_id, const OperatorAsked& asked,
                                      std::function<void(std::string text)> done);
-  /// As RunService::ask(). If the node is asked, `done` is called once on the loop, unless
-  /// forget_question() comes before. The caller chooses the question's number, a new one each time.
+  /// Calls RunService::ask(). If the node is asked, `done` is called once on the loop, unless
+  /// forget_question() is called before. The caller chooses a new number for each question.
   std::optional<std::string> ask(const std::string& run_id, int rank, NodeAsked question,
                                  std::function<void(NodeAnswered)> done);
   void forget_question(std::uint64_t number);

@@ -1,4 +1,5 @@
-// New connections: who is let in, and what happens when there are no descriptors left.
+// StoreServer: accepts connections, refuses those that exceed a limit, and pauses when no
+// descriptors are left.
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -18,7 +19,7 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr int kAcceptsAtOnce = 256;  // Before connections that are there have theirs.
+constexpr int kAcceptsAtOnce = 256;  // After so many, existing connections are served first.
 constexpr Duration kAcceptRetry = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -38,7 +39,7 @@ void StoreServer::Impl::accept_from(std::size_t listener) {
     if (errno == EAGAIN) return;
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
       return pause_accepting(errno);
-    // Anything else is about a connection that has failed before we took it.
+    // Any other error concerns a connection that has failed before it was accepted.
   }
 }
 
@@ -81,12 +82,12 @@ void StoreServer::Impl::admit(OwnedFd fd, const tcp::endpoint& peer) {
   set_deadline(slot, &unvalidated_);
 }
 
-/// Looks at the first byte of a connection. True: it speaks TLS, and its socket is the plain end
-/// from now on; or it is closed.
+/// Looks at the first byte of a connection. Returns true if the client speaks TLS and the socket is
+/// now the plain end, or if the connection was closed.
 bool StoreServer::Impl::begin_tls(Slot& slot) {
   Connection& connection = *slot.connection;
   unsigned char first = 0;
-  if (::recv(connection.fd(), &first, 1, MSG_PEEK) != 1) return false;  // Reading finds out.
+  if (::recv(connection.fd(), &first, 1, MSG_PEEK) != 1) return false;  // on_readable() handles it.
   if (first != kTlsFirstByte) {
     connection.stay_plain();
     return false;

@@ -1,4 +1,4 @@
-// The inside of StoreServer: one slot for each connection, and the loop's events.
+// The implementation of StoreServer: one slot for each connection, and the events of the loop.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
     shared_.wake = [this](ConnectionId id) { wake(id); };
     shared_.reach = options_.reach;
     shared_.codec.native_door = static_cast<bool>(shared_.reach);
-    // Without a native door there is nothing else to come for.
+    // Without a native door, the store is the only service: other clients are refused at once.
     if (options_.c10d_allow && !options_.runs && !options_.reach && !options_.admit)
       options_.admit = [allow = *options_.c10d_allow](const auto& peer) {
         return allow.lists(peer);
@@ -47,7 +47,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
     shared_.token_run = options_.token_run;
     shared_.tls = static_cast<bool>(options_.tls);
     shared_.tls_rules = options_.tls_rules;
-    if (shared_.tokens) shared_.codec.short_native_messages = 2;  // A hello, and its proof.
+    if (shared_.tokens) shared_.codec.short_native_messages = 2;  // A hello and its proof.
   }
 
   boost::system::result<void, ListenError> start();
@@ -69,14 +69,15 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   const std::vector<Listener>& listeners() const { return listeners_; }
 
  private:
-  // One client's place; `generation` tells an event for it from one for who had the place before.
+  // The place of one connection. `generation` differs for each connection in the same slot, so that
+  // an event for an earlier connection is recognised.
   struct Slot {
     std::unique_ptr<Connection> connection;
     std::uint32_t generation = 0;
-    bool resumes = false;           // It is in resume_.
-    std::size_t unread_bytes = 0;   // As unread_ has it.
-    std::size_t unread_memory = 0;  // As shared_.queued_bytes has it.
-    RunAccount* account = nullptr;  // The run's that unread_bytes are counted in.
+    bool resumes = false;           // The connection is in resume_.
+    std::size_t unread_bytes = 0;   // The number under which it is in unread_.
+    std::size_t unread_memory = 0;  // Its part of shared_.queued_bytes.
+    RunAccount* account = nullptr;  // The account of the run that counts unread_bytes.
     DeadlineList* waits_in = nullptr;
     DeadlineList::Place deadline;
   };
@@ -84,7 +85,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void wait_for_events();
   void on_events(std::span<const epoll_event> events, Instant now);
   void on_event(const epoll_event& event);
-  /// Calls `work`. An exception costs the connection that it was for, and nothing else.
+  /// Calls `work` for `connection`. An exception closes this connection only. Null: no connection.
   template <typename Work>
   void guard(Connection* connection, const Work& work);
   Connection* connection_at(std::uint64_t tag);
@@ -100,15 +101,15 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void resume_accepting();
   bool watch_listeners(std::uint32_t events);
   void wake(ConnectionId id);
-  void settle(Slot& slot);
-  void note_unread(Slot& slot);
+  void update_slot(Slot& slot);
+  void record_unread(Slot& slot);
   void count_unread(Slot& slot, std::size_t before);
-  void relieve_runs();
-  void relieve();
+  void enforce_run_unread_limits();
+  void enforce_unread_limit();
   void set_deadline(Slot& slot, DeadlineList* list);
   struct Ending {
-    std::string reason = {};      // For the log; empty: no line.
-    std::string_view cause = {};  // What kind of reason it is; lives for ever.
+    std::string reason = {};      // For the log. Empty: no log line.
+    std::string_view cause = {};  // The kind of reason. Has static lifetime.
     bool warn = true;
   };
   void close(Slot& slot, const Ending& ending);
@@ -121,8 +122,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void read_clock() { set_now(muster::now()); }
   void set_now(Instant now) { now_ = shared_.now = now; }
   void begin_runs();
-  void carry_out_runs();
-  // store_server_state.cc: what outlives this process.
+  void apply_run_effects();
+  // store_server_state.cc: the state that outlives this process.
   void begin_state();
   bool may_serve();
   void record_runs();
@@ -146,14 +147,14 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   std::vector<std::uint32_t> free_slots_;
   DeadlineList unvalidated_;
   DeadlineList stalled_;
-  std::optional<Instant> accept_again_;  // Out of descriptors until then.
+  std::optional<Instant> accept_again_;  // No descriptors are left: accepting pauses until then.
   std::optional<Instant> drained_by_;
   std::function<void()> drained_;
-  std::map<boost::asio::ip::address, std::size_t> open_of_;  // Connections of each peer.
-  std::deque<ConnectionId> resume_;                          // They have yielded, in order.
-  std::set<std::pair<std::size_t, std::uint32_t>> unread_;   // Unread bytes and whose they are.
+  std::map<boost::asio::ip::address, std::size_t> open_of_;  // The connections of each address.
+  std::deque<ConnectionId> resume_;  // The connections that have yielded, in order.
+  std::set<std::pair<std::size_t, std::uint32_t>> unread_;  // Unread bytes, and the connection.
   bool resume_posted_ = false;
-  bool run_has_too_much_ = false;  // Unread replies: relieve_runs() is to look.
+  bool run_has_too_much_ = false;  // A run has too many unread replies: they must be checked.
   std::int64_t slice_begun_ = 0;
   Instant now_{};
   std::uint64_t accepted_ = 0;

@@ -1,4 +1,4 @@
-// Questions of people to the nodes of a run, and the way of the answers back.
+// StoreServer: passes people's questions to the nodes of a run, and the answers back.
 
 #include "rendezvous/net/store_server_impl.h"
 
@@ -11,13 +11,13 @@ std::optional<std::string> StoreServer::Impl::ask(const std::string& run_id, int
   read_clock();
   const std::uint64_t number = question.number;
   auto objection = shared_.runs->ask(run_id, rank, std::move(question), {now_, wall_now()});
-  if (objection && objection->empty()) shared_.asked.emplace(number, std::move(done));
-  carry_out_runs();
+  if (objection && objection->empty()) shared_.question_callbacks.emplace(number, std::move(done));
+  apply_run_effects();
   return objection;
 }
 
 void StoreServer::Impl::forget_question(std::uint64_t number) {
-  shared_.asked.erase(number);
+  shared_.question_callbacks.erase(number);
   if (shared_.runs) shared_.runs->forget_question(number);
 }
 

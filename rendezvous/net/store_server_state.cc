@@ -1,4 +1,4 @@
-// The store server's side of a state that outlives it: changes out, reports in.
+// StoreServer: sends the changes of the runs to the RunState, and handles its reports.
 
 #include <boost/asio/post.hpp>
 
@@ -19,21 +19,22 @@ void StoreServer::Impl::begin_state() {
   record_runs();
 }
 
-/// Whoever has taken over a shared state must be the only one who answers for it: this process may
-/// have been suspended since its last turn.
+/// Whether this process may still serve. If another process has taken over the shared state, only
+/// that process may answer, and this server stops. This process may have been suspended since its
+/// last turn, so it checks before each turn.
 bool StoreServer::Impl::may_serve() {
   if (!options_.state || options_.state->is_held()) return true;
   stop();
   return false;
 }
 
-/// At the end of a turn: all of its changes become durable together.
+/// Called at the end of a turn. All changes of the turn become durable together.
 void StoreServer::Impl::record_runs() {
   if (!options_.state || !set_.is_open()) return;
   auto changes = shared_.runs->take_changes({now_, wall_now()});
   if (!changes) return;
   options_.state->record(*std::move(changes));
-  set_.end_turn();  // The report comes through the loop.
+  set_.end_turn();  // The report comes through the loop, which must run for it.
   if (const auto next = shared_.runs->next_deadline(); next && (!timer_at_ || *next < *timer_at_))
     arm_timer();
 }
@@ -42,7 +43,7 @@ void StoreServer::Impl::on_recorded(const StateReport& report) {
   if (!may_serve()) return;
   read_clock();
   shared_.runs->recorded(report, {now_, wall_now()});
-  carry_out_runs();
+  apply_run_effects();
   record_runs();
 }
 

@@ -1,4 +1,4 @@
-// What a store server tells of itself, and what a person asks of it and its runs.
+// StoreServer: statistics, changes of limits and tokens, and the operations of an operator.
 
 #include "rendezvous/net/store_server_impl.h"
 
@@ -11,7 +11,7 @@ StoreServerStats StoreServer::Impl::stats() const {
           table.waiting(),
           table.num_keys(),
           table.bytes(),
-          shared_.queued_bytes,
+          shared_.unread_bytes(),
           accepted_,
           shared_.traffic,
           runs,
@@ -63,8 +63,8 @@ std::optional<std::string> StoreServer::Impl::operate(const std::string& run_id,
   read_clock();
   const std::uint64_t number = ++shared_.operations;
   auto objection = shared_.runs->operate(run_id, asked, {now_, wall_now()}, number);
-  if (objection && objection->empty()) shared_.operated.emplace(number, std::move(done));
-  carry_out_runs();
+  if (objection && objection->empty()) shared_.operation_callbacks.emplace(number, std::move(done));
+  apply_run_effects();
   record_runs();
   return objection;
 }

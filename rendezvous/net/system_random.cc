@@ -11,7 +11,8 @@
 namespace muster {
 
 bool fill_random(std::span<std::uint8_t> bytes) {
-  // By its number: glibc has a function for it since 2.25, and packages need 2.17 only.
+  // The system call is made by number: glibc has a function for it only since 2.25, but the
+  // packages support glibc 2.17.
   return bytes.size() <= kRandomBytesMax && ::syscall(SYS_getrandom, bytes.data(), bytes.size(),
                                                       0) == static_cast<ssize_t>(bytes.size());
 }

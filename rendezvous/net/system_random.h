@@ -1,7 +1,7 @@
-// Randomness from the kernel, for names and for the seeds of generators.
+// Random numbers from the kernel, for names and for the seeds of generators.
 //
-// Not std::random_device: clang's C++ library reads /dev/urandom for it, and throws where that file
-// is not there, as in a bare chroot.
+// std::random_device is not used: clang's C++ library reads /dev/urandom for it, and throws if that
+// file does not exist, as in a bare chroot.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,18 @@
 
 namespace muster {
 
-/// How many bytes the kernel gives in one piece, whatever signals arrive (getrandom(2)).
+/// The number of bytes that getrandom(2) always returns in one call, even if signals arrive.
 inline constexpr std::size_t kRandomBytesMax = 256;
 
-/// Fills up to kRandomBytesMax bytes. False if the kernel gives none: a sandbox forbids getrandom.
+/// Fills up to kRandomBytesMax bytes. Returns false if the kernel gives none, for example because a
+/// sandbox forbids getrandom.
 bool fill_random(std::span<std::uint8_t> bytes);
 
-/// For identities that must differ between processes, and for seeds. Stops the program if the
-/// kernel gives no randomness.
+/// A random number for seeds, and for identities that must differ between processes. Stops the
+/// program if the kernel gives no random numbers.
 std::uint64_t random_number();
 
-/// The same, for a small generator.
+/// A random number with 32 bits, for the seed of a small generator.
 inline std::uint32_t random_seed() {
   return static_cast<std::uint32_t>(random_number());
 }

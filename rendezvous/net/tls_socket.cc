@@ -26,7 +26,8 @@ boost::system::result<SecuredSocket> secure_socket(asio::ip::tcp::socket& socket
   if (ec) return ec;
   auto joined = tls.join(std::move(tcp), host);
   if (!joined) return joined.error();
-  // Asio reads and writes it as any stream; what is TCP's own is asked of `status`.
+  // Asio reads and writes the plain end like any stream. Functions that need the TCP socket use
+  // `status`.
   socket.assign(secured.local.protocol(), joined->plain.get(), ec);
   if (ec) return ec;
   joined->plain.release();
@@ -35,7 +36,7 @@ boost::system::result<SecuredSocket> secure_socket(asio::ip::tcp::socket& socket
 }
 
 SharedTls make_tls_server(SharedTlsContext context) {
-  // Only the pump's thread calls it.
+  // Only the pump's thread uses the limiter.
   const auto log = std::make_shared<LogLimiter>();
   return std::make_shared<TlsPump>(std::move(context),
                                    [log](const std::string& peer, const TlsFailure& failure) {

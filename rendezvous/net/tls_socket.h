@@ -1,4 +1,4 @@
-// TLS around Asio's sockets: a client's, and what a server logs.
+// Adds TLS to Asio's sockets of clients, and creates the TlsPump of servers and clients.
 #pragma once
 
 #include <memory>
@@ -11,20 +11,20 @@
 
 namespace muster {
 
-/// What the plain end of a connection does not know of itself.
+/// The properties of the TCP connection, which the plain end does not have.
 struct SecuredSocket {
   std::shared_ptr<TlsStatus> status;
-  boost::asio::ip::tcp::endpoint local;   // Of TCP.
-  boost::asio::ip::tcp::endpoint remote;  // Of TCP.
+  boost::asio::ip::tcp::endpoint local;   // Of the TCP connection.
+  boost::asio::ip::tcp::endpoint remote;  // Of the TCP connection.
 };
 
-/// Speaks TLS over the connected `socket`, which is the plain end from then on: what it reads and
-/// writes goes through `tls`. `host`: the name or numeric address that the server's certificate
-/// must be for. An error leaves the socket closed.
+/// Adds TLS to the connected `socket`, which becomes the plain end: `tls` encrypts and decrypts
+/// everything that it sends and receives. `host` is the name or numeric address that the server's
+/// certificate must have. An error leaves the socket closed.
 boost::system::result<SecuredSocket> secure_socket(boost::asio::ip::tcp::socket& socket,
                                                    TlsPump& tls, const std::string& host);
 
-/// For a server: failed handshakes are lines of the log, few of them for each address.
+/// For a server. Failed handshakes are logged, with a limit for each address.
 SharedTls make_tls_server(SharedTlsContext context);
 
 /// For a client.

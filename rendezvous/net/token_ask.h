@@ -1,4 +1,4 @@
-// The first message of a native connection, with the token's handshake in it where there is one.
+// Sends the first message of a native connection, with the handshake of the token if there is one.
 #pragma once
 
 #include <string>
@@ -11,17 +11,16 @@
 
 namespace muster {
 
-/// What came of it.
 struct TokenAnswer {
-  boost::system::error_code error = {};  // Of the connection: then nothing else is set.
-  std::string json = {};                 // The answer to `first`, or a refusal.
-  /// This node's side of the handshake; null without a token. The caller asks it about the proof in
-  /// the answer.
+  boost::system::error_code error = {};  // The connection has failed. Then nothing else is set.
+  std::string json = {};                 // The answer to the first message, or a refusal.
+  /// This node's side of the handshake. Null without a token. The caller uses it to check the proof
+  /// in the answer.
   std::shared_ptr<TokenClaim> claim = {};
 };
 
-/// Sends a hello or a reach, and answers a host that asks for the token. `crypto`: null without a
-/// token; it and `exchange` outlive the call.
+/// Sends a hello or a reach, and proves the token if the host sends a challenge. `crypto` is null
+/// without a token. `crypto` and `exchange` must outlive the call.
 boost::asio::awaitable<TokenAnswer> ask_with_token(StoreExchange& exchange,
                                                    const TokenCrypto* crypto, NativeRequest first);
 

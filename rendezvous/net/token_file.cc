@@ -32,7 +32,7 @@ std::string system_text() {
   return std::generic_category().message(errno);
 }
 
-/// What is wrong with the file itself; empty: nothing.
+/// Why the type or the permissions of the file are refused. Empty: they are not.
 std::string complaint(const struct stat& file) {
   if (!S_ISREG(file.st_mode)) return "it is not a regular file";
   if ((file.st_mode & S_IROTH) != 0)
@@ -43,7 +43,7 @@ std::string complaint(const struct stat& file) {
   return {};
 }
 
-/// What is wrong with a token; empty: nothing.
+/// Why the token is refused. Empty: it is not.
 std::string complaint(std::string_view token) {
   const bool is_text =
       std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
@@ -59,7 +59,7 @@ std::string complaint(std::string_view token) {
   return {};
 }
 
-/// Up to `most` bytes; nothing if it cannot be read.
+/// Reads up to `most` bytes. Returns std::nullopt if the file cannot be read; errno says why.
 std::optional<std::string> read_all(int fd, std::size_t most) {
   std::string text(most, '\0');
   std::size_t size = 0;
@@ -86,10 +86,10 @@ std::optional<std::string> credential_token_file() {
 
 namespace {
 
-/// What is in a file that keeps a secret, or a complaint.
+/// The content of a file with a secret, or why it is refused.
 boost::system::result<std::string, TokenError> read_secret(const std::string& path,
                                                            std::size_t most) {
-  // A FIFO must not keep us waiting.
+  // O_NONBLOCK: opening a FIFO must not block.
   const OpenFile opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat file {};
   if (opened.fd < 0 || ::fstat(opened.fd, &file) != 0) return TokenError{system_text()};
@@ -98,7 +98,7 @@ boost::system::result<std::string, TokenError> read_secret(const std::string& pa
   if (!text) return TokenError{system_text()};
   if (text->size() > most)
     return TokenError{"it is longer than " + std::to_string(most) + " bytes"};
-  // A TokenError can be made of a string, too: which of both is meant has to be said.
+  // The tag is needed, because a TokenError can also be made from a string.
   return {boost::system::in_place_value, *std::move(text)};
 }
 

@@ -1,4 +1,4 @@
-// The file with the rendezvous' token: read once, at the start.
+// Reads the files with tokens and other secrets.
 #pragma once
 
 #include <cstddef>
@@ -11,27 +11,28 @@
 
 namespace muster {
 
-/// Fewer characters could be guessed.
+/// A shorter token could be guessed.
 inline constexpr std::size_t kMinTokenBytes = 16;
 inline constexpr std::size_t kMaxTokenBytes = 4096;
 
-/// What is wrong, and what to do; never what is in the file.
+/// Why a file is refused, and what to do. Never contains text of the file.
 struct TokenError {
   std::string reason;
 };
 
-/// The file $CREDENTIALS_DIRECTORY/rdzv-token, where a service manager has put one (systemd's
-/// LoadCredential=rdzv-token); nothing if there is none.
+/// The path of $CREDENTIALS_DIRECTORY/rdzv-token, if a service manager has created this file
+/// (systemd's LoadCredential=rdzv-token).
 std::optional<std::string> credential_token_file();
 
-/// The token in the file, without white space around it. Refused: a file that is missing, is not a
-/// regular file, may be read by everybody or changed by others than its owner, is empty, or does
-/// not hold kMinTokenBytes to kMaxTokenBytes printable ASCII characters.
+/// The token in the file, without white space around it. The file is refused if it is missing, is
+/// not a regular file, can be read by every user or changed by users other than its owner, or does
+/// not contain kMinTokenBytes to kMaxTokenBytes printable ASCII characters.
 boost::system::result<std::string, TokenError> read_token_file(const std::string& path);
 
-/// The same for a file of parse_run_tokens()'s lines.
+/// The tokens in a file with the lines that parse_run_tokens() reads. The same rules hold.
 boost::system::result<RunTokenTexts, TokenError> read_run_tokens_file(const std::string& path);
-/// Another secret: the first line of the file, of 1 to `most` bytes. The file must be as above.
+/// Another secret: the first line of the file, which must have 1 to `most` bytes. The same rules
+/// hold for the type and the permissions of the file.
 boost::system::result<std::string, TokenError> read_secret_line(const std::string& path,
                                                                 std::size_t most);
 

@@ -1,4 +1,4 @@
-// Effects that promise something wait here until what they promise is durable, in their order.
+// A queue of effects that must not leave before the state changes they depend on are durable.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,18 @@ namespace muster {
 
 class HeldEffects {
  public:
-  /// `effect` waits until the changes of turn `turn` are durable. Turns only grow.
+  /// `effect` waits until the changes of turn `turn` are durable. `turn` never decreases.
   void add(RunEffect effect, std::uint64_t turn) { held_.push_back({std::move(effect), turn}); }
-  /// What waits for `client` comes to nothing: its number may be used again at once.
+  /// Drops the effects that wait for `client`. Its number may be used again immediately.
   void gone(ConnectionId client) {
     if (!held_.empty()) gone_[client.value] = taken_ + held_.size();
   }
-  /// Everything up to `turn` is durable.
+  /// All changes up to `turn` are durable.
   void release(std::uint64_t turn) { released_ = turn; }
 
   bool empty() const { return held_.empty(); }
   bool has_released() const { return !held_.empty() && held_.front().turn <= released_; }
-  /// Moves what has been released to the end of `to`.
+  /// Moves the released effects to the end of `to`.
   void take_released(std::vector<RunEffect>& to);
 
  private:
@@ -34,8 +34,8 @@ class HeldEffects {
   };
   std::deque<Held> held_;
   std::uint64_t released_ = 0;
-  std::uint64_t taken_ = 0;  // Since the beginning: the place of the first that is held.
-  std::map<std::uint32_t, std::uint64_t> gone_;  // By client: the place up to which it is gone.
+  std::uint64_t taken_ = 0;  // The number of effects taken so far: the position of held_.front().
+  std::map<std::uint32_t, std::uint64_t> gone_;  // By client: its effects before here are dropped.
 };
 
 }  // namespace muster

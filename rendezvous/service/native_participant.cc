@@ -6,7 +6,7 @@
 namespace muster {
 namespace {
 
-constexpr int kFruitlessRounds = 3;
+constexpr int kMaxFailedRounds = 3;
 
 std::string why_restart(const RestartRound& message) {
   const std::string who = to_string(message.who);
@@ -42,7 +42,7 @@ NativeParticipant::Actions NativeParticipant::step(const Event& event, Instant n
   return std::exchange(actions_, {});
 }
 
-// --- what the agent wants ------------------------------------------------------------------------
+// --- events from the agent -----------------------------------------------------------------------
 
 void NativeParticipant::on(const JoinAsked&) {
   phase_ = Phase::Joining;
@@ -52,12 +52,12 @@ void NativeParticipant::on(const JoinAsked&) {
 
 void NativeParticipant::ask_to_join() {
   NodeJoined join = options_.node;
-  join.last_round = told_;
-  join.life = told_by_;
+  join.last_round = last_round_;
+  join.life = last_life_;
   join.generation = generation_;
   join.restart_count = restart_count_;
   lost_since_.reset();
-  exchange_.reset();  // The host takes it from this join that no workers start here.
+  exchange_.reset();  // This join tells the host that no workers start here for the old exchange.
   send(std::move(join));
 }
 
@@ -65,7 +65,7 @@ void NativeParticipant::resume() {
   NodeResumed event;
   event.join = options_.node;
   event.join.last_round = round_->round;
-  event.join.life = told_by_;
+  event.join.life = last_life_;
   event.join.generation = round_->generation;
   event.join.restart_count = restart_count_;
   event.state = phase_ == Phase::Running    ? NodeResumed::State::Running
@@ -86,17 +86,17 @@ void NativeParticipant::on(const WorkersHaveFailed& event) {
   phase_ = Phase::Outside;
   failure_ = event.what;
   if (attached()) return send(WorkersFailed{{}, round_->round, failure_});
-  say("the rendezvous at " + options_.host_text + " is away: it is told that " + failure_ +
-      " when it is back, and nothing is started before");
+  print("the rendezvous at " + options_.host_text + " is away: it is told that " + failure_ +
+        " when it is back, and nothing is started before");
 }
 
 void NativeParticipant::on(const PartFinished& event) {
-  if (!event.succeeded && !up_)  // Nobody hears it, and nobody can tell us anything.
+  if (!event.succeeded && !up_)  // The failure cannot be sent, and no answer can come.
     return end({.succeeded = false,
                 .why = "the rendezvous at " + options_.host_text + " cannot be reached"});
   phase_ = Phase::Finished;
   if (attached())
-    send(NodeFinished{{}, round_ ? round_->round : told_, event.succeeded, event.what});
+    send(NodeFinished{{}, round_ ? round_->round : last_round_, event.succeeded, event.what});
   if (!event.succeeded) {
     farewell_until_ = now_ + options_.settings.close_timeout;
     return;
@@ -105,8 +105,8 @@ void NativeParticipant::on(const PartFinished& event) {
   if (up_) return;
   finish_until_ = now_ + options_.settings.read_timeout;
   if (welcome_.outlives_nodes)
-    say("the workers of this node have finished; the rendezvous at " + options_.host_text +
-        " is away: waiting for it for " + seconds_text_of(options_.settings.read_timeout));
+    print("the workers of this node have finished; the rendezvous at " + options_.host_text +
+          " is away: waiting for it for " + seconds_text_of(options_.settings.read_timeout));
 }
 
 void NativeParticipant::on(const LeaveAsked&) {
@@ -120,7 +120,7 @@ void NativeParticipant::on(const StoreHosted& event) {
 
 void NativeParticipant::on(const StoreFailed& event) {
   if (up_) send(NodeFinished{{}, event.round, false, event.why});
-  give_up(event.why);
+  fail(event.why);
 }
 
 void NativeParticipant::on(const ExchangeDone& event) {
@@ -134,54 +134,54 @@ void NativeParticipant::on(const ExchangeFailed& event) {
   exchange_.reset();
   const std::string what = "round " + std::to_string(event.round) +
                            " was complete, but came to nothing: " + event.trouble;
-  if (fruitless_ < kFruitlessRounds) {
-    say(what + "; asking for another one");
+  if (failed_exchanges_ < kMaxFailedRounds) {
+    print(what + "; asking for another one");
     if (up_) send(RestartRequested{{}, event.trouble, event.round});
     return;
   }
   if (up_) send(NodeFinished{{}, event.round, false, what});
-  give_up(what + ", as the " + std::to_string(fruitless_ - 1) + " rounds before it");
+  fail(what + ", as the " + std::to_string(failed_exchanges_ - 1) + " rounds before it");
 }
 
 void NativeParticipant::on(const ExitBarrierLeft&) {
   if (phase_ == Phase::Finished) end({.succeeded = true});
 }
 
-// --- what the host says --------------------------------------------------------------------------
+// --- messages from the host ----------------------------------------------------------------------
 
-void NativeParticipant::on(const Heard& event) {
+void NativeParticipant::on(const MessageReceived& event) {
   heard_ = now_;
-  std::visit([this](const auto& message) { hear(message); }, event.message);
+  std::visit([this](const auto& message) { handle(message); }, event.message);
 }
 
-void NativeParticipant::hear(const NativeRefused& message) {
+void NativeParticipant::handle(const NativeRefused& message) {
   end({.succeeded = false, .why = message.text});
 }
 
-void NativeParticipant::hear(const NativeWaiting& message) {
-  if (phase_ == Phase::Joining) say("waiting for the other nodes: " + message.text);
+void NativeParticipant::handle(const NativeWaiting& message) {
+  if (phase_ == Phase::Joining) print("waiting for the other nodes: " + message.text);
   if (phase_ == Phase::Finished)
-    say("the workers of this node have finished; waiting for the other nodes: " + message.text);
+    print("the workers of this node have finished; waiting for the other nodes: " + message.text);
 }
 
-void NativeParticipant::note_told(std::int64_t round, std::int64_t life, int restart_count) {
-  told_ = round;  // Less than before if the host has begun again.
-  told_by_ = life;
+void NativeParticipant::record_round(std::int64_t round, std::int64_t life, int restart_count) {
+  last_round_ = round;  // Lower than before if the host was started again without a record.
+  last_life_ = life;
   restart_count_ = std::max(restart_count_, restart_count);
 }
 
-void NativeParticipant::hear(const PrepareStore& message) {
-  // Elsewhere a restart is on its way.
+void NativeParticipant::handle(const PrepareStore& message) {
+  // In another phase a restart message is already on its way to this node.
   if (phase_ == Phase::Joining) actions_.push_back(HostStore{message.round});
 }
 
-void NativeParticipant::hear(const RoundComplete& message) {
+void NativeParticipant::handle(const RoundComplete& message) {
   if (phase_ != Phase::Joining) return;
-  note_told(message.round, message.life, message.restart_count);
+  record_round(message.round, message.life, message.restart_count);
   generation_ = std::max(generation_, message.generation);
   through_store_ = false;
   if (message.workers && message.store) return begin_round(message);
-  ++fruitless_;  // Until it has begun.
+  ++failed_exchanges_;  // Counts as failed until the round begins.
   exchange_ = message;
   actions_.push_back(ExchangeThroughStore{message});
 }
@@ -189,7 +189,7 @@ void NativeParticipant::hear(const RoundComplete& message) {
 void NativeParticipant::begin_round(const RoundComplete& round) {
   round_ = round;
   exchange_.reset();
-  fruitless_ = 0;
+  failed_exchanges_ = 0;
   failure_.clear();
   peers_.clear();
   reached_.reset();
@@ -197,28 +197,28 @@ void NativeParticipant::begin_round(const RoundComplete& round) {
   actions_.push_back(BeginRound{round});
 }
 
-void NativeParticipant::hear(const RestartRound& message) {
-  // Late: of a round before the one whose workers run here.
+void NativeParticipant::handle(const RestartRound& message) {
+  // A late message, about an earlier round than the one whose workers run here, is ignored.
   const bool late =
-      phase_ == Phase::Running && message.life == told_by_ && message.round < round_->round;
+      phase_ == Phase::Running && message.life == last_life_ && message.round < round_->round;
   if (late) return;
-  resuming_ = false;  // This is the answer: the round has ended by this node's coming back.
-  note_told(message.round, message.life, message.restart_count);
+  resuming_ = false;  // This message answers the resume: the round has ended.
+  record_round(message.round, message.life, message.restart_count);
   exchange_.reset();
-  if (phase_ != Phase::Finished) meet_again(why_restart(message));
+  if (phase_ != Phase::Finished) end_round(why_restart(message));
 }
 
-void NativeParticipant::hear(const NotAMember&) {
+void NativeParticipant::handle(const NotAMember&) {
   resuming_ = false;
-  meet_again("this node was not heard in time, and the others went on without it");
+  end_round("this node was not heard in time, and the others went on without it");
 }
 
-void NativeParticipant::hear(const Resumed& message) {
+void NativeParticipant::handle(const Resumed& message) {
   if (!std::exchange(resuming_, false)) return;
-  if (message.life != 0) told_by_ = message.life;
-  say("the rendezvous at " + options_.host_text + " is back: round " +
-          std::to_string(round_->round) + " goes on",
-      false);
+  if (message.life != 0) last_life_ = message.life;
+  print("the rendezvous at " + options_.host_text + " is back: round " +
+            std::to_string(round_->round) + " goes on",
+        false);
   lost_since_.reset();
   finish_until_.reset();
   if (!failure_.empty()) send(WorkersFailed{{}, round_->round, failure_});
@@ -226,23 +226,24 @@ void NativeParticipant::hear(const Resumed& message) {
   if (phase_ == Phase::Joining) ask_to_join();
 }
 
-void NativeParticipant::hear(const Rejoin& message) {
+void NativeParticipant::handle(const Rejoin& message) {
   resuming_ = false;
-  note_told(message.round, message.life, message.restart_count);
+  record_round(message.round, message.life, message.restart_count);
   exchange_.reset();
   lost_since_.reset();
-  meet_again(message.why);
+  end_round(message.why);
 }
 
-/// The round is over for this node.
-void NativeParticipant::meet_again(const std::string& why) {
+/// The round is over for this node. What follows depends on the phase.
+void NativeParticipant::end_round(const std::string& why) {
   failure_.clear();
   switch (phase_) {
     case Phase::Joining:
-      return ask_to_join();  // It was in that round, by then; or it says so once more.
+      return ask_to_join();  // The host may have counted this node to the ended round: joins again.
     case Phase::Finished:
       if (farewell_until_) return;
-      say("this node was not heard in time when its workers finished, and the others went on "
+      print(
+          "this node was not heard in time when its workers finished, and the others went on "
           "without it: of them nothing can be said");
       return end({.succeeded = true});
     case Phase::Running:
@@ -254,25 +255,25 @@ void NativeParticipant::meet_again(const std::string& why) {
   }
 }
 
-void NativeParticipant::hear(const RunClosed&) {
+void NativeParticipant::handle(const RunClosed&) {
   const std::string why = "a torchrun node has ended the run: there will be no further round";
-  if (phase_ != Phase::Joining) return say(why, false);
+  if (phase_ != Phase::Joining) return print(why, false);
   if (options_.settings.spare) return end({.succeeded = true, .why = why});
-  give_up(why);
+  fail(why);
 }
 
-void NativeParticipant::hear(const RunEnded& message) {
+void NativeParticipant::handle(const RunEnded& message) {
   end({.succeeded = message.succeeded,
        .who = message.who ? "node " + to_string(*message.who) : std::string(),
        .why = message.why});
 }
 
-void NativeParticipant::hear(const JoinRefused& message) {
+void NativeParticipant::handle(const JoinRefused& message) {
   resuming_ = false;
-  if (phase_ == Phase::Running || phase_ == Phase::Finished) return meet_again(message.text);
+  if (phase_ == Phase::Running || phase_ == Phase::Finished) return end_round(message.text);
   const bool refused = message.why != JoinRefused::Why::TimedOut;
-  give_up("the rendezvous at " + options_.host_text + (refused ? " refused this node: " : ": ") +
-          message.text);
+  fail("the rendezvous at " + options_.host_text + (refused ? " refused this node: " : ": ") +
+       message.text);
 }
 
 void NativeParticipant::end(EndJob end) {
@@ -280,9 +281,9 @@ void NativeParticipant::end(EndJob end) {
   actions_.push_back(std::move(end));
 }
 
-void NativeParticipant::give_up(std::string why) {
+void NativeParticipant::fail(std::string why) {
   phase_ = Phase::Over;
-  actions_.push_back(GiveUp{std::move(why)});
+  actions_.push_back(FailRendezvous{std::move(why)});
 }
 
 }  // namespace muster

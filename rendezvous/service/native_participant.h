@@ -1,8 +1,8 @@
-// What one muster node does while the host of its rendezvous is muster.
+// The state machine of one muster node whose rendezvous host is a muster.
 //
-// Pure: what happens goes in as events, what is to be done comes out as actions; time and chance
-// are arguments. It decides when to connect again, what a silent host means for the workers, and
-// when this node must take itself for cut off. The table is in docs/rendezvous.md.
+// Pure: events go in, actions come out, time and chance are arguments. It decides when to connect
+// again, what a silent host means for the workers, and when this node must assume that it is cut
+// off. The table is in docs/rendezvous.md.
 #pragma once
 
 #include <cstdint>
@@ -55,35 +55,35 @@ class NativeParticipant {
   };
   struct ConnectFailed {
     enum class Why {
-      NobodyListens,  // The host's machine refuses the connection: no process is there.
+      NobodyListens,  // The host's machine refuses the connection: no process listens there.
       NoAnswer,
-      NotWanted,  // A muster is there, and refuses this node.
+      NotWanted,  // A muster listens there and refuses this node.
     };
     Why why = Why::NoAnswer;
     std::string text;
   };
-  struct Heard {
+  struct MessageReceived {
     NativeMessage message;
   };
   struct ConnectionBroke {
     std::string why;
   };
-  /// At rank 0: another node has reached this node's store while the host is silent to it.
+  /// At rank 0: another node, for which the host is silent, has reached this node's store.
   struct PeerReached {
     std::int64_t generation = 0;
     int group_rank = 0;
   };
-  /// Answers AskReach; not whole if nobody answered, too.
+  /// Answers AskReach. `whole` is also false if rank 0 did not answer.
   struct ReachAnswered {
     std::int64_t generation = 0;
     bool whole = false;
-    Duration age{};  // Of what rank 0 knows.
+    Duration age{};  // How old rank 0's knowledge is.
   };
   struct TimeHasPassed {};
   using Event =
       std::variant<JoinAsked, WorkersHaveFailed, PartFinished, LeaveAsked, StoreHosted, StoreFailed,
-                   ExchangeDone, ExchangeFailed, ExitBarrierLeft, Connected, ConnectFailed, Heard,
-                   ConnectionBroke, PeerReached, ReachAnswered, TimeHasPassed>;
+                   ExchangeDone, ExchangeFailed, ExitBarrierLeft, Connected, ConnectFailed,
+                   MessageReceived, ConnectionBroke, PeerReached, ReachAnswered, TimeHasPassed>;
 
   // --- actions ---
   struct Connect {};
@@ -94,7 +94,7 @@ class NativeParticipant {
   struct HostStore {
     std::int64_t round = 0;
   };
-  /// A round with torchrun nodes: what its nodes tell each other goes through the store.
+  /// In a round with torchrun nodes: exchange roles, master address and ranks through the store.
   struct ExchangeThroughStore {
     RoundComplete round;
   };
@@ -103,7 +103,7 @@ class NativeParticipant {
   struct BeginRound {
     RoundComplete round;
   };
-  /// The workers are to be stopped, then JoinAsked.
+  /// The agent must stop the workers. JoinAsked follows.
   struct RestartWorkers {
     std::string why;
   };
@@ -112,52 +112,52 @@ class NativeParticipant {
     std::string who = {};
     std::string why = {};
   };
-  struct GiveUp {
+  struct FailRendezvous {
     std::string why;
   };
-  /// Of rank 0, at the workers' store.
+  /// Ask the workers' store of rank 0 whether the round is whole.
   struct AskReach {
     StoreAddress store;
     NativeReach question;
   };
-  /// What this node's store answers to AskReach of the others from now on.
-  struct Vouch {
+  /// What this node's store answers from now on when another node asks whether the round is whole.
+  struct SetReachAnswer {
     std::int64_t generation = 0;
-    std::optional<Instant> whole_at;  // When it was, as far as is known; nothing: it is not.
+    std::optional<Instant> whole_at;  // When the round was last known to be whole. Empty: unknown.
   };
-  struct Say {
+  struct Print {
     bool warning = true;
     std::string text;
   };
-  using Action =
-      std::variant<Connect, Disconnect, Send, HostStore, ExchangeThroughStore, EnterExitBarrier,
-                   BeginRound, RestartWorkers, EndJob, GiveUp, AskReach, Vouch, Say>;
+  using Action = std::variant<Connect, Disconnect, Send, HostStore, ExchangeThroughStore,
+                              EnterExitBarrier, BeginRound, RestartWorkers, EndJob, FailRendezvous,
+                              AskReach, SetReachAnswer, Print>;
   using Actions = std::vector<Action>;
 
   struct Options {
     RendezvousSettings settings;
-    NodeJoined node;        // What it says of itself; the rest is filled in.
+    NodeJoined node;        // This node's own data. The participant fills in the rest of each join.
     std::string host_text;  // "host:port", for people.
     std::uint64_t random = 0;
   };
   explicit NativeParticipant(Options options);
 
-  /// Takes one event. `now` never goes backwards between calls.
+  /// Handles one event and returns the actions. `now` never goes backwards between calls.
   Actions step(const Event& event, Instant now);
-  /// When step(TimeHasPassed) is next needed.
+  /// When step(TimeHasPassed) must be called next.
   std::optional<Instant> next_deadline() const;
 
   enum class Phase {
-    Outside,   // Its workers are being stopped, or have not begun.
+    Outside,   // In no round: its workers are being stopped, or have not started.
     Joining,   // Has asked for a round.
     Running,   // In a round.
-    Finished,  // Waits for the others.
+    Finished,  // Its workers have finished. It waits for the other nodes.
     Over,
   };
   Phase phase() const { return phase_; }
-  /// The exchange of this round is still waited for.
+  /// Whether the exchange of this round has begun and its result is still expected.
   bool exchanging(std::int64_t round) const { return exchange_ && exchange_->round == round; }
-  /// The host is there, and knows this node.
+  /// Whether this node is connected and the host knows it.
   bool attached() const { return up_ && !resuming_; }
   Duration lease() const { return lease_; }
 
@@ -173,35 +173,35 @@ class NativeParticipant {
   void on(const ExitBarrierLeft& event);
   void on(const Connected& event);
   void on(const ConnectFailed& event);
-  void on(const Heard& event);
+  void on(const MessageReceived& event);
   void on(const ConnectionBroke& event);
   void on(const PeerReached& event);
   void on(const ReachAnswered& event);
   void on(const TimeHasPassed&) {}
 
-  void hear(const NativeWelcome&) {}
-  void hear(const NativeAlive&) {}
-  void hear(const NativeReached&) {}
-  void hear(const NativeChallenge&) {}
-  void hear(const NodeAsked&) {}
-  void hear(const NativeRefused& message);
-  void hear(const NativeWaiting& message);
-  void hear(const PrepareStore& message);
-  void hear(const RoundComplete& message);
-  void hear(const RestartRound& message);
-  void hear(const RunClosed& message);
-  void hear(const RunEnded& message);
-  void hear(const JoinRefused& message);
-  void hear(const NotAMember& message);
-  void hear(const Resumed& message);
-  void hear(const Rejoin& message);
+  void handle(const NativeWelcome&) {}
+  void handle(const NativeAlive&) {}
+  void handle(const NativeReached&) {}
+  void handle(const NativeChallenge&) {}
+  void handle(const NodeAsked&) {}
+  void handle(const NativeRefused& message);
+  void handle(const NativeWaiting& message);
+  void handle(const PrepareStore& message);
+  void handle(const RoundComplete& message);
+  void handle(const RestartRound& message);
+  void handle(const RunClosed& message);
+  void handle(const RunEnded& message);
+  void handle(const JoinRefused& message);
+  void handle(const NotAMember& message);
+  void handle(const Resumed& message);
+  void handle(const Rejoin& message);
 
   void learn_lease();
   void ask_to_join();
   void resume();
-  void note_told(std::int64_t round, std::int64_t life, int restart_count);
+  void record_round(std::int64_t round, std::int64_t life, int restart_count);
   void begin_round(const RoundComplete& round);
-  void meet_again(const std::string& why);
+  void end_round(const std::string& why);
   void lose_connection(const std::string& why, Instant since);
   void forgive_pause(Duration length);
   void keep_link();
@@ -216,12 +216,12 @@ class NativeParticipant {
   Duration probe_interval() const;
   Duration jittered(Duration most);
   void send(NativeRequest request) { actions_.push_back(Send{std::move(request)}); }
-  void say(std::string text, bool warning = true) {
-    actions_.push_back(Say{warning, std::move(text)});
+  void print(std::string text, bool warning = true) {
+    actions_.push_back(Print{warning, std::move(text)});
   }
   void end(EndJob end);
   static std::string seconds_text_of(Duration time);
-  void give_up(std::string why);
+  void fail(std::string why);
 
   Options options_;
   Instant now_{};
@@ -231,35 +231,35 @@ class NativeParticipant {
   // The connection.
   bool up_ = false;
   bool connecting_ = false;
-  bool resuming_ = false;  // Has asked to resume; not answered yet.
-  NativeWelcome welcome_;  // The latest.
-  Duration lease_;         // Of the host, or ours if that is shorter.
-  bool lease_told_ = false;
+  bool resuming_ = false;  // The host has not answered this node's resume yet.
+  NativeWelcome welcome_;  // The latest one.
+  Duration lease_;         // The host's lease, or this node's if that is shorter.
+  bool lease_logged_ = false;
   std::optional<Instant> next_try_;
   Duration pause_{};
   Instant keep_alive_at_{};
-  Instant heard_{};                    // The host's last sign of life.
-  std::optional<Instant> refused_;     // When nobody listened there last.
-  std::optional<Instant> lost_since_;  // Until the host knows this node again.
+  Instant heard_{};                    // When the host last sent something.
+  std::optional<Instant> refused_;     // When the host's machine last refused a connection.
+  std::optional<Instant> lost_since_;  // The host has been lost since then. Reset when it is back.
   std::string lost_why_, last_error_;
 
   // The round.
-  std::optional<RoundComplete> round_;     // The newest one that had workers here.
-  std::optional<RoundComplete> exchange_;  // Complete, but not known in full yet.
+  std::optional<RoundComplete> round_;     // The newest round that started workers on this node.
+  std::optional<RoundComplete> exchange_;  // A complete round whose exchange has not ended yet.
   bool through_store_ = false;             // round_ has torchrun nodes.
-  int fruitless_ = 0;                      // Exchanges since one led to a round with workers.
-  std::int64_t told_ = -1;                 // The newest round that it heard of.
-  std::int64_t told_by_ = 0;               // RoundComplete::life.
+  int failed_exchanges_ = 0;               // Exchanges since the last round that started workers.
+  std::int64_t last_round_ = -1;           // The newest round that the host has named.
+  std::int64_t last_life_ = 0;             // The RoundComplete::life of that round.
   std::int64_t generation_ = 0;
-  int restart_count_ = 0;  // The highest that it was told.
-  std::string failure_;    // Of round_, as long as it is not known to be heard.
+  int restart_count_ = 0;  // The highest count that the host has sent.
+  std::string failure_;    // The failure of round_, until the host is known to have it.
 
   // The other nodes of the round.
-  std::map<int, Instant> peers_;    // At rank 0: when each was here last.
-  std::optional<Instant> reached_;  // Elsewhere: when rank 0 last said that the round is whole.
+  std::map<int, Instant> peers_;    // At rank 0: when each node last asked this node's store.
+  std::optional<Instant> reached_;  // At other nodes: when rank 0 last knew the round to be whole.
   Instant ask_at_{};
-  std::optional<Instant> vouched_;  // Vouch::whole_at.
-  bool trains_alone_ = false;       // It was told that the host is silent and training goes on.
+  std::optional<Instant> reach_answer_;  // The latest SetReachAnswer::whole_at.
+  bool trains_alone_ = false;  // The user knows that the host is silent and training goes on.
 
   // Limits.
   Instant joined_at_{};

@@ -1,4 +1,4 @@
-// When a node connects again, and what a host that does not answer means for its workers.
+// NativeParticipant: reconnecting to the host, and what a silent host means for the workers.
 
 #include <algorithm>
 #include <utility>
@@ -13,7 +13,8 @@ constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
 constexpr Duration kPauseMost = std::chrono::seconds(2);
 constexpr Duration kProbeLeast = std::chrono::milliseconds(100);
 constexpr Duration kProbeMost = std::chrono::milliseconds(500);
-// From the end of the lease on: for the other nodes, which notice the silence a little later.
+// How long after the end of the lease a node waits for the other nodes, which notice the silence a
+// little later.
 constexpr Duration kPeerPatience = std::chrono::seconds(1);
 
 }  // namespace
@@ -33,7 +34,7 @@ std::optional<Instant> NativeParticipant::next_deadline() const {
   if (!up_ && !connecting_) also(next_try_);
   if (!up_) also(now_ + lease_ / kKeepAlivesPerLease);
   if (phase_ == Phase::Running && welcome_.resumes) {
-    // The next instant at which the evidence says something else.
+    // The next instants at which the same evidence leads to another decision.
     const Instant evidence = host_evidence();
     const Instant suspects = evidence + lease_ / 2;
     if (suspects > now_)
@@ -64,23 +65,23 @@ void NativeParticipant::on(const Connected& event) {
   if (phase_ == Phase::Joining && !(tells && welcome_.resumes)) return ask_to_join();
   if (!round_) return;
   if (welcome_.resumes) return resume();
-  // An older muster: everybody meets anew.
+  // The host is an older muster without resume: all nodes must meet in a new round.
   lost_since_.reset();
   if (phase_ == Phase::Finished) return end_without_host();
-  if (phase_ == Phase::Running) meet_again("the rendezvous had been lost, and is back");
+  if (phase_ == Phase::Running) end_round("the rendezvous had been lost, and is back");
 }
 
-// The host's lease decides who is lost, whatever this node was told.
+// The host's lease decides when a node is lost, whatever --rdzv-conf lease of this node says.
 void NativeParticipant::learn_lease() {
   const Duration own = options_.settings.lease;
   lease_ = std::min(own, welcome_.lease.value_or(own));
-  if (!welcome_.lease || *welcome_.lease == own || std::exchange(lease_told_, true)) return;
-  // Who was not asked for a number need not hear that there is another.
-  say("the rendezvous at " + options_.host_text + " takes a node for lost after " +
-          seconds_text_of(*welcome_.lease) + ": that counts, and not --rdzv-conf lease=" +
-          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(own).count()) +
-          " of this node, which keeps alive by the shorter of the two",
-      options_.settings.lease_given);
+  if (!welcome_.lease || *welcome_.lease == own || std::exchange(lease_logged_, true)) return;
+  // The difference is a warning only if the user has given a lease.
+  print("the rendezvous at " + options_.host_text + " takes a node for lost after " +
+            seconds_text_of(*welcome_.lease) + ": that counts, and not --rdzv-conf lease=" +
+            std::to_string(std::chrono::duration_cast<std::chrono::seconds>(own).count()) +
+            " of this node, which keeps alive by the shorter of the two",
+        options_.settings.lease_given);
 }
 
 void NativeParticipant::on(const ConnectionBroke& event) {
@@ -97,9 +98,9 @@ void NativeParticipant::lose_connection(const std::string& why, Instant since) {
   lost_why_ = why;
   if (phase_ == Phase::Finished) finish_until_ = now_ + options_.settings.read_timeout;
   const auto limit = absence_limit();
-  say("lost the rendezvous at " + options_.host_text + " (" + why + "): connecting again" +
-      (limit ? " for " + seconds_text_of(*limit) : std::string()) +
-      (phase_ == Phase::Running ? "; the workers go on" : ""));
+  print("lost the rendezvous at " + options_.host_text + " (" + why + "): connecting again" +
+        (limit ? " for " + seconds_text_of(*limit) : std::string()) +
+        (phase_ == Phase::Running ? "; the workers go on" : ""));
 }
 
 void NativeParticipant::on(const ConnectFailed& event) {
@@ -109,21 +110,22 @@ void NativeParticipant::on(const ConnectFailed& event) {
   next_try_ = now_ + jittered(std::min(pause_, most));
   pause_ = std::min(2 * pause_, most);
   if (event.why == ConnectFailed::Why::NobodyListens) {
-    // After a silence another round may have begun before the host's process went away.
+    // The refusal counts only within a lease of the earlier evidence: after a longer silence
+    // another round may have begun before the host's process ended.
     if (now_ - host_evidence() < lease_) refused_ = now_;
-    // An agent that was the host is not started again.
+    // A host that was an agent is not started again, so waiting for it is useless.
     if (phase_ == Phase::Finished && !welcome_.outlives_nodes) return end_without_host();
   }
   if (event.why != ConnectFailed::Why::NotWanted) return;
   if (phase_ == Phase::Finished) return end_without_host();
   const std::string why = "the rendezvous at " + options_.host_text + " was lost (" + lost_why_ +
                           ") and refuses us now: " + event.text;
-  if (phase_ == Phase::Joining) return give_up(why);
+  if (phase_ == Phase::Joining) return fail(why);
   end({.succeeded = false, .why = why});
 }
 
-/// Nothing was done for so long that the answers to what we asked may still wait to be read. Nor
-/// was anything tried meanwhile: no limit of a wait counts the time.
+/// This process was paused for `length`. Answers of the host may still wait to be read, and nothing
+/// was tried meanwhile. So no silence and no limit counts this time.
 void NativeParticipant::forgive_pause(Duration length) {
   for (std::optional<Instant>* since : {&lost_since_, &finish_until_, &farewell_until_})
     if (*since) *since = later(**since, length);
@@ -149,7 +151,8 @@ void NativeParticipant::keep_link() {
   actions_.push_back(Connect{});
 }
 
-/// The next pause, at least half of `most`: nodes that lost the host together come back apart.
+/// A random pause between half of `most` and `most`, so that nodes which lost the host together do
+/// not reconnect at the same instant.
 Duration NativeParticipant::jittered(Duration most) {
   options_.random += 0x9e3779b97f4a7c15ULL;  // splitmix64
   std::uint64_t bits = options_.random;
@@ -183,13 +186,14 @@ void NativeParticipant::on(const ReachAnswered& event) {
   reached_ = reached_ ? std::max(*reached_, at) : at;
 }
 
-/// When the nodes of the round last reached each other: no other round had begun with them then.
-/// Nothing: not within the last lease.
+/// When the nodes of the round last reached each other. At that time no other round had begun with
+/// any of them. Empty: not within the last lease.
 std::optional<Instant> NativeParticipant::whole_at() const {
   const int world = round_->group_world_size;
   std::optional<Instant> at;
   if (world == 1) {
-    // A job of one node has nobody to ask. Elsewhere the others may be many.
+    // A job with one node has no other node to ask. In an elastic job, nodes outside of this round
+    // may begin another one.
     if (options_.settings.run.max_nodes == 1) at = now_;
   } else if (round_->group_rank.value != 0) {
     at = reached_;
@@ -206,15 +210,15 @@ void NativeParticipant::weigh_evidence() {
   const Duration silent = now_ - host_evidence();
   const bool suspects = runs && silent >= lease_ / 2;
   const bool rank_0 = runs && round_->group_rank.value == 0;
-  if (rank_0 || vouched_) {
+  if (rank_0 || reach_answer_) {
     const bool host_is_away = runs && !up_ && refused_ && now_ - *refused_ < lease_;
     std::optional<Instant> whole;
     if (rank_0 && host_is_away)
       whole = refused_;
     else if (rank_0 && suspects)
       whole = whole_at();
-    if (whole != std::exchange(vouched_, whole))
-      actions_.push_back(Vouch{round_->generation, whole});
+    if (whole != std::exchange(reach_answer_, whole))
+      actions_.push_back(SetReachAnswer{round_->generation, whole});
   }
   if (!suspects) {
     if (up_) trains_alone_ = false;
@@ -228,8 +232,8 @@ void NativeParticipant::weigh_evidence() {
   if (silent < lease_) return;
   if (whole_at()) {
     if (!std::exchange(trains_alone_, true))
-      say("the rendezvous at " + options_.host_text +
-          " does not answer, and the nodes of this round reach each other: training goes on");
+      print("the rendezvous at " + options_.host_text +
+            " does not answer, and the nodes of this round reach each other: training goes on");
     return;
   }
   if (silent >= lease_ + kPeerPatience) fence();
@@ -237,8 +241,8 @@ void NativeParticipant::weigh_evidence() {
 
 void NativeParticipant::fence() {
   phase_ = Phase::Outside;
-  if (std::exchange(vouched_, std::nullopt))
-    actions_.push_back(Vouch{round_->generation, std::nullopt});
+  if (std::exchange(reach_answer_, std::nullopt))
+    actions_.push_back(SetReachAnswer{round_->generation, std::nullopt});
   actions_.push_back(
       RestartWorkers{"this node is cut off: neither the rendezvous at " + options_.host_text +
                      " nor all the other nodes of its round have answered for " +
@@ -247,7 +251,7 @@ void NativeParticipant::fence() {
 
 // --- limits --------------------------------------------------------------------------------------
 
-/// How long the workers may go on without the host; nothing: for as long as they like.
+/// How long the workers may go on without the host. Empty: without a limit.
 std::optional<Duration> NativeParticipant::absence_limit() const {
   const RendezvousSettings& settings = options_.settings;
   if (phase_ == Phase::Finished) return settings.read_timeout;
@@ -279,13 +283,15 @@ void NativeParticipant::keep_limits() {
   std::string why = unreachable_text(*limit, by_join      ? "join_timeout"
                                              : by_absence ? "host_absent"
                                                           : "read_timeout");
-  if (joining) return give_up(std::move(why));
+  if (joining) return fail(std::move(why));
   if (phase_ == Phase::Running) end({.succeeded = false, .why = std::move(why)});
 }
 
-/// Hosts say the end before they go. This one was killed, or its machine is gone.
+/// Ends with success although the host is lost. A host announces the end of the job before it
+/// exits, so this one was killed or its machine is gone.
 void NativeParticipant::end_without_host() {
-  say("lost the rendezvous at " + options_.host_text + " (" + lost_why_ +
+  print(
+      "lost the rendezvous at " + options_.host_text + " (" + lost_why_ +
       ") before the end of the job was known: the workers of this node have succeeded, and of the "
       "other nodes nothing can be said");
   end({.succeeded = true});

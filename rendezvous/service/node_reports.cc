@@ -46,8 +46,9 @@ void NodeReports::add(const std::string& node, NodeReport report, Instant now) {
   latest_[node] = std::make_shared<const ReportView>(std::move(view));
 }
 
-/// A node tells more of the same failure when it has read what its workers left. The oldest failure
-/// stays: it is the one that people ask for.
+/// Keeps a failure report. A node reports the same failure again, with more details, after it has
+/// read its workers' error files: the later report replaces the earlier one. If there are too many,
+/// the second oldest is dropped, because people ask for the oldest.
 void NodeReports::keep(const std::string& node, const FailureReport& report) {
   const auto same = std::find_if(failures_.begin(), failures_.end(), [&](const Failure& known) {
     return known.node == node && known.report.round == report.round;

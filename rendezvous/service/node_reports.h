@@ -1,4 +1,5 @@
-// What the nodes of a run have reported last, for people. Pure, and bounded whatever a node sends.
+// The latest reports of a run's nodes, for people. Pure. The memory is bounded, whatever nodes
+// send.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@
 
 namespace muster {
 
-/// How often one connection may report: kReportBurst at once, then kReportsPerSecond.
+/// Limits how often one connection may report: kReportBurst at once, then kReportsPerSecond.
 class ReportLimiter {
  public:
   bool admit(Instant now);
@@ -27,7 +28,7 @@ class ReportLimiter {
 
 class NodeReports {
  public:
-  /// `total` counts the memory of the reports of all runs; it outlives this object.
+  /// `total` counts the bytes of the reports of all runs. It outlives this object.
   explicit NodeReports(std::size_t& total) : total_(total) {}
   NodeReports(const NodeReports&) = delete;
   NodeReports& operator=(const NodeReports&) = delete;
@@ -35,13 +36,13 @@ class NodeReports {
 
   /// `node`: the name of a member.
   void add(const std::string& node, NodeReport report, Instant now);
-  /// The node is in the run no more. What it said of a failure is kept.
+  /// The node has left the run. Its failure reports are kept.
   void remove(std::string_view node);
   void clear();
 
-  /// Null: it has reported nothing.
+  /// Null if the node has reported nothing.
   std::shared_ptr<const ReportView> find(std::string_view node) const;
-  /// What the node said of its failure in this round; if nothing is known of it, nothing.
+  /// The node's report of its failure in this round, if there is one.
   std::optional<FailureReport> failure_of(std::string_view node, std::int64_t round) const;
 
  private:

@@ -5,7 +5,8 @@
 namespace muster {
 namespace {
 
-/// Requests for keys of two runs are counted for the first one: a sum never falls below zero.
+/// A request for keys of two runs is counted for the first run only. So a change can be larger than
+/// the sum, and the sum stops at zero.
 std::size_t changed_by(std::size_t sum, std::ptrdiff_t change) {
   if (change >= 0) return sum + static_cast<std::size_t>(change);
   return sum - std::min(sum, static_cast<std::size_t>(-change));
@@ -45,12 +46,12 @@ void RunAccounts::leave(RunAccount& account) {
   erase_if_empty(account);
 }
 
-void RunAccounts::queued(RunAccount& account, std::size_t before, std::size_t now) {
+void RunAccounts::count_queued(RunAccount& account, std::size_t before, std::size_t now) {
   account.queued += now;
   account.queued -= std::min(account.queued, before);
 }
 
-void RunAccounts::stored(std::string_view run, std::ptrdiff_t names, std::ptrdiff_t bytes) {
+void RunAccounts::count_stored(std::string_view run, std::ptrdiff_t names, std::ptrdiff_t bytes) {
   if (names == 0 && bytes == 0) return;
   RunAccount& account = account_of(run);
   account.names = changed_by(account.names, names);

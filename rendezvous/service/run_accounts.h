@@ -1,7 +1,8 @@
-// What each run holds of a server that serves many: no run takes what the others need.
+// Counts what each run uses of a server that serves many runs, so that no run uses up what the
+// others need.
 //
-// Pure. A run is known here by the key of its state, as run_of_key() gives it, and only as long as
-// it holds something. docs/protocol.md lists the limits.
+// Pure. Runs are identified by the key of their state, as run_of_key() returns it. A run has an
+// account only while it uses something. docs/protocol.md lists the limits.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +16,10 @@ namespace muster {
 
 struct RunAccount {
   std::string run;              // The key of its state.
-  std::size_t connections = 0;  // Of its nodes, and of clients that began with its keys.
-  std::size_t names = 0;        // Its keys in the store, those that are only waited for included.
-  std::size_t bytes = 0;        // Of those names and their values.
-  std::size_t queued = 0;       // Unread replies of its connections.
+  std::size_t connections = 0;  // Of its nodes, and of clients whose first keys were this run's.
+  std::size_t names = 0;        // Its keys in the store, including keys that are only waited for.
+  std::size_t bytes = 0;        // The bytes of those names and their values.
+  std::size_t queued = 0;       // The bytes of replies that its connections have not read.
 };
 
 class RunAccounts {
@@ -28,26 +29,26 @@ class RunAccounts {
   RunAccounts& operator=(const RunAccounts&) = delete;
 
   const RunLimits& limits() const { return limits_; }
-  /// What is there already stays, also beyond a smaller limit.
+  /// Existing connections and keys stay, even if they exceed a smaller limit.
   void set_limits(const RunLimits& limits) { limits_ = limits; }
 
-  /// A connection is of this run from now on, until leave(). Null: the run has as many as it may.
+  /// Counts a connection to this run until leave(). Null: the run has reached its limit.
   RunAccount* enter(std::string_view run);
   void leave(RunAccount& account);
-  /// The replies that a connection of the run has not read.
-  void queued(RunAccount& account, std::size_t before, std::size_t now);
+  /// The bytes of replies that one connection of the run has not read have changed.
+  void count_queued(RunAccount& account, std::size_t before, std::size_t now);
   bool has_too_much_queued(const RunAccount& account) const {
     return account.queued > limits_.queued_bytes;
   }
 
-  /// What has changed in the store, by a request for keys of this run.
-  void stored(std::string_view run, std::ptrdiff_t names, std::ptrdiff_t bytes);
-  /// Why a request that adds at most so much is refused; empty: it is not.
+  /// A request for keys of this run has changed the store by so many names and bytes.
+  void count_stored(std::string_view run, std::ptrdiff_t names, std::ptrdiff_t bytes);
+  /// Why a request that adds at most so many names and bytes is refused. Empty: it is not refused.
   std::string refusal(std::string_view run, std::size_t names, std::size_t bytes) const;
-  /// The store is empty, and nobody is connected.
+  /// To be called when the store is empty and no client is connected.
   void clear() { accounts_.clear(); }
 
-  /// Nothing if the run holds nothing.
+  /// Null if the run uses nothing.
   const RunAccount* find(std::string_view run) const;
   std::size_t size() const { return accounts_.size(); }
 

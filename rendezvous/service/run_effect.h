@@ -1,4 +1,5 @@
-// What a run service wants done, in this order: messages, held answers, keys, lines in the log.
+// The effects of a run service: messages, held answers, changes of keys, log lines. The shell
+// carries them out in their order.
 #pragma once
 
 #include <cstdint>
@@ -16,52 +17,56 @@ namespace muster {
 struct SendNative {
   ConnectionId to;
   NativeMessage message;
-  /// To rank 0, with its round: torchrun nodes, to which it is to say where the store is.
+  /// For a RoundComplete to rank 0: the torchrun nodes, for which rank 0 publishes its address. If
+  /// the address is a loopback one, the shell replaces it by one that these clients reach.
   std::vector<ConnectionId> readers = {};
 };
-/// The reply of a compare-and-set that was held back.
+/// The answer to a compare-and-set that was held back.
 struct AnswerHeld {
   ConnectionId to;
   SharedBytes text;
 };
-/// The store is to have a value under `state_key`, for those who ask only whether it is there.
+/// Put a value under `state_key` into the store, for clients that only check whether the key
+/// exists.
 struct ShowState {
   std::string state_key;
 };
-/// Remove `state_key`.ROUND/... from the store; with_state: the key itself, too.
+/// Remove the keys `state_key`.ROUND/... from the store. with_state: also the key itself.
 struct ForgetRun {
   std::string state_key;
   bool with_state = false;
 };
-/// A torchrun rank 0 says where its workers meet in its first round only, and newcomers wait for it
-/// for ever. If nobody has said it for `round`, repeat what was said last with this address.
+/// A torchrun rank 0 publishes its master address only in its first round, and newcomers would wait
+/// for it without an end. If there is none for `round`, publish the newest earlier one that has
+/// `addr`.
 struct RepeatMaster {
   std::string state_key;
   std::int64_t round = 0;
-  std::string addr;  // Rank 0's.
+  std::string addr;  // Rank 0's address.
 };
-struct RunNote {
+struct LogLine {
   enum class Level { Debug, Info, Warning, Error };
   Level level = Level::Info;
   std::string line;
 };
-/// Those who wait for `key` need not any more.
+/// Answer the clients that wait for `key`.
 struct OpenBarrier {
   std::string key;
 };
-/// For who has asked a node by RunService::ask().
+/// The answer for the caller of RunService::ask().
 struct QuestionAnswered {
   NodeAnswered answer;
 };
-/// For who has asked by RunService::operate(): it is done, and durable where runs are recorded.
+/// The answer for the caller of RunService::operate(): the operation is done, and durable if runs
+/// are recorded.
 struct OperatorAnswered {
   std::uint64_t number = 0;
-  std::string text;  // What follows from it, as sentences; may be empty.
+  std::string text;  // The consequences, as sentences. May be empty.
 };
 using RunEffect = std::variant<SendNative, AnswerHeld, ShowState, OpenBarrier, ForgetRun,
-                               RepeatMaster, RunNote, QuestionAnswered, OperatorAnswered>;
+                               RepeatMaster, LogLine, QuestionAnswered, OperatorAnswered>;
 
-/// Whom it is for; nothing if it is for the store or the log.
+/// The client that the effect is for. Empty if it is for the store or the log.
 std::optional<ConnectionId> recipient_of(const RunEffect& effect);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// RunService::guard(), for the files that implement RunService.
+// The definition of RunService::guard(), for the files that implement RunService.
 #pragma once
 
 #include <exception>
@@ -13,8 +13,8 @@ bool RunService::guard(Run& run, Instant now, const Work& work) {
     work();
     return true;
   } catch (const std::exception& error) {
-    carry_out(run, run.rendezvous->abandon(error.what()), now);
-    settle(run, now);
+    apply(run, run.rendezvous->abandon(error.what()), now);
+    finish_change(run, now);
     return false;
   }
 }

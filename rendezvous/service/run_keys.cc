@@ -8,7 +8,7 @@ namespace muster {
 
 std::string_view run_of_key(std::string_view key) {
   if (!key.starts_with(kStateKeyPrefix) || key.size() == kStateKeyPrefix.size()) return {};
-  // A run id that has a round's shape in it is refused, so the first such shape is the round.
+  // A run id that contains ".DIGITS/" is refused. So the first ".DIGITS/" in a key is the round.
   for (std::size_t slash = key.find('/', kStateKeyPrefix.size()); slash != std::string_view::npos;
        slash = key.find('/', slash + 1)) {
     const std::string_view head = key.substr(0, slash);

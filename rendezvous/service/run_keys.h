@@ -1,12 +1,12 @@
-// Which keys of a store are a run's: its state, and what its nodes tell each other in a round.
+// Recognises the keys of a store that belong to a run: its state, and the exchange of a round.
 #pragma once
 
 #include <string_view>
 
 namespace muster {
 
-/// The key of the state of the run that `key` belongs to ("/torch.rendezvous.RUN"), a part of
-/// `key`: the key itself, or what is in front of a round's (".ROUND/..."). Empty: it is no run's.
+/// The state key ("/torch.rendezvous.RUN") of the run that `key` belongs to. It is a part of `key`:
+/// the whole key, or the part before ".ROUND/...". Empty if `key` belongs to no run.
 std::string_view run_of_key(std::string_view key);
 
 }  // namespace muster

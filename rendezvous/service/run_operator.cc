@@ -1,4 +1,4 @@
-// What a person asks of a run, and not one of its nodes.
+// RunService: the requests of an operator.
 
 #include "rendezvous/service/run_guard.h"
 
@@ -8,16 +8,16 @@ std::optional<std::string> RunService::operate(std::string_view id, const Operat
                                                Time time, std::optional<std::uint64_t> number) {
   Run* run = find(std::string(kStateKeyPrefix).append(id));
   if (run == nullptr) return std::nullopt;
-  // Nothing may be acknowledged that another host would not know.
+  // Nothing is acknowledged that the next host would not know.
   if (options_.shared_state && !state_problem_.empty())
     return "what changes cannot be recorded now (" + state_problem_ + "): ask again later";
   std::string objection = run->rendezvous->objection_to(asked);
   if (!objection.empty()) return objection;
   const bool done = guard(*run, time.now, [&] {
-    if (run->rendezvous->has_effect(asked)) note_operation(*run, asked, time.now);
-    carry_out(*run, run->rendezvous->step(asked, time.now), time.now);
-    run->may_tell = true;
-    settle(*run, time.now);
+    if (run->rendezvous->has_effect(asked)) log_operation(*run, asked, time.now);
+    apply(*run, run->rendezvous->step(asked, time.now), time.now);
+    run->notify_pending = true;
+    finish_change(*run, time.now);
   });
   if (!done) return "the run was broken by it: see the log of musterd";
   if (!number) return std::string();

@@ -1,4 +1,5 @@
-// What nodes report of their workers, and what people ask them: nothing of it changes a run.
+// RunService: reports of nodes about their workers, and questions of people to nodes. They do not
+// change a run.
 
 #include <algorithm>
 
@@ -8,14 +9,14 @@ namespace muster {
 
 void RunService::receive(ConnectionId from, Client& client, NodeReport report, Instant now) {
   if (!client.reports.admit(now)) return;
-  // A node that has ended is no member any more, and may still tell why.
+  // A node that has ended is not a member any more, but may still report why.
   if (const NodeName* name = client.run->rendezvous->name_of(from)) client.node = to_string(*name);
   if (!client.node.empty()) client.run->reports.add(client.node, std::move(report), now);
 }
 
 void RunService::receive(ConnectionId from, NodeAnswered answered) {
   const auto asked = questions_.find(answered.number);
-  if (asked == questions_.end() || asked->second.value != from.value) return;  // It came too late.
+  if (asked == questions_.end() || asked->second.value != from.value) return;  // Too late.
   questions_.erase(asked);
   effects_.emplace_back(QuestionAnswered{std::move(answered)});
 }
@@ -32,7 +33,7 @@ void RunService::end_questions(ConnectionId client) {
   }
 }
 
-/// The connection of a muster node that can be asked.
+/// The connection of the muster node `name`, if it answers questions.
 std::optional<ConnectionId> RunService::native_client(const Run& run, const NodeName& name) const {
   for (const std::uint32_t id : run.clients) {
     const auto known = clients_.find(id);

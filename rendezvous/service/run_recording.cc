@@ -1,7 +1,7 @@
-// What a run service records of its runs, and what waits for that.
+// RunService: records the runs, and holds back effects until the changes are durable.
 //
-// An effect leaves when the changes before it are durable. If they cannot be made durable, training
-// goes on without: effects leave at once, and no new run begins, until everything is durable again.
+// An effect leaves when the changes before it are durable. If the storage fails, training goes on:
+// effects leave at once, and no new run begins until everything is durable again.
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@
 
 namespace muster {
 
-/// Whether there are changes that effects have to wait for.
+/// Whether there are changes for which effects must wait.
 bool RunService::is_recording() const {
   if (!state_problem_.empty() && !options_.shared_state) return false;
   return !changes_.empty() || durable_ < turn_;
@@ -19,7 +19,7 @@ bool RunService::is_recording() const {
 std::vector<RunEffect> RunService::take_effects() {
   std::vector<RunEffect> effects;
   if (is_recording() || !held_.empty()) {
-    // Changes that have not been taken yet will be those of the next turn.
+    // Changes that have not been taken yet get the number of the next turn.
     const std::uint64_t turn = is_recording() ? turn_ + (changes_.empty() ? 0 : 1) : 0;
     for (RunEffect& effect : effects_)
       held_.add(std::move(effect), turn);
@@ -51,14 +51,14 @@ void RunService::recorded(const StateReport& report, Time time) {
   if (durable_ >= turn_) {
     unrecorded_since_.reset();
     if (!std::exchange(state_problem_, {}).empty())
-      note(RunNote::Level::Warning,
-           "state_is_recorded_again advice=\"nothing: all runs are recorded as they are now\"");
+      log(LogLine::Level::Warning,
+          "state_is_recorded_again advice=\"nothing: all runs are recorded as they are now\"");
   }
   held_.release(state_problem_.empty() || options_.shared_state ? durable_ : turn_);
 }
 
-/// Nobody waits for a disk that does not work: the nodes of a running round can tell it to a host
-/// that is started again with what is older. A state that others share is waited for.
+/// The storage fails. Effects do not wait for a broken disk: a host that is started again with an
+/// older record learns the round from its nodes. Effects do wait for a shared state.
 void RunService::state_fails(const std::string& why) {
   const bool news = state_problem_ != why;
   state_problem_ = why;
@@ -69,11 +69,12 @@ void RunService::state_fails(const std::string& why) {
                              : "runs go on, new ones are refused; free space in the state "
                                "directory, or repair its disk: this ends by itself";
   if (news)
-    note(RunNote::Level::Error,
-         "state_not_recorded reason=\"" + printable_text(why) + "\" advice=\"" + advice + "\"");
+    log(LogLine::Level::Error,
+        "state_not_recorded reason=\"" + printable_text(why) + "\" advice=\"" + advice + "\"");
 }
 
-/// The answer to a torchrun node that has changed something waits as messages do.
+/// The answer to a torchrun node that has changed the state waits until the change is durable, as
+/// messages do.
 CompareSetOutcome RunService::when_recorded(ConnectionId from, CompareSetOutcome outcome) {
   auto* now = std::get_if<StateNow>(&outcome);
   if (now == nullptr || !is_recording()) return outcome;
@@ -100,17 +101,17 @@ void RunService::record_end(const Run& run) {
     history_.pop_front();
 }
 
-// --- the beginning -------------------------------------------------------------------------------
+// --- restoring a record --------------------------------------------------------------------------
 
 void RunService::restore(StoredState state, Time time) {
-  note_wall_clock(time);
+  record_wall_clock(time);
   const std::size_t runs = state.runs.size();
   for (StoredRun& run : state.runs)
     restore(std::move(run), time);
   history_.assign(state.ended.begin(), state.ended.end());
   while (history_.size() > options_.history)
     history_.pop_front();
-  if (runs > 0) note(RunNote::Level::Info, "runs_restored runs=" + std::to_string(runs));
+  if (runs > 0) log(LogLine::Level::Info, "runs_restored runs=" + std::to_string(runs));
 }
 
 void RunService::restore(StoredRun stored, Time time) {
@@ -122,13 +123,13 @@ void RunService::restore(StoredRun stored, Time time) {
   run->rendezvous = new_rendezvous();
   run->rendezvous->restore(stored.record, stored.members, time.now);
   run->turns = CompareSetTurns(options_.turns);
-  // What was logged already.
-  if (stored.record.complete && !stored.record.preparing) run->noted_round = stored.record.round;
-  run->noted_end = stored.record.outcome.has_value();
-  run->noted_closed = stored.record.closed;
+  // The earlier host has already logged these.
+  if (stored.record.complete && !stored.record.preparing) run->logged_round = stored.record.round;
+  run->logged_end = stored.record.outcome.has_value();
+  run->logged_closed = stored.record.closed;
   effects_.emplace_back(ShowState{key});
   Run& here = *(runs_[key] = std::move(run));
-  settle(here, time.now);
+  finish_change(here, time.now);
 }
 
 }  // namespace muster

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-/// A loop that is so late was away; less is a busy machine, which leases allow for.
+/// A loop that is this late was frozen. A shorter delay is a busy machine, which leases allow for.
 constexpr Duration kFrozenAfter = std::chrono::seconds(1);
 
 }  // namespace
@@ -29,8 +29,9 @@ const Rendezvous* RunService::rendezvous(std::string_view run_id) const {
   return run == nullptr ? nullptr : run->rendezvous.get();
 }
 
-/// Its generations are above `generation`, and above those of any earlier run of this name: that
-/// began at an earlier millisecond, and had less than one round each millisecond since then.
+/// Makes a rendezvous whose generations are above `generation` and above those of any earlier run
+/// of this name. An earlier run began at an earlier millisecond and had less than one round per
+/// millisecond, so the clock in milliseconds is above its generations.
 std::unique_ptr<Rendezvous> RunService::new_rendezvous(std::int64_t generation, bool ended) {
   if (options_.setup.life != 0) ++options_.setup.life;
   RendezvousSetup setup = options_.setup;
@@ -40,7 +41,7 @@ std::unique_ptr<Rendezvous> RunService::new_rendezvous(std::int64_t generation, 
   return std::make_unique<Rendezvous>(setup);
 }
 
-/// Null if there are as many runs as may be, and each is in use.
+/// Null if the limit of runs is reached and every run is in use.
 RunService::Run* RunService::make_run(const std::string& key, const std::string& peer) {
   if (!state_problem_.empty() || !make_room(peer)) return nullptr;
   auto run = std::make_unique<Run>(report_bytes_);
@@ -53,7 +54,8 @@ RunService::Run* RunService::make_run(const std::string& key, const std::string&
   return (runs_[key] = std::move(run)).get();
 }
 
-/// Forgets the run that was deserted first, where there are too many: of this peer, or of all.
+/// If this peer or the whole service has too many runs, forgets the longest deserted one of them.
+/// Returns whether there is room.
 bool RunService::make_room(const std::string& peer) {
   const auto known = peers_.find(peer);
   if (known != peers_.end() && known->second.runs >= options_.runs_per_peer)
@@ -86,9 +88,9 @@ std::string RunService::full() const {
          ", of one address runs_per_peer=" + std::to_string(options_.runs_per_peer);
 }
 
-/// Only of a run without clients.
+/// To be called only for a run without clients.
 void RunService::forget(Run& run) {
-  note_forgotten(run);
+  log_forgotten(run);
   effects_.emplace_back(ForgetRun{run.key, true});
   erase(run);
 }
@@ -102,7 +104,7 @@ void RunService::erase(Run& run) {
   if (const auto found = runs_.find(run.key); found != runs_.end()) runs_.erase(found);
 }
 
-bool RunService::hand_back(std::string_view key) {
+bool RunService::return_key_to_store(std::string_view key) {
   Run* run = find(key);
   if (run == nullptr || has_one_life() || !run->rendezvous->untouched()) return false;
   const auto is_native = [&](std::uint32_t client) {
@@ -122,17 +124,18 @@ bool RunService::hand_back(std::string_view key) {
   return true;
 }
 
-/// Over for everybody who was in it, or left by everybody long ago.
+/// Whether the run id may be used for a new run: the old run is over for all its nodes, or has had
+/// no nodes for forget_after.
 bool RunService::reusable(const Run& run, Instant now) const {
   if (has_one_life() || draining_ || !state_problem_.empty()) return false;
-  if (run.rendezvous->forsaken()) return true;
+  if (run.rendezvous->is_reusable()) return true;
   return run.deserted && !run.rendezvous->untouched() &&
          now - *run.deserted >= options_.forget_after;
 }
 
 void RunService::begin_again(Run& run) {
   if (options_.recorded) changes_.remove(std::string(run.id()));
-  const bool ended = run.rendezvous->outcome().has_value();  // Else its nodes may still work.
+  const bool ended = run.rendezvous->outcome().has_value();  // If not, its nodes may still work.
   run.rendezvous = new_rendezvous(run.rendezvous->highest_generation(), ended);
   ++run.generation;
   run.repeat_master.reset();
@@ -141,10 +144,10 @@ void RunService::begin_again(Run& run) {
   run.joins = 0;
   run.reports.clear();
   run.gathering.reset();
-  run.noted_round.reset();
-  run.noted_begin = run.noted_end = run.noted_closed = run.noted_broken = false;
+  run.logged_round.reset();
+  run.logged_begin = run.logged_end = run.logged_closed = run.logged_broken = false;
   effects_.emplace_back(ForgetRun{run.key, false});
-  note_new_life(run);
+  log_new_life(run);
 }
 
 std::size_t RunService::runs_of(ConnectionId client) const {
@@ -165,11 +168,12 @@ std::optional<Instant> RunService::next_deadline() const {
   return std::min(next.value_or(patient_until), patient_until);
 }
 
-/// After everything that can change a run: when it wants to be looked at next.
-void RunService::settle(Run& run, Instant now) {
-  note_progress(run, now);
+/// Called after everything that can change a run: logs and records the changes, and updates the
+/// run's deadline.
+void RunService::finish_change(Run& run, Instant now) {
+  log_progress(run, now);
   record_changes(run, now);
-  const bool nobody = run.rendezvous->members() == 0 || run.rendezvous->forsaken();
+  const bool nobody = run.rendezvous->members() == 0 || run.rendezvous->is_reusable();
   if (!nobody || has_one_life())
     run.deserted.reset();
   else if (!run.deserted)
@@ -181,7 +185,7 @@ void RunService::settle(Run& run, Instant now) {
   };
   also(run.turns.next_deadline());
   also(run.repeat_master);
-  if (run.may_tell && !run.waiting.empty()) also(run.tell_at);
+  if (run.notify_pending && !run.waiting.empty()) also(run.notify_at);
   if (run.deserted && run.clients.empty()) also(*run.deserted + options_.forget_after);
   if (next == run.deadline) return;
   if (run.deadline) deadlines_.erase({*run.deadline, run.key});
@@ -190,7 +194,7 @@ void RunService::settle(Run& run, Instant now) {
 }
 
 void RunService::time_passed(Time time) {
-  note_wall_clock(time);
+  record_wall_clock(time);
   if (unrecorded_since_ && state_problem_.empty() &&
       time.now >= *unrecorded_since_ + options_.state_patience)
     state_fails(std::string(options_.shared_state ? "etcd" : "the disk") +
@@ -214,30 +218,30 @@ void RunService::woke_late(Duration late, Time time) {
   if (late < kFrozenAfter) return;
   for (const auto& [key, run] : runs_)
     guard(*run, time.now, [&, &here = *run] {
-      here.rendezvous->was_away(late, time.now);
-      settle(here, time.now);
+      here.rendezvous->host_was_frozen(late, time.now);
+      finish_change(here, time.now);
     });
-  note(RunNote::Level::Warning,
-       "host_was_frozen seconds=" +
-           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(late).count()) +
-           " advice=\"nobody could be heard meanwhile: every lease begins anew\"");
+  log(LogLine::Level::Warning,
+      "host_was_frozen seconds=" +
+          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(late).count()) +
+          " advice=\"nobody could be heard meanwhile: every lease begins anew\"");
 }
 
-/// What the passing of time brings for one run.
+/// Handles the passing of time for one run.
 void RunService::tend(Run& run, Time time) {
-  carry_out(run, run.rendezvous->step(RendezvousTimePassed{}, time.now), time.now);
+  apply(run, run.rendezvous->step(RendezvousTimePassed{}, time.now), time.now);
   run.turns.time_passed(time.now);
   answer_released(run, time);
-  if (run.may_tell && run.tell_at <= time.now) tell_waiting(run, time.now);
+  if (run.notify_pending && run.notify_at <= time.now) notify_waiting(run, time.now);
   if (run.repeat_master && *run.repeat_master <= time.now) repeat_master(run);
-  settle(run, time.now);
+  finish_change(run, time.now);
 }
 
 // --- the native door -----------------------------------------------------------------------------
 
 NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
                                  const std::string& peer_address, Time time) {
-  note_wall_clock(time);
+  record_wall_clock(time);
   auto request = decode_native_request(json, from);
   if (!request) {
     const std::string why = describe(request.error());
@@ -308,10 +312,11 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
   return {welcome, {}};
 }
 
-/// Whether it may go to the run's rendezvous as it is now, which may begin anew with it.
+/// Whether the join may go to the run's rendezvous. A run whose id may be used again begins again
+/// with this join.
 bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& event, Instant now) {
   Run& run = *client.run;
-  // It may not know yet that the run is over: its join is none for another run.
+  // The node may not have read yet that the run is over. Its join must not begin another run.
   if (client.ended) {
     const NativeMessage refusal = JoinRefused{from, JoinRefused::Why::Closed, "the run is over"};
     effects_.emplace_back(SendNative{from, refusal});
@@ -333,58 +338,58 @@ void RunService::on_event(ConnectionId from, Client& client, const RendezvousEve
   if (resumed != nullptr) client.generation = run.generation;
   if (resumed != nullptr && resumed->state == NodeResumed::State::Finished)
     begin_to_wait(run, from, time.now);
-  if (client.generation != run.generation) return;  // Of a run that is over.
+  if (client.generation != run.generation) return;  // The event belongs to a run that is over.
   RendezvousActions actions = run.rendezvous->step(event, time.now);
   const auto* join = std::get_if<NodeJoined>(&event);
   const bool refused = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
     return std::holds_alternative<JoinRefused>(action);
   });
-  if (join != nullptr && !refused) note_join(run, *join, time.now);
+  if (join != nullptr && !refused) log_join(run, *join, time.now);
   const bool waits_for_others = std::holds_alternative<NodeFinished>(event) &&
                                 run.rendezvous->name_of(from) && !run.rendezvous->outcome();
   if (waits_for_others) begin_to_wait(run, from, time.now);
-  carry_out(run, std::move(actions), time.now);
-  run.may_tell = run.may_tell || !std::holds_alternative<KeptAlive>(event);
-  settle(run, time.now);
+  apply(run, std::move(actions), time.now);
+  run.notify_pending = run.notify_pending || !std::holds_alternative<KeptAlive>(event);
+  finish_change(run, time.now);
 }
 
-void RunService::carry_out(Run& run, RendezvousActions actions, Instant now) {
+void RunService::apply(Run& run, RendezvousActions actions, Instant now) {
   if (actions.empty()) return;
-  run.may_tell = true;
-  note_restart(run, actions, now);
-  note_recovery(run, actions, now);
-  if (run.rendezvous->phase() == Rendezvous::Phase::Running) note_progress(run, now);
+  run.notify_pending = true;
+  log_restart(run, actions, now);
+  log_recovery(run, actions, now);
+  if (run.rendezvous->phase() == Rendezvous::Phase::Running) log_progress(run, now);
   for (RendezvousAction& action : actions)
     std::visit(
         [&](auto& message) {
           using Message = std::decay_t<decltype(message)>;
           if constexpr (std::is_same_v<Message, NodeGone>) {
-            note_gone(run, message, now);
+            log_gone(run, message, now);
           } else if constexpr (std::is_same_v<Message, NodeHeldBack>) {
-            note_held_back(run, message);
+            log_held_back(run, message);
           } else if constexpr (std::is_same_v<Message, ClockSkewSeen>) {
-            note_skew(run, message);
-          } else if constexpr (std::is_same_v<Message, LetGo>) {
-            let_go(run, message.client);
+            log_skew(run, message);
+          } else if constexpr (std::is_same_v<Message, ReleaseFromExitBarrier>) {
+            release_from_exit_barrier(run, message.client);
           } else if constexpr (!std::is_same_v<Message, RoundRecovered>) {
             const ConnectionId to = message.to;
-            sent(run, to, NativeMessage(std::move(message)));
+            send_message(run, to, NativeMessage(std::move(message)));
           }
         },
         action);
 }
 
-void RunService::let_go(Run& run, ConnectionId client) {
+void RunService::release_from_exit_barrier(Run& run, ConnectionId client) {
   const auto known = clients_.find(client.value);
   if (known == clients_.end()) return;
   for (Client& one : known->second) {
     if (one.run != &run) continue;
-    one.let_go = true;
+    one.released_from_exit_barrier = true;
     effects_.emplace_back(OpenBarrier{one.exit_barrier});
   }
 }
 
-void RunService::sent(Run& run, ConnectionId to, const NativeMessage& message) {
+void RunService::send_message(Run& run, ConnectionId to, const NativeMessage& message) {
   const bool ended = std::holds_alternative<RunEnded>(message);
   if (ended || std::holds_alternative<RoundComplete>(message) ||
       std::holds_alternative<JoinRefused>(message) || std::holds_alternative<NotAMember>(message))
@@ -422,18 +427,18 @@ void RunService::gone(ConnectionId client, Time time) {
     guard(*each.run, time.now, [&] { leave(each, client, time); });
 }
 
-/// The end of what a connection had in one run.
+/// Ends the part that a closed connection had in one run.
 void RunService::leave(const Client& client, ConnectionId connection, Time time) {
   Run& run = *client.run;
   run.clients.erase(connection.value);
   run.waiting.erase(connection.value);
   run.turns.gone(connection, time.now);
   if (client.generation == run.generation || !client.native) {
-    carry_out(run, run.rendezvous->step(ConnectionLost{connection}, time.now), time.now);
-    run.may_tell = true;
+    apply(run, run.rendezvous->step(ConnectionLost{connection}, time.now), time.now);
+    run.notify_pending = true;
   }
   answer_released(run, time);
-  settle(run, time.now);
+  finish_change(run, time.now);
 }
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// Between a run service and what keeps its state: load everything at the start, record what has
-// changed, tell when that is durable. docs/decisions/0016-state-on-disk.md.
+// The interface between a run service and the storage of its state: load everything at the start,
+// record changes, report when they are durable. docs/decisions/0016-state-on-disk.md.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@
 
 namespace muster {
 
-/// What one turn of the loop has changed, or several: later changes replace earlier ones.
+/// The changes of one or more turns of the loop. Later changes replace earlier ones.
 struct StateChanges {
   struct Run {
-    /// Whatever was stored of it goes first: it was forgotten, or has begun again.
+    /// Everything stored for this run is removed first: the run was forgotten or has begun again.
     bool removed = false;
     std::optional<RunRecord> record;
-    /// By name; nothing: removed.
+    /// By name. Empty: the member is removed.
     std::map<NodeName, std::optional<MemberRecord>> members;
   };
-  std::uint64_t number = 0;  // Of the newest turn in it.
+  std::uint64_t number = 0;  // The number of the newest turn in it.
   std::map<std::string, Run> runs;
   std::vector<EndedRun> ended;  // Oldest first.
 
@@ -39,7 +39,7 @@ struct StateChanges {
       run.members.insert_or_assign(name, std::nullopt);
   }
   void remove(const std::string& run_id) { runs[run_id] = {.removed = true}; }
-  /// At most `most_ended` lines of history are kept.
+  /// Adds later changes. Keeps at most `most_ended` ended runs.
   void merge(StateChanges later, std::size_t most_ended) {
     number = later.number;
     for (auto& [run_id, change] : later.runs) {
@@ -65,9 +65,9 @@ struct StoredState {
 };
 
 struct StateReport {
-  std::uint64_t durable = 0;  // All changes up to this number.
-  /// Why the others are not: the disk is full, or fails. They are tried again. Empty: nothing is
-  /// wrong.
+  std::uint64_t durable = 0;  // All changes up to this number are durable.
+  /// Why later changes are not durable, such as a full disk. They are tried again. Empty: no
+  /// problem.
   std::string problem;
 };
 
@@ -78,19 +78,19 @@ class RunState {
   RunState& operator=(const RunState&) = delete;
   virtual ~RunState() = default;
 
-  /// Everything that is durable; may block. Once, before record().
+  /// Returns the durable state. May block. To be called once, before record().
   virtual StoredState load() = 0;
-  /// `told` is called for each report, on any thread, until this object is destroyed or listen() is
-  /// called with nothing.
-  virtual void listen(std::function<void(const StateReport&)> told) = 0;
-  /// Never blocks. Changes are made durable in the order of their numbers, several at once where
-  /// that is quicker.
+  /// `on_report` is called for each report, on any thread, until this object is destroyed or
+  /// listen() is called with an empty function.
+  virtual void listen(std::function<void(const StateReport&)> on_report) = 0;
+  /// Never blocks. Changes become durable in the order of their numbers, several in one write if
+  /// that is faster.
   virtual void record(StateChanges changes) = 0;
-  /// Whether another process may take over what is kept here. What is not durable is then never
-  /// acknowledged, for however long it takes: the other process would not know it.
+  /// Whether another process may take over this state. Then nothing is acknowledged before it is
+  /// durable, however long that takes, because the other process would not know it.
   virtual bool is_shared() const { return false; }
-  /// Of a shared state: whether this process may still answer for it. Asked before anything is
-  /// served, on any thread.
+  /// For a shared state: whether this process still has the right to serve it. Asked before
+  /// anything is served, on any thread.
   virtual bool is_held() const { return true; }
 };
 

@@ -1,4 +1,4 @@
-// The c10d door of a run service: the state that torchrun nodes read and compare-and-set.
+// RunService: the c10d door, through which torchrun nodes read and compare-and-set the state.
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ bool RunService::has_too_many_runs(ConnectionId client) const {
   return known != clients_.end() && known->second.size() >= options_.runs_per_connection;
 }
 
-/// Whether the connection is in the run now: not if it is in too many others.
+/// Adds the connection to the run. Returns false if it is already in too many other runs.
 bool RunService::add_state_client(ConnectionId from, Run& run) {
   if (run.clients.contains(from.value)) return true;
   if (has_too_many_runs(from)) return false;
@@ -41,13 +41,13 @@ SharedBytes RunService::read_state(ConnectionId from, std::string_view key, Time
   Run* run = find(key);
   SharedBytes text = SharedBytes::copy_of(kNoStateText);
   if (run == nullptr) return text;
-  (void)add_state_client(from, *run);  // It may read in any case.
+  (void)add_state_client(from, *run);  // A client in too many runs may still read.
   guard(*run, time.now, [&] {
     run->rendezvous->heard(from, time.now);
-    run->turns.gone(from, time.now);  // It had a turn, and does not use it.
+    run->turns.gone(from, time.now);  // A client that reads does not use its turn to write.
     answer_released(*run, time);
     text = text_of(*run, time);
-    settle(*run, time.now);
+    finish_change(*run, time.now);
   });
   return text;
 }
@@ -63,17 +63,17 @@ void RunService::waits(ConnectionId client, std::optional<std::string_view> key,
                                             : Rendezvous::Waits::ForAnything;
     if (key && how == Rendezvous::Waits::AtExit) one.exit_barrier = *key;
     guard(*one.run, time.now, [&] {
-      carry_out(*one.run, one.run->rendezvous->waits(client, how, time.now, time.wall), time.now);
+      apply(*one.run, one.run->rendezvous->waits(client, how, time.now, time.wall), time.now);
       answer_released(*one.run, time);
-      settle(*one.run, time.now);
+      finish_change(*one.run, time.now);
     });
   }
 }
 
-/// A run begins when a client writes a state, or the text for none, where nothing was.
+/// A run begins when a client writes a state, or the text for "no state", under an unused key.
 CompareSetOutcome RunService::begin_by_state(ConnectionId from, const StateCompareSet& request,
                                              Run*& run) {
-  // Values under the keys of a round are not looked at, so no state may lie among them.
+  // Values under a round's keys are not decoded, so no state may be stored under such a key.
   if (request.key.starts_with(kStateKeyPrefix) && !is_state_key(request.key) &&
       decode_state(request.desired))
     return StateRefused{"the run id of " + std::string(request.key) + " looks like a round's keys"};
@@ -110,11 +110,12 @@ boost::system::result<StateProposal, StateRefused> RunService::read_proposal(
   return proposal;
 }
 
-bool RunService::was_let_go(ConnectionId client, const Run& run) const {
+bool RunService::was_released_from_exit_barrier(ConnectionId client, const Run& run) const {
   const auto found = clients_.find(client.value);
   return found != clients_.end() &&
-         std::any_of(found->second.begin(), found->second.end(),
-                     [&](const Client& one) { return one.run == &run && one.let_go; });
+         std::any_of(found->second.begin(), found->second.end(), [&](const Client& one) {
+           return one.run == &run && one.released_from_exit_barrier;
+         });
 }
 
 CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareSet& request,
@@ -125,14 +126,14 @@ CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareS
     if (run == nullptr) return outcome;
   }
   if (request.desired == kNoStateText) {
-    // What every torchrun node does first.
+    // Every torchrun node begins with this request.
     const bool first = request.expected.empty() || request.expected == kNoStateText;
     if (first && reusable(*run, time.now)) begin_again(*run);
     return StateNow{read_state(from, request.key, time)};
   }
   if (run->rendezvous->untouched()) {
     const auto first = decode_state(request.desired);
-    if (!first && cannot_be_pickle(request.desired) && hand_back(request.key))
+    if (!first && cannot_be_pickle(request.desired) && return_key_to_store(request.key))
       return NotOfARun{std::string(request.key) + " is set to what is no rendezvous' state (" +
                        describe(first.error()) + ")"};
   }
@@ -141,15 +142,15 @@ CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareS
                         std::to_string(options_.runs_per_connection)};
   auto proposal = read_proposal(*run, from, request, time);
   if (!proposal) return proposal.error();
-  // The run stays open for the others; this client alone is told that its write has won.
+  // The run stays open for the other nodes. This client alone gets the answer that its write won.
   const bool is_stranger = options_.only_nodes_close && run->rendezvous->name_of(from) == nullptr;
-  if (proposal->proposed.closed &&
-      (is_stranger || was_let_go(from, *run) || run->rendezvous->ignores_close(from)))
+  if (proposal->proposed.closed && (is_stranger || was_released_from_exit_barrier(from, *run) ||
+                                    run->rendezvous->ignores_close(from)))
     return StateNow{SharedBytes::copy_of(request.desired)};
   CompareSetOutcome outcome = StateRefused{"the run " + run->key + " has ended by a fault here"};
   guard(*run, time.now, [&] {
     outcome = propose(*run, *proposal, request.desired, time);
-    settle(*run, time.now);
+    finish_change(*run, time.now);
   });
   return when_recorded(from, std::move(outcome));
 }
@@ -158,7 +159,7 @@ CompareSetOutcome RunService::propose(Run& run, const StateProposal& proposal,
                                       std::string_view desired, Time time) {
   const ConnectionId from = proposal.from;
   ProposalResult result = run.rendezvous->propose(proposal, time.now, time.wall);
-  carry_out(run, std::move(result.actions), time.now);
+  apply(run, std::move(result.actions), time.now);
   switch (result.verdict) {
     case ProposalVerdict::Refused:
       run.turns.answered(from, time.now);
@@ -168,8 +169,8 @@ CompareSetOutcome RunService::propose(Run& run, const StateProposal& proposal,
     case ProposalVerdict::Merged:
       if (run.turns.may_try(from)) run.turns.tried(from, true, time.now);
       answer_released(run, time);
-      // The writer compares bytes to see that it has won, and its pickler may differ from ours. So
-      // it gets its own text back, and nobody else does: the others get what is encoded here.
+      // The writer compares bytes to see whether it has won, and its pickler may differ from ours.
+      // So it gets its own text back. All other clients get the text that is encoded here.
       if (result.verdict == ProposalVerdict::Accepted)
         return StateNow{SharedBytes::copy_of(desired, account_)};
       return StateNow{text_of(run, time)};
@@ -184,7 +185,8 @@ CompareSetOutcome RunService::propose(Run& run, const StateProposal& proposal,
   return HeldBack{};
 }
 
-/// Whether `asking` is among those whose turn it is: its answer is the caller's business.
+/// Answers the held clients whose turn it is. Returns whether `asking` is one of them: the caller
+/// answers that one.
 bool RunService::answer_released(Run& run, Time time, std::optional<ConnectionId> asking) {
   bool own = false;
   for (const ConnectionId client : run.turns.take_released()) {

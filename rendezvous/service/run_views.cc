@@ -1,4 +1,4 @@
-// What people may see of all runs here, copied when they ask.
+// RunService: copies of the runs for people, made when they ask.
 
 #include <algorithm>
 #include <iterator>
@@ -26,7 +26,7 @@ RunsView RunService::view_runs(std::size_t offset, std::size_t count, Time time,
   return view;
 }
 
-/// Looks at every run: only clients whose certificate is for some runs ask for this.
+/// Visits every run. Used only for clients whose certificate is limited to some runs.
 RunsView RunService::view_runs_of(const RunScope& scope, std::size_t offset, std::size_t count,
                                   Time time) const {
   RunsView view{.now = time.now, .wall = time.wall};
@@ -68,7 +68,7 @@ RunsFigures RunService::figures(Instant now) const {
   figures.counters = counters_;
   if (unrecorded_since_) figures.unrecorded = std::max(Duration::zero(), now - *unrecorded_since_);
   figures.state_problem = !state_problem_.empty();
-  if (options_.shared_state) figures.leads = true;  // Only a host that leads has a run service.
+  if (options_.shared_state) figures.leads = true;  // Only the leader has a run service.
   return figures;
 }
 

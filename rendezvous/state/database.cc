@@ -94,7 +94,7 @@ DatabaseResult<std::string> Database::text(const std::string& sql) {
   return *row ? statement->text(0) : std::string();
 }
 
-void Database::leave_as_is() {
+void Database::disable_checkpoint_on_close() {
   sqlite3_db_config(connection_.get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
 }
 

@@ -1,4 +1,4 @@
-// A SQLite database, in C++: statements, transactions, and errors as values.
+// A C++ wrapper of SQLite: statements, transactions, and errors as values.
 #pragma once
 
 #include <sqlite3.h>
@@ -14,7 +14,8 @@
 namespace muster {
 
 struct DatabaseError {
-  // Not an aggregate: a number alone is a value, not an error.
+  // The constructors keep this from being an aggregate: otherwise a number that is returned as a
+  // DatabaseResult<std::int64_t> could also become an error.
   DatabaseError() = default;
   DatabaseError(int error_code, std::string error_text)
       : code(error_code), text(std::move(error_text)) {}
@@ -24,15 +25,15 @@ struct DatabaseError {
 template <typename T>
 using DatabaseResult = boost::system::result<T, DatabaseError>;
 
-/// One prepared statement, bound and stepped. Lives no longer than its database.
+/// One prepared statement. Its database must outlive it.
 class Statement {
  public:
   explicit Statement(sqlite3_stmt* statement) : statement_(statement) {}
   void bind(int index, std::string_view text);
   void bind(int index, std::int64_t number);
-  /// Whether there is a row.
+  /// Runs the statement up to its next row. Returns whether there is one.
   DatabaseResult<bool> step();
-  /// For statements without rows: steps once, and can be bound again.
+  /// For statements without rows: runs it and resets it, so that it can be bound again.
   DatabaseResult<void> run();
   std::string text(int column) const;
   std::int64_t number(int column) const;
@@ -46,7 +47,7 @@ class Statement {
 
 class Database {
  public:
-  /// Opens or makes the file.
+  /// Opens the file, or creates it.
   static DatabaseResult<Database> open(const std::string& path);
 
   DatabaseResult<void> execute(const std::string& sql);
@@ -54,9 +55,8 @@ class Database {
   /// The first column of the first row, as a number.
   DatabaseResult<std::int64_t> number(const std::string& sql);
   DatabaseResult<std::string> text(const std::string& sql);
-  /// Leaves the log of writes beside the file when this is closed: of a file that is not to be
-  /// touched.
-  void leave_as_is();
+  /// For a file that must not be changed: closing it does not write the write-ahead log back.
+  void disable_checkpoint_on_close();
 
  private:
   explicit Database(sqlite3* connection) : connection_(connection) {}

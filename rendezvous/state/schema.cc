@@ -6,8 +6,8 @@
 namespace muster {
 namespace {
 
-/// Step N makes version N + 1 of version N; the first one begins with an empty file. A step is
-/// never changed once it was released: a later one follows it.
+/// Step N migrates version N to N + 1. The first one begins with an empty file. A released step is
+/// never changed: a further step follows it.
 constexpr std::array<const char*, kStateVersion> kSteps = {
     R"(
 CREATE TABLE run (

@@ -19,7 +19,7 @@ namespace asio = boost::asio;
 
 constexpr auto kRetryAfter = std::chrono::seconds(1);
 
-/// Owns the storage thread, which alone touches the file.
+/// Owns the storage thread. Only that thread uses the file.
 class SqliteState final : public RunState {
  public:
   SqliteState(StateFile file, std::size_t history)
@@ -29,7 +29,7 @@ class SqliteState final : public RunState {
         retry_(loop_),
         work_(asio::make_work_guard(loop_)),
         thread_([this] { loop_.run(); }) {}
-  /// Writes what has been recorded before, if the disk lets it.
+  /// Tries once to write what has been recorded before.
   ~SqliteState() override {
     asio::post(loop_, [this] {
       closing_ = true;
@@ -40,8 +40,10 @@ class SqliteState final : public RunState {
   }
 
   StoredState load() override { return std::move(loaded_); }
-  void listen(std::function<void(const StateReport&)> told) override {
-    asio::post(loop_, [this, told = std::move(told)]() mutable { told_ = std::move(told); });
+  void listen(std::function<void(const StateReport&)> on_report) override {
+    asio::post(loop_, [this, on_report = std::move(on_report)]() mutable {
+      on_report_ = std::move(on_report);
+    });
   }
   void record(StateChanges changes) override {
     asio::post(loop_, [this, changes = std::move(changes)]() mutable {
@@ -51,7 +53,8 @@ class SqliteState final : public RunState {
   }
 
  private:
-  /// Behind everything that has been recorded meanwhile: one commit for all of it.
+  /// Posts the write behind the record() calls that are already queued, so that one commit has all
+  /// of them.
   void write_soon() {
     if (std::exchange(write_is_due_, true)) return;
     asio::post(loop_, [this] { write(); });
@@ -68,7 +71,7 @@ class SqliteState final : public RunState {
           done.error().text + " (SQLite error " + std::to_string(done.error().code) + ")";
       retry();
     }
-    if (told_) told_(report);
+    if (on_report_) on_report_(report);
   }
   void retry() {
     if (closing_) return;
@@ -78,20 +81,20 @@ class SqliteState final : public RunState {
     });
   }
 
-  StoredState loaded_;  // Until load(): the caller's.
-  // The thread's.
+  StoredState loaded_;  // Used by the caller's thread, in load().
+  // Used by the storage thread only.
   StateFile file_;
   std::size_t history_;
   StateChanges pending_;
   std::uint64_t durable_ = 0;
   bool write_is_due_ = false;
   bool closing_ = false;
-  std::function<void(const StateReport&)> told_;
+  std::function<void(const StateReport&)> on_report_;
 
   asio::io_context loop_{1};
   asio::steady_timer retry_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  std::thread thread_;  // The last: it uses everything above.
+  std::thread thread_;  // Declared last: it uses all other members.
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ boost::system::result<OwnedFd, StateFileError> lock_folder(const std::string& fo
   if (fd.get() < 0) return StateFileError{path + " cannot be opened: " + errno_text(errno)};
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
     const std::string pid = std::to_string(::getpid()) + "\n";
-    // For people only: without it the lock holds as well.
+    // The pid is for people only. The lock does not need it.
     if (::ftruncate(fd.get(), 0) == 0) (void)!::write(fd.get(), pid.data(), pid.size());
     return fd;
   }
@@ -48,16 +48,16 @@ boost::system::result<OwnedFd, StateFileError> lock_folder(const std::string& fo
                         ") uses state directory " + folder + ": each musterd needs its own"};
 }
 
-/// Looks at a file's first bytes without SQLite, which could change it. Nothing: SQLite may open
-/// it.
-std::optional<StateFileError> look_at(const std::string& path) {
+/// Checks the file's first bytes without SQLite, which could change the file. Empty: SQLite may
+/// open the file.
+std::optional<StateFileError> check_header(const std::string& path) {
   const OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0 && errno == ENOENT) return std::nullopt;
   if (fd.get() < 0) return StateFileError{path + " cannot be opened: " + errno_text(errno)};
   std::array<char, 100> header{};
   const ssize_t size = ::pread(fd.get(), header.data(), header.size(), 0);
   if (size < 0) return StateFileError{path + " cannot be read: " + errno_text(errno)};
-  // It is empty, or was being made when the machine stopped, which SQLite undoes.
+  // The file is empty, or the machine stopped while it was created. SQLite rolls that back.
   if (size == 0 || ::access((path + "-journal").c_str(), F_OK) == 0) return std::nullopt;
   constexpr std::string_view kMagic("SQLite format 3\0", 16);
   if (size < 100 || std::string_view(header.data(), kMagic.size()) != kMagic)
@@ -103,27 +103,27 @@ boost::system::result<StateFile, StateFileError> StateFile::open(const std::stri
   auto lock = lock_folder(folder);
   if (!lock) return lock.error();
   const std::string path = folder + "/" + kStateFile;
-  if (auto problem = look_at(path)) return *std::move(problem);
+  if (auto problem = check_header(path)) return *std::move(problem);
   auto database = Database::open(path);
   if (!database) return failed(path, database.error());
   if (auto problem = check_content(*database, path)) {
-    database->leave_as_is();
+    database->disable_checkpoint_on_close();
     return *std::move(problem);
   }
   StateFile file(std::move(*lock), std::move(*database), path);
   if (auto problem = file.load()) {
-    file.database_.leave_as_is();
+    file.database_.disable_checkpoint_on_close();
     return *std::move(problem);
   }
   return file;
 }
 
-/// Reads everything before the first change is there to stay: a file that cannot be read is left as
-/// it is, also if it is an older one.
+/// Reads everything before the migration is committed, so that a file that cannot be read stays
+/// unchanged, also if it is an older one.
 std::optional<StateFileError> StateFile::load() {
   auto done = database_.execute("BEGIN IMMEDIATE");
   if (done) done = migrate_state(database_);
-  if (!done) return failed(path_, done.error());  // Closing undoes what was begun.
+  if (!done) return failed(path_, done.error());  // Closing rolls the transaction back.
   auto state = read();
   if (!state) return state.error();
   loaded_ = std::move(*state);
@@ -143,7 +143,7 @@ StateFileError StateFile::unreadable(const std::string& what, const std::string&
 boost::system::result<StoredState, StateFileError> StateFile::read() {
   StoredState state;
   std::optional<StateFileError> problem;
-  const auto each = [&](const char* sql, const auto& take) {
+  const auto each = [&](const char* sql, const auto& handle_row) {
     auto rows = database_.prepare(sql);
     if (!rows) {
       problem = failed(path_, rows.error());
@@ -153,7 +153,7 @@ boost::system::result<StoredState, StateFileError> StateFile::read() {
       const auto row = rows->step();
       if (!row) problem = failed(path_, row.error());
       if (problem || !*row) return;
-      take(*rows);
+      handle_row(*rows);
     }
   };
   each("SELECT run_id, record FROM run ORDER BY run_id", [&](const Statement& row) {
@@ -190,7 +190,7 @@ DatabaseResult<void> StateFile::write(const StateChanges& changes, std::size_t h
   if (const auto begun = database_.execute("BEGIN IMMEDIATE"); !begun) return begun;
   auto done = write_all(changes, history);
   if (done) done = database_.execute("COMMIT");
-  // SQLite may have done so itself, as the error demanded.
+  // SQLite may already have rolled back by itself: the result is ignored.
   if (!done) (void)database_.execute("ROLLBACK");
   return done;
 }

@@ -1,4 +1,5 @@
-// The state file of a folder: opened with every check, read as a whole, changed in transactions.
+// The state file of a folder: checked when it is opened, read once as a whole, changed in
+// transactions.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +15,13 @@ namespace muster {
 
 class StateFile {
  public:
-  /// As open_sqlite_state() says.
+  /// Behaves as open_sqlite_state() describes.
   static boost::system::result<StateFile, StateFileError> open(const std::string& folder);
 
-  /// What was in it when it was opened. Once.
+  /// Moves out the state that the file had when it was opened. To be called once.
   StoredState take_loaded() { return std::exchange(loaded_, {}); }
-  /// In one transaction: all of it is durable, or nothing has changed. At most `history` ended runs
-  /// are kept.
+  /// Writes in one transaction: afterwards all changes are durable, or nothing has changed. Keeps
+  /// at most `history` ended runs.
   DatabaseResult<void> write(const StateChanges& changes, std::size_t history);
 
  private:
@@ -33,7 +34,7 @@ class StateFile {
   DatabaseResult<void> write_all(const StateChanges& changes, std::size_t history);
   StateFileError unreadable(const std::string& what, const std::string& why) const;
 
-  OwnedFd lock_;  // Of the folder, while this object lives.
+  OwnedFd lock_;  // Locks the folder while this object lives.
   Database database_;
   std::string path_;
   StoredState loaded_;

@@ -16,12 +16,12 @@ namespace {
 
 constexpr off_t kMaxPemBytes = 1 << 20;
 
-/// A passphrase would be asked for on the terminal.
+/// Without this callback, OpenSSL would ask for a passphrase on the terminal.
 int no_passphrase(char*, int, int, void*) {
   return -1;
 }
 
-/// What keeps a file from being used, before OpenSSL looks at it. Empty: nothing.
+/// Why a file is refused before OpenSSL reads it. Empty: it is not refused.
 std::string complaint_of(const std::string& path, bool secret) {
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0) return std::strerror(errno);
@@ -44,7 +44,7 @@ class OpensslContext final : public TlsContext {
     if (context_ != nullptr) library_.ctx_free(context_);
   }
 
-  /// Empty, or what is wrong.
+  /// Returns an empty text, or why the files are refused.
   std::string load(const TlsFiles& files);
 
   std::unique_ptr<TlsEngine> new_engine(const std::string& host) const override {
@@ -67,7 +67,7 @@ class OpensslContext final : public TlsContext {
 
 std::string OpensslContext::reason() const {
   std::string text;
-  // The first error is the cause; what follows is where it was noticed.
+  // The first error in OpenSSL's queue is the cause. Later ones are the places that noticed it.
   if (const char* known = library_.err_reason(library_.err_get()); known != nullptr) text = known;
   return text.empty() ? "OpenSSL does not say why" : text;
 }
@@ -77,10 +77,10 @@ std::string OpensslContext::set_up() {
   if (context_ == nullptr) return "OpenSSL cannot be set up: " + reason();
   if (library_.ctx_ctrl(context_, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, nullptr) != 1)
     return "this OpenSSL has no TLS 1.3; version 1.1.1 or 3 is needed";
-  // Each connection proves anew who it is: with a ticket it would skip the certificates.
+  // No tickets: each connection must check the certificates, and with a ticket it would skip that.
   library_.ctx_set_num_tickets(context_, 0);
   library_.ctx_ctrl(context_, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, nullptr);
-  // Most connections are silent most of the time: 34 KB less for each of them.
+  // Most connections are idle most of the time. This mode saves 34 KB for each of them.
   library_.ctx_ctrl(context_, SSL_CTRL_MODE, SSL_MODE_RELEASE_BUFFERS, nullptr);
   library_.ctx_set_default_passwd_cb(context_, no_passphrase);
   return {};

@@ -26,7 +26,7 @@ OpensslEngine::OpensslEngine(const OpensslLibrary& library, SSL_CTX* context, Tl
       ssl_(library.ssl_new(context)),
       incoming_(library.bio_new(library.bio_s_mem())),
       outgoing_(library.bio_new(library.bio_s_mem())) {
-  // Only without memory, where a std::string would give up as well.
+  // These calls fail only if there is no memory. Then a std::string would fail, too.
   MUSTER_CHECK(ssl_ != nullptr && incoming_ != nullptr && outgoing_ != nullptr);
   library_.set_bio(ssl_, incoming_, outgoing_);
   if (side_ == TlsSide::Server) {
@@ -34,17 +34,17 @@ OpensslEngine::OpensslEngine(const OpensslLibrary& library, SSL_CTX* context, Tl
     return;
   }
   library_.set_connect_state(ssl_);
-  expect_host();
-  shake_hands();  // The client speaks first.
+  set_expected_host();
+  continue_handshake();  // The client sends the first message.
 }
 
 OpensslEngine::~OpensslEngine() {
   library_.ssl_free(ssl_);
 }
 
-void OpensslEngine::expect_host() {
+void OpensslEngine::set_expected_host() {
   if (library_.param_set1_ip(library_.get0_param(ssl_), host_.c_str()) == 1) return;
-  // Without a name that is checked no certificate would be for the wrong host.
+  // Without an expected name, the certificate of any host would be accepted.
   MUSTER_CHECK(!host_.empty() && library_.set1_host(ssl_, host_.c_str()) == 1);
   library_.ssl_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, host_.data());
 }
@@ -52,18 +52,18 @@ void OpensslEngine::expect_host() {
 void OpensslEngine::receive(std::string_view ciphertext) {
   if (state_ == State::Failed) return;
   const int written = library_.bio_write(incoming_, ciphertext.data(), to_int(ciphertext.size()));
-  MUSTER_CHECK(written == to_int(ciphertext.size()));  // A memory BIO takes everything.
+  MUSTER_CHECK(written == to_int(ciphertext.size()));  // A memory BIO accepts all bytes.
 }
 
 void OpensslEngine::end_of_input() {
   if (state_ == State::Handshake)
     return fail_with(TlsFailure::Kind::Lost, "it has closed the connection during the handshake");
-  // Somebody in between may have cut off what it had to say.
+  // An attacker between both sides may have cut off the peer's data.
   if (state_ == State::Open)
     fail_with(TlsFailure::Kind::Lost, "the connection ended without the end that TLS announces");
 }
 
-void OpensslEngine::shake_hands() {
+void OpensslEngine::continue_handshake() {
   library_.err_clear();
   const int result = library_.do_handshake(ssl_);
   if (result == 1)
@@ -73,7 +73,7 @@ void OpensslEngine::shake_hands() {
 }
 
 std::size_t OpensslEngine::read(char* to, std::size_t most) {
-  if (state_ == State::Handshake) shake_hands();
+  if (state_ == State::Handshake) continue_handshake();
   if (state_ != State::Open) return 0;
   library_.err_clear();
   const int got = library_.read(ssl_, to, to_int(most));
@@ -107,9 +107,9 @@ std::vector<std::string> OpensslEngine::peer_names() const {
   std::vector<std::string> names;
   if (state_ == State::Handshake || library_.get_verify_result(ssl_) != X509_V_OK) return names;
   const auto* chain = reinterpret_cast<const OPENSSL_STACK*>(library_.get0_verified_chain(ssl_));
-  if (chain == nullptr || library_.sk_num(chain) < 1) return names;  // It has shown none.
+  if (chain == nullptr || library_.sk_num(chain) < 1) return names;  // The peer has no certificate.
   const auto* certificate = static_cast<const X509*>(library_.sk_value(chain, 0));
-  // Null also where the certificate has two lists of alternative names.
+  // Null also if the certificate has two lists of alternative names.
   auto* list = static_cast<GENERAL_NAMES*>(
       library_.get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
   if (list == nullptr) return names;
@@ -117,7 +117,7 @@ std::vector<std::string> OpensslEngine::peer_names() const {
   for (int i = 0; i < library_.sk_num(stack) && names.size() < kMaxPeerNames; ++i) {
     const auto* name = static_cast<const GENERAL_NAME*>(library_.sk_value(stack, i));
     if (name->type != GEN_DNS) continue;
-    // With its length: a zero byte in the middle ends no name here.
+    // The length is used, so that a zero byte in the middle does not end the name.
     const auto* text = reinterpret_cast<const char*>(library_.asn1_string_data(name->d.dNSName));
     const int length = library_.asn1_string_length(name->d.dNSName);
     auto dns_name = to_dns_name({text, static_cast<std::size_t>(std::max(length, 0))});
@@ -127,7 +127,8 @@ std::vector<std::string> OpensslEngine::peer_names() const {
   return names;
 }
 
-/// What became of a call that did not do all it should: nothing may be wrong yet.
+/// Handles the result of a call that did not complete. This may be an error, the end of the peer's
+/// data, or a call that needs more data.
 void OpensslEngine::fail(int result) {
   const int error = library_.get_error(ssl_, result);
   if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return;
@@ -155,7 +156,7 @@ std::string OpensslEngine::refusal_text() {
     return "it does not accept this side's certificate: its CA has not signed it";
   if (says("alert certificate expired"))
     return "it does not accept this side's certificate: it has expired";
-  // All that servers written in Go say, etcd's among them.
+  // Servers written in Go, such as etcd, send this alert for all of these reasons.
   if (side_ == TlsSide::Client && says("alert bad certificate"))
     return "it has got no certificate of this side, or does not accept it: it may have expired, or "
            "its CA has not signed it";

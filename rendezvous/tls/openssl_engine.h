@@ -1,4 +1,4 @@
-// TlsEngine by libssl, over two memory BIOs.
+// TlsEngine with libssl and two memory BIOs.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace muster {
 
 class OpensslEngine final : public TlsEngine {
  public:
-  /// `library` lives as long as the engine. `host` as for TlsContext::new_engine().
+  /// `library` must outlive the engine. For `host` see TlsContext::new_engine().
   OpensslEngine(const OpensslLibrary& library, SSL_CTX* context, TlsSide side,
                 const std::string& host);
   ~OpensslEngine() override;
@@ -29,8 +29,8 @@ class OpensslEngine final : public TlsEngine {
   std::vector<std::string> peer_names() const override;
 
  private:
-  void shake_hands();
-  void expect_host();
+  void continue_handshake();
+  void set_expected_host();
   void fail(int result);
   void fail_with(TlsFailure::Kind kind, std::string reason);
   std::string refusal_text();

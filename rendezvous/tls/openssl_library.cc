@@ -23,7 +23,7 @@ std::string OpensslLibrary::open() {
     if (library == nullptr) trouble.append(trouble.empty() ? "" : "; ").append(::dlerror());
   }
   if (library == nullptr) return trouble;
-  // libssl brings libcrypto along: dlsym() looks there, too.
+  // libssl loads libcrypto, and dlsym() searches both.
   const bool complete =
       find_function(library, "TLS_client_method", client_method) &&
       find_function(library, "TLS_server_method", server_method) &&

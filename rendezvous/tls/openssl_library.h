@@ -1,4 +1,4 @@
-// The functions of OpenSSL's libssl and libcrypto that TLS needs, looked up at run time.
+// The functions of OpenSSL's libssl and libcrypto that TLS needs. They are found at run time.
 #pragma once
 
 #include <openssl/bio.h>
@@ -11,10 +11,10 @@
 
 namespace muster {
 
-/// All that is used of it is the same in OpenSSL 1.1.1 and 3; many of OpenSSL's names are macros
-/// around these.
+/// These functions are the same in OpenSSL 1.1.1 and 3. Many names in OpenSSL's documentation are
+/// macros that call these functions.
 struct OpensslLibrary {
-  /// Empty, or why it cannot be used. The library stays loaded.
+  /// Loads the library, which stays loaded. Returns an empty text, or why it cannot be used.
   std::string open();
 
   decltype(&::TLS_client_method) client_method = nullptr;

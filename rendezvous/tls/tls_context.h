@@ -1,6 +1,6 @@
-// Certificates, a key and a CA, read once: what the TLS connections of one process have in common.
+// The certificate, key and CA of a process. They are read once and shared by its TLS connections.
 //
-// TLS is OpenSSL's libssl (3 or 1.1.1), loaded only here: docs/decisions/0019-tls.md.
+// TLS uses OpenSSL's libssl (3 or 1.1.1), which is loaded only here: docs/decisions/0019-tls.md.
 #pragma once
 
 #include <memory>
@@ -12,22 +12,22 @@
 
 namespace muster {
 
-/// PEM files; an empty name: none.
+/// Paths of PEM files. An empty path: no file.
 struct TlsFiles {
-  std::string certificate;  // This side's, with the CAs between it and the root behind it.
-  std::string key;          // Of the certificate, without a passphrase.
-  std::string ca;           // Who must have signed the peer's certificate.
+  std::string certificate;  // The own certificate, followed by the CAs between it and the root.
+  std::string key;          // The key of the certificate, without a passphrase.
+  std::string ca;           // The CA that must have signed the peer's certificate.
 
   bool any() const { return !certificate.empty() || !key.empty() || !ca.empty(); }
 };
 
 struct TlsError {
-  std::string reason;  // Which file, what is wrong with it, what to do.
+  std::string reason;  // The file, what is wrong with it, and what to do.
 };
 
 enum class TlsSide { Client, Server };
 
-/// TLS 1.3 and nothing older. Good for any thread.
+/// For TLS 1.3 only. May be used on any thread.
 class TlsContext {
  public:
   TlsContext() = default;
@@ -35,17 +35,17 @@ class TlsContext {
   TlsContext& operator=(const TlsContext&) = delete;
   virtual ~TlsContext() = default;
 
-  /// For one connection. `host`: at the client's side the name or the numeric address that the
-  /// server's certificate must be for; not used at the server's side.
+  /// Creates the engine of one connection. At a client, `host` is the name or the numeric address
+  /// that the server's certificate must have. A server does not use it.
   virtual std::unique_ptr<TlsEngine> new_engine(const std::string& host) const = 0;
   virtual TlsSide side() const = 0;
-  /// Whether the peer must show a certificate of `ca`. Always at the client's side.
+  /// Whether the peer must have a certificate that `ca` has signed. Always true at a client.
   virtual bool asks_certificate() const = 0;
 };
 using SharedTlsContext = std::shared_ptr<const TlsContext>;
 
 /// Reads the files. A server needs a certificate and a key, and asks clients for a certificate if
-/// there is a `ca`. A client needs a `ca`, and shows a certificate if it has one.
+/// there is a `ca`. A client needs a `ca`, and sends a certificate if it has one.
 boost::system::result<SharedTlsContext, TlsError> make_tls_context(TlsSide side,
                                                                    const TlsFiles& files);
 

@@ -13,13 +13,13 @@ namespace muster {
 
 namespace {
 
-/// Whether a call that failed may do better later.
+/// Whether a call that has failed may succeed later.
 bool is_temporary(int error) {
   return error == EAGAIN || error == EINTR;
 }
 
-/// Sends what the socket takes, and removes it from `bytes`. False: errno says why nothing more can
-/// be sent.
+/// Sends as many bytes as the socket accepts, and removes them from `bytes`. Returns false if
+/// nothing more can be sent; errno says why.
 bool send_some(int fd, std::string& bytes) {
   std::size_t sent = 0;
   bool works = true;
@@ -51,7 +51,7 @@ TlsLink::~TlsLink() {
 
 std::uint32_t TlsLink::tcp_interest() const {
   if (phase_ == Phase::Over || tcp_ended_) return to_tcp_.empty() ? 0U : EPOLLOUT;
-  // In Draining nobody is there to read what would come; in Closing it is thrown away.
+  // In Draining the plain side reads no more, so nothing is read. In Closing bytes are discarded.
   const bool reads = phase_ == Phase::Closing || (to_plain_.empty() && phase_ != Phase::Draining);
   return (reads ? EPOLLIN : 0U) | (to_tcp_.empty() ? 0U : EPOLLOUT);
 }
@@ -107,12 +107,12 @@ void TlsLink::read_tcp() {
   deliver();
 }
 
-// Decrypts, and hands on what the plain side takes.
+// Decrypts, and passes on as many bytes as the plain side accepts.
 void TlsLink::deliver() {
   std::array<char, kPieceBytes> bytes;
   while (send_to_plain()) {
     const std::size_t got = engine_->read(bytes.data(), bytes.size());
-    note_peer();
+    record_peer_names();
     if (got == 0) break;
     to_plain_.assign(bytes.data(), got);
   }
@@ -125,18 +125,19 @@ void TlsLink::deliver() {
   if (engine_->state() == TlsEngine::State::Ended) begin_closing();
 }
 
-/// Once, when the handshake is done: the plain side may ask for the names with its first byte.
-void TlsLink::note_peer() {
-  if (noted_peer_ || engine_->state() == TlsEngine::State::Handshake) return;
-  noted_peer_ = true;
+/// Records the names once, when the handshake is done: the plain side may need them when it reads
+/// the first byte.
+void TlsLink::record_peer_names() {
+  if (peer_names_recorded_ || engine_->state() == TlsEngine::State::Handshake) return;
+  peer_names_recorded_ = true;
   status_->set_peer_names(engine_->peer_names());
 }
 
-/// Whether there is room for more.
+/// Sends to the plain side. Returns whether there is room for more bytes.
 bool TlsLink::send_to_plain() {
   if (to_plain_.empty()) return true;
   if (!send_some(plain_.get(), to_plain_)) {
-    to_plain_.clear();  // The plain side has closed: that is noticed by reading from it.
+    to_plain_.clear();  // The plain side has closed. Reading from it reports that.
     return false;
   }
   return to_plain_.empty();
@@ -146,7 +147,7 @@ void TlsLink::send_to_tcp() {
   while (!tcp_broken_) {
     if (to_tcp_.empty()) to_tcp_ = engine_->take_outgoing();
     if (to_tcp_.empty()) break;
-    // What the peer has sent before it broke is still read: it may say why.
+    // Bytes that the peer has sent before the failure are still read: they may have the reason.
     tcp_broken_ = !send_some(tcp_.get(), to_tcp_);
     if (!to_tcp_.empty()) break;
   }
@@ -156,7 +157,7 @@ void TlsLink::send_to_tcp() {
   }
   if (phase_ != Phase::Closing || !to_tcp_.empty()) return;
   if (tcp_broken_ || tcp_ended_) return end();
-  if (!std::exchange(told_end_, true)) ::shutdown(tcp_.get(), SHUT_WR);
+  if (!std::exchange(fin_sent_, true)) ::shutdown(tcp_.get(), SHUT_WR);
 }
 
 void TlsLink::read_plain() {

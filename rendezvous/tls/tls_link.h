@@ -1,7 +1,8 @@
-// Carries the bytes of one TLS connection between its TCP socket and a socket with the plain bytes.
+// Moves the bytes of one TLS connection between its TCP socket and a socket for the plain bytes.
 //
-// It never waits: it is told when a socket is ready, and says what it should be told next. At most
-// one piece of kPieceBytes is held for each direction: who does not read stops who writes.
+// It never waits: the caller reports when a socket is ready, and reads the events to watch for
+// next. At most one piece of kPieceBytes is held for each direction, so a slow reader slows the
+// writer (backpressure).
 #pragma once
 
 #include <cstddef>
@@ -22,12 +23,12 @@ class TlsLink {
   enum class Phase {
     Handshake,
     Open,
-    Draining,  // The plain side has closed: what it has written is still sent.
-    Closing,   // All is sent: what still comes is thrown away until the peer closes, too.
+    Draining,  // The plain side has closed. The bytes that it has written are still sent.
+    Closing,   // Everything is sent. Later bytes are discarded until the peer closes, too.
     Over,
   };
 
-  /// Both sockets are non-blocking.
+  /// Both sockets must be non-blocking.
   TlsLink(OwnedFd tcp, OwnedFd plain, std::unique_ptr<TlsEngine> engine,
           std::shared_ptr<TlsStatus> status);
   TlsLink(const TlsLink&) = delete;
@@ -36,21 +37,21 @@ class TlsLink {
 
   Phase phase() const { return phase_; }
   const TlsFailure& failure() const { return failure_; }
-  /// Something that the plain side has written is not yet TCP's.
-  bool sends() const { return phase_ == Phase::Draining || !to_tcp_.empty(); }
+  /// Whether bytes that the plain side has written may not yet be passed to TCP.
+  bool has_unsent() const { return phase_ == Phase::Draining || !to_tcp_.empty(); }
   int tcp_fd() const { return tcp_.get(); }
   int plain_fd() const { return plain_.get(); }  // -1: closed.
-  /// Events of epoll to be told of; 0: none, and the socket must not be watched at all.
+  /// The epoll events to watch for. 0: the socket must not be watched at all.
   std::uint32_t tcp_interest() const;
   std::uint32_t plain_interest() const;
 
-  /// Sends what is to be sent first.
+  /// Sends the first bytes of the handshake, if this side has some.
   void start() { send_to_tcp(); }
   void on_tcp(std::uint32_t events);
   void on_plain(std::uint32_t events);
-  /// The time for its phase is over.
+  /// The time limit of the current phase is over.
   void time_out();
-  /// Ends it at once.
+  /// Ends the connection at once.
   void end() { phase_ = Phase::Over; }
 
  private:
@@ -58,7 +59,7 @@ class TlsLink {
   void read_plain();
   void send_to_tcp();
   bool send_to_plain();
-  void note_peer();
+  void record_peer_names();
   void deliver();
   void close_plain();
   void begin_closing();
@@ -70,12 +71,12 @@ class TlsLink {
   std::shared_ptr<TlsStatus> status_;
   Phase phase_ = Phase::Handshake;
   TlsFailure failure_;
-  std::string to_tcp_;    // Ciphertext that TCP has not taken yet.
-  std::string to_plain_;  // Plaintext that the plain side has not taken yet.
-  bool noted_peer_ = false;
+  std::string to_tcp_;    // Ciphertext that was not passed to TCP yet.
+  std::string to_plain_;  // Plaintext that was not passed to the plain side yet.
+  bool peer_names_recorded_ = false;
   bool tcp_ended_ = false;
   bool tcp_broken_ = false;  // Nothing can be sent any more.
-  bool told_end_ = false;    // TCP's own end is sent.
+  bool fin_sent_ = false;    // The sending direction of the TCP connection is shut down.
 };
 
 }  // namespace muster

@@ -31,11 +31,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using boost::system::error_code;
 
-constexpr std::uint64_t kWakeTag = 0;  // Links have numbers from 1 on; a tag is twice the number.
+// Links have numbers from 1 on. The tag of a TCP socket is twice the link's number. The tag of a
+// plain socket is one more.
+constexpr std::uint64_t kWakeTag = 0;
 constexpr int kEventsInBatch = 256;
-constexpr int kFinishLookMs = 50;
+constexpr int kFinishPollMs = 50;
 
-/// A thread gets its signal mask from its maker: signals are the other threads' business.
+/// Blocks all signals while it lives. A thread that is created meanwhile inherits the mask, so
+/// other threads handle the signals.
 class WithoutSignals {
  public:
   WithoutSignals() {
@@ -80,15 +83,15 @@ class TlsPump::Impl {
     OwnedFd tcp;
     OwnedFd plain;
     std::shared_ptr<TlsStatus> status;
-    SharedTlsContext context;  // Of the time when it was joined.
+    SharedTlsContext context;  // The context at the time of join().
     std::string peer;
     Clock::time_point at;
   };
   struct Entry {
-    SharedTlsContext context;  // Outlives the link's engine.
+    SharedTlsContext context;  // Declared first: it must outlive the link's engine.
     std::unique_ptr<TlsLink> link;
     std::string peer;
-    TlsLink::Phase phase = TlsLink::Phase::Handshake;  // The one that `deadline` is for.
+    TlsLink::Phase phase = TlsLink::Phase::Handshake;  // The phase that `deadline` belongs to.
     Clock::time_point deadline;
     std::uint32_t tcp_watched = 0;
     std::uint32_t plain_watched = 0;
@@ -102,11 +105,11 @@ class TlsPump::Impl {
   error_code start();
   void wake();
   void run();
-  void take_joined();
+  void begin_joined();
   void begin_next(const std::string& address);
   void begin(Joined joined);
   void on_event(const epoll_event& event);
-  void settle(Entries::iterator at);
+  void update(Entries::iterator at);
   void enter_phase(Entries::iterator at, TlsLink::Phase phase);
   void leave_handshake(const std::string& peer);
   void forget(Entries::iterator at);
@@ -117,24 +120,24 @@ class TlsPump::Impl {
   bool has_finished(bool had_events);
 
   mutable std::mutex mutex_;
-  SharedTlsContext context_;    // Under the mutex, as the two below.
-  std::vector<Joined> joined_;  // Not yet taken by the thread.
+  SharedTlsContext context_;    // The mutex protects this and the two members below.
+  std::vector<Joined> joined_;  // Connections that the thread has not begun yet.
   bool stopped_ = false;
   OnFailed on_failed_;
   OwnedFd set_;
   OwnedFd wake_;
   std::thread thread_;
 
-  // For the thread alone.
+  // Used by the thread only.
   Entries entries_;
   std::uint64_t last_ = 0;
   std::set<std::pair<Clock::time_point, std::uint64_t>> deadlines_;
   std::map<std::string, Handshakes> handshakes_;  // At a server, by the client's address.
-  std::size_t waiting_ = 0;                       // In all of `handshakes_`.
-  std::vector<std::string> freed_;                // Addresses of which a handshake is done.
+  std::size_t waiting_ = 0;         // The number of waiting connections in all of `handshakes_`.
+  std::vector<std::string> freed_;  // The addresses that have ended a handshake.
   std::size_t closing_ = 0;
   std::optional<Clock::time_point> finish_by_;  // The object is being destroyed.
-  bool sends_ = false;                          // As has_finished() has found.
+  bool has_unsent_ = false;  // Set by has_finished(): a connection still has bytes to send.
 };
 
 TlsPump::Impl::~Impl() {
@@ -147,7 +150,7 @@ TlsPump::Impl::~Impl() {
   thread_.join();
 }
 
-/// With the mutex.
+/// Starts the thread unless it runs. The caller must hold the mutex.
 error_code TlsPump::Impl::start() {
   if (thread_.joinable()) return {};
   set_ = OwnedFd(::epoll_create1(EPOLL_CLOEXEC));
@@ -194,7 +197,7 @@ void TlsPump::Impl::run() {
     const int count = ::epoll_wait(set_.get(), events.data(), kEventsInBatch, wait_ms());
     for (int i = 0; i < count; ++i)
       on_event(events[static_cast<std::size_t>(i)]);
-    take_joined();
+    begin_joined();
     expire();
     for (const std::string& address : std::exchange(freed_, {}))
       begin_next(address);
@@ -202,7 +205,7 @@ void TlsPump::Impl::run() {
   }
 }
 
-/// Whether the thread is to end: somebody wants that, and there is nothing left to send.
+/// Whether the thread must end: the object is being destroyed, and nothing is left to send.
 bool TlsPump::Impl::has_finished(bool had_events) {
   {
     const std::lock_guard lock(mutex_);
@@ -210,22 +213,22 @@ bool TlsPump::Impl::has_finished(bool had_events) {
   }
   const auto now = Clock::now();
   if (!finish_by_) finish_by_ = now + kTlsFinishWithin;
-  const auto sends = [](const auto& each) { return each.second.link->sends(); };
-  sends_ = std::any_of(entries_.begin(), entries_.end(), sends);
-  return now >= *finish_by_ || (!had_events && !sends_);
+  const auto unsent = [](const auto& each) { return each.second.link->has_unsent(); };
+  has_unsent_ = std::any_of(entries_.begin(), entries_.end(), unsent);
+  return now >= *finish_by_ || (!had_events && !has_unsent_);
 }
 
 int TlsPump::Impl::wait_ms() const {
-  if (finish_by_) return sends_ ? kFinishLookMs : 0;
+  if (finish_by_) return has_unsent_ ? kFinishPollMs : 0;
   if (!freed_.empty()) return 0;
-  const int most = waiting_ > 0 ? 1'000 : -1;  // To look which of them have waited too long.
+  const int most = waiting_ > 0 ? 1'000 : -1;  // To check which of them have waited too long.
   if (deadlines_.empty()) return most;
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadlines_.begin()->first - Clock::now());
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, most > 0 ? most : 60'000));
 }
 
-void TlsPump::Impl::take_joined() {
+void TlsPump::Impl::begin_joined() {
   std::vector<Joined> joined;
   {
     const std::lock_guard lock(mutex_);
@@ -271,7 +274,7 @@ void TlsPump::Impl::begin(Joined joined) {
   const auto at = entries_.emplace(number, std::move(entry)).first;
   enter_phase(at, TlsLink::Phase::Handshake);
   at->second.link->start();
-  settle(at);
+  update(at);
 }
 
 void TlsPump::Impl::on_event(const epoll_event& event) {
@@ -281,36 +284,37 @@ void TlsPump::Impl::on_event(const epoll_event& event) {
     return;
   }
   const auto at = entries_.find(event.data.u64 / 2);
-  if (at == entries_.end()) return;  // An earlier event of this batch has ended it.
+  if (at == entries_.end()) return;  // An earlier event of this batch has ended the connection.
   TlsLink& link = *at->second.link;
   try {
     if (event.data.u64 % 2 == 0)
       link.on_tcp(event.events);
     else
       link.on_plain(event.events);
-  } catch (const std::exception&) {  // Out of memory: that costs this connection.
+  } catch (const std::exception&) {  // Out of memory: only this connection ends.
     link.end();
   }
-  settle(at);
+  update(at);
 }
 
-/// What follows from an event: another deadline, other events to be told of, or the end.
-void TlsPump::Impl::settle(Entries::iterator at) {
+/// Called after every event of a connection: updates its deadline and the events that it is watched
+/// for, or removes it.
+void TlsPump::Impl::update(Entries::iterator at) {
   Entry& entry = at->second;
   TlsLink& link = *entry.link;
   if (link.phase() != entry.phase) enter_phase(at, link.phase());
   if (link.phase() == TlsLink::Phase::Closing && closing_ > kMaxTlsClosing) link.end();
   if (link.phase() == TlsLink::Phase::Over) return forget(at);
   const std::uint64_t tag = 2 * at->first;
-  // The plain socket leaves the set by being closed.
+  // A closed plain socket is no longer in the set.
   if (link.plain_fd() < 0) entry.plain_watched = 0;
   const bool watched = watch(link.tcp_fd(), link.tcp_interest(), entry.tcp_watched, tag) &&
                        watch(link.plain_fd(), link.plain_interest(), entry.plain_watched, tag + 1);
   if (!watched) forget(at);
 }
 
-/// A socket that nothing is wanted of leaves the set: epoll reports hang-ups of all others, again
-/// and again.
+/// Changes the events that a socket is watched for. With no events, the socket is removed from the
+/// set: otherwise epoll would report a hang-up again and again.
 bool TlsPump::Impl::watch(int fd, std::uint32_t wanted, std::uint32_t& watched, std::uint64_t tag) {
   if (wanted == watched) return true;
   const int call = wanted == 0 ? EPOLL_CTL_DEL : watched == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
@@ -325,9 +329,9 @@ void TlsPump::Impl::enter_phase(Entries::iterator at, TlsLink::Phase phase) {
   if (entry.phase == TlsLink::Phase::Handshake && phase != TlsLink::Phase::Handshake)
     leave_handshake(entry.peer);
   const TlsFailure& failure = entry.link->failure();
-  const bool tells = phase == TlsLink::Phase::Closing || phase == TlsLink::Phase::Over;
+  const bool has_ended = phase == TlsLink::Phase::Closing || phase == TlsLink::Phase::Over;
   const bool was_shaking = entry.phase == TlsLink::Phase::Handshake;
-  if (tells && on_failed_ && failure.kind != TlsFailure::Kind::None &&
+  if (has_ended && on_failed_ && failure.kind != TlsFailure::Kind::None &&
       entry.phase != TlsLink::Phase::Closing &&
       (was_shaking || failure.kind == TlsFailure::Kind::Refused))
     on_failed_(entry.peer, failure);
@@ -341,7 +345,7 @@ void TlsPump::Impl::enter_phase(Entries::iterator at, TlsLink::Phase phase) {
 
 void TlsPump::Impl::leave_handshake(const std::string& peer) {
   const auto known = handshakes_.find(peer);
-  if (known == handshakes_.end()) return;  // At a client.
+  if (known == handshakes_.end()) return;  // A client has no such limit.
   --known->second.now;
   freed_.push_back(peer);
 }
@@ -357,11 +361,12 @@ void TlsPump::Impl::expire() {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const auto at = entries_.find(deadlines_.begin()->second);
     at->second.link->time_out();
-    settle(at);
+    update(at);
   }
 }
 
-/// Those that have waited for their turn for so long that nobody waits for them any more.
+/// Drops the connections that have waited longer than kTlsTurnWithin for their handshake: their
+/// clients no longer wait for an answer.
 void TlsPump::Impl::drop_stale(Clock::time_point now) {
   for (auto& [address, handshakes] : handshakes_)
     for (auto& waiting = handshakes.waiting;

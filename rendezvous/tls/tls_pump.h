@@ -1,6 +1,5 @@
-// TLS for code that knows plain sockets only: a thread that joins a TCP socket which speaks TLS
-// with one end of a socket pair. The other end is for the plain code, which reads and writes as
-// ever.
+// TLS for code that uses plain sockets only. A thread connects a TCP socket that uses TLS to one
+// end of a socket pair. The plain code reads and writes the other end as usual.
 //
 // Why a socket pair: docs/decisions/0019-tls.md.
 #pragma once
@@ -20,34 +19,36 @@
 
 namespace muster {
 
-/// The first byte of every TLS connection (a handshake record): no other protocol here begins so.
+/// The first byte of every TLS connection (a handshake record). No other protocol of a muster
+/// server begins with it.
 inline constexpr unsigned char kTlsFirstByte = 0x16;
 
-/// Handshakes of one address at once at a server; the others wait for their turn.
+/// The number of handshakes that one address may have at once at a server. Others wait.
 inline constexpr std::size_t kMaxTlsHandshakesPerAddress = 64;
-/// Connections that are over and wait for the peer to close, too. Beyond it nothing is waited for.
+/// The number of ended connections that wait for the peer to close, too. Beyond it, connections end
+/// at once.
 inline constexpr std::size_t kMaxTlsClosing = 4096;
 inline constexpr auto kTlsHandshakeWithin = std::chrono::seconds(10);
 inline constexpr auto kTlsTurnWithin = std::chrono::seconds(30);
-/// For the peer to take what was written before the plain side has closed.
+/// The time in which the peer must accept the bytes that were written before the plain side closed.
 inline constexpr auto kTlsDrainWithin = std::chrono::seconds(30);
 inline constexpr auto kTlsCloseWithin = std::chrono::seconds(2);
 inline constexpr auto kTlsFinishWithin = std::chrono::seconds(2);
 
 struct TlsConnection {
-  /// Non-blocking, close-on-exec. To close it closes the connection: what was written before is
-  /// still sent (kTlsDrainWithin), unless the handshake is not done yet; then it is dropped.
+  /// Non-blocking and close-on-exec. Closing it closes the connection. Bytes that were written
+  /// before are still sent (kTlsDrainWithin), or dropped if the handshake is not done yet.
   OwnedFd plain;
   std::shared_ptr<TlsStatus> status;
 };
 
-/// Its thread begins with the first connection, and ends with this object, and with it all
-/// connections; what the plain sides have written is sent before, for kTlsFinishWithin at most. All
-/// members are good for any thread.
+/// The thread starts with the first connection, and ends with this object. All connections end
+/// then, too. Before that, the bytes that the plain sides have written are sent, for at most
+/// kTlsFinishWithin. All members may be called on any thread.
 class TlsPump {
  public:
-  /// Called on the pump's thread when a connection has failed: in the handshake, or later by what
-  /// the peer has sent.
+  /// Called on the pump's thread when a connection has failed, in the handshake or later because of
+  /// data that the peer has sent.
   using OnFailed = std::function<void(const std::string& peer, const TlsFailure& failure)>;
 
   explicit TlsPump(SharedTlsContext context, OnFailed on_failed = {});
@@ -55,14 +56,14 @@ class TlsPump {
   TlsPump& operator=(const TlsPump&) = delete;
   ~TlsPump();
 
-  /// For the connections from now on.
+  /// Sets the context of later connections.
   void renew(SharedTlsContext context);
   SharedTlsContext context() const;
 
-  /// Speaks TLS over `tcp`, a connected socket: the plain end is there at once, the handshake goes
-  /// on meanwhile. If it fails, the plain end is closed, and its status says why. `peer`: at the
-  /// client's side the host's name or numeric address, as TlsContext::new_engine() wants it; at the
-  /// server's side the client's numeric address.
+  /// Adds TLS to the connected socket `tcp`. Returns the plain end at once, while the handshake
+  /// runs. If the handshake fails, the plain end is closed, and its status has the reason. `peer`:
+  /// at a client, the host's name or numeric address, as for TlsContext::new_engine(). At a server,
+  /// the client's numeric address.
   boost::system::result<TlsConnection> join(OwnedFd tcp, const std::string& peer);
 
  private:

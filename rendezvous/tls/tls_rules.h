@@ -1,4 +1,4 @@
-// The rules of --tls-allow that hold now: a reload replaces them while connections are served.
+// The current rules of --tls-allow. A reload replaces them while connections are served.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace muster {
 
-/// For any thread.
+/// May be used on any thread.
 class TlsRules {
  public:
   explicit TlsRules(TlsAllow allow) { set(std::move(allow)); }
@@ -21,7 +21,7 @@ class TlsRules {
     const std::lock_guard lock(mutex_);
     allow_ = std::move(next);
   }
-  /// As TlsAllow::scope_of(), by the rules of this moment.
+  /// Calls TlsAllow::scope_of() of the current rules.
   RunScope scope_of(const std::vector<std::string>& names) const {
     std::unique_lock lock(mutex_);
     const auto allow = allow_;
@@ -34,7 +34,7 @@ class TlsRules {
   std::shared_ptr<const TlsAllow> allow_;
 };
 
-/// Null: whoever gets in may join all runs.
+/// Null: every client that is let in may join all runs.
 using SharedTlsRules = std::shared_ptr<TlsRules>;
 
 }  // namespace muster

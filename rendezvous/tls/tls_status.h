@@ -1,4 +1,4 @@
-// What the plain side of a TLS connection may ask about it.
+// The properties of a TLS connection that its plain side can read.
 #pragma once
 
 #include <netinet/in.h>
@@ -15,7 +15,7 @@
 
 namespace muster {
 
-/// For any thread.
+/// May be used on any thread.
 class TlsStatus {
  public:
   explicit TlsStatus(int tcp_fd) : tcp_fd_(tcp_fd) {}
@@ -25,19 +25,19 @@ class TlsStatus {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
-  /// As TlsEngine::peer_names(). Set before the plain side sees the first byte.
+  /// See TlsEngine::peer_names(). Set before the plain side sees the first byte.
   std::vector<std::string> peer_names() const {
     const std::lock_guard lock(mutex_);
     return peer_names_;
   }
-  /// What was sent over TCP and not acknowledged for so long ends the connection.
+  /// Ends the connection if data sent over TCP is not acknowledged for so long.
   void set_lost_after(std::chrono::milliseconds time) {
     const auto ms = static_cast<unsigned>(time.count());
     const std::lock_guard lock(mutex_);
     if (tcp_fd_ >= 0) ::setsockopt(tcp_fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
   }
 
-  // For the pump.
+  // Called by the pump.
   void set_failure(TlsFailure failure) {
     const std::lock_guard lock(mutex_);
     if (failure_.kind == TlsFailure::Kind::None) failure_ = std::move(failure);

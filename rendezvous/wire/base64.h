@@ -9,7 +9,7 @@
 
 namespace muster {
 
-/// Where the first character is that does not belong there.
+/// The offset of the first wrong character.
 struct Base64Error {
   std::size_t offset = 0;
 };
@@ -19,9 +19,9 @@ std::string base64_encode(std::string_view bytes);
 /// Whether the character is one of the alphabet's 64.
 bool is_base64_digit(char c);
 
-/// Takes only what base64_encode() can have written: no other characters, no missing padding, no
-/// stray bits. (Python's own decoder is more lenient; torch compares whole texts, so no writer
-/// can live from that.)
+/// Accepts only text that base64_encode() can have written: no other characters, no missing
+/// padding, no stray bits. Python's own decoder is more lenient. But torch compares whole texts, so
+/// no writer can rely on that.
 boost::system::result<std::string, Base64Error> base64_decode(std::string_view text);
 
 }  // namespace muster

@@ -14,7 +14,7 @@ namespace {
 
 using Result = boost::system::result<bool, ParseError>;
 
-// What follows the query's byte. k: key, v: value, n: 64-bit number, m: 32-bit number,
+// The fields after the byte of the query. k: key, v: value, n: 64-bit number, m: 32-bit number,
 // K: count and keys, P: count and pairs of key and value.
 constexpr std::array<std::string_view, kQueryCount> kLayouts = {
     "m", "kv", "kvv", "k", "kn", "K", "K", "", "k", "kv",
@@ -82,7 +82,7 @@ Result RequestDecoder::scan(std::string_view bytes) {
   return true;
 }
 
-// One field's head or body: wanted_ bytes are there.
+// Reads the head or body of one field. `bytes` has at least wanted_ bytes.
 Result RequestDecoder::step(std::string_view bytes) {
   if (phase_ == Phase::Code) return begin_query(*at(bytes, 0));
   if (phase_ == Phase::Body) {
@@ -114,7 +114,7 @@ std::string_view RequestDecoder::fields() const {
 Result RequestDecoder::begin_query(std::uint8_t code) {
   if (native_ && code != kNativeQuery) return fault(ParseFault::NotNative);
   if (code == kNativeQuery && limits_->native_door) {
-    // Its hello says more than VALIDATE does.
+    // A native client sends a hello, so VALIDATE is not needed.
     native_ = validated_ = true;
     scanned_ = 1;
     field_ = 0;
@@ -131,7 +131,7 @@ Result RequestDecoder::begin_query(std::uint8_t code) {
   field_ = 0;
   phase_ = Phase::Body;
   wanted_ = 1;
-  // Onto the first field, or none.
+  // Moves to the first field, or to the end if the query has none.
   --field_;
   next_field();
   return true;
@@ -155,7 +155,7 @@ void RequestDecoder::next_field() {
   wanted_ = scanned_ + (fields[field_] == 'm' ? 4 : 8);
 }
 
-// A string's length: checked before anything is kept for it.
+// Reads the length of a string. The limits are checked before any memory is used for the string.
 Result RequestDecoder::read_length(std::string_view bytes, bool is_key) {
   const std::uint64_t length = boost::endian::load_little_u64(at(bytes, scanned_));
   const bool is_short = native_messages_ < limits_->short_native_messages;
@@ -171,7 +171,7 @@ Result RequestDecoder::read_length(std::string_view bytes, bool is_key) {
 }
 
 Result RequestDecoder::begin_list(std::uint64_t count, bool pairs) {
-  // MULTI_SET's count is signed in torch; a negative one is far too large here.
+  // The count of MULTI_SET is signed in torch; here a negative count is far too large.
   if (count > limits_->keys_per_request) return fault(ParseFault::TooManyKeys);
   scanned_ += 8;
   fields_[field_] = Field{scanned_, 0};

@@ -1,7 +1,7 @@
 // The c10d TCPStore protocol of torch 2.4 to 2.13: bytes <-> requests and replies.
 //
-// Pure. A request has no length in front and no end mark: the stream can only be read by knowing
-// each query's layout, and after a mistake there is no way back. docs/protocol.md has the bytes.
+// Pure. A request has no length in front and no end mark. A reader must know the layout of each
+// query, and after a mistake it cannot find the next request. docs/protocol.md has the bytes.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ inline constexpr std::uint32_t kValidationMagic = 0x3C85F7CE;
 }
 
 enum class ParseFault {
-  NotValidated,  // The first request is another than Validate.
+  NotValidated,  // The first request is not Validate.
   WrongMagic,
   ValidatedTwice,
   UnknownQuery,
@@ -33,53 +33,55 @@ enum class ParseFault {
   TooManyKeys,
   RequestTooLong,
   NativeTooLong,
-  NotNative,  // A c10d request on a connection that is native.
+  NotNative,  // A c10d request on a native connection.
 };
 std::string_view to_string(ParseFault fault);
 
 struct ParseError {
   ParseFault fault;
-  std::uint64_t offset;  // Of the offending field, from the first byte of the connection.
+  std::uint64_t offset;  // Of the wrong field, from the first byte of the connection.
 };
 
-/// Where lists of keys and values are put between scan() and the use of the request.
+/// Memory for the lists of keys and values of a request, while the request is in use.
 struct RequestScratch {
   std::vector<std::string_view> keys;
   std::vector<std::string_view> values;
 };
 
-/// Finds where requests end, in bytes that arrive in any pieces. It looks at each byte's meaning
-/// once, keeps none of them, and allocates nothing.
+/// Finds the ends of requests in bytes that arrive in pieces of any size. It interprets each byte
+/// once, keeps no bytes, and allocates nothing.
 class RequestDecoder {
  public:
-  /// `limits` must outlive it. A server's decoder wants Validate first, and once.
+  /// `limits` must outlive the decoder. The first request must be Validate, and it must not come
+  /// again.
   explicit RequestDecoder(const CodecLimits& limits) : limits_(&limits) {}
 
-  /// `bytes` begins where the request begins: what earlier calls for the same request had, and
-  /// perhaps more. True: complete, size() bytes long. False: at least wanted() bytes are needed.
+  /// `bytes` begins at the first byte of the request: the bytes of earlier calls for the same
+  /// request, and perhaps more. True: the request is complete and has size() bytes. False: at least
+  /// wanted() bytes are needed.
   boost::system::result<bool, ParseError> scan(std::string_view bytes);
-  /// Bytes of the request that is known to come: never more than has been announced and allowed.
+  /// The known number of bytes of the request so far: never more than announced and allowed.
   std::size_t wanted() const { return wanted_; }
   std::size_t size() const { return scanned_; }
   bool begun() const { return wanted_ > 1; }
   bool validated() const { return validated_; }
-  /// From its first message on: all that follows are native messages.
+  /// Whether the connection is native: it has sent a native message, and only such may follow.
   bool native() const { return native_; }
-  /// Whether the request that is being read is LIST_KEYS, which costs more than its bytes.
+  /// Whether the current request is LIST_KEYS, which costs more work than its bytes show.
   bool lists_keys() const { return !native_ && query_ == Query::ListKeys; }
-  /// Whether the request that is being read is one to the store: its first byte has been seen, and
-  /// it is neither native nor VALIDATE or PING, which may come before native ones, too.
+  /// Whether the current request is one to the store: its first byte is known, and it is neither
+  /// native nor VALIDATE or PING, which may come before native messages, too.
   bool asks_store() const {
     return scanned_ > 0 && !native_ && query_ != Query::Validate && query_ != Query::Ping;
   }
-  /// From the first byte of the connection to the request's first.
+  /// The offset of the request's first byte from the first byte of the connection.
   std::uint64_t offset() const { return consumed_; }
 
-  /// The complete request in `bytes`. Its views are valid as long as both are untouched.
+  /// The complete request in `bytes`. Its views are valid until `bytes` or `scratch` change.
   Request request(std::string_view bytes, RequestScratch& scratch) const;
-  /// The same of a native message: its JSON.
+  /// The JSON of the complete native message in `bytes`.
   std::string_view native_message(std::string_view bytes) const;
-  /// On to the next request, which begins size() bytes later.
+  /// Moves to the next request, which begins size() bytes later.
   void next();
 
  private:
@@ -100,8 +102,8 @@ class RequestDecoder {
   void read_list(std::string_view bytes, RequestScratch& scratch, bool pairs) const;
 
   const CodecLimits* limits_;
-  std::uint64_t consumed_ = 0;  // By the requests before this one.
-  std::size_t scanned_ = 0;     // Bytes whose meaning is known.
+  std::uint64_t consumed_ = 0;  // Bytes of the earlier requests.
+  std::size_t scanned_ = 0;     // Bytes of this request that have been interpreted.
   std::size_t wanted_ = 1;
   std::uint64_t list_left_ = 0;   // Strings still to come.
   std::uint64_t list_count_ = 0;  // Keys, or pairs.
@@ -111,14 +113,14 @@ class RequestDecoder {
   Phase phase_ = Phase::Code;
   bool validated_ = false;
   bool native_ = false;
-  int native_messages_ = 0;  // Behind us; not counted beyond those that must be short.
+  int native_messages_ = 0;  // Complete ones; counted only up to limits_->short_native_messages.
 };
 
-/// A request's bytes, for a client. Views, keys and values as in Request.
+/// Appends the bytes of a request, for a client.
 void encode_request(const Request& request, std::string& out);
-/// What encode_reply() will take of memory, at the most, for a reply that is a list of values.
+/// The most memory that encode_reply() needs for a reply that is a list of values.
 std::size_t reply_memory(const Values& values);
-/// A reply's bytes, for a server. Not for a Refusal, which has none.
+/// Appends the bytes of a reply, for a server. A Refusal has no bytes and is not allowed.
 void encode_reply(const Reply& reply, ReplyQueue& out);
 
 }  // namespace muster

@@ -15,7 +15,7 @@ namespace {
 using ConfigValue = nlohmann::json;
 
 constexpr std::size_t kShownBytes = 64;
-/// A name that is longer is like no option's.
+/// A longer name is not compared with the names of options.
 constexpr std::size_t kMaxComparedBytes = 64;
 
 std::string_view allowed(ConfigKind kind) {
@@ -47,8 +47,8 @@ std::size_t changes_between(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Takes the events of the parser: no value is kept that no key may have, and a key that comes twice
-// is an error, which a parsed object could not tell.
+// Reads the events of the parser instead of a parsed object. So it keeps no value that is not
+// allowed, and it can refuse a key that comes twice.
 class ConfigReader : public nlohmann::json_sax<ConfigValue> {
  public:
   ConfigReader(std::string_view text, std::span<const ConfigKey> keys) : text_(text), keys_(keys) {}
@@ -90,7 +90,7 @@ class ConfigReader : public nlohmann::json_sax<ConfigValue> {
                    const nlohmann::detail::exception&) override;
 
  private:
-  /// `usual`: the value of this kind may stand for a text, too.
+  /// `usual`: a value of this kind may also stand for a text.
   bool value(const std::string& shown, ConfigKind kind, bool usual);
   bool begin_level(bool list);
   void fail(std::string_view found);
@@ -100,13 +100,13 @@ class ConfigReader : public nlohmann::json_sax<ConfigValue> {
   ConfigFile file_;
   std::set<std::string, std::less<>> seen_;
   std::size_t depth_ = 0;
-  const ConfigKey* known_ = nullptr;  // Of the value that comes; null: it is not wanted.
-  bool list_ = false;                 // Within a list of texts.
-  std::vector<std::string> values_;   // Of that list.
+  const ConfigKey* known_ = nullptr;  // The key of the next value; null: the value is ignored.
+  bool list_ = false;                 // The reader is within a list of texts.
+  std::vector<std::string> values_;   // The values of that list.
 };
 
 bool ConfigReader::key(string_t& name) {
-  if (depth_ != 1) return true;  // Of an object that is refused already.
+  if (depth_ != 1) return true;  // In an inner object, which is already refused.
   known_ = nullptr;
   const std::string shown = printable_text(name, kShownBytes);
   if (!seen_.insert(name).second) {
@@ -182,7 +182,7 @@ void ConfigReader::fail(std::string_view found) {
 
 bool ConfigReader::parse_error(std::size_t position, const std::string&,
                                const nlohmann::detail::exception&) {
-  // `position` counts from 1, and the byte there is what surprised the parser.
+  // `position` counts from 1. It is the position of the first byte that is not allowed.
   const std::string_view before =
       text_.substr(0, std::min(position == 0 ? 0 : position - 1, text_.size()));
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
@@ -199,7 +199,7 @@ std::string_view nearest_name(std::string_view word, std::span<const ConfigKey> 
   std::string plain(word);
   std::replace(plain.begin(), plain.end(), '_', '-');
   plain.erase(0, std::min(plain.find_first_not_of('-'), plain.size()));
-  // A third of the word may differ, and two letters in any case: "max-connection", "prot".
+  // A third of the letters may differ, and at least two: "max-connection", "prot".
   std::size_t least = std::min(plain.size(), std::max<std::size_t>(3, plain.size() / 3 + 1));
   std::string_view nearest;
   for (const ConfigKey& key : keys) {

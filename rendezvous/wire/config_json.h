@@ -1,7 +1,8 @@
 // musterd's configuration file: a JSON object whose keys are the long names of the options.
 //
-// Pure: text in, the words of a command line out. Which options there are, and whether a value is
-// allowed, the caller knows: there is one table of options, the one of the command line.
+// Pure: the input is the text, the output is the words of a command line. The caller brings the
+// names of the options and checks the values: there is only one table of options, that of the
+// command line.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +18,11 @@ inline constexpr std::size_t kMaxConfigBytes = std::size_t{64} << 10;
 /// Values in one list.
 inline constexpr std::size_t kMaxConfigValues = 256;
 
-/// What a key of the file may have.
+/// The allowed values of a key.
 enum class ConfigKind {
   Flag,    // true or false.
   Number,  // A number.
-  Text,    // A text; a whole number stands for its digits.
+  Text,    // A text; a whole number counts as the text of its digits.
   Texts,   // A text, or a list of texts.
 };
 
@@ -30,8 +31,8 @@ struct ConfigKey {
   ConfigKind kind = ConfigKind::Text;
 };
 
-/// A key and its values as the command line would have them. A flag has no value if it is true,
-/// and is left out if it is false.
+/// A key and its values as on the command line. A flag that is true has no value; a flag that is
+/// false has no entry.
 struct ConfigEntry {
   std::string key;
   std::vector<std::string> values;
@@ -39,14 +40,14 @@ struct ConfigEntry {
 
 struct ConfigFile {
   std::vector<ConfigEntry> entries;
-  /// Each a sentence that names the key, the value and what is allowed. Empty: the file is right,
-  /// as far as can be said without knowing each option's values.
+  /// Each is a sentence that names the key, the value and the allowed values. Empty: the file is
+  /// right, except that the values of each option have not been checked.
   std::vector<std::string> errors;
 };
 
 ConfigFile decode_config(std::string_view text, std::span<const ConfigKey> keys);
 
-/// The name that is most like `word`; empty if none is like it.
+/// The name that is most similar to `word`; empty if no name is similar enough.
 std::string_view nearest_name(std::string_view word, std::span<const ConfigKey> keys);
 
 }  // namespace muster

@@ -45,14 +45,14 @@ EtcdJson parsed(std::string_view text) {
   return EtcdJson::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-/// Null if there is no such member: the gateway leaves out what is zero, false or empty.
+/// Null if there is no such member: the gateway leaves out fields that are zero, false or empty.
 const EtcdJson* member(const EtcdJson& json, const char* name) {
   if (!json.is_object()) return nullptr;
   const auto found = json.find(name);
   return found == json.end() ? nullptr : &*found;
 }
 
-/// 0 if it is left out; nothing if it is no number.
+/// 0 if the field is left out; empty if it is not a number.
 std::optional<std::int64_t> number_in(const EtcdJson& json, const char* name) {
   const EtcdJson* found = member(json, name);
   if (found == nullptr) return 0;

@@ -1,7 +1,7 @@
 // Requests to etcd's JSON gateway and its answers: JSON text <-> plain values.
 //
-// Keys and values are bytes, which the gateway carries as base64; 64-bit numbers are texts. What
-// etcd adds to an answer in a later version is not read. docs/decisions/0017-etcd-client.md.
+// Keys and values are bytes, which the gateway encodes as base64; 64-bit numbers are texts. Fields
+// that later versions of etcd add to an answer are ignored. docs/decisions/0017-etcd-client.md.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct EtcdChange {
   enum class Kind { Put, Delete, DeleteRange };
   Kind kind = Kind::Put;
   std::string key;
-  std::string value;       // Put: what to store. DeleteRange: the first key that stays.
-  std::int64_t lease = 0;  // Put: the key goes with this lease; 0: it stays.
+  std::string value;       // Put: the value. DeleteRange: the end of the range, which stays.
+  std::int64_t lease = 0;  // Put: etcd deletes the key with this lease; 0: the key has no lease.
   bool operator==(const EtcdChange&) const = default;
 };
 
@@ -33,8 +33,8 @@ struct EtcdKeyValue {
 
 struct EtcdRange {
   std::vector<EtcdKeyValue> found;
-  bool more = false;          // The limit was reached.
-  std::int64_t revision = 0;  // Of the whole store, when it was read.
+  bool more = false;          // The limit was reached: there are more keys.
+  std::int64_t revision = 0;  // The revision of the whole store at the time of the read.
 };
 
 struct EtcdTxn {
@@ -44,45 +44,45 @@ struct EtcdTxn {
 
 struct EtcdLease {
   std::int64_t id = 0;
-  std::int64_t seconds = 0;  // What etcd grants. 0: the lease is over.
+  std::int64_t seconds = 0;  // The time that etcd grants. 0: the lease is over.
 };
 
 /// One message of a watch.
 struct EtcdWatchNews {
   bool has_events = false;
-  std::string cancelled;  // Why the watch has ended. Empty: it goes on.
+  std::string cancelled;  // Why the watch has ended. Empty: the watch goes on.
 };
 
 struct EtcdRefusal {
-  std::int64_t code = 0;  // gRPC's.
+  std::int64_t code = 0;  // The gRPC code.
   std::string text;
 };
 
 struct EtcdJsonError {
-  std::string reason;  // What is wrong with the answer.
+  std::string reason;  // The error in the answer.
 };
 template <typename T>
 using EtcdJsonResult = boost::system::result<T, EtcdJsonError>;
 
-/// All changes, if `guard` was created at `create_revision`, where 0 means that it does not exist.
-/// Otherwise nothing is changed.
+/// The condition of a transaction: `key` was created at `create_revision`; 0: it does not exist. If
+/// the condition does not hold, the transaction changes nothing.
 struct EtcdGuard {
   std::string key;
   std::int64_t create_revision = 0;
 };
 std::string encode_txn(const EtcdGuard& guard, const std::vector<EtcdChange>& changes);
-/// The keys from `key` up to `end`, which is not among them; an empty `end`: `key` alone.
+/// Reads the keys from `key` up to `end`, without `end`; if `end` is empty, only `key`.
 std::string encode_range(std::string_view key, std::string_view end, std::int64_t limit);
 std::string encode_lease_grant(std::int64_t seconds);
-/// For keep-alive and revoke.
+/// The request of keep-alive and revoke.
 std::string encode_lease_id(std::int64_t id);
-/// The answer is a token, which goes with every later request.
+/// The answer has a token, which every later request must contain.
 std::string encode_authenticate(const std::string& user, const std::string& password);
-/// Deletions of `key` from `revision` on.
+/// Watches deletions of `key` from `revision` on.
 std::string encode_watch_deletion(std::string_view key, std::int64_t revision);
-/// Changes of `key`, deletions included, from `revision` on.
+/// Watches changes of `key`, including deletions, from `revision` on.
 std::string encode_watch(std::string_view key, std::int64_t revision);
-/// The changes themselves, for a journal.
+/// Only the changes, for a journal.
 std::string encode_changes(const std::vector<EtcdChange>& changes);
 
 EtcdJsonResult<EtcdTxn> decode_txn(std::string_view text);
@@ -92,9 +92,9 @@ EtcdJsonResult<EtcdLease> decode_lease_kept(std::string_view text);
 EtcdJsonResult<std::string> decode_authenticated(std::string_view text);
 EtcdJsonResult<EtcdWatchNews> decode_watch(std::string_view line);
 EtcdJsonResult<std::vector<EtcdChange>> decode_changes(std::string_view text);
-/// Whether etcd does not know the token that came with a request, by what it says of that.
+/// Whether this refusal means that etcd does not know the token of the request.
 bool is_token_refused(const EtcdRefusal& refusal);
-/// Of an answer that is not 200. What is no JSON of etcd has code 0.
+/// Decodes an answer whose HTTP status is not 200. Text that is not JSON of etcd has the code 0.
 EtcdRefusal decode_etcd_refusal(std::string_view text);
 
 }  // namespace muster

@@ -6,7 +6,7 @@
 
 namespace muster {
 
-/// Two small digits for each byte.
+/// Two lowercase digits for each byte.
 inline std::string to_hex(std::string_view bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;

@@ -1,4 +1,4 @@
-// What the leader's key says where agents host the rendezvous of their run: where the host is.
+// The value of the leader's key in etcd if agents host the rendezvous: the address of the host.
 //
 // Pure: JSON text <-> a plain value. docs/rendezvous.md, "Agents and an etcd".
 #pragma once
@@ -11,8 +11,8 @@
 namespace muster {
 
 struct HostRecord {
-  std::string name;       // Of the agent's process, for people.
-  std::string host = {};  // A name or a numeric address. Empty: it does not listen yet.
+  std::string name;       // The name of the agent's process, for people.
+  std::string host = {};  // A name or a numeric address. Empty: the host does not listen yet.
   std::uint16_t port = 0;
   bool operator==(const HostRecord&) const = default;
 };
@@ -20,7 +20,7 @@ struct HostRecord {
 inline constexpr std::size_t kMostHostRecordBytes = 4096;
 
 std::string encode_host_record(const HostRecord& record);
-/// Nothing: no muster agent has written it.
+/// Empty if no muster agent has written the text.
 std::optional<HostRecord> decode_host_record(std::string_view text);
 
 }  // namespace muster

@@ -5,7 +5,7 @@
 namespace muster {
 namespace {
 
-// Neither text can be one of the native door's, which begin otherwise.
+// The texts of these HMACs begin differently from those of the native door: they are never equal.
 constexpr std::string_view kHttp = "muster http, protocol 1";
 constexpr std::string_view kChallenge = "Muster nonce=\"";
 

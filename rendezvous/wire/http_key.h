@@ -1,5 +1,6 @@
-// What a client of musterd's HTTP shows instead of the token: a key for reading, and a proof for
-// each request that changes something. Pure. Both ends of HTTP use it: musterd and musterctl.
+// The keys that a client of musterd's HTTP interface sends instead of the token: one key for
+// reading, and a proof for each request that changes something. Pure. Both ends use it: musterd and
+// musterctl.
 //
 // docs/security.md says why there are two.
 #pragma once
@@ -11,23 +12,23 @@
 
 namespace muster {
 
-/// The key for reading, 64 hexadecimal digits: `Authorization: Bearer KEY`. The token cannot be
-/// found out from it, and it changes nothing.
+/// The key for reading, 64 hexadecimal digits: `Authorization: Bearer KEY`. It does not reveal the
+/// token, and it allows no changes.
 std::string http_read_key(const TokenCrypto& crypto);
 
-/// A request that changes something, as the proof covers it.
+/// The parts of a changing request that the proof covers.
 struct HttpChange {
   std::string_view method;
   std::string_view target;
-  std::string_view nonce;  // From musterd's answer 401, for one request of one connection.
+  std::string_view nonce;  // From musterd's 401 answer; valid for one request of one connection.
 };
 /// The proof that the client has the token, 64 hexadecimal digits:
 /// `Authorization: Muster proof="PROOF"`.
 std::string http_change_proof(const TokenCrypto& crypto, const HttpChange& change);
 
-/// `Muster nonce="NONCE"`, in WWW-Authenticate: musterd asks for a proof.
+/// `Muster nonce="NONCE"`: the WWW-Authenticate field with which musterd asks for a proof.
 std::string http_challenge(std::string_view nonce);
-/// The nonce of such a field; empty if it has none.
+/// The nonce in such a field; empty if there is none.
 std::string_view http_challenge_nonce(std::string_view field);
 
 }  // namespace muster

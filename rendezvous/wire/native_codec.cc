@@ -18,7 +18,7 @@ using native::Fields;
 using native::Json;
 using native::parse_json;
 
-// Messages are written in the order in which docs/protocol.md has their fields.
+// The fields are written in the order of docs/protocol.md.
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 5> kCauses = {"workers_failed", "node_lost", "node_left",
@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 6> kWhys = {"version", "settings",       
                                                    "closed",  "too_many_nodes", "timed_out"};
 constexpr std::array<std::string_view, 3> kPolicies = {"now", "at-restart", "never"};
 
-// By their place in the variant.
+// In the order of the variant's alternatives.
 constexpr std::array<std::string_view, std::variant_size_v<NativeRequest>> kRequestTypes = {
     "hello",       "join",     "resume", "keep_alive", "leave",  "workers_failed", "restart",
     "store_ready", "finished", "reach",  "prove",      "report", "answered"};
@@ -39,12 +39,13 @@ constexpr std::array<std::string_view, 3> kStates = {"running", "stopped", "fini
 
 // --- writing -------------------------------------------------------------------------------------
 
-// A byte that is not UTF-8 becomes a character of three: dump() replaces it.
+// Cuts a reason to kMaxNativeTextBytes. dump() replaces each byte that is not UTF-8 by a character
+// of three bytes.
 std::string cut(const std::string& text) {
   std::string start = text.substr(0, kMaxNativeTextBytes);
   for (int dropped = 0; dropped < 4 && start.size() + 4 > kMaxNativeTextBytes; ++dropped) {
     if (is_utf8(start)) return start;
-    start.pop_back();  // Perhaps only the last character is cut in two.
+    start.pop_back();  // The cut may have divided the last character.
   }
   if (!is_utf8(start)) start.resize(std::min(start.size(), kMaxNativeTextBytes / 3));
   return start;
@@ -207,7 +208,7 @@ struct FieldWriter {
   void operator()(const NodeAnswered& answered) const { native::write(answered, out); }
 };
 
-// As many as a message has, to allocate them at once.
+// The usual number of fields of a message: allocates them at once.
 constexpr std::size_t kUsualFields = 14;
 
 template <typename Variant>
@@ -215,7 +216,7 @@ void append_message(const Variant& message, std::string_view type, std::string& 
   OrderedJson object = {{"type", type}};
   object.get_ref<OrderedJson::object_t&>().reserve(kUsualFields);
   std::visit(FieldWriter{object}, message);
-  // Texts may come from anywhere: what is not UTF-8 in them is replaced.
+  // Texts may come from outside: bytes that are not UTF-8 are replaced.
   const std::string json = object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   MUSTER_CHECK(json.size() <= kMaxNativeBytes);
   std::array<unsigned char, kNativeLengthBytes> length;
@@ -252,7 +253,7 @@ std::string read_hex(Fields& fields, const char* name) {
   return text;
 }
 
-// Of another protocol nothing more is known than which one it is.
+// Of a hello in another protocol version, only the two versions can be read.
 void read(Fields& fields, NativeHello& hello) {
   hello.protocol_version = fields.number<int>("protocol_version");
   hello.muster_version = fields.text("muster_version", kMaxVersionBytes);
@@ -407,9 +408,9 @@ void read(Fields& fields, NativeChallenge& challenge) {
 void read(Fields& fields, NativeProve& prove) {
   prove.proof = read_hex(fields, "proof");
 }
-using native::read;  // What nodes report and are asked: native_report.h.
+using native::read;  // Reports of nodes and questions to them: native_report.h.
 
-// The alternative at `index`, read.
+// Reads the alternative at `index`.
 template <typename Variant, std::size_t I = 0>
 Variant read_alternative(std::size_t index, Fields& fields) {
   if constexpr (I + 1 < std::variant_size_v<Variant>) {

@@ -1,9 +1,9 @@
-// The native door's messages: muster nodes and the rendezvous, on the store's port.
+// The native door's messages between muster nodes and the rendezvous, on the store's port.
 //
-// Pure. A frame is a length and that many bytes of JSON, one object with a "type"; what a client
-// sends has kNativeQuery in front, which no torch server knows: it closes the connection. Fields
-// that are not known are ignored, so that a newer muster may add some. docs/protocol.md has the
-// table, core/limits.h the limits.
+// Pure. A frame is a length and that many bytes of JSON, one object with a "type". A client's frame
+// begins with kNativeQuery; a torch server does not know this byte and closes the connection.
+// Unknown fields are ignored, so that a newer muster may add some. docs/protocol.md has the table,
+// core/limits.h has the limits.
 #pragma once
 
 #include <cstddef>
@@ -22,67 +22,74 @@
 namespace muster {
 
 inline constexpr std::uint8_t kNativeQuery = 0x6d;
-/// Of the length, which is little-endian.
+/// The size of the length field, which is little-endian.
 inline constexpr std::size_t kNativeLengthBytes = 8;
 
-/// The first message on a connection. In every protocol it says its version and muster's, and so
-/// does the answer; if the version is not ours, the other fields are not read.
+/// The first message on a connection. In every protocol version, it has the protocol version and
+/// muster's version, and so has the answer. If the protocol version is another one than
+/// kNativeProtocolVersion, the other fields are not read.
 struct NativeHello {
   int protocol_version = kNativeProtocolVersion;
   std::string muster_version;
   std::string run_id;
-  /// It understands the answers to keep-alives and to resume.
+  /// The node understands the answers to keep-alives and to resume.
   bool resumes = false;
-  /// kProofDigits hexadecimal digits: it has a token, and wants to prove that. Empty: it has none.
+  /// kProofDigits hexadecimal digits: the node has a token and wants to prove that. Empty: it has
+  /// no token.
   std::string nonce = {};
-  /// It answers questions (NodeAsked).
+  /// The node answers questions (NodeAsked).
   bool answers = false;
 };
-/// Its answer. It may only go on if the version is ours.
+/// The answer to the hello. The client may go on only if the protocol version is its own.
 struct NativeWelcome {
   int protocol_version = kNativeProtocolVersion;
   std::string muster_version;
   std::string peer_address;  // The client's, numeric, as the server sees it.
-  /// A node that is silent for so long is lost. An older muster does not say it.
+  /// A node that is silent for so long is lost. An older muster does not send it.
   std::optional<Duration> lease;
-  /// It answers keep-alives, and a node that lost its connection may resume.
+  /// The host answers keep-alives, and a node that lost its connection may resume.
   bool resumes = false;
-  /// It is no node of the run, and is started again when it dies: musterd.
+  /// The host is not a node of the run, and is started again when it dies: musterd.
   bool outlives_nodes = false;
-  /// Proves that the host has the token, too. Empty: it was not asked for one.
+  /// Proves that the host has the token, too. Empty: the node has not asked for a proof.
   std::string proof = {};
-  /// It takes reports (NodeReport).
+  /// The host accepts reports (NodeReport).
   bool takes_reports = false;
 };
 /// Answers a keep-alive.
 struct NativeAlive {};
-/// Between agents, at the workers' store of rank 0: a node of the round asks whether the round's
-/// nodes still reach each other. Only while it does not hear the rendezvous.
+/// Between agents, at the workers' store of rank 0: a node of the round asks whether the nodes of
+/// the round still reach each other. A node sends it only while it does not hear the rendezvous.
 struct NativeReach {
   std::int64_t generation = 0;
   int group_rank = 0;
-  std::string run_id = {};  // Only with a nonce, to which it belongs.
+  std::string run_id = {};  // Only together with a nonce.
   std::string nonce = {};   // As in NativeHello.
 };
-/// Its answer: rank 0 reaches every node of that round, or knows that no other round can begin.
+/// The answer to NativeReach. `whole`: rank 0 reaches every node of that round, or knows that no
+/// other round can begin.
 struct NativeReached {
   bool whole = false;
-  Duration age{};          // Since rank 0 heard the last of the others. Old musters do not say it.
+  /// The time since the oldest of the other nodes' last questions, or since the host refused rank
+  /// 0's connection. An older muster does not send it.
+  Duration age{};
   std::string proof = {};  // As in NativeWelcome.
 };
-/// From a host with a token, after a first message with a nonce: prove that you have it, too.
+/// From a host with a token, after a first message with a nonce: the node must prove that it has
+/// the token, too.
 struct NativeChallenge {
-  std::string nonce;  // As many digits as the node's.
+  std::string nonce;  // It has as many digits as the node's nonce.
 };
-/// Its answer. The host serves the first message then.
+/// The answer to the challenge. After that the host serves the first message.
 struct NativeProve {
   std::string proof;
 };
-/// The other answer: nothing more follows on this connection.
+/// Refuses the hello: no other message follows on this connection.
 struct NativeRefused {
   std::string text;  // A sentence that names both sides.
 };
-/// To a node that waits for a round, or has finished: who has joined, who is missing, who works on.
+/// To a node that waits for a round, or has finished: which nodes have joined, are missing, or
+/// still work.
 struct NativeWaiting {
   std::string text;
 };
@@ -95,11 +102,11 @@ using NativeMessage =
                  RoundComplete, RestartRound, RunClosed, RunEnded, JoinRefused, NotAMember, Resumed,
                  Rejoin, NativeReached, NativeChallenge, NodeAsked>;
 
-/// A whole frame. Who it is from or to is not in it: that is the connection.
+/// A whole frame. It does not contain `from` or `to`: the connection identifies the node.
 std::string encode(const NativeRequest& request);
 std::string encode(const NativeMessage& message);
 
-/// Why a message is refused: `field` is empty if it is about the message as a whole.
+/// Why a message is refused. `field` is empty if the error concerns the whole message.
 struct NativeError {
   std::string field;
   std::string reason;
@@ -110,12 +117,12 @@ std::string describe(const NativeError& error);
 template <typename T>
 using NativeResult = boost::system::result<T, NativeError>;
 
-/// From a frame's JSON; `from` is filled in.
+/// Decodes a frame's JSON; the field `from` of the request is set.
 NativeResult<NativeRequest> decode_native_request(std::string_view json, ConnectionId from);
-/// `to` is left as it is by default.
+/// Decodes a frame's JSON; the field `to` of the message keeps its default.
 NativeResult<NativeMessage> decode_native_message(std::string_view json);
 
-/// The length in front of a message, from its kNativeLengthBytes bytes; nothing if it is above
+/// The length in front of a message, from its kNativeLengthBytes bytes; an error if it is above
 /// kMaxNativeBytes.
 NativeResult<std::size_t> read_native_length(std::string_view bytes);
 

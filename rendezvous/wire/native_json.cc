@@ -14,7 +14,7 @@ const Json& no_fields() {
   return none;
 }
 
-// Makes the value of a text, and stops where the text exceeds a limit.
+// Builds the value of a text, and stops where the text exceeds a limit.
 class BoundedBuilder : public nlohmann::json_sax<Json> {
  public:
   explicit BoundedBuilder(Json& root) : root_(root) {}
@@ -27,7 +27,7 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
   bool number_float(number_float_t value, const string_t&) override { return add(value); }
   bool string(string_t& value) override { return add(std::move(value)); }
-  bool binary(binary_t&) override { return false; }  // JSON's text has none.
+  bool binary(binary_t&) override { return false; }  // JSON text has no such values.
   bool start_object(std::size_t) override { return begin_level(Json::object()); }
   bool start_array(std::size_t) override { return begin_level(Json::array()); }
   bool end_object() override { return end_level(); }
@@ -70,10 +70,10 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
   }
 
   Json& root_;
-  // The open objects and lists, the outermost first. Only the last one grows, so they stay where
-  // they are.
+  // The open objects and lists, the outermost first. Only the last one grows, so their addresses do
+  // not change.
   std::vector<Json*> levels_;
-  Json* member_ = nullptr;  // Of the innermost object: what the last key names.
+  Json* member_ = nullptr;  // The value of the last key in the innermost object.
   Json* added_ = nullptr;
   std::size_t values_ = 0;
   std::string reason_;
@@ -132,7 +132,7 @@ std::int64_t Fields::integer(const char* name, std::int64_t least, std::int64_t 
     fail(name, std::string("a whole number is wanted, this is: ") + value->type_name());
     return least;
   }
-  // Unsigned in the parser's eyes is everything that is not negative.
+  // The parser takes every number that is not negative as unsigned.
   const bool huge = value->is_number_unsigned() &&
                     value->get<std::uint64_t>() >
                         static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
@@ -163,7 +163,7 @@ Fields Fields::object(const char* name) {
   return {no_fields(), error_, std::move(path)};
 }
 
-/// Null if it is no list, or has more than `most` elements.
+/// Null if the field is not a list, or has more than `most` elements.
 const Json* Fields::list_of(const char* name, std::size_t most) {
   const Json* value = find(name);
   if (value == nullptr) return nullptr;

@@ -1,4 +1,4 @@
-// JSON objects of the native door's messages: parsed within limits, read field by field.
+// JSON objects of the native door's messages: parsed within limits, then read field by field.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace muster::native {
 
 using Json = nlohmann::json;
 
-/// Sets `value` to what `text` says. An error if `text` is not JSON, or has more than
-/// kMaxNativeValues values or kMaxNativeDepth levels. The time is proportional to the text's
-/// length.
+/// Parses `text` into `value`. Returns an error if `text` is not JSON, or has more than
+/// kMaxNativeValues values or kMaxNativeDepth levels. The time is proportional to the length of the
+/// text.
 std::optional<NativeError> parse_json(std::string_view text, Json& value);
 
-/// One object's fields. The first thing that is wrong is kept; all reads after it give defaults.
+/// The fields of one object. The first error is kept; all later reads return defaults.
 class Fields {
  public:
   Fields(const Json& object, std::optional<NativeError>& error, std::string path = {})
@@ -38,12 +38,12 @@ class Fields {
   Number number(const char* name, std::int64_t least = 0) {
     return number<Number>(name, least, std::int64_t{std::numeric_limits<Number>::max()});
   }
-  /// The enumerator whose name it is: `names` are by enumerator.
+  /// The enumerator with this name. `names` are in the order of the enumerators.
   template <typename Enum>
   Enum one_of(const char* name, std::span<const std::string_view> names) {
     return static_cast<Enum>(index_of(name, names));
   }
-  /// A field that is an object; an empty one if it is wrong.
+  /// A field that is an object; an empty object on an error.
   Fields object(const char* name);
   /// Calls `read(Fields)` for each element of a list of at most `most` objects.
   template <typename Read>
@@ -52,7 +52,7 @@ class Fields {
     for (std::size_t i = 0; list != nullptr && i < list->size() && !error_; ++i)
       read(element(name, *list, i));
   }
-  /// Whether an optional field is there; null counts as absent.
+  /// Whether an optional field is there; null counts as missing.
   bool has(const char* name) const;
   void fail(const char* name, std::string reason);
 

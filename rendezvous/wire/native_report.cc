@@ -12,11 +12,12 @@ namespace {
 constexpr std::array<std::string_view, 4> kWorkerStates = {"starting", "running", "succeeded",
                                                            "failed"};
 constexpr std::array<std::string_view, 2> kWhats = {"log", "stacks"};
-// Three years: sums of it and another time do not overflow.
+// Three years: a sum with another time does not overflow.
 constexpr std::int64_t kMostAge = 100'000'000'000'000'000;
 constexpr std::int64_t kMostCount = std::numeric_limits<std::int64_t>::max();
 
-// Of a text that is not UTF-8 each byte may become a character of three when it is written.
+// The bytes of `text` that may be written. In a text that is not UTF-8, each byte may become a
+// character of three bytes.
 std::size_t room_for(std::string_view text) {
   return is_utf8(text) ? kMaxReportTextBytes : kMaxReportTextBytes / 3;
 }

@@ -1,4 +1,4 @@
-// The native messages by which nodes report, are asked, and answer: fields to JSON and back.
+// The native messages for reports, questions and answers: fields to JSON and back.
 #pragma once
 
 #include "rendezvous/core/node_report.h"
@@ -8,7 +8,7 @@ namespace muster::native {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// Texts are cut at kMaxReportTextBytes: a stderr's end at its beginning, the others at their end.
+/// Texts are cut to kMaxReportTextBytes: `stderr_end` at its beginning, the others at their end.
 void write(const NodeReport& report, OrderedJson& out);
 void write(const NodeAsked& asked, OrderedJson& out);
 void write(const NodeAnswered& answered, OrderedJson& out);

@@ -1,4 +1,4 @@
-// Text with bytes written as "%2F": in addresses of HTTP and in etcd's keys.
+// Percent-encoding (bytes as "%2F"), for HTTP addresses and keys in etcd.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace muster {
 
-/// `is_plain(char)`: this byte is written as it is. '%' must not be.
+/// `is_plain(char)` returns whether a byte is written as it is; false for '%'.
 template <typename IsPlain>
 std::string percent_encode(std::string_view text, IsPlain is_plain) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
@@ -22,7 +22,7 @@ std::string percent_encode(std::string_view text, IsPlain is_plain) {
   return encoded;
 }
 
-/// Nothing if a '%' is not followed by two digits, small or large.
+/// Empty if a '%' is not followed by two hexadecimal digits, lowercase or uppercase.
 std::optional<std::string> percent_decode(std::string_view text);
 
 }  // namespace muster

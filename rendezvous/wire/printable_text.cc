@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// How many bytes of `text` are one valid UTF-8 character; 0: the first byte begins none.
+// The length in bytes of the valid UTF-8 character at the beginning of `text`; 0: there is none.
 std::size_t character_bytes(std::string_view text) {
   const std::size_t most = std::min<std::size_t>(text.size(), 4);
   for (std::size_t bytes = 1; bytes <= most; ++bytes)
@@ -26,9 +26,9 @@ std::uint32_t code_point(std::string_view character) {
   return point;
 }
 
-// Whether a terminal or a log reader may take the character for more than a sign to show. C1
-// controls steer terminals as ESC does; Unicode has line separators and marks of direction.
-bool steers(std::uint32_t point) {
+// Whether the character may control a terminal or a log reader. C1 controls control terminals like
+// ESC; Unicode has line separators and direction marks.
+bool is_unprintable(std::uint32_t point) {
   return point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x061c ||
          (point >= 0x200b && point <= 0x200f) || (point >= 0x2028 && point <= 0x202e) ||
          (point >= 0x2060 && point <= 0x206f) || point == 0xfeff;
@@ -49,10 +49,10 @@ std::string printable_text(std::string_view text, std::size_t most) {
   std::string out;
   const std::string_view head = text.substr(0, most);
   for (std::size_t at = 0; at < head.size();) {
-    // A character that the cut divides is taken whole or escaped by what is there of it.
+    // A valid character that the cut divides is written whole.
     const std::size_t bytes = character_bytes(text.substr(at));
     const std::string_view character = text.substr(at, std::max<std::size_t>(bytes, 1));
-    if (bytes == 0 || steers(code_point(character)))
+    if (bytes == 0 || is_unprintable(code_point(character)))
       append_escaped(character, out);
     else if (character == "\"" || character == "\\")
       out.append("\\").append(character);
@@ -62,6 +62,38 @@ std::string printable_text(std::string_view text, std::size_t most) {
   }
   if (text.size() > most) out.append("...");
   return out;
+}
+
+std::string terminal_text(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t bytes = character_bytes(text.substr(at));
+    const std::string_view character = text.substr(at, std::max<std::size_t>(bytes, 1));
+    const bool stays = character == "\n" || character == "\t";
+    if (character == "\r") {
+      if (!text.substr(at).starts_with("\r\n")) out.push_back('\n');  // Else it follows.
+    } else if (!stays && (bytes == 0 || is_unprintable(code_point(character)))) {
+      append_escaped(character, out);
+    } else {
+      out.append(character);
+    }
+    at += character.size();
+  }
+  return out;
+}
+
+std::size_t cut_character_bytes(std::string_view text) {
+  for (std::size_t bytes = 1; bytes <= std::min<std::size_t>(text.size(), 3); ++bytes) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - bytes]);
+    if ((byte & 0xc0U) == 0x80) continue;  // Not the first one.
+    const std::size_t wanted = byte >= 0xf8   ? 1
+                               : byte >= 0xf0 ? 4
+                               : byte >= 0xe0 ? 3
+                               : byte >= 0xc0 ? 2
+                                              : 1;
+    return wanted > bytes ? bytes : 0;
+  }
+  return 0;
 }
 
 }  // namespace muster

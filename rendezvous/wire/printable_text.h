@@ -1,4 +1,4 @@
-// Text from outside, made fit for one line of a log.
+// Text from outside, made safe for a line of a log or for a terminal.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,16 @@
 
 namespace muster {
 
-/// `text` between quotes in a line of a log: control characters, line separators, characters that
-/// turn the direction of writing, and bytes that are not UTF-8 become \xHH; a quote and a
+/// `text` for a quoted text in a line of a log: control characters, line separators, characters
+/// that change the direction of writing, and bytes that are not UTF-8 become \xHH; a quote and a
 /// backslash get a backslash in front. A text of more than `most` bytes is cut and ends in "...".
 std::string printable_text(std::string_view text, std::size_t most = kMaxLoggedTextBytes);
+
+/// `text` of any length for a terminal: bytes that printable_text() escapes become \xHH, but line
+/// feeds, tabs, quotes and backslashes stay. A carriage return becomes a line feed.
+std::string terminal_text(std::string_view text);
+
+/// The number of bytes at the end of `text` that begin a character whose other bytes may follow.
+std::size_t cut_character_bytes(std::string_view text);
 
 }  // namespace muster

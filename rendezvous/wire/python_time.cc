@@ -21,7 +21,7 @@ constexpr Microseconds kFirst =
 constexpr Microseconds kLast =
     std::chrono::sys_days(std::chrono::year(10000) / 1 / 1).time_since_epoch() - Microseconds(1);
 
-/// The arguments of a call of `which`; nothing if the value is something else.
+/// The arguments of a call of `which`; null if the value is something else.
 const pickle::Value* arguments_of(const Graph& graph, Ref ref, StateClass which) {
   const pickle::Value& value = graph.at(ref);
   if (value.kind != Kind::Call || !is_class(graph, value.items[0], which)) return nullptr;
@@ -58,7 +58,8 @@ OrReason<Microseconds> zone_offset(const Graph& graph, const pickle::Value& argu
 
 OrReason<Microseconds> local_time(std::string_view bytes) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
-  // Bit 7 of the month says which of two equal hours in autumn it is; torch writes UTC.
+  // Bit 7 of the month is datetime's `fold`: it tells two equal hours in autumn apart. It is
+  // ignored, because torch writes UTC.
   const std::chrono::year_month_day date{std::chrono::year(at(0) << 8 | at(1)),
                                          std::chrono::month(at(2) & 0x7fU),
                                          std::chrono::day(at(3))};

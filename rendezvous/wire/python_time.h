@@ -11,15 +11,16 @@
 
 namespace muster {
 
-/// datetime's ten bytes: year, month, day, hour, minute, second, microsecond; big-endian. A time
-/// outside of the years 1 to 9999 becomes the nearest one that Python knows.
+/// The ten bytes of a datetime: year, month, day, hour, minute, second, microsecond; big-endian. A
+/// time outside of the years 1 to 9999 becomes the nearest time that Python knows.
 std::array<char, 10> python_time_bytes(WallTime time);
 
-/// Why Python would not carry out a call of datetime.datetime, timezone or timedelta as torch
-/// makes it, or why muster does not know what it means; empty: python_time() can read it.
+/// Checks a call of datetime.datetime, timezone or timedelta, as torch writes it. Returns why
+/// Python would refuse the call, or why muster does not know its meaning. Empty: python_time() can
+/// read it.
 std::string check_time_call(const pickle::Graph& graph, pickle::Ref callee, pickle::Ref arguments);
 
-/// The instant of a call of datetime.datetime in the graph, whatever its zone; or why it is none.
+/// The instant of a call of datetime.datetime in the graph, in any time zone; or an error text.
 boost::system::result<WallTime, std::string> python_time(const pickle::Graph& graph,
                                                          pickle::Ref ref);
 

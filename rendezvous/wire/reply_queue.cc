@@ -17,7 +17,8 @@ constexpr std::size_t kTextKept = 64 << 10;
 
 }  // namespace
 
-// The text that may still grow: the last piece's, unless a reference is behind it.
+// The text to which bytes can be appended: that of the last piece, or of a new piece if the last
+// one already has a shared value.
 std::string& ReplyQueue::text() {
   if (pieces_.empty() || pieces_.back().shared.size() > 0) pieces_.emplace_back();
   return pieces_.back().text;
@@ -62,7 +63,7 @@ void ReplyQueue::add_u64(std::uint64_t number) {
 
 std::size_t ReplyQueue::gather(std::span<std::string_view> out) const {
   std::size_t count = 0;
-  std::size_t sent = offset_;  // Of the piece in hand.
+  std::size_t sent = offset_;  // Sent bytes of the current piece.
   for (std::size_t i = first_; i < pieces_.size(); ++i) {
     for (const std::string_view view :
          {std::string_view(pieces_[i].text), pieces_[i].shared.view()}) {
@@ -84,9 +85,9 @@ void ReplyQueue::consume(std::size_t bytes) {
   while (offset_ >= pieces_[first_].size()) {
     offset_ -= pieces_[first_].size();
     text_bytes_ -= pieces_[first_].text.size();
-    pieces_[first_++] = Piece{};  // Its memory is freed now.
+    pieces_[first_++] = Piece{};  // Frees its memory now.
   }
-  // The sent ones are dropped together now and then: each is moved once, on the average.
+  // Sent pieces are erased together from time to time, so that each piece moves once on average.
   if (first_ > 16 && first_ > pieces_.size() / 2) {
     pieces_.erase(pieces_.begin(), pieces_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
@@ -103,7 +104,7 @@ void ReplyQueue::clear() {
     pieces_ = {};
 }
 
-void ReplyQueue::take(ReplyQueue& other) {
+void ReplyQueue::append(ReplyQueue& other) {
   if (empty()) {
     std::swap(pieces_, other.pieces_);
     std::swap(first_, other.first_);
@@ -125,7 +126,7 @@ void ReplyQueue::take(ReplyQueue& other) {
     }
     other.clear();
   }
-  // What waits to be sent may wait for long: it keeps no room to grow.
+  // These bytes may wait for long until they are sent, so they keep no spare capacity.
   if (!pieces_.empty() && pieces_.back().text.capacity() > 2 * pieces_.back().text.size())
     pieces_.back().text.shrink_to_fit();
 }

@@ -1,5 +1,5 @@
-// Bytes on their way to one client, oldest first. Small ones are copied together, large values
-// are only referred to.
+// Bytes that wait to be sent to one client, oldest first. Small ones are copied together, large
+// values are only referred to.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ namespace muster {
 
 class ReplyQueue {
  public:
-  /// From this size on a value is not copied.
+  /// Values of this size or larger are not copied.
   static constexpr std::size_t kShareBytes = 16 << 10;
-  /// From this size on once kManyBytes are in the queue: a client that asks for one value many
-  /// times must not make us copy it as often.
+  /// The same limit once kManyBytes are in the queue: a client that asks for one value many times
+  /// must not make the server copy it as often.
   static constexpr std::size_t kShareFromManyBytes = 64;
   static constexpr std::size_t kManyBytes = 64 << 10;
-  /// What a value that is not copied costs here.
+  /// The memory of the queue for a value that is not copied.
   static constexpr std::size_t kPieceBytes = 64;
 
   void add(std::string_view bytes);
@@ -31,27 +31,28 @@ class ReplyQueue {
 
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
-  /// What the queue holds in memory, without the values that it only refers to.
+  /// The memory of the queue, without the values that it only refers to.
   std::size_t memory() const { return text_bytes_ + pieces_.capacity() * sizeof(Piece); }
-  /// So many bytes of text will be added.
+  /// Reserves memory for so many bytes of text.
   void reserve_text(std::size_t bytes) { text().reserve(text().size() + bytes); }
-  /// So many values will be referred to: a long list of them takes no room to grow.
+  /// Reserves memory for references to so many values, so that a long list needs no spare capacity.
   void reserve(std::size_t values) {
     if (values > pieces_.size()) pieces_.reserve(pieces_.size() + values + 1);
   }
-  /// The next bytes to send, as pieces; returns how many pieces it has filled in.
+  /// Fills `pieces` with the next bytes to send; returns the number of pieces that it has filled.
   std::size_t gather(std::span<std::string_view> pieces) const;
-  /// These have been sent.
+  /// Removes the first `bytes`, which have been sent.
   void consume(std::size_t bytes);
-  /// Empty again. Keeps a little memory for the next reply, so that a busy client allocates none.
+  /// Removes all bytes. Keeps a little memory for the next reply, so that replies to a busy client
+  /// need no allocation.
   void clear();
-  /// Everything in `other`, behind what is here; `other` is empty afterwards.
-  void take(ReplyQueue& other);
+  /// Moves all bytes of `other` to the end of this queue.
+  void append(ReplyQueue& other);
 
  private:
   struct Piece {
     std::string text;
-    SharedBytes shared;  // Behind the text, or empty.
+    SharedBytes shared;  // Follows the text; may be empty.
     std::size_t size() const { return text.size() + shared.size(); }
   };
   static_assert(sizeof(Piece) <= kPieceBytes);
@@ -59,10 +60,10 @@ class ReplyQueue {
   void refer_to(const SharedBytes& bytes);
 
   std::vector<Piece> pieces_;
-  std::size_t first_ = 0;   // Pieces before it are sent.
-  std::size_t offset_ = 0;  // Within the first one.
+  std::size_t first_ = 0;   // The first piece that is not sent completely.
+  std::size_t offset_ = 0;  // Sent bytes of that piece.
   std::size_t size_ = 0;
-  std::size_t text_bytes_ = 0;  // Of all pieces that are not yet sent in whole.
+  std::size_t text_bytes_ = 0;  // Text of all pieces that are not sent completely.
 };
 
 }  // namespace muster

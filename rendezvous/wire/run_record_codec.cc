@@ -18,7 +18,7 @@ using RecordJson = nlohmann::ordered_json;
 constexpr std::array<std::string_view, 3> kScalePolicies = {"now", "at-restart", "never"};
 constexpr std::array<std::string_view, 2> kKeptOutHows = {"drained", "excluded"};
 constexpr std::array<std::string_view, 3> kStandings = {"member", "finished", "lost"};
-// A reason from outside and what a host has added to it, in characters of up to three bytes.
+// A reason from outside and the host's addition to it, in characters of up to three bytes.
 constexpr std::size_t kMaxRecordedText = 8 * kMaxNativeTextBytes;
 constexpr std::int64_t kMostNumber = std::numeric_limits<std::int64_t>::max();
 
@@ -46,8 +46,8 @@ RecordJson outcome_json(const RunOutcome& outcome) {
   return json;
 }
 
-/// One JSON object as text. Thousands of members are recorded at once, while all nodes wait: text
-/// is written at once, without a JSON value of each member.
+/// One JSON object as text. Thousands of members are recorded at once while all nodes wait, so the
+/// text is written directly, without a JSON value for each member.
 class ObjectText {
  public:
   void add(std::string_view name, std::string_view text) {
@@ -112,7 +112,7 @@ RunOutcome recorded_outcome(Fields fields) {
   return outcome;
 }
 
-/// An older record has neither list.
+/// Reads the two lists of operators' changes and strikes. An older record has neither.
 void read_operators_part(Fields& fields, RunRecord& record) {
   if (fields.has("kept_out"))
     fields.each("kept_out", kMaxKeptOut, [&](Fields entry) {
@@ -127,7 +127,7 @@ void read_operators_part(Fields& fields, RunRecord& record) {
     });
 }
 
-/// Reads one object with `read`; whatever is wrong comes out as one sentence.
+/// Reads one object with `read`; any error becomes one sentence.
 template <typename Record, typename Read>
 boost::system::result<Record, RecordError> read_record(std::string_view text, const Read& read) {
   const native::Json json = native::Json::parse(text, nullptr, false);

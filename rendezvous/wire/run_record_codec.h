@@ -1,6 +1,6 @@
-// The records of runs as texts of JSON: what a run service's state keeps, whatever it is kept in.
+// The records of runs as JSON text, for every kind of state that a run service can have.
 //
-// A reader takes fields that it does not know for those of a later muster, and leaves them out.
+// A reader ignores unknown fields: a later muster may have written them.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 namespace muster {
 
 struct RecordError {
-  std::string reason;  // Which field, and what it should be.
+  std::string reason;  // Names the wrong field and the expected value.
 };
 
 std::string encode(const RunRecord& record);

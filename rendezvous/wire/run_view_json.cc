@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;  // In the order in which people want to read it.
+using OrderedJson = nlohmann::ordered_json;  // Keeps an order that is useful for people.
 
 std::string text_of(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -107,7 +107,7 @@ OrderedJson to_json(const WorkerReport& worker, Duration since, std::optional<in
   return json;
 }
 
-// Null for a node that reports nothing: torchrun, or an older muster.
+// Null for a node without reports: a torchrun node, or an older muster.
 OrderedJson report_json(const NodeView& node, const Clock& clock) {
   if (node.report == nullptr) return nullptr;
   const NodeReport& report = node.report->report;

@@ -1,6 +1,7 @@
-// Views of runs as JSON: what the HTTP interface answers, and what musterctl reads.
+// Views of runs as JSON: the answers of the HTTP interface, which musterctl reads.
 //
-// The fields: docs/operating.md. New ones may come; none changes its meaning within /api/v1.
+// docs/operating.md describes the fields. New fields may be added; within /api/v1 no field changes
+// its meaning.
 #pragma once
 
 #include <string>
@@ -12,14 +13,14 @@ namespace muster {
 /// Seconds with milliseconds since 1970 as "2026-11-22T21:39:01.123Z".
 std::string time_text(WallTime at);
 
-/// Bytes that are not UTF-8 become U+FFFD. None of these throws but for lack of memory.
+/// Bytes that are not UTF-8 become U+FFFD. These functions throw only if there is no memory.
 std::string runs_json(const RunsView& view);
-/// Without its nodes; with the events.
+/// The run without its nodes, but with its events.
 std::string run_json(const RunView& view);
 std::string nodes_json(const RunView& view);
-/// A piece of a log, or of a file of stacks: its bytes in base64.
+/// A piece of a log or of a file of stacks, with its bytes in base64.
 std::string answer_json(const NodeAnswered& answer);
-/// What an operator has asked is done; `text` says what follows from it, and may be empty.
+/// The answer after an operator's request was done. `text` has its consequences and may be empty.
 std::string done_json(const std::string& text);
 /// One line without a line feed: the data of one server-sent event.
 std::string event_json(const RunEvent& event, const RunView& view);

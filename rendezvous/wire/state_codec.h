@@ -1,7 +1,8 @@
 // The rendezvous state <-> the text under torchrun's key "torch.rendezvous.<run id>".
 //
-// Written: base64 of the pickle that torch 2.13 would write for the same state. Read: what any
-// torch writes (pickle protocols 2 to 5), by a reader that executes nothing. docs/rendezvous.md.
+// The encoder writes base64 of the pickle that torch 2.13 would write for the same state. The
+// decoder reads the states of any torch (pickle protocols 2 to 5) and executes nothing.
+// docs/rendezvous.md.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@
 
 namespace muster {
 
-/// The text that stands for "no state yet". Every torchrun node writes it when there is nothing.
+/// The text for "no state yet". Every torchrun node writes it if there is no value.
 inline constexpr std::string_view kNoStateText = "Y2FuaW1hZGFt";
 
 inline constexpr std::size_t kMaxStateNodes = 65'536;  // In each of the four collections.
@@ -25,13 +26,13 @@ inline constexpr std::size_t kMaxStateNodes = 65'536;  // In each of the four co
 inline constexpr std::size_t kMaxForeignAttributes = 16;
 inline constexpr std::size_t kMaxForeignNameBytes = 64;
 inline constexpr std::size_t kMaxForeignBytes = 16'384;  // All together, with their names.
-inline constexpr std::size_t kMaxForeignValues = 1'000;  // All together; shared ones each time.
+inline constexpr std::size_t kMaxForeignValues = 1'000;  // All together; a shared one each time.
 inline constexpr int kMaxForeignDepth = 16;
 
 /// Why a text is refused.
 struct StateError {
   enum class Part { Text, Pickle };
-  Part part = Part::Text;  // What `offset` counts: characters of the text, or bytes of the pickle.
+  Part part = Part::Text;  // `offset` counts characters of the text, or bytes of the pickle.
   std::size_t offset = 0;
   std::string reason;
 };
@@ -41,11 +42,11 @@ std::string describe(const StateError& error);
 template <typename T>
 using StateResult = boost::system::result<T, StateError>;
 
-/// The text of a state: base64 of the pickle that torch 2.13 writes for it. It never fails, and
-/// decode_state() reads whatever it writes unless a limit is exceeded.
+/// The text of a state: base64 of the pickle that torch 2.13 writes for it. Never fails.
+/// decode_state() can read the result unless it exceeds a limit.
 std::string encode_state(const RendezvousState& state);
 
-/// The state of a text; nothing for kNoStateText.
+/// The state of a text; empty for kNoStateText.
 StateResult<std::optional<RendezvousState>> decode_state(std::string_view text,
                                                          const pickle::PickleLimits& limits = {});
 

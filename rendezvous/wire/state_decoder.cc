@@ -16,9 +16,8 @@ using pickle::Graph;
 using pickle::Kind;
 using pickle::Ref;
 
-// Beside letters, digits and underscores: nothing that Python itself looks for in an object, such
-// as
-// __reduce_ex__, which would break every node that writes the state again.
+// Only letters, digits and underscores, and no name that Python itself looks up in an object, such
+// as __reduce_ex__: that would break every node that writes the state again.
 bool is_plain_name(std::string_view name) {
   const auto letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -31,7 +30,7 @@ bool is_plain_name(std::string_view name) {
 
 class Decoder {
  public:
-  /// `pickle_bytes` bounds what names copied out of the graph may take.
+  /// `pickle_bytes` bounds the memory of the addresses that are copied out of the graph.
   Decoder(const Graph& graph, std::size_t pickle_bytes)
       : graph_(graph), address_bytes_(kAddressBytesPerPickleByte * pickle_bytes) {}
 
@@ -56,7 +55,7 @@ class Decoder {
     LastHeartbeats,
     KnownCount
   };
-  // A node's address lies in the pickle once, and in the state once for each of its collections.
+  // The pickle has a node's address once, but the state has it once in each collection.
   static constexpr std::size_t kAddressBytesPerPickleByte = 4;
   static constexpr std::array<std::string_view, KnownCount> kNames{
       "round",        "complete",  "deadline",        "closed",
@@ -75,20 +74,20 @@ class Decoder {
   }
 
   void read(const pickle::Value& attributes, RendezvousState& state) {
-    std::array<const Ref*, KnownCount> known{};  // Null: it is not there.
+    std::array<const Ref*, KnownCount> known{};  // Null: the attribute is missing.
     Foreign foreign;
     for (std::size_t i = 0; i < attributes.items.size(); i += 2) {
       const pickle::Value& name = graph_.at(attributes.items[i]);
       if (name.kind != Kind::Text) return fail(name, "an attribute's name is no text");
       const auto found = std::find(kNames.begin(), kNames.end(), name.text);
       if (found == kNames.end())
-        note_foreign(attributes.items[i], attributes.items[i + 1], foreign);
+        record_foreign(attributes.items[i], attributes.items[i + 1], foreign);
       else
         known[static_cast<std::size_t>(found - kNames.begin())] = &attributes.items[i + 1];
     }
     if (error_) return;
     for (std::size_t i = 0; i < KnownCount; ++i)
-      if (known[i] == nullptr && i != RedundancyList)  // torch 2.2 and older had none.
+      if (known[i] == nullptr && i != RedundancyList)  // Not in torch 2.2 and older.
         return fail(attributes, "the state has no " + std::string(kNames[i]));
     state.round = number(*known[Round], "round");
     if (state.round < 0) return fail(graph_.at(*known[Round]), "round is negative");
@@ -163,7 +162,7 @@ class Decoder {
     read_map(collection(ref, Kind::Dict, "last_heartbeats"), state.last_heartbeats,
              [&](Ref at) { return time(at); });
   }
-  /// As in a Python dict, a key that comes again keeps its place and gets another value.
+  /// As in a Python dict, a repeated key keeps its position and gets the new value.
   template <typename T, typename Read>
   void read_map(const pickle::Value* dict, NodeMap<T>& nodes, const Read& read) {
     std::map<NodeName, std::size_t> places;
@@ -187,7 +186,7 @@ class Decoder {
   }
   using Foreign = std::vector<std::pair<Ref, Ref>>;  // Name and value.
 
-  void note_foreign(Ref name, Ref value, Foreign& foreign) {
+  void record_foreign(Ref name, Ref value, Foreign& foreign) {
     const std::string_view text = graph_.at(name).text;
     const auto known = std::find_if(foreign.begin(), foreign.end(), [&](const auto& attribute) {
       return graph_.at(attribute.first).text == text;
@@ -211,7 +210,7 @@ class Decoder {
       state.foreign.push_back({std::string(graph_.at(name).text), *std::move(pickled)});
     }
   }
-  /// Whether the value consists of plain values, nodes and times; counts a shared one each time.
+  /// Whether the value consists of plain values, nodes and times. Counts a shared value each time.
   bool count_plain(Ref ref, int depth, std::size_t& values) {
     const pickle::Value& value = graph_.at(ref);
     if (depth > kMaxForeignDepth || ++values > kMaxForeignValues) {
@@ -224,7 +223,7 @@ class Decoder {
       case Kind::Integer:
       case Kind::Text:
       case Kind::Bytes:
-      case Kind::Call:  // StateRules takes times only.
+      case Kind::Call:  // StateRules allows only calls that make times.
         return true;
       case Kind::Tuple:
       case Kind::List:
@@ -245,7 +244,7 @@ class Decoder {
   }
 
   const Graph& graph_;
-  std::size_t address_bytes_;  // What further addresses may take.
+  std::size_t address_bytes_;  // The bytes that are left for further addresses.
   std::optional<StateError> error_;
 };
 

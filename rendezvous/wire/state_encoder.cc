@@ -15,11 +15,11 @@ using pickle::Graph;
 using pickle::Kind;
 using pickle::Ref;
 
-// A foreign attribute lies in the dict of the state.
+// A foreign attribute is inside the dict of the state.
 constexpr int kStateDepth = 16;
 
-// Makes the graph that torch has in memory after reading a state: names and classes are one object
-// each, a node is one object wherever it occurs, UTC is one object, every time is its own.
+// Builds the graph that torch has in memory after reading a state. Each name, each class, each node
+// and UTC is one object, wherever it occurs. Every time is an object of its own.
 class Builder {
  public:
   Graph take() { return std::move(graph_); }
@@ -40,7 +40,8 @@ class Builder {
     put("redundancy_list", set(state.redundancy_list));
     put("last_heartbeats", heartbeats(state));
     for (const ForeignAttribute& attribute : state.foreign) {
-      // The decoder's own writer has written it. If it cannot be read, the state goes without it.
+      // The decoder has written this pickle. If it cannot be read, the state is written without the
+      // attribute.
       const auto value =
           pickle::read_pickle(attribute.pickled, graph_, StateRules(), {.bytes_per_value = 1});
       if (value) put(attribute.name, *value);
@@ -52,7 +53,7 @@ class Builder {
  private:
   Ref integer(std::int64_t value) { return graph_.add({.kind = Kind::Integer, .number = value}); }
   Ref boolean(bool value) { return graph_.add({.kind = Kind::Bool, .number = value}); }
-  /// A name in the source of torch: one object, however often it is mentioned.
+  /// A name in the source of torch: one object, however often it is used.
   Ref name_text(std::string_view name) {
     const auto [known, is_new] = names_.try_emplace(name, 0);
     if (is_new) known->second = graph_.add({.kind = Kind::Text, .text = name});
@@ -63,7 +64,7 @@ class Builder {
     if (known) return *known;
     const StateClassName name = name_of(which);
     const Ref module = name_text(name.module);
-    // The class datetime has the name of its module; to Python that is another object.
+    // The class datetime has the same name as its module, but in Python its name is another object.
     const Ref own = which == StateClass::Time ? graph_.add({.kind = Kind::Text, .text = name.name})
                                               : name_text(name.name);
     known = graph_.add(
@@ -146,7 +147,8 @@ std::string encode_state(const RendezvousState& state) {
   const Graph graph = builder.take();
   auto bytes = pickle::write_pickle(graph, root, kStateDepth + pickle::kMaxPickleDepth);
   if (!bytes) {
-    // Only foreign attributes can be nested too deeply, and the decoder has refused those.
+    // Only foreign attributes can be nested too deeply, and the decoder refuses such ones. As a
+    // fallback, the state is written without them.
     RendezvousState plain = state;
     plain.foreign.clear();
     Builder plain_builder;

@@ -8,7 +8,8 @@
 namespace muster {
 namespace {
 
-// CPython 3.14, Modules/_pickle.c: the opcodes of all protocols. Any other byte ends the unpickler.
+// CPython 3.14, Modules/_pickle.c: the opcodes of all protocols. The unpickler stops at any other
+// byte.
 constexpr std::string_view kOpcodesBelow128 = "().012BCFGIJKLMNPQRSTUVX]abcdeghijlopqrstu}";
 constexpr unsigned char kFirstOpcodeFrom128 = 0x80;  // PROTO
 constexpr unsigned char kLastOpcode = 0x98;          // READONLY_BUFFER
@@ -27,7 +28,7 @@ bool is_digit(char c) {
 bool is_state_key(std::string_view key) {
   if (!key.starts_with(kStateKeyPrefix)) return false;
   key.remove_prefix(kStateKeyPrefix.size());
-  // RUN.ROUND/…: in front of a slash there are digits, and in front of those a dot.
+  // In a key RUN.ROUND/…, there are digits before a slash, and a dot before the digits.
   for (std::size_t slash = key.find('/'); slash != std::string_view::npos;
        slash = key.find('/', slash + 1)) {
     std::size_t digits = slash;
@@ -39,7 +40,7 @@ bool is_state_key(std::string_view key) {
 }
 
 bool cannot_be_pickle(std::string_view text) {
-  // Python's b64decode() skips everything outside of the alphabet, and '=' in front of the second
+  // Python's b64decode() skips all characters outside of the alphabet, and '=' before the second
   // digit. The first two digits make the first byte.
   std::string digits;
   for (std::size_t i = 0; i < text.size() && digits.size() < 2; ++i)
@@ -50,7 +51,7 @@ bool cannot_be_pickle(std::string_view text) {
     return first && !is_opcode(static_cast<unsigned char>(first->front()));
   };
   if (digits.size() == 2) return begins_none("AA");
-  // The second digit may still be appended; its upper two bits belong to the first byte.
+  // A client may still append the second digit; its upper two bits belong to the first byte.
   return begins_none("AAA") && begins_none("QAA") && begins_none("gAA") && begins_none("wAA");
 }
 
@@ -73,7 +74,7 @@ std::optional<std::string> refuse_planted_pickle(const Request& request) {
         if (planted(request.keys[i], request.values[i])) return refusal(request.keys[i]);
       return std::nullopt;
     default:
-      return std::nullopt;  // ADD writes digits, and nobody reads a state from a queue.
+      return std::nullopt;  // ADD writes digits, and no client reads a state from a queue.
   }
 }
 

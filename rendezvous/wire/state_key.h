@@ -1,7 +1,7 @@
-// The key of a rendezvous' state, and what may be written under it while no run is known there.
+// The key of a rendezvous' state, and the values that are allowed there while no run is known.
 //
-// torchrun nodes unpickle whatever lies under that key. So nothing that Python could take for a
-// pickle is kept there: a state belongs to a run, and the run service encodes it anew.
+// torchrun nodes unpickle any value of that key. So the store keeps no value there that Python
+// could take for a pickle. A state belongs to a run, and the run service encodes it anew.
 #pragma once
 
 #include <optional>
@@ -12,18 +12,18 @@
 
 namespace muster {
 
-/// In front of a run id: the key of its state, as it is on the wire.
+/// The key of a state is this prefix and the run id, as on the wire.
 inline constexpr std::string_view kStateKeyPrefix = "/torch.rendezvous.";
 
-/// Whether a torchrun node of some run reads its state here. Keys of a round
-/// ("PREFIX RUN.ROUND/…") are not: a run id of that shape is refused.
+/// Whether torchrun nodes of a run may read their state under this key. False for keys of a round
+/// ("PREFIX RUN.ROUND/…"): a run id of that form is refused.
 bool is_state_key(std::string_view key);
 
 /// Whether Python's unpickler stops at the first byte of the text's base64, whatever follows and
-/// whatever is appended to the text. True also of texts without any base64 in them.
+/// whatever is appended to the text. Also true for texts without base64.
 bool cannot_be_pickle(std::string_view text);
 
-/// Why the store must not carry out a request that writes; nothing: it may.
+/// Why the store must refuse this writing request; empty: the store may apply it.
 std::optional<std::string> refuse_planted_pickle(const Request& request);
 
 }  // namespace muster

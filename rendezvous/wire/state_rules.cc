@@ -18,7 +18,7 @@ constexpr std::array<StateClassName, 5> kNames{{{kTorchModule, "_RendezvousState
                                                 {"datetime", "timezone"},
                                                 {"datetime", "timedelta"}}};
 
-/// addr, pid and local_id, each once: with them Python hashes and compares nodes.
+/// A node must have addr, pid and local_id, each once: Python hashes and compares nodes with them.
 std::string check_node(const Graph& graph, const pickle::Value& attributes) {
   const pickle::Value* addr = nullptr;
   const pickle::Value* pid = nullptr;

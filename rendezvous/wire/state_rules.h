@@ -1,4 +1,4 @@
-// Which names, calls and objects the pickle of a rendezvous state may contain.
+// The names, calls and objects that the pickle of a rendezvous state may contain.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace muster {
 
-/// The names that a state may contain. The numbers are those of Rules::find_name().
+/// The allowed names. The numbers are those of Rules::find_name().
 enum class StateClass : std::int64_t {
   State,  // _RendezvousState
   Node,   // _NodeDesc
@@ -18,7 +18,7 @@ enum class StateClass : std::int64_t {
   Delta,  // datetime.timedelta
 };
 
-/// As Python has it in memory: `module` and `name` of a class.
+/// The module and the name of a class in Python.
 struct StateClassName {
   std::string_view module, name;
 };
@@ -28,8 +28,8 @@ inline bool is_class(const pickle::Graph& graph, pickle::Ref ref, StateClass whi
   return graph.is_class(ref, static_cast<std::int64_t>(which));
 }
 
-/// A node is complete when it gets its attributes, and a call has arguments with which Python
-/// carries it out: so no value of an accepted pickle is broken, not even one that nobody refers to.
+/// Checks that a node is complete when it gets its attributes, and that Python accepts the
+/// arguments of each call. So every value of an accepted pickle is valid, even an unused one.
 class StateRules final : public pickle::Rules {
  public:
   std::optional<std::int64_t> find_name(std::string_view module,
@@ -40,7 +40,7 @@ class StateRules final : public pickle::Rules {
                            pickle::Ref arguments) const override;
   std::string check_attributes(const pickle::Graph& graph, pickle::Ref object,
                                pickle::Ref attributes) const override;
-  /// Also a node that has its attributes.
+  /// Allows also a node that has its attributes.
   std::string check_key(const pickle::Graph& graph, pickle::Ref key) const override;
 };
 

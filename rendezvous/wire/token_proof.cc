@@ -8,9 +8,9 @@
 namespace muster {
 namespace {
 
-/// What `role` ("node", "host") must be able to say. The first message has the node's nonce, the
-/// run id and what else the node claims; only the host's nonce is not in it. The two roles' texts
-/// differ, so that neither proof can be sent back as the other.
+/// The proof of `role` ("node", "host"). The first message contains the node's nonce, the run id
+/// and all other claims of the node; only the host's nonce is not in it. The texts of the two roles
+/// differ, so that no side can send the other side's proof back as its own.
 std::string proof_of(const TokenCrypto& crypto, std::string_view role, std::string_view host_nonce,
                      std::string_view first_json) {
   std::string text = "muster native door, protocol " + std::to_string(kNativeProtocolVersion);
@@ -20,9 +20,9 @@ std::string proof_of(const TokenCrypto& crypto, std::string_view role, std::stri
   return to_hex(crypto.mac(text));
 }
 
-/// What a first message says of itself.
+/// The nonce and the run id of a first message.
 struct FirstMessage {
-  std::string nonce;  // Empty: it has none.
+  std::string nonce;  // Empty: the message has no nonce.
   std::string run;
 };
 FirstMessage about(const NativeRequest& request) {
@@ -62,7 +62,8 @@ TokenGate::Step TokenGate::receive(std::string_view json) {
 TokenGate::Step TokenGate::receive_first(std::string_view json) {
   const auto request = decode_native_request(json, {});
   const auto* hello = request ? std::get_if<NativeHello>(&*request) : nullptr;
-  // Refused where it is served, which says why; nothing else of this connection is served then.
+  // The message is passed on, so that the service refuses it with the reason. Nothing else of this
+  // connection is served after that.
   if (!request || (hello != nullptr && hello->protocol_version != kNativeProtocolVersion))
     return {.serve = std::string(json)};
   const FirstMessage first = about(*request);

@@ -3,10 +3,13 @@
 Each returns when it has done its worst; its connections stay open until the test closes them.
 """
 import base64
-import random
+import pathlib
+import tempfile
+import time
 
+import pickles
 from hostile import (ADD, APPEND, CANCEL_WAIT, CHECK, COMPARE_SET, GET, HELLO, LIST_KEYS, MULTI_GET, MULTI_SET,
-                     NO_STATE, QUEUE_POP, QUEUE_PUSH, SET, STATE_KEY, WAIT, hello, join, keys_request, native, request,
+                     NO_STATE, QUEUE_POP, QUEUE_PUSH, SET, STATE_KEY, WAIT, chance_of, hello, join, keys_request, native, request,
                      text, u64)
 
 MIB = 1 << 20
@@ -84,6 +87,7 @@ def list_keys_unread(a):
     client = a.client()
     for i in range(0, 4_000, 100):
         keys = [b"%06d" % (i + j) + b"n" * 4_000 for j in range(100)]
+        a.keys_to_delete += keys
         client.send(bytes([MULTI_SET]) + u64(100) + b"".join(text(key) + text(b"") for key in keys))
     client.ping()
     for reader in a.clients_of(60):
@@ -194,6 +198,21 @@ def connections_that_say_nothing(a):
     a.clients_of(500, first=b"")
 
 
+# --- slowness ---------------------------------------------------------------------------------------------------------
+
+def slow_loris(a):
+    """Clients whose bytes come one by one: the greeting, a hello, a join, a SET and a MULTI_GET that never end."""
+    streams = [HELLO, HELLO + hello("slow"), HELLO + hello("slow") + join(nodes=60_000),
+               HELLO + request(SET, "k", b"v" * 1000), HELLO + keys_request(MULTI_GET, ["k%d" % i for i in range(50)])]
+    slow = [(client, streams[i % len(streams)]) for i, client in enumerate(a.clients_of(200, first=b""))]
+    end = time.monotonic() + 2
+    for at in range(max(map(len, streams))):
+        if time.monotonic() > end:
+            return
+        for client, stream in slow:
+            client.send(stream[at:at + 1])
+
+
 # --- the log, and bytes that mean nothing ----------------------------------------------------------------------------
 
 FORGED = "x\n[2026-01-01] [critical] FORGED\x1b[31m\r\u2028\u009b \" advice=\"rm -rf /\""
@@ -225,7 +244,7 @@ def flood_of_bad_clients(a):
 
 
 def random_bytes(a):
-    chance = random.Random(7)
+    chance = chance_of("random_bytes")
     for _ in range(200):
         client = a.client(first=b"" if chance.random() < 0.3 else HELLO)
         client.send(bytes([chance.randrange(25)]) + chance.randbytes(chance.randrange(200)), 0.1)
@@ -246,7 +265,7 @@ def pickled_state(*, closed=False, participants=0, opcode=b"\x80\x04"):
 
 
 def states_that_are_none(a):
-    chance = random.Random(11)
+    chance = chance_of("states_that_are_none")
     for i in range(40):
         client = a.client()
         key = STATE_KEY + b"none%d" % i
@@ -272,6 +291,30 @@ def pickle_of_huge_memo_index(a):
         client.send(request(COMPARE_SET, key, b"", NO_STATE)
                     + request(COMPARE_SET, key, NO_STATE, base64.b64encode(b"\x80\x04}r\xff\xff\xff\x7f.")))
         client.drain(0.05)
+
+
+def pickles_that_execute(a):
+    """A state that runs a program in whoever unpickles it with Python comes back to nobody, and is not run here."""
+    with tempfile.TemporaryDirectory(prefix="muster-attack-") as folder:
+        marker = pathlib.Path(folder) / "executed"
+        for name, pickled in {**pickles.rejected(), **pickles.executing(marker)}.items():
+            for run in (b"pickle-" + name.encode(), b"job"):
+                key = STATE_KEY + run
+                client = a.client()
+                client.send(request(COMPARE_SET, key, b"", NO_STATE))
+                try:
+                    before = client.receive_text()
+                    client.send(request(COMPARE_SET, key, before, pickled))
+                    answers = [client.receive_text()]
+                    client.send(request(GET, key))
+                    answers.append(client.receive_text())
+                except (EOFError, OSError):
+                    continue  # It was closed for that, or is not a run of this host.
+                assert pickled not in [answer for answer in answers if answer], f"{name} comes back"
+            other = a.client()
+            other.send(hello("pickles") + native(base64.b64decode(pickled[:len(pickled) // 4 * 4])))
+        a.clients[-1].drain(0.3)
+        assert not marker.exists(), "a pickle was executed"
 
 
 def waits_at_the_exit_barrier_and_leaves(a):

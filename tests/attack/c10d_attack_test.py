@@ -5,10 +5,10 @@
 """
 import contextlib
 
-from hostile import (ADD, COMPARE_SET, DELETE_KEY, GET, HELLO, LIST_KEYS, MULTI_GET, MULTI_SET, NO_STATE, SET, STATE_KEY, WAIT, Client, Musterd,
-                     hello, keys_request, request, text, u64)
+from hostile import (ADD, COMPARE_SET, DELETE_KEY, GET, HELLO, LIST_KEYS, MULTI_GET, MULTI_SET, NO_STATE, SET, STATE_KEY,
+                     WAIT, Client, Musterd, hello, keys_request, main, request, text, u64)
 from token_peers import Node, TokenTest
-from support import main, wait_for
+from support import wait_for
 
 
 class C10dDoor(TokenTest):

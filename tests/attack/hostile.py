@@ -1,7 +1,9 @@
 """What hostile clients send to a store server, and how its victims are watched. Standard library only."""
+import contextlib
 import json
 import os
 import pathlib
+import random
 import socket
 import struct
 import subprocess
@@ -10,8 +12,11 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import support
 from support import one_second
 
+# All chance in the attacks comes from it; each failure names it.
+SEED = int(os.environ.get("MUSTER_ATTACK_SEED", "1"))
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 (VALIDATE, SET, COMPARE_SET, GET, ADD, CHECK, WAIT, GETNUMKEYS, DELETE_KEY, APPEND, MULTI_GET, MULTI_SET, CANCEL_WAIT,
  PING, QUEUE_PUSH, QUEUE_POP, QUEUE_LEN, LIST_KEYS, BARRIER) = range(19)
@@ -19,6 +24,29 @@ HELLO = b"\0" + struct.pack("<I", 0x3C85F7CE)
 # torch's text for "no state yet"; whoever writes it first begins the run.
 NO_STATE = b"Y2FuaW1hZGFt"
 STATE_KEY = b"/torch.rendezvous."
+
+
+def chance_of(name):
+    """A generator of random numbers: the same for the same seed and name."""
+    return random.Random(f"{SEED} {name}")
+
+
+def main():
+    """As in the end-to-end tests. With MUSTER_ATTACK_SEED in the environment the tests run in an order of its own."""
+    if "MUSTER_ATTACK_SEED" in os.environ:
+        support.ShardLoader.sortTestMethodsUsing = staticmethod(by_chance)
+    try:
+        support.main()
+    except SystemExit as end:
+        if end.code:
+            print(f"MUSTER_ATTACK_SEED={SEED}", file=sys.stderr)
+        raise
+
+
+def by_chance(one, other):
+    def place(name):  # Some have to be the last.
+        return name.startswith("test_zz"), chance_of(name).random(), name
+    return (place(one) > place(other)) - (place(one) < place(other))
 
 
 def u64(number):
@@ -131,6 +159,7 @@ class Attacker:
         self.port = port
         self.sent = [0]
         self.clients = []
+        self.keys_to_delete = []
 
     def client(self, first=HELLO):
         self.clients.append(Client(self.port, first, self.sent))
@@ -140,7 +169,16 @@ class Attacker:
         return [self.client(first) for _ in range(count)]
 
     def close(self):
+        """Also deletes keys_to_delete. With many large keys in the store, a later attack's LIST_KEYS would have large replies."""
         for client in self.clients:
+            client.close()
+        if not self.keys_to_delete:
+            return
+        with contextlib.suppress(OSError, EOFError):  # The server may have ended.
+            client = Client(self.port)
+            for key in self.keys_to_delete:
+                client.send(request(DELETE_KEY, key))
+                client.receive(8)
             client.close()
 
 

@@ -7,6 +7,7 @@ import inspect
 import pathlib
 import re
 import select
+import socket
 import struct
 import sys
 import tempfile
@@ -14,11 +15,12 @@ import time
 import unittest
 
 import attacks
-from hostile import (CHECK, COMPARE_SET, DELETE_KEY, GET, LIST_KEYS, NO_STATE, SET, STATE_KEY, WAIT, Attacker, Client,
-                     Memory, Musterd, Witness, hello, join, keys_request, native, patience_s, request, text, u64)
+import pickles
+from hostile import (CHECK, COMPARE_SET, DELETE_KEY, GET, HELLO, LIST_KEYS, NO_STATE, SET, STATE_KEY, WAIT, Attacker, Client,
+                     Memory, Musterd, Witness, hello, join, keys_request, main, native, patience_s, request, text, u64)
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from support import main
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port
 
 # What musterd may hold for an attack: ten times the attacker's bytes, and this for buffers, the connections themselves
 # and unread replies.
@@ -301,6 +303,106 @@ class Limits(AttackTest):
             client.receive_message()
             self.assertIn(f"field {field}: longer than", client.receive_message()["text"])
             client.close()
+
+
+class SlowLoris(AttackTest):
+    """Clients whose bytes come one by one, for as long as the server lets them."""
+
+    def clients(self, count, first, port=None):
+        clients = [Client(port or self.musterd.port, first) for _ in range(count)]
+        for client in clients:
+            self.addCleanup(client.close)
+        return clients
+
+    def drip(self, clients, byte, until):
+        """One more byte to each client, again and again, until `until()` holds. The clients that were closed."""
+        closed = set()
+        while not until(closed):
+            closed.update(client for client in clients if client not in closed and not client.send(byte))
+            time.sleep(0.05)
+        return closed
+
+    def test_the_greeting_has_its_time_however_slowly_it_comes(self):
+        self.start("--validate-seconds=1")
+        begin = time.monotonic()
+        clients = self.clients(50, b"\0")
+        for client in clients:  # One more byte, which must not give them more time.
+            time.sleep(0.01)
+            client.send(b"\xce")
+        for client in clients:
+            self.assertEqual(client.receive_end(), b"")
+        self.assertLess(time.monotonic() - begin, 1 + 5 * patience_s())
+        self.assertIn(b"limit validate_seconds", self.musterd.log())
+        self.check_alive()
+        self.check_log()
+
+    def test_a_request_that_stops_is_closed_and_one_that_goes_on_costs_what_it_sends(self):
+        self.start("--stalled-seconds=1")
+        memory = Memory(self.musterd.process.pid)
+        begun = bytes([SET]) + text("k") + u64(8 << 20)
+        stops, goes_on = (self.clients(100, HELLO + begun) for _ in range(2))
+        end = time.monotonic() + 3
+        closed = self.drip(goes_on, b"v", lambda _: time.monotonic() > end)
+        for client in stops:
+            self.assertEqual(client.receive_end(), b"")
+        self.assertEqual(len(closed), 0)
+        memory.stop()
+        self.assertLess(memory.most, CONSTANT_BYTES)
+        self.assertIn(b"limit stalled_seconds", self.musterd.log())
+        self.check_alive()
+        self.check_log()
+
+    def test_a_hello_that_never_ends_is_closed(self):
+        self.start("--stalled-seconds=1")
+        stops = self.clients(100, HELLO + hello("slow")[:-1])
+        for client in stops:
+            self.assertEqual(client.receive_end(), b"")
+        self.check_alive()
+        self.check_log()
+
+    def test_an_http_header_has_its_time_however_slowly_it_comes(self):
+        port = free_port()
+        self.start("--http", f"127.0.0.1:{port}")
+        clients = self.clients(100, b"GET /api/v1/runs HTTP/1.1\r\nX: ", port)
+        end = time.monotonic() + 120
+        longest_s = 0.0
+
+        def all_closed(closed):
+            nonlocal longest_s
+            begin = time.monotonic()
+            with socket.create_connection(("127.0.0.1", port), 30) as line:
+                line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                self.assertIn(b" 200 ", line.recv(100))
+            longest_s = max(longest_s, time.monotonic() - begin)
+            return len(closed) == len(clients) or time.monotonic() > end
+        closed = self.drip(clients, b"x", all_closed)
+        self.assertEqual(len(closed), len(clients), "a header that does not end is waited for")
+        self.assertLess(longest_s, patience_s(), "others had to wait")
+        self.check_alive()
+        self.check_log()
+
+
+class Pickles(AttackTest):
+    """What is sent to be unpickled; attacks.py sends it through the c10d door and the native door."""
+
+    def test_they_would_be_executed(self):
+        with tempfile.TemporaryDirectory(prefix="muster-attack-") as folder:
+            pickles.check_that_python_executes(pathlib.Path(folder) / "executed")
+
+    def test_http(self):
+        port = free_port()
+        self.start("--http", f"127.0.0.1:{port}")
+        with tempfile.TemporaryDirectory(prefix="muster-attack-") as folder:
+            marker = pathlib.Path(folder) / "executed"
+            for text_of_pickle in {**pickles.rejected(), **pickles.executing(marker)}.values():
+                for method, target in ((b"POST", b"/api/v1/runs/job/restart"), (b"GET", b"/api/v1/runs")):
+                    with socket.create_connection(("127.0.0.1", port), 30) as line:
+                        line.sendall(b"%s %s HTTP/1.1\r\nHost: localhost\r\nX-Muster-Action: 1\r\nContent-Length: %d\r\n\r\n"
+                                     % (method, target, len(text_of_pickle)) + text_of_pickle[:4096])
+                        self.assertIn(b"HTTP/1.1 ", line.recv(100))
+            self.assertFalse(marker.exists())
+        self.check_alive()
+        self.check_log()
 
 
 class Fairness(AttackTest):

@@ -15,10 +15,10 @@ import threading
 import time
 import unittest
 
-from hostile import HELLO, Memory, Musterd, hello, join
+from hostile import HELLO, Memory, Musterd, chance_of, hello, join, main
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from support import PATIENCE_S, main, wait_for
+from support import PATIENCE_S, wait_for
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from certificates import Authority
 
@@ -124,7 +124,7 @@ class TlsAttack(unittest.TestCase):
         garbage = [b"\x16" + bytes([i]) * 300 for i in range(32)]
         garbage += [b"\x16\x03\x01\xff\xff" + b"a" * 70_000, b"\x16\x03\x01\x00\x04\x01\x00\x00\x00",
                     b"\x16\x03\x01\x40\x00" + b"\x01\xff\xff\xff" + b"a" * 16_380,
-                    self.first[:5] + os.urandom(len(self.first) - 5)]
+                    self.first[:5] + chance_of("tls").randbytes(len(self.first) - 5)]
         for piece in garbage:
             self.attack(piece)
         for line in self.lines:

@@ -13,14 +13,14 @@ import subprocess
 import sys
 import threading
 
-from hostile import GET, HELLO, Client, Musterd, hello, join, native, request
+from hostile import GET, HELLO, Client, Musterd, hello, join, main, native, request
 from token_peers import TOKEN, Node, TokenTest, json_of, proof, prove, token_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from native_peer import OtherHost, receive
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from ports import free_port
-from support import MUSTER, PATIENCE_S, main, wait_for
+from support import MUSTER, PATIENCE_S, wait_for
 
 
 class Door(TokenTest):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The same command line under torchrun and under muster: every worker's world, key by key.
+"""Runs the same command line under torchrun and under muster and compares what every worker sees,
+key by key.
 
 Compared are the environment, argv, working directory, session, signal masks, umask, limits,
-priorities, CPUs, privileges, stdin and open descriptors. What may differ is listed here, with its
-reason. Needs torch; exits with 77 (skipped) without it.
+priorities, CPUs, privileges, stdin and open descriptors. Permitted differences are listed here with
+their reasons. Needs torch; exits with 77 (skipped) without it.
 """
 import importlib.util
 import json
@@ -25,7 +26,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = SOURCE / ".venv" / "bin" / "python"
 TORCHRUN = SOURCE / ".venv" / "bin" / "torchrun"
 
-# The worker: it writes what it sees to <dir>/<RANK>.json. Started without Python start-up files.
+# The worker writes what it sees to <dir>/<RANK>.json. Python's start-up files are not read.
 SHOW = """
 import json, os, resource, stat, sys
 def status(name):
@@ -56,7 +57,7 @@ json.dump({
 }, open(os.environ["SHOW_DIR"] + "/" + os.environ["RANK"] + ".json", "w"))
 """
 
-# How the launcher was started: each runs before it, in its process.
+# Programs that set up the process in which the launcher is then started with exec.
 STARTS = {
     "limits and priorities": """
 import resource
@@ -89,7 +90,7 @@ os.chdir("/")
 EXEC = "\nos.execvp(sys.argv[1], sys.argv[1:])"
 
 CASES = [
-    # (flags, environment beside ours, arguments of the script, of STARTS)
+    # (flags, additional environment, arguments of the script, key of STARTS)
     (["--standalone"], {}, []),
     ([], {}, []),
     (["--standalone", "--nproc-per-node=2"], {}, ["a", "b c", "--flag=1"]),
@@ -132,10 +133,11 @@ CASES = [
     (["--standalone", "--nproc-per-node=2", "--log-dir={dir}/logs", "-r3"], {}, [], "descriptors"),
 ]
 
-# Ours alone: NODE_RANK is for frameworks that need it, MUSTER_JOB marks a job's processes,
-# MUSTER_WORKER_CHANNEL is where they can say that they get on, MUSTER_GENERATION orders rounds.
+# Only muster sets these. NODE_RANK is for frameworks that need it, MUSTER_JOB marks a job's
+# processes, MUSTER_WORKER_CHANNEL is the socket for workers' progress reports, and
+# MUSTER_GENERATION orders rounds.
 ONLY_OURS = {"NODE_RANK", "MUSTER_JOB", "MUSTER_WORKER_CHANNEL", "MUSTER_GENERATION"}
-# Chosen anew by each run, so compared for their form.
+# Each run chooses these values anew, so only their form is compared.
 RANDOM = {
     "MASTER_PORT": r"\d+",
     "TORCHELASTIC_RUN_ID": r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
@@ -146,7 +148,7 @@ BOUND_S = 120
 
 
 def run_warm(command, **surroundings):
-    """subprocess.run for torchrun, with pipes as it has, in a copy of this process."""
+    """subprocess.run for torchrun, as a copy of this process whose stdout and stderr are pipes."""
     pipes = [os.pipe() for _ in range(2)]
     ends = [open(write_end, "wb") for _, write_end in pipes]
     process = WarmTorchrun(command, stdout=ends[0], stderr=ends[1], **surroundings)
@@ -187,7 +189,7 @@ def run(launcher, case, folder):
         done = subprocess.run([*before, str(launcher), *words], **surroundings, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=BOUND_S)
     worlds = {int(p.stem): json.loads(p.read_text()) for p in folder.glob("[0-9]*.json")}
-    if any("{port}" in flag for flag in flags):  # Then it must be the one that was asked for.
+    if any("{port}" in flag for flag in flags):  # The port must be the one that the flags name.
         for world in worlds.values():
             if world["env"].get("MASTER_PORT") == str(port):
                 world["env"]["MASTER_PORT"] = "as given"
@@ -208,8 +210,8 @@ def differences(theirs, ours, their_dir, our_dir):
                 re.fullmatch(form, b) and (a == "") == (b == ""):
             continue
         yield f"{key}: torchrun {a!r}, muster {b!r}"
-    # stderr may be a pipe, of which muster keeps the end for its report, also of a filtered rank. A
-    # stream with a log file is one, too: muster writes the file.
+    # stderr may be a pipe, also of a filtered rank: muster keeps its end for the failure report. A
+    # stream with a log file is a pipe, too, because muster writes the file.
     for stream in (1, 2):
         is_file = stat.S_ISREG(theirs["kinds of streams"][stream])
         if stat.S_ISFIFO(ours["kinds of streams"][stream]) and (stream == 2 or is_file):
@@ -246,7 +248,7 @@ def main():
         print("SKIPPED: there is no .venv with torch: scripts/quickstart makes it")
         return 77
     if os.path.realpath(sys.prefix) != os.path.realpath(PYTHON.parents[1]):
-        os.execv(PYTHON, [PYTHON, *sys.argv])  # torchrun is a copy of this process.
+        os.execv(PYTHON, [PYTHON, *sys.argv])  # torchrun is started as a copy of this process.
     if importlib.util.find_spec("torch") is None:
         print("SKIPPED: .venv has no torch: scripts/quickstart makes it")
         return 77

@@ -1,5 +1,5 @@
-// The set of events in a real loop, fed through a pipe. It must neither keep the loop from others
-// nor wake it for nothing.
+// The event set in a real loop, with events from a pipe. It must neither keep the loop from other
+// work nor wake it without an event.
 
 #include "rendezvous/net/event_set.h"
 
@@ -19,10 +19,10 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-constexpr auto kBound = 20s;  // For what should come at once.
+constexpr auto kBound = 20s;  // A limit for waits that should end at once.
 
-/// A set that watches a pipe. As long as `more` says so, each byte that is read is written again:
-/// events without end.
+/// A set that watches a pipe. While `more` is true, each byte that is read is written again, so
+/// there are always further events.
 class FedSet {
  public:
   explicit FedSet(asio::io_context& loop) : set_(loop) {
@@ -53,14 +53,14 @@ class FedSet {
       if (error) return;
       const int before = events;
       ++turns;
-      set_.take_turn([this](std::span<const epoll_event> found, Instant) { serve(found); });
+      set_.run_turn([this](std::span<const epoll_event> found, Instant) { serve(found); });
       most_events_in_a_turn = std::max(most_events_in_a_turn, events - before);
       if (set_.is_open()) wait();
     });
   }
   void serve(std::span<const epoll_event> found) {
     REQUIRE(found.size() == 1);
-    const std::uint64_t number = found[0].data.u64;  // It is not aligned: Catch takes references.
+    const std::uint64_t number = found[0].data.u64;  // Copied: it is not aligned for Catch.
     REQUIRE(number == 7);
     char byte = 0;
     REQUIRE(::read(ends_[0], &byte, 1) == 1);
@@ -72,7 +72,7 @@ class FedSet {
   int ends_[2];
 };
 
-/// Runs the loop until `done` says yes; bounded.
+/// Runs the loop until `done()` is true, for a limited time.
 template <typename Done>
 bool run_until(asio::io_context& loop, Done done) {
   const auto end = std::chrono::steady_clock::now() + kBound;
@@ -117,7 +117,8 @@ TEST_CASE("event set: when the events end the loop has it back, and is not woken
   set.more = [&set] { return set.most_events_in_a_turn <= 1; };
   set.feed();
   REQUIRE(run_until(loop, [&] { return set.most_events_in_a_turn > 1; }));
-  // What had been armed for the last events may come; then nothing does, for many ticks.
+  // A wake-up that was armed for the last events may still come. After it there is none for many
+  // ticks.
   const auto quiet = [&] { return loop.run_one_for(20 * EventSet::kWait) == 0; };
   CHECK(run_until(loop, quiet));
   CHECK(quiet());

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What musterd promises as a program: its one line, exit codes, errors, descriptors, signals.
+"""Tests musterd as a program: its line on stdout, exit codes, errors, descriptors and signals.
 
-    musterd_test.py MUSTERD [name...]
+musterd_test.py MUSTERD [name...]
 """
 import os
 import resource
@@ -24,7 +24,7 @@ def test(function):
 
 
 class Musterd:
-    """A running musterd; its stderr goes to a pipe that is read when asked for."""
+    """A running musterd. Its stderr goes to a pipe, which is read when the log is asked for."""
 
     def __init__(self, *options, **popen):
         self.process = subprocess.Popen([MUSTERD, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -127,8 +127,8 @@ def both_families_by_default_and_each_alone():
         assert ping(server.connect("127.0.0.1")) and ping(server.connect("::1"))
 
 
-# In a network namespace with few ports to find, two of which are taken for IPv4. Linux looks first among the odd
-# ones of the lower half.
+# Runs in a network namespace with few ports to choose from, two of which are taken for IPv4. Linux
+# first tries the odd ports of the lower half of the range.
 FEW_PORTS = """
 import pathlib, socket, subprocess, sys
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -180,7 +180,8 @@ def out_of_descriptors_is_named_costs_no_cpu_and_passes():
     def few_descriptors():
         resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
     with Musterd("--bind", "127.0.0.1", "--port", "0", preexec_fn=few_descriptors) as server:
-        clients = [server.connect() for _ in range(40)]  # The kernel takes what musterd cannot.
+        # The kernel accepts more connections than musterd has descriptors.
+        clients = [server.connect() for _ in range(40)]
         server.wait_for_log("ulimit -n")
         assert ping(clients[0]), "those who were there first are served"
         log = server.log
@@ -190,7 +191,8 @@ def out_of_descriptors_is_named_costs_no_cpu_and_passes():
             return sum(map(int, open(stat).read().rsplit(")", 1)[1].split()[11:13]))
         before = cpu()
         end = time.monotonic() + 1
-        while time.monotonic() < end:  # Busy or not shows only over a stretch of time.
+        # Only the CPU time over an interval shows whether musterd is busy.
+        while time.monotonic() < end:
             assert ping(clients[0])
             select.select([], [], [], 0.05)
         assert cpu() - before < 50, "busy while it is out of descriptors"
@@ -216,7 +218,9 @@ def ten_thousand_clients_connect_at_once():
             poll.register(client, select.EPOLLOUT)
             waiting[client.fileno()] = client
         kept = []
-        while waiting:  # The kernel repeats for up to some seconds what the backlog had no room for.
+        # The kernel repeats for up to some seconds the handshakes for which the backlog had no
+        # room.
+        while waiting:
             ready = poll.poll(60)
             assert ready, "%d of %d clients have no answer" % (len(waiting), clients_max)
             for fd, event in ready:

@@ -1,4 +1,4 @@
-// Nodes of the doctor that test each other over loopback, and strangers who speak to them.
+// Nodes of the doctor that test each other over loopback, and strangers that connect to them.
 #include "musterctl/probe.h"
 
 #include <optional>
@@ -53,8 +53,8 @@ struct ProbeTest {
             .own_rank = 3,
             .own_address = "127.0.0.2"};
   }
-  // What comes back for these bytes until the connection is closed.
-  asio::awaitable<std::string> said_to(std::string bytes) {
+  // Sends these bytes and returns the bytes that come back until the connection is closed.
+  asio::awaitable<std::string> reply_to(std::string bytes) {
     tcp::socket socket(loop);
     const tcp::endpoint endpoint(asio::ip::make_address("127.0.0.1"), port);
     co_await socket.async_connect(endpoint, kNoThrow);
@@ -108,13 +108,13 @@ TEST_CASE_METHOD(ProbeTest, "probe: strangers get no answer, and keep nobody out
   for (const std::string& bytes :
        {std::string(), std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\xff'),
         probe_greeting(std::string(kSecretDigits, 'f'), 1)})
-    CHECK(result(said_to(bytes)).empty());
-  // One who has the secret and then talks nonsense gets a welcome and no more.
-  CHECK(result(said_to(probe_greeting(kProbeSecret, 1) + "X")).size() == kWelcomeBytes);
-  CHECK(result(said_to(probe_greeting(kProbeSecret, 1) + kData)).size() == kWelcomeBytes);
-  CHECK(result(said_to(probe_greeting(kProbeSecret, 1) + "PP")).size() ==
+    CHECK(result(reply_to(bytes)).empty());
+  // A client that has the secret and then sends garbage gets a welcome and nothing more.
+  CHECK(result(reply_to(probe_greeting(kProbeSecret, 1) + "X")).size() == kWelcomeBytes);
+  CHECK(result(reply_to(probe_greeting(kProbeSecret, 1) + kData)).size() == kWelcomeBytes);
+  CHECK(result(reply_to(probe_greeting(kProbeSecret, 1) + "PP")).size() ==
         kWelcomeBytes + 2 * kPongBytes);
-  // They connect, say nothing, and stay: all places are taken until they are sent away.
+  // Clients connect and send nothing: all places are taken until the node closes these connections.
   std::vector<tcp::socket> silent;
   const tcp::endpoint endpoint(asio::ip::make_address("127.0.0.1"), port);
   for (int i = 0; i < 3 * kMaxProbesAtOnce; ++i)
@@ -123,7 +123,7 @@ TEST_CASE_METHOD(ProbeTest, "probe: strangers get no answer, and keep nobody out
   silent.clear();
   ProbeStage reached = ProbeStage::Connect;
   for (int i = 0; i < 100 && reached != ProbeStage::Done;
-       ++i)  // That they are gone is yet to be seen.
+       ++i)  // The node may notice only later that they are gone.
     reached = probe(target()).stage;
   CHECK(reached == ProbeStage::Done);
 }

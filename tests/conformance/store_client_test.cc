@@ -1,4 +1,4 @@
-// The C++ client against our own server, on one loop.
+// The C++ client against muster's own server, on one loop.
 
 #include "rendezvous/net/store_client.h"
 
@@ -32,7 +32,7 @@ struct StoreClientTest {
     return {.host = "127.0.0.1", .port = server.port(), .timeout = 20s};
   }
   StoreClient client() { return StoreClient(loop.get_executor(), options()); }
-  /// Runs a coroutine to its end on the loop that the server is on, too.
+  /// Runs a coroutine to its end, on the same loop as the server.
   void run(asio::awaitable<void> task) {
     std::exception_ptr failure;
     bool finished = false;
@@ -78,7 +78,7 @@ asio::awaitable<void> every_operation(StoreClient& a, StoreClient& b) {
   const auto count = co_await b.num_keys();
   CHECK(*count == 5);
   const auto listed = co_await b.list_keys();
-  CHECK(*listed == Keys{"k", "n", "x", "y"});  // "init/" has no prefix: not ours to see.
+  CHECK(*listed == Keys{"k", "n", "x", "y"});  // "init/" lacks the prefix, so it is not listed.
   const auto deleted = co_await b.delete_key("x");
   CHECK(*deleted);
   const auto again = co_await b.delete_key("x");
@@ -109,7 +109,7 @@ asio::awaitable<void> wait_and_give_up(StoreClient& client, StoreClient& other) 
     Keys keys{key};
     const auto waited = co_await client.wait(keys, 2ms);
     CHECK(waited.error() == StoreErrc::WaitTimedOut);
-    (void)co_await other.set(key, "1");  // Must not reach the client as a stray byte.
+    (void)co_await other.set(key, "1");  // Must not send the client a stray byte.
     const auto value = co_await client.get(key);
     CHECK(*value == "1");
   }

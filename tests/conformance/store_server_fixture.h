@@ -1,4 +1,4 @@
-// A store server alone on its thread, and clients that say what they like to it.
+// A store server on its own thread, and clients that can send it any bytes.
 #pragma once
 
 #include <poll.h>
@@ -56,7 +56,7 @@ inline std::string wait_for(std::string_view key) {
   return bytes_of({.query = Query::Wait, .keys = keys});
 }
 
-/// A server alone on its thread, as in the agent; its log is kept.
+/// A server on its own thread, as in the agent. Keeps the log.
 class RunningServer {
  private:
   template <typename Work>
@@ -84,7 +84,7 @@ class RunningServer {
   RunningServer& operator=(const RunningServer&) = delete;
   ~RunningServer() { stop(); }
 
-  /// Stops; the loop must have nothing left to do. Then the log is complete.
+  /// Stops the server. The loop must have nothing left to do. Afterwards the log is complete.
   std::string stop() {
     if (thread_.joinable()) {
       asio::post(loop_, [this] { server_->stop(); });
@@ -104,7 +104,7 @@ class RunningServer {
   StoreServerStats stats() {
     return on_loop([this] { return server_->stats(); });
   }
-  /// Looks until `done` says yes; bounded.
+  /// Checks until `done` returns true, for a limited time.
   template <typename Done>
   bool until(Done done) {
     for (const auto end = std::chrono::steady_clock::now() + 20s;

@@ -1,4 +1,4 @@
-// The server over loopback: its limits at their edges, and what bad clients cost the others.
+// The server over loopback: its limits at their edges, and the effect of bad clients on others.
 
 #include <unistd.h>
 
@@ -58,7 +58,7 @@ TEST_CASE("store server: garbage and absurd lengths close the one connection, an
         std::string("\x0b") + u64(std::uint64_t{1} << 63), set + u64(8193), kHello}) {
     Client client(server.port());
     client.send(kPing + bad);
-    CHECK(client.receive(4) == kPong);  // What came before is answered.
+    CHECK(client.receive(4) == kPong);  // The request before it is answered.
     CHECK(client.closed());
     CHECK(good.alive());
   }
@@ -83,7 +83,7 @@ TEST_CASE("store server: who does not validate in time is closed, who does may s
   CHECK(half.closed());
   CHECK(good.alive());
   const std::string log = server.stop();
-  // One line for both: they are of one address, and have one fault.
+  // One log line for both: they have the same address and the same fault.
   CHECK(contains(log, silent.name() + " reason=\"no VALIDATE in time"));
   CHECK_FALSE(contains(log, good.name()));
 }
@@ -168,7 +168,7 @@ TEST_CASE("store server: who reads while the server finds no room gets everythin
           "[conformance][store]") {
   constexpr std::size_t kValueBytes = 4 << 10;
   constexpr std::size_t kReplies = 20'000;
-  // Nearly every reply makes a pause, in which the client reads on.
+  // Nearly every reply causes a pause, in which the client goes on reading.
   RunningServer server(
       {.descriptors = {testing::listener_with_little_room()}, .limits = {.queued_bytes = 1}});
   Client client(server.port());
@@ -203,7 +203,7 @@ TEST_CASE("store server: requests before a half-close are answered, then the ser
   a.send(set_of("/k", value) + get_of("/k") + wait_for("/never") + kPing);
   a.half_close();
   CHECK(a.receive(8 + value.size()) == u64(value.size()) + value);
-  CHECK(a.receive(5) == kPong);  // And nothing for the wait: it is closed.
+  CHECK(a.receive(5) == kPong);  // Nothing follows for the wait: the connection is closed.
   CHECK(Client(server.port()).send(get_of("/k")).receive(8) == u64(value.size()));
 }
 
@@ -240,7 +240,7 @@ TEST_CASE("store server: a cancelled wait and a SET that cross are both answered
     setter.send(set_of(key, "1"));
     waiter.send(bytes_of({.query = Query::CancelWait}));
     const std::string first = waiter.receive(1);
-    // 00 and 01 if the SET was first, 01 alone otherwise; nothing after 01.
+    // 00 and 01 if the SET was first, otherwise only 01. Nothing follows after 01.
     if (first == std::string(1, '\0')) REQUIRE(waiter.receive(1) == "\x01");
     REQUIRE(setter.alive());
     REQUIRE(waiter.alive());
@@ -305,7 +305,7 @@ TEST_CASE("store server: peers that may not connect are closed unread", "[confor
   CHECK(stranger.closed());
   CHECK(Client(server.port(), true, "::1").alive());
   CHECK(contains(server.stop(), stranger.name() + " reason=\"this address may not connect\""));
-  CHECK(asked == asio::ip::make_address("::1"));  // As they are, not as IPv6 maps them.
+  CHECK(asked == asio::ip::make_address("::1"));  // Addresses are given without IPv4 mapping.
 }
 
 TEST_CASE("store server: an exception costs the connection that it was for, and nobody else",

@@ -49,7 +49,7 @@ TEST_CASE_METHOD(ViewSourceTest, "view source: those who ask for the same share 
   answer(0);
   REQUIRE(answers.size() == 2);
   CHECK(answers[0] == answers[1]);
-  get("a");  // It is fresh.
+  get("a");  // The view is still fresh.
   CHECK(taken.size() == 1);
   CHECK(answers.size() == 3);
   pass(ViewSource::kFresh + ViewSource::kGap);
@@ -78,7 +78,7 @@ TEST_CASE_METHOD(ViewSourceTest, "view source: a loop that does not answer is to
   pass(ViewSource::kAnswerWithin + std::chrono::milliseconds(500));
   REQUIRE(answers.size() == 1);
   CHECK(answers[0] == nullptr);
-  taken[0].done(std::make_shared<const View>(UnknownRun{}));  // Too late: nobody waits any more.
+  taken[0].done(std::make_shared<const View>(UnknownRun{}));  // Too late: no request waits.
   pass(2 * ViewSource::kGap);
   get("b");
   CHECK(taken.size() == 2);

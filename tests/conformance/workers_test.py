@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Unmodified PyTorch workers under muster: they meet in its store, train with DDP, and restart.
+"""Runs unmodified PyTorch workers under muster: they meet in its store, train with DDP and restart.
 
-MUSTER_WORKER_ROUNDS says how often the job is run (default: 4). The first one has real workers; those of the others are
-copies of a process that has loaded torch, which meet within milliseconds. Needs torch; exits with 77 (skipped) without it.
+MUSTER_WORKER_ROUNDS is how often the job is run (default: 4). The first job has real workers. The
+workers of the other jobs are copies of a process that has loaded torch, and meet within
+milliseconds. Needs torch; exits with 77 (skipped) without it.
 """
 import os
 import pathlib
@@ -19,7 +20,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = SOURCE / ".venv" / "bin" / "python"
 ROUNDS = int(os.environ.get("MUSTER_WORKER_ROUNDS", "4"))
 HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-BOUND_S = 120  # For one job; importing torch takes seconds where the machine is busy.
+BOUND_S = 120  # The limit for one job. Importing torch takes seconds on a busy machine.
 
 TRAIN = """
 import datetime, os, torch, torch.distributed as dist
@@ -46,11 +47,11 @@ assert [g["rank"] for g in gathered] == list(range(world))
 dist.barrier()
 dist.destroy_process_group()
 os.write(1, f"trained {rank}\\n".encode())
-os._exit(0)  # Not through torch 2.13's exit: a Gloo thread left from DDP may abort it.
+os._exit(0)  # Skips torch 2.13's exit, which a Gloo thread left from DDP may abort.
 """
 
-# torchrun keeps the keys of the attempt before: a rank that is back sooner than its peer reads the
-# dead peer's address, and the restart fails, every time.
+# torchrun keeps the keys of the previous attempt: a rank that restarts sooner than its peer reads
+# the dead peer's address, and the restart fails every time.
 SKEWED_RESTART = """
 import datetime, os, sys, time, torch, torch.distributed as dist
 attempt, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""muster --http: the page, the API, metrics and musterctl for a run without musterd."""
+"""Tests muster --http: the page, the API, metrics and musterctl for a run without musterd."""
 import http.client
 import json
 import os
@@ -15,7 +15,7 @@ MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
 
 class AgentHttp(NodesTest):
     def url_port(self, *tags):
-        """Of the one node among these that hosts the run."""
+        """The HTTP port of the one node among `tags` that hosts the run."""
         found = lambda: [port for tag in tags for port in
                          re.findall(r"HTTP at http://127\.0\.0\.1:(\d+)/ shows", self.read(f"err.{tag}"))]
         try:
@@ -48,7 +48,7 @@ class AgentHttp(NodesTest):
             self.assertEqual(self.nodes[tag].wait(PATIENCE_S), code, self.output(tag))
 
     def launch(self, *words):
-        """A command line that is not to start anything."""
+        """Runs a command line that must fail without starting a worker. Returns its stderr."""
         done = subprocess.run([MUSTER, *words, "touch", str(self.dir / "started")], capture_output=True, text=True,
                               timeout=PATIENCE_S, env=self.environment(), cwd=self.dir, check=False)
         self.assertNotEqual(done.returncode, 0, done.stderr)
@@ -65,7 +65,8 @@ class AgentHttp(NodesTest):
         self.assertEqual(self.ask(port, "/readyz")[0], 200)
         self.assertIn('muster_runs{state="running"} 1\n', self.ask(port, "/metrics")[1])
         self.assertRegex(self.ctl(port, "runs"), r"\njob +running +0 +2/2 ")
-        self.assertEqual(self.ctl(port, "logs", "job", "1"), "")  # The worker has said nothing so far.
+        # The worker has printed nothing so far.
+        self.assertEqual(self.ctl(port, "logs", "job", "1"), "")
         self.ctl(port, "restart", "job")
         self.round_of(2, after=2)
         self.tell("exit.a", "3")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Binding workers to CPUs, running scripts by runpy, and scripts that cannot be run."""
+"""Tests the binding of workers to CPUs, scripts run by runpy, and scripts that cannot be run."""
 import json
 import os
 import sys
@@ -57,7 +57,7 @@ class NumaBinding(MusterTest):
         self.assertRegex(out, r"\n  CPUs +\d")
 
     def test_cpus_that_this_machine_has_not_are_a_start_failure(self):
-        """A made-up machine whose first node has only CPUs that we may not use."""
+        """On this made-up machine, the process may not use any CPU of the first node."""
         _, _, err = self.run_muster("--standalone", "--numa-binding=core-complex", "--no-python",
                                     "true", expect=1,
                                     env={"CUDA_VISIBLE_DEVICES": "",
@@ -131,7 +131,8 @@ class RunPath(MusterTest):
                                 self.script("exit.py", text), expect=code)
 
     def test_the_end_runs_threads_and_exit_functions_but_not_the_teardown(self):
-        """torch's native threads abort the process if they meet the interpreter's teardown."""
+        """torch's native threads abort the process if they still run while the interpreter shuts
+        down."""
         script = self.script("end.py", END)
         _, out, err = self.run_muster("--standalone", "--run-path", "--exit-code=propagate", script,
                                       expect=7)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The digits example's inputs: good files are read, bad files give an error that helps.
+"""Tests the inputs of the digits example: good files are read, and bad files give a helpful error.
 
-Needs nothing but Python for the tests of the reader. The tests of train.py itself need torch, the
-one that makes the data again needs scikit-learn; without them they are skipped, and say so.
+The tests of the reader need only Python. The tests of train.py need torch, and the test that makes
+the data again needs scikit-learn; without them these tests are skipped and say so.
 """
 
 import gzip
@@ -26,7 +26,7 @@ FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-LIMIT_S = 120  # For one process that imports torch on a busy machine.
+LIMIT_S = 120  # The limit for one process that imports torch on a busy machine.
 
 sys.path.insert(0, str(EXAMPLE))
 from idx import DataError, read_digits, write_idx  # noqa: E402
@@ -110,7 +110,8 @@ class BadFiles(DigitsTest):
         self.expect_error(FILES[1], "too long", "1447 bytes", "expected 1446")
 
     def test_another_magic_number(self) -> None:
-        shutil.copy(DATA / FILES[1], self.folder / FILES[0])  # Labels under the images' name.
+        # A file of labels under the name of the images.
+        shutil.copy(DATA / FILES[1], self.folder / FILES[0])
         self.expect_error(FILES[0], "0x00000801", "expected 0x00000803")
 
     def test_a_compressed_file_without_gz_in_its_name(self) -> None:
@@ -159,7 +160,8 @@ class BadFiles(DigitsTest):
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
 class TrainProgram(DigitsTest):
-    """train.py as a process: one line on stderr, an exit code, a record for the launcher."""
+    """Runs train.py as a process: it prints one line on stderr, exits with a code and leaves a
+    record for the launcher."""
 
     def train(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
         inherited = {k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK")}
@@ -208,7 +210,7 @@ class TrainProgram(DigitsTest):
         done = self.train(
             "--epochs", "1", "--save", str(model), "--device", "cpu",
             RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", OMP_NUM_THREADS="1",
-            MASTER_ADDR="127.0.0.1", MASTER_PORT="0",  # The kernel picks one.
+            MASTER_ADDR="127.0.0.1", MASTER_PORT="0",  # The kernel picks a port.
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"test accuracy: [0-9.]+ % \([0-9]+ of 359\)\n$")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""scripts/quickstart on machines that lack something: it must stop early and say what to do.
+"""Tests scripts/quickstart on machines that lack something: it must stop early and say what to do.
 
-Each test copies scripts/ into an empty folder and runs it with a PATH of its own, on which the
-programs that would change the machine (apt-get, cmake, pip's Python, …) are small recorders. What
-is tested is what the script decides; the real run is scripts/test's "main-job".
+Each test copies scripts/ into an empty folder and runs it with its own PATH, on which the programs
+that would change the machine (apt-get, cmake, pip's Python, …) are small recorders. These tests
+check the script's decisions. scripts/test's "main-job" does the real run.
 """
 
 import os
@@ -16,7 +16,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_S = 120
-# Replaced or left out in every test, so that no test depends on what this machine has.
+# Every test replaces or removes these programs, so that no test depends on this machine's programs.
 NOT_FROM_THE_SYSTEM = {
     "apt-get", "cmake", "df", "dpkg-query", "g++", "id", "ninja", "pkg-config", "python3", "sudo",
 }  # fmt: skip
@@ -58,7 +58,7 @@ class Quickstart(unittest.TestCase):
         self.tools.mkdir()
         self.calls.touch()
         shutil.copytree(ROOT / "scripts", self.root / "scripts")
-        # A machine on which nothing is missing; each test takes something away.
+        # A machine that lacks nothing. Each test removes something.
         self.os_release.write_text(DEBIAN)
         self.tool("dpkg-query", "echo installed")
         self.tool("df", "echo header; echo fs 1 1 50000 1% /")
@@ -243,7 +243,7 @@ class WhenSomethingIsMissing(Quickstart):
             "PIP_CONFIG_FILE": "/dev/null",
         }
         self.expect_stop(self.quickstart(**offline), "pip cannot reach its package index")
-        # What was begun does not stand in the way of the next try.
+        # What the first try left does not stop the next one.
         self.expect_stop(self.quickstart(**offline), "pip cannot reach its package index")
 
     def test_pip_fails(self) -> None:

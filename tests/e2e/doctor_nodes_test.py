@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""musterctl doctor --nodes: real nodes that meet and test each other, on loopback and on networks with faults."""
+"""Tests musterctl doctor --nodes: real nodes that meet and test each other, on loopback and on
+networks with faults."""
 import json
 import os
 import shutil
@@ -28,7 +29,7 @@ class DoctorTest(NodesTest):
         wait_for(lambda: "listening on" in self.read("err.musterd"), "musterd to listen")
 
     def doctor(self, tag, nodes, *options, on=(), endpoint=None, env=None):
-        """Starts the doctor of one node; `on`: the words that bring it to its host."""
+        """Starts the doctor of one node. `on` is the command prefix that runs it on its host."""
         words = [*on, MUSTERCTL, "doctor", f"--nodes={nodes}", f"--rdzv-endpoint={endpoint or self.endpoint()}", *options]
         with open(self.dir / f"out.{tag}", "wb") as out, open(self.dir / f"err.{tag}", "wb") as err:
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.dir,
@@ -39,14 +40,15 @@ class DoctorTest(NodesTest):
         return process
 
     def ends(self, tag, expect):
-        """What it has printed."""
+        """Waits until the node exits with the code `expect`. Returns its output."""
         code = self.nodes[tag].wait(PATIENCE_S)
         out = self.read(f"out.{tag}")
         self.assertEqual(code, expect, f"{tag}: {out}\n{self.all_output()}")
         return out
 
     def report(self, tag, expect):
-        """Its JSON: the peers by rank, and the checks by rank and name; those of the node itself by None and name."""
+        """The node's JSON report: the peers by rank, and the checks by (rank, name). A check of the
+        node itself has None in place of the rank."""
         said = json.loads(self.ends(tag, expect))
         self.assertEqual(said["ok"], expect == 0)
         ranks = {f"{peer['host']} (rank {peer['rank']})": peer["rank"] for peer in said["peers"]}
@@ -74,15 +76,16 @@ class OnThisMachine(DoctorTest):
                 self.assertEqual(peer["to"]["interface"], "lo")
                 self.assertEqual((peer["to"]["to"], peer["from"]["to"]), ("127.0.0.1", "127.0.0.1"))
                 self.assertGreater(peer["to"]["latency_ms"], 0)
-                # One machine has one clock; how busy it is decides how well that is seen.
+                # All nodes use one clock. How exactly they measure that depends on how busy the
+                # machine is.
                 self.assertLess(abs(peer["to"]["clock_ahead_seconds"]), 10)
                 self.assert_verdicts(checks, rank, reach_to="ok", reach_from="ok", path_mtu="ok", versions="ok")
                 self.assertIn((rank, "peer_clock"), checks)
                 self.assertIn((rank, "latency"), checks)
             self.assertIn("--no-torch", checks[None, "all_reduce"]["found"])
-        self.assertEqual(len(ranks), 2)  # Each has a rank of its own.
+        self.assertEqual(len(ranks), 2)  # Each node has another rank.
         table = self.ends("c", 0)
-        self.assertEqual(table.count(" (rank "), 2, table)  # What is well has no row of its own.
+        self.assertEqual(table.count(" (rank "), 2, table)  # Peers without problems have no rows.
         for word in ("PEER", "ALL-REDUCE", "3 nodes have met", "0 failures"):
             self.assertIn(word, table)
 
@@ -101,7 +104,8 @@ class OnThisMachine(DoctorTest):
         wait_for(lambda: "waits for" in self.read("err.a") or "waiting for" in self.read("err.a")
                  or process.poll() is not None, "it to say for whom it waits")
         muster, = children(process.pid)
-        os.kill(muster, signal.SIGINT)  # As a terminal sends it; the doctor itself leaves it to muster.
+        # A terminal signals both processes. The doctor itself leaves the signal to muster.
+        os.kill(muster, signal.SIGINT)
         process.send_signal(signal.SIGINT)
         _, checks = self.report("a", 1)
         self.assertEqual(checks[None, "nodes"]["verdict"], "failure")
@@ -155,7 +159,7 @@ class WithTorch(DoctorTest):
 @unittest.skipIf(lan.why_not() or shutil.which("nft") is None, lan.why_not() or "nft is not installed")
 class OnNetworksWithFaults(DoctorTest):
     def doctors(self, net, *options, env=None):
-        """A node on each host; they meet at a musterd on the first one. Their reports, by the host's name."""
+        """Starts a doctor on each host. They meet at a musterd on the first host."""
         first, *_ = net.addresses
         self.musterd(on=net.on(first))
         for name in net.addresses:
@@ -180,7 +184,7 @@ class OnNetworksWithFaults(DoctorTest):
     def test_a_firewall_in_one_direction(self):
         net = lan.Lan(self.dir, ["one", "two", "three"])
         self.addCleanup(net.close)
-        # two lets nobody connect from three; it connects there itself.
+        # Host two accepts no connections from host three, but host three accepts those of host two.
         self.nft(net, "two", f"ip saddr {net.addresses['three']} tcp flags & (syn | ack) == syn drop")
         self.doctors(net)
         reports = self.reports(one=0, two=1, three=1)
@@ -225,7 +229,7 @@ class OnNetworksWithFaults(DoctorTest):
         for number, name in enumerate(net.addresses, 1):
             net.connect(name, "fast", f"10.78.0.{number}/24", device="eth1")
             net.ip(name, "link", "set", "eth1", "mtu", "9000")
-            # As a switch does that was left at 1,500 bytes.
+            # Drops long packets, as a switch does whose MTU was left at 1,500 bytes.
             self.nft(net, name, "iifname eth1 meta length > 1500 drop")
         self.doctors(net, env={"GLOO_SOCKET_IFNAME": "eth1"})
         for name, (peers, checks) in self.reports(one=1, two=1).items():

@@ -1,7 +1,9 @@
-"""Commands in documents, and what they say comes out: run, and compared but for numbers, times and paths.
+"""Runs the commands of documents and compares their output with the documents, except for numbers,
+times and paths.
 
-A block is indented by four spaces more than the text around it. In a README a block of commands is followed by
-a block of what each of them prints. In a document a command begins with "$ ", and what it prints is below it.
+A block is indented by four spaces more than the text around it. In a README a block of commands is
+followed by a block with the output of each of them. In a document a command begins with "$ ", and
+its output is below it.
 """
 import dataclasses
 import os
@@ -17,11 +19,13 @@ from support import MUSTER, SOURCE, wait_for
 VENV = SOURCE / ".venv"
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", SOURCE / "build/release"))
 SKIPPED = 77
-PORT = "29400"  # The documents' port: each command gets a free one in its place.
+PORT = "29400"  # The port in the documents. Each command gets a free port instead.
 COMMAND = re.compile(r"(\w+=\S+ )*(muster|muster-launch|musterd|python|build/release/\S+) ")
 SETTING = re.compile(r"(export )?\w+=\S+$")
-SET_UP = re.compile(r"(\. \.venv/bin/activate|export PATH=.*|pip .*)$")  # Done for all of them, by Clone.
-LOSS_MAY_DIFFER = 0.05  # From one kind of processor to another; late in a training it has grown.
+# Clone does this for all commands.
+SET_UP = re.compile(r"(\. \.venv/bin/activate|export PATH=.*|pip .*)$")
+# Losses differ between kinds of processors, and the difference grows during a training.
+LOSS_MAY_DIFFER = 0.05
 
 
 @dataclasses.dataclass
@@ -35,7 +39,7 @@ class Block:
 
 
 def indented(text):
-    """The blocks of a document: lists of lines without what they are indented by."""
+    """The blocks of a document, as lists of lines without their indentation."""
     blocks, by = [], 0
     for line in text.splitlines():
         spaces = len(line) - len(line.lstrip(" ")) if line.strip() else 0
@@ -50,7 +54,7 @@ def indented(text):
 
 
 def joined(lines):
-    """Commands that go on in the next line, as one."""
+    """The command lines, each with its continuation lines."""
     return [re.sub(r"\s+", " ", line) for line in "\n".join(lines).replace("\\\n", " ").splitlines()]
 
 
@@ -87,24 +91,24 @@ def dollar_blocks(text):
 
 
 def pattern(line):
-    """What a line of the document stands for."""
+    """The pattern that matches a real line for this line of the document."""
     text = re.escape(re.sub(r"^( *host +: ).*", r"\1…", line.rstrip())).replace("…", ".*")
-    # The name server says so, or there is none.
+    # The text depends on the name server, and on whether there is one.
     text = text.replace(re.escape("(authoritative)"), r"\((?:non-)?authoritative\)(?:.*)")
-    # Whose line it is stays.
+    # The number of the rank, epoch, step, GPU or line must be equal. Other numbers may differ.
     words = re.split(r"((?:rank|epoch|step|GPU|line)\\ \d\b)", text)
     words[::2] = (re.sub(r"\d+(?:\\\.\d+)*", r"\\d+(?:\\.\\d+)*", word) for word in words[::2])
     return re.compile("".join(words) + r"\s*")
 
 
 def lines_of(text):
-    """With a line for each rank's: Python writes a line's end by itself (-u), and the other rank's line may come before
-    it."""
+    """The lines of the output. Python writes the end of a line separately (-u), and another rank's
+    line may come before it, so each rank's text gets a line of its own."""
     return re.sub(r"(?<=\S)(?=rank \d+: )", "\n", text).splitlines()
 
 
 def plain(line):
-    """Without what muster and torch put in front."""
+    """The line without the prefix of muster or torch."""
     return re.sub(r"^(\[rank\d+\]: |\[?[WEI]\d{4} [\d:.]+ +\d+ muster\] )", "", line.rstrip())
 
 
@@ -118,8 +122,9 @@ def is_like(line, expected):
 
 
 def missing(expected, streams, any_order=False):
-    """The first line of the document that the program did not print; None if all are there. Each stream (its
-    lines) keeps the document's order; between two of them nothing says which line was first."""
+    """The first line of the document that the program did not print; None if there is none. Within
+    each stream the lines must have the document's order; between two streams the order is not
+    known."""
     rest = [list(lines) for lines in streams]
     for line in lines_of("\n".join(expected)):
         if line.strip() == "…":
@@ -133,7 +138,7 @@ def missing(expected, streams, any_order=False):
 
 
 class Clone:
-    """What a person has who did what the README asks for: the tree, .venv and build/release, in a folder."""
+    """The folder of a user who has followed the README: the tree, .venv and build/release."""
 
     def __init__(self, test, name):
         self.test = test
@@ -146,8 +151,8 @@ class Clone:
         self.port = str(free_port())
 
     def start(self, command, log, around=(), **settings):
-        """A shell with the command, in a session of its own. What it prints is in the files `log` and `log`.err:
-        into one file muster would not keep the order of the ranks."""
+        """Starts a shell with the command in its own session. stdout goes to the file `log` and
+        stderr to `log`.err, because muster would not keep the order of the ranks in one file."""
         command = command.replace(PORT, self.port)
         path = f"{VENV}/bin:{self.folder}/build/release/bin:{os.environ['PATH']}"
         inherited = self.test.environment(PATH=path, VIRTUAL_ENV=str(VENV), **settings)
@@ -162,13 +167,13 @@ class Clone:
 
     @staticmethod
     def stop(process):
-        """Its whole session, if it is still there."""
+        """Stops all processes of the session, if it still runs."""
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
         process.wait()
 
     def in_background(self, command, log):
-        """Something that listens at the port."""
+        """Starts a command and waits until a process listens at the port."""
         process = self.start(command, log)
 
         def listens():
@@ -178,7 +183,8 @@ class Clone:
         return process
 
     def until(self, command, expected, log, bound_s, **start):
-        """Runs it until all is printed that is expected, and ends it; fails if that never is."""
+        """Runs the command until it has printed all expected lines, and then stops it. Fails if a
+        line does not appear."""
         process = self.start(command, log, **start)
 
         def done():

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Muster or its agent killed by -9 before the first worker, at each system call: no directory and no
-pipe is left."""
+"""Kills muster or its agent with SIGKILL at each system call before the first worker starts, and
+checks that no directory and no pipe is left. Needs ptrace."""
 import ctypes
 import os
 import signal
 import subprocess
 import sys
 
-from support import MUSTER, MusterTest, agent_of, is_sanitized, main, wait_for
+from support import MUSTER, MusterTest, agent_of, is_sanitized, main, shim_of, wait_for
 
 PTRACE_TRACEME, PTRACE_CONT, PTRACE_DETACH, PTRACE_SYSCALL = 0, 7, 17, 24
 PTRACE_SETOPTIONS, PTRACE_GETEVENTMSG = 0x4200, 0x4201
 TRACESYSGOOD, TRACEFORK, EXITKILL = 1, 2, 0x100000
-FORKED = signal.SIGTRAP | 1 << 8  # As a status says it: PTRACE_EVENT_FORK.
-WALL = 0x40000000  # waitpid: also for what is no child of ours.
-# A sanitizer makes hundreds of calls of its own at each start, and the start ten times slower.
+FORKED = signal.SIGTRAP | 1 << 8  # The form of a wait status: PTRACE_EVENT_FORK.
+WALL = 0x40000000  # waitpid also accepts processes that are not our children.
+# A sanitizer makes hundreds of its own calls at each start, and makes the start ten times slower.
 STRIDE = 29 if is_sanitized() else 1
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -24,14 +24,14 @@ class EarlyKill(MusterTest):
     TIMERS = {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
 
     def directories(self):
-        """What muster may have left: directories, and pipes of timers."""
+        """The run directories, and folders with a timer pipe, that muster may have left."""
         return os.listdir(self.memory) + os.listdir(self.dir / "tmp")
 
     def pipes(self):
-        return [path for path in (self.dir / "tmp").iterdir() if path.is_fifo()]
+        return [path for path in (self.dir / "tmp").rglob("*") if path.is_fifo()]
 
     def trace(self, *args, options=0, **env):
-        """Muster, stopped at its first instruction."""
+        """Starts muster, stopped at its first instruction. Returns its pid."""
         pid = os.fork()
         if pid == 0:
             null = os.open("/dev/null", os.O_RDWR)
@@ -46,7 +46,8 @@ class EarlyKill(MusterTest):
         return pid
 
     def follow_fork(self, pid):
-        """The child that it makes, stopped at its first instruction; `pid` itself goes on, untraced."""
+        """Returns the next child of `pid`, stopped at its first instruction. `pid` itself runs on
+        untraced."""
         number = 0
         while True:
             libc.ptrace(PTRACE_CONT, pid, None, number)
@@ -62,12 +63,13 @@ class EarlyKill(MusterTest):
         return child.value
 
     def steps(self, pid, count):
-        """So many stops at system calls further; False: it has ended before."""
+        """Runs the process up to its `count`-th next stop at a system call. Returns False if it has
+        ended before."""
         for _ in range(count):
             libc.ptrace(PTRACE_SYSCALL, pid, None, None)
             _, status = os.waitpid(pid, WALL)
             while os.WIFSTOPPED(status) and os.WSTOPSIG(status) != signal.SIGTRAP | 0x80:
-                number = os.WSTOPSIG(status)  # A signal: it gets it.
+                number = os.WSTOPSIG(status)  # The process gets the signal.
                 libc.ptrace(PTRACE_SYSCALL, pid, None, number)
                 _, status = os.waitpid(pid, WALL)
             if not os.WIFSTOPPED(status):
@@ -86,14 +88,14 @@ class EarlyKill(MusterTest):
             os.waitpid(pid, 0)
             self.assert_nothing_left()
             self.assertEqual(self.directories(), [], f"killed at stop {calls}")
-        self.assertGreater(calls, 100)  # It was not over at once.
+        self.assertGreater(calls, 100)  # The loop did not end at once.
         self.assertEqual(self.directories(), [])
 
     def test_the_agent_at_each_system_call_until_its_pipe_is_there(self):
         for env in (self.TIMERS,
                     {**self.TIMERS, "TORCHELASTIC_TIMER_FILE": str(self.dir / "tmp/timers")}):
             calls = found = 0
-            while found < 8:  # So many calls after it was made.
+            while found < 8:  # The number of calls after the pipe was created.
                 calls += 1 if found else STRIDE
                 front = self.trace("--standalone", "--no-python", "sleep", "1000",
                                    options=TRACEFORK, **env)
@@ -108,21 +110,27 @@ class EarlyKill(MusterTest):
                 self.assertEqual(os.waitstatus_to_exitcode(status), 1)
                 self.assert_nothing_left()
                 self.assertEqual(self.directories(), [], f"killed at stop {calls}")
-            self.assertGreater(calls, found)  # And so many before.
+            self.assertGreater(calls, found)  # Some calls came before that.
 
-    def killed_with_its_agent(self, **env):
-        """A job of which nothing could tidy up. Returns what it has left."""
+    def waiting_job(self, **env):
+        """Starts a job, and returns its process when the worker runs."""
+        (self.dir / "ready").unlink(missing_ok=True)
         process = self.start("--standalone", "--no-python",
                              self.script("wait.sh", "#!/bin/sh\necho x >> ready\nexec sleep 1000\n"),
                              env=env)
         self.ready(1)
+        return process
+
+    def killed_with_its_agent(self, **env):
+        """Runs a job whose processes are all killed before any can remove files. Returns what the
+        job has left."""
+        process = self.waiting_job(**env)
         agent = agent_of(process.pid)
         os.kill(agent, signal.SIGSTOP)
         process.kill()
         process.wait()
         os.kill(agent, signal.SIGKILL)
         self.assert_nothing_left()
-        (self.dir / "ready").unlink()
         left = self.directories()
         self.assertEqual(len(left), 2 if env else 1, left)
         return left[0]
@@ -138,14 +146,50 @@ class EarlyKill(MusterTest):
         self.run_muster("--standalone", "--no-python", "true", env=self.TIMERS, expect=0)
         self.assertEqual(self.directories(), [])
 
+    def test_front_shim_and_agent_killed_at_once(self):
+        process = self.waiting_job(**self.TIMERS)
+        pids = [process.pid, shim_of(process.pid), agent_of(process.pid)]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                os.kill(pid, number)
+        process.wait()
+        self.assert_nothing_left()
+        self.assertEqual(len(self.directories()), 2, self.directories())
+        self.run_muster("--standalone", "--no-python", "true", env=self.TIMERS, expect=0)
+        self.assertEqual(self.directories(), [])
+
+    def test_only_agent_and_shim_hold_the_locks(self):
+        process = self.waiting_job(**self.TIMERS)
+        holders = []
+        for pid in {*self.token.processes(), process.pid, shim_of(process.pid), agent_of(process.pid)}:
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                path = os.readlink(f"/proc/{pid}/fd/{fd}")
+                if os.path.isdir(path) and os.path.basename(path).startswith("muster_"):
+                    holders.append(pid)
+        self.assertEqual(sorted(holders), sorted([agent_of(process.pid), shim_of(process.pid)] * 2))
+        process.terminate()
+        process.wait(60)
+        self.assertEqual(self.directories(), [])
+
+    def test_jobs_that_start_at_once(self):
+        for _ in range(5):
+            self.killed_with_its_agent(**self.TIMERS)
+            jobs = [subprocess.Popen([MUSTER, "--standalone", "--no-python", "true"],
+                                     env=self.environment(**self.TIMERS), stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                    for _ in range(4)]
+            for job in jobs:
+                _, err = job.communicate(timeout=60)
+                self.assertEqual(job.returncode, 0, err)
+                self.assertNotIn("cannot use", err)
+            self.assertEqual(self.directories(), [])
+
     def test_only_what_dead_owners_left(self):
         kept = self.killed_with_its_agent()
         os.mkdir(os.path.join(self.memory, "muster_somebodyelses_of_any_kind"))
         with open(os.path.join(self.memory, kept, "error.json"), "w") as file:
             file.write("evidence")
-        living = self.start("--standalone", "--no-python",
-                            self.script("wait.sh", "#!/bin/sh\necho x >> ready\nexec sleep 1000\n"))
-        self.ready(1)
+        living = self.waiting_job()
         before = sorted(self.directories())
         self.assertEqual(len(before), 3, before)
         subprocess.run([MUSTER, "--standalone", "--no-python", "true"], check=True, timeout=60,

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Programs that call torchrun's Python entry start through muster, unchanged (docs/python_entry.md)."""
+"""Tests that programs which call torchrun's Python entry start through muster unchanged
+(docs/python_entry.md)."""
 import json
 import os
 import pathlib
@@ -12,7 +13,8 @@ from support import MUSTER, SOURCE, MusterTest, main, python_has_torch
 
 PYTHON = SOURCE / ".venv/bin/python"
 HAS_TORCH = python_has_torch(PYTHON)
-# Pinned; without what they need for other things than launching. None of them may bring a torch.
+# Pinned versions, without packages that they need only for other things than launching. None of
+# them may install torch.
 PROGRAMS = ["accelerate==1.15.0", "lightning-fabric==2.6.6", "lightning-utilities==0.15.3",
             "packaging", "psutil", "huggingface_hub", "safetensors", "pyyaml", "torchmetrics",
             "tqdm", "requests", "hf-xet", "click", "filelock"]
@@ -35,7 +37,7 @@ class EntryTest(MusterTest):
                                      stdout=subprocess.PIPE).stdout.strip()
 
     def call(self, *words, expect=0, path=(), **more):
-        """Python with these words and the folder in PYTHONPATH; returns its stderr."""
+        """Runs Python with these words and with the folder in PYTHONPATH. Returns its stderr."""
         env = self.environment(**{"MUSTER_BIN": str(pathlib.Path(MUSTER).resolve()),
                                   "PYTHONPATH": os.pathsep.join([self.folder, *path]), **more})
         done = subprocess.run([PYTHON, *map(str, words)], env=env, cwd=self.dir, check=False,
@@ -45,7 +47,8 @@ class EntryTest(MusterTest):
         return done.stderr
 
     def workers(self, count, **expected):
-        """What `count` workers wrote; each was started by muster, and has these values."""
+        """Checks what `count` workers wrote: muster started each of them, and they have these
+        values."""
         found = [json.loads(self.read(f"worker.{rank}")) for rank in range(count)]
         for worker in found:
             expected = {"by_muster": True, "WORLD_SIZE": str(count), "python": str(PYTHON),
@@ -134,7 +137,8 @@ r.run(args)
 
 
 class CommandLine(unittest.TestCase):
-    """namespace -> flags, against torchrun's own parser: reading the flags gives the namespace."""
+    """Tests the conversion of a namespace into flags: torchrun's own parser must read the same
+    namespace from the flags."""
 
     @unittest.skipUnless(HAS_TORCH, "no torch in .venv")
     def test_round_trip(self):
@@ -171,7 +175,7 @@ for pet in ({}, {"PET_NPROC_PER_NODE": "4"}, {"PET_STANDALONE": "1", "PET_LOG_DI
 
 
 class Programs(EntryTest):
-    """Hugging Face's and Lightning's launchers, as they are."""
+    """Runs the unchanged launchers of Hugging Face and Lightning."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""--event-log-handler console: the same events as torchrun's, in the same order, field by field."""
+"""Tests --event-log-handler console: the events are those of torchrun, in the same order, field by
+field."""
 import json
 import subprocess
 import sys
@@ -7,13 +8,13 @@ import sys
 from support import PATIENCE_S, SOURCE, MusterTest, main
 
 TORCHRUN = SOURCE / ".venv" / "bin" / "torchrun"
-# Rank 1 fails with $CODE, if that is not 0; then rank 0 waits until it is killed.
+# Rank 1 exits with $CODE. If that is not 0, rank 0 waits until it is killed.
 WORKER = """#!/bin/sh
 [ "$LOCAL_RANK" = 1 ] && exit ${CODE:-0}
 [ "${CODE:-0}" = 0 ] || exec sleep 1000
 exit 0
 """
-# What differs from run to run.
+# Fields that differ from run to run.
 VARYING = {"run_id", "worker_id", "hostname", "total_run_time", "duration_ms"}
 
 
@@ -23,12 +24,12 @@ def events_in(text):
 
 def comparable(event):
     event = json.loads(json.dumps(event))
-    event.pop("timestamp")  # 0 under torchrun.
+    event.pop("timestamp")  # The timestamp is 0 under torchrun.
     outer = event["metadata"]
     for name in VARYING:
         outer[name] = type(outer[name]).__name__
-    # torch's record of "no error file" is one object for all workers: what it notes for one that
-    # exited by itself is said of the others, too.
+    # torch's record of "no error file" is one object for all workers: a message about one worker
+    # that exited by itself appears for the other workers, too.
     outer["raw_error"] = outer["raw_error"] and json.loads(outer["raw_error"])["message"]
     inner = json.loads(outer["metadata"])
     inner["worker_pid"] = [type(inner.get("worker_pid", [None])[0]).__name__]

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""The digits CNN on hosts of their own: the accuracy that one host reaches. In Python and in C++.
+"""Runs the digits CNN on several hosts, in Python and in C++: it must reach the accuracy of one
+host.
 
-Needs root, for network namespaces, and torch in .venv; skipped (77), with the reason, without.
+Needs root, for network namespaces, and torch in .venv; without them it is skipped (77) and prints
+the reason.
 """
 import os
 import pathlib
@@ -16,12 +18,12 @@ VENV = SOURCE / ".venv"
 PROGRAMS = pathlib.Path(os.environ.get("MUSTER_BUILD", SOURCE / "build/release")) / "examples"
 SKIPPED = 77
 BOUND_S = 300
-PORT = 29400  # In the hosts' own network, where nobody else is.
+PORT = 29400  # The hosts have their own network, so no other process uses this port.
 
 
 class DigitsOnSeveralHosts(MusterTest):
     def begin(self, name, words, command):
-        """One muster, with its stdout in the file `name`."""
+        """Starts one muster. Its stdout goes to the file `name`."""
         program = command[0]
         with open(self.dir / name, "wb") as out, open(self.dir / f"err.{name}", "wb") as err:
             process = subprocess.Popen(
@@ -34,7 +36,7 @@ class DigitsOnSeveralHosts(MusterTest):
         return process
 
     def ends(self, **processes):
-        """All of them well; the lines of each."""
+        """Checks that all processes exit with 0. Returns the lines of each."""
         codes = [process.wait(BOUND_S) for process in processes.values()]
         text = "\n".join(f"{name}:\n{self.read(name)}{self.read(f'err.{name}')}" for name in processes)
         self.assertEqual(codes, [0] * len(codes), text)
@@ -51,11 +53,12 @@ class DigitsOnSeveralHosts(MusterTest):
             f"--rdzv-endpoint=node0:{PORT}", "--rdzv-id=digits"], [program, "--save", "digits.pt"])
             for name in net.addresses}
         found, nothing = self.ends(**hosts)
-        self.assertEqual(nothing, [])  # Rank 0 speaks, and it is on the host of the rendezvous.
+        # Only rank 0 prints, and it is on the host of the rendezvous.
+        self.assertEqual(nothing, [])
         self.assertTrue((self.dir / "digits.pt").exists())
         found = [line for line in found if not line.startswith("saved")]
-        # The same two processes' work, wherever they are: the same lines, but for the seconds. (Sums of
-        # two are the same in either order.)
+        # The same two processes compute, on one host or on two, so the lines are equal except for
+        # the seconds. (A sum of two numbers does not depend on their order.)
         times = re.compile(r"trained in .* s")
         self.assertEqual([times.sub("", line) for line in found],
                          [times.sub("", line) for line in alone])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What muster says, on stderr and in files, when a job ends otherwise than by success."""
+"""Tests what muster writes to stderr and to files if a job does not end with success."""
 import json
 import os
 import re
@@ -12,14 +12,14 @@ import time
 from nodes import NodesTest
 from support import MUSTER, MusterTest, main, wait_for
 
-# Says that it is there, then waits for a signal, with or without an answer to it.
+# Reports that it runs and then waits for a signal, with or without a handler.
 WAIT = "#!/bin/sh\n{trap}\necho x >> ready\nwhile :; do sleep 1000 & wait $!; done\n"
 SIGNALLED = r"torch\.distributed\.elastic\.multiprocessing\.api\.SignalException: " \
             r"Process {pid} got signal: 15"
 
 
 class Files(MusterTest):
-    """The error file of the launcher itself, and --failure-report."""
+    """The launcher's own error file, and --failure-report."""
 
     def run_both(self, *args, **more):
         (self.dir / "own.json").unlink(missing_ok=True)
@@ -28,7 +28,7 @@ class Files(MusterTest):
                                env={"TORCHELASTIC_ERROR_FILE": str(self.dir / "own.json")}, **more)
 
     def own(self):
-        """The message, of a file that every torchrun-like parent can read."""
+        """The message in the launcher's own error file, which every torchrun-like parent can read."""
         message = json.loads(self.read("own.json"))["message"]
         self.assertGreater(int(message["extraInfo"]["timestamp"]), 1_700_000_000)
         self.assertTrue(message["extraInfo"]["py_callstack"])
@@ -84,7 +84,7 @@ class Files(MusterTest):
         self.assertEqual(self.read("own.json") + self.read("report.json"), "")
 
     def test_muster_launch_writes_no_error_file(self):
-        # As torch.distributed.launch, whose main nobody records.
+        # torch.distributed.launch does not record errors of its main function either.
         link = self.dir / "muster-launch"
         link.symlink_to(MUSTER)
         for args in (["--use-env", "--no-python", "false"], ["--nproc-per-node", "x", "prog"]):
@@ -106,7 +106,7 @@ class Files(MusterTest):
         self.run_muster("--standalone", "--failure-report=link", *fail, expect=1)
         self.assertTrue((self.dir / "link").is_symlink())
         self.assertIn('"exitcode": 3', self.read("target"))
-        # Not the file behind it anew: what stands there already would be lost.
+        # The file behind the link must not be replaced: its content would be lost.
         _, out, _ = self.run_muster("--standalone", "--failure-report=/dev/stdout", "--no-python",
                                     "sh", "-c", "echo first; exit 3", expect=1)
         self.assertTrue(out.startswith("first\n{\n"), out)
@@ -212,13 +212,14 @@ class Lines(MusterTest):
 
 
 class Phases(NodesTest):
-    """A signal in every phase is answered; the bounds are generous, the machine may be busy."""
+    """Sends a signal in every phase of a job. The limits are generous because the machine may be
+    busy."""
 
     def answers(self, tag, code):
         begun = time.monotonic()
         self.nodes[tag].terminate()
         self.ends(**{tag: code})
-        # Without an answer it would be the join timeout, or the end of the other node.
+        # Without the signal the node would end only at the join timeout or with the other node.
         self.assertLess(time.monotonic() - begun, 30)
 
     def test_in_the_rendezvous(self):
@@ -249,7 +250,7 @@ class Phases(NodesTest):
         self.assertRegex(err.splitlines()[-1],
                          SIGNALLED.format(pid=self.nodes["b"].pid))
         self.tell("finish")
-        self.nodes["a"].wait(60)  # Success, or b was the host: then a failure.
+        self.nodes["a"].wait(60)  # The exit code is success, or a failure if b was the host.
 
 
 if __name__ == "__main__":

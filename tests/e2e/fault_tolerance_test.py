@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""examples/fault_tolerance: three nodes, one is lost, one comes. The commands of its README, in Python and in C++.
+"""Runs examples/fault_tolerance with the commands of its README, in Python and in C++: of three
+nodes one is lost, and one is added.
 
-Needs torch in .venv; skipped (77) where it is not.
+Needs torch in .venv; skipped (77) without it.
 """
 import os
 import pathlib
@@ -19,7 +20,7 @@ VENV = SOURCE / ".venv"
 PROGRAMS = pathlib.Path(os.environ.get("MUSTER_BUILD", SOURCE / "build/release")) / "examples"
 SKIPPED = 77
 BOUND_S = 400
-STEPS, SAVE_EVERY = 400, 20  # As run.py has it.
+STEPS, SAVE_EVERY = 400, 20  # The same values as in run.py.
 SVG = "{http://www.w3.org/2000/svg}"
 
 sys.path.insert(0, str(EXAMPLE))
@@ -38,7 +39,7 @@ class FaultTolerance(MusterTest):
         return done.stdout.splitlines()
 
     def check(self, program, command):
-        """A command of the README; what it starts is `program`."""
+        """Runs a command of the README that starts `program`."""
         clone = Clone(self, program.stem)
         code = clone.start(command, "log").wait(BOUND_S)
         folder = clone.folder / re.search(r"build/fault_tolerance\w*", command)[0]
@@ -57,14 +58,14 @@ class FaultTolerance(MusterTest):
         self.assertEqual(parts[0][0].number, 1)
         self.assertEqual(parts[-1][-1].number, STEPS)
         for before, after in zip(parts, parts[1:], strict=False):
-            # From a snapshot, and not one from long ago: what is lost is less than from one to the next,
-            # or that much if rank 0 was ended when the step was done and not yet saved.
+            # Training continues from a recent snapshot: it loses fewer steps than there are between
+            # two snapshots, or as many if rank 0 was killed after the step and before its snapshot.
             self.assertEqual((after[0].number - 1) % SAVE_EVERY, 0)
             self.assertLessEqual(after[0].number, before[-1].number + 1)
             self.assertLessEqual(before[-1].number - (after[0].number - 1), SAVE_EVERY)
 
     def check_losses(self, program, found):
-        """As in a job that nothing happened to, of a single process."""
+        """Compares the losses with those of a job of a single process without failures."""
         self.run_program(os.path.abspath(MUSTER), "--standalone", "--nproc-per-node=1",
                          *([] if program.suffix == ".py" else ["--no-python"]), program, "whole",
                          "--steps", STEPS, "--pause", 0)
@@ -72,7 +73,8 @@ class FaultTolerance(MusterTest):
         self.assertEqual(sorted(expected), list(range(1, STEPS + 1)))
         self.assertLess(expected[STEPS], expected[1] / 20, "it has learnt nothing")
         for step in found:
-            # Sums in another order differ in the last bits, which grows from step to step.
+            # Sums in another order differ in the last bits, and the difference grows with each
+            # step.
             self.assertAlmostEqual(step.loss, expected[step.number], delta=1e-3, msg=str(step))
 
     def check_lines(self, lines, parts, folder):
@@ -87,7 +89,7 @@ class FaultTolerance(MusterTest):
     def check_picture(self, text):
         root = ElementTree.fromstring(text)
         self.assertEqual(len(root.findall(f"{SVG}polyline")), 3)
-        self.assertEqual(len(root.findall(f"{SVG}rect")), 1 + 2)  # The paper, and the gaps.
+        self.assertEqual(len(root.findall(f"{SVG}rect")), 1 + 2)  # The background and the two gaps.
         words = [node.text for node in root.findall(f"{SVG}text")]
         self.assertIn("kill -9 of node c", words)
         self.assertIn("node d is started", words)

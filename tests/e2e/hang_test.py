@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A worker that hangs is found, named with its line, and ended; SIGUSR2 asks for the same evidence."""
+"""Tests that muster finds a worker that hangs, names it with its line and ends it. SIGUSR2 asks for
+the same evidence."""
 import os
 import pathlib
 import re
@@ -10,7 +11,7 @@ import sys
 
 from support import SOURCE, MusterTest, main, python_has_torch, wait_for
 
-# One rank stands still where the others work; the second attempt ends well.
+# One rank stands still while the others work. The second attempt succeeds.
 WORKER = """import os, sys, threading
 def stand_still():
     threading.Event().wait()  # the line
@@ -22,7 +23,8 @@ stand_still() if os.environ["RANK"] == os.environ.get("STILL", "1") else work()
 """
 LINE = "stand_still"
 
-# Both report progress; then one spins, as NCCL does, and prints, and the other ends its reports first.
+# Both ranks report progress. Then rank 1 spins, as NCCL does, and prints, and rank 0 ends its
+# progress reports first.
 SPINNER = """import json, os, socket, time
 rank = int(os.environ["LOCAL_RANK"])
 channel = socket.socket(socket.AF_UNIX)
@@ -75,7 +77,8 @@ class Hang(MusterTest):
                                     "--hang-timeout=2", script, expect=1)
         self.assertRegex(err, r"local rank 1 \(pid \d+\) hangs: no report of progress for 2")
         self.assertIn("  it hung: no report of progress for 2", err)
-        self.assertEqual(list(self.dir.glob("logs/*/channel")), [])  # The workers' socket is gone.
+        # The workers' socket has been removed.
+        self.assertEqual(list(self.dir.glob("logs/*/channel")), [])
 
     def test_the_line_is_named(self):
         if not py_spy():
@@ -124,7 +127,8 @@ for step in range(1000):
         self.assertEqual(self.token.processes(), {})
 
     def test_who_works_or_writes_does_not_hang(self):
-        # Longer than the timeout: CPU time alone, output alone, a child's work alone.
+        # Each rank works for longer than the timeout, in one way: by CPU time, by output, or by a
+        # child's work.
         script = self.script("busy.py", """import os, subprocess, sys, time
 end = time.monotonic() + 2.5
 rank = os.environ["RANK"]
@@ -152,7 +156,7 @@ while not os.path.exists("go"): time.sleep(0.01)
 """)
         process = self.start("--standalone", "--nproc-per-node=2", "--log-dir=logs", script)
         self.ready(2)
-        for n in range(4):  # More often than what makes the shim impatient.
+        for n in range(4):  # More signals than the shim tolerates before it ends the job at once.
             process.send_signal(signal.SIGUSR2)
             wait_for(lambda: len(list(self.dir.glob(f"logs/*/attempt_0/*/stacks.{n}.txt"))) == 2
                      and self.read("err").count("stacks: ") == 2 * (n + 1), "the stacks")
@@ -177,7 +181,7 @@ while [ ! -e go ]; do sleep 0.05; done
                 self.assertEqual(process.wait(60), 0)
                 path = pathlib.Path(re.search(r"stacks: (\S+)", self.read("err"))[1])
                 ours = next((p for p in path.parents if p.name.startswith("muster_")), None)
-                if ours:  # In memory, perhaps: outside of what the test cleans up.
+                if ours:  # The file may be in memory, outside of the folders that the test removes.
                     self.addCleanup(shutil.rmtree, ours, ignore_errors=True)
                 self.assertIn("SIGUSR2 was received", path.read_text())
 
@@ -190,7 +194,7 @@ while [ ! -e go ]; do sleep 0.05; done
         self.assertIn("received SIGUSR2: stopping the workers", self.read("err"))
 
     def test_without_permission_it_says_what_to_do(self):
-        # As with Yama or without CAP_SYS_PTRACE: a program that answers as py-spy does then.
+        # A program that answers as py-spy does with Yama or without CAP_SYS_PTRACE.
         (self.dir / "bin").mkdir()
         self.script("bin/py-spy", "#!/bin/sh\necho 'Permission Denied: Try running again with "
                                   "elevated permissions' >&2\nexit 1\n")
@@ -213,7 +217,7 @@ while [ ! -e go ]; do sleep 0.05; done
         process.send_signal(signal.SIGUSR2)
         wait_for(lambda: "sleep 1000" in " ".join(self.token.processes().values()) and self.stacks(),
                  "the tool to be run")
-        process.terminate()  # It does not keep muster from ending, nor does it stay.
+        process.terminate()  # The tool neither delays the end of muster nor outlives it.
         self.assertEqual(process.wait(60), 1)
         self.assertEqual(self.token.processes(), {})
 

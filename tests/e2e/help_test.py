@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What muster tells without starting anything: --help, and completion in the shells themselves."""
+"""Tests what muster prints without starting anything: --help, and completion in the shells
+themselves."""
 import os
 import re
 import shutil
@@ -13,7 +14,8 @@ from support import MUSTER, MusterTest, Terminal, main, wait_for
 
 class Help(MusterTest):
     def test_help_starts_and_loads_nothing(self):
-        """No Python, no torch, no driver: wherever a start would look for them, there is a trap."""
+        """Help uses no Python, torch or driver: there is a trap in each place where a start would
+        look for them."""
         trap = self.dir / "trap"
         (trap / "bin").mkdir(parents=True)
         for name in ("python", "python3", "torchrun", "nvidia-smi"):
@@ -49,14 +51,15 @@ class Help(MusterTest):
 
 
 class Completion(MusterTest):
-    # How it is started without anybody's settings, and what its user would write into his.
+    # The command that starts each shell without settings, and the line for a user's settings.
     SHELLS = {"bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$({} --completion bash)"'),
               "zsh": (["zsh", "-f", "-i"], 'autoload -Uz compinit; compinit -D -u; '
                                            'eval "$({} --completion zsh)"'),
               "fish": (["fish", "--no-config", "-i"], "{} --completion fish | source")}
 
     def complete(self, shell, *lines):
-        """What programs of muster's names are called with when each line is typed, TAB, return."""
+        """Types each line, TAB and return. Returns the arguments with which the programs were
+        called."""
         argv, setup = self.SHELLS[shell]
         if shutil.which(shell) is None:
             self.skipTest(f"{shell} is not installed")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""musterd --http: what it answers while a real job fails and recovers, and what it refuses."""
+"""Tests musterd --http: its answers while a real job fails and recovers, and the requests that it
+refuses."""
 import http.client
 import json
 import select
@@ -61,13 +62,13 @@ class HttpTest(MusterdTest):
             raise AssertionError(f"{error}\n{self.ask('/api/v1/runs/' + run)[2]}\n{self.all_output()}") from None
 
     def raw(self, data, seconds=PATIENCE_S):
-        """What comes back for these bytes until the server closes."""
+        """Sends these bytes. Returns what the server sends until it closes the connection."""
         client = socket.create_connection(("127.0.0.1", self.http_port), seconds)
         self.addCleanup(client.close)
         try:
             client.sendall(data)
         except OSError:
-            pass  # It has said enough already.
+            pass  # The server may have answered and closed already.
         answer = b""
         while True:
             try:
@@ -80,7 +81,7 @@ class HttpTest(MusterdTest):
 
 
 class Stream:
-    """Server-sent events, read as they come."""
+    """Reads server-sent events as they arrive."""
 
     def __init__(self, test, target, headers=None):
         self.connection = http.client.HTTPConnection("127.0.0.1", test.http_port, timeout=PATIENCE_S)
@@ -104,7 +105,7 @@ class Stream:
             fields[name] = value
 
     def until(self, wanted):
-        """The first one for which wanted(event, data) holds."""
+        """The first event for which wanted(event, data) is true."""
         while True:
             event, _, data = self.next()
             if wanted(event, data):
@@ -148,7 +149,7 @@ class Job(HttpTest):
         self.assertEqual((failure["kind"], failure["cause"]), ("round_restarts", "workers_failed"))
         self.assertIn("exited with 3", failure["text"].replace("exitcode", "exited with"))
         self.assertEqual(recovered["restarts_used"], 1)
-        # A reader that comes back gets what it has missed, and no more.
+        # A reader that reconnects gets exactly the events that it has missed.
         again = Stream(self, "/api/v1/runs/job/events", {"Last-Event-ID": str(restart["number"])})
         event, number, _ = again.next()
         self.assertEqual((event, number), ("event", restart["number"] + 1))
@@ -160,7 +161,7 @@ class Job(HttpTest):
         self.assertTrue(last["outcome"]["succeeded"])
 
     def agent_pid(self, node):
-        """Nodes name their agent's pid."""
+        """The pid of the node's agent, as the API reports it."""
         with open(f"/proc/{node['pid']}/comm", encoding="ascii") as comm:
             self.assertIn("muster", comm.read())
         return node["pid"]
@@ -184,13 +185,14 @@ class Job(HttpTest):
         self.assertEqual(run["first_failure"]["kind"], "node_lost")
 
     def values(self):
-        """Of the metrics, by name and the values of the labels."""
+        """The metrics' values by name and by the values of the labels."""
         from prometheus_client.parser import text_string_to_metric_families
         return {(sample.name, *sample.labels.values()): sample.value
                 for family in text_string_to_metric_families(self.ask("/metrics")[2]) for sample in family.samples}
 
     def use_the_store(self):
-        """As a worker does that meets others at musterd: a value of 1,000 bytes, written once and read twice."""
+        """Does what workers do that meet at musterd: writes a value of 1,000 bytes once and reads
+        it twice."""
         key, value = struct.pack("<Q", 1) + b"k", struct.pack("<Q", 1000) + b"x" * 1000
         client = OtherNode(self.port)
         self.addCleanup(client.close)
@@ -235,7 +237,7 @@ class Job(HttpTest):
         for name, family in families.items():
             self.assertTrue(family.documentation, name)
             self.assertNotEqual(family.type, "unknown", name)
-            # Prometheus' conventions: base units, and what counts says so.
+            # Prometheus' conventions for names: base units only.
             self.assertNotRegex(name, "_(ms|us|minutes|kb|mb)$")
         named = (SOURCE / "docs/operating.md").read_text()
         for name in families:
@@ -323,7 +325,7 @@ class Refusals(HttpTest):
 
     def test_connections_are_bounded_and_come_back(self):
         kept = []
-        for _ in range(140):  # Limit: 128 from one address.
+        for _ in range(140):  # The limit is 128 connections from one address.
             client = socket.create_connection(("127.0.0.1", self.http_port), PATIENCE_S)
             self.addCleanup(client.close)
             kept.append(client)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""musterd --http with a token: who reads, who changes, what a browser and a page of another site can do."""
+"""Tests musterd --http with a token: which clients may read or change, and what a browser and a
+page of another site can do."""
 import hashlib
 import hmac
 import http.client
@@ -48,7 +49,7 @@ class TokenTest(HttpTest):
         return HttpTest.ask(self, target, method, headers)
 
     def a_run(self):
-        """A run with one node, which waits for another."""
+        """Starts a run with one node, which waits for another one."""
         self.node("a", "2", f"--rdzv-token-file={self.token_file}")
         self.run_is("gathering")
 
@@ -58,7 +59,7 @@ class TokenTest(HttpTest):
         return connection
 
     def post(self, connection, authorization=None, target=STOP):
-        """Status, the nonce that is asked for, JSON."""
+        """Status, the nonce of the challenge, JSON."""
         headers = {"X-Muster-Action": "1", **({"Authorization": authorization} if authorization else {})}
         connection.request("POST", target, headers=headers)
         reply = connection.getresponse()
@@ -90,7 +91,8 @@ class Reading(TokenTest):
                 self.assertIn("--rdzv-token-file", json.loads(text)["error"]["message"])
                 self.assertIn("WWW-Authenticate", got)
                 self.assertNotIn("job", text.replace("jobs", ""))
-        for target in ("/healthz", "/readyz"):  # Monitors have no token, and this says nothing.
+        # Monitors have no token, and these answers reveal nothing.
+        for target in ("/healthz", "/readyz"):
             self.assertEqual(self.as_stranger(target)[::2], (200, '{"ok":true}\n'))
 
     def test_the_key_reads_and_is_printed_by_musterctl(self):
@@ -139,7 +141,8 @@ class Changing(TokenTest):
                       proof(nonce, method="GET")):
             status, nonce, _ = self.post(line, wrong)
             self.assertEqual(status, 401)
-        self.assertEqual(self.post(self.connection(), proof(nonce))[0], 401)  # Another connection's nonce.
+        # The nonce belongs to another connection.
+        self.assertEqual(self.post(self.connection(), proof(nonce))[0], 401)
         self.run_is("gathering")
         right = proof(nonce)
         self.assertEqual(self.post(line, right)[0], 200)
@@ -162,7 +165,8 @@ class Browser(TokenTest):
     def test_a_link_is_good_once_and_its_cookie_reads(self):
         self.a_run()
         path = self.cookie()
-        self.assertEqual(self.as_stranger(path, "HEAD")[0], 401)  # Looking at a link does not use it up.
+        # A HEAD request does not use a link up.
+        self.assertEqual(self.as_stranger(path, "HEAD")[0], 401)
         status, headers, _ = self.as_stranger(path)
         self.assertEqual((status, headers["Location"]), (303, "/"))
         name, _, attributes = headers["Set-Cookie"].partition("; ")
@@ -175,7 +179,8 @@ class Browser(TokenTest):
     def test_a_page_of_another_site_changes_nothing_with_the_cookie(self):
         self.a_run()
         name = self.as_stranger(self.cookie())[1]["Set-Cookie"].split(";")[0]
-        # What a form or a script of another site could send, if the browser did send the cookie.
+        # Requests that a form or a script of another site could send if the browser did send the
+        # cookie.
         for headers in ({}, {"X-Muster-Action": "1"}, {"Content-Type": "text/plain", "Origin": "http://evil.example.org"},
                         {"X-Muster-Action": "1", "Origin": f"http://127.0.0.1:{self.http_port}"}):
             for target in (STOP, STOP.replace("stop", "restart"), STOP.replace("stop", "nodes/x/drain"), "/api/v1/login"):
@@ -204,7 +209,8 @@ class OtherAddresses(TokenTest):
     address = "0.0.0.0:0"
 
     def test_with_a_token_every_address_is_served_and_asks_for_it(self):
-        # Reached from elsewhere it has any name; a browser sends the cookie to the name that it got it from.
+        # From elsewhere, musterd may be reached by any name. A browser sends the cookie only to the
+        # name that set it.
         for host in ("musterd.example.org", "10.0.0.1:9400"):
             self.assertEqual(self.as_stranger("/api/v1/runs", Host=host)[0], 401)
             self.assertEqual(self.ask("/api/v1/runs", headers={"Host": host})[0], 200)

@@ -1,4 +1,5 @@
-"""Hosts on one wire: network namespaces with names, addresses and an /etc/hosts, which end with the test."""
+"""Hosts on one wire: network namespaces with names, addresses and an /etc/hosts. The test's end
+removes them."""
 import contextlib
 import os
 import shutil
@@ -8,7 +9,7 @@ import subprocess
 from support import wait_for
 
 NEEDED = ("ip", "nsenter", "setpriv", "unshare")
-# Becomes the holder of a host's namespaces. $1: its name, $2: the file for /etc/hosts.
+# A process that holds a host's namespaces. $1: the host's name, $2: the file for /etc/hosts.
 HOLD = """
 set -e
 hostname "$1"
@@ -19,7 +20,7 @@ exec sleep infinity
 
 
 def why_not():
-    """The reason why there can be no hosts here; None if there can."""
+    """The reason why this machine cannot have such hosts; None if it can."""
     if os.geteuid() != 0:
         return "needs root"
     for program in NEEDED:
@@ -33,7 +34,7 @@ def why_not():
 
 
 class Net:
-    """Hosts as the test makes them, and the wires between their devices. All of it is in namespaces of its own."""
+    """Hosts and the wires between their devices, all in their own namespaces."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -44,35 +45,37 @@ class Net:
         self.switch = self._hold("switch", folder / "hosts.switch")
 
     def wire(self, name):
-        """What the devices on it send, every other one of them gets."""
+        """Creates a wire. A packet from one of its devices reaches all other devices."""
         self._ip(self.switch, "link", "add", name, "type", "bridge")
         self._ip(self.switch, "link", "set", name, "up")
 
     def host(self, name, hosts):
-        """A host without a network yet. `hosts`: the file that is its /etc/hosts."""
+        """Creates a host without a network. `hosts` is the file that becomes its /etc/hosts."""
         self.pids[name] = self._hold(name, hosts)
 
     def connect(self, name, wire, *addresses, device="eth0"):
-        """Gives it a device on a wire. An address is with its prefix, as in 10.0.0.1/24 or fd00::1/64."""
+        """Connects a new device of the host to a wire. An address has a prefix, as in 10.0.0.1/24
+        or fd00::1/64."""
         port = self.ports[name, device] = f"port{len(self.ports)}"
         self.ip(name, "link", "add", device, "type", "veth", "peer", "name", port,
                 "netns", str(self.switch))
         self._ip(self.switch, "link", "set", port, "master", wire, "up")
         for address in addresses:
-            # Nobody else has it: not to be waited for.
+            # No other host has this address, so duplicate address detection is not needed.
             nodad = ["nodad"] if ":" in address else []
             self.ip(name, "address", "add", address, "dev", device, *nodad)
         self.ip(name, "link", "set", device, "up")
 
     def unplug(self, name, device="eth0"):
-        """The other end's link is down, and the host sees it: no carrier."""
+        """Sets the link of the other end down: the host sees that it has no carrier."""
         self._ip(self.switch, "link", "set", self.ports[name, device], "down")
 
     def plug(self, name, device="eth0"):
         self._ip(self.switch, "link", "set", self.ports[name, device], "up")
 
     def swallow(self, name, address, device="eth0"):
-        """What this host sends there is lost on the way, and nobody tells it. The other direction works."""
+        """Packets from this host to the address get lost without an error. The other direction
+        works."""
         self.ip(name, "neigh", "replace", address, "lladdr", "02:00:00:00:de:ad", "dev", device,
                 "nud", "permanent")
 
@@ -80,12 +83,14 @@ class Net:
         self.ip(name, "neigh", "del", address, "dev", device)
 
     def vanish(self, name):
-        """As if its power had failed: nobody gets a word of farewell. The name may be used again."""
+        """Kills the host as a power failure does: the other hosts get no message. The name may be
+        used again."""
         for host, device in [key for key in self.ports if key[0] == name]:
             self.unplug(host, device)
         for pid in self.processes(name):
             if pid != self.pids[name]:
-                with contextlib.suppress(ProcessLookupError):  # It died with one of the others.
+                # The process has ended with another one.
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         holder = self.holders.pop(name)
         self._ip(holder.pid, "link", "del", "eth0")
@@ -94,7 +99,7 @@ class Net:
         del self.pids[name]
 
     def processes(self, name):
-        """Everything that runs on this host."""
+        """All processes that run on this host."""
         own = os.readlink(f"/proc/{self.pids[name]}/ns/net")
         found = []
         for entry in os.listdir("/proc"):
@@ -127,12 +132,13 @@ class Net:
         return holder.pid
 
     def on(self, name):
-        """The words that run a command on this host, in the test's folder."""
+        """The command prefix that runs a command on this host, in the test's folder."""
         return ["nsenter", f"--target={self.pids[name]}", "--net", "--mount", "--uts",
                 f"--wdns={self.folder}"]
 
     def in_container_on(self, name):
-        """The same as the first process of a container: pid 1, with nothing else to be seen."""
+        """As on(), but the command is the first process of a container: it has pid 1 and sees no
+        other processes."""
         return [*self.on(name), "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
     def close(self):
@@ -142,8 +148,8 @@ class Net:
 
 
 class Lan(Net):
-    """Hosts that all know each other. `aliases`: by name of a host, the other names that all hosts know it by.
-    `names` has all, and the address."""
+    """Hosts that all know each other. `aliases` has for the name of a host its other names, which
+    all hosts know. `names` has all names and the address."""
 
     def __init__(self, folder, names, aliases=None):
         super().__init__(folder)

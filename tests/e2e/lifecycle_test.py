@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Start, watch, restart, stop, report: one node, shell workers."""
+"""Tests one node with shell workers: start, monitoring, restart, stop and report."""
 import json
 import os
 import re
@@ -111,8 +111,8 @@ class Logs(MusterTest):
                                                     "[default1]:abc", "[default1]:d"])
 
     def test_a_lot_of_output_arrives_whole_and_in_order(self):
-        # Each write is a few whole lines, and no more than a pipe takes at once: what it has of a line it has
-        # all of, however late the worker goes on.
+        # Each write has a few whole lines and fits into a pipe at once, so no line is cut even if
+        # the worker is slow.
         script = self.script("many.py", "#!/usr/bin/env python3\nimport os\n"
                                         "for n in range(1, 200001, 500):\n"
                                         "    text = ''.join(f'{i}\\n' for i in range(n, n + 500))\n"
@@ -225,7 +225,8 @@ sys.exit(1)
         for _ in range(10):
             for one in self.failures("--nproc-per-node=4", "--no-python", "/bin/sh", "-c",
                                      "exit 200").values():
-                # Whoever was still alive died of the signal; an exit code is always its own.
+                # Workers that were still alive were killed by the signal. Workers with an exit code
+                # ended by themselves.
                 self.assertEqual(one["victim"], one["signal"] == "SIGTERM", one)
                 self.assertIn(one["exitcode"], (200, -15))
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""kill -9 at random moments of a job whose workers have data-loader children: no survivor, ever.
+"""Kills a job whose workers have data-loader children with SIGKILL at random moments: no process
+may survive.
 
 MUSTER_SEED chooses the moments, MUSTER_KILL_ROUNDS their number.
 """
@@ -14,8 +15,9 @@ from support import SOURCE, MusterTest, agent_of, main, python_has_torch, wait_f
 ROUNDS = int(os.environ.get("MUSTER_KILL_ROUNDS", "200"))
 SEED = int(os.environ.get("MUSTER_SEED", "1"))
 
-# What torch's DataLoader does, without torch's two seconds of import: daemons of multiprocessing.
-# Beside them a child that leaves session and group, an orphan, and a grandchild of a loader.
+# Starts the processes of torch's DataLoader (daemons of multiprocessing) without the two seconds
+# that importing torch takes. It also starts a child that leaves session and group, an orphan, and a
+# grandchild of a loader.
 WORKER = """import multiprocessing, os, signal, sys, time
 def report():
     with open("ready", "a") as f: print("x", file=f)
@@ -40,9 +42,9 @@ leave(orphan=False)
 leave(orphan=True)
 report()
 time.sleep(float(sys.argv[1]))
-os._exit(1)  # Its loaders are left to whoever restarts it.
+os._exit(1)  # Its loaders become orphans.
 """
-FAMILY = 6  # Processes of a worker that report.
+FAMILY = 6  # The number of processes of a worker that report.
 
 TORCH_WORKER = """import os, time, torch
 from torch.utils.data import DataLoader, Dataset
@@ -75,7 +77,8 @@ class Loaders(MusterTest):
         for number in range(ROUNDS):
             (self.dir / "ready").unlink(missing_ok=True)
             victim = chance.choice(["muster", "muster", "agent"])
-            # In the midst of starting, with everyone there, or while a restart ends the old ones.
+            # The kill comes during the start, when all processes run, or while a restart ends the
+            # old ones.
             phase = chance.choice(["start", "all", "restart"])
             delay_s = chance.random() * (0.2 if phase == "start" else 0.05)
             with self.subTest(seed=SEED, round=number, victim=victim, phase=phase, delay_s=delay_s):
@@ -102,7 +105,7 @@ class Loaders(MusterTest):
                 (self.dir / "ready").unlink(missing_ok=True)
                 process = self.start("--standalone", "--nproc-per-node=2", script,
                                      env={"PYTHON_EXEC": str(python)})
-                self.ready(4)  # Two loaders of two workers.
+                self.ready(4)  # Two loaders for each of two workers.
                 self.assertGreaterEqual(len(self.token.processes()), 8)
                 self.kill(process, victim)
                 self.assert_nothing_left()

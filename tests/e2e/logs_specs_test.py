@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""--logs-specs: plug-ins that lay out the logs, in a made-up distribution, beside torchrun's."""
+"""Tests --logs-specs: plug-ins that decide the layout of the logs. They are in a made-up
+distribution, and torchrun runs them for comparison."""
 import json
 import os
 import pathlib
@@ -113,8 +114,8 @@ ENTRY_POINTS = {
     "other": "builtins:dict",
 }
 
-# Fails once, at rank 1, when rank 0 has printed. A line is one write: print() makes two of it, and the
-# other rank's may come between them.
+# Rank 1 fails once, after rank 0 has printed. A line is one write: print() would make two, and the
+# other rank's line could come between them.
 WORKER = """
 import os, sys, time
 rank, attempt = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
@@ -166,7 +167,7 @@ class LogsSpecsTest(MusterTest):
         return done.returncode, done.stdout, done.stderr
 
     def refused(self, name, *texts, workers=1):
-        """The job does not start, for a reason with these texts in it."""
+        """Checks that the job does not start and that the error contains these texts."""
         script = self.script("never.py", "open('ran', 'w').close()\n")
         _, _, err = self.run_muster(f"--nproc-per-node={workers}", f"--logs-specs={name}",
                                     script, expect=1)
@@ -178,10 +179,10 @@ class LogsSpecsTest(MusterTest):
 
 
 class BesideTorchrun(LogsSpecsTest):
-    COPIES = False  # Of muster's side.
+    COPIES = False  # The programs that muster starts are real processes.
 
     def one_job(self, run):
-        """(what it printed, every file of the logs, what the plug-in noted)"""
+        """(its output, all files of the logs, what the plug-in recorded)"""
         script = self.script("worker.py", WORKER)
         code, out, err = run(
             "--nproc-per-node=2", "--max-restarts=1", "--role=r", "--log-dir=logs", "-r3",
@@ -190,7 +191,7 @@ class BesideTorchrun(LogsSpecsTest):
         self.assertEqual(code, 0, err)
         files = {str(path.relative_to(self.dir)): path.read_text()
                  for path in (self.dir / "logs").rglob("*") if path.is_file()}
-        # Both workers' lines: which was first, nobody knows.
+        # The order of the two workers' lines is not fixed.
         files["logs/losses"] = "".join(sorted(files["logs/losses"].splitlines(keepends=True)))
         notes = [json.loads(line) for line in self.read("notes").splitlines()]
         subprocess.run("rm -r logs notes printed.*", shell=True, cwd=self.dir, check=True)
@@ -203,13 +204,13 @@ class BesideTorchrun(LogsSpecsTest):
         self.assertIn("[r0]:loss 0 of 1, 2", ours[0])
         self.assertIn("Flat is made", ours[0])
         self.assertEqual(ours[1], theirs[1])
-        # Both attempts, the lines that passed the filter and the second one's errors.
+        # Both attempts, the lines that passed the filter, and the errors of the second attempt.
         self.assertEqual(sorted(ours[1]), [
             "logs/err", "logs/losses", *sorted(f"logs/r-{rank}.{attempt}.{kind}"
                                                for rank in (0, 1) for attempt in (1, 2)
                                                for kind in ("json", "out"))])
         self.assertEqual(ours[1]["logs/err"], "error 0 of 1\n")
-        # Made with the same; asked twice; and it ended in its own way.
+        # The plug-in was created with the same arguments, was asked twice, and ended by itself.
         self.assertEqual(len(ours[2]), 4)
         self.assertEqual(ours[2][0], theirs[2][0])
         self.assertEqual(ours[2][3], "over")
@@ -303,7 +304,8 @@ class Signals(LogsSpecsTest):
     COPIES = False
 
     def stopped_while(self, name):
-        # The test's bound is shorter than what the workers would have: nobody waits for it.
+        # The workers' shutdown timeout is longer than the test's limit: muster does not wait for
+        # it.
         process = self.start("--standalone", "--shutdown-timeout=1000", f"--logs-specs={name}",
                              self.script("x.py", ""), env=self.more)
         wait_for(lambda: (self.dir / "loading").exists(), "the plug-in", 3 * PATIENCE_S)

@@ -1,4 +1,5 @@
-"""Logs, as the user finds them: rotation, full disks, filters, prefixes, odd lines, OOM kills."""
+"""Tests logs as the user finds them: rotation, full disks, filters, prefixes, unusual lines and OOM
+kills."""
 import os
 import pathlib
 import re
@@ -7,7 +8,7 @@ import sys
 
 from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
 
-# 16 bytes a line, numbered from 0, as fast as it goes.
+# Writes numbered lines of 16 bytes, from 0, at full speed.
 COUNT = """
 import os, sys
 lines = int(sys.argv[1])
@@ -43,7 +44,8 @@ class Rotation(LogsTest):
             self.assertEqual(len(markers), 1)
             holes = text.count(b"\0")
             visible = len(text) - holes
-            # A look comes every few milliseconds: the file may be over its limit in between.
+            # muster checks the size every few milliseconds, so the file may exceed its limit for a
+            # moment.
             self.assertLess(visible, lines * 16 / 2)
             marker = len("\n[muster:  bytes were removed here]\n") + 16
             self.assertEqual(visible - marker + int(markers[0]), lines * 16)
@@ -142,7 +144,7 @@ for number in range(20_000):           # 100 bytes each: 2 MB.
 """
 
     def run_steps(self, *flags):
-        """A worker that begins to print when the disk has been filled by somebody else."""
+        """Runs a worker that begins to print after another process has filled the disk."""
         process = self.start("--standalone", f"--log-dir={self.disk}", "-r1", *flags,
                              self.script("steps.py", self.STEPS), stdin=subprocess.PIPE)
         self.ready(1)
@@ -167,7 +169,7 @@ for number in range(20_000):           # 100 bytes each: 2 MB.
     def test_a_disk_that_is_full_from_the_start(self):
         script = self.script("say.py", "import os\nos.write(1, b'out' * 100)\n"
                                        "os.write(2, b'the reason')\nos._exit(3)\n")
-        # Room for the directories, which are made before.
+        # The disk has room for the directories, which are created before.
         for flag, expected in (("--log-on-full=drop", "the reason"),
                                ("--log-on-full=fail", "No space left on device")):
             with self.subTest(flag=flag):
@@ -181,7 +183,7 @@ for number in range(20_000):           # 100 bytes each: 2 MB.
 
 class Load(LogsTest):
     def test_a_failure_is_seen_while_others_print_at_full_speed(self):
-        """By the order of events: the printers would never end by themselves."""
+        """The test does not measure time: the printers would never end by themselves."""
         script = self.script("load.py", """
 import os, sys
 if os.environ["LOCAL_RANK"] == "2":
@@ -220,7 +222,8 @@ class Oom(LogsTest):
     ROOT = pathlib.Path("/sys/fs/cgroup")
 
     def make_cgroup(self, limit):
-        """A memory cgroup below the root, of whatever version there is; its cgroup.procs."""
+        """Creates a memory cgroup below the root, for either version of cgroups. Returns its
+        cgroup.procs."""
         v1, name = self.ROOT / "memory", f"muster-e2e-{os.getpid()}"
         path = (v1 if v1.is_dir() else self.ROOT) / name
         try:
@@ -244,7 +247,7 @@ class Oom(LogsTest):
             return False
 
     def test_the_oom_killer_is_recognised(self):
-        procs = self.make_cgroup(512 << 20)  # Room for a muster with sanitizers.
+        procs = self.make_cgroup(512 << 20)  # Enough for a muster with sanitizers.
         script = self.script("eat.py", "x = bytearray(1 << 30)\n")
         _, _, err = self.run_muster("--standalone", "--failure-report=report.json", script,
                                     expect=1, preexec_fn=lambda: procs.write_text("0"))
@@ -306,7 +309,8 @@ class Options(LogsTest):
                 self.assertEqual(re.findall(r"out\d", "".join(sorted(out.splitlines()))),
                                  ["out0", "out2"])
                 self.assertEqual(sorted(re.findall(r"err\d", err)), ["err0", "err2"])
-        self.assertEqual(self.jobs_logs()[1].read_text(), "out1\n")  # The file has it all the same.
+        # The file contains the line nevertheless.
+        self.assertEqual(self.jobs_logs()[1].read_text(), "out1\n")
 
     def test_prefix_template(self):
         template = "${time} ${host} ${role_name}/${rank}/${local_rank} $$ "
@@ -319,7 +323,7 @@ class Options(LogsTest):
 
 class OddOutput(LogsTest):
     def tee(self, text):
-        """What the console shows of a worker that runs this Python text, prefixes cut off."""
+        """The console output of a worker that runs this Python text, without prefixes."""
         out, _ = self.run_bytes("--standalone", "-t1", "--log-dir=logs",
                                 self.script("odd.py", "import os, sys\n" + text))
         return out

@@ -1,7 +1,8 @@
-"""A machine of its own for a test: systemd-nspawn boots the host's own system, with nothing of the host's services.
+"""A separate machine for a test, in a container: systemd-nspawn boots the host's own system without
+any of the host's services.
 
-Its root is an overlay in memory above the host's /, so nothing is downloaded and nothing is kept.
-Everything is in namespaces and control groups of its own, and dies with the test.
+The root is an overlay in memory above the host's /, so nothing is downloaded and nothing is kept.
+Everything is in separate namespaces and control groups, and is removed with the test.
 """
 import os
 import pathlib
@@ -14,7 +15,7 @@ import uuid
 from support import children, wait_for
 
 TARGET = "muster-test.target"
-# What boots: the journal, and what the test starts.
+# The machine boots the journal, and starts what the test asks for.
 TARGET_UNIT = """[Unit]
 Requires=systemd-journald.service
 After=systemd-journald.service
@@ -26,8 +27,8 @@ mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work /mnt/root &&
   mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root
 """
 
-# The first process of mount and pid namespaces of its own: with it, everything ends. It becomes
-# systemd-nspawn. $1: an empty folder.
+# The first process of its own mount and pid namespaces: when it ends, all processes in them end. It
+# becomes systemd-nspawn. $1: an empty folder.
 BOOT = """
 set -e
 mount --make-rprivate /
@@ -47,7 +48,7 @@ exec systemd-nspawn --quiet --boot --directory="$1/root" --register=no --keep-un
 
 
 def why_not():
-    """The reason why no machine can be had here; None if one can."""
+    """The reason why this computer cannot run such a machine; None if it can."""
     if os.geteuid() != 0:
         return "needs root"
     for program in NEEDED:
@@ -55,7 +56,7 @@ def why_not():
             return f"{program} is not installed"
     if not os.path.exists("/lib/systemd/systemd"):
         return "systemd is not installed"
-    # Containers often may not.
+    # Containers often may not unshare namespaces.
     probe = subprocess.run(["unshare", "--mount", "sh", "-c", PROBE], capture_output=True, text=True,
                            check=False)
     if probe.returncode != 0:
@@ -66,7 +67,7 @@ def why_not():
 
 
 def own_control_groups():
-    """The folders of this process in the hierarchies that systemd uses."""
+    """The folders of this process in the control group hierarchies that systemd uses."""
     folders = []
     for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -79,7 +80,8 @@ def own_control_groups():
 
 
 class Machine:
-    """Boots at once. `install`: shell commands that fill the system, whose root is "$1/root"."""
+    """Boots when it is created. `install` has shell commands that fill the system, whose root is
+    "$1/root"."""
 
     def __init__(self, install):
         self.folder = tempfile.mkdtemp(prefix="muster-machine-")
@@ -112,7 +114,8 @@ class Machine:
 
     def _leader(self):
         self._alive()
-        # unshare, systemd-nspawn, and the machine's own systemd, once it has become that.
+        # The chain is unshare, systemd-nspawn, and the machine's own systemd as soon as it has been
+        # executed.
         return next((leader for nspawn in children(self.process.pid) for leader in children(nspawn)
                      if self._comm(nspawn) == "systemd-nspawn" and self._comm(leader) == "systemd"),
                     None)
@@ -129,7 +132,7 @@ class Machine:
         return self.run("systemctl", "is-active", TARGET, check=False).stdout.strip() == "active"
 
     def command(self, *words):
-        """The words that run this command inside."""
+        """The command prefix and words that run this command inside the machine."""
         return ["nsenter", f"--target={self.leader}", "--mount", "--uts", "--ipc", "--net", "--pid",
                 "--", *map(str, words)]
 
@@ -158,7 +161,7 @@ class Machine:
         return self.log.read().decode(errors="replace")
 
     def close(self):
-        """Pulls the plug."""
+        """Kills the machine, like a power failure."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -175,5 +178,5 @@ class Machine:
             try:
                 os.rmdir(folder)
             except OSError:
-                return False  # Still dying.
+                return False  # Some processes have not ended yet.
         return True

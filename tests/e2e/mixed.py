@@ -1,4 +1,5 @@
-"""What tests with the real torchrun share: jobs of both kinds of nodes, at one of them or at musterd."""
+"""What the tests with the real torchrun share: jobs with both kinds of nodes, hosted by one of them
+or by musterd."""
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ def have_torch():
     return os.access(TORCH_PYTHON, os.X_OK)
 
 
-# Looks at the state of a run as a torchrun node would, until a condition holds.
+# Reads the state of a run as a torchrun node does, until a condition holds.
 LOOK = """
 import pickle, sys, time
 from torch.distributed import TCPStore
@@ -35,7 +36,7 @@ while True:
 
 
 class TorchrunTest(NodesTest):
-    """Nodes t, u and v are torchrun's."""
+    """The nodes t, u and v are torchrun's."""
     launchers = {tag: TORCHRUN for tag in ("t", "u", "v")}
 
     def environment(self, **more):
@@ -43,7 +44,7 @@ class TorchrunTest(NodesTest):
         return super().environment(PATH=path, **more)
 
     def state_is(self, condition):
-        """A Python expression about `state`, torch's own."""
+        """Waits until a Python expression about `state`, in torch's own class, is true."""
         done = subprocess.run([TORCH_PYTHON, "-c", LOOK, str(self.port), "job", condition, str(PATIENCE_S)],
                               capture_output=True, text=True, env=self.environment(), check=False)
         self.assertEqual(done.returncode, 0, done.stderr + self.all_output())
@@ -61,7 +62,7 @@ class MixedTest(TorchrunTest):
     host = "--rdzv-conf=is_host=true,last_call_timeout=3"
 
     def listens(self, tag):
-        """The rendezvous is there: torchrun takes seconds to begin."""
+        """Waits until the rendezvous listens: torchrun takes seconds to start."""
         def there():
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -72,7 +73,7 @@ class MixedTest(TorchrunTest):
         wait_for(there, f"{tag} to listen")
 
     def pair(self, nnodes=2, *more):
-        """a (muster) and t (torchrun), a being the host."""
+        """Starts a (muster), which hosts, and t (torchrun)."""
         self.node("a", nnodes, self.host, "--local-addr=127.0.0.1", *more)
         self.listens("a")
         self.node("t", nnodes, self.no_host, "--local-addr=127.0.0.1", *more)
@@ -84,7 +85,7 @@ class MixedTest(TorchrunTest):
 
 
 class MusterdTest(TorchrunTest):
-    """Everybody meets at musterd."""
+    """All nodes meet at musterd."""
     run_id = "job"
     conf = f"lease={LEASE_S},last_call_timeout=3,is_host=false"
     musterd_options = []
@@ -96,7 +97,7 @@ class MusterdTest(TorchrunTest):
         self.start_musterd()
 
     def start_musterd(self):
-        """On the same port as before."""
+        """Starts musterd on the same port as before."""
         self.musterds = getattr(self, "musterds", 0) + 1
         name = f"err.musterd{self.musterds}"
         err = open(self.dir / name, "wb")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""How jobs of both kinds of nodes end when something goes wrong: nobody waits for what will not come."""
+"""Tests how jobs with both kinds of nodes end when something goes wrong: no node waits for an event
+that will not come."""
 import sys
 
 from mixed import MixedTest, MusterdTest, have_torch
 from nodes import TORCH_PYTHON
 from support import main
 
-# A torchrun node that takes part in every round, and never says how many workers it has.
+# A torchrun node that takes part in every round and never publishes how many workers it has.
 MUTE = """
 import sys, time
 from torch.distributed import TCPStore
@@ -43,7 +44,7 @@ class TorchrunHasFinished(MusterdTest):
         self.tell("finish.t")
         self.worker_ended("t")
         self.tell("exit.a", "7")
-        self.ends(a=1, t=0)  # torchrun's own limit is 300 s.
+        self.ends(a=1, t=0)  # torchrun ends before its own limit of 300 s.
 
 
 class TorchrunHasFinishedAtMuster(MixedTest):

@@ -1,4 +1,4 @@
-"""Jobs whose nodes are muster's and the real torchrun's, and the static backend among both."""
+"""Tests jobs of muster nodes and real torchrun nodes, also with the static backend."""
 import signal
 import sys
 
@@ -60,7 +60,7 @@ class MusterHosts(MixedTest):
         self.round_of(2)
         self.tell("exit.a", "7")
         self.ends(a=1)
-        self.tell("exit.t", "7")  # As its collectives would fail.
+        self.tell("exit.t", "7")  # In a real job the workers' collectives would fail.
         self.ends(t=1)
 
 

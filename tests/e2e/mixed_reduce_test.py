@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""gloo's all_reduce across muster and torchrun in every round: nodes of both kinds come late, fail, and are killed.
+"""Runs gloo's all_reduce across muster and torchrun nodes in every round: nodes of both kinds come
+late, fail and are killed.
 
-In each round every worker has reached all others, and is told the right RANK, WORLD_SIZE and MASTER_ADDR."""
+In each round every worker has reached all others and has the right RANK, WORLD_SIZE and
+MASTER_ADDR."""
 import sys
 
 from mixed import MixedTest, have_torch
@@ -29,7 +31,8 @@ class Reduces(MixedTest):
             self.listens(tag)
 
     def reduces(self, tags):
-        """The next round of these nodes. Workers note their start when they have added up what all bring."""
+        """The next round of these nodes. Workers record their start when they have summed the
+        values of all ranks."""
         world = len(tags)
         entries = self.round_of(world, after=self.started, nodes=tags)
         self.assertEqual([e["RANK"] for e in entries], [str(rank) for rank in range(world)])
@@ -52,9 +55,10 @@ class AtMuster(Reduces):
         self.start("u")
         full = self.reduces("abtu")
         self.assertEqual(full[0]["node"], "a")
-        self.kill("b")  # A muster node: missed at once, and nobody has to fail for it.
+        # A killed muster node is missed at once, and no other node has to fail first.
+        self.kill("b")
         self.reduces("atu")
-        self.kill("t")  # A torchrun node: its connection was its life.
+        self.kill("t")  # A torchrun node counts as lost when its connection closes.
         self.reduces("au")
         self.start("v")
         self.reduces("auv")
@@ -65,7 +69,8 @@ class AtMuster(Reduces):
 
 
 class AtTorchrun(Reduces):
-    """A muster node is rank 0, by its name: else a torchrun node that comes late never learns where that is."""
+    """A muster node is rank 0 because of its name. Otherwise a torchrun node that comes late would
+    never learn rank 0's address."""
     nnodes = "2:4"
 
     def test_both_kinds_come_late_and_are_killed(self):
@@ -77,7 +82,7 @@ class AtTorchrun(Reduces):
         self.start("u")
         full = self.reduces("abtu")
         self.assertEqual(full[0]["node"], "a")
-        # Under torchrun the loss of a node is noticed when the others' workers fail.
+        # Under torchrun, the loss of a node is noticed only when workers of the other nodes fail.
         self.kill("b")
         self.tell("exit.a", "7")
         self.reduces("atu")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What configs/ has for Prometheus and Grafana names only metrics and labels that a real musterd has."""
+"""Tests that the files for Prometheus and Grafana in configs/ name only metrics and labels that a
+real musterd has."""
 import json
 import re
 import shutil
@@ -11,15 +12,16 @@ from support import SOURCE, main
 RULES = SOURCE / "configs/prometheus/muster.rules.yml"
 DASHBOARD = SOURCE / "configs/grafana/muster.json"
 PROMTOOL = shutil.which("promtool") or shutil.which(SOURCE / "build/promtool/promtool")
-# Of Prometheus itself.
+# This metric is Prometheus' own.
 FOREIGN = {"up"}
 LABELS_OF_SCRAPES = {"job", "instance"}
 
 
 class Monitoring(HttpTest):
     def metrics(self):
-        """The names of all samples, and for each the names of its labels. One with no sample yet has its family only."""
-        self.ask("/healthz")  # Then requests by status have a sample.
+        """The names of all samples with the names of their labels. A metric without samples has
+        only the name of its family."""
+        self.ask("/healthz")  # After this request, the metric of requests by status has a sample.
         status, _, text = self.ask("/metrics")
         self.assertEqual(status, 200)
         known = {}
@@ -45,7 +47,7 @@ class Monitoring(HttpTest):
                         self.assertIn(label, known[name], expression)
             for labels in re.findall(r"\bby \(([^)]*)\)", expression):
                 for label in re.split(r", *", labels):
-                    # A counter by reason has no sample before the first one.
+                    # A counter by reason has no sample before its first event.
                     every = set().union(*(known[name] for name in named)) or {"reason"}
                     self.assertIn(label, every | LABELS_OF_SCRAPES, expression)
 
@@ -61,7 +63,7 @@ class Monitoring(HttpTest):
         self.assertIn(f"{RULES.read_text().count('- alert: ')} rules found", said)
 
     def test_the_metrics_by_promtool(self):
-        """Their format, and Prometheus' conventions for names and units."""
+        """Checks the metrics' format, and Prometheus' conventions for names and units."""
         self.promtool("check", "metrics", text=self.ask("/metrics")[2])
 
     def promtool(self, *words, text=None):
@@ -84,12 +86,13 @@ class Monitoring(HttpTest):
         self.check([target["expr"] for panel in panels for target in panel["targets"]])
 
     def test_the_queries_of_the_dashboard_by_promtool(self):
-        """As the rules of a file, which promtool parses."""
+        """The queries are written as the rules of a file, which promtool parses."""
         queries = [target["expr"].replace("$__rate_interval", "5m") for panel in json.loads(DASHBOARD.read_text())["panels"]
                    for target in panel["targets"]]
         rules = [{"record": f"query_{number}", "expr": query} for number, query in enumerate(queries)]
         file = self.dir / "queries.yml"
-        file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))  # JSON is YAML, too.
+        # JSON is also YAML.
+        file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
         self.assertIn(f"{len(queries)} rules found", self.promtool("check", "rules", str(file)))
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""musterctl changes real jobs: restart, stop, and nodes that are taken out of the rounds."""
+"""Tests musterctl's changes to real jobs: restart, stop, and removing nodes from the rounds."""
 import json
 import pathlib
 import re
@@ -35,7 +35,7 @@ class Changes(CtlTest):
 
 
 class ChangesOnDisk(Changes):
-    """The same where what is promised waits until it is on disk."""
+    """The same tests with a musterd that answers only when the change is on disk."""
 
     def start_musterd(self):
         self.http_options = [*HttpTest.http_options, f"--state-dir={self.dir / 'state'}"]
@@ -44,7 +44,7 @@ class ChangesOnDisk(Changes):
 
 class OutOfTheRounds(CtlTest):
     def names(self):
-        """What musterd knows of each node, by the tag in its agent's environment."""
+        """musterd's entry for each node, by the tag in its agent's environment."""
         nodes = {}
         for node in json.loads(self.ctl("nodes", "job", "--json"))["nodes"]:
             environment = pathlib.Path(f"/proc/{node['pid']}/environ").read_bytes()
@@ -52,7 +52,7 @@ class OutOfTheRounds(CtlTest):
         return nodes
 
     def shows(self, pattern, command="status"):
-        """A view may be a quarter of a second old."""
+        """Waits until the output matches: a view may be a quarter of a second old."""
         wait_for(lambda: re.search(pattern, self.ctl(command, "job")), f"{command} to show {pattern}")
 
     def three(self):
@@ -64,7 +64,7 @@ class OutOfTheRounds(CtlTest):
 
     def test_drain_restart_allow(self):
         names = self.three()
-        for _ in range(2):  # The second time changes nothing.
+        for _ in range(2):  # The second call changes nothing.
             said = self.ctl("drain", "job", names["c"])
             self.assertIn(f"job: {names['c']}: drained; it leaves at the next round", said)
             self.assertNotIn("warning", said)
@@ -97,7 +97,7 @@ class OutOfTheRounds(CtlTest):
         wait_for(lambda: "b" not in self.names(), "the node to be gone")
         self.tell("exit.a", "3")
         self.round_of(2, after=5, nodes="ac")
-        self.assertEqual(len(self.starts()), 7)  # It was the worker's failure, and nothing else.
+        self.assertEqual(len(self.starts()), 7)  # Only the worker's failure has caused a restart.
         self.shows(" 1 failure ", "nodes")
         self.shows("strikes by host")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""musterctl beside a real musterd and real jobs: what it shows, its exit codes, its completion."""
+"""Tests musterctl with a real musterd and real jobs: its output, exit codes and completion."""
 import json
 import os
 import pathlib
@@ -16,9 +16,9 @@ MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
 
 class CtlTest(HttpTest):
     def ctl(self, *words, expect=0, env=None):
-        """What it prints; with an exit code expected that is not 0, what it complains of."""
+        """Returns stdout. If the expected exit code is not 0, returns stderr."""
         environment = self.environment(**{"MUSTER_ENDPOINT": f"localhost:{self.http_port}", **(env or {})})
-        # `stacks` runs two debuggers on each worker, and may take 45 s for each.
+        # `stacks` runs two debuggers on each worker, and each may take 45 s.
         done = subprocess.run([MUSTERCTL, *words], capture_output=True, text=True, timeout=150, env=environment,
                               check=False)
         self.assertEqual(done.returncode, expect, f"{words}\n{done.stdout}\n{done.stderr}")
@@ -82,7 +82,7 @@ class Runs(CtlTest):
             self.assertIn("ssh -L", said)
 
     def test_another_program_there_is_3(self):
-        # musterd's own port of the jobs speaks no HTTP.
+        # musterd's port for jobs does not speak HTTP.
         said = self.ctl("runs", f"--endpoint=127.0.0.1:{self.port}", expect=3)
         self.assertRegex(said, "not musterd's HTTP|reset")
         before = self.ctl(f"--endpoint=127.0.0.1:{self.port}", "runs", expect=3)
@@ -120,7 +120,7 @@ class Runs(CtlTest):
 
 
 class ConfigFile(CtlTest):
-    """Without --endpoint and MUSTER_ENDPOINT a file names musterd."""
+    """Without --endpoint and MUSTER_ENDPOINT, a file has musterd's endpoint."""
 
     def write(self, text):
         file = self.dir / "config/muster/musterctl.json"
@@ -136,7 +136,8 @@ class ConfigFile(CtlTest):
         self.write(json.dumps({"endpoint": f"127.0.0.1:{self.http_port}"}))
         self.assertIn("no runs", self.by_file("runs"))
         self.assertIn("endpoint ", self.by_file("doctor"))
-        nobody = self.by_file("runs", "--endpoint=127.0.0.1:1", expect=3)  # The command line wins.
+        # The option on the command line has priority.
+        nobody = self.by_file("runs", "--endpoint=127.0.0.1:1", expect=3)
         self.assertIn("127.0.0.1:1", nobody)
 
     def test_home_is_looked_at_where_there_is_no_xdg_folder(self):
@@ -157,13 +158,13 @@ class ConfigFile(CtlTest):
             complaint = self.by_file("runs", expect=2)
             self.assertIn(str(file), complaint)
             self.assertIn(said, complaint)
-            self.by_file("ps")  # It asks nobody.
-            self.by_file("doctor", "--quick")  # Nor does --preflight.
+            self.by_file("ps")  # This command connects to no musterd.
+            self.by_file("doctor", "--quick")  # --preflight does not connect either.
 
 
 class Ps(CtlTest):
     def mine(self):
-        """Our job, among all that run on this machine."""
+        """The test's job among all jobs on this machine."""
         found = [job for job in json.loads(self.ctl("ps", "--json"))["jobs"] if job["run"] == self.run_id]
         return found[0] if found else None
 
@@ -186,7 +187,7 @@ class Ps(CtlTest):
 
 
     def test_a_job_that_waits_for_other_nodes(self):
-        """No worker runs that could tell the run's id."""
+        """No worker runs from which the run's id could be read."""
         self.run_id = f"ps waits \u00e9 {os.getpid()}"
         self.node("a", "2")
         job = wait_for(self.mine, "the job")
@@ -240,12 +241,13 @@ class Doctor(CtlTest):
         (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9\n")
         env = {"LD_LIBRARY_PATH": os.environ["FAKE_GPUS"], "PYTHONPATH": str(torch.parent)}
         gpus = [check for check in json.loads(self.ctl("doctor", "--json", env=env))["checks"]
-                if check["name"] == "gpu" and "Xid" not in check["found"]]  # What this machine's own log has, or hides.
+                # The result about Xid errors depends on this machine's own log, which may be hidden.
+                if check["name"] == "gpu" and "Xid" not in check["found"]]
         self.assertEqual([check["verdict"] for check in gpus], ["warning", "warning"], gpus)
         for text in ("GPU 1 (second): ", "slowed down by heat", "3 uncorrected memory errors", "wait for a reset"):
             self.assertIn(text, gpus[0]["found"])
         self.assertIn("the driver has 2 GPUs, torch sees 1", gpus[1]["found"])
-        alone = self.checks("--quick", env=env)  # Neither NVML nor torch is asked.
+        alone = self.checks("--quick", env=env)  # With --quick neither NVML nor torch is used.
         self.assertNotIn("gpu", alone)
 
     @unittest.skipIf("FAKE_GPUS" not in os.environ, "no FAKE_GPUS: the folder of the fake NVML that the build makes")
@@ -254,7 +256,7 @@ class Doctor(CtlTest):
         log.write_text("6,1,1000,-;eth0: link is up\n"
                        "4,2,2000,-;NVRM: Xid (PCI:0000:3b:00): 31, pid=71, name=python, MMU Fault\n"
                        "4,3,3000,-;NVRM: Xid (PCI:0000:5e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off\n")
-        # Another file where the kernel's log is, for this call only.
+        # Another file takes the place of the kernel's log, for this call only.
         inside = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /dev/kmsg && exec "$@"', str(log))
         if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
             self.skipTest("needs root, a mount namespace of its own and /dev/kmsg")
@@ -295,7 +297,7 @@ class Preflight(CtlTest):
         self.assertEqual(json.loads(report.read_text())["ended_by"], "refused")
         by_variable = self.launch(env={**bad, "MUSTER_PREFLIGHT": "1"})
         self.assertEqual(by_variable.returncode, 1, by_variable.stderr)
-        self.assertEqual(self.launch(env=bad).returncode, 0)  # Nobody has asked.
+        self.assertEqual(self.launch(env=bad).returncode, 0)  # The check is not asked for here.
 
     def test_without_musterctl_beside_it(self):
         alone = self.dir / "alone/muster"

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""What musterctl shows of the workers of real jobs: states, steps, logs, stacks."""
+"""Tests what musterctl shows of the workers of real jobs: states, steps, logs and stacks."""
 import json
+import os
 import pathlib
+import pty
 import signal
 import subprocess
 
@@ -9,7 +11,8 @@ from musterctl_test import MUSTERCTL, CtlTest
 from nodes import WORKER
 from support import PATIENCE_S, main, wait_for
 
-# Says on stdout and stderr what it does, and reports a step; then as told: see nodes.py.
+# Prints on stdout and stderr what it does, and reports a step. Then it continues as the WORKER of
+# nodes.py.
 TALKER = """
 import json, os, socket, sys
 rank = int(os.environ["RANK"])
@@ -22,14 +25,14 @@ for line in ({"type": "hello", "local_rank": int(os.environ["LOCAL_RANK"])}, {"t
 def grow():
     try:
         os.rename(os.environ["TEST_DIR"] + "/grow", os.environ["TEST_DIR"] + "/grown")
-    except FileNotFoundError:  # Nobody has asked, or the other worker has taken it.
+    except FileNotFoundError:  # There is no such file, or the other worker has taken it.
         return
     print("it has grown", flush=True)
 """
 
 
 class Workers(CtlTest):
-    """What nodes tell of their workers."""
+    """What nodes report about their workers."""
 
     def setUp(self):
         super().setUp()
@@ -81,7 +84,8 @@ class Workers(CtlTest):
         self.addCleanup(follower.wait)
         self.addCleanup(follower.kill)
         wait_for(lambda: "begins attempt 0" in self.read("followed"), "the first lines")
-        for _ in range(2):  # One of the two ranks takes it; the other one's log stays as it is.
+        # One of the two ranks takes the file and prints. The other rank's log stays the same.
+        for _ in range(2):
             (self.dir / "grow").touch()
             wait_for(lambda: not (self.dir / "grow").exists(), "a worker to write more")
         wait_for(lambda: any("it has grown" in self.ctl("logs", "job", str(rank)) for rank in (0, 1)), "the new line")
@@ -92,6 +96,35 @@ class Workers(CtlTest):
         self.assertIsNone(follower.poll())
         self.tell("finish")
         self.assertEqual(follower.wait(PATIENCE_S), 0)
+
+    def on_terminal(self, *words):
+        """Returns the bytes that a terminal gets."""
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        process = subprocess.Popen([MUSTERCTL, *words, f"--endpoint=127.0.0.1:{self.http_port}"], stdout=slave)
+        os.close(slave)
+        shown = b""
+        try:
+            while piece := os.read(master, 4096):
+                shown += piece
+        except OSError:  # EIO: the other end is closed.
+            pass
+        self.assertEqual(process.wait(PATIENCE_S), 0)
+        return shown.replace(b"\r\n", b"\n")  # The terminal's own carriage returns.
+
+    def test_a_worker_does_not_steer_the_terminal_of_who_reads_its_log(self):
+        steering = b"\x1b]0;title\x07\x1b[2Jred \xc2\x9b31m 10%\r20%\n"
+        self.worker.write_text(f"import sys\nsys.stdout.buffer.write({steering!r})\nsys.stdout.flush()\n" + WORKER)
+        self.node("a", "1", "--tee=3", f"--log-dir={self.dir}/logs")
+        self.round_of(1)
+        self.run_is("running")
+        wait_for(lambda: "red" in self.ctl("logs", "job", "0"), "the log")
+        shown = self.on_terminal("logs", "job", "0")
+        self.assertIn(b"\\x1b]0;title\\x07\\x1b[2Jred \\xc2\\x9b31m 10%\n20%\n", shown)
+        self.assertNotRegex(shown, rb"[\x00-\x08\x0b-\x1f\x7f]")
+        done = subprocess.run([MUSTERCTL, "logs", "job", "0", f"--endpoint=127.0.0.1:{self.http_port}"], check=True,
+                              capture_output=True)
+        self.assertIn(steering, done.stdout)  # A pipe gets every byte unchanged.
 
     def test_the_log_of_a_rank_is_for_operators_only(self):
         self.talkers()

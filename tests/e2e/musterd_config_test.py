@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""musterd's --config: the file, its errors, SIGHUP, and completion. Needs musterd only."""
+"""Tests musterd's --config: the file, its errors, SIGHUP and completion. Needs only musterd."""
 import json
 import os
 import re
@@ -14,7 +14,7 @@ import unittest
 from support import PATIENCE_S, SOURCE, wait_for
 
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
-# Options that name the file, or end the program before it serves.
+# Options that name the file, or that end the program before it serves.
 NOT_IN_FILE = {"help", "version", "config", "check-config", "completion"}
 
 
@@ -40,7 +40,8 @@ class ConfigTest(unittest.TestCase):
         return subprocess.run([MUSTERD, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     def check(self, config, *options):
-        """--check-config of this file: its status, and what it says of errors, without the file's name."""
+        """Runs --check-config on this file. Returns the exit code and the errors without the file's
+        name."""
         self.write(config)
         done = self.run_musterd("--check-config", f"--config={self.path}", *options)
         prefix = f"musterd: {self.path}: "
@@ -65,7 +66,7 @@ class ConfigTest(unittest.TestCase):
             return file.read()
 
     def reload(self, config=None):
-        """What the log says of a reload."""
+        """Reloads the file. Returns the new lines of the log."""
         if config is not None:
             self.write(config)
         before = len(self.log())
@@ -156,7 +157,7 @@ class Reload(ConfigTest):
         self.address = (address, int(port))
 
     def connections(self, count):
-        """How many of so many connections are not closed at once."""
+        """The number of connections, of `count`, that musterd does not close at once."""
         sockets = [socket.create_connection(self.address, PATIENCE_S) for _ in range(count)]
         served = 0
         for each in sockets:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs that meet at musterd: any node may be lost, and so may musterd."""
+"""Tests jobs that meet at musterd: the loss of any node, and of musterd."""
 import os
 import signal
 import socket
@@ -14,7 +14,7 @@ from support import PATIENCE_S, main, wait_for
 
 class JobTest(MusterdTest):
     def workers(self):
-        """Their pids."""
+        """The pids of the workers."""
         return {pid for pid, command in self.token.processes().items()
                 if command.rstrip().endswith(f"-u {self.worker}")}
 
@@ -33,10 +33,12 @@ class Nodes(JobTest):
         begin = time.monotonic()
         self.kill(victim)
         second = self.round_of(3, after=4, nodes=others)
-        # Nobody waited for the last call to run out, let alone for a collective: but no number is certain here.
+        # No node has waited for the end of the last call or for a collective's timeout. No exact
+        # duration can be expected here.
         self.assertLess(time.monotonic() - begin, 30)
         self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in second}, {"0"})
-        for entry in second:  # Ranks stick; the highest moves into the hole.
+        # Nodes keep their ranks; the node with the highest rank gets the free one.
+        for entry in second:
             before = next(e["RANK"] for e in first if e["node"] == entry["node"])
             if before != "3":
                 self.assertEqual(entry["RANK"], before)
@@ -200,7 +202,7 @@ class Torchrun(JobTest):
 
 
 class Restarts(JobTest):
-    """Of musterd itself, with everything that it knew."""
+    """musterd is restarted and loses all that it knew."""
 
     def running(self, nnodes="3:4", tags="abcd", *more):
         for tag in tags:
@@ -224,7 +226,7 @@ class Restarts(JobTest):
         self.back("abcd")
         self.assertEqual(self.workers(), before)
         self.assertEqual(len(self.starts()), 4)
-        self.kill("a")  # It is a run like any other.
+        self.kill("a")  # The resumed run handles a lost node like any other run.
         self.round_of(3, after=4, nodes="bcd")
         self.tell("finish")
         self.ends(b=0, c=0, d=0)
@@ -334,7 +336,7 @@ class Restarts(JobTest):
         self.assertIn("exitcode  : 7", self.read("err.b"))
 
     def test_after_many_rounds(self):
-        # It knows nothing of them; the nodes go on counting.
+        # The new musterd knows nothing of the rounds; the nodes continue to count.
         self.running("3:4", "abcd", "--max-restarts=9")
         for tag in "abc":
             started = len(self.starts())
@@ -348,12 +350,13 @@ class Restarts(JobTest):
             started = len(self.starts())
             self.tell(f"exit.{tag}", "7")
             self.round_of(4, after=started, nodes="abcd")
-        self.assertEqual(len(self.starts()), 28)  # No round more than that.
+        self.assertEqual(len(self.starts()), 28)  # There were no further rounds.
         self.tell("finish")
         self.ends(a=0, b=0, c=0, d=0)
 
     def dies_at_its_first_question(self, times):
-        """Something that accepts and knows the greeting, as a musterd that is killed right then."""
+        """A server that accepts connections, answers the greeting and closes, like a musterd that
+        is killed at this moment."""
         with socket.create_server(("127.0.0.1", self.port)) as dying:
             dying.settimeout(PATIENCE_S)
             for _ in range(times):
@@ -387,7 +390,8 @@ class Restarts(JobTest):
         self.node("b", 2)
         self.round_of(2)
         wait_for(lambda: "node_joined run=job" in self.read("err.musterd2"), "the first join")
-        # Both by the native door: by the other one it would be joined by its state, and polled.
+        # Both nodes use the native door. A node at the c10d door would be joined through the state,
+        # and polled.
         self.assertEqual(self.read("err.musterd2").count("workers=1 last_round=-1"), 2,
                          self.read("err.musterd2"))
         self.tell("finish")
@@ -406,10 +410,11 @@ class Restarts(JobTest):
     def test_one_that_hangs_for_a_while_is_forgiven(self):
         before = self.running()
         self.musterd.send_signal(signal.SIGSTOP)
-        time.sleep(2.5 * LEASE_S)  # What is tested: all leases are over when it wakes.
+        # The pause is part of the test: all leases have expired when musterd runs again.
+        time.sleep(2.5 * LEASE_S)
         self.assertEqual(self.workers(), before)
         self.musterd.send_signal(signal.SIGCONT)
-        self.kill("c")  # And somebody is really gone.
+        self.kill("c")  # Now a node is really lost.
         self.round_of(3, after=4, nodes="abd")
         self.assertEqual(len(self.starts()), 7)
         self.tell("finish")

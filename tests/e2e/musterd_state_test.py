@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""musterd --state-dir: what it knows of its runs outlives it, and no worker notices.
+"""Tests musterd --state-dir: its records of the runs outlive it, and no worker notices a restart.
 
 tests/hardship/musterd_moments.py kills musterd at seeded moments."""
 import hashlib
@@ -36,7 +36,7 @@ class StateTest(MusterdTest):
             return database.execute(sql).fetchall()
 
     def refused(self, *options):
-        """What another musterd says that must not start."""
+        """Starts another musterd that must fail. Returns its error."""
         done = subprocess.run([MUSTERD, "--bind=127.0.0.1", "--port=0", f"--state-dir={self.state}", *options],
                               capture_output=True, text=True, timeout=PATIENCE_S, env=self.environment(), check=False)
         self.assertEqual(done.returncode, 1, done)
@@ -66,7 +66,8 @@ class Restarts(StateTest):
         self.start_musterd()
         again = self.round_of(2, after=3, nodes="ac")
         self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {"0"})
-        for entry in again:  # Ranks stick; the highest moves into the hole.
+        # Nodes keep their ranks; the node with the highest rank gets the free one.
+        for entry in again:
             if first[entry["node"]] != "2":
                 self.assertEqual(entry["RANK"], first[entry["node"]])
         self.tell("finish")
@@ -93,7 +94,7 @@ class Restarts(StateTest):
                                "sqlite3.connect(sys.argv[1]).backup(sqlite3.connect(sys.argv[2]))",
                                str(self.state / "musterd.db"), str(backup)], capture_output=True, check=False)
         self.assertEqual(done.returncode, 0, done)
-        self.tell("exit.a", "7")  # The backup knows nothing of this restart.
+        self.tell("exit.a", "7")  # This restart is not in the backup.
         self.round_of(2, after=2)
         self.stop_musterd()
         for path in self.state.glob("musterd.db*"):
@@ -141,7 +142,8 @@ class Refused(StateTest):
         self.assertIn(f"another musterd (pid {self.musterd.pid}) uses state directory {self.state}", self.refused())
 
     def unchanged(self, content, says):
-        """A musterd that finds a file of this content does not start, and leaves it as it is."""
+        """Checks that a musterd that finds a file with this content does not start and does not
+        change the file."""
         self.stop_musterd()
         for path in self.state.glob("musterd.db*"):
             path.unlink()
@@ -195,7 +197,7 @@ class Versions(StateTest):
         database.close()
         self.start_musterd()
         self.musterd_says("runs_restored runs=1")
-        # The file says that one of two restarts is used, and that rank 1 has finished.
+        # According to the file, one of two restarts has been used, and rank 1 has finished.
         node = OtherNode(self.port).tell({"type": "hello", "protocol_version": 1, "muster_version": "1",
                                           "run_id": "job", "resumes": True})
         self.addCleanup(node.close)
@@ -230,7 +232,7 @@ class Forgotten(StateTest):
         MusterdTest.start_musterd(self)
 
     def answer_to(self, pid, nodes):
-        """The type of the answer to a node's join with these settings; the node leaves again."""
+        """The type of the answer to the join of a node with these settings. The node leaves again."""
         node = OtherNode(self.port).tell({"type": "hello", "protocol_version": 1, "muster_version": "1",
                                           "run_id": "job", "resumes": True})
         self.assertEqual(node.next()["type"], "welcome")
@@ -258,7 +260,7 @@ class Forgotten(StateTest):
 
 
 class FullDisk(StateTest):
-    """In a small file system of its own."""
+    """The state is in its own small file system."""
 
     def start_musterd(self):
         if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "x", "/mnt"], capture_output=True,
@@ -288,7 +290,7 @@ class FullDisk(StateTest):
         with self.assertRaisesRegex(OSError, "No space left"):
             while True:
                 os.write(fill, b"x" * 4096)
-        # A restart goes on; the first change that finds no room says so.
+        # A restart succeeds. The first change without room on the disk is reported.
         for number in range(1, 3):
             self.tell("exit.a", "7")
             again = self.round_of(2, after=2 * number)

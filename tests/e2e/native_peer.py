@@ -1,5 +1,5 @@
-"""The native door in a few lines (docs/protocol.md), for peers that are not quite muster: hosts and nodes of other
-versions, and an interpreter between two real ones."""
+"""A small implementation of the native door (docs/protocol.md), for peers that differ from muster:
+hosts and nodes of other versions, and a proxy between two real ones that changes messages."""
 import contextlib
 import json
 import socket
@@ -13,7 +13,7 @@ MAGIC = struct.pack("<I", 0x3C85F7CE)
 
 
 def receive(connection, size):
-    """Exactly so many bytes; EOFError if there are no more."""
+    """Reads exactly `size` bytes. Raises EOFError if there are no more."""
     got = b""
     while len(got) < size:
         part = connection.recv(size - len(got))
@@ -34,10 +34,10 @@ def frame(message):
 
 
 class OtherNode:
-    """A node's connection; it has not said anything yet."""
+    """A node's connection that has not sent anything yet."""
 
     def __init__(self, port, address="127.0.0.1"):
-        """`address`: the node's own."""
+        """`address` is the node's own address."""
         self.connection = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (address, 0))
         self.greet()
 
@@ -63,7 +63,7 @@ class OtherNode:
 
 
 class Listener:
-    """Serves each connection on a thread of its own, until it is closed."""
+    """Serves each connection on its own thread until it is closed."""
 
     def __init__(self):
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -85,7 +85,7 @@ class Listener:
 
     @staticmethod
     def _end(connection):
-        with contextlib.suppress(OSError):  # The other side may have been faster.
+        with contextlib.suppress(OSError):  # The other side may have closed first.
             connection.shutdown(socket.SHUT_RDWR)
 
     def close(self):
@@ -118,7 +118,8 @@ class OtherHost(Listener):
 
 
 class Interpreter(Listener):
-    """Between nodes and the host at `port`: passes on what `to_host` and `to_node` make of each message."""
+    """A proxy between nodes and the host at `port`. It passes on the results of `to_host` and
+    `to_node` for each message."""
 
     def __init__(self, port, to_host, to_node):
         self.host_port = port

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Jobs over hosts of their own: namespaces with own addresses and names, no DNS, links that fail."""
+"""Tests jobs over several hosts: network namespaces with their own addresses and names, without
+DNS, and with links that fail."""
 import os
 import signal
 import subprocess
@@ -13,12 +14,13 @@ from support import MUSTER, PATIENCE_S, main, wait_for
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 LEASE_S = 2
 CONF = f"--rdzv-conf=lease={LEASE_S},last_call_timeout=3"
-# How long a cable is out. The others must have gone on, and the job be in motion, before it is back.
+# How long a cable is unplugged. Before it is back, the other nodes must have continued with the
+# job.
 OUTAGE_S = 20.0
 
 
 class NetworkTest(NodesTest):
-    """A node's tag is its host's name."""
+    """A node's tag is the name of its host."""
     meeting_point = None
 
     def setUp(self):
@@ -30,7 +32,7 @@ class NetworkTest(NodesTest):
         self.net.wire("wire")
 
     def host(self, name, *addresses, hosts=""):
-        """On the wire; it knows no names but these (lines of /etc/hosts)."""
+        """Adds a host to the wire. It knows only the names in `hosts` (lines of /etc/hosts)."""
         path = self.dir / f"hosts.{name}"
         path.write_text("127.0.0.1 localhost\n::1 localhost\n" + hosts)
         self.net.host(name, path)
@@ -39,7 +41,7 @@ class NetworkTest(NodesTest):
         self.launchers[name] = [*self.net.on(name), os.path.abspath(MUSTER)]
 
     def hosts(self, names):
-        """Hosts with IPv4 addresses and nothing else. The nodes meet at the first one."""
+        """Adds hosts that have only IPv4 addresses. The nodes meet at the first one."""
         addresses = {}
         for i, name in enumerate(names, 1):
             addresses[name] = f"10.77.0.{i}"
@@ -111,20 +113,22 @@ class Meeting(NetworkTest):
         self.ends(a=0, b=0)
 
     def test_at_a_name_whose_first_address_does_not_work(self):
-        # As IPv6 that ends at some router: nothing comes back, not even an error.
+        # The IPv6 packets get lost at a router: no answer comes back, not even an error.
         names = "fd77::1 rendezvous\n10.77.0.1 rendezvous\n"
         for i, name in enumerate("ab", 1):
             self.host(name, f"10.77.0.{i}/24", f"fd77::{i}/64", hosts=names)
         self.net.swallow("b", "fd77::1")
         self.meeting_point = "rendezvous"
-        self.node("a", 2, CONF, "--local-addr=10.77.0.1")  # The workers are not what is tested.
+        # This test is not about the workers' addresses.
+        self.node("a", 2, CONF, "--local-addr=10.77.0.1")
         self.node("b", 2, CONF)
         self.round_of(2)
         self.tell("finish")
         self.ends(a=0, b=0)
 
     def silent_name_servers(self):
-        """On hosts a and b: asked about anything but /etc/hosts, they say nothing for minutes."""
+        """Makes the name servers of hosts a and b unreachable: look-ups outside of /etc/hosts take
+        minutes."""
         self.hosts("ab")
         resolver = self.dir / "resolv.conf"
         resolver.write_text("search example.test\noptions timeout:30 attempts:5\n"
@@ -138,7 +142,8 @@ class Meeting(NetworkTest):
     def test_where_the_name_server_does_not_answer(self):
         self.silent_name_servers()
         self.node("b", 2, CONF)
-        self.says("b", "waiting for the rendezvous")  # Its own name has been asked for, in vain.
+        # The node's look-up of its own name has not been answered.
+        self.says("b", "waiting for the rendezvous")
         self.node("a", 2, CONF)
         self.round_of(2)
         self.tell("finish")
@@ -178,7 +183,8 @@ class Meeting(NetworkTest):
         self.ends(head=0, b=0, c=0)
 
     def name_that_is_loopback_at_home(self, *more, nodes):
-        """As Debian's installer has it."""
+        """In the host's own /etc/hosts, its name is a loopback address, as Debian's installer
+        writes it."""
         self.host("head", "10.77.0.1/24", hosts="127.0.1.1 head\n")
         self.host("b", "10.77.0.2/24", hosts="10.77.0.1 head\n")
         self.meeting_point = "head"
@@ -226,7 +232,8 @@ class Meeting(NetworkTest):
         if not os.access(TORCH_PYTHON, os.X_OK):
             self.skipTest(f"there is no torch: {TORCH_PYTHON}")
         self.host("a", "10.77.0.1/24")
-        self.host("t", "10.77.0.2/24", hosts="10.77.0.2 t\n")  # torchrun must know its own name.
+        # torchrun must be able to resolve its own name.
+        self.host("t", "10.77.0.2/24", hosts="10.77.0.2 t\n")
         self.launchers["t"] = [*self.net.on("t"), TORCH_PYTHON, "-m", "torch.distributed.run"]
         self.meeting_point = "localhost"
         self.node("a", 2, CONF, "--max-restarts=1", env={"PYTHON_EXEC": TORCH_PYTHON})
@@ -240,7 +247,7 @@ class Meeting(NetworkTest):
         self.ends(a=0, t=0)
 
     def check_round(self, entries):
-        # There, each node has its own name for the same store.
+        # With localhost, each node has its own name for the same store.
         if "localhost" not in self.masters(entries):
             super().check_round(entries)
 
@@ -254,7 +261,8 @@ class Outages(NetworkTest):
         begin = time.monotonic()
         self.net.unplug("c")
         self.round_of(2, after=3, nodes="ab")
-        # While the cable is out, which is what counts; the lease, and a slow machine.
+        # The round must form before the cable is back. The limit covers the lease and a slow
+        # machine.
         self.assertLess(time.monotonic() - begin, OUTAGE_S)
         self.says("c", "lost the rendezvous")
         time.sleep(max(0.0, OUTAGE_S - (time.monotonic() - begin)))
@@ -274,7 +282,7 @@ class Outages(NetworkTest):
             self.node(tag, "2:3", CONF, f"--node-rank={rank}")
         first = self.round_of(3)
         self.assertEqual(self.masters(first), {"10.77.0.2"})
-        self.net.vanish("a")  # Rank 0, with the store.
+        self.net.vanish("a")  # Rank 0, which has the store.
         second = self.round_of(2, after=3, nodes="bc")
         self.assertNotEqual(self.masters(second), {"10.77.0.2"})
         self.host("a", "10.77.0.77/24")
@@ -321,7 +329,7 @@ class Outages(NetworkTest):
             path.write_text(path.read_text().replace(before + " ", after + " "))
 
     def resumed(self):
-        """The two nodes train on, and the new musterd has learned of their round."""
+        """Checks that the two nodes train on and that the new musterd has learned of their round."""
         try:
             wait_for(lambda: "round_resumed run=job" in self.read("err.musterd"), "the round to be resumed")
         except AssertionError as error:
@@ -334,7 +342,7 @@ class Outages(NetworkTest):
         for rank, tag in enumerate("abc"):
             self.node(tag, "2:3", CONF, f"--node-rank={rank}")
         self.round_of(3)
-        self.net.unplug("a")  # Rank 0, with the store.
+        self.net.unplug("a")  # Rank 0, which has the store.
         self.round_of(2, after=3, nodes="bc")
         self.says("a", "this node is cut off")
         self.worker_stopped("a")

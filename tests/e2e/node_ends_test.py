@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What becomes of nodes that have finished, of those that are lost, and what they say while they wait."""
+"""Tests what happens to nodes that have finished or are lost, and what nodes print while they wait."""
 import os
 import shutil
 import signal
@@ -39,7 +39,8 @@ class Finished(NodesTest):
 
     def test_the_last_unfinished_node_falls_silent(self):
         def silence(node):
-            os.kill(agent_of(node.pid), signal.SIGSTOP)  # The rest is killed by us at the end.
+            # The test kills the other processes at its end.
+            os.kill(agent_of(node.pid), signal.SIGSTOP)
         self.lose_the_last(silence, finished="ab", lost="c", nodes=3)
         self.assertRegex(self.read("err.b"), "not heard for 5 s")
         self.kill("c")
@@ -106,15 +107,16 @@ class Waiting(NodesTest):
 
 
 class AtMusterd(MusterdTest):
-    conf = "lease=30,is_host=false"  # musterd's is 2 s.
+    conf = "lease=30,is_host=false"  # musterd's lease is 2 s.
 
     def test_a_node_keeps_alive_by_the_hosts_lease(self):
         for tag in "ab":
             self.node(tag, 2)
         self.round_of(2)
         self.says("ab", "that counts, and not --rdzv-conf lease=30")
-        # Five of musterd's leases, by the clock of a third node's keep-alives: by the node's own it
-        # would be lost after the first.
+        # A third node in another run serves as a clock: it ends after its join timeout of 10 s,
+        # which is five of musterd's leases. With keep-alives by their own lease, a and b would be
+        # lost after the first of them.
         self.conf = "lease=30,is_host=false,join_timeout=10"
         self.run_id = "clock"
         self.node("c", 2)

@@ -1,4 +1,4 @@
-"""Several agents of one job on this machine, each with its tag, and workers that can be told what to do."""
+"""Several agents of one job on this machine, each with a tag, and workers that the test controls."""
 import json
 import os
 import pathlib
@@ -15,8 +15,9 @@ from warm_torchrun import WarmTorchrun, is_torchrun, is_warm
 
 TORCH_PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv/bin/python"))
 
-# Notes its start in the file "starts", then waits: "exit.TAG" holds the code with which the first
-# worker of that node to see it ends, and goes; with "finish" there, every worker ends well.
+# The worker records its start in the file "starts" and waits. "exit.TAG" contains an exit code: the
+# first worker of that node to see the file ends with this code and removes the file. If the file
+# "finish" exists, every worker ends with success.
 WORKER = """
 import json, os, sys, time
 folder, tag = os.environ["TEST_DIR"], os.environ["NODE_TAG"]
@@ -32,7 +33,7 @@ def end(code):
         file.write(str(os.getpid()))
     os.rename(new, f"{folder}/ended.{tag}")
     sys.stdout.flush()
-    os._exit(code)  # Not through Python's own end, which a thread of Gloo's may abort (torch 2.13).
+    os._exit(code)  # Skips Python's shutdown, which a thread of Gloo may abort (torch 2.13).
 while True:
     try:
         os.rename(f"{folder}/exit.{tag}", f"{folder}/exited.{tag}.{os.getpid()}")
@@ -52,7 +53,7 @@ socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT
 
 
 class NodesTest(MusterTest):
-    # The command in front of the arguments, by tag: another launcher, another namespace.
+    # The command before the arguments, by tag: another launcher, or another namespace.
     launchers = {}
     backend = "c10d"
 
@@ -63,7 +64,8 @@ class NodesTest(MusterTest):
         self.nodes = {}
 
     def workers_reduce_first(self):
-        """Each worker adds what every rank brings, by gloo, in each round, before it notes its start."""
+        """In each round, each worker sums a value of every rank with gloo before it records its
+        start."""
         first = REDUCE
         if is_warm(TORCH_PYTHON):
             reduce = WarmReduce(self.dir / "reduce")
@@ -98,8 +100,8 @@ class NodesTest(MusterTest):
         return process
 
     def starts(self):
-        """What every worker noted so far, in order."""
-        # A line may be half there while it is written.
+        """The records of all workers so far, in order."""
+        # The last line may be incomplete while it is written.
         lines = self.read("starts").rpartition("\n")[0].splitlines()
         return [json.loads(line) for line in lines]
 
@@ -110,7 +112,7 @@ class NodesTest(MusterTest):
         return "\n".join(self.output(tag) for tag in self.nodes)
 
     def round_of(self, world, after=0, nodes=None):
-        """The workers of the first complete world of this size after so many starts."""
+        """The workers of the first complete world of this size after `after` starts."""
         def complete():
             entries = [e for e in self.starts()[after:] if e["WORLD_SIZE"] == str(world)]
             ranks = {e["RANK"]: e for e in entries}
@@ -127,7 +129,7 @@ class NodesTest(MusterTest):
         return found
 
     def check_round(self, entries):
-        """What must hold in every round, whoever launched it."""
+        """Checks what must hold in every round, with any launcher."""
         self.assertEqual(len({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in entries}), 1, entries)
         by_node = {}
         for entry in entries:
@@ -144,19 +146,20 @@ class NodesTest(MusterTest):
         temporary.rename(self.dir / name)
 
     def worker_ended(self, tag):
-        """Waits until a worker of that node has ended, and has been reaped."""
+        """Waits until a worker of that node has ended and has been reaped."""
         def gone():
             pid = self.read(f"ended.{tag}")
             return pid and not os.path.exists(f"/proc/{pid}")
         wait_for(gone, f"the end of a worker of {tag}")
 
     def node_finished(self, tag):
-        """Waits until a muster node's host knows that its part is done: it says so to the node."""
+        """Waits until the host knows that this muster node has finished: the node then prints that
+        it waits for the others."""
         wait_for(lambda: "have finished; waiting for the other nodes" in self.read(f"err.{tag}"),
                  f"{tag} to wait for the others")
 
     def ends(self, **codes):
-        """Every node ends with its code."""
+        """Checks that every node ends with its code."""
         for tag, expected in codes.items():
             try:
                 code = self.nodes[tag].wait(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Jobs of several nodes, all of them muster's: rounds, failures, nodes that come and go."""
+"""Tests jobs of several muster nodes: rounds, failures, and nodes that come and go."""
 import signal
 import time
 
@@ -76,7 +76,8 @@ class Failures(NodesTest):
         self.tell("exit.b", "7")
         second = self.round_of(3, after=3)
         self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in second}, {"1"})
-        self.assertEqual([e["node"] for e in second], [e["node"] for e in first])  # Ranks stick.
+        # Nodes keep their ranks.
+        self.assertEqual([e["node"] for e in second], [e["node"] for e in first])
         self.tell("exit.c", "7")
         third = self.round_of(3, after=6)
         self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in third}, {"2"})
@@ -130,7 +131,8 @@ class Membership(NodesTest):
         begin = time.monotonic()
         self.kill("c")
         second = self.round_of(3, after=4, nodes="abd")
-        self.assertLess(time.monotonic() - begin, 30)  # No lease, no last call.
+        # The nodes have waited neither for a lease nor for a last call.
+        self.assertLess(time.monotonic() - begin, 30)
         self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in second}, {"0"})
         self.tell("finish")
         self.ends(a=0, b=0, d=0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""However muster ends, no worker and no child of a worker outlives it."""
+"""Tests that no worker and no child of a worker outlives muster, however muster ends."""
 import os
 import random
 import signal
@@ -9,8 +9,9 @@ import time
 
 from support import MUSTER, MusterTest, Terminal, agent_of, is_sanitized, main, shim_of, wait_for
 
-# A worker with a child in its group, one that has left its session, one in the background, and one
-# that has done both and given up its environment; the last has no parent of the job any more.
+# A worker with several children: one in its group, one that has left its session, one in the
+# background, and some that have done both. Two of them have no mark in their environment, and the
+# last one has no parent in the job.
 FAMILY = """#!/bin/sh
 sleep 1000 &
 setsid sleep 1000 &
@@ -34,9 +35,10 @@ class NothingLeft(MusterTest):
         script = self.script("family.sh", FAMILY.format(trap=trap))
         process = self.start("--standalone", "--nproc-per-node=2", *args, "--no-python", script)
         self.ready(2)
-        # Ours are 3. Of each worker: itself, 6 that sleep, 2 shells; no fork is under way any more.
+        # muster has 3 processes. Each worker has itself, 6 processes that sleep and 2 shells. No
+        # fork is in progress any more.
         wait_for(lambda: sum(name.startswith("sleep") for name in self.token.processes().values())
-                 == 2 * 6, "the whole family")  # In the middle of an exec it has no name at all.
+                 == 2 * 6, "the whole family")  # In the middle of an exec a process has no name.
         return process
 
     def test_after_kill_9_of_muster(self):
@@ -61,7 +63,8 @@ class NothingLeft(MusterTest):
         self.assertEqual(os.listdir(self.memory) + os.listdir(self.dir / "tmp"), [])
 
     def test_after_kill_9_of_muster_and_its_shim_at_once(self):
-        """No ancestor is left: found by their sessions, their environment and their parents."""
+        """All ancestors are dead: the processes are found by their sessions, their environment and
+        their parents."""
         script = self.script("found.sh", """#!/bin/sh
 sleep 1000 &
 setsid sleep 1000 &
@@ -75,7 +78,8 @@ while :; do sleep 1000 & wait $!; done
         wait_for(lambda: sum(name.startswith("sleep") for name in self.token.processes().values())
                  == 2 * 6, "the whole family")
         shim = shim_of(process.pid)
-        os.kill(shim, signal.SIGSTOP)  # So that it cannot use the moment in which it is alone.
+        # A stopped shim cannot act in the moment in which muster is already dead.
+        os.kill(shim, signal.SIGSTOP)
         process.kill()
         os.kill(shim, signal.SIGKILL)
         process.wait()
@@ -105,7 +109,7 @@ while :; do sleep 1000 & wait $!; done
         process = self.start_family(STUBBORN, "--shutdown-timeout=1000")
         process.send_signal(signal.SIGINT)
         wait_for(lambda: "SIGINT" in self.read("err"), "the first signal to be taken")
-        time.sleep(1.1)  # Within a second, it would be the same event.
+        time.sleep(1.1)  # A second signal within a second would count as the same event.
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(60), 1)
         self.assertEqual(self.token.processes(), {})
@@ -116,7 +120,8 @@ while :; do sleep 1000 & wait $!; done
                 (self.dir / "ready").unlink(missing_ok=True)
                 process = self.start_family(STUBBORN)
                 process.send_signal(number)
-                is_caught = number == signal.SIGSEGV and is_sanitized()  # By ASan, which exits.
+                # ASan catches the signal and exits.
+                is_caught = number == signal.SIGSEGV and is_sanitized()
                 self.assertEqual(process.wait(60), 1 if is_caught else -number)
                 self.assert_nothing_left()
 
@@ -143,12 +148,13 @@ exit 0
                             env=self.environment(), cwd=self.dir)
         self.addCleanup(terminal.close)
         self.ready(2)
-        terminal.process.kill()  # The terminal goes with its session's leader: SIGHUP.
+        # The terminal closes with its session's leader, which causes SIGHUP.
+        terminal.process.kill()
         terminal.process.wait()
         self.assert_nothing_left()
 
     def test_kill_9_of_a_parent_without_a_terminal_leaves_muster_running(self):
-        """As under torchrun: a launcher that was put into the background of a script goes on."""
+        """As under torchrun, a launcher in the background of a script continues."""
         script = self.script("family.sh", FAMILY.format(trap=""))
         shell = subprocess.Popen(
             ["/bin/sh", "-c", f"{MUSTER} --standalone --nproc-per-node=2 --no-python {script} & "
@@ -161,7 +167,7 @@ exit 0
         shell.wait()
         muster = int(self.read("launcher"))
         wait_for(lambda: parent_of(muster) != shell.pid, "muster to have another parent")
-        os.kill(muster, signal.SIGTERM)  # It is there, and ends as ever.
+        os.kill(muster, signal.SIGTERM)  # muster still runs, and ends as usual.
         wait_for(lambda: muster not in self.token.processes(), "the end of muster")
         self.assert_nothing_left()
 
@@ -179,7 +185,8 @@ exit 0
         self.assertEqual(self.token.processes(), {})
 
     def test_ctrl_z_stops_the_workers_and_fg_continues_them(self):
-        # No shell: a stopped child of it, between vfork and exec, would keep it from stopping.
+        # The worker is no shell: a stopped child of a shell, between vfork and exec, would prevent
+        # the shell from stopping.
         script = self.script("count.py", """
 import time
 open("ready", "w").write("x")
@@ -217,10 +224,11 @@ while True:
                 f"/bin/true")
         subprocess.run(["/bin/sh", "-c", line], env=self.environment(), cwd=self.dir, check=True,
                        timeout=60)
-        os.kill(int(self.read("helper")), 0)  # Still there.
+        os.kill(int(self.read("helper")), 0)  # The helper still runs.
 
     def test_kill_9_at_random_moments(self):
-        """Of muster, its shim or its agent, from its first microseconds to its end."""
+        """Kills muster, its shim or its agent at random moments from its first microseconds to its
+        end."""
         seed = int(os.environ.get("MUSTER_SEED", "1"))
         rounds = int(os.environ.get("MUSTER_KILL_ROUNDS", "40"))
         chance = random.Random(seed)

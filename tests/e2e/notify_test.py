@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What musterd tells a service manager, with this test in the manager's place."""
+"""Tests what musterd reports to a service manager; the test acts as the manager."""
 import os
 import signal
 import socket
@@ -23,7 +23,7 @@ class Notify(MusterTest):
     def musterd(self, *prefix, bound=True, **env):
         err = open(self.dir / "err", "wb")
         self.addCleanup(err.close)
-        # Only who is told to tell does so: the variables of a manager of ours are not for musterd.
+        # Variables of a service manager that started this test are not meant for musterd.
         inherited = {k: v for k, v in self.environment().items() if not k.startswith("WATCHDOG_")}
         inherited["NOTIFY_SOCKET"] = self.path if bound else str(self.dir / "nobody")
         process = subprocess.Popen([*prefix, MUSTERD, "--bind=127.0.0.1", "--port=0"],
@@ -46,7 +46,7 @@ class Notify(MusterTest):
         process.send_signal(signal.SIGTERM)
         wait_for(lambda: self.next_message().get("STOPPING") == "1", "that it stops")
         self.assertEqual(process.wait(PATIENCE_S), 0)
-        lines = self.read("err").splitlines()  # It has no token, which it says.
+        lines = self.read("err").splitlines()  # The log warns that musterd has no token.
         self.assertEqual([line for line in lines if "access token=no" not in line], [])
 
     def test_no_watchdog_is_fed_that_nobody_set(self):
@@ -78,7 +78,7 @@ class Notify(MusterTest):
         process.send_signal(signal.SIGSTOP)
         stopped = time.monotonic()
         self.addCleanup(process.send_signal, signal.SIGCONT)
-        # What it had sent before it stopped may still come; nothing does after that.
+        # Messages that musterd sent before it stopped may still arrive; after them there is none.
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
         self.socket.settimeout(0.5)
         with self.assertRaises(TimeoutError):
@@ -92,7 +92,8 @@ class Notify(MusterTest):
         process = self.musterd(bound=False, WATCHDOG_USEC="20000")
         wait_for(lambda: "service_manager_not_told" in self.read("err"), "the warning")
         port = int(process.stdout.readline().decode().rsplit(":", 1)[1])
-        socket.create_connection(("127.0.0.1", port), PATIENCE_S).close()  # It serves all the same.
+        # musterd serves nevertheless.
+        socket.create_connection(("127.0.0.1", port), PATIENCE_S).close()
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(PATIENCE_S), 0)
         self.assertEqual(self.read("err").count("service_manager_not_told"), 1)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A kernel without pidfds: muster says so in one sentence, starts nothing and leaves nothing.
+"""Tests a kernel without pidfds: muster says so in one sentence, starts nothing and leaves nothing.
 
-MUSTER_OLD_KERNEL names tests/support/old_kernel.cc, built: it takes calls away from the real kernel."""
+MUSTER_OLD_KERNEL names the built tests/support/old_kernel.cc, which hides calls of the real kernel.
+"""
 import json
 import os
 import pathlib

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""One file copied to a bare node runs: nothing but libc beside it, not even a shell.
+"""Tests that each program runs as a single file on a bare node with only libc, and without a shell.
 
-MUSTER_BIN, MUSTERD_BIN and MUSTERCTL_BIN name the programs. A build that is not for copying (sanitizers) skips.
+MUSTER_BIN, MUSTERD_BIN and MUSTERCTL_BIN name the programs. Skipped for builds that are not meant
+to be copied (sanitizers).
 """
 import os
 import pathlib
@@ -14,12 +15,13 @@ import tempfile
 import unittest
 
 PROGRAMS = [os.environ[name] for name in ("MUSTER_BIN", "MUSTERD_BIN", "MUSTERCTL_BIN")]
-# libm, libpthread and libdl are parts of glibc, too.
+# libm, libpthread and libdl are also parts of glibc.
 LIBC = re.compile(r"^(libc\.so\.6|libm\.so\.6|libpthread\.so\.0|libdl\.so\.2|ld-linux[\w-]*\.so\.\d|linux-vdso\.so\.1)$")
 
 
 def libraries(program):
-    """{name: path} of all that the loader would load; the kernel's own has no path."""
+    """{name: path} of all libraries that the loader would load. The kernel's own library has no
+    path."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     found = {}
     for line in listed.splitlines():
@@ -50,7 +52,7 @@ class OneFile(unittest.TestCase):
                 os.chroot(folder)
                 os.chdir("/")
 
-            # The worker is the only program there is: muster itself.
+            # The worker is muster itself, the only program in the folder.
             done = subprocess.run(
                 ["/muster", "--standalone", "--nproc-per-node=3", "--no-python", "/muster", "--version"],
                 preexec_fn=enter, env={"PATH": "/"}, stdin=subprocess.DEVNULL, capture_output=True,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""/api/v1/openapi.json against what musterd answers: each path, each field, each refusal."""
+"""Compares /api/v1/openapi.json with musterd's answers: each path, each field and each refusal."""
 import importlib.util
 import json
 import re
@@ -13,7 +13,7 @@ FILE = SOURCE / "rendezvous/http/openapi.json"
 
 
 def closed(schema):
-    """The same schema, but a field that it does not name is an error."""
+    """The same schema, but with an error for each field that it does not name."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -42,7 +42,8 @@ class OpenApi(HttpTest):
         self.assertEqual(errors, [], what)
 
     def call(self, path, method="get", expect=200, run="job", query="", headers=None, node="nobody"):
-        """Asks, and holds the answer against what the document says of this path, method and status."""
+        """Sends the request and checks the answer against the document's schema for this path,
+        method and status."""
         target = path.replace("{id}", run).replace("{rank}", "0").replace("{node}", node) + query
         status, got, text = self.ask(target, method.upper(), headers)
         self.assertEqual(status, expect, (target, text))
@@ -55,7 +56,8 @@ class OpenApi(HttpTest):
         return text
 
     def stream(self, path, wanted):
-        """Messages of a stream until all of these have come, each held against its schema."""
+        """Reads messages of a stream until all of `wanted` have come, and checks each against its
+        schema."""
         schemas = {"event": "Event", "run": "Run", "runs": "Runs"}
         stream = Stream(self, path.replace("{id}", "job"))
         described = self.document["paths"][path]["get"]["responses"]["200"]["content"]
@@ -123,20 +125,22 @@ class OpenApi(HttpTest):
         self.assertEqual(described, self.seen)
 
     def test_schemathesis_finds_nothing(self):
-        """Requests that the document makes it think of, right ones and wrong ones; the same ones each time."""
+        """schemathesis generates valid and invalid requests from the document, the same ones each
+        time."""
         if importlib.util.find_spec("schemathesis") is None:
             self.skipTest("there is no schemathesis")
-        self.run_id = "job-17"  # As in the document's examples.
+        self.run_id = "job-17"  # The id in the document's examples.
         self.node("a", "1", "--max-restarts=2", "--tee=3")
         self.round_of(1)
         self.run_is("running", self.run_id)
-        # It does not count on 414, which a run's id that is too long may get.
+        # schemathesis does not expect 414, which is the answer to a run id that is too long.
         (self.dir / "schemathesis.toml").write_text(
             "[checks]\nnegative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 409, 414]\n")
         done = subprocess.run(
             [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()",
              f"--config-file={self.dir}/schemathesis.toml", "run", "--no-color", "--warnings=off",
-             f"http://127.0.0.1:{self.http_port}/api/v1/openapi.json", "--exclude-path-regex=(events|stacks)$",  # Endless, and costly.
+             # These paths are endless or costly.
+             f"http://127.0.0.1:{self.http_port}/api/v1/openapi.json", "--exclude-path-regex=(events|stacks)$",
              "--phases=examples,coverage,fuzzing", "--max-examples=4", "--seed=1", "--generation-database=none",
              "--suppress-health-check=all", f"--request-timeout={PATIENCE_S}", "--header=X-Muster-Action: 1"],
             capture_output=True, text=True, cwd=self.dir, timeout=240, env=self.environment(COLUMNS="160"), check=False)
@@ -145,7 +149,7 @@ class OpenApi(HttpTest):
         self.assertRegex(done.stdout, r"\n +\d{3} generated, ")
 
     def test_every_path_of_the_program_is_described(self):
-        # The message of a 404 lists all of them.
+        # The message of a 404 lists all paths.
         listed = json.loads(self.ask("/nothing")[2])["error"]["message"]
         paths = {path.replace("ID", "{id}").replace("RANK", "{rank}") for path in re.findall(r"/api/v1[\w/.]*", listed)}
         self.assertEqual(paths - set(self.document["paths"]), set())

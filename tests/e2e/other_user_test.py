@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Another user of the same machine: what a job leaves in shared folders is not his, and he cannot mislead it."""
+"""Tests another user on the same machine: that user can neither use what a job leaves in shared
+folders nor mislead the job."""
 import os
 import pathlib
 import socket
@@ -12,9 +13,9 @@ import time
 from support import MusterTest, main, wait_for
 
 NOBODY = 65534
-PYTHON = "/usr/bin/python3"  # Every user may run it.
+PYTHON = "/usr/bin/python3"  # A Python that every user may run.
 
-# Says where its channel is, and waits for the file "finish".
+# Writes where its channel is, and waits for the file "finish".
 WORKER = """
 import os, time
 with open(os.environ["TEST_DIR"] + "/channel.new", "w") as file:
@@ -24,7 +25,7 @@ while not os.path.exists(os.environ["TEST_DIR"] + "/finish"):
     time.sleep(0.01)
 """
 
-# Connects as a worker would, and prints what comes: nothing.
+# Connects as a worker would and prints what it receives, which is nothing.
 INTRUDER = """
 import socket, sys
 channel = socket.socket(socket.AF_UNIX)
@@ -41,7 +42,7 @@ except PermissionError:
 
 
 def as_nobody(code, *arguments):
-    """Output of the Python program, run as another user."""
+    """Runs the Python program as another user. Returns its output."""
     def become():
         os.setgroups([])
         os.setgid(NOBODY)
@@ -55,7 +56,8 @@ class OtherUser(MusterTest):
         if os.geteuid() != 0 or not os.access(PYTHON, os.X_OK):
             self.skipTest(f"only root can be somebody else, and that one needs {PYTHON}")
         super().setUp()
-        # A folder that all users share, as /tmp: they may make names in it, and not remove others'.
+        # A folder that all users share, like /tmp: they may create files in it, but not remove
+        # those of others.
         self.shared = pathlib.Path(tempfile.mkdtemp(prefix="ms-", dir="/tmp"))
         self.addCleanup(subprocess.run, ["rm", "-rf", str(self.shared)], check=False)
         self.shared.chmod(0o1777)
@@ -82,14 +84,15 @@ class OtherUser(MusterTest):
         path = self.channel()
         self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
         self.assertEqual(as_nobody(INTRUDER, str(path)), "not permitted")
-        # Somebody has opened the way: the kernel still says who comes.
+        # The folders and the socket are opened to all users. muster still refuses this user, whom
+        # the kernel names.
         for place in (path, *path.parents):
             if place.stat().st_mode & 0o005 != 0o005:
                 place.chmod(0o777 if place == path else 0o755)
         for _ in range(3):
             self.assertEqual(as_nobody(INTRUDER, str(path)), "b''")
         self.assertEqual(self.read("err").count("worker_channel_refused uid=65534"), 1, self.read("err"))
-        with socket.socket(socket.AF_UNIX) as own:  # And its own user is served.
+        with socket.socket(socket.AF_UNIX) as own:  # The job's own user is served.
             own.connect(str(path))
             own.settimeout(0.3)
             own.sendall(b'{"type":"hello","local_rank":0}\n')
@@ -121,9 +124,44 @@ class OtherUser(MusterTest):
             self.assertEqual(len(seen), i + 1)
         self.assertTrue(all(len(name) >= 8 for name in seen), seen)
 
+    def check_temporary(self, folder, *options):
+        """Checks the files of jobs with these options: only this user can open them, and nobody can
+        guess their names."""
+        seen = set()
+        for _ in range(3):
+            process = self.job(*options, TORCHELASTIC_ENABLE_FILE_TIMER="1")
+            channel = self.channel()
+            run, place = channel.parents[:2]
+            self.assertEqual(place.parent, folder)
+            timers = next(p.parent for p in self.shared.glob("*/timers"))
+            for made in (place, run, timers):
+                self.assertEqual((made.lstat().st_uid, made.lstat().st_mode), (0, stat.S_IFDIR | 0o700), made)
+            for made in (place, *place.rglob("*"), timers, timers / "timers"):
+                self.assertEqual(as_nobody("import os, sys\nprint(os.access(sys.argv[1], os.R_OK))", str(made)), "False")
+            self.assertEqual((timers / "timers").lstat().st_mode, stat.S_IFIFO | 0o600)
+            for made in (place, timers):
+                # The whole name is random: 100 bits.
+                self.assertRegex(made.name, r"^muster_[a-z0-5]{20,}$")
+                seen.add(made.name)
+            self.assertRegex(run.name, r"_[a-z0-5]{8}$")
+            self.finish(process)
+            (self.dir / "finish").unlink()
+            (self.dir / "channel").unlink()
+        self.assertEqual(len(seen), 6)
+
+    def test_folders_in_tmpdir_are_not_to_be_foreseen(self):
+        self.check_temporary(self.shared, "-r3")
+
+    def test_folders_in_memory_are_not_to_be_foreseen(self):
+        kind = subprocess.run(["stat", "-f", "-c", "%T", "/dev/shm"], capture_output=True, text=True, check=False).stdout
+        if kind != "tmpfs\n":
+            self.skipTest("/dev/shm is not in memory")
+        self.check_temporary(pathlib.Path("/dev/shm"))
+
     def test_links_that_another_user_lays_in_the_way_lead_nowhere(self):
-        """He makes links to a file of root's with every name that he sees come up in the shared folders, as fast as he
-        can; the jobs' names are new each time, so none is ever followed."""
+        """The other user creates links to a file of root's with every name that appears in the
+        shared folders, as fast as possible. Each job has new names, so muster never follows a link.
+        """
         treasure = self.dir / "treasure"
         treasure.write_text("as it was")
         racer_code = """
@@ -171,7 +209,8 @@ while time.monotonic() < end and len(seen) < 500 and not os.path.exists(shared +
         self.assertEqual(stat.S_IMODE(treasure.stat().st_mode) & 0o022, 0)
 
     def test_a_log_directory_that_another_user_has_made_a_link_of(self):
-        """He has laid --log-dir's own name, as a link: muster goes where it leads, and makes a folder of its own there."""
+        """The other user has created --log-dir as a link. muster follows it, and creates its own
+        folder in the target."""
         target = self.shared / "elsewhere"
         as_nobody("import os, sys\nos.mkdir(sys.argv[1])\nos.chmod(sys.argv[1], 0o777)\nos.symlink(sys.argv[1], sys.argv[2])",
                   str(target), str(self.shared / "logs"))

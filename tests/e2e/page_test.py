@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The page of musterd --http in a real Chromium, while a real job fails and recovers.
+"""Tests the page of musterd --http in a real Chromium, while a real job fails and recovers.
 
-MUSTER_SCREENSHOTS names a folder that gets pictures of it. Skipped where there is no Chromium or no Playwright.
+MUSTER_SCREENSHOTS names a folder for pictures of the page. Skipped without Chromium or Playwright.
 """
 import copy
 import importlib.resources
@@ -19,7 +19,8 @@ try:
     from playwright.sync_api import sync_playwright
 except ImportError:
     sync_playwright = None
-# axe-core as a text: the page's own policy lets no script of ours in, but the debugger's.
+# axe-core as text: the page's own policy permits no script of the test, but the debugger can run
+# one.
 try:
     AXE = importlib.resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 except ImportError:
@@ -79,7 +80,7 @@ class Live(PageTest):
         self.shows(page, "#live", "live")
         self.assertTrue(page.is_visible("#no-runs"))
         self.node("a", "2", "--max-restarts=3", "--nproc-per-node=2")
-        self.shows(page, "#state", "gathering")  # The only run is chosen by itself.
+        self.shows(page, "#state", "gathering")  # The only run is selected automatically.
         self.shows(page, "#missing-list", "1 more node must come")
         self.node("b", "2", "--max-restarts=3", "--nproc-per-node=2")
         self.round_of(4)
@@ -120,7 +121,8 @@ class Live(PageTest):
         self.shows(page, "#live", "connection lost")
 
     def test_a_musterd_that_stands_by_is_no_refusal(self):
-        """The answers of one that stands by, as tests/etcd/etcd_test.py has them from a real one; then it leads."""
+        """The test sends the answers of a musterd that stands by, as recorded in
+        tests/etcd/etcd_test.py. Then the real one leads."""
         stands_by = {"status": 503, "content_type": "application/json",
                      "body": '{"error":{"code":"standing_by","message":"this musterd stands by"}}'}
         context = self.browser.new_context()
@@ -171,7 +173,7 @@ class Use(PageTest):
         self.no_complaints()
 
     def test_text_is_readable_in_both_schemes(self):
-        """Contrast of 4.5 at least, as WCAG 2 asks for (AA)."""
+        """The contrast must be at least 4.5, as WCAG 2 requires (AA)."""
         contrast = """() => {
             const light = (text) => {
               const parts = text.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)
@@ -205,7 +207,8 @@ class Use(PageTest):
 
     @unittest.skipIf(AXE is None, "there is no axe-playwright-python")
     def test_axe_finds_nothing(self):
-        """A failure, a node that is kept out, and one that is chosen: wide, on a phone, light and dark."""
+        """The page with a failure, with a node that is kept out and with a selected node: on wide
+        screens and phones, light and dark."""
         self.tell("exit.a", "1")
         self.round_of(4, after=4)
         self.run_is("running")
@@ -242,7 +245,7 @@ class Use(PageTest):
         self.assertEqual(page.evaluate("document.documentElement.lang"), "en")
 
     def test_texts_from_nodes_are_not_html(self):
-        """Whatever a run is called: here as an answer that a hostile node could bring about."""
+        """A run id with HTML in it, in an answer that a hostile node could cause."""
         evil = "<img src=x onerror=alert(1)>"
         page = self.browser.new_page()
         page.set_default_timeout(MS)
@@ -289,7 +292,8 @@ class Use(PageTest):
             }
             return worst;
         }""")
-        self.assertLess(worst_ms, 500, "one update of 1,000 nodes")  # 20 ms where nothing else runs.
+        # An update takes 20 ms on an idle machine.
+        self.assertLess(worst_ms, 500, "one update of 1,000 nodes")
         self.no_complaints()
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""/healthz and /readyz, for load balancers and monitors: each cause of "not ready", and the end of it.
+"""Tests /healthz and /readyz, for load balancers and monitors: each cause of "not ready", and its
+end.
 
-tests/etcd/etcd_test.py has the musterd that stands by."""
+tests/etcd/etcd_test.py tests a musterd that stands by."""
 import ctypes
 import http.client
 import json
@@ -20,7 +21,7 @@ GET = b"\x03"
 
 
 class Held:
-    """One thread of a child of ours does not run, and the others do."""
+    """Stops one thread of a child process while the others run."""
     SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
 
     def __init__(self, test, pid):
@@ -31,9 +32,9 @@ class Held:
         if self.libc.ptrace(self.SEIZE, pid, None, None) != 0:
             test.skipTest(f"ptrace is not allowed here: {os.strerror(ctypes.get_errno())}")
         self.libc.ptrace(self.INTERRUPT, pid, None, None)
-        os.waitpid(pid, 0x40000000)  # __WALL: until it stands.
+        os.waitpid(pid, 0x40000000)  # __WALL. Waits until the thread has stopped.
 
-    def let_go(self):
+    def release(self):
         self.libc.ptrace(self.DETACH, self.pid, None, None)
 
 
@@ -55,15 +56,16 @@ class Loop(Readiness):
         self.becomes(200, None)
         held = Held(self, self.musterd.pid)
         try:
-            self.becomes(503, "no_answer")  # Not at once: a view is good for a quarter of a second.
+            # This takes a moment: a view is valid for a quarter of a second.
+            self.becomes(503, "no_answer")
             self.assertEqual(self.ask("/healthz")[0], 200)
         finally:
-            held.let_go()
+            held.release()
         self.becomes(200, None)
 
 
 class State(Readiness):
-    """In a small file system of its own."""
+    """The state is in its own small file system."""
 
     def start_musterd(self):
         if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "x", "/mnt"], capture_output=True,
@@ -86,7 +88,7 @@ class State(Readiness):
         self.inside = f"/proc/{self.musterd.pid}/root{state}"
 
     def join(self, number):
-        """A change that is to be recorded."""
+        """A node joins, which is a change that must be recorded."""
         node = OtherNode(self.port)
         self.addCleanup(node.close)
         node.tell({"type": "hello", "protocol_version": 1, "muster_version": "1", "run_id": "job", "resumes": True})
@@ -117,7 +119,7 @@ class State(Readiness):
         wait_for(not_recorded, "a change that finds no room")
         self.assertEqual(self.ask("/healthz")[0], 200)
         status, _, text = self.ask("/readyz")
-        self.assertNotIn(str(self.dir), text)  # Anybody may read it.
+        self.assertNotIn(str(self.dir), text)  # Any client may read this text.
         self.assertIn("muster_state_problem 1\n", self.ask("/metrics")[2])
         os.truncate(fill, 0)
         self.becomes(200, None)
@@ -125,10 +127,10 @@ class State(Readiness):
 
 
 class Ending(NodesTest):
-    """A job that hosts its run ends: for two seconds it waits for the last client of torchrun's kind."""
+    """A job that hosts its run ends: it waits up to two seconds for its last torchrun client."""
 
     def ready(self, port):
-        """The status of /readyz; None: nobody listens any more."""
+        """The status of /readyz; None if no process listens any more."""
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         try:
             connection.request("GET", "/readyz")
@@ -160,7 +162,7 @@ class Ending(NodesTest):
 
     def test_a_job_that_ends(self):
         seen = set()
-        for tag in "abcde":  # The two seconds may pass before anybody gets an answer.
+        for tag in "abcde":  # The two seconds may pass before a request is answered.
             seen |= self.seen_while_it_ends(tag)
             if (503, "ending") in seen:
                 return

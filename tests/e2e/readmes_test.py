@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The examples' READMEs: each says what it shows, and its commands run as they stand and print what it says.
+"""Tests the examples' READMEs: their commands run unchanged and print what the READMEs say.
 
-Needs torch in .venv; skipped (77) where it is not.
+Needs torch in .venv; skipped (77) without it.
 """
 import os
 import pathlib
@@ -16,13 +16,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from warm_python import WarmPython
 
 EXAMPLES = SOURCE / "examples"
-# Of these only; for work on one.
+# Only READMEs that match this are tested: for work on one of them.
 CHOSEN = os.environ.get("MUSTER_README", "")
 READMES = sorted(path for path in EXAMPLES.rglob("README.md") if path != EXAMPLES / "README.md")
 BOUND_S = 600
-# For several nodes, many GPUs, or data that is not here: whether muster takes these flags, and no more.
+# Commands for several nodes, many GPUs or data that is not here. The test only checks that muster
+# accepts their flags.
 NOT_HERE = re.compile(r"node0|~/|--nproc-per-node=8|\$NODE_RANK")
-# Run by tests of their own: examples_test.py, digits_data_test.py, and fault_tolerance_test.py.
+# Other files test these commands: examples_test.py, digits_data_test.py and
+# fault_tolerance_test.py.
 ELSEWHERE = re.compile(r"--forever|make_data\.py|^sleep |fault_tolerance/run\.py")
 FAILS = {"record_errors": 1}
 ANY_ORDER = "The order of the ranks may be another one"
@@ -41,7 +43,7 @@ class Readmes(MusterTest):
     def run_command(self, clone, command, name):
         log = f"{self.runs}.log"
         self.runs += 1
-        # A traceback has the paths of a real worker.
+        # A traceback needs the paths of a real worker.
         variables = {} if name in FAILS else self.warm.variables()
         code = clone.start(command, log, **variables).wait(BOUND_S)
         self.assertEqual(code, FAILS.get(name, 0), f"{command}\n{clone.text(log)}")

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""The files in configs/ as files: what refers to what, known fields, known variables. Runs nothing of them."""
+"""Tests the files in configs/ without running them: their references, fields and variables."""
 import json
+import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -15,9 +17,9 @@ except ImportError:
     yaml = None
 
 CONFIGS = SOURCE / "configs"
-SHUTDOWN_TIMEOUT_S = 30  # muster's default: whoever kills must wait longer.
+SHUTDOWN_TIMEOUT_S = 30  # muster's default. A recipe that kills muster must wait longer than this.
 
-# Of the compose specification: what there is at the top, and in a service as far as it is used here.
+# The compose specification: all top-level fields, and the fields of a service that are used here.
 COMPOSE_TOP = {"name", "services", "networks", "volumes", "configs", "secrets"}
 COMPOSE_SERVICE = {
     "image": str, "build": dict, "entrypoint": list, "command": list, "environment": dict,
@@ -39,14 +41,14 @@ def seconds(duration):
 
 class Variables(unittest.TestCase):
     def test_every_variable_is_one_that_muster_reads(self):
-        known = set(re.findall(r"\b(?:PET|MUSTER)_[A-Z_]+\b",
-                               (SOURCE / "docs/muster.1").read_text().replace("\\", "")))
+        page = pathlib.Path(os.environ["MUSTER_BUILD"]) / "share/man/man1/muster.1"
+        known = set(re.findall(r"\b(?:PET|MUSTER)_[A-Z_]+\b", page.read_text().replace("\\", "")))
         self.assertIn("PET_NNODES", known)
-        # musterd.service's and muster@.service's own.
+        # The variables of musterd.service and muster@.service.
         known |= {"MUSTERD_OPTIONS", "MUSTER_COMMAND"}
         used = {}
         for path in CONFIGS.rglob("*"):
-            # CMake's variables are not ours.
+            # CMake's variables are not muster's.
             if path.is_file() and path.name not in ("CMakeLists.txt", "Dockerfile"):
                 for name in re.findall(r"\b(?:PET|MUSTERD?)_[A-Z_]+[A-Z]\b", path.read_text()):
                     used.setdefault(name, path.name)
@@ -129,8 +131,9 @@ class Kubernetes(unittest.TestCase):
             seen = set()
             for entry in container.get("env", []):
                 if "valueFrom" not in entry:
-                    self.assertIsInstance(entry["value"], str, entry)  # A bare 2 is refused.
-                    # Only those above are put in.
+                    # Kubernetes refuses a value that is a number.
+                    self.assertIsInstance(entry["value"], str, entry)
+                    # Kubernetes substitutes only variables that are defined above.
                     self.assertLessEqual(set(re.findall(r"\$\((\w+)\)", entry["value"])), seen)
                 seen.add(entry["name"])
             for word in container["command"] + container.get("args", []):
@@ -151,7 +154,7 @@ class Kubernetes(unittest.TestCase):
         name = job["metadata"]["name"]
         self.check_pod(pod)
         self.assertEqual(service["spec"]["clusterIP"], "None")
-        # The job controller's own label.
+        # The label that the job controller sets.
         self.assertEqual(service["spec"]["selector"], {"batch.kubernetes.io/job-name": name})
         self.assertEqual(pod["subdomain"], service["metadata"]["name"])
         self.assertEqual(spec["completionMode"], "Indexed")
@@ -163,7 +166,8 @@ class Kubernetes(unittest.TestCase):
 
     def test_the_job_fails_when_muster_says_so_and_not_when_a_node_is_drained(self):
         _, job = load("kubernetes/job.yaml")
-        self.assertEqual(job["spec"]["template"]["spec"]["restartPolicy"], "Never")  # The policy needs it.
+        # The pod failure policy requires it.
+        self.assertEqual(job["spec"]["template"]["spec"]["restartPolicy"], "Never")
         fail, ignore = job["spec"]["podFailurePolicy"]["rules"]
         self.assertEqual((fail["action"], fail["onExitCodes"]["values"]), ("FailJob", [1]))
         self.assertEqual(fail["onExitCodes"]["containerName"],
@@ -192,7 +196,7 @@ class Kubernetes(unittest.TestCase):
         self.assertEqual(set(job["spec"]["pytorchReplicaSpecs"]), {"Master", "Worker"})
         for replica in job["spec"]["pytorchReplicaSpecs"].values():
             self.check_pod(replica["template"]["spec"])
-            # The operator looks for this name.
+            # The operator looks for a container with this name.
             self.assertEqual(replica["template"]["spec"]["containers"][0]["name"], "pytorch")
 
     def test_the_schemas_of_kubernetes_agree(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The recipes of configs/, run: hosts in network namespaces, and Slurm, Docker and Kubernetes as far as these
-hosts need them, which is their variables, names and addresses."""
+"""Runs the recipes of configs/. Network namespaces are the hosts, and the test provides the
+variables, names and addresses that Slurm, Docker and Kubernetes would provide."""
 import json
 import os
 import re
@@ -22,7 +22,8 @@ MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 NODES = 2
 WORKERS_PER_NODE = 2
 
-# Notes what it was told, and that the store at MASTER_ADDR can be reached where it is the agent's.
+# Records its environment, and checks that it can connect to the store at MASTER_ADDR if the agent
+# hosts it.
 WORKER = """
 import json, os, socket, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -35,7 +36,7 @@ fd = os.open(os.environ["TEST_DIR"] + "/told", os.O_APPEND | os.O_CREAT | os.O_W
 os.write(fd, (json.dumps(told) + "\\n").encode())
 """
 
-# The same with torch: what it is all for.
+# The same worker with torch, which is the purpose of the recipes.
 TORCH_WORKER = WORKER + """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -45,7 +46,8 @@ assert total.item() == sum(range(1, dist.get_world_size() + 1)), total
 dist.destroy_process_group()
 """
 
-# Starts one task on each node, with what Slurm sets there; knows the options that the recipes use.
+# Starts one task on each node with the variables that Slurm sets. Knows the options that the
+# recipes use.
 SRUN = """#!/usr/bin/env python3
 import argparse, json, os, subprocess, sys, time
 parser = argparse.ArgumentParser(allow_abbrev=False)
@@ -80,7 +82,7 @@ def load(name):
 
 
 def substituted(text, variables):
-    """${NAME} and ${NAME:-default}, as compose has them."""
+    """Replaces ${NAME} and ${NAME:-default} as compose does."""
     return re.sub(r"\$\{(\w+)(?::-([^}]*))?\}", lambda m: variables.get(m[1]) or m[2] or "", text)
 
 
@@ -104,7 +106,7 @@ class Recipes(MusterTest):
         self.addCleanup(self.lan.close)
 
     def run_on(self, enter, command, **variables):
-        """Starts it, with nothing in its environment but what a container or a job has."""
+        """Starts the command. Its environment has only what a container or a job would have."""
         name = f"out{len(list(self.dir.glob('out*')))}"
         out = open(self.dir / name, "wb")
         self.addCleanup(out.close)
@@ -129,7 +131,8 @@ class Recipes(MusterTest):
             self.assertEqual(code, 0, self.outputs())
 
     def check_world(self, hosts, workers=WORKERS_PER_NODE):
-        """Every rank once, nodes in this order, one store for all; returns what one of them was told."""
+        """Checks that every rank exists once, that the nodes are in this order and that there is
+        one store. Returns one worker's record."""
         told = sorted(map(json.loads, self.read("told").splitlines()), key=lambda t: int(t["RANK"]))
         self.assertEqual([int(t["RANK"]) for t in told], list(range(workers * len(hosts))), told)
         self.assertEqual([t["host"] for t in told], [h for h in hosts for _ in range(workers)], told)
@@ -143,7 +146,7 @@ class Recipes(MusterTest):
     # Slurm
 
     def sbatch(self, script, *arguments, **variables):
-        """Runs it where Slurm does, on the first node, with what Slurm sets."""
+        """Runs the script on the first node with the variables that Slurm sets."""
         (self.programs / "srun").write_text(SRUN)
         (self.programs / "scontrol").write_text(SCONTROL)
         for name in ("srun", "scontrol"):
@@ -215,7 +218,7 @@ class Recipes(MusterTest):
 
     def test_docker_compose(self):
         self.hosts("rendezvous", "node-1", "node-2")
-        # As Docker may: the rendezvous comes last.
+        # Docker may start the rendezvous last.
         nodes = [self.service("node", f"node-{i}") for i in (1, 2)]
         wait_for(lambda: len([c for c in self.token.processes().values() if "train.py" in c]) >= 2,
                  "the nodes")
@@ -227,7 +230,8 @@ class Recipes(MusterTest):
     # Kubernetes
 
     def pod(self, host, spec, replaced=None, **injected):
-        """The one container of a pod, with $(NAME) in variables and command as Kubernetes has it."""
+        """Starts the only container of a pod. Replaces $(NAME) in variables and command as
+        Kubernetes does."""
         [container] = spec["containers"]
         variables = dict(injected)
 
@@ -266,7 +270,7 @@ class Recipes(MusterTest):
         self.hosts("train-master-0", "train-worker-0")
         pods = []
         for rank, kind in ((1, "Worker"), (0, "Master")):
-            # What the training operator sets (1.7 to 1.9).
+            # The variables of the training operator (1.7 to 1.9).
             common = {"PYTHONUNBUFFERED": "1", "MASTER_PORT": "23456", "PET_MASTER_PORT": "23456",
                       "MASTER_ADDR": "train-master-0", "PET_MASTER_ADDR": "train-master-0",
                       "WORLD_SIZE": "4", "RANK": str(rank), "PET_NODE_RANK": str(rank),

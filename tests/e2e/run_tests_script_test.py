@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""scripts/run_tests.py on a small project: what it says of tests that pass, fail, and fail only once."""
+"""Tests scripts/run_tests.py on a small project: its output for tests that pass, fail, or fail only
+once."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -25,7 +27,7 @@ class RunTests(unittest.TestCase):
         (self.root / "CMakePresets.json").write_text(PRESETS)
 
     def run_tests(self, tests, *arguments):
-        """{name: (shell command, label)}. Returns the exit code and the output."""
+        """`tests` is {name: (shell command, label)}. Returns the exit code and the output."""
         lines = ["cmake_minimum_required(VERSION 3.25)", "project(made NONE)", "enable_testing()"]
         for name, (command, label) in tests.items():
             (self.root / f"{name}.sh").write_text(command)
@@ -51,6 +53,28 @@ class RunTests(unittest.TestCase):
         self.assertIn("left out", output)
         self.assertRegex(output.splitlines()[-2], "^100% tests passed, 0 tests failed out of 2")
 
+    def test_the_summary_says_what_was_skipped_and_why(self):
+        parts = ("test_a (__main__.All.test_a) ... ok\n" + "x" * 2000 +
+                 "\ntest_b (__main__.All.test_b) ... skipped 'no network'\n"
+                 "test_c (__main__.All.test_c)\nIt has a docstring. ... skipped 'no disk'\n")
+        code, output = self.run_tests({"whole": ("echo 'no such tool'; exit 77", "x"),
+                                       "parts": (f"cat <<'END'\n{parts}END", "x")})
+        self.assertEqual(code, 0, output)
+        summary = (self.root / "build/made/Testing/summary.txt").read_text()
+        self.assertTrue(output.endswith(summary), output)
+        self.assertIn("made: whole was skipped: no such tool\n", summary)
+        self.assertIn("made: parts: test_b was skipped: no network\n", summary)
+        self.assertIn("made: parts: test_c was skipped: no disk\n", summary)
+        self.assertNotIn("test_a", summary)
+
+    def test_a_test_that_may_not_be_skipped_fails_the_run(self):
+        tests = {"good": ("exit 0", "x"), "some_fuzz": ("echo 'no clang'; exit 77", "x")}
+        self.assertEqual(self.run_tests(tests, "--may-not-skip", "^other$")[0], 0)
+        code, output = self.script("--may-not-skip", "_fuzz$")
+        self.assertNotEqual(code, 0)
+        self.assertIn("made: FAILED: some_fuzz may not be skipped", output)
+        self.assertIn("made: some_fuzz was skipped: no clang", output)
+
     def test_a_failure_is_shown_with_both_results_and_its_output(self):
         bad = 'echo "what it said"; exit 1'
         code, output = self.run_tests({"good": ("exit 0", "x"), "bad: a sentence": (bad, "x")})
@@ -72,6 +96,15 @@ class RunTests(unittest.TestCase):
         tests = {"one": ("exit 0", "x"), "two": ("exit 1", "y")}
         self.assertEqual(self.run_tests(tests, "--label-regex", "^x$")[0], 0)
         self.assertNotEqual(self.script("--label-regex", "^z$")[0], 0)
+
+    def test_scripts_test_lets_no_fuzz_target_be_skipped_with_all(self):
+        script = (ROOT / "scripts/test").read_text()
+        pattern = re.search(r"labels=\(--may-not-skip '(.*)'\)", script)[1]
+        files = "".join(path.read_text() for path in (ROOT / "tests").glob("*.cmake"))
+        skippable = re.findall(r"set_tests_properties\((\w+) PROPERTIES LABELS fuzz [^)]*SKIP_RETURN_CODE", files)
+        self.assertIn("decoders_fuzz", skippable)
+        for name in skippable:
+            self.assertRegex(name, pattern)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Where the store of rank 0 listens: with a token only at the address that the other nodes are told, and on loopback."""
+"""Tests the addresses at which rank 0's store listens: with a token, only loopback and the address
+that the other nodes use."""
 import ipaddress
 import pathlib
+import re
 import socket
 import sys
 
 from mixed import MusterdTest
 from nodes import REACH
-from support import main
+from ports import free_port
+from support import MusterTest, main
 from token_test import TokenJob
 
 LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp.
 
-# Rank 0 hosts the store itself, as torch does with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
+# Rank 0's worker hosts the store, as torch does with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
 OWN_STORE = """
 import os, socket, time
 address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
@@ -31,17 +34,17 @@ while True:
 
 
 def own_address():
-    """An IPv4 address of this machine by which others reach it; None if it has none."""
+    """An IPv4 address by which other machines reach this one; None if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # Sends nothing: the kernel chooses the interface.
+            probe.connect(("192.0.2.1", 9))  # Sends nothing: the kernel only chooses the interface.
         except OSError:
             return None
         return probe.getsockname()[0]
 
 
 def listening(port):
-    """The addresses at which somebody listens on this port."""
+    """The addresses at which processes listen on this port."""
     found = set()
     for name in ("tcp", "tcp6"):
         for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
@@ -72,7 +75,7 @@ class Store(TokenJob):
         return f"{self.own}:{self.port}"
 
     def store(self):
-        """Address and port that the workers of the newest round were told."""
+        """The address and port of the store that the workers of the newest round got."""
         entry = self.round_of(2)[0]
         return entry["MASTER_ADDR"], int(entry["MASTER_PORT"])
 
@@ -108,6 +111,38 @@ class WithToken(Store):
         self.assertNotIn("does not know this node's token", self.all_output())
 
 
+# Exits with 1 if a program that asks for the port, or for any free one, gets the port of rank 0.
+ASK_FOR_PORT = """
+import os, socket
+port = int(os.environ["MASTER_PORT"])
+sockets = []
+def bind(asked):
+    sockets.append(socket.socket())
+    sockets[-1].bind(("", asked))
+    return sockets[-1].getsockname()[1]
+try:
+    bind(port)
+except OSError:
+    pass
+else:
+    raise SystemExit(f"another program can take port {port}")
+assert port not in [bind(0) for _ in range(500)]
+socket.create_server(("", port)).close()
+print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "of", port)
+raise SystemExit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
+"""
+
+
+class HeldPort(MusterTest):
+    def test_the_port_of_a_store_that_rank_0_hosts_is_held(self):
+        worker = self.script("worker.py", ASK_FOR_PORT)
+        for rendezvous in (["--standalone"], ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]):
+            with self.subTest(rendezvous[0]):
+                _, out, _ = self.run_muster(*rendezvous, "--max-restarts=1", worker, expect=0,
+                                       env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
+                self.assertEqual(len(re.findall("attempt . of", out)), 2)
+
+
 class WithoutToken(Store):
     def start_musterd(self):
         self.musterd_options = [f"--bind={self.own}"]
@@ -117,7 +152,7 @@ class WithoutToken(Store):
         return MusterdTest.arguments(self, tag, nnodes, extra)
 
     def test_it_listens_everywhere_as_torchruns(self):
-        """Scripts may take any address of rank 0."""
+        """Scripts may use any address of rank 0."""
         for tag in "ab":
             self.node(tag, 2)
         _, port = self.store()

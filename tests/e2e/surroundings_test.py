@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""muster works, or says why not, whatever signals, limits and files it was started with."""
+"""Tests that muster works, or reports why it cannot, with any signals, limits and files that it
+inherits."""
 import os
 import re
 import resource
@@ -26,10 +27,13 @@ class Signals(MusterTest):
             "--standalone", "--no-python", "--nproc-per-node=2", "/bin/sh", "-c", "exit 3",
             preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
         self.assertEqual(code, 1)
-        self.assertIn("exitcode  : 3", err)  # Not lost: with SIG_IGN nobody could wait for it.
+        # The exit code is not lost, although with SIG_IGN the kernel keeps no exit status for a
+        # parent.
+        self.assertIn("exitcode  : 3", err)
 
     def test_every_signal_ignored_or_blocked(self):
-        """As a careless parent may leave them: muster goes on, stops when asked, and dies of it."""
+        """A careless parent may leave signals ignored or blocked. muster runs, stops when it gets a
+        signal, and dies of that signal."""
         numbers = set(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP}
 
         def ignore_all():
@@ -58,7 +62,7 @@ class Signals(MusterTest):
 
         _, out, _ = self.run_muster(
             "--standalone", "--no-python", "/bin/sh", "-c",
-            # The kernel's own words, of a program that changes nothing of it.
+            # Shows the kernel's masks of a program that does not change them.
             "exec grep -E '^Sig(Ign|Blk)' /proc/self/status", preexec_fn=spoil, expect=0)
         masks = {line.split(":")[0]: int(line.split(":")[1], 16) for line in out.splitlines()}
 
@@ -69,7 +73,7 @@ class Signals(MusterTest):
         self.assertEqual(ignored, {"SIGHUP", "SIGUSR1", "SIGWINCH"})
 
     def test_background_job_of_a_shell(self):
-        """It ignores SIGINT and SIGQUIT for what it starts so; kill -INT ends muster still."""
+        """The shell ignores SIGINT and SIGQUIT for background jobs. kill -INT still ends muster."""
         process = self.start("--standalone", "--no-python", "/bin/sh", "-c",
                              "echo x >> ready; exec sleep 1000",
                              preexec_fn=lambda: [signal.signal(n, signal.SIG_IGN)
@@ -80,7 +84,8 @@ class Signals(MusterTest):
         self.assertIn("received SIGINT", self.read("err"))
 
     def test_a_signal_to_all_of_musters_processes_counts_once(self):
-        """As systemd and `pkill muster` send it: still graceful, not the second that kills."""
+        """systemd and `pkill muster` signal all of muster's processes. The shutdown stays graceful:
+        this is not the second signal, which kills."""
         process = self.start("--standalone", "--no-python", "/bin/sh", "-c",
                              "trap 'echo graceful; sleep 0.2; exit 0' TERM; echo x >> ready; "
                              "while :; do sleep 0.01; done")
@@ -94,7 +99,7 @@ class Signals(MusterTest):
 
 
 def with_limit(which, soft, hard=None):
-    """For preexec_fn."""
+    """Returns a function for preexec_fn."""
     def apply():
         old = resource.getrlimit(which)
         resource.setrlimit(which, (soft, old[1] if hard is None else hard))
@@ -106,7 +111,8 @@ class Limits(MusterTest):
         _, out, _ = self.run_muster(
             "--standalone", "--no-python", "--nproc-per-node=48", "/bin/sh", "-c", "ulimit -Sn",
             preexec_fn=with_limit(resource.RLIMIT_NOFILE, 40), expect=0)
-        self.assertEqual(out.split(), ["40"] * 48)  # The worker's limit is not ours.
+        # The worker has its original limit, not muster's.
+        self.assertEqual(out.split(), ["40"] * 48)
 
     def test_too_few_descriptors_are_an_error_that_says_what_to_raise(self):
         if is_sanitized():
@@ -117,8 +123,10 @@ class Limits(MusterTest):
                 "--standalone", "--no-python", "--nproc-per-node=48", "--log-dir", self.dir / "logs",
                 "-r3", "/bin/true", preexec_fn=with_limit(resource.RLIMIT_NOFILE, limit, limit))
             if code == 0:
-                break  # Enough: a worker's descriptors are gone before the next one's are opened.
-            if code == 1:  # Else the program could not even be loaded.
+                # This limit suffices: muster closes one worker's descriptors before it opens those
+                # of the next one.
+                break
+            if code == 1:  # With other codes the program could not even be loaded.
                 self.assertIn("raise it with `ulimit -n`", err, limit)
                 self.assertNotIn("terminate called", err)
                 seen.add(re.split(r"[:/']", err.splitlines()[-1].split("] ")[-1])[0].strip())
@@ -130,7 +138,7 @@ class Limits(MusterTest):
         os.chmod(self.dir, 0o777)
         os.chmod(self.dir / "tmp", 0o777)
         os.chmod(self.memory, 0o777)
-        program = self.dir / "muster"  # Where that user may read it.
+        program = self.dir / "muster"  # A copy that this user may read.
         shutil.copy(MUSTER, program)
         nobody = 65534
         started = False
@@ -154,7 +162,7 @@ class Limits(MusterTest):
     def test_a_limit_of_file_size_that_leaves_no_room_for_logs(self):
         lines = "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); done; exit 5"
         limit = with_limit(resource.RLIMIT_FSIZE, 1024, 1024)
-        # Through pipes: a file of the test's would be limited as well.
+        # The output goes through pipes: the limit would also apply to files of the test.
         for how, expected in (("drop", "has reached the limit of a file's size (`ulimit -f`)"),
                               ("fail", "has reached the limit of a file's size (`ulimit -f`)")):
             process = subprocess.run(
@@ -182,7 +190,7 @@ class Limits(MusterTest):
 
 class Elsewhere(MusterTest):
     def mounted(self, commands, *args):
-        """muster in a mount namespace of its own, after `commands`."""
+        """Runs muster in its own mount namespace, after `commands`."""
         if os.getuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True,
                                               check=False).returncode != 0:
             self.skipTest("mounts need root")
@@ -192,7 +200,7 @@ class Elsewhere(MusterTest):
                               cwd=self.dir, capture_output=True, text=True, timeout=60, check=False)
 
     def test_without_proc(self):
-        """No child of a worker can be found, but the workers themselves are owned."""
+        """muster cannot find the children of workers, but it still owns the workers themselves."""
         done = self.mounted("umount -l /proc", "--standalone", "--no-python", "--nproc-per-node=2",
                             "--shutdown-timeout=1", "--max-restarts=1", "/bin/sh", "-c",
                             "trap '' TERM; [ $LOCAL_RANK = 1 ] && exit 3; "
@@ -219,7 +227,8 @@ class Elsewhere(MusterTest):
             self.assertTrue(line.startswith(str(self.dir / "tmp")), line)
 
     def test_shared_memory_that_cannot_be_used(self):
-        """Full, without names left, read-only: error files go to TMPDIR, and one line says so."""
+        """/dev/shm is full, has no free inodes or is read-only: error files go to TMPDIR, and one
+        line says so."""
         for commands, reason in (
                 ("mount -t tmpfs -o size=4k x /dev/shm", "No space left on device"),
                 ("mount -t tmpfs -o size=8m x /dev/shm; "
@@ -255,8 +264,9 @@ class Elsewhere(MusterTest):
             self.assertTrue(line.startswith("/dev/shm/muster_"), line)
 
     def test_a_temporary_directory_that_cannot_be_used(self):
-        """As torchrun has it: logs go to /tmp then; and it is said. Where nothing can, an error."""
-        self.mounted("true", "--version")  # Or it is skipped.
+        """As under torchrun, logs go to /tmp if the temporary directory cannot be used, and muster
+        says so. If no directory can be used, that is an error."""
+        self.mounted("true", "--version")  # Skips the test if mounts are not possible.
         for commands, reason in (("mount -t tmpfs -o ro x tmp", "Read-only file system"),
                                  ("mount -t tmpfs -o nr_inodes=1 x tmp", "No space left on device"),
                                  ("export TMPDIR=$PWD/none", "No such file or directory")):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The units in configs/, installed by CMake and run by a real systemd."""
+"""Tests the units in configs/, installed by CMake and run by a real systemd."""
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -9,21 +10,22 @@ import time
 import unittest
 
 import machine
-from support import PATIENCE_S, wait_for
+from support import PATIENCE_S, SOURCE, wait_for
 
 BUILD = os.environ.get("MUSTER_BUILD", "build/release")
 # 10 * the exposure that `systemd-analyze security` may find in musterd.service: docs/services.md.
 EXPOSURE_LIMIT = 12
-# How long musterd is away in one test: longer than any lease, patience or timeout of a node.
+# How long musterd is stopped in one test: longer than any lease or timeout of a node.
 AWAY_S = float(os.environ.get("MUSTER_AWAY_S", "90"))
 
 WORKER = """#!/bin/sh
 echo "worker rank=$RANK world=$WORLD_SIZE node=$GROUP_RANK restarts=$TORCHELASTIC_RESTART_COUNT"
 """
-# Goes on until there is /run/finish.
+# Runs until /run/finish exists.
 LONG_WORKER = WORKER + "while ! [ -e /run/finish ]; do sleep 0.05; done\n"
 
-# Connects again and again until there is /run/connected-enough; prints how often it was refused.
+# Connects repeatedly until /run/connected-enough exists. Prints how often the connection was
+# refused.
 CONNECT = """
 import json, os, socket
 connected = refused = 0
@@ -51,7 +53,8 @@ class Systemd(unittest.TestCase):
         self.machine.run("systemctl", "stop", "musterd.socket", "musterd.service", "muster@*.service")
         self.machine.run("systemctl", "reset-failed")
         self.machine.run("rm", "-rf", "/etc/muster", "/run/finish", "/run/connected-enough",
-                         "/etc/systemd/system/musterd.service.d", "/etc/default/musterd", "/etc/musterd.json")
+                         "/etc/systemd/system/musterd.service.d", "/etc/systemd/system/muster@.service.d",
+                         "/etc/default/musterd", "/etc/musterd.json")
         self.machine.run("systemctl", "daemon-reload")
         self.mark = self.end_of_journal()
 
@@ -59,7 +62,7 @@ class Systemd(unittest.TestCase):
         return self.machine.journal("-n0", "--show-cursor").split("-- cursor: ")[-1].strip()
 
     def journal(self, unit, mark=None):
-        """What this unit wrote, and systemd about it, in this test or since the mark."""
+        """The lines of this unit, and of systemd about it, from this test or since the mark."""
         return self.machine.journal("-o", "cat", f"--after-cursor={mark or self.mark}",
                                     f"--unit={unit}")
 
@@ -70,7 +73,7 @@ class Systemd(unittest.TestCase):
         wait_for(lambda: text in self.journal(unit), f"{text!r} in the journal of {unit}")
 
     def job(self, *names, worker=WORKER, **options):
-        """Starts one agent for each name, all of them of one job."""
+        """Starts one agent for each name, all of one job."""
         self.machine.write("/run/worker.sh", worker)
         self.machine.run("chmod", "755", "/run/worker.sh")
         variables = {"PET_NNODES": len(names), "PET_RDZV_ID": self._testMethodName,
@@ -115,8 +118,41 @@ class Systemd(unittest.TestCase):
         self.machine.run("systemd-analyze", "security", "--no-pager",
                          f"--threshold={EXPOSURE_LIMIT}", "musterd.service")
 
+    def drop_in(self, unit, line):
+        self.machine.write(f"/etc/systemd/system/{unit}.d/test.conf", f"[Service]\n{line}\n")
+        self.machine.run("systemctl", "daemon-reload")
+
+    def test_a_token_in_a_file_that_only_root_reads(self):
+        # The line that docs/services.md adds with `systemctl edit musterd`. Both units contain it
+        # as a comment.
+        document = (SOURCE / "docs/services.md").read_text()
+        line = re.search(r"\[Service\]\s+(LoadCredential=rdzv-token:\S+)", document)[1]
+        path = line.split(":")[1]
+        for unit in ("musterd.service", "muster@.service"):
+            self.assertIn(f"\n#{line}\n", self.machine.run("systemctl", "cat", unit.replace("@", "@a")).stdout)
+        self.machine.write(path, "canary-token-0123456789abcdefghijklmnop\n")
+        self.machine.run("chown", "root:root", path)
+        self.machine.run("chmod", "0400", path)
+        self.drop_in("musterd.service", line)
+        self.test_little_is_exposed()
+        self.start("musterd")
+        pid = self.machine.show("musterd", "MainPID")
+        self.assertNotEqual(self.machine.run("stat", "--format=%u", f"/proc/{pid}").stdout.strip(), "0")
+
+        # is_host=false: otherwise a node on the host's own machine could host the run itself.
+        self.job("a", PET_RDZV_CONF="is_host=false")
+        wait_for(lambda: self.machine.show("muster@a", "ActiveState") == "failed", "the node without a token to end")
+        self.assertEqual(self.machine.show("muster@a", "ExecMainStatus"), "1")
+        self.assertIn("it lets in only nodes that have its token", self.journal("muster@a"))
+        self.assertNotIn("worker rank=", self.journal("muster@a"))
+
+        self.machine.run("systemctl", "reset-failed")
+        self.drop_in("muster@.service", line)
+        self.a_job_of_two_nodes_works()
+        self.assertEqual(self.machine.show("musterd", "NRestarts"), "0")
+
     def test_start_a_job_and_stop(self):
-        self.start("musterd")  # Returns when it is ready.
+        self.start("musterd")  # Returns when musterd is ready.
         self.assertEqual(self.machine.show("musterd", "ActiveState"), "active")
         self.assertRegex(self.machine.show("musterd", "StatusText"), r"^listening on .*:29400, 0 conn")
         self.assertIn("musterd: listening on", self.journal("musterd"))
@@ -136,11 +172,11 @@ class Systemd(unittest.TestCase):
         self.assertEqual(status["NoNewPrivs"], "1")
         self.assertEqual({status[name] for name in ("CapBnd", "CapEff", "CapPrm", "CapAmb")},
                          {"0" * 16})
-        # Between the two: systemd's dynamic users.
+        # The range of systemd's dynamic users.
         self.assertTrue(61184 <= int(status["Uid"].split()[0]) <= 65519, status["Uid"])
         limit = next(line for line in self.machine.run("cat", f"/proc/{pid}/limits").stdout.splitlines()
                      if line.startswith("Max open files"))
-        # What the unit asks for, or where the machine cannot give that, all that it can.
+        # The limit in the unit, or the machine's maximum if that is lower.
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         self.assertEqual(int(limit.split()[3]), min(1 << 20, hard))
 
@@ -182,7 +218,8 @@ class Systemd(unittest.TestCase):
             self.wait_for_journal(f"muster@{name}", "world=2")
 
     def job_did_not_notice(self):
-        """Its nodes are back at musterd, and its workers have trained on to their end."""
+        """Checks that the job's nodes are back at musterd and that its workers have trained on to
+        their end."""
         self.wait_for_journal("musterd", "round_resumed")
         self.machine.run("touch", "/run/finish")
         self.has_ended_well("a", "b")
@@ -203,7 +240,7 @@ class Systemd(unittest.TestCase):
 
     def test_a_running_job_does_not_notice_an_upgrade_of_musterd(self):
         self.training_job()
-        # As a package does it: another file in its place, then a restart. A byte more is another build.
+        # Replaces the file as a package does, then restarts. One more byte makes it another build.
         self.machine.run("sh", "-c", "cp /usr/bin/musterd /usr/bin/musterd.new && printf x >>/usr/bin/musterd.new && "
                                      "mv /usr/bin/musterd.new /usr/bin/musterd")
         old = self.machine.show("musterd", "MainPID")
@@ -217,7 +254,7 @@ class Systemd(unittest.TestCase):
     def test_a_running_job_does_not_notice_that_musterd_is_away_for_long(self):
         self.training_job()
         self.machine.run("systemctl", "stop", "musterd")
-        time.sleep(AWAY_S)  # Nothing happens in this time that could be waited for.
+        time.sleep(AWAY_S)  # There is no event to wait for in this time.
         self.start("musterd")
         self.job_did_not_notice()
 
@@ -250,7 +287,7 @@ class Systemd(unittest.TestCase):
     def test_the_socket_holds_the_port_while_musterd_is_away(self):
         self.start("musterd.socket")
         self.assertEqual(self.machine.show("musterd", "ActiveState"), "inactive")
-        self.a_job_of_two_nodes_works()  # Its first connection starts musterd.
+        self.a_job_of_two_nodes_works()  # The job's first connection starts musterd.
         self.assertEqual(self.machine.show("musterd", "ActiveState"), "active")
         connecting = subprocess.Popen(self.machine.command("python3", "-c", CONNECT),
                                       stdout=subprocess.PIPE, text=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""musterd --tls-allow: which certificates may join, see and change which runs."""
+"""Tests musterd --tls-allow: which certificates may join, see and change which runs."""
 import http.client
 import json
 import pathlib
@@ -25,7 +25,7 @@ NOT_YOURS = "is not for this client: its certificate has"
 
 
 class SecureNode(OtherNode):
-    """A node's connection by TLS."""
+    """A node's connection with TLS."""
 
     def __init__(self, port, context, address="127.0.0.1"):
         plain = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (address, 0))
@@ -33,7 +33,7 @@ class SecureNode(OtherNode):
         self.greet()
 
     def hello(self, run):
-        """What is answered."""
+        """The answer to a hello."""
         return self.tell({"type": "hello", "protocol_version": 1, "muster_version": "0", "run_id": run,
                           "resumes": True}).next()
 
@@ -47,7 +47,7 @@ class AllowTest(TlsTest):
         super().start_musterd()
 
     def has(self, name, alternative_names=None):
-        """A certificate of this name."""
+        """Creates a certificate with this name."""
         self.authority.issue(name, alternative_names or "DNS:" + name)
         return name
 
@@ -57,7 +57,7 @@ class AllowTest(TlsTest):
         return context
 
     def answer(self, name, run):
-        """Of musterd, to a node's hello with this certificate: None if it may join."""
+        """musterd's refusal of a node's hello with this certificate; None if the node may join."""
         node = SecureNode(self.port, self.context_of(name))
         try:
             said = node.hello(run)
@@ -70,7 +70,8 @@ class AllowTest(TlsTest):
             node.close()
 
     def in_run(self, run, name="node"):
-        """Options of a node of this run with this certificate; those that come last count."""
+        """The options of a node of this run with this certificate. Of a repeated option the last
+        one counts."""
         return [f"--rdzv-id={run}", f"--rdzv-tls-ca={self.dir}/ca.pem", *self.certificate(name)]
 
     def request(self, name, method, target, headers=None):
@@ -138,7 +139,7 @@ class Nodes(AllowTest):
         self.assertEqual(self.runs_of("ops"), [])
 
     def test_a_refused_node_may_not_try_another_way(self):
-        """Neither the next message nor a second hello of the connection is served."""
+        """On a refused connection, neither the next message nor a second hello is served."""
         node = SecureNode(self.port, self.context_of("node"))
         self.addCleanup(node.close)
         refused = {"type": "hello", "protocol_version": 1, "muster_version": "0", "run_id": "team-b-1"}
@@ -157,16 +158,17 @@ class WithToken(AllowTest):
 
 
 class TorchsDoor(AllowTest):
-    """PyTorch's own protocol, whose clients show no certificate: their address must be that of a member."""
+    """PyTorch's own protocol, whose clients show no certificate: they must have the address of a
+    member."""
 
     def hello(self, run, address):
-        """What is answered to a node of this machine."""
+        """The type of the answer to a node at this address."""
         node = SecureNode(self.port, self.context_of("node"), address)
         self.addCleanup(node.close)
         return node.hello(run)["type"]
 
     def may_read(self, run, address, context=None):
-        """Whether a client of this machine is given the state of the run, by plain TCP or by TLS."""
+        """Whether a client at this address gets the state of the run, by plain TCP or by TLS."""
         node = SecureNode(self.port, context, address) if context else OtherNode(self.port, address)
         self.addCleanup(node.close)
         key = b"/torch.rendezvous." + run.encode()
@@ -200,7 +202,7 @@ class Reload(AllowTest):
         TlsTest.start_musterd(self)
 
     def reload(self, *rules):
-        """What the log says of it."""
+        """The line of the log about the reload."""
         self.config(*rules)
         before = len(self.log())
         self.musterd.send_signal(signal.SIGHUP)
@@ -218,7 +220,7 @@ class Reload(AllowTest):
         self.assertIsNone(self.answer("node", "next"))
         self.assertIn(NOT_YOURS, self.answer("node", "job"))
         self.assertEqual(self.request("node", "GET", "/api/v1/runs/job")[0], 403)
-        # Who has joined stays.
+        # A node that has joined stays.
         self.assertEqual(staying.tell({"type": "keep_alive"}).next()["type"], "alive")
 
     def test_a_file_with_an_error_changes_nothing(self):
@@ -259,7 +261,8 @@ class Http(AllowTest):
                              ("POST", "/ranks/0/stacks"), ("POST", "/restart"), ("POST", "/stop"),
                              ("POST", "/nodes/node/drain"), ("POST", "/nodes/node/exclude"),
                              ("POST", "/nodes/node/allow")):
-            for run in ("team-b-1", "not-there"):  # The same, whether it is there or not.
+            # The answer does not show whether the run exists.
+            for run in ("team-b-1", "not-there"):
                 with self.subTest(method=method, what=what, run=run):
                     status, answer = self.request("node", method, f"/api/v1/runs/{run}{what}", operator)
                     self.assertEqual(status, 403, answer)
@@ -271,7 +274,8 @@ class Http(AllowTest):
         took = time.monotonic() - begin
         self.assertLessEqual(self.log().count("http_refused"), 1 + took / 10, self.log())
         self.assertIn('reason="run team-b-1 is not for this client', self.log())
-        # Whose run it is may stop it: this one has no nodes, which is found out behind the door.
+        # A client whose run it is may stop it. This run has no nodes, which musterd checks only
+        # after the permission.
         self.assertEqual(self.request("b", "POST", "/api/v1/runs/team-b-1/stop", operator)[1]["error"]["code"],
                          "not_possible")
 
@@ -318,7 +322,8 @@ class HostedByANode(NodesTest):
                 f"--rdzv-tls-key={self.dir}/{name}.key", *more]
 
     def status(self, name, what):
-        """Of an HTTP request with this certificate, and whether the answer names the run."""
+        """The status of an HTTP request with this certificate, and whether the answer names the
+        run."""
         context = ssl.create_default_context(cafile=str(self.dir / "ca.pem"))
         context.load_cert_chain(self.dir / f"{name}.pem", self.dir / f"{name}.key")
         port = int(re.search(r"HTTP at https://127\.0\.0\.1:(\d+)/", self.read("err.a"))[1])
@@ -345,10 +350,10 @@ class HostedByANode(NodesTest):
 
 
 class Options(TlsTest):
-    """What is wrong is said at the start and by --check-config."""
+    """Errors in the rules are reported at the start and by --check-config."""
 
     def start_musterd(self):
-        self.musterds = 0  # Each test runs its own.
+        self.musterds = 0  # Each test starts its own musterd.
 
     def refused(self, text, *options, code=2):
         for more in ((), ("--check-config",)):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""TLS between muster nodes, musterctl, browsers and musterd: who gets in, and what everybody is told."""
+"""Tests TLS between muster nodes, musterctl, browsers and musterd: which clients are accepted, and
+which errors the others get."""
 import http.client
 import json
 import os
@@ -53,7 +54,7 @@ class TlsTest(MusterdTest):
         return self.read(f"err.musterd{self.musterds}")
 
     def arguments(self, tag, nnodes, extra):
-        """Every node knows the CA unless it is given another one, or none."""
+        """Every node knows the CA, unless the test gives it another one or none."""
         tls = [f"--rdzv-tls-ca={self.dir}/ca.pem"]
         if self.client_certificates:
             tls += self.certificate()
@@ -156,13 +157,13 @@ class Nodes(TlsTest):
         wait_for(lambda: "tls_reloaded" in self.log(), "the reload")
         self.assertNotEqual(self.serial(), before)
         self.assertNotIn("config_not_reloaded", self.log())
-        self.node("b", 2)  # The node from before is still there.
+        self.node("b", 2)  # The node from before still waits for this one.
         self.round_of(2)
         self.tell("finish")
         self.ends(a=0, b=0)
 
     def serial(self):
-        """Of the certificate that new connections get."""
+        """The serial number of the certificate that new connections get."""
         with socket.create_connection(("127.0.0.1", self.port), PATIENCE_S) as plain:
             with self.context().wrap_socket(plain, server_hostname="localhost") as line:
                 self.assertEqual(line.version(), "TLSv1.3")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""docs/token_with_torchrun.md, followed: its commands train on two nodes of each kind and restart, and a stranger gets nothing."""
+"""Follows docs/token_with_torchrun.md: its commands train on two nodes of each kind and restart,
+and a client without the token gets nothing."""
 import os
 import re
 import shlex
@@ -30,11 +31,12 @@ class Page(MusterdTest):
         self.workers_reduce_first()
 
     def command(self, program):
-        """The words of the page's command, with this test's places in them."""
+        """The words of the page's command, with this test's addresses in place of the page's."""
         blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
         found = [block.strip() for block in blocks if block.startswith(program)]
         self.assertEqual(len(found), 1, program)
-        # All nodes are this machine, by one address: a stranger has another.
+        # All nodes are on this machine and have one address; the client without the token has
+        # another one.
         text = found[0].replace("10.1.0.0/16", "127.0.0.1")
         text = text.replace("rendezvous.example.org:29400", f"127.0.0.1:{self.port}")
         return text if program == "(" else shlex.split(text)
@@ -43,7 +45,8 @@ class Page(MusterdTest):
         subprocess.run(["sh", "-c", self.command("(")], cwd=self.dir, check=True, timeout=PATIENCE_S)
         places = {"--port=29400": "--port=0", "--http=9400": "--http=127.0.0.1:0"}
         words = [places.get(word, word) for word in self.command("musterd")[1:]]
-        self.assertIn("--port=0", words)  # Where the nodes of the page look for it.
+        # The page's command has port 29400, where the page's nodes look for musterd.
+        self.assertIn("--port=0", words)
         self.musterds = 1
         err = open(self.dir / "err.musterd1", "wb")
         self.addCleanup(err.close)
@@ -57,7 +60,7 @@ class Page(MusterdTest):
         self.port, self.http_port = [int(line.rstrip("/").rsplit(":", 1)[1]) for line in lines]
 
     def arguments(self, tag, nnodes, extra):
-        """A torchrun node would tell the others this machine's name."""
+        """Without --local-addr, a torchrun node would tell the other nodes this machine's name."""
         if tag in self.launchers:
             return [*self.command("torchrun")[1:-1], "--local-addr=127.0.0.1", "--rdzv-conf=is_host=false", *extra]
         return [*self.command("muster ")[1:-1], "--rdzv-conf=is_host=false", *extra]
@@ -71,7 +74,7 @@ class Page(MusterdTest):
                 pass
 
     def four_train(self, after=0):
-        # Launchers and workers import torch, on a busy machine side by side.
+        # Launchers and workers import torch, at the same time and on a busy machine.
         wait_for(lambda: len(self.starts()) == after + 4, "four workers", IMPORTS_S)
         self.round_of(4, after=after, nodes="abtu")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs with a token: at musterd, at one of their own nodes, and with files that are no good."""
+"""Tests jobs with a token: at musterd, at one of their own nodes, and with invalid token files."""
 import hashlib
 import hmac
 import http.client
@@ -26,7 +26,7 @@ def write_token(folder, text=TOKEN, name="rdzv-token"):
 
 
 class TokenJob(MusterdTest):
-    access = []  # Of musterd and of the muster nodes.
+    access = []  # Further options of musterd and of the muster nodes.
 
     def start_musterd(self):
         self.musterd_options = [f"--rdzv-token-file={write_token(self.dir)}", *self.access]
@@ -52,7 +52,8 @@ class AtMusterd(TokenJob):
             self.node(tag, 2)
         self.round_of(2)
         self.stop_musterd()
-        # Longer than a node may go on that reaches nobody: it asks rank 0's store, which has the token, too.
+        # This is longer than a node may run without reaching any other one. The nodes ask rank 0's
+        # store, which also has the token.
         end = time.monotonic() + 2 * LEASE_S + 3
         while time.monotonic() < end:
             self.assertEqual(len(self.starts()), 2, self.all_output())
@@ -88,7 +89,7 @@ class AtMusterd(TokenJob):
 
 
 class RunTokens(TokenJob):
-    """A run with a token of its own: the common one opens it no more."""
+    """A run with its own token: the cluster's token no longer opens it."""
     own = "of-this-run-0123456789abcdef"
 
     def start_musterd(self):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What fails where every node is torchrun 2.13's works where one node, or the rendezvous, is muster's.
+"""Tests that jobs which fail with torchrun 2.13 alone work if one node, or the rendezvous, is
+muster's.
 
-The real torchrun is told nothing that would spare it the failure: its workers share the agents' store. docs/rendezvous.md
-and docs/torchrun_peers.md say which failures these are, and what cures them.
+The real torchrun gets no option that would avoid the failure: its workers share the agents' store.
+docs/rendezvous.md and docs/torchrun_peers.md list these failures and their remedies.
 """
 import os
 import sys
@@ -13,13 +14,14 @@ from nodes import TORCH_PYTHON
 from support import main, wait_for
 
 LATE_S = 4.0
-# With "late" there, rank 0 comes so much later than the others: they must not be content with what it said last time.
+# If the file "late" exists, rank 0 comes later than the others by this time. The others must not
+# use the values that it published the last time.
 LATE = f"""
 import os, time
 if os.environ["RANK"] == "0" and os.path.exists(os.environ["TEST_DIR"] + "/late"):
     time.sleep({LATE_S})
 """
-# torchrun on a machine whose clock is off: the rendezvous is the only part of it that asks for the date.
+# torchrun on a machine with a wrong clock: only the rendezvous asks for the date.
 SKEWED = """
 import datetime, sys
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as rendezvous
@@ -49,7 +51,8 @@ class Reducing(MixedTest):
 
 
 class ALateRank0(Reducing):
-    """F2: the workers of the second attempt find the keys of the first, and wait where nobody is any more."""
+    """F2: the workers of the second attempt find the keys of the first, and wait at an address
+    where no process listens any more."""
 
     def restart_twice(self, tags, failing):
         first = self.round_of(len(tags), nodes=tags)
@@ -59,7 +62,7 @@ class ALateRank0(Reducing):
             begin = time.monotonic()
             self.tell(f"exit.{tag}", "7")
             self.round_of(len(tags), after=i * len(tags), nodes=tags)
-            self.assertGreaterEqual(time.monotonic() - begin, LATE_S)  # It was late.
+            self.assertGreaterEqual(time.monotonic() - begin, LATE_S)  # Rank 0 was late.
         self.tell("finish")
         self.ends(**{tag: 0 for tag in tags})
         self.assertEqual(len(self.starts()), (1 + len(failing)) * len(tags))
@@ -82,7 +85,8 @@ class ALateRank0(Reducing):
 
 
 class ALateJoiner(Reducing):
-    """F1: it never learns MASTER_ADDR, and every agent ends. F1b: if its name comes first, the workers meet at two places."""
+    """F1: a node that joins late never learns MASTER_ADDR, and every agent ends. F1b: if this
+    node's name sorts first, the workers meet at two places."""
 
     def late(self, first, second, late):
         self.start("a", first, "2:3", host=True)
@@ -114,14 +118,15 @@ class ALateJoiner(Reducing):
 
 
 class OneLock(MixedTest):
-    """F3: an agent that waits for the others at the end keeps silent, and is taken for dead."""
+    """F3: an agent that waits for the others at the end sends no heartbeats, so it counts as dead."""
     host = MixedTest.host.replace("timeout=3", "timeout=60") + SHORT
     no_host = MixedTest.no_host.replace("timeout=3", "timeout=60") + SHORT
 
     def finishes_early(self, early, late):
         self.tell(f"finish.{early}")
         self.worker_ended(early)
-        time.sleep(2 * DEAD_AFTER_S)  # What is tested: it may keep silent for so long.
+        # The pause is part of the test: the agent may be silent for this long.
+        time.sleep(2 * DEAD_AFTER_S)
         self.assertEqual(len(self.starts()), 2, self.all_output())
         self.tell(f"finish.{late}")
         self.ends(a=0, t=0)
@@ -138,7 +143,7 @@ class OneLock(MixedTest):
         self.finishes_early("a", "t")
 
     def test_a_failure_does_not_wait_for_torchrun_that_has_finished(self):
-        """F12: nor does the one that has finished wait for the others."""
+        """F12: torchrun, which has finished, does not wait for the other nodes either."""
         self.pair("1:2", "--max-restarts=1")
         self.round_of(2)
         self.tell("finish.t")
@@ -162,7 +167,7 @@ class OneLock(MixedTest):
 
 
 class Clocks(MixedTest):
-    """F7: clocks more than 15 s apart, and nodes of one round count different worlds."""
+    """F7: if clocks differ by more than 15 s, nodes of one round count different worlds."""
 
     def setUp(self):
         super().setUp()
@@ -184,7 +189,8 @@ class Clocks(MixedTest):
         self.round_of(2)
         self.tell("exit.a", "7")
         self.round_of(2, after=2, nodes={"a", tag})
-        if warns is not None:  # After the other node's second heartbeat: 5 s after its first one.
+        # The warning comes after the other node's second heartbeat, 5 s after its first one.
+        if warns is not None:
             self.says("a", warns)
         self.tell("finish")
         self.ends(**{"a": 0, tag: 0})
@@ -203,7 +209,7 @@ class Clocks(MixedTest):
         self.at_muster("u")
 
     def at_torchrun(self, tag):
-        """A muster node is the guest: it must not look dead to its host, nor take it for dead."""
+        """The muster node joins a torchrun host. Neither may take the other one for dead."""
         self.node(tag, 2, self.host, "--local-addr=127.0.0.1", "--max-restarts=1")
         self.listens(tag)
         self.node("a", 2, self.no_host, "--local-addr=127.0.0.1", "--max-restarts=1")
@@ -217,8 +223,10 @@ class Clocks(MixedTest):
 
 
 class Rank0IsGone(MixedTest):
-    """F1b where nothing can be done: torchrun nodes keep the address of a rank 0 that is no more. It is said."""
-    # All four must be in the first round: on a busy machine one torchrun starts seconds after another.
+    """F1b without a remedy: torchrun nodes keep the address of a rank 0 that has gone. muster
+    reports this."""
+    # All four nodes must be in the first round: on a busy machine one torchrun starts seconds after
+    # another.
     host = MixedTest.host.replace("timeout=3", "timeout=20") + SHORT
     no_host = MixedTest.no_host.replace("timeout=3", "timeout=20") + SHORT
 
@@ -236,13 +244,13 @@ class Rank0IsGone(MixedTest):
         self.tell("exit.a", "7")
         self.says("a", "rank0_moved from=127.0.0.1_")
         wait_for(lambda: {e["node"] for e in self.starts()[8:]} == set("atu"), "the next round")
-        # It was no false alarm.
+        # The warning was not a false alarm.
         self.assertEqual({e["WORLD_SIZE"] for e in self.starts()[8:]}, {"3"})
         self.assertGreater(len({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in self.starts()[8:]}), 1)
 
 
 class OtherLimits(MixedTest):
-    """F14: a node with another --nnodes restarts everybody again and again, and is not told why."""
+    """F14: a node with another --nnodes restarts all nodes again and again, and does not learn why."""
 
     def test_a_torchrun_with_a_larger_maximum_restarts_nobody(self):
         self.pair(2, "--max-restarts=1")
@@ -258,7 +266,7 @@ class OtherLimits(MixedTest):
 
 
 class AtMusterd(MusterdTest):
-    """No node is muster's, and the rendezvous alone cures what it can."""
+    """All nodes are torchrun's. musterd's rendezvous alone avoids those failures that it can."""
 
     def start(self, tag, number, nnodes, *more):
         self.node(tag, nnodes, f"--local-addr=127.0.0.{number}", *more)
@@ -282,7 +290,7 @@ class AtMusterd(MusterdTest):
         self.late(2)
 
     def test_a_run_id_is_used_again(self):
-        """F15: closed for ever."""
+        """F15: the run id stays closed for ever."""
         for _ in range(2):
             started = len(self.starts())
             self.start("t", 1, 2)

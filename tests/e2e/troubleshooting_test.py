@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""docs/troubleshooting.md: every command in it is run, and prints what the document says.
+"""Tests docs/troubleshooting.md: every command in it is run and must print what the document says.
 
-Needs torch in .venv; skipped (77) where it is not.
+Needs torch in .venv; skipped (77) without it.
 """
 import sys
 
@@ -11,7 +11,7 @@ from support import SOURCE, MusterTest, main
 
 TEXT = (SOURCE / "docs/troubleshooting.md").read_text()
 BOUND_S = 150
-# Not a job but a signal to one; tests/e2e/hang_test.py has it.
+# This command is not a job but a signal to one; tests/e2e/hang_test.py tests it.
 ELSEWHERE = "kill -USR2"
 LOOPBACK_ONLY = "GLOO_SOCKET_IFNAME=lo muster --nnodes=2"
 
@@ -28,7 +28,8 @@ class Troubleshooting(MusterTest):
         self.assertGreaterEqual(ran, 9)
 
     def run_section(self, heading, blocks):
-        """One after the other; what is started with & stays, and has the port, until the end."""
+        """Runs the blocks one after the other. A command that ends with & runs on until the end and
+        has the port."""
         clone = Clone(self, heading)
         background = []
         for number, block in enumerate(blocks):
@@ -43,7 +44,8 @@ class Troubleshooting(MusterTest):
         self.assert_nothing_left()
 
     def test_an_interface_that_the_others_cannot_reach(self):
-        """Two hosts, the same command on each; then the same where each host's own name is 127.0.1.1."""
+        """Runs the same command on two hosts, and then again with 127.0.1.1 as the address of each
+        host's own name."""
         if reason := lan.why_not():
             self.skipTest(reason)
         block, = (block for block in dollar_blocks(TEXT)

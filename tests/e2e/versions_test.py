@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Two versions of muster in one job: they work together, or one refuses the other and both versions are named.
+"""Tests two versions of muster in one job: they work together, or one refuses the other and both
+versions are named.
 
-What another version would say is said by a peer of a few lines, or put into the mouths of two real agents."""
+The other version is a small peer of this test, or two real agents with a proxy between them that
+changes the messages."""
 import re
 import subprocess
 
@@ -16,7 +18,7 @@ CLIENT = "--rdzv-conf=is_host=false"
 HOST = "--rdzv-conf=is_host=true"
 
 
-def version():  # "muster X"
+def version():  # The form is "muster X".
     said = subprocess.run([MUSTER, "--version"], check=True, capture_output=True, text=True).stdout
     return said.splitlines()[0]
 
@@ -40,11 +42,11 @@ class OtherProtocol(NodesTest):
         self.node("a", 2, HOST)
         self.listens("a")
         for number, protocol in enumerate(OTHERS, 2):
-            # Of one address the log has one line for a cause in ten seconds.
+            # For each address and cause, the log has at most one line in ten seconds.
             address = f"127.0.0.{number}"
             node = OtherNode(self.port, address)
             self.addCleanup(node.close)
-            # No run_id: what else a hello has is that protocol's own.
+            # The hello has no run_id: its other fields depend on its protocol.
             node.tell({"type": "hello", "protocol_version": protocol, "muster_version": f"7.{protocol}"})
             answer = node.next()
             self.assertEqual(answer["type"], "refused")
@@ -79,7 +81,7 @@ class OtherProtocol(NodesTest):
             said = self.read(f"err.{tag}")
             self.names_both(said, protocol, f"muster 7.{protocol}")
             self.assertIn(self.endpoint(), said)
-            # It has said its own, and has not asked again.
+            # The node has sent its own version and has not asked again.
             hello, = host.hellos
             self.assertEqual(hello["protocol_version"], PROTOCOL)
             self.assertEqual(f"muster {hello['muster_version']}", version())
@@ -96,17 +98,17 @@ class OtherProtocol(NodesTest):
 
 
 class OtherRelease(NodesTest):
-    """The same protocol: what one says and the other does not know, or does not say, is no reason to part."""
+    """With the same protocol version, unknown or missing fields are no reason to refuse."""
 
     def later(self, message):
-        """As a later release may: more fields, also within others."""
+        """Adds fields as a later release may, also inside other fields."""
         self.seen.add(message["type"])
         message = {key: {**value, "of_a_later_release": 1} if isinstance(value, dict) else value
                    for key, value in message.items()}
         return self.other_version({**message, "of_a_later_release": {"x": [1, None, "y"]}})
 
     def earlier(self, message):
-        """As the first release did: without what is "absent from older ones"."""
+        """Removes the fields that the first release did not send ("absent from older ones")."""
         self.seen.add(message["type"])
         return self.other_version({k: v for k, v in message.items() if k not in ("instance", "lease_ns")})
 
@@ -128,7 +130,7 @@ class OtherRelease(NodesTest):
             self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {str(i)})
         self.tell("finish")
         self.ends(a=0, b=0)
-        # They did talk through it.
+        # The nodes did communicate through the proxy.
         self.assertLessEqual({"hello", "welcome", "join", "round", "restart_round", "workers_failed", "finished",
                               "run_ended"}, self.seen)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""docs/walkthrough.md, followed: each block is run in one shell, and each look shows what the page says."""
+"""Follows docs/walkthrough.md: each block is run in one shell, and each musterctl command shows
+what the page says."""
 import os
 import pathlib
 import re

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Timers that workers set with torch's own client, and workers that are stuck in the kernel."""
+"""Tests timers that workers set with torch's own client, and workers that are stuck in the kernel."""
 import os
 import pathlib
 import stat
@@ -10,7 +10,7 @@ from support import SOURCE, MusterTest, agent_of, main, python_has_torch, shim_o
 
 PYTHON = SOURCE / ".venv/bin/python"
 
-# torch's client, as its documentation shows it.
+# Uses torch's client as its documentation shows.
 TORCH_WORKER = """import os, sys, time
 import torch.distributed.elastic.timer as timer
 timer.configure(timer.FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
@@ -20,7 +20,7 @@ if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] in sys
 with timer.expires(after=600, scope="the end"): print("done", flush=True)
 """
 
-# The same lines without torch's two seconds of import.
+# Sends the same lines without the two seconds that importing torch takes.
 WORKER = """import json, os, sys, time
 def ask(in_s, signal, pid=os.getpid(), scope="step"):
     with open(os.environ["TORCHELASTIC_TIMER_FILE"], "w") as pipe:
@@ -43,7 +43,7 @@ class FileTimers(MusterTest):
     ON = {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
 
     def pipes(self):
-        return [path for path in (self.dir / "tmp").iterdir() if path.is_fifo()]
+        return [path for path in (self.dir / "tmp").rglob("*") if path.is_fifo()]
 
     def plain(self, body):
         return ["--no-python", sys.executable, "-S", self.script("worker.py", WORKER + body)]
@@ -129,7 +129,8 @@ class StuckInTheKernel(MusterTest):
 
     def test_a_worker_in_state_d_is_named_and_the_job_fails(self):
         process = self.start_stuck(TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT="0.5")
-        self.assertEqual(process.wait(60), 1, self.read("err"))  # 0 under torchrun.
+        # The exit code is 0 under torchrun.
+        self.assertEqual(process.wait(60), 1, self.read("err"))
         err = self.read("err")
         self.assertRegex(err, r"local rank 1 \(pid \d+\): it waited in the kernel \(state D\) for "
                               r"0\.\d s, where no signal reaches it: ending it")

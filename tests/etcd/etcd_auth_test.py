@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A real etcd that asks for a user and a password: musterd and agents log in, and again when their token has ended."""
+"""Tests musterd and agents with a real etcd that requires a user and a password: they log in, and
+log in again when their token has expired."""
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from support import MUSTER, PATIENCE_S, main, wait_for
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 LEASE_S = 6
 PASSWORD = "correct horse: battery"
-TOKEN_S = 2  # etcd forgets a token that was not used for so long.
+TOKEN_S = 2  # etcd drops a token that was not used for this time.
 
 
 class Users(NodesTest):
@@ -58,12 +59,12 @@ class Users(NodesTest):
                                f"--state-password-file={self.password_file()}")
         self.musterd_says("listening on")
         self.assertIn("/jobs/m/leader", self.etcd.keys("/jobs/m/"))
-        # A change of the users ends every token.
+        # A change of the users invalidates every token.
         self.etcd.ask("auth/user/add", {"name": f"other{os.getpid()}", "password": "x"})
         self.etcd.log_in()
         revision = self.etcd.entry("/jobs/m/leader")["create_revision"]
         lease = self.etcd.entry("/jobs/m/leader")["lease"]
-        # Its lease is kept for longer than it would last by itself.
+        # musterd keeps its lease alive for longer than the lease's own duration.
         def kept_beyond(seconds):
             left = self.etcd.ask("lease/timetolive", {"ID": lease})
             age = int(left["grantedTTL"]) - int(left.get("TTL", 0))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Agents that elect their host among themselves through a real etcd: --rdzv-backend=etcd, and no musterd."""
+"""Tests agents that elect their host through a real etcd: --rdzv-backend=etcd, without musterd."""
 import os
 import signal
 import subprocess
@@ -10,7 +10,7 @@ from nodes import NodesTest
 from ports import free_port
 from support import MUSTER, PATIENCE_S, agent_of, main, wait_for
 
-LEASE_S = 6  # On a busy machine etcd takes a second for an answer.
+LEASE_S = 6  # On a busy machine etcd takes a second to answer.
 
 
 class EtcdTest(NodesTest):
@@ -47,12 +47,12 @@ class EtcdTest(NodesTest):
             raise AssertionError(f"{error}\n{self.all_output()}") from None
 
     def first(self, tag, nnodes, *extra):
-        """The node that hosts, since there is no other one yet."""
+        """Starts the node that hosts, because it is the only one so far."""
         self.node(tag, nnodes, *extra)
         self.says(tag, "rendezvous_hosted")
 
     def fails_once(self, tag, world, starts, restarts):
-        """A worker fails: the count of restarts is the one that the first host began."""
+        """A worker fails. The new host must continue the count of restarts of the first host."""
         self.assertEqual(len(self.starts()), starts, self.all_output())
         before = {e["MUSTER_GENERATION"] for e in self.starts()}
         self.tell(f"exit.{tag}", "7")
@@ -79,14 +79,14 @@ class Jobs(EtcdTest):
         self.first("a", 2)
         self.node("b", 2)
         entries = self.round_of(2)
-        # As under torchrun's backend of this name: rank 0's worker hosts the store.
+        # As with torchrun's backend of this name, rank 0's worker hosts the store.
         self.assertEqual({e["TORCHELASTIC_USE_AGENT_STORE"] for e in entries}, {"False"})
         self.assertEqual({e["TORCHELASTIC_RUN_ID"] for e in entries}, {"job"})
         self.assertEqual({e["MASTER_ADDR"] for e in entries}, {"127.0.0.1"})
         self.assertGreater(self.lease_left(f"{self.prefix}/run_job/run/job"), 3600)
         self.fails_once("b", 2, starts=2, restarts=1)
         self.finishes("a", "b")
-        # What is left tells nodes that come late, and goes within a minute.
+        # The keys that are left inform nodes that come late; etcd removes them within a minute.
         keys = self.keys()
         self.assertNotIn(f"{self.prefix}/run_job/leader", keys)
         self.assertIn(f"{self.prefix}/run_job/run/job", keys)
@@ -123,7 +123,8 @@ class Hosts(EtcdTest):
         self.fails_once("b", 3, starts=3, restarts=1)
         os.kill(agent_of(self.nodes["a"].pid), signal.SIGKILL)
         again = self.round_of(2, after=6, nodes="bc")
-        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {"1"})  # A lost node costs none.
+        # A lost node does not count as a restart.
+        self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {"1"})
         self.assertEqual(sum("rendezvous_hosted" in self.read(f"err.{tag}") for tag in "bc"), 1, self.all_output())
         self.fails_once("c", 2, starts=8, restarts=2)
         self.finishes("b", "c")
@@ -155,7 +156,8 @@ class Hosts(EtcdTest):
         self.finishes("b")
 
     def test_a_suspended_host_acknowledges_nothing(self):
-        self.lease_s = 30  # A node is cut off after that only; etcd says before that who hosts.
+        # Only after this time does a node count as cut off. Before that, etcd names the next host.
+        self.lease_s = 30
         self.first("a", 2, "--spare")
         self.node("b", 2)
         self.node("c", 2)

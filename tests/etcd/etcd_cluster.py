@@ -1,4 +1,4 @@
-"""A real etcd on loopback: members that can be killed and started again."""
+"""A real etcd on loopback, whose members can be killed and started again."""
 import base64
 import json
 import os
@@ -30,8 +30,9 @@ def text_of(data):
 
 class EtcdCluster:
     def __init__(self, size, quota_bytes=1 << 26, options=(), authority=None, client_certificates=True, hosts=("127.0.0.1",)):
-        """authority: clients come by TLS, and show a certificate of this CA if client_certificates; it has issued
-        "server" for the members and "node" for the test. hosts: where the members listen."""
+        """authority: a CA that has issued "server" for the members and "node" for the test. Clients
+        must use TLS and, if client_certificates, show a certificate of this CA. hosts: the
+        addresses at which the members listen."""
         self.quota_bytes = quota_bytes
         self.options = list(options)
         self.hosts = hosts
@@ -77,7 +78,7 @@ class EtcdCluster:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def ask(self, path, body, number=0):
-        """What the member answers; nothing if it does not."""
+        """The member's answer; None if it does not answer."""
         request = urllib.request.Request(f"{self.scheme}://127.0.0.1:{self.clients[number]}/v3/{path}",
                                          json.dumps(body).encode(), {"Content-Type": "application/json"})
         if self.token:
@@ -103,7 +104,7 @@ class EtcdCluster:
         return wait_for(find, "a leader of etcd") - 1
 
     def keys(self, prefix):
-        """{key: value} of all that begin with `prefix`, which ends with a slash."""
+        """{key: value} of all keys that begin with `prefix`, which ends with a slash."""
         folder = {"key": text_of(prefix), "range_end": text_of(prefix[:-1] + "0")}
         found = wait_for(lambda: self.ask("kv/range", folder), "etcd's keys")
         decode = base64.b64decode
@@ -111,11 +112,12 @@ class EtcdCluster:
                 for entry in found.get("kvs", [])}
 
     def entry(self, key):
-        """What etcd keeps under the key, with its lease; nothing if it is not there."""
+        """etcd's entry for the key, with its lease; None if there is no such key."""
         return next(iter(self.ask("kv/range", {"key": text_of(key)}).get("kvs", [])), None)
 
     def ask_for_passwords(self, user, password, prefix):
-        """From now on; the user may do everything with keys that begin with the prefix, and nothing else."""
+        """Makes etcd require passwords. The user may do everything with keys that begin with the
+        prefix, and nothing else."""
         def must(path, body):
             return wait_for(lambda: self.ask(path, body), path)
         for name, secret in (("root", "of the test"), (user, password)):
@@ -138,13 +140,13 @@ class EtcdCluster:
         assert self.ask("kv/put", {"key": text_of(key), "value": text_of(value)})
 
     def fill(self, prefix):
-        """Until nothing more goes in."""
+        """Writes values until etcd refuses them."""
         number = 0
         while self.ask("kv/put", {"key": text_of(f"{prefix}{number}"), "value": text_of("x" * 500_000)}):
             number += 1
 
     def empty(self, prefix):
-        """As etcd's operators do."""
+        """Frees the space as etcd's operators do."""
         end = text_of(prefix[:-1] + "0")
         assert self.ask("kv/deleterange", {"key": text_of(prefix), "range_end": end})
         revision = self.ask("kv/range", {"key": text_of("x")})["header"]["revision"]

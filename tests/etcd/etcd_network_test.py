@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Agents on machines of their own that meet through an etcd on another one: namespaces, and power that fails."""
+"""Tests agents on several machines that meet through an etcd on another one: network namespaces,
+and power failures."""
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import lan
 from network_test import NetworkTest
 from support import main
 
-HOST_LEASE_S = 6  # On a busy machine etcd takes a second for an answer.
+HOST_LEASE_S = 6  # On a busy machine etcd takes a second to answer.
 
 
 class Machines(NetworkTest):
@@ -32,7 +33,7 @@ class Machines(NetworkTest):
         self.addCleanup(etcd.kill)
 
     def endpoint(self):
-        return "10.77.0.1"  # And etcd's own port.
+        return "10.77.0.1"  # Without a port, which means etcd's own.
 
     def agent(self, tag):
         self.node(tag, "2:3", f"--rdzv-conf=lease=10,host_lease={HOST_LEASE_S},last_call_timeout=3",

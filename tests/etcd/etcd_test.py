@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Two musterds that share a real etcd: one leads, and no worker notices when that changes."""
+"""Tests two musterds that share a real etcd: one leads, and no worker notices when another one
+becomes the leader."""
 import http.client
 import json
 import os
@@ -15,11 +16,11 @@ from ports import free_port
 from support import PATIENCE_S, main, wait_for
 
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
-LEASE_S = 6  # On a busy machine etcd takes a second for an answer.
+LEASE_S = 6  # On a busy machine etcd takes a second to answer.
 
 
 class SharedTest(NodesTest):
-    """musterds x and y."""
+    """The musterds are x and y."""
     run_id = "job"
 
     @classmethod
@@ -65,7 +66,7 @@ class SharedTest(NodesTest):
             f"\nmusterd {name}:\n{self.read(f'err.musterd.{name}')}" for name in self.musterds)
 
     def pair(self):
-        """x leads, y stands by."""
+        """Starts x, which leads, and y, which stands by."""
         self.musterd("x")
         self.musterd_says("x", "listening on")
         self.musterd("y")
@@ -85,7 +86,7 @@ class SharedTest(NodesTest):
                 raise AssertionError(f"{error}\n{self.all_output()}") from None
 
     def fails_once(self, starts, restarts):
-        """A worker fails: the count of restarts is the one that the first leader began."""
+        """A worker fails. The new leader must continue the count of restarts of the first leader."""
         self.assertEqual(len(self.starts()), starts, self.all_output())
         self.tell("exit.a", "7")
         again = self.round_of(2, after=starts)
@@ -114,7 +115,8 @@ class Musterds(SharedTest):
         self.fails_once(4, 2)
         self.musterd("x")
         self.musterd_says("x", "standing_by")
-        self.musterds["y"].send_signal(signal.SIGTERM)  # Gives the lease back: no waiting.
+        # y gives its lease back, so x does not have to wait.
+        self.musterds["y"].send_signal(signal.SIGTERM)
         self.assertEqual(self.musterds["y"].wait(PATIENCE_S), 0)
         self.nodes_are_back(2)
         self.assertEqual(len(self.starts()), 6, self.all_output())
@@ -138,13 +140,14 @@ class Musterds(SharedTest):
             reply = connection.getresponse()
             return reply.status, json.loads(reply.read())
 
-        self.assertEqual(ask("x", "/nodes/10.0.0.9/exclude", "POST")[0], 200)  # It is durable from here on.
+        # From here on, the change is durable.
+        self.assertEqual(ask("x", "/nodes/10.0.0.9/exclude", "POST")[0], 200)
         self.musterds["x"].kill()
         self.musterd_says("y", "listening on")
         self.assertEqual(ask("y", "")[1]["kept_out"], [{"node": "10.0.0.9", "how": "excluded"}])
 
     def test_monitors_see_who_leads(self):
-        """A load balancer finds the leader by /readyz, and Prometheus scrapes all of them."""
+        """A load balancer finds the leader by /readyz, and Prometheus scrapes all musterds."""
         ports = {name: free_port() for name in "xy"}
 
         def ask(name, target, method="GET"):
@@ -170,7 +173,7 @@ class Musterds(SharedTest):
         self.assertTrue(leads("x") and leads("y"))
         status, text = ask("y", "/readyz")
         self.assertEqual(json.loads(text)["error"]["code"], "standing_by")
-        self.assertNotIn(str(self.musterds["x"].pid), text)  # Anybody may read it.
+        self.assertNotIn(str(self.musterds["x"].pid), text)  # Any client may read this text.
         for method, target, wanted in (("GET", "/api/v1/runs", 503), ("GET", "/api/v1/runs/job", 503),
                                        ("GET", "/api/v1/events", 503), ("POST", "/api/v1/runs/job/stop", 409),
                                        ("GET", "/api/v1/runs/job/ranks/0/log", 409)):
@@ -185,7 +188,7 @@ class Musterds(SharedTest):
         self.musterd_says("y", "listening on")
         self.leader = "y"
         wait_for(y_is_ready, "y to be ready")  # A view may be a quarter of a second old.
-        # One that has lost the leadership begins anew, and says so.
+        # A musterd that has lost the leadership starts again from the beginning, and says so.
         self.etcd.delete(self.prefix + "/leader")
         self.musterd_says("y", "its key was deleted")
         self.musterd_says("y", "listening on", 2)
@@ -205,10 +208,12 @@ class Musterds(SharedTest):
 
     def test_a_suspended_leader_acknowledges_nothing(self):
         self.job()
-        peer = OtherNode(self.ports["x"])  # A torchrun client, connected and served.
+        # A torchrun client, which is connected and has been served.
+        peer = OtherNode(self.ports["x"])
         self.addCleanup(peer.close)
         self.musterds["x"].send_signal(signal.SIGSTOP)
-        # Two requests wait for it in the kernel, one of them on a connection that is not accepted yet.
+        # Two requests wait in the kernel for musterd, one of them on a connection that is not
+        # accepted yet.
         peer.connection.sendall(b"\x0d" + b"late")
         fresh = socket.create_connection(("127.0.0.1", self.ports["x"]), PATIENCE_S)
         self.addCleanup(fresh.close)
@@ -225,7 +230,7 @@ class Musterds(SharedTest):
             except ConnectionResetError:
                 pass
         self.musterd_says("x", "standing_by")
-        self.assertIsNone(self.musterds["x"].poll())  # The same process.
+        self.assertIsNone(self.musterds["x"].poll())  # The process is the same.
         self.assertFalse(self.listens("x"))
         self.assertEqual(len(self.starts()), 4, self.all_output())
         self.finishes()
@@ -290,7 +295,8 @@ class Musterds(SharedTest):
         self.assertEqual(list(self.etcd.keys(self.prefix + "/run/")), [self.prefix + "/run/job"])
 
     def journal(self, committed):
-        """A leader has died while it wrote its journal, or after."""
+        """Leaves the keys of a leader that died while it wrote its journal or, with `committed`,
+        after that."""
         ended = json.dumps({"run_id": "old", "ended_at": 5, "rounds": 1, "generation": 3, "nodes": 2, "restarts": 0,
                             "outcome": {"succeeded": True, "why": ""}})
         self.key = self.prefix + "/ended/" + "0" * 19 + "7"
@@ -322,7 +328,7 @@ class Full(SharedTest):
         self.node("a", 1)
         self.round_of(1)
         self.etcd.fill("/filler/")
-        self.tell("exit.a", "7")  # Cannot be recorded.
+        self.tell("exit.a", "7")  # etcd cannot record this.
         self.musterd_says("x", "database space exceeded")
         self.musterd_says("x", "leadership_lost")
         self.musterd_says("x", "standing_by")
@@ -353,7 +359,8 @@ class Members(SharedTest):
         self.musterd_says("x", "leadership_lost")
         self.musterd_says("x", "etcd cannot be asked who leads")
         self.assertFalse(self.listens("x") or self.listens("y"))
-        self.assertEqual(len(self.starts()), 2, self.all_output())  # No new round without etcd.
+        # Without etcd there is no new round.
+        self.assertEqual(len(self.starts()), 2, self.all_output())
         for number in (0, 1):
             self.etcd.start(number)
         self.etcd.wait_healthy()

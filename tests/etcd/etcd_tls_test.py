@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""TLS to a real etcd that wants client certificates: musterds and agents come by it, and who may not come is told why."""
+"""Tests musterds and agents with a real etcd that uses TLS and requires client certificates. A
+client that is refused must report the reason."""
 import pathlib
 import shutil
 import signal
@@ -18,7 +19,7 @@ from support import MUSTER, PATIENCE_S, main, wait_for
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from certificates import Authority
 
-HOST_OF_NO_NAME = "127.0.0.2"  # etcd's certificate is not for it.
+HOST_OF_NO_NAME = "127.0.0.2"  # etcd's certificate does not contain this address.
 PASSWORD = "correct horse: battery"
 
 
@@ -72,7 +73,7 @@ class Musterds(TlsTest, SharedTest):
         return super().musterd(name, *(self.musterd_tls() if tls is None else tls), *options, env=env)
 
     def refused(self, text, tls, **more):
-        """A musterd says so, and ends when it is asked to."""
+        """Checks that a musterd prints this text and ends when it gets a signal."""
         process = self.musterd("x", tls=tls, **more)
         self.musterd_says("x", text)
         process.send_signal(signal.SIGTERM)
@@ -134,7 +135,7 @@ class Strangers(Musterds):
 
 
 class Impostors(Musterds):
-    """What answers is not etcd: a server of the test's own."""
+    """The server is not etcd but a server of the test."""
 
     @classmethod
     def setUpClass(cls):
@@ -149,7 +150,7 @@ class Impostors(Musterds):
         shutil.rmtree(cls.cluster.dir, ignore_errors=True)
 
     def serve(self, answer):
-        """`answer` gets every connection."""
+        """Starts a server that calls `answer` with each connection."""
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
 
@@ -192,7 +193,7 @@ class Impostors(Musterds):
 
 
 class Users(Musterds):
-    """etcd asks for a password instead of a certificate."""
+    """etcd requires a password instead of a certificate."""
     user = "jobs@"
 
     @classmethod

@@ -1,5 +1,5 @@
-// libFuzzer: short texts of users and of other programs: where an etcd is, the file of
-// --rdzv-run-tokens, base64, and percent signs.
+// libFuzzer: short texts of users and of other programs: addresses of etcd, the file of
+// --rdzv-run-tokens, base64, and percent-encoding.
 
 #include <algorithm>
 #include <cstddef>
@@ -50,7 +50,7 @@ void check_tokens(std::string_view text) {
   }
   if (tokens->size() > kMaxRunTokens) std::abort();
   for (const auto& [run, token] : *tokens)
-    // A run id may have blanks, but not around it.
+    // A run id may have blanks inside, but not at its ends.
     if (run.empty() || run.size() > kMaxRunIdBytes || is_blank(run.front()) ||
         is_blank(run.back()) || token.size() < 4 ||
         std::any_of(token.begin(), token.end(), is_blank))

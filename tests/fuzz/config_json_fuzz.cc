@@ -1,5 +1,5 @@
-// Feeds the reader of configuration files what somebody may have written. With clang's libFuzzer:
-// -fsanitize=fuzzer. Without it, main() below mutates a file by a seeded generator:
+// Feeds any text to the reader of configuration files. With clang's libFuzzer: -fsanitize=fuzzer.
+// Without it, main() below mutates a file with a seeded generator:
 // config_json_fuzz [rounds] [seed].
 
 #include <algorithm>
@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                                       {"only-store", muster::ConfigKind::Flag}};
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const muster::ConfigFile file = muster::decode_config(text, keys);
-  // Each key once, and no value where none may be.
+  // No key occurs twice, and only a list of texts has several values.
   if (file.entries.size() > keys.size()) std::abort();
   for (const muster::ConfigEntry& entry : file.entries) {
     const auto known = std::find_if(keys.begin(), keys.end(), [&](const muster::ConfigKey& key) {

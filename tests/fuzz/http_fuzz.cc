@@ -1,5 +1,5 @@
-// libFuzzer: what we read of HTTP by ourselves. In musterd: targets, Host, --http, Authorization
-// and Cookie (Beast has split the request by then). In musterctl: whole answers.
+// libFuzzer: the parts of HTTP that muster parses itself. In musterd: targets, Host, --http,
+// Authorization and Cookie (Beast has already split the request). In musterctl: whole answers.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace muster::http {
 
-// The page's files are made by CMake; here no path has one.
+// CMake generates the files of the page; here no path has a file.
 std::optional<Asset> find_asset(std::string_view) {
   return std::nullopt;
 }
@@ -40,13 +40,13 @@ void read_request(std::string_view text) {
   const std::string_view rest = text.substr(line.size());
   access.may_read({.authorization = line, .cookie = rest}, {});
   access.may_change({.method = "POST", .target = rest, .nonce = "0"}, line);
-  if (access.finish_login(text, {})) std::abort();  // There is no link.
+  if (access.finish_login(text, {})) std::abort();  // No login link was made.
 }
 
 void read_answer(std::string_view text) {
   const std::size_t whole = ctl::answer_bytes(text);
   const auto answer = ctl::parse_answer(text);
-  // What is an answer has a length, which does not depend on what follows it.
+  // A valid answer has a length, which does not depend on the bytes after it.
   if (!answer) return;
   if (whole == 0 || whole > text.size()) std::abort();
   const auto alone = ctl::parse_answer(text.substr(0, whole));

@@ -1,7 +1,7 @@
 // libFuzzer: the JSON of the native door, from nodes and from hosts, and the token's handshake.
 //
-// What is taken must come out the same when it is written and read again. The lines of the input
-// are also sent to a host with a token, one after the other, as one client would.
+// An accepted message must be the same when it is written and read again. The lines of the input
+// are also sent to a host with a token, one after the other, as by one client.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +43,7 @@ void send_to_gate(std::string_view lines) {
     const std::string_view line = lines.substr(0, lines.find('\n'));
     lines.remove_prefix(std::min(lines.size(), line.size() + 1));
     const TokenGate::Step step = gate.receive(line);
-    // A gate that is shut serves a first message only to refuse it: it has no nonce then.
+    // A step never both closes the connection and passes on a message.
     if (!step.close.empty() && step.serve) std::abort();
     if (!step.close.empty()) return;
   }

@@ -1,8 +1,8 @@
 // The state codec as a filter for pickle_differential.py, with little cost for each input.
 //
-// In: a length of four bytes, little-endian, and a pickle; again and again, then the length
-// 0xffffffff. Out, after that: for each pickle a length and what the codec writes of the state that
-// it has read; length 0: refused. Then the next pickles may come.
+// Input: a batch of pickles, each after its length of four bytes, little-endian; then the length
+// 0xffffffff. After each batch, the output has for each pickle a length and the codec's encoding of
+// the state that it has read; length 0: refused. Then the next batch may come.
 
 #include <cstdint>
 #include <cstdio>
@@ -59,7 +59,7 @@ int main() {
     const std::string text = muster::encode_state(**state);
     const auto served = muster::base64_decode(text);
     if (!served) return 2;
-    // What is served is read as what was understood.
+    // The encoding that clients read must decode to the same state.
     const auto again = muster::decode_state(text);
     if (!again || !(**again == **state)) return 3;
     append(answers, *served);

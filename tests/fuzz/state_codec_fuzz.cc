@@ -1,6 +1,6 @@
-// Feeds the state reader bytes that a peer might send. With clang's libFuzzer: -fsanitize=fuzzer.
-// Without it, main() below mutates the seeds of tests/conformance/rendezvous by a seeded generator:
-// state_codec_fuzz FOLDER [rounds] [seed].
+// Feeds bytes that a peer might send to the state decoder. With clang's libFuzzer:
+// -fsanitize=fuzzer. Without it, main() below mutates the seeds of tests/conformance/rendezvous
+// with a seeded generator: state_codec_fuzz FOLDER [rounds] [seed].
 
 #include <cstdint>
 #include <cstdlib>
@@ -12,11 +12,11 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  // The bytes as a pickle, and as the text itself.
+  // The bytes are used as a pickle, and as the text itself.
   for (const std::string& text : {muster::base64_encode(bytes), std::string(bytes)}) {
     const auto state = muster::decode_state(text);
     if (!state || !state->has_value()) continue;
-    // Whatever is taken must survive being written.
+    // An accepted state must be the same when it is written and read again.
     const auto again = muster::decode_state(muster::encode_state(**state));
     if (!again || !(**again == **state)) std::abort();
   }

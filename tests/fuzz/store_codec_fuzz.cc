@@ -1,8 +1,8 @@
-// libFuzzer: one connection's bytes through decoder and table, in two different fragmentations.
+// libFuzzer: the bytes of one connection go through the decoder and the table, in two different
+// fragmentations.
 //
-// The first byte says how the rest is cut. Both ways must give the same replies and the same end:
-// where a request is cut must not matter. A second client waits and pushes, so that releases
-// happen.
+// One run gets all bytes at once, the other one gets pieces, whose size the first byte sets. Both
+// must give the same replies and the same end. A second client waits and pushes, so that waits end.
 
 #include <array>
 #include <cstddef>

@@ -1,5 +1,5 @@
-// libFuzzer: a pickle of tensors, as the SDK reads it of a checkpoint and of an object that another
-// rank sends. What is accepted may be walked through without any further check.
+// libFuzzer: a pickle of tensors, as the SDK reads it from a checkpoint and from an object of
+// another rank. An accepted pickle can be read without further checks.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,7 @@ void check_call(const pickle::Graph& graph, const pickle::Value& call) {
 void read(std::string_view bytes, TensorBytes where) {
   pickle::Graph graph;
   const auto root = pickle::read_pickle(bytes, graph, TensorRules(where), tensor_pickle_limits());
-  if (graph.values.size() > bytes.size() + 16) std::abort();  // Each value costs a byte at least.
+  if (graph.values.size() > bytes.size() + 16) std::abort();  // Each value takes at least one byte.
   if (!root) {
     if (root.error().reason.empty() || root.error().offset > bytes.size()) std::abort();
     return;

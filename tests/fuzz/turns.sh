@@ -1,16 +1,28 @@
 #!/bin/bash
 # Fuzzes all decoders in turns, and says how much of their code was reached.
 #
-#   tests/fuzz/turns.sh SECONDS [TARGET...]     one turn: each target for so long
-#   tests/fuzz/turns.sh --hours HOURS [TARGET...]   turns of 10 minutes until the time is over
+#   tests/fuzz/turns.sh SECONDS [TARGET...]     one turn: each target for so long, one after the other
+#   tests/fuzz/turns.sh --hours HOURS [--jobs N] [--idle] [TARGET...]
+#                                               turns of 10 minutes until the time is over, N targets at
+#                                               a time (default: one for each core); the target with the
+#                                               least CPU time so far goes next
+#   tests/fuzz/turns.sh --merge [TARGET...]     puts what was found into the committed corpora, as far as it
+#                                               reaches code that nothing else there reaches
+#
+# --idle: at the lowest priority, so that others on the machine hardly notice.
 #
 # Needs clang with libFuzzer (Debian: clang-19 and libclang-rt-19-dev); without it, says so and exits with 77. Corpora are
-# tests/fuzz/corpora/TARGET, dictionaries tests/fuzz/dictionaries/TARGET. What was found to reach
-# more stays in build/fuzz/found/TARGET for the next time. A finding ends the turns: its input is
-# build/fuzz/TARGET-crash-*, and belongs into the corpus once it is fixed.
+# tests/fuzz/corpora/TARGET, dictionaries tests/fuzz/dictionaries/TARGET. What was found to reach more stays in
+# build/fuzz/found/TARGET for the next time. build/fuzz/hours has the CPU seconds of each target, added up over all calls
+# with --hours. MUSTER_FUZZ_BUILD names another folder than build/fuzz.
+#
+# A finding ends the turns of its target, and the exit code is 1: its input is build/fuzz/TARGET-crash-*, and belongs into
+# the corpus under a name of its own once it is fixed. --merge removes no file whose name is not a hash.
 set -euo pipefail
+{  # bash reads all of it before it begins: the file may be edited while it runs for hours.
 
-wire="pickle/utf8.cc rendezvous/wire/native_json.cc rendezvous/wire/printable_text.cc"
+text="pickle/utf8.cc rendezvous/wire/printable_text.cc"
+wire="$text rendezvous/wire/native_json.cc"
 pickle="pickle/reader.cc pickle/writer.cc pickle/utf8.cc"
 declare -A sources=(
   [native_message]="$wire rendezvous/wire/base64.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
@@ -33,26 +45,41 @@ declare -A sources=(
   [store_codec]="rendezvous/core/shared_bytes.cc rendezvous/core/store_table.cc rendezvous/core/store_waits.cc
     rendezvous/wire/c10d_codec.cc rendezvous/wire/reply_queue.cc"
   [tensor_pickle]="pickle/reader.cc pickle/utf8.cc worker_sdk/src/pickle_rules.cc"
+  [store_replies]="rendezvous/wire/reply_reader.cc"
+  [peer]="$text musterctl/doctor.cc musterctl/peer_checks.cc musterctl/peer_json.cc musterctl/peer_wire.cc
+    musterctl/run_text.cc"
+  [ctl_answers]="$text rendezvous/wire/base64.cc musterctl/http_text.cc musterctl/rank_output.cc musterctl/run_text.cc"
+  [system_texts]="$text agent/core/logs_specs.cc agent/core/oom_evidence.cc agent/core/stat_text.cc
+    musterctl/gpu_errors.cc musterctl/process_texts.cc musterctl/run_text.cc rendezvous/core/tls_allow.cc
+    rendezvous/net/c10d_allow.cc"
 )
 order=(native_message http worker_channel worker_files config_json etcd_answers addresses run_record state_codec store_codec
-  tensor_pickle)
+  tensor_pickle store_replies peer ctl_answers system_texts)
 
 usage() {
-  sed -n '2,12s/^# \?//p' "$0" >&2
+  sed -n '2,/^set/{/^#/s/^# \?//p}' "$0" >&2
   exit 2
 }
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
-build=$root/build/fuzz
-hours=0
-if [[ ${1:-} == --hours ]]; then
-  hours=${2:-} turn=600
-  shift
-else
-  turn=${1:-}
-fi
-[[ $turn =~ ^[0-9]+$ && $hours =~ ^[0-9]+$ ]] || usage
-shift
+build=$(realpath -m "${MUSTER_FUZZ_BUILD:-$root/build/fuzz}")
+mode=turn hours=0 jobs=1 turn=0 idle=
+case ${1:-} in
+  --hours)
+    mode=hours hours=${2:-} turn=600 jobs=$(nproc)
+    shift 2 || usage
+    while [[ ${1:-} == --* ]]; do
+      case $1 in
+        --jobs) jobs=${2:-}; shift 2 || usage ;;
+        --idle) idle=yes; shift ;;
+        *) usage ;;
+      esac
+    done
+    ;;
+  --merge) mode=merge; shift ;;
+  *) turn=${1:-}; shift || usage ;;
+esac
+[[ $turn =~ ^[0-9]+$ && $hours =~ ^[0-9]+(\.[0-9]+)?$ && $jobs =~ ^[1-9][0-9]*$ ]] || usage
 targets=("$@")
 ((${#targets[@]})) || targets=("${order[@]}")
 for target in "${targets[@]}"; do
@@ -71,57 +98,193 @@ if [[ -z $clang ]] || ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsign
 fi
 cd "$root"
 [[ -x /usr/bin/llvm-symbolizer-19 ]] && export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-19
+if [[ -n $idle ]]; then
+  renice -n 19 $$ >/dev/null
+  chrt -i -p 0 $$ 2>/dev/null || true  # Where it is not allowed, niceness alone.
+fi
 
-compiler=("$clang" -std=c++20 -g1 -O1 "-fsanitize=fuzzer,address,undefined" -fno-sanitize-recover=all)
+compiler=("$clang" -std=c++20 -g1 -O1 "-fsanitize=fuzzer,address,undefined,float-cast-overflow" -fno-sanitize-recover=all
+  -Wno-deprecated-declarations)
 command -v ccache >/dev/null && cached=(ccache) || cached=()
 mkdir -p "$build/objects"
-declare -A compiled=()
 
-# compile SOURCE: once for all targets. Leaves its name in $object.
+# object_of SOURCE: leaves its name in $object.
+object_of() { object=$build/objects/${1//\//_}.o; }
+
 compile() {
-  object=$build/objects/${1//\//_}.o
-  [[ -n ${compiled[$1]:-} ]] && return
+  object_of "$1"
   "${cached[@]}" "${compiler[@]}" -I. -DMUSTER_LIBFUZZER -DMUSTER_VERSION='"fuzz"' -c "$1" -o "$object"
-  compiled[$1]=yes
 }
 
+# Each source once for all targets.
+declare -A started=()
+compilers=0
+for target in "${targets[@]}"; do
+  for source in "tests/fuzz/${target}_fuzz.cc" ${sources[$target]}; do
+    [[ -n ${started[$source]:-} ]] && continue
+    started[$source]=yes
+    compile "$source" &
+    if ((++compilers >= $(nproc))); then
+      wait -n
+      compilers=$((compilers - 1))
+    fi
+  done
+done
+for ((; compilers > 0; --compilers)); do wait -n; done
 for target in "${targets[@]}"; do
   objects=()
   for source in "tests/fuzz/${target}_fuzz.cc" ${sources[$target]}; do
-    compile "$source"
+    object_of "$source"
     objects+=("$object")
   done
   "${compiler[@]}" "${objects[@]}" -o "$build/${target}_fuzz"
 done
 
-# run_target TARGET OPTION...: over its corpora.
+# run_target TARGET OPTION...: over its corpora, in the background; its process is $fuzzer.
 run_target() {
   local target=$1 folders=("$build/found/$1") words=()
   shift
   mkdir -p "${folders[0]}"
   [[ -d tests/fuzz/corpora/$target ]] && folders+=("tests/fuzz/corpora/$target")
-  [[ $target == store_codec ]] && folders+=(tests/fuzz/corpus)
   [[ -f tests/fuzz/dictionaries/$target ]] && words=("-dict=tests/fuzz/dictionaries/$target")
-  "$build/${target}_fuzz" "${folders[@]}" "${words[@]}" -max_len=8192 -timeout=10 -rss_limit_mb=1024 \
-    -artifact_prefix="$build/$target-" "$@" 2>&1
+  # By the clock on the wall, which goes on while others have the processor.
+  local patience=10
+  [[ -n $idle ]] && patience=300
+  "$build/${target}_fuzz" "${folders[@]}" "${words[@]}" -max_len=8192 -timeout=$patience -rss_limit_mb=1024 \
+    -artifact_prefix="$build/$target-" -handle_term=1 "$@" >"$build/$target.log" 2>&1 &
+  fuzzer=$!
 }
 
-# One turn is the same each time, as far as its time goes; the hours look for what is new.
-seed=()
-((hours)) || seed=(-seed=1)
-end=$((SECONDS + hours * 3600))
-while :; do
-  for target in "${targets[@]}"; do
-    if ! run_target "$target" -max_total_time="$turn" "${seed[@]}" -print_final_stats=1 >"$build/$target.log"; then
-      cat "$build/$target.log"
-      echo "turns.sh: $target: a finding: $(grep -o 'Test unit written to .*' "$build/$target.log" | tail -n 1)" >&2
-      exit 1
-    fi
-    # The state after all that was found, from libFuzzer's first line about it.
-    all=$(grep -oE '\([0-9]+ inline 8-bit counters\)' "$build/$target.log" | grep -oE '[0-9]+' | head -n 1)
-    reached=$(grep -oE 'cov: [0-9]+' "$build/$target.log" | tail -n 1 | grep -oE '[0-9]+')
-    inputs=$(grep -oE 'number_of_executed_units: [0-9]+' "$build/$target.log" | grep -oE '[0-9]+')
-    echo "$target: $inputs inputs, $reached of $all edges reached"
+# was_stopped TARGET: after a timeout: whether its input is quick when it is tried again. Somebody may have stopped the
+# fuzzer for a while (SIGSTOP), or given the processor to others: libFuzzer's limit is by the clock on the wall.
+was_stopped() {
+  local input
+  input=$(grep -oE 'Test unit written to .*' "$build/$1.log" | tail -n 1)
+  input=${input#Test unit written to }
+  [[ -f $input ]] && "$build/$1_fuzz" -timeout=60 "$input" >"$build/$1.again.log" 2>&1 && rm "$input"
+}
+
+# report TARGET EXIT_CODE: one line about a turn; false after a finding.
+report() {
+  local target=$1 code=$2 log=$build/$1.log all reached inputs
+  if ((code == 70)) && was_stopped "$target"; then code=0; fi  # 70: libFuzzer's code for a timeout.
+  # 72: libFuzzer was told to end. 143: before it could notice that.
+  if ((code != 0 && code != 72 && code != 143)); then
+    cat "$log"
+    echo "turns.sh: $target: a finding: $(grep -o 'Test unit written to .*' "$log" | tail -n 1)" >&2
+    return 1
+  fi
+  # The state after all that was found, from libFuzzer's first line about it.
+  all=$(grep -oE '\([0-9]+ inline 8-bit counters\)' "$log" | grep -oE '[0-9]+' | head -n 1) || all='?'
+  reached=$(grep -oE 'cov: [0-9]+' "$log" | tail -n 1 | grep -oE '[0-9]+') || reached='?'
+  inputs=$(grep -oE 'number_of_executed_units: [0-9]+' "$log" | grep -oE '[0-9]+') || inputs='?'
+  echo "$target: $inputs inputs, $reached of $all edges reached"
+}
+
+# cpu_seconds_of TARGET: by the account.
+cpu_seconds_of() {
+  [[ -f $build/hours ]] && awk -v target="$1" '$1 == target { found = $2 } END { print found + 0 }' "$build/hours" || echo 0
+}
+
+# add_cpu_seconds TARGET SECONDS
+add_cpu_seconds() {
+  (
+    flock 9
+    { cat "$build/hours" 2>/dev/null || true; echo "$1 $2"; } | awk '
+      $1 != "total" && $1 !~ /^#/ { sum[$1] += $2; all += $2 }
+      END {
+        print "# CPU seconds of tests/fuzz/turns.sh --hours"
+        fflush()
+        for (target in sum) printf "%s %d\n", target, sum[target] | "sort"
+        close("sort")
+        printf "total %d\n", all
+      }' >"$build/hours.new"
+    mv "$build/hours.new" "$build/hours"
+  ) 9>"$build/hours.lock"
+}
+
+# hours_turn TARGET SECONDS: one turn, with an entry in the account. In a process of its own.
+hours_turn() {
+  local code interrupted=yes used
+  fuzzer=
+  trap 'interrupted=yes; [[ -z $fuzzer ]] || kill -TERM "$fuzzer" 2>/dev/null || true' TERM
+  run_target "$1" -max_total_time="$2" -print_final_stats=1
+  while [[ -n $interrupted ]]; do
+    interrupted=
+    wait "$fuzzer" && code=0 || code=$?
   done
-  ((SECONDS < end)) || break
+  # Its second line is about the children that have ended. Not in a pipe: that would be another process.
+  times >"$build/$1.times"
+  used=$(awk 'NR == 2 { split($0, part, /[ms ]+/); printf "%d", 60 * (part[1] + part[3]) + part[2] + part[4] + 0.5 }' "$build/$1.times")
+  add_cpu_seconds "$1" "$used"
+  report "$1" "$code"
+}
+
+if [[ $mode == turn ]]; then
+  fuzzer=
+  trap '[[ -z $fuzzer ]] || kill "$fuzzer" 2>/dev/null || true' EXIT
+  for target in "${targets[@]}"; do
+    # The same each time, as far as its time goes.
+    run_target "$target" -max_total_time="$turn" -seed=1 -print_final_stats=1
+    wait "$fuzzer" && code=0 || code=$?
+    report "$target" "$code" || exit 1
+  done
+  exit 0
+fi
+
+if [[ $mode == merge ]]; then
+  for target in "${targets[@]}"; do
+    corpus=tests/fuzz/corpora/$target
+    new=$build/merged/$target
+    rm -rf "$new"
+    mkdir -p "$new" "$corpus" "$build/found/$target"
+    before=$(find "$corpus" -type f | wc -l)
+    # What has a name of its own stays: it is a seed that somebody made, or was a finding.
+    find "$corpus" -type f ! -regex '.*/[0-9a-f]\{40\}' -exec cp -t "$new" {} +
+    # One input for each edge, not for each count of it: a corpus of a hundred files, not of thousands.
+    "$build/${target}_fuzz" -set_cover_merge=1 -use_counters=0 -max_len=8192 -timeout=10 -rss_limit_mb=1024 \
+      -artifact_prefix="$build/$target-" "$new" "$corpus" "$build/found/$target" >"$build/$target.merge.log" 2>&1 ||
+      { cat "$build/$target.merge.log"; exit 1; }
+    find "$corpus" -type f -regex '.*/[0-9a-f]\{40\}' -delete
+    cp "$new"/* "$corpus" 2>/dev/null || true
+    echo "$target: $(find "$corpus" -type f | wc -l) files ($before before), $(du -sb "$corpus" | cut -f1) bytes"
+  done
+  exit 0
+fi
+
+echo "turns.sh: process $$; kill $$ ends it, and the account $build/hours is kept"
+end=$(awk -v now="$SECONDS" -v hours="$hours" 'BEGIN { print int(now + hours * 3600) }')
+declare -A running=() found=()
+stopping=
+trap 'stopping=yes; ((${#running[@]})) && kill -TERM "${!running[@]}" 2>/dev/null' TERM INT
+
+# least_fuzzed: the target that is not running and had the least CPU time; in $next, empty if there is none.
+least_fuzzed() {
+  local target seconds least=
+  next=
+  for target in "${targets[@]}"; do
+    [[ -n ${found[$target]:-} || " ${running[*]} " == *" $target "* ]] && continue
+    seconds=$(cpu_seconds_of "$target")
+    if [[ -z $least ]] || ((seconds < least)); then next=$target least=$seconds; fi
+  done
+}
+
+while :; do
+  while [[ -z $stopping ]] && ((${#running[@]} < jobs && end - SECONDS >= 10)); do
+    least_fuzzed
+    [[ -n $next ]] || break
+    left=$((end - SECONDS))
+    hours_turn "$next" $((left < turn ? left : turn)) &
+    running[$!]=$next
+  done
+  ((${#running[@]})) || break
+  done_pid=
+  wait -n -p done_pid "${!running[@]}" && code=0 || code=$?
+  [[ -n ${done_pid:-} ]] || continue  # A signal.
+  ((code == 0)) || found[${running[$done_pid]}]=yes
+  unset "running[$done_pid]"
 done
+cat "$build/hours"
+((${#found[@]} == 0)) || { echo "turns.sh: findings: ${!found[*]}" >&2; exit 1; }
+exit 0
+}

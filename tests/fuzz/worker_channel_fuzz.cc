@@ -30,16 +30,16 @@ struct Heard {
 Heard hear(std::string_view text, std::size_t piece) {
   WorkerLines lines(kWorkers);
   Heard heard;
-  while (!text.empty() && lines.why().empty()) {
+  while (!text.empty() && lines.error().empty()) {
     const std::string_view head = text.substr(0, piece);
     text.remove_prefix(head.size());
     lines.add(head);
     while (auto message = lines.next())
       heard.messages.push_back(*message);
   }
-  heard.why = lines.why();
+  heard.why = lines.error();
   heard.rank = lines.rank();
-  heard.promised = lines.promised();
+  heard.promised = lines.ends_itself();
   return heard;
 }
 

@@ -33,7 +33,7 @@ std::vector<std::string> lines_in_pieces(std::string_view text, std::size_t piec
   while (!text.empty()) {
     const std::string_view head = text.substr(0, piece);
     text.remove_prefix(head.size());
-    for (std::string& line : lines.take(head))
+    for (std::string& line : lines.feed(head))
       all.push_back(std::move(line));
   }
   return all;
@@ -45,7 +45,7 @@ void read_timers(std::string_view text) {
   TimerTable table;
   for (const std::string& line : lines) {
     const auto request = parse_timer_request(line);
-    if (request) table.take(*request, {}, 1e9);
+    if (request) table.apply(*request, {}, 1e9);
   }
   table.expire(Instant(std::chrono::hours(1)));
 }

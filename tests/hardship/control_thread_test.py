@@ -2,11 +2,10 @@
 """Storage that hangs below what the agent does beside the job: its loop goes on, and one signal ends the job."""
 import pathlib
 import signal
-import subprocess
 import sys
 
-from hardship import own_mounts, processes_of_muster, state_of
-from support import PATIENCE_S, MusterTest, agent_of, children, main, wait_for
+from hardship import HardshipTest, own_mounts
+from support import PATIENCE_S, agent_of, children, main, wait_for
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
@@ -15,7 +14,7 @@ import silent_fs  # noqa: E402
 WORKER = "#!/bin/sh\necho x >> ready\nexec /bin/sleep 1000\n"
 
 
-class ControlThread(MusterTest):
+class ControlThread(HardshipTest):
     def setUp(self):
         super().setUp()
         if not silent_fs.available():
@@ -31,12 +30,8 @@ class ControlThread(MusterTest):
 
     def end_by_one_signal(self, process):
         """An agent whose loop hangs would not act on it, and the shim would have to end the job."""
-        pids = processes_of_muster(process.pid)
         process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.fail(f"still there: {[(name, state_of(pid)) for name, pid in pids.items()]}\n{self.read('err')}")
+        self.end_of(process, PATIENCE_S)
         err = self.read("err")
         self.assertNotIn("stopped answering", err)
         self.assertNotIn("the agent", err)

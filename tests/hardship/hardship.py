@@ -1,13 +1,24 @@
 """What the hardship tests share with the end-to-end tests, and the facts that they count."""
+import contextlib
 import ctypes
+import json
 import os
 import pathlib
 import re
+import select
+import signal
+import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
-from support import agent_of, shim_of  # noqa: E402
+import support  # noqa: E402
+from support import MusterTest, agent_of, shim_of, wait_for  # noqa: E402
+
+# MUSTER_NO_SKIP=1: each test must run. A machine that lacks something then shows as a failure.
+support.MAY_SKIP = os.environ.get("MUSTER_NO_SKIP") != "1"
+
+END_BOUND_S = 60  # For the end of a job, where a test names no bound of its own.
 
 
 def descriptors(pid):
@@ -34,7 +45,11 @@ def memory_kb(pid):
 def state_of(pid):
     """Its threads: name, state, and where each waits in the kernel."""
     found = []
-    for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+    try:
+        tasks = list(pathlib.Path(f"/proc/{pid}/task").iterdir())
+    except OSError:  # It has ended.
+        tasks = []
+    for task in tasks:
         try:
             status = (task / "status").read_text()
             found.append((re.search(r"Name:\s+(.*)", status)[1], re.search(r"State:\s+(\S)", status)[1],
@@ -54,9 +69,106 @@ def processes_of_muster(front):
     return {"front": front, "shim": shim_of(front), "agent": agent_of(front)}
 
 
+def skip_all(reason):
+    """Ends a program whose tests cannot run here."""
+    print(f"skipped: {reason}")
+    sys.exit(77 if support.MAY_SKIP else 1)
+
+
 def own_mounts():
     """From now on what this process and its children mount is seen by no other process of the machine."""
     clone_newns, ms_rec, ms_private = 0x20000, 1 << 14, 1 << 18
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(clone_newns) != 0 or libc.mount(b"none", b"/", None, ms_rec | ms_private, None) != 0:
         raise OSError(ctypes.get_errno(), "no mounts of our own")
+
+
+class Gate:
+    """A named pipe at which workers wait without polling. A shell worker opens it, writes that it is ready, and reads:
+
+        exec 3< gate; echo $LOCAL_RANK >> ready; read line <&3
+
+    The read returns when the test opens the gate, or when the test's process ends. A worker that comes later does not
+    wait."""
+
+    def __init__(self, path):
+        self._path = path
+        os.mkfifo(path)
+        # With this writer no open() of a reader waits.
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def open(self):
+        if self._descriptor is None:
+            return
+        empty = self._path.with_name(self._path.name + ".open")
+        empty.touch()
+        empty.rename(self._path)  # Before the close: a late reader finds an empty file.
+        os.close(self._descriptor)
+        self._descriptor = None
+
+
+class Victim:
+    """One of muster's processes. A pidfd names it, so no signal can reach another process with its number."""
+
+    def __init__(self, pid):
+        self.pid = pid
+        self._pidfd = os.pidfd_open(pid)
+
+    def close(self):
+        os.close(self._pidfd)
+
+    def has_ended(self):
+        return bool(select.select([self._pidfd], [], [], 0)[0])
+
+    def send_signal(self, number):
+        """False: the process has ended already."""
+        if self.has_ended():
+            return False
+        try:
+            signal.pidfd_send_signal(self._pidfd, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+class HardshipTest(MusterTest):
+    def gate(self, name):
+        """A gate in the workers' folder; it opens when the test is over."""
+        gate = Gate(self.dir / name)
+        self.addCleanup(gate.open)
+        return gate
+
+    def victim(self, process, name):
+        """Waits until this process of muster exists. None: muster has ended."""
+        while True:
+            pid = wait_for(lambda: processes_of_muster(process.pid)[name] or process.poll() is not None, f"the {name}")
+            if process.poll() is not None:
+                return None
+            try:
+                victim = Victim(pid)
+            except ProcessLookupError:  # It has just ended.
+                continue
+            self.addCleanup(victim.close)
+            self.addCleanup(victim.send_signal, signal.SIGKILL)  # A failed test may leave it stopped.
+            return victim
+
+    def end_of(self, process, bound_s=END_BOUND_S):
+        """Muster's exit status. Fails after `bound_s`, and says what muster's processes wait for."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(bound_s)
+        states = {name: state_of(pid) for name, pid in processes_of_muster(process.pid).items() if pid}
+        self.fail(f"muster has not ended after {bound_s} s: {states}\n{self.read('err')}")
+
+    def report(self):
+        """The failure report, which is in report.json. {}: there is none."""
+        text = self.read("report.json")
+        return json.loads(text) if text else {}
+
+    def check_agent_lost(self, what):
+        self.assertEqual(self.report().get("ended_by"), "agent_lost")
+        self.assertIn(what, self.report()["reason"])
+
+    def assert_no_files_left(self):
+        """The process that removes them may end after muster itself."""
+        wait_for(lambda: not os.listdir(self.memory) and not os.listdir(self.dir / "tmp"),
+                 f"no file in {self.memory} and {self.dir / 'tmp'}", 10)

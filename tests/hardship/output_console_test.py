@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 
-import hardship  # noqa: F401: makes the next import work.
-from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
+import hardship
+from support import MUSTER, PATIENCE_S, main, wait_for
 
 # Without it the launcher has something to say before there is a job, and waits for its reader.
 QUIET = {"OMP_NUM_THREADS": "1"}
 
 
-class ConsoleTest(MusterTest):
+class ConsoleTest(hardship.HardshipTest):
     def pipe_muster(self, *args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, more=None,
                     **popen):
         process = subprocess.Popen([MUSTER, *map(str, args)], stdin=subprocess.DEVNULL,
@@ -125,6 +125,28 @@ class Stuck(ConsoleTest):
         self.assertEqual(process.wait(15), 1)
         self.assertRegex(rest, r"\[muster: \d+ bytes could not be shown on stdout\]")
 
+    def test_stdout_and_stderr_stuck_at_once(self):
+        """One worker writes to both without an end, and the other one fails. One signal ends muster."""
+        stuck = [self.fill_pipe()[1] for _ in range(2)]
+        process = self.pipe_muster("--no-python", "--nproc-per-node=2", "--tee=3", "--log-dir=logs",
+                                   "--failure-report=report.json", "sh", "-c",
+                                   "echo $$$$ >> pids; echo text; echo text >&2; "
+                                   "[ $LOCAL_RANK = 1 ] && while :; do echo text; echo text >&2; done; "
+                                   "until [ -e go ]; do sleep 0.05; done; exit 5",
+                                   stdout=stuck[0], stderr=stuck[1], more=QUIET)
+        for descriptor in stuck:
+            os.close(descriptor)
+        wait_for(lambda: len(self.read("pids").split()) == 2, "two workers")
+        pids = [int(pid) for pid in self.read("pids").split()]
+        (self.dir / "go").touch()
+        wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "the end of both workers", 10)
+        wait_for(lambda: (self.dir / "report.json").exists(), "the report", 10)
+        self.assertIsNone(process.poll())  # Its output is not read yet.
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.end_of(process, 15), 1)
+        self.assertEqual(self.report()["failures"][0]["exitcode"], 5)
+        self.assert_nothing_left()
+
     @staticmethod
     def read_until(stream, wanted):
         text = b""
@@ -147,8 +169,40 @@ class Stuck(ConsoleTest):
         self.assertLess(hardship.memory_kb(agent), 20_000)
         for _ in range(2):
             process.send_signal(signal.SIGTERM)
-            time.sleep(1.2)
+            time.sleep(2)  # As events of their own.
         process.wait(15)
+
+
+class StuckAtTheEnd(ConsoleTest):
+    """Nobody reads, and one of muster's processes is killed: those that are left end without a reader."""
+    BOUND_S = 20
+
+    def lose(self, name, *, both_streams=False):
+        """Kills this process of a muster whose stderr is a full pipe, and with `both_streams` its stdout, too."""
+        _, stuck = self.fill_pipe()
+        process = self.pipe_muster("--no-python", "--nproc-per-node=2", "--failure-report=report.json", "sh", "-c",
+                                   "echo $LOCAL_RANK >> ready; exec sleep 1000", stderr=stuck,
+                                   stdout=stuck if both_streams else subprocess.DEVNULL, more=QUIET)
+        os.close(stuck)
+        self.ready(2)
+        os.kill(hardship.processes_of_muster(process.pid)[name], signal.SIGKILL)
+        self.assertEqual(self.end_of(process, self.BOUND_S), 1)
+        self.assert_nothing_left()
+        self.assert_no_files_left()
+
+    def test_a_killed_agent_and_a_stuck_stderr(self):
+        self.lose("agent")
+        self.check_agent_lost("was killed by signal 9")
+
+    def test_a_killed_agent_and_two_stuck_streams(self):
+        self.lose("agent", both_streams=True)
+        self.check_agent_lost("was killed by signal 9")
+
+    def test_a_killed_shim_and_a_stuck_stderr(self):
+        self.lose("shim")
+
+    def test_a_killed_shim_and_two_stuck_streams(self):
+        self.lose("shim", both_streams=True)
 
 
 class Gone(ConsoleTest):

@@ -80,6 +80,19 @@ class Silent(MusterTest):
         self.assertEqual(process.returncode, 1)
         self.assertRegex(self.read("err"), r"exitcode  : 6 ")
 
+    def test_while_the_workers_are_started(self):
+        """The log thread hangs before it has got the files of all workers: they are not closed elsewhere, where that would
+        hang as well."""
+        process = self.start("--no-python", "--nproc-per-node=100", "-r3", f"--log-dir={self.fs.folder}", "sh", "-c",
+                             "[ $LOCAL_RANK = 0 ] && echo x > ready; while :; do echo line; sleep 0.2; done")
+        self.ready(1)
+        self.fs.fall_silent()
+        time.sleep(0.5)
+        self.assertIsNone(process.poll())
+        self.end_by_sigterm(process, 30)
+        self.assertIn("muster ends without it", self.read("err"))
+        self.assertNotIn("stopped answering", self.read("err"))
+
 
 class Going(MusterTest):
     def test_a_log_folder_that_is_deleted(self):

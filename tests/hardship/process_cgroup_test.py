@@ -5,12 +5,10 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 
-from hardship import shim_of
+from hardship import shim_of, skip_all
 from support import MUSTER, MusterTest, main, wait_for
 
-SKIPPED = 77
 # A descendant that nothing leads to: its own session, an empty environment, parents that have ended.
 STRAY = """#!/bin/sh
 (setsid env -i sh -c 'sleep "$1" & echo $! > stray' sh "$E2E_SLEEP" >/dev/null 2>&1 </dev/null &)
@@ -115,6 +113,5 @@ class Cgroup(MusterTest):
 
 if __name__ == "__main__":
     if place_for_cgroups() is None:
-        print("skipped: it needs root, and a cgroup v2 in which cgroups can be made")
-        sys.exit(SKIPPED)
+        skip_all("it needs root, and a cgroup v2 in which cgroups can be made")
     main()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Storage that hangs below what muster reads and writes: three signals end muster anyway."""
+"""Storage that hangs below what muster and its workers read and write: three signals end muster anyway, and so do 30 s."""
 import ctypes
 import os
 import pathlib
@@ -9,8 +9,12 @@ import sys
 import time
 import unittest
 
-from hardship import own_mounts
-from support import MusterTest, main, wait_for
+from hardship import HardshipTest, own_mounts, state_of
+from support import MUSTER, MusterTest, main, wait_for
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+import silent_fs  # noqa: E402
 
 SERVER = pathlib.Path(__file__).resolve().parent / "silent_fuse.py"
 MNT_DETACH = 2
@@ -40,18 +44,22 @@ class HangingStorage(MusterTest):
         ctypes.CDLL(None).umount2(str(self.dead).encode(), MNT_DETACH)
 
 
+def end_by_three_signals(test, process):
+    begin = time.monotonic()
+    for _ in range(3):
+        if process.poll() is None:
+            process.terminate()
+            time.sleep(2)  # Each is an event of its own if muster notices them a second apart, on a busy machine, too.
+    code = process.wait(30)
+    test.assertLess(time.monotonic() - begin, 20)
+    test.assertIn(code, (1, -signal.SIGTERM))
+
+
 class Storage(HangingStorage):
     def end_by_three_signals(self, process, *, after="ready"):
         if after:
             self.ready(1)
-        begin = time.monotonic()
-        for _ in range(3):
-            if process.poll() is None:
-                process.terminate()
-                time.sleep(1.1)  # Each is a wish of its own.
-        code = process.wait(30)
-        self.assertLess(time.monotonic() - begin, 20)
-        self.assertIn(code, (1, -signal.SIGTERM))
+        end_by_three_signals(self, process)
         wait_for(lambda: not self.workers(), "the workers' end")
 
     def workers(self):
@@ -75,6 +83,13 @@ class Storage(HangingStorage):
         (self.dir / "tmp").symlink_to(self.dead)
         process = self.start("--no-python", "--tee=3", self.worker("sleep 1000"))
         wait_for(lambda: len(self.token.processes()) >= 3, "muster's three")
+        self.end_by_three_signals(process, after=None)
+
+    def test_below_the_runtime_directory(self):
+        memory, self.memory = self.memory, str(self.dead)
+        process = self.start("--no-python", self.worker("sleep 1000"))
+        self.memory = memory
+        wait_for(lambda: "storage does not answer" in self.read("err"), "a word about it")
         self.end_by_three_signals(process, after=None)
 
     def test_below_the_program(self):
@@ -104,6 +119,145 @@ class SickProcess(HangingStorage):
             "worker.sh", "#!/bin/sh\nsetsid sleep 1000 &\nsleep 0.3\n"))
         self.assertEqual(process.wait(60), 0)
         self.assertIsNone(sick.poll())
+
+
+class Stuck(HardshipTest):
+    """Workers that wait in the kernel for storage: not even SIGKILL ends them before the storage answers."""
+    KILL_BOUND_S = 40  # --shutdown-timeout=1, and 30 s for processes that cannot be killed.
+
+    def setUp(self):
+        super().setUp()
+        if not silent_fs.available():
+            self.skipTest("needs root and /dev/fuse")
+
+    def environment(self, **more):
+        """With a Python that is no script of a version manager: that would look into the current folder."""
+        return super().environment(**{"PYTHON_EXEC": sys.executable, **more})
+
+    def mount(self, never=()):
+        try:
+            self.fs = silent_fs.SilentFs(self.dir / "silent", never).__enter__()
+        except OSError as error:
+            self.skipTest(str(error))
+        self.addCleanup(self.fs.__exit__)
+        return self.fs.folder
+
+    def begin(self, *args, **more):
+        return self.start("--standalone", "--shutdown-timeout=1", "--failure-report=report.json", *args, **more)
+
+    def stuck(self, count=1):
+        """Waits until so many processes wait for the storage, which has taken their requests: [pid]"""
+        if self.fs.never:
+            self.fs.wait_for_unanswered(count)
+
+        def found():
+            waiting = [pid for pid in self.token.processes()
+                       if any(where == "request_wait_answer" for _, _, where in state_of(pid))]
+            return waiting if len(waiting) == count else None
+        return wait_for(found, f"{count} processes to wait for the storage")
+
+    def assert_left_behind(self, pids):
+        """Only these workers are left, and end when the storage is given up."""
+        wait_for(lambda: set(self.token.processes()) <= set(pids), "the end of all others")
+        self.fs.__exit__()
+        self.assert_nothing_left()
+
+    def waiting_in(self, folder, *args):
+        """A muster that begins in this folder when its stdin is closed."""
+        words = ["/bin/sh", "-c", 'cd "$0" && echo in >> "$1" && read line; shift; exec "$@" < /dev/null', folder,
+                 self.dir / "waiting", MUSTER, *args]
+        before = len(self.read("waiting").split())
+        with open(self.dir / "err", "ab") as err:
+            process = subprocess.Popen([*map(str, words)], stdin=subprocess.PIPE, stdout=err, stderr=err,
+                                       env=self.environment())
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stdin.close)
+        wait_for(lambda: len(self.read("waiting").split()) > before, "the shell to be in the folder")
+        return process
+
+    def unchecked(self, path):
+        wait_for(lambda: f"{path} was not checked: its storage does not answer" in self.read("err"),
+                 "a line about the storage")
+
+    def test_a_script_that_the_launcher_cannot_look_at(self):
+        folder = self.mount()
+        (folder / "train.py").touch()
+        self.fs.fall_silent()
+        process = self.begin("--nproc-per-node=2", folder / "train.py")
+        self.unchecked(folder / "train.py")
+        stuck = self.stuck(3)  # And the child of the launcher that looks at the script.
+        end_by_three_signals(self, process)
+        self.assert_left_behind(stuck)
+
+    def test_a_python_that_the_launcher_cannot_look_at(self):
+        folder = self.mount()
+        (folder / "bin").mkdir()
+        (folder / "bin/python3").touch(0o755)
+        self.fs.fall_silent()
+        process = self.begin(self.script("train.py", ""), env={"VIRTUAL_ENV": str(folder), "PYTHON_EXEC": ""})
+        self.unchecked(folder / "bin/python3")
+        end_by_three_signals(self, process)
+        self.fs.__exit__()
+        wait_for(lambda: not self.token.processes(), "the end of all")
+
+    def test_a_script_that_python_cannot_open(self):
+        folder = self.mount(never={silent_fs.OPEN})
+        (folder / "train.py").touch()
+        process = self.begin("--nproc-per-node=2", folder / "train.py")
+        stuck = self.stuck(2)
+        end_by_three_signals(self, process)
+        self.assert_left_behind(stuck)
+
+    def test_one_signal_and_the_limit_for_processes_that_cannot_be_killed(self):
+        folder = self.mount(never={silent_fs.OPEN})
+        (folder / "train.py").touch()
+        process = self.begin(folder / "train.py")
+        stuck = self.stuck()
+        begin = time.monotonic()
+        process.terminate()
+        self.assertEqual(self.end_of(process, self.KILL_BOUND_S), 1)
+        self.assertGreater(time.monotonic() - begin, 30)
+        self.assertEqual(self.report()["ended_by"], "signalled")
+        self.assertIn(f"Process {stuck[0]} did not exit after SIGKILL: it is left behind", self.read("err"))
+        self.assert_left_behind(stuck)
+
+    def test_no_restart_beside_a_process_that_cannot_be_killed(self):
+        folder = self.mount(never={silent_fs.OPEN})
+        (folder / "data").touch()
+        process = self.begin("--no-python", "--nproc-per-node=2", "--max-restarts=3", "/bin/sh", "-c",
+                             f"echo $LOCAL_RANK >> ready; [ $LOCAL_RANK = 1 ] && exec cat {folder}/data; "
+                             "until [ -e go ]; do sleep 0.05; done; exit 3")
+        self.ready(2)
+        stuck = self.stuck()
+        (self.dir / "go").touch()
+        self.assertEqual(self.end_of(process, self.KILL_BOUND_S), 1)
+        self.assertEqual(len(self.read("ready").split()), 2)
+        self.assertEqual(self.report()["failures"][0]["exitcode"], 3)
+        self.assertIn(f"Process {stuck[0]} did not exit after SIGKILL: it is left behind", self.read("err"))
+        self.assert_left_behind(stuck)
+
+    def test_a_current_folder_that_does_not_answer(self):
+        """A job that needs nothing from it is not disturbed; a script in it is like any script on dead storage."""
+        folder = self.mount()
+        (folder / "work").mkdir()
+        (folder / "work/train.py").touch()
+        script = self.script("exit.py", "import sys\nsys.exit(int(sys.argv[1]))\n")
+        report = f"--failure-report={self.dir}/report.json"
+        jobs = [self.waiting_in(folder / "work", "--exit-code=propagate", "--max-restarts=1", "--tee=3", report,
+                                script, code) for code in (0, 3)]
+        needs_folder = self.waiting_in(folder / "work", "--shutdown-timeout=1", "train.py")
+        self.fs.fall_silent()
+        for code, job in zip((0, 3), jobs):
+            job.stdin.close()
+            self.assertEqual(self.end_of(job, 30), code)
+        self.assertEqual(self.report()["failures"][0]["exitcode"], 3)
+        needs_folder.stdin.close()
+        process = needs_folder
+        self.unchecked("train.py")
+        stuck = self.stuck(2)
+        end_by_three_signals(self, process)
+        self.assert_left_behind(stuck)
 
 
 if __name__ == "__main__":

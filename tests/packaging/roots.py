@@ -1,4 +1,4 @@
-"""Systems to install packages in: folders that debootstrap fills, kept as archives between runs."""
+"""Debian systems to install packages in: folders that debootstrap fills. They are kept as archives between runs."""
 import os
 import pathlib
 import shutil
@@ -10,7 +10,7 @@ sys.path.insert(0, str(SOURCE / "packaging"))
 import sysroot  # noqa: E402  # pylint: disable=wrong-import-position
 
 CACHE = pathlib.Path(os.environ.get("MUSTER_PACKAGE_CACHE", SOURCE / "build/portable-cache")) / "roots"
-# Nothing of the caller's but its terminal: HOME, PATH and PYTHONPATH mean other folders there.
+# Commands in a system do not inherit the caller's environment: its HOME, PATH and PYTHONPATH name other folders there.
 PLAIN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8",
          "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root"}
 
@@ -49,7 +49,7 @@ def archive_of(suite):
 
 
 def emulator():
-    """The words that run a program for aarch64: Debian 13's qemu, since Debian 12's does not know
+    """The first words of a command that runs a program for aarch64: Debian 13's qemu, because Debian 12's does not know
     CLONE_PIDFD, with Debian 12's C library."""
     folder = CACHE / "emulator"
     if not folder.exists():
@@ -68,8 +68,8 @@ def emulator():
 
 
 class Root:
-    """One such system in a folder of its own. The caller is in a mount namespace of its own: what is
-    mounted here ends with the caller."""
+    """One Debian system in a folder. The caller has a mount namespace of its own, so the kernel unmounts everything when
+    the caller ends."""
 
     def __init__(self, suite, folder):
         archive = archive_of(suite)
@@ -81,7 +81,7 @@ class Root:
         for name in ("etc/resolv.conf", "etc/hosts"):
             if os.path.exists(f"/{name}"):
                 shutil.copy(f"/{name}", self.folder / name)
-        # This machine's way to its package servers, where it needs one.
+        # This machine's proxy for its package servers, if it has one.
         for file in pathlib.Path("/etc/apt/apt.conf.d").glob("*proxy*"):
             shutil.copy(file, self.folder / "etc/apt/apt.conf.d")
 
@@ -96,7 +96,7 @@ class Root:
                                 **options)
 
     def files(self):
-        """Everything but what apt, dpkg and ldconfig keep about themselves."""
+        """The paths of all files, except the records of apt, dpkg, ldconfig and shadow."""
         apart = ("proc", "sys", "dev", "run", "tmp", "var/cache", "var/lib/apt", "var/lib/dpkg", "var/log",
                  "etc/ld.so.cache", "etc/passwd-", "etc/shadow-", "etc/group-", "etc/gshadow-",
                  "etc/.pwd.lock", "var/lib/systemd")

@@ -1,8 +1,6 @@
 #include "tests/scenarios/rendezvous_play.h"
 
-#include <charconv>
-#include <sstream>
-#include <stdexcept>
+#include "tests/scenarios/play_words.h"
 
 namespace muster::testing {
 namespace {
@@ -10,48 +8,7 @@ namespace {
 using namespace std::chrono_literals;
 using Action = TorchModel::Action;
 
-/// Of a line that makes no sense; told in its place.
-struct BadLine : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-int number(const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) throw BadLine(text + "?");
-  return value;
-}
-
-Duration seconds(const std::string& text) {
-  const auto dot = text.find('.');
-  Duration time = std::chrono::seconds(number(text.substr(0, dot)));
-  if (dot != std::string::npos) time += 100ms * number(text.substr(dot + 1, 1));
-  return time;
-}
-
-std::string text_of(Instant at) {
-  const auto tenths = at.time_since_epoch() / 100ms;
-  return std::to_string(tenths / 10) + (tenths % 10 ? "." + std::to_string(tenths % 10) : "");
-}
-
-/// The words from here on: as a node says them.
-std::string rest(const std::vector<std::string>& words, std::size_t from) {
-  std::string text;
-  for (std::size_t i = from; i < words.size(); ++i)
-    text += (i > from ? " " : "") + words[i];
-  return text;
-}
-
-std::map<std::string, std::string> pairs(const std::vector<std::string>& words) {
-  std::map<std::string, std::string> found;
-  for (const std::string& word : words) {
-    const auto equals = word.find('=');
-    found[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
-  }
-  return found;
-}
-
-/// Takes the run's settings out of `given`.
+/// Removes the run's settings from `given`, and returns `run` with them.
 RunSettings run_settings(RunSettings run, std::map<std::string, std::string>& given) {
   const auto take = [&](const char* key) {
     auto found = given.extract(key);
@@ -75,10 +32,6 @@ RunSettings run_settings(RunSettings run, std::map<std::string, std::string>& gi
     if (!known) throw BadLine(*policy + "?");
   }
   return run;
-}
-
-void nothing_left(const std::map<std::string, std::string>& given) {
-  if (!given.empty()) throw BadLine(given.begin()->first + "?");
 }
 
 const char* name_of(Action action) {
@@ -156,10 +109,7 @@ void RendezvousPlay::say(const std::string& text) {
 }
 
 std::vector<std::string> RendezvousPlay::command(const std::string& line) {
-  std::istringstream in(line);
-  Words words;
-  for (std::string word; in >> word;)
-    words.push_back(word);
+  const Words words = words_of(line);
   said_.clear();
   try {
     if (words.size() < 2) throw BadLine("a time, who, and what?");
@@ -183,7 +133,7 @@ void RendezvousPlay::settings(const Words& words) {
   auto given = pairs({words.begin() + 1, words.end()});
   run_ = run_settings(run_, given);
   if (const auto lease = given.extract("lease")) setup_.lease = seconds(lease.mapped());
-  // musterd's: the first muster node brings them.
+  // With unknown-to-host, as on musterd, the first muster node brings the settings.
   if (!given.extract("unknown-to-host")) setup_.run = run_;
   nothing_left(given);
 }
@@ -236,7 +186,7 @@ void RendezvousPlay::act(const std::string& name, const Words& words) {
   const std::string& verb = words[0];
   if (verb == "torchrun") return torch(name, words);
   if (verb == "joins") {
-    if (rendezvous_->forsaken()) {  // As a server of many runs does.
+    if (rendezvous_->is_reusable()) {  // A server of many runs does the same.
       rendezvous_.emplace(setup_);
       say("the run begins again");
     }
@@ -359,7 +309,7 @@ std::string RendezvousPlay::text_of(const RendezvousAction& action) {
   if (const auto* gone = std::get_if<NodeGone>(&action))
     return "gone: " + gone->who.addr +
            (gone->rank ? " (rank " + std::to_string(*gone->rank) + ")" : "") + ": " + gone->what;
-  if (const auto* free = std::get_if<LetGo>(&action)) {
+  if (const auto* free = std::get_if<ReleaseFromExitBarrier>(&action)) {
     at(free->client).connected = false;
     return at(free->client).name.addr + " need not wait";
   }
@@ -391,7 +341,7 @@ std::string RendezvousPlay::text_of(const RendezvousAction& action) {
                (message.who ? message.who->addr + ": " : "") + message.why;
       if constexpr (std::is_same_v<Message, RunClosed>) return to + "the run is closed";
       if constexpr (std::is_same_v<Message, JoinRefused>) {
-        node.silent = true;  // And goes.
+        node.silent = true;  // A refused node leaves.
         return to + "refused: " + message.text;
       }
       if constexpr (std::is_same_v<Message, NotAMember>) return to + "join again";

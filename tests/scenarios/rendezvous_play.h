@@ -1,4 +1,5 @@
-// One run's rendezvous, played by lines of text: what happens goes in, what it does comes out.
+// Plays the rendezvous of one run from lines of text: commands go in, the rendezvous' actions come
+// out.
 #pragma once
 
 #include <map>
@@ -12,12 +13,13 @@
 
 namespace muster::testing {
 
-/// A line is "SECONDS NODE VERB [KEY=VALUE ...]", or "settings KEY=VALUE ..." before anything else.
-/// tests/scenarios/README.md has the verbs. Nodes say that they live, once a second, unless told
-/// not to.
+/// A line is "SECONDS NODE VERB [KEY=VALUE ...]". Before all others there may be a line "settings
+/// KEY=VALUE ...". tests/scenarios/README.md lists the verbs. Nodes send a keep-alive once a
+/// second, unless a command makes them silent.
 class RendezvousPlay {
  public:
-  /// What came of it, line by line; of a line that is wrong, why. Once its time has come.
+  /// Advances to the command's time, executes it, and returns the output line by line. For a
+  /// command that is not valid, the output is the reason.
   std::vector<std::string> command(const std::string& line);
 
  private:
@@ -28,7 +30,7 @@ class RendezvousPlay {
     bool connected = false;
     bool silent = false;
     std::int64_t told_round = -1;
-    std::int64_t round = -1;  // That its workers are in.
+    std::int64_t round = -1;  // The round of its workers.
     std::unique_ptr<TorchModel> torch;
   };
 

@@ -1,4 +1,5 @@
-// Plays the text files beside this one. MUSTER_REWRITE=1 writes what came out back into them.
+// Plays the scenarios in the folders beside this file. MUSTER_REWRITE=1 writes the actual output
+// into the files.
 
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/scenarios/rendezvous_play.h"
+#include "tests/scenarios/supervision_play.h"
 
 namespace muster {
 namespace {
@@ -21,9 +23,10 @@ std::string content(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The same text with what comes out of its commands in place of what it expects.
+/// The same text, with the actual output of its commands in place of the expected output.
+template <typename Play>
 std::string played(const std::string& text) {
-  testing::RendezvousPlay play;
+  Play play;
   std::istringstream in(text);
   std::string out;
   std::vector<std::string> said;
@@ -38,25 +41,26 @@ std::string played(const std::string& text) {
       continue;
     }
     if (line.empty()) expectations = false;
-    if (expectations) continue;  // Of the last time.
+    if (expectations) continue;  // The old output is replaced.
     out += line + "\n";
     if (line.empty() || line[0] == '#') continue;
     const auto more = play.command(line);
     said.insert(said.end(), more.begin(), more.end());
   }
-  CHECK(said.empty());  // Commands without a "----" after them.
+  CHECK(said.empty());  // Fails if no "----" follows the last commands.
   return out;
 }
 
-TEST_CASE("scenarios: rendezvous", "[scenarios][rendezvous]") {
+template <typename Play>
+void play_all(const std::string& folder) {
   std::set<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(kFolder / "rendezvous"))
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder / folder))
     if (entry.path().extension() == ".txt") files.insert(entry.path());
   REQUIRE_FALSE(files.empty());
   for (const auto& path : files) {
     DYNAMIC_SECTION(path.stem().string()) {
       const std::string expected = content(path);
-      const std::string actual = played(expected);
+      const std::string actual = played<Play>(expected);
       CHECK(actual.find("not understood") == std::string::npos);
       if (std::getenv("MUSTER_REWRITE") != nullptr)
         std::ofstream(path) << actual;
@@ -64,6 +68,14 @@ TEST_CASE("scenarios: rendezvous", "[scenarios][rendezvous]") {
         CHECK(actual == expected);
     }
   }
+}
+
+TEST_CASE("scenarios: rendezvous", "[scenarios][rendezvous]") {
+  play_all<testing::RendezvousPlay>("rendezvous");
+}
+
+TEST_CASE("scenarios: supervision", "[scenarios][agent]") {
+  play_all<testing::SupervisionPlay>("supervision");
 }
 
 }  // namespace

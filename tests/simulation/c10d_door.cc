@@ -23,7 +23,7 @@ std::string bytes_of(const Reply& reply) {
   return bytes;
 }
 
-/// Of the reply of GET and COMPARE_SET: its length in 8 bytes, then the value.
+/// The value in a reply to GET or COMPARE_SET, which is the length in 8 bytes and then the value.
 std::string value_in(const std::string& reply) {
   std::uint64_t length = 0;
   REQUIRE(reply.size() >= sizeof length);
@@ -98,7 +98,7 @@ void C10dDoor::arrive(std::uint32_t id, const std::string& bytes) {
     const Request request = link.decoder.request(message, scratch);
     link.decoder.next();
     serve(id, link, request);
-    cluster_.carry_out();
+    cluster_.apply_effects();
   }
 }
 
@@ -161,7 +161,7 @@ void C10dDoor::open(const std::string& key) {
     cluster_.service->waits({id}, std::nullopt, cluster_.time());
     reply(id, kStopWaiting);
   }
-  cluster_.carry_out();
+  cluster_.apply_effects();
 }
 
 void C10dDoor::cut(std::uint32_t id) {
@@ -174,7 +174,7 @@ void C10dDoor::gone_at_host(std::uint32_t id) {
     return cluster_.at(cluster_.stopped_until, [this, id] { gone_at_host(id); });
   if (!std::exchange(links_.at(id).open_at_host, false)) return;
   cluster_.service->gone({id}, cluster_.time());
-  cluster_.carry_out();
+  cluster_.apply_effects();
 }
 
 void C10dDoor::broken_at_client(std::uint32_t id) {
@@ -211,7 +211,7 @@ void C10dMember::go_on() {
     begun_ = false;
   }
   const auto on_reply = [this](const std::optional<std::string>& reply) { took(reply); };
-  if (!begun_) {  // As torchrun does: a state for none, if there is none.
+  if (!begun_) {  // Like torchrun, writes the text for "no state" if the key does not exist.
     begun_ = true;
     write_.reset();
     return door_.ask(
@@ -300,11 +300,11 @@ C10dMember::Next MusterMember::take(const RendezvousState& seen, Instant now, Wa
   } else if (const auto* ready = std::get_if<RoundReady>(&step)) {
     round_ = ready->round;
     settles_ = now + 1500ms;
-  } else if (!std::holds_alternative<LookLater>(step)) {
+  } else if (!std::holds_alternative<CheckLater>(step)) {
     round_.reset();
     participant_.join(now);
   }
-  if (round_ && now >= settles_) participant_.settled();
+  if (round_ && now >= settles_) participant_.mark_round_seen_by_all();
   return next;
 }
 

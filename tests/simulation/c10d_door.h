@@ -1,5 +1,5 @@
-// The c10d door of a simulated host: requests and replies as the bytes of the wire, through the
-// codec, to RunService. And members of a run that come through this door.
+// The c10d door of a simulated host: requests and replies go to RunService as wire bytes, through
+// the codec. Also the members of a run that use this door.
 #pragma once
 
 #include <functional>
@@ -19,20 +19,20 @@ namespace muster::testing {
 
 class C10dDoor {
  public:
-  /// A reply's bytes; nothing if the connection broke before it.
+  /// Gets the bytes of a reply. Empty if the connection broke before it.
   using OnReply = std::function<void(std::optional<std::string>)>;
 
   explicit C10dDoor(Cluster& cluster);
 
   std::uint32_t connect();
-  /// One request at a time.
+  /// Sends a request. Only one may be open at a time.
   void ask(std::uint32_t id, const Request& request, OnReply on_reply);
-  /// Any bytes, which no reply is waited for.
+  /// Sends any bytes and waits for no reply.
   void send(std::uint32_t id, std::string bytes);
-  /// Each end learns by itself that the connection is gone.
+  /// Breaks the connection. Each end notices that independently.
   void cut(std::uint32_t id);
   bool is_open(std::uint32_t id) const { return links_.at(id).open_at_client; }
-  /// Somebody sets the key: who waits for it is answered.
+  /// Sets the key: the clients that wait for it are answered.
   void open(const std::string& key);
 
   std::vector<std::string> refusals;  // Why connections were closed.
@@ -73,17 +73,17 @@ class C10dMember {
   void cut() {
     if (connection_) door_.cut(*connection_);
   }
-  /// Its workers have ended well: it waits at the exit barrier, and reads no state any more.
+  /// Its workers have succeeded: it waits at the exit barrier and reads no state any more.
   void finish() { finished_ = true; }
   bool finished() const { return finished_; }
   bool at_exit_barrier() const { return at_exit_barrier_; }
-  /// Its machine fails: it says nothing any more.
+  /// Its machine fails: it sends nothing any more.
   void die() {
     ended_ = true;
     cut();
   }
   bool alive() const { return !ended_; }
-  /// Everybody has reached the exit barrier: the node closes the run and goes.
+  /// All nodes have reached the exit barrier: this node closes the run and leaves.
   void leave();
   const std::string& last_text() const { return seen_text_; }
   /// The round that its workers are in.
@@ -105,7 +105,7 @@ class C10dMember {
   Cluster& cluster_;
   std::string key_;
   std::optional<std::uint32_t> connection_;
-  bool begun_ = false;  // On this connection.
+  bool begun_ = false;  // The first request on this connection was sent.
   std::string seen_text_;
   std::optional<RendezvousState> write_;
   bool finished_ = false;
@@ -113,7 +113,7 @@ class C10dMember {
   bool ended_ = false;
 };
 
-/// torchrun.
+/// A torchrun node.
 class TorchMember final : public C10dMember {
  public:
   TorchMember(C10dDoor& door, Cluster& cluster, std::string key, NodeName name,
@@ -134,7 +134,7 @@ class TorchMember final : public C10dMember {
   std::optional<std::int64_t> round_;
 };
 
-/// muster, as it is where a torchrun hosts.
+/// A muster node that uses the c10d door, as with a torchrun host.
 class MusterMember final : public C10dMember {
  public:
   MusterMember(C10dDoor& door, Cluster& cluster, std::string key, NodeName name,

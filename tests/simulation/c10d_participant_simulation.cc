@@ -1,5 +1,6 @@
-// Muster nodes and torchrun nodes (the model of them) on one register with compare-and-set, which
-// is all that a store hosted by torchrun offers: crashes, failures, newcomers; then quiet.
+// Muster nodes and torchrun nodes (a model of them) on one register with compare-and-set, which is
+// all that a store hosted by torchrun offers. First there are crashes, failures and newcomers, then
+// none.
 
 #include <algorithm>
 #include <cstdlib>
@@ -23,9 +24,10 @@ struct Register {
   std::uint64_t token = 0;
 };
 
-/// What a round's members take it for.
+/// How the members see each round.
 struct Views {
-  std::map<std::int64_t, std::vector<NodeName>> worlds;  // Of muster nodes, which must agree.
+  // The worlds that muster nodes see: they must agree.
+  std::map<std::int64_t, std::vector<NodeName>> worlds;
   std::map<std::int64_t, std::map<NodeName, std::int64_t>> ranks;
 
   void rank(std::int64_t round, const NodeName& node, std::int64_t value) {
@@ -49,7 +51,7 @@ struct Node {
   virtual bool running() const = 0;
   virtual std::int64_t round() const = 0;
   virtual const char* kind() const = 0;
-  Instant next{};  // When it acts again.
+  Instant next{};  // When the member is called again.
   std::int64_t skew_us = 0;
 };
 
@@ -61,7 +63,7 @@ class MusterNode : public Node {
   }
   void tick(Register& store, Instant now, WallTime wall, Views& views) override {
     next = now + 1s;
-    // The answer to the last write is the state that is there now, won or lost.
+    // The last write is decided here: it wins only if the register has not changed meanwhile.
     if (pending_) {
       if (store.token == pending_->first) store = {std::move(pending_->second), store.token + 1};
       pending_.reset();
@@ -69,7 +71,7 @@ class MusterNode : public Node {
     C10dStep step = participant_.step(store.state, now, wall);
     if (auto* write = std::get_if<WriteState>(&step)) {
       pending_ = {store.token, std::move(write->state)};
-      next = now + 50ms;  // On its way.
+      next = now + 50ms;  // How long the write takes.
     } else if (const auto* ready = std::get_if<RoundReady>(&step)) {
       views.world(*ready, participant_.name());
       running_ = true;
@@ -81,7 +83,7 @@ class MusterNode : public Node {
     } else if (std::holds_alternative<JoinTimedOut>(step)) {
       FAIL("it gave up: " << participant_.progress());
     }
-    if (running_ && now >= settled_at_) participant_.settled();
+    if (running_ && now >= settled_at_) participant_.mark_round_seen_by_all();
   }
   void fail(Instant now) override {
     running_ = false;
@@ -229,7 +231,7 @@ class World {
       node = std::make_unique<MusterNode>(name, settings_, now_);
     else
       node = std::make_unique<TorchNode>(name, torch, now_);
-    // torchrun nodes do not stand more than some seconds.
+    // torchrun nodes do not work with clocks that differ by more than some seconds.
     node->skew_us = static_cast<std::int64_t>(random_.below(4'000'000)) - 2'000'000;
     node->next = now_ + std::chrono::milliseconds(random_.below(300));
     nodes_.emplace(name, std::move(node));
@@ -245,11 +247,12 @@ class World {
     std::advance(victim, static_cast<std::ptrdiff_t>(random_.below(nodes_.size())));
     const auto what = random_.below(10);
     const bool spare_one = nodes_.size() > static_cast<std::size_t>(settings_.run.min_nodes);
-    // With torchrun nodes alone, surplus nodes restart the others for ever: one of ours stays.
+    // If all nodes are torchrun's, surplus nodes restart the others without an end: one muster node
+    // stays.
     const auto* muster = dynamic_cast<const MusterNode*>(victim->second.get());
     const bool last_muster = muster != nullptr && count_muster() == 1;
     if (what == 0 && spare_one && !last_muster)
-      nodes_.erase(victim);  // As by kill -9.
+      nodes_.erase(victim);  // The node vanishes as with kill -9.
     else if (what <= 2 && nodes_.size() < 10)
       add();
     else if (victim->second->running())

@@ -1,4 +1,4 @@
-// What happens in a simulated world, in the order of its instants.
+// The events of a simulated world, in the order of their instants.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@ class EventQueue {
   void push(Instant when, std::function<void()> what) {
     events_.push({when, order_++, std::move(what)});
   }
-  /// Until `done`, or until nothing is left to happen up to `end`. `now` goes along. Returns
-  /// whether it is done; without `done`, true. `describe` says more where the test fails because
-  /// time stands still.
+  /// Runs events until `done()` is true, or until no event is left up to `end`, and advances `now`.
+  /// Returns whether `done()` is true, or true without `done`. `describe` adds a text if the test
+  /// fails because time stands still.
   bool run_until(Instant& now, Instant end, const std::function<bool()>& done,
                  const std::function<std::string()>& describe = {}) {
     while (!(done && done())) {

@@ -2,10 +2,11 @@
 // door, the model of torchrun and C10dParticipant through the c10d door, at one RunService, which
 // gets the bytes of both codecs.
 //
-// What goes wrong: the host freezes, connections break at any point, also of those that wait at the
-// exit barrier. Strangers say hello, join runs of their own, plant, replay and tear what they send.
+// Faults: the host freezes, and connections break at any point, also those of nodes that wait at
+// the exit barrier. Strangers say hello, join their own runs, and send forged, replayed and torn
+// requests.
 //
-// MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> the seeds from 1 to n.
+// MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> runs the seeds from 1 to n.
 
 #include "tests/simulation/stranger.h"
 #include "tests/support/seeds.h"
@@ -20,7 +21,7 @@ constexpr std::size_t kRuns = 4;
 RunSettings settings_of_job() {
   RunSettings run;
   run.min_nodes = run.max_nodes = kNodes;
-  run.max_restarts = 10;  // More than a run has mishaps.
+  run.max_restarts = 10;  // Larger than the number of mishaps in a run.
   return run;
 }
 
@@ -51,7 +52,7 @@ class Meeting {
     for (int i = 0; i < 60; ++i)
       cluster_.at(cluster_.now + up_to(60'000), [this] {
         strangers_[dice_.below(strangers_.size())]->act(members_.front()->last_text());
-        look();
+        check_invariants();
       });
     const int mishaps = static_cast<int>(dice_.below(6));
     for (int i = 0; i < mishaps; ++i)
@@ -79,7 +80,7 @@ class Meeting {
     }
   }
 
-  /// All four are in the newest round.
+  /// Whether all four nodes are in the newest round.
   bool all_work() const {
     const Rendezvous* job = cluster_.service->rendezvous("job");
     if (job == nullptr || job->phase() != Rendezvous::Phase::Running) return false;
@@ -89,7 +90,7 @@ class Meeting {
                        [&](const auto& member) { return member->round() == job->round(); });
   }
 
-  /// The host freezes, and a connection breaks, while nodes wait for each other's ends.
+  /// Ends the job. The host may freeze while nodes wait for the others to finish.
   void end() {
     for (const auto& member : members_)
       cluster_.at(cluster_.now + up_to(3'000), [&member] { member->finish(); });
@@ -105,7 +106,7 @@ class Meeting {
       cluster_.at(cluster_.now + up_to(1'000),
                   [&node] { node->feed(Participant::ExitBarrierLeft{}); });
     cluster_.run_until(cluster_.now + 40s);
-    look();
+    check_invariants();
     if (!is_over()) FAIL("the job does not end:\n" << describe());
   }
   bool all_wait() const {
@@ -119,7 +120,7 @@ class Meeting {
                        [](const auto& node) { return !node->end.empty(); });
   }
 
-  void look() {
+  void check_invariants() {
     if (cluster_.service->runs() > kRuns) FAIL("too many runs");
     for (const std::string& note : cluster_.notes) {
       if (note.find("run_broken") != std::string::npos) FAIL(note << "\n" << describe());

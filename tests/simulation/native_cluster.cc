@@ -80,13 +80,13 @@ void SimNode::apply(const Participant::EndJob& action) {
   workers = {};
   apply(Participant::Disconnect{});
 }
-void SimNode::apply(const Participant::GiveUp& action) {
+void SimNode::apply(const Participant::FailRendezvous& action) {
   end = "gave up: " + action.why;
   workers = {};
   apply(Participant::Disconnect{});
 }
-void SimNode::apply(const Participant::Vouch& action) {
-  vouched = action;
+void SimNode::apply(const Participant::SetReachAnswer& action) {
+  reach_answer = action;
 }
 void SimNode::apply(const Participant::AskReach& action) {
   const auto question = action.question;
@@ -101,8 +101,8 @@ void SimNode::apply(const Participant::AskReach& action) {
         std::max(peers_cut_until, other->peers_cut_until) > cluster.now || !other->alive;
     if (cut) break;
     other->feed(Participant::PeerReached{question.generation, question.group_rank});
-    const bool same = other->vouched.generation == question.generation;
-    return answer(same ? other->vouched.whole_at : std::nullopt, cluster.delay());
+    const bool same = other->reach_answer.generation == question.generation;
+    return answer(same ? other->reach_answer.whole_at : std::nullopt, cluster.delay());
   }
   answer(std::nullopt, kReachWithin);
 }

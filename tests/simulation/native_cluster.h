@@ -1,7 +1,7 @@
-// A simulated network of muster nodes and their host, as they are: NativeParticipant against
-// RunService, every message through the codec.
+// A simulated network with the real muster nodes and host: NativeParticipant against RunService,
+// with every message through the codec.
 //
-// Connections are reliable and in order. What goes wrong: they are cut, the host is killed and
+// Connections are reliable and in order. Faults: connections are cut; the host is killed and
 // started again with nothing, or stopped for a while; nodes are cut off from the host or from each
 // other, fail, finish, and are killed.
 #pragma once
@@ -30,17 +30,18 @@ using namespace std::chrono_literals;
 using Participant = NativeParticipant;
 
 inline constexpr Duration kLease = 5s;
-inline constexpr Duration kAnswerWithin = 2s;     // As NativeSession waits for a connection.
-inline constexpr Duration kWriteAgainAfter = 1s;  // As SqliteState.
+// The time for which NativeSession waits for a connection.
+inline constexpr Duration kAnswerWithin = 2s;
+inline constexpr Duration kWriteAgainAfter = 1s;  // The same value as in SqliteState.
 inline constexpr Duration kReachWithin = 1s;
-/// Two rounds may have workers at once for so long: docs/rendezvous.md.
+/// How long two rounds may have workers at the same time: docs/rendezvous.md.
 inline constexpr Duration kFenceBound = kLease + 2s;
 inline constexpr Duration kStopMost = 200ms;
 
 class Cluster;
 
 struct Worker {
-  std::int64_t generation = 0;  // 0: none runs.
+  std::int64_t generation = 0;  // 0: no worker runs.
   Instant since{};
 };
 
@@ -64,10 +65,10 @@ class SimNode {
   void apply(const Participant::BeginRound& action);
   void apply(const Participant::RestartWorkers& action);
   void apply(const Participant::EndJob& action);
-  void apply(const Participant::GiveUp& action);
+  void apply(const Participant::FailRendezvous& action);
   void apply(const Participant::AskReach& action);
-  void apply(const Participant::Vouch& action);
-  void apply(const Participant::Say& action) { last_said = action.text; }
+  void apply(const Participant::SetReachAnswer& action);
+  void apply(const Participant::Print& action) { last_printed = action.text; }
 
   Cluster& cluster;
   int index;
@@ -76,11 +77,11 @@ class SimNode {
   bool alive = true;
   std::optional<std::uint32_t> connection;
   Worker workers;
-  Participant::Vouch vouched;
-  std::string end, last_said, last_restart;
+  Participant::SetReachAnswer reach_answer;
+  std::string end, last_printed, last_restart;
   int restarts = 0;
-  Instant cut_until{};        // From the host.
-  Instant peers_cut_until{};  // From the other nodes.
+  Instant cut_until{};        // The node is cut off from the host until this instant.
+  Instant peers_cut_until{};  // The node is cut off from the other nodes until this instant.
   std::optional<Instant> wakes;
   std::uint64_t stop_number = 0;
   bool at_exit_barrier = false;
@@ -88,7 +89,7 @@ class SimNode {
 
 class Cluster {
  public:
-  /// With `recorded` the host has a disk that outlives it.
+  /// With `recorded`, the host has a disk that outlives it.
   Cluster(std::uint64_t seed, RunSettings run, int count, bool recorded = false,
           RunServiceOptions options = {})
       : prng(seed), options_(std::move(options)) {
@@ -143,12 +144,12 @@ class Cluster {
     at(std::max(now, down_until), [this, mine = life] {
       if (mine != life) return;
       service->restore(state->load(), time());
-      carry_out();
+      apply_effects();
     });
   }
   bool is_up() const { return now >= down_until; }
   void kill_host(Duration down) {
-    down_until = now + std::max<Duration>(down, 1ms);  // No process starts faster.
+    down_until = now + std::max<Duration>(down, 1ms);  // A process needs at least 1 ms to start.
     stopped_until = {};
     for (auto& [id, link] : links_) {
       if (link.life != life) continue;
@@ -202,7 +203,7 @@ class Cluster {
         {id}, std::string_view(frame).substr(1 + kNativeLengthBytes), "10.0.0.1", time());
     REQUIRE(answer.close.empty());
     if (answer.reply) to_node(id, *answer.reply, on_reply);
-    carry_out();
+    apply_effects();
   }
   void to_node(std::uint32_t id, const NativeMessage& message, const OnReply& on_reply = {}) {
     const auto found = links_.find(id);
@@ -216,16 +217,16 @@ class Cluster {
       const auto decoded = decode_native_message(json);
       REQUIRE(decoded.has_value());
       if (on_reply) return on_reply(*decoded);
-      if (open.node->connection == id) open.node->feed(Participant::Heard{*decoded});
+      if (open.node->connection == id) open.node->feed(Participant::MessageReceived{*decoded});
     });
   }
-  void carry_out() {
+  void apply_effects() {
     while (service->has_effects())
       for (const RunEffect& effect : service->take_effects())
         if (const auto* send = std::get_if<SendNative>(&effect))
           to_node(send->to.value, send->message);
-        else if (const auto* note = std::get_if<RunNote>(&effect))
-          notes.push_back(std::to_string(now.time_since_epoch() / 1ms) + " " + note->line);
+        else if (const auto* log = std::get_if<LogLine>(&effect))
+          notes.push_back(std::to_string(now.time_since_epoch() / 1ms) + " " + log->line);
         else if (on_effect)
           on_effect(effect);
     write();
@@ -234,8 +235,8 @@ class Cluster {
     host_wakes_ = std::max(*next, now);
     at(*host_wakes_, [this, mine = life] { wake_host(mine); });
   }
-  /// One turn's changes. The host may be killed by them, just before or just after they are
-  /// durable.
+  /// Writes the changes of one turn. The host may be killed at this write, just before or just
+  /// after the changes are durable.
   void write() {
     if (!state) return;
     auto changes = service->take_changes(time());
@@ -256,20 +257,20 @@ class Cluster {
     if (!fails) durable_ = state->commit();
     service->recorded({.durable = durable_, .problem = fails ? "the disk fails" : ""}, time());
     if (fails) at(now + kWriteAgainAfter, [this, mine] { committed(mine); });
-    carry_out();
+    apply_effects();
   }
   void wake_host(int mine) {
     if (mine != life) return;
-    // What has arrived meanwhile is read first.
+    // The host first reads the messages that have arrived meanwhile.
     if (now < stopped_until) return at(stopped_until + 1us, [this, mine] { wake_host(mine); });
     if (host_wakes_ && *host_wakes_ > now) return;
     if (has_torchrun_nodes && host_wakes_) service->woke_late(now - *host_wakes_, time());
     host_wakes_.reset();
     service->time_passed(time());
-    carry_out();
+    apply_effects();
   }
   std::uint32_t new_connection() { return next_link_++; }
-  /// The connection breaks between them; each end learns it by itself.
+  /// The connection breaks. The node and the host notice it independently.
   void cut(SimNode& node) {
     if (!node.connection) return;
     const std::uint32_t id = *node.connection;
@@ -294,10 +295,10 @@ class Cluster {
     if (!std::exchange(link.open_at_host, false) || link.life != life) return;
     lost_connections_.insert(link.node);
     service->gone({id}, time());
-    carry_out();
+    apply_effects();
   }
 
-  // --- what must hold ---
+  // --- invariants ---
   void began(SimNode& node, const RoundComplete& message) {
     const std::int64_t generation = message.generation;
     REQUIRE(generation > 0);
@@ -316,17 +317,17 @@ class Cluster {
     REQUIRE(round.world == message.group_world_size);
     REQUIRE(round.ranks.emplace(message.group_rank.value, &node).second);
     REQUIRE(message.restart_count <= watch.run.max_restarts);
-    if (message.round == 0) watch.restarts_told = 0;  // Perhaps another run of this name.
-    if (generation == watch.newest) {                 // What a node was told once is not forgotten.
-      REQUIRE(message.restart_count >= watch.restarts_told);
-      watch.restarts_told = message.restart_count;
+    if (message.round == 0) watch.restart_count = 0;  // It may be another run with this name.
+    if (generation == watch.newest) {                 // The restart count never decreases.
+      REQUIRE(message.restart_count >= watch.restart_count);
+      watch.restart_count = message.restart_count;
     }
     REQUIRE(message.group_world_size >= watch.run.min_nodes);
     REQUIRE(message.group_world_size <= watch.run.max_nodes);
     node.workers = {generation, now};
     check_overlap_after(node.run_id, generation);
   }
-  /// No worker of an older round runs when the bound is over.
+  /// Checks after the fence bound that no worker of an older round runs.
   void check_overlap_after(const std::string& run_id, std::int64_t generation) {
     at(now + kFenceBound + kStopMost + 100ms, [this, run_id, generation] {
       for (const auto& node : nodes) {
@@ -340,9 +341,8 @@ class Cluster {
       }
     });
   }
-  /// The case that docs/rendezvous.md leaves open: all nodes of the round are at work, and the host
-  /// knows nothing of them: it has forgotten the round, or takes one for dead whose connection was
-  /// closed.
+  /// An open case in docs/rendezvous.md: all nodes of the round work, and the host does not know
+  /// it, because it has forgotten the round, or takes a node for dead whose connection was closed.
   bool may_overlap(const std::string& run_id, std::int64_t generation) const {
     const Round& round = watches_.at(run_id).rounds.at(generation);
     const bool whole = round.ranks.size() == static_cast<std::size_t>(round.world) &&
@@ -356,8 +356,8 @@ class Cluster {
     return whole && (forgotten || closed);
   }
   bool host_may_forget() const { return !state || failing_writes > 0; }
-  /// The other such case: a host without a disk made the newer round, and was killed between two
-  /// tries of the node to connect. The node has only seen that nobody listens.
+  /// The other open case: a host without a disk made the newer round, and was killed between two
+  /// tries of the node to connect. The node has only seen refused connections.
   bool missed_a_life(const SimNode& node, std::int64_t newer) const {
     const auto& rounds = watches_.at(node.run_id).rounds;
     const int made_it = rounds.at(newer).host_life;
@@ -371,7 +371,7 @@ class Cluster {
               std::to_string(static_cast<int>(node->participant.phase())) + " generation " +
               std::to_string(node->workers.generation) +
               (node->connection ? " connected " : " cut ") + node->end + " said " +
-              node->last_said + "\n";
+              node->last_printed + "\n";
     for (const auto& [run_id, watch] : watches_)
       if (const Rendezvous* rendezvous = service->rendezvous(run_id))
         text += run_id + ": " + std::string(rendezvous->reason()) + "\n";
@@ -382,7 +382,8 @@ class Cluster {
 
   Prng prng;
   Instant now{1h};
-  std::deque<MemoryAccount> accounts;  // Of each life of the host, the present one last.
+  // One account for each life of the host; the last one is the current life.
+  std::deque<MemoryAccount> accounts;
   std::unique_ptr<RunService> service;
   std::vector<std::unique_ptr<SimNode>> nodes;
   std::vector<std::string> notes;
@@ -393,26 +394,26 @@ class Cluster {
   std::uint64_t writes = 0;
   std::uint64_t crash_at_write = 0;
   bool crash_when_durable = false;
-  int failing_writes = 0;  // Of 100.
+  int failing_writes = 0;  // The chance of a failing write, in percent.
   bool has_torchrun_nodes = false;
-  /// Effects for the c10d door.
+  /// Called with the effects for the c10d door.
   std::function<void(const RunEffect&)> on_effect;
-  /// The host is being killed: connections of other kinds break, too.
+  /// Called when the host is killed, to break connections of other kinds.
   std::function<void()> on_kill;
 
  private:
   struct Round {
     std::int64_t round = 0;
     int world = 0;
-    int host_life = 0;  // Of the host that made it.
+    int host_life = 0;  // The life of the host that made the round.
     std::map<int, SimNode*> ranks;
   };
-  /// What was seen of one run.
+  /// The rounds seen so far of one run.
   struct Watch {
     RunSettings run;
     std::map<std::int64_t, Round> rounds;
     std::int64_t newest = 0;
-    int restarts_told = 0;
+    int restart_count = 0;
   };
   RunServiceOptions options_;
   EventQueue events_;
@@ -421,7 +422,7 @@ class Cluster {
   std::optional<Instant> host_wakes_;
   std::uint64_t durable_ = 0;
   std::map<std::string, Watch> watches_;
-  std::set<SimNode*> lost_connections_;  // Closed at the host; no other one has come since.
+  std::set<SimNode*> lost_connections_;  // Nodes whose connection was closed, without a new one.
 };
 
 }  // namespace muster::testing

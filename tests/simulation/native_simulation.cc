@@ -1,6 +1,6 @@
-// Muster nodes and their host, as they are: what one fault does, and what many do together.
+// The real muster nodes and their host: the effect of one fault, and of many faults together.
 //
-// MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> the seeds from 1 to n.
+// MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> runs the seeds from 1 to n.
 
 #include <set>
 
@@ -10,8 +10,7 @@
 namespace muster::testing {
 namespace {
 
-// --- one thing at a time: no worker is restarted
-// --------------------------------------------------
+// --- one fault at a time: no worker is restarted -------------------------------------------------
 
 struct Whole {
   explicit Whole(std::uint64_t seed, bool recorded = false, int count = 4)
@@ -39,7 +38,7 @@ struct Whole {
     REQUIRE(cluster.service->rendezvous("job") != nullptr);
     CHECK(cluster.service->rendezvous("job")->phase() == Rendezvous::Phase::Running);
   }
-  /// The round is a whole one: a failure restarts everybody, and counts.
+  /// Checks that the round still works: a failure restarts all nodes and is counted.
   void still_works() {
     cluster.nodes.back()->fail("rank 3 exited with 7");
     REQUIRE(cluster.run_until(cluster.now + 5s, [this] {
@@ -94,7 +93,7 @@ TEST_CASE("native simulation: a host's machine that vanishes restarts nobody", "
     const Duration gone = 6s + std::chrono::milliseconds(whole.cluster.prng.below(80'000));
     for (const auto& node : whole.cluster.nodes)
       node->cut_until = whole.cluster.now + gone;
-    whole.cluster.kill_host(0s);  // Another machine, when it is back.
+    whole.cluster.kill_host(0s);  // The host that comes back is another machine.
     whole.untouched_after(gone + 10s);
     whole.still_works();
   }
@@ -167,11 +166,10 @@ TEST_CASE("native simulation: nodes that finish while the host is away end well"
   }
 }
 
-// --- a host with a disk
-// --------------------------------------------------------------------------
+// --- a host with a disk --------------------------------------------------------------------------
 
-/// A job from its beginning to its end, with two failures. The host is killed at its `write`-th
-/// write. Whether it has written so often.
+/// Runs a whole job with two failures, and kills the host at its `write`-th write. Returns whether
+/// there were so many writes.
 bool job_with_crash(std::uint64_t write, bool when_durable) {
   Cluster cluster(write, {.min_nodes = 3, .max_nodes = 3, .max_restarts = 2}, 3, true);
   cluster.crash_at_write = write;
@@ -192,7 +190,7 @@ bool job_with_crash(std::uint64_t write, bool when_durable) {
     INFO(cluster.describe());
     REQUIRE(all_run_in(failures));
     for (const auto& node : cluster.nodes)
-      REQUIRE(node->restarts <= failures);  // The one that failed is not told to restart.
+      REQUIRE(node->restarts <= failures);  // The failed node itself gets no restart message.
     if (failures < 2)
       cluster.nodes[static_cast<std::size_t>(failures)]->fail("rank 0 exited with 7");
   }
@@ -218,15 +216,14 @@ TEST_CASE("native simulation: a host that is killed at any of its writes loses n
   CHECK(write > 12);
 }
 
-// --- everything at once
-// ---------------------------------------------------------------------------
+// --- many faults at once -------------------------------------------------------------------------
 
 class Turmoil {
  public:
   explicit Turmoil(std::uint64_t seed, bool recorded = false, bool disk_fails = false)
       : dice_(seed ^ 0x7e57),
         run_(draw_run()),
-        // A job of one node has no other node to ask: docs/rendezvous.md.
+        // A job of one node has no other node to ask (docs/rendezvous.md): it gets no spares.
         cluster_(seed, run_, run_.max_nodes == 1 ? 1 : 1 + static_cast<int>(dice_.below(5)),
                  recorded) {
     if (disk_fails) cluster_.failing_writes = 1 + static_cast<int>(dice_.below(100));
@@ -242,7 +239,7 @@ class Turmoil {
     for (int i = 0; i < mishaps; ++i)
       cluster_.at(cluster_.now + up_to(50'000), [this] { mishap(); });
     cluster_.run_until(cluster_.now + 60s);
-    // Nodes may wait for those of a silent round.
+    // The next round may wait for the nodes of a silent one.
     const Duration most = UnseenWorkers::kWaitMost + 20s;
     const bool converged =
         cluster_.run_until(cluster_.now + most, [this] { return is_converged(); });
@@ -297,7 +294,7 @@ class Turmoil {
         return node.finish();
     }
   }
-  /// An operator takes a node out, or lets it in again.
+  /// An operator drains, excludes or allows a node.
   void operate(const SimNode& node) {
     using What = OperatorAsked::What;
     if (!cluster_.is_up() || cluster_.now < cluster_.stopped_until) return;
@@ -305,9 +302,9 @@ class Turmoil {
         dice_.chance(40) ? What::Allow : (dice_.chance(50) ? What::Drain : What::Exclude);
     const std::string name = "node" + std::to_string(node.index);
     (void)cluster_.service->operate("job", {what, name}, cluster_.time());
-    cluster_.carry_out();
+    cluster_.apply_effects();
   }
-  /// All who live are in one round or know the end; or too few are left, and wait.
+  /// All living nodes are in one round or know the end, or there are too few nodes and they wait.
   bool is_converged() {
     using Phase = Participant::Phase;
     const Rendezvous* rendezvous = cluster_.service->rendezvous("job");
@@ -316,19 +313,21 @@ class Turmoil {
       for (const NodeView& node : rendezvous->view(0, kMaxViewedNodes, cluster_.now).nodes)
         if (node.state == NodeState::Finished) finished.insert(node.name.addr);
     std::set<std::int64_t> generations;
-    int unfinished = 0, waiting = 0, working = 0;
+    int unfinished = 0, waiting = 0, working = 0, eligible = 0;
     for (const auto& node : cluster_.nodes) {
       if (!node->alive || node->participant.phase() == Phase::Over) continue;
       if (!node->participant.attached()) return false;
       const std::string name = "node" + std::to_string(node->index);
       const auto kept = rendezvous == nullptr ? std::nullopt : rendezvous->kept_out({name, 0, 0});
       const bool works = node->participant.phase() == Phase::Running;
-      // A round does not go on with an excluded node, unless others have finished.
+      // A round does not continue with an excluded node, unless other nodes have finished.
       const bool excluded = kept && kept->how == KeptOutHow::Excluded;
       if (works && excluded && finished.empty()) return false;
-      // Who has finished, or is kept out, is none of those who can make a round.
+      // A node that has finished or is kept out does not count for a further round.
       unfinished += works || (!kept && !finished.contains(name)) ? 1 : 0;
       works ? ++working : ++waiting;
+      // These nodes could have a place in the round.
+      if (!works && !kept && !finished.contains(name)) ++eligible;
       if (works) generations.insert(node->workers.generation);
     }
     if (working + waiting == 0) return true;
@@ -337,7 +336,10 @@ class Turmoil {
       return rendezvous->phase() == Rendezvous::Phase::Gathering && unfinished < run_.min_nodes;
     if (rendezvous->phase() != Rendezvous::Phase::Running) return false;
     if (*generations.begin() != rendezvous->generation()) return false;
-    return waiting == 0 || working + waiting > working;  // Spares and the finished wait.
+    // A spare waits for a place. Once a node has finished, or with another policy than Now, a node
+    // that comes later waits for the next restart.
+    return eligible == 0 || working >= run_.max_nodes || !finished.empty() ||
+           run_.scale_policy != ScalePolicy::Now;
   }
 
   Prng dice_;

@@ -1,4 +1,4 @@
-// What a rendezvous costs: messages of muster nodes, compare-and-sets of torchrun nodes.
+// The cost of a rendezvous: messages of muster nodes, compare-and-sets of torchrun nodes.
 
 #include <catch2/catch.hpp>
 
@@ -24,7 +24,7 @@ TEST_CASE("simulation: muster nodes need a number of messages that grows with th
     for (int i = 0; i < nodes; ++i)
       world.add_muster("node" + std::to_string(i)).start();
     REQUIRE(world.run_until(Instant(5s), [&] { return all_in(world, 0); }));
-    // Each joins and says once that it lives, each is told its ranks; rank 0 prepares the store.
+    // Each node sends a join and one keep-alive and gets its ranks. Rank 0 also prepares the store.
     const auto n = static_cast<std::size_t>(nodes);
     CHECK(world.counts.to_server == 2 * n + 1);
     CHECK(world.counts.to_nodes == n + 1);
@@ -32,7 +32,7 @@ TEST_CASE("simulation: muster nodes need a number of messages that grows with th
     world.counts = {};
     dynamic_cast<MusterNode&>(*world.nodes().front()).fail("rank 0 exited with 1");
     REQUIRE(world.run_until(world.now() + 1s, [&] { return all_in(world, 1); }));
-    // One failure; each is told to restart, joins again, is told its ranks.
+    // One failure. Each node is told to restart, joins again and gets its ranks.
     CHECK(world.counts.to_server <= n + 2);
     CHECK(world.counts.to_nodes == 2 * n + 1);
   }
@@ -43,17 +43,17 @@ struct Cost {
   Duration took{};
 };
 
-/// Starts N torchrun nodes, then restarts them all twice; the cost of the second restart.
 struct Store {
   bool merging = true, turns = true;
 };
+/// Starts N torchrun nodes and restarts all of them twice. Returns the cost of the second restart.
 Cost restart_of(int nodes, Store store, std::uint64_t think_us = 4'000) {
   World world(2, {.run = {.min_nodes = nodes, .max_nodes = nodes},
                   .host_knows_settings = false,
                   .turns = store.turns,
                   .merging = store.merging,
                   .stop_us = 1,
-                  .think_us = think_us,  // Python's, measured at 3 ms on an idle core.
+                  .think_us = think_us,  // Python's time, measured at 3 ms on an idle core.
                   .torch = {.min_nodes = nodes, .max_nodes = nodes}});
   world.faults = false;
   for (int i = 0; i < nodes; ++i)
@@ -84,7 +84,7 @@ TEST_CASE("simulation: with turns, a torchrun node's tries do not grow with the 
     INFO(nodes << " nodes");
     const Cost cost = restart_of(nodes, {});
     INFO("tries: " << cost.all_tries << ", at most " << cost.most_tries << " by one node");
-    // Leave, wait, join: three that must be; one more where another was faster.
+    // Three writes are necessary: leave, wait, join. One more if another node was faster.
     CHECK(cost.all_tries <= 5 * static_cast<std::size_t>(nodes));
     CHECK(cost.most_tries <= 10);
     CHECK(cost.took < 6s);
@@ -93,8 +93,8 @@ TEST_CASE("simulation: with turns, a torchrun node's tries do not grow with the 
 
 TEST_CASE("simulation: at a plain store the same nodes storm, and turns alone end that",
           "[simulation]") {
-  // So that the test above cannot pass for nothing.
-  // Twenty milliseconds: many Pythons on few cores.
+  // Shows that the test above would fail without turns and merging. 20 ms: many Python processes on
+  // few cores.
   const Cost ours = restart_of(64, {}, 20'000);
   const Cost plain = restart_of(64, {.merging = false, .turns = false}, 20'000);
   const Cost turns = restart_of(64, {.merging = false, .turns = true}, 20'000);
@@ -116,7 +116,7 @@ TEST_CASE("simulation: keep-alives of muster nodes do not make torchrun's tries 
   REQUIRE(world.run_until(Instant(10s), [&] { return all_in(world, 0); }));
   world.counts = {};
   world.run_until(world.now() + 60s);
-  // At most twelve keep-alives each in a minute, and none of them twice.
+  // Each node writes at most twelve keep-alives in a minute, and none of them twice.
   CHECK(world.counts.compare_sets <= 8 * 13);
   CHECK(world.counts.compare_sets >= 8 * 6);
   CHECK(all_in(world, 0));

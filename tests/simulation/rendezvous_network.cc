@@ -1,4 +1,4 @@
-// The simulated network: connections, what is under way on them, and how they fail.
+// The simulated network: connections, the messages on them, and their faults.
 
 #include <catch2/catch.hpp>
 
@@ -10,8 +10,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A muster node's patience with what is not acknowledged (NativeClientOptions::lost_after), and
-// about when it looks.
+// How long a muster node waits for an acknowledgement (NativeClientOptions::lost_after), and by
+// when it has noticed that there is none.
 constexpr Duration kLostAfter = 5s;
 constexpr Duration kLostAfterAtMost = 6'500ms;
 
@@ -65,7 +65,7 @@ void World::disconnect(ConnectionId connection) {
   perform(server_->step(ConnectionLost{connection}, now_));
 }
 
-/// The node learns it.
+/// The node notices that the connection is gone.
 void World::lose(ConnectionId connection) {
   Link& link = links_.at(connection.value);
   if (!std::exchange(link.open_at_node, false)) return;
@@ -92,7 +92,8 @@ void World::part(Node& node, Direction direction, Duration duration) {
       kLostAfter + std::chrono::milliseconds(prng_.below(
                        static_cast<std::uint64_t>((kLostAfterAtMost - kLostAfter) / 1ms)));
   if (duration < patience) return;
-  // What it gives up it closes; whether the server hears of that is for the network to say.
+  // The node closes a connection that it gives up. The server learns of that only if the network
+  // lets it through.
   at(patience, [this, &node, parted = node.connection, direction] {
     if (node.connection == parted) give_up(node, parted, direction == Direction::ToNode);
   });
@@ -100,7 +101,7 @@ void World::part(Node& node, Direction direction, Duration duration) {
 
 void World::give_up(Node& node, ConnectionId connection, bool server_is_told) {
   lose(connection);
-  // What it has sent and nobody has acknowledged is never sent again.
+  // Data that was not acknowledged before is never sent again.
   if (!server_is_told) links_.at(connection.value).stalled_until = Instant::max() - 1h;
   if (server_is_told)
     at(delay(), [this, connection] { disconnect(connection); });

@@ -23,7 +23,7 @@ void MusterNode::join() {
                                 .role = "default",
                                 .run = world_.options().run,
                                 .muster_version = "test",
-                                .last_round = told_,
+                                .last_round = known_round_,
                                 .preferred_rank = role_.preferred,
                                 .spare = role_.spare,
                                 .life = told_by_});
@@ -39,11 +39,12 @@ void MusterNode::keep_alive() {
 
 void MusterNode::on_lost() {
   connected_ = false;
-  if (phase_ == Phase::Finished) phase_ = Phase::Ended;  // Its part is done.
+  // The node's workers have finished, so the node can end.
+  if (phase_ == Phase::Finished) phase_ = Phase::Ended;
   if (phase_ != Phase::Ended && phase_ != Phase::Refused) reconnect();
 }
 
-/// As NativeSession does it: again and again, with a pause that grows.
+/// Tries to connect again, as NativeSession does, with random pauses.
 void MusterNode::reconnect() {
   world_.at(std::chrono::milliseconds(50 + world_.prng().below(2'000)), [this] {
     if (!alive_ || phase_ == Phase::Ended) return;
@@ -58,7 +59,7 @@ void MusterNode::back() {
   const int life_before = world_.life_of(connection);
   world_.connect(*this);
   connected_ = true;
-  if (world_.life() != life_before) round_ = -1;  // Another server, with rounds of its own.
+  if (world_.life() != life_before) round_ = -1;  // The server is new and counts from round 0.
   keep_alive();
   if (phase_ == Phase::Joining) return join();
   if (phase_ == Phase::Running) stop_and_join();
@@ -83,10 +84,10 @@ void MusterNode::on(const PrepareStore& message) {
 }
 
 void MusterNode::on(const RoundComplete& message) {
-  // No rank of an old round in a new one.
+  // A rank must never be from an old round.
   REQUIRE(message.round > round_);
   REQUIRE(phase_ == Phase::Joining);
-  round_ = told_ = message.round;
+  round_ = known_round_ = message.round;
   told_by_ = message.life;
   last_round_ = message;
   phase_ = Phase::Running;
@@ -104,8 +105,8 @@ void MusterNode::on(const RestartRound& message) {
   if (phase_ == Phase::Finished || phase_ == Phase::Ended) return;
   REQUIRE(message.round >= round_);
   told_by_ = message.life;
-  told_ = message.round;                        // Less than before if the server has begun again.
-  if (phase_ == Phase::Joining) return join();  // It was in that round, by then.
+  known_round_ = message.round;  // The round is lower than before if the server is a new one.
+  if (phase_ == Phase::Joining) return join();  // The server counted the node to that round.
   if (phase_ == Phase::Running) stop_and_join();
 }
 
@@ -126,13 +127,14 @@ void MusterNode::on(const JoinRefused& message) {
 void MusterNode::on(const NotAMember&) {
   if (phase_ == Phase::Joining) return join();
   if (phase_ == Phase::Running) stop_and_join();
-  // Taken for lost before the others heard that it has: its part is done all the same.
+  // The server took the node for lost before its finish arrived. The node has finished all the
+  // same.
   if (phase_ == Phase::Finished) phase_ = Phase::Ended;
 }
 
 void MusterNode::fail(const std::string& what) {
   if (!alive_ || phase_ != Phase::Running) return;
-  if (!connected_) return stop_and_join();  // Nobody hears it.
+  if (!connected_) return stop_and_join();  // The failure cannot be sent.
   world_.send(*this, WorkersFailed{connection, round_, what});
 }
 
@@ -242,7 +244,7 @@ void TorchNode::finished() {
   const Operation done = *operation_;
   operation_.reset();
   if (done == Operation::Exit) {
-    // The same deadline goes on.
+    // The join has the same deadline as the exit before it.
     operation_ = Operation::Join;
     return sync();
   }
@@ -260,12 +262,13 @@ void TorchNode::finished() {
   run_timers();
 }
 
-/// torchrun's timer begins when one has ended: each second one would come too soon otherwise.
+/// As in torchrun, the timer starts when a keep-alive has ended. Otherwise each second one would
+/// come too early.
 void TorchNode::keep_alive_later() {
   next_keep_alive_ = world_.now() + model_.settings().keep_alive_interval;
 }
 
-/// Four times a second (torchrun: ten): workers, waiting nodes, keep-alives.
+/// Four times a second (in torchrun ten times): checks workers, waiting nodes and keep-alives.
 void TorchNode::run_timers() {
   if (!alive_ || phase_ != Phase::Running) return;
   if (!in_flight_ && !operation_) {

@@ -5,7 +5,7 @@
 
 namespace muster::testing {
 
-/// A muster agent, as far as the rendezvous goes.
+/// The part of a muster agent that deals with the rendezvous.
 class MusterNode : public Node {
  public:
   struct Role {
@@ -29,7 +29,7 @@ class MusterNode : public Node {
   }
   std::string describe() const override;
 
-  void fail(const std::string& what);  // A worker of it.
+  void fail(const std::string& what);  // One of its workers fails.
   void finish(bool succeeded);
   void leave();
 
@@ -53,7 +53,7 @@ class MusterNode : public Node {
   void on(const JoinRefused& message);
   void on(const NotAMember& message);
   void on(const ClockSkewSeen&) {}
-  void on(const LetGo&) {}
+  void on(const ReleaseFromExitBarrier&) {}
   void on(const NodeGone&) {}
   void on(const NodeHeldBack&) {}
   void on(const Resumed&) {}
@@ -65,7 +65,7 @@ class MusterNode : public Node {
   bool connected_ = true;
   Phase phase_ = Phase::Joining;
   std::int64_t round_ = -1;
-  std::int64_t told_ = -1;
+  std::int64_t known_round_ = -1;
   std::int64_t told_by_ = 0;
   std::optional<RoundComplete> last_round_;
   std::optional<RunEnded> end_;
@@ -73,7 +73,7 @@ class MusterNode : public Node {
   std::optional<RestartRound> last_restart_;
 };
 
-/// torchrun's agent: next_rendezvous, keep-alives, the look for waiting nodes once a second.
+/// torchrun's agent: next_rendezvous, keep-alives, and a check for waiting nodes once a second.
 class TorchNode : public Node {
  public:
   enum class Phase { Joining, Running, Stopping, Closing, Ended, Failed };
@@ -89,7 +89,7 @@ class TorchNode : public Node {
   }
   std::string describe() const override;
 
-  void fail();    // A worker of it: it restarts.
+  void fail();    // One of its workers fails: the node restarts.
   void finish();  // Closes the rendezvous and ends.
 
   Phase phase() const { return phase_; }
@@ -110,18 +110,18 @@ class TorchNode : public Node {
   void run_timers();
 
   TorchModel model_;
-  State seen_;  // The fencing token: what the local copy was when it came.
+  State seen_;  // The fencing token: the state that was last received.
   Phase phase_ = Phase::Joining;
   std::optional<Operation> operation_;
   Instant operation_ends_{};
   std::optional<Instant> last_sync_;
   bool dirty_ = false;
   bool in_flight_ = false;
-  bool watching_ = false;  // The request in flight is a look for waiting nodes.
+  bool watching_ = false;  // The request in flight is a check for waiting nodes.
   bool restart_wanted_ = false;
   bool close_wanted_ = false;
   Instant next_keep_alive_{};
-  std::uint64_t incarnation_ = 0;  // Of the timers.
+  std::uint64_t incarnation_ = 0;  // Timers of an older incarnation are ignored.
   std::size_t tries_ = 0;
   int rank_ = -1;
   int world_size_ = 0;

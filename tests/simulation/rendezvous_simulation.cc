@@ -1,9 +1,9 @@
-// Seeded clusters around one rendezvous: muster nodes, torchrun nodes and mixtures, with delays,
-// stalls, connections that break and come back, partitions one way and both, a server that starts
-// again with nothing, dead nodes, failing workers, nodes that finish or leave, names that two nodes
-// have, and clocks that are off. Invariants are checked at each step (rendezvous_world.cc); then
-// the faults stop, and the cluster must converge: nobody waits for what can never happen.
-// MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> the seeds from 1 to n.
+// Seeded clusters around one rendezvous: muster nodes, torchrun nodes and mixtures. Faults: delays,
+// stalls, connections that break and come back, partitions in one direction or both, a server that
+// starts again with nothing, dead nodes, failing workers, nodes that finish or leave, two nodes
+// with one name, and wrong clocks. Invariants are checked at each step (rendezvous_world.cc). Then
+// the faults stop, and the cluster must converge: no node may wait for something that cannot
+// happen. MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> the seeds from 1 to n.
 
 #include <algorithm>
 #include <cstdlib>
@@ -32,7 +32,7 @@ class Scenario {
 
   void run() {
     const int nodes = 1 + static_cast<int>(dice_.below(6));
-    const int kinds = static_cast<int>(dice_.below(3));  // All muster, all torchrun, both.
+    const int kinds = static_cast<int>(dice_.below(3));  // 0: all muster, 1: all torchrun, 2: both.
     for (int i = 0; i < nodes; ++i)
       world_.at(std::chrono::milliseconds(dice_.below(8'000)), [this, i, kinds] { add(i, kinds); });
     const int mishaps = static_cast<int>(dice_.below(6));
@@ -40,7 +40,7 @@ class Scenario {
       world_.at(std::chrono::milliseconds(dice_.below(50'000)), [this] { mishap(); });
     world_.run_until(Instant(60s));
     world_.faults = false;
-    // A lease, torchrun's 15 s and the last call's 30 s, and some polls of a second.
+    // The limit covers a lease, torchrun's 15 s, the last call's 30 s, and some polls of 1 s.
     INFO(describe(world_));
     const bool converged = world_.run_until(Instant(200s), [this] { return is_converged(); });
     INFO("at the end: " << describe(world_));
@@ -74,8 +74,8 @@ class Scenario {
         if (dynamic_cast<const MusterNode*>(other.get()) != nullptr)
           return world_.add_muster(NodeName(other->name())).start();
     Node& node = muster ? world_.add_muster(addr, dice_.chance(10)) : world_.add_torch(addr);
-    // torchrun's own limit is 15 s between two clocks. Beyond it only a first round is certain
-    // (rendezvous_c10d_test.cc).
+    // torchrun works with clocks that differ by at most 15 s. Beyond that only a first round is
+    // certain (rendezvous_c10d_test.cc).
     constexpr Duration kMost = 7s;
     if (skewed_)
       node.skew =
@@ -95,10 +95,10 @@ class Scenario {
     };
     switch (dice_.below(10)) {
       case 0:
-        return node.die(true);  // Killed: its kernel closes the connection.
+        return node.die(true);  // The process is killed: its kernel closes the connection.
       case 1:
-        return node.die(false);  // The whole host: nobody says anything.
-      case 2:                    // Silence, shorter than it takes to be noticed, or not.
+        return node.die(false);  // The machine fails: nothing closes the connection.
+      case 2:                    // Silence, possibly too short to be noticed.
         node.disturbed = true;
         node.stalled_until = world_.now() + up_to(8'000);
         return;
@@ -136,10 +136,10 @@ class Scenario {
   }
 
   struct Census {
-    int unfinished = 0;         // Alive, and not through with it.
-    int muster_unfinished = 0;  // Of these.
-    int working = 0;            // In a round.
-    int finished = 0;           // Wait for the others.
+    int unfinished = 0;         // Nodes that are alive and have not finished.
+    int muster_unfinished = 0;  // The muster nodes among them.
+    int working = 0;            // Nodes in a round.
+    int finished = 0;           // Nodes that have finished and wait for the others.
     bool all_settled = true;
   };
   Census count() {
@@ -165,8 +165,8 @@ class Scenario {
     return census;
   }
 
-  /// Whoever lives is in the running round, waits as a spare or for those in the round, or knows
-  /// that it is over; or there are too few, and they wait for others who may still come.
+  /// Every living node is in the running round, waits as a spare or for the nodes of the round, or
+  /// knows that the run is over. Or there are too few nodes, and they wait for further ones.
   bool is_converged() {
     Rendezvous& server = world_.server();
     const Census census = count();
@@ -177,14 +177,16 @@ class Scenario {
       return (census.all_settled || server.closed()) &&
              (census.finished == 0 || census.working > 0);
     if (census.finished > 0) return false;
-    if (server.closed()) return true;  // By torchrun nodes, which notice, each in its time.
+    // torchrun nodes have closed the rendezvous, and each node notices that later.
+    if (server.closed()) return true;
     const bool some_have_finished = server.reason().find("finished") != std::string_view::npos;
     return phase == Rendezvous::Phase::Gathering && !some_have_finished &&
            census.unfinished < options_.run.min_nodes;
   }
 
-  /// A torchrun node that was silent for too long is dropped, and nobody can tell it: it trains on
-  /// until it looks again. Only those that were cut off, or whose clock was set.
+  /// A torchrun node that was silent for too long is dropped. It cannot be told, and trains until
+  /// it reads the state again. Only nodes that were cut off, or whose clock was set, may become
+  /// this.
   bool is_ghost(const TorchNode& node) {
     if (!node.disturbed || !node.round()) return false;
     const RendezvousState& state =
@@ -195,11 +197,11 @@ class Scenario {
   bool is_settled(const Node& node) {
     Rendezvous& server = world_.server();
     if (node.round()) {
-      // It runs: then in the round that the server has.
+      // A running node must be in the server's round.
       return *node.round() == server.round();
     }
     if (node.settled()) return true;
-    // Waiting for a place or for the next round.
+    // The node may wait for a place or for the next round.
     const RendezvousState& state =
         server.render(world_.now(), WallTime{world_.wall(node).microseconds});
     const NodeName* known_as = server.name_of(node.connection);

@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// REQUIRE costs too much where it holds a million times.
+/// For conditions that are checked a million times, where REQUIRE would take too long.
 #define MUSTER_ALWAYS(condition)        \
   do {                                  \
     if (!(condition)) FAIL(#condition); \
@@ -159,7 +159,7 @@ void World::wake_server() {
   if (!next || (server_wakes_ && *server_wakes_ <= *next && *server_wakes_ > now_)) return;
   server_wakes_ = std::max(*next, now_);
   at(*server_wakes_ - now_, [this] {
-    if (server_wakes_ && *server_wakes_ > now_) return;  // A later call armed another one.
+    if (server_wakes_ && *server_wakes_ > now_) return;  // A later call has set another wake-up.
     server_wakes_.reset();
     turns_.time_passed(now_);
     perform(server_->step(RendezvousTimePassed{}, now_));
@@ -175,7 +175,7 @@ void World::check() {
   MUSTER_ALWAYS(server_->restarts_used() <= options_.run.max_restarts);
   MUSTER_ALWAYS(!server_->reason().empty());
   if (!state.complete || rounds_.contains(state.round)) return;
-  // A round has its members: ranks are a permutation, the size is allowed.
+  // A new round: its ranks must be a permutation, and its size must be allowed.
   Round& round = rounds_[state.round];
   std::set<std::int64_t> ranks;
   for (const auto& [node, rank] : state.participants) {

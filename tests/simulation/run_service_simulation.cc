@@ -1,7 +1,7 @@
 // Seeded strangers at a run service: encoded messages of both doors in any order, names and numbers
-// of any size, waits, replays, connections that close at any point, a host that freezes. No run
-// breaks an invariant, nobody is told two worlds for one round, and the two honest nodes among them
-// work on undisturbed to their end.
+// of any size, waits, replays, connections that close at any point, and a host that freezes. No run
+// may break an invariant, no node may get two worlds for one round, and the two honest nodes must
+// work undisturbed to their end.
 // MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> the seeds from 1 to n.
 
 #include <algorithm>
@@ -25,18 +25,18 @@ class Strangers : RunServiceTest {
       join(honest, 2);
     }
     tell(kFirst, StoreReady{{}, 0, "10.0.0.1", 29500});
-    look();
-    REQUIRE(rounds_told_ == 2);
+    check_invariants();
+    REQUIRE(rounds_sent_ == 2);
   }
 
   void run() {
     for (int step = 0; step < kSteps; ++step) {
       act(1 + static_cast<std::uint32_t>(dice_.below(kStrangers)));
-      look();
+      check_invariants();
     }
     for (const std::uint32_t honest : {kFirst, kSecond})
       tell(honest, NodeFinished{{}, 0, true, ""});
-    look();
+    check_invariants();
     CHECK(good_ends_ == 2);
   }
 
@@ -127,7 +127,7 @@ class Strangers : RunServiceTest {
         return pass();
     }
   }
-  /// As a connection does it.
+  /// Closes a refused client, as a connection does.
   void end_if_refused(std::uint32_t client, bool refused) {
     if (refused) service->gone({client}, at());
   }
@@ -143,7 +143,7 @@ class Strangers : RunServiceTest {
     RendezvousState changed = state(next.seen);
     change(changed, some_name());
     next.desired = encode_state(changed);
-    // What somebody has written before is said again.
+    // Replays an earlier write.
     if (!written_.empty() && dice_.chance(20)) next = written_[dice_.below(written_.size())];
     written_.push_back(next);
     if (!service->has_state(next.key)) return;
@@ -179,7 +179,7 @@ class Strangers : RunServiceTest {
         changed.last_heartbeats.erase(name);
         return;
       case 7:
-        changed.last_heartbeats = {};  // Everybody is dead.
+        changed.last_heartbeats = {};  // All nodes are dead.
         return;
       default:
         break;
@@ -199,7 +199,8 @@ class Strangers : RunServiceTest {
     const Duration step = freeze ? Duration(std::chrono::seconds(2 + dice_.below(60)))
                                  : Duration(std::chrono::milliseconds(dice_.below(1500)));
     const auto time = at(step);
-    // Of the honest ones, what waited in the socket; after a freeze, perhaps not even that.
+    // The keep-alives of the honest nodes that waited in the sockets. After a freeze there may be
+    // none.
     if (!freeze || dice_.chance(50))
       for (const std::uint32_t honest : {kFirst, kSecond})
         tell(honest, KeptAlive{});
@@ -208,13 +209,13 @@ class Strangers : RunServiceTest {
   }
 
   bool is_native(std::uint32_t client) {
-    // Whoever has said hello may not use the other door.
+    // A client that has said hello may not use the other door.
     return !tell(client, KeptAlive{}).reply.has_value();
   }
 
-  void look() {
+  void check_invariants() {
     for (const RunEffect& effect : take())
-      if (const auto* send = std::get_if<SendNative>(&effect)) look_at(*send);
+      if (const auto* send = std::get_if<SendNative>(&effect)) check_message(*send);
     for (const std::string run : {"good", "a", "b", "c"})
       if (const Rendezvous* here = service->rendezvous(run); here != nullptr && here->broken())
         FAIL(run << " is broken: " << *here->broken());
@@ -226,7 +227,7 @@ class Strangers : RunServiceTest {
       FAIL("a deadline has overflowed");
   }
 
-  void look_at(const SendNative& send) {
+  void check_message(const SendNative& send) {
     (void)encode(send.message);
     const bool honest = send.to.value == kFirst || send.to.value == kSecond;
     if (const auto* ended = std::get_if<RunEnded>(&send.message); ended != nullptr && honest) {
@@ -239,7 +240,7 @@ class Strangers : RunServiceTest {
       FAIL("an honest node was disturbed");
     const auto* round = std::get_if<RoundComplete>(&send.message);
     if (round == nullptr) return;
-    ++rounds_told_;
+    ++rounds_sent_;
     const auto key = std::tuple(round->life, round->round);
     const auto [world, is_new] = worlds_.try_emplace(key, round->group_world_size);
     if (world->second != round->group_world_size) FAIL("two worlds in one round");
@@ -256,7 +257,7 @@ class Strangers : RunServiceTest {
   Prng dice_;
   std::vector<Written> written_;
   std::map<std::tuple<std::int64_t, std::int64_t>, int> worlds_;
-  int rounds_told_ = 0;
+  int rounds_sent_ = 0;
   int good_ends_ = 0;
 };
 

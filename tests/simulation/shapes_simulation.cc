@@ -1,12 +1,12 @@
-// Two runs at one host, in seeded shapes: of a fixed size or elastic, with spares or without, with
-// muster and torchrun nodes in any mixture, and the host with a disk or without.
+// Two runs at one host, in seeded shapes: with a fixed size or elastic, with or without spares,
+// with any mixture of muster and torchrun nodes, and a host with or without a disk.
 //
-// One run, "job", has mishaps and strangers: nodes fail and die, connections break. The other one,
-// "calm", has none, and must come to its end as if it were alone. The host is frozen for longer
-// than any lease; one with a disk is also killed, at a seeded one of its writes and at any time. In
-// the end everybody goes, and the host must hold nothing any more.
+// One run, "job", has mishaps and strangers: nodes fail and die, and connections break. The other
+// run, "calm", has none and must end as if it were alone. The host is frozen for longer than any
+// lease. A host with a disk is also killed, at a seeded one of its writes and at any time. At the
+// end all nodes leave, and the host must hold nothing any more.
 //
-// MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> the seeds from 1 to n.
+// MUSTER_SEED=<seed> runs one seed again, MUSTER_SEEDS=<n> runs the seeds from 1 to n.
 
 #include "tests/simulation/stranger.h"
 #include "tests/support/seeds.h"
@@ -15,14 +15,14 @@ namespace muster::testing {
 namespace {
 
 constexpr std::size_t kMostRuns = 5;
-/// More than any state of so few nodes: what all runs' texts may count to is so much for each.
+/// The limit for the state texts of one run: more than any state of so few nodes needs.
 constexpr std::size_t kMostBytesOfRun = 16 << 10;
 
 struct Shape {
   RunSettings run;
   int natives = 0;
   int torchruns = 0;
-  int by_c10d = 0;  // muster nodes that came through the other door.
+  int by_c10d = 0;  // muster nodes that use the c10d door.
   int count() const { return natives + torchruns + by_c10d; }
 };
 
@@ -65,7 +65,7 @@ class Job {
     return run != nullptr && member.round() == run->round();
   }
 
-  /// As many as fit are in the newest round, and nobody is in an older one.
+  /// As many nodes as fit are in the newest round, and no node is in an older one.
   bool is_settled() const {
     const Rendezvous* run = cluster_.service->rendezvous(id_);
     if (run == nullptr || run->phase() != Rendezvous::Phase::Running) return false;
@@ -91,14 +91,14 @@ class Job {
                             std::count_if(members_.begin(), members_.end(),
                                           [](const auto& member) { return member->alive(); }));
   }
-  int restarts_told() const {
+  int restarts_of_nodes() const {
     int restarts = 0;
     for (const SimNode* node : natives_)
       restarts += node->restarts;
     return restarts;
   }
 
-  /// The workers of all who are in the round end well.
+  /// The workers of all nodes of the round end with success.
   template <typename UpTo>
   void finish(const UpTo& up_to) {
     for (SimNode* node : natives_)
@@ -125,7 +125,7 @@ class Job {
     for (SimNode* node : finishing_)
       node->feed(Participant::ExitBarrierLeft{});
   }
-  /// The native nodes that were in the round.
+  /// Whether all native nodes of the round ended with success.
   bool ended_well() const {
     return std::all_of(finishing_.begin(), finishing_.end(),
                        [](const SimNode* node) { return node->end.starts_with("ended well"); });
@@ -137,7 +137,7 @@ class Job {
       member->die();
   }
 
-  /// One of the mishaps that a run has by itself.
+  /// One of the mishaps that concern only this run.
   void mishap(Prng& dice) {
     const int which = static_cast<int>(dice.below(static_cast<std::uint64_t>(shape_.count())));
     const bool dies = dice.chance(30) && living() > shape_.run.min_nodes;
@@ -197,7 +197,7 @@ class Shapes {
     for (int i = 0; i < 60; ++i)
       cluster_.at(cluster_.now + up_to(60'000), [this] {
         strangers_[dice_.below(strangers_.size())]->act(job_.text());
-        look();
+        check_invariants();
       });
     for (auto mishaps = dice_.below(6); mishaps-- > 0;)
       cluster_.at(cluster_.now + up_to(50'000), [this] { job_.mishap(dice_); });
@@ -206,8 +206,8 @@ class Shapes {
     if (!cluster_.run_until(cluster_.now + 300s,
                             [this] { return job_.is_settled() && calm_.is_settled(); }))
       FAIL("they do not meet:\n" << describe());
-    look();
-    if (!host_suffers_ && calm_.restarts_told() != 0)
+    check_invariants();
+    if (!host_suffers_ && calm_.restarts_of_nodes() != 0)
       FAIL("the calm run was disturbed:\n" << describe());
     end();
   }
@@ -229,7 +229,7 @@ class Shapes {
     if (shape.run.min_nodes < 2) shape.run.min_nodes = std::min(2, shape.run.max_nodes);
     if (shape.run.min_nodes > count) shape.run.min_nodes = count;
     shape.run.last_call_timeout = 3s;
-    shape.run.max_restarts = 20;  // More than a run has mishaps.
+    shape.run.max_restarts = 20;  // Larger than the number of mishaps in a run.
     return shape;
   }
   static Shape shape_of_calm() {
@@ -250,9 +250,9 @@ class Shapes {
   }
 
   void end() {
-    // torchrun nodes cannot resume where a host was started again: a round of theirs in which some
-    // have finished already cannot be made anew. The native simulation kills hosts of native nodes
-    // there, too.
+    // The host is not killed any more: torchrun nodes cannot resume at a restarted host, so a round
+    // of which some nodes have finished could not be formed again. The native simulation kills the
+    // host of native nodes also at this point.
     cluster_.crash_at_write = 0;
     const auto up_to = [this](std::uint64_t ms) { return this->up_to(ms); };
     for (Job* job : {&job_, &calm_})
@@ -266,12 +266,12 @@ class Shapes {
     for (Job* job : {&job_, &calm_})
       job->leave();
     cluster_.run_until(cluster_.now + 40s);
-    look();
+    check_invariants();
     if (!job_.ended_well() || !calm_.ended_well()) FAIL("no good end:\n" << describe());
     nobody_is_left();
   }
 
-  /// What the host holds is not more when all have gone than it was before they came.
+  /// When all nodes are gone, the host must hold no more than before they came.
   void nobody_is_left() {
     for (Job* job : {&job_, &calm_})
       job->die();
@@ -279,7 +279,7 @@ class Shapes {
       stranger->leave();
     // A host with a record waits 10 minutes for the first node of a run.
     cluster_.run_until(cluster_.now + (recorded_ ? 700s : 120s));
-    look();
+    check_invariants();
     const MemoryAccount& account = cluster_.accounts.back();
     if (cluster_.service->runs() != 0 || account.blocks != 0 || account.kept != 0 ||
         cluster_.service->state_clients() != 0)
@@ -290,7 +290,7 @@ class Shapes {
     if (cluster_.state && cluster_.state->runs() != 0) FAIL("the disk still holds runs");
   }
 
-  void look() {
+  void check_invariants() {
     if (cluster_.service->runs() > kMostRuns) FAIL("too many runs");
     const MemoryAccount& account = cluster_.accounts.back();
     if (account.kept > kMostRuns * kMostBytesOfRun ||

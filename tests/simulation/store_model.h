@@ -1,7 +1,7 @@
-// The store once more, as plainly as possible: what the simulation compares the real one with.
+// A second store, as plain as possible, with which the simulation compares the real one.
 //
-// Written from the protocol's description alone. Waits are looked through in full at every write,
-// answers are put together as strings; nothing is fast, nothing is shared with the real table.
+// Written from the protocol's description only. Every write searches all waits, and answers are
+// built as strings. Nothing is fast, and nothing is shared with the real table.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace muster::testing {
 
 class StoreModel {
  public:
-  /// What each client has been sent so far.
+  /// The bytes sent to each client so far.
   std::map<std::uint32_t, std::string> sent;
-  /// Whom the server has closed, or who has gone.
+  /// The clients whose connection is closed, by the server or by themselves.
   std::map<std::uint32_t, bool> closed;
 
   void apply(std::uint32_t who, const Request& request) {
@@ -129,7 +129,7 @@ class StoreModel {
     return true;
   }
 
-  // A write has come for everyone who waits for the key; queues count if they are filled now.
+  // A write counts for each client that waits for the key. A queue counts if it has an entry now.
   void write(const std::string& key, const std::string& value) {
     values_[key] = value;
     arrive(key);
@@ -164,7 +164,7 @@ class StoreModel {
       waits_.push_back(wait);
   }
 
-  // Clients are numbered, and their order on a name's list is that in which their waits began.
+  // One entry releases one client: the one whose wait for this queue began first.
   void push(const std::string& name, const std::string& value) {
     queues_[name].push_back(value);
     for (std::size_t i = 0; i < waits_.size(); ++i) {
@@ -236,7 +236,7 @@ class StoreModel {
 
   std::map<std::string, std::string> values_;
   std::map<std::string, std::vector<std::string>> queues_;
-  std::vector<Wait> waits_;  // In the order in which they began.
+  std::vector<Wait> waits_;  // In the order in which the waits began.
 };
 
 }  // namespace muster::testing

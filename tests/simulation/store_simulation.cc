@@ -1,6 +1,6 @@
 // Many clients against one table, through the codec: random requests in random pieces, randomly
-// interleaved, with disconnects. After every step each client has been sent exactly what the plain
-// model says. A failure prints its seed; MUSTER_SEED=<seed> runs that one again.
+// interleaved, with disconnects. After every step each client must have got exactly the bytes that
+// the plain model sends. A failure prints its seed. MUSTER_SEED=<seed> runs that seed again.
 
 #include <array>
 #include <cstdlib>
@@ -20,7 +20,7 @@
 namespace muster {
 namespace {
 
-/// One request with memory of its own.
+/// One request that owns its memory.
 struct OwnedRequest {
   Query query = Query::Ping;
   std::string key, value, expected;
@@ -103,7 +103,7 @@ class Generator {
   int waits_;
 };
 
-/// The real thing: decoder and input buffer for each client, one table, bytes out.
+/// The real code: a decoder and an input buffer for each client, one table, and the reply bytes.
 class Server {
  public:
   explicit Server(const CodecLimits& limits) : limits_(limits) {}
@@ -134,7 +134,7 @@ class Server {
     table.disconnect(ConnectionId{who});
     clients_[who]->closed = true;
   }
-  /// What the client has been sent since the last call.
+  /// The bytes sent to the client since the last call.
   std::string take(std::uint32_t who) {
     std::string bytes;
     std::array<std::string_view, 1> piece;
@@ -162,11 +162,10 @@ class Server {
   std::vector<std::unique_ptr<Client>> clients_;
 };
 
-/// One client's side: bytes not yet delivered, and after how many more of them each request is
-/// complete.
+/// The client's side of a connection: bytes not delivered yet, and where each request ends.
 struct Wire {
   struct Pending {
-    std::size_t end;  // Counted from the connection's first byte.
+    std::size_t end;  // Its offset from the connection's first byte.
     OwnedRequest request;
   };
   std::string bytes;
@@ -186,7 +185,7 @@ class Simulation {
     testing::Prng& prng = generator_.prng;
     const auto who = static_cast<std::uint32_t>(prng.below(wires_.size()));
     REQUIRE(server_.closed(who) == model_.closed[who]);
-    if (model_.closed[who]) return connect(who);  // Somebody else, under the same number.
+    if (model_.closed[who]) return connect(who);  // A new client gets the same number.
     if (prng.chance(2)) {
       server_.disconnect(who);
       model_.disconnect(who);

@@ -1,4 +1,4 @@
-// A simulated stranger at a host: what it says is right, wrong, torn, or somebody else's.
+// A simulated stranger at a host: it sends correct, wrong, torn and replayed requests.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,8 @@
 
 namespace muster::testing {
 
-/// A host that strangers reach, too: it knows at most so many runs, and forgets them soon.
+/// The options of a host that strangers can reach: it has at most `most` runs and forgets them
+/// soon.
 inline RunServiceOptions host_of_runs(std::size_t most) {
   RunServiceOptions options;
   options.only_nodes_close = true;
@@ -23,7 +24,7 @@ inline RunServiceOptions host_of_runs(std::size_t most) {
   return options;
 }
 
-/// Somebody from outside, with a connection of the c10d door and one of the native door.
+/// A client from outside, with one connection to the c10d door and one to the native door.
 class Stranger {
  public:
   Stranger(Cluster& cluster, C10dDoor& door, std::uint64_t seed)
@@ -48,7 +49,7 @@ class Stranger {
         return native_gone();
       case 4:
         return write(std::string(kStateKeyPrefix) + own_run(), encode_state(some_state()));
-      case 5: {  // The job's own words, or almost.
+      case 5: {  // The job's own text, or that text with one wrong bit.
         std::string text = text_of_the_job;
         if (!text.empty() && dice_.chance(50)) text[dice_.below(text.size())] ^= 1;
         return write(std::string(kStateKeyPrefix) + "job", text);
@@ -60,7 +61,7 @@ class Stranger {
         closed.closed = true;
         return write(std::string(kStateKeyPrefix) + "job", encode_state(closed), text_of_the_job);
       }
-      case 7: {  // Waits where the job's nodes wait.
+      case 7: {  // Waits for the key for which the job's nodes wait.
         const std::string key =
             std::string(kStateKeyPrefix) + "job.0" + std::string(kExitBarrierKey);
         const std::string_view keys[]{key};
@@ -71,7 +72,7 @@ class Stranger {
     }
   }
 
-  /// Goes for good.
+  /// Closes both connections for good.
   void leave() {
     native_gone();
     if (store_) door_.cut(*store_);
@@ -95,18 +96,18 @@ class Stranger {
         cluster_.service->receive({native_}, std::string_view(frame).substr(1 + kNativeLengthBytes),
                                   "10.9.9.9", cluster_.time());
     if (!answer.close.empty()) native_gone();
-    cluster_.carry_out();
+    cluster_.apply_effects();
   }
   void native_gone() {
     if (!host_listens()) return;
     cluster_.service->gone({native_}, cluster_.time());
     native_ = cluster_.new_connection();
-    cluster_.carry_out();
+    cluster_.apply_effects();
   }
   void write(const std::string& key, const std::string& desired, const std::string& expected = {}) {
     send({.query = Query::CompareSet, .key = key, .value = desired, .expected = expected});
   }
-  /// All of it, or the beginning and then nothing.
+  /// Sends the whole request, or only its beginning and then closes the connection.
   void send(const Request& request) {
     std::string bytes;
     encode_request(request, bytes);

@@ -1,5 +1,5 @@
-// The supervisor with a simulated shim and simulated workers: starts that fail, workers that fail,
-// linger, ignore SIGTERM or leave children, signals at any moment, reports that come late. The
+// The supervisor with a simulated shim and simulated workers: starts that fail; workers that fail,
+// end slowly, ignore SIGTERM or leave children; signals at any moment; reports that come late. The
 // invariants are checked at every step. MUSTER_SEED=<seed> runs one seed again.
 
 #include <deque>
@@ -21,12 +21,12 @@ Duration ms(std::uint64_t n) {
   return std::chrono::milliseconds(n);
 }
 
-// What a worker will do, drawn when it starts.
+// The behaviour of one worker, drawn when it starts.
 struct Worker {
   Instant ends_at;
   WorkerExit end;
   bool ignores_signals = false;
-  Duration takes_to_end{};  // After a signal.
+  Duration takes_to_end{};  // How long the worker takes to end after a signal.
 };
 
 class World {
@@ -36,7 +36,7 @@ class World {
         settings_{.local_world_size = 1 + static_cast<int>(prng_.below(5)),
                   .max_restarts = static_cast<int>(prng_.below(4)),
                   .stop_timeout = ms(prng_.below(40'000))},
-        // Some faults are off in some runs: a run with everything on hides what each does.
+        // Some faults are off in some runs: with all faults on, the effect of each one is hidden.
         failing_(prng_.chance(70)),
         signalling_(prng_.chance(40)),
         start_failing_(prng_.chance(15)),
@@ -59,10 +59,10 @@ class World {
  private:
   void feed(const SupervisorEvent& event) {
     for (const SupervisorAction& action : supervisor_.step(event, now_))
-      std::visit([this](const auto& a) { carry_out(a); }, action);
+      std::visit([this](const auto& a) { apply(a); }, action);
   }
 
-  // The next thing that happens: a report that is due, a worker's end, a signal, the deadline.
+  // Runs the next event: a due report, the end of a worker, a signal, or the deadline.
   void advance() {
     Instant next = Instant::max();
     if (!reports_.empty()) next = std::min(next, reports_.front().first);
@@ -81,7 +81,7 @@ class World {
     if (leaving_until_) next = std::min(next, *leaving_until_);
     if (has_peers_ && prng_.chance(4)) return feed(RestartOrdered{});
     if (has_peers_ && prng_.chance(1)) return end_job();
-    REQUIRE(next != Instant::max());  // Nothing will ever happen, and it is not over: a hang.
+    REQUIRE(next != Instant::max());  // Otherwise the supervisor waits for nothing: a hang.
     now_ = std::max(now_, next);
     if (joining_until_ && now_ >= *joining_until_) {
       joining_until_.reset();
@@ -123,20 +123,20 @@ class World {
     }
   }
 
-  /// In order, as from the shim, each a little later.
+  /// Reports arrive a little later and in order, as from the shim.
   void report(SupervisorEvent event) {
     Instant due = now_ + ms(prng_.below(20));
     if (!reports_.empty()) due = std::max(due, reports_.back().first);
     reports_.emplace_back(due, std::move(event));
   }
 
-  void carry_out(const JoinRendezvous&) {
+  void apply(const JoinRendezvous&) {
     REQUIRE(alive_.empty());
     joining_until_ = now_ + ms(prng_.below(3000));
   }
 
-  void carry_out(const StartWorkers& action) {
-    // No worker of an old attempt lives in a new one; restarts stay within the limit.
+  void apply(const StartWorkers& action) {
+    // No worker of an old attempt may live, and the restarts must stay within the limit.
     REQUIRE(alive_.empty());
     REQUIRE(action.restart_count == (job_decides_ ? job_restarts_ : failures_));
     REQUIRE(action.restart_count <= settings_.max_restarts);
@@ -162,7 +162,7 @@ class World {
     return worker;
   }
 
-  void carry_out(const SignalWorkers& action) {
+  void apply(const SignalWorkers& action) {
     for (auto& [rank, worker] : alive_) {
       if (worker.ignores_signals || worker.ends_at <= now_ + worker.takes_to_end) continue;
       worker.ends_at = now_ + worker.takes_to_end;
@@ -171,10 +171,10 @@ class World {
     }
   }
 
-  void carry_out(const EndWorker& action) {
+  void apply(const EndWorker& action) {
     REQUIRE((action.number == 6 || action.number == 9));
     const auto found = alive_.find(action.rank.value);
-    if (found == alive_.end()) return;  // Its end is on its way.
+    if (found == alive_.end()) return;  // The worker has ended. Its report is on its way.
     Worker& worker = found->second;
     if (action.number == 9 ? prng_.chance(2) : worker.ignores_signals) return;
     worker.ends_at = std::min(worker.ends_at, now_ + worker.takes_to_end);
@@ -182,7 +182,7 @@ class World {
         prng_.chance(5) ? WorkerExit{} : WorkerExit{.killed = true, .status = action.number};
   }
 
-  void carry_out(const KillEverything&) {
+  void apply(const KillEverything&) {
     for (auto& [rank, worker] : alive_)
       report(WorkerEnded{LocalRank{rank}, {.killed = true, .status = 9}});
     alive_.clear();
@@ -190,22 +190,22 @@ class World {
     if (second_signal_at_) CHECK(now_ - *second_signal_at_ <= 1s);
   }
 
-  void carry_out(const AnnounceFailure& action) {
+  void apply(const AnnounceFailure& action) {
     ++failures_;
     ++job_restarts_;
     REQUIRE_FALSE(action.exit.ok());
     REQUIRE(action.restarts_left >= 0);
   }
 
-  void carry_out(const ReportEnd& action) {
+  void apply(const ReportEnd& action) {
     REQUIRE(alive_.empty());
     reported_ = action.succeeded;
     leaving_until_ = now_ + ms(prng_.below(3000));
   }
 
-  void carry_out(const LeaveRendezvous&) { REQUIRE_FALSE(std::exchange(left_, true)); }
+  void apply(const LeaveRendezvous&) { REQUIRE_FALSE(std::exchange(left_, true)); }
 
-  void carry_out(const Finish& action) {
+  void apply(const Finish& action) {
     REQUIRE_FALSE(finish_);
     REQUIRE(alive_.empty());
     finish_ = action;
@@ -216,8 +216,10 @@ class World {
     CHECK(failures_ <= settings_.max_restarts + 1);
     if (reported_)
       CHECK(*reported_ == (finish_->why == Finish::Why::Succeeded ||
-                           finish_->why == Finish::Why::Signalled));  // While it waited for others.
-    else  // Then there is nobody left to be told, or it was said otherwise.
+                           // A signal arrived during the wait.
+                           finish_->why == Finish::Why::Signalled));
+    else  // The end is not reported if the job has ended, this node left, or there is no
+          // rendezvous.
       CHECK((job_failed_ || left_ || finish_->reason == "no"));
     CHECK_FALSE(supervisor_.next_deadline());
     switch (finish_->why) {
@@ -244,8 +246,8 @@ class World {
     }
     if (!job_failed_ && signals_ == 0 && finish_->why == Finish::Why::WorkerFailed &&
         finish_->reason.empty())
-      CHECK(failures_ == settings_.max_restarts + 1);          // No restart was kept back.
-    CHECK(supervisor_.step(SignalArrived{15}, now_).empty());  // What is over stays over.
+      CHECK(failures_ == settings_.max_restarts + 1);          // All restarts were used.
+    CHECK(supervisor_.step(SignalArrived{15}, now_).empty());  // After the end nothing happens.
   }
 
   testing::Prng prng_;

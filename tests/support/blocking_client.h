@@ -1,4 +1,4 @@
-// A connection that blocks, with a bound, and sends whatever it is given.
+// A client with a blocking connection and a time limit, which can send any bytes.
 #pragma once
 
 #include <poll.h>
@@ -19,10 +19,11 @@ class BlockingClient {
   explicit BlockingClient(std::uint16_t port, const char* host = "127.0.0.1") : socket_(loop_) {
     socket_.connect({boost::asio::ip::make_address(host), port});
     socket_.set_option(boost::asio::ip::tcp::no_delay(true));
-    const timeval patience{20, 0};  // A bound for what should come at once.
+    const timeval patience{20, 0};  // A limit for answers that should come at once.
     ::setsockopt(fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   }
-  /// Sends what the server takes; a connection that it has closed is no failure here.
+  /// Sends as many bytes as the server accepts. That the server has closed the connection is no
+  /// failure here.
   BlockingClient& send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = ::send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -42,7 +43,7 @@ class BlockingClient {
     got.resize(size);
     return got;
   }
-  /// Whether the server closes the connection, after whatever else it may send.
+  /// Whether the server closes the connection, possibly after sending more bytes.
   bool closed() {
     char ignored = 0;
     for (;;) {
@@ -51,7 +52,7 @@ class BlockingClient {
       if (got < 0) return false;
     }
   }
-  /// Whether bytes can be read within so long.
+  /// Whether bytes can be read within this time.
   bool readable(int milliseconds = 0) {
     pollfd watch{fd(), POLLIN, 0};
     return ::poll(&watch, 1, milliseconds) > 0;

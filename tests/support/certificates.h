@@ -1,4 +1,4 @@
-// Certificates of tests/support/certificates.py, made once for each test.
+// The certificates of tests/support/certificates.py, created for each test.
 #pragma once
 
 #include <cstdlib>
@@ -12,10 +12,10 @@ namespace muster::testing {
 
 struct Certificates {
   Certificates() { make(""); }
-  /// Those with the names that tests of names use.
+  /// Creates the certificates for tests of names.
   void make_named() { make(" named"); }
   std::string file(const std::string& name) const { return (folder.dir / name).string(); }
-  /// Empty names: without it.
+  /// An empty name leaves the file out.
   TlsFiles files(const std::string& name, const std::string& ca) const {
     TlsFiles files;
     if (!name.empty()) files.certificate = file(name + ".pem"), files.key = file(name + ".key");

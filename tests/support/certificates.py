@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Certificates for tests, by the openssl program: a CA, servers, clients, and what must be refused."""
+"""Creates certificates for tests with the openssl program: a CA, servers, clients, and certificates
+that must be refused."""
 import pathlib
 import subprocess
 import sys
@@ -21,19 +22,19 @@ class Authority:
         return self.folder / name
 
     def issue(self, name, alternative_names=HERE):
-        """NAME.pem and NAME.key, signed by this CA."""
+        """Creates NAME.pem and NAME.key, signed by this CA."""
         self.request(name, "/CN=" + name, 30, "-CA", self.path(self.name + ".pem"),
                      "-CAkey", self.path(self.name + ".key"), "-addext", "basicConstraints=critical,CA:FALSE",
                      "-addext", "subjectAltName=" + alternative_names)
         return self.path(name + ".pem"), self.path(name + ".key")
 
     def issue_nameless(self, name, common_name):
-        """One that has a common name, and no alternative names."""
+        """Issues a certificate with a common name and without alternative names."""
         self.request(name, "/CN=" + common_name, 30, "-CA", self.path(self.name + ".pem"),
                      "-CAkey", self.path(self.name + ".key"), "-addext", "basicConstraints=critical,CA:FALSE")
 
     def issue_expired(self, name):
-        """One whose last day was yesterday: `openssl req` does not make such ones by itself."""
+        """Issues a certificate that expired yesterday: `openssl req` alone cannot do this."""
         wish = self.path(name + ".csr")
         run("req", *NEW_KEY, "-subj", "/CN=" + name, "-addext", "subjectAltName=" + HERE,
             "-keyout", self.path(name + ".key"), "-out", wish)
@@ -49,7 +50,8 @@ class Authority:
 
 
 def any_names(*names):
-    """Alternative names with exactly these bytes as DNS names, which openssl would not make of a text."""
+    """Alternative names with exactly these bytes as DNS names, which openssl would not create from
+    a text."""
     def value(tag, content):
         size = len(content)
         length = bytes([size]) if size < 128 else b"\x82" + size.to_bytes(2, "big")
@@ -62,7 +64,7 @@ def run(*words):
 
 
 def make_all(folder):
-    """What the unit tests use."""
+    """Creates the certificates for the unit tests."""
     authority = Authority(folder)
     authority.issue("server")
     authority.issue("client", "DNS:node")
@@ -72,7 +74,8 @@ def make_all(folder):
 
 
 def make_named(folder):
-    """Clients with the alternative names that unit tests of names use, of the CA that is there."""
+    """Creates clients with the alternative names for the unit tests of names, issued by the
+    existing CA."""
     authority = Authority(folder, new=False)
     authority.issue("named", "DNS:Node1.Example.org,IP:10.0.0.1,URI:spiffe://a/b,email:a@b.org,DNS:team-a,DNS:*.lab.org")
     authority.issue_nameless("nameless", "node1.example.org")

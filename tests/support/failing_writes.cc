@@ -1,10 +1,11 @@
-// Writes that fail at random, as on a disk that is broken or full. To be preloaded into a program
-// that a test starts; docs/testing.md says how.
+// Makes writes fail at random, as on a broken or full disk. Tests preload this library into a
+// program that they start; docs/testing.md says how.
 //
-// A write or a sync of a file whose path has FAILING_WRITES_PATH in it fails with a chance of
-// FAILING_WRITES in 100,000: with EIO or ENOSPC, half of the writes after a part of the bytes is
-// written. FAILING_WRITES_SEED makes the sequence another one. Without FAILING_WRITES nothing
-// fails.
+// A write or a sync of a file whose path contains FAILING_WRITES_PATH fails with a chance of
+// FAILING_WRITES in 100,000, with EIO or ENOSPC. Half of the failing pwrites first write a part of
+// the bytes. FAILING_WRITES_SEED selects another random sequence. FAILING_WRITES_ERRNO is the
+// number of the one error to use. FAILING_WRITES_WHILE names a file: nothing fails while it does
+// not exist. Without FAILING_WRITES nothing fails.
 #include <dlfcn.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@ std::uint64_t setting(const char* name, std::uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-// Not <random>: what is called here may be called before anything of C++ is initialized.
+// Does not use <random>: the functions below may be called before C++ objects are initialized.
 std::uint64_t next_random() {
   static std::atomic<std::uint64_t> state{setting("FAILING_WRITES_SEED", 1)};
   std::uint64_t z = state.fetch_add(0x9e3779b97f4a7c15U) + 0x9e3779b97f4a7c15U;
@@ -43,10 +44,15 @@ bool is_meant(int fd) {
          std::strstr(path.data(), part) != nullptr;
 }
 
-// A number that is not zero if the call is to fail.
+bool is_time() {
+  static const char* const file = std::getenv("FAILING_WRITES_WHILE");
+  return file == nullptr || ::access(file, F_OK) == 0;
+}
+
+// Returns a random number that is not zero if the call must fail; else 0.
 std::uint64_t failure(int fd) {
   static const std::uint64_t chance = setting("FAILING_WRITES", 0);
-  if (chance == 0 || !is_meant(fd)) return 0;
+  if (chance == 0 || !is_meant(fd) || !is_time()) return 0;
   const std::uint64_t random = next_random();
   return random % 100'000 < chance ? random | 1U : 0;
 }
@@ -56,14 +62,16 @@ Function* real(Function* /*function*/, const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
-// -1, with errno set.
+// Sets errno and returns -1.
 int fail(std::uint64_t random) {
-  errno = (random >> 40U) % 2 == 0 ? EIO : ENOSPC;
+  static const auto error = static_cast<int>(setting("FAILING_WRITES_ERRNO", 0));
+  const int random_error = (random >> 40U) % 2 == 0 ? EIO : ENOSPC;
+  errno = error != 0 ? error : random_error;
   return -1;
 }
 
 ssize_t failing_pwrite(std::uint64_t random, int fd, const void* from, size_t size, off_t at) {
-  // The part of a page that reached the disk before it broke.
+  // Half of the calls write a part of the bytes, as a disk that breaks during a write.
   if ((random >> 41U) % 2 == 0 && size > 1)
     (void)!real(&pwrite, "pwrite")(fd, from, (random >> 20U) % size, at);
   return fail(random);

@@ -1,8 +1,8 @@
-// Calls that come late, at random: a busy machine, to be had on a quiet one. To be preloaded into
-// everything that a test starts; docs/testing.md says how.
+// Delays calls at random, as on a busy machine. Tests preload this library into all programs that
+// they start; docs/testing.md says how.
 //
-// A call sleeps before and after what it does, each with a chance of LATE_CALLS in 100,000, for up
-// to LATE_CALLS_US microseconds (20,000 if it is not set). Without LATE_CALLS nothing sleeps.
+// A call sleeps before and after its work, each time with a chance of LATE_CALLS in 100,000, for up
+// to LATE_CALLS_US microseconds (20,000 if it is not set). Without LATE_CALLS no call sleeps.
 #include <dlfcn.h>
 #include <poll.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ std::uint64_t setting(const char* name, std::uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-// Not <random>: what is called here may be called before anything of C++ is initialized.
+// Does not use <random>: the functions below may be called before C++ objects are initialized.
 std::uint64_t next_random() {
   thread_local std::uint64_t state = 0;
   if (state == 0) {
@@ -55,7 +55,7 @@ void perhaps_sleep() {
   errno = error;
 }
 
-// `function` is the one called `name`, for its type only.
+// `function` only gives the type of the function called `name`.
 template <typename Function, typename... Arguments>
 auto late(Function* /*function*/, const char* name, Arguments... arguments) {
   auto* const real = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
@@ -135,7 +135,8 @@ int unlink(const char* path) noexcept {
   return late(&unlink, "unlink", path);
 }
 
-// std::condition_variable's: who was waited for goes on later than who waited for it.
+// The functions of std::condition_variable: the notifying thread goes on later than the waiting
+// one.
 void notify_one(void* variable) __asm__("_ZNSt18condition_variable10notify_oneEv");
 void notify_one(void* variable) {
   late(&notify_one, "_ZNSt18condition_variable10notify_oneEv", variable);

@@ -1,4 +1,4 @@
-// A socket to listen at, for StoreServerOptions::descriptors.
+// A listening socket for StoreServerOptions::descriptors.
 #pragma once
 
 #include <netinet/in.h>
@@ -8,9 +8,9 @@
 
 namespace muster::testing {
 
-/// At a port of 127.0.0.1 that the kernel picks. Its connections have little room in the kernel for
-/// what is unread: else that is megabytes, and a sanitized server on a busy machine takes a minute
-/// to answer so much.
+/// Returns a socket that listens at a port of 127.0.0.1 chosen by the kernel. The kernel buffers
+/// little unread data for its connections. Otherwise it would buffer megabytes, for which a server
+/// with sanitizers on a busy machine takes a minute.
 inline int listener_with_little_room() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int little = 4096;

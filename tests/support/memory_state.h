@@ -1,4 +1,5 @@
-// What a run service records, kept in memory as texts: a disk that the test commits by hand.
+// The records of a run service, kept in memory as texts: a disk whose writes the test commits
+// explicitly.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace muster::testing {
 class MemoryState : public RunState {
  public:
   StoredState load() override {
-    waiting_.clear();  // Whoever wrote it is no more.
+    waiting_.clear();  // The host that wrote these changes is dead.
     StoredState state;
     for (const auto& [run_id, stored] : runs_) {
       const auto record = decode_run_record(stored.record);
@@ -40,7 +41,7 @@ class MemoryState : public RunState {
   void listen(std::function<void(const StateReport&)>) override {}
   void record(StateChanges changes) override { waiting_.push_back(std::move(changes)); }
 
-  /// Makes everything that waits durable, at once; the number of the newest.
+  /// Makes all waiting changes durable. Returns the number of the newest one.
   std::uint64_t commit() {
     StateChanges all;
     for (StateChanges& changes : std::exchange(waiting_, {}))
@@ -52,7 +53,7 @@ class MemoryState : public RunState {
     durable_ = std::max(durable_, all.number);
     return durable_;
   }
-  /// A new host counts its turns anew.
+  /// A new host counts its turns from the start.
   void begin_host() { durable_ = 0; }
   std::size_t runs() const { return runs_.size(); }
 

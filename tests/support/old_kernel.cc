@@ -1,6 +1,6 @@
-// A kernel that lacks what muster needs. To be preloaded: OLD_KERNEL names the call that it does
-// not know: pidfd_open (before Linux 5.3), waitid for pidfds (before 5.4), or the flag CLONE_PIDFD,
-// which older kernels and emulators ignore in silence.
+// Plays a kernel that lacks a call that muster needs. Tests preload this library. OLD_KERNEL names
+// the missing call: pidfd_open (before Linux 5.3), waitid for pidfds (before 5.4), or clone, whose
+// flag CLONE_PIDFD older kernels and emulators ignore without an error.
 #include <dlfcn.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -18,7 +18,7 @@ bool lacks(const char* call) {
   return named != nullptr && std::strcmp(named, call) == 0;
 }
 
-// `function` is the one called `name`, for its type only.
+// `function` only gives the type of the function called `name`.
 template <typename Function>
 Function* next(Function* /*function*/, const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));

@@ -1,4 +1,4 @@
-// A TokenCrypto without OpenSSL, for tests of what is said and when.
+// A TokenCrypto without OpenSSL, for tests of the messages and their order.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace muster::testing {
 
-/// Nobody's secret: what is said and when is tested here, and OpenSSL's part elsewhere.
+/// This is not secret. Tests with it check the messages and their order; other tests check
+/// OpenSSL's part.
 class PlainCrypto final : public TokenCrypto {
  public:
   explicit PlainCrypto(std::string token) : token_(std::move(token)) {}

@@ -1,14 +1,16 @@
-"""A port for a server that is yet to be started."""
+"""Finds a port for a server that has not been started yet."""
 import pathlib
 import random
 import socket
 
-DEFAULTS = {29400, 29500}  # Of the rendezvous and of the static store: some tests use them on purpose.
+# The ports of the rendezvous and of the static store, which some tests use on purpose.
+DEFAULTS = {29400, 29500}
 
 
 def free_port():
-    """Nobody listens there now. Below those that the kernel hands out: another test's connection would take one of
-    these before the server has begun."""
+    """A port on which no process listens now. It is below the kernel's range for outgoing
+    connections: otherwise a connection of another test could take the port before the server has
+    started."""
     first_of_kernel = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     candidates = [port for port in range(10000, first_of_kernel) if port not in DEFAULTS]
     for port in random.SystemRandom().sample(candidates, min(100, len(candidates))) or [0]:

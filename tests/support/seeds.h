@@ -1,4 +1,4 @@
-// Which seeds a simulation runs: the environment may ask for one, or for another number of them.
+// The seeds that a simulation runs: the environment may name one seed, or another number of seeds.
 
 #pragma once
 
@@ -8,9 +8,9 @@
 
 namespace muster::testing {
 
-/// Calls run(seed) for the seeds 1 to `count`. MUSTER_SEED=<seed> runs only that one,
-/// MUSTER_SEEDS=<n> the seeds 1 to n, MUSTER_SEEDS=<m>-<n> those from m to n, MUSTER_SEEDS=<n>% the
-/// first n percent of them.
+/// Calls run(seed) for the seeds from 1 to `count`. MUSTER_SEED=<seed> runs only this seed,
+/// MUSTER_SEEDS=<n> the seeds from 1 to n, MUSTER_SEEDS=<m>-<n> those from m to n,
+/// MUSTER_SEEDS=<n>% the first n percent of them.
 template <typename Run>
 void run_seeds(std::uint64_t count, const Run& run) {
   if (const char* only = std::getenv("MUSTER_SEED")) {

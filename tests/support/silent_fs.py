@@ -1,17 +1,19 @@
-"""A small file system in memory that can fall silent, as a dead NFS server does.
+"""A small file system in memory that can stop answering, like a dead NFS server.
 
-The server is a process of its own that speaks the kernel's FUSE protocol (<linux/fuse.h>) over
-/dev/fuse. While it is silent it reads requests and answers none: whoever waits for one waits until
-speak() or until the file system is unmounted. Needs root and /dev/fuse; available() says.
+The server is a separate process that speaks the kernel's FUSE protocol (<linux/fuse.h>) over
+/dev/fuse. While it is silent it reads requests and does not answer them: a caller waits until
+speak() or until the file system is unmounted. Needs root and /dev/fuse; available() checks that.
 
     with SilentFs(folder) as fs:
         ...
         fs.fall_silent()
 
-With SilentFs(folder, never={READ}) it never answers these requests, and all others.
+SilentFs(folder, never={READ}) never answers these requests, and answers all others.
 
-Run by hand: silent_fs.py FOLDER [NUMBER OF A REQUEST THAT IT NEVER ANSWERS...]; SIGUSR1 silences it, SIGUSR2 lets it speak, SIGTERM unmounts it.
+To run it by hand: silent_fs.py FOLDER [NUMBER OF A REQUEST THAT IT NEVER ANSWERS...]. SIGUSR1
+silences it, SIGUSR2 lets it answer again, SIGTERM unmounts it.
 """
+import contextlib
 import ctypes
 import errno
 import os
@@ -65,7 +67,7 @@ class Server:
         self.next_number = 2
 
     def run(self, signals):
-        """`signals` is where the numbers of signals arrive."""
+        """`signals` is the descriptor from which the numbers of signals are read."""
         os.set_blocking(self.device, False)
         while True:
             readable, _, _ = select.select([self.device, signals], [], [])
@@ -76,8 +78,8 @@ class Server:
                 request = os.read(self.device, MAX_WRITE + 4096)
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
-                    continue  # There is none, or its caller gave it up.
-                return  # ENODEV: unmounted.
+                    continue  # There is no request, or its caller has given it up.
+                return  # ENODEV: the file system was unmounted.
             if self.silent:
                 self.unanswered.append(request)
             else:
@@ -100,7 +102,11 @@ class Server:
 
     def answer(self, request):
         _, operation, unique, number, *_ = HEADER.unpack_from(request)
-        if operation in NO_ANSWER or operation in self.never:
+        if operation in NO_ANSWER:
+            return
+        if operation in self.never:
+            with contextlib.suppress(BlockingIOError):  # Many lines that nobody has read.
+                os.write(1, b"unanswered\n")
             return
         try:
             node = self.nodes.get(number)
@@ -112,7 +118,7 @@ class Server:
         try:
             os.write(self.device, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
         except OSError as problem:
-            if problem.errno != errno.ENOENT:  # Whoever asked is gone.
+            if problem.errno != errno.ENOENT:  # ENOENT: the caller of the request is gone.
                 raise
 
     def entry(self, node):
@@ -187,7 +193,7 @@ class Server:
             raise OSError(errno.ENOENT, "")
         if parent.names[name].names:
             raise OSError(errno.ENOTEMPTY, "")
-        del parent.names[name]  # Its node stays for whoever has it open.
+        del parent.names[name]  # The node stays for processes that have it open.
         return b""
 
     def rename(self, parent, body):
@@ -217,6 +223,7 @@ class SilentFs:
         self.folder = pathlib.Path(folder)
         self.never = never
         self.server = None
+        self.unanswered = 0
 
     def __enter__(self):
         self.folder.mkdir(exist_ok=True)
@@ -229,7 +236,7 @@ class SilentFs:
         return self
 
     def __exit__(self, *_):
-        # The end of its server ends the connection, and with it every wait.
+        # The server's end closes the connection and so ends every wait.
         self.server.kill()
         self.server.wait()
         self.server.stdout.close()
@@ -237,8 +244,21 @@ class SilentFs:
 
     def fall_silent(self):
         os.kill(self.server.pid, signal.SIGUSR1)
-        if self.server.stdout.readline() != b"silent\n":
-            raise OSError("the server has ended")
+        self.read_until(lambda line: line == b"silent\n")
+
+    def wait_for_unanswered(self, count):
+        """Waits until the server has taken so many requests that it never answers: nothing ends their callers now."""
+        if self.unanswered < count:
+            self.read_until(lambda line: self.unanswered >= count)
+
+    def read_until(self, is_last):
+        while True:
+            line = self.server.stdout.readline()
+            if not line:
+                raise OSError("the server has ended")
+            self.unanswered += line == b"unanswered\n"
+            if is_last(line):
+                return
 
     def speak(self):
         os.kill(self.server.pid, signal.SIGUSR2)
@@ -249,13 +269,14 @@ def serve(folder, never):
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
     if libc.mount(b"silent_fs", os.fsencode(folder), b"fuse", 0, options.encode()) != 0:
         sys.exit(f"mount: {os.strerror(ctypes.get_errno())}")
-    # Python would run a handler only once a read that has just begun is over.
+    # Python would run a handler only after a read that has just begun.
     signals, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake)
     for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     server = Server(folder, device, never)
     os.write(1, b"mounted\n")
+    os.set_blocking(1, False)
     server.run(signals)
 
 

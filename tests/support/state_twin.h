@@ -20,7 +20,7 @@ inline nlohmann::json twin_of(const NodeSet& nodes) {
   return list;
 }
 
-/// Without the "iso" texts of the times, which are for people.
+/// Leaves out the "iso" texts of the times, which are for people.
 inline nlohmann::json twin_of(const RendezvousState& state) {
   auto participants = nlohmann::json::array();
   for (const auto& [name, rank] : state.participants)

@@ -11,7 +11,8 @@
 
 namespace muster::testing {
 
-/// Throws if there can be none; removed at the end with what is in it.
+/// The constructor throws if it cannot create the folder. The destructor removes the folder with
+/// its content.
 struct TempFolder {
   TempFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "muster_test_XXXXXX").string();

@@ -1,5 +1,5 @@
 // A model of torchrun's client of the rendezvous state, for tests: which operation follows from a
-// state (torch 2.13, elastic/rendezvous/dynamic_rendezvous.py), and what it does to it.
+// state (torch 2.13, elastic/rendezvous/dynamic_rendezvous.py), and how the operation changes it.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,7 @@ struct TorchSettings {
   Duration dead_after = std::chrono::seconds(15);
 };
 
-/// One node's handler: its copy of the state, and the rules. Whoever drives it carries the
-/// requests.
+/// The handler of one node: its copy of the state, and the rules. The caller carries the requests.
 class TorchModel {
  public:
   enum class Action {
@@ -35,7 +34,7 @@ class TorchModel {
     MarkClosed,
     Sync,
     Closed,    // An error: the run is over.
-    Graceful,  // The same for a spare: exit 0.
+    Graceful,  // The run is over for a spare: exit code 0.
     TimedOut,
     Finish,
   };
@@ -43,7 +42,7 @@ class TorchModel {
 
   TorchModel(NodeName name, TorchSettings settings) : name_(std::move(name)), settings_(settings) {}
 
-  /// After every sync: nodes whose heartbeat is too old by this node's clock are gone.
+  /// Runs after every sync: removes nodes whose heartbeat is too old by this node's clock.
   void sanitize(WallTime wall);
   Action decide(Operation operation, Instant now, Instant deadline, WallTime wall) const;
   /// Changes the local copy.

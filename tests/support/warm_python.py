@@ -1,12 +1,13 @@
-"""Python programs that need torch, run by copies of one process that has loaded it.
+"""Runs Python programs that need torch in copies of one process that has loaded it.
 
-To load torch takes two and a half seconds of a CPU for each process, and five with what DistributedDataParallel and
-optimizers load at their first use. With WarmPython.variables() in its environment, each Python program of .venv (torchrun,
-its workers and muster's) hands its streams, folder and environment to a copy (warm_site/sitecustomize.py), waits, and ends
-with the copy's exit code or signal. The copy is killed when the program that waits for it ends.
+Loading torch takes each process two and a half seconds of a CPU, or five with the modules that
+DistributedDataParallel and optimizers load at their first use. With WarmPython.variables() in its
+environment, each Python program of .venv (torchrun, its workers and muster's) passes its streams,
+folder and environment to a copy (warm_site/sitecustomize.py), waits, and ends with the copy's exit
+code or signal. The copy is killed when the program that waits for it ends.
 
-For tests of what programs compute and print. Where a test is about the worker's process itself (its signals, descriptors,
-what is left of it), the worker must be a real one."""
+Copies are for tests of what programs compute and print. If a test is about the worker's process
+itself (its signals, its descriptors, what it leaves behind), the worker must be a real one."""
 import atexit
 import io
 import json
@@ -26,12 +27,13 @@ import threading
 from warm_reduce import FIRST_FD, OPEN_FILES_MAX, end_with, serve_in_a_copy, take_environment
 
 SITE = pathlib.Path(__file__).resolve().parent / "warm_site"
-# Frames above the program's own, which its tracebacks would not have.
+# Frames above the program's own. Its tracebacks do not show them.
 OURS = __file__, "<frozen runpy>"
 
 
 class WarmPython:
-    """The server, started with the interpreter `python` and these variables. OMP_NUM_THREADS counts from there."""
+    """The server, started with the interpreter `python` and these variables. OMP_NUM_THREADS is
+    read when the server starts."""
 
     def __init__(self, python, **variables):
         self.folder = tempfile.TemporaryDirectory(prefix="muster-warm-")
@@ -50,7 +52,7 @@ class WarmPython:
         self.close()
 
     def variables(self, *paths):
-        """`paths` are for PYTHONPATH."""
+        """`paths` are added to PYTHONPATH."""
         return {"WARM_PYTHON": self.path, "WARM_PYTHON_PREFIX": self.prefix,
                 "PYTHONPATH": os.pathsep.join([str(SITE), *map(str, paths)])}
 
@@ -61,14 +63,14 @@ class WarmPython:
 
 
 def serve(path):
-    """Until the test ends: its end of stdin is closed then."""
+    """Serves until the test ends: the other end of stdin is closed then."""
     import torch._dynamo
     import torch.distributed.run
     import torch.utils.data  # noqa: F401
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Keepers are reaped by the kernel.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel reaps the keepers.
     print(os.path.realpath(sys.prefix), flush=True)
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         serve_in_a_copy(listener, keep)
@@ -92,7 +94,7 @@ def keep(program):
     try:
         program.sendall(code.to_bytes(4, "big", signed=True))
     except OSError:
-        pass  # It has ended itself.
+        pass  # The program has ended.
     os._exit(0)
 
 
@@ -101,7 +103,7 @@ def become(request, streams):
     try:
         take_over(request, streams)
         code = run(request["words"])
-        threading._shutdown()  # As the interpreter does: waits for threads that are no daemons.
+        threading._shutdown()  # Waits for threads that are not daemons, as the interpreter does.
         atexit._run_exitfuncs()
     finally:
         sys.stdout.flush()
@@ -119,18 +121,19 @@ def take_over(request, streams):
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     os.chdir(request["folder"])
-    multiprocessing.process.ORIGINAL_DIR = request["folder"]  # Where what it spawns looks for the program.
+    # Processes that multiprocessing spawns look for the program there.
+    multiprocessing.process.ORIGINAL_DIR = request["folder"]
     take_environment(request["environment"])
     sys.path[1:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path != str(SITE)]
     random.seed()
 
 
 def run(words):
-    """As the interpreter would, with its exit code."""
+    """Runs the program as the interpreter would. Returns its exit code."""
     try:
         if words[0] == "-m":
             sys.argv, sys.path[0] = words[1:], os.getcwd()
-            sys.modules.pop(words[1], None)  # runpy warns of a module that is there already.
+            sys.modules.pop(words[1], None)  # runpy warns if the module is already loaded.
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         elif words[0] == "-c":
             sys.argv, sys.path[0] = ["-c", *words[2:]], ""

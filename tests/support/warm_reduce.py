@@ -1,8 +1,9 @@
-"""gloo's all_reduce for workers, in copies of a process that has loaded torch. A worker that loads torch by itself needs two
-seconds of a CPU for that, at each of its starts.
+"""Runs gloo's all_reduce for workers, in copies of a process that has loaded torch. A worker that
+loads torch itself needs two seconds of a CPU at each start.
 
-The copy takes over the worker's environment and its namespaces, and is the worker's rank in the process group. It ends
-when the worker ends: the kernel then closes their connection. So a worker that is killed looks dead to the other ranks."""
+The copy takes over the worker's environment and namespaces, and is the worker's rank in the process
+group. It ends when the worker ends, because the kernel then closes their connection. So a killed
+worker looks dead to the other ranks."""
 import ctypes
 import json
 import os
@@ -13,7 +14,7 @@ import sys
 import threading
 import traceback
 
-# What each rank does. Workers that load torch themselves begin with this text.
+# The code of each rank. Workers that load torch themselves begin with this text.
 REDUCE = """
 import datetime, torch, torch.distributed as dist
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
@@ -22,7 +23,7 @@ dist.all_reduce(total)
 assert total.item() == 2.0 ** dist.get_world_size() - 1, total
 dist.barrier()
 """
-# The text with which other workers begin. The connection stays open while the worker lives.
+# The code with which other workers begin. The connection stays open while the worker lives.
 ASK = """
 import json, os, socket
 reduction = socket.socket(socket.AF_UNIX)
@@ -39,10 +40,11 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class WarmReduce:
-    """A server that makes one copy of itself for each worker. The caller's interpreter has torch."""
+    """A server that creates a copy of itself for each worker. The caller's interpreter must have
+    torch."""
 
     def __init__(self, path):
-        import torch.distributed  # noqa: F401  Here, in the parent: copies have it then.
+        import torch.distributed  # noqa: F401  Loaded in the parent, so that copies have it.
         self.path = str(path)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self.path)
@@ -67,14 +69,14 @@ class WarmReduce:
 
 
 def end_with(parent):
-    """This process ends when `parent` does, however that ends."""
+    """Kills this process when `parent` ends for any reason."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def serve_in_a_copy(listener, serve_one):
-    """The next connection. `serve_one` does not return."""
+    """Accepts the next connection and serves it in a copy. `serve_one` does not return."""
     connection, _ = listener.accept()
     server = os.getpid()
     if os.fork() == 0:
@@ -88,14 +90,15 @@ def take_environment(environment):
     os.environ.clear()
     os.environ.update(environment)
     import torch.distributed
-    torch.distributed.set_debug_level_from_env()  # torch has done so with the environment of before.
+    # torch has read the environment before the change.
+    torch.distributed.set_debug_level_from_env()
 
 
 def serve(listener, test):
     end_with(test)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Copies are reaped by the kernel.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel reaps the copies.
     os.closerange(FIRST_FD, listener.fileno())
     os.closerange(listener.fileno() + 1, OPEN_FILES_MAX)
     while True:
@@ -128,7 +131,7 @@ def peer_of(connection):
 
 
 def enter_namespaces_of(pid):
-    """Those in which this process is not already."""
+    """Enters those namespaces of the process in which this process is not already."""
     for name in NAMESPACES:
         if os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}"):
             continue

@@ -1,7 +1,9 @@
-"""The real torchrun, or a script, started within milliseconds: a copy of this process, which has loaded torch already.
+"""Starts the real torchrun, or a script, within milliseconds as a copy of this process, which has
+already loaded torch.
 
-To load torch takes two seconds of a CPU, and some ten on a busy machine, for each torchrun of each test.
-Only in an interpreter that has torch itself; elsewhere, and for other programs, there is subprocess."""
+Loading torch takes two seconds of a CPU, and about ten on a busy machine, for each torchrun of each
+test. This works only in an interpreter that has torch. For other interpreters and programs use
+subprocess."""
 import importlib.util
 import os
 import random
@@ -16,23 +18,23 @@ OPEN_FILES_MAX = 4096
 
 
 def is_warm(python):
-    """Whether this process is of that very interpreter, and has torch."""
+    """Whether this process runs this interpreter and has torch."""
     return os.path.realpath(python) == os.path.realpath(sys.executable) and \
         importlib.util.find_spec("torch") is not None
 
 
 def is_torchrun(command, python):
-    """Whether `command` is that program, or a script, of this very interpreter, which is `python`."""
+    """Whether `command` is torchrun or a script of this process's interpreter, which is `python`."""
     if command[0] != python or not is_warm(python):
         return False
     return command[1:3] == MODULE or command[1].endswith(".py")
 
 
 class WarmTorchrun:
-    """What subprocess.Popen has, as far as the tests need it."""
+    """The parts of subprocess.Popen that the tests need."""
 
     def __init__(self, command, *, stdout, stderr, env, cwd=".", start_new_session=False):
-        import torch.distributed.run  # noqa: F401  Here, in the parent: that is the point.
+        import torch.distributed.run  # noqa: F401  Loaded in the parent: that makes the start fast.
         self.args = command
         self.returncode = None
         sys.stdout.flush()
@@ -54,7 +56,7 @@ class WarmTorchrun:
 
     @staticmethod
     def _become(stdout, stderr, cwd, env):
-        null = os.open(os.devnull, os.O_RDWR)  # As subprocess.DEVNULL.
+        null = os.open(os.devnull, os.O_RDWR)  # Corresponds to subprocess.DEVNULL.
         for fd, source in enumerate((null, stdout.fileno(), stderr.fileno())):
             os.dup2(source, fd)
         os.closerange(3, OPEN_FILES_MAX)
@@ -66,11 +68,12 @@ class WarmTorchrun:
         os.environ.update(env)
         random.seed()  # Two nodes must not wait for the same random times.
         import torch.distributed
-        torch.distributed.set_debug_level_from_env()  # torch has done so with the environment of before.
+        # torch has read the environment before the change.
+        torch.distributed.set_debug_level_from_env()
 
     @staticmethod
     def _run(command):
-        """As the interpreter would, with its exit code."""
+        """Runs the command as the interpreter would. Returns its exit code."""
         try:
             if command[1:3] == MODULE:
                 from torch.distributed import run

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Holds docs/security.md to its word: each promise names tests, and each test that it names is there.
+"""Checks the table of promises in docs/security.md: each promise names tests, and each named test
+exists.
 
-Each row of a table under "| promise | test |" must name one; what other sentences name is looked up as well. A test is
-named by its ctest name (`e2e.tls`), and behind it by classes (Nodes) and by its methods or parts of their names
-(`sighup`); a Catch2 test by its whole name, as unit "tls: what is said is not on the wire".
+Each row of a table under "| promise | test |" must name a test; tests that other sentences name are
+checked as well. A test is named by its ctest name (`e2e.tls`), optionally followed by classes
+(Nodes) and by its methods or parts of their names (`sighup`). A Catch2 test is named by its whole
+name, as in unit "tls: what is said is not on the wire".
 """
 import pathlib
 import re
@@ -23,7 +25,7 @@ class Tests:
                       for literals in CASE.findall(path.read_text())}
 
     def script(self, suite):
-        """The text of a Python test, by its ctest name; None: there is none that ctest runs."""
+        """The text of a Python test, by its ctest name; None if ctest runs no such test."""
         kind, _, name = suite.rpartition(".")
         name = {"": "http", "attack": f"{name}_attack"}.get(kind, name)
         known = re.search(rf"\b{suite.rpartition('.')[2]}\b", self.cmake)
@@ -31,7 +33,7 @@ class Tests:
 
 
 def references(text):
-    """(kind, name, suite) of all that a text names as tests."""
+    """(kind, name, suite) of all tests that a text names."""
     suite = None
     for units, code, word in PART.findall(" ".join(text.split())):
         if units:

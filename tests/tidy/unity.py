@@ -1,7 +1,8 @@
-"""Names that two files of one target declare in anonymous namespaces.
+"""Finds names that two files of one target declare in anonymous namespaces.
 
-With MUSTER_UNITY all files of a target are compiled as one (docs/decisions/0012-unity-builds.md), and such names
-collide. This check reads lines, not C++: it knows declarations that begin in the first column.
+With MUSTER_UNITY all files of a target are compiled as one (docs/decisions/0012-unity-builds.md),
+and such names collide. This check reads lines, not C++: it knows declarations that begin in the
+first column.
 """
 import pathlib
 import re
@@ -12,10 +13,10 @@ SOURCE = re.compile(r"[\w./${}]+\.cc\b")
 APART = re.compile(r"set_source_files_properties\(([^()]*?)\s+PROPERTIES\s+SKIP_UNITY_BUILD_INCLUSION ON\)")
 TYPE = re.compile(r"(?:struct|class|enum class|enum)\s+(\w+)[^;]*\{")
 CONSTANT = re.compile(r"(?:constexpr|const|inline)\b.*?[\s*&](\w+)(?:\[\w*\])?\s*(?:=|\{)")
-# The same alias twice is no error, unless it stands for something else.
+# Two equal aliases are no error, unless they stand for different things.
 ALIAS = re.compile(r"(?:using|namespace) (\w+) = ([^;]*)")
-# Two functions with the same name may differ
-# in their parameters; those that do not are found by their whole first line.
+# Functions with the same name may differ in their parameters. Two functions collide if their whole
+# first lines are equal.
 FUNCTION = re.compile(r"(?!using|namespace|template|return)[\w:].*[\s*&]\w+\(.*(?:\{|,|\()$")
 
 
@@ -31,8 +32,8 @@ def targets_of(cmake):
 
 
 def declared(path):
-    """The names in a file's anonymous namespaces: a function's with its parameters. Each has its line and, if it is an
-    alias, what it stands for."""
+    """The names in a file's anonymous namespaces; a function's name includes its parameters. Each
+    name has its line and, if it is an alias, what it stands for."""
     names, inside = {}, False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line == "namespace {":
@@ -50,7 +51,7 @@ def declared(path):
 
 
 def check(root):
-    """What collides, as lines for people."""
+    """The collisions, as lines for people."""
     found = []
     for cmake in sorted([*root.glob("*/CMakeLists.txt"), *root.glob("*/*/*.cmake"), *root.glob("*/*.cmake")]):
         for target, sources in targets_of(cmake).items():

@@ -1,9 +1,10 @@
-# muster_find_torch(PREFIX): finds LibTorch and makes the target muster::torch; sets muster_torch_FOUND,
-# muster_torch_VERSION, muster_torch_CUDA (whether it has NCCL), or muster_torch_WHY_NOT.
+# muster_find_torch(PREFIX): finds LibTorch and adds the target muster::torch. Sets muster_torch_FOUND.
+# If LibTorch is found, also sets muster_torch_VERSION and muster_torch_CUDA (whether it has NCCL).
+# Otherwise sets muster_torch_WHY_NOT.
 #
-# PREFIX: a folder that holds include/ and lib/ of torch: a LibTorch archive, or the torch package of a
-# Python environment. By path and without Torch's own CMake package: that one needs the CUDA toolkit as
-# soon as torch has CUDA, and we compile nothing for GPUs.
+# PREFIX: a folder with include/ and lib/ of torch: a LibTorch archive, or the torch package of a Python
+# environment. This function uses paths and not Torch's own CMake package. That package needs the CUDA
+# toolkit if torch has CUDA, although the SDK compiles nothing for GPUs.
 function(muster_find_torch prefix)
   set(muster_torch_FOUND FALSE PARENT_SCOPE)
   set(version_file ${prefix}/include/torch/headeronly/version.h)
@@ -25,8 +26,8 @@ function(muster_find_torch prefix)
     return()
   endif()
 
-  # PyTorch's wheels lack the headers of the Gloo inside them. Debian's libgloo-dev fills in: c10d's headers
-  # need only that the types exist (pointers to them); the code that runs is the wheel's own.
+  # PyTorch's wheels have Gloo, but not its headers. The headers of Debian's libgloo-dev serve instead:
+  # c10d's headers only use pointers to Gloo's types. The Gloo that runs is the one inside the wheel.
   find_path(MUSTER_GLOO_INCLUDE_DIR gloo/context.h HINTS ${prefix}/include)
   if(NOT MUSTER_GLOO_INCLUDE_DIR)
     set(muster_torch_WHY_NOT "Gloo's headers are missing (Debian: libgloo-dev)" PARENT_SCOPE)
@@ -38,7 +39,7 @@ function(muster_find_torch prefix)
   if(EXISTS ${prefix}/lib/libtorch_cuda.so)
     set(cuda TRUE)
     list(PREPEND libraries ${prefix}/lib/libtorch_cuda.so ${prefix}/lib/libc10_cuda.so)
-    # nccl.h and CUDA's headers: from the wheels that a CUDA torch brings along, or from the system.
+    # nccl.h and CUDA's headers come from the wheels on which a CUDA torch depends, or from the system.
     get_filename_component(site_packages ${prefix} DIRECTORY)
     file(GLOB cuda_folders ${site_packages}/nvidia/*/include ${site_packages}/nvidia/include)
     find_path(MUSTER_NCCL_INCLUDE_DIR nccl.h HINTS ${cuda_folders})
@@ -54,7 +55,8 @@ function(muster_find_torch prefix)
     target_include_directories(muster::torch SYSTEM INTERFACE
       ${prefix}/include ${prefix}/include/torch/csrc/api/include ${MUSTER_GLOO_INCLUDE_DIR})
     target_compile_definitions(muster::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
-    # libtorch_cuda registers its kernels when it is loaded; no symbol of it may be named.
+    # libtorch_cuda registers its kernels when it is loaded. The linker must keep it even if the program
+    # uses none of its symbols.
     target_link_libraries(muster::torch INTERFACE -Wl,--no-as-needed ${libraries} -Wl,--as-needed)
     target_link_options(muster::torch INTERFACE -Wl,-rpath,${prefix}/lib)
     if(cuda)

@@ -1,4 +1,4 @@
-# What a program outside of this tree needs: headers, libraries, find_package(muster), pkg-config.
+# Installs the SDK for programs outside of this tree: headers, libraries, find_package(muster), pkg-config.
 # cmake --install BUILD --component sdk --prefix WHERE
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -22,7 +22,7 @@ if(TARGET muster_worker)
 endif()
 foreach(file ${pkg_config_files})
   configure_file(cmake/${file}.pc.in ${CMAKE_CURRENT_BINARY_DIR}/${file}.pc.in @ONLY)
-  # The prefix may be given as late as at installation.
+  # `cmake --install --prefix` may change the prefix, so it is replaced at the installation.
   install(CODE "
     file(READ \"${CMAKE_CURRENT_BINARY_DIR}/${file}.pc.in\" text)
     string(REPLACE \"prefix=${CMAKE_INSTALL_PREFIX}\" \"prefix=\${CMAKE_INSTALL_PREFIX}\" text \"\${text}\")

@@ -1,4 +1,4 @@
-# muster::worker, if LibTorch is there.
+# Adds muster::worker if LibTorch is found.
 if(MUSTER_SDK STREQUAL OFF)
   return()
 endif()
@@ -48,7 +48,7 @@ add_library(muster_worker STATIC
   src/process_group.cc
   src/torch_versions.cc
   $<IF:$<BOOL:${muster_torch_CUDA}>,src/nccl_backend.cc,src/nccl_missing.cc>)
-# The pickle machine becomes a part of this library: a program that links muster::worker needs nothing more.
+# The pickle reader becomes a part of this library, so that a program has to link only muster::worker.
 target_sources(muster_worker PRIVATE $<TARGET_OBJECTS:muster_pickle>)
 set_source_files_properties(src/pickle_reader.cc src/pickle_rules.cc src/pickle_values.cc src/pickle_writer.cc
   PROPERTIES INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR})

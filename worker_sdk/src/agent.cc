@@ -16,12 +16,12 @@
 namespace muster {
 namespace {
 
-using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC, as the agent's.
+using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC, as in the agent.
 
 constexpr auto kLeastBetweenReports = std::chrono::milliseconds(100);
 
-// One for each process, connected when it is first needed and never again: what ends it is the end
-// of the agent, and with it of this process.
+// The connection of this process to the agent. It is made at the first use, and never again: if the
+// agent has ended, this process will end, too.
 class Channel {
  public:
   Channel() { connect(); }
@@ -66,7 +66,8 @@ class Channel {
          "}\n");
   }
 
-  // A line that does not fit whole is not sent at all: the next one would be unreadable.
+  // If the socket accepts only a part of a line, closes the channel: the agent could not read the
+  // next line.
   void send(const std::string& line) {
     const ssize_t sent = ::send(fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0 && static_cast<std::size_t>(sent) < line.size()) return close();

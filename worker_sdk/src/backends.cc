@@ -20,7 +20,7 @@ constexpr const char* kBackendsHelp =
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                             const GroupRequest& request) {
-  // Heeds GLOO_SOCKET_IFNAME and TORCH_GLOO_LAZY_INIT, as Python's binding does.
+  // create_default() reads GLOO_SOCKET_IFNAME and TORCH_GLOO_LAZY_INIT, as Python's binding does.
   auto options = c10d::ProcessGroupGloo::Options::create_default(request.timeout);
   options->group_name = request.name;
   if (!request.is_default)
@@ -29,7 +29,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
   return c10::make_intrusive<NamedGloo>(store, request.rank, size, options);
 }
 
-// TORCH_DISTRIBUTED_DEBUG=DETAIL: every collective is compared among the ranks before it runs.
+// With TORCH_DISTRIBUTED_DEBUG=DETAIL, the ranks compare every collective operation before it runs.
 c10::intrusive_ptr<c10d::Backend> wrap_for_debug(c10::intrusive_ptr<c10d::Backend> backend,
                                                  const c10::intrusive_ptr<c10d::Store>& store,
                                                  const GroupRequest& request) {
@@ -93,7 +93,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_group(const BackendPlan& plan,
   group->setDefaultBackend(plan.has("nccl") ? Type::NCCL : Type::GLOO);
   if (request.device) group->setBoundDeviceId(request.device);
 
-  // One backend for several devices has the first device's keys in the store.
+  // A backend for several devices uses the prefix of its first device for its keys in the store.
   std::map<std::string, c10::intrusive_ptr<c10d::Backend>> made;
   for (const auto& [device, name] : plan.by_device) {
     const Type type = name == "nccl" ? Type::NCCL : Type::GLOO;
@@ -113,7 +113,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_group(const BackendPlan& plan,
     const auto backend = group->getBackend(request.device->type());
     if (backend->supportsSplitting()) backend->eagerConnectSingleDevice(*request.device);
   }
-  // Functional collectives look groups up by name.
+  // Functional collectives look up groups by name.
   c10d::register_process_group(request.name, group);
   return group;
 }

@@ -1,4 +1,5 @@
-// From a backend's name to LibTorch's objects: the only files that know Gloo and NCCL. Private.
+// Makes LibTorch's process groups from the names of backends. Only backends.cc, named_gloo and
+// nccl_backend.cc use Gloo and NCCL. Private.
 #pragma once
 
 #include <chrono>
@@ -10,20 +11,20 @@
 
 namespace muster {
 
-/// Which backend serves which type of device, in the order that PyTorch makes them.
+/// The backend for each type of device, in the order in which PyTorch makes the backends.
 struct BackendPlan {
   std::string text;  // "gloo", "nccl", or "cpu:gloo,cuda:nccl".
   std::vector<std::pair<std::string, std::string>> by_device;  // {"cpu", "gloo"}, …
   bool has(std::string_view backend) const;
 };
 
-/// Throws Error for what is unknown, and for NCCL in a build without it.
+/// Throws Error if the backend is unknown, and for NCCL in a build without it.
 BackendPlan plan_backends(const std::string& backend);
 
 struct GroupRequest {
-  c10::intrusive_ptr<c10d::Store> store;  // The parent's; the group adds "<name>/".
+  c10::intrusive_ptr<c10d::Store> store;  // The parent group's store. This group adds "<name>/".
   std::string name;
-  std::string description;  // As PyTorch's group_desc.
+  std::string description;  // PyTorch's group_desc.
   int rank = 0;
   std::vector<int> global_ranks;
   bool is_default = false;
@@ -31,7 +32,8 @@ struct GroupRequest {
   std::optional<c10::Device> device;
 };
 
-/// Connects; the keys in the store are PyTorch's. Waits for the other members (Gloo).
+/// Makes a group. Uses the same keys in the store as PyTorch. With Gloo, waits for the other
+/// members.
 c10::intrusive_ptr<c10d::ProcessGroup> make_group(const BackendPlan& plan,
                                                   const GroupRequest& request);
 
@@ -40,11 +42,11 @@ struct BackendRequest {
   const GroupRequest& group;
 };
 
-/// nccl_backend.cc, or nccl_missing.cc, which throws Error.
+/// In nccl_backend.cc; or in nccl_missing.cc, where it throws Error.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request);
 /// Throws Error where NCCL is not compiled in.
 void require_nccl();
-/// PyTorch's for NCCL alone: its own ten minutes.
+/// PyTorch's default timeout for NCCL alone, ten minutes.
 std::chrono::milliseconds nccl_default_timeout();
 
 }  // namespace muster

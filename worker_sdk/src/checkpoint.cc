@@ -19,11 +19,11 @@
 namespace muster {
 namespace {
 
-constexpr std::int64_t kMostEpochs = 999'999'999'999'999'999;  // 18 digits: what load() looks for.
+constexpr std::int64_t kMostEpochs = 999'999'999'999'999'999;  // load() finds up to 18 digits.
 
 using Dict = c10::impl::GenericDict;
 
-// The CPU, and then each GPU that a part of the model is on.
+// Returns the CPU, and then each GPU that has a part of the model.
 std::vector<torch::Device> devices_of(const torch::nn::Module& model) {
   std::set<c10::DeviceIndex> gpus;
   for (const auto& entry : module_state(model).toGenericDict())
@@ -35,7 +35,8 @@ std::vector<torch::Device> devices_of(const torch::nn::Module& model) {
   return devices;
 }
 
-// "cpu", "cuda", "cuda1", …: by the place in the model, as numbers differ among processes.
+// Returns "cpu", "cuda", "cuda1", …, by the position in devices_of(), because the numbers of the
+// GPUs differ between processes.
 std::string generator_name(std::size_t place) {
   if (place == 0) return "cpu";
   return place == 1 ? "cuda" : "cuda" + std::to_string(place - 1);
@@ -45,7 +46,7 @@ torch::Generator generator_of(torch::Device device) {
   return at::globalContext().defaultGenerator(device);
 }
 
-// One byte tensor from each member, of the same size on all of them; the result on the CPU.
+// Gathers one byte tensor from each member, of the same size on all. The result is on the CPU.
 std::vector<torch::Tensor> gather_bytes(const torch::Tensor& bytes, torch::Device device,
                                         const ProcessGroup& group) {
   const bool has_cpu = has_backend(*group.torch_group(), torch::kCPU);
@@ -74,7 +75,8 @@ c10::IValue gather_generators(const std::vector<torch::Device>& devices,
 
 using GeneratorStates = std::vector<std::pair<torch::Device, torch::Tensor>>;
 
-// This rank's, as far as they are there. Throws Error for one that is not of its generator's size.
+// Returns the generator states that the snapshot has for this rank. Throws Error if a state does
+// not have the size of its generator's state.
 GeneratorStates find_generators(const c10::IValue& snapshot,
                                 const std::vector<torch::Device>& devices,
                                 const ProcessGroup& group) {
@@ -109,23 +111,23 @@ SnapshotWriter this_writer() {
   return {.run_id = run_id, .generation = number};
 }
 
-// Rank 0's answer, on all ranks.
+// Returns rank 0's answer on all ranks.
 bool agree_on(bool answer, const ProcessGroup& group) {
   return !broadcast_bytes(answer ? "1" : "", group.global_rank(0), group).empty();
 }
 
 struct Found {
-  std::unique_ptr<OpenSnapshot> snapshot;  // Null: there is no file at all.
+  std::unique_ptr<OpenSnapshot> snapshot;  // Null if there is no file.
   std::int64_t order = 0;
   Progress progress;
 };
 
-// The last written file that can be used, on rank 0.
+// Finds the usable file that was written last. Only on rank 0.
 Found find_newest(const CheckpointOptions& options) {
   Found found;
   const auto files = SnapshotFolder(options.folder, options.name).list();
   for (const SnapshotFile& file : files) {
-    if (file.unreadable)  // It may be the newest, and may be there again in a minute.
+    if (file.unreadable)  // It may be the newest file, and may be readable again later.
       throw Error(file.refused + " Remove it to go on from the one before.");
     if (!file.refused.empty()) found.progress.refused.push_back(file.refused);
   }
@@ -176,8 +178,8 @@ void Checkpoints::save(const torch::nn::Module& model, const torch::optim::Optim
   if (!failure.empty()) throw Error(failure);
 }
 
-// A process of an older round may still run where nobody could stop it. It must not replace what
-// the processes of a newer round have written since.
+// A process of an older round may still run if no one could stop it. It must not replace files that
+// processes of a newer round have written since.
 void Checkpoints::check_generation(const std::vector<SnapshotFile>& files,
                                    const SnapshotWriter& own) const {
   for (const SnapshotFile& file : files)
@@ -235,7 +237,7 @@ std::optional<Progress> Checkpoints::load(torch::nn::Module& model,
   const LaterCopy later = [&stream](const at::Tensor& from, at::Tensor to) {
     stream.copy_later(from, std::move(to));
   };
-  // All of it is checked, on all ranks, before any of it is taken over.
+  // All ranks check the whole snapshot before any rank changes anything.
   std::function<void()> put_model;
   std::function<void()> put_optimizer = [] {};
   GeneratorStates generators;

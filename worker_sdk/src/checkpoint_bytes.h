@@ -1,4 +1,4 @@
-// Between a checkpoint's bytes and its values. Private.
+// Converts between the bytes of a checkpoint and its values. Private.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -21,10 +21,10 @@ class Optimizer;
 
 namespace muster {
 
-/// What save_file() writes to before the file has its name: .<file>.<process>.partial
+/// The end of the name of the file that save_file() writes first: .<file>.<process>.partial
 inline constexpr const char* kPartialEnd = ".partial";
 
-/// The file system's: whatever is in the file, it could not be read or written. `number`: errno.
+/// An error of the file system: the file could not be read or written. `number` is errno.
 class SystemError : public Error {
  public:
   SystemError(const std::string& text, int number) : Error(text), number_(number) {}
@@ -42,7 +42,7 @@ class OpenSnapshot {
  public:
   explicit OpenSnapshot(const std::filesystem::path& path);
   const PickleFile& file() const { return *file_; }
-  /// Reads the whole file once and keeps nothing: what the system cannot read is found here.
+  /// Reads the whole file once, and keeps nothing. Throws SystemError if the system cannot read it.
   void check_readable() const;
 
  private:
@@ -50,21 +50,22 @@ class OpenSnapshot {
   std::unique_ptr<PickleFile> file_;
 };
 
-/// A copy of the containers, with every tensor on `device`.
+/// Returns a copy of the containers, with every tensor on `device`.
 c10::IValue moved(const c10::IValue& value, c10::Device device);
 
-/// "text" -> value; Error with `where` if `value` is no dict or has no such entry.
+/// Returns the entry `key` of a dict. Throws Error, with `where` in its text, if `value` is not a
+/// dict or has no such entry.
 c10::IValue entry_of(const c10::IValue& value, const std::string& key, const std::string& where);
 
-/// Called for a tensor without elements: `to` shall become a copy of `from` later.
+/// Called for a tensor without elements: `to` must become a copy of `from` later.
 using LaterCopy = std::function<void(const at::Tensor& from, at::Tensor to)>;
 
-/// load_module_state() in two steps. The first one throws what load_module_state() would throw and
-/// changes nothing; the function that it returns throws nothing and does the rest. Tensors of
-/// `state` on the device "meta" are left to `later`.
+/// load_module_state() in two steps. This function throws the errors of load_module_state() and
+/// changes nothing. It returns a function that copies the values and throws nothing. For tensors of
+/// `state` on the device "meta", it calls `later` instead.
 std::function<void()> prepare_module_state(torch::nn::Module& module, const c10::IValue& state,
                                            const LaterCopy& later);
-/// The same for load_optimizer_state().
+/// load_optimizer_state() in two steps, as above.
 std::function<void()> prepare_optimizer_state(torch::optim::Optimizer& optimizer,
                                               const c10::IValue& state, const LaterCopy& later);
 

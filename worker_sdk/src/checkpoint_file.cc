@@ -1,4 +1,4 @@
-// One file: written so that it is whole, read so that it harms nobody.
+// Writes a file in one step, and reads a file without trust in its content.
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ class Descriptor {
 };
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
-  const int number = errno;  // Before anything else may change it.
+  const int number = errno;  // Read before another call changes it.
   throw SystemError(path.string() + ": " + what + ": " + std::strerror(number) + ".", number);
 }
 
@@ -41,7 +41,7 @@ std::size_t read_at(int fd, std::size_t position, char* to, std::size_t count,
     const ssize_t n = ::pread(fd, to + done, count - done, static_cast<off_t>(position + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(path, "cannot be read");
-    if (n == 0) break;  // Cut off meanwhile: the parser will say so.
+    if (n == 0) break;  // The file was truncated meanwhile. The parser reports that.
     done += static_cast<std::size_t>(n);
   }
   return done;
@@ -77,14 +77,15 @@ class OpenFile {
 
 }  // namespace
 
-// What LibTorch's reader asks for. It is C in between, so what goes wrong is kept and not thrown.
+// Reads parts of a file for LibTorch's reader. The reader calls read() through C code, so read()
+// does not throw: it keeps the exception, and parse() throws it.
 class SnapshotParts : public caffe2::serialize::ReadAdapterInterface {
  public:
   explicit SnapshotParts(const std::filesystem::path& path) : path_(path), file_(path) {}
   std::size_t size() const override { return file_.size(); }
   std::size_t read(std::uint64_t position, void* to, std::size_t count,
                    const char* /*what*/) const override {
-    // In a torn file LibTorch's reader looks for things anywhere.
+    // With a torn file, LibTorch's reader may read at any position.
     if (position >= file_.size()) return 0;
     try {
       return file_.read(position, static_cast<char*>(to), count);
@@ -95,8 +96,8 @@ class SnapshotParts : public caffe2::serialize::ReadAdapterInterface {
   }
   const OpenFile& file() const { return file_; }
 
-  // Calls `read`. Throws SystemError if the system could not read the file meanwhile, and Error if
-  // the file is torn or foreign.
+  // Calls `read` and returns its result. Throws SystemError if the system could not read the file
+  // meanwhile, and Error if the file is torn or foreign.
   template <class Read>
   auto parse(Read read) const {
     try {
@@ -145,7 +146,7 @@ void write_and_rename(const std::filesystem::path& path, const std::filesystem::
       value, [&](const void* data, std::size_t size) { write_all(file.get(), data, size, path); });
   if (::fsync(file.get()) != 0) fail(path, "cannot be synced to the disk");
   if (::rename(partial.c_str(), path.c_str()) != 0) fail(path, "cannot be put in place");
-  // The new name itself is on the disk only when the folder is.
+  // The rename is on the disk only after the sync of the folder.
   const auto parent = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   const Descriptor folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) ::fsync(folder.get());
@@ -156,7 +157,8 @@ void write_and_rename(const std::filesystem::path& path, const std::filesystem::
 void save_file(const std::filesystem::path& path, const c10::IValue& value) {
   if (path.has_parent_path()) {
     std::error_code failure;
-    std::filesystem::create_directories(path.parent_path(), failure);  // open() tells if it failed.
+    // open() reports an error if this fails.
+    std::filesystem::create_directories(path.parent_path(), failure);
   }
   const auto partial = path.parent_path() / ("." + path.filename().string() + "." +
                                              std::to_string(::getpid()) + kPartialEnd);
@@ -176,7 +178,7 @@ void save_file(const std::filesystem::path& path, const c10::IValue& value) {
 
 namespace {
 
-// Each container once: two references to one stay so, and cost what one does.
+// Copies each container once: two references to one container become two references to one copy.
 class Mover {
  public:
   explicit Mover(c10::Device device) : device_(device) {}

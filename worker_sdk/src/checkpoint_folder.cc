@@ -12,7 +12,7 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kEpochDigits = 8;
-constexpr std::size_t kMostDigits = 18;  // Fits std::int64_t.
+constexpr std::size_t kMostDigits = 18;  // Any number of 18 digits fits into std::int64_t.
 constexpr std::string_view kEnd = ".pt";
 
 std::int64_t order_of(const c10::IValue& snapshot) {
@@ -117,7 +117,7 @@ std::vector<SnapshotFile> SnapshotFolder::list() const {
       file.order = order_of(outline);
       file.writer = writer_of(outline);
     } catch (const SystemError& error) {
-      if (error.number() == ENOENT) continue;  // Removed meanwhile.
+      if (error.number() == ENOENT) continue;  // The file was removed meanwhile.
       file.refused = error.what();
       file.unreadable = true;
     } catch (const std::exception& error) {
@@ -136,7 +136,7 @@ std::vector<SnapshotFile> SnapshotFolder::list() const {
 void SnapshotFolder::remove_partials() const {
   const std::string_view end = kPartialEnd;
   for (const std::filesystem::path& path : entries()) {
-    // .<name>-<epoch>.pt.<process>.partial
+    // A name has the form .<name>-<epoch>.pt.<process>.partial
     std::string text = path.filename().string();
     if (!text.starts_with('.') || !text.ends_with(end)) continue;
     text = text.substr(1, text.size() - 1 - end.size());
@@ -145,7 +145,7 @@ void SnapshotFolder::remove_partials() const {
         text.find_first_not_of("0123456789", dot + 1) != std::string::npos ||
         !epoch_of(text.substr(0, dot)))
       continue;
-    std::error_code ignored;  // It is in nobody's way.
+    std::error_code ignored;  // A partial file that stays does no harm.
     std::filesystem::remove(path, ignored);
   }
 }
@@ -155,9 +155,9 @@ void SnapshotFolder::prune(std::vector<SnapshotFile> files, const std::filesyste
   std::erase_if(files, [&written](const SnapshotFile& file) {
     return !file.refused.empty() || file.path.filename() == written.filename();
   });
-  // Those before it: it is the newest, and has one of the places.
+  // `written` is the newest file and counts as one of the `keep` files.
   for (std::size_t i = static_cast<std::size_t>(keep) - 1; i < files.size(); ++i) {
-    std::error_code ignored;  // One file too many is no reason to stop training.
+    std::error_code ignored;  // The training goes on if an old file cannot be removed.
     std::filesystem::remove(files[i].path, ignored);
   }
 }

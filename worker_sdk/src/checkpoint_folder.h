@@ -1,4 +1,4 @@
-// The files of a run's snapshots in their folder: which there are, which may go. Private.
+// Lists and removes the snapshot files of a run in their folder. Private.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -11,19 +11,19 @@
 
 namespace muster {
 
-/// The round in which a snapshot was written, as its launcher named it.
+/// The round in which a snapshot was written, from the variables of the launcher.
 struct SnapshotWriter {
   std::string run_id;
-  std::int64_t generation = -1;  // -1: the launcher named none.
+  std::int64_t generation = -1;  // -1: the launcher has set no generation.
 };
 
 struct SnapshotFile {
   std::filesystem::path path;
-  std::int64_t epoch = 0;  // By its name.
-  std::int64_t order = 0;  // The n-th that was written to this folder.
+  std::int64_t epoch = 0;  // From the file's name.
+  std::int64_t order = 0;  // The number of the save in this folder.
   SnapshotWriter writer;
-  std::string refused;      // Why it cannot be used; empty: it can.
-  bool unreadable = false;  // Refused by the file system.
+  std::string refused;      // Why the file is not usable. Empty if it is usable.
+  bool unreadable = false;  // The file system could not read the file.
 };
 
 class SnapshotFolder {
@@ -32,13 +32,13 @@ class SnapshotFolder {
       : folder_(std::move(folder)), name_(std::move(name)) {}
 
   std::filesystem::path file(std::int64_t epoch) const;
-  /// All files of exactly such names, the last written first, and then those that cannot be used,
-  /// the highest epoch first. Empty if the folder is not there; throws Error if it cannot be read.
-  /// Reads little of each file.
+  /// Returns all files with names of this form. The usable files come first, the last written one
+  /// at the front. Then come the unusable files, the highest epoch first. Empty if the folder does
+  /// not exist. Throws Error if the folder cannot be read. Reads only a small part of each file.
   std::vector<SnapshotFile> list() const;
-  /// Removes what writers that were killed have left behind.
+  /// Removes the partial files of writers that were killed.
   void remove_partials() const;
-  /// Removes all that can be used but the last `keep`; never `written`.
+  /// Removes all usable files except the last `keep`. Never removes `written`.
   void prune(std::vector<SnapshotFile> files, const std::filesystem::path& written, int keep) const;
 
  private:
@@ -49,7 +49,8 @@ class SnapshotFolder {
   std::string name_;
 };
 
-/// Throws Error that names `path` unless `snapshot` has what Checkpoints writes, with its types.
+/// Throws Error, with `path` in its text, if `snapshot` does not have the entries that Checkpoints
+/// writes, with their types.
 void check_snapshot(const c10::IValue& snapshot, const std::filesystem::path& path);
 
 }  // namespace muster

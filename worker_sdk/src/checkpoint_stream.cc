@@ -13,7 +13,8 @@ namespace muster {
 namespace {
 
 constexpr std::int64_t kFailureBytes = 1024;
-// A large tensor in the outline that is sent: (kLarge, index, dtype, sizes).
+// The outline that is sent has this tuple in place of a large tensor: (kLarge, index, dtype,
+// sizes).
 constexpr const char* kLarge = "muster: large tensor";
 constexpr std::size_t kLargeParts = 4;
 
@@ -21,8 +22,8 @@ c10::Device transfer_device(const ProcessGroup& group) {
   return has_backend(*group.torch_group(), torch::kCPU) ? torch::kCPU : torch::kCUDA;
 }
 
-// A copy of containers of containers, with every leaf replaced. Gives up on values that would take
-// for ever: a file may put one container into another twice, and that twice, and so on.
+// Copies nested containers, and replaces every leaf. Throws Error above a limit of values, because
+// a file may have one container twice in another, which is twice in a third one, and so on.
 class OutlineMapper {
  public:
   using Leaf = std::function<c10::IValue(const c10::IValue&)>;
@@ -156,7 +157,7 @@ void SnapshotStream::receive(c10::Device device) {
     tensor = file_ != nullptr
                  ? tensor.to(transfer)
                  : at::empty(large_[index].sizes(), large_[index].options().device(transfer));
-    // As bytes: backends do not know every type of elements.
+    // Sends bytes, because backends do not support every type of elements.
     broadcast(tensor.flatten().view(at::kByte), source, group_);
     tensor = tensor.to(device);
     for (at::Tensor& to : copies_[index])

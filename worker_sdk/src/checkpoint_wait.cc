@@ -17,7 +17,8 @@ constexpr std::chrono::milliseconds kProgressInterval = std::chrono::seconds(30)
 constexpr char kSucceeded = '1';
 constexpr char kFailed = '0';
 
-// Different for each task: a process may have several Checkpoints of one group.
+// Returns a different name for each task, because a process may have several Checkpoints of a
+// group.
 std::string random_name() {
   std::random_device random;
   return std::to_string(random()) + "-" + std::to_string(random());
@@ -53,7 +54,7 @@ void RankZeroTask::wait(const std::string& what) {
       store_->wait({key_}, std::min(kProgressInterval, timeout_ - waited));
       break;
     } catch (const c10::DistStoreError&) {
-      // The slice of time is over, or the store is gone: then the next question says so.
+      // Either the slice of time is over, or the store is gone. In the second case, check() throws.
       if (!store_->check({key_}))
         std::fprintf(stderr, "rank %d waits for rank 0 to finish %s, for %lld s so far\n",
                      group_.rank(), what.c_str(),
@@ -62,7 +63,7 @@ void RankZeroTask::wait(const std::string& what) {
     }
   }
   const std::vector<std::uint8_t> text = store_->get(key_);
-  // The last one that has read it removes it.
+  // The last rank that has read the result removes it.
   if (store_->add(key_ + "/read", 1) == group_.size() - 1) {
     store_->deleteKey(key_);
     store_->deleteKey(key_ + "/read");

@@ -1,4 +1,4 @@
-// What rank 0 does alone while the others wait for it at the store. Private.
+// A task that rank 0 does alone, while the other ranks wait for it at the store. Private.
 #pragma once
 
 #include <chrono>
@@ -12,13 +12,13 @@ namespace muster {
 
 class RankZeroTask {
  public:
-  /// ALL members call it.
+  /// ALL members must call it.
   RankZeroTask(ProcessGroup group, std::chrono::milliseconds timeout);
 
-  /// Rank 0, once: the task is over; `failure` is empty if it has succeeded.
+  /// Rank 0 calls it once, when the task is over. `failure` is empty if the task has succeeded.
   void done(const std::string& failure);
-  /// The others: returns when rank 0 has succeeded; throws Error with its failure, or once the
-  /// timeout has run out. Says on stderr every 30 s that it waits for `what`.
+  /// The other ranks call it. Returns when rank 0 has succeeded. Throws Error with rank 0's
+  /// failure, or after the timeout. Prints on stderr every 30 s that it waits for `what`.
   void wait(const std::string& what);
 
  private:

@@ -12,7 +12,7 @@ struct Work::State {
   c10::intrusive_ptr<c10d::Work> work;
   std::vector<torch::Tensor> tensors;  // Kept alive until the work is done.
   ProcessGroup group;
-  const char* name = "";  // Of the operation.
+  const char* name = "";  // The name of the operation.
 };
 
 namespace {
@@ -41,23 +41,24 @@ c10d::ReduceOp to_torch(ReduceOp op) {
 
 using TorchWork = c10::intrusive_ptr<c10d::Work>;
 
-std::string place(const char* name, const ProcessGroup& group) {
+std::string describe_operation(const char* name, const ProcessGroup& group) {
   const auto torch_group = group.torch_group();
   return operation_text(name, torch_group->getGroupName(), torch_group->getRank(),
                         torch_group->getSize());
 }
 
-// Starts an operation: what LibTorch throws becomes c10::Error with the operation's name in it.
+// Starts an operation. An exception of LibTorch becomes a c10::Error with the operation's name.
 template <class Call>
 TorchWork start(const char* name, const ProcessGroup& group, Call call) {
-  const auto torch_group = group.torch_group();  // Throws Error: not our member's business.
-  return with_named_errors([&] { return place(name, group); }, [&] { return call(*torch_group); });
+  const auto torch_group = group.torch_group();  // Throws Error if this process is not a member.
+  return with_named_errors([&] { return describe_operation(name, group); },
+                           [&] { return call(*torch_group); });
 }
 
-// Nothing comes back where the backend has ordered the operation on the current stream already.
+// `work` is null if the backend has already ordered the operation on the current stream.
 void finish(const char* name, const ProcessGroup& group, const TorchWork& work) {
   if (!work) return;
-  with_named_errors([&] { return place(name, group); }, [&] { return work->wait(); });
+  with_named_errors([&] { return describe_operation(name, group); }, [&] { return work->wait(); });
 }
 
 template <class Call>
@@ -89,7 +90,8 @@ TorchWork start_broadcast(torch::Tensor tensor, int src, const ProcessGroup& gro
                [&](c10d::ProcessGroup& all) { return all.broadcast(tensors, options); });
 }
 
-// Nobody would take what a process sends to itself, and Gloo says so in its own words.
+// Returns the peer's rank in the group. Throws Error if the peer is this process itself, with a
+// clearer text than Gloo's.
 int peer_rank(const char* name, int peer, const ProcessGroup& group) {
   const int rank = group.group_rank(peer);
   if (rank == group.rank())
@@ -106,7 +108,7 @@ std::vector<torch::Tensor> like_for_each(const torch::Tensor& tensor, const Proc
   return all;
 }
 
-// Where objects travel: NCCL knows only GPUs.
+// Returns the device whose tensors carry objects. With NCCL, only GPUs are possible.
 torch::Device object_device(const ProcessGroup& group) {
   const bool has_cpu = has_backend(*group.torch_group(), torch::kCPU);
   return has_cpu ? torch::Device(torch::kCPU) : torch::Device(torch::kCUDA);
@@ -280,7 +282,7 @@ std::string broadcast_bytes(const std::string& bytes, int src, const ProcessGrou
 }
 
 c10::IValue broadcast_object(const c10::IValue& value, int src, const ProcessGroup& group) {
-  const auto here = [&group] { return place("broadcast_object", group) + ": "; };
+  const auto here = [&group] { return describe_operation("broadcast_object", group) + ": "; };
   std::string bytes;
   std::string failure;
   if (group.group_rank(src) == group.rank()) {
@@ -288,7 +290,7 @@ c10::IValue broadcast_object(const c10::IValue& value, int src, const ProcessGro
       bytes = write_pickle(value);
     } catch (const Error& error) {
       failure = error.what();
-      bytes = write_pickle(c10::IValue());  // The others wait for something.
+      bytes = write_pickle(c10::IValue());  // The other members wait for a value.
     }
   }
   bytes = broadcast_bytes(bytes, src, group);

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-// LibTorch ships the half-precision hook; bfloat16 exists in Python only.
+// LibTorch has the hook for half precision. The hook for bfloat16 exists only in Python.
 class Bf16CompressHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::ProcessGroup>> {
  public:
   using CppCommHookInterface::CppCommHookInterface;
@@ -59,7 +59,7 @@ void register_comm_hook(c10d::Reducer& reducer, CommHook hook,
                         const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   switch (hook) {
     case CommHook::AllReduce:
-      return;  // What the reducer does by itself, with the division fused into a copy.
+      return;  // The reducer does this itself, with the division fused into a copy.
     case CommHook::Fp16Compress:
       return reducer.register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
     case CommHook::Bf16Compress:
@@ -69,7 +69,7 @@ void register_comm_hook(c10d::Reducer& reducer, CommHook hook,
 
 std::vector<torch::Tensor> pass_through_sink(const c10::intrusive_ptr<SinkState>& state,
                                              std::vector<torch::Tensor> outputs) {
-  // A list of exactly this type: of others LibTorch does not see the tensors inside.
+  // The list must have exactly this type: in others, LibTorch does not find the tensors.
   return Sink::apply(state, at::TensorList(outputs));
 }
 

@@ -13,16 +13,16 @@ namespace muster {
 void register_comm_hook(c10d::Reducer& reducer, CommHook hook,
                         const c10::intrusive_ptr<c10d::ProcessGroup>& group);
 
-/// What backward() does for outputs that went through pass_through_sink().
+/// The state of the autograd node of pass_through_sink().
 struct SinkState : torch::CustomClassHolder {
   std::weak_ptr<c10d::Reducer> reducer;
   bool static_graph = false;
   bool delayed_all_reduce_queued = false;
 };
 
-/// Outputs of forward() once more, behind an autograd node that leaves undefined gradients of
-/// unused outputs undefined, and, in the first step of a static graph, starts the all-reduce after
-/// everything else.
+/// Returns the outputs of forward() behind an autograd node. The node keeps undefined gradients of
+/// unused outputs undefined. In the first step of a static graph, it also starts the all-reduce
+/// after everything else.
 std::vector<torch::Tensor> pass_through_sink(const c10::intrusive_ptr<SinkState>& state,
                                              std::vector<torch::Tensor> outputs);
 

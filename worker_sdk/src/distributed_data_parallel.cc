@@ -17,7 +17,7 @@
 namespace muster {
 namespace {
 
-// torch/nn/parallel/distributed.py (2.13): how much is broadcast at once.
+// The size of one broadcast, as in torch/nn/parallel/distributed.py (2.13).
 constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;
 constexpr double kBytesPerMiB = 1 << 20;
 
@@ -34,7 +34,7 @@ bool makes_sparse_gradients(const torch::nn::Module& module) {
   return false;
 }
 
-// In the order of registration, a shared parameter once: the order that Python's DDP has.
+// Returns the parameters in the order of registration, a shared parameter once, as in Python's DDP.
 Parameters collect_parameters(const torch::nn::Module& module) {
   Parameters found;
   std::set<const void*> seen;
@@ -63,26 +63,27 @@ void check(const torch::nn::Module& module, const Parameters& parameters) {
                   ": expected one type of device. Move the module before wrapping it.");
 }
 
-// What Python refuses, too: inputs moved to a device that the parameters are not on.
+// Throws Error if a parameter is not on the device to which inputs are moved. Python refuses this,
+// too.
 void check_input_device(const torch::nn::Module& module, const Parameters& parameters,
                         const torch::Device& device) {
   for (const torch::Tensor& tensor : parameters.tensors) {
     const torch::Device found = tensor.device();
     if (found.type() == device.type() && (!device.has_index() || found.index() == device.index()))
       continue;
-    if (found.is_cpu() && device.is_cpu()) continue;  // With and without a number.
+    if (found.is_cpu() && device.is_cpu()) continue;  // "cpu" and "cpu:0" are the same device.
     throw Error("DistributedDataParallel: inputs are to be moved to " + device.str() +
                 " (device), but a parameter of " + module.name() + " is on " + found.str() +
                 ": move the module there first; leave device out for a model on several devices.");
   }
 }
 
-std::string place(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+std::string describe_operation(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   return operation_text("DistributedDataParallel", group->getGroupName(), group->getRank(),
                         group->getSize());
 }
 
-void take_from_rank_0(const torch::nn::Module& module,
+void copy_from_rank_0(const torch::nn::Module& module,
                       const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   std::vector<torch::Tensor> states;
   for (const torch::Tensor& parameter : module.parameters())
@@ -92,8 +93,9 @@ void take_from_rank_0(const torch::nn::Module& module,
   if (!states.empty()) c10d::broadcast_coalesced(group, states, kBroadcastBytes, 0);
 }
 
-// As torch.autograd._unsafe_preserve_version_counter: a forward pass that saved a buffer before may
-// still go backward; the values are the buffer's own again on rank 0.
+// Copies rank 0's buffers and keeps the version counters, as
+// torch.autograd._unsafe_preserve_version_counter does. So backward() still works for an earlier
+// forward pass that saved a buffer.
 void broadcast_buffers(const std::vector<torch::Tensor>& buffers,
                        const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   const torch::NoGradGuard no_grad;
@@ -107,8 +109,8 @@ void broadcast_buffers(const std::vector<torch::Tensor>& buffers,
   }
 }
 
-// The first assignment is only for the first backward; then the reducer orders buckets by when
-// gradients come, to the sizes that it was given.
+// Returns the limits of the first assignment of buckets, which is only for the first backward().
+// Later the reducer orders the buckets by the arrival of the gradients, with its own size limits.
 std::vector<std::size_t> first_limits(const DistributedDataParallelOptions& options,
                                       std::int64_t first_bytes, std::int64_t bytes) {
   if (options.static_graph || !options.find_unused_parameters)
@@ -128,7 +130,7 @@ struct DistributedDataParallelBase::State {
   std::shared_ptr<c10d::Logger> logger;
   c10::intrusive_ptr<SinkState> sink;
   bool sync_gradients = true;
-  bool sync_buffers_next = true;  // Not after a pass that did not synchronise gradients.
+  bool sync_buffers_next = true;  // False after a forward pass that did not synchronise gradients.
 };
 
 DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module,
@@ -151,14 +153,14 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::shared_ptr<torch::
   if (state.options.init_sync) {
     const auto synchronize = [&] {
       c10d::verify_params_across_processes(state.group, parameters.tensors, std::nullopt);
-      take_from_rank_0(*state.module, state.group);
+      copy_from_rank_0(*state.module, state.group);
     };
-    with_named_errors([&] { return place(state.group); }, synchronize);
+    with_named_errors([&] { return describe_operation(state.group); }, synchronize);
   }
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
       parameters.tensors, first_limits(state.options, first_bytes, bytes),
       parameters.expect_sparse);
-  // Gradients come last parameter first, as a rule.
+  // Usually the gradient of the last parameter is ready first.
   std::reverse(buckets.begin(), buckets.end());
   ReducerRequest request{.parameters = std::move(parameters.tensors),
                          .buckets = std::move(buckets),
@@ -206,9 +208,9 @@ void DistributedDataParallelBase::before_forward() {
     state.reducer->rebuild_buckets();
   }
   if (!state.sync_buffers_next || !state.options.forward_sync_buffers) return;
-  const auto buffers = state.module->buffers();  // Asked each time: a module may replace them.
+  const auto buffers = state.module->buffers();  // Read each time: a module may replace them.
   if (buffers.empty()) return;
-  with_named_errors([&] { return place(state.group); },
+  with_named_errors([&] { return describe_operation(state.group); },
                     [&] { broadcast_buffers(buffers, state.group); });
 }
 
@@ -225,7 +227,7 @@ void DistributedDataParallelBase::after_forward(const std::vector<torch::Tensor*
   }
   const bool delays = state.options.static_graph && !state.sink->delayed_all_reduce_queued;
   if (!find_unused && !delays) return;
-  // Tensors without a graph behind them stay as they are.
+  // Tensors without an autograd graph stay as they are.
   std::vector<torch::Tensor> tracked;
   for (const torch::Tensor* output : outputs)
     if (output->grad_fn()) tracked.push_back(*output);

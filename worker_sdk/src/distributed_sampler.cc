@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-// Not written by torch's own samplers, so that no other archive is taken for ours.
+// torch's own samplers do not use these keys, so load() fails with an archive of another sampler.
 constexpr const char* kEpochKey = "distributed_sampler_epoch";
 constexpr const char* kPositionKey = "distributed_sampler_position";
 
@@ -60,7 +60,7 @@ std::vector<std::size_t> DistributedSampler::indices() const {
     const auto* values = shuffled.const_data_ptr<std::int64_t>();
     std::copy(values, values + count, order.begin());
   }
-  // Every replicas-th of the order, begun again from its start where it is too short.
+  // Takes every replicas-th index of the order, and starts again at its begin if it is too short.
   std::vector<std::size_t> share(num_samples_);
   for (std::size_t i = 0; i < num_samples_; ++i)
     share[i] = order[(rank_ + i * replicas_) % size_];

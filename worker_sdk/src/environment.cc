@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kHighestPort = 65535;
 
-// "--local-rank=N" and "--local_rank=N" (before PyTorch 2.0), or the value as the next argument.
+// Returns the value of "--local-rank=N" or "--local_rank=N" (before PyTorch 2.0). The value may
+// also be the next argument.
 std::optional<std::string> local_rank_argument(const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     for (const std::string_view name : {"--local-rank", "--local_rank"}) {
@@ -42,8 +43,9 @@ std::optional<int> read_local_rank(const EnvironmentSource& source,
   return *parsed;
 }
 
-// Python needs neither to meet the others, and some launchers (Kubeflow's PyTorchJob) set neither:
-// they start one process on each node. One of them alone says that there may be more.
+// Reads LOCAL_RANK and LOCAL_WORLD_SIZE. Both may be missing: Python needs neither to connect, and
+// some launchers (Kubeflow's PyTorchJob) set neither, because they start one process per node. One
+// of them alone is an error, because the node may have several processes.
 void read_place_on_node(const EnvironmentSource& source, const std::vector<std::string>& arguments,
                         Environment& environment) {
   const auto rank = read_local_rank(source, arguments, environment.world_size);
@@ -59,7 +61,7 @@ void read_place_on_node(const EnvironmentSource& source, const std::vector<std::
                 "more than the local rank " + std::to_string(environment.local_rank));
 }
 
-void read_meeting_point(const EnvironmentSource& source, Environment& environment) {
+void read_store_address(const EnvironmentSource& source, Environment& environment) {
   if (environment.world_size == 1 && !source.text("MASTER_ADDR")) return;
   environment.master_addr =
       source.required_text("MASTER_ADDR", "It is the host of rank 0 or of the launcher's store.");
@@ -69,13 +71,13 @@ void read_meeting_point(const EnvironmentSource& source, Environment& environmen
       source.required("MASTER_PORT", {.least = 0, .most = kHighestPort}));
 }
 
-// What only elastic launchers set; without them one attempt of one role is assumed.
+// Reads the variables that only elastic launchers set. Without them, the job has one attempt.
 void read_elastic(const EnvironmentSource& source, Environment& environment) {
   environment.restart_count = source.number_or("TORCHELASTIC_RESTART_COUNT", 0, {});
   environment.max_restarts = source.number_or("TORCHELASTIC_MAX_RESTARTS", 0, {});
   environment.run_id = source.text_or("TORCHELASTIC_RUN_ID", environment.run_id);
   environment.error_file = source.text_or("TORCHELASTIC_ERROR_FILE", "");
-  // torch compares with "True" and takes everything else for no (rendezvous.py, 2.13).
+  // torch compares the value with "True". Any other value means no (rendezvous.py, 2.13).
   environment.use_agent_store = source.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
 }
 
@@ -87,7 +89,8 @@ Environment read_launcher(const EnvironmentLookup& lookup,
   environment.world_size = source.required("WORLD_SIZE", {.least = 1});
   environment.rank = source.required("RANK", {.least = 0, .most = environment.world_size - 1});
   read_place_on_node(source, arguments, environment);
-  // Equal shares are what a job without GROUP_RANK has: every launcher with unequal ones sets it.
+  // Without GROUP_RANK, all nodes have the same number of processes. A launcher with different
+  // numbers sets GROUP_RANK.
   const int world_size = environment.world_size;
   const int nodes = std::max(1, world_size / environment.local_world_size);
   environment.group_world_size = source.number_or("GROUP_WORLD_SIZE", nodes, {.least = 1});
@@ -98,7 +101,7 @@ Environment read_launcher(const EnvironmentLookup& lookup,
   environment.role_world_size = source.number_or("ROLE_WORLD_SIZE", world_size, {.least = 1});
   environment.role_rank = source.number_or("ROLE_RANK", environment.rank,
                                            {.least = 0, .most = environment.role_world_size - 1});
-  read_meeting_point(source, environment);
+  read_store_address(source, environment);
   read_elastic(source, environment);
   return environment;
 }
@@ -139,7 +142,8 @@ Environment read_environment(const EnvironmentLookup& lookup,
 
 namespace {
 
-// --local-rank=N, for those who ask without arguments: init_process_group() and local_device().
+// Keeps the value of --local-rank=N for later calls without arguments: init_process_group() and
+// local_device().
 class RememberedArgument {
  public:
   void set(std::optional<std::string> value) {

@@ -1,4 +1,4 @@
-// Slurm's and Open MPI's variables, where no launcher stands between them and the program.
+// Reads the variables of Slurm and Open MPI, for a program that is started without a launcher.
 #include <algorithm>
 #include <cctype>
 
@@ -7,8 +7,8 @@
 namespace muster {
 namespace {
 
-constexpr int kDefaultPort = 29500;  // torchrun's.
-// A job's own port, below the range that Linux hands out by itself (32768 to 60999).
+constexpr int kDefaultPort = 29500;  // The default of torchrun.
+// The port of a Slurm job, from a range below Linux's ephemeral ports (32768 to 60999).
 constexpr int kFirstJobPort = 12000;
 constexpr int kJobPorts = 20000;
 constexpr int kHighestSlurmPort = 65535;
@@ -43,7 +43,7 @@ std::string first_host(std::string_view node_list) {
   const std::size_t end = node_list.find_first_of("[,");
   std::string host(node_list.substr(0, end));
   if (end == std::string_view::npos || node_list[end] == ',') return host;
-  // "node[007-9,12]-ib": the first number with its zeros, then what follows the bracket.
+  // "node[007-9,12]-ib": keeps the first number with its zeros, and the text after the bracket.
   std::size_t at = end + 1;
   const std::size_t first = at;
   while (at < node_list.size() && is_digit(node_list[at]))
@@ -53,7 +53,7 @@ std::string first_host(std::string_view node_list) {
   host += node_list.substr(first, at - first);
   std::string_view rest = node_list.substr(close + 1);
   rest = rest.substr(0, rest.find(','));
-  if (rest.find('[') != std::string_view::npos) return "";  // "r[1-2]n[1-4]": not guessed at.
+  if (rest.find('[') != std::string_view::npos) return "";  // "r[1-2]n[1-4]" is not supported.
   return host + std::string(rest);
 }
 
@@ -82,8 +82,8 @@ std::optional<int> tasks_on_node(std::string_view tasks_per_node, int node) {
 
 std::optional<Environment> read_slurm(const EnvironmentLookup& lookup) {
   const EnvironmentSource source(lookup, describe(LaunchedBy::Slurm));
-  // A batch script has SLURM_PROCID, too, but is no task of a step: without this variable its one
-  // process would wait for peers that nobody starts.
+  // A batch script also has SLURM_PROCID, but not SLURM_STEP_NUM_TASKS, because it is not a task of
+  // a step. Its single process must not wait for peers that do not exist.
   if (!source.text("SLURM_STEP_NUM_TASKS") || !source.text("SLURM_PROCID")) return std::nullopt;
   Environment environment;
   environment.launched_by = LaunchedBy::Slurm;
@@ -128,7 +128,7 @@ std::optional<Environment> read_open_mpi(const EnvironmentLookup& lookup) {
   environment.group_rank =
       std::min(environment.rank / environment.local_world_size, environment.group_world_size - 1);
   const bool one_node = environment.local_world_size == environment.world_size;
-  // mpirun does not say where rank 0 is; on one node that is no question.
+  // mpirun sets no variable with the host of rank 0. On a single node, the host is this one.
   environment.master_addr =
       one_node ? source.text_or("MASTER_ADDR", "127.0.0.1")
                : source.required_text("MASTER_ADDR", "Pass it with mpirun -x MASTER_ADDR=host.");

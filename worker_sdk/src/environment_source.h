@@ -1,4 +1,4 @@
-// Variables read one at a time, with errors that help. Private to the environment's readers.
+// Reads single variables, with helpful errors. Private to the environment's readers.
 #pragma once
 
 #include <limits>
@@ -10,32 +10,34 @@
 
 namespace muster {
 
-/// What a whole number may be, both ends included.
+/// The smallest and the largest valid value of a whole number.
 struct Bounds {
   int least = 0;
   int most = std::numeric_limits<int>::max();
 };
 
-/// A text as a whole number in bounds: decimal digits, nothing else; nothing if it is not.
+/// Returns the whole number of a text. Returns nothing if the text is not a decimal number, or the
+/// number is out of bounds.
 std::optional<int> parse_whole(std::string_view text, Bounds bounds);
 
 class EnvironmentSource {
  public:
-  /// `setter` is who should have set the variables: "muster or torchrun".
+  /// `setter` is the program that should have set the variables, for messages.
   EnvironmentSource(const EnvironmentLookup& lookup, std::string_view setter)
       : lookup_(lookup), setter_(setter) {}
 
-  /// Nothing if not set or empty.
+  /// Returns nothing if the variable is not set or empty.
   std::optional<std::string> text(std::string_view name) const;
   std::string text_or(std::string_view name, std::string_view fallback) const;
-  /// Throws Error if the variable is set, but not a whole number in bounds.
+  /// Throws Error if the variable is set, but is not a whole number in bounds.
   std::optional<int> number(std::string_view name, Bounds bounds) const;
   int number_or(std::string_view name, int fallback, Bounds bounds) const;
-  /// Throws Error if it is missing, too.
+  /// Also throws Error if the variable is missing.
   int required(std::string_view name, Bounds bounds) const;
   std::string required_text(std::string_view name, std::string_view what) const;
 
-  /// "RANK=x: " and what is expected; for errors about more than one variable.
+  /// Throws Error with the variable, its value, and the expected value. For checks of several
+  /// variables.
   [[noreturn]] void fail(std::string_view name, std::string_view expected) const;
   [[noreturn]] void fail_missing(std::string_view name, std::string_view advice) const;
 
@@ -44,15 +46,15 @@ class EnvironmentSource {
   std::string_view setter_;
 };
 
-/// srun's and mpirun's variables; nothing if this process was not started so.
+/// Read the variables of srun or mpirun. Return nothing if this process was not started by it.
 std::optional<Environment> read_slurm(const EnvironmentLookup& lookup);
 std::optional<Environment> read_open_mpi(const EnvironmentLookup& lookup);
 
-/// The first host of Slurm's compressed list: "node[007-9,12],gpu1" is "node007". Empty if the
-/// text is no such list.
+/// Returns the first host of Slurm's compressed list: "node007" for "node[007-9,12],gpu1". Returns
+/// an empty text if the list has another form.
 std::string first_host(std::string_view node_list);
-/// Tasks on the n-th node of Slurm's "4(x2),3"; nothing if the text is not of this form or has too
-/// few nodes.
+/// Returns the number of tasks on a node, from Slurm's list "4(x2),3". The first node has the
+/// number 0. Returns nothing if the list has another form, or too few nodes.
 std::optional<int> tasks_on_node(std::string_view tasks_per_node, int node);
 
 }  // namespace muster

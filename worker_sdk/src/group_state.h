@@ -1,4 +1,4 @@
-// What a ProcessGroup is a handle of. Private.
+// The state of a process group, to which a ProcessGroup refers. Private.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@
 namespace muster {
 
 struct ProcessGroup::State {
-  c10::intrusive_ptr<c10d::ProcessGroup> group;  // Null: this process is no member, or has left.
+  c10::intrusive_ptr<c10d::ProcessGroup> group;  // Null if this process is no member, or has left.
   bool has_left = false;
   c10::intrusive_ptr<c10d::Store> store;  // With the group's prefix.
-  std::string name;                       // "0", and then the n of the n-th new_group.
-  std::string backend;                    // As ProcessGroup::backend().
+  std::string name;                       // "0" for all processes, "n" for the n-th new_group().
+  std::string backend;                    // See ProcessGroup::backend().
   std::vector<int> global_ranks;          // By rank in the group.
 };
 
-/// The group's store. Throws Error if this process is no member.
+/// Returns the group's store. Throws Error if this process is not a member.
 c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroup& group);
 
 }  // namespace muster

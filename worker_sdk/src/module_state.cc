@@ -17,8 +17,9 @@ void add_own(Named& all, const torch::nn::Module& module, const std::string& pre
     all.emplace_back(prefix + buffer.key(), buffer.value());
 }
 
-// Python's order: a module's parameters, its buffers, then its children. The module itself apart:
-// named_modules() can only name it if a shared_ptr holds it.
+// Returns the tensors in Python's order: a module's parameters, its buffers, then its children. The
+// module itself is handled separately, because named_modules() includes it only if a shared_ptr
+// owns it.
 Named named_state(const torch::nn::Module& module) {
   Named all;
   add_own(all, module, "");
@@ -90,7 +91,7 @@ std::function<void()> prepare_module_state(torch::nn::Module& module, const c10:
                                            const LaterCopy& later) {
   check_module_state(module, state);
   const std::map<std::string, torch::Tensor> given = named_tensors(state);
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // From, to.
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // Pairs of source and target.
   for (const auto& [name, tensor] : named_state(module)) {
     const torch::Tensor& from = given.at(name);
     if (from.is_meta())

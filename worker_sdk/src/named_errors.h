@@ -1,4 +1,4 @@
-// LibTorch's and Gloo's errors, as c10::Error that says which operation it was. Private.
+// Turns errors of LibTorch and Gloo into c10::Error with the name of the operation. Private.
 #pragma once
 
 #include <exception>
@@ -10,19 +10,20 @@
 
 namespace muster {
 
-/// "all_reduce in group \"0\", rank 1 of 4".
+/// Returns a text such as: all_reduce in group "0", rank 1 of 4
 inline std::string operation_text(const std::string& name, const std::string& group, int rank,
                                   int size) {
   return name + " in group \"" + group + "\", rank " + std::to_string(rank) + " of " +
          std::to_string(size);
 }
 
-/// What Gloo throws (a lost peer, a timeout) is no c10::Error, but is to be one here.
+/// Throws a c10::Error for an exception of another type. Gloo throws such exceptions for a lost
+/// peer or a timeout.
 [[noreturn]] inline void throw_named(const std::string& what, const std::exception& error) {
   C10_THROW_ERROR(DistBackendError, what + ": " + error.what());
 }
 
-/// Runs `call`; `describe()` is asked only if it throws.
+/// Runs `call` and returns its result. Calls `describe()` only if `call` throws.
 template <class Describe, class Call>
 auto with_named_errors(Describe describe, Call call) {
   try {

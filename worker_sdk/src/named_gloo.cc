@@ -5,7 +5,7 @@
 namespace muster {
 namespace {
 
-// The work of Gloo, with another future.
+// Gloo's work, with a future that has errors with the operation's name.
 class NamedWork : public c10d::Work {
  public:
   NamedWork(c10::intrusive_ptr<c10d::Work> work, std::string text)

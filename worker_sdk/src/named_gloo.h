@@ -1,12 +1,13 @@
-// Gloo's backend, with errors for those who do not come by way of collectives.h. Private.
+// Gloo's backend, with named errors for callers that do not use collectives.h. Private.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace muster {
 
-/// LibTorch's reducer waits for the future of an all_reduce within backward(), where no code of
-/// ours stands between it and the user: what Gloo throws becomes c10::Error in the future itself.
+/// LibTorch's reducer waits for the future of an all_reduce within backward(). No code of the SDK
+/// is between the reducer and the user there. So this class turns Gloo's exceptions into c10::Error
+/// in the future itself.
 class NamedGloo : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;

@@ -1,4 +1,4 @@
-// NCCL, where LibTorch has it. Compiled only with a CUDA build of torch; -DUSE_C10D_NCCL.
+// The NCCL backend. Compiled only with a CUDA build of torch, with -DUSE_C10D_NCCL.
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "backends.h"

@@ -1,4 +1,4 @@
-// Stands in for nccl_backend.cc where LibTorch has no NCCL.
+// Replaces nccl_backend.cc if LibTorch has no NCCL.
 #include "backends.h"
 #include "muster/error.h"
 

@@ -8,9 +8,9 @@ namespace muster {
 
 namespace {
 
-constexpr double kMostSeconds = 1e9;  // More than a machine is up; fits the clock.
+constexpr double kMostSeconds = 1e9;  // Longer than the uptime of any machine. Fits the clock.
 
-/// The value of a number in a line that is a flat JSON object; the agent writes no others.
+/// Returns the value of a number in a line. The line is a flat JSON object, as the agent writes it.
 std::optional<double> number_of(std::string_view line, std::string_view quoted_name) {
   const std::size_t key = line.find(quoted_name);
   if (key == std::string_view::npos) return std::nullopt;
@@ -19,7 +19,7 @@ std::optional<double> number_of(std::string_view line, std::string_view quoted_n
   if (colon == std::string_view::npos || line[colon] != ':') return std::nullopt;
   line.remove_prefix(colon + 1);
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-  // Not strtod: in some languages a program that calls setlocale() gets a comma for the point.
+  // from_chars and not strtod: after setlocale(), strtod expects a comma in some languages.
   double value = 0;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
   if (error != std::errc()) return std::nullopt;
@@ -33,17 +33,18 @@ bool NoticeLines::add(std::string_view bytes) {
   std::size_t begin = 0;
   for (auto end = buffer_.find('\n'); end != std::string::npos; end = buffer_.find('\n', begin)) {
     if (end - begin > kMaxLineBytes) return false;
-    take_line(std::string_view(buffer_).substr(begin, end - begin));
+    handle_line(std::string_view(buffer_).substr(begin, end - begin));
     begin = end + 1;
   }
   buffer_.erase(0, begin);
   return buffer_.size() <= kMaxLineBytes;
 }
 
-void NoticeLines::take_line(std::string_view line) {
-  // Not deadline_s, which counts from when it was sent: nobody knows when that was.
+void NoticeLines::handle_line(std::string_view line) {
+  // deadline_s is not used: it counts from the time when the line was sent, which is not known
+  // here.
   const auto seconds = number_of(line, "\"deadline_monotonic_s\"");
-  // What is not a number fails both comparisons. Other lines are of a later version.
+  // NaN fails both comparisons. Other types of lines are from later versions and are skipped.
   if (!seconds || !(*seconds >= 0 && *seconds <= kMostSeconds) ||
       line.find("\"preempt\"") == std::string_view::npos)
     return;

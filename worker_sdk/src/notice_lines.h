@@ -1,6 +1,7 @@
-// What the agent says on the worker channel: until when this process should have ended.
+// Parses the agent's notices on the worker channel: the deadline by which this process must end.
 //
-// No socket here: bytes go in, a deadline comes out. The protocol is in docs/worker_channel.md.
+// This class has no socket: bytes go in, a deadline comes out. docs/worker_channel.md describes the
+// protocol.
 #pragma once
 
 #include <chrono>
@@ -13,18 +14,18 @@ namespace muster {
 
 class NoticeLines {
  public:
-  using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC, as the agent's.
+  using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC, as in the agent.
   static constexpr std::size_t kMaxLineBytes = 4096;
 
-  /// False if a line is too long: the channel is of no use any more.
+  /// Returns false if a line is too long. The channel is then not usable any more.
   bool add(std::string_view bytes);
-  /// What the last notice has said.
+  /// The deadline of the last notice.
   std::optional<Clock::time_point> deadline() const { return deadline_; }
 
  private:
-  void take_line(std::string_view line);
+  void handle_line(std::string_view line);
 
-  std::string buffer_;  // Less than one line.
+  std::string buffer_;  // The begin of an incomplete line.
   std::optional<Clock::time_point> deadline_;
 };
 

@@ -1,4 +1,4 @@
-// Optimizers' states in the shape that Python's optimizer.state_dict() has (2.13).
+// The states of optimizers, in the form of Python's optimizer.state_dict() (2.13).
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -41,7 +41,8 @@ bool flag(const c10::IValue& group, const char* name) {
   return value.toBool();
 }
 
-// A copy like the parameter that it belongs to; without elements yet if `value` has none.
+// Returns a copy of `value` with the type and device of its parameter. If `value` has no elements
+// yet, calls `later` for the copy.
 torch::Tensor tensor_like(const c10::IValue& value, const std::string& name,
                           const torch::Tensor& parameter, const LaterCopy& later) {
   if (!value.isTensor() || !value.toTensor().defined()) fail_type(kState, name, "a tensor", value);
@@ -59,7 +60,7 @@ c10::impl::GenericList list_of(const c10::IValue& value, const std::string& wher
   return value.toList();
 }
 
-// Options that Python has and C++ has not, at what C++ does.
+// Adds the options that only Python has, with the values for the behaviour of C++.
 void add_python_only(Dict& group) {
   group.insert("maximize", false);
   group.insert("foreach", c10::IValue());
@@ -67,7 +68,7 @@ void add_python_only(Dict& group) {
   group.insert("fused", c10::IValue());
 }
 
-// Adam and AdamW: the same fields.
+// For Adam and AdamW, which have the same fields.
 template <class Options, class ParamState>
 struct AdamLike {
   static void write_options(const Options& options, Dict& group, bool decoupled) {
@@ -95,7 +96,7 @@ struct AdamLike {
   }
 
   static void write_state(const ParamState& state, Dict& entries) {
-    // Python counts in a float32 tensor.
+    // In Python, the step is a float32 tensor.
     entries.insert("step", torch::tensor(static_cast<float>(state.step())));
     entries.insert("exp_avg", state.exp_avg());
     entries.insert("exp_avg_sq", state.exp_avg_sq());
@@ -141,7 +142,7 @@ struct SgdCodec {
 };
 
 void write_group_options(const torch::optim::OptimizerOptions& options, Dict& group) {
-  // AdamWOptions does not derive from AdamOptions: the order of these questions does not matter.
+  // AdamWOptions does not derive from AdamOptions, so the order of these checks does not matter.
   if (const auto* adam = dynamic_cast<const torch::optim::AdamOptions*>(&options))
     return AdamCodec::write_options(*adam, group, false);
   if (const auto* adamw = dynamic_cast<const torch::optim::AdamWOptions*>(&options))

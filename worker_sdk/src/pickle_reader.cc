@@ -17,7 +17,8 @@
 namespace muster {
 namespace {
 
-// LibTorch has such a class, but does not export it. The bytes outlive the reader.
+// Reads from memory. LibTorch has such a class, but does not export it. The bytes must outlive the
+// reader.
 class BytesReader : public caffe2::serialize::ReadAdapterInterface {
  public:
   explicit BytesReader(std::string_view bytes) : bytes_(bytes) {}
@@ -34,12 +35,13 @@ class BytesReader : public caffe2::serialize::ReadAdapterInterface {
   std::string_view bytes_;
 };
 
-/// Tensors of an archive, whose bytes are in records beside the pickle.
+/// Makes the tensors of an archive, whose bytes are in records beside the pickle.
 class RecordTensors {
  public:
   using Places = std::map<const c10::TensorImpl*, PickleFile::Place>;
 
-  /// With `places` tensors get no elements, and their places in the archive are stored there.
+  /// If `places` is not null, the tensors get no elements, and `places` gets their positions in the
+  /// archive.
   RecordTensors(caffe2::serialize::PyTorchStreamReader& archive, const pickle::Graph& graph,
                 Places* places)
       : archive_(archive), graph_(graph), places_(places) {}
@@ -65,12 +67,12 @@ class RecordTensors {
 
  private:
   struct Storage {
-    c10::Storage bytes;  // Null with `places`.
-    std::string record;  // Its name in the archive.
+    c10::Storage bytes;  // Null if `places_` is set.
+    std::string record;  // The name of the record in the archive.
     std::size_t size_bytes = 0;
   };
   struct Layout {
-    std::int64_t offset;  // In elements, as the strides.
+    std::int64_t offset;  // In elements, like the strides.
     std::vector<std::int64_t> sizes, strides;
   };
 
@@ -101,7 +103,8 @@ class RecordTensors {
     return numbers;
   }
 
-  /// Nothing outside of the storage may be reached. Each bound is checked before it is multiplied.
+  /// Throws Error if the tensor reaches outside of its storage. Checks each bound before it
+  /// multiplies, so that no product overflows.
   static void check_inside(const Layout& layout, std::int64_t elements) {
     const auto& [offset, sizes, strides] = layout;
     bool fits = offset >= 0 && offset <= elements && sizes.size() == strides.size();
@@ -150,7 +153,8 @@ c10::IValue read_archive(caffe2::serialize::PyTorchStreamReader& archive,
       .make(root);
 }
 
-/// Reads from the file where it lies; `bytes` outlives the tensors' making, not the tensors.
+/// Reads the tensor of a file in memory, without a copy of the file. The tensor does not refer to
+/// `bytes`.
 at::Tensor tensor_of_file(std::string_view bytes) {
   caffe2::serialize::PyTorchStreamReader archive(std::make_shared<BytesReader>(bytes));
   const c10::IValue value = read_archive(archive, nullptr);
@@ -184,7 +188,7 @@ at::Tensor PickleFile::read(const at::Tensor& outlined) const {
 c10::IValue read_pickle(std::string_view bytes) {
   pickle::Graph graph;
   const pickle::Ref root = read_graph(bytes, TensorBytes::Inside, graph);
-  std::size_t copied = 0;  // Each file is in the pickle once, so all copies have room in its size.
+  std::size_t copied = 0;  // Each file is in the pickle once, so the sum is limited by its size.
   return PickleValues(graph,
                       [&](TorchName, const std::vector<pickle::Ref>& arguments) {
                         const std::string_view file = graph.at(arguments[0]).text;

@@ -30,6 +30,7 @@ bool is_call_of(const Graph& graph, Ref ref, TorchName which) {
   return graph.is(ref, Kind::Call) && torch_name(graph, graph.at(ref).items[0]) == which;
 }
 
+/// Checks the arguments of
 /// _rebuild_tensor_v2(storage, offset, sizes, strides, requires_grad, hooks, metadata=None)
 std::string check_tensor(const Graph& graph, const std::vector<Ref>& arguments) {
   constexpr std::size_t kWithoutMetadata = 6;
@@ -40,7 +41,7 @@ std::string check_tensor(const Graph& graph, const std::vector<Ref>& arguments) 
       !are_whole_numbers(graph, arguments[3]))
     return "a tensor whose offset, sizes or strides are no whole numbers";
   if (arguments.size() == kWithoutMetadata || graph.is(arguments.back(), Kind::None)) return {};
-  // Its elements are stored before a conjugation or negation.
+  // The metadata is for a conjugation or negation, which is not applied to the stored elements yet.
   if (!graph.is(arguments.back(), Kind::Dict) || !graph.at(arguments.back()).items.empty())
     return "a tensor that is a conjugated or negated view: save its clone()";
   return {};
@@ -118,7 +119,7 @@ std::string TensorRules::check_key(const Graph& graph, Ref key) const {
   if (is_call_of(graph, key, TorchName::RebuildTensor) ||
       is_call_of(graph, key, TorchName::RebuildParameter))
     return {};
-  // LibTorch's dicts take no None and no bytes.
+  // The keys of LibTorch's dicts cannot be None or bytes.
   const Kind kind = graph.at(key).kind;
   const bool is_plain =
       kind == Kind::Bool || kind == Kind::Integer || kind == Kind::Real || kind == Kind::Text;

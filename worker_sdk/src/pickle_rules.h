@@ -1,4 +1,4 @@
-// Which names, calls and objects a pickle of tensors and plain values may contain. Needs no
+// The names, calls and objects that a pickle of tensors and plain values may contain. Needs no
 // LibTorch. Private.
 #pragma once
 
@@ -11,35 +11,36 @@
 
 namespace muster {
 
-/// Where a pickle's tensors have their bytes: in records of the archive beside the pickle
-/// (torch.save), or in the pickle itself, as one whole archive for each tensor (broadcast_object).
+/// The place of the tensors' bytes: in records of the archive beside the pickle (torch.save), or in
+/// the pickle itself, as one whole archive for each tensor (broadcast_object).
 enum class TensorBytes { Beside, Inside };
 
-/// The names that mean something. The numbers are those of Rules::find_name().
+/// The names that a pickle may call. The numbers are those of Rules::find_name().
 enum class TorchName : std::int64_t {
   RebuildTensor,     // torch._utils._rebuild_tensor_v2
   RebuildParameter,  // torch._utils._rebuild_parameter
   OrderedDict,       // collections.OrderedDict
   LoadFromBytes,     // torch.storage._load_from_bytes
-  Other,             // Any other: harmless as long as nobody calls it.
+  Other,             // Any other name. The rules refuse a call of it.
 };
 
 TorchName torch_name(const pickle::Graph& graph, pickle::Ref of);
 
-/// Of containers in containers, in a file and in what is written to one: far more than states
-/// have, and few enough for functions that call themselves.
+/// The largest depth of nested containers in a file. States of models and optimizers have a much
+/// smaller depth, and recursive functions can handle this depth.
 inline constexpr int kMaxContainerDepth = 100;
 
-/// Limits for a pickle of any size: values cost in proportion to its bytes.
+/// The limits for a pickle of any size. The memory of the values is proportional to its bytes.
 pickle::PickleLimits tensor_pickle_limits();
 
-/// A call that these rules accept has arguments of the right kinds, so whoever reads the graph
-/// need not check them again; sizes and strides may still reach outside of the tensor's bytes.
+/// A call that these rules accept has arguments of the right kinds, so readers of the graph need
+/// not check them again. Sizes and strides may still reach outside of the tensor's bytes.
 class TensorRules final : public pickle::Rules {
  public:
   explicit TensorRules(TensorBytes where) : where_(where) {
     reals = true;
-    drops_attributes_of_dicts = true;  // `_metadata`: versions of modules, of no use to LibTorch.
+    // Drops `_metadata`, which has the versions of modules. LibTorch does not use them.
+    drops_attributes_of_dicts = true;
   }
 
   std::optional<std::int64_t> find_name(std::string_view module,
@@ -51,14 +52,14 @@ class TensorRules final : public pickle::Rules {
   std::string check_attributes(const pickle::Graph& graph, pickle::Ref object,
                                pickle::Ref attributes) const override;
   std::string check_persistent(const pickle::Graph& graph, pickle::Ref id) const override;
-  /// Also a tensor, which Python compares by identity.
+  /// Also accepts a tensor as a key. Python compares such keys by identity.
   std::string check_key(const pickle::Graph& graph, pickle::Ref key) const override;
 
  private:
   TensorBytes where_;
 };
 
-/// Of the tuple that a persistent id is: ('storage', class, key, location, number of elements).
+/// Two parts of a persistent id: ('storage', class, key, location, number of elements).
 struct StorageId {
   pickle::Ref type;
   std::string_view key;

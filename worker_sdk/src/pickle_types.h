@@ -1,4 +1,4 @@
-// The names that pickles of tensors use for types of elements. Private.
+// The names of element types in pickles of tensors. Private.
 #pragma once
 
 #include <string_view>

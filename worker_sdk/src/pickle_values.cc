@@ -16,7 +16,7 @@ using pickle::Ref;
   fail_pickle("more than " + std::to_string(kMaxContainerDepth) + " containers inside each other");
 }
 
-/// The keys that Python takes for the same one: 1, 1.0 and True.
+/// Returns the other keys that are equal in Python, such as 1, 1.0 and True.
 std::vector<c10::IValue> other_spellings(const c10::IValue& key) {
   constexpr double kLargestWhole = 9e18;
   if (key.isBool()) return {std::int64_t{key.toBool()}, double{key.toBool() ? 1.0 : 0.0}};
@@ -37,8 +37,8 @@ c10::IValue list_of(std::vector<c10::IValue> parts) {
   return list;
 }
 
-/// LibTorch's dicts keep keys apart that are one key in Python, so no dict of Python has both. A
-/// pickle that has both would mean something else here than in Python.
+/// Throws Error if the dict has a key that is equal in Python. Such keys are different in
+/// LibTorch's dicts, so a pickle with both would have another meaning here than in Python.
 void check_key_is_new(const c10::impl::GenericDict& dict, const c10::IValue& key) {
   if (key.isString()) return;
   if (key.isTensor()) {
@@ -138,7 +138,7 @@ c10::IValue PickleValues::make_call(const pickle::Value& from) {
   return make_tensor_(callee, arguments);
 }
 
-/// `height`: the largest so far of the parts of one container.
+/// Returns a part of a container. Raises `height` to the height of the part.
 c10::IValue PickleValues::part(Ref ref, int& height) {
   const Made& made = visit(ref);
   height = std::max(height, made.height);

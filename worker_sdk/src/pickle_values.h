@@ -1,4 +1,4 @@
-// LibTorch's values for what a pickle says. Private.
+// Makes LibTorch's values from a pickle. Private.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,29 +15,29 @@
 
 namespace muster {
 
-/// "its pickle has …" as an Error.
+/// Throws Error with the text "its pickle has …".
 [[noreturn]] void fail_pickle(const std::string& what);
 
-/// Makes each value once, however often the pickle refers to it: two references to one list are
-/// two references to one list again.
+/// Makes each value once, also if the pickle refers to it several times: two references to one list
+/// in the pickle become two references to one list.
 class PickleValues {
  public:
-  /// Makes the tensor of a call that TensorRules accept. `arguments` are those of the call.
+  /// Makes the tensor of a call that TensorRules have accepted. `arguments` are those of the call.
   using MakeTensor =
       std::function<at::Tensor(TorchName callee, const std::vector<pickle::Ref>& arguments)>;
 
-  /// TensorRules have accepted what is in `graph`.
+  /// TensorRules must have accepted `graph`.
   PickleValues(const pickle::Graph& graph, MakeTensor make_tensor);
 
-  /// Throws Error for values that LibTorch does not have, for containers inside of themselves, and
-  /// for more than kMaxContainerDepth of them inside each other.
+  /// Throws Error for values that LibTorch does not have, for containers that contain themselves,
+  /// and for containers that are nested more than kMaxContainerDepth deep.
   c10::IValue make(pickle::Ref root) { return visit(root).value; }
 
  private:
   struct Made {
     enum class Step : std::uint8_t { Not, UnderWay, Done };
     c10::IValue value;
-    int height = 0;  // How many containers are inside each other, counting this one.
+    int height = 0;  // The depth of nested containers, including this one.
     Step step = Step::Not;
   };
 

@@ -23,13 +23,13 @@ std::vector<std::int64_t> written_strides(at::IntArrayRef sizes) {
   return strides;
 }
 
-// Python's Lib/pickle.py names the opcodes.
+// Writes a value as a pickle. Python's Lib/pickle.py describes the opcodes.
 class PickleWriter {
  public:
   explicit PickleWriter(TensorBytes where) : where_(where) {}
 
   std::string text;
-  std::vector<at::Tensor> tensors;  // As they were given; the n-th is the record data/n.
+  std::vector<at::Tensor> tensors;  // The given tensors. The n-th belongs to the record data/n.
 
   void value(const c10::IValue& value) {
     if (value.isNone()) {
@@ -125,16 +125,17 @@ class PickleWriter {
     string(std::to_string(tensors.size()));
     string("cpu");
     integer(given.numel());
-    text += "tQ";  // The persistent id of the bytes.
+    text += "tQ";  // The persistent id of the storage.
     integer(0);
     numbers(given.sizes());
-    numbers(written_strides(given.sizes()));  // Of what is written.
-    text += '\x89';                           // requires_grad: False
+    numbers(written_strides(given.sizes()));
+    text += '\x89';  // requires_grad: False
     text += "ccollections\nOrderedDict\n)RtR";
     tensors.push_back(given.detach());
   }
 
-  // A call of what torch.load() is for bytes: what Python's own pickles of tensors have, too.
+  // Writes a call of torch's function that loads a tensor from bytes, as Python's own pickles of
+  // tensors do.
   void whole_file(const at::Tensor& given) {
     if (!given.defined()) return void(text += 'N');
     const std::vector<char> bytes = write_pickle_file(given);
@@ -156,7 +157,7 @@ void write_pickle_file(const c10::IValue& value,
   pickle.text = "\x80\x02";  // PROTO 2
   pickle.value(value);
   pickle.text += '.';
-  std::exception_ptr failure;  // The archive's code is C: an exception must not pass through it.
+  std::exception_ptr failure;  // The archive's code is C. An exception must not pass through it.
   caffe2::serialize::PyTorchStreamWriter archive([&](const void* data, std::size_t size) {
     if (failure) return size;
     try {
@@ -168,7 +169,7 @@ void write_pickle_file(const c10::IValue& value,
   });
   const auto write_record = [&](const std::string& name, const void* data, std::size_t size) {
     archive.writeRecord(name, data, size);
-    if (failure) archive.writeEndOfFile();  // Its destructor warns of an archive without an end.
+    if (failure) archive.writeEndOfFile();  // Its destructor would warn of an unfinished archive.
     if (failure) std::rethrow_exception(failure);
   };
   write_record("data.pkl", pickle.text.data(), pickle.text.size());

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-// One call, so that a line is whole even if another process shares the terminal.
+// Writes the line in one call, so that it stays whole if another process shares the terminal.
 void print_line(std::string text) {
   text += '\n';
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -17,7 +17,7 @@ void print_line(std::string text) {
 }  // namespace
 
 void print_in_order(const std::string& text, const ProcessGroup& group) {
-  group.torch_group();  // Throws for those who are no members, before anybody waits for them.
+  group.torch_group();  // Throws if this process is not a member, before any member waits for it.
   for (int turn = 0; turn < group.size(); ++turn) {
     if (turn == group.rank()) print_line(text);
     barrier(group);

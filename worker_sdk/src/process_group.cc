@@ -19,20 +19,21 @@
 namespace muster {
 namespace {
 
-constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(30);  // PyTorch's.
+constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(30);  // As in PyTorch.
 constexpr const char* kNotInitialized =
     "there is no process group: init_process_group() must come first, in every process.";
 
 struct World {
   Environment environment;
   std::shared_ptr<ProcessGroup::State> everyone;
-  std::vector<std::shared_ptr<ProcessGroup::State>> groups;  // Of new_group, in order.
+  std::vector<std::shared_ptr<ProcessGroup::State>> groups;  // Groups of new_group(), in order.
   std::optional<c10::Device> device;
   int next_name = 1;
 };
 
-// On the heap and never freed: a process that ends without destroy_process_group() must not wait
-// for its peers, or for a GPU driver that is gone, while static objects are destroyed.
+// The world is on the heap and never freed. A process that ends without destroy_process_group()
+// must not wait for its peers, or for a GPU driver that is gone, while static objects are
+// destroyed.
 std::optional<World>& world() {
   static auto* const instance = new std::optional<World>;
   return *instance;
@@ -52,7 +53,7 @@ std::chrono::milliseconds choose_timeout(const std::optional<std::chrono::millis
   return timeout;
 }
 
-std::string describe_place(const Environment& environment) {
+std::string describe_store(const Environment& environment) {
   const std::string address =
       environment.master_addr + ":" + std::to_string(environment.master_port);
   if (environment.use_agent_store) return address + ", where the launcher hosts it";
@@ -77,7 +78,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const Environment& environment,
   } catch (const c10::Error& error) {
     throw Error("rank " + std::to_string(environment.rank) + " of " +
                 std::to_string(environment.world_size) + ": no store at " +
-                describe_place(environment) +
+                describe_store(environment) +
                 " (MASTER_ADDR, MASTER_PORT): " + error.what_without_backtrace());
   }
 }
@@ -144,7 +145,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> ProcessGroup::torch_group() const {
 }
 
 c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroup& group) {
-  group.torch_group();  // Throws for a process that is no member.
+  group.torch_group();  // Throws Error if this process is not a member.
   return group.state().store;
 }
 
@@ -190,7 +191,7 @@ c10::Device local_device() {
                 " has no GPU of its own: this node shows " + std::to_string(count) +
                 ". Start at most that many processes on it.");
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
-  // By way of the registry: naming CUDA's own functions would need its headers.
+  // Uses the registry, because CUDA's own functions would need its headers.
   c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
   return device;
 }
@@ -219,7 +220,7 @@ ProcessGroup new_group(std::vector<int> ranks, const NewGroupOptions& options) {
   const BackendPlan plan =
       plan_backends(options.backend.empty() ? job.everyone->backend : options.backend);
   auto state = std::make_shared<ProcessGroup::State>();
-  // The name is counted on non-members, too, so that all processes agree on the next one.
+  // Non-members count the name, too, so that all processes agree on the next name.
   state->name = std::to_string(job.next_name++);
   state->backend = plan.text;
   state->global_ranks = ranks;
@@ -250,7 +251,8 @@ int get_world_size() {
 
 void destroy_process_group() {
   if (!world()) return;
-  // The youngest first, as PyTorch does: with NCCL ending a group was a collective once.
+  // Leaves the newest group first, as PyTorch does: in earlier versions of NCCL, the end of a group
+  // was a collective operation.
   auto& groups = world()->groups;
   for (auto group = groups.rbegin(); group != groups.rend(); ++group)
     leave(**group);
@@ -281,7 +283,7 @@ ProcessGroupScope::~ProcessGroupScope() {
   try {
     destroy_process_group();
   } catch (const std::exception&) {
-    // The work is done, and the process is about to end: nothing is left to save.
+    // The exception is ignored: the work is done, and the process is about to end.
   }
 }
 

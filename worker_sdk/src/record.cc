@@ -27,7 +27,8 @@ constexpr std::array kFatalSignals{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr unsigned kHandlerSeconds = 10;
 constexpr std::size_t kSignalStackBytes = 64 * 1024;  // backtrace() needs more than MINSIGSTKSZ.
 
-// Fixed before anything fails: a signal handler may neither allocate nor ask the environment.
+// The paths are set before any failure, because a signal handler must not allocate memory or read
+// the environment.
 struct Settings {
   std::array<char, 4096> error_file{};
   std::array<char, 4200> partial_file{};
@@ -38,14 +39,14 @@ Settings& settings() {
   return instance;
 }
 
-// The first failure counts; others, as of threads that stumble over its consequences, do not
-// overwrite it.
+// Only the first failure is recorded. Later failures, such as those of other threads that follow
+// from it, do not overwrite the file.
 std::atomic_flag failure_recorded = ATOMIC_FLAG_INIT;
 
-// What becomes of bytes that are not ASCII: kept in text that is UTF-8, replaced in other text.
+// How bytes that are not ASCII are written: kept if the text is UTF-8, replaced otherwise.
 enum class HighBytes { Keep, Replace };
 
-// A text as the inside of a JSON string. Safe in signal handlers if `put` is.
+// Writes a text as the content of a JSON string. Safe in signal handlers if `put` is.
 template <class Put>
 void escape_json(std::string_view text, HighBytes high_bytes, Put put) {
   constexpr std::string_view kHex = "0123456789abcdef";
@@ -66,7 +67,7 @@ void escape_json(std::string_view text, HighBytes high_bytes, Put put) {
   }
 }
 
-// Bytes to a descriptor, in pieces, as JSON text or as they are. Safe in signal handlers.
+// Writes bytes to a descriptor, as JSON text or as they are. Safe in signal handlers.
 class RawWriter {
  public:
   explicit RawWriter(int fd) : fd_(fd) {}
@@ -98,7 +99,7 @@ class RawWriter {
     std::size_t done = 0;
     while (done < used_) {
       const ssize_t n = ::write(fd_, buffer_.data() + done, used_ - done);
-      if (n <= 0) break;  // A full disk: the launcher says that the file is torn.
+      if (n <= 0) break;  // For example, a full disk. The launcher reports that the file is torn.
       done += static_cast<std::size_t>(n);
     }
     used_ = 0;
@@ -125,7 +126,7 @@ void put_in_place(int fd) {
   ::rename(settings().partial_file.data(), settings().error_file.data());
 }
 
-// RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
+// Checks UTF-8 as in RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto at = [&](std::size_t k) {
@@ -156,7 +157,7 @@ std::string demangle(const char* name) {
   return status == 0 && readable ? readable.get() : name;
 }
 
-// "./train(_ZN3foo3barEv+0x12) [0x55…]" with the symbol readable.
+// Returns a frame such as "./train(_ZN3foo3barEv+0x12) [0x55…]" with its symbol demangled.
 std::string readable_frame(const char* frame) {
   const std::string text = frame;
   const std::size_t open = text.find('(');
@@ -190,8 +191,8 @@ std::string describe_exception() {
   }
 }
 
-// With status 1, as Python ends after an exception, unless somebody has asked for core files:
-// then by SIGABRT, which writes one.
+// Ends the process with status 1, as Python does after an exception. If core files are enabled,
+// ends it by SIGABRT instead, which writes a core file.
 [[noreturn]] void end_process() {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur > 0) {
@@ -203,11 +204,12 @@ std::string describe_exception() {
 
 [[noreturn]] void on_terminate() {
   if (failure_recorded.test_and_set()) {
-    // Another thread is about to end the process; with status 1, as this one would.
+    // Another thread is about to end the process, with the same status.
     for (;;)
       ::pause();
   }
-  // Nothing is unwound yet where no frame catches: this is the stack of the throw.
+  // If no frame catches the exception, the stack is not unwound yet: this is the stack of the
+  // throw.
   const std::string stack = stack_text();
   const std::string message = describe_exception();
   std::fflush(stdout);
@@ -239,8 +241,9 @@ std::string_view signal_text(int number) {
 
 volatile std::sig_atomic_t fatal_signal = 0;
 
-// The handler below did not come to its end: backtrace() waits for a lock that the failing code
-// holds (the loader's, the allocator's). The process ends by its own signal, without the file.
+// Called if on_fatal_signal() does not finish in time, because backtrace() waits for a lock that
+// the failing code holds (of the loader or the allocator). The process then ends by its first
+// signal, without the file.
 void on_alarm(int /*number*/) {
   ::signal(fatal_signal, SIG_DFL);
   ::raise(fatal_signal);
@@ -263,7 +266,8 @@ void on_fatal_signal(int number) {
   limit_handler_time(number);
   if (!failure_recorded.test_and_set()) {
     if (const int fd = open_partial_file(); fd >= 0) {
-      // The frames go to a file of plain text first: backtrace_symbols_fd is what is safe here.
+      // Only backtrace_symbols_fd() is safe here. It writes to a descriptor, so the frames go
+      // through a pipe.
       std::array<void*, kMaxFrames> frames{};
       const int count = ::backtrace(frames.data(), kMaxFrames);
       RawWriter writer(fd);
@@ -271,7 +275,7 @@ void on_fatal_signal(int number) {
       writer.json(signal_text(number));
       writer.plain(R"(", "extraInfo": {"py_callstack": ")");
       std::array<int, 2> channel{};
-      // 64 frames of symbol names fit into a pipe (64 KiB); what does not is cut off.
+      // Usually, 64 frames of symbol names fit into a pipe (64 KiB). The rest is cut off.
       if (::pipe2(channel.data(), O_CLOEXEC | O_NONBLOCK) == 0) {
         ::backtrace_symbols_fd(frames.data(), count, channel[1]);
         ::close(channel[1]);
@@ -287,7 +291,7 @@ void on_fatal_signal(int number) {
       put_in_place(fd);
     }
   }
-  // The handler is gone after its first run (SA_RESETHAND): now as without us.
+  // SA_RESETHAND has removed this handler, so the signal now has its usual effect.
   ::raise(number);
 }
 
@@ -296,13 +300,14 @@ void install_signal_handlers() {
   stack_t alternative{};
   alternative.ss_sp = stack.data();
   alternative.ss_size = stack.size();
-  ::sigaltstack(&alternative, nullptr);  // A stack overflow leaves none of its own.
+  ::sigaltstack(&alternative, nullptr);  // After a stack overflow, the usual stack has no room.
   struct sigaction action {};
   action.sa_handler = on_fatal_signal;
   action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND) | SA_NODEFER;
   for (const int number : kFatalSignals)
     ::sigaction(number, &action, nullptr);
-  // The first call loads libgcc, which allocates: not in the handler.
+  // The first call of backtrace() loads libgcc, which allocates memory. The handler must not do
+  // that.
   std::array<void*, 1> frame{};
   ::backtrace(frame.data(), 1);
 }
@@ -321,7 +326,7 @@ std::string format_error_file(const ErrorFileEntry& entry) {
   quoted(entry.message);
   text += R"(, "extraInfo": {"py_callstack": )";
   quoted(entry.stack);
-  // A text, as Python's @record writes it.
+  // The timestamp is a text, as in Python's @record.
   text += R"(, "timestamp": ")" + std::to_string(entry.timestamp_s) + R"("}}})";
   return text;
 }

@@ -4,8 +4,9 @@
 
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
-// Which form a release has is asked of its headers, not of its number: development builds in
-// between are right, too. A template, because only there may the missing form be named.
+// These functions check the headers for the form of a function, and not torch's version number. So
+// development builds between two releases work, too. They are templates, because only a template
+// may name a function that does not exist.
 
 namespace muster {
 namespace {
@@ -14,7 +15,7 @@ template <class Group>
 auto all_gather_of(Group& group, torch::Tensor& output, torch::Tensor& input,
                    const c10d::AllgatherOptions& options) {
   if constexpr (requires { group.all_gather_single(output, input, options); })
-    return group.all_gather_single(output, input, options);  // 2.13, which deprecates the other.
+    return group.all_gather_single(output, input, options);  // 2.13 deprecates the other form.
   else
     return group._allgather_base(output, input, options);
 }
@@ -65,7 +66,7 @@ c10::intrusive_ptr<c10d::Work> all_to_all_single(c10d::ProcessGroup& group, torc
 }
 
 bool has_backend(const c10d::ProcessGroup& group, c10::DeviceType device) {
-  // Not by hasBackendForDeviceType(), which is 2.13's.
+  // hasBackendForDeviceType() exists only since 2.13.
   const auto devices = group.getDeviceTypes();
   return std::any_of(devices.begin(), devices.end(),
                      [&](const c10::Device& one) { return one.type() == device; });

@@ -1,4 +1,4 @@
-// Everything that differs between the releases of torch that the SDK builds with (2.11 to 2.13).
+// The functions that differ between the releases of torch that the SDK supports (2.11 to 2.13).
 // Private.
 #pragma once
 
@@ -23,7 +23,7 @@ c10::intrusive_ptr<c10d::Work> all_to_all_single(c10d::ProcessGroup& group, torc
                                                  torch::Tensor input,
                                                  const c10d::AllToAllOptions& options);
 
-/// Whether the group takes tensors of this type of device.
+/// Whether the group accepts tensors on this type of device.
 bool has_backend(const c10d::ProcessGroup& group, c10::DeviceType device);
 
 struct ReducerRequest {

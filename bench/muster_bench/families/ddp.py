@@ -1,4 +1,4 @@
-"""Data-parallel training: the C++ SDK against Python, both started by the same launcher."""
+"""Data-parallel training: the C++ SDK and Python, both started by the same launcher."""
 import pathlib
 
 from ..command import Command
@@ -18,7 +18,7 @@ NETWORK = f"MLP of 670,000 parameters, batch 64, Gloo, {COUNT} processes of one 
 
 
 def times(command, what):
-    """When each worker noted that, by its local rank."""
+    """Returns {local rank: time of the worker's note `what`, in nanoseconds}."""
     found = {note.local_rank: note.at_ns for note in command.notes if note.what == what}
     if len(found) != COUNT:
         raise MeasureError(f"{len(found)} workers noted '{what}', not {COUNT}{command.tail()}")
@@ -30,7 +30,8 @@ def sample(steps, argv):
         command.wait_for(f"{COUNT} workers had done their steps", lambda notes: COUNT == sum(
             note.what == "done" for note in notes))
         first, begin, done = (times(command, what) for what in ("first_step", "begin", "done"))
-        # While they wait at the gate. Libraries that all of them map count for each in part.
+        # The workers wait at the gate now. In PSS, a page of a library that several processes map
+        # counts in part for each of them.
         memory_kib = [kib(note.pid, "smaps_rollup", "Pss") for note in command.mains()]
         command.open_gate()
         command.wait_for_end()
@@ -41,7 +42,7 @@ def sample(steps, argv):
 
 
 def lines(programs, steps):
-    """The same launcher for all, so that only what is trained with differs."""
+    """Returns the command lines. All use the same launcher, so that only the worker differs."""
     launcher = programs.muster or programs.torchrun
     own, python = programs.native("ddp_steps"), programs.python
     words = ["--standalone", f"--nproc-per-node={COUNT}", "--no-python"]

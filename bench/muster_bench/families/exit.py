@@ -1,4 +1,4 @@
-"""From the last worker's end to the command's exit."""
+"""Measures the time from the end of the last worker to the exit of the command."""
 import time
 
 from ..command import Command

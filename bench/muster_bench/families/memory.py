@@ -1,4 +1,4 @@
-"""What the launcher's own processes take while the workers run."""
+"""Measures the memory of the launcher's own processes while the workers run."""
 import time
 
 from ..command import Command, descendants
@@ -14,7 +14,7 @@ SETTLE_LIMIT_S = 5.0
 
 
 def kib(pid, file, field):
-    """A field of /proc/PID/FILE in KiB; 0 if the process is gone."""
+    """Returns a field of /proc/PID/FILE in KiB, or 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/{file}") as lines:
             return next(int(line.split()[1]) for line in lines if line.startswith(field + ":"))
@@ -28,12 +28,18 @@ def own_processes(command):
 
 
 def pss_kib(command):
-    """Proportional set size: a page that k processes share counts 1/k for each."""
+    """Returns the sum of the proportional set sizes.
+
+    A page that k processes share counts 1/k for each of them.
+    """
     return sum(kib(pid, "smaps_rollup", "Pss") for pid in own_processes(command))
 
 
 def settled_pss_kib(command):
-    """The first that is within 1 % of the one before: the launcher has ended its start."""
+    """Returns the first PSS that differs by at most 1 % from the PSS before it.
+
+    The launcher has then finished its start.
+    """
     deadline_s = time.monotonic() + SETTLE_LIMIT_S
     last = pss_kib(command)
     while time.monotonic() < deadline_s:
@@ -52,7 +58,7 @@ def sample(argv):
         largest = max(kib(pid, "status", "VmRSS") for pid in own_processes(command))
         command.open_gate()
         command.wait_for_end()
-        # 1 MB is 10^6 bytes, as for everything else here.
+        # 1 MB is 10^6 bytes, as in all measurements.
         return {"agent.memory_mb": pss * 1024 / 1e6, "agent.largest_rss_mb": largest * 1024 / 1e6}
 
 

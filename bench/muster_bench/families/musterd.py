@@ -1,7 +1,7 @@
 """musterd with many nodes and with its state on disk: a restart of musterd, keep-alives, durable
-transitions, and a run that floods.
+transitions, and a run that floods musterd.
 
-The nodes are played by the native program musterd_load; they resume as agents do. There is no peer:
+The native program musterd_load simulates the nodes, which resume as agents do. There is no peer:
 torchrun's nodes do not survive the loss of their store, and its store keeps nothing on disk.
 """
 import contextlib
@@ -60,11 +60,11 @@ def quantities(sizes):
 USUAL = {"resume": 4096, "runs": 50, "nodes_of_a_run": 200, "idle_s": 20, "restarts": 300,
          "flood_s": 20, "on_disk": {1000: 8, 16384: 3}}
 QUICK = {"resume": 256, "runs": 5, "nodes_of_a_run": 20, "idle_s": 2, "restarts": 20, "flood_s": 3,
-         "on_disk": {100: 1}}  # Nodes, and how often they join in one sample.
+         "on_disk": {100: 1}}  # on_disk: {nodes: how often they join in one sample}.
 
 
 class Load:
-    """musterd_load at a server; the result is its JSON."""
+    """A running musterd_load. Its result is the JSON that it prints."""
 
     def __init__(self, program, server, *words):
         self.process = subprocess.Popen(
@@ -84,8 +84,8 @@ class Load:
         return json.loads(out)
 
 
-class Bed:
-    """Where one sample is taken: servers with a state directory of their own, or without."""
+class TestBed:
+    """Takes the samples, at new servers with or without a state directory."""
 
     def __init__(self, musterd, load, sizes):
         self.musterd, self.load, self.sizes = musterd, load, sizes
@@ -106,7 +106,8 @@ class Bed:
         return result
 
     def resume(self):
-        """The server is killed by the load, and started again here, on the same port and file."""
+        """musterd_load kills the server. This method starts it again, with the same port and state
+        directory, and returns the result of musterd_load."""
         with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder, \
                 self.server(folder) as first:
             load = Load(self.load, first, "--nodes", self.sizes["resume"], "--connecting", 2000,
@@ -146,9 +147,11 @@ class Bed:
         return result
 
     def ratios(self, count, times):
-        """Of medians: one join of 1,000 nodes may take half as long again as the one before."""
+        """Returns the ratios of the medians. Single samples differ too much: one join of 1,000
+        nodes may take half as long again as the one before."""
         words = ("--nodes", count, "--restarts", 2, "--connecting", 2000)
-        # One thread plays all nodes: on a busy machine it does not keep alive 16,384 in 5 s.
+        # One thread sends the keep-alives of all nodes. On a busy machine, it does not manage
+        # 16,384 of them within 5 s.
         options = ["--lease-seconds=30"]
         taken = {True: [], False: []}
         for turn in range(times):
@@ -166,9 +169,9 @@ class Bed:
         idle = self.measure("--runs", sizes["runs"], "--nodes", sizes["nodes_of_a_run"],
                             "--idle-seconds", sizes["idle_s"])
         found["musterd.keep_alive_cpu_percent"] = idle["idle_cpu_share"] * 100
-        told = self.measure("--nodes", 2, "--restarts", sizes["restarts"])["acknowledged"]
-        found["musterd.transition_p99_ms"] = told["p99"] * 1e3
-        found["musterd.transition_median_ms"] = told["median"] * 1e3
+        transitions = self.measure("--nodes", 2, "--restarts", sizes["restarts"])["acknowledged"]
+        found["musterd.transition_p99_ms"] = transitions["p99"] * 1e3
+        found["musterd.transition_median_ms"] = transitions["median"] * 1e3
         answers = self.flooded()["answers"]
         found["musterd.flood_longest_ms"] = answers["max"] * 1e3
         found["musterd.flood_median_ms"] = answers["median"] * 1e3
@@ -182,9 +185,9 @@ def measure(bench):
     load = bench.programs.native("musterd_load")
     musterd = bench.programs.musterd
     why_not = next((one.why_not for one in (musterd, load) if not one), "")
-    bed = Bed(pathlib.Path(musterd.path or ""), pathlib.Path(load.path or ""), sizes)
+    test_bed = TestBed(pathlib.Path(musterd.path or ""), pathlib.Path(load.path or ""), sizes)
     contenders = [
-        Contender(MUSTER, None if why_not else bed.sample, why_not=why_not),
+        Contender(MUSTER, None if why_not else test_bed.sample, why_not=why_not),
         Contender(PEER, None, why_not="its nodes do not survive the loss of their store"),
     ]
     return interleave(quantities(sizes), contenders, bench.rounds(3), bench.say)

@@ -1,9 +1,9 @@
-"""Four nodes, and one of them, or one of its workers, is gone: when do the others work again?
+"""Four nodes lose one of them, or one of its workers fails: measures when the others work again.
 
-Four agents on this machine with --nnodes=3:4 and the default settings of both launchers, each with
-one worker. Either the first agent hosts the rendezvous, and the last one, or its worker, goes; or a
-server of its own hosts it (a musterd; for torchrun torch's store), and any agent may go, the one
-with rank 0 as well.
+The job has four agents on this machine, with one worker each, with --nnodes=3:4 and otherwise the
+default settings of the launcher. There are two kinds of jobs. Either the first agent hosts the
+rendezvous, and the last agent or its worker is lost. Or a separate server hosts the rendezvous (a
+musterd, or torch's store for torchrun), and any agent may be lost, also the one with rank 0.
 """
 import contextlib
 import dataclasses
@@ -27,19 +27,19 @@ ORDER = 75
 
 NODES = 4
 START_LIMIT_S = 60.0
-LIMIT_S = 120.0  # torchrun: 15 s until a node counts as dead, 30 s of last call.
+LIMIT_S = 120.0  # torchrun needs 15 s until a node counts as dead, and 30 s of last call.
 QUICK_LIMIT_S = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """What a job of four agents is started with."""
-    agent: list  # An agent's command line, without its endpoint.
-    host: list | None = None  # The server that is the rendezvous; None: the first agent is.
+    """The command lines of a job of four agents."""
+    agent: list  # The command line of an agent, with "{endpoint}" in place of its endpoint.
+    host: list | None = None  # The server that hosts the rendezvous; None: the first agent does.
 
 
 def launches(bench, mode, with_server):
-    """{role: Launch, or the reason that there is none}."""
+    """Returns {role: Launch, or the reason why there is none}."""
     worker = bench.programs.native("note_time")
     if not worker:
         return {role: worker.why_not for role in (MUSTER, PEER)}
@@ -63,7 +63,10 @@ def launch_of(launcher, words, server):
 
 
 class Job:
-    """Four agents, their workers in main. Use as a context: nothing is left afterwards."""
+    """Four agents whose workers have reached main.
+
+    It is a context manager. At the end of the context, no process of the job is left.
+    """
 
     def __init__(self, launch, bench):
         self.launch = launch
@@ -80,7 +83,8 @@ class Job:
                     for word in self.launch.agent]
             self.peers = stack.enter_context(Peers())
             environment = {"MUSTER_BENCH_PEERS": self.peers.path}
-            # Last in, first out: what an agent leaves behind is ended after the agents.
+            # The exit stack runs in reverse order: this callback ends what the agents leave behind,
+            # after the agents have ended.
             stack.callback(self._end_left)
             self.agents = []
             for index in range(NODES):
@@ -101,28 +105,31 @@ class Job:
         self._stack.close()
 
     def _wait_for_host(self, port):
-        """The first one is to be the host, whoever is quicker."""
+        """Waits until the first agent listens, so that no other agent becomes the host."""
         if not listens(("127.0.0.1", port), time.monotonic() + START_LIMIT_S):
             raise MeasureError(f"its rendezvous did not listen within {START_LIMIT_S:g} s"
                                f"{self.agents[0].tail()}")
 
     def _end_left(self):
-        """A worker whose agent was killed may have gone on. A process id that is in use by somebody
-        else by now is not ours: it has no such environment."""
+        """Kills workers that have survived their agent.
+
+        If the system has given a pid to another process by now, that process has no such
+        environment and is left alone.
+        """
         for pid in self.processes:
             with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
                 if self.peers.path.encode() in file.read():
                     os.kill(pid, signal.SIGKILL)
 
     def with_rank(self, rank):
-        """The agent whose worker has this rank."""
+        """Returns the agent whose worker has this rank."""
         ranks = [environment_of(agent.mains()[0].pid).get("RANK") for agent in self.agents]
         if ranks.count(str(rank)) != 1:
             raise MeasureError(f"its workers' ranks are {ranks}")
         return self.agents[ranks.index(str(rank))]
 
     def connect(self):
-        """Until every worker is connected to its peers."""
+        """Waits until every worker is connected to its peers."""
         pids = [agent.mains()[0].pid for agent in self.agents]
         if not self.peers.wait_for(pids, START_LIMIT_S):
             missing = [agent for agent, pid in zip(self.agents, pids)
@@ -131,8 +138,9 @@ class Job:
                                f"connected to their peers{missing[0].tail() if missing else ''}")
 
     def recovered_ns(self, without, what, lost_store=None):
-        """When the last of the next workers of all agents but one was in main. They have a store to
-        meet in, another than the lost one, or it does not count."""
+        """Waits for the next workers of all agents except `without`, and returns when the last of
+        them was in main. Each worker must have been given a store that listens and is not
+        `lost_store`. Otherwise this raises an error."""
         latest = 0
         limit_s = QUICK_LIMIT_S if self.bench.quick else LIMIT_S
         until_s = time.monotonic() + limit_s
@@ -165,7 +173,7 @@ def free_port():
 
 
 def listens(place, until_s):
-    """Whether something does before that."""
+    """Returns whether something listens at (host, port) before the time `until_s`."""
     while True:
         with contextlib.suppress(OSError), socket.create_connection(place, 1):
             return True
@@ -175,7 +183,7 @@ def listens(place, until_s):
 
 
 def environment_of(pid):
-    """What a process was started with."""
+    """Returns the environment with which a process was started."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             found = file.read().decode(errors="replace").split("\0")
@@ -185,29 +193,36 @@ def environment_of(pid):
 
 
 def store_of(pid):
-    """Where a worker is told to meet the others; None if the workers are to host that themselves."""
-    told = environment_of(pid)
-    if told.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    """Returns (host, port) of a worker's store, or None if the workers themselves host it."""
+    environment = environment_of(pid)
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
-    return told["MASTER_ADDR"], int(told["MASTER_PORT"])
+    return environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
 
 
 def store_at(agent):
-    """The workers' store that goes with this agent: its own if its worker has rank 0."""
+    """Returns the workers' store that is lost with this agent, or None if the agent hosts none.
+
+    The agent whose worker has rank 0 hosts the store.
+    """
     pid = agent.mains()[0].pid
     return store_of(pid) if environment_of(pid).get("RANK") == "0" else None
 
 
 def mains(notes):
-    """A lost node costs muster's job no restart: by their order, not by their restart count."""
+    """Returns the notes of workers in main, by time.
+
+    The restart count does not separate the attempts, because muster does not count the loss of a
+    node as a restart.
+    """
     return sorted((note for note in notes if note.what == "main"), key=lambda note: note.at_ns)
 
 
-# --- what happens to the job; each returns when it began and when all was well again --------------
+# --- failures of the job: each returns the times of the failure and of the recovery ---------------
 
 
 def last(job):
-    """The last agent to come: not the host."""
+    """Returns the agent that was started last. It is not the host."""
     return job.agents[-1]
 
 
@@ -255,10 +270,10 @@ def lose(job, victim, pids, number, what):
 @dataclasses.dataclass(frozen=True)
 class Measured:
     quantity: Quantity
-    mode: str  # note_time's.
-    happens: typing.Callable
-    to: typing.Callable = last
-    with_server: bool = False
+    mode: str  # The mode of note_time.
+    happens: typing.Callable  # The failure: happens(job, victim).
+    to: typing.Callable = last  # Chooses the victim: to(job).
+    with_server: bool = False  # Whether a server hosts the rendezvous, not the first agent.
 
 
 MEASURED = (

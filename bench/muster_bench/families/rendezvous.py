@@ -1,11 +1,11 @@
 """Many nodes at one rendezvous: all join, one fails, all join again.
 
-muster's nodes are played by the native program rendezvous_load, through the native door of a
-musterd; torchrun's are torch's own handlers (torch_nodes.py), a process each, at torch's own store
-server. The same handlers at a musterd show what its fair compare-and-set does for them. The limit
-is the same load program with one message each way, at a server that does nothing.
+The native program rendezvous_load simulates muster's nodes, through the native door of a musterd.
+torchrun's nodes are torch's own handlers (torch_nodes.py), each in a process, at torch's own store
+server. The same handlers at a musterd show the effect of musterd's fair compare-and-set. The limit
+is rendezvous_load with one message each way, at a server that does nothing.
 
-Every sample has a server of its own: its memory and its run are new.
+Every sample has a new server, so its memory and its run are new.
 """
 import dataclasses
 import functools
@@ -27,27 +27,27 @@ QUICK_NODES = (8, 32, 4096)
 QUICK_TORCH_NODES = (8, 32)
 LARGEST = 4096
 COSTS_OF = (64, LARGEST)
-# The first restart of torch's handlers is spread by up to 0.3 s, as a job's start is; the second,
-# and all that follow, are not.
+# In the first restart, torch's handlers are spread over up to 0.3 s, as at the start of a job. In
+# the second restart, and in all later ones, they are not.
 RESTARTS = 2
 LIMIT_S = 240.0
 QUICK_LIMIT_S = 60.0
-PATIENCE_S = 60.0  # Beyond the limit: for a program that does not keep to it.
-TOO_SLOW = 3  # torch_nodes.py's status.
-TORCH_AT_MUSTERD = "torch at musterd"  # A fourth contender; no column of its own.
+PATIENCE_S = 60.0  # Added to the limit, for a program that does not keep the limit itself.
+TOO_SLOW = 3  # The exit status of torch_nodes.py after its limit.
+TORCH_AT_MUSTERD = "torch at musterd"  # A fourth contender, without a column of its own.
 NOT_TRIED = f"not tried: a process for each node, more than {TORCH_NODES[-1]} are too many here"
-# torch's server looks up the name of each client; a resolver that loses queries would only make us
-# wait, for the clock starts when all are connected.
+# torch's server looks up the name of each client. A resolver that loses queries would only delay
+# the bench, because the measured time begins when all clients are connected.
 IMPATIENT_RESOLVER = {"RES_OPTIONS": "timeout:1 attempts:1"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """A server, and the program whose nodes come to it."""
+    """A server, and the program whose nodes connect to it."""
     role: str
     server: list
     nodes: list
-    why_not: str = ""  # Why there is none.
+    why_not: str = ""  # The reason if a program is missing.
 
 
 def contestants(programs):
@@ -85,7 +85,10 @@ def run_nodes(argv, limit_s):
 
 
 def messages(phase):
-    """Without those that depend on how long it took: keep-alives, and who is still missing."""
+    """Returns the messages of a phase, without keep-alives and reports of missing nodes.
+
+    The number of these two kinds depends on the time that the phase took.
+    """
     return (phase["messages_to"] + phase["messages_from"] - phase["keep_alives"]
             - phase["waitings"])
 
@@ -96,7 +99,7 @@ def kilobytes(phase):
 
 
 def values_of(count, result):
-    """One sample: whatever this contestant has. Which row it goes to is the lines' business."""
+    """Returns one sample: all values that this contestant has. A Line assigns a value to a row."""
     join, restart = result["join"], result["restarts"][-1]
     found = {"join_s": join["seconds"], "restart_s": restart["seconds"]}
     if "tries" in restart:
@@ -127,8 +130,8 @@ def sample(contestant, count, limit_s):
 @dataclasses.dataclass(frozen=True)
 class Line:
     quantity: Quantity
-    key: str  # Of values_of().
-    columns: dict[str, str]  # Column -> whose samples are in it.
+    key: str  # A key of values_of().
+    columns: dict[str, str]  # Column -> the contestant whose samples are in it.
 
 
 def native_lines(count):
@@ -145,7 +148,7 @@ def native_lines(count):
 
 
 def cost_lines(count):
-    """Of a join and one restart together."""
+    """Returns the lines of the costs of a join and one restart together."""
     who, largest = f"{count:,} nodes", count == LARGEST
     muster = {MUSTER: MUSTER}
     return [
@@ -164,7 +167,10 @@ def cost_lines(count):
 
 
 def torch_lines(count):
-    """torch's own handlers: at musterd in muster's column, at torch's store in the peer's."""
+    """Returns the lines of torch's own handlers.
+
+    The column muster has the handlers at musterd, the column peer those at torch's store.
+    """
     both = {MUSTER: TORCH_AT_MUSTERD, PEER: PEER}
     who = f"{count:,} torch handlers, at musterd and at torch's store"
     return [
@@ -202,7 +208,7 @@ def contenders(bench, count, with_torch):
 
 
 def measure_count(bench, count, with_torch):
-    # torch's handlers need a minute and more for 128 nodes, and one time in two they do not finish.
+    # For 128 nodes, torch's handlers need a minute and more, and do not finish in one of two runs.
     rounds = bench.rounds({128: 1, LARGEST: 5}.get(count, 3))
     rows = interleave([Quantity(key, "", key) for key in KEYS],
                       contenders(bench, count, with_torch), rounds, bench.say)

@@ -1,4 +1,4 @@
-"""From a worker's failure to the new workers' main."""
+"""Measures the time from a worker's failure to the main of the restarted workers."""
 import time
 
 from ..command import Command
@@ -16,7 +16,7 @@ def sample(bench, argv):
     with Command(argv) as command:
         command.wait_for_mains(COUNT)
         time.sleep(bench.settle_s())
-        command.open_gate()  # Local rank 0 fails, the other one stays until it is stopped.
+        command.open_gate()  # Local rank 0 fails. The other worker stays until it is stopped.
         mains = command.wait_for_mains(COUNT, restart_count=1)
         command.wait_for_end()
         failures = [note.at_ns for note in command.notes

@@ -1,4 +1,4 @@
-"""From the command to its workers' main; and to the end of --help, which has none."""
+"""Measures the time from the command to its workers' main, and the time of --help."""
 from ..command import Command
 from ..context import line
 from ..interleave import interleave
@@ -33,7 +33,7 @@ def help_sample(argv):
 
 
 def help_lines(programs):
-    """The limit is a program that ends at once."""
+    """Returns the command lines of --help. The limit is a program that ends at once."""
     return {MUSTER: line(programs.muster, ["--help"]), PEER: line(programs.torchrun, ["--help"]),
             LIMIT: line(programs.native("note_time"), ["exit"])}
 

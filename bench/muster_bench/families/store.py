@@ -1,7 +1,7 @@
 """The store under load: musterd, PyTorch's own server and a bare epoll server.
 
-All three stay up for the whole family and get the same load in turn; the load is made by the
-native program store_load, which prints one JSON object.
+All three servers run for the whole family and get the same load in turn. The native program
+store_load makes the load and prints one JSON object.
 """
 import contextlib
 import dataclasses
@@ -25,9 +25,10 @@ QUICK_LIMIT_S = 30.0
 IDLE_LIMIT_S = 60.0
 LOOKUPS = 100
 LARGE_BYTES = 64_000_000
-# torch's server looks up the name of each client that connects, and a resolver that loses one
-# look-up in fifty stops it for 5 s each time. That is in the time to connect 1,000 clients, where
-# it belongs; for all the others it gets a resolver that gives up sooner: we would wait for hours.
+# torch's server looks up the name of each client that connects. If the resolver loses one look-up
+# in fifty, each loss stops the server for 5 s. The time to connect 1,000 clients includes this, as
+# it should. For all other measurements, the server gets a resolver that gives up sooner, because
+# the bench would otherwise take hours.
 IMPATIENT_RESOLVER = {"RES_OPTIONS": "timeout:1 attempts:1"}
 ALL = (MUSTER, PEER, LIMIT)
 BARE_CANNOT = "the bare server knows no such request"
@@ -35,12 +36,12 @@ BARE_CANNOT = "the bare server knows no such request"
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """One run of store_load. `fields`: quantity -> its field in what store_load printed."""
+    """One run of store_load. `fields`: quantity -> its field in the JSON of store_load."""
     words: tuple[str, ...]
     fields: dict[Quantity, str]
     rounds: int = 5
     fast: int = 1
-    who: tuple[str, ...] = ALL  # The bare server knows only the requests that the rates need.
+    who: tuple[str, ...] = ALL  # The roles. The bare server knows only the requests of RATES.
 
 
 def getset(connections, seconds, **more):
@@ -63,7 +64,7 @@ def moment(scenario, name, unit, what, *, field, target=None, **more):
                     {Quantity(name, unit, what, target=target): field}, **more)
 
 
-# With 1,000 clients torch's server gets one sample where the others get three: it needs a minute.
+# With 1,000 clients, torch's server gets one sample, and the others get three: it needs a minute.
 THOUSAND = {"rounds": 1, "fast": 3}
 CONNECT = moment("connect", "store.connect_1000_s", "s",
                  "1,000 clients connect at once, until the last has its first answer",
@@ -99,7 +100,10 @@ def lines_of(bench):
 
 
 def large_lines_of(lines):
-    """torch's libuv server refuses values of more than 8 MiB; the one before it does not."""
+    """Returns the command lines for large values.
+
+    torch's libuv server refuses values of more than 8 MiB. torch's older server does not.
+    """
     more = {MUSTER: ["--max-value-bytes", LARGE_BYTES], PEER: ["--legacy"], LIMIT: []}
     return {role: words if isinstance(words, str) else words + more[role]
             for role, words in lines.items()}
@@ -129,21 +133,21 @@ def sample(bench, load, workload, server):
 
 
 def large_sample(bench, load, copies, server):
-    """Also keeps how fast memcpy was at that moment."""
+    """Takes a sample, and appends the speed of memcpy at that moment to `copies`."""
     result = run_load(load, server, LARGE.words, load_limit_s(bench))
     copies.append(result["memcpy_mb_s"])
     return {quantity.name: result[field] for quantity, field in LARGE.fields.items()}
 
 
 def idle_sample(bench, load, argv):
-    """In a server of its own: one that was busy has memory to spare."""
+    """Takes a sample at a new server: a server that was busy has free memory already."""
     with Server(argv, **IMPATIENT_RESOLVER) as server:
         result = run_load(load, server, IDLE, IDLE_LIMIT_S / (6 if bench.quick else 1))
         return {"store.idle_10000_mb": result["rss_mb"] - result["rss_before_mb"]}
 
 
 def start_servers(stack, lines, **environment):
-    """{role: Server, or the reason that there is none}."""
+    """Returns {role: Server, or the reason why there is none}."""
     servers = {}
     for role, words in lines.items():
         if isinstance(words, str):
@@ -166,7 +170,7 @@ def contenders(bench, found, sample_one, workload):
 
 
 def lookup_note():
-    """What the peer's server does for each connection, timed here and now."""
+    """Times the name look-up that the peer's server does for each connection."""
     took_ms = []
     for _ in range(LOOKUPS):
         start_s = time.monotonic()

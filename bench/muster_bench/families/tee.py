@@ -1,4 +1,4 @@
-"""Two workers print 31 MB each in short lines, which go to files and, prefixed, to the console."""
+"""Two workers print 31 MB each in short lines, to files and, with prefixes, to the console."""
 import pathlib
 import shutil
 import tempfile
@@ -13,11 +13,12 @@ ABOUT = "-t 3 with 2 × 31 MB in short lines: until every byte is in its file an
 ORDER = 50
 
 WORKERS = 2
-COUNT = 4_000_000  # Lines for each worker: 30.9 MB.
+COUNT = 4_000_000  # Lines of each worker: 30.9 MB.
 
 
 def lines_of(bench, logs):
-    """The limit prefixes nothing: a pipe and the system's own tee for each worker."""
+    """Returns the command lines. The limit is a pipe and the system's tee for each worker, without
+    prefixes."""
     program = bench.programs.native("print_lines")
     worker = [program, COUNT]
     lines = bench.launchers(WORKERS, worker, options=["--log-dir", logs, "--tee", "3"])
@@ -31,7 +32,7 @@ def lines_of(bench, logs):
 
 
 def sample(folder, argv, check):
-    """Main of the first worker to the command's end: its own start is another measurement."""
+    """Measures from the first worker's main to the command's end, without the launcher's start."""
     console, logs = folder / "console", folder / "logs"
     logs.mkdir()
     try:
@@ -46,7 +47,7 @@ def sample(folder, argv, check):
 
 
 def worker_logs(logs):
-    """torchrun's layout: RUN/attempt_0/LOCAL_RANK/stdout.log."""
+    """Finds the workers' log files in torchrun's layout: RUN/attempt_0/LOCAL_RANK/stdout.log."""
     found = sorted(logs.glob("*/attempt_0/*/stdout.log"))
     if len(found) != WORKERS:
         raise MeasureError(f"{len(found)} files stdout.log in the log directory, not {WORKERS}")

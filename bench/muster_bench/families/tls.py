@@ -1,8 +1,8 @@
-"""What TLS costs: the same nodes at a musterd with TLS and at one without, in turns.
+"""The cost of TLS: the same nodes at a musterd with TLS and at one without, in turn.
 
-The nodes are those of the program rendezvous_load, each with a connection of its own. The column
-muster is the musterd with TLS, the column limit the one without. Both ends are on this machine: the
-nodes' part of the handshakes is in the seconds, the server's CPU time is its own.
+The program rendezvous_load simulates the nodes, each with its own connection. The column muster is
+the musterd with TLS, and the column limit is the one without. Both ends run on this machine. So the
+seconds include the nodes' part of the handshakes. The server's CPU time does not.
 """
 import functools
 import pathlib
@@ -26,7 +26,7 @@ LIMIT_S = 120.0
 
 
 def make_certificate(folder):
-    """Self-signed: it is its own CA. [certificate, key]"""
+    """Makes a self-signed certificate, which is its own CA. Returns (certificate, key)."""
     certificate, key = folder / "server.pem", folder / "server.key"
     done = subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
@@ -67,7 +67,7 @@ def quantities(count):
 
 
 def with_ratio(count, row):
-    """The row under its name in the table, and what TLS multiplies it by."""
+    """Returns the row with its name in the table, and a row with the ratio of TLS to plain TCP."""
     name = f"tls.{count}.{row.quantity.name}"
     secure, plain = row.median(MUSTER), row.median(LIMIT)
     ratio = [secure / plain] if secure is not None and plain else []

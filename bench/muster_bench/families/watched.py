@@ -1,7 +1,8 @@
-"""What it costs the rendezvous to be watched: 4,096 nodes at a musterd with its page open in a browser, /metrics
-scraped each second and `musterctl status --watch`, and at one with HTTP that nobody asks.
+"""The cost of watching a rendezvous: 4,096 nodes at a watched musterd, and at an unwatched one.
 
-The limit is the one that nobody asks. There is no peer: torchrun has nothing to look at.
+For the watched musterd, a browser has the page open, /metrics is scraped each second, and
+`musterctl status --watch` runs. The unwatched musterd, with HTTP but without requests, is the
+limit. There is no peer, because torchrun has no such page.
 """
 import contextlib
 import json
@@ -25,7 +26,7 @@ ORDER = 76
 WATCHERS = ROOT / "bench" / "native" / "watchers.py"
 SKIPPED = 77
 PATIENCE_S = 120.0
-# Of the last restart; the page is opened meanwhile.
+# idle_s: seconds of keep-alives after the last restart. The page is opened during this time.
 USUAL = {"nodes": 4096, "restarts": 5, "idle_s": 12}
 QUICK = {"nodes": 256, "restarts": 2, "idle_s": 8}
 
@@ -50,7 +51,7 @@ def free_port():
 
 
 class Watchers:
-    """The page and the scraper, and musterctl beside them. Use as a context."""
+    """The page, the scraper and musterctl, as a context manager."""
 
     def __init__(self, python, musterctl, port):
         self.python, self.musterctl, self.port = python, musterctl, port
@@ -63,13 +64,13 @@ class Watchers:
         if self.process.stdout.readline() != b"watching\n":
             status = self.process.wait()
             self.errors.seek(0)
-            said = self.errors.read().decode(errors="replace").strip()
+            reason = self.errors.read().decode(errors="replace").strip()
             self.__exit__()
-            raise (Incapable if status == SKIPPED else MeasureError)(f"watchers.py: {said}")
+            raise (Incapable if status == SKIPPED else MeasureError)(f"watchers.py: {reason}")
         return self
 
     def follow(self, run):
-        """`musterctl status --watch`."""
+        """Starts `musterctl status --watch` for the run."""
         self.status = subprocess.Popen(
             [self.musterctl, "status", "--watch", "--endpoint", f"127.0.0.1:{self.port}", run],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.errors,
@@ -97,7 +98,7 @@ class Watchers:
         self.errors.close()
 
 
-class Bed:
+class TestBed:
     def __init__(self, programs, sizes):
         self.musterd, self.python = programs.musterd.path, programs.python.path
         self.musterctl = pathlib.Path(self.musterd or "").parent / "musterctl"
@@ -130,7 +131,7 @@ class Bed:
         return {f"watched.{sizes['nodes']}.{key}": value for key, value in named.items()}
 
     def wait_for_round(self, port, load, number):
-        """By what musterctl says of the run, once a quarter of a second."""
+        """Waits for the round. Asks `musterctl status` four times a second."""
         run = f"bench-{load.process.pid}-0"
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
@@ -141,7 +142,7 @@ class Bed:
                 if status["state"] == "running" and status["round"] >= number:
                     return
             if load.process.poll() is not None:
-                return  # Its own result says why.
+                return  # load.result() raises an error with the reason.
             time.sleep(0.25)
         raise MeasureError(f"round {number} of {run} was not complete within {PATIENCE_S:g} s")
 
@@ -149,14 +150,14 @@ class Bed:
 def measure(bench):
     sizes = QUICK if bench.quick else USUAL
     programs = bench.programs
-    bed = Bed(programs, sizes)
+    test_bed = TestBed(programs, sizes)
     load = programs.native("musterd_load")
-    musterctl = executable(bed.musterctl, "it is beside musterd")
+    musterctl = executable(test_bed.musterctl, "it is beside musterd")
     why_not = next((one.why_not for one in (programs.musterd, load, musterctl) if not one), "")
     no_python = why_not or programs.python.why_not
     contenders = [
-        Contender(MUSTER, None if no_python else lambda: bed.sample(True), why_not=no_python),
-        Contender(LIMIT, None if why_not else lambda: bed.sample(False), why_not=why_not),
+        Contender(MUSTER, None if no_python else lambda: test_bed.sample(True), why_not=no_python),
+        Contender(LIMIT, None if why_not else lambda: test_bed.sample(False), why_not=why_not),
         Contender(PEER, None, why_not="torchrun has nothing to look at"),
     ]
     return interleave(quantities(sizes["nodes"]), contenders, bench.rounds(5), bench.say)

@@ -1,5 +1,6 @@
-// DataParallel against DistributedDataParallel on the digits: examples/digits/data_parallel.py in
-// C++. Alone, one process has the whole batch; under a launcher each process has its share.
+// Compares DataParallel with DistributedDataParallel: examples/digits/data_parallel.py in C++.
+// Without a launcher, one process trains on the whole batch (DataParallel). Under a launcher, each
+// process trains on its share of the batch (DistributedDataParallel).
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -11,22 +12,22 @@
 #include "muster/worker.h"
 #include "net.h"
 
-#ifdef USE_C10D_NCCL  // LibTorch's DataParallel needs CUDA's headers, even to be read.
+#ifdef USE_C10D_NCCL  // LibTorch's data_parallel.h does not compile without CUDA's headers.
 #include <torch/nn/parallel/data_parallel.h>
 #endif
 
 namespace {
 
-constexpr std::size_t kBatch = 64;  // Of all processes together.
+constexpr std::size_t kBatch = 64;  // Images per step, over all processes.
 constexpr int kEpochs = 3;
 constexpr double kLearningRate = 2e-3;
 
 using Clock = std::chrono::steady_clock;
 using Ddp = muster::DistributedDataParallel<digits::DigitsNetImpl>;
 
-// One process with every device of the node: copies the model to each GPU, deals the batch out to a
-// thread for each, and gathers the outputs on the first. Without GPUs there is nothing to deal out,
-// and, as in Python, the model is called as it is.
+// Uses all GPUs of the node from one process: data_parallel() copies the model to each GPU, gives
+// each GPU's thread a part of the batch, and gathers the outputs on the first GPU. Without GPUs,
+// the model is called as it is, as in Python.
 torch::Tensor data_parallel(digits::DigitsNet& net, const torch::Tensor& images) {
 #ifdef USE_C10D_NCCL
   if (torch::cuda::device_count() > 0) return torch::nn::parallel::data_parallel(net, images);
@@ -36,14 +37,14 @@ torch::Tensor data_parallel(digits::DigitsNet& net, const torch::Tensor& images)
 
 struct Model {
   digits::DigitsNet net;
-  std::optional<Ddp> ddp;  // Under a launcher.
+  std::optional<Ddp> ddp;  // Set only under a launcher.
 
   torch::Tensor operator()(const torch::Tensor& images) {
     return ddp ? (*ddp)(images) : data_parallel(net, images);
   }
 };
 
-// The mean loss of all images of the epoch.
+// Trains one epoch and returns the mean loss over all its images.
 double train_epoch(Model& model, torch::optim::Adam& optimizer, const digits::Dataset& data,
                    muster::DistributedSampler& sampler, int size) {
   const auto total = torch::zeros({2}, torch::dtype(torch::kFloat64).device(data.images.device()));
@@ -65,19 +66,20 @@ double train_epoch(Model& model, torch::optim::Adam& optimizer, const digits::Da
 }
 
 template <class... Values>
-void say(const char* format, Values... values) {
+void print_line(const char* format, Values... values) {
   std::array<char, 256> text{};
   std::snprintf(text.data(), text.size(), format, values...);
   muster::print_on_rank0(text.data());
 }
 
-void say_who(const Model& model, int size) {
+void print_setup(const Model& model, int size) {
   const std::string name = model.ddp
                                ? "DistributedDataParallel: " + std::to_string(size) + " processes"
                                : "DataParallel: 1 process";
   const auto gpus = torch::cuda::device_count();
-  say("%s of %d threads, %s; %zu images in each step", name.c_str(), torch::get_num_threads(),
-      gpus == 0 ? "no GPUs" : (std::to_string(gpus) + " GPUs").c_str(), kBatch);
+  print_line("%s of %d threads, %s; %zu images in each step", name.c_str(),
+             torch::get_num_threads(),
+             gpus == 0 ? "no GPUs" : (std::to_string(gpus) + " GPUs").c_str(), kBatch);
 }
 
 int run() {
@@ -103,19 +105,20 @@ int run() {
       static_cast<std::size_t>(train_digits.count()),
       {.replicas = size, .rank = alone ? 0 : muster::get_rank(), .seed = 1});
 
-  say_who(model, size);
+  print_setup(model, size);
   const auto started = Clock::now();
   for (int epoch = 1; epoch <= kEpochs; ++epoch) {
     sampler.set_epoch(epoch);
     const double loss = train_epoch(model, optimizer, train, sampler, size);
-    say("epoch %d/%d: mean loss %.4f", epoch, kEpochs, loss);
+    print_line("epoch %d/%d: mean loss %.4f", epoch, kEpochs, loss);
   }
   const std::chrono::duration<double> took = Clock::now() - started;
-  const torch::NoGradGuard no_grad;  // Every process has the same model: each could do this.
+  // Every process has the same model, so each one tests it, and rank 0 prints the result.
+  const torch::NoGradGuard no_grad;
   const auto right = (model.net->forward(test.images).argmax(1) == test.labels).sum().item<int>();
   const auto seen = static_cast<int>(test_digits.count());
-  say("accuracy %.2f %% (%d of %d)", 100.0 * right / seen, right, seen);
-  say("%.0f images/s", kEpochs * static_cast<double>(train_digits.count()) / took.count());
+  print_line("accuracy %.2f %% (%d of %d)", 100.0 * right / seen, right, seen);
+  print_line("%.0f images/s", kEpochs * static_cast<double>(train_digits.count()) / took.count());
   if (!alone) muster::barrier();
   return 0;
 }

@@ -37,7 +37,7 @@ File read(const std::filesystem::path& path, std::size_t dimensions) {
   std::uint64_t expected = 1;
   for (std::size_t i = 0; i < dimensions; ++i) {
     file.sizes.push_back(big_endian(bytes, 4 + 4 * i));
-    // So that the product cannot overflow: more than a file can hold is wrong anyway.
+    // Checks before it multiplies, so that the product cannot overflow.
     if (file.sizes.back() == 0 || expected > bytes.size() / file.sizes.back())
       throw DataError(path.string() + ": its header announces more than the file holds.");
     expected *= file.sizes.back();

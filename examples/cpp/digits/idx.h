@@ -1,4 +1,4 @@
-// Reads IDX files, the format that MNIST comes in. Needs the standard library only.
+// Reads IDX files, the file format of MNIST. Needs only the standard library.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace digits {
 
-/// A data file is missing or is not what it should be. The text says which, and what to do.
+/// A data file is missing or invalid. The text names the file and says what to do.
 class DataError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Images of one size and what they show; `pixels` holds one image after the other.
+/// Images of one size and their labels. `pixels` has one image after the other, row by row.
 struct Digits {
   std::vector<std::uint8_t> pixels;
   std::vector<std::uint8_t> labels;
@@ -24,7 +24,8 @@ struct Digits {
   std::int64_t count() const { return static_cast<std::int64_t>(labels.size()); }
 };
 
-/// The `part` ("train" or "t10k") of a folder of MNIST files, not compressed. Throws DataError.
+/// Reads one part ("train" or "t10k") of a folder of MNIST files, which must not be compressed.
+/// Throws DataError.
 Digits read_digits(const std::filesystem::path& folder, const std::string& part);
 
 }  // namespace digits

@@ -1,4 +1,4 @@
-// The network of the digits examples, and their data as tensors.
+// The network of the digits examples, and the digits as tensors.
 #pragma once
 
 #include <torch/nn.h>
@@ -8,10 +8,10 @@
 namespace digits {
 
 constexpr int kClasses = 10;
-constexpr std::int64_t kSmallestSide = 4;  // Two poolings halve it twice; one pixel must be left.
+constexpr std::int64_t kSmallestSide = 4;  // Two poolings quarter it: one pixel must be left.
 
-// Three convolutions and one linear layer, for images of any size from 4x4 on. Cloneable: what
-// torch::nn::parallel::data_parallel copies to each GPU.
+// Three convolutions and one linear layer, for images of any size from 4x4 on. The network is
+// Cloneable because torch::nn::parallel::data_parallel clones it for each GPU.
 struct DigitsNetImpl : torch::nn::Cloneable<DigitsNetImpl> {
   DigitsNetImpl(std::int64_t rows, std::int64_t columns)
       : image_rows(rows), image_columns(columns) {
@@ -22,7 +22,8 @@ struct DigitsNetImpl : torch::nn::Cloneable<DigitsNetImpl> {
     using torch::nn::Conv2dOptions;
     using torch::nn::MaxPool2d;
     using torch::nn::ReLU;
-    // One after the other: weights are random, and C++ may make a call's arguments in any order.
+    // push_back() fixes the order in which the layers take random weights. C++ may evaluate the
+    // arguments of a single constructor call in any order.
     features = torch::nn::Sequential();
     features->push_back(Conv2d(Conv2dOptions(1, 32, 3).padding(1)));
     features->push_back(ReLU());

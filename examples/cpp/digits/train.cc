@@ -1,5 +1,7 @@
-// Trains a small convolutional network on handwritten digits, on as many processes as it is given:
-// examples/digits/train.py in C++. Same network, same order of images, same schedule, same lines.
+// Trains a small convolutional network on handwritten digits, with any number of processes.
+//
+// This is examples/digits/train.py in C++. It uses the same network, the same order of images and
+// the same learning rates, and prints the same lines.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -17,14 +19,14 @@ struct Arguments {
   std::string data_dir = MUSTER_DIGITS_DATA;
   std::string save;
   int epochs = 8;
-  int batch_size = 32;  // For each step and process.
+  int batch_size = 32;  // Images per step and process.
   double lr = 4e-3;
   std::uint64_t seed = 1;
   int log_every = 10;
 };
 
-// Python's OneCycleLR with its defaults, which LibTorch lacks: the learning rate goes up and then
-// down to nothing; Adam's first beta goes the other way.
+// Python's OneCycleLR with its default settings, which LibTorch does not have. The learning rate
+// rises and then falls to almost nothing. Adam's first beta moves in the opposite direction.
 class OneCycle {
  public:
   OneCycle(torch::optim::Adam& optimizer, double max_lr, std::int64_t steps)
@@ -64,7 +66,7 @@ class OneCycle {
 };
 
 template <class... Values>
-void say(const char* format, Values... values) {
+void print_line(const char* format, Values... values) {
   std::array<char, 256> text{};
   std::snprintf(text.data(), text.size(), format, values...);
   muster::print_on_rank0(text.data());
@@ -78,13 +80,13 @@ struct Training {
   muster::DistributedSampler sampler;
 };
 
-// One pass; returns the mean loss over all ranks.
+// Trains one epoch and returns the mean loss over all ranks.
 double train_epoch(Training& training, muster::DistributedDataParallel<digits::DigitsNetImpl>& ddp,
                    torch::optim::Adam& optimizer, OneCycle& schedule, int epoch) {
   const auto total = torch::zeros({2}, torch::dtype(torch::kFloat64).device(training.device));
   const std::size_t batch_size = static_cast<std::size_t>(training.arguments.batch_size);
   const std::size_t batches = (training.sampler.num_samples() + batch_size - 1) / batch_size;
-  training.sampler.set_epoch(epoch);  // Without it every epoch has the first one's order.
+  training.sampler.set_epoch(epoch);  // Without this, all epochs use the same order of images.
   training.sampler.reset();
   ddp->train();
   for (std::size_t batch = 1; const auto chosen = training.sampler.next(batch_size); ++batch) {
@@ -101,7 +103,7 @@ double train_epoch(Training& training, muster::DistributedDataParallel<digits::D
     total[1] += labels.size(0);
     const auto every = static_cast<std::size_t>(training.arguments.log_every);
     if (batch % every == 0 || batch == batches)
-      say("epoch %d batch %zu/%zu loss %.4f", epoch, batch, batches, loss.item<double>());
+      print_line("epoch %d batch %zu/%zu loss %.4f", epoch, batch, batches, loss.item<double>());
   }
   muster::all_reduce(total);
   return (total[0] / total[1]).item<double>();
@@ -113,8 +115,9 @@ struct Count {
   double percent() const { return 100.0 * static_cast<double>(right) / static_cast<double>(seen); }
 };
 
-// Every test image is looked at by exactly one rank. Shares may differ by one image and may be
-// empty, so this is the plain module: DDP's forward expects all ranks to call it equally often.
+// Tests each test image on exactly one rank, and adds the counts of all ranks. The ranks' shares
+// may differ by one image and may be empty. So this function calls the plain module: all ranks must
+// call DDP's forward() equally often.
 Count count_correct(const Training& training, digits::DigitsNetImpl& model) {
   const torch::NoGradGuard no_grad;
   model.eval();
@@ -132,7 +135,8 @@ Count count_correct(const Training& training, digits::DigitsNetImpl& model) {
 }
 
 void train(const Arguments& arguments, digits::Digits& train_digits, digits::Digits& test_digits) {
-  const torch::Device device = muster::local_device();  // Before the process group.
+  // Choose the device before the process group is created: NCCL uses the current device.
+  const torch::Device device = muster::local_device();
   const muster::ProcessGroupScope job;
   Training training{
       .arguments = arguments,
@@ -141,11 +145,12 @@ void train(const Arguments& arguments, digits::Digits& train_digits, digits::Dig
       .test = digits::to_dataset(test_digits, device),
       .sampler = muster::DistributedSampler(static_cast<std::size_t>(train_digits.count()),
                                             {.seed = static_cast<std::int64_t>(arguments.seed)})};
-  say("world of %d processes, %s on %s; %lld images of %lldx%lld to train, %lld to test",
-      muster::get_world_size(), muster::ProcessGroup().backend().c_str(),
-      device.is_cuda() ? "cuda" : "cpu", static_cast<long long>(train_digits.count()),
-      static_cast<long long>(train_digits.rows), static_cast<long long>(train_digits.columns),
-      static_cast<long long>(test_digits.count()));
+  print_line("world of %d processes, %s on %s; %lld images of %lldx%lld to train, %lld to test",
+             muster::get_world_size(), muster::ProcessGroup().backend().c_str(),
+             device.is_cuda() ? "cuda" : "cpu", static_cast<long long>(train_digits.count()),
+             static_cast<long long>(train_digits.rows),
+             static_cast<long long>(train_digits.columns),
+             static_cast<long long>(test_digits.count()));
   torch::manual_seed(arguments.seed);
   digits::DigitsNet model(train_digits.rows, train_digits.columns);
   model->to(device);
@@ -161,19 +166,19 @@ void train(const Arguments& arguments, digits::Digits& train_digits, digits::Dig
   for (int epoch = 1; epoch <= arguments.epochs; ++epoch) {
     const double loss = train_epoch(training, ddp, optimizer, schedule, epoch);
     count = count_correct(training, *model);
-    say("epoch %d/%d done: mean loss %.4f, accuracy %.2f %% (%lld of %lld)", epoch,
-        arguments.epochs, loss, count.percent(), static_cast<long long>(count.right),
-        static_cast<long long>(count.seen));
+    print_line("epoch %d/%d done: mean loss %.4f, accuracy %.2f %% (%lld of %lld)", epoch,
+               arguments.epochs, loss, count.percent(), static_cast<long long>(count.right),
+               static_cast<long long>(count.seen));
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
-  say("trained in %.1f s", took.count());
+  print_line("trained in %.1f s", took.count());
   if (!arguments.save.empty() && muster::get_rank() == 0) {
     muster::save_file(arguments.save, muster::module_state(*model));
-    say("saved %s", arguments.save.c_str());
+    print_line("saved %s", arguments.save.c_str());
   }
-  say("test accuracy: %.2f %% (%lld of %lld)", count.percent(), static_cast<long long>(count.right),
-      static_cast<long long>(count.seen));
-  muster::barrier();  // Nobody leaves before rank 0 has saved.
+  print_line("test accuracy: %.2f %% (%lld of %lld)", count.percent(),
+             static_cast<long long>(count.right), static_cast<long long>(count.seen));
+  muster::barrier();  // No rank ends before rank 0 has saved the model.
 }
 
 int run(int argc, char** argv) {
@@ -190,7 +195,7 @@ int run(int argc, char** argv) {
   app.add_option("--log-every", arguments.log_every)->check(CLI::PositiveNumber);
   app.add_option("--save", arguments.save, "where rank 0 saves the model, for torch.load");
   CLI11_PARSE(app, argc, argv);
-  // What can be wrong on this node is found out before the others wait for it.
+  // Check the data first: an error on this node shows before the other ranks wait for this one.
   auto train_digits = digits::read_digits(arguments.data_dir, "train");
   auto test_digits = digits::read_digits(arguments.data_dir, "t10k");
   if (train_digits.rows != test_digits.rows || train_digits.columns != test_digits.columns ||

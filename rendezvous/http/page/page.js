@@ -1,5 +1,5 @@
 "use strict";
-// Shows what /api/v1 says, live. Every text from there goes through textContent: nothing of it becomes HTML.
+// Shows the data of /api/v1 live. Every text from the server is set through textContent, so that no text becomes HTML.
 
 const by = (id) => document.getElementById(id);
 const NODE_SIGNS = {
@@ -25,12 +25,12 @@ const EVENT_TONES = {
 const NODES_AGAIN_MS = 2000;
 const LEADER_AGAIN_MS = 5000;
 
-let chosen = "";       // The run's id.
-let stream = null;     // Its events.
-let nodes = [];        // As they were last told.
+let chosen = "";       // The id of the chosen run.
+let stream = null;     // The stream of its events.
+let nodes = [];        // Its nodes, as the server sent them last.
 let pressed = "";      // The name of the chosen node.
 let nodesTimer = 0;
-let standsBy = false;  // This musterd, the last time that it was asked.
+let standsBy = false;  // Whether this musterd stood by when it was last asked.
 
 function make(tag, text, tone) {
   const element = document.createElement(tag);
@@ -171,7 +171,7 @@ function showRun(run) {
 
 // --- its nodes ---
 
-// How the workers are, as their node has reported.
+// The state of the workers, from the latest report of their node.
 function reportParts(report) {
   const counts = {};
   for (const worker of report.workers) counts[worker.state] = (counts[worker.state] ?? 0) + 1;
@@ -257,7 +257,7 @@ async function fetchNodes() {
         showNodes();
       }
     } catch {
-      // The streams say that the connection is lost, and connect again by themselves.
+      // The event streams show that the connection is lost, and reconnect by themselves.
     }
   }
   clearTimeout(nodesTimer);
@@ -321,7 +321,7 @@ const list = new EventSource("/api/v1/events");
 list.addEventListener("runs", (message) => {
   setLive("live");
   showRuns(JSON.parse(message.data));
-  if (chosen && !stream) choose();  // It may have begun.
+  if (chosen && !stream) choose();  // The chosen run may have begun.
 });
 list.addEventListener("error", () => {
   const over = list.readyState === EventSource.CLOSED;  // Refused: the browser does not try again.
@@ -329,7 +329,7 @@ list.addEventListener("error", () => {
   if (over) waitForLeader();
 });
 
-// Where this musterd stands by, until it leads.
+// While this musterd stands by, asks again until it leads.
 async function waitForLeader() {
   try {
     const reply = await fetch("/readyz");
@@ -339,7 +339,7 @@ async function waitForLeader() {
       setLive("this musterd stands by: open the page of the one that leads", true);
     }
   } catch {
-    // It does not answer for a moment: the next look may say more.
+    // The server does not answer at the moment. The next request may succeed.
   }
   if (standsBy) setTimeout(waitForLeader, LEADER_AGAIN_MS);
 }

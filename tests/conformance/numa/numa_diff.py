@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compares muster's --numa-binding with torch's own code over made-up machines.
+"""Compares muster's --numa-binding with torch's own code on made-up machines.
 
-Each machine is a made-up /sys. torch.numa.binding reads it through functions that are put in place of
-open, listdir and sched_getaffinity; muster's plan gets the machine as a value, and for some machines
-its reader gets the /sys as a folder of files, through hwloc.
+Each machine is a made-up /sys. torch.numa.binding reads it through replacements of open, listdir
+and sched_getaffinity. muster's plan gets the machine as a value; for some machines muster's reader
+gets the /sys as a folder of files, through hwloc.
 
-Usage: numa_diff.py NUMA_PLANS_PROGRAM [--count N] [--files N] [--seed N]; 77, skipped, without torch.
+Usage: numa_diff.py NUMA_PLANS_PROGRAM [--count N] [--files N] [--seed N]; 77, skipped, without
+torch.
 """
 import argparse
 import collections
@@ -46,7 +47,8 @@ def mask(cpus):
 
 
 class Machine:
-    """Packages of nodes of caches of cores of threads, with CPUs numbered in one of the ways in use."""
+    """A machine of packages, which have nodes, caches, cores and threads. Its CPUs are numbered in
+    one of the usual ways."""
 
     def __init__(self, rng):
         packages, nodes = rng.choice([1, 1, 2, 4]), rng.choice([1, 1, 2, 4])
@@ -54,7 +56,8 @@ class Machine:
         self.level = rng.choice([2, 3, 3])
         cores = [(p, n, c, k) for p in range(packages) for n in range(nodes) for c in range(caches)
                  for k in range(rng.randint(1, 4))]
-        # Threads of a core beside each other, or all first threads first.
+        # Either the threads of a core have adjacent numbers, or the first threads of all cores come
+        # first.
         order = [(core, t) for core in cores for t in range(threads)]
         if rng.random() < 0.6:
             order.sort(key=lambda entry: entry[1])
@@ -72,11 +75,11 @@ class Machine:
         self.allowed = self.allowed or {0}
         self.devices = [rng.choice([*self.nodes, *self.nodes, -1])
                         for _ in range(rng.randint(1, 8))]
-        # Nodes that the kernel could have, but has not: torch stumbles over them.
+        # The kernel may list more possible nodes than exist; torch fails on such a node.
         self.possible = max(self.nodes) + (1 if rng.random() < 0.1 else 0)
 
     def files(self):
-        """What torch reads, and what hwloc reads besides."""
+        """The files that torch reads, and those that only hwloc reads."""
         files = {f"{NODE}/possible": f"0-{self.possible}\n", f"{NODE}/online": ranges(self.nodes),
                  f"{CPU}/online": ranges(self.cpus), f"{CPU}/possible": ranges(self.cpus),
                  f"{CPU}/present": ranges(self.cpus)}
@@ -115,7 +118,8 @@ class Machine:
         folders = collections.defaultdict(set)
         for path in files:
             folder, _, name = path.rpartition("/")
-            while name not in folders[folder]:  # The folders above a known name are known.
+            # If a name is known, its parent folders are known, too.
+            while name not in folders[folder]:
                 folders[folder].add(name)
                 folder, _, name = folder.rpartition("/")
 
@@ -138,8 +142,8 @@ class Machine:
             gpu_index=rank, numa_options=options)) for rank in range(workers)]
 
     def may_fail(self, mode):
-        """Why torch may fail where muster does not: it asks for a CPU that may be used of every
-        node that the kernel could have."""
+        """Whether torch may fail where muster does not: torch asks for an allowed CPU of every
+        possible node."""
         nodes = range(self.possible + 1)
         return mode == "socket" and any(not self.nodes.get(n, set()) & self.allowed for n in nodes)
 
@@ -153,7 +157,8 @@ class Machine:
         request = {"mode": mode, "devices": self.devices, "workers": workers,
                    "allowed": sorted(self.allowed)}
         if folder:
-            if not os.path.exists(folder):  # All modes read the same files.
+            # The files are written once: all modes read the same ones.
+            if not os.path.exists(folder):
                 self.write(folder)
             return {**request, "fsroot": folder}
         return {**request, "nodes": {n: sorted(c) for n, c in self.nodes.items()},
@@ -216,7 +221,7 @@ def main():
     print(f"numa_diff: seed {options.seed}: {len(cases)} plans compared, {len(different)} different")
     for request, ours, theirs in different[:3]:
         print(f"{request}\n  muster {ours}\n  torch  {theirs!r}")
-    # A generator that made only failures would prove nothing.
+    # The comparison proves nothing if the generator makes only cases that fail.
     missing = [(how, mode) for how in ("value", "files") for mode in MODES
                if seen[how, mode, "bound"] < 5]
     if missing:

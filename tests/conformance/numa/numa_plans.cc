@@ -1,10 +1,9 @@
-// Plans --numa-binding on made-up machines: numa_diff.py compares that with torch's own code.
+// Plans --numa-binding on invented machines. numa_diff.py compares the plans with torch's own code.
 //
-// In and out one JSON value a line. In: {"mode", "devices": [node, ...], "workers", "allowed":
-// [cpu,
-// ...]} and the machine, either {"nodes": {number: [cpu, ...]}, "packages": ..., "cores": [[...]],
-// "caches": [[...]]} or {"fsroot": folder}, a made-up /sys that hwloc reads. Out: the CPUs of each
-// worker, or {"error": text}.
+// Input and output have one JSON value in each line. Input: {"mode", "devices": [node, ...],
+// "workers", "allowed": [cpu, ...]} and the machine, either {"nodes": {number: [cpu, ...]},
+// "packages": ..., "cores": [[...]], "caches": [[...]]} or {"fsroot": folder}, an invented /sys
+// that hwloc reads. Output: the CPUs of each worker, or {"error": text}.
 #include <stdlib.h>
 
 #include <iostream>
@@ -13,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/core/numa_plan.h"
-#include "agent/io/numa_topology.h"
+#include "launcher/numa_topology.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The completion scripts in the shells themselves. zsh and fish only where they are installed, and
-# then only whether they can read them.
+# Tests the completion scripts in the shells themselves. zsh and fish are tested only where they are
+# installed, and there only for whether they can read the script.
 # Usage: completion_test.sh PARSE_LINES_PROGRAM
 set -u
 program=$1
@@ -8,7 +8,7 @@ failures=0
 
 source <("$program" --completion bash)
 
-# expect "words, the last one to be completed" "what is offered, sorted"
+# expect "words, the last one to be completed" "the expected completions, sorted"
 expect() {
     local -a words
     read -ra words <<<"$1"
@@ -33,6 +33,10 @@ expect "muster --start-method fork" "fork forkserver"
 expect "muster --start-method = f" "fork forkserver"
 expect "muster --completion " "bash fish zsh"
 expect "muster --nnodes " ""
+here=$(dirname "${BASH_SOURCE[0]}")
+for option in --failure-report --rdzv-token-file --rdzv-tls-ca --rdzv-tls-cert --rdzv_tls_key; do
+    expect "muster $option $here/completion_t" "$here/completion_test.sh"
+done
 expect "muster --nnodes 2 --vers" "--version"
 expect "muster --nnodes = 2 --vers" "--version"
 expect "muster -m --vers" "--version"

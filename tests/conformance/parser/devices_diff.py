@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compares muster's reading of CUDA_VISIBLE_DEVICES with that of torch.cuda.device_count().
 
-Made-up nodes: torch is told how many GPUs there are and what their UUIDs are, and counts the visible
-ones by its own rules. Lists of MIG devices are left out: torch asks the CUDA driver for those.
+The nodes are made up: torch is told how many GPUs there are and what their UUIDs are, and counts
+the visible ones by its own rules. Lists of MIG devices are left out: torch asks the CUDA driver for
+those.
 
 Usage: devices_diff.py PARSE_LINES_PROGRAM [--count N] [--seed N]; 77, skipped, without torch.
 """

@@ -1,13 +1,13 @@
-// Reads command lines, prints what muster's parser makes of each: parser_diff.py compares that with
-// torchrun's own parser.
+// Reads command lines and prints how muster's parser understands each. parser_diff.py compares that
+// with torchrun's own parser.
 //
-// In and out one JSON value a line. In: {"argv": [...], "env": {...}, "launch": bool}. Out:
-// {"outcome": "ok" | "exit" | "error", ..., "script_at": number}.
+// Input and output have one JSON value in each line. Input: {"argv": [...], "env": {...}, "launch":
+// bool}. Output: {"outcome": "ok" | "exit" | "error", ..., "script_at": number}.
 //
-// {"cuda_visible_devices": "...", "count": number, "uuids": [...]} asks how many GPUs are visible
-// and gives that number (devices_diff.py).
+// For {"cuda_visible_devices": "...", "count": number, "uuids": [...]} the output is the number of
+// visible GPUs (devices_diff.py).
 //
-// With arguments, it prints what muster prints for them: parse_lines --completion bash.
+// With arguments, it prints the same as muster does for them: parse_lines --completion bash.
 #include <iostream>
 #include <optional>
 #include <string>

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Compares muster's reading of the command line with that of torchrun's own parser.
 
-Generates command lines and PET_ variables from a seed, has both parse them and compares: the
-outcome (parsed, help, usage error), the error's text, and every value. What differs on purpose is
-listed in ON_PURPOSE, each with a rule that says exactly what muster must make of it instead;
-anything else is an error.
+The test generates command lines and PET_ variables from a seed, lets both parsers parse them and
+compares the outcome (parsed, help, usage error), the error's text and every value. Intended
+differences are listed in ON_PURPOSE, each with a rule for muster's exact result; any other
+difference is an error.
 
-Usage: parser_diff.py PARSE_LINES_PROGRAM [--count N] [--seed N]. Run by a Python that has torch
-2.13; without torch it says so and ends with 77, which ctest takes as skipped.
+Usage: parser_diff.py PARSE_LINES_PROGRAM [--count N] [--seed N]. Needs a Python with torch 2.13;
+without torch the test says so and exits with 77, which ctest takes as skipped.
 """
 import argparse
 import collections
@@ -23,9 +23,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from sample import sample
 
 SKIPPED = 77
-WHERE = 5  # So many unexplained lines are shown.
+WHERE = 5  # The number of unexplained lines to show.
 
-# What muster does otherwise, and why. The names are those of the classes counted below.
+# The intended differences and their reasons. The names are those of the classes counted below.
 ON_PURPOSE = {
     "ambiguous-after-script": "an option of the script is never an error of the launcher: words "
     "after the script are not looked at",
@@ -45,11 +45,11 @@ FALSE_WORDS = {"false", "no", "off", "f", "n"}
 
 
 class Stopped(Exception):
-    """The parser's error(), with its text."""
+    """Raised in place of the parser's error(); has its text."""
 
 
 class Peer:
-    """torchrun's parser, and what it makes of a line."""
+    """torchrun's parser and its result for a line."""
 
     def __init__(self):
         from torch.distributed import run
@@ -60,8 +60,8 @@ class Peer:
             a.dest for a in parser._actions if a.nargs == 0 and a.dest not in ("help",))
         self.options = {
             a.dest: a for a in parser._actions if a.option_strings and a.dest != "help"}
-        # torchrun's parser reads the environment while it is made, and to make one costs ten times as much as to
-        # parse a line. Most lines are parsed without variables.
+        # torchrun's parser reads the environment when it is created, and creating it costs ten
+        # times as much as parsing a line. Most lines are parsed without variables.
         self.without_variables = [self.made({}, launch) for launch in (False, True)]
 
     def parser(self, env, launch):
@@ -105,7 +105,7 @@ class Peer:
 
 
 def generate(seed, count, peer):
-    """The lines: each a dictionary as parse_lines takes it."""
+    """Generates the lines, each as a dictionary for parse_lines."""
     rng = random.Random(seed)
     spellings = {d: list(a.option_strings) for d, a in peer.options.items()}
     every_name = [name for names in spellings.values() for name in names]
@@ -152,7 +152,7 @@ def generate(seed, count, peer):
         kind = rng.random()
         if launch and kind < 0.1:
             return [abbreviate(rng.choice(["--use-env", "--use_env"]))]
-        if kind < 0.12:  # A cluster of letters.
+        if kind < 0.12:  # A cluster of short options.
             letters = "".join(rng.choice("mrthx3=1-") for _ in range(rng.randint(1, 4)))
             return ["-" + letters] + ([rng.choice(texts)] if rng.random() < 0.5 else [])
         if kind < 0.14:
@@ -204,7 +204,7 @@ def generate(seed, count, peer):
 
 
 def plain(value):
-    """Values in a form in which nan equals nan and 1 does not equal 1.0 or true."""
+    """Converts values so that nan equals nan and 1 does not equal 1.0 or true."""
     if isinstance(value, dict):
         if set(value) == {"float"}:
             return "float " + repr(float(value["float"]))
@@ -222,7 +222,7 @@ def same(ours, theirs):
     if ours["outcome"] == "ok":
         return plain(ours["values"]) == plain(theirs["values"])
     if ours["outcome"] == "error":
-        # muster adds the variable's name where the value came from one.
+        # muster appends the variable's name if the value came from a variable.
         return ours["message"].split(" (from ")[0] == theirs["message"].split(" (from ")[0]
     return ours["option"] == theirs["option"]
 
@@ -240,7 +240,7 @@ def wide_integer(text):
 
 
 def compare(line, ours, peer):
-    """The classes of on-purpose differences met, or None if there is an unexplained one.
+    """The classes of intended differences in this line, or None if a difference is unexplained.
 
     Each class rewrites the line into one that torchrun must read as muster reads the original.
     """
@@ -267,7 +267,8 @@ def compare(line, ours, peer):
             del env[name]
             bad.append(dest)
     if bad:
-        # muster must say so of one that the line does not give, after all errors of the line.
+        # muster must report one such variable whose option is not in the line, after all errors of
+        # the line.
         named = [d for d in bad if f"(from PET_{d.upper()})" in ours.get("message", "")]
         without = peer.parse(neutral(argv, ours, launch, peer), env, launch)
         if not named:
@@ -284,7 +285,7 @@ def compare(line, ours, peer):
             if wide_integer(v)]
     if wide and ours["outcome"] == "error" and "invalid int value" in ours["message"]:
         if any(repr(value) in ours["message"] for value in wide):
-            # An outcome of torchrun other than this error can only follow later in the line.
+            # torchrun may report another outcome only if its cause is later in the line.
             return classes + ["integer-too-large"]
     neutralised = neutral(argv, ours, launch, peer)
     if neutralised != argv:
@@ -298,22 +299,22 @@ def compare(line, ours, peer):
 
 
 def neutral(argv, ours, launch, peer):
-    """The line with a plain word for each ambiguous one after the script."""
+    """The line with a plain word in place of each ambiguous word after the script."""
     at = ours["script_at"]
-    end = argv.index("--") if "--" in argv else len(argv)  # argparse looks at nothing after it.
+    end = argv.index("--") if "--" in argv else len(argv)  # argparse reads no options after "--".
     return [f"\1{i}" if at < i < end and peer.ambiguous(word, launch) else word
             for i, word in enumerate(argv)]
 
 
 def with_token(argv, ours):
-    """The line with a plain word for each "--" that is attached to an option as its value."""
+    """The line with a plain word in place of each "--" that is attached to an option as its value."""
     return [word[:-2] + TOKEN
             if i < ours["script_at"] and len(word) > 2 and word[0] == "-" and word.endswith("--")
             else word for i, word in enumerate(argv)]
 
 
 def without_token(outcome):
-    """What was made of such a line, with the "--" in place again."""
+    """The outcome of a line of with_token(), with "--" in place of the plain word."""
     if isinstance(outcome, dict):
         return {name: without_token(value) for name, value in outcome.items()}
     if isinstance(outcome, list):
@@ -352,7 +353,7 @@ def main():
     print(f"  unexplained: {len(unexplained)}")
     for line, one, theirs in unexplained[:WHERE]:
         print(f"\nline   {json.dumps(line)}\nmuster {one}\ntorchrun {theirs}")
-    # A class that never occurs would mean that the generator no longer reaches it.
+    # If a class never occurs, the generator no longer reaches it.
     unmet = [name for name in ON_PURPOSE if not classes[name]] if options.count >= 10000 else []
     if unmet:
         print("  never met: " + ", ".join(unmet))

@@ -1,4 +1,4 @@
-// A server with a rendezvous, on a thread of its own, and clients of both doors over loopback.
+// A server with a rendezvous, on its own thread, and clients of both doors over loopback.
 #pragma once
 
 #include <poll.h>
@@ -31,7 +31,7 @@ namespace muster::testing {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-inline constexpr int kPatienceSeconds = 20;  // A bound for what should come at once.
+inline constexpr int kPatienceSeconds = 20;  // A limit for messages that should come at once.
 
 class DoorServer {
  public:
@@ -54,7 +54,7 @@ class DoorServer {
     if (std::uncaught_exceptions() > 0) std::fputs(log.c_str(), stderr);  // A test has failed.
   }
 
-  /// Stops; the loop must have nothing left to do. Then the log is complete.
+  /// Stops the server. The loop must have nothing left to do. Afterwards the log is complete.
   std::string stop() {
     if (thread_.joinable()) {
       asio::post(loop_, [this] { server_->stop(); });
@@ -108,7 +108,7 @@ class NativeNode : public DoorClient {
     send(encode(request));
     return *this;
   }
-  /// The next message but those that say who is waited for.
+  /// The next message that is not a NativeWaiting.
   NativeMessage next() {
     for (;;) {
       NativeMessage message = next_of_all();
@@ -143,7 +143,7 @@ class NativeNode : public DoorClient {
     joined.last_round = last_round;
     tell(joined);
   }
-  /// Its place in the next round; as rank 0 it says where its store is.
+  /// This node's place in the next round. As rank 0 it first tells the host where its store is.
   RoundComplete round(const std::string& store = "127.0.0.1") {
     NativeMessage message = next();
     if (const auto* prepare = std::get_if<PrepareStore>(&message)) {
@@ -157,7 +157,7 @@ class NativeNode : public DoorClient {
   std::size_t received = 0;
 };
 
-/// A torchrun node's connection, as far as bytes go.
+/// A torchrun node's connection, at the level of bytes.
 class StateClient : public DoorClient {
  public:
   explicit StateClient(std::uint16_t port) : DoorClient(port) {

@@ -24,7 +24,7 @@ RunSettings for_nodes(int least, int most, int max_restarts = 1) {
   return {.min_nodes = least, .max_nodes = most, .max_restarts = max_restarts};
 }
 
-/// Nodes that have joined the same run.
+/// `count` nodes that have joined the same run.
 std::deque<NativeNode> nodes_of(std::uint16_t port, int count, const RunSettings& run) {
   std::deque<NativeNode> nodes;
   for (int i = 0; i < count; ++i) {
@@ -110,12 +110,13 @@ TEST_CASE("doors: messages grow with the number of nodes, and no faster",
     std::size_t received = 0;
     for (const NativeNode& node : nodes)
       received += node.received;
-    // Each: welcome, round, restart, round; rank 0 twice "prepare the store". A slow machine may
-    // take more than a second, and then some are told who is missing.
+    // Each node gets: welcome, round, restart, round. Rank 0 also gets two PrepareStore. On a slow
+    // machine this may take more than a second, and then some nodes are told which nodes are
+    // missing.
     const auto n = static_cast<std::size_t>(count);
     CHECK(received >= 4 * n + 2);
     CHECK(received <= 4 * n + 2 + kPatienceSeconds * n);
-    // hello, join, join; one failure, two stores that are ready.
+    // Each node sends hello, join, join. In addition there are one failure and two StoreReady.
     CHECK(server.stats().traffic.all_requests() == 3 * n + 3);
   }
 }
@@ -133,9 +134,9 @@ TEST_CASE("doors: a connection that closes is a node that is lost", "[conformanc
   }
   nodes[0].join("node0", run, 0);
   nodes[2].join("node2", run, 0);
-  // Everyone who is alive is back: at once, without a last call.
+  // All living nodes are back, so the round is complete at once, without a last call.
   CHECK(nodes[0].round().group_world_size == 2);
-  CHECK(nodes[2].round().restart_count == 0);  // It costs none of --max-restarts.
+  CHECK(nodes[2].round().restart_count == 0);  // A lost node does not count for --max-restarts.
 }
 
 TEST_CASE("doors: a node that says nothing is lost when its lease is over",
@@ -143,7 +144,7 @@ TEST_CASE("doors: a node that says nothing is lost when its lease is over",
   DoorServer server({.setup = {.lease = 300ms}});
   const RunSettings run = for_nodes(1, 2);
   auto nodes = nodes_of(server.port(), 2, run);
-  // The lease counts from the last message of each.
+  // The lease of each node counts from its last message.
   for (NativeNode& node : nodes)
     node.tell(KeptAlive{});
   ranks(nodes, 0, 0);
@@ -194,7 +195,7 @@ TEST_CASE("doors: garbage on the native door closes the one connection, and is n
     NativeNode client(server.port());
     client.send(bad.bytes);
     CHECK(client.closed());
-    good.tell(KeptAlive{});  // Not a member: it is answered, so it is served.
+    good.tell(KeptAlive{});  // It is not a member, but gets an answer: it is still served.
     good.next<NotAMember>();
   }
   const std::string log = server.stop();
@@ -237,7 +238,8 @@ TEST_CASE("doors: a held compare-and-set is answered in turn", "[conformance][re
   const std::string first_state = joined_by("n0", std::string(kNoStateText));
   clients[0].ask_compare_set(kKey, kNoStateText, first_state);
   CHECK(clients[0].value() == first_state);
-  // The first loser has its turn at once; the others wait for it, and nothing of theirs is served.
+  // The first loser has its turn at once. The others wait for it, and none of their requests is
+  // served.
   clients[1].ask_compare_set(kKey, kNoStateText, joined_by("n1", std::string(kNoStateText)));
   CHECK(clients[1].value() == first_state);
   const std::string ping = StateClient::bytes_of({.query = Query::Ping, .number = 5});
@@ -255,7 +257,7 @@ TEST_CASE("doors: a held compare-and-set is answered in turn", "[conformance][re
     clients[1].ask_compare_set(kKey, first_state, second);
     CHECK(clients[1].value() == second);
     CHECK(clients[2].value() == second);
-    CHECK(clients[2].receive(4) == std::string("\5\0\0\0", 4));  // What came behind it.
+    CHECK(clients[2].receive(4) == std::string("\5\0\0\0", 4));  // The answer to the ping.
     CHECK(!clients[3].readable());
   }
   SECTION("when the one before dies, and when one in the queue dies") {
@@ -282,7 +284,7 @@ TEST_CASE("doors: the state's key behaves as one", "[conformance][rendezvous]") 
   REQUIRE(server.until([](const auto& stats) { return stats.waiting == 1; }));
   NativeNode node(server.port());
   node.hello();
-  CHECK(early.receive(1) == std::string(1, '\0'));  // A muster node has made it known.
+  CHECK(early.receive(1) == std::string(1, '\0'));  // The hello has created the run.
   node.join("node", for_nodes(1, 1));
   node.round();
 
@@ -325,7 +327,7 @@ TEST_CASE("doors: an id is used again, and the keys of its old rounds are gone",
   CHECK(node.next<RunEnded>().succeeded);
   StateClient late(server.port());
   late.ask_compare_set(kKey, "", kNoStateText);
-  CHECK(late.value() == kNoStateText);  // Nobody is in it: not closed for ever.
+  CHECK(late.value() == kNoStateText);  // The run has no nodes, so its id can be used again.
   store.ask({.query = Query::Get, .key = "/torch.rendezvous.job.0/MASTER_ADDR"});
   CHECK(store.value().empty());
   for (const char* key : {"/torch.rendezvous.job.x/kept", "/torch.rendezvous.job2.0/kept"}) {
@@ -336,7 +338,8 @@ TEST_CASE("doors: an id is used again, and the keys of its old rounds are gone",
 
 TEST_CASE("doors: a store on the server's machine is reached where the server is",
           "[conformance][rendezvous]") {
-  // Every address of 127/8 is loopback: only a mapped peer from elsewhere would be rewritten.
+  // All addresses in 127/8 are loopback. Only for a peer on another machine the store's address
+  // would be replaced.
   DoorServer server;
   auto nodes = nodes_of(server.port(), 2, for_nodes(2, 2));
   CHECK(nodes[0].round("127.0.0.1").store->addr == "127.0.0.1");
@@ -345,7 +348,7 @@ TEST_CASE("doors: a store on the server's machine is reached where the server is
 
 TEST_CASE("doors: a node that does not read is closed, and holds up nobody",
           "[conformance][rendezvous]") {
-  // Long enough for a sanitized server to work off what it has read.
+  // stalled_after is long enough for a server with sanitizers to handle everything it has read.
   DoorServer server({}, {.descriptors = {testing::listener_with_little_room()},
                          .stalled_after = 2s,
                          .limits = {.queued_bytes = 4096}});
@@ -353,7 +356,8 @@ TEST_CASE("doors: a node that does not read is closed, and holds up nobody",
   good.hello();
   NativeNode deaf(server.port());
   deaf.hello();
-  // Each is answered that it is no member. When too much is unread, nothing more is taken from it.
+  // Each keep-alive is answered with NotAMember. When too many answers are unread, the server stops
+  // reading from this client.
   std::string many;
   while (many.size() < (64U << 10))
     many += encode(NativeRequest(KeptAlive{}));
@@ -414,7 +418,7 @@ TEST_CASE("doors: a drained server has told everybody and lets torchrun nodes le
   SECTION("or at the deadline") {
     drain(50ms);
     CHECK(done.wait_for(std::chrono::seconds(kPatienceSeconds)) == std::future_status::ready);
-    torch.ask({.query = Query::Get, .key = kKey});  // Until it stops, it serves.
+    torch.ask({.query = Query::Get, .key = kKey});  // The server still serves until it stops.
     CHECK(!torch.value().empty());
   }
 }

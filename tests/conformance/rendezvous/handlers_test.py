@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""torch's own rendezvous handlers against musterd: they meet, restart, take turns, and a run id can be used again.
+"""Tests torch's own rendezvous handlers against musterd: nodes meet and restart, writers take
+turns, and a run id can be used again.
 
-    handlers_test.py MUSTERD        exit code 77: skipped, torch is not installed here
+handlers_test.py MUSTERD        exit code 77: skipped, torch is not installed here
 """
 import base64
 import functools
@@ -24,7 +25,7 @@ except ImportError as error:
     sys.exit(77)
 
 MUSTERD = sys.argv.pop(1)
-PATIENCE = 60  # A bound for what should come at once.
+PATIENCE = 60  # A limit for answers that should come at once.
 
 
 class CountingBackend(C10dRendezvousBackend):
@@ -52,7 +53,7 @@ class Musterd:
 
 
 class Node:
-    """One torchrun agent's rendezvous: a connection, a backend, a handler."""
+    """The rendezvous of one torchrun agent: a connection, a backend and a handler."""
 
     def __init__(self, server, run_id, index, at_least, at_most, last_call=30):
         self.store = server.store()
@@ -86,7 +87,7 @@ class Node:
 
 
 def meet(nodes):
-    """All join at once; the ranks by node."""
+    """All nodes join at the same time. Returns the number of tries of each node."""
     before = [node.backend.tries for node in nodes]
     for node in nodes:
         node.join()
@@ -107,7 +108,8 @@ def until(condition):
 
 
 class NoRendezvous(unittest.TestCase):
-    """torch's backend, used for what is no rendezvous' state: as at torch's server."""
+    """torch's backend with values that are not a rendezvous state: musterd behaves as torch's
+    server does."""
 
     def setUp(self):
         self.server = Musterd()
@@ -137,7 +139,8 @@ class NoRendezvous(unittest.TestCase):
 
 
 class Planted(unittest.TestCase):
-    """Pickles under a state's key, before the first node is there: no torchrun node may ever load one."""
+    """Pickles are written to a state's key before the first node joins. No torchrun node may ever
+    load one."""
 
     PICKLE = base64.b64encode(b"cposix\ngetcwd\n(tR.").decode()
     KEY = "torch.rendezvous.planted"
@@ -151,13 +154,15 @@ class Planted(unittest.TestCase):
                 lambda store: store.multi_set(["a", self.KEY], ["1", self.PICKLE]),
                 lambda store: store.append(self.KEY, self.PICKLE),
                 lambda store: store.compare_set(self.KEY, "", self.PICKLE),
-                # In parts, and with what b64decode() skips.
+                # The pickle is written in parts, or with characters that b64decode() skips.
                 lambda store: store.set(self.KEY, self.PICKLE[:1]),
                 lambda store: store.set(self.KEY, "=-" + self.PICKLE)):
             attacker = self.server.store(5)
             with self.assertRaises(Exception):
                 request(attacker)
-                for _ in range(3):  # A write has no reply: the closed connection shows later.
+                # A write has no reply, so the client notices the closed connection only at a later
+                # request.
+                for _ in range(3):
                     attacker.check(["x"])
         self.assertFalse(self.server.store().check([self.KEY]))
         nodes = [Node(self.server, "planted", i, 2, 2) for i in range(2)]
@@ -178,7 +183,7 @@ class Planted(unittest.TestCase):
 
 
 def with_pickler(node, dumps):
-    """The node writes with another pickler than CPython's of protocol 4."""
+    """Makes the node write with another pickler than CPython's with protocol 4."""
     sync = node.handler._state_holder.sync
 
     def patched():
@@ -210,10 +215,11 @@ class Handlers(unittest.TestCase):
             with self.subTest(nodes=count):
                 nodes = [Node(self.server, f"meet{count}", i, count, count) for i in range(count)]
                 tries = [meet(nodes)]
-                # A restart: as an agent whose worker has failed, all at once.
+                # A restart, as after a worker's failure: all nodes join again at the same time.
                 tries.append(meet(nodes))
                 self.assertEqual({node.round for node in nodes}, {1})
-                # join, and a restart's leaving, waiting, joining; torch's own store takes about N/2 for each.
+                # A join, and the leave, wait and join of a restart. With torch's own store each of
+                # them takes about N/2 tries.
                 print(f"{count} nodes: tries per node {[round(sum(t) / count, 1) for t in tries]}, "
                       f"most {[max(t) for t in tries]}", flush=True)
                 self.assertLessEqual(sum(tries[0]) / count, 6)
@@ -222,7 +228,8 @@ class Handlers(unittest.TestCase):
                     node.handler.shutdown()
 
     def test_nodes_with_other_picklers_meet(self):
-        """Python's own pickler, and the protocols 2, 3 and 5: what they write differs from what they read."""
+        """Nodes with Python's own pickler and with protocols 2, 3 and 5: the bytes that they write
+        differ from those that they read."""
         picklers = [pickle.dumps, pickle._dumps, *(functools.partial(pickle.dumps, protocol=p) for p in (2, 3, 5))]
         nodes = [Node(self.server, "picklers", i, len(picklers), len(picklers)) for i in range(len(picklers))]
         for node, dumps in zip(nodes, picklers):
@@ -235,19 +242,19 @@ class Handlers(unittest.TestCase):
             node.handler.shutdown()
 
     def test_a_run_id_is_used_again(self):
-        """F15 of torchrun: closed for ever, with the keys of its old rounds."""
+        """F15 of torchrun: the run id stays closed for ever and keeps the keys of its old rounds."""
         nodes = [Node(self.server, "again", i, 2, 2) for i in range(2)]
         meet(nodes)
         other = self.server.store()
         other.set("torch.rendezvous.again.0/left", "over")
         for node in nodes:
             node.handler.shutdown()
-        with self.assertRaises(RendezvousClosedError):  # The two are still connected.
+        with self.assertRaises(RendezvousClosedError):  # The two nodes are still connected.
             late = Node(self.server, "again", 2, 1, 1)
             late.join()
             late.joined()
         del late, node
-        nodes.clear()  # Their connections close.
+        nodes.clear()  # The nodes' connections close.
         until(lambda: not other.check(["torch.rendezvous.again.0/left"]) or self.begins("again"))
         nodes = [Node(self.server, "again", i, 2, 2) for i in range(2)]
         meet(nodes)
@@ -255,12 +262,14 @@ class Handlers(unittest.TestCase):
         self.assertFalse(other.check(["torch.rendezvous.again.0/left"]))
 
     def begins(self, run_id):
-        """As every torchrun node begins; whether that made the run a new one is for the caller to see."""
+        """Does what every torchrun node does first. Returns False: the caller checks whether this
+        started a new run."""
         C10dRendezvousBackend(self.server.store(), run_id)
         return False
 
     def test_the_state_cannot_vanish(self):
-        """F11 of torchrun: compare-and-sets without a pause against a key that is gone."""
+        """F11 of torchrun: a node repeats compare-and-sets without a pause if the key has been
+        deleted."""
         node = Node(self.server, "gone", 0, 2, 2)
         node.join()
         until(lambda: node.backend.get_state() is not None)
@@ -272,8 +281,9 @@ class Handlers(unittest.TestCase):
         self.assertLessEqual(node.backend.tries - before, 4)
 
     def test_a_node_that_dies_is_replaced(self):
-        """A connection that closes is a node that is gone: at once, not after 15 s of silence. And F1 of torchrun: the
-        one that comes instead learns MASTER_ADDR, though a torchrun rank 0 says it in its first round only."""
+        """A node whose connection closes counts as dead at once, not after 15 s of silence. F1 of
+        torchrun: the node that replaces it learns MASTER_ADDR, although a torchrun rank 0 publishes
+        it in its first round only."""
         nodes = [Node(self.server, "dies", i, 2, 2) for i in range(2)]
         meet(nodes)
         ranks = [node.info.rank for node in nodes]
@@ -293,10 +303,11 @@ class Handlers(unittest.TestCase):
 
     @staticmethod
     def state(backend):
-        return pickle.loads(backend.get_state()[0])  # From our own server, which writes it itself.
+        # Unpickling is safe here: the test's own server writes the state.
+        return pickle.loads(backend.get_state()[0])
 
     def test_a_client_in_the_queue_may_die(self):
-        """Turns pass on; who waits behind a dead one is answered."""
+        """The turns go on when a waiting client dies, and the clients behind it are answered."""
         count = 8
         nodes = [Node(self.server, "queue", i, count, count) for i in range(count)]
         killer = subprocess.Popen([sys.executable, "-c", STORM, str(self.server.port)], stdout=subprocess.PIPE)
@@ -308,7 +319,7 @@ class Handlers(unittest.TestCase):
         self.assertEqual(sorted(node.joined().rank for node in nodes), list(range(count)))
 
 
-# Loses compare-and-sets for ever: stands in the queue, or has a turn, when it dies.
+# Loses compare-and-sets for ever, so that it waits in the queue or has a turn when it is killed.
 STORM = """
 import pickle, sys
 from datetime import timedelta

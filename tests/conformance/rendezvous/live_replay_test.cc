@@ -1,5 +1,5 @@
-// Two recorded torchrun jobs (golden/live_*.jsonl), played again: to our machine, as the host that
-// those nodes would have had, and to our participant, as each of those nodes.
+// Replays two recorded torchrun jobs (golden/live_*.jsonl): to Rendezvous, as the host of those
+// nodes, and to C10dParticipant, in the place of each of those nodes.
 
 #include <filesystem>
 #include <fstream>
@@ -23,7 +23,7 @@ using Kind = StateOperation::Kind;
 const std::filesystem::path kGoldens = std::filesystem::path(MUSTER_RENDEZVOUS_GOLDENS) / "golden";
 constexpr RunSettings kRun{.min_nodes = 2, .max_nodes = 2, .max_restarts = 1};
 
-/// One compare-and-set that won.
+/// One recorded compare-and-set that was successful.
 struct Write {
   Instant at;
   WallTime wall;
@@ -36,26 +36,26 @@ Instant seconds_after_start(double seconds) {
   return Instant{} + std::chrono::round<Duration>(std::chrono::duration<double>(seconds));
 }
 
-/// Each is one operation of one node: that is what the rules allow.
+/// The recorded writes. Each must be one operation of one node, as the rules require.
 std::vector<Write> recorded(const char* name) {
   std::ifstream file(kGoldens / name);
   REQUIRE(file);
   std::vector<Write> writes;
   RendezvousState before;
-  // The recorder looked every 2 ms: its clock is known as well as that from the first heartbeat.
+  // The recorder polled every 2 ms. So the first heartbeat gives its clock with this accuracy.
   std::optional<std::int64_t> start_us;
   for (std::string line; std::getline(file, line);) {
     const auto record = nlohmann::json::parse(line);
     const std::string text = record["b64"];
     const auto state = decode_state(text);
     REQUIRE(state.has_value());
-    if (!state->has_value()) continue;  // Before the first node.
+    if (!state->has_value()) continue;  // No node has joined yet.
     const auto again = decode_state(encode_state(**state));
     REQUIRE(again.has_value());
     CHECK(**again == **state);
     const double seconds = record["t"];
     INFO(name << " at " << seconds << " s");
-    const auto operation = explain(before, **state, std::nullopt);
+    const auto operation = derive_operation(before, **state, std::nullopt);
     REQUIRE(operation.has_value());
     const auto us = static_cast<std::int64_t>(seconds * 1e6);
     if (!start_us) start_us = operation->heartbeat.value().microseconds - us;
@@ -76,7 +76,7 @@ std::vector<Kind> kinds(const std::vector<Write>& writes) {
   return found;
 }
 
-/// By the last number of its address: 127.0.0.2 is the first agent.
+/// The connection number is the last number of the node's address. 127.0.0.2 is the first agent.
 ConnectionId connection_of(const NodeName& node) {
   return {static_cast<std::uint32_t>(node.addr.back() - '0')};
 }
@@ -106,19 +106,19 @@ void host(const char* name, std::optional<RunSettings> run) {
 /// A muster node in the place of each agent.
 class Replay {
  public:
-  /// What the node of this write wants in its place.
+  /// The step that a muster node takes in the place of the node of this write.
   C10dStep takes(const Write& write) {
-    // Who closed is not in the state: let it be the first agent.
+    // The state does not say which node closed it: the first agent is assumed.
     const NodeName name = write.operation.node ? *write.operation.node : nodes_.begin()->first;
     const auto [entry, is_new] = nodes_.try_emplace(
         name, C10dParticipant(name, RendezvousSettings{.run_id = "live", .run = kRun}));
     C10dParticipant& node = entry->second;
-    // A worker has failed, or somebody waits: it wants the next round.
+    // A worker has failed, or a node waits: this node wants the next round.
     if (is_new || write.operation.kind == Kind::RemoveFromParticipants) node.join(write.at);
     if (write.operation.kind == Kind::MarkClosed) node.close(write.at);
     return node.step(write.before, write.at, write.wall);
   }
-  /// Everybody reads it. (That none of them would write at once is not asked for.)
+  /// All nodes read the new state. Their steps are ignored: they may want to write at once.
   void everybody_sees(const Write& write) {
     for (auto& [name, node] : nodes_)
       node.step(write.after, write.at, write.wall);
@@ -128,7 +128,7 @@ class Replay {
   std::map<NodeName, C10dParticipant> nodes_;
 };
 
-/// Its heartbeat is written by its own clock.
+/// `state` with the heartbeat that the recorded node wrote, which comes from that node's own clock.
 RendezvousState with_heartbeat_of(RendezvousState state, const Write& write) {
   const auto& node = write.operation.node;
   const bool beats = node && state.last_heartbeats.contains(*node);
@@ -146,10 +146,11 @@ void join_in(const char* name) {
     replay.everybody_sees(write);
     const auto* ours = std::get_if<WriteState>(&step);
     REQUIRE(ours != nullptr);
-    const auto operation = explain(write.before, ours->state, std::nullopt);
+    const auto operation = derive_operation(write.before, ours->state, std::nullopt);
     REQUIRE(operation.has_value());
     CHECK(operation->kind == write.operation.kind);
-    // torch's agent, 15 s silent in its barrier, takes itself for dead, too, when it closes.
+    // torch's agent was silent for 15 s in its exit barrier. When it closes the run, it takes
+    // itself for dead and removes itself, too.
     if (operation->kind == Kind::MarkClosed && write.after.participants.empty()) continue;
     CHECK(operation->node == write.operation.node);
     CHECK(testing::twin_of(with_heartbeat_of(ours->state, write)) == testing::twin_of(write.after));
@@ -173,15 +174,14 @@ TEST_CASE("recorded jobs: what happened in them is what the README says",
                                     RemoveFromParticipants, AddToWaitList, RemoveFromRedundancyList,
                                     AddToWaitList, AddToParticipants, AddToParticipants,
                                     MarkClosed});
-  // F3: the second agent's heartbeat stands still in its exit barrier, and round 1 forms without
-  // it.
+  // F3: the second agent writes no heartbeat in its exit barrier, and round 1 forms without it.
   const auto joined = std::find_if(spare.begin(), spare.end(),
                                    [](const Write& write) { return write.after.round == 1; });
   REQUIRE(joined != spare.end());
   REQUIRE(joined->operation.dropped.size() == 1);
   CHECK(joined->operation.dropped[0].addr == "127.0.0.3");
   CHECK(joined->operation.node->addr == "127.0.0.4");
-  // And F1: nobody came to the end of it.
+  // F1: no node reached the end of round 1.
   CHECK(spare.back().after.participants.empty());
 }
 

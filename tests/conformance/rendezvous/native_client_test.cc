@@ -1,4 +1,4 @@
-// A muster node and hosts of other versions, over loopback: it goes on, or says what is different.
+// A muster node and hosts of other versions, over loopback: the node goes on, or says what differs.
 
 #include "rendezvous/net/native_client.h"
 
@@ -37,7 +37,7 @@ std::string frame(const std::string& json) {
   return std::string(length.begin(), length.end()) + json;
 }
 
-/// Takes one connection and answers its hello with these frames.
+/// Accepts one connection and answers its hello with these frames.
 class OtherHost {
  public:
   explicit OtherHost(std::string answer)
@@ -52,7 +52,7 @@ class OtherHost {
   }
 
   std::uint16_t port() const { return port_; }
-  /// Its JSON. The client must have closed.
+  /// The JSON of the client's hello. The client must have closed the connection.
   const std::string& hello() {
     thread_.join();
     return hello_;
@@ -83,7 +83,7 @@ class OtherHost {
     const auto length = read_native_length(std::string_view(head).substr(1));
     if (length) hello_ = receive(client, *length);
     asio::write(client, asio::buffer(answer_));
-    receive(client, 1);  // Until it closes.
+    receive(client, 1);  // Waits until the client closes.
   }
 
   asio::io_context loop_;
@@ -110,7 +110,8 @@ asio::awaitable<void> connect(NativeClient& client, Outcome& outcome) {
   outcome.welcome = client.welcome();
 }
 
-/// What becomes of a client whose hello is answered so. With more than a welcome, it goes on.
+/// Connects a client whose hello gets `answer`, and returns the outcome. With `then`, the client
+/// goes on and gets that message.
 Outcome answered_with(const std::string& answer, const std::string& then = {}) {
   Outcome outcome;
   OtherHost host(frame(answer) + (then.empty() ? std::string() : frame(then)));
@@ -129,7 +130,7 @@ Outcome answered_with(const std::string& answer, const std::string& then = {}) {
     });
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kPatienceSeconds);
     const auto until = [&](const bool& condition) {
-      loop.restart();  // It may have run out of work before.
+      loop.restart();  // The loop may have run out of work before.
       while (!condition && std::chrono::steady_clock::now() < end)
         loop.run_one_for(1s);
       REQUIRE(condition);

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The state codec against torch itself, on random states. Usage: state_against_torch.py STATE_TOOL [seed]
+"""Tests the state codec against torch itself, on random states. Usage: state_against_torch.py
+STATE_TOOL [seed]
 
-For each state: what torch pickles is read to the same content; what we write is unpickled by torch to the same
-content, pickled again by torch to the very same bytes, and passes check_state.py (torch's backend, holder, operations).
+Each state that torch pickles must be read to the same content. Each state that the codec writes
+must be unpickled by torch to the same content, be pickled again by torch to exactly the same bytes,
+and pass check_state.py (torch's backend, holder, operations).
 """
 import base64
 import json
@@ -46,7 +48,8 @@ def random_state(rng, nodes):
             state.wait_list.add(node)
         else:
             state.redundancy_list.add(node)
-        # In another order than the participants, and far enough in the past or future to matter.
+        # The heartbeats are in another order than the participants, and far enough in the past or
+        # future to matter.
         state.last_heartbeats[node] = NOW + timedelta(microseconds=rng.randrange(-10**7, 10**12))
     return state
 
@@ -80,7 +83,8 @@ def main():
         ours = ask(json.dumps(twin))
         loaded = pickle.loads(base64.b64decode(ours))
         assert without_iso(state_twin(loaded)) == twin, f"torch reads otherwise what we wrote: {nodes} nodes"
-        # Python walks a set in the order of hashes that differ from run to run: one of two or more has no fixed bytes.
+        # Python iterates over a set in the order of hashes, which differ from run to run, so a set
+        # with two or more elements has no fixed bytes.
         if len(state.wait_list) < 2 and len(state.redundancy_list) < 2:
             again = base64.b64encode(pickle.dumps(loaded)).decode()
             assert again == ours, f"torch writes other bytes: {nodes} nodes\n{ours}\n{again}"
@@ -89,7 +93,7 @@ def main():
             got = check_state.check(ours, Options)
             assert without_iso(got) == twin
         checked += 1
-    # Without any wait list, large: frames and batches.
+    # Large states without a wait list, which need several frames and batches.
     for nodes in (999, 1000, 1001, 2000):
         state = random_state(rng, nodes)
         state.wait_list, state.redundancy_list = set(), set()

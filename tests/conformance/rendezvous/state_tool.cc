@@ -1,5 +1,5 @@
 // The state codec as a filter, for state_against_torch.py. One line in, one line out:
-// a JSON twin becomes the text of a state, a text becomes its twin or "refused: …".
+// it turns a JSON twin into the text of a state, and a text into its twin or "refused: …".
 
 #include <iostream>
 #include <string>

@@ -1,4 +1,4 @@
-// Two pumps, one at each end of a TCP connection of this machine, and the plain ends behind them.
+// Two TLS pumps, one at each end of a local TCP connection, and the plain sockets behind them.
 
 #include "rendezvous/tls/tls_pump.h"
 
@@ -57,7 +57,7 @@ void write_all(int fd, std::string_view bytes) {
   }
 }
 
-/// Until so many have come or the other end has closed.
+/// Reads until `most` bytes have come or the other end has closed.
 std::string read_up_to(int fd, std::size_t most) {
   std::string bytes;
   std::array<char, 65536> piece;
@@ -81,7 +81,7 @@ std::string pattern(std::size_t size) {
 struct Pumps {
   testing::Certificates certificates;
   std::mutex mutex;
-  std::vector<std::string> failures;  // With the mutex.
+  std::vector<std::string> failures;  // Protected by the mutex.
   TlsPump server{*make_tls_context(TlsSide::Server, certificates.files("server", "")),
                  [this](const std::string& peer, const TlsFailure& failure) {
                    const std::lock_guard lock(mutex);
@@ -132,13 +132,13 @@ TEST_CASE_METHOD(Pumps, "tls pump: who does not read stops who writes", "[thread
   const auto [near, far] = join();
   const std::string piece(65536, 'x');
   std::size_t sent = 0;
-  // TCP's own buffers grow to some MB; without back-pressure this would go on for ever.
+  // TCP's own buffers take some MB. Without backpressure the loop would run to its limit.
   while (sent < (std::size_t{256} << 20) && ready(near.plain.get(), POLLOUT, 2'000)) {
     const ssize_t more = ::send(near.plain.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
     if (more > 0) sent += static_cast<std::size_t>(more);
   }
   CHECK(sent < (std::size_t{64} << 20));
-  CHECK(read_up_to(far.plain.get(), sent).size() == sent);  // Nothing is lost, and it goes on.
+  CHECK(read_up_to(far.plain.get(), sent).size() == sent);  // Nothing is lost.
 }
 
 TEST_CASE_METHOD(Pumps, "tls pump: what was written before closing arrives", "[threads][tls]") {

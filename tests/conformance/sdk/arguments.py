@@ -1,4 +1,4 @@
-"""What the tests of the SDK on LibTorch are given, and what they need. Imports no torch."""
+"""The arguments and requirements of the SDK tests that use LibTorch. Imports no torch."""
 
 import argparse
 import importlib.util
@@ -19,7 +19,8 @@ def parse():
 
 
 def need(arguments):
-    """Goes on in .venv's Python if this one has no torch; skips where there is neither."""
+    """Restarts the test with .venv's Python if this one has no torch. Skips the test if neither
+    has."""
     if not (arguments.build / "tests/sdk_ranks").exists():
         print("skipped: the SDK on LibTorch is not built (MUSTER_SDK)")
         sys.exit(SKIPPED)
@@ -29,6 +30,6 @@ def need(arguments):
     if "MUSTER_SDK_TEST" in os.environ or not python.exists():
         print("skipped: no torch in this Python and no .venv")
         sys.exit(SKIPPED)
-    os.environ["MUSTER_SDK_TEST"] = "1"  # Not twice.
+    os.environ["MUSTER_SDK_TEST"] = "1"  # The restart happens only once.
     os.execv(python, [python, sys.argv[0], "--build", arguments.build, "--source", arguments.source,
                       *sys.argv[1:]])

@@ -1,10 +1,11 @@
 // The two ends of the worker channel, for channel_test.py.
 //
-//     channel_probe listen PATH WORKERS   the agent's: prints "progress RANK"; reads commands:
-//                                         "preempt SECONDS", "held", "reset", and the end of its
-//                                         input
-//     channel_probe report STEPS          a worker's: reports, and says whether a notice is there
-//     channel_probe work STEPS            the same, but waits for the notice
+//     channel_probe listen PATH WORKERS   the agent's end: prints "progress RANK" and reads the
+//                                         commands "preempt SECONDS", "held", "reset" until its
+//                                         input ends
+//     channel_probe report STEPS          a worker's end: reports, and prints whether a notice is
+//                                         there
+//     channel_probe work STEPS            as report, but waits for the notice
 //     channel_probe ask                   asks once for each line of its input
 //     channel_probe train FOLDER HOW      a worker under muster, see train()
 #include <unistd.h>
@@ -41,7 +42,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kWorkerLimit = 60s;
 
-void say(const std::string& line) {
+void print_line(const std::string& line) {
   std::cout << line + "\n" << std::flush;
 }
 
@@ -59,12 +60,12 @@ class Commands {
       std::istream lines(&buffer_);
       std::string line;
       std::getline(lines, line);
-      carry_out(line);
+      apply(line);
       next();
     });
   }
 
-  void carry_out(const std::string& line) {
+  void apply(const std::string& line) {
     std::istringstream words(line);
     std::string verb;
     double seconds = 0;
@@ -75,8 +76,9 @@ class Commands {
     if (verb == "reset") channel_.reset();
     if (verb == "held")
       for (int rank = 0; rank < 3; ++rank)
-        if (channel_.ends_itself(muster::LocalRank{rank})) say("held " + std::to_string(rank));
-    say("done " + verb);
+        if (channel_.preemption().ends_itself(muster::LocalRank{rank}))
+          print_line("held " + std::to_string(rank));
+    print_line("done " + verb);
   }
 
   asio::io_context& io_;
@@ -88,19 +90,19 @@ class Commands {
 int listen(const std::string& path, int workers) {
   asio::io_context io{1};
   const auto say_rank = [](const std::string& what) {
-    return [what](muster::LocalRank rank) { say(what + " " + std::to_string(rank.value)); };
+    return [what](muster::LocalRank rank) { print_line(what + " " + std::to_string(rank.value)); };
   };
   auto listener = muster::WorkerChannel::listen_at(path);
   if (!listener) {
-    say("failed " + listener.error().message());
+    print_line("failed " + listener.error().message());
     return 1;
   }
   muster::WorkerChannel channel(
       io, std::move(*listener), path, workers,
-      {.on_progress = [](auto rank, auto) { say("progress " + std::to_string(rank.value)); },
+      {.on_progress = [](auto rank, auto) { print_line("progress " + std::to_string(rank.value)); },
        .on_progress_end = say_rank("progress_end"),
        .on_overdue = say_rank("overdue")});
-  say("listening");
+  print_line("listening");
   const Commands commands(io, channel);
   io.run();
   return 0;
@@ -110,7 +112,7 @@ int report(int steps) {
   for (int step = 0; step < steps; ++step)
     muster::report_progress(step);
   muster::end_progress();
-  say(muster::preemption_deadline() ? "notice" : "no notice");
+  print_line(muster::preemption_deadline() ? "notice" : "no notice");
   return 0;
 }
 
@@ -121,34 +123,34 @@ int work(int steps) {
   while (std::chrono::steady_clock::now() < limit) {
     if (const auto deadline = muster::preemption_deadline()) {
       const std::chrono::duration<double> left = *deadline - std::chrono::steady_clock::now();
-      say("left " + std::to_string(left.count()));
+      print_line("left " + std::to_string(left.count()));
       return 0;
     }
     std::this_thread::sleep_for(5ms);
   }
-  say("no notice");
+  print_line("no notice");
   return 1;
 }
 
 int ask() {
-  muster::preemption_deadline();  // Connects, and promises.
-  say("asked");
+  muster::preemption_deadline();  // Connects, and promises to end by itself.
+  print_line("asked");
   for (std::string line; std::getline(std::cin, line);) {
     const auto deadline = muster::preemption_deadline();
     if (!deadline) {
-      say("no notice");
+      print_line("no notice");
       continue;
     }
     const std::chrono::duration<double> left = *deadline - std::chrono::steady_clock::now();
     const std::chrono::duration<double> then = deadline->time_since_epoch();
-    say("left " + std::to_string(left.count()) + " at " + std::to_string(then.count()));
+    print_line("left " + std::to_string(left.count()) + " at " + std::to_string(then.count()));
   }
   return 0;
 }
 
-// Steps that look like a training's, until the notice comes; then what HOW says: "save" leaves a
-// file and ends, "hang" does not end. "slow" reports steps, but does nothing that can be seen from
-// outside, and ends after some seconds, or if nobody hears it much later. "segv" and "throw" fail.
+// Reports steps like a training until the notice comes. Then HOW decides: "save" writes a file and
+// ends, "hang" does not end. "slow" reports steps without other visible activity, and ends after
+// some seconds, or much later if there is no worker channel. "segv" and "throw" fail.
 int train(const std::string& folder, const std::string& how) {
   if (how == "throw") throw std::runtime_error("no such data set");
   if (how == "segv") std::raise(SIGSEGV);
@@ -160,7 +162,7 @@ int train(const std::string& folder, const std::string& how) {
     const bool told = how != "slow" && muster::preemption_deadline();
     if (step == 0) std::ofstream(file + "running") << "yes";
     if (told && how == "save") {
-      std::this_thread::sleep_for(500ms);  // What saving takes: the signal would come meanwhile.
+      std::this_thread::sleep_for(500ms);  // The time to save: a signal would come meanwhile.
       std::ofstream(file + "saved") << "yes";
       return 0;
     }
@@ -172,7 +174,7 @@ int train(const std::string& folder, const std::string& how) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("probe"));  // stdout is for the test.
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("probe"));  // The test reads stdout.
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "listen" && argc == 4) return listen(argv[2], std::stoi(argv[3]));
   if (mode == "report" && argc == 3) return report(std::stoi(argv[2]));

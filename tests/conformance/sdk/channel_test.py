@@ -1,4 +1,5 @@
-"""The worker channel: the agent's end against the SDK's, the documentation's Python, and nonsense.
+"""Tests the worker channel: the agent's end against the SDK, against the Python client of the
+documentation, and against invalid input.
 
 channel_test.py PROBE DOCUMENTATION. Needs no torch.
 """
@@ -64,7 +65,7 @@ class Channel(unittest.TestCase):
     def closed(self, client):
         try:
             return client.recv(1) == b""
-        except ConnectionResetError:  # It had more to say.
+        except ConnectionResetError:  # The agent closed the connection with unread data.
             return True
 
     def test_progress_reaches_the_agent_in_order(self):
@@ -94,7 +95,7 @@ class Channel(unittest.TestCase):
 
     def test_the_notice_reaches_all_and_those_who_come_late(self):
         early = self.connect({"type": "hello", "local_rank": 0}, {"type": "progress"})
-        self.expect("progress 0")  # The agent knows it.
+        self.expect("progress 0")  # The agent has registered this worker.
         self.command("preempt 30")
         found = []
         for client in (early, self.connect({"type": "hello", "local_rank": 1})):
@@ -124,13 +125,13 @@ class Channel(unittest.TestCase):
         self.connect({"type": "hello", "local_rank": 1}, {"type": "progress"})
         for line in sorted(self.lines.get(timeout=LIMIT_S) for _ in range(2)):
             self.assertIn(line, ("progress 0", "progress 1"))
-        self.command("held", "done held")  # There was no notice.
+        self.command("held", "done held")  # No notice has been sent so far.
         self.command("preempt 30")
-        # After the notice a promise is too late: the signal is sent already.
+        # A promise after the notice is too late: the signal has already been sent.
         self.connect({"type": "hello", "local_rank": 2}, promise, {"type": "progress"})
         self.expect("progress 2")
         self.command("held", "held 0", "done held")
-        self.command("preempt 0")  # Another notice, which is due at once.
+        self.command("preempt 0")  # A second notice, which is due at once.
         self.expect("overdue 0")
         self.expect("overdue 2")
         self.command("held", "done held")
@@ -153,7 +154,8 @@ class Channel(unittest.TestCase):
 
     def test_more_connections_than_the_limit_wait(self):
         many = [self.connect({"type": "hello", "local_rank": 0}) for _ in range(1024)]
-        for client in many:  # One after the other: each is known before the next one counts.
+        # One client after the other: each one is registered before the next one sends.
+        for client in many:
             client.sendall(b'{"type":"progress"}\n')
             self.expect("progress 0")
         waiting = self.connect({"type": "hello", "local_rank": 1}, {"type": "progress"})
@@ -181,7 +183,7 @@ class Channel(unittest.TestCase):
         output, _ = worker.communicate(timeout=LIMIT_S)
         self.assertEqual(worker.returncode, 0)
         left_s = float(output.split()[1])
-        self.assertTrue(0 < left_s <= 25.001, output)  # The message has milliseconds.
+        self.assertTrue(0 < left_s <= 25.001, output)  # The message counts in milliseconds.
 
     def test_the_sdk_ends_its_promise_of_progress(self):
         variables = os.environ | {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "1"}
@@ -206,7 +208,8 @@ class Channel(unittest.TestCase):
         before = time.monotonic()
         self.command("preempt 25")
         after = time.monotonic()
-        time.sleep(1)  # The worker does not read meanwhile; the time that is left goes on.
+        # The worker does not read in this second, but the time that is left decreases.
+        time.sleep(1)
         found = []
         for _ in range(2):
             worker.stdin.write("now\n")
@@ -219,7 +222,7 @@ class Channel(unittest.TestCase):
         self.assertTrue(before + 25 - 0.01 <= found[0] <= after + 25 + 0.01, (before, found, after))
 
     def documented(self, program, **variables):
-        """The documentation's client, and then `program`."""
+        """Runs the documentation's client, followed by `program`."""
         text = re.search(r"<!-- client.py -->\n```python\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)[1]
         kept = {name: value for name, value in os.environ.items()
                 if name not in ("MUSTER_WORKER_CHANNEL", "LOCAL_RANK")}
@@ -228,7 +231,7 @@ class Channel(unittest.TestCase):
                                 env=kept | variables)
 
     def test_the_python_of_the_documentation(self):
-        # Each line that comes in is one call; the answer is the deadline, which stays.
+        # Each input line causes one call. The answer is the deadline, which must not change.
         worker = self.documented("import sys\nprint('ready', flush=True)\nfor line in sys.stdin:\n"
                                  "    print(seconds_left(1) is not None and deadline, flush=True)\n",
                                  MUSTER_WORKER_CHANNEL=self.path, LOCAL_RANK="1")
@@ -245,20 +248,20 @@ class Channel(unittest.TestCase):
         self.command("preempt 20")
         after = time.monotonic()
         self.command("held", "held 1", "done held")
-        time.sleep(1)  # It asks late.
+        time.sleep(1)  # The worker asks late.
         found = [float(ask()), float(ask())]
         for one in found:
             self.assertTrue(before + 20 - 0.01 <= one <= after + 20 + 0.01, (before, found, after))
         self.expect("progress 1")
         self.expect("progress 1")
-        self.command("reset")  # The agent closes the connection; the program goes on.
+        self.command("reset")  # The agent closes the connection. The program must continue.
         for _ in range(5):
             self.assertEqual(float(ask()), found[0])
         _, errors = worker.communicate(timeout=LIMIT_S)
         self.assertEqual((worker.returncode, errors), (0, ""))
 
     def test_the_python_of_the_documentation_without_an_agent(self):
-        # Under torchrun there is a local rank and no channel; alone there is neither.
+        # Under torchrun there is a local rank and no channel. Without a launcher there is neither.
         for variables in ({}, {"LOCAL_RANK": "3", "TORCHELASTIC_RUN_ID": "x"},
                           {"MUSTER_WORKER_CHANNEL": self.path + ".none"}):
             with self.subTest(variables):

@@ -1,7 +1,8 @@
-"""A separate project that uses the installed SDK: the trainer of docs/worker_sdk.md.
+"""Builds a separate project with the installed SDK: the trainer of docs/worker_sdk.md.
 
-consumer_test.py --build BUILD --source SOURCE. CMake adds it only where it builds the SDK. With --installed FOLDER
-that SDK is used, an unpacked tarball, and of BUILD only bin/muster.
+consumer_test.py --build BUILD --source SOURCE. CMake adds this test only where it builds the SDK.
+With --installed FOLDER (an unpacked tarball) the test uses the SDK in that folder, and only
+bin/muster of BUILD.
 """
 
 import argparse
@@ -58,7 +59,7 @@ class Consumer(unittest.TestCase):
         cls.prefix = ARGUMENTS.installed or cls.folder / "installed"
         cls.cmake_settings, cls.pkg_config = [], ["pkg-config"]
         if ARGUMENTS.installed:
-            # A tarball does not know where it is unpacked, nor where torch is.
+            # A tarball knows neither the folder in which it is unpacked nor that of torch.
             torch = next(ARGUMENTS.source.glob(".venv/lib/python3*/site-packages/torch"))
             cls.cmake_settings = [f"-DMUSTER_TORCH={torch}"]
             cls.pkg_config += ["--define-prefix", f"--define-variable=torch={torch}"]
@@ -91,14 +92,16 @@ class Consumer(unittest.TestCase):
         for name, content in blocks.items():
             (project / name).write_text(content)
         run("cmake", "-G", "Ninja", "-S", project, "-B", project / "build",
-            f"-DCMAKE_PREFIX_PATH={self.prefix}", *self.cmake_settings)  # Nobody measures it: no optimization.
+            # No optimization: the test does not measure speed.
+            f"-DCMAKE_PREFIX_PATH={self.prefix}", *self.cmake_settings)
         run("cmake", "--build", project / "build")
         trainer = project / "build/trainer"
         self.train(trainer, [trainer], "alone")
         launchers = {"muster": [ARGUMENTS.build / "bin/muster"],
                      "torchrun": [ARGUMENTS.source / ".venv/bin/torchrun"]}
         for name, launcher in launchers.items():
-            if name == "torchrun" and not launcher[0].exists():  # Of a LibTorch without Python.
+            # The SDK was built with a LibTorch without Python.
+            if name == "torchrun" and not launcher[0].exists():
                 print(f"not run under {name}: no {launcher[0]}", file=sys.stderr)
                 continue
             self.train(trainer, [*launcher, "--standalone", "--nproc-per-node=2", "--no-python", trainer], name)
@@ -124,7 +127,7 @@ class Consumer(unittest.TestCase):
             losses = [float(line.split()[-1]) for line in lines]
             self.assertLess(losses[-1], losses[0] / 2)
             self.assertEqual(len(list((work / "snapshots").iterdir())), 3)
-            # Everything is done already: nothing is trained again.
+            # All epochs have been done, so nothing is trained again.
             self.assertNotIn("epoch", run(*command, env=environment(), cwd=work))
 
 

@@ -1,6 +1,8 @@
-"""The examples, each in Python and in C++: the same lines, under whichever launcher is there.
+"""Runs each example in Python and in C++: both must print the same lines, under each launcher that
+is installed.
 
-examples_test.py --build BUILD --source SOURCE. Status 77, and why, where torch or the SDK is missing.
+examples_test.py --build BUILD --source SOURCE. Exits with 77 and prints the reason where torch or
+the SDK is missing.
 """
 
 import argparse
@@ -29,8 +31,9 @@ PYTHON = VENV / "python3"
 EXAMPLES = ARGUMENTS.source / "examples"
 PROGRAMS = ARGUMENTS.build / "examples"
 RANKS = 2
-# torchrun 2.13 restarts workers with the store of the attempt before: a rank may read the address of
-# a process that is gone (pytorch/pytorch issue 135712). With this each attempt has a new store.
+# torchrun 2.13 restarts workers with the store of the previous attempt, so a rank may read the
+# address of a process that has exited (pytorch/pytorch issue 135712). With this setting each
+# attempt has a new store.
 STORE_OF_ITS_OWN = "1"
 
 if not (PROGRAMS / "toy_model").exists() or not PYTHON.exists():
@@ -72,28 +75,32 @@ def words(program):
 
 
 def agents(launcher, processes, flags_of, *command):
-    """The sorted lines of a job of two agents, of so many processes each."""
+    """Runs a job of two agents with `processes` workers each. Returns its sorted lines."""
     with concurrent.futures.ThreadPoolExecutor(2) as nodes:
         running = [nodes.submit(run, LAUNCHERS[launcher], "--nnodes=2", f"--nproc-per-node={processes}",
                                 *flags_of(node), *command, NODE_RANK=str(node)) for node in range(2)]
-        return sorted(line for node in running for line in node.result())
+    # A node whose own worker was only stopped does not know the cause. So the words of both are shown.
+    failures = [str(node.exception()) for node in running if node.exception()]
+    if failures:
+        raise AssertionError("\n".join(failures))
+    return sorted(line for node in running for line in node.result())
 
 
 def by_number():
-    """Each node is told its number, and where the first one is."""
+    """Flags with the number of each node and the address of the first one."""
     port = free_port()
     return lambda node: [f"--node-rank={node}", "--master-addr=127.0.0.1", f"--master-port={port}"]
 
 
 def by_rendezvous():
-    """The same flags on each node."""
+    """Flags of a c10d rendezvous, which are the same on each node."""
     port = free_port()
     return lambda node: ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
                          f"--rdzv-id=job{port}", "--local-addr=127.0.0.1"]
 
 
-# torchrun 2.13's agents may miss each other when two of one machine both try to host the rendezvous
-# ("Broken pipe" in the second one's store): what is tested with it meets by number only.
+# Agents of torchrun 2.13 may fail to meet if two of one machine both try to host the rendezvous
+# ("Broken pipe" in the store of the second one). So tests with torchrun only use node numbers.
 MUSTERS = "muster", by_rendezvous
 HELLO = ([EXAMPLES / "hello_ranks/hello_ranks.py"], ["--no-python", PROGRAMS / "hello_ranks"])
 
@@ -123,7 +130,7 @@ class Examples(unittest.TestCase):
         self.assertIn("rank 1: devices [2, 3]", lines[1])
 
     def test_hello_ranks_of_launch(self):
-        """torch.distributed.launch's style: scripts get --local-rank=N as an argument, too."""
+        """Under torch.distributed.launch scripts also get --local-rank=N as an argument."""
         launches = {"torchrun": [PYTHON, "-m", "torch.distributed.launch"],
                     "muster": [ARGUMENTS.build / "bin/muster-launch"]}
         for launcher in LAUNCHERS:
@@ -145,7 +152,7 @@ class Examples(unittest.TestCase):
                                  [True, True])
                 text = "\n".join(lines[0])
                 self.assertIn("'GROUP_RANK': '1', 'LOCAL_RANK': '1'", text)
-                # muster tells the number that the node was given; torchrun leaves the variable alone.
+                # muster sets NODE_RANK to the node's number; torchrun does not change the variable.
                 for line in lines[0]:
                     self.assertRegex(line, r"devices|'GROUP_RANK': '(.)'.*'NODE_RANK': '\1'")
 
@@ -186,7 +193,8 @@ class Examples(unittest.TestCase):
                 self.assertEqual(lines[0], f"DistributedDataParallel: {RANKS} processes of 1 threads, "
                                            "no GPUs; 64 images in each step")
                 self.assertEqual(self.numbers_out(lines[1:]), self.numbers_out(alone[0][1:]))
-                # Sums in another order differ in the last bits, which grows from step to step.
+                # Sums in another order differ in the last bits, and the difference grows with each
+                # step.
                 self.assertAlmostEqual(self.number(lines[1]), self.number(alone[0][1]), delta=1e-3)
                 self.assertAlmostEqual(self.number(lines[1]), self.number(one[1]), delta=1e-3)
                 self.assertGreater(self.number(lines[-2]), 95.0)
@@ -215,7 +223,8 @@ class Examples(unittest.TestCase):
                                                 for rank in range(RANKS)])
 
     def test_checkpoint(self):
-        """Killed in epoch 3 and restarted: the losses are an uninterrupted run's, to the last digit."""
+        """A job that is killed in epoch 3 and restarted has exactly the losses of an uninterrupted
+        run."""
         whole = self.checkpoints(next(iter(LAUNCHERS)), "whole", "--epochs", 5)
         start = [f"rank {rank}: the sum of all weights is " for rank in range(RANKS)]
         for lines in whole:
@@ -245,14 +254,16 @@ class Examples(unittest.TestCase):
         self.assertEqual(len(next(iter(lines.values()))), 4)
 
     def checkpoints(self, launcher, name, *arguments):
-        """The lines of the Python program, and of the C++ program, each in an empty folder."""
+        """Returns the lines of the Python program and those of the C++ program, each run in an
+        empty folder."""
         with tempfile.TemporaryDirectory(prefix=name) as folder:
             return [launch(launcher, program, pathlib.Path(folder) / program.name, *arguments,
                            restarts=1)
                     for program in (EXAMPLES / "checkpoint/checkpoint.py", PROGRAMS / "checkpoint")]
 
     def test_digits(self):
-        """The same start, order and schedule: losses agree until rounding has grown."""
+        """With the same start, order and schedule, the losses agree until rounding differences have
+        grown."""
         with tempfile.TemporaryDirectory() as folder:
             expected = launch("torchrun", EXAMPLES / "digits/train.py")
             for launcher in LAUNCHERS:

@@ -1,6 +1,6 @@
-"""The worker SDK where something is odd or wrong: lost peers, wrong calls, files that are none.
+"""Tests the worker SDK in unusual situations: lost peers, wrong calls and invalid files.
 
-failures_test.py --build BUILD --source SOURCE [test names]. Status 77, and a line that says why,
+failures_test.py --build BUILD --source SOURCE [test names]. Exits with 77 and prints the reason
 where the SDK or torch is missing.
 """
 
@@ -46,7 +46,8 @@ class Extra(Compare):
     def test_what_python_gives(self):
         expected = run_tables(RANKS, "ppp", "extra")
         self.assertGreater(len(expected[2]), 8)
-        for kinds in ("ccc", "cpc"):  # Rank 0 sends a tensor as an object: C++ to both.
+        # Rank 0, which is C++ in both cases, sends a tensor as an object.
+        for kinds in ("ccc", "cpc"):
             with self.subTest(kinds):
                 self.same(run_tables(RANKS, kinds, "extra"), expected)
 
@@ -69,7 +70,8 @@ class Objects(Compare):
             "inner_tensor": "a tensor as Python's pickle writes it: send it with broadcast()",
             "array": r"a call of numpy\.\S+, which is not executed",
             "bytes": "bytes, which are not read",
-            "bytearray": "a bytearray|a call of builtins.bytearray",  # By the pickle's protocol.
+            # The text depends on the pickle's protocol.
+            "bytearray": "a bytearray|a call of builtins.bytearray",
             "set": "a set",
             "frozenset": "a frozenset",
             "object": "an object of the class __main__.Point",
@@ -84,8 +86,9 @@ class Objects(Compare):
             self.assertRegex(text_of(cpp[name]), 'muster::Error: broadcast_object in group "0", rank 1 of 3: '
                              f"what rank 0 sent cannot be read: its pickle has ({text}).*Python may send None")
         self.assertIn("rank 1 of 3: a Device cannot be written: expected tensors", text_of(cpp["device"]))
-        self.assertEqual(text_of(cpp["after"]), "still together")  # The group is as good as before.
-        for python in (first, last):  # Python ranks get what Python sends, and None for what C++ cannot.
+        self.assertEqual(text_of(cpp["after"]), "still together")  # The group still works.
+        # Python ranks get what Python sends, and None for values that C++ cannot read.
+        for python in (first, last):
             self.assertEqual({name for name, well in python.items() if not well}, set())
 
 
@@ -162,7 +165,7 @@ class Failures(Folder):
 
 
 def with_pickle(path, text):
-    """A file of torch.save with another pickle in it."""
+    """Writes a file of torch.save in which another pickle replaces the original one."""
     whole = io.BytesIO()
     torch.save([], whole)
     with zipfile.ZipFile(whole) as old, zipfile.ZipFile(path, "w") as new:
@@ -188,7 +191,8 @@ class Pickles(Folder):
         dicts = b"\x80\x02" + b"}K\x00" * many + b"}" + b"s" * many + b"."
         tuples = b"\x80\x02)" + b"\x85" * many + b"."
         mixed = b"\x80\x02" + b"](" * many + b"t" + b"at" * (many - 1) + b"a."
-        # Put together from the outside: none of the steps makes much deeper what it touches.
+        # This pickle builds the nesting from the outside, so that no single step makes an object
+        # much deeper.
         outside = b"\x80\x02}K\x00]q\x00s" + b"".join(
             b"K\x00h" + bytes([i % 2]) + b"]q" + bytes([(i + 1) % 2]) + b"as" for i in range(many)) + b"."
         path = self.folder / "deep.pt"
@@ -210,7 +214,8 @@ class Pickles(Folder):
 
     def test_containers_twice_inside_each_other(self):
         value = []
-        for _ in range(90):  # 2 to the 90th, if each were visited for each reference.
+        # A reader that followed each reference would visit 2 to the 90th lists.
+        for _ in range(90):
             value = [value, value]
         path = self.folder / "twice.pt"
         with_pickle(path, pickle.dumps(value, 2))
@@ -243,7 +248,7 @@ class Snapshots(Folder):
         self.assertEqual(self.epochs(), [1, 2, 100])
         self.run_tool(3, "save:3")
         self.assertEqual(self.epochs(), [1, 2, 3])
-        self.run_tool(3, "save:2")  # Again: the newest once more.
+        self.run_tool(3, "save:2")  # Saves an older epoch again: this snapshot is then the newest.
         self.assertEqual(self.run_tool(1, "load", "save:7"), ["epoch 2, scale 2, refused 0", "saved"])
         self.assertEqual(self.epochs(), [7])
 
@@ -318,7 +323,8 @@ class Snapshots(Folder):
             self.assertIn(text, done.stdout, folder)
         file.unlink()
         self.run_tool(3, "save:3")
-        self.path(4).symlink_to(self.path(4))  # Cannot be opened, by root either.
+        # This link to itself cannot be opened, not even by root.
+        self.path(4).symlink_to(self.path(4))
         found, = self.run_tool(3, "load")
         self.assertRegex(found, "error, scale -1: .*00000004.pt: cannot be read: Too many levels")
         self.assertEqual(self.run_tool(3, "save:5"), ["saved"])
@@ -350,7 +356,7 @@ class Snapshots(Folder):
         self.assertRegex(out, "error, scale 3: this process is of generation 1 of the run, and generation 2 "
                               "has written .*00000002.pt since")
         self.assertEqual(self.epochs(), [1, 2])
-        # A later run counts generations anew.
+        # A later run counts generations from the start.
         out, _ = start(0, "load", "save:4").communicate(timeout=LIMIT_S)
         self.assertEqual(out.splitlines(), ["epoch 2, scale 2, refused 0", "saved"])
 

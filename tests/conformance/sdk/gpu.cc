@@ -1,4 +1,4 @@
-// What needs a GPU; started by worker_sdk/gpu_check.sh, one process for each rank.
+// Tests that need a GPU. worker_sdk/gpu_check.sh starts one process for each rank.
 //
 // gpu nccl-lazy | nccl-eager | gloo-cuda | transformer
 #include <algorithm>
@@ -51,7 +51,7 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-// Milliseconds for a step: the least of several rounds, so that a busy moment does not count.
+// Milliseconds for a step: the minimum of several rounds, so that a busy moment does not count.
 template <class Forward>
 double step_ms(Block& block, Forward forward, const torch::Tensor& input) {
   torch::optim::AdamW optimizer(block->parameters(), 1e-4);
@@ -95,7 +95,7 @@ void check_transformer(torch::Device device) {
 
 int run(const std::string& check) {
   if (!torch::cuda::is_available()) throw Error("LibTorch sees no GPU here");
-  // Two ranks share one GPU in gloo-cuda: local_device() would refuse that, and rightly.
+  // In gloo-cuda two ranks share one GPU, which local_device() correctly refuses.
   const torch::Device device =
       check == "gloo-cuda" ? torch::Device(torch::kCUDA, 0) : local_device();
   ProcessGroupOptions options;

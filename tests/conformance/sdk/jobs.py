@@ -1,4 +1,4 @@
-"""Small jobs of C++ and Python ranks, started as a launcher starts them."""
+"""Small jobs of C++ and Python ranks, started with the variables that a launcher sets."""
 
 import contextlib
 import datetime
@@ -11,24 +11,24 @@ import time
 import unittest
 
 import torch
-import torch._dynamo  # noqa: F401  DDP loads it; what is loaded here is there in each Python rank.
+import torch._dynamo  # noqa: F401  DDP needs it. Each Python rank is a copy of this process.
 import torch.distributed as dist
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
-import twin  # noqa: F401  As above.
+import twin  # noqa: F401  Needed by each Python rank.
 from ports import free_port
 from warm_torchrun import WarmTorchrun, is_torchrun
 
 TWIN = pathlib.Path(__file__).parent / "twin.py"
-LIMIT_S = 300  # A bound for loaded machines, not an expectation.
+LIMIT_S = 300  # A limit for busy machines, not an expectation.
 
 
 class JobFailed(Exception):
-    """A rank ended with another status than 0, or did not end. The text has its stderr."""
+    """A rank exited with a status other than 0, or did not exit. The text contains its stderr."""
 
 
 class HostedStore:
-    """What a launcher is for its workers: a store that outlives them."""
+    """The store that a launcher has for its workers: it outlives them."""
 
     def __init__(self):
         timeout = datetime.timedelta(seconds=LIMIT_S)
@@ -53,7 +53,7 @@ def rank_variables(rank, size, more):
 
 
 def start(command, variables, output, errors):
-    """A Python rank is a copy of this process, which has loaded torch."""
+    """Starts the command. A Python rank is a copy of this process, which has loaded torch."""
     kind = WarmTorchrun if is_torchrun(command, sys.executable) else subprocess.Popen
     return kind(command, env=variables, stdout=output, stderr=errors)
 
@@ -88,8 +88,10 @@ def run_processes(commands, more):
 
 
 def run_tables(cpp, kinds, test, variant="-", more=None):
-    """`kinds` has a "c" or a "p" for each rank: C++ or Python. Returns each rank's table."""
-    hosted = HostedStore()  # Lives as long as this variable.
+    """`kinds` has a "c" for each C++ rank and a "p" for each Python rank. Returns each rank's
+    table.
+    """
+    hosted = HostedStore()  # The store lives as long as this variable.
     more = hosted.variables() | (more or {})
     with tempfile.TemporaryDirectory() as folder:
         programs = {"c": [cpp], "p": [sys.executable, str(TWIN)]}
@@ -99,7 +101,7 @@ def run_tables(cpp, kinds, test, variant="-", more=None):
 
 class Compare(unittest.TestCase):
     def same(self, found, expected):
-        """Every rank's table: the same names, and each tensor equal to the bit."""
+        """Checks that all ranks' tables have the expected names and tensors, equal bit for bit."""
         self.assertEqual(len(found), len(expected))
         for rank, (one, other) in enumerate(zip(found, expected, strict=True)):
             self.assertEqual(sorted(one), sorted(other), f"rank {rank}")

@@ -1,4 +1,4 @@
-"""The SDK's programs, and the documentation's Python, under the real muster. Needs no torch.
+"""Runs the SDK's programs and the documentation's Python under the real muster. Needs no torch.
 
 muster_test.py MUSTER PROBE DOCUMENTATION
 """
@@ -19,8 +19,8 @@ MUSTER = sys.argv.pop(1)
 LIMIT_S = 60
 WORKERS = 2
 
-# As a script of a user: saves and ends when the notice has come, or hangs. SIGTERM leaves a file, and
-# then ends it, as a framework's handler would.
+# A user's script: it saves and ends when the notice arrives, or it hangs. On SIGTERM it creates a
+# file and then exits, as a framework's handler would.
 SCRIPT = """
 import signal, sys
 
@@ -32,7 +32,7 @@ def on_term(number, frame):
     os._exit(3)
 
 if how == "hang":
-    signal.signal(signal.SIGTERM, on_term)  # Otherwise as Python has it: the end.
+    signal.signal(signal.SIGTERM, on_term)  # Otherwise SIGTERM ends the process.
 step = 0
 while True:
     left = seconds_left(step)
@@ -114,7 +114,7 @@ class UnderMuster(unittest.TestCase):
         self.wait_for("running", job)
         job.send_signal(signal.SIGTERM)
         _, errors = job.communicate(timeout=LIMIT_S)
-        # Told first, and only then ended.
+        # The notice arrives first, the SIGTERM after it.
         self.assertEqual(self.marks(), self.of_each("running", "terminated", "told"), errors)
 
     def test_a_second_signal_does_not_wait(self):
@@ -122,7 +122,7 @@ class UnderMuster(unittest.TestCase):
         self.wait_for("running", job)
         job.send_signal(signal.SIGTERM)
         self.wait_for("told", job)
-        time.sleep(1.1)  # Within a second it would be the same event.
+        time.sleep(1.1)  # A second signal within a second would count as the same event.
         job.send_signal(signal.SIGTERM)
         job.communicate(timeout=LIMIT_S)
         self.assertEqual(self.marks(), self.of_each("running", "told"))

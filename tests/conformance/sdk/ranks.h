@@ -1,4 +1,5 @@
-// One rank of a job that is compared with Python's: each test fills a table that sdk_test.py reads.
+// One rank of a job whose results are compared with Python's. Each test fills a table that
+// sdk_test.py reads.
 #pragma once
 
 #include <map>
@@ -21,7 +22,7 @@ Table run_wrong_calls();
 Table run_lost_peer(const std::string& variant);
 Table run_unused_error();
 Table run_subgroup_checkpoint(const std::string& folder);
-/// C++ only: trains, saving each epoch; goes on from what it finds.
+/// C++ only: trains, saves each epoch, and continues from the latest snapshot.
 Table run_checkpoint(const std::string& variant);
 Table run_checkpoint_memory(const std::string& folder);
 Table run_checkpoint_misfit(const std::string& folder);

@@ -57,7 +57,8 @@ torch::nn::Sequential wide_net() {
 
 }  // namespace
 
-// How far the memory of each rank grows beyond the model while a snapshot of 128 MB is loaded.
+// Measures how far the memory of each rank grows beyond the model while a snapshot of 128 MB is
+// loaded.
 Table run_checkpoint_memory(const std::string& folder) {
   Checkpoints checkpoints({.folder = folder});
   torch::manual_seed(1);
@@ -88,13 +89,13 @@ Table run_checkpoint_misfit(const std::string& folder) {
   Table table;
   table["error"] = error_text([&] { checkpoints.load(*other, nullptr); });
   table["unchanged"] = torch::tensor(torch::equal(other->weight, before));
-  // The group is as good as before.
+  // The process group still works.
   table["sum"] = torch::ones({1});
   all_reduce(table["sum"]);
   return table;
 }
 
-// Rank 0 hangs in the file system (a pipe that nobody writes to) until rank 1 has given up.
+// Rank 0 hangs in the file system (a pipe without a writer) until rank 1 has timed out.
 Table run_checkpoint_wait(const std::string& folder) {
   const std::string pipe = folder + "/checkpoint-00000001.pt";
   if (get_rank() == 0) {
@@ -112,7 +113,8 @@ Table run_checkpoint_wait(const std::string& folder) {
   return table;
 }
 
-// `variant` is "FOLDER" or "FOLDER,EPOCH": where snapshots go, and before which epoch to stop.
+// `variant` is "FOLDER" or "FOLDER,EPOCH": the folder of the snapshots, and the epoch before which
+// to stop.
 Table run_checkpoint(const std::string& variant) {
   const std::size_t comma = variant.find(',');
   const std::filesystem::path folder = variant.substr(0, comma);
@@ -131,7 +133,7 @@ Table run_checkpoint(const std::string& variant) {
   table["refused"] = torch::tensor(static_cast<int>(done ? done->refused.size() : 0));
   for (std::int64_t epoch = done ? done->epoch : 0; epoch < stop_before; ++epoch) {
     optimizer.zero_grad();
-    // Data and dropout from this rank's own generator: it must go on where it was.
+    // Data and dropout come from this rank's own generator, which must continue where it was.
     torch::Tensor loss = ddp(torch::randn({6, 4})).square().mean();
     loss.backward();
     optimizer.step();

@@ -99,7 +99,7 @@ void run_subgroups(Table& table) {
   barrier(pair);
 }
 
-// Something of each type that pickles of both languages have.
+// A value with each type that pickles of both languages have.
 c10::IValue everything() {
   using c10::AnyType;
   using c10::impl::GenericDict;
@@ -164,7 +164,7 @@ Table run_collectives() {
   run_point_to_point(table);
   run_subgroups(table);
   run_objects(table);
-  // From the last rank: in the mixed jobs it is C++ once.
+  // The source is the last rank: in one of the mixed jobs it is C++.
   const int last = get_world_size() - 1;
   const std::string bytes = broadcast_bytes(get_rank() == last ? "bytes\n" : "", last);
   table["bytes"] = torch::tensor(static_cast<std::int64_t>(bytes.size()));

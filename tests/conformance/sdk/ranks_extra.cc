@@ -1,5 +1,5 @@
-// What ranks_collectives.cc leaves out: asynchronous calls, subgroups, averages, odd tensors, and
-// what happens when a peer is lost.
+// Tests that ranks_collectives.cc does not have: asynchronous calls, subgroups, averages, unusual
+// tensors, and a lost peer.
 #include <unistd.h>
 
 #include <chrono>
@@ -30,7 +30,7 @@ torch::Tensor text_tensor(const std::string& text) {
 void run_async(Table& table) {
   torch::Tensor tensor = own_rows();
   Work work = broadcast_async(tensor, 1);
-  while (!work.is_completed())  // The test's own limit is the bound.
+  while (!work.is_completed())  // The test has a time limit.
     std::this_thread::yield();
   work.wait();
   table["broadcast_async"] = tensor;
@@ -51,7 +51,7 @@ void run_average(Table& table) {
   table["average"] = tensor;
 }
 
-// Members are not the first ranks, so that ranks in the job and in the group differ.
+// The members are not the first ranks, so that ranks in the job and in the group differ.
 void run_subgroup(Table& table) {
   const ProcessGroup pair = new_group({1, 2});
   if (!pair.is_member()) return destroy_process_group(pair);
@@ -83,7 +83,7 @@ void run_odd_tensors(Table& table) {
   table["scalar"] = scalar;
 }
 
-// From C++ only: Python's pickle of a tensor is not read.
+// For C++ ranks only: Python's pickle of a tensor cannot be read.
 void run_tensor_object(Table& table) {
   c10::IValue value;
   if (get_rank() == 0) {
@@ -114,7 +114,7 @@ std::string error_of(Call call) {
   return "no error";
 }
 
-// Ends without a word to the others, when rank 0 is ready for that.
+// Ends without a message to the other ranks, when rank 0 is ready for that.
 [[noreturn]] void disappear(const std::string& folder) {
   while (!std::filesystem::exists(folder + "/ready"))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -169,7 +169,7 @@ Table run_wrong_calls() {
   note("object_of_no_kind",
        error_of([&] { broadcast_object(get_rank() == 0 ? device : c10::IValue(), 0); }));
   const ProcessGroup pair = new_group({0, 1});
-  barrier(pair);  // Or the other one may still be connecting.
+  barrier(pair);  // Otherwise the other rank may still be connecting.
   destroy_process_group(pair);
   note("destroyed", error_of([&] { barrier(pair); }));
   note("destroyed_twice", error_of([&] { destroy_process_group(pair); }));
@@ -177,7 +177,7 @@ Table run_wrong_calls() {
   return table;
 }
 
-// From Python what C++ does not read, then from C++ what it does not write.
+// First Python sends values that C++ does not read, then C++ tries values that it does not write.
 Table run_foreign_objects() {
   Table table;
   for (const char* name : {"tensor", "inner_tensor", "array", "bytes", "bytearray", "set",
@@ -189,13 +189,13 @@ Table run_foreign_objects() {
   return table;
 }
 
-// `variant` is "FOLDER,HOW". Rank 1 is gone, or (timeout) there but silent.
+// `variant` is "FOLDER,HOW". Rank 1 is gone or, with HOW=timeout, alive but silent.
 Table run_lost_peer(const std::string& variant) {
   const std::size_t comma = variant.find(',');
   const std::string folder = variant.substr(0, comma);
   const std::string how = variant.substr(comma + 1);
   torch::nn::Linear net(3, 2);
-  DistributedDataParallel ddp(net);  // Everybody has met.
+  DistributedDataParallel ddp(net);  // Afterwards all ranks are connected.
   Table table;
   std::string text;
   if (how == "backward") {
@@ -223,10 +223,10 @@ Table run_lost_peer(const std::string& variant) {
     text = lose_peer(how);
   }
   std::ofstream(folder + "/error") << text;
-  std::_Exit(0);  // A destructor might wait for the lost one.
+  std::_Exit(0);  // A destructor might wait for the lost rank.
 }
 
-// A second step after one that left a parameter out.
+// A second step after a step that did not use a parameter.
 Table run_unused_error() {
   struct HalfImpl : torch::nn::Module {
     HalfImpl() : used(3, 3), left_out(3, 3) {
@@ -257,7 +257,7 @@ Table run_subgroup_checkpoint(const std::string& folder) {
     const auto done = checkpoints.load(*other, nullptr);
     table["epoch"] = torch::tensor(done ? done->epoch : -1);
     table["weight"] = other->weight.detach();
-    table["next"] = torch::rand({2});  // The generator is this rank's again.
+    table["next"] = torch::rand({2});  // This rank's own generator is restored.
   }
   barrier();
   return table;

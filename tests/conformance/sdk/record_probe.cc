@@ -18,14 +18,14 @@ namespace muster::testing {
   throw std::runtime_error(text);
 }
 
-// Deeper than any stack, which neither the compiler nor the linter can know to be so on purpose.
+// Recurses deeper than any stack, on purpose. Neither the compiler nor the linter can see that.
 [[gnu::noinline]] int overflow_stack(int depth) {
   volatile char frame[4096];
   frame[0] = static_cast<char>(depth);
   return depth == 0 ? 0 : overflow_stack(depth - 1) + frame[0];
 }
 
-// `library`'s constructor sleeps, and the loader's lock is held meanwhile.
+// The constructor of `library` sleeps while the loader's lock is held.
 void crash_while_the_loader_is_locked(const std::string& library) {
   std::thread([library] { ::dlopen(library.c_str(), RTLD_NOW); }).detach();
   std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -1,4 +1,5 @@
-"""muster::record(): each way to fail leaves what a launcher reads. Needs no torch.
+"""Tests muster::record(): each kind of failure leaves an error file that a launcher can read. Needs
+no torch.
 
 record_test.py PROBE SLOW_LIBRARY
 """
@@ -31,7 +32,8 @@ class Record(unittest.TestCase):
         )
 
     def entry(self):
-        """What torch's own reader takes: message.message, extraInfo.py_callstack, .timestamp."""
+        """The fields that torch's own reader uses: message.message, extraInfo.py_callstack,
+        .timestamp."""
         message = json.loads(self.file.read_text(encoding="utf-8"))["message"]
         self.assertAlmostEqual(int(message["extraInfo"]["timestamp"]), time.time(), delta=60)
         self.assertEqual(list(self.file.parent.iterdir()), [self.file], "something is left over")

@@ -1,6 +1,7 @@
-"""The worker SDK against PyTorch itself: C++ and Python ranks in one job, results to the bit.
+"""Tests the worker SDK against PyTorch itself: C++ and Python ranks in one job must get results
+that are equal bit for bit.
 
-sdk_test.py --build BUILD --source SOURCE [test names]. Status 77, and a line that says why, where
+sdk_test.py --build BUILD --source SOURCE [test names]. Exits with 77 and prints the reason where
 the SDK or torch is missing.
 """
 
@@ -68,7 +69,8 @@ class Ddp(Compare):
                 self.same(run_tables(RANKS, "cc", "ddp", variant), expected)
 
     def test_three_ranks(self):
-        # A third is no number of a computer: how often it is rounded shows.
+        # A third has no exact binary representation, so the number of roundings shows in the
+        # result.
         for variant in ("default", "bucket_view", "fp16"):
             with self.subTest(variant):
                 self.same(run_tables(RANKS, "ccc", "ddp", variant),
@@ -177,7 +179,8 @@ class Files(Compare):
             optimizer.step()
 
     def close(self, found, expected):
-        """The C++ optimizers compute in another order than Python's: the last digits differ."""
+        """Compares with a tolerance: the C++ optimizers compute in another order than Python's, so
+        the last digits differ."""
         self.assertEqual(list(found), list(expected))
         for name, tensor in expected.items():
             torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-6)

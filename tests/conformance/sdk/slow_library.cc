@@ -1,4 +1,4 @@
-// A library whose loading takes longer than anybody waits.
+// A library that takes longer to load than any test waits.
 #include <unistd.h>
 
 namespace {

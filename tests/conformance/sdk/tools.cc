@@ -1,11 +1,11 @@
-// One process that does what sdk_test.py asks for and compares with Python.
+// A process that runs the commands of sdk_test.py, which compares the results with Python's.
 //
 // tools sampler           lines of "size replicas rank shuffle seed epoch drop_last batch" on
 // stdin;
 //                         a line of indices for each, from next() and from indices()
-// tools save FILE         trains a little and saves; tools load FILE prints what it gives back
+// tools save FILE         trains a little and saves; tools load FILE prints the loaded values
 // tools errors            the texts of errors, one a line
-// tools read FILE         what load_file() says
+// tools read FILE         the result of load_file()
 // tools snapshots FOLDER KEEP DO…   "save:EPOCH" or "load", by one process without a launcher
 // tools local-rank --local-rank=N   joins a group after reading its arguments
 #include <iostream>
@@ -54,7 +54,7 @@ int run_sampler() {
   return 0;
 }
 
-// No bias before the normalisation: its gradient would be rounding noise, which Adam blows up.
+// No bias before the normalisation: its gradient would be rounding noise, which Adam amplifies.
 torch::nn::Sequential make_net() {
   return torch::nn::Sequential(torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(false)),
                                torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 2));
@@ -162,7 +162,7 @@ int run_snapshots(const std::vector<std::string>& words) {
         load_snapshot(checkpoints, net, optimizer);
         continue;
       }
-      if (words[i] == "pause") {  // Until there is a line.
+      if (words[i] == "pause") {  // Waits for a line of input.
         std::cout << "paused" << std::endl;
         std::string line;
         std::getline(std::cin, line);
@@ -246,7 +246,7 @@ int run_errors() {
   print_error("nothing to train",
               [&net] { DistributedDataParallel<torch::nn::SequentialImpl> ddp(net); });
 
-  // A group of one works without any launcher, and once more after it was left.
+  // A group of one process works without a launcher, and works again after it was left.
   torch::Tensor one = torch::ones(2);
   all_reduce(one);
   const c10::IValue object = broadcast_object(c10::IValue("text"), 0);

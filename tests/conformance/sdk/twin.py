@@ -1,4 +1,4 @@
-"""The Python side of ranks*.cc, written as one writes it with torch.distributed."""
+"""The Python counterpart of ranks*.cc, written with torch.distributed."""
 
 import os
 import sys
@@ -108,7 +108,7 @@ EVERYTHING = {
 
 
 def describe(value):
-    """As describe() of ranks_collectives.cc."""
+    """Gives the same text as describe() of ranks_collectives.cc."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -140,7 +140,7 @@ def run_collectives(variant):
     run_point_to_point(table)
     run_subgroups(table)
     run_objects(table)
-    # broadcast_bytes() has the wire form of broadcast_object_list: sizes, then bytes.
+    # broadcast_bytes() has the wire form of broadcast_object_list: first sizes, then bytes.
     last = dist.get_world_size() - 1
     size = torch.tensor([6 if dist.get_rank() == last else 0])
     dist.broadcast(size, last)
@@ -207,7 +207,7 @@ class Point:
         self.x = 1
 
 
-# As run_foreign_objects() of ranks_extra.cc names them.
+# The names are those in run_foreign_objects() of ranks_extra.cc.
 FOREIGN = {
     "tensor": torch.ones(2), "inner_tensor": {"weights": [torch.ones(1)]}, "array": numpy.ones(2),
     "bytes": b"x", "bytearray": bytearray(b"x"), "set": {1}, "frozenset": frozenset([1]),
@@ -231,7 +231,8 @@ def run_foreign_objects(variant):
 class Net(nn.Module):
     def __init__(self, with_unused):
         super().__init__()
-        # C++ makes all layers first and registers some: the generator must go the same way.
+        # C++ creates all layers first and registers some, so Python must use the random generator
+        # in the same order.
         layers = [nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 16), nn.Linear(16, 4)]
         self.first, self.norm, self.shared, self.last = layers
         self.frozen = nn.Linear(4, 4).requires_grad_(False)
@@ -259,7 +260,7 @@ def make_ddp(net, variant):
     if variant.startswith("fp16"):
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     if variant.startswith("bf16"):
-        # By another name: under its own it is refused on CPUs.
+        # The hook is registered under another name: under its own name torch refuses it on CPUs.
         ddp.register_comm_hook(None, lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket))
     return ddp
 
@@ -299,8 +300,9 @@ def main():
 
 if __name__ == "__main__":
     main()
-    # Not through Python's own end: in torch 2.13 a thread of Gloo's may still have a tensor in its
-    # hands, and giving it up while Python shuts down aborts the process. DDP's own reference keeps
-    # destroy_process_group() from ending that thread. A delay of 5 ms there is enough.
+    # Skips Python's shutdown: in torch 2.13 a Gloo thread may still hold a tensor, and releasing it
+    # while Python shuts down aborts the process. destroy_process_group() does not end that thread
+    # because DDP holds another reference. A delay of 5 ms in that thread is enough to cause the
+    # abort.
     sys.stdout.flush()
     os._exit(0)

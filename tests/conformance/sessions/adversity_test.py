@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What a session says when there is no store, a silent one, or one that goes away. Without torch."""
+"""Tests what a session reports if there is no store, if the store does not answer, or if it goes
+away. Needs no torch."""
 import socket
 import sys
 import threading
@@ -10,7 +11,7 @@ from harness import free_port
 
 
 class Listener:
-    """Accepts, and then does what `serve` does with the connection."""
+    """Accepts connections and calls `serve` with each of them."""
 
     def __init__(self, serve=lambda connection: None):
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -36,7 +37,7 @@ def c10d(nodes, port, host="127.0.0.1", **conf):
 def bounded_error(nodes, port, seconds, host="127.0.0.1"):
     start = time.monotonic()
     reason = c10d(nodes, port, host=host, read_timeout=seconds).event("failed", 40)["reason"]
-    assert time.monotonic() - start >= seconds - 0.2  # It did try until then.
+    assert time.monotonic() - start >= seconds - 0.2  # The session has tried until then.
     assert f"{host}:{port}" in reason, reason
     assert f"within {seconds} s (--rdzv-conf read_timeout)" in reason, reason
     return reason
@@ -61,7 +62,7 @@ def a_store_that_closes(nodes):
     closing = Listener(lambda connection: connection.close())
     reason = bounded_error(nodes, closing.port, 4)
     assert any(word in reason for word in ("closed", "reset", "Broken pipe")), reason
-    assert len(closing.connections) < 40  # With pauses in between.
+    assert len(closing.connections) < 40  # The session pauses between its tries.
 
 
 def something_else_at_the_port(nodes):
@@ -71,7 +72,7 @@ def something_else_at_the_port(nodes):
 
 def greet_and_close(connection):
     greeting = b""
-    while len(greeting) < 10:  # VALIDATE and its magic, PING and its nonce.
+    while len(greeting) < 10:  # VALIDATE and a magic number, PING and a nonce.
         got = connection.recv(10 - len(greeting))
         if not got:
             return

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""muster nodes in a c10d rendezvous that a real torchrun node hosts."""
+"""Tests muster nodes in a c10d rendezvous that a real torchrun node hosts."""
 import signal
 import sys
 
@@ -9,7 +9,7 @@ from harness import agree, free_port
 
 def torchrun(nodes, port, size, addr="127.0.0.2", restarts=3, nproc=1, host=False, conf="",
              environment=None):
-    # A second torchrun on this machine would try to host, too, and become a client.
+    # A second torchrun on this machine would also try to host before it becomes a client.
     return nodes.torchrun("--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=t",
                           f"--nnodes={size}", f"--local-addr={addr}", f"--max-restarts={restarts}",
                           f"--rdzv-conf=last_call_timeout=1,is_host={int(host)}{conf}",
@@ -30,7 +30,7 @@ def one_and_one_torch_is_rank_0(nodes):
     agree(rounds, [1, 3])
     assert rounds[0]["GROUP_RANK"] == 0 and rounds[0]["MASTER"][0] == "127.0.0.2"
     assert ours.seen[-1]["job_decides"] is False
-    # The exit barrier: neither ends before the other.
+    # The exit barrier: neither node ends before the other one has finished.
     ours.tell("finish")
     torch.finish()
     assert ours.event("end")["succeeded"] is True
@@ -39,7 +39,8 @@ def one_and_one_torch_is_rank_0(nodes):
 
 def one_and_one_muster_is_rank_0(nodes):
     port = free_port()
-    ours = muster(nodes, port, "2", addr="127.0.0.1", nproc=2)  # Waits for a store to be there.
+    # Starts first and waits for the store.
+    ours = muster(nodes, port, "2", addr="127.0.0.1", nproc=2)
     torch = torchrun(nodes, port, "2", host=True, nproc=2)
     rounds = [torch.round(), ours.round()]
     agree(rounds, [2, 2])
@@ -74,7 +75,7 @@ def two_and_two_with_restarts_from_either_side(nodes):
     third = [node.round() for node in everybody]
     agree(third, [1, 1, 2, 1])
     assert [r["event"]["restart_count"] for r in third[2:]] == [1, 0]
-    # torchrun nodes keep their first MASTER_ADDR: so it must stay.
+    # torchrun nodes keep the first MASTER_ADDR that they read, so it must not change.
     assert first[0]["MASTER"] == second[0]["MASTER"] == third[0]["MASTER"]
     for node in torch:
         node.finish()
@@ -87,7 +88,7 @@ def two_and_two_with_restarts_from_either_side(nodes):
 
 
 def a_newcomer_of_torchrun_learns_the_address(nodes):
-    """Scale-up: under torchrun alone, whoever joins a later round never learns MASTER_ADDR."""
+    """Scale-up: under torchrun alone, a node that joins a later round never learns MASTER_ADDR."""
     port = free_port()
     ours = muster(nodes, port, "2:3", "127.0.0.1")
     torch = torchrun(nodes, port, "2:3", "127.0.0.2", host=True)
@@ -99,7 +100,7 @@ def a_newcomer_of_torchrun_learns_the_address(nodes):
 
 
 def a_newcomer_of_muster_learns_the_address_of_torchrun(nodes):
-    """Whose rank 0 publishes it only in its first round."""
+    """A torchrun rank 0 publishes MASTER_ADDR only in its first round."""
     port = free_port()
     torch = torchrun(nodes, port, "1:2", "127.0.0.2", host=True)
     assert torch.round()["WORLD_SIZE"] == 1
@@ -116,13 +117,14 @@ def identical_workers_need_no_exchange(nodes):
 
 
 def who_was_dropped_comes_back(nodes):
-    """Stopped for longer than its heartbeats last; under torchrun it would never notice."""
+    """The muster node is stopped for longer than its heartbeats are valid. A torchrun node would
+    never notice that it was dropped."""
     port = free_port()
     torch = torchrun(nodes, port, "2", "127.0.0.2", host=True,
                      conf=",keep_alive_interval=1,keep_alive_max_attempt=3")
     ours = muster(nodes, port, "2", "127.0.0.3", keep_alive_interval=1, keep_alive_max_attempt=3)
     agree([torch.round(), ours.round()], [1, 1])
-    # The state as a third node sees it: a spare that never gets a place.
+    # The log of a third node shows the state: this node is a spare and does not get a place.
     spare = muster(nodes, port, "2", "127.0.0.4", keep_alive_interval=1, keep_alive_max_attempt=3)
     harness.wait_for("the spare sees the round", lambda: "2 nodes of 2 in round 0" in spare.log(),
                      told=spare.log)
@@ -130,7 +132,7 @@ def who_was_dropped_comes_back(nodes):
     agree([torch.round(), spare.round()], [1, 1])
     ours.process.send_signal(signal.SIGCONT)
     assert "have not heard from this one" in ours.event("restart")["why"]
-    ours.tell("join")  # There is no place: it is the spare now.
+    ours.tell("join")  # There is no free place: this node becomes the spare.
     spare.tell("leave")
     agree([torch.round(), ours.round()], [1, 1])
 
@@ -142,7 +144,7 @@ def a_killed_muster_node_is_replaced(nodes):
     agree([torch.round(), ours.round()], [1, 1])
     ours.kill()
     other = muster(nodes, port, "2", "127.0.0.4")
-    torch.fail_a_worker()  # As its collectives would, in time.
+    torch.fail_a_worker()  # On a real node the workers' collectives would fail after some time.
     agree([torch.round(), other.round()], [1, 1])
 
 
@@ -167,7 +169,7 @@ def a_late_node_restarts_nobody_if_it_is_told_so(nodes):
     torch.fail_a_worker()
     second = torch.round()
     agree([second, late.round()], [1, 1])
-    # torchrun counts its workers' failures, and not the restarts that others make it do.
+    # torchrun counts its own workers' failures, but not the restarts that other nodes cause.
     assert second["event"]["TORCHELASTIC_RESTART_COUNT"] == "1", second
 
 
@@ -180,7 +182,7 @@ def a_marked_spare_comes_in_when_a_node_lacks(nodes):
     harness.wait_for("it sees the round", lambda: "in round 0" in spare.log(), told=spare.log)
     assert ours.events.empty()
     ours.kill()
-    torch.fail_a_worker()  # As its collectives would, in time.
+    torch.fail_a_worker()  # On a real node the workers' collectives would fail after some time.
     second = torch.round()
     agree([second, spare.round()], [1, 1])
     assert second["event"]["TORCHELASTIC_RESTART_COUNT"] == "1", second
@@ -191,7 +193,7 @@ def a_spare_ends_well_when_the_run_does(nodes):
     torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
     ours = muster(nodes, port, "2", "127.0.0.3")
     agree([torch.round(), ours.round()], [1, 1])
-    # A store that lives longer than the torchrun nodes would: ours closes it while torchrun waits.
+    # The muster node closes the run while the torchrun host, and so the store, still runs.
     spare = muster(nodes, port, "2", "127.0.0.4")
     harness.wait_for("the spare sees the round", lambda: "in round 0" in spare.log(),
                      told=spare.log)
@@ -201,7 +203,8 @@ def a_spare_ends_well_when_the_run_does(nodes):
 
 
 def who_gives_up_ends_the_run_for_muster_nodes(nodes):
-    """Closed, and nobody at the exit barrier: under torchrun, the others' workers run on."""
+    """The run is closed and no node is at the exit barrier. With torchrun nodes only, the other
+    nodes' workers would run on."""
     port = free_port()
     torch = torchrun(nodes, port, "3", "127.0.0.2", host=True)
     ours = [muster(nodes, port, "3", "127.0.0.3"), muster(nodes, port, "3", "127.0.0.4")]

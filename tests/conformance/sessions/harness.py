@@ -1,6 +1,7 @@
-"""Real torchrun nodes and session drivers for the tests beside this file.
+"""Starts real torchrun nodes and session drivers for the tests in this folder.
 
-Every wait has a bound, ends when its condition holds, and says what there was if it does not."""
+Every wait has a limit and ends when its condition holds. If the condition does not hold in time,
+the error says what was there instead."""
 import json
 import os
 import pathlib
@@ -18,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from ports import free_port
 from warm_torchrun import WarmTorchrun
 
-BOUND_S = 90  # Of one wait: torchrun alone takes seconds to start.
+BOUND_S = 90  # The limit of one wait: torchrun alone takes seconds to start.
 
 WORKER = """
 import json, os, pathlib, socket, sys, time
@@ -65,7 +66,7 @@ def wait_until_listening(port):
 
 
 class Nodes:
-    """All nodes of one test; what is left at its end is killed."""
+    """All nodes of one test. Nodes that still run at its end are killed."""
 
     def __init__(self, driver):
         self.driver = driver
@@ -114,7 +115,7 @@ class Node:
 
 
 class MusterNode(Node):
-    """The driver: a muster agent's session without the agent."""
+    """A session driver: the session of a muster agent without the agent."""
 
     def __init__(self, nodes, name, arguments, conf):
         super().__init__(nodes, name)
@@ -131,7 +132,7 @@ class MusterNode(Node):
             self.events.put(json.loads(line))
 
     def event(self, name, seconds=BOUND_S):
-        """The next event but host_store, which must be this one."""
+        """The next event other than host_store. It must have this name."""
         end = time.monotonic() + seconds
         while True:
             try:
@@ -150,7 +151,7 @@ class MusterNode(Node):
         self.process.stdin.flush()
 
     def round(self, seconds=BOUND_S):
-        """As a worker of a torchrun node would see it."""
+        """The round with the values that a worker of a torchrun node would see."""
         event = self.event("round", seconds)
         return {"RANK": event["base_rank"], "WORLD_SIZE": event["world_size"],
                 "GROUP_RANK": event["group_rank"], "GROUP_WORLD_SIZE": event["group_world_size"],
@@ -164,7 +165,7 @@ class MusterNode(Node):
 
 
 class TorchrunNode(Node):
-    """torchrun as it is, with workers that write down what they are told."""
+    """The real torchrun with workers that write their environment to files."""
 
     def __init__(self, nodes, name, arguments, nproc, environment):
         super().__init__(nodes, name)
@@ -206,12 +207,13 @@ class TorchrunNode(Node):
             except subprocess.TimeoutExpired:
                 self.process.kill()
         self.process.wait()
-        # Workers are in sessions of their own; the file ends them if torchrun has not.
+        # Workers have their own sessions, so killing torchrun may leave them. This file ends them.
         (self.dir / "exit.0.all").touch()
 
 
 def agree(rounds, workers):
-    """Of one round: `rounds` of all its nodes, with `workers` each in the same order."""
+    """Checks that all nodes agree on one round. `rounds` has one entry for each node, and `workers`
+    their numbers of workers in the same order."""
     assert len({r["MASTER"] for r in rounds}) == 1, rounds
     assert {r["WORLD_SIZE"] for r in rounds} == {sum(workers)}, rounds
     assert {r["GROUP_WORLD_SIZE"] for r in rounds} == {len(rounds)}, rounds
@@ -224,7 +226,8 @@ def agree(rounds, workers):
 
 
 def round_of_world(node, world_size):
-    """Its next round of this size. On a busy machine one of the two may have met alone once more."""
+    """The node's next round of this size. On a busy machine one of the two nodes may have formed a
+    round alone before that."""
     while True:
         facts = node.round()
         if facts["WORLD_SIZE"] == world_size:
@@ -235,7 +238,8 @@ def round_of_world(node, world_size):
 
 
 def run_tests(tests, arguments):
-    """`arguments`: the driver, then names of tests (nothing: all). MUSTER_SHARD=2/3: every third from the second on."""
+    """`arguments`: the driver, then names of tests (none: all tests). MUSTER_SHARD=2/3 runs every
+    third test, from the second one on."""
     driver, *names = arguments
     number, count = map(int, os.environ.get("MUSTER_SHARD", "1/1").split("/"))
     for test in tests[number - 1::count]:

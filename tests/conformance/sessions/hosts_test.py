@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which endpoint means this machine: the same answers as torch gives."""
+"""Tests which endpoints mean this machine: the answers must be those of torch."""
 import json
 import socket
 import subprocess
@@ -28,9 +28,10 @@ def main(driver):
     for answer in answers:
         torch = _matches_machine_hostname(answer["name"])
         print(answer, "torch:", torch)
-        # Where an interface has the address we do not ask for our own name, as torch does.
+        # torch also looks up this machine's own name. muster does not if an interface has the
+        # address.
         assert answer["match"] != "elsewhere" if torch else answer["match"] != "here", answer
-        # What torch does not find though the kernel has it.
+        # Addresses that the kernel has and torch does not find.
         if answer["name"] in local and not torch:
             assert answer["match"] == "on_interface", answer
     assert answers[names.index("no-such-host.invalid")]["trouble"]

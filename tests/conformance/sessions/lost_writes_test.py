@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""A muster node at torch's own store, where its compare-and-sets come to nothing: others are faster, or the state is gone.
+"""Tests a muster node at torch's own store when its compare-and-sets fail because other nodes are
+faster or because the state has been deleted.
 
-torchrun asks again without a pause in both cases; in the second one until its join timeout, as the store answers with
-what was expected, which looks like a state (bench/peer has what that costs)."""
+torchrun tries again without a pause in both cases. If the state has been deleted, it does so until
+its join timeout, because the store answers with the expected value, which looks like a state
+(bench/peer measures the cost)."""
 import base64
 import pickle
 import socket
@@ -20,19 +22,19 @@ from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 
 KEY = "torch.rendezvous.t"
-NO_STATE = b"Y2FuaW1hZGFt"  # torch's own text.
+NO_STATE = b"Y2FuaW1hZGFt"  # The text that torch stores for "no state".
 COMPARE_SET = b"\x02" + struct.pack("<Q", len(KEY) + 1) + b"/" + KEY.encode()
 
 
 class Store:
-    """torch's, as a torchrun node would host it."""
+    """torch's own store, as a torchrun node would host it."""
 
     def __init__(self):
         self.torch = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
         self.port = self.torch.port
 
     def state(self):
-        """None: there is none, or it says so."""
+        """The stored state. None if the key does not exist or has the text for "no state"."""
         if not self.torch.check([KEY]):
             return None
         text = self.torch.get(KEY)
@@ -43,13 +45,13 @@ class Store:
         return {node.addr for node in state.participants} if state else set()
 
     def replace(self, state):
-        """Whatever is there."""
+        """Overwrites the state, whatever it is."""
         text = base64.b64encode(pickle.dumps(state)).decode()
         seen = self.torch.get(KEY).decode() if self.torch.check([KEY]) else ""
         assert self.torch.compare_set(KEY, seen, text).decode() == text
 
     def wipe(self):
-        """As a store that was started again behind the same address."""
+        """Deletes all keys, as if the store had been restarted at the same address."""
         for round_key in ["MASTER_ADDR", "MASTER_PORT"] + [
                 f"torchelastic/{what}/{rank}" for what in ("role_info", "assigned_ranks") for rank in (0, 1)]:
             self.torch.delete_key(f"{KEY}.0/{round_key}")
@@ -57,11 +59,12 @@ class Store:
 
 
 class Tap:
-    """Between a node and the store: when it has tried a compare-and-set of the state."""
+    """A proxy between a node and the store. It records when the node tries a compare-and-set of the
+    state."""
 
     def __init__(self, store, before=lambda tries: None):
         self.store_port = store.port
-        self.before = before  # Called with the number of tries, this one included.
+        self.before = before  # Called with the number of tries so far, including this one.
         self.tries = []
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
@@ -71,14 +74,14 @@ class Tap:
         while True:
             node, _ = self.socket.accept()
             store = socket.create_connection(("127.0.0.1", self.store_port))
-            for way in ((node, store, self._look()), (store, node, lambda data: None)):
+            for way in ((node, store, self._new_watcher()), (store, node, lambda data: None)):
                 threading.Thread(target=self._pass_on, args=way, daemon=True).start()
 
-    def _look(self):
-        """Sees each try once, however the bytes come."""
+    def _new_watcher(self):
+        """Returns a function that sees each try once, also if its bytes arrive in pieces."""
         rest = b""
 
-        def look(data):
+        def watch(data):
             nonlocal rest
             rest += data
             while (at := rest.find(COMPARE_SET)) >= 0:
@@ -86,13 +89,13 @@ class Tap:
                 self.tries.append(time.monotonic())
                 self.before(len(self.tries))
             rest = rest[-len(COMPARE_SET) + 1:]
-        return look
+        return watch
 
     @staticmethod
-    def _pass_on(source, target, look):
+    def _pass_on(source, target, watch):
         try:
             while data := source.recv(65536):
-                look(data)
+                watch(data)
                 target.sendall(data)
         except OSError:
             pass
@@ -109,12 +112,13 @@ def muster(nodes, port, addr, **conf):
 
 
 def others_are_faster(nodes):
-    """It lets them, for longer each time. The pauses have a least length, whatever the machine does."""
+    """The node gives way to the other nodes, with increasing pauses. The pauses have a minimum
+    length on any machine."""
     losses = 8
     store = Store()
 
     def rival(tries):
-        if not 2 <= tries <= 1 + losses:  # The first one makes sure that there is a state.
+        if not 2 <= tries <= 1 + losses:  # The first try only ensures that a state exists.
             return
         state = _RendezvousState()
         state.last_heartbeats[_NodeDesc("rival", tries, 0)] = datetime.now(timezone.utc)
@@ -125,13 +129,14 @@ def others_are_faster(nodes):
     lost = tap.tries[1:2 + losses]
     assert len(lost) == 1 + losses, tap.tries
     for i, (one, next_one) in enumerate(zip(lost, lost[1:])):
-        most_s = min(0.02 * 2 ** min(i, 6), 1)  # Half of it at least.
+        most_s = min(0.02 * 2 ** min(i, 6), 1)  # A pause is at least half of this.
         assert next_one - one > 0.45 * most_s, (i, next_one - one)
     other = muster(nodes, store.port, "127.0.0.4")
     harness.agree([ours.round(), other.round()], [1, 1])
 
 
-# What a wiped state costs a node: the try that fails, "there is none", joining; a keep-alive may be under way.
+# The cost of a deleted state: the try that fails, writing the text for "no state", and joining. A
+# keep-alive may be in flight.
 FEW = 6
 
 
@@ -153,7 +158,8 @@ def the_state_vanishes_while_it_waits(nodes):
 
 
 def the_state_vanishes_while_workers_run(nodes):
-    """As long as nobody needs a round, that disturbs nobody; then they meet in what there is."""
+    """A deleted state disturbs no node as long as no node needs a round. Then the nodes meet in the
+    state that is there."""
     store = Store()
     taps = [Tap(store), Tap(store)]
     both = [muster(nodes, tap.port, addr) for tap, addr in zip(taps, ("127.0.0.3", "127.0.0.4"))]
@@ -174,7 +180,8 @@ def the_state_vanishes_while_workers_run(nodes):
 
 
 def the_state_vanishes_between_a_real_torchrun_and_it(nodes):
-    """Whoever is back first says that there is none; torchrun, too, then finds one to join."""
+    """The first node that is back writes the text for "no state". torchrun then also finds a state
+    that it can join."""
     store = Store()
     tap = Tap(store)
     ours = muster(nodes, tap.port, "127.0.0.3")
@@ -191,7 +198,8 @@ def the_state_vanishes_between_a_real_torchrun_and_it(nodes):
 
 
 def a_rank_0_that_says_nothing_keeps_nobody_waiting_for_us(nodes):
-    """Rank 0 needs this node's role, and nothing else of it, to deal everybody's ranks: it is there, whatever follows."""
+    """Rank 0 needs nothing but this node's role to assign all ranks. The node publishes its role
+    even if rank 0 never answers."""
     store = Store()
     ours = muster(nodes, store.port, "127.0.0.3")
     harness.wait_for("it has joined", lambda: store.participants() == {"127.0.0.3"}, told=ours.log)

@@ -1,4 +1,4 @@
-// Agents of one round, on one loop with the store that they meet at.
+// The agents of one round and their store, on one loop.
 
 #include "agent/sessions/round_exchange.h"
 
@@ -124,7 +124,8 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: an earlier round's address,
                  "[conformance][agent]") {
   const auto torch = client();
   const std::string port = std::to_string(server.port());
-  // Round 2 had another rank 0; in round 1 it was the node that it is now, and its store lives.
+  // Round 2 had another rank 0. In round 1 the present node was rank 0, and its store still
+  // answers.
   run(torch->set("torch.rendezvous.r.2/MASTER_ADDR", "127.0.0.9"));
   run(torch->set("torch.rendezvous.r.2/MASTER_PORT", "1"));
   run(torch->set("torch.rendezvous.r.1/MASTER_ADDR", "127.0.0.1"));

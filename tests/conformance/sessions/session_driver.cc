@@ -1,11 +1,11 @@
-// One session of an agent, without an agent: prints what happens as JSON lines, takes commands.
+// Runs one session without an agent: prints events as JSON lines and reads commands.
 //
 //   session_driver c10d|static HOST PORT RUN_ID MIN MAX [key=value ...]
 //   session_driver hosts NAME...      whether each name means this machine
 //
-// Of the keys, nproc, role, local_addr, node_rank, identical and exit_barrier are the driver's, the
-// others those of --rdzv-conf. Commands, one a line: join, fail TEXT, finish, give_up TEXT, leave.
-// It ends with its input.
+// The keys nproc, role, local_addr, node_rank, identical and exit_barrier are for the driver, all
+// other keys are those of --rdzv-conf. Commands, one a line: join, fail TEXT, finish, give_up TEXT,
+// leave. The driver ends when its input ends.
 
 #include <unistd.h>
 
@@ -27,7 +27,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/sessions/c10d_session.h"
-#include "agent/sessions/rendezvous_host.h"
+#include "agent/sessions/endpoint_check.h"
 #include "agent/sessions/static_session.h"
 #include "agent/sessions/store_thread.h"
 #include "rendezvous/net/spawn_task.h"
@@ -178,13 +178,13 @@ void Driver::run(int count, char** arguments) {
 
 asio::awaitable<void> tell_hosts(std::vector<std::string> names) {
   for (const std::string& name : names) {
-    HostFinder finder(name);
-    const HostAnswer answer =
-        co_await finder.find(std::chrono::seconds(10), std::chrono::seconds(10));
+    EndpointChecker checker(name);
+    const EndpointCheck answer =
+        co_await checker.check(std::chrono::seconds(10), std::chrono::seconds(10));
     const char* match = answer.match == HostMatch::Here          ? "here"
                         : answer.match == HostMatch::OnInterface ? "on_interface"
                                                                  : "elsewhere";
-    say({{"name", name}, {"match", match}, {"trouble", answer.endpoint_trouble}});
+    say({{"name", name}, {"match", match}, {"trouble", answer.lookup_error}});
   }
 }
 

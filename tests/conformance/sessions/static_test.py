@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""muster nodes and real torchrun nodes with the static backend, either as the host."""
+"""Tests muster nodes and real torchrun nodes with the static backend; either kind may be the host."""
 import sys
 
 import harness
@@ -16,7 +16,7 @@ def muster(nodes, port, rank, size=2, **conf):
 
 
 def both_finish(torch, ours):
-    """The exit barrier: whoever is first waits for the other."""
+    """The exit barrier: the node that finishes first waits for the other one."""
     ours.tell("finish")
     torch.finish()
     assert ours.event("end")["succeeded"] is True

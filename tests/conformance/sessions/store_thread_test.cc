@@ -1,4 +1,4 @@
-// The thread of a store outlives the exceptions of what it is asked to do.
+// A store thread goes on after an exception in a request.
 
 #include "agent/sessions/store_thread.h"
 
@@ -9,18 +9,22 @@
 #include <sstream>
 #include <stdexcept>
 
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <catch2/catch.hpp>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "agent/sessions/call_within.h"
+#include "rendezvous/net/clock.h"
 #include "rendezvous/net/guarded_loop.h"
 #include "tests/conformance/store_server_fixture.h"
 
 namespace muster::testing {
 namespace {
 
-/// The log of the process, while it lives.
+/// Collects the log of the process during its lifetime.
 class KeptLog {
  public:
   KeptLog() {
@@ -55,6 +59,37 @@ TEST_CASE("store thread: an exception on it is logged, and the store is served o
     CHECK(Client(store.port()).alive());
   }
   CHECK_THAT(log.text(), Catch::Contains("handler_failed loop=store error=\"the first one\""));
+}
+
+TEST_CASE("store thread: one that hangs does not hold up the end of the session", "[sessions]") {
+  auto started = StoreThread::start({.addresses = {"127.0.0.1"}});
+  REQUIRE(started.has_value());
+  StoreThread& store = **started;
+  std::promise<void> release;
+  store.reset([&] { release.get_future().wait(); });
+  boost::asio::io_context loop{1};
+  int ends = 0;
+  call_within(
+      loop, std::chrono::milliseconds(10), [&] { ++ends; },
+      [&](const std::function<void()>& finish) {
+        const auto work = boost::asio::make_work_guard(loop);
+        store.drain(now(), [&loop, work, finish] { boost::asio::post(loop, finish); });
+      });
+  while (ends == 0)
+    loop.run_one();
+  release.set_value();
+  loop.run();  // The late answer of the store arrives, and nothing ends twice.
+  CHECK(ends == 1);
+}
+
+TEST_CASE("call within: an answer in time ends it, and cancels the limit", "[sessions]") {
+  boost::asio::io_context loop{1};
+  int ends = 0;
+  call_within(
+      loop, std::chrono::hours(1), [&] { ++ends; },
+      [](const std::function<void()>& finish) { finish(); });
+  loop.run();
+  CHECK(ends == 1);
 }
 
 TEST_CASE("guarded loop: it goes on after exceptions, and bounds what it writes", "[sessions]") {

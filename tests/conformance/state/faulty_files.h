@@ -1,4 +1,4 @@
-// SQLite on files whose writes fail when a test says so: a layer over the system's own.
+// A layer over SQLite's own file access, whose writes fail when a test wants it.
 #pragma once
 
 #include <sqlite3.h>
@@ -12,12 +12,12 @@ namespace muster::testing {
 
 class FaultyFiles {
  public:
-  /// Every database that is opened from now on is on it.
+  /// Every database that is opened from now on uses this layer.
   static FaultyFiles& install() {
     static FaultyFiles files;
     return files;
   }
-  /// The `nth` write, sync or truncation from now on fails, and the `more` after it.
+  /// From now on the `nth` write, sync or truncation fails, and the `more` operations after it.
   void fail(int nth, int more, int code) {
     countdown_ = nth;
     failures_ = more + 1;

@@ -1,4 +1,4 @@
-// The state file: what was written is read again, also when writes fail and the process is killed.
+// The state file: written state is read again, also if writes fail and the process is killed.
 
 #include "rendezvous/state/state_file.h"
 
@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kHistory = 3;
 
-/// A turn in which `nodes` nodes are in round `round`.
+/// The changes of a turn in which `nodes` nodes are in round `round`.
 StateChanges turn_of(std::int64_t round, int nodes = 3) {
   StateChanges changes{.number = static_cast<std::uint64_t>(round)};
   RunChange change{.record = {.life = 1, .round = round, .generation = round, .had_round = true}};
@@ -37,7 +37,7 @@ StoredState content_of(const fs::path& folder) {
   return file->take_loaded();
 }
 
-/// The round that is stored; 0: none. Fails if the rest does not fit it.
+/// The stored round. 0: none. Fails if the rest of the state does not match it.
 std::int64_t round_in(const fs::path& folder) {
   const StoredState state = content_of(folder);
   if (state.runs.empty()) return 0;
@@ -49,7 +49,7 @@ std::int64_t round_in(const fs::path& folder) {
   return run.record.round;
 }
 
-/// What a process that is killed now leaves behind.
+/// A copy of the files that a process leaves behind if it is killed now.
 fs::path killed(const fs::path& folder, const fs::path& copy) {
   fs::remove_all(copy);
   fs::create_directory(copy);
@@ -103,8 +103,9 @@ TEST_CASE("state file: the log beside it stays small", "[conformance][state]") {
   CHECK(fs::file_size(folder.dir / "musterd.db-wal") < 4'000'000);
 }
 
-/// One write, sync or truncation fails, `more` after it, too; then the disk works again. At every
-/// step the process might be killed: it leaves what was acknowledged, or that and the newest turn.
+/// The `nth` write, sync or truncation fails, and `more` after it. Then the disk works again. A
+/// process that is killed at any step leaves the acknowledged turns, and possibly the newest turn.
+/// Returns whether all failures happened.
 bool survives(int nth, int more, int code) {
   INFO("failing operation " << nth << " and " << more << " more with " << code);
   FaultyFiles& disk = FaultyFiles::install();
@@ -142,7 +143,7 @@ TEST_CASE("state file: whichever write fails, nothing acknowledged is lost",
     for (const int more : {0, 3})
       for (int nth = 1; nth <= 60; nth += more == 0 && code == SQLITE_FULL ? 1 : 4)
         (void)survives(nth, more, code);
-  CHECK(survives(1, 0, SQLITE_FULL));  // The failures do happen.
+  CHECK(survives(1, 0, SQLITE_FULL));  // Checks that the failures really happen.
   CHECK(survives(20, 0, SQLITE_FULL));
 }
 
@@ -161,7 +162,7 @@ TEST_CASE("state file: a second process is refused while the first one has it",
 
 // --- the storage thread --------------------------------------------------------------------------
 
-/// The newest report, from whichever thread.
+/// The newest report, which any thread may bring.
 class Reports {
  public:
   void listen(RunState& state) {
@@ -206,7 +207,7 @@ TEST_CASE("sqlite state: a failing disk is reported, tried again, and holds ever
     reports.wait_for_problem();
     (*state)->record(turn_of(3));
     CHECK(reports.wait_until_durable(3).problem.empty());
-    (*state)->record(turn_of(4));  // Written before it ends.
+    (*state)->record(turn_of(4));  // The destructor writes it.
   }
   CHECK(round_in(folder.dir) == 4);
 }

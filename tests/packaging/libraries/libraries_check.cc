@@ -1,5 +1,5 @@
-// What muster wants of SQLite and OpenSSL, once each: a journal that a second connection reads, an
-// HMAC, and a TLS handshake with a key and a certificate made here. Exit code 0 if all of it works.
+// Uses what muster needs of SQLite and OpenSSL: a journal that a second connection reads, an HMAC,
+// and a TLS handshake with a key and a certificate that it makes. Exits with 0 if all of it works.
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>

@@ -1,16 +1,17 @@
-"""With WARM_PYTHON (a socket) in the environment, this program is run by a copy of a process that has loaded torch:
-tests/support/warm_python.py. This process waits, and ends as the copy ends."""
+"""If WARM_PYTHON (a socket) is in the environment, a copy of a process that has loaded torch runs
+this program: tests/support/warm_python.py. This process waits, and ends as the copy ends."""
 import os
 import sys
 
 
 def words_of_the_program():
-    """The program and its arguments, and whether Python was told not to buffer; nothing for what must run here."""
+    """Returns the program with its arguments, and whether Python must not buffer. The program is
+    None if this process must run it itself."""
     words = sys.orig_argv[1:]
     unbuffered = words[:1] == ["-u"]
     if unbuffered:
         del words[0]
-    # What multiprocessing spawns needs the descriptors that it inherits.
+    # Processes that multiprocessing spawns need the descriptors that they inherit.
     if not words or (words[0].startswith("-") and words[0] not in ("-c", "-m")) or "--multiprocessing-fork" in words:
         return None, unbuffered
     return words, unbuffered

@@ -8,8 +8,8 @@ namespace {
 using namespace std::chrono_literals;
 
 struct AgentWatchTest {
-  /// Looks at intervals for `length`; true if the agent is lost at one of them.
-  bool look(Duration length, AgentWatch::Look facts) {
+  /// Checks at intervals for `length`; true if the agent is lost at one of the checks.
+  bool look(Duration length, AgentWatch::Observation facts) {
     const Instant end = now + length;
     for (;;) {
       facts.now = now;
@@ -29,20 +29,21 @@ TEST_CASE_METHOD(AgentWatchTest, "agent watch: an agent that answers is never lo
 }
 
 TEST_CASE_METHOD(AgentWatchTest, "agent watch: silence is bounded", "[unit][agent]") {
-  CHECK_FALSE(look(AgentWatch::kCalmLimit - 5s, {.answered = false}));
+  CHECK_FALSE(look(AgentWatch::kSilenceLimit - 5s, {.answered = false}));
   CHECK(look(10s, {.answered = false}));
 }
 
 TEST_CASE_METHOD(AgentWatchTest, "agent watch: one answer begins anew", "[unit][agent]") {
-  CHECK_FALSE(look(AgentWatch::kCalmLimit - 10s, {.answered = false}));
+  CHECK_FALSE(look(AgentWatch::kSilenceLimit - 10s, {.answered = false}));
   CHECK_FALSE(look(0s, {.answered = true}));
-  CHECK_FALSE(look(AgentWatch::kCalmLimit - 10s, {.answered = false}));
+  CHECK_FALSE(look(AgentWatch::kSilenceLimit - 10s, {.answered = false}));
 }
 
 TEST_CASE_METHOD(AgentWatchTest, "agent watch: who stops it on purpose has time, without a signal",
                  "[unit][agent]") {
   CHECK_FALSE(look(24h, {.answered = false, .is_stopped = true}));
-  CHECK(look(AgentWatch::kAskedLimit + 1s, {.answered = false, .is_stopped = true, .signals = 1}));
+  CHECK(look(AgentWatch::kSilenceAfterSignalLimit + 1s,
+             {.answered = false, .is_stopped = true, .signals = 1}));
 }
 
 TEST_CASE_METHOD(AgentWatchTest, "agent watch: time in which the shim did not look is no silence",
@@ -58,7 +59,7 @@ TEST_CASE_METHOD(AgentWatchTest, "agent watch: time in which the shim did not lo
 TEST_CASE_METHOD(AgentWatchTest, "agent watch: a third signal ends an agent that only answers",
                  "[unit][agent]") {
   CHECK_FALSE(look(1h, {.answered = true, .signals = 3, .is_killing = true}));
-  CHECK(look(AgentWatch::kImpatientLimit + 1s, {.answered = true, .signals = 3}));
+  CHECK(look(AgentWatch::kThirdSignalLimit + 1s, {.answered = true, .signals = 3}));
 }
 
 }  // namespace

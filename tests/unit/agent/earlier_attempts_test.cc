@@ -53,7 +53,7 @@ TEST_CASE("earlier attempts: the line of a cause is the last one, and short", "[
   std::string umlauts;
   for (int i = 0; i < 500; ++i)
     umlauts += "\u00fc";
-  CHECK(cause_line(umlauts).size() % 2 == 1);  // Whole characters and three dots.
+  CHECK(cause_line(umlauts).size() % 2 == 1);  // Whole characters, and three dots.
 }
 
 }  // namespace

@@ -7,12 +7,12 @@ namespace {
 
 TEST_CASE("end_cause: the line is an exception of torchrun's", "[unit][agent]") {
   CHECK(refusal("--nproc-per-node is 'x'").line() == "ValueError: --nproc-per-node is 'x'");
-  CHECK(lack("no such program").line() == "OSError: no such program");
+  CHECK(missing_resource("no such program").line() == "OSError: no such program");
 }
 
 TEST_CASE("end_cause: each kind has a name of its own", "[unit][agent]") {
   CHECK(refusal("x").kind == "refused");
-  CHECK(lack("x").kind == "start_failed");
+  CHECK(missing_resource("x").kind == "start_failed");
 }
 
 }  // namespace

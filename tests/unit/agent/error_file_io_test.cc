@@ -45,7 +45,7 @@ TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a file is replaced, and keeps 
   CHECK(fs::status(file).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
   std::string old;
   reader >> old;
-  CHECK(old == "one");  // Who had it open sees the old text whole.
+  CHECK(old == "one");  // A reader that had the file open sees the whole old text.
   CHECK(entries() == 1);
 }
 
@@ -67,7 +67,7 @@ TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a FIFO's reader gets the text,
                  "[unit][agent]") {
   const fs::path fifo = dir / "fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-  const std::string text(300'000, 'x');  // More than it holds: the reader is waited for.
+  const std::string text(300'000, 'x');  // More than the FIFO holds: the writer waits.
   const int fd = ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
   REQUIRE(fd >= 0);
   REQUIRE(::fcntl(fd, F_SETFL, 0) == 0);
@@ -122,7 +122,7 @@ TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: an inherited descriptor is app
 TEST_CASE_METHOD(ErrorFileIoTest,
                  "error_file_io: a file in a directory that is not ours is written",
                  "[unit][agent]") {
-  const uid_t nobody = 65534;  // Whom root becomes for a moment: root may write anywhere.
+  const uid_t nobody = 65534;  // Root becomes this user for the test: root may write anywhere.
   const bool is_root = ::geteuid() == 0;
   write(dir / "file", "old and longer");
   if (is_root) REQUIRE(::chown((dir / "file").c_str(), nobody, nobody) == 0);

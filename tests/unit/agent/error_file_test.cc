@@ -41,7 +41,7 @@ TEST_CASE("error_file: timestamps come in several shapes, and may be missing", "
   CHECK(stamp("1795252105.9") == 1795252105);
   CHECK(stamp("\" 1795252105\\n\"") == 1795252105);
   CHECK(stamp("\"1795252105.25\"") == 1795252105);
-  // Not 1970, and not the year 56,000.
+  // Times in 1970 and in the year 56,000 are refused.
   for (const char* absurd : {"0", "\"0\"", "-1", "1e300", "1795252105000", "18446744073709551615",
                              "\"\"", "\" \"", "\"soon\"", "\"1795252105s\"", "null", "true",
                              "[1795252105]", "\"99999999999999999999\""}) {
@@ -133,13 +133,13 @@ TEST_CASE("error_file: the parent's copy has the exit code and everything else",
   expected["message"]["errorCode"] = 3;
   CHECK(Json::parse(*merged) == expected);
   CHECK(Json::parse(*merge_error_file(text, 0)) == Json::parse(text));
-  // A text has no place for the code: it is passed on as it is.
+  // A message that is a text has no place for the exit code: the file is passed on unchanged.
   CHECK(Json::parse(*merge_error_file(R"({"message": "m"})", 3)) ==
         Json::parse(R"({"message": "m"})"));
   CHECK_FALSE(merge_error_file("", 3).has_value());
   CHECK_FALSE(merge_error_file("{\"mess", 3).has_value());
   CHECK_FALSE(merge_error_file("[1]", 3).has_value());
-  CHECK_FALSE(merge_error_file(R"({"message": 9})", 3).has_value());  // Which torchrun dies of.
+  CHECK_FALSE(merge_error_file(R"({"message": 9})", 3).has_value());  // torchrun crashes on it.
 }
 
 }  // namespace

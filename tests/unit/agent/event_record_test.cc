@@ -72,7 +72,7 @@ TEST_CASE("events: a failure has its exit code and its error file", "[unit][agen
   CHECK(failure(1, R"({"message":{"message":"E: ü","extraInfo":{"timestamp":"5"}},"x":[1,{}]})")
             ["raw_error"] ==
         R"({"message": {"message": "E: \u00fc", "extraInfo": {"timestamp": "5"}}, "x": [1, {}]})");
-  // Torn, or nested so deep that reading it would be dangerous: as if there were none.
+  // A torn file, and one nested so deep that reading it would be dangerous, count as no file.
   CHECK(failure(-9, R"({"message": "x)")["raw_error"] == R"({"message": "<NONE>"})");
   CHECK(failure(-9, R"({"message": "x", "y": )" + std::string(500000, '['))["raw_error"] ==
         R"({"message": "<NONE>"})");

@@ -16,7 +16,8 @@ constexpr std::int64_t kSecond = 1'795'252'106;
 constexpr std::int64_t kStart = (kSecond - 60) * 1000;
 
 struct ExitReportTest {
-  // A worker that ended `ms` after the second above; ends are given in the order of the deaths.
+  // Adds a worker that ended `ms` after the second above. Ends are added in the order of the
+  // deaths.
   ExplainedEnd& end(int rank, std::int64_t ms) {
     ExplainedEnd one;
     one.local_rank = {rank};
@@ -145,7 +146,7 @@ TEST_CASE_METHOD(ExitReportTest,
                  "[unit][agent]") {
   killed(0, SIGKILL);
   CHECK_THAT(report().text(), Contains("perhaps the OOM killer"));
-  ends.back().quiet_oom_counter = "/sys/fs/cgroup/job";
+  ends.back().unchanged_oom_counter = "/sys/fs/cgroup/job";
   CHECK_THAT(report().text(), Contains("somebody's kill -9; not the kernel's OOM killer") &&
                                   Contains("killed nobody in /sys/fs/cgroup/job"));
   CHECK_THAT(report().text(), !Contains("perhaps"));
@@ -357,7 +358,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: a message without a traceback is 
   ExplainedEnd& one = exited(0, 1);
   one.error = ErrorRecord{"just words", "", kSecond, {}};
   CHECK_THAT(report().text(), Contains("  traceback : just words\n"));
-  one.error = ErrorRecord{};  // An empty one: as if there were none.
+  one.error = ErrorRecord{};  // An empty record counts as no record.
   CHECK_THAT(report().text(), Contains("To enable traceback"));
 }
 
@@ -440,7 +441,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: a job that ended by something els
 TEST_CASE_METHOD(ExitReportTest, "exit_report: the time shown is the error file's, if it has one",
                  "[unit][agent]") {
   exited(0, 1);
-  recorded(ends.back(), kSecond - 3600);  // Before the attempt: it decides nothing.
+  recorded(ends.back(), kSecond - 3600);  // Before the attempt: this time is ignored.
   CHECK_THAT(report().text(), Contains("time      : 2026-11-21_09:08:26\n"));
   recorded(ends.back(), std::nullopt);
   CHECK_THAT(report().text(), Contains("time      : 2026-11-21_10:08:26\n"));
@@ -464,6 +465,35 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: times before 1970 and in leap yea
   ends.back().died_ms = -1;
   CHECK_THAT(report().text(), Contains("time      : 1970-01-01_00:59:59\n"));
   CHECK_THAT(report().json(), Contains("1969-12-31T23:59:59.999Z"));
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: where the clock was set, the deaths' order decides",
+                 "[unit][agent]") {
+  constexpr std::int64_t kBack = -30'000;
+  exited(0, 1).clock.add(0);
+  recorded(told(exited(1, 1, kBack), SIGTERM), kSecond - 35);
+  ends.back().can_outlive_signal = true;
+  ends.back().signalled_ms = kSecond * 1000;
+  ends.back().clock.add(0);
+  CHECK(first() == 1);  // As far as the offsets tell, it had failed long before.
+  ends.back().clock.add(kBack);
+  CHECK(first() == 0);
+  CHECK(report().is_victim(ends.back()));
+  ends.back().signalled_ms.reset();
+  CHECK(first() == 0);
+}
+
+TEST_CASE("worker_end: the wall clock counts as set if its offset changes", "[unit][agent]") {
+  WallClockWatch watch;
+  CHECK_FALSE(watch.was_set());
+  watch.add(7000);
+  watch.add(7000 + WallClockWatch::kToleranceMs);
+  CHECK_FALSE(watch.was_set());
+  WallClockWatch other;
+  watch.add(other);
+  other.add(6999);
+  watch.add(other);
+  CHECK(watch.was_set());
 }
 
 }  // namespace

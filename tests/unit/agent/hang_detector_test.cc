@@ -16,7 +16,7 @@ struct HangDetectorTest {
   std::vector<IdleWorker> after(Duration elapsed) {
     return detector.observe({a, b}, now += elapsed);
   }
-  /// Looks as often as it should for so long.
+  /// Observes at the detector's interval for `elapsed`.
   std::vector<IdleWorker> watch(Duration elapsed) {
     std::vector<IdleWorker> last;
     for (Duration passed{}; passed < elapsed; passed += detector.interval())
@@ -72,7 +72,7 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: who has promised progress mus
     return last;
   };
   after(0s);
-  CHECK(spin(60s).empty());  // Nothing was promised.
+  CHECK(spin(60s).empty());  // No promise was made.
   detector.progressed(LocalRank{0});
   CHECK(spin(27s).empty());
   detector.progressed(LocalRank{0});
@@ -102,7 +102,7 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a hundredth of a CPU is not w
                  "[unit][hang]") {
   after(0s);
   for (Duration passed{}; passed < 60s; passed += 3s) {
-    a.cpu += 30ms;  // What threads that wake up now and then take.
+    a.cpu += 30ms;  // As used by threads that wake up now and then.
     b.cpu += 300ms;
     const auto idle = after(3s);
     if (passed < 27s) CHECK(idle.empty());
@@ -152,7 +152,7 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: time in which nobody looked d
   after(0s);
   CHECK(after(8h).empty());
   CHECK(watch(21s).empty());
-  CHECK(after(3s).size() == 2);  // Two intervals of the gap were believed.
+  CHECK(after(3s).size() == 2);  // Two intervals of the gap were counted.
 }
 
 TEST_CASE_METHOD(HangDetectorTest, "hang_detector: after a reset everything begins anew",

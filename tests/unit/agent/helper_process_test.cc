@@ -25,7 +25,7 @@ Result<HelperProcess> shell(const std::string& line) {
 TEST_CASE("helper_process: both of its outputs are kept, in their order", "[unit][posix]") {
   auto helper = shell("echo $NAME; echo to stderr >&2; cat");
   REQUIRE(helper.has_value());
-  REQUIRE(has_ended(*helper, 60'000));  // cat, too: stdin is empty.
+  REQUIRE(has_ended(*helper, 60'000));  // cat ends, too, as stdin is empty.
   CHECK(helper->finish());
   CHECK(helper->output(1000) == "value\nto stderr\n");
   CHECK(helper->output(3) == "val");
@@ -40,7 +40,7 @@ TEST_CASE("helper_process: a failure, and one that does not end, are no success"
   REQUIRE(stays.has_value());
   CHECK_FALSE(has_ended(*stays, 0));
   CHECK_FALSE(stays->finish());
-  CHECK(::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG) == -1);  // Nobody is left.
+  CHECK(::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG) == -1);  // No child is left.
 }
 
 TEST_CASE("helper_process: a program that cannot be executed says why", "[unit][posix]") {
@@ -55,7 +55,7 @@ TEST_CASE("helper_process: a program that cannot be executed says why", "[unit][
   CHECK_FALSE(runs->start_error());
 }
 
-/// A child that leads a session if asked to, and waits.
+/// A child that leads a session if `leads` is true. It stops itself.
 struct Child {
   pid_t pid;
   explicit Child(bool leads) : pid(::fork()) {
@@ -66,7 +66,7 @@ struct Child {
         ::pause();
     }
     int status = 0;
-    REQUIRE(::waitpid(pid, &status, WUNTRACED) == pid);  // It has its session by now.
+    REQUIRE(::waitpid(pid, &status, WUNTRACED) == pid);  // The child has stopped after setsid().
   }
   ~Child() {
     ::kill(pid, SIGKILL);
@@ -78,20 +78,20 @@ struct Child {
 
 TEST_CASE("helper_process: a signal for a worker or what descends from it", "[unit][posix]") {
   const Child worker(true);
-  const Child child(false);  // Of this process, as the worker is.
+  const Child child(false);  // A child of this process, not of the worker.
   CHECK(process_state(worker.pid) == 'T');
   CHECK(process_state(0x3fffffff) == '?');
   CHECK(signal_family_member(worker.pid, {worker.pid}, 0) == worker.pid);
   CHECK(signal_family_member(child.pid, {worker.pid}, SIGKILL) == 0);
   CHECK(signal_family_member(child.pid, {}, SIGKILL) == 0);
   CHECK(signal_family_member(1, {worker.pid, 1}, 0) == 0);
-  CHECK(signal_family_member(0x3fffffff, {0x3fffffff}, 0) == 0);  // It is not there.
+  CHECK(signal_family_member(0x3fffffff, {0x3fffffff}, 0) == 0);  // There is no such process.
   CHECK(process_state(child.pid) != 'Z');
   CHECK(signal_family_member(child.pid, {::getpid(), worker.pid}, SIGKILL) == ::getpid());
   siginfo_t info{};
   REQUIRE(::waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOWAIT) == 0);
   CHECK(info.si_status == SIGKILL);
-  CHECK(signal_family_member(child.pid, {child.pid}, 0) == 0);  // A dead one is nobody's.
+  CHECK(signal_family_member(child.pid, {child.pid}, 0) == 0);  // A dead process has no worker.
 }
 
 TEST_CASE("process_activity: a stopped worker, its command line and its threads", "[unit][posix]") {
@@ -112,8 +112,8 @@ TEST_CASE("process_activity: what descendants write and compute counts", "[unit]
   REQUIRE(helper.has_value());
   while (helper->output(200'000).size() < 100'000)
     REQUIRE_FALSE(has_ended(*helper, 1));
-  // Of our descendants the one that has some itself. What head wrote counts for it only once head
-  // has been waited for: that comes after the last byte.
+  // The leader is the descendant of this process that has descendants itself. Its sum includes the
+  // bytes of head only after it has waited for head, which is after the last byte.
   const auto written = [] {
     pid_t leader = 0;
     for (const pid_t pid : family_of(::getpid()))

@@ -5,7 +5,7 @@
 namespace muster {
 namespace {
 
-// A machine with a second interface that its name does not lead to.
+// A machine with a second interface, whose address its hostname does not resolve to.
 HostFacts machine() {
   return {.hostname = "vm",
           .own_canonical = "vm.example",

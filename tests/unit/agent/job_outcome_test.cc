@@ -8,13 +8,13 @@ namespace muster {
 namespace {
 
 using Why = Finish::Why;
-using Say = JobOutcome::Say;
+using LogLevel = JobOutcome::LogLevel;
 
 TEST_CASE("job_outcome: success is quiet, and exits with 0", "[unit][agent]") {
   const JobOutcome outcome = job_outcome({.why = Why::Succeeded, .started = true}, {});
   CHECK(outcome.exit_code == 0);
   CHECK(outcome.succeeded);
-  CHECK(outcome.say == Say::Nothing);
+  CHECK(outcome.log_level == LogLevel::Nothing);
   CHECK(outcome.last_line.empty());
   CHECK_FALSE(outcome.cause);
   CHECK_FALSE(outcome.reports_failure);
@@ -24,7 +24,7 @@ TEST_CASE("job_outcome: our workers' success is theirs, whatever others did", "[
   const JobOutcome outcome = job_outcome({.why = Why::Succeeded, .reason = "node 1 failed"}, {});
   CHECK(outcome.exit_code == 0);
   CHECK(outcome.succeeded);
-  CHECK(outcome.say == Say::Warning);
+  CHECK(outcome.log_level == LogLevel::Warning);
   CHECK_THAT(outcome.text, Catch::EndsWith("node 1 failed"));
   CHECK_FALSE(outcome.cause);
 }
@@ -45,7 +45,7 @@ TEST_CASE("job_outcome: what failed is said and written, and exits with 1", "[un
     CHECK(outcome.signal == 0);
     CHECK_FALSE(outcome.succeeded);
     CHECK_FALSE(outcome.reports_failure);
-    CHECK(outcome.say == Say::Error);
+    CHECK(outcome.log_level == LogLevel::Error);
     CHECK(outcome.last_line.empty());
     REQUIRE(outcome.cause);
     CHECK(outcome.cause->kind == expected.kind);
@@ -57,10 +57,11 @@ TEST_CASE("job_outcome: what failed is said and written, and exits with 1", "[un
 TEST_CASE("job_outcome: a worker's failure is the report's to tell", "[unit][agent]") {
   const JobOutcome outcome = job_outcome({.why = Why::WorkerFailed, .started = true}, {});
   CHECK(outcome.reports_failure);
-  CHECK(outcome.say == Say::Nothing);
+  CHECK(outcome.log_level == LogLevel::Nothing);
   CHECK_FALSE(outcome.cause);
   CHECK(outcome.last_line.empty());
-  CHECK(job_outcome({.why = Why::WorkerFailed, .reason = "stuck"}, {}).say == Say::Error);
+  CHECK(job_outcome({.why = Why::WorkerFailed, .reason = "stuck"}, {}).log_level ==
+        LogLevel::Error);
 }
 
 TEST_CASE("job_outcome: a signal before the workers is muster's own end", "[unit][agent]") {
@@ -68,9 +69,9 @@ TEST_CASE("job_outcome: a signal before the workers is muster's own end", "[unit
       job_outcome({.why = Why::Signalled, .signal = 15}, {.launcher_pid = 7});
   CHECK(outcome.signal == 15);
   CHECK_FALSE(outcome.succeeded);
-  CHECK(outcome.say == Say::Nothing);
+  CHECK(outcome.log_level == LogLevel::Nothing);
   CHECK(outcome.last_line.empty());
-  REQUIRE(outcome.cause);  // Files name it nevertheless.
+  REQUIRE(outcome.cause);  // The cause is still written to the files.
   CHECK(outcome.cause->kind == "signalled");
   CHECK(outcome.cause->line() == "SignalException: Process 7 got signal: 15");
 }
@@ -94,7 +95,7 @@ TEST_CASE("job_outcome: a disk that is full is a failure, not a signal", "[unit]
   CHECK(outcome.exit_code == 1);
   CHECK(outcome.signal == 0);
   CHECK(outcome.last_line.empty());
-  CHECK(outcome.say == Say::Nothing);  // It was said when it happened.
+  CHECK(outcome.log_level == LogLevel::Nothing);  // It was logged when it happened.
   REQUIRE(outcome.cause);
   CHECK(outcome.cause->line() == "OSError: no room on /logs");
 }

@@ -12,9 +12,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What came out: "+" a new line begins, "~" the last one goes on, "|" it ends, "_" it does not.
+// Records the pieces. "+": begins a new line; "~": continues the last line; "|": ends the line;
+// "_": does not end it.
 struct Recorder final : LineSink {
-  void take(const LinePiece& piece) override {
+  void append(const LinePiece& piece) override {
     pieces.push_back((piece.begins ? "+" : "~") + std::string(piece.text) +
                      (piece.ends ? "|" : "_"));
     bytes += piece.text;
@@ -99,7 +100,7 @@ TEST_CASE_METHOD(LineAssemblerTest,
     assembler.expect_more(now);
     CHECK(wait(0s).empty());
   }
-  now += 1s;  // Ten seconds in all: held back for too long.
+  now += 1s;  // Ten seconds in total: the line was held back for too long.
   assembler.expect_more(now);
   CHECK(wait(0s) == Pieces{"+._"});
 }
@@ -124,7 +125,7 @@ TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: of a progress bar the last 
                  "[unit][agent]") {
   CHECK(feed("\r 10%\r 20%\r 30%").empty());
   CHECK(feed("\r100%\n") == Pieces{"+100%|"});
-  CHECK(feed("1%\r2%\r3%\r\n") == Pieces{"+3%|"});  // The CR before the newline wipes nothing out.
+  CHECK(feed("1%\r2%\r3%\r\n") == Pieces{"+3%|"});  // The CR before the newline erases nothing.
   CHECK(feed("a\r\r\rb\n") == Pieces{"+b|"});
 }
 
@@ -146,7 +147,7 @@ TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: a bar that never rests is s
     feed("\r" + std::to_string(i), 100ms);
     shown += wait(0s).size();
   }
-  CHECK(shown == 5);  // In a minute, every ten seconds but the last, which is not over.
+  CHECK(shown == 5);  // Every ten seconds of a minute, but not at its end.
 }
 
 TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: the rest of a state is shown before its end",
@@ -154,7 +155,7 @@ TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: the rest of a state is show
   feed("ab");
   wait(1s);
   feed("cd\r");
-  CHECK(feed("\n") == Pieces{"~cd|"});  // Written after what was shown, and not overwritten.
+  CHECK(feed("\n") == Pieces{"~cd|"});  // Comes after the shown part, which stays.
   feed("ab");
   wait(1s);
   feed("cd\r");
@@ -241,7 +242,7 @@ TEST_CASE("line_assembler: nothing is lost, whatever comes when", "[unit][agent]
     assembler.finish(sink);
     if (!text.empty() && text.back() != '\n') text += '\n';
     REQUIRE(sink.bytes == text);
-    // A line begins once, and goes on only if it has not ended.
+    // A line begins once, and is continued only if it has not ended.
     bool open = false;
     for (const std::string& piece : sink.pieces) {
       REQUIRE((piece.front() == '~') == open);
@@ -251,7 +252,7 @@ TEST_CASE("line_assembler: nothing is lost, whatever comes when", "[unit][agent]
   }
 }
 
-// The plain version: the whole line is known, and split at its carriage returns.
+// The simple reference implementation: it has the whole line, and splits it at carriage returns.
 std::string last_state(const std::string& line) {
   std::string state;
   std::string segment;

@@ -117,8 +117,8 @@ TEST_CASE("log_console: a pipe whose reader has gone before it is opened is clos
   CHECK(console.is_closed());
 }
 
-// A pipe that cannot be opened once more, as that of another user cannot: here because it has no
-// reader at that moment.
+// The console cannot open this pipe a second time, because the pipe has no reader at that moment.
+// The same happens with a pipe of another user.
 TEST_CASE("log_console: without a descriptor of its own it does not block either",
           "[unit][agent]") {
   const testing::TempFolder folder;
@@ -159,7 +159,7 @@ TEST_CASE("log_console: a terminal that is stopped does not block", "[unit][agen
   for (int i = 0; i < 1000; ++i)
     console.buffer() += line;
   console.flush();
-  CHECK(console.unwritten_bytes() > 0);  // Nobody reads the other side.
+  CHECK(console.unwritten_bytes() > 0);  // No process reads the other side.
   std::string shown;
   std::array<char, 65536> buffer;
   const auto pump = [&] {
@@ -168,8 +168,8 @@ TEST_CASE("log_console: a terminal that is stopped does not block", "[unit][agen
     console.flush();
   };
   for (int i = 0; i < 1'000'000 && shown.size() < std::size_t{1000} * 101; ++i)
-    pump();  // The terminal's own side runs behind: a bound in tries, not in time.
-  CHECK(shown.size() == std::size_t{1000} * 101);  // It makes CR LF of every newline.
+    pump();  // The kernel moves the bytes later, so the bound is a number of tries, not a time.
+  CHECK(shown.size() == std::size_t{1000} * 101);  // The terminal writes CR LF for each newline.
   CHECK((::fcntl(inside.get(), F_GETFL) & O_NONBLOCK) == 0);
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("log_console: a socket is written to without blocking", "[unit][agent]
   console.flush();
   CHECK(console.unwritten_bytes() > 0);
   theirs.reset();
-  console.flush();  // No SIGPIPE: MSG_NOSIGNAL.
+  console.flush();  // MSG_NOSIGNAL prevents SIGPIPE.
   CHECK(console.is_closed());
 }
 
@@ -219,7 +219,7 @@ TEST_CASE("log_console: /dev/full is tried again, /dev/null takes everything", "
   CHECK(nowhere.unwritten_bytes() == 0);
 }
 
-// A file that may not grow for a while, as on a full disk.
+// Limits the size of files for a while, as a full disk does.
 struct FileLimit {
   explicit FileLimit(rlim_t bytes) {
     ::signal(SIGXFSZ, SIG_IGN);
@@ -300,7 +300,7 @@ TEST_CASE("log_console: one console is recognised behind two descriptors", "[uni
   const OwnedFd file = temporary_file();
   const OwnedFd file_copy(::dup(file.get()));
   CHECK(is_one_console(file.get(), file_copy.get()));
-  // The same file, opened twice: each has a position of its own.
+  // The same file opened twice: each descriptor has its own position.
   const OwnedFd opened_again(
       ::open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_WRONLY | O_CLOEXEC));
   REQUIRE(opened_again.is_open());

@@ -29,7 +29,7 @@ TEST_CASE("log cut: what is not shown yet is not cut", "[unit][logs]") {
   REQUIRE(cut);
   CHECK(cut->end() == kLimit + 17);
   CHECK_FALSE(LogCut(kLimit).over_limit(kLimit * 10, 0));
-  // A little is not worth the work.
+  // A small cut is not worth the work.
   CHECK_FALSE(LogCut(kLimit).over_limit(kLimit * 10, kLimit / 4 + 4096));
 }
 
@@ -57,7 +57,7 @@ TEST_CASE("log cut: a full disk takes most of the middle, also below the limit",
   const auto cut = log.for_space(kMinCutBytes * 32, kAll);
   CHECK(cut == LogRange{kMinCutBytes * 8, kMinCutBytes * 18});
   log.removed(*cut);
-  // The limit's head is the smaller one from now on.
+  // From now on, over_limit() also uses this smaller head.
   const auto next = log.over_limit(kLimit + 1, kAll);
   REQUIRE(next);
   CHECK(next->offset == kMinCutBytes * 8);
@@ -66,7 +66,7 @@ TEST_CASE("log cut: a full disk takes most of the middle, also below the limit",
 TEST_CASE("log cut: a log that somebody truncates begins anew", "[unit][logs]") {
   LogCut log(kLimit);
   log.removed(*log.over_limit(kLimit * 2, kAll));
-  log.forget();
+  log.reset();
   CHECK(log.removed_bytes() == 0);
   CHECK(log.over_limit(kLimit + 1, kAll) == LogRange{kLimit / 4, kLimit / 2 + 1});
 }

@@ -17,12 +17,12 @@ StreamPlan file(const std::string& path, bool tee) {
 struct LogPlanTest {
   LogPlanTest() {
     options.local_world_size = 2;
-    surroundings = {.attempt_dir = "/run/attempt_0",
-                    .base_global_rank = {4},
-                    .host = "node1",
-                    .stderr_is_terminal = true};
+    context = {.attempt_dir = "/run/attempt_0",
+               .base_global_rank = {4},
+               .host = "node1",
+               .stderr_is_terminal = true};
   }
-  AttemptLogPlan plan() const { return plan_logs(options, surroundings); }
+  AttemptLogPlan plan() const { return plan_logs(options, context); }
   std::string prefix(std::size_t worker, std::string_view time = "") const {
     std::string text;
     plan().workers[worker].prefix.append_to(text, time);
@@ -30,7 +30,7 @@ struct LogPlanTest {
   }
 
   AgentOptions options;
-  LogSurroundings surroundings;
+  LogContext context;
 };
 
 TEST_CASE_METHOD(LogPlanTest, "log_plan: by default workers have the terminal, and error files",
@@ -87,7 +87,7 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: the filter hides ranks from the console
   CHECK(workers[0].out == file("/run/attempt_0/0/stdout.log", false));
   CHECK(workers[1].out == file("/run/attempt_0/1/stdout.log", true));
   CHECK(workers[1].err == kInherit);
-  // Hidden, but its end is kept for the failure report.
+  // The stream is hidden, but its tail is kept for the failure report.
   CHECK(workers[0].err == kSilentTap);
   options.log.capture_stderr = CaptureStderr::Never;
   CHECK(plan().workers[0].err == kDiscard);
@@ -97,20 +97,20 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: the filter hides ranks from the console
 }
 
 TEST_CASE_METHOD(LogPlanTest, "log_plan: a stderr that is no terminal is tapped", "[unit][agent]") {
-  surroundings.stderr_is_terminal = false;
+  context.stderr_is_terminal = false;
   CHECK(plan().workers[0].err == kTap);
   CHECK(plan().workers[0].out == kInherit);
   options.log.capture_stderr = CaptureStderr::Never;
   CHECK(plan().workers[0].err == kInherit);
-  surroundings.stderr_is_terminal = true;
+  context.stderr_is_terminal = true;
   options.log.capture_stderr = CaptureStderr::Always;
   CHECK(plan().workers[0].err == kTap);
 }
 
 TEST_CASE_METHOD(LogPlanTest, "log_plan: stdout and stderr of one file go through one pipe",
                  "[unit][agent]") {
-  surroundings.stderr_is_terminal = false;
-  surroundings.console_is_one_file = true;
+  context.stderr_is_terminal = false;
+  context.console_is_one_file = true;
   CHECK(plan().workers[0].one_tap);
   CHECK(plan().workers[0].out == kTap);
   CHECK(plan().workers[0].err == kTap);
@@ -177,7 +177,7 @@ TEST_CASE("log_plan: a run id becomes a safe directory name", "[unit][agent]") {
   CHECK(run_dir_name("../../etc", "x") == ".._.._etc_x");
   CHECK(run_dir_name("\xc3\xa9t\xc3\xa9", "x") == "\xc3\xa9t\xc3\xa9_x");
   CHECK(run_dir_name(std::string(1000, 'a'), "x").size() == 202);
-  // Not cut inside a character of two bytes.
+  // A character of two bytes is not cut in the middle.
   CHECK(run_dir_name("a" + std::string(199, 'b') + "\xc3\xa9", "x").size() == 202);
   CHECK(run_dir_name(std::string(199, 'b') + "\xc3\xa9", "x") == std::string(199, 'b') + "_x");
 }
@@ -197,17 +197,17 @@ struct ChosenLogsTest : LogPlanTest {
     dest.filtered_stdout = "/logs/some.out";
     dest.environment.resize(2);
   }
-  AttemptLogPlan plan() const { return plan_logs(options, surroundings, dest); }
+  AttemptLogPlan plan() const { return plan_logs(options, context, dest); }
   LogsDest dest;
 };
 
 TEST_CASE_METHOD(ChosenLogsTest, "log_plan: a plug-in's files are the workers'", "[unit][agent]") {
-  options.log.redirects.all = {.out = true, .err = true};  // The plug-in's affair, not ours.
+  options.log.redirects.all = {.out = true, .err = true};  // Only the plug-in uses it.
   dest.environment[0].set = {{"A", "b"}};
   const AttemptLogPlan plan = this->plan();
   CHECK(plan.chosen_by_plugin);
   CHECK(plan.directories.empty());
-  CHECK(plan.filtered_stdout.empty());  // Nobody asked for it.
+  CHECK(plan.filtered_stdout.empty());  // No option asked for it.
   REQUIRE(plan.workers.size() == 2);
   CHECK(plan.workers[0].out == file("/logs/0.out", false));
   CHECK(plan.workers[0].err == file("/logs/0.err", false));
@@ -224,7 +224,7 @@ TEST_CASE_METHOD(ChosenLogsTest, "log_plan: a plug-in's files are the workers'",
 TEST_CASE_METHOD(ChosenLogsTest, "log_plan: /dev/null of a plug-in means nowhere",
                  "[unit][agent]") {
   dest.stdouts[0] = dest.stderrs[1] = dest.error_files[0] = "/dev/null";
-  dest.tee_stdouts[0] = "/dev/null";  // As torch's own does.
+  dest.tee_stdouts[0] = "/dev/null";  // As torch's own LogsSpecs does.
   dest.stderrs[0] = "here.err";
   const AttemptLogPlan plan = this->plan();
   CHECK(plan.workers[0].out == kDiscard);
@@ -255,8 +255,8 @@ TEST_CASE_METHOD(ChosenLogsTest, "log_plan: a plug-in tees a worker's own file, 
 
 TEST_CASE_METHOD(ChosenLogsTest, "log_plan: the end of a stderr is kept beside a plug-in, too",
                  "[unit][agent]") {
-  surroundings.stderr_is_terminal = false;
-  surroundings.console_is_one_file = true;
+  context.stderr_is_terminal = false;
+  context.console_is_one_file = true;
   CHECK(plan().workers[1].one_tap);
   CHECK(plan().workers[1].out == kTap);
   CHECK(plan().workers[1].err == kTap);

@@ -1,4 +1,4 @@
-// What may go wrong around the log thread: consoles, pipes, files and disks.
+// Failures around the log thread: consoles, pipes, files and disks.
 
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ TEST_CASE_METHOD(LogPumpTest,
   const FinishReport report = finish(50ms);
   CHECK_FALSE(report.all_read);
   CHECK(report.stderr_tails.at(LocalRank{0}) == "worker\n");
-  write_all(end.get(), "grandchild\n");  // Neither SIGPIPE nor silence.
+  write_all(end.get(), "grandchild\n");  // The grandchild gets no SIGPIPE, and its line is shown.
   CHECK(shown(err, 18) == "worker\ngrandchild\n");
   CHECK(finish().all_read);  // The next attempt does not wait for it.
 }
@@ -40,14 +40,14 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a console without a reader loses no log
   out.read_end.reset();
   err.read_end.reset();
   const std::string line(1000, 'x');
-  for (int i = 0; i < 3000; ++i) {  // More than any pipe or buffer on the way holds.
+  for (int i = 0; i < 3000; ++i) {  // More bytes than all pipes and buffers on the way hold.
     write_all(log.get(), line + "\n");
     write_all(end.get(), line + "\n");
   }
   write_all(end.get(), "last\n");
-  CHECK(std::filesystem::file_size(path("a")) == 3000 * 1001);
+  CHECK(std::filesystem::file_size(path("a")) == 3'003'000);
   CHECK_THAT(finish(100ms).stderr_tails.at(LocalRank{0}), Catch::EndsWith("last\n"));
-  CHECK(flush().lost_bytes == 0);  // Nobody is there to see it.
+  CHECK(flush().lost_bytes == 0);  // Without a reader no byte counts as lost.
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up the display alone",
@@ -56,11 +56,11 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up 
   follow("a", 0);
   const std::string line(1000, 'x');
   for (int i = 0; i < 8000; ++i)
-    write_all(log.get(), line + "\n");  // The worker is never slowed: it is a file.
+    write_all(log.get(), line + "\n");  // The log is a file, so it never slows the worker.
   OwnedFd end = tap(1);
   write_all(end.get(), "boom\n");
   CHECK(shown(err, 5) == "boom\n");
-  sync();  // Supervision gets its answers.
+  sync();  // The log thread still answers the supervision.
   end.reset();
   auto report = begin_finish();
   auto flushed = begin_flush();
@@ -70,7 +70,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up 
   CHECK(report.get().stderr_tails.at(LocalRank{1}) == "boom\n");
   REQUIRE(flushed.wait_for(kPatience) == std::future_status::ready);
   const std::size_t lost = flushed.get().lost_bytes;
-  const std::size_t all = lost + rest(out).size();  // Not all had their prefix yet.
+  const std::size_t all = lost + rest(out).size();  // Some lines have no prefix yet.
   CHECK(all >= std::size_t{8000} * 1001);
   CHECK(all <= std::size_t{8000} * 1004);
   CHECK(rest(err) == "[muster: " + std::to_string(lost) + " bytes could not be shown on stdout]\n");
@@ -82,7 +82,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a worker waits for the console, muster'
   ::fcntl(end.get(), F_SETFL, O_NONBLOCK);
   const std::string block(64 << 10, 'x');
   std::size_t written = 0;
-  for (int tries = 0; tries < 200; ++tries) {  // Until nothing moves any more.
+  for (int tries = 0; tries < 200; ++tries) {  // Until the pipe takes no more bytes.
     const ssize_t n = ::write(end.get(), block.data(), block.size());
     if (n > 0) tries = 0;
     if (n > 0) written += static_cast<std::size_t>(n);
@@ -91,11 +91,11 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a worker waits for the console, muster'
   }
   constexpr int kLines = 100'000;
   for (int i = 0; i < kLines; ++i)
-    pump->say(LogStream::Err, std::string(99, 'm') + "\n");
-  pump->say(LogStream::Out, "seen\n");
+    pump->print(LogStream::Err, std::string(99, 'm') + "\n");
+  pump->print(LogStream::Out, "seen\n");
   CHECK(shown(out, 5) == "seen\n");
   std::string text = shown(err, written);
-  pump->say(LogStream::Err, "last\n");
+  pump->print(LogStream::Err, "last\n");
   auto report = begin_finish(1ms);
   while (report.wait_for(1ms) != std::future_status::ready)
     text += rest(err);
@@ -155,7 +155,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: stop without finish shows what is there
   follow("a", 0);
   CHECK(pump->stop(kPatience));
   CHECK(rest(out) == "[0]x\n[0]y\n");
-  CHECK(pump->stop(kPatience));  // Once more does no harm.
+  CHECK(pump->stop(kPatience));  // A second call has no effect.
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: stop while a finish waits answers both", "[unit][agent]") {
@@ -168,26 +168,36 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: stop while a finish waits answers both"
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop from returning",
                  "[unit][agent]") {
-  // As a write to a dead disk would, this answer does not return.
+  // This job does not return, like a write to a dead disk.
   auto release = std::make_shared<std::promise<void>>();
   const std::weak_ptr<std::promise<void>> alive = release;
   pump->run([wait = release->get_future().share(), release] { wait.wait(); });
   bool called = false;
-  pump->run([&called] { called = true; });
-  pump->say(LogStream::Err, "not lost\n");
+  // Such a message may own a log file. To close it can hang as well.
+  std::promise<std::thread::id> deleted_by;
+  const auto deleter = [&deleted_by](const int* number) {
+    delete number;
+    deleted_by.set_value(std::this_thread::get_id());
+  };
+  pump->run([&called, file = std::shared_ptr<int>(new int(0), deleter)] { called = true; });
+  pump->print(LogStream::Err, "not lost\n");
   while (pump->busy_for() < 20ms)
     std::this_thread::yield();
   const auto lines = pump->abandon();
   REQUIRE(lines.size() == 1);
   CHECK(lines[0]->text == "not lost\n");
   pump.reset();
+  auto deleter_id = deleted_by.get_future();
+  CHECK(deleter_id.wait_for(0s) == std::future_status::timeout);
   release->set_value();
   release.reset();
   const auto deadline = Clock::now() + kPatience;
   while (!alive.expired() && Clock::now() < deadline)
     std::this_thread::yield();
-  CHECK(alive.expired());  // The thread has gone on, and forgotten its messages.
+  CHECK(alive.expired());  // The thread has continued and deleted its messages.
   CHECK_FALSE(called);
+  REQUIRE(deleter_id.wait_for(kPatience) == std::future_status::ready);
+  CHECK(deleter_id.get() != std::this_thread::get_id());
 }
 
 TEST_CASE("log_mailbox: messages of many threads come out in their order, none is lost",
@@ -199,7 +209,7 @@ TEST_CASE("log_mailbox: messages of many threads come out in their order, none i
   for (int i = 0; i < kThreads; ++i)
     writers.emplace_back([&mailbox, i] {
       for (int k = 0; k < kMessages; ++k)
-        mailbox.say(LogStream::Err, std::to_string(i) + ":" + std::to_string(k));
+        mailbox.print(LogStream::Err, std::to_string(i) + ":" + std::to_string(k));
     });
   std::array<int, kThreads> next{};
   for (int count = 0; count < kThreads * kMessages;) {
@@ -219,17 +229,17 @@ TEST_CASE("log_mailbox: text that nobody takes is bounded and counted", "[unit][
   LogMailbox mailbox;
   const std::string text(1 << 18, 'x');
   for (int i = 0; i < 10; ++i)
-    mailbox.say(LogStream::Err, text);
+    mailbox.print(LogStream::Err, text);
   CHECK(mailbox.take_dropped() == 6);
   CHECK(mailbox.take());
-  mailbox.say(LogStream::Err, text);
+  mailbox.print(LogStream::Err, text);
   CHECK(mailbox.take_dropped() == 0);
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: without inotify files are followed all the same",
                  "[unit][agent]") {
   pump.reset();
-  std::vector<OwnedFd> instances;  // As many as this user may have.
+  std::vector<OwnedFd> instances;  // All inotify instances that this user may have.
   do {
     instances.emplace_back(::inotify_init1(IN_CLOEXEC));
   } while (instances.back().is_open());

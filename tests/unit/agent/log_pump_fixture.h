@@ -1,4 +1,4 @@
-// A log thread over pipes and a temporary directory, and waits that have a bound.
+// A fixture that runs a log thread over pipes and a temporary directory. All waits have a limit.
 
 #pragma once
 
@@ -25,7 +25,7 @@ namespace muster::testing {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-inline constexpr auto kPatience = 20s;  // Bounds every wait; none is expected to come near it.
+inline constexpr auto kPatience = 20s;  // The limit of all waits; the usual wait is far shorter.
 
 struct Pipe {
   Pipe() {
@@ -116,14 +116,14 @@ struct LogPumpTest : TempFolder {
     REQUIRE(report.wait_for(kPatience + 5s) == std::future_status::ready);
     return report.get();
   }
-  /// Everything is read and shown.
+  /// Waits until all output is read and shown.
   FinishReport finish(Duration limit = kPatience) {
     auto report = begin_finish(limit);
     REQUIRE(report.wait_for(kPatience + 5s) == std::future_status::ready);
     flush();
     return report.get();
   }
-  /// The log thread has taken every call so far.
+  /// Waits until the log thread has handled all earlier calls.
   void sync() {
     auto promise = std::make_shared<std::promise<void>>();
     pump->run([] {}, [promise] { promise->set_value(); });

@@ -1,9 +1,11 @@
-// How fast the log thread brings short lines from files to a console. Not a test: it prints.
+// Measures how fast the log thread brings short lines from files to a console. This is not a test:
+// it prints the result.
 //
 //   log_pump_rate DIR [MEGABYTES] [FILES]
 //
-// Its stdout is the console, so `log_pump_rate DIR | cat > /dev/null` measures a pipe. First the
-// files are there already (the thread alone), then they are written meanwhile by a second thread.
+// Its stdout is the console, so `log_pump_rate DIR | cat > /dev/null` measures a pipe. Each
+// repetition measures twice: with complete files (the log thread alone), and with files that other
+// threads write at the same time.
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -40,7 +40,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: lines of a file come to the console whi
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that is not there yet is waited for",
                  "[unit][agent]") {
   follow("stdout.log", 0);
-  sync();  // What follows comes after.
+  sync();  // The log thread has begun to follow before the file is written.
   write_all(open_log("stdout.log").get(), "late\n");
   CHECK(shown(out, 8) == "[0]late\n");
 }
@@ -67,15 +67,15 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: muster's lines stand below what workers
     write_all(end.get(), line);
     write_all(log.get(), line);
     pump->catch_up(kPatience);
-    pump->say(LogStream::Err, "own\n");
+    pump->print(LogStream::Err, "own\n");
     const std::string text = shown(err, 2 * line.size() + 3 + 4);
     REQUIRE_THAT(text, Catch::Contains("[1]" + line) && Catch::EndsWith("own\n"));
   }
-  // More than a console takes: not longer than the limit. What had not been read by then comes
-  // below.
+  // More bytes than the console has room for: muster's line waits no longer than the limit. Bytes
+  // that were not read by then appear below it.
   write_all(end.get(), std::string(900'000, 'x'));
   pump->catch_up(10ms);
-  pump->say(LogStream::Err, "own\n");
+  pump->print(LogStream::Err, "own\n");
   const std::string text = shown(err, 900'005);
   CHECK(std::count(text.begin(), text.end(), 'x') == 900'000);
   CHECK((text.find("x\nown\n") != std::string::npos && text.size() == 900'005));
@@ -86,10 +86,10 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a line of muster's own begins on a line
   const OwnedFd end = tap(0);
   write_all(end.get(), "no newline");
   CHECK(shown(err, 10) == "no newline");
-  pump->say(LogStream::Err, "own\n");
-  pump->say(LogStream::Err, "own\n");
+  pump->print(LogStream::Err, "own\n");
+  pump->print(LogStream::Err, "own\n");
   CHECK(shown(err, 9) == "\nown\nown\n");
-  pump->say(LogStream::Out, "out\n");
+  pump->print(LogStream::Out, "out\n");
   CHECK(shown(out, 4) == "out\n");
 }
 
@@ -137,7 +137,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: what is tapped comes at once and unchan
   const OwnedFd end = tap(0);
   CHECK(end.get() > 2);
   CHECK((::fcntl(end.get(), F_GETFD) & FD_CLOEXEC) != 0);
-  CHECK((::fcntl(end.get(), F_GETFL) & O_NONBLOCK) == 0);  // The worker's end blocks.
+  CHECK((::fcntl(end.get(), F_GETFL) & O_NONBLOCK) == 0);  // The worker's end must block.
   write_all(end.get(), "no newline");
   CHECK(shown(err, 10) == "no newline");
   write_all(end.get(), "\r\x01\xff\n");
@@ -191,9 +191,9 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file that is written here is show
   CHECK(shown(out, 7) == "[0]two\n");
 }
 
-// What the console shows of "90598\n" and "other\n" if the log thread is held up while the second
-// half of the first comes. Nothing: the first half was shown before, since this thread was held up
-// itself.
+// Returns what the console shows of "90598\n" and "other\n" if the log thread is blocked while the
+// second half of the first line comes. No value: the test's own thread was late, so the log thread
+// may have shown the first half already.
 std::optional<std::string> shown_by_a_late_thread(LogPumpTest& test) {
   constexpr Duration kQuiet = 50ms;
   test.start({.quiet = kQuiet});
@@ -210,7 +210,7 @@ std::optional<std::string> shown_by_a_late_thread(LogPumpTest& test) {
   Instant held_up_at{};
   std::promise<void> is_over;
   test.pump->run(
-      [&] {  // On the log thread, which reads nothing meanwhile.
+      [&] {  // This runs on the log thread, which reads nothing at that time.
         held_up_at = now();
         write_all(b.get(), "other\n");
         write_all(a.get(), "98\n");
@@ -315,7 +315,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: lines that pass a filter are copied, wi
   finish();
   CHECK(contents(path("filtered")) == "[0]loss 0.5\n[0]acc 9\n");
 
-  // A line that comes in pieces is matched as a whole.
+  // Filters see a line as a whole, also if it comes in pieces.
   pump->follow({.stream = LogStream::Out,
                 .file = path("1"),
                 .prefix = LinePrefix("[1]"),
@@ -338,7 +338,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: an empty filter takes every line, no fi
   write_all(open_log("a").get(), "x\n\n");
   finish();
   CHECK(contents(path("all")) == "x\n\n");
-  CHECK(std::filesystem::exists(path("none")));  // Made, as torchrun makes it.
+  CHECK(std::filesystem::exists(path("none")));  // torchrun creates the file, too.
   CHECK(contents(path("none")).empty());
 }
 
@@ -374,7 +374,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: many writers, all lines whole and in or
       rank = (rank + 1) % kWriters;
     std::string line = std::to_string(written[rank]++) + std::string(prng.below(200), 'x') + "\n";
     expected += 3 + line.size();
-    // Cut anywhere: a line must not come out as two.
+    // Writes the line in two parts, cut anywhere: it must still be shown as one.
     const std::size_t cut = prng.below(line.size());
     if (cut > 0) write_all(logs[rank].get(), line.substr(0, cut));
     write_all(logs[rank].get(), line.substr(cut));
@@ -409,7 +409,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: both consoles in one keep lines and tap
   CHECK(shown(out, 6) == "tapped");
   follow("a", 1);
   write_all(open_log("a").get(), "line\n");
-  CHECK(shown(out, 9) == "\n[1]line\n");  // Not behind "tapped".
+  CHECK(shown(out, 9) == "\n[1]line\n");  // The line does not continue "tapped".
 }
 
 }  // namespace

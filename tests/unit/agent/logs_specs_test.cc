@@ -14,7 +14,7 @@ struct LogsSpecsTest {
     options.local_world_size = 2;
     options.log.specs = LogsSpecsOptions{.name = "mine", .command = {"python"}, .log_dir = "logs"};
   }
-  // As the program answers; what `change` says is put in, or taken out if it is null.
+  // An answer of the program. The members of `change` are added to it, or removed if they are null.
   std::string answer(const json& change = json::object()) const {
     json whole{{"stdouts", {{"0", "a.out"}, {"1", ""}}},
                {"stderrs", {{"0", "a.err"}, {"1", "/dev/null"}}},
@@ -76,6 +76,7 @@ TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: every worker's variables are in the
 TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: it is ready, or says why not", "[unit][agent]") {
   CHECK(read_logs_specs_ready("{\"ready\": true}\n").has_value());
   CHECK(read_logs_specs_ready("{\"error\": \"no such\"}\n").error().text == "no such");
+  CHECK_THAT(read_logs_specs_ready("{\"error\": \"\"}\n").error().text, Contains("without a text"));
   CHECK_THAT(read_logs_specs_ready("Traceback\n").error().text, Contains("something else"));
   CHECK_FALSE(read_logs_specs_ready("").has_value());
 }
@@ -100,7 +101,7 @@ TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: its streams are for every worker of
              Contains("stdouts") && Contains("{0}") && Contains("2 workers"));
   CHECK_THAT(error(answer({{"stderrs", {{"2", "x"}}}})), Contains("{0, 1, 2}"));
   CHECK_THAT(error(answer({{"stdouts", {{"1", nullptr}, {"-1", "x"}}}})), Contains("{-1, 0}"));
-  // As torchrun: of the others nothing is asked.
+  // As in torchrun, the other members need no complete set of ranks.
   CHECK(read_logs_dest(answer({{"tee_stdouts", {{"7", "x"}}}}), options).has_value());
 }
 

@@ -8,8 +8,8 @@ namespace {
 using Catch::Matchers::Contains;
 using Cpus = CpusByLocalRank;
 
-// Two packages of two NUMA nodes; a node has four cores of two threads (n and n + 16), and two
-// caches.
+// Two packages with two NUMA nodes each. A node has four cores with two threads (n and n + 16), and
+// two caches.
 NumaTopology two_sockets() {
   NumaTopology machine;
   for (int cpu = 0; cpu < 32; ++cpu) {
@@ -52,7 +52,7 @@ TEST_CASE("numa: exclusive shares out whole cores, the first devices get what is
   const NumaTopology machine = two_sockets();
   CHECK(plan(NumaBinding::Exclusive, machine, {1, 0, 1, 1}, 4) ==
         Cpus{{4, 5, 20, 21}, {0, 1, 2, 3, 16, 17, 18, 19}, {6, 22}, {7, 23}});
-  // Devices without a worker have their share, too.
+  // Devices without a worker also get their share.
   CHECK(plan(NumaBinding::Exclusive, machine, {0, 0, 0, 0}, 1) == Cpus{{0, 16}});
   CHECK_THAT(error(NumaBinding::Exclusive, machine, {0, 0, 0, 0, 0}, 5), Contains("4 core(s)"));
 }

@@ -71,7 +71,7 @@ TEST_CASE("process scan: descendants of every depth are found, spared ones are n
 TEST_CASE("process scan: who can outlive a signal", "[unit][agent]") {
   for (const bool ignores : {false, true}) {
     if (ignores) ::signal(SIGUSR1, SIG_IGN);
-    const Family family;  // It inherits what is ignored.
+    const Family family;  // Both processes inherit the ignored signals.
     ::signal(SIGUSR1, SIG_DFL);
     CHECK(can_outlive(family.parent, SIGUSR1) == ignores);
     CHECK_FALSE(can_outlive(family.parent, SIGUSR2));
@@ -107,7 +107,8 @@ TEST_CASE("process scan: a job's processes are found by session", "[unit][agent]
 TEST_CASE("process scan: a job's processes are found by their parent, and by a session of theirs",
           "[unit][agent]") {
   const Family family;
-  // The child is in no session of the workers, and has no mark: its parent has one.
+  // `inner` is not in a worker's session and has no mark; its parent `outer` leads such a session.
+  // `innermost` is in the session of `inner`.
   std::array<int, 2> ready{};
   REQUIRE(::pipe(ready.data()) == 0);
   const pid_t outer = ::fork();
@@ -149,7 +150,7 @@ TEST_CASE("process scan: a job's processes are found by a mark in their environm
     ::execve("/bin/sleep", const_cast<char**>(argv), const_cast<char**>(env));
     ::_exit(127);
   }
-  // The environment is the new one only after exec: wait for it, within the test's own limit.
+  // The environment changes only with execve: waits for that, within the test's own limit.
   const auto marked = [](std::string_view variable) { return variable == "MUSTER_JOB=this1"; };
   while (!has(processes_of_job({}, marked), pid)) {
     int status = 0;
@@ -168,9 +169,9 @@ TEST_CASE("process scan: a session's number that another process has by now is a
     return has(processes_of_job({{family.parent, session}}, no_mark), family.parent);
   };
   CHECK(finds({.start = start, .end = {}}));
-  CHECK_FALSE(finds({.start = 1, .end = {}}));       // Another leader.
-  CHECK(finds({.start = start, .end = start + 1}));  // It began before the end.
-  CHECK_FALSE(finds({.start = 1, .end = 2}));        // It began after it.
+  CHECK_FALSE(finds({.start = 1, .end = {}}));       // The leader is another process.
+  CHECK(finds({.start = start, .end = start + 1}));  // The process began before the end.
+  CHECK_FALSE(finds({.start = 1, .end = 2}));        // The process began after the end.
 }
 
 TEST_CASE("process scan: a signal goes to the process that was seen, and to no other",
@@ -178,11 +179,11 @@ TEST_CASE("process scan: a signal goes to the process that was seen, and to no o
   Family family;
   Process seen{.pid = family.parent, .parent = ::getpid(), .session = family.parent};
   CHECK(signal_process(seen, 0));
-  ++seen.session;  // As if the number were another process's now.
+  ++seen.session;  // As if another process had this pid now.
   CHECK_FALSE(signal_process(seen, 0));
 
   const Process child{.pid = family.child, .parent = 1, .session = ::getsid(family.child)};
-  CHECK(signal_process(child, 0));  // Its parent has ended since, or is another one.
+  CHECK(signal_process(child, 0));  // As if its parent had ended since the scan.
 }
 
 TEST_CASE("process scan: what it says of a process is what the kernel says", "[unit][agent]") {
@@ -197,7 +198,7 @@ TEST_CASE("process scan: what it says of a process is what the kernel says", "[u
   CHECK(is_alive(*seen));
 }
 
-// Plays a file of /proc whose reader waits for a lock that a sick process holds.
+// Plays a file of /proc whose reader waits for a lock that a stuck process holds.
 TEST_CASE("bounded read: a process that makes its reader wait does so once, and holds up no other",
           "[unit][agent]") {
   constexpr std::chrono::milliseconds kShort{1};
@@ -211,7 +212,7 @@ TEST_CASE("bounded read: a process that makes its reader wait does so once, and 
   CHECK_FALSE(read_in_time(1, kLong, waits).has_value());
   CHECK(read_in_time(2, kLong, [] { return std::string("text"); }) == "text");
   lock.set_value();
-  // Once the first reading has come back, the process is read again.
+  // Once the first read has returned, the process is read again.
   const auto limit = std::chrono::steady_clock::now() + kLong;
   std::optional<std::string> again;
   while (!again && std::chrono::steady_clock::now() < limit)

@@ -83,7 +83,7 @@ TEST_CASE("shim protocol: the CPUs come back as the kernel's mask", "[unit][agen
     REQUIRE(fd.has_value());
     const auto packed = read_command(fd->get());
     REQUIRE(packed);
-    CHECK(std::string(packed->path) == "/bin/true");  // It does not shift what follows.
+    CHECK(std::string(packed->path) == "/bin/true");  // The mask does not shift the strings.
     CHECK(std::string(packed->argv[1]) == "x");
     const auto bytes = packed->cpu_mask;
     std::vector<unsigned long> words(bytes.size() / sizeof(unsigned long));
@@ -112,7 +112,7 @@ TEST_CASE("shim protocol: a file that is no command is refused", "[unit][agent]"
   ::close(null);
   const Result<OwnedFd> fd = pack_command({"/bin/true", {"true"}, {}, {}, {}});
   REQUIRE(fd.has_value());
-  REQUIRE(::ftruncate(fd->get(), 30) == 0);  // Torn: the strings are not all there.
+  REQUIRE(::ftruncate(fd->get(), 30) == 0);  // Some of the strings are missing.
   CHECK_FALSE(read_command(fd->get()));
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("shim protocol: nothing there, the end, and nonsense are told apart", 
   CHECK(receive_request(pair.shim).error().value() == ENOTCONN);
 }
 
-// The connection is reset then, which recvmsg() says before it gives what came earlier.
+// Unread reports reset the connection: recvmsg() returns ECONNRESET before it returns the request.
 TEST_CASE("shim protocol: the last request of an agent that left reports unread is received",
           "[unit][agent]") {
   Pair pair;

@@ -18,7 +18,7 @@
 namespace muster {
 namespace {
 
-/// A start that is known to have succeeded or failed. After a failure there is no child.
+/// A start whose result is known. After a failure there is no child.
 struct Spawned {
   pid_t pid = -1;
   int pidfd = -1;
@@ -109,7 +109,8 @@ TEST_CASE("spawn: exec's own error comes back, and no zombie stays", "[unit][age
 TEST_CASE("spawn: the worker leads its own session, with no signal blocked or ignored",
           "[unit][agent]") {
   ::signal(SIGPIPE, SIG_IGN);
-  // No shell: dash blocks signals for moments of its own. Of stat: pid, process group, session.
+  // Runs awk, not a shell: dash blocks signals for moments. Fields 1, 5 and 6 of stat are the pid,
+  // the process group and the session.
   Command command(
       {"/usr/bin/awk",
        "/^Sig(Blk|Ign):.0000000000000000/ {n++} FILENAME ~ /stat$/ {n += $5 == $1 && $6 == $1} "
@@ -166,7 +167,8 @@ TEST_CASE("spawn: CPUs that there are not are an error with its step", "[unit][a
 }
 
 TEST_CASE("spawn: what was blocked or ignored for us is so for the worker", "[unit][agent]") {
-  // No shell: dash unblocks everything when it begins. SIGUSR1 is bit 9, SIGHUP bit 0.
+  // Runs awk, not a shell: dash unblocks all signals when it begins. SIGUSR1 is bit 9, SIGHUP bit
+  // 0.
   Command command({"/usr/bin/awk",
                    "/SigBlk:.0000000000000200/ {n++} /SigIgn:.0000000000000001/ {n++} "
                    "END {exit n != 2}",
@@ -192,7 +194,7 @@ TEST_CASE("spawn: streams go where they are told, and nothing else is inherited"
   for (ssize_t n = 1; n > 0 && bytes < text.size(); bytes += static_cast<std::size_t>(n))
     n = ::read(ends[0], text.data() + bytes, text.size() - bytes);
   ::close(ends[0]);
-  CHECK(text.substr(0, bytes) == "0\n1\n2\n3\nerr\n");  // 3 is ls's own.
+  CHECK(text.substr(0, bytes) == "0\n1\n2\n3\nerr\n");  // ls has opened 3 itself.
 }
 
 TEST_CASE("spawn: what is not reset by name is the default one anyway", "[unit][agent]") {
@@ -200,7 +202,7 @@ TEST_CASE("spawn: what is not reset by name is the default one anyway", "[unit][
   const sigset_t not_default = signals_not_default();
   CHECK(::sigismember(&not_default, SIGUSR2) == 1);
   CHECK(::sigismember(&not_default, SIGWINCH) == 0);
-  // SIGUSR2 is bit 11, SIGHUP bit 0: it is ignored for the worker alone.
+  // SIGUSR2 is bit 11. SIGHUP is bit 0: only the worker ignores it.
   Command command({"/usr/bin/awk",
                    "/SigIgn:.0000000000000001/ {n++} /SigCgt:.0000000000000000/ {n++} "
                    "END {exit n != 2}",
@@ -234,7 +236,8 @@ TEST_CASE("spawn: a start that is not waited for says why it failed", "[unit][ag
 }
 
 TEST_CASE("spawn: what fails in the child leaves the parent's errno alone", "[unit][agent]") {
-  // Each of the child's calls would write it, if they were the C library's: they share our memory.
+  // The child shares this process's memory. If it used calls of the C library, they would write
+  // errno.
   for (int turn = 0; turn < 50; ++turn) {
     Command command({"/no/such/program"});
     errno = 0;

@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// As py-spy 0.4.3 prints it, the paths shortened.
+// The output of py-spy 0.4.3, with shortened paths.
 constexpr const char* kDump = R"dump(Process 29144: /venv/bin/python w.py
 Python v3.11.7 (/opt/python/bin/python3.11)
 
@@ -22,7 +22,7 @@ Thread 29144 (idle): "MainThread"
 
 TEST_CASE("stack_text: the main thread's line, and the user's own above the library",
           "[unit][hang]") {
-  const auto line = standing_line(kDump);
+  const auto line = current_line(kDump);
   REQUIRE(line);
   CHECK(line->innermost == "Condition.wait (/opt/python/lib/python3.11/threading.py:327)");
   CHECK(line->own == "stuck (/home/a/w.py:5)");
@@ -33,7 +33,7 @@ TEST_CASE("stack_text: the main thread's line, and the user's own above the libr
 }
 
 TEST_CASE("stack_text: native frames are not lines of Python", "[unit][hang]") {
-  const auto line = standing_line(R"dump(Thread 1 (idle): "MainThread"
+  const auto line = current_line(R"dump(Thread 1 (idle): "MainThread"
     0x7fca45ea3e96 (/usr/lib/x86_64-linux-gnu/libc.so.6)
     PyThread_acquire_lock_timed (/opt/lib/libpython3.11.so.1.0)
     stuck (/home/a/w.py:3)
@@ -44,7 +44,7 @@ TEST_CASE("stack_text: native frames are not lines of Python", "[unit][hang]") {
 }
 
 TEST_CASE("stack_text: inside torch.distributed it waits for others", "[unit][hang]") {
-  const auto line = standing_line(R"dump(Thread 1 (idle): "MainThread"
+  const auto line = current_line(R"dump(Thread 1 (idle): "MainThread"
     barrier (/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:5129)
     wrapper (/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py:83)
     main (/home/a/train.py:40)
@@ -56,17 +56,17 @@ TEST_CASE("stack_text: inside torch.distributed it waits for others", "[unit][ha
 
 TEST_CASE("stack_text: a thread without a name, library frames only, and no thread at all",
           "[unit][hang]") {
-  const auto nameless = standing_line("Thread 0x7F (idle)\n    f (a.py:1)\n");
+  const auto nameless = current_line("Thread 0x7F (idle)\n    f (a.py:1)\n");
   REQUIRE(nameless);
   CHECK(nameless->own == "f (a.py:1)");
-  const auto library = standing_line("Thread 1 (idle)\n    f (/usr/lib/python3.11/a.py:1)\n");
+  const auto library = current_line("Thread 1 (idle)\n    f (/usr/lib/python3.11/a.py:1)\n");
   REQUIRE(library);
   CHECK(library->own == library->innermost);
-  CHECK_FALSE(standing_line(""));
-  CHECK_FALSE(standing_line("Thread 1 (idle): \"MainThread\"\n"));
-  CHECK_FALSE(standing_line("Error: Failed to get process executable name."));
-  CHECK_FALSE(standing_line("    f (a.py:1)\n"));  // A frame of no thread.
-  CHECK_FALSE(standing_line("Thread 1\n    f (a.py:)\n    (a.py:1\n    )\n"));
+  CHECK_FALSE(current_line(""));
+  CHECK_FALSE(current_line("Thread 1 (idle): \"MainThread\"\n"));
+  CHECK_FALSE(current_line("Error: Failed to get process executable name."));
+  CHECK_FALSE(current_line("    f (a.py:1)\n"));  // A frame without a thread.
+  CHECK_FALSE(current_line("Thread 1\n    f (a.py:)\n    (a.py:1\n    )\n"));
 }
 
 TEST_CASE("stack_text: what tools say when they may not", "[unit][hang]") {
@@ -81,7 +81,7 @@ TEST_CASE("stack_text: what tools say when they may not", "[unit][hang]") {
 
 HangSuspect suspect(int rank, Duration idle, const char* own, bool waits = false) {
   return {LocalRank{rank}, idle,
-          StandingLine{.innermost = own, .own = own, .waits_for_others = waits}};
+          CurrentLine{.innermost = own, .own = own, .waits_for_others = waits}};
 }
 
 TEST_CASE("stack_text: the one to blame", "[unit][hang]") {

@@ -13,7 +13,7 @@ std::string substituted(std::string_view text) {
   });
 }
 
-// Every expectation is what CPython 3.11's string.Template(text).safe_substitute() returns.
+// Every expected value is what CPython 3.11's string.Template(text).safe_substitute() returns.
 TEST_CASE("string_template: names are replaced as Python replaces them", "[unit][agent]") {
   const std::pair<const char*, const char*> cases[] = {
       {"", ""},

@@ -30,7 +30,7 @@ struct SupervisorTest {
     happens(WorkerStarted{LocalRank{1}});
     REQUIRE(supervisor.state() == Supervisor::State::Running);
   }
-  /// Nothing lives any more: the others are told, and let go.
+  /// No process is alive any more: the end is reported to the other nodes, and answered.
   Finish end(bool succeeded, const EverythingGone& gone = {}) {
     const SupervisorActions told = happens(gone);
     REQUIRE(told.size() == 1);
@@ -63,7 +63,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: workers that all end well are a su
   CHECK(happens(WorkerStarted{LocalRank{0}}).empty());
   CHECK(happens(WorkerStarted{LocalRank{1}}).empty());
   CHECK(happens(WorkerEnded{LocalRank{1}, kGood}).empty());
-  // What they left behind goes, too.
+  // Processes that the workers left behind are killed, too.
   only<KillEverything>(happens(WorkerEnded{LocalRank{0}, kGood}));
   CHECK(end(true).why == Finish::Why::Succeeded);
 }
@@ -111,7 +111,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: time in which the machine stood st
   run();
   SECTION("that has its time for an end in order") {
     happens(WorkerEnded{LocalRank{1}, kBad});
-    CHECK(after(1h, TimePassed{}).empty());  // The worker stood still, too.
+    CHECK(after(1h, TimePassed{}).empty());  // The worker stood still as well.
     REQUIRE(supervisor.next_deadline() == now + 30s);
     only<KillEverything>(after(30s, TimePassed{}));
   }
@@ -188,7 +188,7 @@ TEST_CASE_METHOD(SupervisorTest,
   CHECK(happens(SignalArrived{kTerm}).empty());
   const SupervisorActions actions = happens(EverythingGone{});
   REQUIRE(actions.size() == 2);
-  CHECK(std::get<ReportEnd>(actions[0]).succeeded);  // The others go on.
+  CHECK(std::get<ReportEnd>(actions[0]).succeeded);  // The other nodes continue.
   CHECK(std::get<Finish>(actions[1]).why == Finish::Why::Signalled);
   CHECK(std::get<Finish>(actions[1]).started);
   CHECK(supervisor.finished());
@@ -210,7 +210,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a rendezvous that fails ends the j
   const SupervisorActions actions = happens(RendezvousFailed{"timed out"});
   CHECK(only<Finish>(actions).why == Finish::Why::RendezvousFailed);
   CHECK(only<Finish>(actions).reason == "timed out");
-  CHECK(happens(SignalArrived{kTerm}).empty());  // It is over.
+  CHECK(happens(SignalArrived{kTerm}).empty());  // The job has ended.
 }
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a worker that hangs is ended, and that is a failure",
@@ -219,14 +219,14 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a worker that hangs is ended, and 
   const SupervisorActions abort = happens(WorkerHung{LocalRank{1}});
   CHECK(only<EndWorker>(abort).rank == LocalRank{1});
   CHECK(only<EndWorker>(abort).number == 6);
-  CHECK(happens(WorkerHung{LocalRank{0}}).empty());  // One at a time.
+  CHECK(happens(WorkerHung{LocalRank{0}}).empty());  // Only one worker at a time.
   const SupervisorActions actions =
       happens(WorkerEnded{LocalRank{1}, {.killed = true, .status = 6}});
   REQUIRE(actions.size() == 2);
   CHECK(std::get<AnnounceFailure>(actions[0]).rank == LocalRank{1});
   CHECK(std::get<SignalWorkers>(actions[1]).number == kTerm);
   happens(WorkerEnded{LocalRank{0}, {.killed = true, .status = kTerm}});
-  only<JoinRendezvous>(happens(EverythingGone{}));  // As after any failure.
+  only<JoinRendezvous>(happens(EverythingGone{}));  // As after every failure.
 }
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a hanging worker that survives SIGABRT is killed",
@@ -255,7 +255,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a hang that is over when it is tol
   CHECK(happens(WorkerHung{LocalRank{0}}).empty());
   happens(WorkerHung{LocalRank{1}});
   CHECK(supervisor.next_deadline());
-  only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kGood}));  // It ended well after all.
+  only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kGood}));  // It succeeded in the end.
   CHECK_FALSE(supervisor.next_deadline());
 }
 
@@ -283,7 +283,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a restart that is ordered costs no
 TEST_CASE_METHOD(SupervisorTest, "supervisor: the job's count decides where there is one",
                  "[unit][agent]") {
   happens(Begun{});
-  // More than max_restarts here: the others' --max-restarts was checked when they joined.
+  // More than max_restarts of this node: the other nodes' --max-restarts was checked at their join.
   CHECK(only<StartWorkers>(happens(RendezvousCompleted{.job_restarts = 7})).restart_count == 7);
   happens(WorkerStarted{LocalRank{0}});
   happens(WorkerStarted{LocalRank{1}});

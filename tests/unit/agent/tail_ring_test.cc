@@ -27,7 +27,7 @@ TEST_CASE("tail_ring: the last lines, an unterminated one included", "[unit][age
 TEST_CASE("tail_ring: a line that is cut at its front is left out, unless it is all there is",
           "[unit][agent]") {
   CHECK(last("long line\nx\n", 5, 6) == "x\n");
-  CHECK(last("ab\nx\n", 5, 2) == "x\n");  // Cut exactly between two lines.
+  CHECK(last("ab\nx\n", 5, 2) == "x\n");  // The limit cuts exactly between two lines.
   CHECK(last("0123456789", 5, 4) == "6789");
   CHECK(last_lines("rest\nwhole\n", {5, 100}, false) == "whole\n");
   CHECK(last_lines("rest\nwhole\n", {5, 100}, true) == "rest\nwhole\n");
@@ -43,7 +43,7 @@ TEST_CASE("tail_ring: before it is full it holds everything", "[unit][agent]") {
   CHECK(ring.lines({1, 100}) == "cd\n");
   CHECK(ring.lines({9, 100}) == "ab\ncd\n");
   ring.append("12");
-  CHECK(ring.text() == "ab\ncd\n12");  // Full to the byte: nothing is lost.
+  CHECK(ring.text() == "ab\ncd\n12");  // Exactly full: no byte is lost.
   CHECK(ring.lines({9, 100}) == "ab\ncd\n12");
   ring.append("3");
   CHECK(ring.text() == "b\ncd\n123");

@@ -50,9 +50,9 @@ TEST_CASE("timer_table: lines that are none, and why", "[unit][timer]") {
 
 TEST_CASE("timer_table: bytes become lines, however they come", "[unit][timer]") {
   TimerLines lines;
-  CHECK(lines.take("on").empty());
-  CHECK(lines.take("e\ntwo\n\nthr") == std::vector<std::string>{"one", "two"});
-  CHECK(lines.take("ee\n") == std::vector<std::string>{"three"});
+  CHECK(lines.feed("on").empty());
+  CHECK(lines.feed("e\ntwo\n\nthr") == std::vector<std::string>{"one", "two"});
+  CHECK(lines.feed("ee\n") == std::vector<std::string>{"three"});
 }
 
 TEST_CASE("timer_table: a line without end takes no memory, and the next is read",
@@ -60,12 +60,12 @@ TEST_CASE("timer_table: a line without end takes no memory, and the next is read
   TimerLines lines;
   std::size_t seen = 0;
   for (int i = 0; i < 100; ++i)
-    for (const std::string& line : lines.take(std::string(1000, 'x'))) {
+    for (const std::string& line : lines.feed(std::string(1000, 'x'))) {
       CHECK(line.size() == kMaxTimerLineBytes + 1);
       ++seen;
     }
   CHECK(seen == 1);
-  CHECK(lines.take("xxx\nnext\n") == std::vector<std::string>{"next"});
+  CHECK(lines.feed("xxx\nnext\n") == std::vector<std::string>{"next"});
 }
 
 struct TimerTableTest {
@@ -73,11 +73,11 @@ struct TimerTableTest {
   Instant now{Duration(1h)};
   static constexpr double kWall = 1.8e9;
 
-  /// A timer that runs out in so long.
+  /// Sets a timer that expires in `in_s` seconds.
   bool set(int pid, const std::string& scope, double in_s, int signal = 9) {
-    return table.take({pid, scope, kWall + in_s, signal}, now, kWall);
+    return table.apply({pid, scope, kWall + in_s, signal}, now, kWall);
   }
-  /// Looks as often as it wants to be looked at, until then.
+  /// Calls expire() at each of the table's deadlines, up to `until`.
   std::vector<ExpiredTimer> expire(Instant until) {
     std::vector<ExpiredTimer> all;
     for (;;) {
@@ -88,7 +88,7 @@ struct TimerTableTest {
     }
   }
   void release(int pid, const std::string& scope) {
-    table.take({pid, scope, std::nullopt, 0}, now, kWall);
+    table.apply({pid, scope, std::nullopt, 0}, now, kWall);
   }
 };
 
@@ -96,7 +96,7 @@ TEST_CASE_METHOD(TimerTableTest, "timer_table: a timer that is not called off ru
                  "[unit][timer]") {
   CHECK_FALSE(table.next_deadline());
   CHECK(set(1, "a", 2.5));
-  CHECK(table.next_deadline() == now + TimerTable::kLookInterval);
+  CHECK(table.next_deadline() == now + TimerTable::kCheckInterval);
   CHECK(expire(now + 2499ms).empty());
   CHECK(table.next_deadline() == now + 2500ms);
   CHECK(expire(now + 2500ms) == std::vector<ExpiredTimer>{{1, "a", 9}});
@@ -126,7 +126,7 @@ TEST_CASE_METHOD(TimerTableTest, "timer_table: a pause of the whole machine does
   set(1, "a", 6);
   CHECK(expire(now + 3s).empty());
   now += 10h;
-  CHECK(table.expire(now).empty());  // Two seconds at most of these hours.
+  CHECK(table.expire(now).empty());  // At most two seconds of these hours count.
   CHECK(set(2, "b", 1));
   CHECK(expire(now + 1s) == std::vector<ExpiredTimer>{{1, "a", 9}, {2, "b", 9}});
 }
@@ -138,9 +138,9 @@ TEST_CASE_METHOD(TimerTableTest,
   set(1, "terminate", 3, 15);
   set(1, "kill", 2, 9);
   set(1, "not yet", 100, 6);
-  now += 2s;  // One look: its thread came late.
+  now += 2s;  // A single check, because its thread was late.
   CHECK(table.expire(now) == std::vector<ExpiredTimer>{{1, "kill", 9}});
-  CHECK_FALSE(table.next_deadline());  // With a process its timers go.
+  CHECK_FALSE(table.next_deadline());  // All timers of the process are removed.
   set(1, "says nothing", 1, 0);
   CHECK(expire(now + 5s) == std::vector<ExpiredTimer>{{1, "says nothing", 0}});
 }
@@ -151,7 +151,7 @@ TEST_CASE_METHOD(TimerTableTest, "timer_table: odd times are the past or far ahe
   CHECK(table.expire(now).size() == 1);
   set(1, "never", 1e300);
   CHECK(expire(now + 1h).empty());
-  CHECK(table.next_deadline() == now + 1h + TimerTable::kLookInterval);
+  CHECK(table.next_deadline() == now + 1h + TimerTable::kCheckInterval);
 }
 
 TEST_CASE_METHOD(TimerTableTest, "timer_table: a process is forgotten with its timers",
@@ -161,7 +161,7 @@ TEST_CASE_METHOD(TimerTableTest, "timer_table: a process is forgotten with its t
   set(2, "b", 2);
   set(3, "a", 3);
   CHECK(table.pids() == std::vector<int>{1, 2, 3});
-  table.forget(2);
+  table.remove(2);
   CHECK(table.pids() == std::vector<int>{1, 3});
   table.clear();
   CHECK_FALSE(table.next_deadline());

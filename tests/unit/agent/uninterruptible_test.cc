@@ -27,7 +27,7 @@ struct UninterruptibleTest {
   std::optional<StuckWorker> look() {
     return detector.observe({{LocalRank{0}, a}, {LocalRank{1}, b}}, now);
   }
-  /// Looks at intervals until then; what the last look has seen.
+  /// Observes at intervals for `elapsed`; returns the last result.
   std::optional<StuckWorker> after(Duration elapsed) {
     const Instant end = now + elapsed;
     while (now + detector.interval() < end) {
@@ -91,7 +91,7 @@ TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: time in which nobody loo
   CHECK_FALSE(after(0s));
   CHECK_FALSE(after(5s));
   now += 24h;
-  CHECK_FALSE(look());  // Two intervals at most of this day.
+  CHECK_FALSE(look());  // At most two intervals of this day count.
   const auto stuck = after(3s);
   REQUIRE(stuck);
   CHECK(stuck->stuck == 10s);

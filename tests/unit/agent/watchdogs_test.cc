@@ -1,4 +1,4 @@
-// The two watchdogs' shells: a pipe, a process that really is there, and the loop.
+// Tests both watchdogs with a real pipe, real processes and a real loop.
 #include "agent/io/watchdogs.h"
 
 #include <fcntl.h>
@@ -30,16 +30,16 @@ using Environment = std::vector<std::string>;
 
 constexpr auto kPatience = 20s;
 
-// A process that waits to be killed; as a worker it leads a session.
+// A process that waits to be killed. Like a worker, it leads a session if `leads`.
 struct Child {
   explicit Child(bool leads) : pid(::fork()) {
     if (pid == 0) {
-      ::signal(SIGTERM, SIG_DFL);  // Not the test framework's.
+      ::signal(SIGTERM, SIG_DFL);  // Not the handler of the test framework.
       if (leads) ::setsid();
       for (;;)
         ::pause();
     }
-    // Only then is it what it is meant to be.
+    // Waits until the child leads its session.
     while (leads && ::getsid(pid) != pid) {
     }
   }
@@ -49,7 +49,7 @@ struct Child {
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
-  /// The signal that it has died of; 0: it lives.
+  /// The signal that has killed the process; 0 while it is alive.
   int death() const {
     siginfo_t info{};
     ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
@@ -77,9 +77,9 @@ TEST_CASE("timer_fifo: a place of its own is told to the workers", "[unit][timer
   CHECK(environment.back() == "TORCHELASTIC_TIMER_FILE=" + fifo->path());
   CHECK(environment.size() == 3);
   CHECK(fs::is_empty(place.dir));
-  REQUIRE_FALSE(fifo->make());
+  REQUIRE_FALSE(fifo->create());
   CHECK(fs::is_fifo(fifo->path()));
-  CHECK(fs::path(fifo->path()).parent_path() == place.dir);
+  CHECK(fs::path(fifo->path()).parent_path().parent_path() == place.dir);
   fifo->remove();
   CHECK(fs::is_empty(place.dir));
 }
@@ -98,15 +98,15 @@ struct TimerFifoTest {
 TEST_CASE_METHOD(TimerFifoTest, "timer_fifo: an old pipe is replaced, a file of somebody's is not",
                  "[unit][timer]") {
   TimerFifo first = chosen();
-  REQUIRE_FALSE(first.make());
+  REQUIRE_FALSE(first.create());
   TimerFifo second = chosen();
-  REQUIRE_FALSE(second.make());
-  first.remove();  // It is not its own any more.
+  REQUIRE_FALSE(second.create());
+  first.remove();  // The pipe at the path is not `first`'s any more.
   CHECK(fs::is_fifo(path));
   second.remove();
   CHECK_FALSE(fs::exists(path));
   std::ofstream(path) << "precious";
-  CHECK(chosen().make().value() == EEXIST);
+  CHECK(chosen().create().value() == EEXIST);
   chosen().remove();
   chosen().remove_unread();
   CHECK(fs::file_size(path) == 8);
@@ -115,15 +115,15 @@ TEST_CASE_METHOD(TimerFifoTest, "timer_fifo: an old pipe is replaced, a file of 
 TEST_CASE_METHOD(TimerFifoTest, "timer_fifo: who did not make it removes it when nobody reads it",
                  "[unit][timer]") {
   const TimerFifo fronts = chosen();
-  fronts.remove_unread();  // The agent was killed before it made one.
+  fronts.remove_unread();  // The agent was killed before it created the pipe.
   std::optional<TimerFifo> agents = chosen();
-  REQUIRE_FALSE(agents->make());
+  REQUIRE_FALSE(agents->create());
   fronts.remove_unread();
   CHECK(fs::is_fifo(path));
-  agents.reset();  // As the kernel does it when it is killed.
+  agents.reset();  // The kernel closes the pipe like this when the agent is killed.
   fronts.remove_unread();
   CHECK_FALSE(fs::exists(path));
-  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);  // It was killed before it opened it.
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);  // The agent was killed before it opened the pipe.
   fronts.remove_unread();
   CHECK_FALSE(fs::exists(path));
 }
@@ -137,11 +137,11 @@ struct FileTimerTest : TimerFifoTest {
 
   FileTimerTest() {
     fifo = chosen();
-    REQUIRE_FALSE(fifo->make());
+    REQUIRE_FALSE(fifo->create());
     timers.emplace(io, workers, *fifo,
                    [this](const FileTimer::Expired& timer) { expired.push_back(timer); });
   }
-  /// As torch's client does it: open, one line, close.
+  /// Does the same as torch's client: open, write one line, close.
   void write(const std::string& text) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     REQUIRE(fd >= 0);
@@ -190,7 +190,7 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: what was called off in time kills n
   const Child last(true);
   workers.started(LocalRank{0}, worker.pid);
   workers.started(LocalRank{1}, last.pid);
-  // The loop has not run yet: set and called off are read when the deadline is over already.
+  // The loop has not run yet: it reads both requests after the deadline.
   ask(worker.pid, "step", 0);
   ask(worker.pid, "step", -1, 0);
   ask(last.pid, "step", 0);
@@ -210,7 +210,7 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: nobody else is killed, whoever asks
   ask(1, "step", 0);
   write("no timer\n");
   write(std::string(3, '\n') + "{}\n");
-  ask(worker.pid, "step", 0.01, 0);  // The last in time: when it is out, so are the others.
+  ask(worker.pid, "step", 0.01, 0);  // The latest: when it has run out, so have the others.
   until([this] { return !expired.empty(); });
   CHECK(expired.size() == 1);
   CHECK(expired[0].signal == 0);
@@ -226,7 +226,7 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: it may run out before the worker's 
   workers.started(LocalRank{1}, known.pid);
   ask(stranger.pid, "step", 0);
   ask(early.pid, "step", 0, SIGTERM);
-  ask(known.pid, "step", 0);  // In the same moment: when it has run out, so have the others.
+  ask(known.pid, "step", 0);  // At the same time: when it has run out, so have the others.
   until([this] { return !expired.empty(); });
   CHECK(early.death() == 0);
   workers.started(LocalRank{0}, early.pid);
@@ -236,7 +236,7 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: it may run out before the worker's 
   until([&early] { return early.death() != 0; });
   CHECK(early.death() == SIGTERM);
   workers.attempt_begins();
-  workers.started(LocalRank{0}, stranger.pid);  // An attempt later it is forgotten.
+  workers.started(LocalRank{0}, stranger.pid);  // The timer belonged to the last attempt.
   CHECK(expired.size() == 2);
   CHECK(stranger.death() == 0);
 }
@@ -244,7 +244,7 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: it may run out before the worker's 
 TEST_CASE_METHOD(FileTimerTest, "file_timer: a child of a worker may have a timer, too",
                  "[unit][timer]") {
   const Child first(true);
-  workers.started(LocalRank{0}, ::getpid());  // So that the child has a worker above it.
+  workers.started(LocalRank{0}, ::getpid());  // Makes this process a worker, and `first` its child.
   ask(first.pid, "step", 0);
   until([this] { return !expired.empty(); });
   CHECK_FALSE(expired[0].is_worker);
@@ -281,7 +281,7 @@ struct StateWatchTest {
                       [](pid_t pid) { return pid == 11 ? 'D' : 'S'; });
     workers.started(LocalRank{0}, 10);
     workers.started(LocalRank{1}, 11);
-    io.run_for(kPatience);  // Nothing is left to do when it has reported.
+    io.run_for(kPatience);  // Returns early, when nothing is left to do.
   }
 };
 
@@ -307,7 +307,7 @@ TEST_CASE_METHOD(StateWatchTest, "watchdogs: nobody looks for D unless the envir
 
 TEST_CASE_METHOD(FileTimerTest, "watchdogs: what the agent hears of a worker whose timer ran out",
                  "[unit][timer]") {
-  timers.reset();  // The pipe has one reader, and one who is told of workers.
+  timers.reset();  // The pipe has one reader, and the table one observer.
   workers = {};
   std::vector<std::pair<LocalRank, std::string>> reasons;
   Watchdogs watchdogs(

@@ -10,20 +10,20 @@ using namespace std::chrono_literals;
 TEST_CASE("watched wait: its length is the time in which somebody looked", "[unit][agent]") {
   Instant now{1h};
   WatchedWait wait(now);
-  CHECK(wait.look(now) == 0s);
-  CHECK(wait.look(now += 20ms) == 20ms);
-  CHECK(wait.look(now += 1s) == 1020ms);
-  CHECK(wait.until_next_look(30s) == 1s);
-  CHECK(wait.until_next_look(1500ms) == 480ms);
-  CHECK(wait.until_next_look(1s) == 0s);
+  CHECK(wait.advance(now) == 0s);
+  CHECK(wait.advance(now += 20ms) == 20ms);
+  CHECK(wait.advance(now += 1s) == 1020ms);
+  CHECK(wait.until_next_check(30s) == 1s);
+  CHECK(wait.until_next_check(1500ms) == 480ms);
+  CHECK(wait.until_next_check(1s) == 0s);
 }
 
 TEST_CASE("watched wait: a pause of the machine does not use up a limit", "[unit][agent]") {
   Instant now{1h};
   WatchedWait wait(now);
-  CHECK(wait.look(now += 1s) == 1s);
-  CHECK(wait.look(now += 8h) == 3s);
-  CHECK(wait.look(now += 1s) == 4s);
+  CHECK(wait.advance(now += 1s) == 1s);
+  CHECK(wait.advance(now += 8h) == 3s);
+  CHECK(wait.advance(now += 1s) == 4s);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ struct WorkerEnvTest {
     REQUIRE(env.has_value());
     return *env;
   }
-  // Fails if a name occurs twice.
+  // Checks that no name occurs twice.
   std::map<std::string, std::string> variables() const {
     std::map<std::string, std::string> result;
     for (const std::string& entry : entries()) {
@@ -56,7 +56,7 @@ TEST_CASE_METHOD(WorkerEnvTest, "worker_env: a plug-in's changes are the last wo
   CHECK(variables.at("TORCHELASTIC_ERROR_FILE") == "/its/error.json");
   CHECK(variables.at("PLUG_IN") == "yes");
   CHECK(variables.at("NEW") == "1");
-  CHECK(variables.at("RANK") == "77");  // As under torchrun: what surrounds it shows again.
+  CHECK(variables.at("RANK") == "77");  // As under torchrun: the inherited value is visible again.
   CHECK_FALSE(variables.contains("ROLE_NAME"));
   CHECK(variables.at("MUSTER_JOB") == "token7");
 }
@@ -131,7 +131,7 @@ TEST_CASE_METHOD(WorkerEnvTest, "worker_env: the rest is inherited, in order and
   CHECK(std::vector<std::string>(env.begin(), env.begin() + 6) ==
         std::vector<std::string>{"PATH=/bin", "EMPTY=", "EQUALS=a=b=", "LINES=a\nb", "Z=1", "A=2"});
   CHECK(env[6] == "LOCAL_RANK=1");
-  CHECK(entries() == env);  // The same again.
+  CHECK(entries() == env);  // The result does not change.
 }
 
 TEST_CASE_METHOD(WorkerEnvTest, "worker_env: of a name given twice the first counts, as in getenv",
@@ -150,7 +150,7 @@ TEST_CASE_METHOD(WorkerEnvTest, "worker_env: settings of the user's win over def
   CHECK(variables().at("OMP_NUM_THREADS") == "8");
   CHECK(variables().at("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "3");
   inherited = {"OMP_NUM_THREADS=", "TORCH_NCCL_ASYNC_ERROR_HANDLING="};
-  CHECK(variables().at("OMP_NUM_THREADS").empty());  // Set, if to nothing.
+  CHECK(variables().at("OMP_NUM_THREADS").empty());  // Set, although to an empty value.
   CHECK(variables().at("TORCH_NCCL_ASYNC_ERROR_HANDLING").empty());
   inherited.clear();
   options.set_omp_num_threads = false;
@@ -184,7 +184,7 @@ TEST_CASE_METHOD(WorkerEnvTest, "worker_env: a virtual local rank is 0 with a de
   CHECK(variables().at("CUDA_VISIBLE_DEVICES") == "GPU-8a1b");
   worker.local_rank = {0};
   CHECK(variables().at("CUDA_VISIBLE_DEVICES") == "4");
-  inherited = {"CUDA_VISIBLE_DEVICES="};  // One entry, an empty one.
+  inherited = {"CUDA_VISIBLE_DEVICES="};  // One entry, which is empty.
   CHECK(variables().at("CUDA_VISIBLE_DEVICES").empty());
 }
 
@@ -210,7 +210,7 @@ TEST_CASE_METHOD(WorkerEnvTest, "worker_env: a job inside a job is marked with b
   CHECK(variables().at("MUSTER_OUTER_JOBS") == "outer");
   inherited = {"MUSTER_JOB=middle", "MUSTER_OUTER_JOBS=outermost:outer"};
   CHECK(variables().at("MUSTER_OUTER_JOBS") == "outermost:outer:middle");
-  inherited = {"MUSTER_JOB=token7"};  // The agent itself carries its job's mark.
+  inherited = {"MUSTER_JOB=token7"};  // The agent's own environment has its job's token.
   CHECK_FALSE(variables().contains("MUSTER_OUTER_JOBS"));
 }
 

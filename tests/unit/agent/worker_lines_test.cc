@@ -20,7 +20,7 @@ std::vector<WorkerMessage> all_of(WorkerLines& lines, std::string_view bytes) {
 std::string why_closed(std::string_view bytes) {
   WorkerLines lines(2);
   all_of(lines, bytes);
-  return std::string(lines.why());
+  return std::string(lines.error());
 }
 
 constexpr std::string_view kHello = "{\"type\":\"hello\",\"local_rank\":1}\n";
@@ -37,10 +37,10 @@ TEST_CASE("worker lines: what a worker says", "[unit][worker_channel]") {
   CHECK(said == std::vector<WorkerMessage>{WorkerProgress{kOne, 17},
                                            WorkerProgress{kOne, std::nullopt},
                                            WorkerProgressEnd{kOne}});
-  CHECK_FALSE(lines.promised());
+  CHECK_FALSE(lines.ends_itself());
   CHECK(all_of(lines, "{\"type\":\"ends_itself\"}\n").empty());
-  CHECK(lines.promised() == kOne);
-  CHECK(lines.why().empty());
+  CHECK(lines.ends_itself() == kOne);
+  CHECK(lines.error().empty());
 }
 
 TEST_CASE("worker lines: where the bytes are cut does not matter", "[unit][worker_channel]") {
@@ -52,7 +52,7 @@ TEST_CASE("worker lines: where the bytes are cut does not matter", "[unit][worke
       for (const WorkerMessage& message : all_of(lines, text.substr(at, piece)))
         said.push_back(message);
     CHECK(said == std::vector<WorkerMessage>{WorkerProgress{kOne, -3}});
-    CHECK(lines.why().empty());
+    CHECK(lines.error().empty());
   }
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("worker lines: after what closes the connection nothing is taken",
   WorkerLines lines(2);
   CHECK(all_of(lines, std::string(kHello) + "no\n{\"type\":\"progress\"}\n").empty());
   CHECK(all_of(lines, "{\"type\":\"progress\"}\n").empty());
-  CHECK_FALSE(lines.why().empty());
+  CHECK_FALSE(lines.error().empty());
 }
 
 TEST_CASE("worker lines: what a later version says is skipped", "[unit][worker_channel]") {
@@ -86,7 +86,7 @@ TEST_CASE("worker lines: what a later version says is skipped", "[unit][worker_c
                                       "{\"type\":\"progress\",\"step\":2.5,\"more\":[{}]}\n");
   const WorkerProgress without_step{kOne, std::nullopt};
   CHECK(said == std::vector<WorkerMessage>{without_step, without_step});
-  CHECK(lines.why().empty());
+  CHECK(lines.error().empty());
 }
 
 TEST_CASE("worker lines: a line has a limit", "[unit][worker_channel]") {

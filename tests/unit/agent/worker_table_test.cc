@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// Writes down what it is told, and what the table has in that moment.
+// Records each notification, with the content of the table at that moment.
 struct Notes : WorkerObserver {
   Notes(const WorkerTable& of, std::string own_name) : table(of), name(std::move(own_name)) {}
   void attempt_begins() override { note("begins"); }

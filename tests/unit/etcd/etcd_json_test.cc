@@ -43,14 +43,14 @@ TEST_CASE("etcd json: answers", "[unit][etcd]") {
 
   CHECK(decode_lease_grant(R"({"header":{},"ID":"7587","TTL":"3"})")->seconds == 3);
   CHECK(decode_lease_kept(R"({"result":{"header":{},"ID":"7587","TTL":"3"}})")->id == 7587);
-  // Of a lease that has ended.
+  // The lease has expired.
   CHECK(decode_lease_kept(R"({"result":{"header":{},"ID":"7587"}})")->seconds == 0);
 }
 
 TEST_CASE("etcd json: a user and its token", "[unit][etcd]") {
   CHECK(encode_authenticate("u", "p\"") == R"({"name":"u","password":"p\""})");
   CHECK(*decode_authenticated(R"({"header":{},"token":"abc.12"})") == "abc.12");
-  // What would begin another header is no token.
+  // A token with characters that could start another header is refused.
   for (const char* text :
        {"", "{}", R"({"token":""})", R"({"token":"a\r\nb"})", R"({"token":"a b"})"})
     CHECK_FALSE(decode_authenticated(text).has_value());

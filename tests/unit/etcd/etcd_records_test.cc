@@ -7,7 +7,7 @@
 namespace muster::testing {
 namespace {
 
-/// What etcd would have after the changes; each piece must be one that a transaction takes.
+/// The keys that etcd would have after the changes. Each piece must fit into one transaction.
 struct EtcdTwin {
   std::map<std::string, std::string> keys;
 
@@ -79,7 +79,7 @@ TEST_CASE("etcd records: a member goes, a run goes, a run begins again", "[unit]
   changes.runs["a"].removed = true;
   etcd.apply(records.changes_of(changes));
   CHECK(etcd.state().runs[0].members.size() == 2);
-  // A leader that has taken over knows which keys there are, too.
+  // A new leader also knows which keys exist.
   EtcdRecords next("/p", 100);
   REQUIRE(next.read(etcd.all()).has_value());
   changes = run_with("a", {7});

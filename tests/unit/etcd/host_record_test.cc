@@ -24,7 +24,7 @@ TEST_CASE("host record: what nobody of ours has written", "[unit][etcd]") {
   CHECK_FALSE(decode_host_record(encode_host_record(long_name)).has_value());
   const HostRecord long_host{.name = "a", .host = std::string(300, 'h'), .port = 1};
   CHECK_FALSE(decode_host_record(encode_host_record(long_host)).has_value());
-  // A log line stays one.
+  // A log line must stay one line.
   const auto two_lines = decode_host_record(encode_host_record({.name = "a\nb"}));
   REQUIRE(two_lines.has_value());
   CHECK(two_lines->name.find('\n') == std::string::npos);

@@ -69,7 +69,8 @@ TEST_CASE_METHOD(HttpAccessTest, "http access: a browser's cookie reads until it
   const std::string cookie = logged_in();
   CHECK(reads("", cookie));
   CHECK(reads("Bearer wrong", "a=b;c; " + cookie + "; d=e"));
-  CHECK(reads("", cookie + "x; " + cookie));  // Two of one name: an old one and this one.
+  // Two cookies have the same name: an old one and the current one.
+  CHECK(reads("", cookie + "x; " + cookie));
   CHECK_FALSE(reads("", cookie.substr(0, cookie.size() - 1)));
   CHECK_FALSE(reads("", "x" + cookie));
   CHECK_FALSE(reads("", cookie.substr(0, cookie.find('=') + 1)));
@@ -97,7 +98,7 @@ TEST_CASE_METHOD(HttpAccessTest, "http access: a change is proven for one method
   CHECK_FALSE(changes({.method = "PUT", .target = asked.target, .nonce = "12"}, asked));
   CHECK_FALSE(changes({.method = "POST", .target = "/api/v1/runs/b/stop", .nonce = "12"}, asked));
   CHECK_FALSE(changes({.method = "POST", .target = asked.target, .nonce = "13"}, asked));
-  // Of a connection that was asked for no proof.
+  // A connection without a nonce, because no proof was requested.
   CHECK_FALSE(changes({.method = "POST", .target = asked.target}, {"POST", asked.target, ""}));
   const std::string key = http_read_key(*crypto);
   for (const std::string& wrong :
@@ -116,7 +117,7 @@ TEST_CASE_METHOD(HttpAccessTest, "http access: every secret is compared in const
   const std::string cookie = logged_in();
   logged_in();
   CHECK(comparisons([&] { reads("Bearer wrong"); }) == 1);
-  // All sessions and links are looked at, also behind the right one.
+  // All sessions and links are compared, also those after the right one.
   CHECK(comparisons([&] { reads("", cookie); }) == 2);
   access.begin_login(now);
   const std::string secret = access.begin_login(now);

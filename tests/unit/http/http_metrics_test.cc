@@ -20,7 +20,7 @@ TEST_CASE("http metrics: durability, and who leads", "[unit][http]") {
   const std::string well = metrics_text(figures, {}, 0);
   CHECK_THAT(well, Catch::Contains("muster_state_unrecorded_seconds 0\n"));
   CHECK_THAT(well, Catch::Contains("muster_state_problem 0\n"));
-  // Without etcd nobody leads, and nobody is told so.
+  // Without etcd there is no leader, so the metric has no value.
   CHECK_THAT(well, Catch::Contains("# TYPE muster_etcd_leader gauge\n"));
   CHECK_THAT(well, !Catch::Contains("\nmuster_etcd_leader "));
   figures.runs.unrecorded = 1500ms;

@@ -31,7 +31,7 @@ TEST_CASE_METHOD(PlanFixture, "argparse: a prefix that fits one spelling is that
 
 TEST_CASE_METHOD(PlanFixture, "argparse: muster's own options make no abbreviation ambiguous",
                  "[unit][launcher]") {
-  CHECK(std::holds_alternative<EarlyExit>(parse({"--h"})));  // Not --hang-timeout.
+  CHECK(std::holds_alternative<EarlyExit>(parse({"--h"})));  // Means --help, not --hang-timeout.
   CHECK_THAT(usage_error({"--s", "x"}), !Contains("--strict"));
   CHECK(flags({"--strict", "x"}).strict);
   CHECK(usage_error({"--stri", "x"}) == "unrecognized arguments: --stri");
@@ -152,7 +152,7 @@ TEST_CASE_METHOD(PlanFixture, "argparse: variables are defaults, and lose agains
         "PET_MAX_RESTARTS)");
   const Flags parsed = flags({"--max-restarts", "2", "x"});
   CHECK(parsed.nnodes == "2");
-  CHECK(parsed.start_method == "bogus");  // As under torchrun: choices are for the line.
+  CHECK(parsed.start_method == "bogus");  // As under torchrun, choices bind only the command line.
   CHECK(parsed.tee == "3");
   CHECK(flags({"--max-restarts", "2", "--nnodes", "4", "x"}).nnodes == "4");
 }
@@ -183,7 +183,8 @@ TEST_CASE_METHOD(PlanFixture, "argparse: an empty variable is not set", "[unit][
   CHECK(parsed.nnodes == "1:1");
   CHECK_FALSE(parsed.master_port);
   CHECK(parsed.duplicate_stdout_filters.empty());
-  CHECK(flags({"--nnodes", "", "x"}).nnodes.empty());  // On the line it is what was meant.
+  CHECK(
+      flags({"--nnodes", "", "x"}).nnodes.empty());  // On the command line, an empty value counts.
 }
 
 TEST_CASE_METHOD(PlanFixture, "argparse: help and its like end the line in their turn",
@@ -220,6 +221,24 @@ TEST_CASE_METHOD(PlanFixture, "argparse: muster's variables are checked like its
   CHECK(flags({"x"}).strict);
   environment["MUSTER_EXIT_CODE"] = "bogus";
   CHECK_THAT(usage_error({"x"}), Contains("(from MUSTER_EXIT_CODE)"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "argparse: --on-agent-death=adopt is refused with its own sentence",
+                 "[unit][launcher]") {
+  const std::string reason =
+      "=adopt: a new agent that takes over live workers does not exist yet; kill is the only value";
+  CHECK(usage_error({"--on-agent-death=adopt", "x"}) == "--on-agent-death" + reason);
+  CHECK(usage_error({"--on-agent-death", "adopt", "x"}) == "--on-agent-death" + reason);
+  CHECK(usage_error({"--on_agent_death", "adopt", "x"}) == "--on_agent_death" + reason);
+  CHECK(
+      usage_error({"--on-agent-death=resume", "x"}) ==
+      "argument --on-agent-death/--on_agent_death: invalid choice: 'resume' (choose from 'kill')");
+  environment["MUSTER_ON_AGENT_DEATH"] = "adopt";
+  CHECK(usage_error({"x"}) == "MUSTER_ON_AGENT_DEATH" + reason);
+  CHECK(flags({"--on-agent-death=kill", "x"}).on_agent_death == "kill");
+  // muster's own options have no PET_ variable.
+  environment = {{"PATH", "/usr/bin"}, {"PET_ON_AGENT_DEATH", "adopt"}};
+  CHECK(warnings({"x"}) == Words{"PET_ON_AGENT_DEATH has no effect: no option reads it"});
 }
 
 }  // namespace

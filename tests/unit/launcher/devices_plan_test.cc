@@ -1,4 +1,4 @@
-// --numa-binding, --run-path, --event-log-handler and the script itself, on a made-up machine.
+// --numa-binding, --run-path, --event-log-handler and the script itself, on a simulated machine.
 #include <signal.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ struct DevicesFixture : PlanFixture {
   std::vector<int> node_of_gpu;
   std::string numa_error;
   std::set<std::string> scripts = {"x.py"};
-  mutable std::vector<std::string> asked;  // CUDA_VISIBLE_DEVICES, "unset" for none.
+  mutable std::vector<std::string> asked;  // CUDA_VISIBLE_DEVICES of each query; "unset": not set.
 
   Checked<LaunchPlan> plan_on_devices(const Words& words) const {
     NodeFacts facts{
@@ -32,7 +32,7 @@ struct DevicesFixture : PlanFixture {
         .gpus = [this] { return gpus; },
         .xpus = [this] { return xpus; },
         .new_run_id = [] { return std::string("new-id"); },
-        .is_executable = [this](const std::string& path) { return programs.contains(path); },
+        .first_executable = first_of(programs),
         .argv0 = argv0,
     };
     facts.numa = [this](const std::string* devices) -> Checked<NumaFacts> {
@@ -75,7 +75,7 @@ TEST_CASE_METHOD(DevicesFixture, "plan: workers are bound near their GPUs", "[un
   CHECK(plan_error(words) == "--numa-binding: no hwloc");
   asked.clear();
   CHECK(good_plan({"--nproc-per-node=2", "x.py"}).agent.cpus.empty());
-  CHECK(asked.empty());  // Asking costs time.
+  CHECK(asked.empty());  // A query costs time.
 }
 
 TEST_CASE_METHOD(DevicesFixture, "plan: without GPUs workers are spread over the NUMA nodes",
@@ -96,9 +96,9 @@ TEST_CASE_METHOD(DevicesFixture, "plan: --run-path runs the script in a fresh Py
   CHECK_THAT(plan.command[3], Contains("runpy.run_path(sys.argv[0], run_name=\"__main__\")"));
   CHECK(plan.command[kRunPathScriptAt] == "x.py");
   CHECK(plan.command[6] == "b");
-  CHECK(plan.first_argument == kRunPathScriptAt);  // Macros are the user's, not the program's.
+  CHECK(plan.first_argument == kRunPathScriptAt);  // Macros apply to the user's words only.
   CHECK(plan.entry_point == "run_script_path");
-  // Stronger than the others, as torchrun has it.
+  // As in torchrun, --run-path overrides --no-python and -m.
   CHECK(good_plan({"--run-path", "--no-python", "-m", "x.py"}).agent.command[2] == "-c");
   argv0 = "muster-launch";
   CHECK(good_plan({"--run-path", "x.py"}).agent.local_rank_argument_at == 5);

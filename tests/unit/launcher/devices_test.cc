@@ -18,13 +18,13 @@ TEST_CASE("devices: CUDA_VISIBLE_DEVICES by number", "[unit][launcher]") {
   CHECK(gpus(four, "0") == 1);
   CHECK(gpus(four, "3, 1 ,2") == 3);
   CHECK(gpus(four, "1gpu2,2ampere") == 2);
-  CHECK(gpus(four, "0,4,1") == 1);  // The first that there is not ends the list.
+  CHECK(gpus(four, "0,4,1") == 1);  // A missing GPU ends the list.
   CHECK(gpus(four, "0,-1,1") == 1);
   CHECK(gpus(four, "0,,1") == 1);
   CHECK(gpus(four, "0,x,1") == 1);
   CHECK(gpus(four, "-1") == 0);
   CHECK(gpus(four, "none") == 0);
-  CHECK(gpus(four, "0,1,0") == 0);  // Repeated: nothing is visible.
+  CHECK(gpus(four, "0,1,0") == 0);  // A repeated GPU makes all invisible.
   CHECK(gpus(four, "0,9,0") == 0);
   CHECK(gpus(four, "+2") == 1);
   CHECK(gpus(four, "99999999999999999999") == 0);
@@ -36,11 +36,11 @@ TEST_CASE("devices: CUDA_VISIBLE_DEVICES by UUID", "[unit][launcher]") {
       .count = 3, .uuids = {"GPU-aa11", "GPU-aa22", "GPU-bb33"}, .mig_uuids = {}};
   CHECK(gpus(three, "GPU-aa11") == 1);
   CHECK(gpus(three, "GPU-b,GPU-aa2") == 2);
-  CHECK(gpus(three, "GPU-b,GPU-a,GPU-aa11") == 1);  // Fits two.
-  CHECK(gpus(three, "GPU-b,GPU-c,GPU-aa11") == 1);  // Fits none.
+  CHECK(gpus(three, "GPU-b,GPU-a,GPU-aa11") == 1);  // The last prefix fits two GPUs.
+  CHECK(gpus(three, "GPU-b,GPU-c,GPU-aa11") == 1);  // The second prefix fits no GPU.
   CHECK(gpus(three, "GPU-b,0,GPU-aa11") == 1);
   CHECK(gpus(three, "GPU-b,GPU-b") == 0);
-  CHECK(gpus(three, "GPU-b,GPU-bb33") == 0);  // The same one twice.
+  CHECK(gpus(three, "GPU-b,GPU-bb33") == 0);  // Both name the same GPU.
   CHECK(gpus(three, "0,GPU-b") == 1);
 }
 
@@ -68,9 +68,8 @@ TEST_CASE("node facts: this machine answers", "[unit][launcher]") {
   CHECK(facts.cpus() >= 1);
   CHECK(facts.gpus() >= 0);
   CHECK(facts.xpus() >= 0);
-  CHECK(facts.is_executable("/bin/sh"));
-  CHECK_FALSE(facts.is_executable("/bin"));
-  CHECK_FALSE(facts.is_executable("/etc/passwd"));
+  CHECK(facts.first_executable({"/bin", "/etc/passwd", "/bin/sh", "/bin/cat"}) == "/bin/sh");
+  CHECK(facts.first_executable({"/bin", "/etc/passwd"}).empty());
   const std::string id = facts.new_run_id();
   REQUIRE(id.size() == 36);
   CHECK(id[14] == '4');

@@ -2,12 +2,12 @@
 #include <cstdio>
 
 namespace {
-int devices[4];  // Their addresses are the handles: GPU 0, GPU 1, MIG 0, MIG 1.
+int devices[4];  // The elements' addresses are the handles: GPU 0, GPU 1, MIG 0, MIG 1.
 bool is_started = false;
 constexpr const char* kUuids[] = {"GPU-first", "GPU-second", "MIG-one", "MIG-two"};
 constexpr int kNotFound = 6;       // NVML_ERROR_NOT_FOUND
 constexpr int kUninitialized = 1;  // NVML_ERROR_UNINITIALIZED
-// nvmlPciInfo_t, written down a second time: from nvml.h of CUDA 12.
+// nvmlPciInfo_t of nvml.h, CUDA 12. Not shared with nvml.cc, so that a mistake there shows.
 struct PciInfo {
   char legacy_bus_id[16];
   unsigned int domain, bus, device, pci_device_id, pci_subsystem_id;
@@ -16,7 +16,7 @@ struct PciInfo {
 }  // namespace
 
 extern "C" {
-// Named as NVML names them.
+// The functions have NVML's names.
 // NOLINTBEGIN(readability-identifier-naming)
 int nvmlInit_v2() {
   is_started = true;

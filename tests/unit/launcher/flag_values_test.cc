@@ -1,4 +1,4 @@
-// The small languages inside flags: endpoints, --rdzv-conf, stream maps, signals, where Python is.
+// The values of flags: endpoints, --rdzv-conf, stream maps, signals; and the search for Python.
 #include <signal.h>
 
 #include <map>
@@ -12,6 +12,7 @@
 #include "launcher/rendezvous_flags.h"
 #include "launcher/stream_flags.h"
 #include "rendezvous/core/python_text.h"
+#include "tests/unit/launcher/plan_fixture.h"
 
 namespace muster::testing {
 namespace {
@@ -31,7 +32,7 @@ TEST_CASE("endpoint: host, port, brackets", "[unit][launcher]") {
       {"2001:db8::5", {"2001:db8::5", {}}},
       {"1:2:3:4:5:6:7:8", {"1:2:3:4:5:6:7:8", {}}},
       {"fe80::1%eth0", {"fe80::1%eth0", {}}},
-      {"fe80::1:29400", {"fe80::1", 29400}},  // As torchrun cuts it.
+      {"fe80::1:29400", {"fe80::1", 29400}},  // As torchrun splits it.
   };
   for (const auto& [text, endpoint] : good) {
     INFO(text);
@@ -54,7 +55,7 @@ TEST_CASE("rdzv-conf: keys and values are checked", "[unit][launcher]") {
   CHECK(conf->without_effect == std::vector<std::string>{"use_libuv"});
   for (const char* empty : {"  ", "''", " \" \""})
     CHECK(parse_rendezvous_conf(empty, "c10d", "f")->values.empty());
-  // A script that quotes twice.
+  // A script that quotes twice adds these quotes.
   const auto quoted = parse_rendezvous_conf(" 'join_timeout=5,is_host=1' ", "c10d", "--rdzv-conf");
   REQUIRE(quoted.has_value());
   CHECK(quoted->values ==
@@ -71,7 +72,7 @@ TEST_CASE("rdzv-conf: keys and values are checked", "[unit][launcher]") {
       {"is_host=perhaps", "true or false"},
       {"store_type=tree", "tcp or file"},
       {"backend=c10d", "there is no setting 'backend'"},
-      {"jion_timeout=1", "join_timeout"},  // Those that there are.
+      {"jion_timeout=1", "join_timeout"},  // The error lists the known settings.
   };
   for (const auto& [text, says] : bad) {
     INFO(text);
@@ -124,8 +125,7 @@ struct PythonFixture {
   std::string argv0 = "muster";
 
   std::string found() const {
-    const auto python = find_python(
-        environment, argv0, [this](const std::string& path) { return programs.contains(path); });
+    const auto python = find_python(environment, argv0, first_of(programs));
     return python ? *python : "none";
   }
 };
@@ -136,13 +136,13 @@ TEST_CASE_METHOD(PythonFixture, "python: the order in which it is looked for", "
   CHECK(found() == "/b/python");
   programs.insert("/b/python3");
   CHECK(found() == "/b/python3");
-  programs.insert("./python3");  // The empty entry of PATH.
+  programs.insert("./python3");  // Found by the empty entry of PATH.
   CHECK(found() == "./python3");
   argv0 = "/opt/bin/torchrun";
   programs.insert("/opt/bin/python");
   CHECK(found() == "/opt/bin/python");
   environment["CONDA_PREFIX"] = "/conda";
-  CHECK(found() == "/opt/bin/python");  // An environment without a Python.
+  CHECK(found() == "/opt/bin/python");  // The conda environment has no Python.
   programs.insert("/conda/bin/python");
   CHECK(found() == "/conda/bin/python");
   environment["VIRTUAL_ENV"] = "/venv/";

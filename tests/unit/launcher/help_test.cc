@@ -1,4 +1,4 @@
-// What muster prints about itself, and the table behind it.
+// The texts that muster prints about itself, and the table of options.
 #include "launcher/help.h"
 
 #include <fstream>
@@ -15,6 +15,8 @@ namespace muster::testing {
 namespace {
 
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
 
 TEST_CASE("table: names, variables and defaults fit together", "[unit][launcher]") {
   std::set<std::string_view> names;
@@ -27,7 +29,7 @@ TEST_CASE("table: names, variables and defaults fit together", "[unit][launcher]
     const bool has_dash = dest.find('-') != std::string::npos;
     for (char& c : dest)
       c = c == '-' ? '_' : c;
-    // Only muster's own that print something have no second spelling.
+    // Only muster's own options that print something have no second spelling.
     if (has_dash && !option.ends_muster()) CHECK(option.names[1] == "--" + dest);
     if (!option.environment.empty()) {
       std::string variable = option.origin == OptionOrigin::Torchrun ? "PET_" : "MUSTER_";
@@ -45,18 +47,17 @@ TEST_CASE("help: every option, within the terminal's width", "[unit][launcher]")
     const std::string text = help_text({.shown = "torchrun", .launch_module = false}, columns);
     CHECK(text.starts_with("usage: torchrun [options] training_script"));
     for (const Option& option : all_options()) {
-      if (option.group == OptionGroup::Hidden || !is_known(option, false)) continue;
+      if (!is_known(option, false)) continue;
       CHECK_THAT(text, Contains(std::string(option.long_name())));
       if (!option.environment.empty()) CHECK_THAT(text, Contains(std::string(option.environment)));
     }
-    if (columns < 80) continue;  // Single words do not always fit into less.
+    if (columns < 80) continue;  // Some words are too long for less.
     for (const std::string_view line : split(text, '\n'))
       CHECK(line.size() <= static_cast<std::size_t>(columns));
   }
   CHECK_THAT(help_text({.shown = "muster-launch", .launch_module = true}, 80),
              Contains("--use-env"));
   CHECK_THAT(help_text({.shown = "muster", .launch_module = false}, 80), !Contains("--use-env"));
-  CHECK_THAT(help_text({.shown = "muster", .launch_module = false}, 80), !Contains("--man-page"));
 }
 
 TEST_CASE("help: usage errors have argparse's form", "[unit][launcher]") {
@@ -78,25 +79,69 @@ TEST_CASE("help: the version comes first, then what it was built from", "[unit][
 
 TEST_CASE("completion: each shell is offered every option", "[unit][launcher]") {
   for (const char* shell : {"bash", "zsh", "fish"}) {
-    const std::string script = completion_script(shell);
+    const std::string script(completion_script(shell));
     for (const Option& option : all_options()) {
-      if (option.group == OptionGroup::Hidden) continue;
       INFO(shell << " " << option.long_name());
       CHECK_THAT(script, Contains(std::string(option.long_name().substr(2))));
     }
-    CHECK_THAT(script, !Contains("man-page"));
   }
 }
 
-TEST_CASE("man page: docs/muster.1 is what the table gives", "[unit][launcher]") {
-  std::ifstream file(MUSTER_MAN_PAGE);
+/// A file that make_texts wrote.
+std::string installed_text(const std::string& path) {
+  std::ifstream file(std::string(MUSTER_SHARE "/") + path);
   std::stringstream text;
   text << file.rdbuf();
-  INFO("to renew: build/release/bin/muster --man-page > docs/muster.1");
-  CHECK(text.str() == man_page());
+  INFO(path);
+  CHECK(file);
+  return text.str();
 }
 
-/// Of a plan that can be started.
+TEST_CASE("completion: --completion prints the installed script", "[unit][launcher]") {
+  CHECK(completion_script("bash") == installed_text("bash-completion/completions/muster"));
+  CHECK(completion_script("zsh") == installed_text("zsh/site-functions/_muster"));
+  CHECK(completion_script("fish") == installed_text("fish/vendor_completions.d/muster.fish"));
+}
+
+TEST_CASE("completion: files are offered for each option that takes a file", "[unit][launcher]") {
+  const std::string bash(completion_script("bash"));
+  const std::string zsh(completion_script("zsh"));
+  const std::string fish(completion_script("fish"));
+  const auto zsh_line = [&zsh](const std::string& name) {
+    const std::size_t begin = zsh.find("'" + name + "=[");
+    REQUIRE(begin != std::string::npos);
+    return zsh.substr(begin, zsh.find('\n', begin) - begin);
+  };
+  for (const OptionId id : {OptionId::FailureReport, OptionId::RdzvTokenFile, OptionId::RdzvTlsCa,
+                            OptionId::RdzvTlsCert, OptionId::RdzvTlsKey}) {
+    const auto& names = option(id).names;
+    const std::string name(names[0]);
+    CHECK_THAT(bash, Contains(name + "|" + std::string(names[1]) +
+                              ") COMPREPLY=($(compgen -f -- \"$cur\"))"));
+    CHECK_THAT(zsh_line(name), EndsWith("]:FILE:_files'"));
+    CHECK_THAT(fish, Contains(" -l " + name.substr(2) + " -r -d "));
+  }
+}
+
+TEST_CASE("man page: it has every option, as the table says", "[unit][launcher]") {
+  const std::string page = installed_text("man/man1/muster.1");
+  CHECK_THAT(page, StartsWith(".TH MUSTER 1 \"\" \"muster " MUSTER_VERSION "\" "));
+  const auto escaped = [](std::string_view text) {
+    std::string result;
+    for (const char c : text)
+      result += c == '-' ? std::string("\\-") : std::string(1, c);
+    return result;
+  };
+  for (const Option& option : all_options()) {
+    INFO(option.long_name());
+    const std::string head =
+        ".B " + (option.short_name().empty() ? std::string() : escaped(option.short_name()) + ", ");
+    CHECK_THAT(page, Contains(".TP\n" + head + escaped(option.long_name())));
+    CHECK_THAT(page, Contains("\n" + escaped(option.help) + "\n"));
+  }
+}
+
+/// The --dry-run text of a plan that can be started.
 std::string shown_plan(const AgentOptions& options) {
   const auto text = dry_run_text(options, {"HOME=/home/me"});
   REQUIRE(text.has_value());

@@ -1,4 +1,4 @@
-// find_gpus() with the library of fake_nvml.cc in LD_LIBRARY_PATH.
+// Tests find_gpus() with the library of fake_nvml.cc in LD_LIBRARY_PATH.
 #include <catch2/catch.hpp>
 
 #include "launcher/devices.h"

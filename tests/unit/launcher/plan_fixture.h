@@ -1,6 +1,7 @@
-// A machine made up for the plan's tests, and verbs to plan on it.
+// A simulated machine for the tests of the plan, and functions that plan on it.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -12,6 +13,16 @@
 #include "launcher/launch_plan.h"
 
 namespace muster::testing {
+
+/// A machine on which these files are the executable ones.
+inline FirstExecutable first_of(const std::set<std::string>& programs) {
+  return [&programs](const std::vector<std::string>& paths) {
+    const auto found =
+        std::find_if(paths.begin(), paths.end(),
+                     [&programs](const std::string& path) { return programs.contains(path); });
+    return found == paths.end() ? std::string() : *found;
+  };
+}
 
 struct PlanFixture {
   Environment environment;
@@ -40,19 +51,19 @@ struct PlanFixture {
         .gpus = [this] { return gpus; },
         .xpus = [this] { return xpus; },
         .new_run_id = [] { return std::string("new-id"); },
-        .is_executable = [this](const std::string& path) { return programs.contains(path); },
+        .first_executable = first_of(programs),
         .argv0 = argv0,
     };
     return plan_launch(flags(words), environment, facts);
   }
-  /// The plan, which must be without errors.
+  /// The plan. It must have no error.
   LaunchPlan good(const std::vector<std::string>& words) const {
     auto result = plan(words);
     if (!result) FAIL(result.error().message);
     return *std::move(result);
   }
   AgentOptions agent(const std::vector<std::string>& words) const { return good(words).agent; }
-  /// The error's text, which there must be.
+  /// The text of the error. There must be one.
   std::string error(const std::vector<std::string>& words) const {
     const auto result = plan(words);
     REQUIRE_FALSE(result.has_value());
@@ -61,7 +72,7 @@ struct PlanFixture {
   std::vector<std::string> warnings(const std::vector<std::string>& words) const {
     return good(words).warnings;
   }
-  /// The usage error's text, which there must be.
+  /// The text of the usage error. There must be one.
   std::string usage_error(const std::vector<std::string>& words) const {
     const ParseOutcome outcome = parse(words);
     REQUIRE(std::holds_alternative<UsageError>(outcome));

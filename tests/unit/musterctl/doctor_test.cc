@@ -17,7 +17,7 @@ struct DoctorTest {
     FAIL("there is no check " + name);
     return {};
   }
-  // A healthy machine.
+  // The facts of a healthy machine.
   DoctorFacts facts{.host_name = "node1",
                     .host_addresses = {"10.0.0.1"},
                     .interfaces = {{"eth0", {"10.0.0.1"}}, {"lo", {"127.0.0.1"}}},
@@ -70,7 +70,7 @@ TEST_CASE_METHOD(DoctorTest, "doctor: interfaces are named as Gloo and NCCL read
   CHECK(verdict("GLOO_SOCKET_IFNAME", "eth0") == Verdict::Ok);
   CHECK(verdict("GLOO_SOCKET_IFNAME", "eth") == Verdict::Failure);
   CHECK(verdict("GLOO_SOCKET_IFNAME", "eth0,ib0") == Verdict::Failure);
-  CHECK(verdict("NCCL_SOCKET_IFNAME", "eth") == Verdict::Ok);  // A prefix.
+  CHECK(verdict("NCCL_SOCKET_IFNAME", "eth") == Verdict::Ok);  // NCCL accepts a prefix.
   CHECK(verdict("NCCL_SOCKET_IFNAME", "=eth") == Verdict::Failure);
   CHECK(verdict("NCCL_SOCKET_IFNAME", "^docker") == Verdict::Ok);
   CHECK(verdict("NCCL_SOCKET_IFNAME", "ib0") == Verdict::Failure);

@@ -1,8 +1,8 @@
-// A libnvidia-ml.so.1 for tests: two GPUs. The first is well and lacks what older ones do not
-// support; the second is hot, has memory errors, and rows that wait for a reset.
+// A libnvidia-ml.so.1 for tests: two GPUs. The first is healthy and does not support the functions
+// that older GPUs lack. The second is hot, has memory errors, and rows that wait for a reset.
 
 namespace {
-int devices[2];                            // Their addresses are the handles.
+int devices[2];                            // The elements' addresses are the handles.
 constexpr int kNoSuchArgument = 2;         // NVML_ERROR_INVALID_ARGUMENT
 constexpr int kNoSupport = 3;              // NVML_ERROR_NOT_SUPPORTED
 constexpr int kNameTooLong = 7;            // NVML_ERROR_INSUFFICIENT_SIZE
@@ -13,7 +13,7 @@ bool is_second(void* device) {
 }  // namespace
 
 extern "C" {
-// Named as NVML names them.
+// The functions have NVML's names.
 // NOLINTBEGIN(readability-identifier-naming)
 int nvmlInit_v2() {
   return 0;
@@ -39,7 +39,7 @@ int nvmlDeviceGetTotalEccErrors(void* device, int type, int counter, unsigned lo
   return 0;
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
-  *reasons = is_second(device) ? kHot : 1;  // 1: it is idle.
+  *reasons = is_second(device) ? kHot : 1;  // 1: the GPU is idle.
   return 0;
 }
 int nvmlDeviceGetRemappedRows(void* device, unsigned int* corrected, unsigned int* uncorrected,

@@ -51,7 +51,7 @@ TEST_CASE("gpu errors: what is no Xid is passed over, and nothing is without a b
 
 TEST_CASE("gpu errors: the log is a file, or the reason why not", "[unit][musterctl]") {
   CHECK(gpu_errors("/proc/nowhere").error == "/proc/nowhere: No such file or directory");
-  CHECK_FALSE(gpu_errors("/proc").error.empty());  // A folder.
+  CHECK_FALSE(gpu_errors("/proc").error.empty());  // /proc is a folder.
   char path[] = "/tmp/muster-gpu-errors-XXXXXX";
   const int fd = ::mkstemp(path);
   REQUIRE(fd >= 0);

@@ -54,7 +54,8 @@ struct PairTest {
     return false;
   }
 
-  PairFacts facts{.nodes = 2, .endpoint = "musterd:29400", .own = node("node1", 0), .whole = true};
+  PairFacts facts{
+      .nodes = 2, .endpoint = "musterd:29400", .own = node("node1", 0), .complete = true};
 };
 
 TEST_CASE_METHOD(PairTest, "doctor of nodes: a healthy pair has no warning", "[unit][musterctl]") {
@@ -65,7 +66,7 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: a healthy pair has no warning", "[u
   }
   CHECK(checks.size() == 8);
   CHECK_THAT(pairs_text(facts), Catch::Contains("node2 (rank 1)"));
-  CHECK_THAT(checks_text(checks), !Catch::Contains("node2"));  // The table has it.
+  CHECK_THAT(checks_text(checks), !Catch::Contains("node2"));  // The table shows it.
 }
 
 TEST_CASE_METHOD(PairTest, "doctor of nodes: one blocked direction is named with its addresses",
@@ -80,7 +81,7 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: one blocked direction is named with
   CHECK_THAT(blocked.found, Catch::Contains("eth0 10.0.0.2 to 10.0.0.1, port 40000"));
   CHECK_THAT(blocked.remedy, Catch::Contains("firewall"));
   CHECK(check("path_mtu").verdict == Verdict::Ok);
-  CHECK_FALSE(has("all_reduce"));  // It was not tried, and why is said already.
+  CHECK_FALSE(has("all_reduce"));  // Not tried; reach_from says why.
 }
 
 TEST_CASE_METHOD(PairTest, "doctor of nodes: without any way there is nothing to measure",
@@ -101,7 +102,7 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: long packets that are lost are an M
   CHECK(there.verdict == Verdict::Failure);
   CHECK_THAT(there.found, Catch::Contains("lost on the way there"));
   CHECK_THAT(there.remedy, Catch::Contains("same MTU"));
-  CHECK(check("reach_to").verdict == Verdict::Ok);  // It does connect.
+  CHECK(check("reach_to").verdict == Verdict::Ok);  // The connection works.
   peer().to->stage = ProbeStage::Receiving;
   CHECK_THAT(check("path_mtu").found, Catch::Contains("in both directions"));
   peer().from->stage = ProbeStage::Done;
@@ -151,7 +152,7 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: who is not there is a failure", "[u
   for (const Check& one : judge_pairs(facts))
     said = said || (one.peer == "rank 2" && one.verdict == Verdict::Failure);
   CHECK(said);
-  facts.whole = false;
+  facts.complete = false;
   CHECK(check("nodes").verdict == Verdict::Failure);
   CHECK_THAT(check("nodes").found, Catch::Contains("only 1 of 2"));
   peer().to.reset();
@@ -169,7 +170,7 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: whatever is not well has a remedy",
   peer().to->latency_ms = 500;
   peer().node.muster = "0.2.0";
   peer().reduce = PairReduce{false, "late", 0};
-  facts.whole = false;
+  facts.complete = false;
   for (const Check& one : judge_pairs(facts)) {
     INFO(one.name << ": " << one.found);
     CHECK((one.verdict == Verdict::Ok || !one.remedy.empty()));
@@ -197,19 +198,19 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: what the worker prints is read line
                  "[unit][musterctl]") {
   PairFacts read{.nodes = 2, .endpoint = "musterd:29400"};
   const std::string self = std::string(kThisNode) + to_json(*facts.own);
-  take_line(self, read);
-  take_line(to_json(peer()), read);
-  take_line("a line of somebody else", read);
-  CHECK_FALSE(read.whole);
-  take_line(kAllTested, read);
-  CHECK(read.whole);
+  handle_line(self, read);
+  handle_line(to_json(peer()), read);
+  handle_line("a line of somebody else", read);
+  CHECK_FALSE(read.complete);
+  handle_line(kAllTested, read);
+  CHECK(read.complete);
   REQUIRE(read.own);
   CHECK(read.own->host == "node1");
   CHECK(read.peers.size() == 1);
-  take_line(self, read);  // The nodes meet anew.
+  handle_line(self, read);  // The nodes meet again.
   CHECK(read.peers.empty());
-  CHECK_FALSE(read.whole);
-  take_line(std::string(kTestFailed) + "no store", read);
+  CHECK_FALSE(read.complete);
+  handle_line(std::string(kTestFailed) + "no store", read);
   CHECK(read.error == "no store");
 }
 

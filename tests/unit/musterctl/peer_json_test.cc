@@ -40,7 +40,7 @@ Probe probe_facts() {
           .ahead_seconds = -1.5};
 }
 
-// What a node says, with one field of it changed.
+// The JSON object `text` with one field changed.
 std::string with(const std::string& text, const std::string& name, nlohmann::json value) {
   auto json = nlohmann::json::parse(text);
   json[name] = std::move(value);
@@ -128,7 +128,7 @@ TEST_CASE("peer wire: a welcome is that of one rank", "[unit][musterctl]") {
 TEST_CASE("peer wire: clocks are compared as NTP does it", "[unit][musterctl]") {
   constexpr WallNanoseconds kSecond = 1'000'000'000;
   PingTimes times{.sent = 100 * kSecond};
-  // 2 s ahead; 10 ms there, 5 ms of work, 10 ms back.
+  // The other clock is 2 s ahead; 10 ms there, 5 ms of work, 10 ms back.
   REQUIRE(read_pong(probe_pong(102 * kSecond + kSecond / 100, 102 * kSecond + 15 * kSecond / 1000),
                     times));
   times.back = 100 * kSecond + 25 * kSecond / 1000;

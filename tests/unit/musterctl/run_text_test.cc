@@ -1,5 +1,6 @@
 #include "musterctl/run_text.h"
 
+#include <cstring>
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -11,7 +12,7 @@ namespace muster::ctl::testing {
 using Catch::Contains;
 using namespace std::chrono_literals;
 
-// A run as musterd itself would tell it.
+// A run as musterd itself reports it.
 RunView failed_run() {
   RunView view;
   view.now = Instant{1h};
@@ -63,6 +64,15 @@ TEST_CASE("musterctl why: a run without a failure says so", "[unit][musterctl]")
   CHECK_THAT(*why_text(run_json(view)), Contains("job: nothing has failed since the run began"));
 }
 
+TEST_CASE("musterctl why: a number that is no integer is refused", "[unit][musterctl]") {
+  for (const char* field : {"number", "missing_total"}) {
+    std::string json = run_json(failed_run());
+    const std::size_t at = json.find(std::string("\"") + field + "\":") + std::strlen(field) + 3;
+    json.replace(at, json.find_first_of(",}", at) - at, "1e300");
+    CHECK(!why_text(json).has_value());
+  }
+}
+
 TEST_CASE("musterctl status: state, counts and history", "[unit][musterctl]") {
   const Text text = status_text(run_json(failed_run()));
   REQUIRE(text.has_value());
@@ -88,7 +98,7 @@ TEST_CASE("musterctl: the only run, where there is exactly one", "[unit][musterc
   view.runs.push_back(failed_run().summary);
   view.total = 1;
   CHECK(only_run(runs_json(view))->id == "job");
-  view.total = 2;  // Also where not all of them are listed.
+  view.total = 2;  // The total counts, even if the list is shorter.
   CHECK(only_run(runs_json(view))->id.empty());
   CHECK_FALSE(only_run("{}").has_value());
 }

@@ -31,7 +31,7 @@ TEST_CASE("c10d allow: addresses and networks", "[unit][rendezvous]") {
   CHECK(lets_in("10.0.0.0/8", "10.255.1.2"));
   CHECK_FALSE(lets_in("10.0.0.0/8", "11.0.0.1"));
   CHECK_FALSE(lets_in("10.0.0.0/8", "a00::1"));
-  CHECK(lets_in("10.1.2.3/8", "10.9.9.9"));  // As most programs read it.
+  CHECK(lets_in("10.1.2.3/8", "10.9.9.9"));  // Host bits are ignored, as in most programs.
   CHECK(lets_in("10.0.0.7", "10.0.0.7"));
   CHECK_FALSE(lets_in("10.0.0.7", "10.0.0.8"));
   CHECK(lets_in("0.0.0.0/0", "1.2.3.4"));

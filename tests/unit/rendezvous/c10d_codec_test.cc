@@ -66,7 +66,7 @@ struct CodecTest {
     REQUIRE(look(decoder, kValidate) == Seen::Whole);
     decoder.next();
   }
-  /// What the decoder says to the whole of `bytes`.
+  /// The decoder's fault in `bytes`, if it has any.
   std::optional<ParseFault> fault_in(std::string_view bytes) {
     RequestDecoder fresh = decoder;
     const auto complete = fresh.scan(bytes);
@@ -75,7 +75,7 @@ struct CodecTest {
   }
 };
 
-// One of each query, and its bytes as torch 2.13 sends them.
+// One request of each query, and its bytes as torch 2.13 sends them.
 std::vector<std::pair<Request, std::string>> samples() {
   static const std::vector<std::string_view> kKeys{"/a", "", "/ccc"};
   static const std::vector<std::string_view> kValues{"1", "", "333"};
@@ -242,7 +242,8 @@ TEST_CASE_METHOD(CodecTest, "codec: 131,072 keys are looked at once each, in wha
   std::string bytes = code(Query::Check) + u64(131'072);
   for (int i = 0; i < 131'072; ++i)
     bytes += text("/" + std::to_string(i));
-  // Quadratic work would be 131,072 times the whole: minutes. No clock is needed to notice.
+  // Quadratic work would be 131,072 times the whole: the test would take minutes. It needs no clock
+  // to notice that.
   for (std::size_t size = 1; size < bytes.size(); size += 7)
     REQUIRE(look(decoder, std::string_view(bytes).substr(0, size)) == Seen::Part);
   REQUIRE(look(decoder, bytes) == Seen::Whole);

@@ -33,7 +33,7 @@ struct ParticipantTest {
     state.last_heartbeats.set(node, wall());
   }
   C10dStep step() { return me.step(state, now, wall()); }
-  /// Writes until there is nothing to write, and returns what there is then.
+  /// Steps until a step writes nothing, and returns that step.
   C10dStep settle() {
     for (int i = 0; i < 10; ++i) {
       C10dStep next = step();
@@ -42,7 +42,7 @@ struct ParticipantTest {
       state = write->state;
     }
     FAIL("it writes for ever");
-    return LookLater{};
+    return CheckLater{};
   }
   /// A complete round 0 of kFirst (rank 0) and this node.
   void in_a_round() {
@@ -50,25 +50,25 @@ struct ParticipantTest {
     state = {};
     in(kFirst);
     me.join(now);
-    REQUIRE(std::holds_alternative<LookLater>(settle()));
+    REQUIRE(std::holds_alternative<CheckLater>(settle()));
     pass(31s);
     state.last_heartbeats.set(kFirst, wall());
     REQUIRE(std::holds_alternative<RoundReady>(settle()));
-    me.settled();
-    settle();  // Its keep-alive.
+    me.mark_round_seen_by_all();
+    settle();  // Writes its keep-alive.
   }
 };
 
 TEST_CASE_METHOD(ParticipantTest, "c10d participant: the minimum starts the last call, once",
                  "[unit][rendezvous]") {
   me.join(now);
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   CHECK(state.participants.contains(kMe));
   CHECK(!state.deadline);
   CHECK(me.progress() == "1 node of 2 to 3 joined: b_2_0; 1 node missing");
   in(kFirst);
   state.deadline = WallTime{wall_us + 30'000'000};
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   CHECK(!state.complete);
 }
 
@@ -102,11 +102,11 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: a last call of a clock far 
   me.join(now);
   settle();
   state.deadline = WallTime{wall_us + 3'600'000'000};
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   for (int i = 0; i < 31; ++i) {
     pass(1s);
     state.last_heartbeats.set(kFirst, wall());
-    if (i < 29) CHECK(std::holds_alternative<LookLater>(settle()));
+    if (i < 29) CHECK(std::holds_alternative<CheckLater>(settle()));
   }
   CHECK(std::holds_alternative<RoundReady>(settle()));
 }
@@ -114,7 +114,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: a last call of a clock far 
 TEST_CASE_METHOD(ParticipantTest, "c10d participant: somebody waits, so the round is broken",
                  "[unit][rendezvous]") {
   in_a_round();
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   state.wait_list.insert(kLast);
   state.last_heartbeats.set(kLast, wall());
   const C10dStep broken = step();
@@ -122,7 +122,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: somebody waits, so the roun
   CHECK(std::get<RoundBroken>(broken).why == "c_3_0 will be in the next round");
 
   me.join(now);
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   CHECK(!state.participants.contains(kMe));
   CHECK(state.wait_list.contains(kMe));
 }
@@ -133,11 +133,11 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: who was rank 0 stays it, wh
   in(kLast);
   me.join(now);
   settle();
-  // As a muster node with the highest name would have numbered it.
+  // The ranks of a round that a muster node with the highest name has completed.
   state.participants.set(kLast, 0);
   state.participants.set(kMe, 1);
   settle();
-  me.settled();
+  me.mark_round_seen_by_all();
   me.join(now);
   settle();
   state.participants.erase(kLast);
@@ -168,7 +168,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: a round that few have seen 
   me.join(now);
   REQUIRE(std::holds_alternative<RoundReady>(settle()));
   me.join(now);
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   CHECK(state.participants.contains(kMe));
   pass(2s);
   settle();
@@ -252,10 +252,10 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: leftovers of a dead node co
   in(kFirst);
   pass(100s);
   me.join(now);
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   CHECK(!state.participants.contains(kMe));
   pass(15s);
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   CHECK(state.participants.contains(kMe));
   CHECK(!state.participants.contains(kFirst));
 }
@@ -275,7 +275,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: an empty store disturbs nob
                  "[unit][rendezvous]") {
   in_a_round();
   state = {};
-  CHECK(std::holds_alternative<LookLater>(step()));
+  CHECK(std::holds_alternative<CheckLater>(step()));
   in(kLast);
   CHECK(std::holds_alternative<RoundBroken>(step()));
 }
@@ -284,7 +284,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: closed while joining, runni
                  "[unit][rendezvous]") {
   in_a_round();
   state.closed = true;
-  CHECK(std::holds_alternative<LookLater>(step()));
+  CHECK(std::holds_alternative<CheckLater>(step()));
   CHECK(me.closed_while_member());
   me.join(now);
   const C10dStep closed = step();
@@ -298,7 +298,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: closed while joining, runni
   REQUIRE(std::holds_alternative<WriteState>(write));
   state = std::get<WriteState>(write).state;
   CHECK(state.redundancy_list.contains(kLast));
-  CHECK(std::holds_alternative<LookLater>(spare.step(state, now, wall())));
+  CHECK(std::holds_alternative<CheckLater>(spare.step(state, now, wall())));
   state.closed = true;
   const C10dStep spared = spare.step(state, now, wall());
   REQUIRE(std::holds_alternative<RunIsClosed>(spared));
@@ -312,33 +312,33 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: a spare takes the place tha
   in(kLast, 1);
   state.complete = true;
   me.join(now);
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   CHECK(state.redundancy_list.contains(kMe));
-  pass(1000s);  // No time limit while it is one.
+  pass(1000s);  // A spare has no time limit.
   state.last_heartbeats.set(kFirst, wall());
   state.last_heartbeats.set(kLast, wall());
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   state.participants.erase(kLast);
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   CHECK(state.wait_list.contains(kMe));
   CHECK(!state.redundancy_list.contains(kMe));
 }
 
 struct HoldingBackTest : ParticipantTest {
-  /// Two of at most three run; this node comes.
+  /// A round of two nodes runs, with at most three allowed; then this node comes.
   void comes_late(RendezvousSettings mine) {
     me = C10dParticipant(kMe, std::move(mine));
     in(kFirst, 0);
     in(kLast, 1);
     state.complete = true;
     me.join(now);
-    CHECK(std::holds_alternative<LookLater>(settle()));
+    CHECK(std::holds_alternative<CheckLater>(settle()));
   }
   void others_live() {
     for (const auto& [node, rank] : state.participants)
       if (node != kMe) state.last_heartbeats.set(node, wall());
   }
-  /// As when a worker has failed: all have left, and the first one is back.
+  /// The state after a failed worker: all nodes have left, and the first one has come back.
   void others_restart() {
     state.participants = {};
     state.complete = false;
@@ -371,7 +371,7 @@ TEST_CASE_METHOD(HoldingBackTest,
   CHECK(state.redundancy_list.contains(kMe));
   pass(1000s);
   others_live();
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   CHECK(state.redundancy_list.contains(kMe));
   others_restart();
   settle();
@@ -388,7 +388,7 @@ TEST_CASE_METHOD(HoldingBackTest,
   others_restart();
   pass(29s);
   others_live();
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   CHECK_FALSE(state.participants.contains(kMe));
   SECTION("the others are back") {
     in(kLast);
@@ -408,11 +408,11 @@ TEST_CASE_METHOD(HoldingBackTest,
     others_live();
     settle();
     REQUIRE(state.participants.contains(kMe));
-    // From then on it is as any other node: wanted back at once.
+    // From then on it is like any other node: it joins the next round at once.
     pass(31s);
     others_live();
     REQUIRE(std::holds_alternative<RoundReady>(settle()));
-    me.settled();
+    me.mark_round_seen_by_all();
     others_restart();
     me.join(now);
     settle();
@@ -449,10 +449,10 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: who waits for a full round 
   REQUIRE(std::holds_alternative<RoundReady>(settle()));
   CHECK(state.wait_list.empty());
   CHECK(state.redundancy_list.contains(kLast));
-  // A torchrun node would have left it waiting.
+  // A torchrun node would have left that node on the wait list.
   state.redundancy_list = {};
   state.wait_list.insert(kLast);
-  CHECK(std::holds_alternative<LookLater>(settle()));
+  CHECK(std::holds_alternative<CheckLater>(settle()));
   CHECK(state.redundancy_list.contains(kLast));
 }
 

@@ -1,4 +1,4 @@
-// Nodes that are lost and come back again and again.
+// Nodes that are lost and come back repeatedly.
 
 #include "rendezvous/core/damping.h"
 
@@ -42,13 +42,13 @@ struct DampingTest : RendezvousTest {
     for (const std::uint32_t id : {1, 2, 3})
       after({}, joiner(id, id));
   }
-  /// Node `id` on a connection of this number.
+  /// The join of node `id` on the connection with the number `by`.
   NodeJoined joiner(std::uint32_t id, std::uint32_t by) const {
     NodeJoined event = join(by, "node" + std::to_string(id));
     event.instance = "instance " + std::to_string(id);
     return event;
   }
-  /// Everybody who is told to restart joins again, until a round runs.
+  /// Every node that gets RestartRound joins again, until a round runs.
   RendezvousActions play(RendezvousActions actions) {
     RendezvousActions all;
     while (!actions.empty()) {
@@ -98,7 +98,7 @@ TEST_CASE_METHOD(DampingTest, "damping: a node that flaps restarts the others le
   const auto back = play(pass(1s, {1, 2, connection}));
   CHECK(sent<RestartRound>(back).size() == 2);
   CHECK(rendezvous.participants() == 3);
-  for (int times = 0; times < 2; ++times) {  // The second time it is not in the round: no loss.
+  for (int times = 0; times < 2; ++times) {  // The second time it is not in a round: no loss.
     const auto again = flap();
     REQUIRE(held(again) != nullptr);
     CHECK(held(again)->losses == 4);

@@ -54,7 +54,7 @@ TEST_CASE("kept out: both lists are bounded", "[unit][rendezvous]") {
   for (std::size_t i = 0; i <= kMaxStruckHosts; ++i)
     strikes.count_loss(std::to_string(i));
   CHECK(strikes.hosts().size() == kMaxStruckHosts);
-  CHECK(strikes.find("0") == Strikes{});  // It was struck first.
+  CHECK(strikes.find("0") == Strikes{});  // Its strike was the oldest one.
   CHECK(strikes.hosts().back().host == std::to_string(kMaxStruckHosts));
 }
 
@@ -84,7 +84,7 @@ struct KeptOutTest : FourNodes {
     FAIL("there is no node " << addr);
     return {};
   }
-  /// Those that were told to restart join again; what the last one brought.
+  /// The nodes that got RestartRound join again. Returns the actions of the last join.
   RendezvousActions meet_again(const std::vector<std::pair<std::uint32_t, std::string>>& nodes) {
     RendezvousActions last;
     for (const auto& [id, addr] : nodes)
@@ -111,7 +111,7 @@ TEST_CASE_METHOD(KeptOutTest, "drain: the round goes on, and the next one is wit
   CHECK(state_of("b") == NodeState::KeptOut);
   CHECK_THAT(rendezvous.reason_for({2}), Catch::Contains("an operator has drained this node"));
   CHECK_THAT(rendezvous.reason_for({2}), Catch::Contains("musterctl allow RUN b"));
-  // The end of its muster is nothing to the others.
+  // The end of its muster does not affect the others.
   CHECK(sent<RestartRound>(after(1s, NodeLeft{{2}})).empty());
 }
 
@@ -122,7 +122,7 @@ TEST_CASE_METHOD(KeptOutTest, "excluded: the round restarts without the node, at
   CHECK(told.at(1).cause == RestartCause::Requested);
   CHECK(told.at(1).what == "musterctl exclude b_1_0");
   CHECK(rendezvous.restarts_used() == 0);
-  // Once is enough: it changes nothing more.
+  // The same request again changes nothing.
   CHECK(asks(OperatorWhat::Exclude, "b_1_0").empty());
   CHECK(sent<RoundComplete>(meet_again({{1, "a"}, {3, "c"}, {4, "d"}})).empty());
   CHECK(sent<PrepareStore>(joins(2, "b")).size() == 1);  // Its workers have stopped.
@@ -168,7 +168,7 @@ TEST_CASE_METHOD(KeptOutTest, "excluded: who comes later is kept out, too; other
   CHECK(rendezvous.participants() == 3);
   joins(5, "e");
   CHECK(state_of("e") == NodeState::KeptOut);
-  CHECK(sent<RestartRound>(joins(6, "f")).size() == 3);  // There is a place for it.
+  CHECK(sent<RestartRound>(joins(6, "f")).size() == 3);  // A place is free for f.
   CHECK(state_of("f") != NodeState::KeptOut);
 }
 

@@ -11,20 +11,20 @@ struct LingerTest {
   Linger linger;
   Instant now = Instant{} + 1s;
 
-  /// A turn begins `after` the last event, and has one.
+  /// A turn with one event begins `after` the last event. Returns whether the turn should wait.
   bool turn(Duration after) {
     now += after;
-    const bool waits = linger.begins(now);
-    linger.had_events(now);
+    const bool waits = linger.begin_turn(now);
+    linger.record_events(now);
     return waits;
   }
-  /// How many prompt turns it takes until one waits; stops at `most`.
+  /// The number of prompt turns until one waits. Returns `most` + 1 if none of `most` turns waits.
   int turns_until_waiting(int most) {
     for (int i = 1; i <= most; ++i)
       if (turn(10us)) return i;
     return most + 1;
   }
-  void wait_in_vain() { linger.waited(now += Linger::kPrompt); }
+  void wait_in_vain() { linger.end_waiting_turn(now += Linger::kPrompt); }
 };
 
 TEST_CASE_METHOD(LingerTest, "linger: it is waited after so many prompt turns in a row",
@@ -70,7 +70,7 @@ TEST_CASE_METHOD(LingerTest, "linger: a wait that was not in vain forgives those
   wait_in_vain();
   turn(0us);
   turns_until_waiting(1000);
-  linger.waited(now + 10us);
+  linger.end_waiting_turn(now + 10us);
   CHECK(turn(20us));
   CHECK_FALSE(turn(Linger::kPrompt));
   CHECK(turns_until_waiting(1000) == Linger::kTurnsFirst);

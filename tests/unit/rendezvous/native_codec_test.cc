@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What is behind the length; the frame's length must be right.
+// The JSON after the length field. Checks that the length is right.
 std::string json_of(const std::string& frame, std::size_t before) {
   REQUIRE(frame.size() >= before + kNativeLengthBytes);
   const auto length = read_native_length(frame.substr(before, kNativeLengthBytes));
@@ -123,7 +123,7 @@ TEST_CASE("native codec: every request comes back as it was", "[unit][rendezvous
     const auto decoded = decode_native_request(json, ConnectionId{77});
     REQUIRE(decoded.has_value());
     CHECK(decoded->index() == request.index());
-    CHECK(json_of(*decoded) == json);  // Every field is written, so equal bytes are equal fields.
+    CHECK(json_of(*decoded) == json);  // Every field is written, so equal bytes mean equal fields.
     std::visit(
         [](const auto& message) {
           if constexpr (requires { message.from; }) CHECK(message.from.value == 77);
@@ -211,7 +211,7 @@ TEST_CASE("native codec: a type that is not known is named", "[unit][rendezvous]
   REQUIRE(decoded.has_error());
   CHECK(decoded.error().field == "type");
   CHECK_THAT(describe(decoded.error()), Catch::Contains("levitate") && Catch::Contains("hello"));
-  // A message is no request.
+  // A message of a host is not a request, and the reverse.
   CHECK(decode_native_request(R"({"type":"run_closed"})", {}).has_error());
   CHECK(decode_native_message(R"({"type":"keep_alive"})").has_error());
 }
@@ -234,14 +234,14 @@ namespace {
 const std::set<std::string> kOptional = {"preferred_rank", "workers", "store", "instance",
                                          "lease_ns",       "who",     "life",  "generation",
                                          "restart_count",  "age_ns"};
-// What is optional elsewhere, but not in messages of these types.
+// Fields that are optional in other messages, but not in messages of these types.
 const std::map<std::string, std::set<std::string>> kNeeded = {{"restart_round", {"who"}},
                                                               {"round", {"restart_count"}},
                                                               {"resumed", {"life", "generation"}},
                                                               {"rejoin", {"life"}},
                                                               {"reach", {"generation"}}};
 
-// Every field of `object`, by path, is taken away or replaced by something of the wrong kind.
+// Removes every field of `whole`, by path, or replaces it by a value of a wrong kind.
 void spoil(const Json& whole, const Json::json_pointer& at, const std::vector<Json>& wrong,
            const std::function<void(const Json&, const std::string&)>& check) {
   for (const auto& [name, value] : whole.at(at).items()) {
@@ -250,7 +250,7 @@ void spoil(const Json& whole, const Json::json_pointer& at, const std::vector<Js
     std::replace(field.begin(), field.end(), '/', '.');
     const auto needed = kNeeded.find(whole["type"]);
     const bool is_needed = needed != kNeeded.end() && needed->second.count(field) > 0;
-    // Only with a token; of its own two messages they are all there is.
+    // Fields that are there only with a token. They are needed only in the token's two messages.
     const bool is_tokens = (field == "nonce" && whole["type"] != "challenge") ||
                            (field == "proof" && whole["type"] != "prove");
     const bool optional = (kOptional.count(field) > 0 && !is_needed) || is_tokens;
@@ -322,7 +322,7 @@ TEST_CASE("native codec: fields must fit each other", "[unit][rendezvous]") {
 }
 
 TEST_CASE("native codec: a long reason is cut, and always fits a frame", "[unit][rendezvous]") {
-  // Control characters take six bytes in JSON; the cut is in the middle of a character.
+  // A control character takes six bytes in JSON. The cut is in the middle of a character.
   for (const char* piece : {"\x01", "\xe2\x82\xac", "\xff"}) {
     std::string what;
     while (what.size() < 3 * kMaxNativeTextBytes)
@@ -357,7 +357,7 @@ TEST_CASE("native codec: any bytes are read or refused", "[unit][rendezvous]") {
     }
     const auto decoded = decode_native_request(json, {});
     ++(decoded.has_value() ? read : refused);
-    // What is read can be said again, and is then the same.
+    // A message that was read can be written again, and the result is the same.
     if (!decoded) continue;
     const std::string again = json_of(*decoded);
     const auto twice = decode_native_request(again, {});
@@ -384,7 +384,7 @@ TEST_CASE("native codec: a message has at most so many values and levels", "[uni
     return decode_native_message(R"({"type":"prepare_store","round":1,"new":)" + unknown + "}");
   };
   const auto reason = [&](const std::string& unknown) { return message(unknown).error().reason; };
-  // Four values besides the elements: the message, its type, its round and the array.
+  // There are four values besides the elements: the message, its type, its round and the array.
   const auto array = [](std::size_t elements) { return "[" + repeated("0,", elements - 1) + "0]"; };
   CHECK(message(array(kMaxNativeValues - 4)).has_value());
   CHECK(reason(array(kMaxNativeValues - 3)) == "more than 256 values");

@@ -1,4 +1,4 @@
-// A muster node's half of the native door: what it answers, and what it keeps for later.
+// The node's side of the native door: its messages, and the data that it keeps for later.
 
 #include "rendezvous/service/native_participant.h"
 
@@ -28,12 +28,12 @@ struct ParticipantTest {
     return participant->step(event, now += 1ms);
   }
   Participant::Actions hear(const NativeMessage& message) {
-    return feed(Participant::Heard{message});
+    return feed(Participant::MessageReceived{message});
   }
   Participant::Actions connect() {
     return feed(Participant::Connected{{.lease = 5s, .resumes = true, .outlives_nodes = true}});
   }
-  /// What of this kind is sent to the host.
+  /// The requests of this kind that are sent to the host.
   template <typename Request>
   static std::vector<Request> sent(const Participant::Actions& actions) {
     std::vector<Request> found;
@@ -87,7 +87,7 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a restart answers a resume, too"
   CHECK(has<Participant::RestartWorkers>(hear(restart)));
   REQUIRE(participant->attached());
   const auto joins = sent<NodeJoined>(feed(Participant::JoinAsked{}));
-  REQUIRE(joins.size() == 1);  // It used to wait for resumed or rejoin, for ever.
+  REQUIRE(joins.size() == 1);  // Earlier, it waited for ever for resumed or rejoin.
   CHECK(joins[0].last_round == 4);
 }
 
@@ -99,7 +99,7 @@ TEST_CASE_METHOD(ParticipantTest,
       .round = 4, .cause = RestartCause::WorkersFailed, .life = 7, .restart_count = 2};
   hear(restart);
   REQUIRE(sent<NodeJoined>(feed(Participant::JoinAsked{})).at(0).restart_count == 2);
-  // A host that knows less has forgotten it.
+  // A host that names a lower count has forgotten the restarts.
   feed(Participant::ConnectionBroke{"the host was killed"});
   hear(RestartRound{.round = 0, .life = 8});
   CHECK(sent<NodeJoined>(connect()).at(0).restart_count == 2);
@@ -128,7 +128,8 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a late restart of an older round
   CHECK(participant->phase() == Participant::Phase::Running);
 }
 
-// Seed 740 of the shapes simulation: the host was killed while the node waited for the store.
+// Found by seed 740 of the shapes simulation: the host was killed while the node waited for the
+// store.
 TEST_CASE_METHOD(ParticipantTest, "participant: a node that joins again begins no older round",
                  "[unit][rendezvous]") {
   connect();
@@ -136,7 +137,7 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a node that joins again begins n
   const RoundComplete with_torchrun{.round = 4, .group_world_size = 2, .life = 7, .generation = 40};
   REQUIRE(has<Participant::ExchangeThroughStore>(hear(with_torchrun)));
   feed(Participant::ConnectionBroke{"the host was killed"});
-  // The join says that no workers run here.
+  // The join tells the host that no workers run on this node.
   REQUIRE(sent<NodeJoined>(connect()).size() == 1);
   CHECK_FALSE(participant->exchanging(4));
   CHECK_FALSE(has<Participant::BeginRound>(feed(Participant::ExchangeDone{4})));
@@ -146,7 +147,7 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a node that joins again begins n
   CHECK(has<Participant::BeginRound>(hear(next)));
 }
 
-/// Lets `time` pass; every try to connect fails so. What was done meanwhile.
+/// Lets `time` pass, while every try to connect fails with `why`. Returns the actions meanwhile.
 Participant::Actions fail_to_connect(ParticipantTest& test, Duration time,
                                      Participant::ConnectFailed::Why why) {
   Participant::Actions all = test.feed(Participant::ConnectFailed{why, "no"});
@@ -176,7 +177,8 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a refusal after a silence is no 
   using Why = Participant::ConnectFailed::Why;
   run_round();
   feed(Participant::ConnectionBroke{"reset"});
-  // Rank 0 says that the round is whole; then the others form another one, and the host goes.
+  // Rank 0 answers that the round is whole. Then the other nodes form another round, and the host's
+  // process ends.
   CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 4s, Why::NoAnswer)));
   feed(Participant::PeerReached{40, 1});
   CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 2s, Why::NoAnswer)));
@@ -186,21 +188,21 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a refusal after a silence is no 
 TEST_CASE_METHOD(ParticipantTest, "participant: rank 0 says when it has last heard all the others",
                  "[unit][rendezvous]") {
   using Why = Participant::ConnectFailed::Why;
-  const auto vouched = [](const Participant::Actions& actions) -> std::optional<Instant> {
+  const auto reach_answer = [](const Participant::Actions& actions) -> std::optional<Instant> {
     std::optional<Instant> at;
     for (const auto& action : actions)
-      if (const auto* vouch = std::get_if<Participant::Vouch>(&action)) at = vouch->whole_at;
+      if (const auto* set = std::get_if<Participant::SetReachAnswer>(&action)) at = set->whole_at;
     return at;
   };
   run_round(0, 3);
   feed(Participant::ConnectionBroke{"reset"});
   fail_to_connect(*this, 3s, Why::NoAnswer);
-  CHECK_FALSE(vouched(feed(Participant::PeerReached{40, 1})));
+  CHECK_FALSE(reach_answer(feed(Participant::PeerReached{40, 1})));
   const Instant first = now;
   fail_to_connect(*this, 1s, Why::NoAnswer);
-  CHECK(vouched(feed(Participant::PeerReached{40, 2})) == first);
+  CHECK(reach_answer(feed(Participant::PeerReached{40, 2})) == first);
   const Instant second = now;
-  CHECK(vouched(feed(Participant::PeerReached{40, 1})) == second);
+  CHECK(reach_answer(feed(Participant::PeerReached{40, 1})) == second);
 }
 
 TEST_CASE_METHOD(ParticipantTest, "participant: what rank 0 knows counts by its age",
@@ -211,16 +213,16 @@ TEST_CASE_METHOD(ParticipantTest, "participant: what rank 0 knows counts by its 
   CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 5s, Why::NoAnswer)));
   feed(Participant::ReachAnswered{40, true, 3s});
   CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 1800ms, Why::NoAnswer)));
-  feed(Participant::ReachAnswered{40, true, 4900ms});  // No news.
+  feed(Participant::ReachAnswered{40, true, 4900ms});  // Older than the answer before.
   CHECK(has<Participant::RestartWorkers>(fail_to_connect(*this, 400ms, Why::NoAnswer)));
 }
 
-/// The host's process is away, for so long; true if this node gives up.
+/// The host's process is away for so long. Returns whether this node ends because of that.
 bool gives_up(ParticipantTest& test, Duration length) {
   const auto actions =
       fail_to_connect(test, length, Participant::ConnectFailed::Why::NobodyListens);
   return ParticipantTest::has<Participant::EndJob>(actions) ||
-         ParticipantTest::has<Participant::GiveUp>(actions);
+         ParticipantTest::has<Participant::FailRendezvous>(actions);
 }
 
 struct AbsentHostTest : ParticipantTest {

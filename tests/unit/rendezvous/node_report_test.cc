@@ -1,4 +1,4 @@
-// What nodes report and are asked: its messages, its limits, and what a run service makes of it.
+// Reports of nodes and questions to nodes: messages, limits, and how a run service handles them.
 #include "rendezvous/core/node_report.h"
 
 #include <limits>
@@ -187,7 +187,7 @@ TEST_CASE("node reports: memory is bounded, and all of it is given back", "[unit
     }
     CHECK(total <= kMaxReportBytes + kMaxReportedFailures * 4 * kMaxReportTextBytes);
     CHECK(reports.find("node0"));
-    CHECK(reports.failure_of("node0", 0));  // The first failure is the one that people ask for.
+    CHECK(reports.failure_of("node0", 0));  // The first failure is kept, because people need it.
     CHECK_FALSE(reports.failure_of("node0", 1));
     reports.remove("node0");
     CHECK_FALSE(reports.find("node0"));
@@ -211,7 +211,7 @@ TEST_CASE_METHOD(RunServiceTest, "reports: what a node tells is in the views of 
   CHECK(view->nodes.at(1).report->report.listed.size() == kMaxReportedWorkers);
   REQUIRE(view->first_failure_report);
   CHECK(view->first_failure_report->stderr_end == "line 1\nline 2\n");
-  // The node reads later what its worker has left, and may have ended by then.
+  // The node reads the worker's error file later, and may no longer be a member then.
   report.failure->message = "ValueError: later";
   tell(2, report);
   CHECK(service->view_run("job", {0, 10}, at())->first_failure_report->message ==
@@ -260,7 +260,7 @@ TEST_CASE_METHOD(RunServiceTest,
   REQUIRE(answers().size() == 1);
   tell(2, NodeAnswered{.from = {}, .number = 5, .error = {}, .bytes = "again"});
   CHECK(answers().empty());
-  // A node that goes, or that nobody waits for any more.
+  // A question ends when its node's connection closes, or when its caller no longer needs it.
   CHECK(service->ask("job", 1, {.to = {}, .number = 6}, at())->empty());
   CHECK(service->ask("job", 1, {.to = {}, .number = 7}, at())->empty());
   service->forget_question(7);

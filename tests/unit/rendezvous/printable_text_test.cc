@@ -40,6 +40,25 @@ TEST_CASE("printable text: a long text is cut", "[unit][rendezvous]") {
   CHECK(printable_text(std::string(1 << 20, '\n')).size() == 4 * kMaxLoggedTextBytes + 3);
 }
 
+TEST_CASE("terminal text: lines stay lines, and nothing steers the terminal",
+          "[unit][rendezvous]") {
+  CHECK(terminal_text("a\tb\n\"c\\\n") == "a\tb\n\"c\\\n");
+  CHECK(terminal_text("a\r\nb\rc") == "a\nb\nc");
+  CHECK(terminal_text("\x1b[31mred\x07") == R"(\x1b[31mred\x07)");
+  CHECK(terminal_text("\xc2\x9b"
+                      "1m\xff") == R"(\xc2\x9b1m\xff)");
+  CHECK(terminal_text("\xe6\x97\xa5") == "\xe6\x97\xa5");
+}
+
+TEST_CASE("terminal text: a character that is cut may wait for its other bytes",
+          "[unit][rendezvous]") {
+  for (const char* whole : {"", "a", "\xc3\xa9", "a\xf0\x9f\x9a\x80", "\x80\x80\x80\x80", "\xff"})
+    CHECK(cut_character_bytes(whole) == 0);
+  CHECK(cut_character_bytes("a\xc3") == 1);
+  CHECK(cut_character_bytes("a\xf0\x9f\x9a") == 3);
+  CHECK(cut_character_bytes("\xe6\x97") == 2);
+}
+
 TEST_CASE("printable text: any bytes become one line of UTF-8", "[unit][rendezvous]") {
   Prng prng(11);
   for (int i = 0; i < 20'000; ++i) {

@@ -1,4 +1,4 @@
-// Breaks an invariant of a rendezvous, to see what it makes of that.
+// Breaks an invariant of a rendezvous, for tests of its reaction.
 #pragma once
 
 #include "rendezvous/core/rendezvous.h"
@@ -6,7 +6,7 @@
 namespace muster::testing {
 
 struct RendezvousBreaker {
-  /// Removes the member of a connection and leaves the indexes that name it.
+  /// Removes the member of a connection, but not from the indexes.
   static void remove_member(const Rendezvous& rendezvous, ConnectionId connection) {
     auto& broken = const_cast<Rendezvous&>(rendezvous);
     broken.members_.erase(broken.by_connection_.at(connection.value));

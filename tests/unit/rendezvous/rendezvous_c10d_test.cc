@@ -1,4 +1,4 @@
-// The c10d door: torchrun nodes by their model, without a network.
+// The c10d door: torchrun nodes, simulated by TorchModel, without a network.
 
 #include <catch2/catch.hpp>
 
@@ -21,7 +21,7 @@ struct DoorTest {
   TorchModel torch(std::string addr, int min = 2, int max = 2) {
     return TorchModel({std::move(addr), 7, 0}, {.min_nodes = min, .max_nodes = max});
   }
-  /// `node` saw `seen`, does `action` to it and proposes the outcome.
+  /// `node` saw `seen`, applies `action` to it and proposes the result.
   ProposalVerdict does(TorchModel& node, std::uint32_t client, Action action,
                        const RendezvousState& seen) {
     node.state = seen;
@@ -59,7 +59,7 @@ TEST_CASE_METHOD(DoorTest, "c10d door: two torchrun nodes form a round", "[unit]
 
 TEST_CASE_METHOD(DoorTest, "c10d door: muster and torchrun share a round; muster is rank 0",
                  "[unit][rendezvous]") {
-  auto a = torch("a");  // By name it would come first.
+  auto a = torch("a");  // By name it would be rank 0.
   joins(9, "m", {.min_nodes = 2, .max_nodes = 2});
   CHECK(shown().participants.contains({"m", 1, 0}));
   CHECK(does(a, 1, Action::AddToParticipants) == ProposalVerdict::Merged);
@@ -112,7 +112,7 @@ TEST_CASE("c10d door: harmless operations are merged into a newer state", "[unit
   SECTION("a leave and an entry in the wait list, after the round is complete") {
     test.now += 25s;
     test.rendezvous.step(RendezvousTimePassed{}, test.now);
-    REQUIRE_FALSE(test.shown().complete);  // Nobody was heard for 31 s.
+    REQUIRE_FALSE(test.shown().complete);  // The host has heard no node for 31 s.
   }
 }
 
@@ -125,7 +125,7 @@ TEST_CASE("c10d door: a join must not be merged while nobody knows the minimum",
   CHECK(test.does(a, 1, Action::AddToParticipants, old) == ProposalVerdict::Accepted);
   CHECK(test.does(b, 2, Action::AddToParticipants, old) == ProposalVerdict::Lost);
   CHECK(test.shown().participants.size() == 1);
-  // A keep-alive in between is no obstacle: it is nothing that a join looks at.
+  // A keep-alive in between does not matter: a join does not depend on it.
   const RendezvousState seen = test.shown();
   test.now += 5s;
   test.does(a, 1, Action::KeepAlive);
@@ -177,7 +177,7 @@ TEST_CASE("c10d door: rank 0 stays where it was, whoever completes the round",
   test.does(b, 1, Action::RemoveFromParticipants);
   REQUIRE(test.shown().round == 1);
   test.does(b, 1, Action::AddToParticipants);
-  // torchrun would sort by name and make "a" rank 0, and the nodes would meet at two places.
+  // torchrun would sort by name and make "a" rank 0: then the nodes would meet at two addresses.
   CHECK(test.does(a, 2, Action::AddToParticipants) == ProposalVerdict::Merged);
   REQUIRE(test.shown().complete);
   CHECK(*test.shown().participants.find(b.name()) == 0);
@@ -188,7 +188,7 @@ TEST_CASE_METHOD(DoorTest, "c10d door: clocks that are 20 s apart do not evict a
   auto a = torch("a");
   auto b = torch("b");
   const auto at = [&](Duration skew) { return WallTime{wall().microseconds + skew / 1us}; };
-  // "a" is 20 s ahead: it takes "b" for dead, and says so when it joins.
+  // The clock of "a" is 20 s ahead: "a" takes "b" for dead, and drops it when it joins.
   b.apply(Action::AddToParticipants, at(-20s));
   rendezvous.propose({{2}, {}, b.state}, now, wall());
   a.state = shown();
@@ -225,7 +225,8 @@ TEST_CASE("c10d door: when the fastest clock has gone, the slower ones do not lo
   CHECK(writes(other, 2, Action::AddToParticipants, 1s) == ProposalVerdict::Accepted);
   REQUIRE(test.shown().complete);
   writes(fast, 3, Action::AddToRedundancyList, 3s);
-  // Shown as by the fast clock, it is never time for the slow one to write its own.
+  // The view shows the slow node's heartbeat by the fast clock. So the slow node never thinks that
+  // its next heartbeat is due.
   const auto alive_for = [&](Duration time, bool with_fast) {
     for (Duration passed{}; passed < time; passed += 1s) {
       test.now += 1s;
@@ -245,14 +246,14 @@ TEST_CASE("c10d door: when the fastest clock has gone, the slower ones do not lo
   };
   CHECK(seen_by(other, 1s) == 2);
   CHECK(seen_by(slow, -1500ms) == 2);
-  // And it writes again by itself when an interval has passed.
+  // The node writes its own heartbeat again when an interval has passed.
   test.now += 5s;
   CHECK(slow.decide(TorchModel::Operation::KeepAlive, test.now, test.now + 5s,
                     {test.wall().microseconds - 1'500'000}) == Action::KeepAlive);
   CHECK(writes(slow, 1, Action::KeepAlive, -1500ms) == ProposalVerdict::Accepted);
 }
 
-// Seed 15978 of the simulation: torchrun nodes whose clocks are far apart, at a host that knows no
+// Seed 15978 of the simulation: torchrun nodes whose clocks are far apart, at a host without
 // settings.
 TEST_CASE("c10d door: a clock that is off does not make a round overfull", "[unit][rendezvous]") {
   DoorTest test{std::nullopt};
@@ -271,7 +272,8 @@ TEST_CASE("c10d door: a clock that is off does not make a round overfull", "[uni
   CHECK(joins(slow, 1, -1900ms) == ProposalVerdict::Accepted);
   CHECK(joins(other, 2, 0s) == ProposalVerdict::Accepted);
   test.now += 4900ms;
-  // For "fast", "slow" is dead: it would be the second of three, and leave the round open.
+  // To "fast", "slow" looks dead: "fast" would become the second of three, and the round would stay
+  // open.
   CHECK(joins(fast, 3, 12s) == ProposalVerdict::Lost);
   CHECK(test.shown().participants.size() == 2);
   CHECK(joins(fast, 3, 12s) != ProposalVerdict::Lost);
@@ -302,7 +304,7 @@ TEST_CASE_METHOD(DoorTest, "c10d door: a muster node's name cannot be used by ot
   const RendezvousState seen = shown();
   now += 1s;
   CHECK(does(thief, 1, Action::KeepAlive, seen) == ProposalVerdict::Refused);
-  // Nor can two nodes be changed at once.
+  // One proposal cannot change two nodes.
   RendezvousState wild = shown();
   wild.participants.set({"x", 1, 0}, 0);
   wild.last_heartbeats.set({"x", 1, 0}, wall());
@@ -315,14 +317,14 @@ TEST_CASE_METHOD(DoorTest, "c10d door: who waits where all places are taken is r
                  "[unit][rendezvous]") {
   auto a = torch("a");
   auto b = torch("b");
-  auto c = torch("c", 2, 3);  // Was given another --nnodes.
+  auto c = torch("c", 2, 3);  // It has another --nnodes.
   does(a, 1, Action::AddToParticipants);
   does(b, 2, Action::AddToParticipants);
   REQUIRE(shown().complete);
   CHECK(does(c, 3, Action::AddToWaitList) == ProposalVerdict::Refused);
   CHECK(result.refusal.find("c_7_0 has a larger maximum than --nnodes=2:2") != std::string::npos);
   CHECK(shown().wait_list.empty());
-  // Not who takes one of the others for dead, rightly or not.
+  // A node that takes one of the others for dead is not refused, whether it is right or not.
   now += 16s;
   c.state = shown();
   const RendezvousState seen = shown();
@@ -332,8 +334,9 @@ TEST_CASE_METHOD(DoorTest, "c10d door: who waits where all places are taken is r
   CHECK(rendezvous.propose({{3}, seen, c.state}, now, wall()).verdict != ProposalVerdict::Refused);
 }
 
-// Seed 83 of the shapes simulation: the round before had fallen silent, so for five minutes none
-// could begin, and two torchrun nodes wrote a complete one without a pause.
+// Seed 83 of the shapes simulation: all nodes of the previous round had fallen silent, so no round
+// could begin for five minutes. Two torchrun nodes wrote a complete round again and again without a
+// pause.
 TEST_CASE("c10d door: a round that is held up shows no last call that is over",
           "[unit][rendezvous]") {
   const RunSettings run{.min_nodes = 2, .max_nodes = 3};
@@ -350,7 +353,7 @@ TEST_CASE("c10d door: a round that is held up shows no last call that is over",
   test.does(a, 1, Action::KeepAlive);
   test.rendezvous.step(KeptAlive{{8}}, test.now);
   test.now += 2s;
-  test.rendezvous.step(ConnectionLost{{8}}, test.now);  // It has half a second to come back.
+  test.rendezvous.step(ConnectionLost{{8}}, test.now);  // The node has half a second to resume.
   const auto decides = [&] {
     a.state = test.shown();
     return a.decide(TorchModel::Operation::Join, test.now, test.now + 600s, test.wall());
@@ -358,13 +361,13 @@ TEST_CASE("c10d door: a round that is held up shows no last call that is over",
   if (decides() == Action::MarkComplete) test.does(a, 1, Action::MarkComplete);
   REQUIRE_FALSE(test.shown().complete);
   CHECK(decides() == Action::Sync);
-  // The host completes the round by itself when the node is back.
+  // The host completes the round by itself when the node has come back.
   absent.from = {9};
   test.rendezvous.step(absent, test.now);
   CHECK(test.shown().complete);
 }
 
-// Under torchrun, a node that has once waited waits on in a full round, and all others restart.
+// Under torchrun, a node on the wait list stays there in a full round, and all others restart.
 TEST_CASE("c10d door: nobody waits for the next round where all places are taken",
           "[unit][rendezvous]") {
   const RunSettings run{.min_nodes = 2, .max_nodes = 2, .max_restarts = 3};
@@ -376,7 +379,7 @@ TEST_CASE("c10d door: nobody waits for the next round where all places are taken
   test.rendezvous.step(StoreReady{{9}, 0, "m", 1}, test.now);
   test.does(b, 2, Action::AddToRedundancyList);
   test.rendezvous.step(WorkersFailed{{9}, 0, "rank 0 exited with 1"}, test.now);
-  // A place seems to be free: b asks for it, but a is quicker.
+  // A place seems to be free: b goes onto the wait list for it, but a is faster.
   test.does(b, 2, Action::RemoveFromRedundancyList);
   test.does(b, 2, Action::AddToWaitList);
   REQUIRE(test.shown().wait_list.contains(b.name()));
@@ -390,7 +393,7 @@ TEST_CASE("c10d door: nobody waits for the next round where all places are taken
   REQUIRE(test.shown().round == 1);
   CHECK(test.shown().wait_list.empty());
   CHECK(test.shown().redundancy_list.contains(b.name()));
-  // It waits there, and says that it lives.
+  // b waits on the redundancy list and writes keep-alives.
   b.state = test.shown();
   CHECK(b.decide(TorchModel::Operation::Join, test.now, test.now + 600s, test.wall()) ==
         Action::Sync);
@@ -427,10 +430,10 @@ TEST_CASE("c10d door: a restart that nobody waits for any more is none", "[unit]
   test.rendezvous.step(StoreReady{{9}, 0, "m", 1}, test.now);
   test.rendezvous.step(RestartRequested{{9}, "why not"}, test.now);
   CHECK(test.rendezvous.phase() == Rendezvous::Phase::Draining);
-  // The torchrun node has not looked yet when the only one that waits for it is gone.
+  // The only node that waits for the torchrun node is gone before that node has read the state.
   test.rendezvous.step(ConnectionLost{{9}}, test.now);
   CHECK(test.rendezvous.phase() == Rendezvous::Phase::Running);
-  // So a newcomer can make it restart.
+  // So a newcomer can make the torchrun node restart.
   test.joins(10, "n", run);
   CHECK(test.shown().wait_list.contains({"n", 1, 0}));
 }

@@ -1,5 +1,4 @@
-// What becomes of nodes that have finished, of those that are gone, and of those that wait for
-// them.
+// Nodes that have finished, nodes that are gone, and nodes that wait for others.
 
 #include <catch2/catch.hpp>
 
@@ -61,7 +60,7 @@ TEST_CASE("rendezvous: the last unfinished node is lost: the others are told, an
             "); 1 node has finished, and none is left to go on: --nnodes asks for "
             "at least 2");
   CHECK(test.rendezvous.phase() == Rendezvous::Phase::Ended);
-  // A replacement is told at once that it comes too late.
+  // A replacement node is refused at once, because the run has ended.
   const auto refused = InARound::sent<JoinRefused>(test.joins(3, "c"));
   CHECK(refused.at(3).why == JoinRefused::Why::Closed);
 }
@@ -71,7 +70,7 @@ TEST_CASE("rendezvous: the last two unfinished nodes are lost one after the othe
   InARound test({.min_nodes = 1, .max_nodes = 3}, 3);
   test.finishes(1);
   CHECK(InARound::sent<RestartRound>(test.after(1s, ConnectionLost{{2}})).size() == 1);
-  // The restart has begun, and nobody is left for it. None of its restarts were used.
+  // The restart has begun, but no node is left for it. It has used none of --max-restarts.
   const auto ended = InARound::sent<RunEnded>(test.after(0s, ConnectionLost{{3}}));
   REQUIRE(ended.size() == 1);
   CHECK_FALSE(ended.at(1).succeeded);
@@ -86,7 +85,7 @@ TEST_CASE("rendezvous: who is left after others have finished goes on if it is e
   const auto complete = InARound::sent<RoundComplete>(test.ready(test.joins(3, "c")));
   REQUIRE(complete.size() == 1);
   CHECK(complete.at(3).group_world_size == 1);
-  // Its work is the whole of what b had to do, too.
+  // Its work includes the part of b.
   const auto ended = InARound::sent<RunEnded>(test.finishes(3));
   REQUIRE(ended.size() == 2);
   CHECK(ended.at(1).succeeded);
@@ -97,7 +96,7 @@ TEST_CASE("rendezvous: spares take over from those that are lost after others ha
   InARound test(exactly(2), 2);
   for (const std::uint32_t id : {8, 9}) {
     auto spare = test.join(id, "spare" + std::to_string(id));
-    spare.spare = id == 9;  // One is marked, one came when all places were taken.
+    spare.spare = id == 9;  // One is marked as a spare, one came when all places were taken.
     CHECK(test.after(0s, spare).empty());
   }
   test.finishes(1);
@@ -117,10 +116,10 @@ TEST_CASE_METHOD(RendezvousTest,
   spare.spare = true;
   after(0s, spare);
   pass(20s, {1, 9});
-  joins(2, "b");  // Enough: the last call begins, and outlasts the spare's waiting.
+  joins(2, "b");  // The minimum is reached: the last call outlasts the wait for the spare.
   pass(25s, {1, 2, 9});
   after(0s, ConnectionLost{{2}});
-  CHECK(sent<PrepareStore>(pass(25s, {1, 9})).empty());  // Another may come.
+  CHECK(sent<PrepareStore>(pass(25s, {1, 9})).empty());  // Another node may still come.
   CHECK(sent<PrepareStore>(pass(40s, {1, 9})).size() == 1);
   CHECK(rendezvous.participants() == 2);
 }
@@ -129,7 +128,7 @@ TEST_CASE("rendezvous: a newcomer that never took part and goes does not make th
           "[unit][rendezvous]") {
   InARound test({.min_nodes = 1, .max_nodes = 2}, 1);
   CHECK(InARound::sent<RestartRound>(test.joins(2, "b")).size() == 1);
-  // Its workers had ended well when it was told to restart.
+  // Its workers had succeeded when it got RestartRound.
   test.after(0s, NodeFinished{{1}, 0, true, ""});
   const auto ended = InARound::sent<RunEnded>(test.after(1s, ConnectionLost{{2}}));
   REQUIRE(ended.size() == 1);
@@ -141,7 +140,7 @@ TEST_CASE("rendezvous: a finished node that was silent for a while is still told
   InARound test(exactly(2), 2);
   test.finishes(1);
   test.pass(20s, {2});
-  CHECK(test.after(0s, KeptAlive{{1}}).empty());  // A member, and in time again.
+  CHECK(test.after(0s, KeptAlive{{1}}).empty());  // The node is still a member.
   CHECK(InARound::sent<RunEnded>(test.finishes(2)).size() == 2);
 }
 
@@ -151,7 +150,7 @@ TEST_CASE("rendezvous: who gives up waiting after others have finished takes no 
   run.join_timeout = 10s;
   InARound test(run, 2);
   test.after(0s, WorkersFailed{{2}, 0, "rank 1 exited with 1"});
-  // The other's workers had ended well by then: nobody is left to meet.
+  // The other node's workers had succeeded by then: no node is left for another round.
   const auto ended = InARound::sent<RunEnded>(test.after(0s, NodeFinished{{1}, 0, true, ""}));
   REQUIRE(ended.size() == 2);
   CHECK(ended.at(1).why ==
@@ -273,7 +272,7 @@ TEST_CASE("rendezvous: a round or a restart that was said to a dead connection i
     CHECK(told.at(9).group_rank.value == 1);
     CHECK(told.at(9).workers->base_global_rank.value == 2);
     CHECK(told.at(9).store == StoreAddress{"store", 29400});
-    CHECK(back(9, 0).empty());  // By the same connection it was sent before.
+    CHECK(back(9, 0).empty());  // On the same connection it was sent before.
   }
   SECTION("the restart") {
     test.joins(1, "a");
@@ -309,7 +308,7 @@ TEST_CASE_METHOD(SameName, "rendezvous: two agents with one address and pid are 
   CHECK(complete.at(1).group_rank.value != complete.at(2).group_rank.value);
   CHECK(*rendezvous.name_of({1}) == NodeName{"host", 1, 0});
   CHECK(*rendezvous.name_of({2}) == NodeName{"host", 1, 1});
-  // Both restart in their places.
+  // Both restart and keep their places.
   CHECK(sent<RestartRound>(after(0s, WorkersFailed{{2}, 0, "x"})).size() == 2);
   joins_as(2, "i2");
   CHECK(sent<RoundComplete>(ready(joins_as(1, "i1"))).size() == 2);
@@ -318,14 +317,14 @@ TEST_CASE_METHOD(SameName, "rendezvous: two agents with one address and pid are 
 TEST_CASE_METHOD(SameName, "rendezvous: an instance that is back on a new connection has its place",
                  "[unit][rendezvous]") {
   joins_as(1, "i1");
-  CHECK(joins_as(9, "i1").empty());  // Its old connection is not known to be dead yet.
+  CHECK(joins_as(9, "i1").empty());  // The host does not know yet that the old connection is dead.
   CHECK(rendezvous.members() == 1);
   CHECK(after(0s, ConnectionLost{{1}}).empty());
   CHECK(rendezvous.members() == 1);
   joins_as(2, "i2");
   joins_as(8, "i2");
   CHECK(*rendezvous.name_of({8}) == NodeName{"host", 1, 1});
-  // Also when the first of that name is gone by then.
+  // The same holds if the first node of that name is gone by then.
   after(0s, ConnectionLost{{9}});
   joins_as(7, "i2");
   CHECK(rendezvous.members() == 1);

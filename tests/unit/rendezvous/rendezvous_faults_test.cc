@@ -1,4 +1,4 @@
-// What nobody expects: several losses at one instant, and an invariant that does not hold.
+// Unexpected events: several losses at one instant, and a broken invariant.
 
 #include <catch2/catch.hpp>
 
@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 TEST_CASE("rendezvous: a restart may remove members that were lost at the same instant",
           "[unit][rendezvous]") {
-  // Two muster nodes, and a torchrun node that waits at its end for the others.
+  // Two muster nodes, and a torchrun node that waits in its exit barrier for the others.
   RendezvousTest test({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
   const WallTime wall{1'790'000'000'000'000};
   const auto joined = test.joins(1, "a");
@@ -28,7 +28,7 @@ TEST_CASE("rendezvous: a restart may remove members that were lost at the same i
   REQUIRE(test.rendezvous.phase() == Rendezvous::Phase::Running);
   test.rendezvous.waits({3}, Rendezvous::Waits::AtExit, test.now, wall);
 
-  // The host was frozen. What the second node had sent is read first.
+  // The host was frozen. It first reads the message that the second node had sent meanwhile.
   test.after(60s, KeptAlive{{2}});
   const auto actions = test.after({}, RendezvousTimePassed{});
   CHECK(test.sent<RestartRound>(actions).size() == 1);
@@ -44,8 +44,9 @@ TEST_CASE("rendezvous: a pause of the host is no wait for a round", "[unit][rend
   join.resumes = true;
   test.after({}, join);
   CHECK(test.pass(30s, {1}).empty());
-  const bool is_told = GENERATE(true, false);  // Or notices it itself, by an event that is late.
-  if (is_told) test.rendezvous.was_away(8h, test.now += 8h);
+  // The caller reports the pause, or the rendezvous notices it itself, from a late event.
+  const bool is_told = GENERATE(true, false);
+  if (is_told) test.rendezvous.host_was_frozen(8h, test.now += 8h);
   CHECK(test.after(is_told ? 0s : 8h, KeptAlive{{1}}).empty());
   CHECK(test.pass(25s, {1}).empty());
   CHECK(RendezvousTest::sent<JoinRefused>(test.pass(10s, {1})).size() == 1);
@@ -62,9 +63,9 @@ TEST_CASE_METHOD(FourNodes, "rendezvous: a run that breaks an invariant ends for
   }
   REQUIRE(rendezvous.broken());
   CHECK(rendezvous.members() == 0);
-  CHECK(rendezvous.forsaken());
+  CHECK(rendezvous.is_reusable());
   CHECK_FALSE(rendezvous.next_deadline());
-  // Who asks again, or comes late, is told the same.
+  // A node that sends another message, or joins late, gets the same answer.
   CHECK(sent<RunEnded>(after(1s, KeptAlive{{1}})).size() == 1);
   CHECK(sent<JoinRefused>(joins(5, "e")).size() == 1);
 }

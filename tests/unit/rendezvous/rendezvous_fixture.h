@@ -1,4 +1,4 @@
-// One rendezvous of muster nodes, and a clock.
+// A rendezvous of muster nodes with a clock, for tests.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct RendezvousTest {
   RendezvousActions after(Duration elapsed, const RendezvousEvent& event) {
     return rendezvous.step(event, now += elapsed);
   }
-  /// Lets `elapsed` pass; everybody in `alive` says that it lives.
+  /// Lets `elapsed` pass; the clients in `alive` send keep-alives meanwhile.
   RendezvousActions pass(Duration elapsed, std::vector<std::uint32_t> alive) {
     RendezvousActions all;
     const Instant end = now + elapsed;
@@ -48,7 +48,7 @@ struct RendezvousTest {
   RendezvousActions joins(std::uint32_t id, std::string addr) {
     return after({}, join(id, std::move(addr)));
   }
-  /// The store of the round's rank 0 is ready.
+  /// Rank 0 of the round reports that its store is ready.
   RendezvousActions ready(const RendezvousActions& actions) {
     for (const auto& action : actions)
       if (const auto* prepare = std::get_if<PrepareStore>(&action))

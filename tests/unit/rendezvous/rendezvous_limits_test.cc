@@ -1,4 +1,4 @@
-// Numbers and names from outside, and what a node may not do to a job.
+// Numbers and names from outside, and actions that a node must not be able to do to a job.
 
 #include <limits>
 
@@ -65,11 +65,11 @@ TEST_CASE("rendezvous: a surplus node neither ends nor restarts the job", "[unit
   CHECK(test.sent<RestartRound>(actions).empty());
   CHECK(test.rendezvous.phase() == Rendezvous::Phase::Running);
   CHECK(test.rendezvous.restarts_used() == 0);
-  // A node of the round speaks for the round that it is in, and no other one.
+  // A node can only report about its own round.
   CHECK(test.sent<RunEnded>(test.after(0s, NodeFinished{{1}, 7, false, "x"})).empty());
 }
 
-/// Three nodes of a run that needs two; rank 0 ("a") is to prepare the store.
+/// Three nodes of a run that needs two; rank 0 ("a") must prepare the store.
 struct PreparedByA : RendezvousTest {
   PreparedByA() : RendezvousTest({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1}) {
     joins(1, "a");
@@ -78,7 +78,7 @@ struct PreparedByA : RendezvousTest {
     REQUIRE(prepare.size() == 1);
     REQUIRE(prepare.contains(1));
   }
-  /// "b" and "c" are told to restart, come back, and one of them is to prepare the next round.
+  /// "b" and "c" get RestartRound and join again, and one of them must prepare the next round.
   std::map<std::uint32_t, PrepareStore> next(const RendezvousActions& actions) {
     CHECK(sent<RunEnded>(actions).empty());
     CHECK(sent<RestartRound>(actions).size() == 2);
@@ -197,7 +197,7 @@ TEST_CASE("c10d door: a heartbeat that another connection says again changes not
   CHECK(test.rendezvous.propose(replayed, test.now, test.wall()).verdict == ProposalVerdict::Lost);
   test.after(0s, ConnectionLost{{9}});
   CHECK(test.rendezvous.name_of({1}) != nullptr);
-  // It cannot make the node leave either.
+  // The replay cannot make the node leave, either.
   replayed.seen = test.rendezvous.render(test.now, test.wall());
   replayed.proposed = replayed.seen;
   replayed.proposed.participants.erase(node.name());
@@ -216,7 +216,7 @@ TEST_CASE("c10d door: who is not in the round does not close the run for it",
   auto surplus = test.torch("surplus");
   test.does(surplus, 3, Action::AddToRedundancyList);
   CHECK(test.rendezvous.ignores_close({3}));
-  CHECK(test.rendezvous.ignores_close({4}));  // Nobody's connection.
+  CHECK(test.rendezvous.ignores_close({4}));  // A connection without a node.
   CHECK_FALSE(test.rendezvous.ignores_close({2}));
 }
 

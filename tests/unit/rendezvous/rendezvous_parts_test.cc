@@ -18,7 +18,7 @@ TEST_CASE("turns: a loser is answered when it is its turn, and then wins", "[uni
   const ConnectionId a{1}, b{2}, c{3};
   const Instant now{};
   REQUIRE(turns.may_try(a));
-  turns.tried(a, false, now);  // Nobody else waits: its turn at once.
+  turns.tried(a, false, now);  // No other client waits: a has its turn at once.
   CHECK(turns.take_released() == Clients{a});
   CHECK(turns.may_try(a));
   CHECK_FALSE(turns.may_try(b));
@@ -74,7 +74,7 @@ TEST_CASE("liveness: on time, late, lost", "[unit][rendezvous]") {
   CHECK(liveness.take_lost(now + 6s).empty());
   CHECK(liveness.take_lost(now + 7s) == std::vector<Liveness::Id>{1});
   CHECK(liveness.standing(1, now + 7s) == Standing::Unknown);
-  liveness.forget(2);
+  liveness.remove(2);
   CHECK_FALSE(liveness.next_deadline());
 }
 

@@ -1,4 +1,4 @@
-// Nodes that lose their connection and resume, and hosts that begin anew under a running round.
+// Nodes that lose their connection and resume, and hosts that are restarted during a running round.
 
 #include "tests/unit/rendezvous/rendezvous_fixture.h"
 
@@ -20,7 +20,7 @@ struct ResumeTest : RendezvousTest {
     event.resumes = true;
     return event;
   }
-  /// a, b and c are in round 0, by connections 1, 2 and 3.
+  /// a, b and c are in round 0, on the connections 1, 2 and 3.
   void three_in_a_round() {
     after({}, joiner(1, "a"));
     after({}, joiner(2, "b"));
@@ -29,7 +29,8 @@ struct ResumeTest : RendezvousTest {
     generation = complete.at(1).generation;
     REQUIRE(generation == 1);
   }
-  /// As after a round of three: of this rendezvous, or of one that is no more.
+  /// The resume of a node of a round of three. That round belongs to this rendezvous, or to one of
+  /// an earlier host.
   NodeResumed resume(std::uint32_t id, const std::string& addr, int rank, std::int64_t life = 7,
                      std::int64_t round = 0) const {
     NodeResumed event;
@@ -80,7 +81,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: who joins again after a resume is told wha
   after({}, WorkersFailed{{2}, 0, "rank 0 exited with 1"});
   back(2, "b");
   back(3, "c");
-  // Its connection is broken already at its end: it never hears this.
+  // The connection is already broken on the node's side, so the node never gets this message.
   REQUIRE(sent<PrepareStore>(back(1, "a")).contains(1));
   CHECK(sent<Rejoin>(after({}, resume(11, "a", 0))).contains(11));
   CHECK(sent<PrepareStore>(back(11, "a")).contains(11));
@@ -96,7 +97,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a closed connection makes a node lost afte
   const auto lost = after(1ms, RendezvousTimePassed{});
   REQUIRE(sent<RestartRound>(lost).size() == 2);
   CHECK(sent<RestartRound>(lost).at(1).cause == RestartCause::NodeLost);
-  // Too late: the others have gone on.
+  // The node resumes too late: the others have gone on without it.
   const auto late = after({}, resume(12, "b", 1));
   REQUIRE(late.size() == 1);
   CHECK(sent<Rejoin>(late).at(12).life == 7);
@@ -164,7 +165,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a node that has stopped its workers ends t
   NodeResumed stopped = resume(12, "b", 1);
   stopped.state = NodeResumed::State::Stopped;
   CHECK(sent<RestartRound>(after(100ms, stopped)).size() == 3);
-  // With a failure the node tells that next.
+  // If its workers had failed, the node would report that next.
   CHECK(rendezvous.restarts_used() == 0);
 }
 
@@ -186,7 +187,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a new host adopts the round when all its n
   CHECK(rendezvous.round() == 5);
   CHECK(rendezvous.restarts_used() == 1);
   CHECK(pass(10s, {1, 2, 3}).empty());
-  // It is a round like any other: the next one has the next numbers, and the ranks stay.
+  // The adopted round is a normal round: the next one has the next numbers, and the ranks stay.
   REQUIRE(sent<RestartRound>(after({}, WorkersFailed{{3}, 5, "x"})).size() == 3);
   RendezvousActions next;
   for (const auto& [id, addr] :
@@ -216,7 +217,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: without one of its nodes the round is give
   CHECK_THAT(sent<Rejoin>(all).at(1).why, Catch::Contains("not come back in time: 2"));
   REQUIRE(recovered(all) != nullptr);
   CHECK_FALSE(recovered(all)->whole);
-  // Nobody else is waited for, as in any restart.
+  // As in any restart, the next round does not wait for other nodes.
   for (const auto& [id, addr] : std::map<std::uint32_t, std::string>{{1, "a"}, {2, "b"}}) {
     NodeJoined again = joiner(id, addr);
     again.last_round = 5;
@@ -250,7 +251,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a failure that nobody heard is counted by 
 
 TEST_CASE_METHOD(ResumeTest, "resume: a restart is counted once, whoever was told of it",
                  "[unit][rendezvous]") {
-  // The host before was told that b's workers had failed, and was killed while it told the others.
+  // The earlier host knew that b's workers had failed, and was killed while it notified the others.
   NodeResumed failed = resume(2, "b", 1, kOldLife, 5);
   failed.state = NodeResumed::State::Stopped;
   failed.failure = "rank 1 exited with 7";
@@ -299,7 +300,7 @@ TEST_CASE_METHOD(ResumeTest,
 TEST_CASE_METHOD(ResumeTest, "resume: restarts of a run that has ended are not counted",
                  "[unit][rendezvous]") {
   NodeJoined old = joiner(1, "a");
-  old.restart_count = 2;  // Of no generation.
+  old.restart_count = 2;  // Without a generation, so the count is ignored.
   after({}, old);
   CHECK(rendezvous.restarts_used() == 0);
 }
@@ -330,7 +331,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: no round is adopted that a node has left",
 TEST_CASE_METHOD(ResumeTest, "resume: what does not fit the round is told to join again",
                  "[unit][rendezvous]") {
   after({}, resume(1, "a", 0, kOldLife, 5));
-  NodeResumed other = resume(2, "b", 0, kOldLife, 5);  // The rank is taken.
+  NodeResumed other = resume(2, "b", 0, kOldLife, 5);  // Another node has this rank.
   CHECK(sent<Rejoin>(after({}, other)).contains(2));
   other = resume(3, "c", 1, kOldLife, 4);
   other.join.generation = 8;
@@ -361,7 +362,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a node that resumes twice is one node",
   const auto all = sent<Resumed>(after({}, resume(3, "c", 2, kOldLife, 5)));
   CHECK(all.size() == 3);
   CHECK(all.contains(4));
-  // The answer got lost: the node still knows the old life.
+  // The answer was lost, so the node still sends the old life.
   after({}, ConnectionLost{{4}});
   CHECK(sent<Resumed>(after({}, resume(5, "a", 0, kOldLife, 5))).contains(5));
   CHECK(pass(3s, {5, 2, 3}).empty());
@@ -401,7 +402,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a round of a run that has ended is not tak
   REQUIRE(sent<Rejoin>(late).contains(1));
   CHECK_THAT(sent<Rejoin>(late).at(1).why, Catch::Contains("has ended"));
   CHECK(rendezvous.members() == 0);
-  ++generation;  // Of a round that the ended run has not had.
+  ++generation;  // The generation of a round that the ended run did not have.
   after({}, resume(1, "a", 0, kOldLife));
   CHECK(rendezvous.recovering());
 }
@@ -425,7 +426,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a node that has left the recorded round is
   three_in_a_round();
   const auto change = rendezvous.take_changes(now);
   REQUIRE(change);
-  // The host before told it to join again, which is not recorded.
+  // The earlier host told the node to join again, which is not recorded.
   rendezvous = Rendezvous(RendezvousSetup{.run = settings, .life = 8, .recorded = true});
   rendezvous.restore(change->record, change->members, now);
   NodeJoined again = joiner(11, "a");

@@ -57,7 +57,7 @@ TEST_CASE_METHOD(FourNodes, "rendezvous: a failure restarts everybody at once, w
   REQUIRE(restart.size() == 4);
   CHECK(restart.at(1).who.addr == "c");
   CHECK(restart.at(1).what == "rank 5 exited with 1");
-  // A second failure of the same round is the same restart.
+  // A second failure in the same round does not count as another restart.
   CHECK(after(0s, WorkersFailed{{2}, 0, "rank 2 was killed"}).empty());
   CHECK(rendezvous.restarts_used() == 1);
   joins(4, "d");
@@ -95,7 +95,7 @@ TEST_CASE_METHOD(FourNodes, "rendezvous: a lost node's survivors go on without a
   REQUIRE(complete.size() == 3);
   CHECK(complete.at(1).group_rank.value == 0);
   CHECK(complete.at(3).group_rank.value == 2);
-  CHECK(complete.at(4).group_rank.value == 1);  // Moved into the hole.
+  CHECK(complete.at(4).group_rank.value == 1);  // It gets the rank of the missing node.
   CHECK(rendezvous.restarts_used() == 0);
 }
 
@@ -106,7 +106,7 @@ TEST_CASE_METHOD(FourNodes, "rendezvous: a silent node is lost after its lease",
   REQUIRE(restart.size() == 3);
   CHECK(restart.at(1).who.addr == "d");
   CHECK(restart.at(1).what == "not heard for 5 s");
-  // Should it live on after all, it is told.
+  // If the node is alive after all, the host answers its keep-alive.
   CHECK(sent<NotAMember>(after(0s, KeptAlive{{4}})).size() == 1);
 }
 
@@ -150,7 +150,7 @@ TEST_CASE_METHOD(FourNodes, "rendezvous: the last to finish ends the job well, f
 TEST_CASE_METHOD(FourNodes, "rendezvous: who has finished is not waited for",
                  "[unit][rendezvous]") {
   after(1s, NodeFinished{{1}, 0, true, ""});
-  after(0s, ConnectionLost{{1}});  // It may go: no restart for it.
+  after(0s, ConnectionLost{{1}});  // A finished node may go without a restart.
   CHECK(rendezvous.phase() == Rendezvous::Phase::Running);
   SECTION("enough are left: they restart without it") {
     CHECK(sent<RestartRound>(after(1s, WorkersFailed{{2}, 0, "x"})).size() == 3);
@@ -206,7 +206,7 @@ TEST_CASE_METHOD(FourNodes, "rendezvous: a join from before the round, or the re
   CHECK(sent<PrepareStore>(joins(2, "b")).size() == 1);
 }
 
-// Seed 32619 of the simulation: the rendezvous had begun again, and counted from 0 again.
+// Seed 32619 of the simulation: the rendezvous had been restarted, and counted rounds from 0 again.
 TEST_CASE_METHOD(FourNodes, "rendezvous: a round that another one told of is none of this one's",
                  "[unit][rendezvous]") {
   auto again = join(2, "b");

@@ -1,4 +1,5 @@
-// A host that has lost all nodes of a round by silence: they may train on where it cannot see them.
+// A host that has lost all nodes of a round by silence: their workers may still run where the host
+// cannot see them.
 
 #include "tests/unit/rendezvous/rendezvous_fixture.h"
 
@@ -9,8 +10,8 @@ using namespace std::chrono_literals;
 
 constexpr Duration kMost = UnseenWorkers::kWaitMost;
 
-/// a and b are in round 0, by connections 1 and 2. c is a newcomer that --nnodes=1:2 has no place
-/// for, and that may go on alone when they are gone.
+/// a and b are in round 0, on the connections 1 and 2. c is a newcomer for which --nnodes=1:2 has
+/// no place, and which may go on alone when a and b are gone.
 struct UnseenTest : RendezvousTest {
   UnseenTest() : RendezvousTest(settings_of_the_run()) {
     after({}, joiner(1, "a"));
@@ -32,7 +33,7 @@ struct UnseenTest : RendezvousTest {
     event.resumes = true;
     return event;
   }
-  /// The lease of a and b is over, and the last call after it.
+  /// The leases of a and b end, and then the last call.
   void both_fall_silent() {
     const auto told = pass(20s, {3});
     CHECK(sent<PrepareStore>(told).empty());

@@ -32,27 +32,27 @@ TEST_CASE_METHOD(Accounts, "run accounts: what a run stores is refused beyond it
   CHECK(may_store(3, 100));
   CHECK_FALSE(may_store(4, 0));
   CHECK_FALSE(may_store(0, 101));
-  accounts.stored("job", 2, 60);
+  accounts.count_stored("job", 2, 60);
   CHECK(may_store(1, 40));
   CHECK_FALSE(may_store(2, 0));
   CHECK_FALSE(may_store(0, 41));
   CHECK(accounts.refusal("job", 2, 0).find("limit run_keys=3") != std::string::npos);
   CHECK(accounts.refusal("job", 0, 41).find("limit run_bytes=100") != std::string::npos);
   CHECK(accounts.refusal("other", 3, 100).empty());
-  accounts.stored("job", -1, -30);
+  accounts.count_stored("job", -1, -30);
   CHECK(may_store(2, 70));
 }
 
 TEST_CASE_METHOD(Accounts, "run accounts: requests that only take away are never refused",
                  "[unit][limits]") {
-  accounts.stored("job", 9, 900);
+  accounts.count_stored("job", 9, 900);
   CHECK(may_store(0, 0));
 }
 
 TEST_CASE_METHOD(Accounts, "run accounts: a sum never falls below zero", "[unit][limits]") {
-  accounts.stored("job", 1, 10);
-  accounts.stored("job", -5, -50);
-  accounts.stored("job", 3, 100);
+  accounts.count_stored("job", 1, 10);
+  accounts.count_stored("job", -5, -50);
+  accounts.count_stored("job", 3, 100);
   CHECK(accounts.find("job")->names == 3);
   CHECK(accounts.find("job")->bytes == 100);
 }
@@ -61,30 +61,30 @@ TEST_CASE_METHOD(Accounts, "run accounts: unread replies of all connections of a
                  "[unit][limits]") {
   RunAccount* const job = accounts.enter("job");
   REQUIRE(job != nullptr);
-  accounts.queued(*job, 0, 10);
+  accounts.count_queued(*job, 0, 10);
   CHECK_FALSE(accounts.has_too_much_queued(*job));
-  accounts.queued(*job, 0, 1);
+  accounts.count_queued(*job, 0, 1);
   CHECK(accounts.has_too_much_queued(*job));
-  accounts.queued(*job, 10, 4);
+  accounts.count_queued(*job, 10, 4);
   CHECK_FALSE(accounts.has_too_much_queued(*job));
 }
 
 TEST_CASE_METHOD(Accounts, "run accounts: a run that holds nothing is not known",
                  "[unit][limits]") {
-  accounts.stored("job", 1, 10);
+  accounts.count_stored("job", 1, 10);
   RunAccount* const job = accounts.enter("job");
-  accounts.stored("job", -1, -10);
+  accounts.count_stored("job", -1, -10);
   CHECK(accounts.size() == 1);
   accounts.leave(*job);
   CHECK(accounts.size() == 0);
-  accounts.stored("job", 1, 10);
-  accounts.stored("job", -1, -10);
+  accounts.count_stored("job", 1, 10);
+  accounts.count_stored("job", -1, -10);
   CHECK(accounts.size() == 0);
 }
 
 TEST_CASE_METHOD(Accounts, "run accounts: limits can be changed; what is there stays",
                  "[unit][limits]") {
-  accounts.stored("job", 3, 50);
+  accounts.count_stored("job", 3, 50);
   accounts.set_limits({.connections = 1, .keys = 2, .bytes = 40, .queued_bytes = 1});
   CHECK(accounts.find("job")->names == 3);
   CHECK_FALSE(may_store(1, 0));

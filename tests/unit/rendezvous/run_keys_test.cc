@@ -14,7 +14,8 @@ TEST_CASE("run keys: a state and the keys of its rounds are of one run", "[unit]
     INFO(key);
     CHECK(run_of_key(key) == "/torch.rendezvous.job");
   }
-  CHECK(run_of_key("/torch.rendezvous.job.0") == "/torch.rendezvous.job.0");  // A run's own name.
+  // The key of a state: its run id may look like RUN.ROUND.
+  CHECK(run_of_key("/torch.rendezvous.job.0") == "/torch.rendezvous.job.0");
   CHECK(run_of_key("/torch.rendezvous.job.0.7/x") == "/torch.rendezvous.job.0");
   CHECK(run_of_key("/torch.rendezvous.job0/x") == "/torch.rendezvous.job0/x");
   CHECK(run_of_key("/torch.rendezvous.a/b.3/x") == "/torch.rendezvous.a/b");

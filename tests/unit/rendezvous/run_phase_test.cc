@@ -1,4 +1,4 @@
-// Which phase of a round may follow which: the pictures of docs/rendezvous.md.
+// The allowed changes of a round's phase: the table of docs/rendezvous.md.
 
 #include "rendezvous/core/run_phase.h"
 

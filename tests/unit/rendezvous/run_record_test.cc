@@ -1,4 +1,4 @@
-// What is written down of a run, as a value and as text.
+// The record of a run, as a value and as text.
 
 #include "tests/support/memory_state.h"
 #include "tests/unit/rendezvous/run_service_fixture.h"
@@ -45,7 +45,7 @@ TEST_CASE("run records: what was written is read", "[unit][rendezvous]") {
     const MemberRecord odd{.name = {text, -1, 0}, .role = text, .why = text};
     CHECK(*decode_member_record(encode(odd)) == odd);
   }
-  CHECK_THAT(encode(MemberRecord{.role = "\xff"}), Catch::Contains("\xef\xbf\xbd"));  // No UTF-8.
+  CHECK_THAT(encode(MemberRecord{.role = "\xff"}), Catch::Contains("\xef\xbf\xbd"));  // Not UTF-8.
   const EndedRun ended{"job", 5, 4, 3, 2, 1, {false, who, "why"}};
   CHECK(*decode_ended_run(encode(ended)) == ended);
 }
@@ -87,7 +87,7 @@ TEST_CASE("state changes: later ones replace earlier ones", "[unit][rendezvous]"
   StateChanges fourth{.number = 4};
   fourth.add("job", {RunRecord{.round = 9}, {}, {}});
   all.merge(std::move(fourth), 2);
-  CHECK(all.runs.at("job").removed);  // The old one goes first.
+  CHECK(all.runs.at("job").removed);  // The old run is removed first.
   CHECK(all.runs.at("job").record->round == 9);
   CHECK(all.runs.at("job").members.empty());
 }
@@ -95,7 +95,7 @@ TEST_CASE("state changes: later ones replace earlier ones", "[unit][rendezvous]"
 TEST_CASE("recording: lists of an operator's are read back, and a file cannot make them longer",
           "[unit][rendezvous]") {
   RunRecord record;
-  CHECK(*decode_run_record(encode(record)) == record);  // As an older muster wrote it: without.
+  CHECK(*decode_run_record(encode(record)) == record);  // Without lists, as from an older muster.
   for (std::size_t i = 0; i < kMaxKeptOut; ++i)
     record.kept_out.push_back({"node" + std::to_string(i), KeptOutHow::Drained});
   record.kept_out.back().how = KeptOutHow::Excluded;

@@ -1,4 +1,5 @@
-// A run service whose state is recorded: what waits for it, and what a restarted one knows.
+// A run service whose state is recorded: effects wait until changes are durable, and a restarted
+// service continues with the record.
 
 #include "tests/support/memory_state.h"
 #include "tests/unit/rendezvous/run_service_fixture.h"
@@ -8,7 +9,7 @@ namespace {
 
 struct RecordingTest : RunServiceTest {
   RecordingTest() { begin_recorded(); }
-  /// A host that begins with what is durable.
+  /// Starts a host with the durable record.
   void begin_recorded() {
     RunServiceOptions options;
     options.recorded = true;
@@ -17,7 +18,7 @@ struct RecordingTest : RunServiceTest {
     state.begin_host();
     service->restore(state.load(), at());
   }
-  /// The same where an agent hosts, and another agent can be the next host.
+  /// The same for a host that is an agent. Another agent can be the next host.
   void begin_handed_over() {
     RunServiceOptions options;
     options.only_run = "job";
@@ -27,7 +28,7 @@ struct RecordingTest : RunServiceTest {
     state.begin_host();
     service->restore(state.load(), at());
   }
-  /// One turn of the loop ends, and what it has changed becomes durable.
+  /// Ends one turn of the loop, and makes its changes durable.
   void end_turn() {
     turn_ends();
     commit();
@@ -63,7 +64,7 @@ struct RecordingTest : RunServiceTest {
     rounds = messages<RoundComplete>();
     REQUIRE(rounds.size() == 2);
   }
-  /// As client 1 or 2, which has been told its round, from another connection.
+  /// Resumes as the node of client 1 or 2, which has got its round, on another connection.
   void resume(std::uint32_t client, std::uint32_t as,
               NodeResumed::State how = NodeResumed::State::Running, std::int64_t newer_by = 0) {
     hello_resumes(as);
@@ -195,7 +196,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: if no node is back yet, none is lost
 TEST_CASE_METHOD(RecordingTest, "recording: the next agent that hosts waits for the lease only",
                  "[unit][rendezvous]") {
   begin_handed_over();
-  CHECK_FALSE(service->has_state(kKey));  // Until a node comes.
+  CHECK_FALSE(service->has_state(kKey));  // The run is unknown until a node comes.
   two_recorded();
   begin_handed_over();
   service->time_passed(at(5900ms));
@@ -216,7 +217,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: an agent that hosts is not the run's
     tell(client, NodeFinished{{}, 0, true, ""});
   end_turn();
   CHECK(messages<RunEnded>().size() == 2);
-  // The next host tells the outcome to a node of the run, and begins anew with others.
+  // The next host tells the outcome to a node of the run. New nodes begin a new run.
   begin_handed_over();
   resume(2, 12, NodeResumed::State::Finished);
   end_turn();
@@ -232,7 +233,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: a restart that was counted is not co
   two_recorded();
   tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
   REQUIRE(turn_ends());
-  state.commit();  // Durable, and nobody was told.
+  state.commit();  // The restart is durable, but no node was told.
   begin_recorded();
   CHECK(service->rendezvous("job")->restarts_used() == 1);
   resume(2, 12);
@@ -317,11 +318,11 @@ TEST_CASE_METHOD(RecordingTest,
       if (const auto* sent = std::get_if<SendNative>(&effect))
         resumed += std::holds_alternative<Resumed>(sent->message) ? 1U : 1000U;
     }
-    CHECK(resumed == 2);  // Nothing else: a RoundComplete would begin the round once more.
+    CHECK(resumed == 2);  // No other message: a RoundComplete would begin the round once more.
   }
   SECTION("with one that has not") {
     hello_resumes(11);
-    tell(11, joining(1));  // On a connection that replaces the one it had.
+    tell(11, joining(1));  // On a new connection, which replaces the old one.
     resume(2, 12);
     end_turn();
     CHECK(messages<RoundComplete>().count(11) == 1);
@@ -374,7 +375,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: nodes that know a newer round than t
                  "[unit][rendezvous]") {
   two_recorded();
   const StoredState old = state.load();
-  // The disk fails: no host records what it has done, and each is told by the nodes.
+  // The disk fails, so no host records anything. Each host learns the round from the nodes.
   for (std::uint32_t host = 1; host <= 3; ++host) {
     reset({.recorded = true});
     service->restore(old, at());
@@ -400,7 +401,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: a last call goes on where it was",
   end_turn();
   now += 20s;
   tell(1, KeptAlive{});
-  // Something that is recorded, and so is what is left.
+  // The record contains the time that the last call has left.
   StoredState stored = state.load();
   REQUIRE(stored.runs.size() == 1);
   CHECK(stored.runs.front().record.last_call_left == Duration(30s));
@@ -430,7 +431,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: with a failing disk runs go on and n
   CHECK_THAT(notes, Catch::Contains("state_not_recorded reason=\"disk is full\""));
   const auto refused = tell(3, NativeHello{kNativeProtocolVersion, "9.9", "new", true});
   CHECK_THAT(refused.close, Catch::Contains("cannot be recorded: disk is full"));
-  hello_resumes(4);  // Of the run that there is.
+  hello_resumes(4);  // A node of an existing run is still accepted.
   tell(2, RestartRequested{{}, "why not", 0});
   turn_ends();
   commit();

@@ -1,4 +1,4 @@
-// No order of events ends a service; a broken invariant costs its own run only.
+// No order of events ends a run service. A broken invariant ends only its own run.
 
 #include <array>
 #include <functional>
@@ -44,7 +44,8 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a refused join is not logged as one",
   CHECK_THAT(notes, !Catch::Contains("node=host2_2_0"));
 }
 
-/// Muster's clients 1 and 2 and torchrun's client 3, in a round that rank 0 (1) prepares.
+/// The muster clients 1 and 2 and the torchrun client 3, in a round that rank 0 (client 1)
+/// prepares.
 struct PreparingTest : RunServiceTest {
   void begin_preparing(int max_restarts) {
     reset({});
@@ -163,7 +164,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a connection is in a limited number of t
   REQUIRE(std::holds_alternative<StateRefused>(third));
   CHECK(std::get<StateRefused>(third).reason == "limit runs_per_connection=2");
   CHECK(service->runs() == 2);
-  // Of a run that others have begun, it may read the state, and not write it.
+  // The client may read the state of a run that another client has begun, but not write it.
   (void)text(compare_set(2, "", kNoStateText, key(3)));
   const std::string seen = text(compare_set(1, "", kNoStateText, key(3)));
   CHECK(std::holds_alternative<StateRefused>(compare_set(1, seen, joined_by(1, seen), key(3))));
@@ -184,10 +185,10 @@ TEST_CASE_METHOD(RunServiceTest, "runs: one address begins a limited number of t
   CHECK(begins(1, "a", "10.0.0.1").empty());
   CHECK(begins(2, "b", "10.0.0.1").empty());
   CHECK_THAT(begins(3, "c", "10.0.0.1"), Catch::Contains("runs_per_peer=2"));
-  CHECK(begins(4, "a", "10.0.0.1").empty());  // It is there.
+  CHECK(begins(4, "a", "10.0.0.1").empty());  // The run already exists.
   CHECK(begins(5, "c", "10.0.0.2").empty());
   CHECK_THAT(begins(6, "d", "10.0.0.2"), Catch::Contains("runs=3"));
-  // A run that nobody uses gives way to one from the same address.
+  // A run without clients is forgotten to make room for another one from the same address.
   service->gone({2}, at());
   CHECK(begins(7, "d", "10.0.0.1").empty());
   CHECK(service->rendezvous("b") == nullptr);
@@ -207,7 +208,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: after a freeze of the host every lease b
   }
   CHECK(take().empty());
   CHECK_THAT(notes, Catch::Contains("host_was_frozen seconds=35"));
-  // Who stays silent is lost a lease later.
+  // Nodes that stay silent are lost a lease later.
   service->time_passed(at(4s));
   CHECK(service->rendezvous("job")->members() == 2);
   service->time_passed(at(2s));

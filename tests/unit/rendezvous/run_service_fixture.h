@@ -34,17 +34,17 @@ struct RunServiceTest {
     now += elapsed;
     return {now, {1'700'000'000'000'000 + now.time_since_epoch().count() / 1000}};
   }
-  /// Effects so far, notes aside.
+  /// The effects so far, without log lines.
   std::vector<RunEffect> take() {
     std::vector<RunEffect> effects;
     for (RunEffect& effect : service->take_effects())
-      if (const auto* note = std::get_if<RunNote>(&effect))
-        notes += note->line + "\n";
+      if (const auto* log = std::get_if<LogLine>(&effect))
+        notes += log->line + "\n";
       else
         effects.push_back(std::move(effect));
     return effects;
   }
-  /// The messages of one kind that are on their way, by client.
+  /// The messages of one kind among the effects so far, by client.
   template <typename Message>
   std::map<std::uint32_t, Message> messages() {
     std::map<std::uint32_t, Message> found;
@@ -96,9 +96,9 @@ struct RunServiceTest {
     REQUIRE(decoded.has_value());
     return decoded->value_or(RendezvousState{});
   }
-  /// As a torchrun node that begins.
+  /// What a torchrun node does first: it begins the run, or reads its state.
   std::string begin(std::uint32_t client) { return text(compare_set(client, "", kNoStateText)); }
-  /// What it writes to join, of many, after it has read `seen`.
+  /// The state that a torchrun node writes to join after it has read `seen`.
   std::string joined_by(std::uint32_t client, const std::string& seen) {
     RendezvousState next = state(seen);
     const NodeName name{"host" + std::to_string(client), client, 0};

@@ -5,7 +5,7 @@
 namespace muster::testing {
 namespace {
 
-/// Muster's client 1 and torchrun's client 2 in round 0, of a run that is content with one.
+/// The muster client 1 and the torchrun client 2 in round 0, in a run that needs only one node.
 struct MixedRoundTest : RunServiceTest {
   MixedRoundTest() {
     hello(1);
@@ -69,7 +69,7 @@ TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that waits for a key liv
 TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that has finished holds up no restart",
                  "[unit][rendezvous]") {
   take();
-  const auto let_go = [&] {
+  const auto released = [&] {
     for (const RunEffect& effect : take())
       if (const auto* open = std::get_if<OpenBarrier>(&effect)) return open->key == kBarrier;
     return false;
@@ -77,15 +77,15 @@ TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that has finished holds 
   const bool before = GENERATE(true, false);
   if (before) service->waits({2}, kBarrier, at());
   pass(100s * (before ? 1 : 0));
-  CHECK_FALSE(let_go());
+  CHECK_FALSE(released());
   tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
   if (!before) {
-    CHECK_FALSE(let_go());
+    CHECK_FALSE(released());
     service->waits({2}, kBarrier, at());
   }
-  CHECK(let_go());
+  CHECK(released());
   CHECK(service->rendezvous("job")->round() == 1);
-  // torchrun closes the run at its end: not that of the others.
+  // A torchrun node closes the run at its end. The run stays open for the other nodes.
   const auto shown = [&] { return std::string(service->read_state({9}, kKey, at()).view()); };
   RendezvousState closed = state(shown());
   closed.closed = true;
@@ -119,7 +119,7 @@ TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that has finished may go
   take();
   service->waits({2}, kBarrier, at());
   pass(300s);
-  service->waits({2}, std::nullopt, at());  // It waits no longer than that, and ends.
+  service->waits({2}, std::nullopt, at());  // torchrun waits no longer than 300 s, and ends.
   const auto shown = [&] { return std::string(service->read_state({2}, kKey, at()).view()); };
   RendezvousState closed = state(shown());
   closed.closed = true;
@@ -150,7 +150,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: with a token only a node of the run clos
   RendezvousState closed = state(shown(6));
   closed.closed = true;
   const std::string desired = encode_state(closed);
-  CHECK(text(compare_set(6, shown(6), desired)) == desired);  // It believes so, and goes.
+  CHECK(text(compare_set(6, shown(6), desired)) == desired);  // It is told that it has closed it.
   CHECK_FALSE(state(shown(5)).closed);
   CHECK(text(compare_set(5, shown(5), desired)) == desired);
   CHECK(state(shown(6)).closed);

@@ -49,7 +49,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: that rank 0 prepares the round is told i
   hello(1);
   join(1, 2);
   service->time_passed(at(2s));
-  CHECK(messages<NativeWaiting>().size() == 1);  // That one more must come.
+  CHECK(messages<NativeWaiting>().size() == 1);  // It says that one more node must come.
   at(1s);
   hello(2);
   join(2, 2);
@@ -138,7 +138,7 @@ TEST_CASE_METHOD(RunServiceTest,
   REQUIRE(told.size() == 2);
   CHECK_THAT(told.at(1).text,
              Catch::Contains("host1_1_0, host2_2_0") && Catch::Contains("1 more must come"));
-  // Nothing new: nothing said, however long it takes.
+  // While nothing changes, no message is sent, however long it takes.
   for (int i = 0; i < 10; ++i) {
     tell(1, KeptAlive{});
     tell(2, KeptAlive{});
@@ -173,7 +173,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: an agent serves its own run only", "[uni
   CHECK(service->has_state(kKey));
   const auto answer = tell(1, NativeHello{kNativeProtocolVersion, "9.9", "other"});
   CHECK_THAT(answer.close, Catch::Contains("other") && Catch::Contains("only job"));
-  // For others it is a store, as torch's is.
+  // Other runs are kept as ordinary keys, as in torch's store.
   CHECK(std::holds_alternative<NotOfARun>(
       compare_set(2, "", kNoStateText, "/torch.rendezvous.other")));
   hello(3);
@@ -203,7 +203,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a state makes a run known, anything else
 TEST_CASE_METHOD(RunServiceTest,
                  "runs: a key that nobody knows is answered with the state, not a lie",
                  "[unit][rendezvous]") {
-  // A torchrun node that had seen a state which is gone: the store was restarted.
+  // The store was restarted, so the state that the torchrun node has seen is gone.
   const std::string old = joined_by(1, std::string(kNoStateText));
   const std::string next = joined_by(2, old);
   CHECK(text(compare_set(2, old, next)) != old);
@@ -225,7 +225,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: losers of a compare-and-set take turns",
   take();
   const std::string first = joined_by(1, seen);
   CHECK(text(compare_set(1, seen, first)) == first);
-  // All others had seen the same: the first of them has its turn at once, the others wait.
+  // All others have seen the same state. The first of them has its turn at once, the others wait.
   CHECK(text(compare_set(2, seen, joined_by(2, seen))) == first);
   CHECK(std::holds_alternative<HeldBack>(compare_set(3, seen, joined_by(3, seen))));
   CHECK(std::holds_alternative<HeldBack>(compare_set(4, seen, joined_by(4, seen))));
@@ -274,7 +274,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: what is no state is refused, with the pl
   const auto expected = compare_set(1, "nonsense?", joined_by(2, seen));
   REQUIRE(std::holds_alternative<StateRefused>(expected));
   CHECK_THAT(std::get<StateRefused>(expected).reason, Catch::Contains("expected state"));
-  // Two joins in one step: nothing that torchrun does.
+  // torchrun never makes two joins in one step.
   const auto both = compare_set(1, seen, joined_by(3, joined_by(2, seen)));
   CHECK(std::holds_alternative<StateRefused>(both));
 }
@@ -293,21 +293,21 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a key that was never a rendezvous is the
     CHECK_FALSE(service->has_state(kKey));
     CHECK(service->state_clients() == 0);
     CHECK(service->runs() == 0);
-    CHECK(surprise(2).empty());  // Of any key.
+    CHECK(surprise(2).empty());  // Now it is a key like any other.
     service->gone({1}, at());
     service->gone({2}, at());
     service->time_passed(at(100s));
-    begin(3);  // Nothing is stored, as far as this test tells: a run again.
+    begin(3);  // Nothing is stored under the key in this test, so it becomes a run again.
     CHECK(service->has_state(kKey));
   }
   SECTION("not when a muster node may want it") {
     hello(4);
-    CHECK_FALSE(service->hand_back(kKey));
+    CHECK_FALSE(service->return_key_to_store(kKey));
     CHECK(std::holds_alternative<StateRefused>(compare_set(1, kNoStateText, "eA==")));
   }
   SECTION("not when somebody is in it") {
     text(compare_set(1, kNoStateText, joined_by(1, std::string(kNoStateText))));
-    CHECK_FALSE(service->hand_back(kKey));
+    CHECK_FALSE(service->return_key_to_store(kKey));
   }
 }
 
@@ -338,7 +338,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: an id is free again when its run has end
     const auto complete = messages<RoundComplete>();
     REQUIRE(complete.count(3) == 1);
     CHECK(complete.at(3).life == 1002);  // The first run's was 1001.
-    // The first ones are still connected, and nothing to the new run.
+    // The first clients are still connected, but do not belong to the new run.
     tell(1, KeptAlive{});
     service->gone({1}, at());
     CHECK(take().empty());
@@ -354,7 +354,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: an id is free again when its run has end
     REQUIRE(refused.count(1) == 1);
     CHECK(refused.at(1).why == JoinRefused::Why::Closed);
     hello(6);
-    join(6, 2, 0);  // It came back over a new connection.
+    join(6, 2, 0);  // A node of the old run on a new connection.
     CHECK(messages<JoinRefused>().count(6) == 1);
   }
   SECTION("and forgotten, a while after the last has left") {
@@ -373,7 +373,7 @@ TEST_CASE_METHOD(RunServiceTest,
                  "runs: one that all have left without an end can be used again, later",
                  "[unit][rendezvous]") {
   two_in_a_round();
-  hello(3);  // Keeps it known.
+  hello(3);  // A connection keeps the run known.
   for (const std::uint32_t client : {1, 2})
     service->gone({client}, at());
   take();
@@ -426,7 +426,7 @@ TEST_CASE_METHOD(RunServiceTest,
       if (const auto* repeat = std::get_if<RepeatMaster>(&effect)) found.push_back(*repeat);
     return found;
   };
-  // Two torchrun nodes, left to themselves: the second one sees the maximum and completes.
+  // Two torchrun nodes alone. The second one sees the maximum and completes the round.
   const auto round_of = [&](const std::string& seen, const std::vector<std::uint32_t>& clients) {
     std::string text = seen;
     for (const std::uint32_t client : clients) {

@@ -97,7 +97,7 @@ TEST_CASE_METHOD(RunViewTest, "run view: a failure, who is missing since when, a
   shown = view();
   CHECK(shown.summary.state == RunStanding::Running);
   CHECK(shown.missing.empty());
-  CHECK(shown.summary.first_failure);  // It is still what failed first.
+  CHECK(shown.summary.first_failure);  // The first failure stays.
   using EventKind = RunEvent::Kind;
   CHECK(kinds() == std::vector<EventKind>{
                        EventKind::Began, EventKind::NodeJoined, EventKind::NodeJoined,

@@ -57,7 +57,7 @@ TEST_CASE("byte buffer: a large part is shared without a copy, and stays when th
     std::memcpy(room, value.data() + buffer.size() - 4, size);
     buffer.commit(size);
   }
-  CHECK(buffer.capacity() == value.size() + 4);  // Exactly what was announced.
+  CHECK(buffer.capacity() == value.size() + 4);  // Exactly the announced size.
   const std::string_view part = buffer.view().substr(4);
   REQUIRE(buffer.mostly(part));
   CHECK_FALSE(buffer.mostly(buffer.view().substr(0, 4)));
@@ -124,7 +124,7 @@ TEST_CASE("reply queue: bytes leave in the order in which they came, in any piec
       case 3:
         behind.add(text);
         behind.add(SharedBytes::copy_of(std::string(ReplyQueue::kShareBytes, 'M')));
-        queue.take(behind);
+        queue.append(behind);
         REQUIRE(behind.empty());
         model += text + std::string(ReplyQueue::kShareBytes, 'M');
         break;
@@ -150,7 +150,7 @@ TEST_CASE("reply queue: one value, referred to many times, costs little each tim
       queue.add(value);
     }
     CHECK(queue.size() == 12'000 * (8 + bytes));
-    // A vector may have grown to twice its need.
+    // The capacity of a vector may be twice its size.
     CHECK(queue.memory() < 12'000 * 2 * (8 + ReplyQueue::kPieceBytes) + ReplyQueue::kManyBytes);
     CHECK(account.blocks == value.footprint());
   }

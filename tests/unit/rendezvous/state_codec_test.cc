@@ -48,7 +48,7 @@ TEST_CASE("state codec: foreign attributes are bounded in depth and size", "[uni
   pickle::Graph graph;
   REQUIRE(pickle::read_pickle(nested, graph, StateRules()).has_value());
   CHECK(pickle::write_pickle(graph, 0).error().reason == "nested too deeply");
-  // A list within itself: read as what it is, refused when it would have to be written.
+  // A list that contains itself can be read, but it cannot be written.
   pickle::Graph circle;
   const auto root = pickle::read_pickle(
       "\x80\x04]\x94h\x00"
@@ -81,7 +81,7 @@ TEST_CASE("state codec: what no state contains is refused", "[unit][state_codec]
   CHECK(reason("\x80\x04\x94.") == "nothing to memoize");
 }
 
-/// The operations as a pickle of protocol 4, and why it is refused.
+/// Why a pickle of protocol 4 with these operations is refused.
 std::string reason_of(std::string operations) {
   return reason("\x80\x04" + std::move(operations) + ".");
 }
@@ -114,12 +114,12 @@ TEST_CASE("state codec: the memo is numbered as CPython numbers it, or refused",
 TEST_CASE("state codec: what CPython would not carry out, or would see otherwise, is refused",
           "[unit][state_codec]") {
   const std::string changed = "items for a dict that an object's attributes were copied from";
-  // A dict is copied by BUILD, and changed afterwards.
+  // BUILD copies a dict, which is changed afterwards.
   CHECK(reason_of(kNode + kNodeAttributes +
                   "\x94"
                   "bh" +
                   std::string(1, '\0') + "\x8c\3pidK\x09s") == changed);
-  // A node that Python cannot hash yet, or ever.
+  // Nodes that Python cannot hash yet, or can never hash.
   CHECK(reason_of("\x8f(" + kNode + "\x90") == "a key that Python cannot use");
   CHECK(reason_of("}" + kNode + "K\1s") == "a key that Python cannot use");
   CHECK(reason_of("\x8f(]\x90") == "a key that Python cannot use");
@@ -127,13 +127,13 @@ TEST_CASE("state codec: what CPython would not carry out, or would see otherwise
   CHECK(reason_of(kNode + "}b") == "a node lacks addr, pid or local_id");
   CHECK(reason_of(kNode + "}\x8c\1xK\1sb") ==
         "a node has other attributes than addr, pid and local_id, or one twice");
-  // Calls with bad arguments, though nobody uses what they make.
+  // Calls with wrong arguments are refused although their results are not used.
   CHECK(reason_of(class_named("datetime", "timedelta") + "\x8c\1x\x85R") ==
         "a zone without an offset");
   CHECK(reason_of(class_named("datetime", "timezone") + "K\1\x85R") == "a zone without an offset");
   CHECK(reason_of(class_named("datetime", "datetime") + "C\1x\x85R") ==
         "a time that is not ten bytes");
-  // Python 2's name of a module is another module from protocol 3 on.
+  // From protocol 3 on, Python 2's name of a module means another module.
   CHECK(reason_of(class_named("__builtin__", "set") + "]\x85R") ==
         "the name __builtin__.set is not allowed");
   CHECK(reason("\x80\x02" + class_named("__builtin__", "set") + "]\x85R.") ==
@@ -144,11 +144,11 @@ TEST_CASE("state codec: what CPython would not carry out, or would see otherwise
 
 TEST_CASE("state codec: no pickle makes more than it weighs", "[unit][state_codec]") {
   const std::string zero(1, '\0');
-  // One list into many sets: it is moved into the first.
+  // One list for many sets: its items move into the first set.
   const std::string list = "](K\1K\2K\3e\x94";
   CHECK(reason_of("](" + list + class_named("builtins", "set") + "\x94h" + zero + "\x85Rh\1h" +
                   zero + "\x85Re") == "a set of something that is no list");
-  // One text as bytes, many times.
+  // One text is converted to bytes many times.
   std::string encoded = "(\x8c\x64" + std::string(100, 'x') + "\x94\x8c\x06latin1\x94" +
                         class_named("_codecs", "encode") + "\x94";
   for (int i = 0; i < 20; ++i)
@@ -156,7 +156,7 @@ TEST_CASE("state codec: no pickle makes more than it weighs", "[unit][state_code
   CHECK(reason_of(encoded + "t") == "one text as bytes again and again");
   CHECK(reason_of("(" + std::string(1000, ']') + "t") ==
         "more values than a pickle of this size may hold");
-  // Long addresses are no crime if each node brings its own.
+  // Long addresses are allowed if each node has its own.
   RendezvousState state;
   for (int i = 0; i < 100; ++i)
     state.wait_list.add_new({std::string(kMaxStateAddressBytes, 'x'), i, 0});
@@ -170,7 +170,7 @@ TEST_CASE("state codec: foreign attributes are plain, few and small", "[unit][st
     state.foreign.push_back({"stand_in", "\x80\x04N."});
     auto bytes = base64_decode(encode_state(state));
     REQUIRE(bytes.has_value());
-    bytes->erase(2, 9);  // The frame: it would have another length.
+    bytes->erase(2, 9);  // Removes the frame, because its length would be wrong.
     const std::string old = "\x8c\x08stand_in\x94N";
     const auto place = bytes->find(old);
     REQUIRE(place != std::string::npos);

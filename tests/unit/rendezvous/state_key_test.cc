@@ -14,7 +14,7 @@ namespace {
 using testing::kKey;
 using testing::RunServiceTest;
 
-/// The same state from another pickler: without a frame.
+/// The same state as from another pickler, which writes no frame.
 std::string unframed(const std::string& text) {
   auto bytes = base64_decode(text);
   REQUIRE(bytes.has_value());
@@ -71,10 +71,10 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a client's text goes back to that client
   const std::string plain = joined_by(1, std::string(kNoStateText));
   const std::string own = unframed(plain);
   REQUIRE(own != plain);
-  CHECK(text(compare_set(1, kNoStateText, own)) == own);  // It has won.
+  CHECK(text(compare_set(1, kNoStateText, own)) == own);  // The client has won.
   CHECK(begin(2) == plain);
   CHECK(begin(1) == plain);
-  // With its own text as what it has seen it wins again, and a loser sees our text, too.
+  // The client wins again with its own text as the expected value. A loser gets the host's text.
   const std::string next = unframed(joined_by(2, plain));
   CHECK(text(compare_set(2, own, next)) == next);
   CHECK(begin(3) == joined_by(2, plain));

@@ -31,7 +31,7 @@ struct StoreTableTest {
         ask(99, {.query = Query::CompareSet, .key = key, .value = desired, .expected = expected});
     return std::string(std::get<Value>(reply).bytes.view());
   }
-  /// Whether the answer comes at once.
+  /// Waits for the keys. Returns whether the answer comes at once.
   bool wait(std::uint32_t who, std::vector<std::string_view> keys) {
     const Reply reply = ask(who, {.query = Query::Wait, .keys = keys});
     return std::holds_alternative<Flag>(reply);
@@ -193,7 +193,7 @@ STORE_TEST("a client that leaves while it waits is on no list any more") {
   CHECK_FALSE(wait(1, {"a"}));
   CHECK_FALSE(wait(2, {"a"}));
   table.disconnect(ConnectionId{1});
-  CHECK_FALSE(wait(1, {"b"}));  // Somebody else under the same number.
+  CHECK_FALSE(wait(1, {"b"}));  // Another client with the same number.
   set("a", "1");
   CHECK(released() == Ids{2});
   CHECK(table.is_waiting(ConnectionId{1}));
@@ -231,7 +231,7 @@ STORE_TEST("one push releases one waiter, the oldest that misses nothing else") 
   CHECK(released() == Ids{2});
   push("q", "b");
   CHECK(released() == Ids{3});
-  set("other", "1");  // The queue is filled still: nothing is missing any more.
+  set("other", "1");  // The queue is still filled, so no name is missing any more.
   CHECK(released() == Ids{1});
 }
 
@@ -432,7 +432,7 @@ TEST_CASE("store table: queues that come and go under a long wait cost the same 
     names.push_back("q" + std::to_string(i));
   const std::vector<std::string_view> keys(names.begin(), names.end());
   ask(1, {.query = Query::Wait, .keys = keys});
-  // All queues but two are filled; which of the two is missing changes each time.
+  // All queues except two are filled. Each time, another one of the two is missing.
   for (std::size_t i = 1; i + 1 < names.size(); ++i)
     ask(2, {.query = Query::QueuePush, .key = names[i], .value = "v"});
   const std::uint64_t before = table.waiters_seen();

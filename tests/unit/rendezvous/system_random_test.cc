@@ -12,7 +12,7 @@ TEST_CASE("system random: up to the limit all bytes are filled", "[unit][net]") 
   std::array<std::uint8_t, kRandomBytesMax> bytes{};
   REQUIRE(fill_random(bytes));
   const std::set<std::uint8_t> different(bytes.begin(), bytes.end());
-  CHECK(different.size() > 64);  // 162 are expected of 256; fewer than 65 never happen.
+  CHECK(different.size() > 64);  // 162 different values are expected. Fewer than 65 never happen.
 }
 
 TEST_CASE("system random: more than the kernel gives in one piece is refused", "[unit][net]") {

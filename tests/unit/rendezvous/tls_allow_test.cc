@@ -58,7 +58,7 @@ TEST_CASE("tls allow: a star at the end stands for the rest of a run id", "[unit
   CHECK_FALSE(admits(rules, "team-a", {"node1"}));
   CHECK_FALSE(admits(rules, "team-b-7", {"node1"}));
   CHECK(admits(rules, "team-b-7", {"ops"}));
-  // A star elsewhere is a star.
+  // A star in another position is a normal character.
   CHECK(admits({"a*b=node1"}, "a*b", {"node1"}));
   CHECK_FALSE(admits({"a*b=node1"}, "axb", {"node1"}));
 }
@@ -75,7 +75,7 @@ TEST_CASE("tls allow: the rules of a run add up", "[unit][rendezvous]") {
 TEST_CASE("tls allow: names are compared without regard to case", "[unit][rendezvous]") {
   CHECK(to_dns_name("Node1.Example.ORG") == "node1.example.org");
   CHECK(admits({"job=NODE1.example.org"}, "job", {*to_dns_name("node1.EXAMPLE.org")}));
-  CHECK_FALSE(admits({"job=node1"}, "JOB", {"node1"}));  // Run ids are.
+  CHECK_FALSE(admits({"job=node1"}, "JOB", {"node1"}));  // Run ids are case-sensitive.
 }
 
 TEST_CASE("tls allow: a star in a rule is one label or any name, a star in a certificate is a star",
@@ -86,7 +86,7 @@ TEST_CASE("tls allow: a star in a rule is one label or any name, a star in a cer
   CHECK_FALSE(admits(rules, "job", {"a.b.team.org"}));
   CHECK_FALSE(admits(rules, "job", {"team.org"}));
   CHECK_FALSE(admits(rules, "job", {"evilteam.org"}));
-  // Who has a certificate for any name there is not each of them.
+  // A certificate with a wildcard name does not count as a certificate of each matching name.
   CHECK_FALSE(admits({"job=node1.team.org"}, "job", {"*.team.org"}));
   CHECK_FALSE(admits({"job=node1.team.org"}, "job", {"*"}));
   CHECK(admits({"scratch=*"}, "scratch", {}));

@@ -1,4 +1,4 @@
-// Both ends of a TLS connection in memory: what is accepted, and what is said of the rest.
+// Both ends of a TLS connection in memory: accepted connections, and the reasons of refused ones.
 
 #include "rendezvous/tls/tls_engine.h"
 
@@ -21,7 +21,7 @@ namespace {
 using State = TlsEngine::State;
 using Kind = TlsFailure::Kind;
 
-/// What an engine has for its user, up to 1 MiB.
+/// The plain bytes that an engine has decrypted, up to 1 MiB.
 std::string read_all(TlsEngine& engine) {
   std::string text;
   std::array<char, 5000> piece;
@@ -39,7 +39,7 @@ struct Ends {
   SharedTlsContext client_context;
   std::unique_ptr<TlsEngine> server;
   std::unique_ptr<TlsEngine> client;
-  std::string to_server;  // As the server's user has it.
+  std::string to_server;  // The plain bytes that the server has received.
   std::string to_client;
 
   void begin(const TlsFiles& of_server, const TlsFiles& of_client,
@@ -56,7 +56,7 @@ struct Ends {
     client = client_context->new_engine(host);
   }
   void begin() { begin(certificates.files("server", ""), certificates.files("", "ca")); }
-  /// Carries bytes in pieces of this size until nothing moves any more.
+  /// Moves bytes between both ends, in pieces of this size, until no end sends any more.
   void exchange(std::size_t piece_bytes = 100'000) {
     for (bool moved = true; moved;) {
       moved = carry(*client, *server, to_server, piece_bytes);
@@ -155,7 +155,7 @@ TEST_CASE_METHOD(Ends, "tls: a client without the certificate that is asked for 
   begin(certificates.files("server", "ca"), certificates.files(shown, "ca"));
   exchange();
   CHECK(server->state() == State::Failed);
-  // To the client the handshake was done before the server has looked.
+  // For the client, the handshake is done before the server has checked the certificate.
   exchange();
   CHECK(read_all(*client).empty());
   CHECK(client->failure().kind == Kind::Refused);
@@ -176,16 +176,17 @@ TEST_CASE_METHOD(Ends, "tls: a client is known by the DNS names of its verified 
   certificates.make_named();
   const auto names_of = [this](const std::string& shown, const std::string& server_ca = "ca") {
     begin(certificates.files("server", server_ca), certificates.files(shown, "ca"));
-    CHECK(server->peer_names().empty());  // Nobody has shown anything yet.
+    CHECK(server->peer_names().empty());  // The client has not sent a certificate yet.
     exchange();
     CHECK(server->state() == State::Open);
     return server->peer_names();
   };
-  // No addresses, URIs or mail addresses; in lower case.
+  // Addresses, URIs and mail addresses are left out. Names are in lower case.
   CHECK(names_of("named") == Names{"node1.example.org", "team-a", "*.lab.org"});
-  // The common name is no name for a machine.
+  // The common name does not count.
   CHECK(names_of("nameless").empty());
-  // A name with a zero byte is not cut there, and no other bytes than a DNS name's are let through.
+  // A name with a zero byte is not cut there. Names with bytes that a DNS name cannot have are left
+  // out.
   CHECK(names_of("odd") == Names{"good"});
   const Names many = names_of("many");
   REQUIRE(many.size() == kMaxPeerNames);
@@ -216,7 +217,7 @@ TEST_CASE_METHOD(Ends, "tls: garbage, records that are too large and other proto
   CHECK(server->state() == State::Failed);
   CHECK(server->failure().kind == Kind::Refused);
   CHECK_THAT(server->failure().reason, Contains("no TLS 1.3 handshake"));
-  // What comes after it changes nothing.
+  // Later bytes change nothing.
   server->receive(text);
   CHECK(read_all(*server).empty());
 }

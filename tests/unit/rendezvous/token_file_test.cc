@@ -92,7 +92,7 @@ TEST_CASE_METHOD(TokenFileTest, "token file: only a regular file is one", "[unit
   CHECK_THAT(reason(folder.dir.string()), Contains("not a regular file"));
   const std::string fifo = (folder.dir / "fifo").string();
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-  CHECK_THAT(reason(fifo), Contains("not a regular file"));  // And does not wait for a writer.
+  CHECK_THAT(reason(fifo), Contains("not a regular file"));  // Opening does not wait for a writer.
 }
 
 TEST_CASE_METHOD(TokenFileTest, "token file: a service manager's credential is found",

@@ -58,7 +58,7 @@ TEST_CASE_METHOD(TokenProofTest, "token: with the same token both are sure of ea
   CHECK(gate.host_proof() != answer.proof);
   CHECK_FALSE(claim.is_host(answer.proof));
   CHECK_FALSE(claim.is_host(""));
-  CHECK(host_crypto.compared == 1);  // By the comparison in constant time.
+  CHECK(host_crypto.compared == 1);  // The host has used the comparison in constant time.
 }
 
 TEST_CASE_METHOD(TokenProofTest, "token: a reach is proven as a hello is", "[unit][rendezvous]") {

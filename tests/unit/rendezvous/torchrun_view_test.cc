@@ -46,33 +46,33 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: ranks are shown once the roun
 TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: heartbeats of muster nodes are renewed together",
                  "[unit][torchrun_view]") {
   view.add(0);
-  view.take_heartbeat(0, wall(-1), now, wall(0));
+  view.handle_heartbeat(0, wall(-1), now, wall(0));
   REQUIRE(view.renew_if_due(now, wall(0), true));
   CHECK_FALSE(view.renew_if_due(now + 4s, wall(4), true));
   CHECK(view.renew_if_due(now + 5s, wall(5), true));
   view.rebuild(run_of_two(), wall(5));
-  CHECK(shown_heartbeat(first) == wall(-1));  // Its own.
+  CHECK(shown_heartbeat(first) == wall(-1));  // The node's own heartbeat.
   CHECK(shown_heartbeat(second) == wall(5));
-  CHECK_FALSE(view.renew_if_due(now + 60s, wall(60), false));  // There is none left.
+  CHECK_FALSE(view.renew_if_due(now + 60s, wall(60), false));  // There is nothing left to renew.
 }
 
 TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: all is shown by the fastest clock",
                  "[unit][torchrun_view]") {
   view.add(0);
   view.add(2);
-  CHECK_FALSE(view.take_heartbeat(0, wall(1), now, wall(0)));
+  CHECK_FALSE(view.handle_heartbeat(0, wall(1), now, wall(0)));
   CHECK_FALSE(view.is_slow(0));
-  CHECK(view.take_heartbeat(2, wall(20), now, wall(0)) == 20 * kSecondUs);
-  CHECK_FALSE(view.take_heartbeat(2, wall(25), now, wall(5)));  // Told once.
+  CHECK(view.handle_heartbeat(2, wall(20), now, wall(0)) == 20 * kSecondUs);
+  CHECK_FALSE(view.handle_heartbeat(2, wall(25), now, wall(5)));  // Reported once.
   CHECK(view.is_slow(0));
   auto run = run_of_two();
   run.last_call_left = 30s;
   view.rebuild(run, wall(5));
   CHECK(view.shown().deadline == wall(5 + 30 + 20));
   CHECK(shown_heartbeat(first) == wall(20));  // Renewed when the fast clock was seen.
-  // The fast one goes: the slow one looks as if it had just written a heartbeat.
+  // The fast clock's node goes: the slow node looks as if it had just written a heartbeat.
   view.remove(2);
-  view.take_heartbeat(0, wall(7), now + 6s, wall(6));
+  view.handle_heartbeat(0, wall(7), now + 6s, wall(6));
   CHECK_FALSE(view.is_slow(0));
   view.rebuild(run, wall(6));
   CHECK(shown_heartbeat(first) == wall(7));
@@ -82,7 +82,7 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: all is shown by the fastest c
 TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a node that waits is renewed, and has time then",
                  "[unit][torchrun_view]") {
   view.add(0);
-  view.take_heartbeat(0, wall(0), now, wall(0));
+  view.handle_heartbeat(0, wall(0), now, wall(0));
   view.begin_wait(0);
   REQUIRE(view.renew_if_due(now + 10s, wall(10), false));
   view.rebuild(run_of_two(), wall(10));
@@ -96,7 +96,7 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a deadline of torchrun nodes 
                  "[unit][torchrun_view]") {
   view.add(0);
   view.set_deadline(wall(40));
-  view.take_heartbeat(0, wall(30), now, wall(0));
+  view.handle_heartbeat(0, wall(30), now, wall(0));
   view.rebuild(run_of_two(), wall(0));
   CHECK(view.shown().deadline == wall(40));
   view.reset_deadline();
@@ -134,9 +134,10 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a step applies to the run as 
   CHECK(applies(Kind::AddToParticipants, Listed::Nowhere) == Applies::Yes);
   CHECK(applies(Kind::MarkComplete, Listed::Nowhere) == Applies::Yes);
   CHECK(applies(Kind::KeepAlive, Listed::Away) == Applies::No);
-  CHECK(applies(Kind::AddToWaitList, Listed::Nowhere) == Applies::No);  // It could join.
+  CHECK(applies(Kind::AddToWaitList, Listed::Nowhere) == Applies::No);  // The node could join.
   now_is.complete = true;
-  CHECK(applies(Kind::AddToWaitList, Listed::Nowhere) == Applies::No);  // It saw another round.
+  CHECK(applies(Kind::AddToWaitList, Listed::Nowhere) ==
+        Applies::No);  // The writer saw another round.
   proposal.seen.participants.set(first, 0);
   CHECK(applies(Kind::AddToWaitList, Listed::Nowhere) == Applies::Yes);
   CHECK(applies(Kind::AddToWaitList, Listed::Elsewhere) == Applies::No);
@@ -148,7 +149,7 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a step applies to the run as 
 TEST_CASE_METHOD(TorchrunViewTest,
                  "torchrun view: who begins a round is not put into one that others have begun",
                  "[unit][torchrun_view]") {
-  StateProposal proposal;  // It has seen round 0, whose nodes are dead to it.
+  StateProposal proposal;  // The writer has seen round 0, whose nodes look dead to it.
   proposal.proposed.round = 1;
   proposal.proposed.participants.set(first, 0);
   StateOperation operation;
@@ -157,7 +158,7 @@ TEST_CASE_METHOD(TorchrunViewTest,
   CHECK(TorchrunView::applies(operation, proposal, now_is) == Applies::Yes);
   now_is.participants = 2;
   CHECK(TorchrunView::applies(operation, proposal, now_is) == Applies::No);
-  now_is.has_settings = true;  // The host knows how many places there are.
+  now_is.has_settings = true;  // The host knows the maximum of the run.
   CHECK(TorchrunView::applies(operation, proposal, now_is) == Applies::Yes);
 }
 

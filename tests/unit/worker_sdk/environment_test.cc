@@ -32,7 +32,7 @@ std::string error_of(const Variables& variables, const std::vector<std::string>&
   return "";
 }
 
-// What torchrun 2.13 gives the third of four workers on two nodes.
+// The variables that torchrun 2.13 sets for the third of four workers on two nodes.
 Variables launched() {
   return {{"RANK", "2"},
           {"WORLD_SIZE", "4"},
@@ -97,7 +97,7 @@ TEST_CASE("environment: a missing variable is named, and who sets it", "[unit][s
     INFO(name << ": " << error);
     CHECK(error.starts_with(std::string(name) + " is not set"));
     CHECK(error.find("muster, torchrun") != std::string::npos);
-    // As for torch: empty is not set.
+    // As in torch, an empty variable counts as not set.
     CHECK(error_of(changed(launched(), name, "")) == error);
   }
 }
@@ -150,7 +150,8 @@ TEST_CASE("environment: the four variables that Python needs are enough", "[unit
   CHECK(environment.local_world_size == 1);
   CHECK(environment.group_rank == 3);
   CHECK(environment.group_world_size == 4);
-  // One of the two says that there may be more processes on the node: then both are needed.
+  // One of the two variables shows that there may be more processes on the node: then both are
+  // required.
   CHECK(error_of(changed(variables, "LOCAL_RANK", "0")).starts_with("LOCAL_WORLD_SIZE is not set"));
   CHECK(error_of(changed(variables, "LOCAL_WORLD_SIZE", "2")).starts_with("LOCAL_RANK is not set"));
   CHECK(read(changed(variables, "LOCAL_WORLD_SIZE", "1")).local_rank == 0);
@@ -187,7 +188,7 @@ TEST_CASE("environment: --local-rank of the old launcher", "[unit][sdk]") {
   CHECK(read(variables, {"x", "--local_rank=1"}).local_rank == 1);
   CHECK(read(variables, {"--local-rank", "1"}).local_rank == 1);
   CHECK(read(launched(), {"--local-rank=0"}).local_rank == 0);
-  // Another option's name may begin the same.
+  // The name of another option may begin in the same way.
   CHECK(read(launched(), {"--local-ranks=7"}).local_rank == 0);
   CHECK(error_of(launched(), {"--local-rank=1"}).starts_with("LOCAL_RANK=\"0\" but"));
   CHECK(error_of(variables, {"--local-rank=x"}).starts_with("--local-rank=x: expected"));
@@ -225,7 +226,7 @@ TEST_CASE("environment: a task of srun", "[unit][sdk]") {
             .starts_with("SLURM_STEP_TASKS_PER_NODE=\"4(x2)\""));
   CHECK(error_of(changed(variables, "SLURM_STEP_NODELIST", "gpu["))
             .starts_with("MASTER_ADDR is not set"));
-  // A launcher that srun started has the last word.
+  // The variables of a launcher that srun started have priority.
   Variables both = launched();
   both.insert(variables.begin(), variables.end());
   CHECK(read(both).launched_by == LaunchedBy::Launcher);
@@ -259,7 +260,7 @@ TEST_CASE("environment: a process of mpirun", "[unit][sdk]") {
   CHECK(environment.local_rank == 1);
   CHECK(environment.master_addr == "127.0.0.1");
   CHECK(environment.master_port == 29500);
-  // Two nodes: nobody but the user knows where rank 0 is.
+  // With two nodes, only the user knows where rank 0 is.
   const Variables wide = changed(changed(variables, "OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
                                  "OMPI_COMM_WORLD_LOCAL_RANK", "0");
   CHECK(error_of(wide).starts_with("MASTER_ADDR is not set"));

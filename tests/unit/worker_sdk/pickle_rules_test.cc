@@ -19,7 +19,7 @@ const std::string kShape = "K\2K\3\x86K\3K\1\x86";
 const std::string kTensor = "ctorch._utils\n_rebuild_tensor_v2\n(" + kStorage + "K\0"s + kShape +
                             "\x89" + "ccollections\nOrderedDict\n)RtR";
 
-/// Why the operations, as a pickle of protocol 2, are refused; empty: they are read.
+/// Returns why the operations, as a pickle of protocol 2, are refused. Empty if they are read.
 std::string refusal(const std::string& operations, TensorBytes where = TensorBytes::Beside) {
   const std::string bytes = "\x80\x02" + operations + ".";
   pickle::Graph graph;
@@ -31,7 +31,7 @@ std::string refusal(const std::string& operations, TensorBytes where = TensorByt
 TEST_CASE("pickle rules: tensors, parameters and dicts of modules are read", "[unit][sdk]") {
   CHECK(refusal(kTensor) == "");
   CHECK(refusal("ctorch._utils\n_rebuild_parameter\n(" + kTensor + "\x88}tR") == "");
-  // What model.state_dict() is: an OrderedDict that gets attributes.
+  // The type of model.state_dict(): an OrderedDict with attributes.
   CHECK(refusal("ccollections\nOrderedDict\n)R(\x8c\1w" + kTensor + "u}\x8c\t_metadata}sb") == "");
   CHECK(refusal("G" + std::string(8, '\0')) == "");
   CHECK(refusal("}(" + kTensor + "K\1K\2K\3u") == "");
@@ -68,7 +68,7 @@ TEST_CASE("pickle rules: nothing else is called or made", "[unit][sdk]") {
   CHECK(refusal("(\x91") == "has a frozenset");
   CHECK(refusal("\x96") == "has a bytearray");
   CHECK(refusal("0") == "has the opcode 48, which is not allowed");
-  // A name alone does no harm: whoever makes values of the graph refuses it.
+  // A name alone does no harm: the code that creates values from the graph refuses it.
   CHECK(refusal("cos\nsystem\n") == "");
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("pickle rules: a call has what Python would need to carry it out", "[u
         "has a parameter of something else than a tensor");
   CHECK(refusal("\x8c\1xQ") == "has a persistent id that is not a tensor's storage");
   CHECK(refusal("})K\1s") == "has a key that is no text, number or tensor");
-  // A plain dict has no attributes in Python.
+  // In Python a plain dict has no attributes.
   CHECK(refusal("}}b") == "torn: attributes for no object");
 }
 

@@ -1,5 +1,5 @@
-// Checkpoints: files that are whole or not there, that Python's torch.load reads, and reads of what
-// Python's torch.save wrote.
+// Checkpoints: files that are either complete or do not exist. Python's torch.load reads them, and
+// the SDK reads files of Python's torch.save.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -21,54 +21,57 @@ namespace muster {
 struct SnapshotFile;    // Private.
 struct SnapshotWriter;  // Private.
 
-/// Writes `value` to a file beside `path`, syncs it, and renames it: a reader finds the old file or
-/// the new one, and so does the machine after a power cut. Tensors may be on any device.
-/// Called by ONE process for one path. Throws Error with the path and the system's reason.
-/// (Python: torch.save, which does none of this.) Python reads it with torch.load(path).
+/// Writes `value` to a file beside `path`, syncs it, and renames it to `path`. A reader finds the
+/// old file or the new one, also after a power cut. Tensors may be on any device. Only ONE process
+/// may call it for a path at a time. Throws Error with the path and the system's reason. Python
+/// reads the file with torch.load(path).
+/// (Python: torch.save, which does not sync and rename.)
 void save_file(const std::filesystem::path& path, const c10::IValue& value);
 
-/// What torch.save or save_file() wrote: tensors, numbers, texts, None, bool, and lists, tuples and
-/// dicts of them. All tensors come on `map_location` (default: the CPU, wherever they were).
-/// Any process may call it. Throws Error if the file is missing, torn, or not of this kind.
-/// Nothing in the file is executed. Containers may be 100 deep, and not inside of themselves.
-/// (Python: torch.load(path, map_location, weights_only=True).)
+/// Reads a file of torch.save or save_file(): tensors, numbers, texts, None, bool, and lists,
+/// tuples and dicts of them. All tensors are put on `map_location`, wherever they were saved.
+/// Containers may be nested 100 deep, and must not contain themselves. Nothing in the file is
+/// executed. Any process may call it. Throws Error if the file is missing, torn, or not of this
+/// kind. (Python: torch.load(path, map_location, weights_only=True).)
 c10::IValue load_file(const std::filesystem::path& path,
                       c10::Device map_location = c10::Device(c10::kCPU));
 
-/// Parameters and buffers by name, in Python's order; tensors are the module's own, not copies.
-/// The module may be on the stack.
-/// (Python: module.state_dict().)
+/// Returns the parameters and buffers by name, in Python's order. The tensors are the module's own,
+/// not copies. The module may be on the stack. (Python: module.state_dict().)
 c10::IValue module_state(const torch::nn::Module& module);
-/// Copies values into the module. Throws Error, having changed nothing, that lists what is missing,
-/// what is too much, and which shapes differ. (Python: module.load_state_dict(state, strict=True).)
+/// Copies the values into the module. If the names or the shapes differ, throws Error with a list
+/// of the missing names, the unknown names and the different shapes, and changes nothing.
+/// (Python: module.load_state_dict(state, strict=True).)
 void load_module_state(torch::nn::Module& module, const c10::IValue& state);
 
-/// {"state": {0: {"step": …}, …}, "param_groups": [{"lr": …, "params": [0, …]}]}, as Python has it.
-/// For Adam, AdamW and SGD; throws Error for others. (Python: optimizer.state_dict().)
+/// Returns the optimizer's state in Python's form:
+/// {"state": {0: {"step": …}, …}, "param_groups": [{"lr": …, "params": [0, …]}]}.
+/// Supports Adam, AdamW and SGD. Throws Error for others. (Python: optimizer.state_dict().)
 c10::IValue optimizer_state(const torch::optim::Optimizer& optimizer);
-/// The other way. The optimizer must have the same groups with as many parameters each, in the same
-/// order; its learning rate and other options are set, too. Throws Error if it does not fit.
-/// (Python: optimizer.load_state_dict(state).)
+/// Loads a state into the optimizer, also the learning rate and the other options. The optimizer
+/// must have the same parameter groups in the same order, with the same numbers of parameters.
+/// Throws Error if the state does not fit. (Python: optimizer.load_state_dict(state).)
 void load_optimizer_state(torch::optim::Optimizer& optimizer, const c10::IValue& state);
 
 struct CheckpointOptions {
-  std::filesystem::path folder;     // Made if it is missing. Rank 0's; others need not see it.
-  std::string name = "checkpoint";  // Files: <name>-<epoch, 8 digits>.pt.
-  int keep = 3;                     // So many of the last written stay; at least 1.
-  ProcessGroup process_group;       // Default: all processes. Its rank 0 reads and writes.
-  /// How long the others wait in save() until rank 0 has written the file. Every 30 s they say on
-  /// stderr that they wait.
+  std::filesystem::path folder;     // On rank 0, which creates it. Other ranks need no access.
+  std::string name = "checkpoint";  // The files are <name>-<epoch, 8 digits>.pt.
+  int keep = 3;                     // How many of the last written files stay. At least 1.
+  ProcessGroup process_group;       // Default: all processes. Its rank 0 reads and writes files.
+  /// How long the other ranks wait in save() until rank 0 has written the file. Every 30 s, they
+  /// print on stderr that they wait.
   std::chrono::milliseconds save_timeout = std::chrono::hours(1);
 };
 
-/// What training goes on from.
+/// The point from which the training continues.
 struct Progress {
-  std::int64_t epoch = 0;            // Epochs done: the next one to run.
-  std::filesystem::path file;        // Where it came from, on rank 0.
-  std::vector<std::string> refused;  // Files that could not be used, and why. On rank 0.
+  std::int64_t epoch = 0;            // The number of finished epochs: the next epoch to run.
+  std::filesystem::path file;        // The file that was loaded. On rank 0.
+  std::vector<std::string> refused;  // Files that could not be used, with reasons. On rank 0.
 };
 
-/// Snapshots of a training run: model, optimizer, epoch, and each rank's random number generators.
+/// Saves and loads the state of a training run: model, optimizer, epoch, and the random number
+/// generators of each rank.
 ///
 ///     muster::Checkpoints checkpoints({.folder = "snapshots"});
 ///     const auto done = checkpoints.load(*net, &optimizer, device);   // All ranks.
@@ -77,41 +80,50 @@ struct Progress {
 ///       checkpoints.save(*net, &optimizer, epoch + 1);                // All ranks.
 ///     }
 ///
-/// The file is a dict: "model", "optimizer" (or None), "epoch", "order" (the n-th save to this
-/// folder), "world_size", "rng" (a list with one dict for each rank: "cpu", and "cuda", "cuda1" …
-/// for the GPUs that the model is on, which must be equally many on all ranks), and, under a
-/// launcher that sets MUSTER_GENERATION, "run_id" and "generation": the round that wrote it.
+/// A file is a dict with these entries: "model", "optimizer" (or None), "epoch", "order" (the
+/// number of the save in this folder), "world_size", and "rng". "rng" is a list with one dict for
+/// each rank: "cpu", and "cuda", "cuda1" … for the GPUs that the model is on. All ranks must have
+/// the same number of such GPUs. If the launcher sets MUSTER_GENERATION, the dict also has "run_id"
+/// and "generation", which name the round that wrote the file.
 ///
-/// Memory: rank 0 writes and reads one tensor at a time. In load() each rank has one tensor of the
-/// file in memory beside its model and optimizer.
+/// Memory: rank 0 writes and reads one tensor at a time. In load(), each rank has one tensor of the
+/// file in memory, in addition to its model and optimizer.
 ///
-/// The newest is the one that was written last, not the one of the highest epoch: training that
-/// starts again from an older snapshot, or from nothing, goes on from its own files from then on,
-/// and the others go as new ones come. One job writes to one folder and name at a time.
+/// The newest file is the one that was written last, not the one with the highest epoch. A training
+/// that starts again from an older file, or from nothing, later continues from its own files, and
+/// its new files replace the others. Only one job at a time may write to a folder and name.
 class Checkpoints {
  public:
   /// Throws Error if keep < 1 or the name is empty or has a slash.
   explicit Checkpoints(CheckpointOptions options);
 
-  /// ALL members call it. Rank 0 writes; everyone returns when the file is in place, or throws
-  /// rank 0's Error, or Error if `save_timeout` runs out first. The others wait at the store and
-  /// not in a collective, whose own timeout does not count then. `epoch`: how many are done. Throws
-  /// Error if a process of a newer generation of the same run has written to the folder since this
-  /// one called load() or save(): this process was replaced. Then all but the last `keep` files
-  /// that load() could use are removed; files that it would refuse stay, for somebody to look at,
-  /// and do not count. What a save that was killed has left (.<file>.<process>.partial) is removed,
-  /// too: nobody else writes here.
+  /// Rank 0 writes a file. ALL members must call it. All return when the file is in place, or throw
+  /// rank 0's Error. `epoch` is the number of finished epochs.
+  ///
+  /// The other ranks wait at the store and not in a collective operation, so the timeout of the
+  /// process group does not count. They throw Error if `save_timeout` passes first.
+  ///
+  /// Throws Error if a process of a newer generation of the same run has written to the folder
+  /// since this process called load() or save(): this process was then replaced.
+  ///
+  /// Before the write, rank 0 removes the partial files of killed saves
+  /// (.<file>.<process>.partial), because no other process writes to the folder. After the write,
+  /// it removes all usable files except the last `keep`. Files that load() would refuse stay, so
+  /// that a person can examine them, and do not count.
   void save(const torch::nn::Module& model, const torch::optim::Optimizer* optimizer,
             std::int64_t epoch);
 
-  /// ALL members call it. The newest whole file of rank 0's folder is used; one that is torn or
-  /// foreign is passed over for the one before. Nothing if there is no folder or no file in it. The
-  /// generators are set only if the number of ranks is the one that saved.
-  /// Throws Error, on all ranks and with nothing changed, if the folder or a file in it cannot be
-  /// read, if there are files and none can be used, or if model or optimizer of any rank do not fit
-  /// to what the file has. Rank 0 has read the whole file once by then; should it fail to read it
-  /// the second time, all ranks throw Error and the model is partly loaded.
-  /// `map_location`: where each tensor is put before it is copied into the model.
+  /// Loads the newest complete file of rank 0's folder. ALL members must call it. Skips torn and
+  /// foreign files. Returns nothing if the folder or the files do not exist. Sets the random number
+  /// generators only if the number of ranks is the same as in the save. Each tensor is put on
+  /// `map_location` before it is copied into the model.
+  ///
+  /// Throws Error on all ranks, and changes nothing, if the folder or a file in it cannot be read,
+  /// if there are files but none is usable, or if the file does not fit the model or the optimizer
+  /// of any rank.
+  ///
+  /// Rank 0 reads the whole file once before the first change. If its second read of the file
+  /// fails, all ranks throw Error, and the model is partly loaded.
   std::optional<Progress> load(torch::nn::Module& model, torch::optim::Optimizer* optimizer,
                                c10::Device map_location = c10::Device(c10::kCPU));
 
@@ -121,7 +133,7 @@ class Checkpoints {
   void check_generation(const std::vector<SnapshotFile>& files, const SnapshotWriter& own) const;
 
   CheckpointOptions options_;
-  std::optional<std::int64_t> newest_order_;  // Rank 0: of the last file that it read or wrote.
+  std::optional<std::int64_t> newest_order_;  // "order" of the last file that rank 0 read or wrote.
 };
 
 }  // namespace muster

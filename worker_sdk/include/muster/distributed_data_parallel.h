@@ -1,14 +1,16 @@
-// DistributedDataParallel: one copy of a model in each process, gradients averaged among them.
+// DistributedDataParallel: each process has a copy of the model, and the gradients are averaged
+// over all processes.
 //
-//     Net model;            // A torch::nn::Module like any other.
+//     Net model;            // Any torch::nn::Module.
 //     model->to(device);
-//     muster::DistributedDataParallel ddp(model);  // All processes: parameters are now rank 0's.
-//     torch::optim::Adam optimizer(model->parameters());  // After it.
+//     muster::DistributedDataParallel ddp(model);  // In all processes. Copies rank 0's parameters.
+//     torch::optim::Adam optimizer(model->parameters());  // Must come after ddp.
 //
 //     loss_of(ddp(images), labels).backward();  // Averages gradients while it computes them.
 //     optimizer.step();
 //
-// On LibTorch's own c10d::Reducer, as Python's: the same buckets, the same order, the same bits.
+// It uses LibTorch's c10d::Reducer, as Python's DDP does, with the same buckets in the same order.
+// So the results are the same bits.
 #pragma once
 
 #include <array>
@@ -26,24 +28,25 @@
 
 namespace muster {
 
-/// What is done to a bucket of gradients on its way. The compressing hooks halve the traffic of
-/// float32 gradients and lose digits. (Python: default_hooks.allreduce_hook, fp16_compress_hook,
+/// How a bucket of gradients is sent. The compressing hooks halve the traffic of float32 gradients,
+/// and lose precision. (Python: default_hooks.allreduce_hook, fp16_compress_hook,
 /// bf16_compress_hook.)
 enum class CommHook { AllReduce, Fp16Compress, Bf16Compress };
 
-/// The names and defaults are Python's unless a comment says otherwise.
+/// The names and defaults are Python's if a comment does not say otherwise.
 struct DistributedDataParallelOptions {
   ProcessGroup process_group;  // Default: all processes.
-  /// Inputs of forward() that are tensors are moved there (Python: device_ids). Leave it out for a
-  /// model that spans several devices. All parameters must be there.
+  /// Tensors that are inputs of forward() are moved to this device (Python: device_ids). All
+  /// parameters must be on it. Leave it out if the model is on several devices.
   std::optional<torch::Device> device;
-  bool init_sync = true;             // Compare shapes, then take parameters and buffers of rank 0.
-  bool forward_sync_buffers = true;  // Take rank 0's buffers before each forward().
-  std::optional<double> bucket_cap_mb;  // MiB; default: 25, the first bucket 1.
-  bool find_unused_parameters = false;  // Parameters may take no part in the loss.
-  /// Saves one copy of the gradients: grad becomes a view of a bucket. Then use zero_grad() of DDP.
+  bool init_sync = true;             // Compare shapes, then copy rank 0's parameters and buffers.
+  bool forward_sync_buffers = true;  // Copy rank 0's buffers before each forward().
+  std::optional<double> bucket_cap_mb;  // In MiB. Default: 25, and 1 for the first bucket.
+  bool find_unused_parameters = false;  // Some parameters may have no part in the loss.
+  /// Saves one copy of the gradients, because each grad becomes a view of a bucket. The program
+  /// must then use zero_grad() of DDP.
   bool gradient_as_bucket_view = false;
-  bool static_graph = false;  // Used parameters and graph stay as in the first step.
+  bool static_graph = false;  // The graph and the used parameters stay as in the first step.
   CommHook comm_hook = CommHook::AllReduce;
 };
 
@@ -64,8 +67,8 @@ concept RangeLike = requires(Value& value) {
   std::end(value);
 };
 
-/// Every tensor in what forward() returned: a tensor, or containers, tuples, optionals of them.
-/// For a type of your own declare, beside it, visit_tensors(YourType&, visitor).
+/// Calls `visitor` for every tensor in the output of forward(): a tensor, or containers, tuples and
+/// optionals of tensors. For your own type, declare visit_tensors(YourType&, visitor) beside it.
 template <class Value, class Visitor>
 void visit(Value& value, Visitor& visitor) {
   if constexpr (std::is_same_v<Value, torch::Tensor>) {
@@ -92,19 +95,19 @@ void visit(Value& value, Visitor& visitor) {
 /// The part that does not depend on the module's type.
 class DistributedDataParallelBase {
  public:
-  /// All members of the process group must make it at the same time, on models of the same shapes,
-  /// with the same options. Throws Error if no parameter requires a gradient or parameters are on
-  /// several types of devices, or not on the device that the options name; c10::Error if the shapes
-  /// differ between processes. A lost peer or a timeout is c10::Error here, in forward() and in
-  /// backward().
+  /// All members of the process group must construct it at the same time, with models of the same
+  /// shapes and with the same options. Throws Error if no parameter requires a gradient, if the
+  /// parameters are on several types of devices, or if one is not on the device of the options.
+  /// Throws c10::Error if the shapes differ between processes. A lost peer or a timeout is a
+  /// c10::Error here, in forward() and in backward().
   DistributedDataParallelBase(std::shared_ptr<torch::nn::Module> module,
                               DistributedDataParallelOptions options);
   ~DistributedDataParallelBase();
   DistributedDataParallelBase(const DistributedDataParallelBase&) = delete;
   DistributedDataParallelBase& operator=(const DistributedDataParallelBase&) = delete;
 
-  /// While it lives, gradients add up locally; the first backward after it averages the sum.
-  /// The forward passes, too, must be inside. (Python: with ddp.no_sync().)
+  /// While this object exists, gradients add up locally. The first backward() after it averages the
+  /// sums. The forward passes must also be inside of its scope. (Python: with ddp.no_sync().)
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(DistributedDataParallelBase& ddp);
@@ -118,9 +121,9 @@ class DistributedDataParallelBase {
   };
   NoSync no_sync() { return NoSync(*this); }
 
-  /// Gradients of all parameters become undefined. With gradient_as_bucket_view use this one:
-  /// LibTorch's Optimizer::zero_grad() detaches gradients first, which views do not allow.
-  /// (Python: optimizer.zero_grad(set_to_none=True), which works with views, too.)
+  /// Makes the gradients of all parameters undefined. With gradient_as_bucket_view, use this
+  /// function: LibTorch's Optimizer::zero_grad() detaches the gradients first, which views do not
+  /// allow. (Python: optimizer.zero_grad(set_to_none=True), which works with views, too.)
   void zero_grad();
 
  protected:
@@ -139,13 +142,14 @@ class DistributedDataParallel : public DistributedDataParallelBase {
   explicit DistributedDataParallel(std::shared_ptr<Module> module,
                                    DistributedDataParallelOptions options = {})
       : DistributedDataParallelBase(module, std::move(options)), module_(std::move(module)) {}
-  /// For the holders that TORCH_MODULE makes.
+  /// For module holders, which TORCH_MODULE defines.
   explicit DistributedDataParallel(const torch::nn::ModuleHolder<Module>& holder,
                                    DistributedDataParallelOptions options = {})
       : DistributedDataParallel(holder.ptr(), std::move(options)) {}
 
-  /// The module's forward(). All members must call it equally often, unless under no_sync() or
-  /// torch::NoGradGuard with buffers that are not synchronised: use module() to evaluate.
+  /// Calls the module's forward(). All members must call it equally often, except under no_sync(),
+  /// or under torch::NoGradGuard with buffers that are not synchronised. Use module() for an
+  /// evaluation.
   template <class... Inputs>
   auto forward(Inputs&&... inputs) {
     before_forward();
@@ -161,7 +165,7 @@ class DistributedDataParallel : public DistributedDataParallelBase {
     return forward(std::forward<Inputs>(inputs)...);
   }
 
-  /// The wrapped module: for parameters(), train(), eval(), saving, and evaluation.
+  /// The wrapped module, for parameters(), train(), eval(), saving, and evaluation.
   const std::shared_ptr<Module>& module() const { return module_; }
   Module* operator->() const { return module_.get(); }
 

@@ -1,13 +1,13 @@
-// What the worker SDK throws.
+// The exception of the worker SDK.
 #pragma once
 
 #include <stdexcept>
 
 namespace muster {
 
-/// Every error that the SDK itself finds: the text says what is wrong, with which value, and what
-/// to do. Errors that LibTorch finds (a timeout, a lost peer, a wrong shape) stay c10::Error, as
-/// LibTorch's users expect; both are std::exception.
+/// An error that the SDK itself finds. The text says what is wrong, with which value, and what to
+/// do. An error that LibTorch finds (a timeout, a lost peer, a wrong shape) is a c10::Error, as
+/// LibTorch's users expect. Both are a std::exception.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

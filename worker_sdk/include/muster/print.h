@@ -1,4 +1,4 @@
-// Printing from many processes without a jumble.
+// Ordered output of many processes.
 #pragma once
 
 #include <string>
@@ -7,14 +7,15 @@
 
 namespace muster {
 
-/// Every process's text, one after the other in the order of their ranks, on this process's own
-/// stdout, each with a newline at its end and flushed. All members must call it. With launchers
-/// that merge the output of several nodes the order holds per node only.
-/// (In Python: a loop over ranks with a barrier in each turn.)
+/// Each process prints its text on its own stdout, with a newline, and flushes it. The processes
+/// print one after the other, in the order of their ranks. All members must call it. If the
+/// launcher merges the output of several nodes, the order holds only within each node.
+/// (Python: a loop over ranks with a barrier in each turn.)
 void print_in_order(const std::string& text, const ProcessGroup& group = {});
 
-/// The text on rank 0 of the job only, with a newline, flushed. One process or all may call it;
-/// without a process group every caller prints. (In Python: if dist.get_rank() == 0: print(…).)
+/// Prints the text on rank 0 of the job only, with a newline, and flushes it. One process or all
+/// processes may call it. Without a process group, every caller prints.
+/// (Python: if dist.get_rank() == 0: print(…).)
 void print_on_rank0(const std::string& text);
 
 }  // namespace muster

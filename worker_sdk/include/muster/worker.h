@@ -1,4 +1,4 @@
-// The whole worker SDK; the headers can be included one by one, too.
+// The whole worker SDK. A program can also include single headers.
 #pragma once
 
 #include "muster/agent.h"

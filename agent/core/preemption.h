@@ -1,0 +1,47 @@
+// Decides which workers a stop signals at once, and which later: a worker that has promised to end
+// by itself gets a notice first, and the signal only if it lives at the notice's deadline.
+//
+// Pure. docs/worker_channel.md describes the notice and the promise.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "rendezvous/core/ids.h"
+#include "rendezvous/core/time.h"
+
+namespace muster {
+
+class Preemption {
+ public:
+  /// The deadline of a notice that is sent now. A tenth of the time until SIGKILL is left after it,
+  /// for workers that did not end in time.
+  static Instant deadline_of_notice(Instant now, Duration stop_timeout) {
+    return now + stop_timeout - stop_timeout / 10;
+  }
+
+  /// The workers have been notified. `promised`: the workers that had promised before the notice to
+  /// end by themselves.
+  void notify(Instant deadline, std::set<LocalRank> promised);
+  /// The attempt is over: the next one has no notice and no promises.
+  void reset();
+
+  /// The deadline that workers which connect later are notified of. Empty: there is no notice.
+  std::optional<Instant> notified_until() const { return deadline_; }
+  /// Whether a stop must not signal this worker before the deadline.
+  bool ends_itself(LocalRank rank) const { return promised_.contains(rank); }
+  /// The workers of the node that a stop signals at once, in the order of their ranks.
+  std::vector<LocalRank> signalled_at_once(int local_world_size) const;
+
+  /// When overdue() must be called. Empty: no worker has time until the deadline.
+  std::optional<Instant> next_deadline() const;
+  /// At the deadline: the workers whose time is over. They must be signalled now, if they live.
+  std::set<LocalRank> overdue(Instant now);
+
+ private:
+  std::optional<Instant> deadline_;
+  std::set<LocalRank> promised_;
+};
+
+}  // namespace muster

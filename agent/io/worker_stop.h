@@ -1,0 +1,48 @@
+// Signals the workers of this node, through the shim: to end when the group is stopped, to end one
+// worker that hangs, and to kill every process of the job.
+#pragma once
+
+#include "agent/core/agent_options.h"
+#include "agent/core/stop_lines.h"
+#include "agent/core/supervisor.h"
+#include "agent/core/worker_table.h"
+#include "agent/io/shim_link.h"
+#include "agent/io/worker_channel.h"
+
+namespace muster {
+
+class WorkerStop {
+ public:
+  WorkerStop(const AgentOptions& options, ShimLink& shim, WorkerTable& workers)
+      : options_(options), shim_(shim), workers_(workers) {}
+
+  /// The workers' promises and notices go through this channel. Null: there is none.
+  void set_channel(WorkerChannel* channel) { channel_ = channel; }
+
+  void begin_attempt();
+  /// A signal has asked the job to end. Logs it, and notifies the workers if it is the first one
+  /// that stops them.
+  void on_signal(int number, Supervisor::State before);
+  /// The shim has signalled a worker: logs it in torchrun's words.
+  void on_signalled(const ShimReport& report);
+
+  void signal_workers(const SignalWorkers& action);
+  /// For a worker that had promised to end by itself, and lives at the notice's deadline.
+  void signal_overdue(LocalRank rank) { signal(rank); }
+  void end_worker(const EndWorker& action);
+  void kill_everything();
+
+ private:
+  void signal(LocalRank rank);
+
+  const AgentOptions& options_;
+  ShimLink& shim_;
+  WorkerTable& workers_;
+  WorkerChannel* channel_ = nullptr;
+  StopLines lines_;
+  int alive_ = 0;    // The workers that were alive when the stop began.
+  int signals_ = 0;  // The signals that stopped workers, so far.
+  int number_ = 0;   // The signal of the current stop.
+};
+
+}  // namespace muster

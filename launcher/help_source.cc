@@ -1,0 +1,82 @@
+// The help before it is fitted to a terminal, and the parts that it shares with the manual page;
+// declared in texts.h.
+#include "launcher/texts.h"
+
+namespace muster {
+namespace {
+
+constexpr std::string_view kIntroduction =
+    "Starts the workers of a distributed PyTorch job on this node, watches them and starts them "
+    "again when they fail. Takes torchrun's options and PET_ variables.";
+
+constexpr std::string_view kClosing =
+    "In brackets: the variable that stands for the option, and its default. The command line "
+    "overrides the variable, and the variable overrides the default; an empty variable counts as "
+    "not set. Names of several words may also be written with underscores, and torchrun's may be "
+    "cut short where that is unambiguous. Everything behind training_script is the script's own. "
+    "Exit status: 0 when all workers succeed, 1 when one fails for good, 2 when the command line "
+    "is wrong.";
+
+void append_explained(std::string& out, const Option& option) {
+  out.append("  ").append(option_head(option)).append("\t").append(option.help);
+  if (const std::string more = default_and_variable(option); !more.empty())
+    out.append(" ").append(more);
+  out += '\n';
+}
+
+}  // namespace
+
+std::string_view heading(OptionGroup group) {
+  switch (group) {
+    case OptionGroup::Workers:
+      return "Nodes and workers";
+    case OptionGroup::Program:
+      return "What is run";
+    case OptionGroup::Rendezvous:
+      return "How the nodes meet";
+    case OptionGroup::FixedRanks:
+      return "Nodes with fixed ranks (--rdzv-backend static)";
+    case OptionGroup::Logs:
+      return "Output and logs";
+    case OptionGroup::Failures:
+      return "Failures and the end of the job";
+    case OptionGroup::Devices:
+      return "Devices and CPUs";
+    case OptionGroup::Muster:
+      return "About muster";
+  }
+  return {};
+}
+
+std::string option_head(const Option& option) {
+  std::string head;
+  if (!option.short_name().empty()) head.append(option.short_name()).append(", ");
+  head.append(option.long_name());
+  if (!option.takes_value()) return head;
+  head += ' ';
+  if (option.choices.empty()) return head.append(option.metavar);
+  for (const std::string_view choice : option.choices)
+    head.append(choice == option.choices.front() ? "{" : "|").append(choice);
+  return head.append("}");
+}
+
+std::string default_and_variable(const Option& option) {
+  std::string text(option.environment);
+  if (option.fallback && !option.fallback->empty())
+    text.append(text.empty() ? "" : ", ").append("default ").append(*option.fallback);
+  return text.empty() ? text : "[" + text + "]";
+}
+
+std::string make_help(bool launch_module) {
+  std::string text(kIntroduction);
+  text += '\n';
+  for (int i = 0; i < kOptionGroupCount; ++i) {
+    const auto group = static_cast<OptionGroup>(i);
+    text.append("\n").append(heading(group)).append(":\n");
+    for (const Option& option : all_options())
+      if (option.group == group && is_known(option, launch_module)) append_explained(text, option);
+  }
+  return text.append("\n").append(kClosing).append("\n");
+}
+
+}  // namespace muster

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""A machine that was paused is no silence: all processes of a job stop for longer than the lease, and no worker is restarted.
+
+MUSTER_SEED=<seed> continues the processes in the same order again; it is printed."""
+import os
+import random
+import signal
+import sys
+import time
+
+from mixed import LEASE_S, MUSTERD, MusterdTest
+from support import main, wait_for
+
+SEED = int(os.environ.get("MUSTER_SEED") or random.SystemRandom().randrange(10**6))
+PAUSE_S = 2.5 * LEASE_S
+MOST_BETWEEN_S = 0.1  # A machine with many processes does not wake them all at once.
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
+class PausedMachine(MusterdTest):
+    def setUp(self):
+        super().setUp()
+        self.chance = random.Random(SEED)
+        self.addCleanup(self.signal_all, signal.SIGCONT)
+
+    def signal_all(self, number, between_s=0.0):
+        """To all processes of the job: musterd, and each node's front, shim, agent and workers."""
+        pids = sorted(self.token.processes())
+        self.chance.shuffle(pids)
+        for pid in pids:
+            os.kill(pid, number)
+            time.sleep(self.chance.uniform(0, between_s))
+        return pids
+
+    def pause(self, expected):
+        pids = self.signal_all(signal.SIGSTOP)
+        self.assertEqual(len(pids), expected, self.token.processes())
+        wait_for(lambda: all(state_of(pid) == "T" for pid in pids), "all processes to be stopped")
+        time.sleep(PAUSE_S)  # What is tested: each lease is over when the processes go on.
+        self.assertEqual(sorted(self.signal_all(signal.SIGCONT, MOST_BETWEEN_S)), sorted(pids))
+
+    def check_undisturbed(self, tags, starts):
+        time.sleep(1.5 * LEASE_S)  # What is tested: nothing follows from the pause later.
+        self.assertEqual(len(self.starts()), starts, f"seed {SEED}\n{self.all_output()}")
+        self.assertNotIn("node_lost", self.all_output())
+        self.tell("finish")
+        self.ends(**{tag: 0 for tag in tags})
+        self.assert_nothing_of_the_job_left()
+
+    def assert_nothing_of_the_job_left(self):
+        wait_for(lambda: set(self.token.processes()) <= {self.musterd.pid}, "the end of all but musterd", 10)
+
+    def test_at_musterd(self):
+        for tag in "abc":
+            self.node(tag, 3)
+        self.round_of(3)
+        for _ in range(2):
+            self.pause(expected=3 * 4 + 1)
+        self.check_undisturbed("abc", starts=3)
+        self.assertIsNone(self.musterd.poll())
+
+    def test_at_an_agent_that_hosts(self):
+        self.stop_musterd()
+        self.conf = f"lease={LEASE_S},last_call_timeout=3"
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        self.pause(expected=2 * 4)
+        self.check_undisturbed("ab", starts=2)
+
+    def test_while_nodes_wait_for_each_other(self):
+        for tag in "ab":
+            self.node(tag, 3)
+        self.says("ab", "waiting for the other nodes")
+        self.pause(expected=2 * 3 + 1)
+        self.node("c", 3)
+        self.round_of(3)
+        self.check_undisturbed("abc", starts=3)
+
+    def test_a_failure_just_after_the_pause_is_counted_once(self):
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=1")
+        self.round_of(2)
+        self.pause(expected=2 * 4 + 1)
+        self.tell("exit.b", "7")
+        entries = self.round_of(2, after=2, nodes="ab")
+        self.assertEqual({entry["TORCHELASTIC_RESTART_COUNT"] for entry in entries}, {"1"})
+        self.check_undisturbed("ab", starts=4)
+
+
+if __name__ == "__main__":
+    if not os.access(MUSTERD, os.X_OK):
+        print(f"skipped: MUSTERD_BIN={MUSTERD} is not there")
+        sys.exit(77)
+    print(f"MUSTER_SEED={SEED}")
+    main()
