@@ -279,10 +279,10 @@ class Shim {
   }
 
   void handle_signal(const EndSignal& signal) {
-    if (signal.number == setup_.request_signal) return outbox_.add_signal(signal.number);
-    if (!signals_.begins_event(signal, monotonic_now())) return;
     // The sender may have seen a worker run: that start is reported before the signal.
     finish_starts();
+    if (signal.number == setup_.request_signal) return outbox_.add_signal(signal.number);
+    if (!signals_.begins_event(signal, monotonic_now())) return;
     next_check_ms_ = 0;  // After a signal the agent has less time to answer.
     if (signals_.count() >= kSignalsUntilKill || agent_gone_) begin_kill();
     if (signals_.count() >= kSignalsUntilKill) kill_limit_ = kImpatientKillLimit;

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from support import SOURCE, MusterTest, main, python_has_torch, wait_for
+from support import MUSTER, SOURCE, MusterTest, main, python_has_torch, wait_for
 
 # One rank stands still while the others work. The second attempt succeeds.
 WORKER = """import os, sys, threading
@@ -163,6 +163,24 @@ while not os.path.exists("go"): time.sleep(0.01)
         self.assertIn("received SIGUSR2: writing where the workers stand", self.read("err"))
         (self.dir / "go").touch()
         self.assertEqual(process.wait(60), 0, self.read("err"))
+
+    def test_a_worker_that_has_just_started_is_not_left_out(self):
+        late_calls = pathlib.Path(MUSTER).parents[1] / "tests/liblate_calls.so"
+        if not late_calls.exists():
+            self.skipTest("this build has no tests/liblate_calls.so: a sanitizer's runtime would be loaded after it")
+        # The last worker asks at once: it signals its parent's parent.
+        script = self.script("worker.sh", """#!/bin/sh
+if [ $RANK = 7 ]; then read -r _ _ _ front _ < /proc/$PPID/stat; kill -USR2 $front; fi
+while [ ! -e go ]; do sleep 0.05; done
+""")
+        # When the first worker runs, the shim wakes, and is late. Meanwhile the other workers begin to run, and the
+        # last one's signal arrives: the shim reads it before it has noticed that worker.
+        late = {"LD_PRELOAD": late_calls, "LATE_CALLS": "100000", "LATE_CALLS_US": "600000",
+                "LATE_CALLS_IN": "muster-shim", "LATE_CALLS_AFTER": "epoll_wait"}
+        process = self.start("--standalone", "--nproc-per-node=8", "--log-dir=logs", "--no-python", script, env=late)
+        wait_for(lambda: "7" in self.stacks(), "the stacks of the worker that asked")
+        (self.dir / "go").touch()
+        self.assertEqual(process.wait(60), 0)
 
     def test_stacks_outlive_a_success_without_log_directory(self):
         script = self.script("worker.sh", """#!/bin/sh

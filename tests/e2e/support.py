@@ -248,7 +248,8 @@ class Terminal:
 
 def reason(trace):
     """The exception in a traceback, and the line of the test that raised it."""
-    lines = trace.rpartition("Traceback (most recent call last):")[2].splitlines()
+    own = trace.partition(STDERR_TITLE)[0]
+    lines = own.rpartition("Traceback (most recent call last):")[2].splitlines()
     where = [line.strip() for line in lines if line.startswith('  File "')]
     what = [line for line in lines if line and not line.startswith(" ")]
     return " in ".join([*what[:1], *where[-1:]])
@@ -268,10 +269,37 @@ class ShardLoader(unittest.TestLoader):
         return [test for part in suite for test in self.flat(part)]
 
 
+STDERR_TITLE = "the end of muster's stderr:"
+
+
+class Result(unittest.TextTestResult):
+    """Adds to a failure the end of what muster had written to stderr by then."""
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.add_stderr(self.failures, test)
+
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err and issubclass(err[0], test.failureException):
+            self.add_stderr(self.failures, test)
+
+    @staticmethod
+    def add_stderr(failures, test):
+        lines = test.read("err").splitlines()[-20:] if isinstance(test, MusterTest) else []
+        failed, trace = failures[-1]
+        if lines and lines[-1] not in trace:
+            failures[-1] = failed, trace + "\n".join([STDERR_TITLE, *lines]) + "\n"
+
+
+class Runner(unittest.TextTestRunner):
+    resultclass = Result
+
+
 def main():
     if not os.access(MUSTER, os.X_OK):
         sys.exit(f"MUSTER_BIN={MUSTER} is not there")
-    result = unittest.main(verbosity=2, exit=False, testLoader=ShardLoader()).result
+    result = unittest.main(verbosity=2, exit=False, testLoader=ShardLoader(), testRunner=Runner).result
     forbidden = [] if MAY_SKIP else result.skipped
     # Printed last, because only the end of a long output is shown.
     for test, trace in result.failures + result.errors:

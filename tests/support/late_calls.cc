@@ -2,12 +2,15 @@
 // they start; docs/testing.md says how.
 //
 // A call sleeps before and after its work, each time with a chance of LATE_CALLS in 100,000, for up
-// to LATE_CALLS_US microseconds (20,000 if it is not set). Without LATE_CALLS no call sleeps.
+// to LATE_CALLS_US microseconds (20,000 if it is not set). Without LATE_CALLS no call sleeps. With
+// LATE_CALLS_IN=muster-shim only calls of threads with this name sleep, with
+// LATE_CALLS_AFTER=epoll_wait only calls of this function, and only after their work.
 #include <dlfcn.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -18,6 +21,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <type_traits>
 
 namespace {
@@ -42,11 +46,19 @@ std::uint64_t next_random() {
   return state;
 }
 
+/// Whether the calls of this thread may sleep.
+bool is_chosen() {
+  static const char* const name = std::getenv("LATE_CALLS_IN");
+  if (name == nullptr) return true;
+  char own[16] = {};  // The kernel's limit.
+  return ::prctl(PR_GET_NAME, own) == 0 && std::strcmp(own, name) == 0;
+}
+
 void perhaps_sleep() {
   static const std::uint64_t chance = setting("LATE_CALLS", 0);
   static const std::uint64_t longest_us = setting("LATE_CALLS_US", 20'000);
   const std::uint64_t random = next_random();
-  if (random % 100'000 >= chance || longest_us == 0) return;
+  if (random % 100'000 >= chance || longest_us == 0 || !is_chosen()) return;
   const int error = errno;
   const std::uint64_t us = (random >> 20U) % longest_us;
   timespec rest{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
@@ -59,13 +71,16 @@ void perhaps_sleep() {
 template <typename Function, typename... Arguments>
 auto late(Function* /*function*/, const char* name, Arguments... arguments) {
   auto* const real = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-  perhaps_sleep();
+  static const char* const only_after = std::getenv("LATE_CALLS_AFTER");
+  const bool before = only_after == nullptr;
+  const bool after = before || std::strcmp(only_after, name) == 0;
+  if (before) perhaps_sleep();
   if constexpr (std::is_void_v<std::invoke_result_t<Function, Arguments...>>) {
     real(arguments...);
-    perhaps_sleep();
+    if (after) perhaps_sleep();
   } else {
     const auto result = real(arguments...);
-    perhaps_sleep();
+    if (after) perhaps_sleep();
     return result;
   }
 }

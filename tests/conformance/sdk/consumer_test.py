@@ -6,9 +6,12 @@ bin/muster of BUILD.
 """
 
 import argparse
+import functools
+import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -50,6 +53,14 @@ def environment(**more):
     return kept | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"} | more
 
 
+def compile_flags(command):
+    """The words of a compiler's command line that decide whether a file compiles."""
+    pairs = list(zip(command, command[1:]))
+    return {"folders": {word[2:] for word in command if word.startswith("-I")} |
+                       {folder for flag, folder in pairs if flag == "-isystem"},
+            "macros": {word for word in command if word.startswith("-D")}}
+
+
 class Consumer(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -83,19 +94,26 @@ class Consumer(unittest.TestCase):
                 text = file.read_text().replace(str(ARGUMENTS.source / ".venv"), "")
                 self.assertNotIn(str(ARGUMENTS.source), text, file)
 
-    def test_trainer_of_the_documentation(self):
-        project = self.folder / "project"
+    @classmethod
+    @functools.cache  # LibTorch's headers take the compiler 20 seconds: the trainer is compiled once.
+    def built_project(cls):
+        """The build folder of the documentation's project."""
+        project = cls.folder / "project"
         project.mkdir()
         text = (ARGUMENTS.source / "docs/worker_sdk.md").read_text()
         blocks = dict(re.findall(r"<!-- ([\w.]+) -->\n```\w+\n(.*?)```", text, re.DOTALL))
-        self.assertEqual(sorted(blocks), ["CMakeLists.txt", "trainer.cc"])
+        if sorted(blocks) != ["CMakeLists.txt", "trainer.cc"]:
+            raise AssertionError(f"docs/worker_sdk.md has the files {sorted(blocks)}")
         for name, content in blocks.items():
             (project / name).write_text(content)
-        run("cmake", "-G", "Ninja", "-S", project, "-B", project / "build",
+        run("cmake", "-G", "Ninja", "-S", project, "-B", project / "build", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
             # No optimization: the test does not measure speed.
-            f"-DCMAKE_PREFIX_PATH={self.prefix}", *self.cmake_settings)
+            f"-DCMAKE_PREFIX_PATH={cls.prefix}", *cls.cmake_settings)
         run("cmake", "--build", project / "build")
-        trainer = project / "build/trainer"
+        return project / "build"
+
+    def test_trainer_of_the_documentation(self):
+        trainer = self.built_project() / "trainer"
         self.train(trainer, [trainer], "alone")
         launchers = {"muster": [ARGUMENTS.build / "bin/muster"],
                      "torchrun": [ARGUMENTS.source / ".venv/bin/torchrun"]}
@@ -107,13 +125,15 @@ class Consumer(unittest.TestCase):
             self.train(trainer, [*launcher, "--standalone", "--nproc-per-node=2", "--no-python", trainer], name)
 
     def test_trainer_with_pkg_config(self):
-        text = (ARGUMENTS.source / "docs/worker_sdk.md").read_text()
-        (self.folder / "trainer.cc").write_text(
-            re.search(r"<!-- trainer.cc -->\n```\w+\n(.*?)```", text, re.DOTALL)[1])
-        flags = run(*self.pkg_config, "--cflags", "--libs", "muster-worker",
-                    env=environment(PKG_CONFIG_PATH=str(self.packages))).split()
+        flags = {kind: run(*self.pkg_config, kind, "muster-worker",
+                           env=environment(PKG_CONFIG_PATH=str(self.packages))).split()
+                 for kind in ("--cflags", "--libs")}
+        # These flags compile the trainer as CMake has compiled it: with the same headers and macros.
+        build = self.built_project()
+        commands = json.loads((build / "compile_commands.json").read_text())
+        self.assertEqual(compile_flags(flags["--cflags"]), compile_flags(shlex.split(commands[0]["command"])))
         trainer = self.folder / "trainer"
-        run("c++", self.folder / "trainer.cc", "-o", trainer, *flags)
+        run("c++", next(build.rglob("trainer.cc.o")), "-o", trainer, *flags["--libs"])
         self.train(trainer, [trainer], "pkg-config")
 
     def train(self, trainer, command, name):
