@@ -8,23 +8,21 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/core/json_integer.h"
+
 namespace muster::ctl {
 
 /// A rank, or a number of ranks. Nothing if `value` is no whole number from 0 to 2^30: all ranks of
 /// a run are below that.
 inline std::optional<int> rank_number(const nlohmann::json& value) {
-  constexpr std::int64_t kMostRanks = std::int64_t{1} << 30;
-  if (!value.is_number_integer()) return std::nullopt;
-  const auto number = value.get<std::int64_t>();
-  if (number < 0 || number > kMostRanks) return std::nullopt;
-  return static_cast<int>(number);
+  return integer_within(value, 0, 1 << 30);
 }
 
-/// Throws std::out_of_range if `value` is not an integer: get() would convert a number like 1e300,
-/// which is undefined.
+/// Throws std::out_of_range if `value` is not an integer.
 inline std::int64_t integer(const nlohmann::json& value) {
-  if (!value.is_number_integer()) throw std::out_of_range("a number is not an integer");
-  return value.get<std::int64_t>();
+  const auto number = integer_of<std::int64_t>(value);
+  if (!number) throw std::out_of_range("a number is not an integer, or too large");
+  return *number;
 }
 
 /// Throws std::out_of_range if `value` is not an integer of at least 0.

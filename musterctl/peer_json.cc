@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/core/json_integer.h"
+
 namespace muster::ctl {
 namespace {
 
@@ -32,13 +34,12 @@ class Fields {
   template <typename Integer>
   void whole(const char* name, Integer& value, std::int64_t most) {
     const PeerJson* field = find(name);
-    const bool is_whole = field != nullptr && field->is_number_integer() &&
-                          !(field->is_number_unsigned() &&
-                            field->get<std::uint64_t>() > static_cast<std::uint64_t>(most));
-    if (!is_whole || field->get<std::int64_t>() < 0 || field->get<std::int64_t>() > most)
-      ok_ = false;
+    const auto number =
+        field == nullptr ? std::nullopt : integer_within<std::int64_t>(*field, 0, most);
+    if (number)
+      value = static_cast<Integer>(*number);
     else
-      value = static_cast<Integer>(field->get<std::int64_t>());
+      ok_ = false;
   }
   void real(const char* name, double& value, double most) {
     const PeerJson* field = find(name);

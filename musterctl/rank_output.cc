@@ -9,6 +9,7 @@
 
 #include "musterctl/json_number.h"
 #include "musterctl/run_text.h"
+#include "rendezvous/core/json_integer.h"
 #include "rendezvous/wire/base64.h"
 #include "rendezvous/wire/printable_text.h"
 
@@ -55,17 +56,17 @@ boost::system::result<Piece, ClientError> parse_piece(std::string_view json) {
       "`musterd --version` tell"};
   const auto object = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return strange;
-  const auto number = [&](const char* name) {
+  const auto number = [&]<typename Integer>(const char* name, Integer missing) {
     const auto found = object.find(name);
-    return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : -1;
+    return found == object.end() ? missing : integer_of<Integer>(*found).value_or(missing);
   };
   const auto text = object.find("base64");
   if (text == object.end() || !text->is_string()) return strange;
   const auto bytes = base64_decode(text->get_ref<const std::string&>());
-  Piece piece{.offset = number("offset"),
-              .next_offset = number("next_offset"),
-              .size = number("size"),
-              .attempt = static_cast<int>(number("attempt"))};
+  Piece piece{.offset = number("offset", std::int64_t{-1}),
+              .next_offset = number("next_offset", std::int64_t{-1}),
+              .size = number("size", std::int64_t{-1}),
+              .attempt = number("attempt", -1)};
   if (!bytes || piece.offset < 0 || piece.next_offset < piece.offset || piece.attempt < 0)
     return strange;
   piece.bytes = *bytes;

@@ -3,6 +3,7 @@
 muster_add_tests(rendezvous_unit_tests unit
   SOURCES
     unit/rendezvous/c10d_codec_test.cc
+    unit/rendezvous/json_integer_test.cc
     unit/rendezvous/limit_advice_test.cc
     unit/rendezvous/linger_test.cc
     unit/rendezvous/shared_bytes_test.cc

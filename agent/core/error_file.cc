@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/core/json_integer.h"
+
 namespace muster {
 namespace {
 
@@ -59,10 +61,7 @@ std::string as_text(const Json* json) {
 // Accepts a number, or a text of digits, which is what @record writes.
 std::optional<std::int64_t> as_integer(const Json* json) {
   if (json == nullptr) return std::nullopt;
-  if (json->is_number_unsigned() &&
-      json->get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max())
-    return std::nullopt;
-  if (json->is_number_integer()) return json->get<std::int64_t>();
+  if (json->is_number_integer()) return integer_of<std::int64_t>(*json);
   if (json->is_number_float()) {
     const double number = json->get<double>();
     if (number > -9e15 && number < 9e15) return static_cast<std::int64_t>(number);

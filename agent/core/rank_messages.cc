@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/core/json_integer.h"
+
 namespace muster {
 namespace {
 
@@ -13,15 +15,6 @@ using nlohmann::json;
 // refused.
 std::string json_text(const std::string& text) {
   return json(text).dump(-1, ' ', true, json::error_handler_t::replace);
-}
-
-std::optional<int> whole_number(const json& value, int least, int most) {
-  if (!value.is_number_integer()) return std::nullopt;
-  if (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(most))
-    return std::nullopt;
-  const auto number = value.get<std::int64_t>();
-  if (number < least || number > most) return std::nullopt;
-  return static_cast<int>(number);
 }
 
 }  // namespace
@@ -40,9 +33,10 @@ boost::system::result<RoleInfo, RankMessageError> decode_role_info(std::string_v
   const auto rank = message.find("rank");
   const auto size = message.find("local_world_size");
   const auto group_rank =
-      rank == message.end() ? std::nullopt : whole_number(*rank, 0, kMaxWorldSize);
+      rank == message.end() ? std::nullopt : integer_within(*rank, 0, kMaxWorldSize);
   if (!group_rank) return RankMessageError{"rank is not a whole number in its range"};
-  const auto workers = size == message.end() ? std::nullopt : whole_number(*size, 1, kMaxWorldSize);
+  const auto workers =
+      size == message.end() ? std::nullopt : integer_within(*size, 1, kMaxWorldSize);
   if (!workers) return RankMessageError{"local_world_size is not a whole number in its range"};
   return RoleInfo{{*group_rank}, role->get<std::string>(), *workers};
 }
@@ -58,10 +52,10 @@ boost::system::result<AssignedRanks, RankMessageError> decode_assigned_ranks(
   const json message = json::parse(text, nullptr, false);
   if (!message.is_array() || message.size() != 4)
     return RankMessageError{"it is not a JSON array of four numbers"};
-  const auto base = whole_number(message[0], 0, kMaxWorldSize - 1);
-  const auto world = whole_number(message[1], 1, kMaxWorldSize);
-  const auto role_base = whole_number(message[2], 0, kMaxWorldSize - 1);
-  const auto role_world = whole_number(message[3], 1, kMaxWorldSize);
+  const auto base = integer_within(message[0], 0, kMaxWorldSize - 1);
+  const auto world = integer_within(message[1], 1, kMaxWorldSize);
+  const auto role_base = integer_within(message[2], 0, kMaxWorldSize - 1);
+  const auto role_world = integer_within(message[3], 1, kMaxWorldSize);
   if (!base || !world || !role_base || !role_world || *base >= *world || *role_base >= *role_world)
     return RankMessageError{"its numbers are no ranks"};
   return AssignedRanks{{*base}, *world, *role_base, *role_world};

@@ -1,9 +1,10 @@
 #include "agent/core/timer_table.h"
 
 #include <algorithm>
-#include <limits>
 
 #include <nlohmann/json.hpp>
+
+#include "rendezvous/core/json_integer.h"
 
 namespace muster {
 namespace {
@@ -30,13 +31,7 @@ bool parse_object(std::string_view line, nlohmann::json& object) {
 
 std::optional<int> integer(const nlohmann::json& object, const char* name) {
   const auto found = object.find(name);
-  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
-  if (found->is_number_unsigned() && found->get<std::uint64_t>() > std::numeric_limits<int>::max())
-    return std::nullopt;
-  const auto number = found->get<std::int64_t>();
-  if (number < std::numeric_limits<int>::min() || number > std::numeric_limits<int>::max())
-    return std::nullopt;
-  return static_cast<int>(number);
+  return found == object.end() ? std::nullopt : integer_of<int>(*found);
 }
 
 TimerLineDefect missing(const char* what) {

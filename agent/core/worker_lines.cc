@@ -4,9 +4,10 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <limits>
 
 #include <nlohmann/json.hpp>
+
+#include "rendezvous/core/json_integer.h"
 
 namespace muster {
 
@@ -17,10 +18,7 @@ using LineJson = nlohmann::json;
 /// The value of a field, if it is an integer that fits into an int64.
 std::optional<std::int64_t> whole_number_of(const LineJson& message, const char* name) {
   const auto field = message.find(name);
-  if (field == message.end() || !field->is_number_integer()) return std::nullopt;
-  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
-  if (field->is_number_unsigned() && field->get<std::uint64_t>() > kMost) return std::nullopt;
-  return field->get<std::int64_t>();
+  return field == message.end() ? std::nullopt : integer_of<std::int64_t>(*field);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/core/json_integer.h"
 #include "rendezvous/wire/base64.h"
 
 namespace muster {
@@ -56,7 +57,7 @@ const EtcdJson* member(const EtcdJson& json, const char* name) {
 std::optional<std::int64_t> number_in(const EtcdJson& json, const char* name) {
   const EtcdJson* found = member(json, name);
   if (found == nullptr) return 0;
-  if (found->is_number_integer()) return found->get<std::int64_t>();
+  if (found->is_number_integer()) return integer_of<std::int64_t>(*found);
   if (!found->is_string()) return std::nullopt;
   const auto& digits = found->get_ref<const std::string&>();
   std::int64_t number = 0;

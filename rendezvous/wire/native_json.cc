@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "rendezvous/core/json_integer.h"
 #include "rendezvous/wire/printable_text.h"
 
 namespace muster::native {
@@ -132,12 +133,7 @@ std::int64_t Fields::integer(const char* name, std::int64_t least, std::int64_t 
     fail(name, std::string("a whole number is wanted, this is: ") + value->type_name());
     return least;
   }
-  // The parser takes every number that is not negative as unsigned.
-  const bool huge = value->is_number_unsigned() &&
-                    value->get<std::uint64_t>() >
-                        static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  const std::int64_t number = huge ? least : value->get<std::int64_t>();
-  if (!huge && number >= least && number <= most) return number;
+  if (const auto number = integer_within(*value, least, most)) return *number;
   fail(name,
        value->dump() + " is not within " + std::to_string(least) + " to " + std::to_string(most));
   return least;
