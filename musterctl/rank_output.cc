@@ -51,7 +51,7 @@ void pause() {
 }  // namespace
 
 boost::system::result<Piece, ClientError> parse_piece(std::string_view json) {
-  const ClientError strange{
+  ClientError strange{
       "the answer is not what musterd says: is it another version? `musterctl --version` and "
       "`musterd --version` tell"};
   const auto object = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);

@@ -96,11 +96,12 @@ void TimerTable::advance(Instant now) {
 }
 
 std::optional<Instant> TimerTable::next_deadline() const {
-  if (timers_.empty() || !time_.last()) return std::nullopt;
+  const std::optional<Instant> last = time_.last();
+  if (timers_.empty() || !last) return std::nullopt;
   Duration left = kCheckInterval;
   for (const auto& [key, timer] : timers_)
     left = std::min(left, timer.deadline - counted_);
-  return *time_.last() + left;
+  return *last + left;
 }
 
 std::vector<ExpiredTimer> TimerTable::expire(Instant now) {

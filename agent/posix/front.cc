@@ -1,10 +1,12 @@
 #include "agent/posix/front.h"
 
+#include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -19,20 +21,42 @@ namespace {
 // The files may be on a file server that does not answer.
 constexpr std::chrono::milliseconds kRemoveFilesLimit{2000};
 
+sigset_t only(int number) {
+  sigset_t one;
+  ::sigemptyset(&one);
+  ::sigaddset(&one, number);
+  return one;
+}
+
+sigset_t without(sigset_t set, int number) {
+  ::sigdelset(&set, number);
+  return set;
+}
+
+int open_signals(const sigset_t& set) {
+  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
 class Front {
  public:
   explicit Front(const FrontSetup& setup)
-      : setup_(setup), signal_fd_(::signalfd(-1, &setup.watched, SFD_CLOEXEC)) {}
+      : setup_(setup),
+        signal_fd_(open_signals(without(setup.watched, SIGTSTP))),
+        stop_fd_(::sigismember(&setup.watched, SIGTSTP) == 1 ? open_signals(only(SIGTSTP)) : -1) {}
 
   int run() {
     while (!shim_is_gone()) {
-      signalfd_siginfo info{};
-      if (::read(signal_fd_, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) {
-        if (errno == EINTR) continue;
-        wait_for_shim();  // There is no signal_fd_, as no descriptor was left: waits only.
+      if (signal_fd_ < 0) {  // No descriptor was left.
+        wait_for_shim();
         break;
       }
-      handle_signal(static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL);
+      std::array<pollfd, 2> events{{{signal_fd_, POLLIN, 0}, {stop_fd_, POLLIN, 0}}};
+      ::poll(events.data(), events.size(), -1);
+      signalfd_siginfo info{};
+      if (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info))
+        pass_on(static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL);
+      else if ((events[1].revents & POLLIN) != 0)
+        stop_the_job();
     }
     return finish();
   }
@@ -54,13 +78,22 @@ class Front {
     }
   }
 
-  void handle_signal(int number, bool from_kernel) {
+  void pass_on(int number, bool from_kernel) {
     if (number == SIGCHLD) return;  // The caller reaps.
-    if (number != SIGTSTP) return send({FrontMessage::Kind::Signal, number, from_kernel ? 1 : 0});
-    // Ctrl-Z: the terminal cannot stop the workers itself, as they are in other sessions.
+    send({FrontMessage::Kind::Signal, number, from_kernel ? 1 : 0});
+  }
+
+  /// Ctrl-Z: the terminal cannot stop the workers itself, as they are in other sessions.
+  ///
+  /// SIGTSTP stays pending until the workers have been told, and then it stops the front. If
+  /// SIGCONT arrives in between, as after the loss of the terminal, the kernel discards SIGTSTP. It
+  /// also does nothing if no shell is left that could continue the front.
+  void stop_the_job() {
+    const sigset_t stop = only(SIGTSTP);
     send({FrontMessage::Kind::Stop, 0});
-    ::raise(SIGSTOP);
-    send({FrontMessage::Kind::Continue, 0});  // Some process has sent SIGCONT to the front.
+    ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
+    ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+    send({FrontMessage::Kind::Continue, 0});
   }
 
   // If the queue is full, the message is dropped: the shim does not answer, and one more signal
@@ -104,15 +137,14 @@ class Front {
 
   static void die_of(int number) {
     ::signal(number, SIG_DFL);
-    sigset_t one;
-    ::sigemptyset(&one);
-    ::sigaddset(&one, number);
+    const sigset_t one = only(number);
     ::raise(number);
     ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
   }
 
   const FrontSetup& setup_;
   const int signal_fd_;
+  const int stop_fd_;  // Is read by nobody: it says that SIGTSTP is pending.
   siginfo_t shim_status_{};
 };
 

@@ -141,6 +141,9 @@ class Workers(CtlTest):
 
     def test_stacks(self):
         self.talkers()
+        # A worker may write before its agent has noticed that it runs.
+        wait_for(lambda: [report["workers"][0]["state"] for report in self.reports().values()] == ["running"] * 2,
+                 "both agents' words that their worker runs")
         one = self.ctl("stacks", "job", "1")
         self.assertIn("musterctl has asked", one)
         every = self.ctl("stacks", "job")

@@ -184,10 +184,10 @@ exit 0
         self.assertEqual(terminal.process.returncode, 1)
         self.assertEqual(self.token.processes(), {})
 
-    def test_ctrl_z_stops_the_workers_and_fg_continues_them(self):
+    def counting_script(self):
         # The worker is no shell: a stopped child of a shell, between vfork and exec, would prevent
         # the shell from stopping.
-        script = self.script("count.py", """
+        return self.script("count.py", """
 import time
 open("ready", "w").write("x")
 while True:
@@ -195,6 +195,9 @@ while True:
         f.write("x")
     time.sleep(0.01)
 """)
+
+    def test_ctrl_z_stops_the_workers_and_fg_continues_them(self):
+        script = self.counting_script()
         terminal = Terminal(["/bin/bash", "--norc", "-i"], env=self.environment(), cwd=self.dir)
         self.addCleanup(terminal.close)
         terminal.type(f"{MUSTER} --standalone --no-python {sys.executable} {script}\n".encode())
@@ -216,6 +219,21 @@ while True:
                  "the worker to go on")
         terminal.type(b"\x03")
         terminal.type(b"exit\n")
+        wait_for(lambda: (terminal.read(), terminal.process.poll() is not None)[1], "the end")
+        self.assertEqual(self.token.processes(), {})
+
+    def test_ctrl_z_where_no_shell_could_continue_muster(self):
+        # As with `ssh -t HOST muster ...`: the kernel ignores SIGTSTP in such a session.
+        terminal = Terminal([MUSTER, "--standalone", "--no-python", sys.executable, self.counting_script()],
+                            env=self.environment(), cwd=self.dir)
+        self.addCleanup(terminal.close)
+        self.ready(1)
+        for _ in range(3):
+            terminal.type(b"\x1a")
+            wait_for(lambda: "^Z" in terminal.read(), "the echo")
+            ticks = len(self.read("ticks"))
+            wait_for(lambda ticks=ticks: (terminal.read(), len(self.read("ticks")) > ticks + 10)[1], "the worker to go on")
+        terminal.type(b"\x03")
         wait_for(lambda: (terminal.read(), terminal.process.poll() is not None)[1], "the end")
         self.assertEqual(self.token.processes(), {})
 

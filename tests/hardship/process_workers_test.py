@@ -2,6 +2,7 @@
 """Workers that are hard to end, very many workers, and workers whose terminal goes or changes."""
 import fcntl
 import os
+import pathlib
 import signal
 import struct
 import sys
@@ -168,8 +169,8 @@ class Many(HardshipTest):
 
 
 class WithTerminal(HardshipTest):
-    def open_terminal(self, *argv):
-        self.terminal = Terminal([*map(str, argv)], env=self.environment(), cwd=self.dir)
+    def open_terminal(self, *argv, **environment):
+        self.terminal = Terminal([*map(str, argv)], env=self.environment(**environment), cwd=self.dir)
         self.is_open = True
         self.addCleanup(self.hang_up)
         return self.terminal.process
@@ -183,17 +184,17 @@ class WithTerminal(HardshipTest):
         """Reads the terminal meanwhile: nobody is to wait for it."""
         wait_for(lambda: (self.is_open and self.terminal.read(), condition())[1], what)
 
-    def start_savers(self, shell):
+    def start_savers(self, shell, **environment):
         """Muster in a terminal of its own, or as the job of an interactive shell there."""
         self.save = self.gate("save")
         self.gate("never")
         script = self.script("saver.sh", SAVER)
         words = [MUSTER, "--no-python", "--nproc-per-node=2", script]
         if shell:
-            process = self.open_terminal("/bin/bash", "--norc", "-i")
+            process = self.open_terminal("/bin/bash", "--norc", "-i", **environment)
             self.terminal.type((" ".join(map(str, words)) + "\n").encode())
         else:
-            process = self.open_terminal(*words)
+            process = self.open_terminal(*words, **environment)
         self.wait_for(lambda: len(self.read("ready").split()) == 2, "the workers")
         return process
 
@@ -225,7 +226,16 @@ class WithTerminal(HardshipTest):
 
     def test_a_terminal_that_is_lost_after_ctrl_z(self):
         """The stopped workers are continued, so they can save."""
-        process = self.start_savers(shell=True)
+        self.check_lost_after_ctrl_z()
+
+    def test_a_terminal_that_is_lost_in_the_middle_of_ctrl_z(self):
+        """The workers are stopped already, and muster's own process not yet."""
+        late_calls = pathlib.Path(MUSTER).parents[1] / "tests/liblate_calls.so"
+        self.check_lost_after_ctrl_z(LD_PRELOAD=str(late_calls), LATE_CALLS="100000", LATE_CALLS_US="1000000",
+                                     LATE_CALLS_IN="muster", LATE_CALLS_AFTER="send")
+
+    def check_lost_after_ctrl_z(self, **environment):
+        process = self.start_savers(shell=True, **environment)
         self.terminal.type(b"\x1a")
         self.wait_for(lambda: all(state == "T" for pid in self.pids() for _, state, _ in state_of(pid)),
                       "the workers to stop")

@@ -46,17 +46,27 @@ std::uint64_t next_random() {
   return state;
 }
 
+// Not initialized at the first use: a signal handler may make a call during the initialization.
+std::uint64_t chance = 0;
+std::uint64_t longest_us = 0;
+const char* only_in = nullptr;
+const char* only_after = nullptr;
+
+[[gnu::constructor]] void read_settings() {
+  longest_us = setting("LATE_CALLS_US", 20'000);
+  only_in = std::getenv("LATE_CALLS_IN");
+  only_after = std::getenv("LATE_CALLS_AFTER");
+  chance = setting("LATE_CALLS", 0);
+}
+
 /// Whether the calls of this thread may sleep.
 bool is_chosen() {
-  static const char* const name = std::getenv("LATE_CALLS_IN");
-  if (name == nullptr) return true;
+  if (only_in == nullptr) return true;
   char own[16] = {};  // The kernel's limit.
-  return ::prctl(PR_GET_NAME, own) == 0 && std::strcmp(own, name) == 0;
+  return ::prctl(PR_GET_NAME, own) == 0 && std::strcmp(own, only_in) == 0;
 }
 
 void perhaps_sleep() {
-  static const std::uint64_t chance = setting("LATE_CALLS", 0);
-  static const std::uint64_t longest_us = setting("LATE_CALLS_US", 20'000);
   const std::uint64_t random = next_random();
   if (random % 100'000 >= chance || longest_us == 0 || !is_chosen()) return;
   const int error = errno;
@@ -71,7 +81,6 @@ void perhaps_sleep() {
 template <typename Function, typename... Arguments>
 auto late(Function* /*function*/, const char* name, Arguments... arguments) {
   auto* const real = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-  static const char* const only_after = std::getenv("LATE_CALLS_AFTER");
   const bool before = only_after == nullptr;
   const bool after = before || std::strcmp(only_after, name) == 0;
   if (before) perhaps_sleep();
