@@ -15,8 +15,8 @@ std::string Endpoint::text() const {
 }
 
 boost::system::result<Endpoint, ClientError> parse_endpoint(std::string_view text) {
-  const ClientError wrong{"'" + std::string(text.substr(0, 200)) +
-                          "' is not HOST:PORT, as in localhost:9400 or [::1]:9400"};
+  ClientError wrong{"'" + std::string(text.substr(0, 200)) +
+                    "' is not HOST:PORT, as in localhost:9400 or [::1]:9400"};
   for (const std::string_view scheme : {"http://", "https://"})
     if (text.starts_with(scheme)) text.remove_prefix(scheme.size());
   if (text.ends_with('/')) text.remove_suffix(1);
@@ -81,13 +81,13 @@ std::size_t answer_bytes(std::string_view bytes) {
 }
 
 boost::system::result<HttpAnswer, ClientError> parse_answer(std::string_view bytes) {
-  const ClientError strange{"what answers is not musterd's HTTP"};
+  ClientError strange{"what answers is not musterd's HTTP"};
   const std::string head = head_of(bytes);
   if (head.empty() || !bytes.starts_with("HTTP/1.") || bytes.size() < 12) return strange;
   HttpAnswer answer;
   const std::string_view code = bytes.substr(9, 3);
-  if (std::from_chars(code.data(), code.data() + 3, answer.status).ptr != code.data() + 3)
-    return strange;
+  const char* const end = code.data() + code.size();
+  if (std::from_chars(end - code.size(), end, answer.status).ptr != end) return strange;
   const auto length = body_bytes(head);
   if (!length) return strange;  // musterd always sends the length.
   answer.body = bytes.substr(head.size() + 2);

@@ -61,7 +61,7 @@ void JobEnd::read_ends(const WorkerGroup& group, std::function<void(Ends)> done)
   work_.step(begin,
              [this, ends, unread = std::move(unread), done = std::move(done)](bool answered) {
                if (answered && on_ends_) on_ends_(*ends);
-               done(answered ? std::move(*ends) : unread);
+               done(answered ? *ends : unread);
              });
 }
 

@@ -126,7 +126,7 @@ void LogConsole::flush() {
     if (written_ < end()) {
       if (!write_some(end())) break;
     } else if (gap_) {
-      mark_gap();
+      mark_gap(*gap_);
     } else {
       break;
     }
@@ -166,10 +166,10 @@ void LogConsole::drop_excess(std::size_t kept_bytes) {
   if (given_up_) gap_.reset();  // No line about the missing bytes can follow.
 }
 
-void LogConsole::mark_gap() {
+void LogConsole::mark_gap(std::size_t at) {
   const std::string text = (ends_line_ ? "[muster: " : "\n[muster: ") + std::to_string(gap_bytes_) +
                            " bytes are missing here: they could not be written]\n";
-  buffer_.insert(*gap_, text);
+  buffer_.insert(at, text);
   gap_.reset();
   gap_bytes_ = 0;
 }

@@ -58,7 +58,7 @@ class LogConsole {
   void on_error(int error);
   bool reader_is_gone(int error) const;
   void drop_excess(std::size_t kept_bytes);
-  void mark_gap();
+  void mark_gap(std::size_t at);
 
   int number_;  // The descriptor's number as the user knows it: 1 or 2.
   OwnedFd fd_;

@@ -98,8 +98,8 @@ std::size_t LogLoop::count_ended_streams() const {
 LogPump::Tails LogLoop::tails() const {
   LogPump::Tails ends;
   for (const auto& [id, pipe] : pipes_)
-    if (!pipe->is_over && pipe->tail() != nullptr)
-      ends[*pipe->tail_of()] = pipe->tail()->lines(TailLimits{});
+    if (const auto rank = pipe->tail_of(); rank && pipe->tail() != nullptr && !pipe->is_over)
+      ends[*rank] = pipe->tail()->lines(TailLimits{});
   return ends;
 }
 
@@ -214,7 +214,8 @@ void LogLoop::advance_finishing(Instant now) {
     for (const auto& [id, pipe] : pipes_)
       pipe->stop_waiting();
   if (!nothing_to_read()) return;
-  const Finishing finished = *std::exchange(finishing_, std::nullopt);
+  const Finishing finished = std::move(*finishing_);
+  finishing_.reset();
   FinishReport report;
   report.all_read = std::all_of(pipes_.begin(), pipes_.end(), [](const auto& pipe) {
     return pipe.second->has_ended || pipe.second->is_over;
@@ -260,7 +261,8 @@ void LogLoop::advance_flushing(Instant now) {
   ShownReport report;
   for (const auto& output : outputs_)
     report.lost_bytes += output->console.lost_bytes();
-  const Flushing flushed = *std::exchange(flushing_, std::nullopt);
+  const Flushing flushed = std::move(*flushing_);
+  flushing_.reset();
   ending_since_.reset();
   if (!abandoned_) flushed.done(report);
 }

@@ -58,7 +58,7 @@ std::map<pid_t, std::shared_ptr<Reading>>& stuck_readings() {
 
 std::map<pid_t, std::string> read_each_in_time(const std::vector<pid_t>& pids,
                                                std::chrono::milliseconds limit,
-                                               std::function<std::string(pid_t)> read) {
+                                               const std::function<std::string(pid_t)>& read) {
   auto& stuck = stuck_readings();
   std::vector<pid_t> left;
   for (const pid_t pid : pids)

@@ -29,6 +29,6 @@ std::optional<std::string> read_in_time(pid_t pid, std::chrono::milliseconds lim
 /// the processes after it. Processes that could not be read are missing in the result.
 std::map<pid_t, std::string> read_each_in_time(const std::vector<pid_t>& pids,
                                                std::chrono::milliseconds limit,
-                                               std::function<std::string(pid_t)> read);
+                                               const std::function<std::string(pid_t)>& read);
 
 }  // namespace muster

@@ -126,6 +126,7 @@ void EtcdHost::on_etcd_error(const std::string& why) {
 
 void EtcdHost::on_leading() {
   StoreServerOptions server = options_.server;
+  const std::string run = server.runs ? server.runs->only_run : std::string();
   server.state = term_->state;
   const EtcdOwnAddress own = term_->state->own_address();
   address_ = node_address(options_.local_addr, own.member_host, own.address, own.is_loopback);
@@ -137,8 +138,7 @@ void EtcdHost::on_leading() {
   if (!store) return on_unusable("cannot host the rendezvous: " + store.error().what());
   term_->store = std::move(*store);
   const std::uint16_t port = term_->store->port();
-  spdlog::info("rendezvous_hosted at={} run={}", endpoint_text(address_, port),
-               options_.server.runs->only_run);
+  spdlog::info("rendezvous_hosted at={} run={}", endpoint_text(address_, port), run);
   term_->state->announce(
       encode_host_record({.name = process_text(), .host = address_, .port = port}));
   notify_change();

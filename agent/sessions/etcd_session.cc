@@ -26,10 +26,12 @@ constexpr Duration kWarnAfterHostWait = std::chrono::seconds(2);
 constexpr std::int64_t kRecordsSeconds = 7200;
 
 EtcdHost::Options etcd_host_options(const AgentOptions& options, StoreServerOptions server) {
-  server.runs->hands_over = true;
-  // The host is a node of the run: when it is up, the other nodes can reach it. So it does not wait
-  // for the network before it expects them.
-  server.runs->setup.first_return = Duration::zero();
+  if (server.runs) {
+    server.runs->hands_over = true;
+    // The host is a node of the run: when it is up, the other nodes can reach it. So it does not
+    // wait for the network before it expects them.
+    server.runs->setup.first_return = Duration::zero();
+  }
   const RendezvousOptions& rendezvous = options.rendezvous;
   EtcdStateOptions state{
       .etcd = {.members = {{rendezvous.host, rendezvous.port}},

@@ -63,6 +63,7 @@ std::optional<KeptOutEntry> KeptOut::find(const NodeName& name) const {
 
 std::vector<KeptOutEntry> KeptOut::entries() const {
   std::vector<KeptOutEntry> entries;
+  entries.reserve(entries_.size());
   for (const auto& [node, how] : entries_)
     entries.push_back({node, how});
   return entries;
@@ -90,11 +91,13 @@ Strikes StrikeList::find(std::string_view host) const {
 
 std::vector<HostStrikes> StrikeList::hosts() const {
   std::vector<std::pair<std::uint64_t, HostStrikes>> by_time;
+  by_time.reserve(hosts_.size());
   for (const auto& [host, counted] : hosts_)
     by_time.push_back({counted.last, {host, counted.strikes}});
   std::sort(by_time.begin(), by_time.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<HostStrikes> hosts;
+  hosts.reserve(by_time.size());
   for (auto& [last, host] : by_time)
     hosts.push_back(std::move(host));
   return hosts;

@@ -354,7 +354,7 @@ class Rendezvous {
   std::optional<std::pair<NodeName, std::string>> count_lost_failure(const Recovery& recovery);
 
   // rendezvous_record.cc: the durable state.
-  RunRecord make_record() const;
+  RunRecord make_record(const RunSettings& settings) const;
   std::optional<MemberRecord> make_record_of(const NodeName& name) const;
   void restore_member(const MemberRecord& record);
   void restore_round();

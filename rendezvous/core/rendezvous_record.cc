@@ -23,7 +23,7 @@ constexpr const char* kCannotResume =
 std::optional<RunChange> Rendezvous::take_changes(Instant now) {
   if (!setup_.recorded || !run_ || !record_dirty_) return std::nullopt;
   record_dirty_ = false;
-  RunChange change{.record = make_record(), .members = {}, .removed = {}};
+  RunChange change{.record = make_record(*run_), .members = {}, .removed = {}};
   for (const NodeName& name : std::exchange(unrecorded_, {})) {
     const auto known = recorded_members_.find(name);
     auto record = make_record_of(name);
@@ -45,8 +45,8 @@ std::optional<RunChange> Rendezvous::take_changes(Instant now) {
 }
 
 /// The record without last_call_left, which take_changes() adds.
-RunRecord Rendezvous::make_record() const {
-  RunRecord record{.settings = *run_,
+RunRecord Rendezvous::make_record(const RunSettings& settings) const {
+  RunRecord record{.settings = settings,
                    .life = setup_.life,
                    .round = round_,
                    .generation = generation_,
@@ -206,6 +206,7 @@ void Rendezvous::restore_round() {
     return begin_restart(RestartCause::NodeLost, who, kCannotResume);
   }
   std::vector<const Member*> ranked;
+  ranked.reserve(by_rank.size());
   for (const auto& [rank, member] : by_rank)
     ranked.push_back(member);
   number_workers(ranked);
@@ -251,6 +252,7 @@ void Rendezvous::discard_restored_round() {
   closed_ = had_round_ = false;
   move_to(Phase::Gathering);
   std::vector<MemberId> ids;
+  ids.reserve(members_.size());
   for (const auto& [id, member] : members_)
     ids.push_back(id);
   for (const MemberId id : ids) {

@@ -144,8 +144,10 @@ void RunHistory::add(RunEvent event, Instant now, RunCounters& counters) {
     restarts_since_.reset();
   }
   if (event.kind == EventKind::RoundRestarts && !restarts_since_) restarts_since_ = now;
-  if (event.kind == EventKind::RoundComplete && restarts_since_)
-    counters.recovery.add(now - *std::exchange(restarts_since_, std::nullopt));
+  if (event.kind == EventKind::RoundComplete && restarts_since_) {
+    counters.recovery.add(now - *restarts_since_);
+    restarts_since_.reset();
+  }
   event.at = now;
   event.number = next_++;
   cut(event.text);

@@ -41,9 +41,9 @@ std::optional<EtcdMember> member_of(std::string_view text) {
   if (colon != std::string_view::npos && !all_brackets) {
     host = text.substr(0, colon);
     const std::string_view digits = text.substr(colon + 1);
-    const auto end = digits.data() + digits.size();
-    const auto done = std::from_chars(digits.data(), end, member.port);
-    if (done.ec != std::errc() || done.ptr != end || member.port == 0) return std::nullopt;
+    const auto done = std::from_chars(digits.data(), digits.data() + digits.size(), member.port);
+    const bool is_whole = done.ptr == digits.data() + digits.size();
+    if (done.ec != std::errc() || !is_whole || member.port == 0) return std::nullopt;
   }
   const bool in_brackets = host.size() > 2 && host.starts_with('[') && host.ends_with(']');
   if (in_brackets) host = host.substr(1, host.size() - 2);

@@ -33,9 +33,8 @@ std::string padded(std::uint64_t number) {
 
 std::optional<std::uint64_t> number_of(std::string_view digits) {
   std::uint64_t number = 0;
-  const auto end = digits.data() + digits.size();
-  const auto done = std::from_chars(digits.data(), end, number);
-  if (done.ec != std::errc() || done.ptr != end) return std::nullopt;
+  const auto done = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (done.ec != std::errc() || done.ptr != digits.data() + digits.size()) return std::nullopt;
   return number;
 }
 

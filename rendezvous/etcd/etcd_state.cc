@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <exception>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -40,7 +41,7 @@ constexpr Duration kKeepRecordsAgainAfter = std::chrono::seconds(5);
 /// Owns the storage thread. Only that thread talks to etcd.
 class EtcdState final : public EtcdRunState {
  public:
-  EtcdState(EtcdStateOptions options, EtcdStateHandlers handlers)
+  EtcdState(const EtcdStateOptions& options, EtcdStateHandlers handlers)
       : handlers_(std::move(handlers)),
         history_(options.history),
         records_seconds_(options.records_seconds),
@@ -58,8 +59,12 @@ class EtcdState final : public EtcdRunState {
           loop_.run();
         }) {}
   ~EtcdState() override {
-    if (!closing_) close({});
-    thread_.join();
+    try {
+      if (!closing_) close({});
+      thread_.join();
+    } catch (...) {
+      std::terminate();  // The thread uses this object and must not outlive it.
+    }
   }
 
   StoredState load() override { return std::move(loaded_); }

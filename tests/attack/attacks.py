@@ -94,6 +94,9 @@ def list_keys_unread(a):
         reader.send(bytes([LIST_KEYS]))
 
 
+list_keys_unread.unread_bytes = 256 << 20  # docs/protocol.md: the limit of all clients' unread replies.
+
+
 def list_keys_again_and_again(a):
     client = a.client()
     keys = [b"%d" % i for i in range(50_000)]
