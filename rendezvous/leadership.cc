@@ -49,7 +49,7 @@ void close_all_at_exec() {
 
 }  // namespace
 
-Leadership::Leadership(boost::asio::io_context& loop, EtcdStateOptions options, char** argv)
+Leadership::Leadership(boost::asio::io_context& loop, const EtcdStateOptions& options, char** argv)
     : loop_(loop), argv_(argv) {
   EtcdStateHandlers handlers;
   handlers.on_standing_by = [this](const std::string& why) {
@@ -71,7 +71,7 @@ Leadership::Leadership(boost::asio::io_context& loop, EtcdStateOptions options, 
       loop_.stop();
     });
   };
-  state_ = start_etcd_state(std::move(options), std::move(handlers));
+  state_ = start_etcd_state(options, std::move(handlers));
 }
 
 Leadership::End Leadership::stand_by() {

@@ -21,7 +21,7 @@ class Leadership {
     Unusable,  // The records in etcd cannot be read. The reason was printed to stderr.
   };
   /// `argv` is main()'s, for a restart of the process. It must live as long as this object.
-  Leadership(boost::asio::io_context& loop, EtcdStateOptions options, char** argv);
+  Leadership(boost::asio::io_context& loop, const EtcdStateOptions& options, char** argv);
 
   /// Runs the loop until one of these events.
   End stand_by();

@@ -441,9 +441,9 @@ std::string process_text() {
   return std::string(host.data()) + " (pid " + std::to_string(::getpid()) + ")";
 }
 
-std::unique_ptr<EtcdRunState> start_etcd_state(EtcdStateOptions options,
+std::unique_ptr<EtcdRunState> start_etcd_state(const EtcdStateOptions& options,
                                                EtcdStateHandlers handlers) {
-  return std::make_unique<EtcdState>(std::move(options), std::move(handlers));
+  return std::make_unique<EtcdState>(options, std::move(handlers));
 }
 
 }  // namespace muster

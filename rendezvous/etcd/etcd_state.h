@@ -61,7 +61,7 @@ class EtcdRunState : public RunState {
 };
 
 /// Starts to stand by, and leads when it can. The destructor calls close() and waits for its end.
-std::unique_ptr<EtcdRunState> start_etcd_state(EtcdStateOptions options,
+std::unique_ptr<EtcdRunState> start_etcd_state(const EtcdStateOptions& options,
                                                EtcdStateHandlers handlers);
 
 }  // namespace muster
