@@ -96,11 +96,14 @@ bool StoreServer::Impl::begin_tls(Slot& slot) {
   set_.remove(connection.fd());
   auto joined =
       options_.tls->join(connection.release_socket(), connection.peer_address().to_string());
+  int error = 0;
   if (joined) {
     connection.become_secure(*std::move(joined));
     if (set_.add(connection.fd(), EPOLLIN, tag_of(slot, id))) return true;
+    error = errno;
+  } else {
+    error = joined.error().value();
   }
-  const int error = joined ? errno : joined.error().value();
   close(slot, {"TLS cannot begin: " + error_code(error, boost::system::system_category()).message(),
                "TLS cannot begin"});
   return true;
