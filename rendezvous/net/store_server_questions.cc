@@ -10,7 +10,7 @@ std::optional<std::string> StoreServer::Impl::ask(const std::string& run_id, int
   if (!shared_.runs || !set_.is_open()) return std::nullopt;
   read_clock();
   const std::uint64_t number = question.number;
-  auto objection = shared_.runs->ask(run_id, rank, std::move(question), {now_, wall_now()});
+  auto objection = shared_.runs->ask(run_id, rank, question, {now_, wall_now()});
   if (objection && objection->empty()) shared_.question_callbacks.emplace(number, std::move(done));
   apply_run_effects();
   return objection;
@@ -23,7 +23,7 @@ void StoreServer::Impl::forget_question(std::uint64_t number) {
 
 std::optional<std::string> StoreServer::ask(const std::string& run_id, int rank, NodeAsked question,
                                             std::function<void(NodeAnswered)> done) {
-  return impl_->ask(run_id, rank, std::move(question), std::move(done));
+  return impl_->ask(run_id, rank, question, std::move(done));
 }
 
 void StoreServer::forget_question(std::uint64_t number) {

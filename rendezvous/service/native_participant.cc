@@ -64,18 +64,18 @@ void NativeParticipant::ask_to_join() {
 void NativeParticipant::resume() {
   NodeResumed event;
   event.join = options_.node;
-  event.join.last_round = round_->round;
+  event.join.last_round = round_.round;
   event.join.life = last_life_;
-  event.join.generation = round_->generation;
+  event.join.generation = round_.generation;
   event.join.restart_count = restart_count_;
   event.state = phase_ == Phase::Running    ? NodeResumed::State::Running
                 : phase_ == Phase::Finished ? NodeResumed::State::Finished
                                             : NodeResumed::State::Stopped;
-  event.group_rank = round_->group_rank.value;
-  event.group_world_size = round_->group_world_size;
-  event.restart_count = round_->restart_count;
-  event.workers = round_->workers;
-  event.store = round_->store;
+  event.group_rank = round_.group_rank.value;
+  event.group_world_size = round_.group_world_size;
+  event.restart_count = round_.restart_count;
+  event.workers = round_.workers;
+  event.store = round_.store;
   event.failure = failure_;
   resuming_ = true;
   send(std::move(event));
@@ -85,7 +85,7 @@ void NativeParticipant::on(const WorkersHaveFailed& event) {
   if (phase_ != Phase::Running) return;
   phase_ = Phase::Outside;
   failure_ = event.what;
-  if (attached()) return send(WorkersFailed{{}, round_->round, failure_});
+  if (attached()) return send(WorkersFailed{{}, round_.round, failure_});
   print("the rendezvous at " + options_.host_text + " is away: it is told that " + failure_ +
         " when it is back, and nothing is started before");
 }
@@ -96,7 +96,7 @@ void NativeParticipant::on(const PartFinished& event) {
                 .why = "the rendezvous at " + options_.host_text + " cannot be reached"});
   phase_ = Phase::Finished;
   if (attached())
-    send(NodeFinished{{}, round_ ? round_->round : last_round_, event.succeeded, event.what});
+    send(NodeFinished{{}, has_round_ ? round_.round : last_round_, event.succeeded, event.what});
   if (!event.succeeded) {
     farewell_until_ = now_ + options_.settings.close_timeout;
     return;
@@ -124,9 +124,11 @@ void NativeParticipant::on(const StoreFailed& event) {
 }
 
 void NativeParticipant::on(const ExchangeDone& event) {
-  if (phase_ != Phase::Joining || !exchanging(event.round)) return;
+  if (phase_ != Phase::Joining || !exchange_ || !exchanging(event.round)) return;
   through_store_ = true;
-  begin_round(*std::exchange(exchange_, std::nullopt));
+  const RoundComplete round = std::move(*exchange_);
+  exchange_.reset();
+  begin_round(round);
 }
 
 void NativeParticipant::on(const ExchangeFailed& event) {
@@ -188,6 +190,7 @@ void NativeParticipant::handle(const RoundComplete& message) {
 
 void NativeParticipant::begin_round(const RoundComplete& round) {
   round_ = round;
+  has_round_ = true;
   exchange_.reset();
   failed_exchanges_ = 0;
   failure_.clear();
@@ -200,7 +203,7 @@ void NativeParticipant::begin_round(const RoundComplete& round) {
 void NativeParticipant::handle(const RestartRound& message) {
   // A late message, about an earlier round than the one whose workers run here, is ignored.
   const bool late =
-      phase_ == Phase::Running && message.life == last_life_ && message.round < round_->round;
+      phase_ == Phase::Running && message.life == last_life_ && message.round < round_.round;
   if (late) return;
   resuming_ = false;  // This message answers the resume: the round has ended.
   record_round(message.round, message.life, message.restart_count);
@@ -217,12 +220,12 @@ void NativeParticipant::handle(const Resumed& message) {
   if (!std::exchange(resuming_, false)) return;
   if (message.life != 0) last_life_ = message.life;
   print("the rendezvous at " + options_.host_text + " is back: round " +
-            std::to_string(round_->round) + " goes on",
+            std::to_string(round_.round) + " goes on",
         false);
   lost_since_.reset();
   finish_until_.reset();
-  if (!failure_.empty()) send(WorkersFailed{{}, round_->round, failure_});
-  if (phase_ == Phase::Finished) send(NodeFinished{{}, round_->round, true, {}});
+  if (!failure_.empty()) send(WorkersFailed{{}, round_.round, failure_});
+  if (phase_ == Phase::Finished) send(NodeFinished{{}, round_.round, true, {}});
   if (phase_ == Phase::Joining) ask_to_join();
 }
 

@@ -244,7 +244,8 @@ class NativeParticipant {
   std::string lost_why_, last_error_;
 
   // The round.
-  std::optional<RoundComplete> round_;     // The newest round that started workers on this node.
+  RoundComplete round_;                    // The newest round that started workers on this node.
+  bool has_round_ = false;                 // Whether there has been one.
   std::optional<RoundComplete> exchange_;  // A complete round whose exchange has not ended yet.
   bool through_store_ = false;             // round_ has torchrun nodes.
   int failed_exchanges_ = 0;               // Exchanges since the last round that started workers.

@@ -63,7 +63,7 @@ void NativeParticipant::on(const Connected& event) {
   keep_alive_at_ = now_ + lease_ / kKeepAlivesPerLease;
   const bool tells = !failure_.empty();
   if (phase_ == Phase::Joining && !(tells && welcome_.resumes)) return ask_to_join();
-  if (!round_) return;
+  if (!has_round_) return;
   if (welcome_.resumes) return resume();
   // The host is an older muster without resume: all nodes must meet in a new round.
   lost_since_.reset();
@@ -175,13 +175,13 @@ Duration NativeParticipant::probe_interval() const {
 }
 
 void NativeParticipant::on(const PeerReached& event) {
-  if (phase_ == Phase::Running && event.generation == round_->generation && event.group_rank > 0 &&
-      event.group_rank < round_->group_world_size)
+  if (phase_ == Phase::Running && event.generation == round_.generation && event.group_rank > 0 &&
+      event.group_rank < round_.group_world_size)
     peers_[event.group_rank] = now_;
 }
 
 void NativeParticipant::on(const ReachAnswered& event) {
-  if (phase_ != Phase::Running || event.generation != round_->generation || !event.whole) return;
+  if (phase_ != Phase::Running || event.generation != round_.generation || !event.whole) return;
   const Instant at = now_ - std::min(event.age, lease_);
   reached_ = reached_ ? std::max(*reached_, at) : at;
 }
@@ -189,13 +189,13 @@ void NativeParticipant::on(const ReachAnswered& event) {
 /// When the nodes of the round last reached each other. At that time no other round had begun with
 /// any of them. Empty: not within the last lease.
 std::optional<Instant> NativeParticipant::whole_at() const {
-  const int world = round_->group_world_size;
+  const int world = round_.group_world_size;
   std::optional<Instant> at;
   if (world == 1) {
     // A job with one node has no other node to ask. In an elastic job, nodes outside of this round
     // may begin another one.
     if (options_.settings.run.max_nodes == 1) at = now_;
-  } else if (round_->group_rank.value != 0) {
+  } else if (round_.group_rank.value != 0) {
     at = reached_;
   } else if (peers_.size() == static_cast<std::size_t>(world) - 1) {
     at = std::min_element(peers_.begin(), peers_.end(), [](const auto& a, const auto& b) {
@@ -209,7 +209,7 @@ void NativeParticipant::weigh_evidence() {
   const bool runs = phase_ == Phase::Running && welcome_.resumes;
   const Duration silent = now_ - host_evidence();
   const bool suspects = runs && silent >= lease_ / 2;
-  const bool rank_0 = runs && round_->group_rank.value == 0;
+  const bool rank_0 = runs && round_.group_rank.value == 0;
   if (rank_0 || reach_answer_) {
     const bool host_is_away = runs && !up_ && refused_ && now_ - *refused_ < lease_;
     std::optional<Instant> whole;
@@ -218,7 +218,7 @@ void NativeParticipant::weigh_evidence() {
     else if (rank_0 && suspects)
       whole = whole_at();
     if (whole != std::exchange(reach_answer_, whole))
-      actions_.push_back(SetReachAnswer{round_->generation, whole});
+      actions_.push_back(SetReachAnswer{round_.generation, whole});
   }
   if (!suspects) {
     if (up_) trains_alone_ = false;
@@ -226,8 +226,8 @@ void NativeParticipant::weigh_evidence() {
   }
   const bool asks = now_ >= ask_at_;
   if (asks) ask_at_ = now_ + probe_interval();
-  if (asks && !rank_0 && round_->store && round_->group_world_size > 1) {
-    actions_.push_back(AskReach{*round_->store, {round_->generation, round_->group_rank.value}});
+  if (asks && !rank_0 && round_.store && round_.group_world_size > 1) {
+    actions_.push_back(AskReach{*round_.store, {round_.generation, round_.group_rank.value}});
   }
   if (silent < lease_) return;
   if (whole_at()) {
@@ -242,7 +242,7 @@ void NativeParticipant::weigh_evidence() {
 void NativeParticipant::fence() {
   phase_ = Phase::Outside;
   if (std::exchange(reach_answer_, std::nullopt))
-    actions_.push_back(SetReachAnswer{round_->generation, std::nullopt});
+    actions_.push_back(SetReachAnswer{round_.generation, std::nullopt});
   actions_.push_back(
       RestartWorkers{"this node is cut off: neither the rendezvous at " + options_.host_text +
                      " nor all the other nodes of its round have answered for " +

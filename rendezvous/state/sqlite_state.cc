@@ -1,6 +1,7 @@
 #include "rendezvous/state/sqlite_state.h"
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -31,12 +32,16 @@ class SqliteState final : public RunState {
         thread_([this] { loop_.run(); }) {}
   /// Tries once to write what has been recorded before.
   ~SqliteState() override {
-    asio::post(loop_, [this] {
-      closing_ = true;
-      retry_.cancel();
-    });
-    work_.reset();
-    thread_.join();
+    try {
+      asio::post(loop_, [this] {
+        closing_ = true;
+        retry_.cancel();
+      });
+      work_.reset();
+      thread_.join();
+    } catch (...) {
+      std::terminate();  // The thread uses this object and must not outlive it.
+    }
   }
 
   StoredState load() override { return std::move(loaded_); }
