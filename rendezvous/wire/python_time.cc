@@ -51,7 +51,7 @@ OrReason<Microseconds> zone_offset(const Graph& graph, const pickle::Value& argu
   const pickle::Value* offset_arguments =
       arguments_of(graph, arguments.items[0], StateClass::Delta);
   if (offset_arguments == nullptr) return std::string("a zone without an offset");
-  const auto offset = delta(graph, *offset_arguments);
+  auto offset = delta(graph, *offset_arguments);
   if (offset && *offset <= -24h) return std::string("a zone's offset is a day or more");
   return offset;
 }
