@@ -59,6 +59,7 @@ std::vector<torch::Tensor> gather_bytes(const torch::Tensor& bytes, torch::Devic
 c10::IValue gather_generators(const std::vector<torch::Device>& devices,
                               const ProcessGroup& group) {
   std::vector<Dict> of_rank;
+  of_rank.reserve(static_cast<std::size_t>(group.size()));
   for (int rank = 0; rank < group.size(); ++rank)
     of_rank.emplace_back(c10::StringType::get(), c10::TensorType::get());
   for (std::size_t place = 0; place < devices.size(); ++place) {

@@ -13,7 +13,7 @@ class Bf16CompressHook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c1
   using CppCommHookInterface::CppCommHookInterface;
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    torch::Tensor buffer = bucket.getBuffer();
+    const torch::Tensor& buffer = bucket.getBuffer();
     std::vector<torch::Tensor> compressed{buffer.to(torch::kBFloat16).div_(state_->getSize())};
     auto sum = state_->allreduce(compressed)->getFuture();
     const auto decompress = [buffer](c10::ivalue::Future& done) {
@@ -68,7 +68,7 @@ void register_comm_hook(c10d::Reducer& reducer, CommHook hook,
 }
 
 std::vector<torch::Tensor> pass_through_sink(const c10::intrusive_ptr<SinkState>& state,
-                                             std::vector<torch::Tensor> outputs) {
+                                             const std::vector<torch::Tensor>& outputs) {
   // The list must have exactly this type: in others, LibTorch does not find the tensors.
   return Sink::apply(state, at::TensorList(outputs));
 }

@@ -24,6 +24,6 @@ struct SinkState : torch::CustomClassHolder {
 /// unused outputs undefined. In the first step of a static graph, it also starts the all-reduce
 /// after everything else.
 std::vector<torch::Tensor> pass_through_sink(const c10::intrusive_ptr<SinkState>& state,
-                                             std::vector<torch::Tensor> outputs);
+                                             const std::vector<torch::Tensor>& outputs);
 
 }  // namespace muster

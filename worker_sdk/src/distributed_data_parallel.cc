@@ -100,6 +100,7 @@ void broadcast_buffers(const std::vector<torch::Tensor>& buffers,
                        const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   const torch::NoGradGuard no_grad;
   std::vector<std::int64_t> versions;
+  versions.reserve(buffers.size());
   for (const torch::Tensor& buffer : buffers)
     versions.push_back(buffer._version());
   c10d::broadcast_coalesced(group, buffers, kBroadcastBytes, 0);
@@ -232,7 +233,7 @@ void DistributedDataParallelBase::after_forward(const std::vector<torch::Tensor*
   for (const torch::Tensor* output : outputs)
     if (output->grad_fn()) tracked.push_back(*output);
   if (tracked.empty()) return;
-  auto passed = pass_through_sink(state.sink, std::move(tracked));
+  auto passed = pass_through_sink(state.sink, tracked);
   std::size_t next = 0;
   for (torch::Tensor* output : outputs)
     if (output->grad_fn()) *output = std::move(passed[next++]);

@@ -40,7 +40,7 @@ std::optional<int> read_local_rank(const EnvironmentSource& source,
   if (variable && *variable != *parsed)
     throw Error("LOCAL_RANK=\"" + std::to_string(*variable) + "\" but --local-rank=" + *argument +
                 ": expected the same number. Leave one of them out.");
-  return *parsed;
+  return parsed;
 }
 
 // Reads LOCAL_RANK and LOCAL_WORLD_SIZE. Both may be missing: Python needs neither to connect, and

@@ -6,9 +6,9 @@ namespace muster {
 
 std::optional<int> parse_whole(std::string_view text, Bounds bounds) {
   int number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, failure] = std::from_chars(text.data(), end, number);
-  if (text.empty() || failure != std::errc{} || stopped != end) return std::nullopt;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole = !text.empty() && end == text.data() + text.size();
+  if (!is_whole || error != std::errc{}) return std::nullopt;
   if (number < bounds.least || number > bounds.most) return std::nullopt;
   return number;
 }
