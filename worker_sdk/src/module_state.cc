@@ -76,10 +76,10 @@ void check_module_state(const torch::nn::Module& module, const c10::IValue& stat
       problems += " " + name + " is " + shape_text(found->second) + " there and " +
                   shape_text(tensor) + " here.";
   }
-  for (const auto& [name, tensor] : given) {
-    const auto is_name = [&name = name](const auto& one) { return one.first == name; };
+  for (const auto& entry : given) {
+    const auto is_name = [&entry](const auto& one) { return one.first == entry.first; };
     if (std::none_of(wanted.begin(), wanted.end(), is_name))
-      problems += " Not in this model: " + name + ".";
+      problems += " Not in this model: " + entry.first + ".";
   }
   if (!problems.empty())
     throw Error("load_module_state: the state does not fit " + module.name() + ":" + problems);
@@ -107,7 +107,7 @@ std::function<void()> prepare_module_state(torch::nn::Module& module, const c10:
 }
 
 void load_module_state(torch::nn::Module& module, const c10::IValue& state) {
-  prepare_module_state(module, state, [](const at::Tensor&, at::Tensor) {
+  prepare_module_state(module, state, [](const at::Tensor&, const at::Tensor&) {
     throw Error("load_module_state: a tensor on the device \"meta\", which has no elements.");
   })();
 }

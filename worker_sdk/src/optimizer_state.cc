@@ -239,7 +239,7 @@ std::function<void()> prepare_optimizer_state(torch::optim::Optimizer& optimizer
                   std::to_string(indices.size()) + " parameters there and " +
                   std::to_string(own[g].params().size()) + " here.");
     for (std::size_t p = 0; p < indices.size(); ++p) {
-      const c10::IValue index = indices.get(p);
+      const c10::IValue& index = indices.get(p);
       if (!index.isInt()) fail_type(where, "params", "whole numbers", index);
       const torch::Tensor& parameter = own[g].params()[p];
       const auto found = states.find(index);
@@ -261,7 +261,7 @@ std::function<void()> prepare_optimizer_state(torch::optim::Optimizer& optimizer
 }
 
 void load_optimizer_state(torch::optim::Optimizer& optimizer, const c10::IValue& state) {
-  prepare_optimizer_state(optimizer, state, [](const at::Tensor&, at::Tensor) {
+  prepare_optimizer_state(optimizer, state, [](const at::Tensor&, const at::Tensor&) {
     throw Error("load_optimizer_state: a tensor on the device \"meta\", which has no elements.");
   })();
 }
