@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <map>
+#include <memory>
 #include <numeric>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -34,8 +35,8 @@ struct World {
 // The world is on the heap and never freed. A process that ends without destroy_process_group()
 // must not wait for its peers, or for a GPU driver that is gone, while static objects are
 // destroyed.
-std::optional<World>& world() {
-  static auto* const instance = new std::optional<World>;
+std::unique_ptr<World>& world() {
+  static auto* const instance = new std::unique_ptr<World>;
   return *instance;
 }
 
@@ -179,13 +180,13 @@ void init_process_group(const std::string& backend, const ProcessGroupOptions& o
   state->backend = plan.text;
   state->global_ranks = std::move(ranks);
   made.everyone = std::move(state);
-  world() = std::move(made);
+  world() = std::make_unique<World>(std::move(made));
 }
 
 c10::Device local_device() {
   if (!torch::cuda::is_available()) return c10::Device(c10::kCPU);
   const int local_rank = world() ? world()->environment.local_rank : read_environment().local_rank;
-  const auto count = static_cast<int>(torch::cuda::device_count());
+  const auto count = torch::cuda::device_count();
   if (local_rank >= count)
     throw Error("local rank " + std::to_string(local_rank) +
                 " has no GPU of its own: this node shows " + std::to_string(count) +
@@ -197,7 +198,7 @@ c10::Device local_device() {
 }
 
 bool is_initialized() {
-  return world().has_value();
+  return world() != nullptr;
 }
 
 const Environment& environment() {
@@ -283,7 +284,7 @@ ProcessGroupScope::~ProcessGroupScope() {
   try {
     destroy_process_group();
   } catch (const std::exception&) {
-    // The exception is ignored: the work is done, and the process is about to end.
+    return;  // Ignored: the work is done, and the process is about to end.
   }
 }
 

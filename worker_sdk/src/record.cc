@@ -25,7 +25,8 @@ namespace {
 constexpr int kMaxFrames = 64;
 constexpr std::array kFatalSignals{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr unsigned kHandlerSeconds = 10;
-constexpr std::size_t kSignalStackBytes = 64 * 1024;  // backtrace() needs more than MINSIGSTKSZ.
+// backtrace() needs more than MINSIGSTKSZ.
+constexpr std::size_t kSignalStackBytes = std::size_t{64} << 10;
 
 // The paths are set before any failure, because a signal handler must not allocate memory or read
 // the environment.
@@ -159,7 +160,7 @@ std::string demangle(const char* name) {
 
 // Returns a frame such as "./train(_ZN3foo3barEv+0x12) [0x55…]" with its symbol demangled.
 std::string readable_frame(const char* frame) {
-  const std::string text = frame;
+  std::string text = frame;
   const std::size_t open = text.find('(');
   const std::size_t plus = text.find('+', open == std::string::npos ? 0 : open);
   if (open == std::string::npos || plus == std::string::npos || plus == open + 1) return text;
@@ -181,7 +182,7 @@ std::string stack_text() {
 std::string describe_exception() {
   const std::type_info* type = abi::__cxa_current_exception_type();
   if (type == nullptr) return "std::terminate() was called without an exception";
-  const std::string name = demangle(type->name());
+  std::string name = demangle(type->name());
   try {
     std::rethrow_exception(std::current_exception());
   } catch (const std::exception& error) {

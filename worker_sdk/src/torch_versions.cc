@@ -77,7 +77,7 @@ std::shared_ptr<c10d::Reducer> make_reducer(ReducerRequest request) {
       std::move(request.parameters), std::move(request.buckets), std::move(request.group),
       std::move(request.expect_sparse), std::move(request.bucket_bytes),
       std::move(request.find_unused_parameters), std::move(request.gradient_as_bucket_view),
-      std::move(request.names), std::move(request.first_bucket_bytes));
+      std::move(request.names), request.first_bucket_bytes);
 }
 
 }  // namespace muster
