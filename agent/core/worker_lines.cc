@@ -63,14 +63,19 @@ std::optional<WorkerMessage> WorkerLines::fail(std::string_view error) {
 }
 
 std::string preempt_line(Instant deadline, Instant now) {
-  const std::chrono::duration<double> left = std::max(Duration{}, deadline - now);
+  // Rounded down: no worker may believe that it has more time than it has.
+  const auto milliseconds = [](Duration time) {
+    return static_cast<long long>(
+        std::chrono::floor<std::chrono::milliseconds>(std::max(Duration{}, time)).count());
+  };
+  const long long left = milliseconds(deadline - now);
   // Both sides use the same clock, so this value stays correct however late the line is read.
-  const std::chrono::duration<double> then = deadline.time_since_epoch();
+  const long long then = milliseconds(deadline.time_since_epoch());
   std::array<char, 128> line{};
-  const int size =
-      std::snprintf(line.data(), line.size(),
-                    "{\"type\":\"preempt\",\"deadline_s\":%.3f,\"deadline_monotonic_s\":%.3f}\n",
-                    left.count(), then.count());
+  const int size = std::snprintf(line.data(), line.size(),
+                                 "{\"type\":\"preempt\",\"deadline_s\":%lld.%03lld,"
+                                 "\"deadline_monotonic_s\":%lld.%03lld}\n",
+                                 left / 1000, left % 1000, then / 1000, then % 1000);
   return {line.data(), static_cast<std::size_t>(size)};
 }
 

@@ -75,9 +75,8 @@ bool has_backend(const c10d::ProcessGroup& group, c10::DeviceType device) {
 std::shared_ptr<c10d::Reducer> make_reducer(ReducerRequest request) {
   return reducer_of<c10d::Reducer>(
       std::move(request.parameters), std::move(request.buckets), std::move(request.group),
-      std::move(request.expect_sparse), std::move(request.bucket_bytes),
-      std::move(request.find_unused_parameters), std::move(request.gradient_as_bucket_view),
-      std::move(request.names), request.first_bucket_bytes);
+      std::move(request.expect_sparse), request.bucket_bytes, request.find_unused_parameters,
+      request.gradient_as_bucket_view, std::move(request.names), request.first_bucket_bytes);
 }
 
 }  // namespace muster

@@ -103,6 +103,9 @@ TEST_CASE("worker lines: the notice", "[unit][worker_channel]") {
         "{\"type\":\"preempt\",\"deadline_s\":26.000,\"deadline_monotonic_s\":100.000}\n");
   CHECK(preempt_line(Instant(100s), Instant(101s)) ==
         "{\"type\":\"preempt\",\"deadline_s\":0.000,\"deadline_monotonic_s\":100.000}\n");
+  // Rounded down, both.
+  CHECK(preempt_line(Instant(100s + 7999us), Instant(74s)) ==
+        "{\"type\":\"preempt\",\"deadline_s\":26.007,\"deadline_monotonic_s\":100.007}\n");
 }
 
 }  // namespace
