@@ -52,9 +52,10 @@ asio::awaitable<C10dStateLink::Outcome> C10dStateLink::read_or_create() {
 asio::awaitable<C10dStateLink::Outcome> C10dStateLink::read() {
   if (!connected()) co_return lost("there is no connection");
   const auto text = co_await client_->get(key_);
-  if (text) co_return update_state(*text);
-  if (text.error() == StoreErrc::WaitTimedOut) co_return co_await read_or_create();
-  co_return lost(text.error().message());
+  if (!text && text.error() != StoreErrc::WaitTimedOut) co_return lost(text.error().message());
+  // The value is empty if the key was deleted between the wait and the get.
+  if (!text || text->empty()) co_return co_await read_or_create();
+  co_return update_state(*text);
 }
 
 asio::awaitable<C10dStateLink::Outcome> C10dStateLink::write(RendezvousState state) {

@@ -23,7 +23,9 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _
 
 KEY = "torch.rendezvous.t"
 NO_STATE = b"Y2FuaW1hZGFt"  # The text that torch stores for "no state".
-COMPARE_SET = b"\x02" + struct.pack("<Q", len(KEY) + 1) + b"/" + KEY.encode()
+STORED_KEY = struct.pack("<Q", len(KEY) + 1) + b"/" + KEY.encode()
+COMPARE_SET = b"\x02" + STORED_KEY
+GET = b"\x03" + STORED_KEY
 
 
 class Store:
@@ -59,12 +61,14 @@ class Store:
 
 
 class Tap:
-    """A proxy between a node and the store. It records when the node tries a compare-and-set of the
-    state."""
+    """A proxy between a node and the store. It records when the node sends `request`, which is a
+    compare-and-set of the state unless the test says otherwise."""
 
-    def __init__(self, store, before=lambda tries: None):
+    def __init__(self, store, before=lambda tries: None, request=COMPARE_SET):
         self.store_port = store.port
-        self.before = before  # Called with the number of tries so far, including this one.
+        self.request = request
+        # Called with the number of requests so far, including this one, before it reaches the store.
+        self.before = before
         self.tries = []
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
@@ -84,11 +88,11 @@ class Tap:
         def watch(data):
             nonlocal rest
             rest += data
-            while (at := rest.find(COMPARE_SET)) >= 0:
-                rest = rest[at + len(COMPARE_SET):]
+            while (at := rest.find(self.request)) >= 0:
+                rest = rest[at + len(self.request):]
                 self.tries.append(time.monotonic())
                 self.before(len(self.tries))
-            rest = rest[-len(COMPARE_SET) + 1:]
+            rest = rest[-len(self.request) + 1:]
         return watch
 
     @staticmethod
@@ -179,6 +183,29 @@ def the_state_vanishes_while_workers_run(nodes):
         assert len(tap.tries) - tries <= 3 * FEW, tap.tries[tries:]
 
 
+def the_state_vanishes_while_it_is_read(nodes):
+    """A node waits for the key, and then reads it. A key that is deleted between the two has an
+    empty value for torch's store."""
+    store = Store()
+    to_wipe, wiped = threading.Event(), threading.Event()
+
+    def wipe(reads):
+        if to_wipe.is_set() and not wiped.is_set():
+            store.wipe()
+            wiped.set()
+    tap = Tap(store, wipe, GET)
+    both = [muster(nodes, port, addr) for port, addr in ((tap.port, "127.0.0.3"), (store.port, "127.0.0.4"))]
+    harness.agree([node.round() for node in both], [1, 1])
+    to_wipe.set()
+    assert wiped.wait(30)
+    harness.wait_for("the node says that there is no state", lambda: store.torch.check([KEY]))
+    both[0].tell("fail rank 0 exited with 1")
+    both[0].tell("join")
+    assert "have not heard from this one" in both[1].event("restart")["why"]
+    both[1].tell("join")
+    harness.agree([node.round() for node in both], [1, 1])
+
+
 def the_state_vanishes_between_a_real_torchrun_and_it(nodes):
     """The first node that is back writes the text for "no state". torchrun then also finds a state
     that it can join."""
@@ -217,5 +244,5 @@ def a_rank_0_that_says_nothing_keeps_nobody_waiting_for_us(nodes):
 
 if __name__ == "__main__":
     harness.run_tests([others_are_faster, the_state_vanishes_while_it_waits, the_state_vanishes_while_workers_run,
-                       the_state_vanishes_between_a_real_torchrun_and_it,
+                       the_state_vanishes_while_it_is_read, the_state_vanishes_between_a_real_torchrun_and_it,
                        a_rank_0_that_says_nothing_keeps_nobody_waiting_for_us], sys.argv[1:])
