@@ -1,33 +1,14 @@
 #!/usr/bin/env python3
 """Storage that hangs below what the agent does beside the job: its loop goes on, and one signal ends the job."""
-import pathlib
 import signal
-import sys
 
-from hardship import HardshipTest, own_mounts
+from hardship import HardshipTest, own_mounts, silent_fs
 from support import PATIENCE_S, agent_of, children, main, wait_for
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
-
-import silent_fs  # noqa: E402
 
 WORKER = "#!/bin/sh\necho x >> ready\nexec /bin/sleep 1000\n"
 
 
 class ControlThread(HardshipTest):
-    def setUp(self):
-        super().setUp()
-        if not silent_fs.available():
-            self.skipTest("needs root and /dev/fuse")
-
-    def mount(self, never=()):
-        try:
-            self.fs = silent_fs.SilentFs(self.dir / "silent", never).__enter__()
-        except OSError as error:
-            self.skipTest(str(error))
-        self.addCleanup(self.fs.__exit__)
-        return self.fs.folder
-
     def end_by_one_signal(self, process):
         """An agent whose loop hangs would not act on it, and the shim would have to end the job."""
         process.send_signal(signal.SIGTERM)

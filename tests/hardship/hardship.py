@@ -10,8 +10,10 @@ import signal
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+for folder in ("e2e", "support"):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / folder))
 
+import silent_fs  # noqa: E402
 import support  # noqa: E402
 from support import MusterTest, agent_of, shim_of, wait_for  # noqa: E402
 
@@ -158,6 +160,17 @@ class HardshipTest(MusterTest):
             return process.wait(bound_s)
         states = {name: state_of(pid) for name, pid in processes_of_muster(process.pid).items() if pid}
         self.fail(f"muster has not ended after {bound_s} s: {states}\n{self.read('err')}")
+
+    def mount(self, never=()):
+        """Mounts a file system that can fall silent, self.fs. Returns its folder. It never answers these requests."""
+        if not silent_fs.available():
+            self.skipTest("needs root and /dev/fuse")
+        try:
+            self.fs = silent_fs.SilentFs(self.dir / "silent", never).__enter__()
+        except OSError as error:
+            self.skipTest(str(error))
+        self.addCleanup(self.fs.__exit__)
+        return self.fs.folder
 
     def report(self):
         """The failure report, which is in report.json. {}: there is none."""

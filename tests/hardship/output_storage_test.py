@@ -1,30 +1,19 @@
 """Log folders on storage that hangs, that goes, or that may not be written any more."""
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
 import sys
 import time
 
-import hardship  # noqa: F401: makes the next imports work.
+from hardship import HardshipTest
 from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
-import silent_fs  # noqa: E402
-
-
-class Silent(MusterTest):
+class Silent(HardshipTest):
     def setUp(self):
         super().setUp()
-        if not silent_fs.available():
-            self.skipTest("needs root and /dev/fuse")
-        try:
-            self.fs = silent_fs.SilentFs(self.dir / "silent").__enter__()
-        except OSError as error:
-            self.skipTest(str(error))
-        self.addCleanup(self.fs.__exit__)
+        self.mount()
 
     def end_by_sigterm(self, process, bound_s):
         begin = time.monotonic()

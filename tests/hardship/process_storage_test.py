@@ -1,47 +1,14 @@
 #!/usr/bin/env python3
 """Storage that hangs below what muster and its workers read and write: three signals end muster anyway, and so do 30 s."""
-import ctypes
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import time
-import unittest
 
-from hardship import HardshipTest, own_mounts, state_of
-from support import MUSTER, MusterTest, main, wait_for
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
-
-import silent_fs  # noqa: E402
-
-SERVER = pathlib.Path(__file__).resolve().parent / "silent_fuse.py"
-MNT_DETACH = 2
-HAVE_FUSE = os.getuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK)
-
-
-@unittest.skipUnless(HAVE_FUSE, "needs root and /dev/fuse")
-class HangingStorage(MusterTest):
-    SERVER_ARGUMENTS = ()
-
-    def setUp(self):
-        super().setUp()
-        self.dead = self.dir / "dead"
-        self.dead.mkdir()
-        self.server = subprocess.Popen([sys.executable, SERVER, self.dead, *self.SERVER_ARGUMENTS],
-                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.addCleanup(self.bring_back)
-        line = self.server.stdout.readline()
-        if line != b"mounted\n":
-            self.skipTest(f"no FUSE here: {line.decode().strip()}")
-
-    def bring_back(self):
-        """Who waits for the server gets an error when it ends."""
-        self.server.kill()
-        self.server.wait()
-        self.server.stdout.close()
-        ctypes.CDLL(None).umount2(str(self.dead).encode(), MNT_DETACH)
+from hardship import HardshipTest, own_mounts, silent_fs, state_of
+from support import MUSTER, main, wait_for
 
 
 def end_by_three_signals(test, process):
@@ -55,7 +22,12 @@ def end_by_three_signals(test, process):
     test.assertIn(code, (1, -signal.SIGTERM))
 
 
-class Storage(HangingStorage):
+class Storage(HardshipTest):
+    def setUp(self):
+        super().setUp()
+        self.dead = self.mount()
+        self.fs.fall_silent()
+
     def end_by_three_signals(self, process, *, after="ready"):
         if after:
             self.ready(1)
@@ -101,16 +73,22 @@ class Storage(HangingStorage):
                 self.end_by_three_signals(process, after=None)
 
 
-class SickProcess(HangingStorage):
+class SickProcess(HardshipTest):
     """A stranger on the machine closes a file on dead storage while it executes a program. Since Linux 6.18 nobody
     can read its /proc/PID/stat meanwhile, and on every Linux nobody its environ."""
-    SERVER_ARGUMENTS = ("--opens",)
 
     def test_a_process_that_cannot_be_read_holds_up_no_job(self):
-        begin = f"import os; os.open({str(self.dead / 'file')!r}, os.O_RDONLY); os.execv('/bin/true', ['true'])"
-        sick = subprocess.Popen([sys.executable, "-c", begin])
-        self.addCleanup(sick.wait)
-        self.addCleanup(self.server.kill)
+        file = self.mount() / "file"
+        file.touch()
+        begin = (f"import os; os.open({str(file)!r}, os.O_RDONLY); print(flush=True); input(); "
+                 "os.execv('/bin/true', ['true'])")
+        sick = subprocess.Popen([sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(sick.communicate)
+        self.addCleanup(self.fs.server.kill)
+        sick.stdout.readline()
+        self.fs.fall_silent()
+        sick.stdin.write(b"\n")
+        sick.stdin.flush()
         # It has no command line while it executes a program: it waits for the storage then.
         wait_for(lambda: not pathlib.Path(f"/proc/{sick.pid}/cmdline").read_bytes(), "the sick process", 30)
         self.assertIsNone(sick.poll())
@@ -125,22 +103,9 @@ class Stuck(HardshipTest):
     """Workers that wait in the kernel for storage: not even SIGKILL ends them before the storage answers."""
     KILL_BOUND_S = 40  # --shutdown-timeout=1, and 30 s for processes that cannot be killed.
 
-    def setUp(self):
-        super().setUp()
-        if not silent_fs.available():
-            self.skipTest("needs root and /dev/fuse")
-
     def environment(self, **more):
         """With a Python that is no script of a version manager: that would look into the current folder."""
         return super().environment(**{"PYTHON_EXEC": sys.executable, **more})
-
-    def mount(self, never=()):
-        try:
-            self.fs = silent_fs.SilentFs(self.dir / "silent", never).__enter__()
-        except OSError as error:
-            self.skipTest(str(error))
-        self.addCleanup(self.fs.__exit__)
-        return self.fs.folder
 
     def begin(self, *args, **more):
         return self.start("--standalone", "--shutdown-timeout=1", "--failure-report=report.json", *args, **more)
@@ -261,6 +226,6 @@ class Stuck(HardshipTest):
 
 
 if __name__ == "__main__":
-    if HAVE_FUSE:
+    if silent_fs.available():
         own_mounts()
     main()
