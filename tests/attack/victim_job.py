@@ -68,7 +68,7 @@ class VictimJob(unittest.TestCase):
     def play(self, attack, port):
         steps_before = len(self.steps())
         memories = [Memory(agent) for agent in self.agents]
-        witness = Witness(port)
+        witness = Witness(port, self.agents)
         attacker = Attacker(port)
         try:
             attack(attacker)
