@@ -48,17 +48,33 @@ SupervisorActions Supervisor::on(const RendezvousCompleted& event, Instant) {
 }
 
 SupervisorActions Supervisor::on(const RendezvousFailed& event, Instant) {
-  if (state_ != State::Joining) return {};
+  rendezvous_error_ = event.reason;
+  job_over_ = true;  // The other nodes can be told nothing any more.
+  const bool waits = state_ == State::Joining;
+  const bool restarts =
+      next_ == Next::Restart || (restart_ordered_ && outcome_.why == Finish::Why::Succeeded);
+  if (waits || restarts) need_round();
+  return waits || state_ == State::Leaving ? finish() : SupervisorActions{};
+}
+
+/// The next attempt needs a round. Without a rendezvous the job ends after this attempt.
+void Supervisor::need_round() {
+  if (rendezvous_error_.empty()) {
+    next_ = Next::Restart;
+    return;
+  }
+  next_ = Next::Finish;
   // If a worker's failure led to this rendezvous, that failure stays the cause.
   if (outcome_.why == Finish::Why::Succeeded) outcome_.why = Finish::Why::RendezvousFailed;
-  outcome_.reason = event.reason;
-  return finish();
+  outcome_.reason = rendezvous_error_;
 }
 
 SupervisorActions Supervisor::on(const RestartOrdered&, Instant now) {
-  if (state_ == State::Starting) restart_ordered_ = true;
+  const bool starting = state_ == State::Starting;
+  if (starting) restart_ordered_ = true;
+  if (starting && !rendezvous_error_.empty()) need_round();
   if (state_ != State::Running) return {};  // Already stopping, joining or leaving.
-  next_ = Next::Restart;
+  need_round();
   return stop(kTerminate, now);
 }
 

@@ -26,7 +26,7 @@ struct RendezvousCompleted {
   /// restarts. Empty: this node counts its own failures, as torchrun does.
   std::optional<int> job_restarts;
 };
-/// A permanent failure: the session has already retried.
+/// A permanent failure: the session has already retried. Workers that run go on, without restarts.
 struct RendezvousFailed {
   std::string reason;
 };
@@ -176,6 +176,7 @@ class Supervisor {
   SupervisorActions on_signal(int number, bool again, Instant now);
   SupervisorActions end_hung_worker(Instant now);
   void decide_restart();
+  void need_round();
   void record_job_failure(const JobEnded& event);
   SupervisorActions stop(int signal, Instant now);
   SupervisorActions kill();
@@ -193,6 +194,7 @@ class Supervisor {
   std::optional<LocalRank> hung_;  // Was sent hung_signal_, and has time until the deadline.
   int hung_signal_ = 0;
   int restarts_ = 0;
+  std::string rendezvous_error_;  // Empty: the rendezvous has not failed.
   bool job_decides_ = false;      // The rendezvous decides about restarts, not this node.
   bool restart_ordered_ = false;  // RestartOrdered came in Starting, and is handled after it.
   bool job_over_ = false;         // No other node needs a report from this node any more.

@@ -259,7 +259,13 @@ class Agent {
             [this](const auto& end) {
               feed(JobEnded{end.succeeded, session_end_text(end)});
             },
-        .on_failed = [this](const std::string& why) { feed(RendezvousFailed{why}); },
+        .on_failed =
+            [this](const std::string& why) {
+              if (supervisor_.state() != Supervisor::State::Joining)
+                spdlog::warn("the rendezvous has failed, and there will be no further round: {}",
+                             why);
+              feed(RendezvousFailed{why});
+            },
         .host_store = [this](const auto& done) { workers_store_.prepare(done); },
         .restrict_store = [this](const std::string& address) { workers_store_.listen_at(address); },
         .set_reach_answer =

@@ -156,6 +156,7 @@ void EtcdHost::on_lost(const std::string& why) {
 }
 
 void EtcdHost::on_unusable(const std::string& why) {
+  no_host_ = false;  // This agent hears no news any more, so it cannot know.
   end_term([] {});
   if (const auto handler = std::exchange(handlers_, {}).on_unusable) handler(why);
 }

@@ -81,6 +81,7 @@ class World {
     if (leaving_until_) next = std::min(next, *leaving_until_);
     if (has_peers_ && prng_.chance(4)) return feed(RestartOrdered{});
     if (has_peers_ && prng_.chance(1)) return end_job();
+    if (has_peers_ && prng_.chance(1)) return fail_rendezvous();
     REQUIRE(next != Instant::max());  // Otherwise the supervisor waits for nothing: a hang.
     now_ = std::max(now_, next);
     if (joining_until_ && now_ >= *joining_until_) {
@@ -101,10 +102,15 @@ class World {
   }
 
   void answer_join() {
-    if (prng_.chance(3)) return feed(RendezvousFailed{"no"});
+    if (prng_.chance(3)) return fail_rendezvous();
     if (!job_decides_) return feed(RendezvousCompleted{});
     if (job_restarts_ > settings_.max_restarts) return end_job();
     feed(RendezvousCompleted{.job_restarts = job_restarts_});
+  }
+
+  void fail_rendezvous() {
+    rendezvous_failed_ = true;
+    feed(RendezvousFailed{"no"});
   }
 
   void end_job() {
@@ -132,6 +138,7 @@ class World {
 
   void apply(const JoinRendezvous&) {
     REQUIRE(alive_.empty());
+    REQUIRE_FALSE(rendezvous_failed_);
     joining_until_ = now_ + ms(prng_.below(3000));
   }
 
@@ -220,7 +227,7 @@ class World {
                            finish_->why == Finish::Why::Signalled));
     else  // The end is not reported if the job has ended, this node left, or there is no
           // rendezvous.
-      CHECK((job_failed_ || left_ || finish_->reason == "no"));
+      CHECK((job_failed_ || left_ || rendezvous_failed_));
     CHECK_FALSE(supervisor_.next_deadline());
     switch (finish_->why) {
       case Finish::Why::Succeeded:
@@ -238,14 +245,15 @@ class World {
         CHECK(start_failed_);
         break;
       case Finish::Why::RendezvousFailed:
+        CHECK(rendezvous_failed_);
         CHECK(finish_->reason == "no");
         break;
       case Finish::Why::Signalled:
         CHECK(signals_ > 0);
         break;
     }
-    if (!job_failed_ && signals_ == 0 && finish_->why == Finish::Why::WorkerFailed &&
-        finish_->reason.empty())
+    if (!job_failed_ && !rendezvous_failed_ && signals_ == 0 &&
+        finish_->why == Finish::Why::WorkerFailed && finish_->reason.empty())
       CHECK(failures_ == settings_.max_restarts + 1);          // All restarts were used.
     CHECK(supervisor_.step(SignalArrived{15}, now_).empty());  // After the end nothing happens.
   }
@@ -268,6 +276,7 @@ class World {
   std::optional<bool> reported_;
   bool left_ = false;
   bool job_failed_ = false;
+  bool rendezvous_failed_ = false;
   bool start_failed_ = false;
 };
 
