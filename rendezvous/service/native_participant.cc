@@ -68,9 +68,10 @@ void NativeParticipant::resume() {
   event.join.life = last_life_;
   event.join.generation = round_.generation;
   event.join.restart_count = restart_count_;
-  event.state = phase_ == Phase::Running    ? NodeResumed::State::Running
-                : phase_ == Phase::Finished ? NodeResumed::State::Finished
-                                            : NodeResumed::State::Stopped;
+  const bool succeeded = phase_ == Phase::Finished && !farewell_until_;
+  event.state = phase_ == Phase::Running ? NodeResumed::State::Running
+                : succeeded              ? NodeResumed::State::Finished
+                                         : NodeResumed::State::Stopped;
   event.group_rank = round_.group_rank.value;
   event.group_world_size = round_.group_world_size;
   event.restart_count = round_.restart_count;
@@ -98,6 +99,7 @@ void NativeParticipant::on(const PartFinished& event) {
   if (attached())
     send(NodeFinished{{}, has_round_ ? round_.round : last_round_, event.succeeded, event.what});
   if (!event.succeeded) {
+    failure_ = event.what;
     farewell_until_ = now_ + options_.settings.close_timeout;
     return;
   }
@@ -224,8 +226,10 @@ void NativeParticipant::handle(const Resumed& message) {
         false);
   lost_since_.reset();
   finish_until_.reset();
-  if (!failure_.empty()) send(WorkersFailed{{}, round_.round, failure_});
-  if (phase_ == Phase::Finished) send(NodeFinished{{}, round_.round, true, {}});
+  if (phase_ == Phase::Finished)
+    send(NodeFinished{{}, round_.round, !farewell_until_, failure_});
+  else if (!failure_.empty())
+    send(WorkersFailed{{}, round_.round, failure_});
   if (phase_ == Phase::Joining) ask_to_join();
 }
 
@@ -273,7 +277,7 @@ void NativeParticipant::handle(const RunEnded& message) {
 
 void NativeParticipant::handle(const JoinRefused& message) {
   resuming_ = false;
-  if (phase_ == Phase::Running || phase_ == Phase::Finished) return end_round(message.text);
+  if (phase_ != Phase::Joining) return end_round(message.text);
   const bool refused = message.why != JoinRefused::Why::TimedOut;
   fail("the rendezvous at " + options_.host_text + (refused ? " refused this node: " : ": ") +
        message.text);

@@ -120,6 +120,40 @@ TEST_CASE_METHOD(ParticipantTest,
   CHECK(told[0].round == 4);
 }
 
+TEST_CASE_METHOD(ParticipantTest, "participant: a failed end is told after the resume, as failed",
+                 "[unit][rendezvous]") {
+  run_round();
+  feed(Participant::ConnectionBroke{"reset"});
+  const auto resumes = sent<NodeResumed>(connect());
+  REQUIRE(resumes.size() == 1);
+  CHECK(sent<NodeFinished>(feed(Participant::PartFinished{false, "no such file"})).empty());
+  const auto told = sent<NodeFinished>(hear(Resumed{{}, 4, 40, 7}));
+  REQUIRE(told.size() == 1);
+  CHECK_FALSE(told[0].succeeded);
+  CHECK(told[0].what == "no such file");
+  // Nobody knows whether the host has read it when the connection breaks again.
+  feed(Participant::ConnectionBroke{"reset"});
+  const auto again = sent<NodeResumed>(connect());
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].state == NodeResumed::State::Stopped);
+  CHECK(again[0].failure == "no such file");
+  CHECK_FALSE(sent<NodeFinished>(hear(Resumed{{}, 4, 40, 7})).at(0).succeeded);
+}
+
+TEST_CASE_METHOD(ParticipantTest,
+                 "participant: a host that refuses the resume of a failed node is asked again",
+                 "[unit][rendezvous]") {
+  run_round();
+  feed(Participant::WorkersHaveFailed{"rank 0 exited with 7"});
+  feed(Participant::ConnectionBroke{"reset"});
+  connect();
+  const JoinRefused refused{{}, JoinRefused::Why::Closed, "the run is closed"};
+  CHECK_FALSE(has<Participant::FailRendezvous>(hear(refused)));
+  // The agent joins when its workers have ended, and hears of the refusal then.
+  CHECK(sent<NodeJoined>(feed(Participant::JoinAsked{})).size() == 1);
+  CHECK(has<Participant::FailRendezvous>(hear(refused)));
+}
+
 TEST_CASE_METHOD(ParticipantTest, "participant: a late restart of an older round changes nothing",
                  "[unit][rendezvous]") {
   run_round();
