@@ -56,6 +56,8 @@ class C10dSession final : public RendezvousSession,
   void finished(bool succeeded, const std::string& what) override;
   void leave() override;
   void close() override;
+  void drain(const std::function<void()>& done) override;
+  void stop();
 
  private:
   std::string store_text() const { return endpoint_text(rendezvous_.host, rendezvous_.port); }
@@ -84,7 +86,7 @@ class C10dSession final : public RendezvousSession,
   void cancel_exchange();
   void end(bool succeeded, const std::string& why);
   void fail(const std::string& reason);
-  void stop();
+  void begin_farewell(Phase phase, Wanted wanted);
 
   asio::any_io_executor executor_;
   const AgentOptions& options_;
@@ -104,11 +106,13 @@ class C10dSession final : public RendezvousSession,
   bool read_before_check_ = false;
   Instant joined_at_{};
   Instant connect_deadline_{};
+  Instant farewell_deadline_{};  // In the phases Closing and Leaving.
   int exchange_tries_ = 0;
   int failures_ = 0;
   int lost_writes_ = 0;
   int closed_checks_ = 0;
   SessionEnd end_;
+  std::function<void()> on_stopped_;  // From drain().
   std::string progress_;
 };
 
@@ -154,9 +158,14 @@ void C10dSession::finished(bool succeeded, const std::string& what) {
   }
   // After a success outside of a running round, other nodes may be in another round: the run is not
   // closed.
-  wanted_ = succeeded ? Wanted::Leave : Wanted::Close;
-  phase_ = Phase::Closing;
+  begin_farewell(Phase::Closing, succeeded ? Wanted::Leave : Wanted::Close);
   start();
+}
+
+void C10dSession::begin_farewell(Phase phase, Wanted wanted) {
+  phase_ = phase;
+  wanted_ = wanted;
+  farewell_deadline_ = now() + kFarewellLimit;
 }
 
 void C10dSession::leave() {
@@ -164,14 +173,19 @@ void C10dSession::leave() {
   cancel_exchange();
   handlers_ = {};
   if (!link_.connected() || !participant_) return stop();
-  phase_ = Phase::Leaving;
-  wanted_ = Wanted::Leave;
+  begin_farewell(Phase::Leaving, Wanted::Leave);
   start();
 }
 
 void C10dSession::close() {
   handlers_ = {};
-  stop();
+  if (phase_ != Phase::Leaving) stop();
+}
+
+/// A node that leaves writes that into the state first: otherwise the others wait for it.
+void C10dSession::drain(const std::function<void()>& done) {
+  if (phase_ == Phase::Over) return done();
+  on_stopped_ = done;
 }
 
 void C10dSession::stop() {
@@ -179,6 +193,7 @@ void C10dSession::stop() {
   cancel_exchange();
   link_.close();
   wake_.cancel();
+  if (const auto stopped = std::exchange(on_stopped_, {})) stopped();
 }
 
 void C10dSession::end(bool succeeded, const std::string& why) {
@@ -222,7 +237,7 @@ asio::awaitable<void> C10dSession::run() {
 asio::awaitable<void> C10dSession::reconnect() {
   std::optional<Instant> deadline = now() + kBackgroundDial;
   if (phase_ == Phase::Joining || phase_ == Phase::Exchanging) deadline = connect_deadline_;
-  if (phase_ == Phase::Closing || phase_ == Phase::Leaving) deadline = now() + kFarewellLimit;
+  if (phase_ == Phase::Closing || phase_ == Phase::Leaving) deadline = farewell_deadline_;
   const Outcome outcome = co_await link_.connect(deadline);
   if (phase_ == Phase::Over) co_return;
   if (outcome == Outcome::Unreadable) co_return fail(link_.error());
@@ -391,8 +406,8 @@ void C10dSession::on(const RoundBroken& broken) {
   } else if (phase_ == Phase::Barrier) {
     spdlog::warn("exit_barrier_left reason=\"{}\"", broken.why);
     cancel_exchange();
-    phase_ = Phase::Closing;  // The other nodes go on: this node leaves without closing the run.
-    wanted_ = Wanted::Leave;
+    // The other nodes go on: this node leaves without closing the run.
+    begin_farewell(Phase::Closing, Wanted::Leave);
   } else if (phase_ == Phase::Running) {
     phase_ = Phase::Idle;
     if (const auto handler = handlers_.on_restart) handler(broken.why);
@@ -428,8 +443,7 @@ asio::awaitable<void> C10dSession::barrier(std::shared_ptr<C10dRound> round) {
   // As under torchrun, a failed exit barrier does not change the success.
   if (!done) spdlog::warn("exit_barrier_failed reason=\"{}\"", done.error().reason);
   if (!link_.connected()) co_return end(end_.succeeded, end_.why);
-  phase_ = Phase::Closing;
-  wanted_ = Wanted::Close;
+  begin_farewell(Phase::Closing, Wanted::Close);
   wake_.cancel();
 }
 
@@ -442,7 +456,7 @@ std::shared_ptr<RendezvousSession> make_c10d_session(asio::any_io_executor execu
   const auto session = std::make_shared<C10dSession>(std::move(executor), options,
                                                      std::move(handlers), exit_barrier);
   // Tasks may keep the session alive after its owner has released it: the deleter closes it.
-  return {session.get(), [session](RendezvousSession*) { session->close(); }};
+  return {session.get(), [session](RendezvousSession*) { session->stop(); }};
 }
 
 }  // namespace muster

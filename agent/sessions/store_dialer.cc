@@ -16,6 +16,9 @@ namespace {
 // a torch server looks up its clients' names before it answers.
 constexpr Duration kTryTimeoutFirst = std::chrono::seconds(5);
 constexpr Duration kTryTimeoutMost = std::chrono::seconds(40);
+// The limit of waits for keys that are there. It does not depend on the time that was left for the
+// try that made the connection.
+constexpr Duration kWaitTimeout = std::chrono::seconds(5);
 constexpr Duration kResolveWithin = std::chrono::seconds(15);
 constexpr Duration kMeaningfulTry = std::chrono::seconds(1);
 
@@ -50,6 +53,7 @@ asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::try_all(
     StoreClientOptions options{.host = address,
                                .port = target_.port,
                                .timeout = left_until(deadline, try_timeout_),
+                               .wait_timeout = kWaitTimeout,
                                .reply_timeout = target_.reply_timeout,
                                .retry = false};
     const Instant tried_at = now();

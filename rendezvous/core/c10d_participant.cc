@@ -381,8 +381,16 @@ C10dStep C10dParticipant::step_stay(RendezvousState state, Instant now, WallTime
   return keep_alive_or_wait(std::move(state), now, wall);
 }
 
+bool C10dParticipant::is_listed(const RendezvousState& state) const {
+  return state.participants.contains(name_) || state.wait_list.contains(name_) ||
+         state.redundancy_list.contains(name_);
+}
+
 C10dStep C10dParticipant::step_close(RendezvousState state, Instant now) {
-  if (state.closed) return ParticipantDone{};
+  // Other nodes without this one: they have gone on without it, or another run has begun in a store
+  // that was started again. In an empty state the nodes of this run see that it is closed.
+  const bool has_others = !state.participants.empty() || !state.wait_list.empty();
+  if (state.closed || (has_others && !is_listed(state))) return ParticipantDone{};
   MUSTER_CHECK(deadline_.has_value());
   if (now > *deadline_) return ParticipantDone{false};
   state.closed = true;
@@ -390,9 +398,7 @@ C10dStep C10dParticipant::step_close(RendezvousState state, Instant now) {
 }
 
 C10dStep C10dParticipant::step_leave(RendezvousState state, Instant now) {
-  const bool in = state.participants.contains(name_) || state.wait_list.contains(name_) ||
-                  state.redundancy_list.contains(name_);
-  if (!in) return ParticipantDone{};
+  if (!is_listed(state)) return ParticipantDone{};
   MUSTER_CHECK(deadline_.has_value());
   if (now > *deadline_) return ParticipantDone{false};
   if (remove_everywhere(state, name_)) participant_left(state);

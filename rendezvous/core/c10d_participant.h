@@ -107,6 +107,7 @@ class C10dParticipant {
   C10dStep step_too_late(RendezvousState state, Instant now);
   C10dStep step_into_round(RendezvousState state, Instant now, WallTime wall);
   C10dStep step_stay(RendezvousState state, Instant now, WallTime wall);
+  bool is_listed(const RendezvousState& state) const;
   C10dStep step_close(RendezvousState state, Instant now);
   C10dStep step_leave(RendezvousState state, Instant now);
   C10dStep keep_alive_or_wait(RendezvousState state, Instant now, WallTime wall) const;

@@ -28,6 +28,10 @@ std::vector<std::string> prefixed(std::vector<std::string> keys) {
   return keys;
 }
 
+Duration wait_limit(const StoreClientOptions& options) {
+  return options.wait_timeout.value_or(options.timeout);
+}
+
 std::string keys_request(Query query, const std::vector<std::string>& keys,
                          const std::vector<std::string>& values = {}) {
   const std::vector<std::string_view> key_views(keys.begin(), keys.end());
@@ -89,7 +93,7 @@ StoreClient::Awaitable<std::string> StoreClient::get(std::string_view key) {
   const std::string name = prefixed(key);
   const std::vector<std::string> names{name};
   std::string waiting = keys_request(Query::Wait, names);
-  error_code ec = co_await impl_->wait(std::move(waiting), impl_->options().timeout);
+  error_code ec = co_await impl_->wait(std::move(waiting), wait_limit(impl_->options()));
   std::string value;
   if (!ec) {
     std::string bytes = bytes_of({.query = Query::Get, .key = name});
@@ -130,7 +134,7 @@ StoreClient::Awaitable<void> StoreClient::wait(std::vector<std::string> keys, Du
 }
 
 StoreClient::Awaitable<void> StoreClient::wait(std::vector<std::string> keys) {
-  return wait(std::move(keys), impl_->options().timeout);
+  return wait(std::move(keys), wait_limit(impl_->options()));
 }
 
 StoreClient::Awaitable<std::string> StoreClient::compare_set(std::string_view key,
@@ -149,7 +153,7 @@ StoreClient::Awaitable<std::vector<std::string>> StoreClient::multi_get(
     std::vector<std::string> keys) {
   const std::vector<std::string> names = prefixed(std::move(keys));
   std::string waiting = keys_request(Query::Wait, names);
-  error_code ec = co_await impl_->wait(std::move(waiting), impl_->options().timeout);
+  error_code ec = co_await impl_->wait(std::move(waiting), wait_limit(impl_->options()));
   std::vector<std::string> values(names.size());
   if (!ec) {
     std::string bytes = keys_request(Query::MultiGet, names);
@@ -205,7 +209,7 @@ StoreClient::Awaitable<void> StoreClient::queue_push(std::string_view name,
 StoreClient::Awaitable<std::string> StoreClient::queue_pop(std::string_view name) {
   const std::vector<std::string> names{prefixed(name)};
   std::string waiting = keys_request(Query::Wait, names);
-  const error_code ec = co_await impl_->wait(std::move(waiting), impl_->options().timeout);
+  const error_code ec = co_await impl_->wait(std::move(waiting), wait_limit(impl_->options()));
   if (ec) co_return ec;
   co_return co_await queue_try_pop(name);
 }
@@ -233,7 +237,7 @@ StoreClient::Awaitable<std::int64_t> StoreClient::queue_len(std::string_view nam
 StoreClient::Awaitable<void> StoreClient::barrier(std::string_view key, std::int64_t world_size) {
   const std::string name = prefixed(key);
   std::string bytes = bytes_of({.query = Query::Barrier, .key = name, .number = world_size});
-  co_return done(co_await impl_->wait(std::move(bytes), impl_->options().timeout));
+  co_return done(co_await impl_->wait(std::move(bytes), wait_limit(impl_->options())));
 }
 
 }  // namespace muster

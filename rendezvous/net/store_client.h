@@ -44,6 +44,7 @@ struct StoreClientOptions {
   std::vector<std::string> addresses = {};
   std::uint16_t port = 0;
   Duration timeout = std::chrono::seconds(300);  // The limit of connect() and of waits.
+  std::optional<Duration> wait_timeout = {};     // Another limit of waits. Empty: `timeout`.
   /// The limit of all requests that the server answers at once.
   Duration reply_timeout = std::chrono::seconds(60);
   /// Servers of torch before 2.5 close the connection on PING.

@@ -115,10 +115,20 @@ StoreExchange::Awaitable StoreExchange::no_reply() {
   co_return error_code();
 }
 
+/// Ranks the errors of a name's addresses. "Refused" means that no server is there, so it counts
+/// only if each address that this machine can reach says so.
+int error_priority(const error_code& ec) {
+  using namespace boost::system::errc;
+  const bool unreachable = ec == network_unreachable || ec == address_not_available ||
+                           ec == address_family_not_supported;
+  if (unreachable) return 0;
+  return ec == connection_refused ? 1 : 2;
+}
+
 // Each address gets its share of the time, because the first one may not answer at all.
 StoreExchange::Awaitable StoreExchange::connect_any(std::vector<tcp::endpoint> endpoints,
                                                     Instant deadline) {
-  error_code ec = asio::error::host_not_found;
+  error_code worst = asio::error::host_not_found;
   asio::steady_timer limit(socket_.get_executor());
   for (std::size_t i = 0; i < endpoints.size(); ++i) {
     close();
@@ -127,11 +137,12 @@ StoreExchange::Awaitable StoreExchange::connect_any(std::vector<tcp::endpoint> e
     const auto done =
         co_await (socket_.async_connect(endpoints[i], kNoThrow) || limit.async_wait(kNoThrow));
     const auto* connected = std::get_if<0>(&done);
-    ec = connected != nullptr ? std::get<0>(*connected)
-                              : make_error_code(StoreErrc::ConnectTimedOut);
-    if (!ec) break;
+    const error_code ec = connected != nullptr ? std::get<0>(*connected)
+                                               : make_error_code(StoreErrc::ConnectTimedOut);
+    if (!ec) co_return ec;
+    if (i == 0 || error_priority(ec) >= error_priority(worst)) worst = ec;
   }
-  co_return ec;
+  co_return worst;
 }
 
 StoreExchange::Awaitable StoreExchange::connect_once(std::vector<tcp::endpoint> endpoints,

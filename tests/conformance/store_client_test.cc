@@ -20,6 +20,7 @@ namespace muster {
 namespace {
 
 namespace asio = boost::asio;
+using boost::system::error_code;
 using namespace std::chrono_literals;
 using Keys = std::vector<std::string>;
 
@@ -177,6 +178,39 @@ TEST_CASE_METHOD(StoreClientTest, "store client: a name is resolved, and torch 2
   old.ping = false;
   StoreClient b(loop.get_executor(), old);
   run(connect_by_name(b));
+}
+
+TEST_CASE_METHOD(StoreClientTest,
+                 "store client: refused means that each address of the host refuses",
+                 "[conformance][rendezvous]") {
+  using boost::asio::ip::tcp;
+  // A listener with a full queue answers no SYN.
+  tcp::acceptor silent(loop, tcp::v4());
+  silent.bind({asio::ip::make_address("127.0.0.2"), 0});
+  silent.listen(0);
+  std::vector<tcp::socket> in_queue;
+  for (int i = 0; i < 3; ++i) {
+    in_queue.emplace_back(loop, tcp::v4());
+    in_queue.back().async_connect(silent.local_endpoint(), [](const error_code&) {});
+  }
+  StoreClientOptions somewhere = options();
+  somewhere.port = silent.local_endpoint().port();
+  somewhere.timeout = 1s;
+  somewhere.retry = false;
+  const auto error_with = [&](std::vector<std::string> addresses) {
+    somewhere.addresses = std::move(addresses);
+    StoreClient none(loop.get_executor(), somewhere);
+    error_code error;
+    run([](StoreClient& client, error_code& result) -> asio::awaitable<void> {
+      const auto done = co_await client.connect();
+      REQUIRE(done.has_error());
+      result = done.error();
+    }(none, error));
+    return error;
+  };
+  CHECK(error_with({"127.0.0.1", "127.0.0.3"}) == boost::system::errc::connection_refused);
+  CHECK(error_with({"127.0.0.1", "127.0.0.2"}) == StoreErrc::ConnectTimedOut);
+  CHECK(error_with({"127.0.0.2", "127.0.0.1"}) == StoreErrc::ConnectTimedOut);
 }
 
 }  // namespace

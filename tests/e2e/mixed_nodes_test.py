@@ -4,7 +4,7 @@ import sys
 
 from mixed import MixedTest, have_torch
 from nodes import TORCH_PYTHON
-from support import main, wait_for
+from support import PATIENCE_S, main, wait_for
 
 
 class MusterHosts(MixedTest):
@@ -82,6 +82,17 @@ class TorchrunHosts(MixedTest):
         self.round_of(2, after=4, nodes="at")
         self.tell("finish")
         self.ends(a=0, t=0)
+
+
+    def test_a_node_that_is_stopped_while_it_waits_leaves(self):
+        # Nobody takes it for lost, so it is gone only because it has left.
+        self.host += ",keep_alive_interval=600"
+        self.no_host += ",keep_alive_interval=600"
+        self.pair_at_torchrun(3)
+        self.state_is("len(state.participants) == 2")
+        self.nodes["a"].send_signal(signal.SIGTERM)
+        self.nodes["a"].wait(PATIENCE_S)
+        self.state_is("len(state.participants) == 1")
 
 
 class Static(MixedTest):

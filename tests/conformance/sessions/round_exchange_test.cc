@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <catch2/catch.hpp>
 
+#include "agent/sessions/store_dialer.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/spawn_task.h"
 #include "rendezvous/net/store_server.h"
@@ -147,6 +148,26 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: no address anywhere is an e
   REQUIRE(found.has_error());
   CHECK(found.error().reason ==
         "node rank 0 (head) has not published MASTER_ADDR within 3 s (--rdzv-conf read_timeout)");
+}
+
+TEST_CASE_METHOD(
+    RoundExchangeTest,
+    "round exchange: a store that was reached at the last moment is asked as any other",
+    "[conformance][agent]") {
+  StoreDialer dialer(loop.get_executor(), {.host = "127.0.0.1", .port = server.port()});
+  const auto late = run(dialer.dial(now() + 200ms));
+  REQUIRE(late);
+  std::optional<Result<std::string>> value;
+  start(late->get("a key that comes after the limit of the dial"), value);
+  const Instant begin = now();
+  while (now() < begin + 400ms)
+    loop.run_one_for(50ms);
+  CHECK_FALSE(value.has_value());
+  const auto other = client();
+  const auto set = run(other->set("a key that comes after the limit of the dial", "v"));
+  REQUIRE(set.has_value());
+  until_done(value);
+  CHECK(value->value() == "v");
 }
 
 TEST_CASE_METHOD(RoundExchangeTest, "round exchange: the exit barrier opens with the last node",

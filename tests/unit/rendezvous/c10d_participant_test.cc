@@ -489,5 +489,17 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: close and leave are written
   CHECK(state.foreign.size() == 1);
 }
 
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: who ends a run does not close another one",
+                 "[unit][rendezvous]") {
+  in_a_round();
+  me.close(now);
+  state = {};
+  // In an empty state the other nodes of this run see that it is closed.
+  const bool another_has_begun = GENERATE(false, true);
+  if (another_has_begun) in(kLast);
+  CHECK(std::holds_alternative<ParticipantDone>(settle()));
+  CHECK(state.closed == !another_has_begun);
+}
+
 }  // namespace
 }  // namespace muster
