@@ -164,10 +164,13 @@ asio::awaitable<bool> EtcdElection::take_key() {
 // --- leading -------------------------------------------------------------------------------------
 
 /// The lease is held until `seconds` after the request, less a twentieth for clocks that differ.
-/// etcd counts from the arrival of the request, which is later.
+/// etcd counts from the arrival of the request, which is later. A lease that has run out stays so,
+/// although etcd still has it: the server has noticed it, or will, and stops for good.
 void EtcdElection::extend(std::int64_t asked_at_ns, std::int64_t seconds) {
+  const std::int64_t held_until_ns = held_until_ns_.load(std::memory_order_relaxed);
+  const bool has_run_out = held_until_ns != 0 && boot_time_ns() >= held_until_ns;
   const std::int64_t whole_ns = seconds * 1'000'000'000;
-  if (!lost_)
+  if (!lost_ && !has_run_out)
     held_until_ns_.store(asked_at_ns + whole_ns - whole_ns / 20, std::memory_order_relaxed);
 }
 
