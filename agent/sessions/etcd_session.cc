@@ -121,6 +121,7 @@ asio::awaitable<FoundHost> EtcdSession::try_host(Instant deadline) {
 HostLocation EtcdSession::host_location() {
   HostLocation location = host_.location();
   if (!location.endpoints.empty()) searched_endpoint_ = location.endpoints.front();
+  location.tls_name = host_options().tls_name;
   return location;
 }
 
@@ -149,6 +150,7 @@ void EtcdSession::begin_native(FoundHost found) {
   auto native = native_session(std::move(found), host, inner_handlers(),
                                {.hosts_rendezvous = host_.is_here(),
                                 .host = host_options(),
+                                .endpoints = {*searched_endpoint_},
                                 .locate_host = [this] { return host_location(); },
                                 .host_text = etcd_text()});
   native_ = native.get();

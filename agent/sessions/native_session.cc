@@ -27,6 +27,8 @@ namespace {
 constexpr Duration kConnectMost = std::chrono::seconds(2);
 constexpr Duration kReachMost = std::chrono::seconds(1);
 constexpr Duration kIntroduceMost = std::chrono::seconds(5);
+// At the exit barrier the store may be gone because its node has ended: a short limit is enough.
+constexpr Duration kBarrierConnectMost = std::chrono::seconds(10);
 
 std::string random_instance() {
   return fmt::format("{:016x}{:016x}", random_number(), random_number());
@@ -180,17 +182,19 @@ void NativeSession::apply(const NativeParticipant::Connect&) {
 // does. So HostKind::Other counts here as no answer, and the participant tries again.
 asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
   using Why = NativeParticipant::ConnectFailed::Why;
-  NativeClientOptions host = options_.host;
-  host.connect_timeout = std::min(kConnectMost, participant_.lease());
-  host.retry = false;
-  std::vector<RendezvousEndpoint> endpoints = options_.endpoints;
   if (options_.locate_host) {
     HostLocation location = options_.locate_host();
     const Why why = location.no_host ? Why::NobodyListens : Why::NoAnswer;
     if (location.endpoints.empty())
       co_return feed(NativeParticipant::ConnectFailed{why, std::move(location.why)});
-    endpoints = std::move(location.endpoints);
+    options_.endpoints = std::move(location.endpoints);
+    options_.endpoint = 0;
+    options_.host.tls_name = std::move(location.tls_name);
   }
+  NativeClientOptions host = options_.host;
+  host.connect_timeout = std::min(kConnectMost, participant_.lease());
+  host.retry = false;
+  std::vector<RendezvousEndpoint> endpoints = options_.endpoints;
   FoundHost found = co_await find_host(loop_.get_executor(), std::move(host), std::move(endpoints),
                                        options_.endpoint);
   if (!*alive || participant_.phase() == NativeParticipant::Phase::Over) co_return;
@@ -355,6 +359,16 @@ RoundExchange NativeSession::round_exchange(const RoundFacts& facts, std::int64_
       [](const std::string& whom) { spdlog::warn("waiting for {}", whom); });
 }
 
+std::shared_ptr<StoreClient> NativeSession::store_client(Duration timeout) const {
+  const RendezvousEndpoint& host = options_.endpoints.at(options_.endpoint);
+  return std::make_shared<StoreClient>(loop_.get_executor(),
+                                       StoreClientOptions{.host = host.host,
+                                                          .port = host.port,
+                                                          .timeout = timeout,
+                                                          .tls = options_.host.tls,
+                                                          .tls_name = options_.host.tls_name});
+}
+
 asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, RoundComplete round) {
   const int number = ++exchanges_;
   const std::int64_t round_number = round.round;
@@ -363,12 +377,7 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Round
   };
   RoundFacts facts = facts_of(round);
   std::optional<StoreAddress> store = round.store;
-  store_ = std::make_shared<StoreClient>(loop_.get_executor(),
-                                         StoreClientOptions{.host = options_.host.host,
-                                                            .port = options_.host.port,
-                                                            .timeout = settings_.read_timeout,
-                                                            .tls = options_.host.tls,
-                                                            .tls_name = options_.host.tls_name});
+  store_ = store_client(settings_.read_timeout);
   const auto client = store_;
   const Result<void> connected = co_await client->connect();
   if (is_over()) co_return;
@@ -403,6 +412,7 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Round
       error = ranks.error().reason;
   }
   if (is_over()) co_return;
+  client->close();  // The exit barrier may be days later, and opens a new connection.
   if (!store || !error.empty())
     co_return feed(NativeParticipant::ExchangeFailed{round_number, error});
   facts.master_addr = store->addr;
@@ -414,11 +424,18 @@ asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, Round
 
 // Torchrun nodes wait at their exit barrier until all nodes are there, and then close the run.
 asio::awaitable<void> NativeSession::exit_barrier(std::shared_ptr<bool> alive) {
+  store_ = store_client(std::min(settings_.read_timeout, kBarrierConnectMost));
   const auto client = store_;
-  RoundExchange others = round_exchange(facts_, round_number_);
-  const auto all = co_await others.exit_barrier(kExitBarrier);
+  const Result<void> connected = co_await client->connect();
   if (!*alive || participant_.phase() != NativeParticipant::Phase::Finished) co_return;
-  if (!all) spdlog::warn("the exit barrier was left: {}", all.error().reason);
+  std::string error = connected ? std::string() : connected.error().message();
+  if (error.empty()) {
+    RoundExchange others = round_exchange(facts_, round_number_);
+    const auto all = co_await others.exit_barrier(kExitBarrier);
+    if (!*alive || participant_.phase() != NativeParticipant::Phase::Finished) co_return;
+    if (!all) error = all.error().reason;
+  }
+  if (!error.empty()) spdlog::warn("the exit barrier was left: {}", error);
   feed(NativeParticipant::ExitBarrierLeft{});
 }
 

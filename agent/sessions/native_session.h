@@ -27,6 +27,7 @@ namespace muster {
 /// The current location of a host that can move.
 struct HostLocation {
   std::vector<RendezvousEndpoint> endpoints;  // Empty: unknown.
+  std::string tls_name;                       // The name in its certificate. Empty: the endpoint's.
   bool no_host = false;                       // At the moment no agent is the host.
   std::string why;  // If there are no endpoints: a sentence that says why.
 };
@@ -37,10 +38,11 @@ class NativeSession final : public RendezvousSession {
     std::string address;  // The address under which other nodes reach this node.
     bool hosts_rendezvous = false;
     NativeClientOptions host;
-    /// Where the host may be. `host` is at one of them.
+    /// Where the host may be.
     std::vector<RendezvousEndpoint> endpoints;
     std::size_t endpoint = 0;  // The index of the endpoint that `client` is connected to.
-    /// Used instead of `endpoints` if the host can move. Called for each try.
+    /// Gives `endpoints` and the name in the host's certificate anew if the host can move. Called
+    /// for each try.
     std::function<HostLocation()> locate_host;
     std::string host_text;  // All endpoints as one text, for people.
   };
@@ -88,6 +90,8 @@ class NativeSession final : public RendezvousSession {
   boost::asio::awaitable<void> introduce(std::shared_ptr<bool> alive, int number,
                                          bool all_are_musters);
   void begin_workers();
+  /// A client of the host's store. Not connected yet.
+  std::shared_ptr<StoreClient> store_client(Duration timeout) const;
   boost::asio::awaitable<void> exit_barrier(std::shared_ptr<bool> alive);
   void on_message(const NativeMessage& message);
   void answer(const NodeAsked& asked);

@@ -4,7 +4,9 @@ that will not come."""
 import sys
 
 from mixed import MixedTest, MusterdTest, have_torch
+from native_peer import Passage
 from nodes import TORCH_PYTHON
+from ports import free_port
 from support import main
 
 # A torchrun node that takes part in every round and never publishes how many workers it has.
@@ -45,6 +47,30 @@ class TorchrunHasFinished(MusterdTest):
         self.worker_ended("t")
         self.tell("exit.a", "7")
         self.ends(a=1, t=0)  # torchrun ends before its own limit of 300 s.
+
+
+class MusterMeetsTorchrunAtMusterd(MusterdTest):
+    def test_its_connections_are_cut_while_the_workers_run(self):
+        between = Passage(self.port)
+        self.addCleanup(between.close)
+        direct, self.port = self.port, between.port
+        self.node("a", 2, env={"LOGLEVEL": "INFO"})
+        self.port = direct
+        self.node("t", 2)
+        self.round_of(2)
+        between.cut()
+        self.says("a", "is back: round 0 goes on")
+        self.tell("finish")
+        self.ends(a=0, t=0)  # torchrun waits for a at its exit barrier, for 300 s.
+        self.assertNotIn("the exit barrier was left", self.read("err.a"))
+
+    def test_musterd_is_at_the_second_endpoint(self):
+        self.node("t", 2)
+        self.endpoint = lambda: f"127.0.0.1:{free_port()},127.0.0.1:{self.port}"
+        self.node("a", 2)
+        self.round_of(2)
+        self.tell("finish")
+        self.ends(a=0, t=0)
 
 
 class TorchrunHasFinishedAtMuster(MixedTest):

@@ -96,6 +96,33 @@ class Listener:
             connection.close()
 
 
+class Passage(Listener):
+    """A proxy that passes all bytes on to the server at `port`, until its connections are cut."""
+
+    def __init__(self, port):
+        self.server_port = port
+        super().__init__()
+
+    def serve(self, connection):
+        with socket.create_connection(("127.0.0.1", self.server_port), PATIENCE_S) as server:
+            server.settimeout(None)
+            back = threading.Thread(target=self._pass_on, args=(server, connection), daemon=True)
+            back.start()
+            self._pass_on(connection, server)
+            back.join()
+
+    def _pass_on(self, source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        self._end(source)
+        self._end(target)
+
+    def cut(self):
+        for connection in list(self.connections):
+            self._end(connection)
+
+
 class OtherHost(Listener):
     """Answers each hello with `answer`, and nothing else."""
 

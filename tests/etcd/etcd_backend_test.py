@@ -7,6 +7,7 @@ import sys
 
 from etcd_cluster import EtcdCluster, have_etcd
 from nodes import NodesTest
+from certificates import Authority
 from ports import free_port
 from support import MUSTER, PATIENCE_S, agent_of, main, wait_for
 
@@ -143,6 +144,26 @@ class Hosts(EtcdTest):
             self.says(tag, "is back: round")
         self.fails_once("c", 2, starts=4, restarts=2)
         self.assertEqual(sum("rendezvous_hosted" in self.read(f"err.{tag}") for tag in "bc"), 1, self.all_output())
+        self.finishes("b", "c")
+
+    def test_the_next_host_shows_a_certificate_of_its_own(self):
+        """Each node's certificate is for its own address only, also in the eyes of the node itself."""
+        authority = Authority(self.dir)
+
+        def start(tag, number, *more):
+            address = f"127.0.0.{number}"
+            certificate, key = authority.issue(tag, f"IP:{address}")
+            self.node(tag, 2, f"--local-addr={address}", f"--rdzv-tls-ca={self.dir}/ca.pem",
+                      f"--rdzv-tls-cert={certificate}", f"--rdzv-tls-key={key}", *more)
+        start("a", 2, "--spare")
+        self.says("a", "rendezvous_hosted")
+        start("b", 3)
+        start("c", 4)
+        self.round_of(2, nodes="bc")
+        self.nodes["a"].kill()
+        for tag in "bc":
+            self.says(tag, "is back: round")
+        self.fails_once("c", 2, starts=2, restarts=1)
         self.finishes("b", "c")
 
     def test_a_host_that_is_stopped_hands_over(self):
