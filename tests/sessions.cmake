@@ -1,7 +1,9 @@
 # Tests of a node among torchrun nodes: its decisions alone, in a simulated crowd, and with the real
 # torch.
 muster_add_tests(c10d_participant_tests unit
-  SOURCES unit/rendezvous/c10d_participant_test.cc
+  SOURCES
+    unit/rendezvous/c10d_participant_test.cc
+    unit/rendezvous/c10d_participant_spares_test.cc
   LINK muster_rendezvous_core)
 muster_add_tests(c10d_participant_simulation simulation
   SOURCES

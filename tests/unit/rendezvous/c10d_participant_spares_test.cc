@@ -1,0 +1,123 @@
+// Nodes that come late to a round of a torchrun host, and spares.
+
+#include "tests/unit/rendezvous/c10d_participant_fixture.h"
+
+namespace muster::testing {
+namespace {
+
+struct HoldingBackTest : ParticipantTest {
+  /// A round of two nodes runs, with at most three allowed; then this node comes.
+  void comes_late(RendezvousSettings mine) {
+    me = C10dParticipant(kMe, std::move(mine));
+    in(kFirst, 0);
+    in(kLast, 1);
+    state.complete = true;
+    me.join(now);
+    CHECK(std::holds_alternative<CheckLater>(settle()));
+  }
+  void others_live() {
+    for (const auto& [node, rank] : state.participants)
+      if (node != kMe) state.last_heartbeats.set(node, wall());
+  }
+  /// The state after a failed worker: all nodes have left, and the first one has come back.
+  void others_restart() {
+    state.participants = {};
+    state.complete = false;
+    ++state.round;
+    in(kFirst);
+  }
+  RendezvousSettings policy(ScalePolicy policy) {
+    RendezvousSettings made = settings(2, 3);
+    made.run.scale_policy = policy;
+    return made;
+  }
+  RendezvousSettings spare() {
+    RendezvousSettings made = settings(2, 3);
+    made.spare = true;
+    return made;
+  }
+};
+
+TEST_CASE_METHOD(HoldingBackTest, "c10d participant: with scale policy now it restarts the others",
+                 "[unit][rendezvous]") {
+  comes_late(policy(ScalePolicy::Now));
+  CHECK(state.wait_list.contains(kMe));
+}
+
+TEST_CASE_METHOD(HoldingBackTest,
+                 "c10d participant: with scale policy at-restart it is in from the next restart on",
+                 "[unit][rendezvous]") {
+  comes_late(policy(ScalePolicy::AtRestart));
+  CHECK(state.wait_list.empty());
+  CHECK(state.redundancy_list.contains(kMe));
+  pass(1000s);
+  others_live();
+  CHECK(std::holds_alternative<CheckLater>(settle()));
+  CHECK(state.redundancy_list.contains(kMe));
+  others_restart();
+  settle();
+  CHECK(state.participants.contains(kMe));
+  CHECK(state.redundancy_list.empty());
+}
+
+TEST_CASE_METHOD(HoldingBackTest,
+                 "c10d participant: a spare, or scale policy never, comes in only where nodes lack",
+                 "[unit][rendezvous]") {
+  comes_late(GENERATE(0, 1) == 0 ? spare() : policy(ScalePolicy::Never));
+  CHECK(state.wait_list.empty());
+  CHECK(state.redundancy_list.contains(kMe));
+  others_restart();
+  pass(29s);
+  others_live();
+  CHECK(std::holds_alternative<CheckLater>(settle()));
+  CHECK_FALSE(state.participants.contains(kMe));
+  SECTION("the others are back") {
+    in(kLast);
+    settle();
+    pass(100s);
+    others_live();
+    settle();
+    CHECK_FALSE(state.participants.contains(kMe));
+    CHECK(state.redundancy_list.contains(kMe));
+  }
+  SECTION("nobody else comes") {
+    settle();
+    pass(10s);
+    others_live();
+    settle();
+    pass(20s);
+    others_live();
+    settle();
+    REQUIRE(state.participants.contains(kMe));
+    // From then on it is like any other node: it joins the next round at once.
+    pass(31s);
+    others_live();
+    REQUIRE(std::holds_alternative<RoundReady>(settle()));
+    me.mark_round_seen_by_all();
+    others_restart();
+    me.join(now);
+    settle();
+    CHECK(state.participants.contains(kMe));
+  }
+}
+
+TEST_CASE_METHOD(HoldingBackTest, "c10d participant: scale policy never joins a first round",
+                 "[unit][rendezvous]") {
+  me = C10dParticipant(kMe, policy(ScalePolicy::Never));
+  in(kFirst);
+  me.join(now);
+  settle();
+  CHECK(state.participants.contains(kMe));
+}
+
+TEST_CASE_METHOD(HoldingBackTest, "c10d participant: a spare ends well when the run does",
+                 "[unit][rendezvous]") {
+  comes_late(spare());
+  state.closed = true;
+  const C10dStep closed = step();
+  REQUIRE(std::holds_alternative<RunIsClosed>(closed));
+  CHECK(std::get<RunIsClosed>(closed).as_spare);
+}
+
+}  // namespace
+}  // namespace muster::testing
