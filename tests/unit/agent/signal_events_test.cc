@@ -30,6 +30,26 @@ TEST_CASE_METHOD(SignalEventsTest, "signal events: a lost terminal is one event,
   CHECK(events.count() == 1);
 }
 
+TEST_CASE_METHOD(SignalEventsTest, "signal events: a shell that ends late hangs up no second time",
+                 "[unit][agent]") {
+  SECTION("the shell's SIGHUP comes first") {
+    CHECK(process(kHup, 0s));
+    CHECK_FALSE(kernel(kHup, 5s));
+  }
+  SECTION("the kernel's SIGHUP comes first") {
+    CHECK(kernel(kHup, 0s));
+    CHECK_FALSE(process(kHup, 5s));
+  }
+  CHECK(process(kTerm, 5s));
+  CHECK(events.count() == 2);
+}
+
+TEST_CASE_METHOD(SignalEventsTest, "signal events: who sends SIGHUP again a second later means it",
+                 "[unit][agent]") {
+  CHECK(process(kHup, 0s));
+  CHECK(process(kHup, 1s));
+}
+
 TEST_CASE_METHOD(SignalEventsTest, "signal events: a key pressed twice is two, however quickly",
                  "[unit][agent]") {
   CHECK(kernel(kInt, 0s));
