@@ -322,13 +322,13 @@ class Agent {
 
   void request_log_destinations() {
     if (!logs_specs_) return start_workers(nullptr);
-    const auto environments = group_->announce(round_);
-    if (!environments) return fail_starts(environments.error().reason);
-    logs_specs_->request_dest(*environments, [this, attempt = attempt_](const auto& dest) {
-      if (!start_pending_ || attempt != attempt_) return;  // The attempt was stopped meanwhile.
-      if (!dest) return fail_starts(dest.error().text);
-      start_workers(&*dest);
-    });
+    logs_specs_->request_dest(group_->announce(round_),
+                              [this, attempt = attempt_](const auto& dest) {
+                                if (!start_pending_ || attempt != attempt_)
+                                  return;  // The attempt was stopped meanwhile.
+                                if (!dest) return fail_starts(dest.error().text);
+                                start_workers(&*dest);
+                              });
   }
 
   void start_workers(const LogsDest* dest) {

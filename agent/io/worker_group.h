@@ -46,7 +46,7 @@ class WorkerGroup {
     std::string reason;
   };
   /// announced_env() of each worker: the variables that a plug-in of --logs-specs gets.
-  boost::system::result<std::vector<Variables>, NotStarted> announce(const RoundFacts& round) const;
+  std::vector<Variables> announce(const RoundFacts& round) const;
   /// Forgets the last attempt, and has the log thread create the directories and files of the next
   /// one. `dest`: where a plug-in of --logs-specs wants the logs. `done` gets the reason why no
   /// worker can be started, or nothing.
