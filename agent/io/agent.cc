@@ -152,9 +152,11 @@ class Agent {
   }
 
   void end_early(const std::string& reason) {
-    spdlog::error("{}", reason);
-    job_end_.report_early_end(
-        missing_resource(reason), [this] { run_files_.remove(false); }, [this] { end(1); });
+    const JobOutcome outcome =
+        job_outcome({.why = Finish::Why::StartFailed, .reason = reason}, OutcomeFacts{});
+    job_end_.report(
+        outcome, *group_, {}, [this] { run_files_.remove(false); },
+        [this](int exit_code) { end(exit_code); });
   }
 
   // --- events -----------------------------------------------------------------------------------
