@@ -19,7 +19,6 @@
 #include "agent/core/progress_text.h"
 #include "agent/core/supervisor.h"
 #include "agent/core/worker_table.h"
-#include "agent/io/agent_lines.h"
 #include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/hang_response.h"
@@ -208,7 +207,14 @@ class Agent {
         group_->record_signal(report);
         return stop_.on_signalled(report);
       case ShimReport::Kind::AllGone:
-        report.pid != 0 ? log_left_behind(report.pid) : sessions_.clear();
+        if (report.pid == 0) {
+          sessions_.clear();
+        } else {
+          spdlog::error(
+              "Process {} did not exit after SIGKILL: it is left behind (it waits in the kernel: "
+              "uninterruptible I/O?)",
+              report.pid);
+        }
         return feed(EverythingGone{.complete = report.pid == 0});
       case ShimReport::Kind::Ping:
         return link_.send({.kind = ShimRequest::Kind::Pong, .number = report.count});
@@ -259,7 +265,8 @@ class Agent {
             },
         .on_end =
             [this](const auto& end) {
-              feed(JobEnded{end.succeeded, session_end_text(end)});
+              const std::string node = end.failed_node.empty() ? "" : end.failed_node + ": ";
+              feed(JobEnded{end.succeeded, node + end.why});
             },
         .on_failed = [this](const std::string& why) { feed(RendezvousFailed{why}); },
         .host_store = [this](const auto& done) { workers_store_.prepare(done); },
@@ -369,9 +376,14 @@ class Agent {
   // --- failed workers, stopping workers ---------------------------------------------------------
   void apply(const AnnounceFailure& action) {
     work_.pump().catch_up(kCatchUpLimit);
-    log_failure(options_, action, group_->pid(action.rank));
+    spdlog::error("{}", failure_text(options_, action, group_->pid(action.rank)));
+    if (action.restarts_left != 0) {
+      spdlog::info("{}", restart_text(options_, action.restarts_left));
+      spdlog::warn("{}", restarting_text(options_, action.restarts_left));
+    }
     reporter_.failed(action.rank, action.exit, group_->ended_because(action.rank));
-    session_->workers_failed(failed_rank_text(round_.ranks.global_rank(action.rank), action.exit));
+    const GlobalRank rank = round_.ranks.global_rank(action.rank);
+    session_->workers_failed("rank " + std::to_string(rank.value) + " " + exit_text(action.exit));
   }
 
   void apply(const EndWorker& action) { stop_.end_worker(action); }
