@@ -140,11 +140,7 @@ class Agent {
     if (listener.get() < 0) return;
     channel_ = std::make_unique<WorkerChannel>(
         io_, std::move(listener), run_files_.channel_path(), options_.local_world_size,
-        WorkerChannel::Handlers{[this](LocalRank rank, auto step) {
-                                  if (step) reporter_.progressed(rank, *step);
-                                  hangs_.progressed(rank);
-                                },
-                                [this](LocalRank rank) { hangs_.ended_progress(rank); },
+        WorkerChannel::Handlers{[this](const WorkerProgress& progress) { on_progress(progress); },
                                 [this](LocalRank rank) { stop_.signal_overdue(rank); }});
     group_->set_channel(channel_->path());
     stop_.set_channel(channel_.get());
@@ -156,6 +152,12 @@ class Agent {
     job_end_.report(
         outcome, *group_, {}, [this] { run_files_.remove(false); },
         [this](int exit_code) { end(exit_code); });
+  }
+
+  void on_progress(const WorkerProgress& progress) {
+    if (progress.ends) return hangs_.ended_progress(progress.rank);
+    if (progress.step) reporter_.progressed(progress.rank, *progress.step);
+    hangs_.progressed(progress.rank);
   }
 
   // --- events -----------------------------------------------------------------------------------
