@@ -6,6 +6,7 @@
 #include <set>
 
 #include "rendezvous/core/check.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {
@@ -40,23 +41,14 @@ std::optional<std::string> find(const Variables& variables, std::string_view nam
   return found->second;
 }
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
 // The device that worker `local_rank` sees as its only one. An empty list counts as one empty
 // entry, as in torchrun 2.13. The launcher has made sure that the list is long enough.
 std::string visible_device(const std::optional<std::string>& devices, LocalRank local_rank) {
   if (!devices) return std::to_string(local_rank.value);
-  std::string_view rest = *devices;
-  for (int entry = 0; entry < local_rank.value; ++entry) {
-    const std::size_t comma = rest.find(',');
-    MUSTER_CHECK(comma != std::string_view::npos);
-    rest.remove_prefix(comma + 1);
-  }
-  return std::string(trimmed(rest.substr(0, rest.find(','))));
+  const std::vector<std::string_view> entries = split(*devices, ',');
+  const auto index = static_cast<std::size_t>(local_rank.value);
+  MUSTER_CHECK(index < entries.size());
+  return std::string(strip(entries[index]));
 }
 
 Variables identity(const AgentOptions& options, const RoundFacts& round,
@@ -173,15 +165,11 @@ bool marks_job(std::string_view variable, std::string_view job_token) {
   const std::size_t equals = variable.find('=');
   if (equals == std::string_view::npos || job_token.empty()) return false;
   const std::string_view name = variable.substr(0, equals);
-  std::string_view value = variable.substr(equals + 1);
+  const std::string_view value = variable.substr(equals + 1);
   if (name == kJob) return value == job_token;
   if (name != kOuterJobs) return false;
-  for (;;) {
-    const std::size_t colon = value.find(':');
-    if (value.substr(0, colon) == job_token) return true;
-    if (colon == std::string_view::npos) return false;
-    value.remove_prefix(colon + 1);
-  }
+  const std::vector<std::string_view> tokens = split(value, ':');
+  return std::find(tokens.begin(), tokens.end(), job_token) != tokens.end();
 }
 
 }  // namespace muster
