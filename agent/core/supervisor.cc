@@ -29,12 +29,6 @@ SupervisorActions Supervisor::step(const SupervisorEvent& event, Instant now) {
   return std::visit([this, now](const auto& e) { return on(e, now); }, event);
 }
 
-SupervisorActions Supervisor::on(const Begun&, Instant) {
-  MUSTER_CHECK(state_ == State::Idle);
-  state_ = State::Joining;
-  return {JoinRendezvous{}};
-}
-
 SupervisorActions Supervisor::on(const RendezvousCompleted& event, Instant) {
   if (state_ != State::Joining) return {};
   state_ = State::Starting;
@@ -135,7 +129,6 @@ SupervisorActions Supervisor::after_worker_change(Instant now) {
       return stop(kTerminate, now);
     case State::Stopping:
       return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : kill();
-    case State::Idle:
     case State::Joining:
     case State::Killing:
     case State::Leaving:
@@ -215,7 +208,6 @@ SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
 
 SupervisorActions Supervisor::on_signal(int number, bool again, Instant now) {
   switch (state_) {
-    case State::Idle:
     case State::Joining:
     case State::Leaving:
       return finish();

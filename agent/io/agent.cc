@@ -132,7 +132,7 @@ class Agent {
             .on_reason = [this](LocalRank rank, const auto& why) { group_->explain(rank, why); },
             .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }});
     open_channel();
-    feed(Begun{});
+    apply(JoinRendezvous{});
   }
 
   void open_channel() {

@@ -31,8 +31,7 @@ void WorkerStop::on_signal(int number, Supervisor::State before) {
   const bool is_first = stops && signals_++ == 0;
   if (is_first && channel_ != nullptr)
     channel_->preempt(Preemption::deadline_of_notice(now(), options_.shutdown_timeout));
-  if (before != State::Idle && before != State::Joining)
-    spdlog::warn("Received {} death signal", number);
+  if (before != State::Joining) spdlog::warn("Received {} death signal", number);
   if (is_first)
     spdlog::warn("{}", stopping_text(number, options_.shutdown_timeout));
   else if (stops)
