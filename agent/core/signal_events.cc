@@ -1,15 +1,13 @@
 #include "agent/core/signal_events.h"
 
+#include <csignal>
+
 namespace muster {
 namespace {
 
-// The signal numbers of Linux: core code includes no system header.
-constexpr int kInterrupt = 2;
-constexpr int kQuit = 3;
-
 // The terminal driver sends these signals only when a key is pressed.
 bool is_key(const EndSignal& signal) {
-  return signal.from_kernel && (signal.number == kInterrupt || signal.number == kQuit);
+  return signal.from_kernel && (signal.number == SIGINT || signal.number == SIGQUIT);
 }
 
 }  // namespace

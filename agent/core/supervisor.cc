@@ -1,6 +1,7 @@
 #include "agent/core/supervisor.h"
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "agent/core/watched_time.h"
@@ -8,11 +9,6 @@
 
 namespace muster {
 namespace {
-
-// The signal numbers of Linux: core code includes no system header.
-constexpr int kAbort = 6;
-constexpr int kKill = 9;
-constexpr int kTerminate = 15;
 
 // The time that a hung worker has for its final output (Python's faulthandler) and its core file.
 constexpr Duration kAbortTimeout = std::chrono::seconds(10);
@@ -53,7 +49,7 @@ SupervisorActions Supervisor::on(const RestartOrdered&, Instant now) {
   if (state_ == State::Starting) restart_ordered_ = true;
   if (state_ != State::Running) return {};  // Already stopping, joining or leaving.
   next_ = Next::Restart;
-  return stop(kTerminate, now);
+  return stop(SIGTERM, now);
 }
 
 SupervisorActions Supervisor::on(const JobEnded& event, Instant now) {
@@ -70,7 +66,7 @@ SupervisorActions Supervisor::on(const JobEnded& event, Instant now) {
   if (event.succeeded) return {};  // No other node waits for this one, nor this one for others.
   record_job_failure(event);
   next_ = Next::Finish;
-  return state_ == State::Running ? stop(kTerminate, now) : SupervisorActions{};
+  return state_ == State::Running ? stop(SIGTERM, now) : SupervisorActions{};
 }
 
 // A failure on this node takes precedence over the job's failure.
@@ -126,7 +122,7 @@ SupervisorActions Supervisor::after_worker_change(Instant now) {
       if (outcome_.why == Finish::Why::Succeeded && !restart_ordered_)
         return any(Slot::Alive) ? SupervisorActions{} : kill();
       decide_restart();
-      return stop(kTerminate, now);
+      return stop(SIGTERM, now);
     case State::Stopping:
       return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : kill();
     case State::Joining:
@@ -160,12 +156,12 @@ SupervisorActions Supervisor::on(const WorkerHung& event, Instant now) {
 
 SupervisorActions Supervisor::end_hung_worker(Instant now) {
   MUSTER_CHECK(hung_.has_value());
-  if (hung_signal_ == kKill) {  // SIGKILL did not end the worker: it waits in the kernel.
+  if (hung_signal_ == SIGKILL) {  // SIGKILL did not end the worker: it waits in the kernel.
     outcome_.why = Finish::Why::WorkerFailed;
     outcome_.reason = "a worker that hangs could not be killed";
     return kill();
   }
-  hung_signal_ = hung_signal_ == 0 ? kAbort : kKill;
+  hung_signal_ = hung_signal_ == 0 ? SIGABRT : SIGKILL;
   deadline_ = now + kAbortTimeout;
   return {EndWorker{*hung_, hung_signal_}};
 }
