@@ -174,10 +174,9 @@ void WorkerGroup::record_signal(const ShimReport& report) {
   record_sent_signal(at(LocalRank{report.worker}).end, report);
 }
 
-std::vector<StackCollector::Target> WorkerGroup::living(const WorkerGroup* group) {
+std::vector<StackCollector::Target> WorkerGroup::living() const {
   std::vector<StackCollector::Target> living;
-  if (group == nullptr) return living;
-  for (const Member& member : group->members_)
+  for (const Member& member : members_)
     if (member.end.pid != 0 && !member.end.has_ended())
       living.push_back({member.end.local_rank, member.end.pid, member.log.dir});
   return living;
