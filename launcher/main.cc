@@ -130,11 +130,6 @@ std::string preflight_failure(const Flags& flags) {
          ": this machine takes no part in the job: " + found.failure;
 }
 
-int dry_run(const LaunchPlan& plan) {
-  const auto text = dry_run_text(plan.agent, inherited_environment());
-  return text ? print(*text) : fail(text.error().message);
-}
-
 /// Applies --c10d-allow, or its default.
 Checked<void> set_up_c10d_allow(const Flags& flags, RendezvousOptions& rendezvous) {
   C10dAllow allow = agent_c10d_allow(rendezvous.token != nullptr);
@@ -225,7 +220,7 @@ int run(int argc, char** argv) {
     spdlog::warn("{}", line);
   for (const std::string& line : plan->notices)
     spdlog::warn("{}", line);
-  if (flags.dry_run) return dry_run(*plan);
+  if (flags.dry_run) return print(dry_run_text(plan->agent, inherited_environment()));
   if (const auto reason = reason_not_to_run()) return refuse(flags, environment, *reason);
   if (const auto reason = preflight_failure(flags); !reason.empty())
     return refuse(flags, environment, reason);

@@ -189,8 +189,7 @@ std::string number_text(double value) {
 
 }  // namespace
 
-Checked<std::string> dry_run_text(const AgentOptions& options,
-                                  const std::vector<std::string>& inherited) {
+std::string dry_run_text(const AgentOptions& options, const std::vector<std::string>& inherited) {
   const std::string nodes =
       options.min_nodes == options.max_nodes
           ? std::to_string(options.min_nodes)
@@ -224,10 +223,9 @@ Checked<std::string> dry_run_text(const AgentOptions& options,
   for (const WorkerLogPlan& plan : plan_files(options).workers) {
     const auto environment = worker_env(inherited_by_workers(inherited, options), options, round,
                                         {plan.local_rank, plan.error_file, "unknown"});
-    if (!environment) return FlagError{environment.error().text};
-    append_rank(text, options, plan, additions(inherited, *environment));
+    append_rank(text, options, plan, additions(inherited, environment));
   }
-  return {boost::system::in_place_value, std::move(text)};
+  return text;
 }
 
 std::vector<std::string> launch_text(const Flags& flags, const AgentOptions& options) {

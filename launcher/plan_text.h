@@ -7,16 +7,13 @@
 #include <vector>
 
 #include "agent/core/agent_options.h"
-#include "launcher/flag_error.h"
 #include "launcher/flags.h"
 
 namespace muster {
 
 /// The text of --dry-run. A value that only a real start can determine is described in angle
-/// brackets. `inherited`: "NAME=value" for each variable that workers inherit. The errors are those
-/// of a real start.
-Checked<std::string> dry_run_text(const AgentOptions& options,
-                                  const std::vector<std::string>& inherited);
+/// brackets. `inherited`: "NAME=value" for each variable that workers inherit.
+std::string dry_run_text(const AgentOptions& options, const std::vector<std::string>& inherited);
 
 /// The lines for LOGLEVEL=INFO in torchrun's format: "Starting elastic_operator with launch
 /// configs:", and one line for each of torchrun's fields.

@@ -85,6 +85,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/state_codec_test.cc
     unit/rendezvous/state_key_test.cc
     unit/rendezvous/run_tokens_test.cc
+    unit/rendezvous/time_text_test.cc
     unit/rendezvous/token_proof_test.cc
     unit/rendezvous/torchrun_view_test.cc
   LINK muster_rendezvous_service nlohmann_json::nlohmann_json)

@@ -38,27 +38,20 @@ std::string cause_line(std::string_view text) {
 }
 
 void EarlierAttempts::add(AttemptCause cause) {
-  if (first_.size() < kFirstKept) return first_.push_back(std::move(cause));
-  last_.push_back(std::move(cause));
-  if (last_.size() <= kLastKept) return;
-  last_.pop_front();
+  kept_.push_back(std::move(cause));
+  if (kept_.size() <= kFirstKept + kLastKept) return;
+  kept_.erase(kept_.begin() + kFirstKept);
   ++left_out_;
-}
-
-std::vector<AttemptCause> EarlierAttempts::kept() const {
-  std::vector<AttemptCause> all = first_;
-  all.insert(all.end(), last_.begin(), last_.end());
-  return all;
 }
 
 std::string EarlierAttempts::text() const {
   if (empty()) return "";
   std::string text = "Earlier attempts (the first cause of each):\n";
-  for (const AttemptCause& cause : first_)
-    text += attempt_line(cause);
-  if (left_out_ > 0) text += "  (and " + std::to_string(left_out_) + " more)\n";
-  for (const AttemptCause& cause : last_)
-    text += attempt_line(cause);
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    if (i == kFirstKept && left_out_ > 0)
+      text += "  (and " + std::to_string(left_out_) + " more)\n";
+    text += attempt_line(kept_[i]);
+  }
   text.pop_back();
   return text;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,16 +30,15 @@ class EarlierAttempts {
   static constexpr std::size_t kLastKept = 10;
 
   void add(AttemptCause cause);
-  bool empty() const { return first_.empty(); }
+  bool empty() const { return kept_.empty(); }
   std::size_t left_out() const { return left_out_; }
-  std::vector<AttemptCause> kept() const;
+  const std::vector<AttemptCause>& kept() const { return kept_; }
   /// A text for people: a heading, and one line per cause. Empty if there was no earlier attempt.
   std::string text() const;
 
  private:
-  std::vector<AttemptCause> first_;
-  std::deque<AttemptCause> last_;
-  std::size_t left_out_ = 0;  // The number of causes between first_ and last_.
+  std::vector<AttemptCause> kept_;
+  std::size_t left_out_ = 0;  // The number of causes that came after the first kFirstKept.
 };
 
 }  // namespace muster

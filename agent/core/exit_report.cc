@@ -1,8 +1,8 @@
 #include "agent/core/exit_report.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +10,7 @@
 #include "agent/core/report_text.h"
 #include "agent/core/signal_name.h"
 #include "agent/core/tail_ring.h"
+#include "rendezvous/core/time_text.h"
 
 namespace muster {
 namespace {
@@ -67,13 +68,6 @@ std::string hint(const ExplainedEnd& end) {
   return text.append("To enable traceback see: ").append(kRecordHelp);
 }
 
-std::string utc_time(std::int64_t ms) {
-  char milliseconds[8];
-  const std::int64_t second = floor_s(ms);
-  std::snprintf(milliseconds, sizeof milliseconds, ".%03dZ", static_cast<int>(ms - second * 1000));
-  return date_time(second, 'T') + milliseconds;
-}
-
 void add_end(nlohmann::ordered_json& json, const WorkerEnd& end) {
   json["rank"] = end.rank.value;
   json["local_rank"] = end.local_rank.value;
@@ -89,7 +83,7 @@ nlohmann::ordered_json failure_json(const ExplainedEnd& end, bool is_victim) {
   json["victim"] = is_victim;
   json["oom_evidence"] =
       end.oom_evidence.empty() ? nullptr : nlohmann::ordered_json(end.oom_evidence);
-  json["died"] = utc_time(end.died_ms);
+  json["died"] = utc_text(std::chrono::milliseconds(end.died_ms));
   json["ended_because"] =
       end.ended_because.empty() ? nullptr : nlohmann::ordered_json(end.ended_because);
   json["error_file"] = end.error_file.empty() ? nullptr : nlohmann::ordered_json(end.error_file);
@@ -116,7 +110,7 @@ nlohmann::ordered_json earlier_json(const AttemptCause& cause) {
   nlohmann::ordered_json json;
   json["attempt"] = cause.attempt;
   add_end(json, cause.end);
-  json["died"] = utc_time(cause.end.died_ms);
+  json["died"] = utc_text(std::chrono::milliseconds(cause.end.died_ms));
   json["cause"] = cause.text;
   return json;
 }

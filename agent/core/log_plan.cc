@@ -4,8 +4,6 @@
 #include <initializer_list>
 #include <map>
 
-#include "agent/core/string_template.h"
-
 namespace muster {
 namespace {
 
@@ -42,11 +40,13 @@ bool keeps_stderr_tail(const LogOptions& log, bool shown, bool stderr_is_termina
 }
 
 LinePrefix prefix_of(const AgentOptions& options, const LogContext& context, LocalRank local_rank) {
+  const int rank = context.base_global_rank.value + local_rank.value;
+  // torchrun has the first three names.
   return LinePrefix::from_template(options.log.prefix_template,
-                                   {.role = options.role,
-                                    .rank = {context.base_global_rank.value + local_rank.value},
-                                    .local_rank = local_rank,
-                                    .host = context.host});
+                                   {{"role_name", options.role},
+                                    {"rank", std::to_string(rank)},
+                                    {"local_rank", std::to_string(local_rank.value)},
+                                    {"host", context.host}});
 }
 
 WorkerLogPlan plan_worker(const AgentOptions& options, const LogContext& context,
@@ -140,24 +140,14 @@ std::string attempt_dir_name(int restart_count, const std::set<std::string>& exi
   return name;
 }
 
-LinePrefix LinePrefix::from_template(std::string_view text, const Facts& facts) {
+LinePrefix LinePrefix::from_template(std::string_view text, const TemplateValues& values) {
   LinePrefix prefix(std::string{});
   for (const TemplatePiece& piece : parse_template(text.empty() ? kDefaultPrefix : text)) {
     if (piece.name == "time") {
       prefix.pieces_.emplace_back();
     } else {
-      std::string& here = prefix.pieces_.back();
-      if (piece.name == "role_name") {
-        here += facts.role;
-      } else if (piece.name == "rank") {
-        here += std::to_string(facts.rank.value);
-      } else if (piece.name == "local_rank") {
-        here += std::to_string(facts.local_rank.value);
-      } else if (piece.name == "host") {
-        here += facts.host;
-      } else {
-        here += piece.text;
-      }
+      const auto value = values.find(piece.name);
+      prefix.pieces_.back() += value == values.end() ? piece.text : value->second;
     }
   }
   return prefix;

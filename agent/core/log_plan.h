@@ -8,6 +8,7 @@
 
 #include "agent/core/agent_options.h"
 #include "agent/core/logs_specs.h"
+#include "agent/core/string_template.h"
 #include "rendezvous/core/ids.h"
 
 namespace muster {
@@ -29,15 +30,9 @@ class LinePrefix {
   LinePrefix() = default;  // No prefix.
   explicit LinePrefix(std::string text) : pieces_{std::move(text)} {}
 
-  struct Facts {
-    std::string role;
-    GlobalRank rank;
-    LocalRank local_rank;
-    std::string host;
-  };
-  /// Python's string.Template with torchrun's names role_name, rank and local_rank, and also host
-  /// and time. An empty template means "[${role_name}${local_rank}]:".
-  static LinePrefix from_template(std::string_view text, const Facts& facts);
+  /// Python's string.Template with the names in `values`, and also time. An empty template means
+  /// "[${role_name}${local_rank}]:".
+  static LinePrefix from_template(std::string_view text, const TemplateValues& values);
 
   bool needs_time() const { return pieces_.size() > 1; }
   /// `time` is "HH:MM:SS.mmm"; used only if needs_time().

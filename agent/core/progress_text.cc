@@ -1,5 +1,7 @@
 #include "agent/core/progress_text.h"
 
+#include <chrono>
+
 #include "agent/core/signal_name.h"
 #include "agent/core/worker_command.h"
 
@@ -45,6 +47,11 @@ std::string failure_text(const AgentOptions& options, const AnnounceFailure& fai
   return "failed (exitcode: " + std::to_string(failure.exit.code()) +
          ") local_rank: " + std::to_string(failure.rank.value) + " (pid: " + std::to_string(pid) +
          ") " + failed_program_text(options);
+}
+
+std::string exit_barrier_text(Duration elapsed) {
+  return "Done waiting for other agents. Elapsed: " +
+         std::to_string(std::chrono::duration<double>(elapsed).count()) + " seconds";
 }
 
 std::string restarting_text(const AgentOptions& options, int restarts_left) {

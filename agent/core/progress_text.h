@@ -21,6 +21,9 @@ std::string restart_text(const AgentOptions& options, int restarts_left);
 /// "failed (exitcode: 3) local_rank: 1 (pid: 123) of binary: sh".
 std::string failure_text(const AgentOptions& options, const AnnounceFailure& failure, int pid);
 
+/// "Done waiting for other agents. Elapsed: 0.25 seconds".
+std::string exit_barrier_text(Duration elapsed);
+
 // Lines that only muster has.
 std::string restarting_text(const AgentOptions& options, int restarts_left);
 std::string stopping_text(int signal, Duration timeout);

@@ -1,27 +1,11 @@
 #include "agent/core/report_text.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 
 namespace muster {
 
 std::int64_t floor_s(std::int64_t ms) {
   return ms / 1000 - (ms % 1000 < 0 ? 1 : 0);
-}
-
-std::string date_time(std::int64_t second, char separator) {
-  using namespace std::chrono;
-  const sys_seconds time{seconds(second)};
-  const sys_days day = floor<days>(time);
-  const year_month_day date(day);
-  const hh_mm_ss clock(time - day);
-  char text[64];
-  std::snprintf(text, sizeof text, "%04d-%02u-%02u%c%02d:%02d:%02d", static_cast<int>(date.year()),
-                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()), separator,
-                static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
-                static_cast<int>(clock.seconds().count()));
-  return text;
 }
 
 std::size_t widest_line(std::string_view text) {

@@ -1,4 +1,4 @@
-// Formats times, and text from workers, for a failure report.
+// Formats text from workers for a failure report.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,6 @@ namespace muster {
 
 /// The second since the epoch that contains this millisecond.
 std::int64_t floor_s(std::int64_t ms);
-
-/// "2026-11-21_09:08:26" with '_', "2026-11-21T09:08:26" with 'T'.
-std::string date_time(std::int64_t second, char separator);
 
 /// The width of the widest line in characters, like Python's len(): continuation bytes of UTF-8 do
 /// not count.

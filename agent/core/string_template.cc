@@ -54,12 +54,11 @@ std::vector<TemplatePiece> parse_template(std::string_view text) {
   return pieces;
 }
 
-std::string safe_substitute(std::string_view text, const TemplateLookup& lookup) {
+std::string safe_substitute(std::string_view text, const TemplateValues& values) {
   std::string result;
   for (const TemplatePiece& piece : parse_template(text)) {
-    std::optional<std::string> value;
-    if (!piece.name.empty()) value = lookup(piece.name);
-    result += value ? *value : piece.text;
+    const auto value = values.find(piece.name);
+    result += value == values.end() ? piece.text : value->second;
   }
   return result;
 }

@@ -2,8 +2,7 @@
 // safe_substitute. Names are ASCII identifiers (CPython 3.11, Lib/string.py).
 #pragma once
 
-#include <functional>
-#include <optional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,9 +18,10 @@ struct TemplatePiece {
 /// Neighbouring literals are joined. Never fails: a "$" that begins no name is literal.
 std::vector<TemplatePiece> parse_template(std::string_view text);
 
-using TemplateLookup = std::function<std::optional<std::string>(std::string_view name)>;
+/// The value for each name.
+using TemplateValues = std::map<std::string_view, std::string>;
 
-/// Names that `lookup` does not know stay unchanged.
-std::string safe_substitute(std::string_view text, const TemplateLookup& lookup);
+/// Names without a value stay unchanged.
+std::string safe_substitute(std::string_view text, const TemplateValues& values);
 
 }  // namespace muster

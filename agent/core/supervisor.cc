@@ -1,6 +1,7 @@
 #include "agent/core/supervisor.h"
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "agent/core/watched_time.h"
@@ -8,11 +9,6 @@
 
 namespace muster {
 namespace {
-
-// The signal numbers of Linux: core code includes no system header.
-constexpr int kAbort = 6;
-constexpr int kKill = 9;
-constexpr int kTerminate = 15;
 
 // The time that a hung worker has for its final output (Python's faulthandler) and its core file.
 constexpr Duration kAbortTimeout = std::chrono::seconds(10);
@@ -27,12 +23,6 @@ Supervisor::Supervisor(SupervisorSettings settings) : settings_(settings) {
 SupervisorActions Supervisor::step(const SupervisorEvent& event, Instant now) {
   if (state_ == State::Done) return {};  // An event that arrives after the job's end.
   return std::visit([this, now](const auto& e) { return on(e, now); }, event);
-}
-
-SupervisorActions Supervisor::on(const Begun&, Instant) {
-  MUSTER_CHECK(state_ == State::Idle);
-  state_ = State::Joining;
-  return {JoinRendezvous{}};
 }
 
 SupervisorActions Supervisor::on(const RendezvousCompleted& event, Instant) {
@@ -75,7 +65,7 @@ SupervisorActions Supervisor::on(const RestartOrdered&, Instant now) {
   if (starting && !rendezvous_error_.empty()) need_round();
   if (state_ != State::Running) return {};  // Already stopping, joining or leaving.
   need_round();
-  return stop(kTerminate, now);
+  return stop(SIGTERM, now);
 }
 
 SupervisorActions Supervisor::on(const JobEnded& event, Instant now) {
@@ -92,7 +82,7 @@ SupervisorActions Supervisor::on(const JobEnded& event, Instant now) {
   if (event.succeeded) return {};  // No other node waits for this one, nor this one for others.
   record_job_failure(event);
   next_ = Next::Finish;
-  return state_ == State::Running ? stop(kTerminate, now) : SupervisorActions{};
+  return state_ == State::Running ? stop(SIGTERM, now) : SupervisorActions{};
 }
 
 // A failure on this node takes precedence over the job's failure.
@@ -148,10 +138,9 @@ SupervisorActions Supervisor::after_worker_change(Instant now) {
       if (outcome_.why == Finish::Why::Succeeded && !restart_ordered_)
         return any(Slot::Alive) ? SupervisorActions{} : kill();
       decide_restart();
-      return stop(kTerminate, now);
+      return stop(SIGTERM, now);
     case State::Stopping:
       return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : kill();
-    case State::Idle:
     case State::Joining:
     case State::Killing:
     case State::Leaving:
@@ -183,12 +172,12 @@ SupervisorActions Supervisor::on(const WorkerHung& event, Instant now) {
 
 SupervisorActions Supervisor::end_hung_worker(Instant now) {
   MUSTER_CHECK(hung_.has_value());
-  if (hung_signal_ == kKill) {  // SIGKILL did not end the worker: it waits in the kernel.
+  if (hung_signal_ == SIGKILL) {  // SIGKILL did not end the worker: it waits in the kernel.
     outcome_.why = Finish::Why::WorkerFailed;
     outcome_.reason = "a worker that hangs could not be killed";
     return kill();
   }
-  hung_signal_ = hung_signal_ == 0 ? kAbort : kKill;
+  hung_signal_ = hung_signal_ == 0 ? SIGABRT : SIGKILL;
   deadline_ = now + kAbortTimeout;
   return {EndWorker{*hung_, hung_signal_}};
 }
@@ -231,7 +220,6 @@ SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
 
 SupervisorActions Supervisor::on_signal(int number, bool again, Instant now) {
   switch (state_) {
-    case State::Idle:
     case State::Joining:
     case State::Leaving:
       return finish();

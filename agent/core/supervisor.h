@@ -18,8 +18,6 @@ namespace muster {
 
 // --- events ------------------------------------------------------------------------------------
 
-/// The first event, sent exactly once.
-struct Begun {};
 /// The ranks are known: workers may start.
 struct RendezvousCompleted {
   /// The restart count, if the rendezvous counts the failures of the whole job and decides about
@@ -62,12 +60,13 @@ struct SignalArrived {
 };
 struct TimePassed {};
 
-using SupervisorEvent = std::variant<Begun, RendezvousCompleted, RendezvousFailed, RestartOrdered,
+using SupervisorEvent = std::variant<RendezvousCompleted, RendezvousFailed, RestartOrdered,
                                      JobEnded, WorkerStarted, WorkerStartFailed, WorkerEnded,
                                      WorkerHung, EverythingGone, SignalArrived, TimePassed>;
 
 // --- actions -----------------------------------------------------------------------------------
 
+/// Join the rendezvous again. The agent joins it for the first time by itself, when it is ready.
 struct JoinRendezvous {};
 /// Start all workers, local rank 0 first.
 struct StartWorkers {
@@ -142,8 +141,7 @@ class Supervisor {
   bool finished() const { return state_ == State::Done; }
 
   enum class State {
-    Idle,      // Before the event Begun.
-    Joining,   // In the rendezvous; no worker is alive.
+    Joining,   // In the rendezvous, or before it; no worker is alive.
     Starting,  // StartWorkers was sent; the result of some starts is not known yet.
     Running,   // All workers were started; none has failed.
     Stopping,  // The workers were signalled to end, and have time until the deadline.
@@ -159,7 +157,6 @@ class Supervisor {
   /// What follows when no process of this attempt is alive any more.
   enum class Next { Restart, Finish };
 
-  SupervisorActions on(const Begun& event, Instant now);
   SupervisorActions on(const RendezvousCompleted& event, Instant now);
   SupervisorActions on(const RendezvousFailed& event, Instant now);
   SupervisorActions on(const RestartOrdered& event, Instant now);
@@ -186,7 +183,7 @@ class Supervisor {
   Slot& slot(LocalRank rank);
 
   SupervisorSettings settings_;
-  State state_ = State::Idle;
+  State state_ = State::Joining;
   std::vector<Slot> slots_;
   Next next_ = Next::Finish;
   Finish outcome_;

@@ -1,10 +1,10 @@
 #include "agent/core/uninterruptible.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "rendezvous/core/check.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {
@@ -19,16 +19,9 @@ constexpr double kMaxSeconds = 1e9;
 }  // namespace
 
 std::optional<Duration> uninterruptible_timeout(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\n\r\f\v";
-  const std::size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return std::nullopt;
-  text = text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
-  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  double seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  if (!(seconds > 0)) return std::nullopt;  // Also refuses NaN.
-  const std::chrono::duration<double> timeout(std::min(seconds, kMaxSeconds));
+  const std::optional<double> seconds = parse_python_float(text);
+  if (!seconds || !(*seconds > 0)) return std::nullopt;  // Also refuses NaN.
+  const std::chrono::duration<double> timeout(std::min(*seconds, kMaxSeconds));
   return std::max<Duration>(std::chrono::duration_cast<Duration>(timeout), 1ns);
 }
 

@@ -10,14 +10,11 @@ namespace muster {
 std::vector<std::string> worker_command(const AgentOptions& options, LocalRank local_rank) {
   MUSTER_CHECK(!options.command.empty());
   const std::string rank = std::to_string(local_rank.value);
-  const auto lookup = [&rank](std::string_view name) -> std::optional<std::string> {
-    if (name == "local_rank") return rank;
-    return std::nullopt;
-  };
+  const TemplateValues values = {{"local_rank", rank}};
 
   std::vector<std::string> argv = options.command;
   for (std::size_t i = options.first_argument; i < argv.size(); ++i)
-    argv[i] = safe_substitute(argv[i], lookup);
+    argv[i] = safe_substitute(argv[i], values);
   if (options.local_rank_argument_at) {
     const std::size_t at = *options.local_rank_argument_at;
     MUSTER_CHECK(at <= argv.size());

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "rendezvous/core/check.h"
+#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {
@@ -40,32 +41,14 @@ std::optional<std::string> find(const Variables& variables, std::string_view nam
   return found->second;
 }
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
-// The device that worker `local_rank` sees as its only one. Empty if the list is too short. An
-// empty list counts as one empty entry, as in torchrun 2.13.
-std::optional<std::string> visible_device(const std::optional<std::string>& devices,
-                                          LocalRank local_rank) {
+// The device that worker `local_rank` sees as its only one. An empty list counts as one empty
+// entry, as in torchrun 2.13. The launcher has made sure that the list is long enough.
+std::string visible_device(const std::optional<std::string>& devices, LocalRank local_rank) {
   if (!devices) return std::to_string(local_rank.value);
-  std::string_view rest = *devices;
-  for (int entry = 0; entry < local_rank.value; ++entry) {
-    const std::size_t comma = rest.find(',');
-    if (comma == std::string_view::npos) return std::nullopt;
-    rest.remove_prefix(comma + 1);
-  }
-  return std::string(trimmed(rest.substr(0, rest.find(','))));
-}
-
-WorkerEnvError too_few_devices(const std::string& devices, LocalRank local_rank) {
-  const auto count = std::count(devices.begin(), devices.end(), ',') + 1;
-  return {"--virtual-local-rank: CUDA_VISIBLE_DEVICES=\"" + devices + "\" names " +
-          std::to_string(count) + " device(s), but local rank " + std::to_string(local_rank.value) +
-          " needs entry number " + std::to_string(local_rank.value + 1) +
-          ": name more devices or lower --nproc-per-node"};
+  const std::vector<std::string_view> entries = split(*devices, ',');
+  const auto index = static_cast<std::size_t>(local_rank.value);
+  MUSTER_CHECK(index < entries.size());
+  return std::string(strip(entries[index]));
 }
 
 Variables identity(const AgentOptions& options, const RoundFacts& round,
@@ -104,10 +87,8 @@ std::string outer_jobs(const Variables& inherited, std::string_view own_token) {
 }
 
 // All variables that differ from what the worker inherits.
-boost::system::result<Variables, WorkerEnvError> own_variables(const Variables& before,
-                                                               const AgentOptions& options,
-                                                               const RoundFacts& round,
-                                                               const WorkerIdentity& worker) {
+Variables own_variables(const Variables& before, const AgentOptions& options,
+                        const RoundFacts& round, const WorkerIdentity& worker) {
   MUSTER_CHECK(worker.local_rank.value >= 0 && worker.local_rank.value < options.local_world_size);
   Variables ours = identity(options, round, worker);
   ours.emplace_back(kChannel, worker.channel);
@@ -116,12 +97,9 @@ boost::system::result<Variables, WorkerEnvError> own_variables(const Variables& 
   if (!find(before, kAsyncErrors)) ours.emplace_back(kAsyncErrors, "1");
   if (options.set_omp_num_threads && !find(before, "OMP_NUM_THREADS"))
     ours.emplace_back("OMP_NUM_THREADS", "1");
-  if (options.virtual_local_rank) {
-    const auto devices = find(before, kVisibleDevices);
-    auto device = visible_device(devices, worker.local_rank);
-    if (!device) return too_few_devices(devices.value_or(""), worker.local_rank);
-    ours.emplace_back(kVisibleDevices, std::move(*device));
-  }
+  if (options.virtual_local_rank)
+    ours.emplace_back(kVisibleDevices,
+                      visible_device(find(before, kVisibleDevices), worker.local_rank));
   if (std::string outer = outer_jobs(before, worker.job_token); !outer.empty())
     ours.emplace_back(kOuterJobs, std::move(outer));
   return ours;
@@ -149,13 +127,11 @@ std::vector<std::string> inherited_by_workers(std::vector<std::string> environme
   return environment;
 }
 
-boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
-    const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
-    const WorkerIdentity& worker) {
+std::vector<std::string> worker_env(const std::vector<std::string>& inherited,
+                                    const AgentOptions& options, const RoundFacts& round,
+                                    const WorkerIdentity& worker) {
   const Variables before = parse(inherited);
-  auto made = own_variables(before, options, round, worker);
-  if (!made) return made.error();
-  Variables& ours = *made;
+  Variables ours = own_variables(before, options, round, worker);
   apply(worker.changes, ours);
 
   std::vector<std::string> result;
@@ -169,18 +145,16 @@ boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
   return result;
 }
 
-boost::system::result<Variables, WorkerEnvError> announced_env(
-    const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
-    LocalRank local_rank) {
+Variables announced_env(const std::vector<std::string>& inherited, const AgentOptions& options,
+                        const RoundFacts& round, LocalRank local_rank) {
   const Variables before = parse(inherited);
-  auto ours = own_variables(before, options, round, {local_rank, "", ""});
-  if (!ours) return ours.error();
+  Variables ours = own_variables(before, options, round, {local_rank, "", ""});
   // torchrun always lists these two among a worker's own variables, even if they were inherited. It
   // does not list the variables that are erased below.
   for (const std::string_view name : {kAsyncErrors, std::string_view("OMP_NUM_THREADS")})
-    if (auto value = find(before, name); value && !find(*ours, name))
-      ours->emplace_back(name, *std::move(value));
-  std::erase_if(*ours, [](const auto& variable) {
+    if (auto value = find(before, name); value && !find(ours, name))
+      ours.emplace_back(name, *std::move(value));
+  std::erase_if(ours, [](const auto& variable) {
     return variable.first.starts_with("MUSTER_") || variable.first == kErrorFile ||
            variable.first == "TORCHELASTIC_SIGNALS_TO_HANDLE";
   });
@@ -191,15 +165,11 @@ bool marks_job(std::string_view variable, std::string_view job_token) {
   const std::size_t equals = variable.find('=');
   if (equals == std::string_view::npos || job_token.empty()) return false;
   const std::string_view name = variable.substr(0, equals);
-  std::string_view value = variable.substr(equals + 1);
+  const std::string_view value = variable.substr(equals + 1);
   if (name == kJob) return value == job_token;
   if (name != kOuterJobs) return false;
-  for (;;) {
-    const std::size_t colon = value.find(':');
-    if (value.substr(0, colon) == job_token) return true;
-    if (colon == std::string_view::npos) return false;
-    value.remove_prefix(colon + 1);
-  }
+  const std::vector<std::string_view> tokens = split(value, ':');
+  return std::find(tokens.begin(), tokens.end(), job_token) != tokens.end();
 }
 
 }  // namespace muster

@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <boost/system/result.hpp>
-
 #include "agent/core/agent_options.h"
 #include "agent/core/ranks.h"
 #include "rendezvous/core/ids.h"
@@ -48,11 +46,6 @@ struct WorkerIdentity {
   EnvironmentChanges changes = {};
 };
 
-/// Why no environment can be made for a worker: a sentence for the user.
-struct WorkerEnvError {
-  std::string text;
-};
-
 /// The agent's own `environment`, in which the variables of options such as --omp replace those of
 /// the same name.
 std::vector<std::string> inherited_by_workers(std::vector<std::string> environment,
@@ -61,17 +54,16 @@ std::vector<std::string> inherited_by_workers(std::vector<std::string> environme
 /// "NAME=value" for every variable; no name occurs twice. The inherited variables come first, in
 /// their order, without those that muster sets. The variables that muster sets follow, in a fixed
 /// order. If an inherited name occurs twice, its first value is used, as by getenv and Python.
-/// Entries without a name are dropped. Fails only if --virtual-local-rank finds too few devices in
-/// CUDA_VISIBLE_DEVICES.
-boost::system::result<std::vector<std::string>, WorkerEnvError> worker_env(
-    const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
-    const WorkerIdentity& worker);
+/// Entries without a name are dropped. With --virtual-local-rank, CUDA_VISIBLE_DEVICES has an entry
+/// for each worker: check_virtual_devices() in the launcher refuses shorter lists.
+std::vector<std::string> worker_env(const std::vector<std::string>& inherited,
+                                    const AgentOptions& options, const RoundFacts& round,
+                                    const WorkerIdentity& worker);
 
 /// The variables that torchrun passes to a plug-in of --logs-specs before a worker is started:
-/// those that identify the worker. Fails like worker_env().
-boost::system::result<Variables, WorkerEnvError> announced_env(
-    const std::vector<std::string>& inherited, const AgentOptions& options, const RoundFacts& round,
-    LocalRank local_rank);
+/// those that identify the worker.
+Variables announced_env(const std::vector<std::string>& inherited, const AgentOptions& options,
+                        const RoundFacts& round, LocalRank local_rank);
 
 /// True if a process with this variable ("NAME=value") in its environment is a descendant of the
 /// job: directly, or through another muster that one of the job's workers started.

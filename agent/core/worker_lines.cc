@@ -23,7 +23,7 @@ std::optional<std::int64_t> whole_number_of(const LineJson& message, const char*
 
 }  // namespace
 
-std::optional<WorkerMessage> WorkerLines::next() {
+std::optional<WorkerProgress> WorkerLines::next() {
   while (error_.empty()) {
     const std::size_t end = buffer_.find('\n');
     if (std::min(end, buffer_.size()) > kMaxLineBytes) return fail("a line is too long");
@@ -35,7 +35,7 @@ std::optional<WorkerMessage> WorkerLines::next() {
   return std::nullopt;
 }
 
-std::optional<WorkerMessage> WorkerLines::handle_line(std::string_view line) {
+std::optional<WorkerProgress> WorkerLines::handle_line(std::string_view line) {
   const LineJson message = LineJson::parse(line, nullptr, /*allow_exceptions=*/false);
   const auto type = message.is_object() ? message.find("type") : message.end();
   if (!message.is_object() || type == message.end() || !type->is_string())
@@ -50,13 +50,14 @@ std::optional<WorkerMessage> WorkerLines::handle_line(std::string_view line) {
   if (*type != "progress" && *type != "progress_end" && *type != "ends_itself")
     return std::nullopt;  // From a later version of the protocol.
   if (!rank_) return fail("something before hello");
-  if (*type == "progress") return WorkerProgress{*rank_, whole_number_of(message, "step")};
-  if (*type == "progress_end") return WorkerProgressEnd{*rank_};
+  if (*type == "progress")
+    return WorkerProgress{.rank = *rank_, .step = whole_number_of(message, "step")};
+  if (*type == "progress_end") return WorkerProgress{.rank = *rank_, .ends = true};
   ends_itself_ = true;
   return std::nullopt;
 }
 
-std::optional<WorkerMessage> WorkerLines::fail(std::string_view error) {
+std::optional<WorkerProgress> WorkerLines::fail(std::string_view error) {
   error_ = error;
   buffer_.clear();
   return std::nullopt;

@@ -9,27 +9,19 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/time.h"
 
 namespace muster {
 
-/// The worker makes progress. `step` is the step that it reported, if any.
+/// The worker makes progress, or has announced that it will report no more.
 struct WorkerProgress {
   LocalRank rank;
-  std::optional<std::int64_t> step;
+  bool ends = false;                 // The worker will report no further progress.
+  std::optional<std::int64_t> step;  // The step that the worker reported, if any.
   friend bool operator==(const WorkerProgress&, const WorkerProgress&) = default;
 };
-
-/// The worker will report no further progress.
-struct WorkerProgressEnd {
-  LocalRank rank;
-  friend bool operator==(const WorkerProgressEnd&, const WorkerProgressEnd&) = default;
-};
-
-using WorkerMessage = std::variant<WorkerProgress, WorkerProgressEnd>;
 
 /// The parser of one connection. The result does not depend on how the bytes were cut into pieces.
 class WorkerLines {
@@ -44,7 +36,7 @@ class WorkerLines {
 
   /// The next message. Empty if there is no complete line, or if a line broke a rule of the
   /// protocol: then error() says which one.
-  std::optional<WorkerMessage> next();
+  std::optional<WorkerProgress> next();
 
   /// Why the connection must be closed. Empty as long as no rule was broken.
   std::string_view error() const { return error_; }
@@ -56,8 +48,8 @@ class WorkerLines {
   std::optional<LocalRank> ends_itself() const { return ends_itself_ ? rank_ : std::nullopt; }
 
  private:
-  std::optional<WorkerMessage> handle_line(std::string_view line);
-  std::optional<WorkerMessage> fail(std::string_view why);
+  std::optional<WorkerProgress> handle_line(std::string_view line);
+  std::optional<WorkerProgress> fail(std::string_view why);
 
   int local_world_size_;
   std::string buffer_;

@@ -19,7 +19,6 @@
 #include "agent/core/progress_text.h"
 #include "agent/core/supervisor.h"
 #include "agent/core/worker_table.h"
-#include "agent/io/agent_lines.h"
 #include "agent/io/event_log.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/hang_response.h"
@@ -74,12 +73,14 @@ class Agent {
                      .max_restarts = options.max_restarts,
                      .stop_timeout = options.shutdown_timeout}),
         run_files_(context.run_files),
+        group_(options, {environment_, job_, host_name(), std::string()},
+               [this](const auto& why) { asio::post(io_, [this, why] { on_logs_full(why); }); }),
         hangs_(io_, workers_, environment_, options.hang_timeout,
-               {.workers = [this] { return WorkerGroup::living(group_.get()); },
-                .program = [this] { return group_->program(); },
+               {.workers = [this] { return group_.living(); },
+                .program = [this] { return group_.program(); },
                 .on_hung =
                     [this](LocalRank rank, const std::string& why) {
-                      group_->explain(rank, why);
+                      group_.explain(rank, why);
                       feed(WorkerHung{rank});
                     }}),
         answers_(io_, work_, hangs_),
@@ -114,9 +115,6 @@ class Agent {
   // --- startup ----------------------------------------------------------------------------------
   // Runs after the front and the shim exist: each of the three removes the files if the others die.
   void create_run_files() {
-    group_ = std::make_unique<WorkerGroup>(
-        options_, WorkerGroup::Context{environment_, job_, host_name(), std::string()},
-        [this](const auto& why) { asio::post(io_, [this, why] { on_logs_full(why); }); });
     job_end_.on_ends([this](const auto& ends) { reporter_.ended(ends); });
     auto problem = std::make_shared<std::string>();
     work_.run([this, problem] { *problem = run_files_.create(); },
@@ -130,10 +128,10 @@ class Agent {
     watchdogs_ = std::make_unique<Watchdogs>(
         io_, workers_, environment_, run_files_.fifo(),
         Watchdogs::Handlers{
-            .on_reason = [this](LocalRank rank, const auto& why) { group_->explain(rank, why); },
+            .on_reason = [this](LocalRank rank, const auto& why) { group_.explain(rank, why); },
             .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }});
     open_channel();
-    feed(Begun{});
+    apply(JoinRendezvous{});
   }
 
   void open_channel() {
@@ -141,20 +139,24 @@ class Agent {
     if (listener.get() < 0) return;
     channel_ = std::make_unique<WorkerChannel>(
         io_, std::move(listener), run_files_.channel_path(), options_.local_world_size,
-        WorkerChannel::Handlers{[this](LocalRank rank, auto step) {
-                                  if (step) reporter_.progressed(rank, *step);
-                                  hangs_.progressed(rank);
-                                },
-                                [this](LocalRank rank) { hangs_.ended_progress(rank); },
+        WorkerChannel::Handlers{[this](const WorkerProgress& progress) { on_progress(progress); },
                                 [this](LocalRank rank) { stop_.signal_overdue(rank); }});
-    group_->set_channel(channel_->path());
+    group_.set_channel(channel_->path());
     stop_.set_channel(channel_.get());
   }
 
   void end_early(const std::string& reason) {
-    spdlog::error("{}", reason);
-    job_end_.report_early_end(
-        missing_resource(reason), [this] { run_files_.remove(false); }, [this] { end(1); });
+    const JobOutcome outcome =
+        job_outcome({.why = Finish::Why::StartFailed, .reason = reason}, OutcomeFacts{});
+    job_end_.report(
+        outcome, group_, {}, [this] { run_files_.remove(false); },
+        [this](int exit_code) { end(exit_code); });
+  }
+
+  void on_progress(const WorkerProgress& progress) {
+    if (progress.ends) return hangs_.ended_progress(progress.rank);
+    if (progress.step) reporter_.progressed(progress.rank, *progress.step);
+    hangs_.progressed(progress.rank);
   }
 
   // --- events -----------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ class Agent {
   void on_report(const ShimReport& report) {
     switch (report.kind) {
       case ShimReport::Kind::Started:
-        group_->started(report);
+        group_.started(report);
         sessions_[report.pid] = {.start = ticks_since_boot(), .end = std::nullopt};
         workers_.started(LocalRank{report.worker}, report.pid);
         // Once, after the first starts: the removal must not delay a worker.
@@ -194,19 +196,26 @@ class Agent {
           work_.pump().run([this] { run_files_.remove_orphans(); });
         return feed(WorkerStarted{LocalRank{report.worker}});
       case ShimReport::Kind::StartFailed:
-        return feed(WorkerStartFailed{LocalRank{report.worker}, group_->start_failure(report)});
+        return feed(WorkerStartFailed{LocalRank{report.worker}, group_.start_failure(report)});
       case ShimReport::Kind::Exited: {
-        group_->ended(report);
+        group_.ended(report);
         sessions_[report.pid].end = ticks_since_boot();
         const WorkerExit exit = exit_of(report);
         workers_.ended(LocalRank{report.worker}, exit);
         return feed(WorkerEnded{LocalRank{report.worker}, exit});
       }
       case ShimReport::Kind::WorkerSignalled:
-        group_->record_signal(report);
+        group_.record_signal(report);
         return stop_.on_signalled(report);
       case ShimReport::Kind::AllGone:
-        report.pid != 0 ? log_left_behind(report.pid) : sessions_.clear();
+        if (report.pid == 0) {
+          sessions_.clear();
+        } else {
+          spdlog::error(
+              "Process {} did not exit after SIGKILL: it is left behind (it waits in the kernel: "
+              "uninterruptible I/O?)",
+              report.pid);
+        }
         return feed(EverythingGone{.complete = report.pid == 0});
       case ShimReport::Kind::Ping:
         return link_.send({.kind = ShimRequest::Kind::Pong, .number = report.count});
@@ -257,7 +266,8 @@ class Agent {
             },
         .on_end =
             [this](const auto& end) {
-              feed(JobEnded{end.succeeded, session_end_text(end)});
+              const std::string node = end.failed_node.empty() ? "" : end.failed_node + ": ";
+              feed(JobEnded{end.succeeded, node + end.why});
             },
         .on_failed =
             [this](const std::string& why) {
@@ -274,7 +284,7 @@ class Agent {
             },
         .on_asked =
             [this](const NodeAsked& asked, auto done) {
-              answers_.answer(asked, group_.get(), reporter_.starts(), std::move(done));
+              answers_.answer(asked, group_, reporter_.starts(), std::move(done));
             }};
   }
 
@@ -321,42 +331,42 @@ class Agent {
     // If a slow console holds back output of earlier attempts, the start of this one waits for it.
     ++attempt_;
     if (!last_attempt_) return request_log_destinations();
-    job_end_.end_attempt(*group_, *last_attempt_, [this, attempt = attempt_] {
+    job_end_.end_attempt(group_, *last_attempt_, [this, attempt = attempt_] {
       if (start_pending_ && attempt == attempt_) request_log_destinations();
     });
   }
 
   void request_log_destinations() {
     if (!logs_specs_) return start_workers(nullptr);
-    const auto environments = group_->announce(round_);
-    if (!environments) return fail_starts(environments.error().reason);
-    logs_specs_->request_dest(*environments, [this, attempt = attempt_](const auto& dest) {
-      if (!start_pending_ || attempt != attempt_) return;  // The attempt was stopped meanwhile.
-      if (!dest) return fail_starts(dest.error().text);
-      start_workers(&*dest);
-    });
+    logs_specs_->request_dest(group_.announce(round_),
+                              [this, attempt = attempt_](const auto& dest) {
+                                if (!start_pending_ || attempt != attempt_)
+                                  return;  // The attempt was stopped meanwhile.
+                                if (!dest) return fail_starts(dest.error().text);
+                                start_workers(&*dest);
+                              });
   }
 
   void start_workers(const LogsDest* dest) {
     last_attempt_ = round_.restart_count;
-    group_->prepare(round_, run_files_.run_dir(),
-                    dest == nullptr ? std::nullopt : std::optional(*dest), work_,
-                    [this, attempt = attempt_](const auto& problem) {
-                      if (!start_pending_ || attempt != attempt_) return;
-                      if (problem) return fail_starts(problem->reason);
-                      send_starts();
-                    });
+    group_.prepare(round_, run_files_.run_dir(),
+                   dest == nullptr ? std::nullopt : std::optional(*dest), work_,
+                   [this, attempt = attempt_](const auto& problem) {
+                     if (!start_pending_ || attempt != attempt_) return;
+                     if (problem) return fail_starts(problem->reason);
+                     send_starts();
+                   });
   }
 
   // Each request is sent before the next is prepared: the shim starts that worker meanwhile.
   void send_starts() {
     start_pending_ = false;
     for (int rank = 0; rank < options_.local_world_size; ++rank) {
-      auto start = group_->make_start(work_.pump(), LocalRank{rank});
+      auto start = group_.make_start(work_.pump(), LocalRank{rank});
       if (!start) return fail_starts(start.error().reason, rank);
       link_.send(start->request, std::move(start->fds));
     }
-    group_->finish_starts(work_.pump());
+    group_.finish_starts(work_.pump());
   }
 
   void fail_starts(const std::string& reason, int from = 0) {
@@ -373,9 +383,14 @@ class Agent {
   // --- failed workers, stopping workers ---------------------------------------------------------
   void apply(const AnnounceFailure& action) {
     work_.pump().catch_up(kCatchUpLimit);
-    log_failure(options_, action, group_->pid(action.rank));
-    reporter_.failed(action.rank, action.exit, group_->ended_because(action.rank));
-    session_->workers_failed(failed_rank_text(round_.ranks.global_rank(action.rank), action.exit));
+    spdlog::error("{}", failure_text(options_, action, group_.pid(action.rank)));
+    if (action.restarts_left != 0) {
+      spdlog::info("{}", restart_text(options_, action.restarts_left));
+      spdlog::warn("{}", restarting_text(options_, action.restarts_left));
+    }
+    reporter_.failed(action.rank, action.exit, group_.ended_because(action.rank));
+    const GlobalRank rank = round_.ranks.global_rank(action.rank);
+    session_->workers_failed("rank " + std::to_string(rank.value) + " " + exit_text(action.exit));
   }
 
   void apply(const EndWorker& action) { stop_.end_worker(action); }
@@ -394,7 +409,7 @@ class Agent {
   // --- the end of the job -----------------------------------------------------------------------
   void apply(const Finish& action) {
     work_.job_ends();
-    job_end_.read_ends(*group_, [this, action](const JobEnd::Ends& ends) { finish(action, ends); });
+    job_end_.read_ends(group_, [this, action](const JobEnd::Ends& ends) { finish(action, ends); });
   }
 
   void finish(const Finish& action, const JobEnd::Ends& ends) {
@@ -410,7 +425,7 @@ class Agent {
     stop_.set_channel(nullptr);
     channel_.reset();
     job_end_.report(
-        outcome, *group_, ends, [this, succeeded] { run_files_.remove(succeeded); },
+        outcome, group_, ends, [this, succeeded] { run_files_.remove(succeeded); },
         [this, signal = outcome.signal](int exit_code) { end(exit_code, signal); });
   }
 
@@ -455,7 +470,7 @@ class Agent {
   std::deque<SupervisorEvent> events_;
   bool feeding_ = false;
   RunFiles& run_files_;
-  std::unique_ptr<WorkerGroup> group_;
+  WorkerGroup group_;
   std::shared_ptr<LogsSpecsProgram> logs_specs_;  // Null without --logs-specs.
   HangResponse hangs_;
   NodeAnswers answers_;

@@ -81,16 +81,6 @@ void JobEnd::report(const JobOutcome& outcome, const WorkerGroup& group, const E
       });
 }
 
-void JobEnd::report_early_end(const EndCause& cause, std::function<void()> clean_up,
-                              std::function<void()> done) {
-  work_.run(
-      [&options = options_, cause, clean_up = std::move(clean_up)] {
-        muster::report_early_end(options, cause);
-        clean_up();
-      },
-      [this, done = std::move(done)](bool) { flush_console(done); });
-}
-
 // Returns the exit code. After a worker's failure it is 1 as in torchrun, or with
 // --exit-code=propagate the first failure's.
 int JobEnd::print_outcome(const JobOutcome& outcome, const ExitReport& report) {

@@ -36,11 +36,6 @@ class JobEnd {
   void report(const JobOutcome& outcome, const WorkerGroup& group, const Ends& ends,
               std::function<void()> clean_up, std::function<void(int exit_code)> done);
 
-  /// Writes the files for a job that ended before it had workers, then calls `clean_up` on the log
-  /// thread. `done` is called when everything is shown.
-  void report_early_end(const EndCause& cause, std::function<void()> clean_up,
-                        std::function<void()> done);
-
  private:
   int print_outcome(const JobOutcome& outcome, const ExitReport& report);
   void flush_console(std::function<void()> done);

@@ -3,6 +3,9 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
+
+#include "agent/io/own_lines.h"
 
 namespace muster {
 
@@ -17,7 +20,8 @@ boost::system::error_code LogWork::start() {
   auto pump = LogPump::start({});
   if (!pump) return pump.error();
   pump_ = std::move(*pump);
-  lines_.route_to(pump_->mailbox());
+  lines_ = std::make_shared<OwnLines>(pump_->mailbox());
+  spdlog::default_logger()->sinks() = {lines_};
   return {};
 }
 
@@ -81,7 +85,7 @@ void LogWork::abandon_pump() {
   const auto lines = pump_->abandon();
   if (second_) {
     pump_ = std::move(second_);
-    lines_.route_to(pump_->mailbox());
+    lines_->route_to(pump_->mailbox());
     pump_->print(LogStream::Err,
                  "muster: storage does not answer: muster ends without it, and what it would have "
                  "written and shown is lost: " +

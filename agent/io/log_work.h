@@ -9,11 +9,12 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "agent/io/own_lines.h"
 #include "agent/io/periodic_check.h"
 #include "agent/logs/log_pump.h"
 
 namespace muster {
+
+class OwnLines;
 
 /// Owns the log thread. An operation that may wait for storage is a step: the thread does it, and
 /// the loop goes on meanwhile. If the thread hangs when the job ends, it is abandoned, and a second
@@ -27,7 +28,8 @@ class LogWork {
   /// `place` names the folder of the logs in messages.
   LogWork(boost::asio::io_context& io, std::string place);
 
-  /// Starts the thread, and routes muster's own log lines to it.
+  /// Starts the thread, and routes muster's own log lines to it. Called once, before the agent
+  /// starts other threads: it replaces the default logger's sink.
   boost::system::error_code start();
   /// Called only after start() succeeded.
   LogPump& pump() { return *pump_; }
@@ -57,7 +59,7 @@ class LogWork {
 
   boost::asio::io_context& io_;
   std::string place_;
-  OwnLines lines_;
+  std::shared_ptr<OwnLines> lines_;  // The default logger has it, too. Null before start().
   std::unique_ptr<LogPump> pump_;
   std::unique_ptr<LogPump> second_;  // Started when the first one hangs.
   PeriodicCheck periodic_check_;

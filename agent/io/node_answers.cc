@@ -56,12 +56,11 @@ void NodeAnswers::read(std::string path, std::int64_t offset, int attempt, Done 
   });
 }
 
-void NodeAnswers::answer(const NodeAsked& asked, const WorkerGroup* group, int attempt, Done done) {
+void NodeAnswers::answer(const NodeAsked& asked, const WorkerGroup& group, int attempt, Done done) {
   const LocalRank rank{asked.local_rank};
-  if (group == nullptr || !group->has(rank))
-    return done(no_answer("the workers of this node have not been started"));
+  if (!group.has(rank)) return done(no_answer("the workers of this node have not been started"));
   if (asked.what == NodeAsked::What::Log) {
-    const std::string& path = group->log_file(rank, asked.from_stderr);
+    const std::string& path = group.log_file(rank, asked.from_stderr);
     if (path.empty())
       return done(no_answer((asked.from_stderr ? "stderr" : "stdout") + std::string(kNoFile)));
     // An offset in the log of another attempt means nothing here.

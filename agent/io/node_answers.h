@@ -20,9 +20,9 @@ class NodeAnswers {
   NodeAnswers(boost::asio::io_context& io, LogWork& work, HangResponse& hangs)
       : io_(io), work_(work), hangs_(hangs) {}
 
-  /// `group` is null before the first attempt. `attempt` is how often the workers were started.
-  /// `done` is called once, on the loop, unless the log thread hangs or the job ends before.
-  void answer(const NodeAsked& asked, const WorkerGroup* group, int attempt, Done done);
+  /// `attempt` is how often the workers were started. `done` is called once, on the loop, unless
+  /// the log thread hangs or the job ends before.
+  void answer(const NodeAsked& asked, const WorkerGroup& group, int attempt, Done done);
 
  private:
   void read(std::string path, std::int64_t offset, int attempt, Done done);

@@ -2,6 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <utility>
+
+#include <spdlog/sinks/base_sink.h>
 
 #include "agent/logs/log_mailbox.h"
 
@@ -10,17 +14,29 @@ namespace muster {
 /// torchrun's form: "W1121 09:08:26.123456 4711 muster] text".
 inline constexpr const char* kOwnLinePattern = "%L%m%d %H:%M:%S.%f %P muster] %v";
 
-class OwnLinesSink;
-
 /// Sends the log lines of every thread of the agent to the log thread, which owns the console.
-class OwnLines {
+class OwnLines final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  /// Replaces the default logger's sink. The first call comes before the agent starts other
-  /// threads. Later calls only change the mailbox, and may come at any time.
-  void route_to(std::shared_ptr<LogMailbox> mailbox);
+  explicit OwnLines(std::shared_ptr<LogMailbox> mailbox) : mailbox_(std::move(mailbox)) {
+    set_pattern(kOwnLinePattern);
+  }
+
+  /// May be called at any time, on any thread.
+  void route_to(std::shared_ptr<LogMailbox> mailbox) {
+    const std::scoped_lock lock(mutex_);  // spdlog calls sink_it_ with it held.
+    mailbox_ = std::move(mailbox);
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    mailbox_->print(LogStream::Err, {line.data(), line.size()});
+  }
+  void flush_() override {}
 
  private:
-  std::shared_ptr<OwnLinesSink> sink_;
+  std::shared_ptr<LogMailbox> mailbox_;
 };
 
 }  // namespace muster

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -15,7 +16,6 @@
 #include <boost/asio/error.hpp>
 #include <spdlog/spdlog.h>
 
-#include "agent/core/worker_lines.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
 
@@ -88,11 +88,8 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
   /// False if this connection is closed now, by this function or because of a handler.
   bool handle_bytes(std::string_view bytes) {
     lines_.add(bytes);
-    while (const auto message = lines_.next()) {
-      if (const auto* progress = std::get_if<WorkerProgress>(&*message))
-        channel_->handlers_.on_progress(progress->rank, progress->step);
-      else
-        channel_->handlers_.on_progress_end(std::get<WorkerProgressEnd>(*message).rank);
+    while (const auto progress = lines_.next()) {
+      channel_->handlers_.on_progress(*progress);
       if (channel_ == nullptr) return false;
     }
     if (!lines_.error().empty()) return finish(lines_.error()), false;

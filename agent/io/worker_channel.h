@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 
@@ -16,6 +15,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/core/preemption.h"
+#include "agent/core/worker_lines.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/result.h"
 #include "rendezvous/core/time.h"
@@ -30,10 +30,8 @@ class WorkerChannel {
 
   /// Called on the loop, or from within preempt(); never by the constructor.
   struct Handlers {
-    /// A worker of this node has reported progress, perhaps with the step that it has done.
-    std::function<void(LocalRank, std::optional<std::int64_t> step)> on_progress;
-    /// A worker of this node will report no more progress.
-    std::function<void(LocalRank)> on_progress_end;
+    /// A worker of this node has reported progress, or the end of its progress.
+    std::function<void(const WorkerProgress&)> on_progress;
     /// The notice's deadline has come for a worker that had promised to end by itself.
     std::function<void(LocalRank)> on_overdue;
   };

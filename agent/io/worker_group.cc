@@ -103,14 +103,10 @@ void WorkerGroup::adopt(LogPump& pump, AttemptFiles made) {
   streams_.begin(pump, std::move(made));
 }
 
-boost::system::result<std::vector<Variables>, WorkerGroup::NotStarted> WorkerGroup::announce(
-    const RoundFacts& round) const {
+std::vector<Variables> WorkerGroup::announce(const RoundFacts& round) const {
   std::vector<Variables> all;
-  for (int rank = 0; rank < options_.local_world_size; ++rank) {
-    auto variables = announced_env(context_.environment, options_, round, LocalRank{rank});
-    if (!variables) return NotStarted{variables.error().text};
-    all.push_back(std::move(*variables));
-  }
+  for (int rank = 0; rank < options_.local_world_size; ++rank)
+    all.push_back(announced_env(context_.environment, options_, round, LocalRank{rank}));
   return all;
 }
 
@@ -120,9 +116,7 @@ boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::
   auto environment = worker_env(
       context_.environment, options_, round_,
       {rank, member.log.error_file, context_.job_token, context_.channel, member.log.environment});
-  if (!environment) return NotStarted{environment.error().text};
-
-  WorkerCommand command{"", worker_command(options_, rank), std::move(*environment), {}, {}};
+  WorkerCommand command{"", worker_command(options_, rank), std::move(environment), {}, {}};
   if (!options_.cpus.empty()) command.cpus = options_.cpus[static_cast<std::size_t>(rank.value)];
   const Result<std::string>& program = programs_[static_cast<std::size_t>(rank.value)];
   if (!program)
@@ -180,10 +174,9 @@ void WorkerGroup::record_signal(const ShimReport& report) {
   record_sent_signal(at(LocalRank{report.worker}).end, report);
 }
 
-std::vector<StackCollector::Target> WorkerGroup::living(const WorkerGroup* group) {
+std::vector<StackCollector::Target> WorkerGroup::living() const {
   std::vector<StackCollector::Target> living;
-  if (group == nullptr) return living;
-  for (const Member& member : group->members_)
+  for (const Member& member : members_)
     if (member.end.pid != 0 && !member.end.has_ended())
       living.push_back({member.end.local_rank, member.end.pid, member.log.dir});
   return living;

@@ -46,7 +46,7 @@ class WorkerGroup {
     std::string reason;
   };
   /// announced_env() of each worker: the variables that a plug-in of --logs-specs gets.
-  boost::system::result<std::vector<Variables>, NotStarted> announce(const RoundFacts& round) const;
+  std::vector<Variables> announce(const RoundFacts& round) const;
   /// Forgets the last attempt, and has the log thread create the directories and files of the next
   /// one. `dest`: where a plug-in of --logs-specs wants the logs. `done` gets the reason why no
   /// worker can be started, or nothing.
@@ -67,7 +67,7 @@ class WorkerGroup {
   /// Records why muster ends this worker, for the failure report: "it hung: …".
   void explain(LocalRank rank, std::string why) { at(rank).end.ended_because = std::move(why); }
 
-  /// Whether this attempt has a worker of this rank.
+  /// Whether this attempt has a worker of this rank. Before the first attempt there is none.
   bool has(LocalRank rank) const {
     return rank.value >= 0 && static_cast<std::size_t>(rank.value) < members_.size();
   }
@@ -78,8 +78,8 @@ class WorkerGroup {
   const std::string& log_file(LocalRank rank, bool is_stderr) const {
     return is_stderr ? at(rank).log.err.file : at(rank).log.out.file;
   }
-  /// The running workers, whose stacks can be collected. `group` is null before the first attempt.
-  static std::vector<StackCollector::Target> living(const WorkerGroup* group);
+  /// The running workers, whose stacks can be collected.
+  std::vector<StackCollector::Target> living() const;
   const std::string& program() const { return program_; }
 
   /// How each worker ended, with evidence of the OOM killer. The error files are not read yet.

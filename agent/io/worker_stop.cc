@@ -5,10 +5,20 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/core/preemption.h"
-#include "agent/io/agent_lines.h"
+#include "agent/core/progress_text.h"
+#include "agent/core/signal_name.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
+namespace {
+
+/// Whether a signal in this state stops workers.
+bool has_workers(Supervisor::State state) {
+  using State = Supervisor::State;
+  return state == State::Starting || state == State::Running || state == State::Stopping;
+}
+
+}  // namespace
 
 void WorkerStop::begin_attempt() {
   lines_.begin_attempt();
@@ -16,13 +26,18 @@ void WorkerStop::begin_attempt() {
 }
 
 void WorkerStop::on_signal(int number, Supervisor::State before) {
+  using State = Supervisor::State;
   const bool stops = has_workers(before);
-  const bool is_first = !stops || signals_++ == 0;
-  if (stops && is_first && channel_ != nullptr)
+  const bool is_first = stops && signals_++ == 0;
+  if (is_first && channel_ != nullptr)
     channel_->preempt(Preemption::deadline_of_notice(now(), options_.shutdown_timeout));
-  log_signal(
-      number,
-      {.before = before, .is_first = is_first, .shutdown_timeout = options_.shutdown_timeout});
+  if (before != State::Joining) spdlog::warn("Received {} death signal", number);
+  if (is_first)
+    spdlog::warn("{}", stopping_text(number, options_.shutdown_timeout));
+  else if (stops)
+    spdlog::warn("received {} again: killing the workers", signal_name(number));
+  else if (before == State::Leaving)
+    spdlog::warn("Got termination signal: {}: the other nodes are not waited for", number);
 }
 
 void WorkerStop::on_signalled(const ShimReport& report) {

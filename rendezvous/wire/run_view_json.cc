@@ -1,10 +1,10 @@
 #include "rendezvous/wire/run_view_json.h"
 
 #include <chrono>
-#include <cstdio>
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/core/time_text.h"
 #include "rendezvous/wire/base64.h"
 
 namespace muster {
@@ -35,7 +35,7 @@ struct Clock {
 
   std::string operator()(Instant at) const {
     const auto ago = std::chrono::duration_cast<std::chrono::microseconds>(now - at);
-    return time_text({wall.microseconds - ago.count()});
+    return utc_text(std::chrono::microseconds(wall.microseconds) - ago);
   }
 };
 
@@ -175,21 +175,6 @@ OrderedJson list_of(const Values& values, const Clock& clock) {
 }
 
 }  // namespace
-
-std::string time_text(WallTime at) {
-  using namespace std::chrono;
-  const sys_time<milliseconds> time{floor<milliseconds>(microseconds(at.microseconds))};
-  const auto day = floor<days>(time);
-  const year_month_day date(day);
-  const hh_mm_ss clock(time - day);
-  char text[64];
-  std::snprintf(
-      text, sizeof text, "%04d-%02u-%02uT%02d:%02d:%02d.%03dZ", static_cast<int>(date.year()),
-      static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
-      static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
-      static_cast<int>(clock.seconds().count()), static_cast<int>(clock.subseconds().count()));
-  return text;
-}
 
 std::string runs_json(const RunsView& view) {
   const Clock clock{view.now, view.wall};

@@ -10,9 +10,6 @@
 
 namespace muster {
 
-/// Seconds with milliseconds since 1970 as "2026-11-22T21:39:01.123Z".
-std::string time_text(WallTime at);
-
 /// Bytes that are not UTF-8 become U+FFFD. These functions throw only if there is no memory.
 std::string runs_json(const RunsView& view);
 /// The run without its nodes, but with its events.

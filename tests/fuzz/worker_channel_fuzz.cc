@@ -21,7 +21,7 @@ using namespace muster;
 constexpr int kWorkers = 3;
 
 struct Heard {
-  std::vector<WorkerMessage> messages;
+  std::vector<WorkerProgress> messages;
   std::string why;
   std::optional<LocalRank> rank, promised;
   bool operator==(const Heard&) const = default;

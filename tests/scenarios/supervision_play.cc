@@ -102,7 +102,6 @@ void SupervisionPlay::pass_until(Instant end) {
 }
 
 void SupervisionPlay::act(const std::string& verb, const Words& words) {
-  if (verb == "begins") return feed(Begun{});
   if (verb == "worker") return worker(words);
   if (verb == "signal") return signal(words);
   if (verb == "round-is-complete") {

@@ -47,7 +47,7 @@ class World {
         supervisor_(settings_) {}
 
   void run() {
-    feed(Begun{});
+    apply(JoinRendezvous{});
     int steps = 0;
     while (!supervisor_.finished()) {
       REQUIRE(++steps < 2000);

@@ -89,8 +89,8 @@ class Commands {
 
 int listen(const std::string& path, int workers) {
   asio::io_context io{1};
-  const auto say_rank = [](const std::string& what) {
-    return [what](muster::LocalRank rank) { print_line(what + " " + std::to_string(rank.value)); };
+  const auto print_rank = [](const std::string& what, muster::LocalRank rank) {
+    print_line(what + " " + std::to_string(rank.value));
   };
   auto listener = muster::WorkerChannel::listen_at(path);
   if (!listener) {
@@ -99,9 +99,11 @@ int listen(const std::string& path, int workers) {
   }
   muster::WorkerChannel channel(
       io, std::move(*listener), path, workers,
-      {.on_progress = [](auto rank, auto) { print_line("progress " + std::to_string(rank.value)); },
-       .on_progress_end = say_rank("progress_end"),
-       .on_overdue = say_rank("overdue")});
+      {.on_progress =
+           [print_rank](const muster::WorkerProgress& progress) {
+             print_rank(progress.ends ? "progress_end" : "progress", progress.rank);
+           },
+       .on_overdue = [print_rank](auto rank) { print_rank("overdue", rank); }});
   print_line("listening");
   const Commands commands(io, channel);
   io.run();

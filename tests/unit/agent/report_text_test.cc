@@ -12,12 +12,6 @@ TEST_CASE("report_text: seconds before the epoch are whole, too", "[unit][agent]
   CHECK(floor_s(-1000) == -1);
 }
 
-TEST_CASE("report_text: a time as torchrun writes it", "[unit][agent]") {
-  CHECK(date_time(0, '_') == "1970-01-01_00:00:00");
-  CHECK(date_time(1'709'210'096, 'T') == "2024-02-29T12:34:56");
-  CHECK(date_time(-1, '_') == "1969-12-31_23:59:59");
-}
-
 TEST_CASE("report_text: a line is as wide as it has characters", "[unit][agent]") {
   CHECK(widest_line("") == 0);
   CHECK(widest_line("ab\nabcd\na") == 4);

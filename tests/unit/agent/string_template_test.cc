@@ -6,11 +6,7 @@ namespace muster {
 namespace {
 
 std::string substituted(std::string_view text) {
-  return safe_substitute(text, [](std::string_view name) -> std::optional<std::string> {
-    if (name == "local_rank") return "3";
-    if (name == "empty") return "";
-    return std::nullopt;
-  });
+  return safe_substitute(text, {{"local_rank", "3"}, {"empty", ""}});
 }
 
 // Every expected value is what CPython 3.11's string.Template(text).safe_substitute() returns.
@@ -70,8 +66,7 @@ TEST_CASE("string_template: a broken brace does not hide what follows", "[unit][
 }
 
 TEST_CASE("string_template: a value is not substituted again", "[unit][agent]") {
-  const auto echo = [](std::string_view) -> std::optional<std::string> { return "$local_rank$$"; };
-  CHECK(safe_substitute("<$local_rank>", echo) == "<$local_rank$$>");
+  CHECK(safe_substitute("<$local_rank>", {{"local_rank", "$local_rank$$"}}) == "<$local_rank$$>");
 }
 
 TEST_CASE("string_template: pieces keep the text that they stand for", "[unit][agent]") {

@@ -20,10 +20,7 @@ struct SupervisorTest {
     return supervisor.step(event, now += elapsed);
   }
   SupervisorActions happens(const SupervisorEvent& event) { return after(1ms, event); }
-  void run() {
-    happens(Begun{});
-    start_both();
-  }
+  void run() { start_both(); }
   void start_both() {
     happens(RendezvousCompleted{});
     happens(WorkerStarted{LocalRank{0}});
@@ -58,7 +55,6 @@ const Action& last(const SupervisorActions& actions) {
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: workers that all end well are a success",
                  "[unit][agent]") {
-  only<JoinRendezvous>(happens(Begun{}));
   CHECK(only<StartWorkers>(happens(RendezvousCompleted{})).restart_count == 0);
   CHECK(happens(WorkerStarted{LocalRank{0}}).empty());
   CHECK(happens(WorkerStarted{LocalRank{1}}).empty());
@@ -129,7 +125,6 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: time in which the machine stood st
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure is acted on once every start is answered",
                  "[unit][agent]") {
-  happens(Begun{});
   happens(RendezvousCompleted{});
   happens(WorkerStarted{LocalRank{0}});
   only<AnnounceFailure>(happens(WorkerEnded{LocalRank{0}, kBad}));
@@ -138,7 +133,6 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure is acted on once every s
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a command that cannot be started is not tried again",
                  "[unit][agent]") {
-  happens(Begun{});
   happens(RendezvousCompleted{});
   CHECK(happens(WorkerStartFailed{LocalRank{0}, "no such file"}).empty());
   only<SignalWorkers>(happens(WorkerStarted{LocalRank{1}}));
@@ -164,7 +158,6 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: the first signal is passed on, the
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal before the first start ends the job at once",
                  "[unit][agent]") {
-  happens(Begun{});
   const SupervisorActions actions = happens(SignalArrived{kTerm});
   CHECK(last<Finish>(actions).why == Finish::Why::Signalled);
   CHECK_FALSE(last<Finish>(actions).started);
@@ -206,7 +199,6 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: no restart beside a process that c
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a rendezvous that fails ends the job with its reason",
                  "[unit][agent]") {
-  happens(Begun{});
   const SupervisorActions actions = happens(RendezvousFailed{"timed out"});
   CHECK(only<Finish>(actions).why == Finish::Why::RendezvousFailed);
   CHECK(only<Finish>(actions).reason == "timed out");
@@ -268,7 +260,6 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a restart that is ordered costs no
     happens(WorkerEnded{LocalRank{0}, kBad});  // A victim.
   }
   SECTION("while they start") {
-    happens(Begun{});
     happens(RendezvousCompleted{});
     happens(WorkerStarted{LocalRank{0}});
     CHECK(happens(RestartOrdered{}).empty());
@@ -282,7 +273,6 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a restart that is ordered costs no
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: the job's count decides where there is one",
                  "[unit][agent]") {
-  happens(Begun{});
   // More than max_restarts of this node: the other nodes' --max-restarts was checked at their join.
   CHECK(only<StartWorkers>(happens(RendezvousCompleted{.job_restarts = 7})).restart_count == 7);
   happens(WorkerStarted{LocalRank{0}});
@@ -319,7 +309,6 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a job that failed elsewhere is ove
     CHECK(only<Finish>(actions).reason == failed.reason);
   }
   SECTION("while it waits for a round") {
-    happens(Begun{});
     CHECK(only<Finish>(happens(failed)).why == Finish::Why::JobFailed);
   }
   SECTION("when its own part is done") {

@@ -9,8 +9,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::vector<WorkerMessage> all_of(WorkerLines& lines, std::string_view bytes) {
-  std::vector<WorkerMessage> all;
+std::vector<WorkerProgress> all_of(WorkerLines& lines, std::string_view bytes) {
+  std::vector<WorkerProgress> all;
   lines.add(bytes);
   while (auto message = lines.next())
     all.push_back(*message);
@@ -34,9 +34,8 @@ TEST_CASE("worker lines: what a worker says", "[unit][worker_channel]") {
   const auto said = all_of(lines,
                            "{\"type\":\"progress\",\"step\":17}\n{\"type\":\"progress\"}\n"
                            "{\"type\":\"progress_end\"}\n");
-  CHECK(said == std::vector<WorkerMessage>{WorkerProgress{kOne, 17},
-                                           WorkerProgress{kOne, std::nullopt},
-                                           WorkerProgressEnd{kOne}});
+  CHECK(said == std::vector<WorkerProgress>{
+                    {.rank = kOne, .step = 17}, {.rank = kOne}, {.rank = kOne, .ends = true}});
   CHECK_FALSE(lines.ends_itself());
   CHECK(all_of(lines, "{\"type\":\"ends_itself\"}\n").empty());
   CHECK(lines.ends_itself() == kOne);
@@ -47,11 +46,11 @@ TEST_CASE("worker lines: where the bytes are cut does not matter", "[unit][worke
   const std::string text = std::string(kHello) + "{\"type\":\"progress\",\"step\":-3}\n{\"ty";
   for (std::size_t piece = 1; piece <= text.size(); ++piece) {
     WorkerLines lines(2);
-    std::vector<WorkerMessage> said;
+    std::vector<WorkerProgress> said;
     for (std::size_t at = 0; at < text.size(); at += piece)
-      for (const WorkerMessage& message : all_of(lines, text.substr(at, piece)))
+      for (const WorkerProgress& message : all_of(lines, text.substr(at, piece)))
         said.push_back(message);
-    CHECK(said == std::vector<WorkerMessage>{WorkerProgress{kOne, -3}});
+    CHECK(said == std::vector<WorkerProgress>{{.rank = kOne, .step = -3}});
     CHECK(lines.error().empty());
   }
 }
@@ -84,8 +83,8 @@ TEST_CASE("worker lines: what a later version says is skipped", "[unit][worker_c
   const auto said = all_of(lines, "{\"type\":\"news\"}\n" + std::string(kHello) +
                                       "{\"type\":\"progress\",\"step\":18446744073709551615}\n"
                                       "{\"type\":\"progress\",\"step\":2.5,\"more\":[{}]}\n");
-  const WorkerProgress without_step{kOne, std::nullopt};
-  CHECK(said == std::vector<WorkerMessage>{without_step, without_step});
+  const WorkerProgress without_step{.rank = kOne};
+  CHECK(said == std::vector<WorkerProgress>{without_step, without_step});
   CHECK(lines.error().empty());
 }
 

@@ -257,8 +257,11 @@ TEST_CASE_METHOD(PlanFixture, "plan: virtual local ranks need a device for each 
   CHECK(agent(words).virtual_local_rank);
   environment["CUDA_VISIBLE_DEVICES"] = "0,1";
   CHECK(agent(words).virtual_local_rank);
-  environment["CUDA_VISIBLE_DEVICES"] = "";
-  CHECK_THAT(error(words), Contains("CUDA_VISIBLE_DEVICES"));
+  for (const char* devices : {"", "7"}) {
+    environment["CUDA_VISIBLE_DEVICES"] = devices;
+    CHECK_THAT(error(words), Contains("that is '" + std::string(devices) + "'"));
+    CHECK_THAT(error(words), Contains("there are 2 workers"));
+  }
 }
 
 TEST_CASE_METHOD(PlanFixture, "plan: flags without effect are named", "[unit][launcher]") {

@@ -243,9 +243,4 @@ TEST_CASE("run view JSON: bytes that are not UTF-8 are replaced", "[unit][rendez
   CHECK(runs["runs"][0]["id"] == "a\xef\xbf\xbd\n<b>");
 }
 
-TEST_CASE("run view JSON: wall time is text, in UTC", "[unit][rendezvous]") {
-  CHECK(time_text({1'700'000'000'123'456}) == "2023-11-14T22:13:20.123Z");
-  CHECK(time_text({0}) == "1970-01-01T00:00:00.000Z");
-}
-
 }  // namespace muster::testing
