@@ -30,7 +30,7 @@ constexpr Duration kReaderLimit = std::chrono::seconds(2);
 constexpr int kMaxLinks = 16;
 
 // Waits at most kReaderLimit: `fd` may be a non-blocking FIFO or terminal with a slow reader.
-error_code write_all(int fd, std::string_view text) {
+error_code write_all_in_time(int fd, std::string_view text) {
   const Instant end = now() + kReaderLimit;
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
@@ -72,7 +72,7 @@ error_code write_in_place(const std::string& path, const std::string& text) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   const OwnedFd fd(::open(path.c_str(), kFlags, 0666));
   if (!fd.is_open()) return from_errno(errno);
-  const error_code error = write_all(fd.get(), text);
+  const error_code error = write_all_in_time(fd.get(), text);
   // An empty file is clearly no report. Fails for a FIFO and a device.
   if (error) (void)!::ftruncate(fd.get(), 0);
   return error;
@@ -83,7 +83,7 @@ error_code replace(const std::string& path, const std::string& text, std::option
   const std::string temporary = path + ".muster-" + random_name(8);
   OwnedFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!fd.is_open()) return from_errno(errno);
-  error_code error = write_all(fd.get(), text);
+  error_code error = write_all_in_time(fd.get(), text);
   if (!error && mode && ::fchmod(fd.get(), *mode & 07777) != 0) error = from_errno(errno);
   if (!error && ::fsync(fd.get()) != 0) error = from_errno(errno);
   fd.reset();
@@ -110,7 +110,7 @@ std::optional<std::string> read_error_file_at(const std::string& path) {
 }
 
 error_code write_whole_file(const std::string& path, const std::string& text) {
-  if (const auto fd = inherited_descriptor(path)) return write_all(*fd, text);
+  if (const auto fd = inherited_descriptor(path)) return write_all_in_time(*fd, text);
   std::string target = path;
   struct stat info {};
   const bool exists = ::lstat(path.c_str(), &info) == 0;

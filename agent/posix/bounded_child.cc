@@ -10,10 +10,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <string_view>
 
 #include "agent/core/watched_time.h"
 #include "agent/posix/clocks.h"
+#include "agent/posix/write_all.h"
 #include "rendezvous/net/owned_fd.h"
 
 namespace muster {
@@ -28,14 +28,6 @@ bool has_ended(pid_t child, siginfo_t& info) {
   info = {};
   return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG) == 0 &&
          info.si_pid == child;
-}
-
-void write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno != EINTR) return;
-    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
-  }
 }
 
 }  // namespace
@@ -109,7 +101,8 @@ std::optional<std::string> answer_in_time(const std::function<std::string()>& as
 }
 
 void print_to_stderr(const std::string& text) {
-  run_in_bounded_child([&text] { write_all(STDERR_FILENO, text); }, kPrintLimit);
+  run_in_bounded_child(
+      [&text] { [[maybe_unused]] const auto error = write_all(STDERR_FILENO, text); }, kPrintLimit);
 }
 
 }  // namespace muster

@@ -13,6 +13,7 @@
 
 #include "agent/posix/kernel_calls.h"
 #include "agent/posix/process_scan.h"
+#include "agent/posix/write_all.h"
 #include "rendezvous/core/from_errno.h"
 
 namespace muster {
@@ -136,12 +137,7 @@ Result<OwnedFd> pack_command(const WorkerCommand& command) {
     return pack_into_pipe(text);
   OwnedFd fd(make_memory_file("muster-command"));
   if (!fd.is_open()) return from_errno(errno);
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(fd.get(), text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return from_errno(errno);
-    done += static_cast<std::size_t>(n);
-  }
+  if (const auto error = write_all(fd.get(), text)) return error;
   return fd;
 }
 
