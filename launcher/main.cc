@@ -18,7 +18,6 @@
 #include <boost/system/system_error.hpp>
 #include <spdlog/spdlog.h>
 
-#include "agent/io/ask_storage.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/preflight.h"
 #include "agent/io/run_job.h"
@@ -199,6 +198,7 @@ Checked<void> set_up_access(const Flags& flags, RendezvousOptions& rendezvous) {
 }
 
 int run(int argc, char** argv) {
+  ::signal(SIGCHLD, SIG_DFL);  // A parent may have left it ignored: waitid() would find no child.
   const std::string argv0 = argc > 0 ? argv[0] : "muster";
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   const ProgramName program = program_name(argv0);

@@ -153,7 +153,6 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
   const SignalState worker_signals = signals_for_workers(front.watched);
   front.spared = own_children();
   ::sigprocmask(SIG_BLOCK, &front.watched, nullptr);
-  ::signal(SIGCHLD, SIG_DFL);  // A parent may have left it ignored: waitid() would find no child.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // A write beyond the limit of a file's size then returns an error.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
