@@ -11,8 +11,8 @@
 #include <cstddef>
 
 #include "agent/core/watched_time.h"
-#include "agent/posix/clocks.h"
 #include "agent/posix/write_all.h"
+#include "rendezvous/net/clock.h"
 #include "rendezvous/net/owned_fd.h"
 
 namespace muster {
@@ -46,8 +46,8 @@ std::optional<bool> fork_and_wait(const std::function<void()>& work,
   const OwnedFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   if (pidfd.is_open()) {
     pollfd ended{pidfd.get(), POLLIN, 0};
-    WatchedWait wait(monotonic_now());
-    while (wait.advance(monotonic_now()) < limit &&
+    WatchedWait wait(now());
+    while (wait.advance(now()) < limit &&
            ::poll(&ended, 1, static_cast<int>(wait.until_next_check(limit) / 1ms) + 1) == 0) {
     }
   } else {  // No descriptor is left: polls for the child's end.

@@ -61,7 +61,7 @@ struct ShimReport {
   std::int32_t code = 0;
   std::int32_t status = 0;
   std::int32_t count = 0;
-  std::int64_t wall_ns = 0;  // When the shim saw this, since the epoch. For people and for order.
+  std::int64_t wall_ms = 0;  // When the shim saw this, since the epoch. For people and for order.
   std::int64_t clock_offset_ms = 0;  // clock_offset_ms() at that time.
 };
 

@@ -165,7 +165,7 @@ class FakeShim {
           .pid = pid_of(rank),
           .code = code,
           .status = status,
-          .wall_ns = 1'790'000'000'000'000'000});
+          .wall_ms = 1'790'000'000'000});
   }
 
   OwnedFd socket_;

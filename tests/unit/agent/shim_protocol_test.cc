@@ -160,7 +160,7 @@ TEST_CASE("shim protocol: reports come back as they were", "[unit][agent]") {
   const Pair pair;
   ShimReport report{.kind = ShimReport::Kind::Exited, .worker = 3};
   report.pid = 4711;
-  report.wall_ns = 1'234'567'890'123'456'789;
+  report.wall_ms = 1'234'567'890'123'456'789;
   REQUIRE_FALSE(send_report(pair.shim, report));
   const Result<ShimReport> received = receive_report(pair.agent);
   REQUIRE(received.has_value());
