@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 
 #include "agent/posix/bounded_child.h"
 #include "agent/posix/job_cleanup.h"
+#include "agent/posix/shim_protocol.h"
 
 namespace muster {
 namespace {
@@ -99,30 +99,21 @@ class Front {
   // If the queue is full, the message is dropped: the shim does not answer, and one more signal
   // would not change that.
   void send(const FrontMessage& message) {
-    ::send(setup_.socket, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    [[maybe_unused]] const auto error = send_message(setup_.socket, message);
   }
 
   int finish() {
-    Outcome outcome;
-    if (!receive(outcome)) {
+    const auto received = receive_message<Outcome>(setup_.socket);
+    if (!received) {
       kill_descendants(setup_.spared, WorkerCgroup(setup_.shim));
       explain_lost_shim();
       run_in_bounded_child(setup_.remove_files, kRemoveFilesLimit);
       return 1;
     }
+    const Outcome& outcome = received->message;
     if (outcome.files_removed == 0) run_in_bounded_child(setup_.remove_files, kRemoveFilesLimit);
     if (outcome.exit_signal != 0) die_of(outcome.exit_signal);
     return outcome.exit_code;
-  }
-
-  // A message that the shim has not read resets the connection. Then the first recv() returns
-  // ECONNRESET, and the next one returns the outcome that the shim has sent.
-  bool receive(Outcome& outcome) const {
-    ssize_t n = 0;
-    do {
-      n = ::recv(setup_.socket, &outcome, sizeof outcome, MSG_DONTWAIT);
-    } while (n < 0 && (errno == ECONNRESET || errno == EINTR));
-    return n == static_cast<ssize_t>(sizeof outcome);
   }
 
   void explain_lost_shim() const {

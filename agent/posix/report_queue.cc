@@ -18,7 +18,7 @@ void ReportQueue::add_signal(int number) {
 
 boost::system::error_code ReportQueue::send_to(int socket) {
   while (!waiting_.empty()) {
-    if (const auto error = send_report(socket, waiting_.front())) return error;
+    if (const auto error = send_message(socket, waiting_.front())) return error;
     waiting_.pop_front();
   }
   return {};

@@ -1,7 +1,6 @@
 #include "agent/posix/shim.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -118,7 +117,7 @@ class Shim {
     const bool exited_well =
         agent_reaped_ && agent_status_.si_code == CLD_EXITED && agent_status_.si_status == 0;
     outcome_.files_removed = !agent_gone_ && exited_well;
-    ::send(setup_.front_socket, &outcome_, sizeof outcome_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    [[maybe_unused]] const auto error = send_message(setup_.front_socket, outcome_);
   }
 
  private:
@@ -155,12 +154,12 @@ class Shim {
 
   void receive_requests() {
     while (!ended_ && !agent_gone_) {
-      Result<ReceivedRequest> received = receive_request(socket_);
+      auto received = receive_message<ShimRequest>(socket_);
       if (!received) {
         if (received.error().value() == EAGAIN) return;
         return on_agent_lost("");  // The agent closed its end, or sent a packet of another size.
       }
-      apply(received->request, received->fds);
+      apply(received->message, received->fds);
     }
   }
 
@@ -264,13 +263,12 @@ class Shim {
 
   void receive_front_messages() {
     while (!ended_) {
-      FrontMessage message;
-      const ssize_t n = ::recv(setup_.front_socket, &message, sizeof message, MSG_DONTWAIT);
-      // A message that the front has not read resets the connection. Then one recv() returns
-      // ECONNRESET, and the next ones return what the front has sent before.
-      if (n < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
-      if (n < 0 && errno == EAGAIN) return;
-      if (n <= 0) return on_front_lost();
+      const auto received = receive_message<FrontMessage>(setup_.front_socket);
+      if (!received) {
+        if (received.error().value() == EAGAIN) return;
+        return on_front_lost();
+      }
+      const FrontMessage& message = received->message;
       if (message.kind == FrontMessage::Kind::Signal)
         handle_signal({message.number, message.from_kernel != 0});
       else  // As in a shell's job: SIGSTOP, which no worker can catch, then SIGCONT.

@@ -61,61 +61,6 @@ std::string serialise(const WorkerCommand& command) {
   return out;
 }
 
-boost::system::error_code send_packet(int socket, const void* data, std::size_t bytes,
-                                      const std::vector<OwnedFd>& fds) {
-  iovec part{const_cast<void*>(data), bytes};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kFdsMax * sizeof(int))> control{};
-  if (!fds.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-    for (std::size_t i = 0; i < fds.size(); ++i) {
-      const int fd = fds[i].get();
-      std::memcpy(CMSG_DATA(header) + i * sizeof fd, &fd, sizeof fd);
-    }
-  }
-  for (;;) {
-    if (::sendmsg(socket, &message, MSG_NOSIGNAL) >= 0) return {};
-    if (errno != EINTR) return from_errno(errno);
-  }
-}
-
-Result<std::vector<OwnedFd>> receive_packet(int socket, void* data, std::size_t bytes) {
-  iovec part{data, bytes};
-  msghdr message{};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kFdsMax * sizeof(int))> control{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  // A peer that ends before it has read all packets resets the connection. The first call returns
-  // ECONNRESET, and the next calls return the packets that the peer sent before its end.
-  ssize_t n = 0;
-  do {
-    n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
-  if (n < 0) return from_errno(errno);
-  std::vector<OwnedFd> fds;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t at = 0; at < header->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header) + at, sizeof fd);
-      fds.emplace_back(fd);
-    }
-  }
-  if (n == 0) return from_errno(ENOTCONN);
-  if (static_cast<std::size_t>(n) != bytes) return from_errno(EPROTO);
-  return fds;
-}
-
 // Used if `ulimit -f` is too small: that limit holds for memfds, too.
 Result<OwnedFd> pack_into_pipe(const std::string& text) {
   std::array<int, 2> ends{};
@@ -183,27 +128,59 @@ Result<std::pair<int, int>> make_shim_pair() {
   return std::pair(ends[0], ends[1]);
 }
 
-boost::system::error_code send_request(int socket, const ShimRequest& request,
-                                       const std::vector<OwnedFd>& fds) {
-  return send_packet(socket, &request, sizeof request, fds);
+boost::system::error_code send_packet(int socket, const void* data, std::size_t bytes,
+                                      const std::vector<OwnedFd>& fds) {
+  iovec part{const_cast<void*>(data), bytes};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kFdsMax * sizeof(int))> control{};
+  if (!fds.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    for (std::size_t i = 0; i < fds.size(); ++i) {
+      const int fd = fds[i].get();
+      std::memcpy(CMSG_DATA(header) + i * sizeof fd, &fd, sizeof fd);
+    }
+  }
+  for (;;) {
+    if (::sendmsg(socket, &message, MSG_NOSIGNAL) >= 0) return {};
+    if (errno != EINTR) return from_errno(errno);
+  }
 }
 
-boost::system::error_code send_report(int socket, const ShimReport& report) {
-  return send_packet(socket, &report, sizeof report, {});
-}
-
-Result<ReceivedRequest> receive_request(int socket) {
-  ReceivedRequest received;
-  auto fds = receive_packet(socket, &received.request, sizeof received.request);
-  if (!fds) return fds.error();
-  received.fds = std::move(*fds);
-  return received;
-}
-
-Result<ShimReport> receive_report(int socket) {
-  ShimReport report;
-  if (const auto fds = receive_packet(socket, &report, sizeof report); !fds) return fds.error();
-  return report;
+Result<std::vector<OwnedFd>> receive_packet(int socket, void* data, std::size_t bytes) {
+  iovec part{data, bytes};
+  msghdr message{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kFdsMax * sizeof(int))> control{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  // A peer that ends before it has read all packets resets the connection. The first call returns
+  // ECONNRESET, and the next calls return the packets that the peer sent before its end.
+  ssize_t n = 0;
+  do {
+    n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
+  if (n < 0) return from_errno(errno);
+  std::vector<OwnedFd> fds;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = 0; at < header->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + at, sizeof fd);
+      fds.emplace_back(fd);
+    }
+  }
+  if (n == 0) return from_errno(ENOTCONN);
+  if (static_cast<std::size_t>(n) != bytes) return from_errno(EPROTO);
+  return fds;
 }
 
 }  // namespace muster

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -112,8 +111,7 @@ std::pair<int, int> make_pair() {
 
 /// Makes the front exit with 1 and print no further message.
 int end_with_failure(const ShimSetup& setup) {
-  const Outcome outcome{.exit_code = 1};
-  ::send(setup.front_socket, &outcome, sizeof outcome, MSG_NOSIGNAL | MSG_DONTWAIT);
+  [[maybe_unused]] const auto error = send_message(setup.front_socket, Outcome{.exit_code = 1});
   return 1;
 }
 
