@@ -125,7 +125,7 @@ std::string preflight_failure(const Flags& flags) {
   for (const std::string& line : found.warnings)
     spdlog::warn("preflight: {}", line);
   if (found.failure.empty()) return {};
-  return flags.name_of(OptionId::Preflight) +
+  return flags.name_of(&Flags::preflight) +
          ": this machine takes no part in the job: " + found.failure;
 }
 
@@ -138,7 +138,7 @@ int dry_run(const LaunchPlan& plan) {
 Checked<void> set_up_c10d_allow(const Flags& flags, RendezvousOptions& rendezvous) {
   C10dAllow allow = agent_c10d_allow(rendezvous.token != nullptr);
   if (flags.c10d_allow) {
-    const std::string name = flags.name_of(OptionId::C10dAllow);
+    const std::string name = flags.name_of(&Flags::c10d_allow);
     auto given = parse_c10d_allow(*flags.c10d_allow);
     if (!given) return FlagError{name + ": " + given.error().reason};
     if (given->members && !rendezvous.token)
@@ -175,7 +175,7 @@ Checked<void> set_up_etcd_tls(const Flags& flags, EtcdRendezvousOptions& etcd) {
           {.certificate = etcd.tls_certificate, .key = etcd.tls_key, .ca = etcd.tls_ca}));
   if (!context)
     return FlagError{
-        flags.name_of(OptionId::RdzvConf) +
+        flags.name_of(&Flags::rdzv_conf) +
         ": protocol=https, with the files of cacert, cert and key: " + context.error().reason};
   etcd.tls = make_tls_client(*std::move(context));
   return {};
@@ -206,7 +206,7 @@ int run(int argc, char** argv) {
 
   const ParseOutcome outcome = parse_command_line({words, environment, program.launch_module});
   const auto* early = std::get_if<EarlyExit>(&outcome);
-  if (early != nullptr && early->option == OptionId::PythonEntry) return print_python_entry();
+  if (early != nullptr && early->what == Prints::PythonEntry) return print_python_entry();
   if (early != nullptr) return print(early_exit_text(*early, program, terminal_width(environment)));
   const auto usage_error = [&program](const std::string& message) {
     std::fputs(usage_error_text(program, message).c_str(), stderr);
