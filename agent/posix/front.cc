@@ -8,10 +8,10 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <string>
 
 #include "agent/posix/bounded_child.h"
+#include "agent/posix/child_signals.h"
 #include "agent/posix/job_cleanup.h"
 #include "agent/posix/shim_protocol.h"
 
@@ -21,20 +21,9 @@ namespace {
 // The files may be on a file server that does not answer.
 constexpr std::chrono::milliseconds kRemoveFilesLimit{2000};
 
-sigset_t only(int number) {
-  sigset_t one;
-  ::sigemptyset(&one);
-  ::sigaddset(&one, number);
-  return one;
-}
-
 sigset_t without(sigset_t set, int number) {
   ::sigdelset(&set, number);
   return set;
-}
-
-int open_signals(const sigset_t& set) {
-  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 class Front {
@@ -42,7 +31,8 @@ class Front {
   explicit Front(const FrontSetup& setup)
       : setup_(setup),
         signal_fd_(open_signals(without(setup.watched, SIGTSTP))),
-        stop_fd_(::sigismember(&setup.watched, SIGTSTP) == 1 ? open_signals(only(SIGTSTP)) : -1) {}
+        stop_fd_(::sigismember(&setup.watched, SIGTSTP) == 1 ? open_signals(signal_set(SIGTSTP))
+                                                             : -1) {}
 
   int run() {
     while (!shim_is_gone()) {
@@ -89,7 +79,7 @@ class Front {
   /// SIGCONT arrives in between, as after the loss of the terminal, the kernel discards SIGTSTP. It
   /// also does nothing if no shell is left that could continue the front.
   void stop_the_job() {
-    const sigset_t stop = only(SIGTSTP);
+    const sigset_t stop = signal_set(SIGTSTP);
     send({FrontMessage::Kind::Stop, 0});
     ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
     ::sigprocmask(SIG_BLOCK, &stop, nullptr);
@@ -117,18 +107,13 @@ class Front {
   }
 
   void explain_lost_shim() const {
-    const std::string number = std::to_string(shim_status_.si_status);
-    const std::string how =
-        shim_status_.si_code == CLD_EXITED
-            ? "ended with status " + number
-            : "was killed by signal " + number + " (" + ::strsignal(shim_status_.si_status) + ")";
-    print_to_stderr("muster: the shim (pid " + std::to_string(setup_.shim) + ") " + how +
-                    "; all workers were killed\n");
+    print_to_stderr("muster: the shim (pid " + std::to_string(setup_.shim) + ") " +
+                    describe_end(shim_status_) + "; all workers were killed\n");
   }
 
   static void die_of(int number) {
     ::signal(number, SIG_DFL);
-    const sigset_t one = only(number);
+    const sigset_t one = signal_set(number);
     ::raise(number);
     ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
   }

@@ -67,7 +67,7 @@ class Shim {
       : setup_(setup),
         agent_(setup.agent),
         socket_(setup.agent_socket),
-        signal_fd_(open_child_signals()),
+        signal_fd_(open_signals(signal_set(SIGCHLD))),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
 
   /// False, after a message, if no descriptor is left for the event loop.

@@ -65,7 +65,7 @@ rlimit raise_descriptor_limit() {
 
 /// The signals that the front reads from a descriptor.
 sigset_t watched_signals(const SplitOptions& options) {
-  sigset_t watched = child_only();
+  sigset_t watched = signal_set(SIGCHLD);
   if (!is_ignored(SIGTSTP)) ::sigaddset(&watched, SIGTSTP);
   for (const int number : options.signals)
     if (number != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&watched, number);
@@ -117,7 +117,7 @@ int end_with_failure(const ShimSetup& setup) {
 
 int become_shim(ShimSetup setup, const SplitOptions& options,
                 const std::function<int(int socket)>& agent_main) {
-  leave_the_terminal("muster-shim", options, child_only());
+  leave_the_terminal("muster-shim", options, signal_set(SIGCHLD));
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   setup.workers.not_default = signals_not_default();
   setup.workers.file_limit = raise_descriptor_limit();
