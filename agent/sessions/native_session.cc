@@ -182,7 +182,6 @@ asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
   using Why = NativeParticipant::ConnectFailed::Why;
   NativeClientOptions host = options_.host;
   host.connect_timeout = std::min(kConnectMost, participant_.lease());
-  host.retry = false;
   std::vector<RendezvousEndpoint> endpoints = options_.endpoints;
   if (options_.locate_host) {
     HostLocation location = options_.locate_host();
