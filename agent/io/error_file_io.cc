@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include "agent/io/owned_folder.h"
 #include "agent/posix/process_scan.h"
 #include "rendezvous/core/from_errno.h"
+#include "rendezvous/core/whole_number.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/owned_fd.h"
 
@@ -53,12 +53,10 @@ std::optional<int> inherited_descriptor(fs::path path) {
   for (int links = 0; links < kMaxLinks; ++links) {
     const std::string dir = path.parent_path();
     if (dir == "/dev/fd" || dir == "/proc/self/fd") {
-      const std::string name = path.filename();
-      int fd = -1;
-      const auto [last, bad] = std::from_chars(name.data(), name.data() + name.size(), fd);
-      if (bad != std::errc{} || last != name.data() + name.size()) return std::nullopt;
-      const int flags = ::fcntl(fd, F_GETFD);
-      return flags >= 0 && (flags & FD_CLOEXEC) == 0 ? std::optional(fd) : std::nullopt;
+      const auto fd = whole_number<int>(path.filename().native());
+      if (!fd) return std::nullopt;
+      const int flags = ::fcntl(*fd, F_GETFD);
+      return flags >= 0 && (flags & FD_CLOEXEC) == 0 ? fd : std::nullopt;
     }
     std::error_code ec;
     const fs::path next = fs::read_symlink(path, ec);
