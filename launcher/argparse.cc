@@ -173,15 +173,12 @@ class Parser {
   void set_script(std::size_t position);
   void fill_default(const Option& option);
   void set(const Option& option, std::string_view text, std::string_view from = {});
-  Flags::Given& given(const Option& option) {
-    return flags_.given[static_cast<std::size_t>(option.id)];
-  }
+  Flags::Given& given(const Option& option) { return flags_.given[option_index(option.field)]; }
   void fail(const Option& option, std::string_view message, std::string_view from = {});
   bool ended() const { return error_ || exit_; }
 
   const ParseRequest& request_;
   Flags flags_;
-  std::array<bool, kOptionCount> seen_{};
   bool has_script_ = false;
   std::vector<std::string_view> extras_;
   std::optional<UsageError> error_;  // The first error: parsing stops there.
@@ -253,7 +250,7 @@ std::size_t Parser::consume_option(std::size_t index, Word word) {
 /// Parses the text as the option's value and stores it. Sets the error if the text is invalid.
 void Parser::set(const Option& option, std::string_view text, std::string_view from) {
   const auto wrong = [&](auto field) -> std::string {
-    if constexpr (std::is_same_v<decltype(field), std::monostate>)
+    if constexpr (std::is_same_v<decltype(field), Prints>)
       return {};
     else
       return read(text, flags_.*field);
@@ -296,11 +293,11 @@ void Parser::check_choice(const ParsedOption& given, std::string_view from) {
 
 void Parser::apply(const ParsedOption& parsed) {
   const Option& option = *parsed.option;
-  seen_[static_cast<std::size_t>(option.id)] = true;
   set(option, parsed.value.value_or("1"));  // An option without a value is a switch.
   check_choice(parsed);
   if (ended()) return;
-  if (option.ends_muster()) exit_ = EarlyExit{option.id, std::string(parsed.value.value_or(""))};
+  if (const auto* what = std::get_if<Prints>(&option.field))
+    exit_ = EarlyExit{*what, std::string(parsed.value.value_or(""))};
   given(option) = {Source::CommandLine, {}};
 }
 
@@ -375,7 +372,7 @@ ParseOutcome Parser::run() {
   }
   set_script(script_at);
   for (const Option& option : all_options())
-    if (!ended() && !option.ends_muster() && !seen_[static_cast<std::size_t>(option.id)])
+    if (!ended() && !option.ends_muster() && given(option).source != Source::CommandLine)
       fill_default(option);
   if (!ended() && !has_script_)
     error_ =

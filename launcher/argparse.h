@@ -18,7 +18,7 @@ namespace muster {
 
 /// --help, --version and similar options: the caller prints the requested text and exits with 0.
 struct EarlyExit {
-  OptionId option;
+  Prints what;
   std::string value;
 };
 

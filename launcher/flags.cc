@@ -2,9 +2,9 @@
 
 namespace muster {
 
-std::string Flags::name_of(OptionId id) const {
-  const Given& how = given[static_cast<std::size_t>(id)];
-  const Option& what = option(id);
+std::string Flags::name_of(const OptionField& field) const {
+  const Given& how = given[option_index(field)];
+  const Option& what = option(field);
   if (how.source == Source::Variable) return std::string(what.environment);
   // An abbreviation, or a cluster such as "-mr3", is reported under the option's long name.
   if (how.source == Source::CommandLine &&

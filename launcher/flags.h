@@ -4,7 +4,6 @@
 // and checks ranges.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -85,12 +84,14 @@ struct Flags {
     Source source = Source::Default;
     std::string spelled;  // As typed on the command line, such as "--local_rank".
   };
-  std::array<Given, kOptionCount> given;
+  std::vector<Given> given = std::vector<Given>(all_options().size());  // By option_index().
 
-  Source source(OptionId id) const { return given[static_cast<std::size_t>(id)].source; }
-  bool on_command_line(OptionId id) const { return source(id) == Source::CommandLine; }
+  Source source(const OptionField& field) const { return given[option_index(field)].source; }
+  bool on_command_line(const OptionField& field) const {
+    return source(field) == Source::CommandLine;
+  }
   /// The name for messages: the option as the user typed it, or the variable that gave the value.
-  std::string name_of(OptionId id) const;
+  std::string name_of(const OptionField& field) const;
 };
 
 /// The name that muster was called with, and the behaviour that it selects.

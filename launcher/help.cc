@@ -95,14 +95,9 @@ std::string_view completion_script(std::string_view shell) {
 }
 
 std::string early_exit_text(const EarlyExit& early, const ProgramName& program, int columns) {
-  switch (early.option) {
-    case OptionId::Version:
-      return version_text();
-    case OptionId::Completion:
-      return std::string(completion_script(early.value));
-    default:
-      return help_text(program, columns);
-  }
+  if (early.what == Prints::Version) return version_text();
+  if (early.what == Prints::Completion) return std::string(completion_script(early.value));
+  return help_text(program, columns);
 }
 
 }  // namespace muster

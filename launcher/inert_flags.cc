@@ -1,12 +1,15 @@
 #include "launcher/inert_flags.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "agent/core/uninterruptible.h"
 #include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {
+
+using Fields = std::initializer_list<OptionField>;
 
 class Finder {
  public:
@@ -22,18 +25,20 @@ class Finder {
   }
 
  private:
-  void add(OptionId id, const std::string& text) { lines_.push_back(flags_.name_of(id) + text); }
-  void add_if_on_command_line(OptionId id, const std::string& text) {
-    if (flags_.on_command_line(id)) add(id, text);
+  void add(const OptionField& field, const std::string& text) {
+    lines_.push_back(flags_.name_of(field) + text);
+  }
+  void add_if_on_command_line(const OptionField& field, const std::string& text) {
+    if (flags_.on_command_line(field)) add(field, text);
   }
   void find_rendezvous();
   void find_membership(bool is_static);
-  bool is_changed(OptionId id) const;
+  bool is_changed(const OptionField& field) const;
   void find_logs();
   void find_misread();
   void find_variables(const Environment& environment);
   void find_watchdogs(const Environment& environment);
-  void find_ranks(OptionId id, const StreamMap& streams);
+  void find_ranks(const OptionField& field, const StreamMap& streams);
 
   const Flags& flags_;
   const AgentOptions& plan_;
@@ -43,13 +48,15 @@ class Finder {
 void Finder::find_rendezvous() {
   const bool is_static = plan_.rendezvous.backend == RendezvousBackend::Static;
   if (flags_.standalone)
-    for (const OptionId id : {OptionId::RdzvBackend, OptionId::RdzvEndpoint, OptionId::RdzvId})
-      add_if_on_command_line(id, " has no effect with --standalone, which chooses it");
-  for (const OptionId id : {OptionId::RdzvTokenFile, OptionId::RdzvTlsCa, OptionId::RdzvTlsCert,
-                            OptionId::RdzvTlsKey, OptionId::RdzvTlsAllow, OptionId::C10dAllow})
+    for (const OptionField& field :
+         Fields{&Flags::rdzv_backend, &Flags::rdzv_endpoint, &Flags::rdzv_id})
+      add_if_on_command_line(field, " has no effect with --standalone, which chooses it");
+  for (const OptionField& field :
+       Fields{&Flags::rdzv_token_file, &Flags::rdzv_tls_ca, &Flags::rdzv_tls_cert,
+              &Flags::rdzv_tls_key, &Flags::rdzv_tls_allow, &Flags::c10d_allow})
     if (plan_.rendezvous.standalone && plan_.rendezvous.http.empty() &&
-        flags_.source(id) != Source::Default)
-      add(id, " has no effect: this node meets only itself");
+        flags_.source(field) != Source::Default)
+      add(field, " has no effect: this node meets only itself");
   if (!is_static || !flags_.rdzv_endpoint.empty()) {
     const std::string why =
         is_static ? " has no effect where --rdzv-endpoint is given"
@@ -57,19 +64,19 @@ void Finder::find_rendezvous() {
             ? " has no effect on a single node without --master-port"
             : " has no effect with this rendezvous; it is for --rdzv-backend static without "
               "--rdzv-endpoint";
-    add_if_on_command_line(OptionId::MasterAddr, why);
-    add_if_on_command_line(OptionId::MasterPort, why);
+    add_if_on_command_line(&Flags::master_addr, why);
+    add_if_on_command_line(&Flags::master_port, why);
   }
   find_membership(is_static);
   if (!is_static && plan_.rendezvous.settings.heartbeat_timeout)
-    add(OptionId::RdzvConf,
+    add(&Flags::rdzv_conf,
         " heartbeat_timeout has no effect: a keep-alive is never given up. When a muster node is "
         "lost is for lease to say, and a torchrun node for keep_alive_interval and "
         "keep_alive_max_attempt");
   if (is_static && plan_.max_nodes > 1 && !flags_.rdzv_endpoint.empty() &&
-      flags_.source(OptionId::RdzvBackend) == Source::Default &&
-      flags_.source(OptionId::NodeRank) == Source::Default)
-    add(OptionId::RdzvEndpoint,
+      flags_.source(&Flags::rdzv_backend) == Source::Default &&
+      flags_.source(&Flags::node_rank) == Source::Default)
+    add(&Flags::rdzv_endpoint,
         " without --rdzv-backend means static, with this as node 0; give --rdzv-backend c10d, or "
         "--node-rank");
 }
@@ -77,50 +84,52 @@ void Finder::find_rendezvous() {
 void Finder::find_membership(bool is_static) {
   const bool meets_others = plan_.max_nodes > 1 && !flags_.standalone;
   if (!meets_others) {
-    for (const OptionId id : {OptionId::NodeRank, OptionId::Spare, OptionId::ScalePolicy})
-      if (is_changed(id)) add(id, " has no effect on a single node: it meets no others");
+    for (const OptionField& field : Fields{&Flags::node_rank, &Flags::spare, &Flags::scale_policy})
+      if (is_changed(field)) add(field, " has no effect on a single node: it meets no others");
     if (!plan_.rendezvous.conf.empty() && !is_static)
-      add(OptionId::RdzvConf, " has no effect on a single node: it waits for no others");
+      add(&Flags::rdzv_conf, " has no effect on a single node: it waits for no others");
     return;
   }
   if (is_static) {
-    if (is_changed(OptionId::C10dAllow))
-      add(OptionId::C10dAllow, " has no effect with static: its store serves everybody");
-    for (const OptionId id : {OptionId::Spare, OptionId::ScalePolicy})
-      if (is_changed(id)) add(id, " has no effect with static: its nodes and ranks never change");
-    add_if_on_command_line(OptionId::LocalAddr,
+    if (is_changed(&Flags::c10d_allow))
+      add(&Flags::c10d_allow, " has no effect with static: its store serves everybody");
+    for (const OptionField& field : Fields{&Flags::spare, &Flags::scale_policy})
+      if (is_changed(field))
+        add(field, " has no effect with static: its nodes and ranks never change");
+    add_if_on_command_line(&Flags::local_addr,
                            " has no effect with static: --master-addr is what counts");
   } else if (flags_.rdzv_endpoint.empty()) {
-    lines_.push_back(flags_.name_of(OptionId::Nnodes) +
+    lines_.push_back(flags_.name_of(&Flags::nnodes) +
                      " asks for several nodes, but no --rdzv-endpoint says where they meet: only "
                      "agents on this machine can join");
   }
 }
 
-bool Finder::is_changed(OptionId id) const {
-  if (id == OptionId::NodeRank) return flags_.node_rank != 0;
-  return flags_.source(id) != Source::Default;
+bool Finder::is_changed(const OptionField& field) const {
+  if (field == OptionField(&Flags::node_rank)) return flags_.node_rank != 0;
+  return flags_.source(field) != Source::Default;
 }
 
-void Finder::find_ranks(OptionId id, const StreamMap& streams) {
+void Finder::find_ranks(const OptionField& field, const StreamMap& streams) {
   for (const auto& [rank, set] : streams.by_local_rank)
     if (rank >= plan_.local_world_size)
-      add(id, " names local rank " + std::to_string(rank) + ", but the last one is " +
-                  std::to_string(plan_.local_world_size - 1));
+      add(field, " names local rank " + std::to_string(rank) + ", but the last one is " +
+                     std::to_string(plan_.local_world_size - 1));
 }
 
 void Finder::find_logs() {
   const LogOptions& log = plan_.log;
   if (log.discard) {
-    for (const OptionId id : {OptionId::Redirects, OptionId::Tee, OptionId::DuplicateStdoutFilters,
-                              OptionId::DuplicateStderrFilters, OptionId::LogMaxBytes})
-      if (flags_.source(id) != Source::Default)
-        add(id, " has no effect with the log directory /dev/null");
+    for (const OptionField& field :
+         Fields{&Flags::redirects, &Flags::tee, &Flags::duplicate_stdout_filters,
+                &Flags::duplicate_stderr_filters, &Flags::log_max_bytes})
+      if (flags_.source(field) != Source::Default)
+        add(field, " has no effect with the log directory /dev/null");
     return;
   }
   if (log.specs) return;  // The plug-in decides what the flags mean.
-  find_ranks(OptionId::Redirects, log.redirects);
-  find_ranks(OptionId::Tee, log.tee);
+  find_ranks(&Flags::redirects, log.redirects);
+  find_ranks(&Flags::tee, log.tee);
   bool tees_out = false;
   bool tees_err = false;
   bool writes_files = false;
@@ -133,38 +142,38 @@ void Finder::find_logs() {
     all_err = all_err && (redirects.err || log.tee.at(rank).err);
   }
   writes_files = writes_files || tees_out || tees_err;
-  for (const OptionId id : {OptionId::LogMaxBytes, OptionId::LogOnFull})
-    if (flags_.source(id) != Source::Default && !writes_files)
-      add(id, " has no effect: no stream goes to a file; add -r or -t");
+  for (const OptionField& field : Fields{&Flags::log_max_bytes, &Flags::log_on_full})
+    if (flags_.source(field) != Source::Default && !writes_files)
+      add(field, " has no effect: no stream goes to a file; add -r or -t");
   if (log.capture_stderr == CaptureStderr::Always && all_err)
-    add(OptionId::CaptureStderr, " has no effect: every stderr goes to a file already");
+    add(&Flags::capture_stderr, " has no effect: every stderr goes to a file already");
   if (!log.duplicate_stdout_filters.empty() && !tees_out)
-    add(OptionId::DuplicateStdoutFilters, " has no effect: no stdout is teed; add -t 1 or -t 3");
+    add(&Flags::duplicate_stdout_filters, " has no effect: no stdout is teed; add -t 1 or -t 3");
   if (!log.duplicate_stderr_filters.empty() && !tees_err)
-    add(OptionId::DuplicateStderrFilters, " has no effect: no stderr is teed; add -t 2 or -t 3");
+    add(&Flags::duplicate_stderr_filters, " has no effect: no stderr is teed; add -t 2 or -t 3");
   const auto& filter = log.local_ranks_filter;
   const bool shows_any = std::any_of(filter.begin(), filter.end(), [this](int rank) {
     return rank >= 0 && rank < plan_.local_world_size;
   });
   if (!filter.empty() && !shows_any)
-    add(OptionId::LocalRanksFilter, " names no local rank of this node: nothing will be shown");
+    add(&Flags::local_ranks_filter, " names no local rank of this node: nothing will be shown");
 }
 
 void Finder::find_misread() {
-  const auto& spelled = flags_.given[static_cast<std::size_t>(OptionId::LocalRanksFilter)].spelled;
+  const auto& spelled = flags_.given[option_index(&Flags::local_ranks_filter)].spelled;
   if (spelled == "--local_rank" || spelled == "--local-rank")
     lines_.push_back(spelled +
                      " in front of the script is read as --local-ranks-filter, as torchrun reads "
                      "it: the console shows only those ranks; put it behind the script if it is "
                      "the script's");
   add_if_on_command_line(
-      OptionId::MonitorInterval,
+      &Flags::monitor_interval,
       " has no effect: muster does not poll, it is told at once when a worker ends");
   if (flags_.run_path)
-    for (const OptionId id : {OptionId::Module, OptionId::NoPython})
-      add_if_on_command_line(id, " has no effect with --run-path, which runs a Python file");
+    for (const OptionField& field : Fields{&Flags::module, &Flags::no_python})
+      add_if_on_command_line(field, " has no effect with --run-path, which runs a Python file");
   if (!flags_.run_path)
-    add_if_on_command_line(OptionId::StartMethod, " has no effect without --run-path");
+    add_if_on_command_line(&Flags::start_method, " has no effect without --run-path");
 }
 
 void Finder::find_variables(const Environment& environment) {

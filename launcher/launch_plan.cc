@@ -50,7 +50,7 @@ class Planner {
   Outcome plan_omp();
   Outcome plan_events();
 
-  std::string name(OptionId id) const { return flags_.name_of(id); }
+  std::string name(const OptionField& field) const { return flags_.name_of(field); }
   void warn(std::string text) { plan_.warnings.push_back(std::move(text)); }
   const std::string* variable(std::string_view name) const {
     const auto found = environment_.find(name);
@@ -72,20 +72,20 @@ class Planner {
   } while (false)
 
 Outcome Planner::plan_nodes() {
-  const auto nodes = parse_nnodes(flags_.nnodes, name(OptionId::Nnodes));
+  const auto nodes = parse_nnodes(flags_.nnodes, name(&Flags::nnodes));
   if (!nodes) return nodes.error();
   plan_.agent.min_nodes = nodes->min;
   plan_.agent.max_nodes = nodes->max;
   if (flags_.standalone) {
     // torchrun waits here for nodes that can never join.
     if (nodes->min > 1)
-      return FlagError{name(OptionId::Nnodes) + " is " + python_repr(flags_.nnodes) + ", but " +
-                       name(OptionId::Standalone) +
+      return FlagError{name(&Flags::nnodes) + " is " + python_repr(flags_.nnodes) + ", but " +
+                       name(&Flags::standalone) +
                        " means this node alone; leave out one of the two"};
     plan_.agent.max_nodes = 1;
   }
   if (flags_.max_restarts < 0)
-    return FlagError{name(OptionId::MaxRestarts) + " is " + std::to_string(flags_.max_restarts) +
+    return FlagError{name(&Flags::max_restarts) + " is " + std::to_string(flags_.max_restarts) +
                      ": it must be 0 or more"};
   plan_.agent.max_restarts = static_cast<int>(
       std::min<std::int64_t>(flags_.max_restarts, std::numeric_limits<int>::max()));
@@ -96,7 +96,7 @@ Outcome Planner::plan_nodes() {
 Outcome Planner::plan_workers() {
   const std::string* devices = variable("CUDA_VISIBLE_DEVICES");
   auto count = count_workers({.text = flags_.nproc_per_node,
-                              .flag = name(OptionId::NprocPerNode),
+                              .flag = name(&Flags::nproc_per_node),
                               .cuda_visible_devices = devices,
                               .facts = facts_});
   if (!count) return count.error();
@@ -113,12 +113,12 @@ Outcome Planner::plan_omp() {
     std::optional<std::int64_t> threads = parse_python_int(*flags_.omp);
     if (*flags_.omp == "auto") threads = std::max(1, facts_.cpus() / std::max(1, workers));
     if (!threads || *threads <= 0)
-      return FlagError{name(OptionId::Omp) + " is " + python_repr(*flags_.omp) +
+      return FlagError{name(&Flags::omp) + " is " + python_repr(*flags_.omp) +
                        ": give auto or a number above 0"};
     plan_.agent.worker_environment["OMP_NUM_THREADS"] = std::to_string(*threads);
     if (is_set)
       plan_.notices.push_back("OMP_NUM_THREADS is " + std::to_string(*threads) +
-                              " for each worker, from " + name(OptionId::Omp) +
+                              " for each worker, from " + name(&Flags::omp) +
                               "; the environment's value is not used");
   } else if (!is_set && workers > 1) {
     plan_.agent.set_omp_num_threads = true;
@@ -132,13 +132,13 @@ Outcome Planner::plan_omp() {
 void Planner::plan_run_id(bool chosen_here) {
   std::string& run_id = plan_.agent.run_id;
   run_id = flags_.rdzv_id;
-  const bool is_given = flags_.source(OptionId::RdzvId) != Source::Default;
+  const bool is_given = flags_.source(&Flags::rdzv_id) != Source::Default;
   // torchrun replaces a given id also if standalone is only implied (one node, no endpoint, no
   // master port). muster keeps it: people look for it in the log directory and in
   // TORCHELASTIC_RUN_ID.
   if (chosen_here && (!is_given || flags_.standalone)) run_id = facts_.new_run_id();
   if (run_id.empty()) {
-    warn(name(OptionId::RdzvId) + " is empty: a new id is used instead");
+    warn(name(&Flags::rdzv_id) + " is empty: a new id is used instead");
     run_id = facts_.new_run_id();
   }
 }
@@ -151,21 +151,21 @@ Outcome Planner::plan_rendezvous() {
   const std::string backend = chosen_here ? "c10d" : flags_.rdzv_backend;
   const bool is_etcd = backend == "etcd" || backend == "etcd-v2";
   if (backend != "c10d" && backend != "static" && !is_etcd)
-    return FlagError{name(OptionId::RdzvBackend) + " is " + python_repr(backend) +
+    return FlagError{name(&Flags::rdzv_backend) + " is " + python_repr(backend) +
                      ": give c10d, etcd or static"};
-  const auto conf = parse_rendezvous_conf(flags_.rdzv_conf, backend, name(OptionId::RdzvConf));
+  const auto conf = parse_rendezvous_conf(flags_.rdzv_conf, backend, name(&Flags::rdzv_conf));
   if (!conf) return conf.error();
   rendezvous.conf = conf->values;
   settings_without_effect_ = conf->without_effect;
   for (const std::string& key : conf->without_effect)
-    warn(name(OptionId::RdzvConf).append(": ").append(key) + " has no effect with the backend " +
+    warn(name(&Flags::rdzv_conf).append(": ").append(key) + " has no effect with the backend " +
          backend);
   rendezvous.backend_name = backend;
   rendezvous.backend = is_etcd             ? RendezvousBackend::Etcd
                        : backend == "c10d" ? RendezvousBackend::C10d
                                            : RendezvousBackend::Static;
   if (backend == "etcd-v2")
-    plan_.notices.push_back(name(OptionId::RdzvBackend) +
+    plan_.notices.push_back(name(&Flags::rdzv_backend) +
                             " is etcd-v2: etcd's v3 is used, as its v2 was removed from etcd");
   rendezvous.standalone = chosen_here;
   rendezvous.local_addr = flags_.local_addr;
@@ -181,7 +181,7 @@ Outcome Planner::plan_rendezvous() {
 }
 
 Outcome Planner::plan_token(const std::string& file) {
-  const std::string flag = name(OptionId::RdzvTokenFile);
+  const std::string flag = name(&Flags::rdzv_token_file);
   if (file.empty()) return FlagError{flag + " is empty; give the file that has the token in it"};
   if (plan_.agent.rendezvous.backend == RendezvousBackend::Static)
     return FlagError{flag +
@@ -204,7 +204,7 @@ Outcome Planner::plan_settings() {
   if (flags_.spare) conf["spare"] = "true";
   if (flags_.scale_policy) conf["scale_policy"] = *flags_.scale_policy;
   if (rendezvous.backend == RendezvousBackend::Etcd)
-    MUSTER_TRY(plan_etcd(conf, rendezvous, name(OptionId::RdzvConf)));
+    MUSTER_TRY(plan_etcd(conf, rendezvous, name(&Flags::rdzv_conf)));
   const auto settings = make_settings({.run_id = plan_.agent.run_id,
                                        .min_nodes = plan_.agent.min_nodes,
                                        .max_nodes = plan_.agent.max_nodes,
@@ -214,16 +214,16 @@ Outcome Planner::plan_settings() {
   rendezvous.settings = *settings;
   if (rendezvous.backend == RendezvousBackend::Static) return {};
   if (!rendezvous.further.empty() && rendezvous.settings.is_host == true)
-    return FlagError{name(OptionId::RdzvConf) + ": is_host=true makes this node the host, and " +
-                     name(OptionId::RdzvEndpoint) +
+    return FlagError{name(&Flags::rdzv_conf) + ": is_host=true makes this node the host, and " +
+                     name(&Flags::rdzv_endpoint) +
                      " names several musterds; leave out one of the two"};
   if (rendezvous.settings.store_type == RendezvousSettings::StoreType::File &&
       plan_.agent.max_nodes > 1)
-    return FlagError{name(OptionId::RdzvConf) +
+    return FlagError{name(&Flags::rdzv_conf) +
                      ": store_type=file is not supported: nodes meet over the network; leave it "
                      "out, and name a host with " +
-                     name(OptionId::RdzvEndpoint)};
-  if (flags_.source(OptionId::NodeRank) != Source::Default) {
+                     name(&Flags::rdzv_endpoint)};
+  if (flags_.source(&Flags::node_rank) != Source::Default) {
     rendezvous.preferred_rank = rendezvous.node_rank;
     return {};
   }
@@ -241,7 +241,7 @@ Outcome Planner::plan_settings() {
 Outcome Planner::plan_endpoint() {
   RendezvousOptions& rendezvous = plan_.agent.rendezvous;
   if (plan_.agent.run_id.find('/') != std::string::npos)
-    return FlagError{name(OptionId::RdzvId) + " is " + python_repr(plan_.agent.run_id) +
+    return FlagError{name(&Flags::rdzv_id) + " is " + python_repr(plan_.agent.run_id) +
                      ": it names the log directory, so it cannot have a slash"};
   if (rendezvous.standalone) {
     rendezvous.endpoint = "localhost:0";
@@ -264,15 +264,15 @@ Outcome Planner::plan_endpoint() {
     // Address and port are parsed apart, so that an IPv6 address needs no brackets.
     const std::int64_t port = flags_.master_port.value_or(kDefaultMasterPort);
     if (port < 0 || port > 65535)
-      return FlagError{name(OptionId::MasterPort) + " is " + std::to_string(port) +
+      return FlagError{name(&Flags::master_port) + " is " + std::to_string(port) +
                        ": a port is a number from 0 to 65535"};
     std::string address(strip(flags_.master_addr));
     if (!address.starts_with('[')) address = "[" + address + "]";
-    const auto parsed = parse_endpoint(address, name(OptionId::MasterAddr));
+    const auto parsed = parse_endpoint(address, name(&Flags::master_addr));
     if (!parsed) return parsed.error();
     endpoint = {.host = parsed->host, .port = static_cast<int>(port)};
   } else {
-    const std::string flag = name(OptionId::RdzvEndpoint);
+    const std::string flag = name(&Flags::rdzv_endpoint);
     const auto parsed = is_static ? parse_one_endpoint(flags_.rdzv_endpoint, flag)
                                   : parse_endpoints(flags_.rdzv_endpoint, flag);
     if (!parsed) return parsed.error();
@@ -285,14 +285,14 @@ Outcome Planner::plan_endpoint() {
     }
   }
   if (is_static && !endpoint.port)
-    return FlagError{name(OptionId::RdzvEndpoint) + " is " + python_repr(flags_.rdzv_endpoint) +
+    return FlagError{name(&Flags::rdzv_endpoint) + " is " + python_repr(flags_.rdzv_endpoint) +
                      ": the static backend needs a port; give HOST:PORT"};
   rendezvous.endpoint = to_text(endpoint) + further_text;
   rendezvous.host = endpoint.host;
   rendezvous.port = static_cast<std::uint16_t>(endpoint.port.value_or(default_port));
   if (is_static && (rendezvous.node_rank < 0 || rendezvous.node_rank >= plan_.agent.max_nodes))
     return FlagError{
-        name(OptionId::NodeRank) + " is " + std::to_string(flags_.node_rank) + ": with " +
+        name(&Flags::node_rank) + " is " + std::to_string(flags_.node_rank) + ": with " +
         std::to_string(plan_.agent.max_nodes) +
         (plan_.agent.max_nodes == 1 ? " node it is 0" : " nodes it is from 0 to ") +
         (plan_.agent.max_nodes == 1 ? std::string() : std::to_string(plan_.agent.max_nodes - 1))};
@@ -301,11 +301,11 @@ Outcome Planner::plan_endpoint() {
 
 Outcome Planner::plan_logs() {
   LogOptions& log = plan_.agent.log;
-  const auto filter = parse_ranks(flags_.local_ranks_filter, name(OptionId::LocalRanksFilter));
+  const auto filter = parse_ranks(flags_.local_ranks_filter, name(&Flags::local_ranks_filter));
   if (!filter) return filter.error();
-  const auto redirects = parse_streams(flags_.redirects, name(OptionId::Redirects));
+  const auto redirects = parse_streams(flags_.redirects, name(&Flags::redirects));
   if (!redirects) return redirects.error();
-  const auto tee = parse_streams(flags_.tee, name(OptionId::Tee));
+  const auto tee = parse_streams(flags_.tee, name(&Flags::tee));
   if (!tee) return tee.error();
   log.local_ranks_filter = *filter;
   if (has_logs_plugin(flags_)) {
@@ -321,7 +321,7 @@ Outcome Planner::plan_logs() {
     log.duplicate_stderr_filters = flags_.duplicate_stderr_filters;
   }
   if (flags_.log_max_bytes) {
-    const auto bytes = parse_log_limit(*flags_.log_max_bytes, name(OptionId::LogMaxBytes));
+    const auto bytes = parse_log_limit(*flags_.log_max_bytes, name(&Flags::log_max_bytes));
     if (!bytes) return bytes.error();
     log.max_bytes = *bytes;
   }
@@ -335,12 +335,12 @@ Outcome Planner::plan_logs() {
 }
 
 Outcome Planner::plan_signals() {
-  const auto signals = parse_signals(flags_.signals_to_handle, name(OptionId::SignalsToHandle));
+  const auto signals = parse_signals(flags_.signals_to_handle, name(&Flags::signals_to_handle));
   if (!signals) return signals.error();
   plan_.agent.signals_to_handle = signals->numbers;
   plan_.agent.signals_to_handle_text = flags_.signals_to_handle;
   for (const std::string& unknown : signals->unknown)
-    warn(name(OptionId::SignalsToHandle) + ": there is no signal " + python_repr(unknown) +
+    warn(name(&Flags::signals_to_handle) + ": there is no signal " + python_repr(unknown) +
          "; names are such as SIGTERM and SIGUSR1");
   return {};
 }
@@ -350,7 +350,7 @@ Outcome Planner::plan_shutdown_timeout() {
   if (flags_.shutdown_timeout) {
     seconds = *flags_.shutdown_timeout;
     if (seconds < 0)
-      return FlagError{name(OptionId::ShutdownTimeout) + " is " + std::to_string(seconds) +
+      return FlagError{name(&Flags::shutdown_timeout) + " is " + std::to_string(seconds) +
                        ": it must be 0 seconds or more"};
   } else if (const auto* text = variable("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
              text != nullptr && !text->empty()) {
@@ -370,7 +370,7 @@ Outcome Planner::plan_hang_timeout() {
   if (!flags_.hang_timeout) return {};
   const double seconds = *flags_.hang_timeout;
   if (!(seconds > 0))  // Also true for NaN.
-    return FlagError{name(OptionId::HangTimeout) + " must be a number of seconds above 0"};
+    return FlagError{name(&Flags::hang_timeout) + " must be a number of seconds above 0"};
   plan_.agent.hang_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(
       std::clamp(seconds, 0.001, static_cast<double>(kMaxShutdownSeconds)) * 1000));
   return {};
@@ -387,7 +387,7 @@ Outcome Planner::find_workers_python() {
 
 Outcome Planner::plan_command() {
   if (!flags_.run_path && flags_.no_python && flags_.module)
-    return FlagError{name(OptionId::NoPython) + " and " + name(OptionId::Module) +
+    return FlagError{name(&Flags::no_python) + " and " + name(&Flags::module) +
                      " contradict each other: a module needs Python"};
   if (flags_.run_path || !flags_.no_python) MUSTER_TRY(find_workers_python());
   plan_worker_command(flags_, python_, plan_.agent);
@@ -397,7 +397,7 @@ Outcome Planner::plan_command() {
 Outcome Planner::plan_events() {
   const std::string& handler = flags_.event_log_handler;
   if (handler != "console" && handler != "null" && handler != "dynamic_rendezvous")
-    return FlagError{name(OptionId::EventLogHandler) + " is " + python_repr(handler) +
+    return FlagError{name(&Flags::event_log_handler) + " is " + python_repr(handler) +
                      ": the known handlers are console, null and dynamic_rendezvous (which records "
                      "nothing, as null)"};
   plan_.agent.events_on_console = handler == "console" && shows_events(environment_);
@@ -406,10 +406,10 @@ Outcome Planner::plan_events() {
 
 Outcome Planner::check_last() {
   if (plan_.agent.local_world_size <= 0)
-    return FlagError{name(OptionId::NprocPerNode) + " is " + python_repr(flags_.nproc_per_node) +
+    return FlagError{name(&Flags::nproc_per_node) + " is " + python_repr(flags_.nproc_per_node) +
                      ": there must be at least one worker"};
   if (!(flags_.monitor_interval > 0))  // Also true for NaN.
-    return FlagError{name(OptionId::MonitorInterval) + " must be a number above 0"};
+    return FlagError{name(&Flags::monitor_interval) + " must be a number above 0"};
   if (flags_.script.empty())
     return FlagError{
         "the name of the script is empty; give a file, or with -m a module, or with --no-python a "
@@ -423,7 +423,7 @@ Outcome Planner::check_last() {
 
 Checked<LaunchPlan> Planner::run() {
   if (flags_.launch_module && flags_.no_python && !flags_.use_env)
-    return FlagError{name(OptionId::NoPython) +
+    return FlagError{name(&Flags::no_python) +
                      " also needs --use-env: a program by itself is not given --local-rank"};
   MUSTER_TRY(plan_nodes());
   MUSTER_TRY(plan_workers());
@@ -444,7 +444,7 @@ Checked<LaunchPlan> Planner::run() {
   for (std::string& line : inert_flags(flags_, environment_, plan_.agent))
     warn(std::move(line));
   if (flags_.strict && !plan_.warnings.empty()) {
-    std::string text = name(OptionId::Strict) + " makes these errors:";
+    std::string text = name(&Flags::strict) + " makes these errors:";
     for (const std::string& warning : plan_.warnings)
       text.append("\n  ").append(warning);
     return FlagError{std::move(text)};

@@ -18,7 +18,6 @@
 #include <boost/system/system_error.hpp>
 #include <spdlog/spdlog.h>
 
-#include "agent/io/ask_storage.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/preflight.h"
 #include "agent/io/run_job.h"
@@ -126,7 +125,7 @@ std::string preflight_failure(const Flags& flags) {
   for (const std::string& line : found.warnings)
     spdlog::warn("preflight: {}", line);
   if (found.failure.empty()) return {};
-  return flags.name_of(OptionId::Preflight) +
+  return flags.name_of(&Flags::preflight) +
          ": this machine takes no part in the job: " + found.failure;
 }
 
@@ -134,7 +133,7 @@ std::string preflight_failure(const Flags& flags) {
 Checked<void> set_up_c10d_allow(const Flags& flags, RendezvousOptions& rendezvous) {
   C10dAllow allow = agent_c10d_allow(rendezvous.token != nullptr);
   if (flags.c10d_allow) {
-    const std::string name = flags.name_of(OptionId::C10dAllow);
+    const std::string name = flags.name_of(&Flags::c10d_allow);
     auto given = parse_c10d_allow(*flags.c10d_allow);
     if (!given) return FlagError{name + ": " + given.error().reason};
     if (given->members && !rendezvous.token)
@@ -171,7 +170,7 @@ Checked<void> set_up_etcd_tls(const Flags& flags, EtcdRendezvousOptions& etcd) {
           {.certificate = etcd.tls_certificate, .key = etcd.tls_key, .ca = etcd.tls_ca}));
   if (!context)
     return FlagError{
-        flags.name_of(OptionId::RdzvConf) +
+        flags.name_of(&Flags::rdzv_conf) +
         ": protocol=https, with the files of cacert, cert and key: " + context.error().reason};
   etcd.tls = make_tls_client(*std::move(context));
   return {};
@@ -194,6 +193,7 @@ Checked<void> set_up_access(const Flags& flags, RendezvousOptions& rendezvous) {
 }
 
 int run(int argc, char** argv) {
+  ::signal(SIGCHLD, SIG_DFL);  // A parent may have left it ignored: waitid() would find no child.
   const std::string argv0 = argc > 0 ? argv[0] : "muster";
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   const ProgramName program = program_name(argv0);
@@ -201,7 +201,7 @@ int run(int argc, char** argv) {
 
   const ParseOutcome outcome = parse_command_line({words, environment, program.launch_module});
   const auto* early = std::get_if<EarlyExit>(&outcome);
-  if (early != nullptr && early->option == OptionId::PythonEntry) return print_python_entry();
+  if (early != nullptr && early->what == Prints::PythonEntry) return print_python_entry();
   if (early != nullptr) return print(early_exit_text(*early, program, terminal_width(environment)));
   const auto usage_error = [&program](const std::string& message) {
     std::fputs(usage_error_text(program, message).c_str(), stderr);

@@ -1,12 +1,14 @@
 #include "launcher/option_table.h"
 
+#include <algorithm>
+#include <array>
+
 #include "launcher/flags.h"
 #include "rendezvous/core/check.h"
 
 namespace muster {
 namespace {
 
-using enum OptionId;
 using Group = OptionGroup;
 using enum OptionOrigin;
 
@@ -19,212 +21,197 @@ constexpr std::string_view kOnFull[] = {"drop", "fail"};
 constexpr std::string_view kOnAgentDeath[] = {"kill"};
 constexpr std::string_view kShells[] = {"bash", "zsh", "fish"};
 constexpr auto kNone = std::nullopt;
-constexpr std::monostate kEnds;  // No field: muster prints something and exits.
 
 // Source of names, kinds, defaults and order: torch/distributed/run.py and launch.py of 2.13.0.
 // clang-format would put each value on its own line.
 // clang-format off
-constexpr std::array<Option, kOptionCount> kTable{{
-    {Help, Torchrun, Group::Muster, kEnds, {"-h", "--help"}, "", "", kNone, {},
+constexpr auto kTable = std::to_array<Option>({
+    {Torchrun, Group::Muster, Prints::Help, {"-h", "--help"}, "", "", kNone, {},
      "Print this text."},
-    {Nnodes, Torchrun, Group::Workers, &Flags::nnodes, {"--nnodes"}, "PET_NNODES", "N|MIN:MAX",
-     "1:1", {},
+    {Torchrun, Group::Workers, &Flags::nnodes, {"--nnodes"}, "PET_NNODES", "N|MIN:MAX", "1:1", {},
      "Number of nodes, or the fewest and the most for a job that may grow and shrink."},
-    {NprocPerNode, Torchrun, Group::Workers, &Flags::nproc_per_node, {"--nproc-per-node",
-     "--nproc_per_node"}, "PET_NPROC_PER_NODE", "N", "1", {},
+    {Torchrun, Group::Workers, &Flags::nproc_per_node, {"--nproc-per-node", "--nproc_per_node"},
+     "PET_NPROC_PER_NODE", "N", "1", {},
      "Workers on this node: a number; gpu, xpu or cpu for one on each that is visible; auto for "
      "accelerators where there are any and CPUs otherwise; gpu:1,3,5 for one on each of these "
      "GPUs."},
-    {RdzvBackend, Torchrun, Group::Rendezvous, &Flags::rdzv_backend, {"--rdzv-backend",
-     "--rdzv_backend"}, "PET_RDZV_BACKEND", "NAME", "static", {},
+    {Torchrun, Group::Rendezvous, &Flags::rdzv_backend, {"--rdzv-backend", "--rdzv_backend"},
+     "PET_RDZV_BACKEND", "NAME", "static", {},
      "How the nodes meet: c10d, static, etcd-v2 or etcd. Static on a single node without "
      "endpoint and master port means --standalone."},
-    {RdzvEndpoint, Torchrun, Group::Rendezvous, &Flags::rdzv_endpoint, {"--rdzv-endpoint",
-     "--rdzv_endpoint"}, "PET_RDZV_ENDPOINT", "HOST[:PORT]", "", {},
+    {Torchrun, Group::Rendezvous, &Flags::rdzv_endpoint, {"--rdzv-endpoint", "--rdzv_endpoint"},
+     "PET_RDZV_ENDPOINT", "HOST[:PORT]", "", {},
      "Where they meet. The port is 29400 with c10d when not given, 2379 with etcd; an IPv6 address "
      "may stand in brackets. Several musterds, of which one leads, or several members of an etcd: "
      "with commas between them."},
-    {RdzvId, Torchrun, Group::Rendezvous, &Flags::rdzv_id, {"--rdzv-id", "--rdzv_id"},
-     "PET_RDZV_ID", "ID", "none", {},
+    {Torchrun, Group::Rendezvous, &Flags::rdzv_id, {"--rdzv-id", "--rdzv_id"}, "PET_RDZV_ID", "ID",
+     "none", {},
      "Name of the job, the same on all of its nodes."},
-    {RdzvConf, Torchrun, Group::Rendezvous, &Flags::rdzv_conf, {"--rdzv-conf", "--rdzv_conf"},
+    {Torchrun, Group::Rendezvous, &Flags::rdzv_conf, {"--rdzv-conf", "--rdzv_conf"},
      "PET_RDZV_CONF", "KEY=VALUE,...", "", {},
      "Settings of the rendezvous, such as join_timeout=600,last_call_timeout=30."},
-    {Standalone, Torchrun, Group::Rendezvous, &Flags::standalone, {"--standalone"},
-     "PET_STANDALONE", "", kNone, {},
+    {Torchrun, Group::Rendezvous, &Flags::standalone, {"--standalone"}, "PET_STANDALONE", "", kNone,
+     {},
      "This node meets only itself, on a free port; backend, endpoint and id are chosen here."},
-    {MaxRestarts, Torchrun, Group::Failures, &Flags::max_restarts, {"--max-restarts",
-     "--max_restarts"}, "PET_MAX_RESTARTS", "N", "0", {},
+    {Torchrun, Group::Failures, &Flags::max_restarts, {"--max-restarts", "--max_restarts"},
+     "PET_MAX_RESTARTS", "N", "0", {},
      "How often the workers are started again after one of them fails."},
-    {MonitorInterval, Torchrun, Group::Failures, &Flags::monitor_interval, {"--monitor-interval",
+    {Torchrun, Group::Failures, &Flags::monitor_interval, {"--monitor-interval",
      "--monitor_interval"}, "PET_MONITOR_INTERVAL", "SECONDS", "0.1", {},
      "Checked, without effect: muster does not poll, it is told at once when a worker ends."},
-    {StartMethod, Torchrun, Group::Program, &Flags::start_method, {"--start-method",
-     "--start_method"}, "PET_START_METHOD", "METHOD", "spawn", kStartMethods,
+    {Torchrun, Group::Program, &Flags::start_method, {"--start-method", "--start_method"},
+     "PET_START_METHOD", "METHOD", "spawn", kStartMethods,
      "Accepted with --run-path, which always starts a fresh Python; no effect otherwise."},
-    {EventLogHandler, Torchrun, Group::Logs, &Flags::event_log_handler, {"--event-log-handler",
+    {Torchrun, Group::Logs, &Flags::event_log_handler, {"--event-log-handler",
      "--event_log_handler"}, "PET_EVENT_LOG_HANDLER", "NAME", "null", {},
      "Where the records of the job's events go: null, or console for JSON lines on stderr."},
-    {Role, Torchrun, Group::Workers, &Flags::role, {"--role"}, "PET_ROLE", "NAME", "default", {},
+    {Torchrun, Group::Workers, &Flags::role, {"--role"}, "PET_ROLE", "NAME", "default", {},
      "What these workers are called in prefixes and in ROLE_NAME."},
-    {Module, Torchrun, Group::Program, &Flags::module, {"-m", "--module"}, "PET_MODULE", "", kNone,
+    {Torchrun, Group::Program, &Flags::module, {"-m", "--module"}, "PET_MODULE", "", kNone,
      {},
      "The script is a module's name, run as python -m does."},
-    {NoPython, Torchrun, Group::Program, &Flags::no_python, {"--no-python", "--no_python"},
-     "PET_NO_PYTHON", "", kNone, {},
+    {Torchrun, Group::Program, &Flags::no_python, {"--no-python", "--no_python"}, "PET_NO_PYTHON",
+     "", kNone, {},
      "The script is a program, run without Python."},
-    {RunPath, Torchrun, Group::Program, &Flags::run_path, {"--run-path", "--run_path"},
-     "PET_RUN_PATH", "", kNone, {},
+    {Torchrun, Group::Program, &Flags::run_path, {"--run-path", "--run_path"}, "PET_RUN_PATH", "",
+     kNone, {},
      "Run the script with runpy.run_path in a fresh Python, without stdin; overrides --no-python."},
-    {LogDir, Torchrun, Group::Logs, &Flags::log_dir, {"--log-dir", "--log_dir"}, "PET_LOG_DIR",
-     "DIR", kNone, {},
+    {Torchrun, Group::Logs, &Flags::log_dir, {"--log-dir", "--log_dir"}, "PET_LOG_DIR", "DIR",
+     kNone, {},
      "Where the log files of -r and -t go; without it a temporary directory."},
-    {Redirects, Torchrun, Group::Logs, &Flags::redirects, {"-r", "--redirects"}, "PET_REDIRECTS",
-     "STREAMS", "0", {},
+    {Torchrun, Group::Logs, &Flags::redirects, {"-r", "--redirects"}, "PET_REDIRECTS", "STREAMS",
+     "0", {},
      "Streams that go to log files only: 0 none, 1 stdout, 2 stderr, 3 both, or for each local "
      "rank, as in 0:3,1:2."},
-    {Tee, Torchrun, Group::Logs, &Flags::tee, {"-t", "--tee"}, "PET_TEE", "STREAMS", "0", {},
+    {Torchrun, Group::Logs, &Flags::tee, {"-t", "--tee"}, "PET_TEE", "STREAMS", "0", {},
      "Streams that go to log files and, with a prefix, to the console; written as for -r."},
-    {LocalRanksFilter, Torchrun, Group::Logs, &Flags::local_ranks_filter, {"--local-ranks-filter",
+    {Torchrun, Group::Logs, &Flags::local_ranks_filter, {"--local-ranks-filter",
      "--local_ranks_filter"}, "PET_LOCAL_RANKS_FILTER", "RANKS", "", {},
      "Local ranks that may write to the console, as in 0,2; the files are not affected."},
-    {DuplicateStdoutFilters, Torchrun, Group::Logs, &Flags::duplicate_stdout_filters,
-     {"--duplicate-stdout-filters", "--duplicate_stdout_filters"}, "PET_DUPLICATE_STDOUT_FILTERS",
-     "TEXT,...", "", {},
+    {Torchrun, Group::Logs, &Flags::duplicate_stdout_filters, {"--duplicate-stdout-filters",
+     "--duplicate_stdout_filters"}, "PET_DUPLICATE_STDOUT_FILTERS", "TEXT,...", "", {},
      "Copy the lines of teed stdout that contain one of these texts to filtered_stdout.log; two "
      "commas stand for one inside a text."},
-    {DuplicateStderrFilters, Torchrun, Group::Logs, &Flags::duplicate_stderr_filters,
-     {"--duplicate-stderr-filters", "--duplicate_stderr_filters"}, "PET_DUPLICATE_STDERR_FILTERS",
-     "TEXT,...", "", {},
+    {Torchrun, Group::Logs, &Flags::duplicate_stderr_filters, {"--duplicate-stderr-filters",
+     "--duplicate_stderr_filters"}, "PET_DUPLICATE_STDERR_FILTERS", "TEXT,...", "", {},
      "The same for stderr and filtered_stderr.log."},
-    {NodeRank, Torchrun, Group::FixedRanks, &Flags::node_rank, {"--node-rank", "--node_rank"},
+    {Torchrun, Group::FixedRanks, &Flags::node_rank, {"--node-rank", "--node_rank"},
      "PET_NODE_RANK", "N", "0", {},
      "This node's rank."},
-    {MasterAddr, Torchrun, Group::FixedRanks, &Flags::master_addr, {"--master-addr",
-     "--master_addr"}, "PET_MASTER_ADDR", "HOST", "127.0.0.1", {},
+    {Torchrun, Group::FixedRanks, &Flags::master_addr, {"--master-addr", "--master_addr"},
+     "PET_MASTER_ADDR", "HOST", "127.0.0.1", {},
      "Address of the node with rank 0."},
-    {MasterPort, Torchrun, Group::FixedRanks, &Flags::master_port, {"--master-port",
-     "--master_port"}, "PET_MASTER_PORT", "PORT", kNone, {},
+    {Torchrun, Group::FixedRanks, &Flags::master_port, {"--master-port", "--master_port"},
+     "PET_MASTER_PORT", "PORT", kNone, {},
      "Port on that node, 29500 when not given. Giving it selects static on a single node, too."},
-    {LocalAddr, Torchrun, Group::Rendezvous, &Flags::local_addr, {"--local-addr", "--local_addr"},
+    {Torchrun, Group::Rendezvous, &Flags::local_addr, {"--local-addr", "--local_addr"},
      "PET_LOCAL_ADDR", "HOST", kNone, {},
      "The address by which the other nodes reach this one; without it this host's full name."},
-    {LogsSpecs, Torchrun, Group::Logs, &Flags::logs_specs, {"--logs-specs", "--logs_specs"}, "",
-     "NAME", kNone, {},
+    {Torchrun, Group::Logs, &Flags::logs_specs, {"--logs-specs", "--logs_specs"}, "", "NAME", kNone,
+     {},
      "A Python plug-in that lays out the logs: an entry point of the group torchrun.logs_specs in "
      "the workers' Python. default is torchrun's own layout."},
-    {NumaBinding, Torchrun, Group::Devices, &Flags::numa_binding, {"--numa-binding",
-     "--numa_binding"}, "", "MODE", kNone, kNumaModes,
+    {Torchrun, Group::Devices, &Flags::numa_binding, {"--numa-binding", "--numa_binding"}, "",
+     "MODE", kNone, kNumaModes,
      "Bind each worker to the CPUs near its GPU: those of the GPU's NUMA node or of its socket, "
      "cores of its own, or one last-level cache. Without GPUs workers are spread over the nodes."},
-    {SignalsToHandle, Torchrun, Group::Failures, &Flags::signals_to_handle, {"--signals-to-handle",
-     "--signals_to_handle"}, "PET_SIGNALS_TO_HANDLE", "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-     {},
+    {Torchrun, Group::Failures, &Flags::signals_to_handle, {"--signals-to-handle",
+     "--signals_to_handle"}, "PET_SIGNALS_TO_HANDLE", "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", {},
      "Signals that end the job in an orderly way: passed on to the workers, which then have the "
      "shutdown timeout."},
-    {ShutdownTimeout, Torchrun, Group::Failures, &Flags::shutdown_timeout, {"--shutdown-timeout",
+    {Torchrun, Group::Failures, &Flags::shutdown_timeout, {"--shutdown-timeout",
      "--shutdown_timeout"}, "PET_SHUTDOWN_TIMEOUT", "SECONDS", kNone, {},
      "Time between asking the workers to end and killing them; without it "
      "TORCH_ELASTIC_SHUTDOWN_TIMEOUT or 30."},
-    {VirtualLocalRank, Torchrun, Group::Devices, &Flags::virtual_local_rank,
-     {"--virtual-local-rank", "--virtual_local_rank"}, "PET_VIRTUAL_LOCAL_RANK", "", kNone, {},
+    {Torchrun, Group::Devices, &Flags::virtual_local_rank, {"--virtual-local-rank",
+     "--virtual_local_rank"}, "PET_VIRTUAL_LOCAL_RANK", "", kNone, {},
      "Each worker sees only its own GPU, as device 0, and LOCAL_RANK=0."},
-    {UseEnv, LaunchModule, Group::Program, &Flags::use_env, {"--use-env", "--use_env"}, "", "",
-     kNone, {},
+    {LaunchModule, Group::Program, &Flags::use_env, {"--use-env", "--use_env"}, "", "", kNone, {},
      "Do not pass --local-rank=N to the script; it reads LOCAL_RANK."},
-    {DryRun, Muster, Group::Muster, &Flags::dry_run, {"--dry-run", "--dry_run"}, "MUSTER_DRY_RUN",
-     "", kNone, {},
+    {Muster, Group::Muster, &Flags::dry_run, {"--dry-run", "--dry_run"}, "MUSTER_DRY_RUN", "",
+     kNone, {},
      "Print what would run, and with what, and end."},
-    {Strict, Muster, Group::Muster, &Flags::strict, {"--strict"}, "MUSTER_STRICT", "", kNone, {},
+    {Muster, Group::Muster, &Flags::strict, {"--strict"}, "MUSTER_STRICT", "", kNone, {},
      "Make every warning about the options an error."},
-    {CaptureStderr, Muster, Group::Failures, &Flags::capture_stderr, {"--capture-stderr",
-     "--capture_stderr"}, "MUSTER_CAPTURE_STDERR", "WHEN", "auto", kCaptureModes,
+    {Muster, Group::Failures, &Flags::capture_stderr, {"--capture-stderr", "--capture_stderr"},
+     "MUSTER_CAPTURE_STDERR", "WHEN", "auto", kCaptureModes,
      "Keep the last lines that a worker wrote to stderr for the failure summary: auto unless it "
      "is a terminal."},
-    {FailureReport, Muster, Group::Failures, &Flags::failure_report, {"--failure-report",
-     "--failure_report"}, "MUSTER_FAILURE_REPORT", "FILE", kNone, {},
+    {Muster, Group::Failures, &Flags::failure_report, {"--failure-report", "--failure_report"},
+     "MUSTER_FAILURE_REPORT", "FILE", kNone, {},
      "Write the failure summary to FILE, as JSON."},
-    {ExitCode, Muster, Group::Failures, &Flags::exit_code, {"--exit-code", "--exit_code"},
-     "MUSTER_EXIT_CODE", "RULE", "torchrun", kExitCodes,
+    {Muster, Group::Failures, &Flags::exit_code, {"--exit-code", "--exit_code"}, "MUSTER_EXIT_CODE",
+     "RULE", "torchrun", kExitCodes,
      "Exit status after a failure: torchrun is always 1, propagate is the first cause's, 128+N "
      "for signal N."},
-    {Omp, Muster, Group::Devices, &Flags::omp, {"--omp"}, "MUSTER_OMP", "auto|N", kNone, {},
+    {Muster, Group::Devices, &Flags::omp, {"--omp"}, "MUSTER_OMP", "auto|N", kNone, {},
      "OMP_NUM_THREADS for each worker; auto shares this node's CPUs out evenly."},
-    {LogMaxBytes, Muster, Group::Logs, &Flags::log_max_bytes, {"--log-max-bytes",
-     "--log_max_bytes"}, "MUSTER_LOG_MAX_BYTES", "SIZE", kNone, {},
+    {Muster, Group::Logs, &Flags::log_max_bytes, {"--log-max-bytes", "--log_max_bytes"},
+     "MUSTER_LOG_MAX_BYTES", "SIZE", kNone, {},
      "Keep each log file below SIZE bytes (64K, 100M, 2G) by removing its middle: the beginning and "
      "the end of each attempt stay."},
-    {LogOnFull, Muster, Group::Logs, &Flags::log_on_full, {"--log-on-full", "--log_on_full"},
+    {Muster, Group::Logs, &Flags::log_on_full, {"--log-on-full", "--log_on_full"},
      "MUSTER_LOG_ON_FULL", "WHAT", "drop", kOnFull,
      "When the disk of the logs is full: drop removes the middle of the log files and what still "
      "does not fit, and workers never notice; fail ends the job."},
-    {HangTimeout, Muster, Group::Failures, &Flags::hang_timeout, {"--hang-timeout",
-     "--hang_timeout"}, "MUSTER_HANG_TIMEOUT", "SECONDS", kNone, {},
+    {Muster, Group::Failures, &Flags::hang_timeout, {"--hang-timeout", "--hang_timeout"},
+     "MUSTER_HANG_TIMEOUT", "SECONDS", kNone, {},
      "Write the stacks of all workers and end one as failed when it has written nothing and taken no "
      "CPU time for this time, its child processes included."},
-    {OnAgentDeath, Muster, Group::Failures, &Flags::on_agent_death, {"--on-agent-death",
-     "--on_agent_death"}, "MUSTER_ON_AGENT_DEATH", "WHAT", "kill", kOnAgentDeath,
+    {Muster, Group::Failures, &Flags::on_agent_death, {"--on-agent-death", "--on_agent_death"},
+     "MUSTER_ON_AGENT_DEATH", "WHAT", "kill", kOnAgentDeath,
      "What happens to the workers when the agent dies.",
      {.value = "adopt", .reason = "a new agent that takes over live workers does not exist yet; kill "
                                   "is the only value"}},
-    {Spare, Muster, Group::Rendezvous, &Flags::spare, {"--spare"}, "MUSTER_SPARE", "", kNone, {},
+    {Muster, Group::Rendezvous, &Flags::spare, {"--spare"}, "MUSTER_SPARE", "", kNone, {},
      "This node waits, and takes part only when another is missing. All nodes must run muster."},
-    {OptionId::ScalePolicy, Muster, Group::Rendezvous, &Flags::scale_policy, {"--scale-policy",
-     "--scale_policy"}, "MUSTER_SCALE_POLICY", "WHEN", kNone, kScalePolicies,
+    {Muster, Group::Rendezvous, &Flags::scale_policy, {"--scale-policy", "--scale_policy"},
+     "MUSTER_SCALE_POLICY", "WHEN", kNone, kScalePolicies,
      "When a node that joins a running job is taken in: now restarts the others at once (the "
      "default, as under torchrun); at-restart waits for their next restart; never lets it only "
      "replace a node that is gone. The same on all nodes."},
-    {OptionId::RdzvTokenFile, Muster, Group::Rendezvous, &Flags::rdzv_token_file,
-     {"--rdzv-token-file", "--rdzv_token_file"}, "MUSTER_RDZV_TOKEN_FILE", "FILE", kNone, {},
+    {Muster, Group::Rendezvous, &Flags::rdzv_token_file, {"--rdzv-token-file", "--rdzv_token_file"},
+     "MUSTER_RDZV_TOKEN_FILE", "FILE", kNone, {},
      "A file with the rendezvous' token, the same on all nodes and at musterd: nodes and host prove to "
      "each other that they have it. Without the option: the systemd credential rdzv-token, where "
      "there is one."},
-    {OptionId::RdzvTlsCa, Muster, Group::Rendezvous, &Flags::rdzv_tls_ca, {"--rdzv-tls-ca",
-     "--rdzv_tls_ca"}, "MUSTER_RDZV_TLS_CA", "FILE", kNone, {},
+    {Muster, Group::Rendezvous, &Flags::rdzv_tls_ca, {"--rdzv-tls-ca", "--rdzv_tls_ca"},
+     "MUSTER_RDZV_TLS_CA", "FILE", kNone, {},
      "Connect to the rendezvous by TLS only, to a host whose certificate this CA (PEM) has signed for "
      "the host's name or address."},
-    {OptionId::RdzvTlsCert, Muster, Group::Rendezvous, &Flags::rdzv_tls_cert, {"--rdzv-tls-cert",
-     "--rdzv_tls_cert"}, "MUSTER_RDZV_TLS_CERT", "FILE", kNone, {},
+    {Muster, Group::Rendezvous, &Flags::rdzv_tls_cert, {"--rdzv-tls-cert", "--rdzv_tls_cert"},
+     "MUSTER_RDZV_TLS_CERT", "FILE", kNone, {},
      "This node's certificate (PEM), for a host that asks for one, and for a rendezvous that this "
      "node hosts."},
-    {OptionId::RdzvTlsKey, Muster, Group::Rendezvous, &Flags::rdzv_tls_key, {"--rdzv-tls-key",
-     "--rdzv_tls_key"}, "MUSTER_RDZV_TLS_KEY", "FILE", kNone, {},
+    {Muster, Group::Rendezvous, &Flags::rdzv_tls_key, {"--rdzv-tls-key", "--rdzv_tls_key"},
+     "MUSTER_RDZV_TLS_KEY", "FILE", kNone, {},
      "File with the key of --rdzv-tls-cert."},
-    {OptionId::RdzvTlsAllow, Muster, Group::Rendezvous, &Flags::rdzv_tls_allow, {"--rdzv-tls-allow",
-     "--rdzv_tls_allow"}, "MUSTER_RDZV_TLS_ALLOW", "NAME[,NAME...]", kNone, {},
+    {Muster, Group::Rendezvous, &Flags::rdzv_tls_allow, {"--rdzv-tls-allow", "--rdzv_tls_allow"},
+     "MUSTER_RDZV_TLS_ALLOW", "NAME[,NAME...]", kNone, {},
      "Where this node hosts the rendezvous: let in only nodes and HTTP clients with one of these DNS names "
      "in their certificate. This node's own certificate must have one of them, too."},
-    {OptionId::C10dAllow, Muster, Group::Rendezvous, &Flags::c10d_allow, {"--c10d-allow",
-     "--c10d_allow"}, "MUSTER_C10D_ALLOW", "WHO", kNone, {},
+    {Muster, Group::Rendezvous, &Flags::c10d_allow, {"--c10d-allow", "--c10d_allow"},
+     "MUSTER_C10D_ALLOW", "WHO", kNone, {},
      "Who may use the stores of this node, the rendezvous' and the workers', by PyTorch's protocol: off, "
      "any, or a list of loopback, members (of the run, by their token), addresses and networks. "
      "Default: any; with a token members,loopback."},
-    {OptionId::Http, Muster, Group::Rendezvous, &Flags::http, {"--http"}, "MUSTER_HTTP",
-     "[ADDRESS:]PORT", kNone, {},
+    {Muster, Group::Rendezvous, &Flags::http, {"--http"}, "MUSTER_HTTP", "[ADDRESS:]PORT", kNone,
+     {},
      "Where this muster hosts the rendezvous of its run: show on HTTP what goes on, as `musterd "
      "--http` does, for browsers, musterctl and Prometheus. A port alone means 127.0.0.1, 0 a free "
      "one. Another address needs --rdzv-token-file."},
-    {OptionId::Preflight, Muster, Group::Failures, &Flags::preflight, {"--preflight"},
-     "MUSTER_PREFLIGHT", "", kNone, {},
+    {Muster, Group::Failures, &Flags::preflight, {"--preflight"}, "MUSTER_PREFLIGHT", "", kNone, {},
      "Check this machine with `musterctl doctor --quick` first, and take no part in the job if a "
      "check fails."},
-    {Completion, Muster, Group::Muster, kEnds, {"--completion"}, "", "SHELL",
-     kNone, kShells,
+    {Muster, Group::Muster, Prints::Completion, {"--completion"}, "", "SHELL", kNone, kShells,
      "Print the completion script for a shell."},
-    {PythonEntry, Muster, Group::Muster, kEnds, {"--python-entry"}, "", "", kNone, {},
+    {Muster, Group::Muster, Prints::PythonEntry, {"--python-entry"}, "", "", kNone, {},
      "Print the folder that makes accelerate launch, fabric run and the like start through muster "
      "when it is in PYTHONPATH."},
-    {OptionId::Version, Muster, Group::Muster, kEnds, {"--version"}, "", "", kNone, {},
+    {Muster, Group::Muster, Prints::Version, {"--version"}, "", "", kNone, {},
      "Print muster's version."},
-}};
+});
 // clang-format on
-
-constexpr bool ids_are_indices() {
-  for (std::size_t i = 0; i < kTable.size(); ++i)
-    if (static_cast<std::size_t>(kTable[i].id) != i) return false;
-  return true;
-}
-static_assert(ids_are_indices());
 
 }  // namespace
 
@@ -238,10 +225,11 @@ std::span<const Option> all_options() {
   return kTable;
 }
 
-const Option& option(OptionId id) {
-  const auto index = static_cast<std::size_t>(id);
-  MUSTER_CHECK(index < kTable.size());
-  return kTable[index];
+std::size_t option_index(const OptionField& field) {
+  const auto found = std::find_if(kTable.begin(), kTable.end(),
+                                  [&](const Option& option) { return option.field == field; });
+  MUSTER_CHECK(found != kTable.end());
+  return static_cast<std::size_t>(found - kTable.begin());
 }
 
 bool is_known(const Option& option, bool launch_module) {

@@ -17,66 +17,6 @@
 
 namespace muster {
 
-/// In the order of the table, so that an id is also an index into it.
-enum class OptionId : std::uint8_t {
-  Help,
-  Nnodes,
-  NprocPerNode,
-  RdzvBackend,
-  RdzvEndpoint,
-  RdzvId,
-  RdzvConf,
-  Standalone,
-  MaxRestarts,
-  MonitorInterval,
-  StartMethod,
-  EventLogHandler,
-  Role,
-  Module,
-  NoPython,
-  RunPath,
-  LogDir,
-  Redirects,
-  Tee,
-  LocalRanksFilter,
-  DuplicateStdoutFilters,
-  DuplicateStderrFilters,
-  NodeRank,
-  MasterAddr,
-  MasterPort,
-  LocalAddr,
-  LogsSpecs,
-  NumaBinding,
-  SignalsToHandle,
-  ShutdownTimeout,
-  VirtualLocalRank,
-  UseEnv,
-  DryRun,
-  Strict,
-  CaptureStderr,
-  FailureReport,
-  ExitCode,
-  Omp,
-  LogMaxBytes,
-  LogOnFull,
-  HangTimeout,
-  OnAgentDeath,
-  Spare,
-  ScalePolicy,
-  RdzvTokenFile,
-  RdzvTlsCa,
-  RdzvTlsCert,
-  RdzvTlsKey,
-  RdzvTlsAllow,
-  C10dAllow,
-  Http,
-  Preflight,
-  Completion,
-  PythonEntry,
-  Version,
-};
-inline constexpr std::size_t kOptionCount = static_cast<std::size_t>(OptionId::Version) + 1;
-
 /// The program that has the option. The rules for abbreviations and variables depend on it.
 enum class OptionOrigin : std::uint8_t {
   Torchrun,
@@ -86,13 +26,16 @@ enum class OptionOrigin : std::uint8_t {
 
 struct Flags;  // launcher/flags.h
 
-/// The field for the option's value. Its type also says what the option takes: a bool takes
-/// nothing; a vector takes texts separated by commas, where two commas stand for one inside a text.
-/// monostate: muster prints something and exits.
-using OptionField = std::variant<std::monostate, bool Flags::*, std::string Flags::*,
-                                 std::optional<std::string> Flags::*, std::int64_t Flags::*,
-                                 std::optional<std::int64_t> Flags::*, double Flags::*,
-                                 std::optional<double> Flags::*, std::vector<std::string> Flags::*>;
+/// What muster prints for an option that has no value in Flags. muster then exits.
+enum class Prints : std::uint8_t { Help, Completion, PythonEntry, Version };
+
+/// The field for the option's value, which also stands for the option in the code. Its type says
+/// what the option takes: a bool takes nothing; a vector takes texts separated by commas, where two
+/// commas stand for one inside a text.
+using OptionField =
+    std::variant<Prints, bool Flags::*, std::string Flags::*, std::optional<std::string> Flags::*,
+                 std::int64_t Flags::*, std::optional<std::int64_t> Flags::*, double Flags::*,
+                 std::optional<double> Flags::*, std::vector<std::string> Flags::*>;
 
 /// The headings of the help, in their order.
 enum class OptionGroup : std::uint8_t {
@@ -115,7 +58,6 @@ struct PlannedValue {
 };
 
 struct Option {
-  OptionId id;
   OptionOrigin origin;
   OptionGroup group;
   OptionField field;
@@ -127,7 +69,7 @@ struct Option {
   std::string_view help;
   PlannedValue planned = {};
 
-  bool ends_muster() const { return std::holds_alternative<std::monostate>(field); }
+  bool ends_muster() const { return std::holds_alternative<Prints>(field); }
   bool takes_value() const {
     return ends_muster() ? !choices.empty() : !std::holds_alternative<bool Flags::*>(field);
   }
@@ -142,7 +84,11 @@ struct Option {
 };
 
 std::span<const Option> all_options();
-const Option& option(OptionId id);
+/// The place of the field's option in all_options().
+std::size_t option_index(const OptionField& field);
+inline const Option& option(const OptionField& field) {
+  return all_options()[option_index(field)];
+}
 /// Whether this program knows the option: --use-env belongs to muster-launch only.
 bool is_known(const Option& option, bool launch_module);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/core/python_text.h"
+#include "rendezvous/core/whole_number.h"
 
 namespace muster {
 namespace {
@@ -32,13 +33,7 @@ bool is_host(std::string_view text) {
 }
 
 std::optional<int> port_from(std::string_view text) {
-  if (text.empty() || text.size() > 5) return std::nullopt;
-  int port = 0;
-  for (const char c : text) {
-    if (c < '0' || c > '9') return std::nullopt;
-    port = port * 10 + (c - '0');
-  }
-  return port < 65536 ? std::optional(port) : std::nullopt;
+  return text.size() <= 5 ? whole_number<std::uint16_t>(text) : std::nullopt;
 }
 
 enum class ValueKind : std::uint8_t {

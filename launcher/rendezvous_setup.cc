@@ -73,13 +73,13 @@ Checked<void> plan_etcd_tls(Conf& conf, EtcdRendezvousOptions& etcd, const std::
   return {};
 }
 
-Checked<void> plan_tls_file(const Flags& flags, OptionId id,
-                            const std::optional<std::string>& given, RendezvousBackend backend,
-                            std::string& file) {
+Checked<void> plan_tls_file(const Flags& flags, std::optional<std::string> Flags::*option,
+                            RendezvousBackend backend, std::string& file) {
+  const std::optional<std::string>& given = flags.*option;
   if (!given) return {};
-  if (given->empty()) return FlagError{flags.name_of(id) + " is empty; give a file's name"};
+  if (given->empty()) return FlagError{flags.name_of(option) + " is empty; give a file's name"};
   if (backend == RendezvousBackend::Static)
-    return FlagError{flags.name_of(id) +
+    return FlagError{flags.name_of(option) +
                      " cannot protect the static backend, whose store speaks no TLS; give "
                      "--rdzv-backend c10d"};
   file = *given;
@@ -89,7 +89,7 @@ Checked<void> plan_tls_file(const Flags& flags, OptionId id,
 /// Plans the certificates that a rendezvous on this node accepts. It serves one run only.
 Checked<void> plan_tls_allow(const Flags& flags, RendezvousOptions& to) {
   if (!flags.rdzv_tls_allow) return {};
-  const std::string name = flags.name_of(OptionId::RdzvTlsAllow);
+  const std::string name = flags.name_of(&Flags::rdzv_tls_allow);
   if (to.tls_certificate.empty())
     return FlagError{name +
                      " is for a rendezvous that this node hosts with TLS; give --rdzv-tls-ca, "
@@ -130,10 +130,9 @@ Checked<void> plan_etcd(Conf& conf, RendezvousOptions& rendezvous, const std::st
 Checked<void> plan_tls(const Flags& flags, RendezvousOptions& to) {
   const RendezvousBackend backend = to.backend;
   for (const auto& planned :
-       {plan_tls_file(flags, OptionId::RdzvTlsCa, flags.rdzv_tls_ca, backend, to.tls_ca),
-        plan_tls_file(flags, OptionId::RdzvTlsCert, flags.rdzv_tls_cert, backend,
-                      to.tls_certificate),
-        plan_tls_file(flags, OptionId::RdzvTlsKey, flags.rdzv_tls_key, backend, to.tls_key)})
+       {plan_tls_file(flags, &Flags::rdzv_tls_ca, backend, to.tls_ca),
+        plan_tls_file(flags, &Flags::rdzv_tls_cert, backend, to.tls_certificate),
+        plan_tls_file(flags, &Flags::rdzv_tls_key, backend, to.tls_key)})
     if (!planned) return planned;
   if (to.tls_certificate.empty() != to.tls_key.empty())
     return FlagError{"--rdzv-tls-cert and --rdzv-tls-key: a certificate needs its key; give both"};
@@ -150,7 +149,7 @@ Checked<void> plan_tls(const Flags& flags, RendezvousOptions& to) {
 
 Checked<void> plan_http(const Flags& flags, AgentOptions& plan) {
   if (!flags.http) return {};
-  const std::string name = flags.name_of(OptionId::Http);
+  const std::string name = flags.name_of(&Flags::http);
   RendezvousOptions& rendezvous = plan.rendezvous;
   if (const auto address = http::parse_address(*flags.http); !address)
     return FlagError{name + ": " + address.error().reason};
@@ -180,7 +179,7 @@ Checked<void> check_http_access(const Flags& flags, const RendezvousOptions& ren
   if (rendezvous.http.empty() || rendezvous.token) return {};
   const auto address = http::parse_address(rendezvous.http);
   if (!address || http::is_loopback(*address)) return {};
-  return FlagError{flags.name_of(OptionId::Http) + ": others than this machine's users reach " +
+  return FlagError{flags.name_of(&Flags::http) + ": others than this machine's users reach " +
                    rendezvous.http +
                    ", and without a token nobody would be asked who they are. Give "
                    "--rdzv-token-file, too, or leave the address out (a port alone means "

@@ -11,6 +11,7 @@
 #include "agent/core/log_cut.h"
 #include "agent/core/signal_name.h"
 #include "rendezvous/core/python_text.h"
+#include "rendezvous/core/whole_number.h"
 
 namespace muster {
 namespace {
@@ -23,13 +24,8 @@ std::optional<StreamSet> stream_set(std::string_view text) {
 
 /// A rank of digits only, at most nine: such a number always fits into an int.
 std::optional<int> plain_rank(std::string_view text) {
-  if (text.empty() || text.size() > 9) return std::nullopt;
-  int rank = 0;
-  for (const char c : text) {
-    if (c < '0' || c > '9') return std::nullopt;
-    rank = rank * 10 + (c - '0');
-  }
-  return rank;
+  if (text.size() > 9 || text.starts_with('-')) return std::nullopt;
+  return whole_number<int>(text);
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ Checked<void> check_virtual_devices(const AgentOptions& options, const Environme
 Checked<void> plan_numa(const Flags& flags, const Environment& environment, const NodeFacts& facts,
                         LaunchPlan& plan) {
   if (!flags.numa_binding) return {};
-  const std::string name = flags.name_of(OptionId::NumaBinding);
+  const std::string name = flags.name_of(&Flags::numa_binding);
   const int workers = plan.agent.local_world_size;
   Checked<NumaFacts> machine = facts.numa(visible_devices(environment, plan.agent));
   if (!machine) return FlagError{name + ": " + machine.error().message};

@@ -14,6 +14,7 @@
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/core/build_info.h"
+#include "rendezvous/core/whole_number.h"
 #include "rendezvous/etcd/etcd_address.h"
 #include "rendezvous/http/http_server.h"
 #include "rendezvous/net/openssl_token.h"
@@ -25,10 +26,7 @@ namespace {
 /// large by the largest one.
 template <typename Number>
 std::string check_count(const std::string& text) {
-  Number number = 0;
-  const auto end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, number);
-  if (parsed.ec == std::errc() && parsed.ptr == end && number > 0) return {};
+  if (whole_number<Number>(text).value_or(0) > 0) return {};
   return fmt::format("'{}' is not a whole number from 1 to {}", text,
                      std::numeric_limits<Number>::max());
 }

@@ -3,10 +3,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 #include <system_error>
+
+#include "rendezvous/core/whole_number.h"
 
 namespace muster {
 
@@ -17,13 +18,9 @@ std::optional<std::vector<int>> inherited_descriptors() {
   const char* text = std::getenv("LISTEN_FDS");
   std::vector<int> descriptors;
   if (pid == nullptr || text == nullptr || std::atol(pid) != ::getpid()) return descriptors;
-  int count = 0;
-  const std::string_view digits = text;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), count);
-  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() || count < 0 ||
-      count > kMost)
-    return std::nullopt;
-  for (int i = 0; i < count; ++i)
+  const auto count = whole_number<int>(text);
+  if (!count || *count < 0 || *count > kMost) return std::nullopt;
+  for (int i = 0; i < *count; ++i)
     descriptors.push_back(kFirst + i);
   return descriptors;
 }

@@ -15,7 +15,9 @@ namespace muster {
 /// first, and the rest of it later gets a line and a prefix of its own.
 class LineMerger {
  public:
-  /// Appends to `out` what the console must show. `stream` must not be negative.
+  /// A number for one more stream.
+  int add_stream() { return streams_++; }
+  /// Appends to `out` what the console must show. `stream` is the stream's number.
   void add(int stream, const LinePrefix& prefix, const LinePiece& piece, std::string_view time,
            std::string& out);
   /// Appends bytes of a stream that is copied unchanged. They never continue another stream's line.
@@ -25,6 +27,7 @@ class LineMerger {
 
  private:
   static constexpr int kVerbatim = -1;
+  int streams_ = 0;
   std::optional<int> open_;  // The stream whose line has no newline yet.
 };
 

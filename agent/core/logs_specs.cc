@@ -1,10 +1,11 @@
 #include "agent/core/logs_specs.h"
 
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
+
+#include "rendezvous/core/whole_number.h"
 
 namespace muster {
 namespace {
@@ -51,21 +52,13 @@ std::optional<std::string> read_text(const json& object, const char* name) {
   return text;
 }
 
-std::optional<int> read_rank(const std::string& text) {
-  int rank = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, rank);
-  if (error != std::errc{} || stop != end) return std::nullopt;
-  return rank;
-}
-
 Read<std::map<int, std::string>> read_paths(const json& answer, const char* name) {
   const auto found = answer.find(name);
   if (found == answer.end() || !found->is_object())
     return LogsSpecsError{std::string(name) + " is not a mapping from local ranks to paths"};
   std::map<int, std::string> paths;
   for (const auto& [key, value] : found->items()) {
-    const auto rank = read_rank(key);
+    const auto rank = whole_number<int>(key);
     const auto path = read_text(*found, key.c_str());
     if (!rank || !path)
       return LogsSpecsError{std::string(name) + "[" + key + "] is not a local rank with a path"};

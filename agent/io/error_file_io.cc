@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include "agent/io/owned_folder.h"
 #include "agent/posix/process_scan.h"
 #include "rendezvous/core/from_errno.h"
+#include "rendezvous/core/whole_number.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/owned_fd.h"
 
@@ -30,7 +30,7 @@ constexpr Duration kReaderLimit = std::chrono::seconds(2);
 constexpr int kMaxLinks = 16;
 
 // Waits at most kReaderLimit: `fd` may be a non-blocking FIFO or terminal with a slow reader.
-error_code write_all(int fd, std::string_view text) {
+error_code write_all_in_time(int fd, std::string_view text) {
   const Instant end = now() + kReaderLimit;
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
@@ -53,12 +53,10 @@ std::optional<int> inherited_descriptor(fs::path path) {
   for (int links = 0; links < kMaxLinks; ++links) {
     const std::string dir = path.parent_path();
     if (dir == "/dev/fd" || dir == "/proc/self/fd") {
-      const std::string name = path.filename();
-      int fd = -1;
-      const auto [last, bad] = std::from_chars(name.data(), name.data() + name.size(), fd);
-      if (bad != std::errc{} || last != name.data() + name.size()) return std::nullopt;
-      const int flags = ::fcntl(fd, F_GETFD);
-      return flags >= 0 && (flags & FD_CLOEXEC) == 0 ? std::optional(fd) : std::nullopt;
+      const auto fd = whole_number<int>(path.filename().native());
+      if (!fd) return std::nullopt;
+      const int flags = ::fcntl(*fd, F_GETFD);
+      return flags >= 0 && (flags & FD_CLOEXEC) == 0 ? fd : std::nullopt;
     }
     std::error_code ec;
     const fs::path next = fs::read_symlink(path, ec);
@@ -72,7 +70,7 @@ error_code write_in_place(const std::string& path, const std::string& text) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   const OwnedFd fd(::open(path.c_str(), kFlags, 0666));
   if (!fd.is_open()) return from_errno(errno);
-  const error_code error = write_all(fd.get(), text);
+  const error_code error = write_all_in_time(fd.get(), text);
   // An empty file is clearly no report. Fails for a FIFO and a device.
   if (error) (void)!::ftruncate(fd.get(), 0);
   return error;
@@ -83,7 +81,7 @@ error_code replace(const std::string& path, const std::string& text, std::option
   const std::string temporary = path + ".muster-" + random_name(8);
   OwnedFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!fd.is_open()) return from_errno(errno);
-  error_code error = write_all(fd.get(), text);
+  error_code error = write_all_in_time(fd.get(), text);
   if (!error && mode && ::fchmod(fd.get(), *mode & 07777) != 0) error = from_errno(errno);
   if (!error && ::fsync(fd.get()) != 0) error = from_errno(errno);
   fd.reset();
@@ -110,7 +108,7 @@ std::optional<std::string> read_error_file_at(const std::string& path) {
 }
 
 error_code write_whole_file(const std::string& path, const std::string& text) {
-  if (const auto fd = inherited_descriptor(path)) return write_all(*fd, text);
+  if (const auto fd = inherited_descriptor(path)) return write_all_in_time(*fd, text);
   std::string target = path;
   struct stat info {};
   const bool exists = ::lstat(path.c_str(), &info) == 0;

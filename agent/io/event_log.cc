@@ -98,7 +98,7 @@ double EventLog::since_mark_ms() {
 
 EventContext& EventLog::context() {
   MUSTER_CHECK(context_.has_value());
-  context_->now_ms = wall_clock_ms();
+  context_->now_ms = wall_ms();
   return *context_;
 }
 

@@ -11,6 +11,7 @@
 
 #include "agent/io/error_file_io.h"
 #include "agent/io/worker_group.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
 namespace {
@@ -40,7 +41,7 @@ ExitReport make_report(const AgentOptions& options, std::vector<ExplainedEnd> en
            .host = host_name(),
            .utc_offset_s = utc_offset_s(),
            .started_ms = started_ms,
-           .now_ms = wall_clock_ms(),
+           .now_ms = wall_ms(),
            .only_first = options.runs_path,
            .cause = std::move(cause),
            .earlier = std::move(earlier)},

@@ -13,6 +13,7 @@
 #include "agent/io/agent.h"
 #include "agent/io/failure_output.h"
 #include "agent/io/run_files.h"
+#include "agent/posix/bounded_child.h"
 #include "agent/posix/kernel_calls.h"
 #include "agent/posix/split.h"
 #include "rendezvous/core/run_id_file_name.h"
@@ -20,6 +21,8 @@
 
 namespace muster {
 namespace {
+
+constexpr std::chrono::seconds kStorageLimit(5);
 
 /// Writes the run id to a file in memory. While the descriptor is open, `musterctl ps` finds it
 /// among the agent's descriptors in /proc, also before a worker runs. If the file cannot be
@@ -35,6 +38,10 @@ OwnedFd publish_run_id(std::string_view run_id) {
 
 std::optional<std::string> reason_not_to_run() {
   return missing_kernel_feature();
+}
+
+std::optional<std::string> ask_storage(const std::function<std::string()>& ask) {
+  return answer_in_time(ask, kStorageLimit);
 }
 
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,11 @@ namespace muster {
 
 /// A sentence if the kernel lacks a feature that run_job() needs; else nothing.
 std::optional<std::string> reason_not_to_run();
+
+/// Calls `ask`, a question about files, in a child process, and returns its answer. No value if the
+/// storage does not answer within 5 s. The child process may then stay as long as the storage is
+/// silent.
+std::optional<std::string> ask_storage(const std::function<std::string()>& ask);
 
 /// Runs the job of `options` to its end. The calling process, which must have one thread, becomes
 /// the front; the shim is its child, and the agent the shim's child (agent/posix/split.h). The

@@ -21,7 +21,7 @@ void ShimLink::send(const ShimRequest& request, std::vector<OwnedFd> fds) {
 void ShimLink::flush() {
   while (!queue_.empty() && !lost_) {
     const Waiting& next = queue_.front();
-    const error_code error = send_request(socket_.native_handle(), next.request, next.fds);
+    const error_code error = send_message(socket_.native_handle(), next.request, next.fds);
     if (error.value() == EAGAIN || error.value() == ETOOMANYREFS) {
       waiting_to_write_ = true;
       socket_.async_wait(asio::posix::descriptor_base::wait_write, [this](error_code ec) {
@@ -43,12 +43,12 @@ void ShimLink::wait_to_read() {
 
 void ShimLink::receive_reports() {
   for (;;) {
-    const Result<ShimReport> report = receive_report(socket_.native_handle());
-    if (!report) {
-      if (report.error().value() == EAGAIN) return wait_to_read();
+    const auto received = receive_message<ShimReport>(socket_.native_handle());
+    if (!received) {
+      if (received.error().value() == EAGAIN) return wait_to_read();
       return mark_lost();
     }
-    handlers_.on_report(*report);
+    handlers_.on_report(received->message);
   }
 }
 

@@ -6,9 +6,9 @@
 
 #include <cerrno>
 #include <functional>
-#include <string_view>
 #include <utility>
 
+#include "agent/posix/write_all.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/bounded_work.h"
 #include "rendezvous/net/owned_fd.h"
@@ -47,15 +47,6 @@ StackFile open_new_file(const std::string& dir) {
     if (file.error != boost::system::errc::file_exists) break;
   }
   return file;
-}
-
-error_code append_text(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0) return from_errno(errno);
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return {};
 }
 
 }  // namespace
@@ -111,7 +102,7 @@ asio::awaitable<void> StackFiles::append(std::size_t index, std::string text) {
   if (is_lost_ || paths_[index].empty()) co_return;
   const auto error = std::make_shared<error_code>();
   std::function<void()> work = [opened = opened_, index, text = std::move(text), error] {
-    *error = append_text(opened->files[index].fd.get(), text);
+    *error = write_all(opened->files[index].fd.get(), text);
   };
   if (const error_code failed = co_await run_in_time(std::move(work), kLimit))
     mark_lost("storage does not answer (" + failed.message() + ")", paths_[index]);

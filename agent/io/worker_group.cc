@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -18,6 +17,7 @@
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/core/limit_advice.h"
 #include "rendezvous/core/limits.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
 namespace {
@@ -43,11 +43,6 @@ void find_oom_victims(const OomWatch& watch, std::vector<ExplainedEnd>& ends) {
 
 }  // namespace
 
-std::int64_t wall_clock_ms() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
-
 WorkerGroup::WorkerGroup(const AgentOptions& options, Context context,
                          std::function<void(std::string)> on_full)
     : options_(options),
@@ -61,7 +56,7 @@ void WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir,
   round_ = round;
   members_.clear();
   deaths_ = 0;
-  started_ms_ = wall_clock_ms();
+  started_ms_ = wall_ms();
   oom_watch_.begin();
   AttemptFilesRequest request{
       .options = options_,

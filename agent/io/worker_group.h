@@ -115,7 +115,4 @@ class WorkerGroup {
 /// has its stderr. Runs on the log thread, because storage may hang.
 void read_error_files(std::vector<ExplainedEnd>& ends);
 
-/// Milliseconds since the epoch, by the wall clock: for people, never compared with a deadline.
-std::int64_t wall_clock_ms();
-
 }  // namespace muster

@@ -45,8 +45,7 @@ Result<std::unique_ptr<LogLoop>> LogLoop::open(const LogPump::Options& options,
 
 LogLoop::LogLoop(const LogPump::Options& options, std::shared_ptr<LogMailbox> mailbox,
                  OwnedFd epoll)
-    : limits_(options.limits),
-      mailbox_(std::move(mailbox)),
+    : mailbox_(std::move(mailbox)),
       epoll_(std::move(epoll)),
       inotify_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)),
       next_pipe_(kFirstPipe),
@@ -233,33 +232,27 @@ void LogLoop::follow(FollowOptions options) {
     return file->path() == options.file;
   });
   if (old != files_.end() && (*old)->is_over) close_follower(**old);
-  FollowedFile::Options file{.id = next_stream_++,
-                             .path = options.file,
-                             .prefix = std::move(options.prefix),
-                             .filters = std::move(options.filters),
-                             .filtered = nullptr,
-                             .written_here = options.written_here,
-                             .limits = limits_};
+  LogOutput& output = output_of(options.stream);
+  std::shared_ptr<LogFilterFile> filtered;
   if (!options.filtered_file.empty()) {
-    auto& filtered = filtered_[options.filtered_file];
-    if (!filtered) filtered = std::make_shared<LogFilterFile>(options.filtered_file);
-    file.filtered = filtered;
+    auto& shared = filtered_[options.filtered_file];
+    if (!shared) shared = std::make_shared<LogFilterFile>(options.filtered_file);
+    filtered = shared;
   }
   files_.push_back(
-      std::make_unique<FollowedFile>(std::move(file), output_of(options.stream), time_));
+      std::make_unique<FollowedFile>(std::move(options), std::move(filtered), output, time_));
   FollowedFile& follower = *files_.back();
   // The file is watched before it is read, so no write can be missed between the two.
-  if (!options.written_here && inotify_.is_open())
-    follower.watch = ::inotify_add_watch(inotify_.get(), options.file.c_str(), IN_MODIFY);
+  if (follower.written_here() == nullptr && inotify_.is_open())
+    follower.watch = ::inotify_add_watch(inotify_.get(), follower.path().c_str(), IN_MODIFY);
 }
 
 void LogLoop::add_pipe(OwnedFd read_end, const PipeOptions& options) {
-  WorkerPipe::Options pipe{.tail_of = options.tail_of, .file = options.file};
-  if (options.console) pipe.output = &output_of(*options.console);
   if (options.tail_of)
     for (const auto& [id, old] : pipes_)
       if (old->is_over && old->tail_of() == options.tail_of) old->drop_tail();
-  pipes_.emplace(next_pipe_++, std::make_unique<WorkerPipe>(std::move(read_end), std::move(pipe)));
+  LogOutput* const output = options.console ? &output_of(*options.console) : nullptr;
+  pipes_.emplace(next_pipe_++, std::make_unique<WorkerPipe>(std::move(read_end), options, output));
 }
 
 }  // namespace muster

@@ -96,7 +96,6 @@ class LogLoop {
   void close_file_of(WorkerPipe& pipe);
   Output& output_of(LogStream stream);
 
-  LineLimits limits_;
   std::shared_ptr<LogMailbox> mailbox_;
   OwnedFd epoll_;
   OwnedFd inotify_;
@@ -106,7 +105,6 @@ class LogLoop {
   std::vector<std::unique_ptr<FollowedFile>> files_;
   std::map<std::uint64_t, std::unique_ptr<WorkerPipe>> pipes_;
   std::map<std::string, std::shared_ptr<LogFilterFile>> filtered_;
-  int next_stream_ = 0;
   std::uint64_t next_pipe_;
   Instant files_resume_{};             // No file is read earlier: several writes are read together.
   Instant polled_{};                   // When unwatched files were last polled.

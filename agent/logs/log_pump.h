@@ -44,6 +44,7 @@ struct FollowOptions {
   std::vector<std::string> filters = {};
   std::string filtered_file = {};
   std::shared_ptr<LogFile> written_here = nullptr;  // The same file, if the log thread writes it.
+  LineLimits limits = {};
 };
 
 /// Where the bytes go that a worker writes into a pipe.
@@ -72,7 +73,6 @@ class LogPump {
   struct Options {
     int stdout_fd = 1;  // For LogStream::Out. The caller still owns both descriptors.
     int stderr_fd = 2;
-    LineLimits limits = {};
   };
 
   /// Starts the thread. Fails with the errno of epoll, eventfd or pthread_create. Without inotify,

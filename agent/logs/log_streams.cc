@@ -57,11 +57,14 @@ std::string_view TurnTime::text() {
   return text_;
 }
 
-FollowedFile::FollowedFile(Options options, LogOutput& output, TurnTime& time)
+FollowedFile::FollowedFile(FollowOptions options, std::shared_ptr<LogFilterFile> filtered,
+                           LogOutput& output, TurnTime& time)
     : options_(std::move(options)),
+      filtered_(std::move(filtered)),
       output_(output),
+      stream_(output.merger.add_stream()),
       time_(time),
-      fd_(open_to_read(options_.path)),
+      fd_(open_to_read(options_.file)),
       assembler_(options_.limits) {
   if (options_.written_here) options_.written_here->add_reader(*this);
 }
@@ -141,8 +144,8 @@ void FollowedFile::skip_to_end() {
 void FollowedFile::append(const LinePiece& piece) {
   const auto time = options_.prefix.needs_time() ? time_.text() : std::string_view();
   if (!output_.console.is_closed())
-    output_.merger.add(options_.id, options_.prefix, piece, time, output_.console.buffer());
-  if (options_.filtered) filter(piece, time);
+    output_.merger.add(stream_, options_.prefix, piece, time, output_.console.buffer());
+  if (filtered_) filter(piece, time);
 }
 
 void FollowedFile::filter(const LinePiece& piece, std::string_view time) {
@@ -158,15 +161,15 @@ void FollowedFile::filter(const LinePiece& piece, std::string_view time) {
     return line.find(filter) != std::string_view::npos;
   };
   if (std::any_of(options_.filters.begin(), options_.filters.end(), matches)) {
-    std::string& out = options_.filtered->buffer();
+    std::string& out = filtered_->buffer();
     options_.prefix.append_to(out, time);
     out.append(line).append("\n");
   }
   filtered_line_.clear();
 }
 
-WorkerPipe::WorkerPipe(OwnedFd read_end, Options options)
-    : fd_(std::move(read_end)), options_(std::move(options)) {
+WorkerPipe::WorkerPipe(OwnedFd read_end, PipeOptions options, LogOutput* output)
+    : fd_(std::move(read_end)), options_(std::move(options)), output_(output) {
   if (options_.tail_of) tail_.emplace(kTailRingBytes);
 }
 
@@ -183,8 +186,8 @@ WorkerPipe::State WorkerPipe::read(std::vector<char>& buffer) {
     if (remaining_bytes_) *remaining_bytes_ -= std::min(*remaining_bytes_, bytes.size());
     if (tail_) tail_->append(bytes);
     if (options_.file) options_.file->append(bytes);
-    if (options_.output != nullptr && !options_.output->console.is_closed())
-      options_.output->merger.add_verbatim(bytes, options_.output->console.buffer());
+    if (output_ != nullptr && !output_->console.is_closed())
+      output_->merger.add_verbatim(bytes, output_->console.buffer());
   }
   return State::Open;
 }

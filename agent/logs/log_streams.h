@@ -14,6 +14,7 @@
 #include "agent/core/tail_ring.h"
 #include "agent/logs/log_console.h"
 #include "agent/logs/log_file.h"
+#include "agent/logs/log_pump.h"
 #include "rendezvous/core/ids.h"
 
 namespace muster {
@@ -51,16 +52,9 @@ class TurnTime {
 /// Reads a worker's log file and shows it on a console.
 class FollowedFile final : private LineSink {
  public:
-  struct Options {
-    int id = 0;  // Different for all streams of one console.
-    std::string path;
-    LinePrefix prefix;
-    std::vector<std::string> filters;
-    std::shared_ptr<LogFilterFile> filtered;  // Null: no filters.
-    std::shared_ptr<LogFile> written_here;    // The same file, if the log thread writes it.
-    LineLimits limits;
-  };
-  FollowedFile(Options options, LogOutput& output, TurnTime& time);
+  /// `filtered` is options.filtered_file; null: no filters.
+  FollowedFile(FollowOptions options, std::shared_ptr<LogFilterFile> filtered, LogOutput& output,
+               TurnTime& time);
   ~FollowedFile();
   FollowedFile(const FollowedFile&) = delete;
   FollowedFile& operator=(const FollowedFile&) = delete;
@@ -90,7 +84,7 @@ class FollowedFile final : private LineSink {
   void finish() { assembler_.finish(*this); }
   std::optional<Instant> next_deadline() const { return assembler_.next_deadline(); }
 
-  const std::string& path() const { return options_.path; }
+  const std::string& path() const { return options_.file; }
   LogOutput& output() { return output_; }
   /// The same file, if the log thread writes it; else null.
   const LogFile* written_here() const { return options_.written_here.get(); }
@@ -104,8 +98,10 @@ class FollowedFile final : private LineSink {
   void append(const LinePiece& piece) override;
   void filter(const LinePiece& piece, std::string_view time);
 
-  Options options_;
+  FollowOptions options_;
+  std::shared_ptr<LogFilterFile> filtered_;
   LogOutput& output_;
+  const int stream_;  // The number of this stream in the output's merger.
   TurnTime& time_;
   OwnedFd fd_;
   std::int64_t offset_ = 0;
@@ -117,12 +113,8 @@ class FollowedFile final : private LineSink {
 /// nowhere. Its last bytes may be kept.
 class WorkerPipe {
  public:
-  struct Options {
-    std::optional<LocalRank> tail_of;  // This is this worker's stderr: the last bytes are kept.
-    LogOutput* output = nullptr;
-    std::shared_ptr<LogFile> file = nullptr;
-  };
-  WorkerPipe(OwnedFd read_end, Options options);
+  /// `output` is options.console; null: the bytes go to no console.
+  WorkerPipe(OwnedFd read_end, PipeOptions options, LogOutput* output);
 
   enum class State { Open, Drained, Ended };
   /// Reads for one turn. Drained: the pipe is empty for now. Ended: no process holds the other end.
@@ -140,10 +132,10 @@ class WorkerPipe {
   int fd() const { return fd_.get(); }
   /// False if the pipe must not be read now: its bytes would have to wait for a console.
   bool has_room() const {
-    return (options_.output == nullptr || options_.output->has_room()) &&
+    return (output_ == nullptr || output_->has_room()) &&
            (!options_.file || options_.file->has_room());
   }
-  LogOutput* output() const { return options_.output; }  // Null: the bytes are not shown.
+  LogOutput* output() const { return output_; }          // Null: the bytes are not shown.
   LogFile* file() const { return options_.file.get(); }  // Null: the bytes go to no file.
   /// The worker whose stderr this is, and its last bytes; null: they are not kept.
   std::optional<LocalRank> tail_of() const { return options_.tail_of; }
@@ -156,7 +148,8 @@ class WorkerPipe {
 
  private:
   OwnedFd fd_;
-  Options options_;
+  PipeOptions options_;
+  LogOutput* output_;
   std::optional<TailRing> tail_;
   std::optional<std::size_t> remaining_bytes_;  // Bytes to read before is_done(); stop_waiting().
   std::size_t behind_bytes_ = 0;                // Bytes to read while is_behind(); catch_up().

@@ -1,19 +1,18 @@
 #include "agent/posix/bounded_child.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
-#include <cstdlib>
-#include <string_view>
+#include <cstddef>
 
 #include "agent/core/watched_time.h"
-#include "agent/posix/clocks.h"
+#include "agent/posix/write_all.h"
+#include "rendezvous/net/clock.h"
 #include "rendezvous/net/owned_fd.h"
 
 namespace muster {
@@ -30,19 +29,11 @@ bool has_ended(pid_t child, siginfo_t& info) {
          info.si_pid == child;
 }
 
-void write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno != EINTR) return;
-    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
-
-}  // namespace
-
-bool run_in_bounded_child(const std::function<void()>& work, std::chrono::milliseconds limit) {
+/// Runs `work` in a forked child, as run_in_bounded_child() does. No value if fork() fails.
+std::optional<bool> fork_and_wait(const std::function<void()>& work,
+                                  std::chrono::milliseconds limit) {
   const pid_t child = ::fork();
-  if (child < 0) return false;
+  if (child < 0) return std::nullopt;
   if (child == 0) {
     try {
       work();
@@ -55,8 +46,8 @@ bool run_in_bounded_child(const std::function<void()>& work, std::chrono::millis
   const OwnedFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   if (pidfd.is_open()) {
     pollfd ended{pidfd.get(), POLLIN, 0};
-    WatchedWait wait(monotonic_now());
-    while (wait.advance(monotonic_now()) < limit &&
+    WatchedWait wait(now());
+    while (wait.advance(now()) < limit &&
            ::poll(&ended, 1, static_cast<int>(wait.until_next_check(limit) / 1ms) + 1) == 0) {
     }
   } else {  // No descriptor is left: polls for the child's end.
@@ -71,45 +62,44 @@ bool run_in_bounded_child(const std::function<void()>& work, std::chrono::millis
   return info.si_code == CLD_EXITED && info.si_status == 0;
 }
 
+/// An answer, in memory that the child shares with its parent.
+struct SharedAnswer {
+  bool is_complete;
+  std::size_t size;
+  std::array<char, 4 << 20> text;  // A longer answer is cut. The kernel adds pages when used.
+};
+
+}  // namespace
+
+bool run_in_bounded_child(const std::function<void()>& work, std::chrono::milliseconds limit) {
+  return fork_and_wait(work, limit).value_or(false);
+}
+
 std::optional<std::string> answer_in_time(const std::function<std::string()>& ask,
                                           std::chrono::milliseconds limit) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return ask();
-  const OwnedFd reader(ends[0]);
-  OwnedFd writer(ends[1]);
-  const pid_t child = ::fork();
-  if (child < 0) return ask();
-  if (child == 0) {
-    try {
-      const std::string answer = ask();
-      write_all(writer.get(), {answer.c_str(), answer.size() + 1});  // A NUL shows the end.
-    } catch (...) {
-      ::_exit(1);  // Without the NUL, the caller knows that there is no answer.
-    }
-    ::_exit(0);
-  }
-  writer.reset();
-  std::string answer;
-  pollfd readable{reader.get(), POLLIN, 0};
-  for (WatchedWait wait(monotonic_now()); wait.advance(monotonic_now()) < limit;) {
-    if (::poll(&readable, 1, static_cast<int>(wait.until_next_check(limit) / 1ms) + 1) <= 0)
-      continue;
-    std::array<char, 4096> part;
-    const ssize_t n = ::read(reader.get(), part.data(), part.size());
-    if (n > 0) answer.append(part.data(), static_cast<std::size_t>(n));
-    if (n > 0 || (n < 0 && errno == EINTR)) continue;
-    siginfo_t info{};
-    ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED);  // It has closed its end: it exits.
-    if (answer.empty() || answer.back() != '\0') return std::nullopt;
-    answer.pop_back();
-    return answer;
-  }
-  ::kill(child, SIGKILL);
-  return std::nullopt;
+  void* const memory = ::mmap(nullptr, sizeof(SharedAnswer), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return ask();
+  auto* const shared = static_cast<SharedAnswer*>(memory);  // The kernel has filled it with zeros.
+  const std::optional<bool> in_time = fork_and_wait(
+      [&] {
+        const std::string answer = ask();
+        shared->size = answer.copy(shared->text.data(), shared->text.size());
+        shared->is_complete = true;
+      },
+      limit);
+  std::optional<std::string> answer;
+  if (!in_time)
+    answer = ask();
+  else if (*in_time && shared->is_complete)
+    answer.emplace(shared->text.data(), shared->size);
+  ::munmap(memory, sizeof(SharedAnswer));
+  return answer;
 }
 
 void print_to_stderr(const std::string& text) {
-  run_in_bounded_child([&text] { write_all(STDERR_FILENO, text); }, kPrintLimit);
+  run_in_bounded_child(
+      [&text] { [[maybe_unused]] const auto error = write_all(STDERR_FILENO, text); }, kPrintLimit);
 }
 
 }  // namespace muster

@@ -1,5 +1,5 @@
 // Runs work that may hang, such as a write to a file server that does not answer, in a child
-// process. The caller waits for a limited time.
+// process. The caller waits for a limited time. The caller must not ignore SIGCHLD.
 #pragma once
 
 #include <chrono>
@@ -13,9 +13,9 @@ namespace muster {
 /// killed, and not waited for. False, and `work` does not run, if fork() fails.
 bool run_in_bounded_child(const std::function<void()>& work, std::chrono::milliseconds limit);
 
-/// Calls `ask` in a forked child, and returns its answer. No value if the answer does not come in
-/// time: the child is then killed, and not waited for. If fork() fails, the caller's own process
-/// calls `ask`.
+/// Calls `ask` in a forked child, and returns its answer, at most 4 MiB of it. No value if the
+/// child does not end in time: it is then killed, and not waited for. If fork() fails, the caller's
+/// own process calls `ask`.
 std::optional<std::string> answer_in_time(const std::function<std::string()>& ask,
                                           std::chrono::milliseconds limit);
 

@@ -1,6 +1,7 @@
 #include "agent/posix/child_signals.h"
 
 #include <signal.h>
+#include <string.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,16 +10,15 @@
 
 namespace muster {
 
-sigset_t child_only() {
-  sigset_t child;
-  ::sigemptyset(&child);
-  ::sigaddset(&child, SIGCHLD);
-  return child;
+sigset_t signal_set(int number) {
+  sigset_t one;
+  ::sigemptyset(&one);
+  ::sigaddset(&one, number);
+  return one;
 }
 
-int open_child_signals() {
-  const sigset_t child = child_only();
-  return ::signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC);
+int open_signals(const sigset_t& set) {
+  return ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
 void drain(int signal_fd) {
@@ -29,8 +29,14 @@ void drain(int signal_fd) {
 
 void wait_for_child(std::chrono::milliseconds limit) {
   const timespec timeout{limit.count() / 1000, limit.count() % 1000 * 1'000'000L};
-  const sigset_t child = child_only();
+  const sigset_t child = signal_set(SIGCHLD);
   ::sigtimedwait(&child, nullptr, &timeout);
+}
+
+std::string describe_end(const siginfo_t& info) {
+  const std::string number = std::to_string(info.si_status);
+  if (info.si_code == CLD_EXITED) return "ended with status " + number;
+  return "was killed by signal " + number + " (" + ::strsignal(info.si_status) + ")";
 }
 
 }  // namespace muster

@@ -1,19 +1,23 @@
-// Waits for SIGCHLD, which must be blocked, through a descriptor or a call.
+// The signals that a process reads instead of handling them: they must be blocked. SIGCHLD says
+// that a child has ended.
 #pragma once
 
 #include <signal.h>
 
 #include <chrono>
+#include <string>
 
 namespace muster {
 
-/// The set of SIGCHLD alone.
-sigset_t child_only();
-/// A descriptor that is readable when a child has ended; -1 with errno.
-int open_child_signals();
+/// The set of this signal alone.
+sigset_t signal_set(int number);
+/// A descriptor that is readable when a signal of the set is pending; -1 with errno.
+int open_signals(const sigset_t& set);
 /// Reads and drops all signals that wait in `signal_fd`.
 void drain(int signal_fd);
 /// Waits until a child ends, at most for `limit`.
 void wait_for_child(std::chrono::milliseconds limit);
+/// How a process has ended, from waitid(): "was killed by signal 9 (Killed)".
+std::string describe_end(const siginfo_t& info);
 
 }  // namespace muster

@@ -2,18 +2,18 @@
 
 #include <poll.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <string>
 
 #include "agent/posix/bounded_child.h"
+#include "agent/posix/child_signals.h"
 #include "agent/posix/job_cleanup.h"
+#include "agent/posix/shim_protocol.h"
 
 namespace muster {
 namespace {
@@ -21,20 +21,9 @@ namespace {
 // The files may be on a file server that does not answer.
 constexpr std::chrono::milliseconds kRemoveFilesLimit{2000};
 
-sigset_t only(int number) {
-  sigset_t one;
-  ::sigemptyset(&one);
-  ::sigaddset(&one, number);
-  return one;
-}
-
 sigset_t without(sigset_t set, int number) {
   ::sigdelset(&set, number);
   return set;
-}
-
-int open_signals(const sigset_t& set) {
-  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 class Front {
@@ -42,7 +31,8 @@ class Front {
   explicit Front(const FrontSetup& setup)
       : setup_(setup),
         signal_fd_(open_signals(without(setup.watched, SIGTSTP))),
-        stop_fd_(::sigismember(&setup.watched, SIGTSTP) == 1 ? open_signals(only(SIGTSTP)) : -1) {}
+        stop_fd_(::sigismember(&setup.watched, SIGTSTP) == 1 ? open_signals(signal_set(SIGTSTP))
+                                                             : -1) {}
 
   int run() {
     while (!shim_is_gone()) {
@@ -89,7 +79,7 @@ class Front {
   /// SIGCONT arrives in between, as after the loss of the terminal, the kernel discards SIGTSTP. It
   /// also does nothing if no shell is left that could continue the front.
   void stop_the_job() {
-    const sigset_t stop = only(SIGTSTP);
+    const sigset_t stop = signal_set(SIGTSTP);
     send({FrontMessage::Kind::Stop, 0});
     ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
     ::sigprocmask(SIG_BLOCK, &stop, nullptr);
@@ -99,45 +89,31 @@ class Front {
   // If the queue is full, the message is dropped: the shim does not answer, and one more signal
   // would not change that.
   void send(const FrontMessage& message) {
-    ::send(setup_.socket, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    [[maybe_unused]] const auto error = send_message(setup_.socket, message);
   }
 
   int finish() {
-    Outcome outcome;
-    if (!receive(outcome)) {
+    const auto received = receive_message<Outcome>(setup_.socket);
+    if (!received) {
       kill_descendants(setup_.spared, WorkerCgroup(setup_.shim));
       explain_lost_shim();
       run_in_bounded_child(setup_.remove_files, kRemoveFilesLimit);
       return 1;
     }
+    const Outcome& outcome = received->message;
     if (outcome.files_removed == 0) run_in_bounded_child(setup_.remove_files, kRemoveFilesLimit);
     if (outcome.exit_signal != 0) die_of(outcome.exit_signal);
     return outcome.exit_code;
   }
 
-  // A message that the shim has not read resets the connection. Then the first recv() returns
-  // ECONNRESET, and the next one returns the outcome that the shim has sent.
-  bool receive(Outcome& outcome) const {
-    ssize_t n = 0;
-    do {
-      n = ::recv(setup_.socket, &outcome, sizeof outcome, MSG_DONTWAIT);
-    } while (n < 0 && (errno == ECONNRESET || errno == EINTR));
-    return n == static_cast<ssize_t>(sizeof outcome);
-  }
-
   void explain_lost_shim() const {
-    const std::string number = std::to_string(shim_status_.si_status);
-    const std::string how =
-        shim_status_.si_code == CLD_EXITED
-            ? "ended with status " + number
-            : "was killed by signal " + number + " (" + ::strsignal(shim_status_.si_status) + ")";
-    print_to_stderr("muster: the shim (pid " + std::to_string(setup_.shim) + ") " + how +
-                    "; all workers were killed\n");
+    print_to_stderr("muster: the shim (pid " + std::to_string(setup_.shim) + ") " +
+                    describe_end(shim_status_) + "; all workers were killed\n");
   }
 
   static void die_of(int number) {
     ::signal(number, SIG_DFL);
-    const sigset_t one = only(number);
+    const sigset_t one = signal_set(number);
     ::raise(number);
     ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
   }

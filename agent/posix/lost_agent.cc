@@ -1,12 +1,10 @@
 #include "agent/posix/lost_agent.h"
 
-#include <string.h>
-#include <sys/wait.h>
-
 #include <utility>
 #include <vector>
 
 #include "agent/core/exit_report.h"
+#include "agent/posix/child_signals.h"
 #include "agent/posix/shim_reports.h"
 
 namespace muster {
@@ -53,11 +51,8 @@ LostAgent WorkerRecords::describe(pid_t agent, const siginfo_t& status,
     lost.how += reason;
   else if (status.si_pid == 0)
     lost.how += "stopped answering";
-  else if (status.si_code == CLD_EXITED)
-    lost.how += "ended with status " + std::to_string(status.si_status);
   else
-    lost.how += "was killed by signal " + std::to_string(status.si_status) + " (" +
-                ::strsignal(status.si_status) + ")";
+    lost.how += describe_end(status);
   for (const auto& [rank, worker] : workers_)
     lost.workers.push_back(worker);
   lost.earlier = earlier_;

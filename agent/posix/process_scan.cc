@@ -10,16 +10,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <string>
 
 #include "agent/core/stat_text.h"
 #include "agent/posix/bounded_read.h"
+#include "rendezvous/core/whole_number.h"
 #include "rendezvous/net/owned_fd.h"
 
 namespace muster {
@@ -133,11 +132,9 @@ std::vector<Process> all_processes() {
   DIR* proc = ::opendir("/proc");
   if (proc == nullptr) return processes;
   while (const dirent* entry = ::readdir(proc)) {
-    pid_t pid = 0;
-    const char* end = entry->d_name + std::strlen(entry->d_name);
-    const auto [last, error] = std::from_chars(entry->d_name, end, pid);
-    if (error != std::errc{} || last != end) continue;
-    if (const auto process = read_process(pid)) processes.push_back(*process);
+    const auto pid = whole_number<pid_t>(entry->d_name);
+    if (!pid) continue;
+    if (const auto process = read_process(*pid)) processes.push_back(*process);
   }
   ::closedir(proc);
   return processes;

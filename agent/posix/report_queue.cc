@@ -1,6 +1,6 @@
 #include "agent/posix/report_queue.h"
 
-#include "agent/posix/clocks.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
 
@@ -13,12 +13,12 @@ void ReportQueue::add_signal(int number) {
   add({.kind = ShimReport::Kind::SignalReceived,
        .status = number,
        .count = 1,
-       .wall_ns = wall_ns()});
+       .wall_ms = wall_ms()});
 }
 
 boost::system::error_code ReportQueue::send_to(int socket) {
   while (!waiting_.empty()) {
-    if (const auto error = send_report(socket, waiting_.front())) return error;
+    if (const auto error = send_message(socket, waiting_.front())) return error;
     waiting_.pop_front();
   }
   return {};

@@ -11,20 +11,12 @@
 #include <cstddef>
 #include <utility>
 
+#include "agent/posix/write_all.h"
+
 namespace muster {
 namespace {
 
 constexpr std::size_t kBytesAtOnce = 64 << 10;
-
-void append(int file, const char* bytes, std::size_t size) {
-  while (size > 0) {
-    const ssize_t n = ::write(file, bytes, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    bytes += n;
-    size -= static_cast<std::size_t>(n);
-  }
-}
 
 /// False if no process holds the other end any more.
 bool copy_what_is_there(int pipe, int file) {
@@ -34,7 +26,8 @@ bool copy_what_is_there(int pipe, int file) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN;
     if (n == 0) return false;
-    append(file, buffer.data(), static_cast<std::size_t>(n));
+    [[maybe_unused]] const auto error =
+        write_all(file, {buffer.data(), static_cast<std::size_t>(n)});
   }
 }
 

@@ -1,7 +1,6 @@
 #include "agent/posix/shim.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +22,6 @@
 #include "agent/core/watched_time.h"
 #include "agent/posix/bounded_child.h"
 #include "agent/posix/child_signals.h"
-#include "agent/posix/clocks.h"
 #include "agent/posix/front.h"
 #include "agent/posix/job_cleanup.h"
 #include "agent/posix/lost_agent.h"
@@ -33,6 +31,7 @@
 #include "agent/posix/shim_reports.h"
 #include "agent/posix/start_worker.h"
 #include "rendezvous/core/limit_advice.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
 namespace {
@@ -68,7 +67,7 @@ class Shim {
       : setup_(setup),
         agent_(setup.agent),
         socket_(setup.agent_socket),
-        signal_fd_(open_child_signals()),
+        signal_fd_(open_signals(signal_set(SIGCHLD))),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
 
   /// False, after a message, if no descriptor is left for the event loop.
@@ -118,17 +117,17 @@ class Shim {
     const bool exited_well =
         agent_reaped_ && agent_status_.si_code == CLD_EXITED && agent_status_.si_status == 0;
     outcome_.files_removed = !agent_gone_ && exited_well;
-    ::send(setup_.front_socket, &outcome_, sizeof outcome_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    [[maybe_unused]] const auto error = send_message(setup_.front_socket, outcome_);
   }
 
  private:
   int timeout_ms() const {
     if (kill_wait_) return kKillRescanMs;
-    const std::int64_t now = monotonic_ms();
-    std::int64_t until = next_check_ms_;
+    Duration wait = next_check_ - now();
     // During stop_wait_ the agent is gone, so no check of the agent is due.
-    if (stop_wait_) until = now + stop_wait_->until_next_check(setup_.shutdown_timeout) / 1ms + 1;
-    return static_cast<int>(std::clamp<std::int64_t>(until - now, 0, 60'000));
+    if (stop_wait_) wait = stop_wait_->until_next_check(setup_.shutdown_timeout);
+    return static_cast<int>(
+        std::chrono::ceil<std::chrono::milliseconds>(std::clamp<Duration>(wait, 0ms, 60s)).count());
   }
 
   // epoll reports pidfds in the order in which their processes ended. waitid(P_ALL) returns the
@@ -155,12 +154,12 @@ class Shim {
 
   void receive_requests() {
     while (!ended_ && !agent_gone_) {
-      Result<ReceivedRequest> received = receive_request(socket_);
+      auto received = receive_message<ShimRequest>(socket_);
       if (!received) {
         if (received.error().value() == EAGAIN) return;
         return on_agent_lost("");  // The agent closed its end, or sent a packet of another size.
       }
-      apply(received->request, received->fds);
+      apply(received->message, received->fds);
     }
   }
 
@@ -264,13 +263,12 @@ class Shim {
 
   void receive_front_messages() {
     while (!ended_) {
-      FrontMessage message;
-      const ssize_t n = ::recv(setup_.front_socket, &message, sizeof message, MSG_DONTWAIT);
-      // A message that the front has not read resets the connection. Then one recv() returns
-      // ECONNRESET, and the next ones return what the front has sent before.
-      if (n < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
-      if (n < 0 && errno == EAGAIN) return;
-      if (n <= 0) return on_front_lost();
+      const auto received = receive_message<FrontMessage>(setup_.front_socket);
+      if (!received) {
+        if (received.error().value() == EAGAIN) return;
+        return on_front_lost();
+      }
+      const FrontMessage& message = received->message;
       if (message.kind == FrontMessage::Kind::Signal)
         handle_signal({message.number, message.from_kernel != 0});
       else  // As in a shell's job: SIGSTOP, which no worker can catch, then SIGCONT.
@@ -282,8 +280,8 @@ class Shim {
     // The sender may have seen a worker run: that start is reported before the signal.
     finish_starts();
     if (signal.number == setup_.request_signal) return outbox_.add_signal(signal.number);
-    if (!signals_.begins_event(signal, monotonic_now())) return;
-    next_check_ms_ = 0;  // After a signal the agent has less time to answer.
+    if (!signals_.begins_event(signal, now())) return;
+    next_check_ = {};  // After a signal the agent has less time to answer.
     if (signals_.count() >= kSignalsUntilKill || agent_gone_) begin_kill();
     if (signals_.count() >= kSignalsUntilKill) kill_limit_ = kImpatientKillLimit;
     outbox_.add_signal(signal.number);
@@ -335,9 +333,9 @@ class Shim {
   // --- an agent that dies or hangs -----------------------------------------------------------
 
   void check_agent() {
-    if (agent_gone_ || ended_ || monotonic_ms() < next_check_ms_) return;
+    if (agent_gone_ || ended_ || now() < next_check_) return;
     const char state = pong_ == ping_ ? '?' : process_state(agent_);
-    const AgentWatch::Observation observation{.now = monotonic_now(),
+    const AgentWatch::Observation observation{.now = now(),
                                               .answered = pong_ == ping_,
                                               .is_stopped = state == 'T' || state == 't',
                                               .signals = signals_.count(),
@@ -345,7 +343,7 @@ class Shim {
     if (agent_watch_.is_lost(observation))
       return on_agent_lost(observation.answered ? "did not end the job" : "stopped answering");
     if (observation.answered) outbox_.add({.kind = ShimReport::Kind::Ping, .count = ++ping_});
-    next_check_ms_ = monotonic_ms() + agent_watch_.interval(signals_.count()) / 1ms;
+    next_check_ = now() + agent_watch_.interval(signals_.count());
   }
 
   /// `reason`: why the agent must be killed; empty: it has ended, or is ending.
@@ -358,7 +356,7 @@ class Shim {
     outbox_.clear();
     if (kill_wait_) return;
     if (signals_.count() >= 2 || workers_.empty()) return begin_kill();
-    stop_wait_.emplace(monotonic_now());
+    stop_wait_.emplace(now());
     signal_workers(SIGTERM);
   }
 
@@ -374,8 +372,7 @@ class Shim {
   /// from the agent. Then they are killed.
   void stop_step() {
     if (!stop_wait_) return;
-    if (workers_.empty() || stop_wait_->advance(monotonic_now()) >= setup_.shutdown_timeout)
-      begin_kill();
+    if (workers_.empty() || stop_wait_->advance(now()) >= setup_.shutdown_timeout) begin_kill();
   }
 
   // No process waits for the outcome any more: the loop ends, and finish() kills the job.
@@ -388,7 +385,7 @@ class Shim {
 
   void begin_kill() {
     if (kill_wait_) return;
-    kill_wait_.emplace(monotonic_now());
+    kill_wait_.emplace(now());
     stop_wait_.reset();
     killer_.begin();
     signal_workers(SIGKILL);
@@ -397,7 +394,7 @@ class Shim {
   /// One round of killing. The next one follows when a child has ended, or after kKillRescanMs.
   void kill_step() {
     if (!kill_wait_) return;
-    const bool may_wait = kill_wait_->advance(monotonic_now()) < kill_limit_;
+    const bool may_wait = kill_wait_->advance(now()) < kill_limit_;
     pid_t left = 0;
     if (has_descendants()) {
       signal_groups_unreported(SIGKILL);  // Without /proc the killer below finds nothing.
@@ -414,7 +411,7 @@ class Shim {
     }
     outbox_.add({.kind = ShimReport::Kind::AllGone,
                  .pid = has_descendants() ? left : 0,
-                 .wall_ns = wall_ns()});
+                 .wall_ms = wall_ms()});
   }
 
   bool has_descendants() const { return !workers_.empty() || has_children_but(spared()); }
@@ -446,8 +443,8 @@ class Shim {
 
   template <typename Condition>
   void wait_while(Duration limit, const Condition& holds) {
-    WatchedWait wait(monotonic_now());
-    for (reap(); holds() && wait.advance(monotonic_now()) < limit; reap())
+    WatchedWait wait(now());
+    for (reap(); holds() && wait.advance(now()) < limit; reap())
       wait_for_child(std::chrono::milliseconds(kKillRescanMs));
   }
 
@@ -473,7 +470,7 @@ class Shim {
   std::string lost_reason_;
   std::int32_t ping_ = 0;
   std::int32_t pong_ = 0;
-  std::int64_t next_check_ms_ = monotonic_ms() + agent_watch_.interval(0) / 1ms;
+  Instant next_check_ = now() + agent_watch_.interval(0);
   std::optional<WatchedWait> stop_wait_;  // The agent is lost: the workers got SIGTERM.
   std::optional<WatchedWait> kill_wait_;  // The shim is killing all descendants.
   Duration kill_limit_ = kKillLimit;

@@ -13,6 +13,7 @@
 
 #include "agent/posix/kernel_calls.h"
 #include "agent/posix/process_scan.h"
+#include "agent/posix/write_all.h"
 #include "rendezvous/core/from_errno.h"
 
 namespace muster {
@@ -58,6 +59,73 @@ std::string serialise(const WorkerCommand& command) {
   for (const std::string& s : command.env)
     add(s);
   return out;
+}
+
+// Used if `ulimit -f` is too small: that limit holds for memfds, too.
+Result<OwnedFd> pack_into_pipe(const std::string& text) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return from_errno(errno);
+  OwnedFd read_end(ends[0]);
+  const OwnedFd write_end(ends[1]);
+  ssize_t written = ::fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(text.size()));
+  if (written >= 0) written = ::write(ends[1], text.data(), text.size());
+  if (written == static_cast<ssize_t>(text.size())) return read_end;
+  return from_errno(written < 0 ? errno : EFBIG);
+}
+
+}  // namespace
+
+Result<OwnedFd> pack_command(const WorkerCommand& command) {
+  const std::string text = serialise(command);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && text.size() > limit.rlim_cur)
+    return pack_into_pipe(text);
+  OwnedFd fd(make_memory_file("muster-command"));
+  if (!fd.is_open()) return from_errno(errno);
+  if (const auto error = write_all(fd.get(), text)) return error;
+  return fd;
+}
+
+std::optional<PackedCommand> read_command(int fd) {
+  ::lseek(fd, 0, SEEK_SET);  // Fails for a pipe, which needs no seek.
+  PackedCommand packed{.bytes =
+                           std::make_shared<std::string>(read_beginning(fd, kCommandBytesMax))};
+  std::string& bytes = *packed.bytes;
+  Header header{};
+  if (bytes.size() < sizeof header) return std::nullopt;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  char* at = bytes.data() + sizeof header;
+  char* const end = bytes.data() + bytes.size();
+  if (header.mask_words > static_cast<std::size_t>(end - at) / sizeof(MaskWord))
+    return std::nullopt;
+  const std::size_t mask_bytes = header.mask_words * sizeof(MaskWord);
+  packed.cpu_mask = {reinterpret_cast<const std::byte*>(at), mask_bytes};
+  at += mask_bytes;
+  const auto next = [&at, end]() -> char* {
+    auto* nul = static_cast<char*>(std::memchr(at, '\0', static_cast<std::size_t>(end - at)));
+    return nul == nullptr ? nullptr : std::exchange(at, nul + 1);
+  };
+  packed.path = next();
+  if (packed.path == nullptr) return std::nullopt;
+  for (const char*& file : packed.log_files) {
+    file = next();
+    if (file == nullptr) return std::nullopt;
+  }
+  for (std::uint64_t i = 0; i < header.argc + header.envc; ++i) {
+    char* text = next();
+    if (text == nullptr) return std::nullopt;
+    (i < header.argc ? packed.argv : packed.env).push_back(text);
+  }
+  packed.argv.push_back(nullptr);
+  packed.env.push_back(nullptr);
+  return packed;
+}
+
+Result<std::pair<int, int>> make_shim_pair() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
+    return from_errno(errno);
+  return std::pair(ends[0], ends[1]);
 }
 
 boost::system::error_code send_packet(int socket, const void* data, std::size_t bytes,
@@ -113,101 +181,6 @@ Result<std::vector<OwnedFd>> receive_packet(int socket, void* data, std::size_t 
   if (n == 0) return from_errno(ENOTCONN);
   if (static_cast<std::size_t>(n) != bytes) return from_errno(EPROTO);
   return fds;
-}
-
-// Used if `ulimit -f` is too small: that limit holds for memfds, too.
-Result<OwnedFd> pack_into_pipe(const std::string& text) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return from_errno(errno);
-  OwnedFd read_end(ends[0]);
-  const OwnedFd write_end(ends[1]);
-  ssize_t written = ::fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(text.size()));
-  if (written >= 0) written = ::write(ends[1], text.data(), text.size());
-  if (written == static_cast<ssize_t>(text.size())) return read_end;
-  return from_errno(written < 0 ? errno : EFBIG);
-}
-
-}  // namespace
-
-Result<OwnedFd> pack_command(const WorkerCommand& command) {
-  const std::string text = serialise(command);
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && text.size() > limit.rlim_cur)
-    return pack_into_pipe(text);
-  OwnedFd fd(make_memory_file("muster-command"));
-  if (!fd.is_open()) return from_errno(errno);
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(fd.get(), text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return from_errno(errno);
-    done += static_cast<std::size_t>(n);
-  }
-  return fd;
-}
-
-std::optional<PackedCommand> read_command(int fd) {
-  ::lseek(fd, 0, SEEK_SET);  // Fails for a pipe, which needs no seek.
-  PackedCommand packed{.bytes =
-                           std::make_shared<std::string>(read_beginning(fd, kCommandBytesMax))};
-  std::string& bytes = *packed.bytes;
-  Header header{};
-  if (bytes.size() < sizeof header) return std::nullopt;
-  std::memcpy(&header, bytes.data(), sizeof header);
-  char* at = bytes.data() + sizeof header;
-  char* const end = bytes.data() + bytes.size();
-  if (header.mask_words > static_cast<std::size_t>(end - at) / sizeof(MaskWord))
-    return std::nullopt;
-  const std::size_t mask_bytes = header.mask_words * sizeof(MaskWord);
-  packed.cpu_mask = {reinterpret_cast<const std::byte*>(at), mask_bytes};
-  at += mask_bytes;
-  const auto next = [&at, end]() -> char* {
-    auto* nul = static_cast<char*>(std::memchr(at, '\0', static_cast<std::size_t>(end - at)));
-    return nul == nullptr ? nullptr : std::exchange(at, nul + 1);
-  };
-  packed.path = next();
-  if (packed.path == nullptr) return std::nullopt;
-  for (const char*& file : packed.log_files) {
-    file = next();
-    if (file == nullptr) return std::nullopt;
-  }
-  for (std::uint64_t i = 0; i < header.argc + header.envc; ++i) {
-    char* text = next();
-    if (text == nullptr) return std::nullopt;
-    (i < header.argc ? packed.argv : packed.env).push_back(text);
-  }
-  packed.argv.push_back(nullptr);
-  packed.env.push_back(nullptr);
-  return packed;
-}
-
-Result<std::pair<int, int>> make_shim_pair() {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
-    return from_errno(errno);
-  return std::pair(ends[0], ends[1]);
-}
-
-boost::system::error_code send_request(int socket, const ShimRequest& request,
-                                       const std::vector<OwnedFd>& fds) {
-  return send_packet(socket, &request, sizeof request, fds);
-}
-
-boost::system::error_code send_report(int socket, const ShimReport& report) {
-  return send_packet(socket, &report, sizeof report, {});
-}
-
-Result<ReceivedRequest> receive_request(int socket) {
-  ReceivedRequest received;
-  auto fds = receive_packet(socket, &received.request, sizeof received.request);
-  if (!fds) return fds.error();
-  received.fds = std::move(*fds);
-  return received;
-}
-
-Result<ShimReport> receive_report(int socket) {
-  ShimReport report;
-  if (const auto fds = receive_packet(socket, &report, sizeof report); !fds) return fds.error();
-  return report;
 }
 
 }  // namespace muster

@@ -1,6 +1,7 @@
-// The messages between shim and agent. They use a SOCK_SEQPACKET pair between two processes of one
-// binary. Each message is one packet of fixed size. A worker's argv and environment may have
-// megabytes: they travel in a memfd beside the packet.
+// The messages between shim and agent, and how front, shim and agent send messages. They use a
+// SOCK_SEQPACKET pair between two processes of one binary. Each message is one packet of fixed
+// size. A worker's argv and environment may have megabytes: they travel in a memfd beside the
+// packet.
 
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "rendezvous/core/result.h"
@@ -61,7 +63,7 @@ struct ShimReport {
   std::int32_t code = 0;
   std::int32_t status = 0;
   std::int32_t count = 0;
-  std::int64_t wall_ns = 0;  // When the shim saw this, since the epoch. For people and for order.
+  std::int64_t wall_ms = 0;  // When the shim saw this, since the epoch. For people and for order.
   std::int64_t clock_offset_ms = 0;  // clock_offset_ms() at that time.
 };
 
@@ -95,18 +97,35 @@ std::optional<PackedCommand> read_command(int fd);
 /// A connected pair, non-blocking and close-on-exec: {shim's end, agent's end}.
 Result<std::pair<int, int>> make_shim_pair();
 
-/// Sends one request with its descriptors. Errors: the errno of sendmsg; EAGAIN when full.
-boost::system::error_code send_request(int socket, const ShimRequest& request,
-                                       const std::vector<OwnedFd>& fds);
-boost::system::error_code send_report(int socket, const ShimReport& report);
+// The bytes of a message as one packet: see send_message() and receive_message().
+boost::system::error_code send_packet(int socket, const void* data, std::size_t bytes,
+                                      const std::vector<OwnedFd>& fds);
+Result<std::vector<OwnedFd>> receive_packet(int socket, void* data, std::size_t bytes);
 
-struct ReceivedRequest {
-  ShimRequest request;
+/// A message, and the descriptors that came with it.
+template <typename Message>
+struct Received {
+  Message message;
   std::vector<OwnedFd> fds;
 };
-/// Receives the next packet. Errors: EAGAIN if there is none; ENOTCONN at end-of-file; EPROTO for
+
+/// Sends one message with its descriptors. Errors: the errno of sendmsg; EAGAIN when full.
+template <typename Message>
+boost::system::error_code send_message(int socket, const Message& message,
+                                       const std::vector<OwnedFd>& fds = {}) {
+  static_assert(std::is_trivially_copyable_v<Message>);
+  return send_packet(socket, &message, sizeof message, fds);
+}
+
+/// Receives the next message. Errors: EAGAIN if there is none; ENOTCONN at end-of-file; EPROTO for
 /// a packet of the wrong size.
-Result<ReceivedRequest> receive_request(int socket);
-Result<ShimReport> receive_report(int socket);
+template <typename Message>
+Result<Received<Message>> receive_message(int socket) {
+  Received<Message> received;
+  auto fds = receive_packet(socket, &received.message, sizeof received.message);
+  if (!fds) return fds.error();
+  received.fds = std::move(*fds);
+  return received;
+}
 
 }  // namespace muster

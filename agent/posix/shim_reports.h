@@ -4,27 +4,37 @@
 
 #include <signal.h>
 #include <sys/types.h>
+#include <time.h>
+
+#include <cstdint>
 
 #include "agent/core/worker_end.h"
-#include "agent/posix/clocks.h"
 #include "agent/posix/shim_protocol.h"
 #include "agent/posix/spawn.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
+
+/// The wall clock minus a clock that nobody can set, and that also counts suspended time.
+inline std::int64_t clock_offset_ms() {
+  timespec boot{};
+  ::clock_gettime(CLOCK_BOOTTIME, &boot);
+  return (wall_now().microseconds - boot.tv_sec * 1'000'000 - boot.tv_nsec / 1000) / 1000;
+}
 
 inline ShimReport start_failed(int worker, const SpawnResult& result) {
   return {.kind = ShimReport::Kind::StartFailed,
           .worker = worker,
           .error = result.error,
           .step = static_cast<int>(result.step),
-          .wall_ns = wall_ns()};
+          .wall_ms = wall_ms()};
 }
 
 inline ShimReport started(int worker, pid_t pid) {
   return {.kind = ShimReport::Kind::Started,
           .worker = worker,
           .pid = pid,
-          .wall_ns = wall_ns(),
+          .wall_ms = wall_ms(),
           .clock_offset_ms = clock_offset_ms()};
 }
 
@@ -34,7 +44,7 @@ inline ShimReport exited(int worker, const siginfo_t& info) {
           .pid = info.si_pid,
           .code = info.si_code,
           .status = info.si_status,
-          .wall_ns = wall_ns(),
+          .wall_ms = wall_ms(),
           .clock_offset_ms = clock_offset_ms()};
 }
 
@@ -44,7 +54,7 @@ inline ShimReport worker_signalled(int worker, pid_t pid, int signal, bool can_o
           .pid = pid,
           .code = can_outlive ? 1 : 0,
           .status = signal,
-          .wall_ns = wall_ns(),
+          .wall_ms = wall_ms(),
           .clock_offset_ms = clock_offset_ms()};
 }
 
@@ -63,12 +73,12 @@ inline void record_exit(WorkerEnd& end, const ShimReport& exited, int order) {
   end.clock.add(exited.clock_offset_ms);
   end.exit = exit_of(exited);
   end.order = order;
-  end.died_ms = exited.wall_ns / 1'000'000;
+  end.died_ms = exited.wall_ms;
 }
 
 inline void record_sent_signal(WorkerEnd& end, const ShimReport& signalled) {
   end.clock.add(signalled.clock_offset_ms);
-  end.record_signal(signalled.status, signalled.code != 0, signalled.wall_ns / 1'000'000);
+  end.record_signal(signalled.status, signalled.code != 0, signalled.wall_ms);
 }
 
 }  // namespace muster

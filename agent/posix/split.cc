@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -66,7 +65,7 @@ rlimit raise_descriptor_limit() {
 
 /// The signals that the front reads from a descriptor.
 sigset_t watched_signals(const SplitOptions& options) {
-  sigset_t watched = child_only();
+  sigset_t watched = signal_set(SIGCHLD);
   if (!is_ignored(SIGTSTP)) ::sigaddset(&watched, SIGTSTP);
   for (const int number : options.signals)
     if (number != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&watched, number);
@@ -112,14 +111,13 @@ std::pair<int, int> make_pair() {
 
 /// Makes the front exit with 1 and print no further message.
 int end_with_failure(const ShimSetup& setup) {
-  const Outcome outcome{.exit_code = 1};
-  ::send(setup.front_socket, &outcome, sizeof outcome, MSG_NOSIGNAL | MSG_DONTWAIT);
+  [[maybe_unused]] const auto error = send_message(setup.front_socket, Outcome{.exit_code = 1});
   return 1;
 }
 
 int become_shim(ShimSetup setup, const SplitOptions& options,
                 const std::function<int(int socket)>& agent_main) {
-  leave_the_terminal("muster-shim", options, child_only());
+  leave_the_terminal("muster-shim", options, signal_set(SIGCHLD));
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   setup.workers.not_default = signals_not_default();
   setup.workers.file_limit = raise_descriptor_limit();
@@ -153,7 +151,6 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
   const SignalState worker_signals = signals_for_workers(front.watched);
   front.spared = own_children();
   ::sigprocmask(SIG_BLOCK, &front.watched, nullptr);
-  ::signal(SIGCHLD, SIG_DFL);  // A parent may have left it ignored: waitid() would find no child.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // A write beyond the limit of a file's size then returns an error.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);

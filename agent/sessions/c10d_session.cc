@@ -235,15 +235,15 @@ asio::awaitable<void> C10dSession::run() {
 }
 
 asio::awaitable<void> C10dSession::reconnect() {
-  std::optional<Instant> deadline = now() + kBackgroundDial;
+  Instant deadline = now() + kBackgroundDial;
   if (phase_ == Phase::Joining || phase_ == Phase::Exchanging) deadline = connect_deadline_;
   if (phase_ == Phase::Closing || phase_ == Phase::Leaving) deadline = farewell_deadline_;
   const Outcome outcome = co_await link_.connect(deadline);
   if (phase_ == Phase::Over) co_return;
   if (outcome == Outcome::Unreadable) co_return fail(link_.error());
   if (outcome == Outcome::Lost) {
-    co_await pause(std::clamp(*deadline - now(), Duration::zero(), kPoll));
-    if (now() >= *deadline) on_connect_timeout();
+    co_await pause(std::clamp(deadline - now(), Duration::zero(), kPoll));
+    if (now() >= deadline) on_connect_timeout();
     co_return;
   }
   if (std::exchange(lost_logged_, false))

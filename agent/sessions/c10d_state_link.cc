@@ -35,7 +35,7 @@ C10dStateLink::Outcome C10dStateLink::update_state(const std::string& text) {
   return Outcome::Done;
 }
 
-asio::awaitable<C10dStateLink::Outcome> C10dStateLink::connect(std::optional<Instant> deadline) {
+asio::awaitable<C10dStateLink::Outcome> C10dStateLink::connect(Instant deadline) {
   client_ = co_await dialer_.dial(deadline);
   if (!client_) co_return lost(dialer_.last_error());
   co_return co_await read_or_create();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <boost/asio/any_io_executor.hpp>
@@ -27,7 +26,7 @@ class C10dStateLink {
                 const std::string& run_id);
 
   /// Connects, trying until `deadline`, and reads the state.
-  boost::asio::awaitable<Outcome> connect(std::optional<Instant> deadline);
+  boost::asio::awaitable<Outcome> connect(Instant deadline);
   boost::asio::awaitable<Outcome> read();
   boost::asio::awaitable<Outcome> write(RendezvousState state);
   void close();

@@ -107,7 +107,6 @@ asio::awaitable<FoundHost> EtcdSession::try_host(Instant deadline) {
   if (location.endpoints.empty()) co_return answer;
   NativeClientOptions client = host_options();
   client.connect_timeout = std::clamp(deadline - now(), kHostConnectLeast, kHostConnectMost);
-  client.retry = false;
   const std::string at =
       endpoint_text(location.endpoints.front().host, location.endpoints.front().port);
   answer =

@@ -193,7 +193,6 @@ asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
   }
   NativeClientOptions host = options_.host;
   host.connect_timeout = std::min(kConnectMost, participant_.lease());
-  host.retry = false;
   std::vector<RendezvousEndpoint> endpoints = options_.endpoints;
   FoundHost found = co_await find_host(loop_.get_executor(), std::move(host), std::move(endpoints),
                                        options_.endpoint);

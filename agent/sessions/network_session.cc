@@ -107,7 +107,6 @@ NativeClientOptions NetworkSession::options_for_try(std::vector<std::string> add
   NativeClientOptions options = host_options();
   if (!hosted_) options.addresses = std::move(addresses);
   options.connect_timeout = std::clamp(deadline - now(), kStoreConnectLeast, kStoreConnectMost);
-  options.retry = false;
   return options;
 }
 

@@ -11,9 +11,8 @@ namespace muster {
 
 namespace asio = boost::asio;
 
-Duration left_until(std::optional<Instant> deadline, Duration most) {
-  if (!deadline) return most;
-  return std::clamp(*deadline - now(), Duration::zero(), most);
+Duration left_until(Instant deadline, Duration most) {
+  return std::clamp(deadline - now(), Duration::zero(), most);
 }
 
 Duration jittered(Duration most, std::minstd_rand& random) {
@@ -21,7 +20,7 @@ Duration jittered(Duration most, std::minstd_rand& random) {
   return Duration(time(random));
 }
 
-asio::awaitable<void> RetryPause::wait(std::optional<Instant> deadline) {
+asio::awaitable<void> RetryPause::wait(Instant deadline) {
   timer_.expires_after(left_until(deadline, jittered(most_, random_)));
   most_ = std::min(2 * most_, kMost);
   co_await timer_.async_wait(asio::as_tuple(asio::use_awaitable));

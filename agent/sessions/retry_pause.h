@@ -1,7 +1,6 @@
 // The pause between two tries to connect to the same place.
 #pragma once
 
-#include <optional>
 #include <random>
 
 #include <boost/asio/any_io_executor.hpp>
@@ -19,7 +18,7 @@ class RetryPause {
   explicit RetryPause(const boost::asio::any_io_executor& executor) : timer_(executor) {}
 
   /// Waits for the next pause, but not beyond `deadline`.
-  boost::asio::awaitable<void> wait(std::optional<Instant> deadline);
+  boost::asio::awaitable<void> wait(Instant deadline);
   /// Ends a running wait() at once.
   void cancel() { timer_.cancel(); }
   /// The next pause is the shortest again.
@@ -34,8 +33,8 @@ class RetryPause {
   Duration most_ = kFirst;
 };
 
-/// The time until `deadline`, at most `most` and never negative. Without a deadline: `most`.
-Duration left_until(std::optional<Instant> deadline, Duration most);
+/// The time until `deadline`, at most `most` and never negative.
+Duration left_until(Instant deadline, Duration most);
 
 /// A random time between half of `most` and `most`, so that nodes which failed together do not
 /// reconnect at the same instant.

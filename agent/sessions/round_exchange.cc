@@ -1,7 +1,6 @@
 #include "agent/sessions/round_exchange.h"
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <utility>
 
@@ -9,6 +8,7 @@
 
 #include "agent/core/rank_messages.h"
 #include "rendezvous/core/seconds_text.h"
+#include "rendezvous/core/whole_number.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -90,11 +90,9 @@ asio::awaitable<ExchangeResult<MasterAddress>> RoundExchange::read_master(std::s
                                 prefix + "/" + std::string(kMasterPort)};
   const auto values = co_await client_->multi_get(keys);
   if (!values) co_return failed("reading MASTER_ADDR", values.error());
-  MasterAddress master{(*values)[0], 0};
   const std::string& port = (*values)[1];
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), master.port);
-  if (error != std::errc() || end != port.data() + port.size() || master.port == 0 ||
-      master.addr.empty()) {
+  MasterAddress master{(*values)[0], whole_number<std::uint16_t>(port).value_or(0)};
+  if (master.port == 0 || master.addr.empty()) {
     ExchangeError invalid{"rank 0 has published no address: \"" + master.addr + "\" port \"" +
                           port + "\""};
     co_return invalid;

@@ -41,8 +41,7 @@ void StoreDialer::close() {
   pause_.cancel();
 }
 
-asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::try_all(
-    std::optional<Instant> deadline) {
+asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::try_all(Instant deadline) {
   std::string host = target_.host;
   const Duration resolve_within = left_until(deadline, kResolveWithin);
   const NameLookup found = co_await look_up(std::move(host), resolve_within);
@@ -73,7 +72,7 @@ asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::try_all(
   co_return nullptr;
 }
 
-asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::dial(std::optional<Instant> deadline) {
+asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::dial(Instant deadline) {
   pause_.reset();
   try_timeout_ = kTryTimeoutFirst;
   while (!closed_) {
@@ -81,7 +80,7 @@ asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::dial(std::optional<In
     if (client) co_return client;
     if (closed_) break;
     co_await pause_.wait(deadline);
-    if (deadline && now() >= *deadline) break;
+    if (now() >= deadline) break;
   }
   co_return nullptr;
 }

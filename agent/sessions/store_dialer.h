@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <boost/asio/any_io_executor.hpp>
@@ -25,10 +24,10 @@ class StoreDialer {
   };
   StoreDialer(const boost::asio::any_io_executor& executor, Target target);
 
-  /// Tries until a store has accepted the connection and answered. Returns null at `deadline`
-  /// (none: tries without a limit) or after close(). Only one dial may run at a time. A wait of the
-  /// client without its own timeout ends after some seconds.
-  boost::asio::awaitable<std::shared_ptr<StoreClient>> dial(std::optional<Instant> deadline);
+  /// Tries until a store has accepted the connection and answered. Returns null at `deadline` or
+  /// after close(). Only one dial may run at a time. A wait of the client without its own timeout
+  /// ends after some seconds.
+  boost::asio::awaitable<std::shared_ptr<StoreClient>> dial(Instant deadline);
   void close();
   bool closed() const { return closed_; }
 
@@ -37,7 +36,7 @@ class StoreDialer {
   const std::string& last_error() const { return last_error_; }
 
  private:
-  boost::asio::awaitable<std::shared_ptr<StoreClient>> try_all(std::optional<Instant> deadline);
+  boost::asio::awaitable<std::shared_ptr<StoreClient>> try_all(Instant deadline);
 
   boost::asio::any_io_executor executor_;
   Target target_;

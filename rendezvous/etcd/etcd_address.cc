@@ -1,11 +1,12 @@
 #include "rendezvous/etcd/etcd_address.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include <boost/asio/ip/address_v6.hpp>
+
+#include "rendezvous/core/whole_number.h"
 
 namespace muster {
 namespace {
@@ -40,10 +41,8 @@ std::optional<EtcdMember> member_of(std::string_view text) {
   std::string_view host = text;
   if (colon != std::string_view::npos && !all_brackets) {
     host = text.substr(0, colon);
-    const std::string_view digits = text.substr(colon + 1);
-    const auto done = std::from_chars(digits.data(), digits.data() + digits.size(), member.port);
-    const bool is_whole = done.ptr == digits.data() + digits.size();
-    if (done.ec != std::errc() || !is_whole || member.port == 0) return std::nullopt;
+    member.port = whole_number<std::uint16_t>(text.substr(colon + 1)).value_or(0);
+    if (member.port == 0) return std::nullopt;
   }
   const bool in_brackets = host.size() > 2 && host.starts_with('[') && host.ends_with(']');
   if (in_brackets) host = host.substr(1, host.size() - 2);

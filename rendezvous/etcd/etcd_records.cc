@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <utility>
 
+#include "rendezvous/core/whole_number.h"
 #include "rendezvous/wire/percent.h"
 #include "rendezvous/wire/printable_text.h"
 #include "rendezvous/wire/run_record_codec.h"
@@ -29,13 +29,6 @@ std::string padded(std::uint64_t number) {
   constexpr std::size_t kDigits = 20;
   const std::string digits = std::to_string(number);
   return std::string(kDigits - digits.size(), '0') + digits;
-}
-
-std::optional<std::uint64_t> number_of(std::string_view digits) {
-  std::uint64_t number = 0;
-  const auto done = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (done.ec != std::errc() || done.ptr != digits.data() + digits.size()) return std::nullopt;
-  return number;
 }
 
 EtcdRecordError unreadable_key(const std::string& key, const std::string& why) {
@@ -82,7 +75,7 @@ boost::system::result<StoredState, EtcdRecordError> EtcdRecords::read(
   for (const EtcdKeyValue& entry : all) {
     const std::string_view key = entry.key;
     if (key == format_key()) {
-      const auto version = number_of(entry.value);
+      const auto version = whole_number<std::uint64_t>(entry.value);
       if (!version || *version > kEtcdFormat)
         return unreadable_key(entry.key, "it says format " + printable_text(entry.value) +
                                              ", and this muster knows up to " +
@@ -104,7 +97,7 @@ boost::system::result<StoredState, EtcdRecordError> EtcdRecords::read(
       members_[*run_id].insert(entry.key);
       members_of[*run_id].push_back(*std::move(record));
     } else if (key.starts_with(ended)) {
-      const auto number = number_of(key.substr(ended.size()));
+      const auto number = whole_number<std::uint64_t>(key.substr(ended.size()));
       if (!number) return unreadable_key(entry.key, "it has no number");
       auto record = decode_ended_run(entry.value);
       if (!record) return unreadable_key(entry.key, record.error().reason);

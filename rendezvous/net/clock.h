@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 #include "rendezvous/core/rendezvous_state.h"
 #include "rendezvous/core/time.h"
@@ -24,6 +25,11 @@ inline WallTime wall_now() {
   return {std::chrono::duration_cast<std::chrono::microseconds>(
               std::chrono::system_clock::now().time_since_epoch())
               .count()};
+}
+
+/// The same in milliseconds, for reports to people.
+inline std::int64_t wall_ms() {
+  return wall_now().microseconds / 1000;
 }
 
 }  // namespace muster

@@ -13,7 +13,6 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr Duration kReplyWithin = std::chrono::seconds(60);
 constexpr const char* kThisMuster = "muster " MUSTER_VERSION;
 
 std::string protocol_text(int version) {
@@ -56,8 +55,8 @@ struct NativeClient::State {
                       .addresses = given.addresses,
                       .port = given.port,
                       .timeout = given.connect_timeout,
-                      .reply_timeout = given.retry ? kReplyWithin : given.connect_timeout,
-                      .retry = given.retry,
+                      .reply_timeout = given.connect_timeout,
+                      .retry = false,
                       .reply_bytes = kMaxNativeBytes,
                       .tls = given.tls,
                       .tls_name = given.tls_name}) {}

@@ -29,7 +29,6 @@ struct NativeClientOptions {
   std::uint16_t port = 0;
   std::string run_id;
   Duration connect_timeout = std::chrono::seconds(60);
-  bool retry = true;  // connect() tries again until connect_timeout. Otherwise it tries once.
   /// If sent data is not acknowledged for so long, the host counts as lost.
   Duration lost_after = std::chrono::seconds(5);
   /// Null: no token. With a token, the host must prove that it has the same one.
@@ -63,8 +62,7 @@ class NativeClient {
   NativeClient& operator=(const NativeClient&) = delete;
   ~NativeClient();
 
-  /// Connects. Tries again until connect_timeout, and resolves the name anew each time. To be
-  /// called once.
+  /// Connects: tries once, for connect_timeout at most. To be called once.
   boost::asio::awaitable<Result<HostKind>> connect();
   /// Begins to read messages. To be called once, after connect().
   void start(Handlers handlers);

@@ -1,12 +1,12 @@
 #include "rendezvous/wire/etcd_json.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/core/json_integer.h"
+#include "rendezvous/core/whole_number.h"
 #include "rendezvous/wire/base64.h"
 
 namespace muster {
@@ -59,12 +59,7 @@ std::optional<std::int64_t> number_in(const EtcdJson& json, const char* name) {
   if (found == nullptr) return 0;
   if (found->is_number_integer()) return integer_of<std::int64_t>(*found);
   if (!found->is_string()) return std::nullopt;
-  const auto& digits = found->get_ref<const std::string&>();
-  std::int64_t number = 0;
-  const auto end = digits.data() + digits.size();
-  const auto done = std::from_chars(digits.data(), end, number);
-  if (done.ec != std::errc() || done.ptr != end) return std::nullopt;
-  return number;
+  return whole_number<std::int64_t>(found->get_ref<const std::string&>());
 }
 
 std::string text_in(const EtcdJson& json, const char* name) {

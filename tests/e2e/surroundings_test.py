@@ -30,6 +30,11 @@ class Signals(MusterTest):
         # The exit code is not lost, although with SIG_IGN the kernel keeps no exit status for a
         # parent.
         self.assertIn("exitcode  : 3", err)
+        # Child processes check the script and Python.
+        _, _, err = self.run_muster(
+            "--dry-run", __file__, expect=0,
+            preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertNotIn("storage does not answer", err)
 
     def test_every_signal_ignored_or_blocked(self):
         """A careless parent may leave signals ignored or blocked. muster runs, stops when it gets a

@@ -54,9 +54,9 @@ json value_of(const std::optional<T>& value) {
 json value_of(const Flags& flags, const muster::Option& option) {
   const auto value = [&](auto field) -> json {
     using Field = decltype(field);
-    const bool unset = flags.source(option.id) == muster::Source::Default && !option.fallback;
+    const bool unset = flags.source(option.field) == muster::Source::Default && !option.fallback;
     if (std::is_same_v<Field, std::string Flags::*> && unset) return nullptr;
-    if constexpr (std::is_same_v<Field, std::monostate>)
+    if constexpr (std::is_same_v<Field, muster::Prints>)
       return nullptr;
     else
       return value_of(flags.*field);
@@ -96,7 +96,7 @@ json outcome_of(const json& request) {
     result["values"] = namespace_of(*flags, launch);
   } else if (const auto* early = std::get_if<muster::EarlyExit>(&parsed)) {
     result["outcome"] = "exit";
-    result["option"] = muster::option(early->option).long_name();
+    result["option"] = muster::option(early->what).long_name();
   } else {
     result["outcome"] = "error";
     result["message"] = std::get<muster::UsageError>(parsed).message;

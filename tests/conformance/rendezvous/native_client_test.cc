@@ -117,11 +117,9 @@ Outcome answered_with(const std::string& answer, const std::string& then = {}) {
   OtherHost host(frame(answer) + (then.empty() ? std::string() : frame(then)));
   {
     asio::io_context loop{1};
-    NativeClient client(loop.get_executor(), {.host = "127.0.0.1",
-                                              .port = host.port(),
-                                              .run_id = "job",
-                                              .connect_timeout = 20s,
-                                              .retry = false});
+    NativeClient client(
+        loop.get_executor(),
+        {.host = "127.0.0.1", .port = host.port(), .run_id = "job", .connect_timeout = 20s});
     std::exception_ptr failure;
     bool done = false;
     asio::co_spawn(loop, connect(client, outcome), [&](const std::exception_ptr& error) {

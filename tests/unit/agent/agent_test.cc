@@ -81,32 +81,32 @@ class FakeShim {
   FakeShim(const FakeShim&) = delete;
   FakeShim& operator=(const FakeShim&) = delete;
 
-  void send(const ShimReport& report) { REQUIRE_FALSE(send_report(socket_.get(), report)); }
+  void send(const ShimReport& report) { REQUIRE_FALSE(send_message(socket_.get(), report)); }
 
   /// The next request that is no answer to a ping.
   ShimRequest next() {
-    ReceivedRequest received;
+    Received<ShimRequest> received;
     if (early_.empty()) {
       received = receive();
     } else {
       received = std::move(early_.front());
       early_.pop_front();
     }
-    if (received.request.kind == Kind::Keep) {
+    if (received.message.kind == Kind::Keep) {
       locks_ = std::move(received.fds);
       return next();
     }
     // The workers' pipes stay open until they end.
-    if (received.request.kind == Kind::Start)
-      streams_[received.request.worker] = std::move(received.fds);
-    return received.request;
+    if (received.message.kind == Kind::Start)
+      streams_[received.message.worker] = std::move(received.fds);
+    return received.message;
   }
   /// Whether the agent's loop answers. Requests that it sends before are kept for next().
   bool answers(int number) {
     send({.kind = ShimReport::Kind::Ping, .count = number});
     for (;;) {
-      ReceivedRequest received = receive();
-      if (received.request.kind == Kind::Pong) return received.request.number == number;
+      Received<ShimRequest> received = receive();
+      if (received.message.kind == Kind::Pong) return received.message.number == number;
       early_.push_back(std::move(received));
     }
   }
@@ -146,10 +146,10 @@ class FakeShim {
   // Above every pid of this machine, so that the agent finds no such process.
   static int pid_of(int rank) { return (1 << 30) + rank; }
 
-  ReceivedRequest receive() {
+  Received<ShimRequest> receive() {
     const auto end = std::chrono::steady_clock::now() + kBound;
     while (std::chrono::steady_clock::now() < end) {
-      auto received = receive_request(socket_.get());
+      auto received = receive_message<ShimRequest>(socket_.get());
       if (received) return std::move(*received);
       REQUIRE(received.error().value() == EAGAIN);
       pollfd readable{socket_.get(), POLLIN, 0};
@@ -165,12 +165,12 @@ class FakeShim {
           .pid = pid_of(rank),
           .code = code,
           .status = status,
-          .wall_ns = 1'790'000'000'000'000'000});
+          .wall_ms = 1'790'000'000'000});
   }
 
   OwnedFd socket_;
   pid_t agent_ = -1;
-  std::deque<ReceivedRequest> early_;
+  std::deque<Received<ShimRequest>> early_;
   std::vector<OwnedFd> locks_;
   std::map<int, std::vector<OwnedFd>> streams_;
 };

@@ -245,7 +245,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: without inotify files are followed all 
   } while (instances.back().is_open());
   const OwnedFd spare(::dup(out.write_end.get()));
   const bool descriptors_left = spare.is_open();
-  if (descriptors_left) start({});
+  if (descriptors_left) start();
   instances.clear();
   if (!descriptors_left) {
     WARN("not tested: the limit of descriptors is below that of inotify instances");

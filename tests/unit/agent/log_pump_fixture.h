@@ -48,12 +48,12 @@ inline void write_all(int fd, std::string_view text) {
 }
 
 struct LogPumpTest : TempFolder {
-  LogPumpTest() { start({}); }
+  LogPumpTest() { start(); }
   ~LogPumpTest() { pump.reset(); }
-  void start(LineLimits limits) {
+  void start() {
     pump.reset();
-    auto started = LogPump::start(
-        {.stdout_fd = out.write_end.get(), .stderr_fd = err.write_end.get(), .limits = limits});
+    auto started =
+        LogPump::start({.stdout_fd = out.write_end.get(), .stderr_fd = err.write_end.get()});
     REQUIRE(started.has_value());
     pump = std::move(*started);
   }
@@ -66,7 +66,8 @@ struct LogPumpTest : TempFolder {
   void follow(const std::string& name, int rank, LogStream stream = LogStream::Out) {
     pump->follow({.stream = stream,
                   .file = path(name),
-                  .prefix = LinePrefix("[" + std::to_string(rank) + "]")});
+                  .prefix = LinePrefix("[" + std::to_string(rank) + "]"),
+                  .limits = limits});
   }
   OwnedFd tap(int rank, bool to_console = true) {
     PipeOptions options{.tail_of = LocalRank{rank}};
@@ -130,6 +131,7 @@ struct LogPumpTest : TempFolder {
     REQUIRE(promise->get_future().wait_for(kPatience) == std::future_status::ready);
   }
 
+  LineLimits limits;  // Of the files that follow() shows.
   Pipe out;
   Pipe err;
   std::unique_ptr<LogPump> pump;

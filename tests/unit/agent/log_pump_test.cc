@@ -123,7 +123,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: after finish a stream is forgotten, and
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: an unfinished line is shown when its stream rests",
                  "[unit][agent]") {
-  start({.quiet = 20ms});
+  limits = {.quiet = 20ms};
   const OwnedFd log = open_log("a");
   follow("a", 0);
   write_all(log.get(), "name? ");
@@ -196,13 +196,15 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file that is written here is show
 // may have shown the first half already.
 std::optional<std::string> shown_by_a_late_thread(LogPumpTest& test) {
   constexpr Duration kQuiet = 50ms;
-  test.start({.quiet = kQuiet});
   const auto file_a = test.log_file("a");
   const auto file_b = test.log_file("b");
   const OwnedFd a = test.pipe({.file = file_a});
   const OwnedFd b = test.pipe({.file = file_b});
   for (const auto& file : {file_a, file_b})
-    test.pump->follow({.file = file->path(), .prefix = LinePrefix("[0]"), .written_here = file});
+    test.pump->follow({.file = file->path(),
+                       .prefix = LinePrefix("[0]"),
+                       .written_here = file,
+                       .limits = {.quiet = kQuiet}});
   const Instant begun = now();
   write_all(a.get(), "905");
   while (contents(test.path("a")).empty() && now() < begun + kPatience)
@@ -304,13 +306,13 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a new attempt does not show the old one
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: lines that pass a filter are copied, with the prefix",
                  "[unit][agent]") {
-  start({.max_line_bytes = 16});
   for (int rank = 0; rank < 2; ++rank)
     pump->follow({.stream = LogStream::Out,
                   .file = path(std::to_string(rank)),
                   .prefix = LinePrefix("[" + std::to_string(rank) + "]"),
                   .filters = {"loss", "acc"},
-                  .filtered_file = path("filtered")});
+                  .filtered_file = path("filtered"),
+                  .limits = {.max_line_bytes = 16}});
   write_all(open_log("0").get(), "epoch 1\nloss 0.5\nLoss\nacc 9");
   finish();
   CHECK(contents(path("filtered")) == "[0]loss 0.5\n[0]acc 9\n");
@@ -320,7 +322,8 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: lines that pass a filter are copied, wi
                 .file = path("1"),
                 .prefix = LinePrefix("[1]"),
                 .filters = {"needle"},
-                .filtered_file = path("filtered1")});
+                .filtered_file = path("filtered1"),
+                .limits = {.max_line_bytes = 16}});
   write_all(open_log("1").get(), "0123456789abcneedle\nother\n");
   finish();
   CHECK(contents(path("filtered1")) == "[1]0123456789abcneedle\n");
@@ -400,8 +403,8 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: many writers, all lines whole and in or
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: both consoles in one keep lines and taps apart",
                  "[unit][agent]") {
-  auto started = LogPump::start(
-      {.stdout_fd = out.write_end.get(), .stderr_fd = out.write_end.get(), .limits = {}});
+  auto started =
+      LogPump::start({.stdout_fd = out.write_end.get(), .stderr_fd = out.write_end.get()});
   REQUIRE(started.has_value());
   pump = std::move(*started);
   OwnedFd end = tap(0);

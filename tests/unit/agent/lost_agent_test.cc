@@ -25,7 +25,7 @@ struct Records {
                         .worker = worker,
                         .code = CLD_EXITED,
                         .status = status,
-                        .wall_ns = 1'000'000'000});
+                        .wall_ms = 1'000});
   }
   void stop(int worker) {
     records.record_signal(
@@ -34,7 +34,7 @@ struct Records {
                         .worker = worker,
                         .code = CLD_KILLED,
                         .status = SIGTERM,
-                        .wall_ns = 1'000'000'000});
+                        .wall_ms = 1'000});
   }
   LostAgent lost() const { return records.describe(7, {}, "was killed"); }
 

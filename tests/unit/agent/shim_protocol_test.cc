@@ -123,48 +123,48 @@ TEST_CASE("shim protocol: requests carry descriptors, close-on-exec", "[unit][ag
   std::vector<OwnedFd> outs;
   for (int i = 0; i < 2; ++i)
     outs.emplace_back(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-  REQUIRE_FALSE(send_request(pair.agent, request, outs));
-  const auto received = receive_request(pair.shim);
+  REQUIRE_FALSE(send_message(pair.agent, request, outs));
+  const auto received = receive_message<ShimRequest>(pair.shim);
   REQUIRE(received.has_value());
-  CHECK(received->request.worker == 7);
-  CHECK(received->request.streams == 0b110);
+  CHECK(received->message.worker == 7);
+  CHECK(received->message.streams == 0b110);
   REQUIRE(received->fds.size() == 2);
   CHECK((::fcntl(received->fds[0].get(), F_GETFD) & FD_CLOEXEC) != 0);
 }
 
 TEST_CASE("shim protocol: nothing there, the end, and nonsense are told apart", "[unit][agent]") {
   Pair pair;
-  CHECK(receive_request(pair.shim).error().value() == EAGAIN);
+  CHECK(receive_message<ShimRequest>(pair.shim).error().value() == EAGAIN);
   REQUIRE(::send(pair.agent, "x", 1, 0) == 1);
-  CHECK(receive_request(pair.shim).error().value() == EPROTO);
+  CHECK(receive_message<ShimRequest>(pair.shim).error().value() == EPROTO);
   ::shutdown(pair.agent, SHUT_RDWR);
-  CHECK(receive_request(pair.shim).error().value() == ENOTCONN);
+  CHECK(receive_message<ShimRequest>(pair.shim).error().value() == ENOTCONN);
 }
 
 // Unread reports reset the connection: recvmsg() returns ECONNRESET before it returns the request.
 TEST_CASE("shim protocol: the last request of an agent that left reports unread is received",
           "[unit][agent]") {
   Pair pair;
-  REQUIRE_FALSE(send_report(pair.shim, {.kind = ShimReport::Kind::Ping}));
+  REQUIRE_FALSE(send_message(pair.shim, ShimReport{.kind = ShimReport::Kind::Ping}));
   ShimRequest last_word{.kind = ShimRequest::Kind::End};
   last_word.number = SIGINT;
-  REQUIRE_FALSE(send_request(pair.agent, last_word, {}));
+  REQUIRE_FALSE(send_message(pair.agent, last_word));
   ::close(std::exchange(pair.agent, -1));
-  const auto received = receive_request(pair.shim);
+  const auto received = receive_message<ShimRequest>(pair.shim);
   REQUIRE(received.has_value());
-  CHECK(received->request.number == SIGINT);
-  CHECK(receive_request(pair.shim).error().value() == ENOTCONN);
+  CHECK(received->message.number == SIGINT);
+  CHECK(receive_message<ShimRequest>(pair.shim).error().value() == ENOTCONN);
 }
 
 TEST_CASE("shim protocol: reports come back as they were", "[unit][agent]") {
   const Pair pair;
   ShimReport report{.kind = ShimReport::Kind::Exited, .worker = 3};
   report.pid = 4711;
-  report.wall_ns = 1'234'567'890'123'456'789;
-  REQUIRE_FALSE(send_report(pair.shim, report));
-  const Result<ShimReport> received = receive_report(pair.agent);
+  report.wall_ms = 1'234'567'890'123'456'789;
+  REQUIRE_FALSE(send_message(pair.shim, report));
+  const auto received = receive_message<ShimReport>(pair.agent);
   REQUIRE(received.has_value());
-  CHECK(std::memcmp(&*received, &report, sizeof report) == 0);
+  CHECK(std::memcmp(&received->message, &report, sizeof report) == 0);
 }
 
 TEST_CASE("report queue: signals of one number that wait are one report, in its place",
@@ -178,9 +178,9 @@ TEST_CASE("report queue: signals of one number that wait are one report, in its 
   CHECK_FALSE(queue.send_to(pair.shim));
   CHECK(queue.is_empty());
   const auto next = [&pair] {
-    const auto report = receive_report(pair.agent);
+    const auto report = receive_message<ShimReport>(pair.agent);
     REQUIRE(report.has_value());
-    return *report;
+    return report->message;
   };
   const ShimReport first = next();
   CHECK(first.status == 15);

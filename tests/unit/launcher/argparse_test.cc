@@ -193,7 +193,7 @@ TEST_CASE_METHOD(PlanFixture, "argparse: help and its like end the line in their
     const auto outcome = parse(words);
     const auto* early = std::get_if<EarlyExit>(&outcome);
     return early == nullptr ? std::string("nothing")
-                            : std::string(option(early->option).long_name()) + early->value;
+                            : std::string(option(early->what).long_name()) + early->value;
   };
   CHECK(ends_with({"--help"}) == "--help");
   CHECK(ends_with({"-mh", "--bogus"}) == "--help");

@@ -112,9 +112,10 @@ TEST_CASE("completion: files are offered for each option that takes a file", "[u
     REQUIRE(begin != std::string::npos);
     return zsh.substr(begin, zsh.find('\n', begin) - begin);
   };
-  for (const OptionId id : {OptionId::FailureReport, OptionId::RdzvTokenFile, OptionId::RdzvTlsCa,
-                            OptionId::RdzvTlsCert, OptionId::RdzvTlsKey}) {
-    const auto& names = option(id).names;
+  for (const OptionField& field : std::initializer_list<OptionField>{
+           &Flags::failure_report, &Flags::rdzv_token_file, &Flags::rdzv_tls_ca,
+           &Flags::rdzv_tls_cert, &Flags::rdzv_tls_key}) {
+    const auto& names = option(field).names;
     const std::string name(names[0]);
     CHECK_THAT(bash, Contains(name + "|" + std::string(names[1]) +
                               ") COMPREPLY=($(compgen -f -- \"$cur\"))"));
