@@ -272,8 +272,7 @@ class Agent {
         .on_failed =
             [this](const std::string& why) {
               if (supervisor_.state() != Supervisor::State::Joining)
-                spdlog::warn("the rendezvous has failed, and there will be no further round: {}",
-                             why);
+                spdlog::warn("the rendezvous has failed, so no round will follow: {}", why);
               feed(RendezvousFailed{why});
             },
         .host_store = [this](const auto& done) { workers_store_.prepare(done); },

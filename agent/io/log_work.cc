@@ -51,9 +51,9 @@ void LogWork::finish_step(bool answered) {
 
 bool LogWork::check() {
   if (!done_) return false;
-  const Duration busy = pump_->busy_for();
-  if (busy >= kExplainAfter && !std::exchange(hang_reported_, true)) report_hang();
-  if (ending_ && busy >= (signalled_ ? kHungLimitAfterSignal : kHungLimit)) {
+  const Duration blocked = pump_->blocked_for();
+  if (blocked >= kExplainAfter && !std::exchange(hang_reported_, true)) report_hang();
+  if (ending_ && blocked >= (signalled_ ? kHungLimitAfterSignal : kHungLimit)) {
     abandon_pump();
     return false;
   }

@@ -53,7 +53,7 @@ class LogWork {
   void answered(std::uint64_t number);
   void finish_step(bool answered);
   bool check();
-  bool is_hung() const { return pump_->busy_for() >= kExplainAfter; }
+  bool is_hung() const { return pump_->blocked_for() >= kExplainAfter; }
   void report_hang();
   void abandon_pump();
 

@@ -2,15 +2,19 @@
 
 #include <sys/epoll.h>
 #include <sys/inotify.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
+#include "agent/core/stat_text.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
 
@@ -63,6 +67,7 @@ LogLoop::Output& LogLoop::output_of(LogStream stream) {
 }
 
 bool LogLoop::run() {
+  thread_id_ = ::gettid();
   while (!stopped_ && !abandoned_) {
     update_interests(now());
     wait();
@@ -80,9 +85,12 @@ bool LogLoop::run() {
   return all_done_;
 }
 
-Duration LogLoop::busy_for() const {
+Duration LogLoop::blocked_for() const {
   const std::int64_t since = busy_since_ns_;
   if (since == 0) return Duration(0);
+  std::string stat;
+  std::getline(std::ifstream("/proc/self/task/" + std::to_string(thread_id_) + "/stat"), stat);
+  if (parse_stat(stat).state == 'R') return Duration(0);
   return now().time_since_epoch() - std::chrono::nanoseconds(since);
 }
 

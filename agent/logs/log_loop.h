@@ -38,9 +38,8 @@ class LogLoop {
   void stop(Instant deadline);
   /// Any thread may call this. From now on the loop calls no callback.
   void abandon() { abandoned_ = true; }
-  /// Any thread may call this. How long the thread has been busy with one turn; 0: it waits for
-  /// events.
-  Duration busy_for() const;
+  /// Any thread may call this. As LogPump::blocked_for().
+  Duration blocked_for() const;
 
  private:
   struct Finishing {
@@ -125,7 +124,8 @@ class LogLoop {
   bool stopped_ = false;
   bool all_done_ = true;
   std::atomic<bool> abandoned_ = false;
-  std::atomic<std::int64_t> busy_since_ns_ = 0;
+  std::atomic<int> thread_id_ = 0;
+  std::atomic<std::int64_t> busy_since_ns_ = 0;  // The start of the turn. 0: it waits for events.
   std::vector<char> buffer_;
 };
 

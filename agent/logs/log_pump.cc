@@ -135,8 +135,8 @@ void LogPump::hurry() {
   post([](LogLoop& loop) { loop.hurry(); });
 }
 
-Duration LogPump::busy_for() const {
-  return shared_->loop->busy_for();
+Duration LogPump::blocked_for() const {
+  return shared_->loop->blocked_for();
 }
 
 bool LogPump::stop(Duration limit) {

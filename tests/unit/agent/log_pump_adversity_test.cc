@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <thread>
 
@@ -181,7 +182,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop 
   };
   pump->run([&called, file = std::shared_ptr<int>(new int(0), deleter)] { called = true; });
   pump->print(LogStream::Err, "not lost\n");
-  while (pump->busy_for() < 20ms)
+  while (pump->blocked_for() < 20ms)
     std::this_thread::yield();
   const auto lines = pump->abandon();
   REQUIRE(lines.size() == 1);
@@ -198,6 +199,24 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop 
   CHECK_FALSE(called);
   REQUIRE(deleter_id.wait_for(kPatience) == std::future_status::ready);
   CHECK(deleter_id.get() != std::this_thread::get_id());
+}
+
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: a thread that works, or waits for a processor, is not blocked",
+                 "[unit][agent]") {
+  std::atomic<bool> works = false;
+  std::atomic<bool> end = false;
+  pump->run([&] {
+    works = true;
+    while (!end) {
+    }
+  });
+  while (!works)
+    std::this_thread::yield();
+  const auto until = Clock::now() + 50ms;
+  while (Clock::now() < until)
+    CHECK(pump->blocked_for() == 0s);
+  end = true;
 }
 
 TEST_CASE("log_mailbox: messages of many threads come out in their order, none is lost",
