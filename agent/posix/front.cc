@@ -10,16 +10,12 @@
 #include <chrono>
 #include <string>
 
-#include "agent/posix/bounded_child.h"
 #include "agent/posix/child_signals.h"
 #include "agent/posix/job_cleanup.h"
 #include "agent/posix/shim_protocol.h"
 
 namespace muster {
 namespace {
-
-// The files may be on a file server that does not answer.
-constexpr std::chrono::milliseconds kRemoveFilesLimit{2000};
 
 sigset_t without(sigset_t set, int number) {
   ::sigdelset(&set, number);
@@ -97,11 +93,11 @@ class Front {
     if (!received) {
       kill_descendants(setup_.spared, WorkerCgroup(setup_.shim));
       explain_lost_shim();
-      run_in_bounded_child(setup_.remove_files, kRemoveFilesLimit);
+      setup_.remove_files();
       return 1;
     }
     const Outcome& outcome = received->message;
-    if (outcome.files_removed == 0) run_in_bounded_child(setup_.remove_files, kRemoveFilesLimit);
+    if (outcome.files_removed == 0) setup_.remove_files();
     if (outcome.exit_signal != 0) die_of(outcome.exit_signal);
     return outcome.exit_code;
   }

@@ -39,7 +39,7 @@ struct FrontSetup {
   int socket = -1;         // To the shim.
   sigset_t watched{};      // The signals that the front reads. Blocked; SIGCHLD is one of them.
   std::set<pid_t> spared;  // Children that are older than muster: `helper & exec muster`.
-  /// Removes the files that a dead agent has left. Called in a child process, as it may hang.
+  /// Removes the files that a dead agent has left. Has a limit.
   std::function<void()> remove_files;
 };
 

@@ -117,6 +117,7 @@ class Shim {
     const bool exited_well =
         agent_reaped_ && agent_status_.si_code == CLD_EXITED && agent_status_.si_status == 0;
     outcome_.files_removed = !agent_gone_ && exited_well;
+    if (front_gone_ && outcome_.files_removed == 0) setup_.remove_files();
     [[maybe_unused]] const auto error = send_message(setup_.front_socket, outcome_);
   }
 

@@ -37,6 +37,8 @@ struct ShimSetup {
   int request_signal = 0;  // See SplitOptions.
   std::chrono::milliseconds shutdown_timeout{0};
   std::function<void(const LostAgent&)> report_lost_agent;
+  /// Removes the job's files, for an agent that has not done so. Has a limit.
+  std::function<void()> remove_files;
 };
 
 /// Runs in a child of the front that is a subreaper and has blocked SIGCHLD. Returns when the job

@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "agent/posix/bounded_child.h"
 #include "agent/posix/child_signals.h"
 #include "agent/posix/front.h"
 #include "agent/posix/process_scan.h"
@@ -21,6 +23,9 @@
 
 namespace muster {
 namespace {
+
+// The files may be on a file server that does not answer.
+constexpr std::chrono::milliseconds kRemoveFilesLimit{2000};
 
 /// Whether this signal is ignored by the calling process.
 bool is_ignored(int number) {
@@ -145,9 +150,10 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
   warn_without_proc();
   const std::pair<int, int> pair = make_pair();
   if (pair.first < 0) return 1;
-  FrontSetup front{.socket = pair.first,
-                   .watched = watched_signals(options),
-                   .remove_files = options.remove_files};
+  FrontSetup front{
+      .socket = pair.first, .watched = watched_signals(options), .remove_files = [&options] {
+        run_in_bounded_child(options.remove_files, kRemoveFilesLimit);
+      }};
   const SignalState worker_signals = signals_for_workers(front.watched);
   front.spared = own_children();
   ::sigprocmask(SIG_BLOCK, &front.watched, nullptr);
@@ -163,7 +169,8 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
                             .workers = {.signals = worker_signals},
                             .request_signal = options.request_signal,
                             .shutdown_timeout = options.shutdown_timeout,
-                            .report_lost_agent = options.report_lost_agent},
+                            .report_lost_agent = options.report_lost_agent,
+                            .remove_files = front.remove_files},
                            options, agent_main));
   }
   ::close(pair.second);

@@ -125,15 +125,24 @@ class EarlyKill(MusterTest):
         """Runs a job whose processes are all killed before any can remove files. Returns what the
         job has left."""
         process = self.waiting_job(**env)
-        agent = agent_of(process.pid)
-        os.kill(agent, signal.SIGSTOP)
-        process.kill()
+        pids = [process.pid, shim_of(process.pid), agent_of(process.pid)]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                os.kill(pid, number)
         process.wait()
-        os.kill(agent, signal.SIGKILL)
         self.assert_nothing_left()
         left = self.directories()
         self.assertEqual(len(left), 2 if env else 1, left)
         return left[0]
+
+    def test_the_front_is_killed_while_the_agent_is_stopped(self):
+        """The agent cannot remove its files, and the shim does not wait for it."""
+        process = self.waiting_job(**self.TIMERS)
+        os.kill(agent_of(process.pid), signal.SIGSTOP)
+        process.kill()
+        process.wait()
+        wait_for(lambda: self.directories() == [], "no files")
+        self.assert_nothing_left()
 
     def test_what_dead_owners_left_is_removed_by_the_next_run(self):
         self.killed_with_its_agent()
@@ -143,18 +152,6 @@ class EarlyKill(MusterTest):
     def test_the_pipe_of_a_dead_owner_is_removed_by_the_next_run_with_timers(self):
         self.killed_with_its_agent(**self.TIMERS)
         self.assertEqual(len(self.pipes()), 1)
-        self.run_muster("--standalone", "--no-python", "true", env=self.TIMERS, expect=0)
-        self.assertEqual(self.directories(), [])
-
-    def test_front_shim_and_agent_killed_at_once(self):
-        process = self.waiting_job(**self.TIMERS)
-        pids = [process.pid, shim_of(process.pid), agent_of(process.pid)]
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in pids:
-                os.kill(pid, number)
-        process.wait()
-        self.assert_nothing_left()
-        self.assertEqual(len(self.directories()), 2, self.directories())
         self.run_muster("--standalone", "--no-python", "true", env=self.TIMERS, expect=0)
         self.assertEqual(self.directories(), [])
 
