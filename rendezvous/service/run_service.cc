@@ -8,8 +8,10 @@
 namespace muster {
 namespace {
 
-/// A loop that is this late was frozen. A shorter delay is a busy machine, which leases allow for.
+/// A loop that is this late, or a quarter of the lease, was frozen. A shorter delay is a busy
+/// machine, which leases allow for.
 constexpr Duration kFrozenAfter = std::chrono::seconds(1);
+constexpr int kWakesPerLease = 4;
 
 }  // namespace
 
@@ -183,6 +185,9 @@ void RunService::finish_change(Run& run, Instant now) {
   const auto also = [&](std::optional<Instant> other) {
     if (other && (!next || *other < *next)) next = other;
   };
+  // Wakes this often, because only a timer that fires late shows that the host was frozen. Nodes
+  // keep alive three times in a lease, so a pause that is not noticed makes no node silent.
+  if (run.rendezvous->members() > 0) also(now + options_.setup.lease / kWakesPerLease);
   also(run.turns.next_deadline());
   also(run.repeat_master);
   if (run.notify_pending && !run.waiting.empty()) also(run.notify_at);
@@ -215,12 +220,13 @@ void RunService::time_passed(Time time) {
 }
 
 void RunService::woke_late(Duration late, Time time) {
-  if (late < kFrozenAfter) return;
+  if (late < std::min(kFrozenAfter, options_.setup.lease / kWakesPerLease)) return;
   for (const auto& [key, run] : runs_)
     guard(*run, time.now, [&, &here = *run] {
       here.rendezvous->host_was_frozen(late, time.now);
       finish_change(here, time.now);
     });
+  if (late < kFrozenAfter) return;
   log(LogLine::Level::Warning,
       "host_was_frozen seconds=" +
           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(late).count()) +

@@ -195,6 +195,17 @@ TEST_CASE_METHOD(RunServiceTest, "runs: one address begins a limited number of t
   CHECK(service->runs() == 3);
 }
 
+TEST_CASE_METHOD(RunServiceTest, "runs: no freeze is so short that it makes nodes silent unnoticed",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  // The nodes kept alive at the latest a third of a lease (5 s) ago. Now all stand still.
+  const Instant planned = *service->next_deadline();
+  const auto time = at(4500ms);
+  service->woke_late(time.now - planned, time);
+  service->time_passed(at(3s));
+  CHECK(service->rendezvous("job")->members() == 2);
+}
+
 TEST_CASE_METHOD(RunServiceTest, "runs: after a freeze of the host every lease begins anew",
                  "[unit][rendezvous]") {
   two_in_a_round();
