@@ -101,6 +101,16 @@ class RunningServer {
       return 0;
     });
   }
+  /// Sets these limits from now on, and defaults for all others.
+  void set_time_limits(Duration validate_within, Duration stalled_after,
+                       const ConnectionLimits& connections = {}) {
+    on_loop([&, this] {
+      server_->set_limits({.connections = connections,
+                           .validate_within = validate_within,
+                           .stalled_after = stalled_after});
+      return 0;
+    });
+  }
   StoreServerStats stats() {
     return on_loop([this] { return server_->stats(); });
   }

@@ -74,11 +74,13 @@ TEST_CASE("store server: garbage and absurd lengths close the one connection, an
 
 TEST_CASE("store server: who does not validate in time is closed, who does may stay silent",
           "[conformance][store]") {
-  RunningServer server({.validate_within = 200ms});
+  RunningServer server({.validate_within = 1h});
   Client silent(server.port(), false);
   Client half(server.port(), false);
   half.send(std::string_view(kHello).substr(0, 3));
   Client good(server.port());
+  REQUIRE(good.alive());
+  server.set_time_limits(200ms, 1h);
   CHECK(silent.closed());
   CHECK(half.closed());
   CHECK(good.alive());
@@ -185,9 +187,12 @@ TEST_CASE("store server: who reads while the server finds no room gets everythin
 }
 
 TEST_CASE("store server: replies that nobody ever reads are given up", "[conformance][store]") {
-  RunningServer server({.stalled_after = 200ms, .limits = {.queued_bytes = 1 << 20}});
+  constexpr ConnectionLimits kLimits{.queued_bytes = 1 << 20};
+  RunningServer server({.stalled_after = 1h, .limits = kLimits});
   Client slow(server.port());
   slow.send(set_of("/v", std::string(4 << 20, 'v')));
+  REQUIRE(slow.alive());
+  server.set_time_limits(1h, 200ms, kLimits);
   for (int i = 0; i < 16; ++i)
     slow.send(get_of("/v"));
   REQUIRE(server.until(

@@ -29,7 +29,6 @@ class Users(NodesTest):
 
     def setUp(self):
         super().setUp()
-        self.etcd.log_in()
         self.address = f"127.0.0.1:{self.etcd.clients[0]}"
 
     def password_file(self, password=PASSWORD):
@@ -60,19 +59,17 @@ class Users(NodesTest):
         self.musterd_says("listening on")
         self.assertIn("/jobs/m/leader", self.etcd.keys("/jobs/m/"))
         # A change of the users invalidates every token.
-        self.etcd.ask("auth/user/add", {"name": f"other{os.getpid()}", "password": "x"})
-        self.etcd.log_in()
+        self.etcd.add_user(f"other{os.getpid()}", "x")
         revision = self.etcd.entry("/jobs/m/leader")["create_revision"]
         lease = self.etcd.entry("/jobs/m/leader")["lease"]
         # musterd keeps its lease alive for longer than the lease's own duration.
         def kept_beyond(seconds):
-            left = self.etcd.ask("lease/timetolive", {"ID": lease})
+            left = self.etcd.must("lease/timetolive", {"ID": lease})
             age = int(left["grantedTTL"]) - int(left.get("TTL", 0))
             self.ages.append(age)
             return sum(b < a for a, b in zip(self.ages, self.ages[1:])) >= seconds
         self.ages = []
         wait_for(lambda: kept_beyond(3), "three renewals of the lease")
-        self.etcd.log_in()
         self.assertEqual(self.etcd.entry("/jobs/m/leader")["create_revision"], revision)
         musterd.send_signal(signal.SIGTERM)
         self.assertEqual(musterd.wait(PATIENCE_S), 0)

@@ -78,16 +78,46 @@ class EtcdCluster:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def ask(self, path, body, number=0):
-        """The member's answer; None if it does not answer."""
+        """The member's answer; None if it does not answer or refuses."""
+        return self._answer_or_error(path, body, number)[0]
+
+    def must(self, path, body, done="an answer"):
+        """Asks until etcd answers, so the request must be one that may be applied twice. An error
+        with the text `done` says that an earlier try was applied: the answer is {}."""
+        def answered():
+            answer, error = self._answer_or_error(path, body)
+            return {"answer": {} if done in error else answer} if answer is not None or done in error else None
+        return wait_for(answered, f"etcd's {path}")["answer"]
+
+    def _answer_or_error(self, path, body, number=0):
+        """(The answer, ""), or (None, what went wrong). Logs in again if etcd has dropped the token, which
+        it does if the token was not used for a while, or after a change of the users."""
+        answer, error = self._ask_once(path, body, number)
+        if self.token and "invalid auth token" in error:
+            self.log_in()
+            answer, error = self._ask_once(path, body, number)
+        return answer, error
+
+    def _ask_once(self, path, body, number):
         request = urllib.request.Request(f"{self.scheme}://127.0.0.1:{self.clients[number]}/v3/{path}",
                                          json.dumps(body).encode(), {"Content-Type": "application/json"})
         if self.token:
             request.add_header("Authorization", self.token)
         try:
             with urllib.request.urlopen(request, timeout=5, context=self.context) as answer:
-                return json.load(answer)
-        except (OSError, urllib.error.URLError):
-            return None
+                return json.load(answer), ""
+        except urllib.error.HTTPError as error:
+            with error:
+                return None, f"{error}: {self._text_of(error)}"
+        except OSError as error:  # urllib's other errors too.
+            return None, str(error)
+
+    @staticmethod
+    def _text_of(answer):
+        try:
+            return answer.read().decode(errors="replace")
+        except OSError as error:
+            return str(error)
 
     def wait_healthy(self):
         for number in range(len(self.members)):
@@ -106,30 +136,31 @@ class EtcdCluster:
     def keys(self, prefix):
         """{key: value} of all keys that begin with `prefix`, which ends with a slash."""
         folder = {"key": text_of(prefix), "range_end": text_of(prefix[:-1] + "0")}
-        found = wait_for(lambda: self.ask("kv/range", folder), "etcd's keys")
+        found = self.must("kv/range", folder)
         decode = base64.b64decode
         return {decode(entry["key"]).decode(): decode(entry.get("value", "")).decode()
                 for entry in found.get("kvs", [])}
 
     def entry(self, key):
         """etcd's entry for the key, with its lease; None if there is no such key."""
-        return next(iter(self.ask("kv/range", {"key": text_of(key)}).get("kvs", [])), None)
+        return next(iter(self.must("kv/range", {"key": text_of(key)}).get("kvs", [])), None)
 
     def ask_for_passwords(self, user, password, prefix):
         """Makes etcd require passwords. The user may do everything with keys that begin with the
         prefix, and nothing else."""
-        def must(path, body):
-            return wait_for(lambda: self.ask(path, body), path)
         for name, secret in (("root", "of the test"), (user, password)):
-            must("auth/user/add", {"name": name, "password": secret})
-        must("auth/role/add", {"name": "root"})
-        must("auth/role/add", {"name": "role"})
-        must("auth/role/grant", {"name": "role", "perm": {"permType": "READWRITE", "key": text_of(prefix),
-                                                          "range_end": text_of(prefix[:-1] + "0")}})
-        must("auth/user/grant", {"user": "root", "role": "root"})
-        must("auth/user/grant", {"user": user, "role": "role"})
-        must("auth/enable", {})
+            self.add_user(name, secret)
+        for role in ("root", "role"):
+            self.must("auth/role/add", {"name": role}, done="role name already exists")
+        self.must("auth/role/grant", {"name": "role", "perm": {"permType": "READWRITE", "key": text_of(prefix),
+                                                               "range_end": text_of(prefix[:-1] + "0")}})
+        self.must("auth/user/grant", {"user": "root", "role": "root"})
+        self.must("auth/user/grant", {"user": user, "role": "role"})
+        self.must("auth/enable", {}, done="user name is empty")  # etcd says so if it wants a password already.
         self.log_in()
+
+    def add_user(self, name, password):
+        self.must("auth/user/add", {"name": name, "password": password}, done="user name already exists")
 
     def log_in(self):
         self.token = None
@@ -137,23 +168,24 @@ class EtcdCluster:
                               "a token")["token"]
 
     def put(self, key, value):
-        assert self.ask("kv/put", {"key": text_of(key), "value": text_of(value)})
+        self.must("kv/put", {"key": text_of(key), "value": text_of(value)})
 
     def fill(self, prefix):
-        """Writes values until etcd refuses them."""
+        """Writes values until etcd has no space for more."""
+        full = "database space exceeded"
         number = 0
-        while self.ask("kv/put", {"key": text_of(f"{prefix}{number}"), "value": text_of("x" * 500_000)}):
+        while self.must("kv/put", {"key": text_of(f"{prefix}{number}"), "value": text_of("x" * 500_000)}, done=full):
             number += 1
 
     def empty(self, prefix):
         """Frees the space as etcd's operators do."""
         end = text_of(prefix[:-1] + "0")
-        assert self.ask("kv/deleterange", {"key": text_of(prefix), "range_end": end})
-        revision = self.ask("kv/range", {"key": text_of("x")})["header"]["revision"]
-        assert self.ask("kv/compaction", {"revision": revision, "physical": True}) is not None
-        assert self.ask("maintenance/defragment", {}) is not None
-        for alarm in self.ask("maintenance/alarm", {"action": "GET"}).get("alarms", []):
-            assert self.ask("maintenance/alarm", {**alarm, "action": "DEACTIVATE"}) is not None
+        self.must("kv/deleterange", {"key": text_of(prefix), "range_end": end})
+        revision = self.must("kv/range", {"key": text_of("x")})["header"]["revision"]
+        self.must("kv/compaction", {"revision": revision, "physical": True}, done="has been compacted")
+        self.must("maintenance/defragment", {})
+        for alarm in self.must("maintenance/alarm", {"action": "GET"}).get("alarms", []):
+            self.must("maintenance/alarm", {**alarm, "action": "DEACTIVATE"})
 
     def delete(self, key):
-        assert self.ask("kv/deleterange", {"key": text_of(key)})
+        self.must("kv/deleterange", {"key": text_of(key)})

@@ -36,7 +36,7 @@ class Machines(NetworkTest):
         return "10.77.0.1"  # Without a port, which means etcd's own.
 
     def agent(self, tag):
-        self.node(tag, "2:3", f"--rdzv-conf=lease=10,host_lease={HOST_LEASE_S},last_call_timeout=3",
+        self.node(tag, "2:3", f"--rdzv-conf=lease=10,host_lease={HOST_LEASE_S},last_call_timeout=600",
                   env={"LOGLEVEL": "INFO"})
 
     def test_the_machine_of_the_host_fails(self):

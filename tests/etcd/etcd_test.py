@@ -65,11 +65,11 @@ class SharedTest(NodesTest):
         return super().all_output() + "".join(
             f"\nmusterd {name}:\n{self.read(f'err.musterd.{name}')}" for name in self.musterds)
 
-    def pair(self):
+    def pair(self, *options):
         """Starts x, which leads, and y, which stands by."""
-        self.musterd("x")
+        self.musterd("x", *options)
         self.musterd_says("x", "listening on")
-        self.musterd("y")
+        self.musterd("y", *options)
         self.musterd_says("y", "leads")
 
     def job(self):
@@ -275,7 +275,7 @@ class Musterds(SharedTest):
 
     def test_more_changes_than_a_transaction_takes(self):
         count = 150
-        self.pair()
+        self.pair("--lease-seconds=600")  # These nodes send nothing more after they have joined.
         settings = {"min_nodes": count, "max_nodes": count, "max_restarts": 2, "scale_policy": "now",
                     "join_timeout_ns": 600000000000, "last_call_timeout_ns": 30000000000}
         for number in range(count):

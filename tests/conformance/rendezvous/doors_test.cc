@@ -4,9 +4,12 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <chrono>
 #include <deque>
+#include <optional>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "rendezvous/wire/state_codec.h"
@@ -64,6 +67,38 @@ std::string joined_by(const std::string& name, const std::string& seen) {
   state.participants.set({name, 1, 0}, 0);
   state.last_heartbeats.set({name, 1, 0}, wall_now());
   return encode_state(state);
+}
+
+// Two nodes are in a round; then node1 says nothing. Returns the restart of which node0 hears. No
+// value: this thread was late, so another lease was over before.
+std::optional<RestartRound> restart_after_silence() {
+  DoorServer server({.setup = {.lease = 300ms}});
+  auto nodes = nodes_of(server.port(), 2, for_nodes(1, 2));
+  std::array<bool, 2> has_place{};
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kPatienceSeconds);
+  while (std::chrono::steady_clock::now() < end) {
+    for (const std::size_t i : {0U, 1U}) {
+      NativeNode& node = nodes[i];
+      if (i == 1 && has_place[1]) continue;
+      if (!node.readable(25)) {
+        node.tell(KeptAlive{});
+        continue;
+      }
+      const NativeMessage message = node.next_of_all();
+      if (std::holds_alternative<NativeWaiting>(message)) continue;
+      if (const auto* prepare = std::get_if<PrepareStore>(&message))
+        node.tell(StoreReady{{}, prepare->round, "127.0.0.1", 29500});
+      else if (const auto* round = std::get_if<RoundComplete>(&message);
+               round != nullptr && round->group_world_size == 2)
+        has_place[i] = true;
+      else if (const auto* restart = std::get_if<RestartRound>(&message);
+               restart != nullptr && i == 0 && has_place[0] && has_place[1])
+        return *restart;
+      else
+        return std::nullopt;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -141,18 +176,12 @@ TEST_CASE("doors: a connection that closes is a node that is lost", "[conformanc
 
 TEST_CASE("doors: a node that says nothing is lost when its lease is over",
           "[conformance][rendezvous]") {
-  DoorServer server({.setup = {.lease = 300ms}});
-  const RunSettings run = for_nodes(1, 2);
-  auto nodes = nodes_of(server.port(), 2, run);
-  // The lease of each node counts from its last message.
-  for (NativeNode& node : nodes)
-    node.tell(KeptAlive{});
-  ranks(nodes, 0, 0);
-  while (!nodes[0].readable(50))
-    nodes[0].tell(KeptAlive{});
-  const auto restart = nodes[0].next<RestartRound>();
-  CHECK(restart.cause == RestartCause::NodeLost);
-  CHECK(restart.who.addr == "node1");
+  std::optional<RestartRound> restart;
+  for (int turn = 0; turn < 20 && !restart; ++turn)
+    restart = restart_after_silence();
+  REQUIRE(restart.has_value());
+  CHECK(restart->cause == RestartCause::NodeLost);
+  CHECK(restart->who.addr == "node1");
 }
 
 TEST_CASE("doors: who waits is told for whom", "[conformance][rendezvous]") {

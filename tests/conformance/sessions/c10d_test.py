@@ -2,9 +2,14 @@
 """Tests muster nodes in a c10d rendezvous that a real torchrun node hosts."""
 import signal
 import sys
+from datetime import timedelta
 
 import harness
 from harness import agree, free_port
+
+# Long enough for the exchange of ranks on a busy machine, which this option limits too. A node that
+# has lost its store gives up after this time.
+READ_TIMEOUT_S = 20
 
 
 def torchrun(nodes, port, size, addr="127.0.0.2", restarts=3, nproc=1, host=False, conf="",
@@ -96,7 +101,8 @@ def a_newcomer_of_torchrun_learns_the_address(nodes):
     late = torchrun(nodes, port, "2:3", "127.0.0.5")
     ours.event("restart")
     ours.tell("join")
-    agree([ours.round(), torch.round(), late.round()], [1, 1, 1])
+    # The two other nodes may complete another round alone before the late node has joined.
+    agree([harness.round_of_world(node, 3) for node in (ours, torch, late)], [1, 1, 1])
 
 
 def a_newcomer_of_muster_learns_the_address_of_torchrun(nodes):
@@ -117,18 +123,23 @@ def identical_workers_need_no_exchange(nodes):
 
 
 def who_was_dropped_comes_back(nodes):
-    """The muster node is stopped for longer than its heartbeats are valid. A torchrun node would
-    never notice that it was dropped."""
+    """The other nodes drop the muster node while it is stopped, because its last heartbeat is too
+    old. A torchrun node would never notice that it was dropped."""
     port = free_port()
-    torch = torchrun(nodes, port, "2", "127.0.0.2", host=True,
-                     conf=",keep_alive_interval=1,keep_alive_max_attempt=3")
-    ours = muster(nodes, port, "2", "127.0.0.3", keep_alive_interval=1, keep_alive_max_attempt=3)
+    torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
+    ours = muster(nodes, port, "2", "127.0.0.3")
     agree([torch.round(), ours.round()], [1, 1])
     # The log of a third node shows the state: this node is a spare and does not get a place.
-    spare = muster(nodes, port, "2", "127.0.0.4", keep_alive_interval=1, keep_alive_max_attempt=3)
+    spare = muster(nodes, port, "2", "127.0.0.4")
     harness.wait_for("the spare sees the round", lambda: "2 nodes of 2 in round 0" in spare.log(),
                      told=spare.log)
-    ours.process.send_signal(signal.SIGSTOP)
+    ours.stop()
+
+    def age(state):
+        for node in state.last_heartbeats:
+            if node.addr == "127.0.0.3":
+                state.last_heartbeats[node] -= timedelta(hours=1)
+    harness.change_state(harness.store_client(port), "torch.rendezvous.t", age)
     agree([torch.round(), spare.round()], [1, 1])
     ours.process.send_signal(signal.SIGCONT)
     assert "have not heard from this one" in ours.event("restart")["why"]
@@ -162,15 +173,22 @@ def a_spare_takes_over_at_once_from_who_leaves(nodes):
 
 def a_late_node_restarts_nobody_if_it_is_told_so(nodes):
     port = free_port()
-    torch = torchrun(nodes, port, "1:2", "127.0.0.2", host=True)
+    torch = torchrun(nodes, port, "1:2", "127.0.0.2", restarts=100, host=True)
     assert torch.round()["WORLD_SIZE"] == 1
     late = muster(nodes, port, "1:2", "127.0.0.3", scale_policy="at-restart")
     harness.wait_for("it sees the round", lambda: "in round 0" in late.log(), told=late.log)
-    torch.fail_a_worker()
-    second = torch.round()
-    agree([second, late.round()], [1, 1])
+    # A new round is open to the late node for one second. If the late node does not join in time,
+    # it waits for the next failure.
+    failures = 0
+    world_size = 1
+    while world_size == 1:
+        torch.fail_a_worker()
+        failures += 1
+        joint = torch.round()
+        world_size = joint["WORLD_SIZE"]
+    agree([joint, late.round()], [1, 1])
     # torchrun counts its own workers' failures, but not the restarts that other nodes cause.
-    assert second["event"]["TORCHELASTIC_RESTART_COUNT"] == "1", second
+    assert joint["event"]["TORCHELASTIC_RESTART_COUNT"] == str(failures), joint
 
 
 def a_marked_spare_comes_in_when_a_node_lacks(nodes):
@@ -219,7 +237,7 @@ def the_host_dies_and_the_workers_go_on(nodes):
     port = free_port()
     torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
     harness.wait_until_listening(port)  # torchrun may take longer to start than the limit below.
-    ours = muster(nodes, port, "2", "127.0.0.3", read_timeout=4)
+    ours = muster(nodes, port, "2", "127.0.0.3", read_timeout=READ_TIMEOUT_S)
     agree([torch.round(), ours.round()], [1, 1])
     torch.kill()
     harness.wait_for("the loss is told", lambda: "rendezvous_store_lost" in ours.log(),
@@ -233,7 +251,7 @@ def the_host_dies_and_a_new_round_fails_with_words(nodes):
     port = free_port()
     torch = torchrun(nodes, port, "2", "127.0.0.2", host=True)
     harness.wait_until_listening(port)  # torchrun may take longer to start than the limit below.
-    ours = muster(nodes, port, "2", "127.0.0.3", read_timeout=4)
+    ours = muster(nodes, port, "2", "127.0.0.3", read_timeout=READ_TIMEOUT_S)
     agree([torch.round(), ours.round()], [1, 1])
     torch.kill()
     ours.tell("fail rank 1 exited with 1")

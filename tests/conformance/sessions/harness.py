@@ -2,9 +2,11 @@
 
 Every wait has a limit and ends when its condition holds. If the condition does not hold in time,
 the error says what was there instead."""
+import base64
 import json
 import os
 import pathlib
+import pickle
 import queue
 import shutil
 import signal
@@ -14,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from datetime import timedelta
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from ports import free_port
@@ -65,6 +68,24 @@ def wait_until_listening(port):
     wait_for(f"port {port} listens", listens)
 
 
+def store_client(port):
+    """A client of the torch store that listens on this port. Needs torch."""
+    from torch.distributed import TCPStore
+    return TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=BOUND_S))
+
+
+def change_state(store, key, change):
+    """Applies `change` to the rendezvous state in this key. Nodes write the same key: tries again
+    until no node has written between the read and the compare-and-set."""
+    while True:
+        seen = store.get(key)
+        state = pickle.loads(base64.b64decode(seen))
+        change(state)
+        text = base64.b64encode(pickle.dumps(state))
+        if store.compare_set(key, seen, text) == text:
+            return
+
+
 class Nodes:
     """All nodes of one test. Nodes that still run at its end are killed."""
 
@@ -112,6 +133,16 @@ class Node:
     def kill(self):
         self.process.kill()
         self.process.wait()
+
+    def stop(self):
+        """Stops the node, and returns when none of its threads runs any more."""
+        self.process.send_signal(signal.SIGSTOP)
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task")
+
+        def stopped():
+            return all(task.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T"
+                       for task in tasks.iterdir())
+        wait_for(f"{self.name} is stopped", stopped)
 
 
 class MusterNode(Node):
