@@ -286,7 +286,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: without inotify files are followed all 
                  "[unit][agent]") {
   refused_inotify_instances = 0;
   refuses_inotify_instances = true;
-  start({});
+  start();
   refuses_inotify_instances = false;
   REQUIRE(refused_inotify_instances > 0);
   const OwnedFd log = open_log("a");

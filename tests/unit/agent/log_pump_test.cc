@@ -182,10 +182,12 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file gets every byte, and its end
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file that is written here is shown line by line",
                  "[unit][agent]") {
-  start({.quiet = 1h, .hold = 1h});
   const auto file = log_file("stdout.log");
   const OwnedFd end = pipe({.file = file});
-  pump->follow({.file = path("stdout.log"), .prefix = LinePrefix("[0]"), .written_here = file});
+  pump->follow({.file = path("stdout.log"),
+                .prefix = LinePrefix("[0]"),
+                .written_here = file,
+                .limits = {.quiet = 1h, .hold = 1h}});
   write_all(end.get(), "one\n");
   CHECK(shown(out, 7) == "[0]one\n");
   write_all(end.get(), "two\nthree");
@@ -361,7 +363,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a prefix with the time has one", "[unit
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: many writers, all lines whole and in order",
                  "[unit][agent]") {
-  start({.quiet = 1h, .hold = 1h});
+  limits = {.quiet = 1h, .hold = 1h};
   constexpr int kWriters = 4;
   constexpr int kLines = 3000;
   testing::Prng prng(7);
