@@ -286,23 +286,22 @@ class FullDisk(ConsoleTest):
         self.assertEqual(int(lost[1]), prefixed)
 
     def test_logs_of_a_full_disk_go_on_when_there_is_room(self):
-        process = self.pipe_muster("--no-python", "-r1", f"--log-dir={self.disk}", "sh", "-c",
-                                   "echo x > ready; while [ ! -e go ]; do sleep 0.05; done; "
-                                   "seq 1 1000; sleep 0.3; echo x >> ready; "
-                                   "while [ ! -e more ]; do sleep 0.05; done; echo last")
+        with open(self.dir / "err", "wb") as err:
+            process = self.pipe_muster("--no-python", "-r1", f"--log-dir={self.disk}", "sh", "-c",
+                                       "echo x > ready; while [ ! -e go ]; do sleep 0.05; done; seq 1 1000; "
+                                       "while [ ! -e more ]; do sleep 0.05; done; echo last", stderr=err)
         self.ready(1)
         self.fill()
         (self.dir / "go").touch()
-        self.ready(2)
+        # The log thread has failed to write. The numbers are one write of the worker: none of them comes later.
+        wait_for(lambda: "the disk of the logs is full" in self.read("err"), "the log thread to meet the full disk")
         (self.disk / "fill").unlink()
         (self.dir / "more").touch()
-        _, err = process.communicate(timeout=PATIENCE_S)
-        self.assertEqual(process.returncode, 0)
+        self.assertEqual(self.end_of(process), 0)
         text = next(self.disk.rglob("stdout.log")).read_text()
         self.assertTrue(text.endswith("last\n"), text[-200:])
         missing = re.search(r"\[muster: (\d+) bytes are missing here", text)
         self.assertTrue(missing, text[-200:])
-        self.assertIn(b"the disk of the logs is full", err)
 
 
 class Odd(ConsoleTest):
