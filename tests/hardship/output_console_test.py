@@ -110,9 +110,8 @@ class Stuck(ConsoleTest):
         self.ready(1)
         process.send_signal(signal.SIGTERM)
         wait_for(lambda: len(self.token.processes()) <= 3, "the end of the worker", 15)
-        time.sleep(1.2)  # Not one event: somebody has become impatient.
-        process.send_signal(signal.SIGTERM)
-        process.wait(15)
+        self.send_second_event(process)  # Somebody has become impatient.
+        self.end_of(process, 15)
 
     def test_a_stuck_stdout_is_counted_when_somebody_is_impatient(self):
         _, stuck = self.fill_pipe()
@@ -167,10 +166,10 @@ class Stuck(ConsoleTest):
         agent = wait_for(lambda: hardship.processes_of_muster(process.pid)["agent"], "the agent")
         time.sleep(2)
         self.assertLess(hardship.memory_kb(agent), 20_000)
-        for _ in range(2):
-            process.send_signal(signal.SIGTERM)
-            time.sleep(2)  # As events of their own.
-        process.wait(15)
+        process.send_signal(signal.SIGTERM)
+        wait_for(lambda: len(self.token.processes()) <= 3, "the end of the worker", 15)
+        self.send_second_event(process)
+        self.end_of(process, 15)
 
 
 class StuckAtTheEnd(ConsoleTest):
