@@ -178,27 +178,39 @@ time.sleep(1000)
         self.assertTrue(found, self.read("err"))
         self.assertTrue(4 <= float(found[1]) < 60, found[0])
 
-    def test_the_shutdown_timeout(self):
-        """A worker that saves has its time, and one that does not end is killed after it."""
-        script = self.script("worker.sh", """#!/bin/sh
-[ $LOCAL_RANK = 1 ] && trap '' TERM
-[ $LOCAL_RANK = 0 ] && trap 'echo $LOCAL_RANK >> stopping; until [ -e save ]; do sleep 0.02; done; touch saved; exit 0' TERM
-echo $LOCAL_RANK >> ready
-while :; do sleep 0.02; done
-""")
-        process = self.begin("--no-python", "--nproc-per-node=2", "--shutdown-timeout=5", script)
-        self.ready(2)
-        begin = time.monotonic()
+    def begin_stop(self, timeout_s, text, has_arrived):
+        """Starts a worker, and sends SIGTERM. When it has arrived, the clock is set."""
+        process = self.begin("--no-python", f"--shutdown-timeout={timeout_s}", self.script("worker.sh", text))
+        self.ready(1)
+        self.terminated_at = time.monotonic()
         process.terminate()
-        wait_for(lambda: self.read("stopping"), "the signal to arrive")
+        wait_for(has_arrived, "the signal to arrive")
         set_forth_and_back(self.clock, between=lambda: time.sleep(0.1))
         self.clock.set(HOURS_S)
+        return process
+
+    def test_the_time_to_save(self):
+        """It is longer than this test, and shorter than the shift of the clock."""
+        process = self.begin_stop(1000, """#!/bin/sh
+trap 'echo $LOCAL_RANK >> stopping; until [ -e save ]; do sleep 0.02; done; touch saved; exit 0' TERM
+echo $LOCAL_RANK >> ready
+while :; do sleep 0.02; done
+""", lambda: self.read("stopping"))
         (self.dir / "save").touch()
         self.assertEqual(self.end_of(process, 30), 1)
         self.assertTrue((self.dir / "saved").exists())
-        self.assertGreater(time.monotonic() - begin, 4.9)
+
+    def test_the_shutdown_timeout(self):
+        """A worker that does not end is killed after it."""
+        process = self.begin_stop(5, """#!/bin/sh
+trap '' TERM
+echo $LOCAL_RANK >> ready
+while :; do sleep 0.02; done
+""", lambda: "closing signal SIGTERM" in self.read("err"))
+        self.assertEqual(self.end_of(process, 30), 1)
+        self.assertGreater(time.monotonic() - self.terminated_at, 4.9)
         failures = {one["rank"]: one for one in self.report()["failures"]}
-        self.assertEqual((failures[1]["signal"], failures[1]["victim"]), ("SIGKILL", True))
+        self.assertEqual((failures[0]["signal"], failures[0]["victim"]), ("SIGKILL", True))
 
     def test_an_agent_that_is_stopped_is_not_lost(self):
         process = self.begin(*self.plain("""
