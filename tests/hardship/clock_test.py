@@ -11,7 +11,7 @@ import sys
 import time
 
 from hardship import HardshipTest, skip_all
-from mixed import LEASE_S, MUSTERD, MusterdTest
+from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest
 from support import main, wait_for
 
 LIBRARY = os.environ.get("MUSTER_SHIFTED_CLOCK", "")
@@ -297,7 +297,7 @@ os.abort() if rank == "1" else sys.exit(3)
                 self.assertEqual([(one["rank"], one["exitcode"]) for one in report["failures"]], [(0, 3), (1, -6)])
 
 
-class Nodes(MusterdTest):
+class NodesTest(MusterdTest):
     """Two nodes and musterd: leases, keep-alives and generations do not depend on the wall clock."""
 
     def setUp(self):
@@ -316,13 +316,28 @@ class Nodes(MusterdTest):
         self.tell("finish")
         self.ends(a=0, b=0)
 
+
+class Leases(NodesTest):
+    lease_s = SHORT_LEASE_S  # Each shift lasts for longer.
+
     def test_leases(self):
         for tag in "ab":
             self.node(tag, 2)
         self.round_of(2)
-        set_forth_and_back(self.clock, between=lambda: time.sleep(1.5 * LEASE_S))
+        set_forth_and_back(self.clock, between=lambda: time.sleep(1.5 * self.lease_s))
         self.check_undisturbed(2)
 
+    def test_an_agent_that_hosts(self):
+        self.stop_musterd()
+        self.conf = f"lease={self.lease_s},last_call_timeout=3"
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        set_forth_and_back(self.clock, between=lambda: time.sleep(1.5 * self.lease_s))
+        self.check_undisturbed(2)
+
+
+class Nodes(NodesTest):
     def test_a_restart_after_the_clock_was_set_back(self):
         for tag in "ab":
             self.node(tag, 2, "--max-restarts=2")
@@ -343,15 +358,6 @@ class Nodes(MusterdTest):
         self.says("ab", "lost the rendezvous")
         self.start_musterd()
         wait_for(lambda: " nodes=2 restarts=" in self.read(f"err.musterd{self.musterds}"), "the round to be resumed")
-        self.check_undisturbed(2)
-
-    def test_an_agent_that_hosts(self):
-        self.stop_musterd()
-        self.conf = f"lease={LEASE_S},last_call_timeout=3"
-        for tag in "ab":
-            self.node(tag, 2)
-        self.round_of(2)
-        set_forth_and_back(self.clock, between=lambda: time.sleep(1.5 * LEASE_S))
         self.check_undisturbed(2)
 
 
