@@ -240,9 +240,16 @@ class CommandTest(WithFakes):
         path = self.program("stuck", f"#!/bin/sh\nsleep 1000 &\necho $! >{child}\nwait\n")
         with self.assertRaises(model.MeasureError):
             with Command([path], limit_s=2) as command:
+                self.wait_for_text(child)  # It may come after the limit. The wait below then ends at once.
                 command.wait_for_mains(1)
         self.assertEqual(command.status, -9)
         self.assert_gone(int(child.read_text()))
+
+    def wait_for_text(self, path):
+        deadline_s = time.monotonic() + RUN_LIMIT_S
+        while not (path.exists() and path.read_text()):
+            self.assertLess(time.monotonic(), deadline_s, f"no text in {path}")
+            time.sleep(0.01)
 
     def assert_gone(self, pid):
         """Checks that the process has ended. It may be a zombie that is not reaped yet."""

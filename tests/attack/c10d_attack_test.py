@@ -44,8 +44,7 @@ class C10dDoor(TokenTest):
 
     def test_a_stranger_that_only_greets_is_gone_after_a_while(self):
         self.start("--validate-seconds=1")
-        client = self.node(self.STRANGER)
-        self.assertTrue(client.ping())
+        client = self.node_that(lambda node: self.assertTrue(node.ping()), 1, self.STRANGER)
         self.assertTrue(client.is_closed())
 
     def test_the_address_of_a_member_may_come_as_long_as_it_is_one(self):

@@ -13,7 +13,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import support
-from support import one_second
+from support import one_second, without_processor_s
 
 # All chance in the attacks comes from it; each failure names it.
 SEED = int(os.environ.get("MUSTER_ATTACK_SEED", "1"))
@@ -182,17 +182,10 @@ class Attacker:
             client.close()
 
 
-def without_processor_s(task):
-    """How long a thread was ready to run and had no processor. `task`: its folder below /proc."""
-    try:
-        return int((task / "schedstat").read_text().split()[1]) / 1e9
-    except OSError:  # It has ended, or the kernel does not count it.
-        return 0.0
-
-
 class Wait:
     """Measures how long this thread is made to wait by servers. What other programs of the machine cost does not count:
-    the time in which this thread or a server's threads were ready to run and had no processor."""
+    the time in which a thread of this process or of a server was ready to run and had no processor. All threads of this
+    process count: one that holds Python's lock and has no processor keeps this thread waiting."""
 
     def __init__(self, *servers):
         self.servers = servers
@@ -204,11 +197,7 @@ class Wait:
         return wall_s - max(0, self._without_processor_s() - self.without_processor)
 
     def _without_processor_s(self):
-        tasks = [pathlib.Path(f"/proc/self/task/{threading.get_native_id()}")]
-        for pid in self.servers:
-            with contextlib.suppress(OSError):  # It has ended.
-                tasks.extend(pathlib.Path(f"/proc/{pid}/task").iterdir())
-        return sum(map(without_processor_s, tasks))
+        return sum(map(without_processor_s, ("self", *self.servers)))
 
 
 class Witness:

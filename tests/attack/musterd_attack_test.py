@@ -22,6 +22,7 @@ from hostile import (CHECK, COMPARE_SET, DELETE_KEY, GET, HELLO, LIST_KEYS, NO_S
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from ports import free_port
+from support import PATIENCE_S
 
 # What musterd may hold for an attack: ten times the attacker's bytes, and this for buffers, the connections themselves
 # and unread replies.
@@ -306,6 +307,24 @@ class Limits(AttackTest):
             client.close()
 
 
+class FedClient:
+    """Notes for how long at most its client had sent nothing."""
+
+    def __init__(self, client, began_s):
+        """`began_s`: a time before the client sent its first bytes."""
+        self.client = client
+        self.began_s = began_s  # When the last send began.
+        self.longest_gap_s = 0.0
+
+    def feed(self, data):
+        """False: the server has closed the connection."""
+        began_s = time.monotonic()
+        is_open = self.client.send(data)
+        self.longest_gap_s = max(self.longest_gap_s, time.monotonic() - self.began_s)
+        self.began_s = began_s
+        return is_open
+
+
 class SlowLoris(AttackTest):
     """Clients whose bytes come one by one, for as long as the server lets them."""
 
@@ -341,17 +360,39 @@ class SlowLoris(AttackTest):
         self.start("--stalled-seconds=1")
         memory = Memory(self.musterd.process.pid)
         begun = bytes([SET]) + text("k") + u64(8 << 20)
-        stops, goes_on = (self.clients(100, HELLO + begun) for _ in range(2))
-        end = time.monotonic() + 3
-        closed = self.drip(goes_on, b"v", lambda _: time.monotonic() > end)
-        for client in stops:
-            self.assertEqual(client.receive_end(), b"")
-        self.assertEqual(len(closed), 0)
+        end = time.monotonic() + PATIENCE_S
+        fed_late = True
+        while fed_late:
+            self.assertLess(time.monotonic(), end, "this test was never fast enough to feed its clients")
+            stops = self.clients(100, HELLO + begun)
+            began_s = time.monotonic()
+            fed = [FedClient(client, began_s) for client in self.clients(100, HELLO + begun)]
+            fed_late = self.feed(fed, stops)
+            for client in [*stops, *(each.client for each in fed)]:
+                client.close()
         memory.stop()
         self.assertLess(memory.most, CONSTANT_BYTES)
         self.assertIn(b"limit stalled_seconds", self.musterd.log())
         self.check_alive()
         self.check_log()
+
+    def feed(self, fed, stops):
+        """Sends a byte to each client of `fed`, again and again, for 3 s and until musterd has closed all `stops`.
+        Fails if musterd closes a client of `fed` that had a byte each second. True: it has closed one that had not,
+        because this test was off the CPU."""
+        begin = time.monotonic()
+        while stops or time.monotonic() < begin + 3:
+            self.assertLess(time.monotonic(), begin + PATIENCE_S, "requests that stop are not closed")
+            for each in fed:
+                if not each.feed(b"v"):
+                    self.assertGreaterEqual(each.longest_gap_s, 1, "a request that goes on was closed")
+                    return True
+            readable = select.select([client.socket for client in stops], [], [], 0.05)[0]
+            for client in [client for client in stops if client.socket in readable]:
+                self.assertEqual(client.receive_end(), b"")
+                client.close()
+                stops.remove(client)
+        return False
 
     def test_a_hello_that_never_ends_is_closed(self):
         self.start("--stalled-seconds=1")

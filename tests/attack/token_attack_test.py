@@ -117,15 +117,16 @@ class Door(TokenTest):
 
     def test_who_proves_nothing_is_gone_after_a_while_and_has_cost_little(self):
         self.start("--validate-seconds=1")
-        node = self.node()
-        node.send(hello(nonce="0" * 64))
-        self.assertEqual(node.receive_message()["type"], "challenge")
+
+        def asks(node, more=b""):
+            node.send(hello(nonce="0" * 64) + more)
+            self.assertEqual(node.receive_message()["type"], "challenge")
+        node = self.node_that(asks, 1)
         self.assertTrue(node.is_closed())
         self.assertIn("no proof of the token in time: limit validate_seconds", self.check_log())
-        long_proof = self.node()
-        long_proof.send(hello(nonce="0" * 64) + native(b'{"type":"prove","proof":"' + b"0" * 20_000 + b'"}'))
-        self.assertEqual(long_proof.receive_message()["type"], "challenge")
-        self.assertTrue(long_proof.is_closed())
+        long_proof = native(b'{"type":"prove","proof":"' + b"0" * 20_000 + b'"}')
+        node = self.node_that(lambda node: asks(node, long_proof), 1)
+        self.assertTrue(node.is_closed())
         self.assertIn("native message is too long", self.check_log())
 
     def test_a_thousand_strangers_are_a_few_lines(self):

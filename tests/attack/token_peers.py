@@ -5,6 +5,7 @@ import pathlib
 import secrets
 import sys
 import tempfile
+import time
 import unittest
 
 from hostile import HELLO, Client, Musterd, hello, join, native
@@ -69,6 +70,20 @@ class TokenTest(unittest.TestCase):
         node = Node(self.musterd.port, first, address=address)
         self.addCleanup(node.close)
         return node
+
+    def node_that(self, greets, limit_s, address="127.0.0.1"):
+        """A new node for which greets(node) was done. If the server closes the connection, and this test was off the
+        CPU for so long that the server may do that after `limit_s`, another node connects."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            begin = time.monotonic()
+            node = self.node(address)
+            try:
+                greets(node)
+                return node
+            except (EOFError, OSError):
+                if time.monotonic() < begin + limit_s or time.monotonic() > end:
+                    raise
 
     def refused(self, node, answer, text):
         self.assertEqual(answer["type"], "refused", answer)

@@ -22,7 +22,7 @@ class HttpTest(MusterdTest):
         err = open(self.dir / "err.musterd", "wb")
         self.addCleanup(err.close)
         self.musterd = subprocess.Popen(
-            [MUSTERD, "--bind=127.0.0.1", f"--port={self.port}", "--lease-seconds=2", *self.http_options],
+            [MUSTERD, "--bind=127.0.0.1", f"--port={self.port}", f"--lease-seconds={self.lease_s}", *self.http_options],
             stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment())
         self.addCleanup(self.musterd.wait)
         self.addCleanup(self.musterd.kill)

@@ -10,7 +10,9 @@ from support import PATIENCE_S, wait_for
 
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 TORCHRUN = [TORCH_PYTHON, "-m", "torch.distributed.run"]
-LEASE_S = 2
+# musterd loses a node that it has not heard for this long. No node of a test is off the CPU for the long lease. The short
+# one is for tests that wait for its end.
+LONG_LEASE_S, SHORT_LEASE_S = 20, 2
 
 
 def have_torch():
@@ -87,13 +89,15 @@ class MixedTest(TorchrunTest):
 class MusterdTest(TorchrunTest):
     """All nodes meet at musterd."""
     run_id = "job"
-    conf = f"lease={LEASE_S},last_call_timeout=3,is_host=false"
+    lease_s = LONG_LEASE_S
+    conf = None  # Of the nodes' --rdzv-conf. None: as below.
     musterd_options = []
 
     def setUp(self):
         super().setUp()
         self.worker.write_text(REACH + self.worker.read_text())
-        self.port = 0
+        if self.conf is None:
+            self.conf = f"lease={self.lease_s},last_call_timeout=3,is_host=false"
         self.start_musterd()
 
     def start_musterd(self):
@@ -103,7 +107,7 @@ class MusterdTest(TorchrunTest):
         err = open(self.dir / name, "wb")
         self.addCleanup(err.close)
         self.musterd = subprocess.Popen(
-            [MUSTERD, "--bind=127.0.0.1", f"--port={self.port}", f"--lease-seconds={LEASE_S}",
+            [MUSTERD, "--bind=127.0.0.1", f"--port={self.port}", f"--lease-seconds={self.lease_s}",
              *self.musterd_options], stdin=subprocess.DEVNULL, stdout=err, stderr=err,
             env=self.environment())
         self.addCleanup(self.musterd.wait)
@@ -122,6 +126,6 @@ class MusterdTest(TorchrunTest):
 
     def arguments(self, tag, nnodes, extra):
         local = ["--local-addr=127.0.0.1"] if tag in self.launchers else []
-        conf = self.conf.replace(f"lease={LEASE_S},", "") if tag in self.launchers else self.conf
+        conf = self.conf.replace(f"lease={self.lease_s},", "") if tag in self.launchers else self.conf
         return [f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-id={self.run_id}",
                 f"--rdzv-endpoint={self.endpoint()}", f"--rdzv-conf={conf}", *local, *extra]

@@ -43,12 +43,20 @@ class ChangesOnDisk(Changes):
 
 
 class OutOfTheRounds(CtlTest):
+    def listed(self):
+        """musterd's entries for all nodes."""
+        return json.loads(self.ctl("nodes", "job", "--json"))["nodes"]
+
     def names(self):
-        """musterd's entry for each node, by the tag in its agent's environment."""
+        """musterd's entry for each node that is alive, by the tag in its agent's environment."""
         nodes = {}
-        for node in json.loads(self.ctl("nodes", "job", "--json"))["nodes"]:
-            environment = pathlib.Path(f"/proc/{node['pid']}/environ").read_bytes()
-            nodes[re.search(rb"\0NODE_TAG=(\w)", b"\0" + environment)[1].decode()] = node
+        for node in self.listed():
+            try:
+                environment = pathlib.Path(f"/proc/{node['pid']}/environ").read_bytes()
+            except OSError:  # The node has ended, and musterd has not noticed it yet.
+                continue
+            if tag := re.search(rb"\0NODE_TAG=(\w)", b"\0" + environment):
+                nodes[tag[1].decode()] = node
         return nodes
 
     def shows(self, pattern, command="status"):
@@ -94,7 +102,7 @@ class OutOfTheRounds(CtlTest):
         wait_for(lambda: "an operator has excluded this node" in self.read("err.b"), "the node to be told")
         self.nodes["b"].send_signal(signal.SIGINT)
         self.nodes["b"].wait(PATIENCE_S)
-        wait_for(lambda: "b" not in self.names(), "the node to be gone")
+        wait_for(lambda: names["b"] not in [node["name"] for node in self.listed()], "the node to be gone")
         self.tell("exit.a", "3")
         self.round_of(2, after=5, nodes="ac")
         self.assertEqual(len(self.starts()), 7)  # Only the worker's failure has caused a restart.
@@ -108,7 +116,7 @@ class OutOfTheRounds(CtlTest):
         self.assertIn("not in the run now", self.ctl("exclude", "job", "nobody"))
         self.ctl("drain", "job", names["a"])
         self.assertIn("warning: without it 1 node is left", self.ctl("drain", "job", names["b"]))
-        host = json.loads(self.ctl("nodes", "job", "--json"))["nodes"][0]["address"]
+        host = self.listed()[0]["address"]
         self.ctl("drain", "job", host)
         self.assertIn(f"allow {host}", self.ctl("allow", "job", names["a"], expect=1))
         self.ctl("allow", "job", host)

@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 
-from mixed import LEASE_S, MUSTERD, MusterdTest, have_torch
+from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest, have_torch
 from native_peer import Interpreter
 from nodes import TORCH_PYTHON
 from support import PATIENCE_S, main, wait_for
@@ -87,7 +87,7 @@ class Nodes(JobTest):
         self.ends(a=0, b=0)
 
     def test_a_musterd_on_the_same_machine_needs_no_is_host(self):
-        self.conf = f"lease={LEASE_S}"
+        self.conf = f"lease={self.lease_s}"
         for tag in "ab":
             self.node(tag, 2)
         self.round_of(2)
@@ -201,7 +201,7 @@ class Torchrun(JobTest):
         self.ends(a=0, b=0)
 
 
-class Restarts(JobTest):
+class RestartTest(JobTest):
     """musterd is restarted and loses all that it knew."""
 
     def running(self, nnodes="3:4", tags="abcd", *more):
@@ -231,14 +231,34 @@ class Restarts(JobTest):
         self.tell("finish")
         self.ends(b=0, c=0, d=0)
 
+
+class Leases(RestartTest):
+    """All leases end while musterd is away or stopped, and nobody is lost."""
+    lease_s = SHORT_LEASE_S
+
+    def test_away_for_longer_than_the_lease(self):
+        self.goes_on(signal.SIGKILL, 2.5 * self.lease_s)
+
+    def test_one_that_hangs_for_a_while_is_forgiven(self):
+        before = self.running()
+        self.musterd.send_signal(signal.SIGSTOP)
+        # The pause is part of the test: all leases have expired when musterd runs again.
+        time.sleep(2.5 * self.lease_s)
+        self.assertEqual(self.workers(), before)
+        self.musterd.send_signal(signal.SIGCONT)
+        self.kill("c")  # Now a node is really lost.
+        self.round_of(3, after=4, nodes="abd")
+        self.assertEqual(len(self.starts()), 7)
+        self.tell("finish")
+        self.ends(a=0, b=0, d=0)
+
+
+class Restarts(RestartTest):
     def test_killed_and_started_again(self):
         self.goes_on(signal.SIGKILL)
 
     def test_stopped_and_started_again(self):
         self.goes_on(signal.SIGTERM)
-
-    def test_away_for_longer_than_the_lease(self):
-        self.goes_on(signal.SIGKILL, 2.5 * LEASE_S)
 
     def test_killed_again_and_again(self):
         before = self.running()
@@ -255,6 +275,7 @@ class Restarts(JobTest):
         self.stop_musterd()
         self.kill("b")
         self.says("acd", "lost the rendezvous")
+        self.lease_s = SHORT_LEASE_S  # After it, the killed node counts as lost.
         self.start_musterd()
         self.round_of(3, after=4, nodes="acd")
         self.tell("finish")
@@ -406,19 +427,6 @@ class Restarts(JobTest):
             self.assertIn("host_absent=SECONDS", self.read(f"err.{tag}"))
             self.assertRegex(self.read(f"err.{tag}"), "was lost .* cannot be reached again: .*refused")
         self.assert_nothing_left()
-
-    def test_one_that_hangs_for_a_while_is_forgiven(self):
-        before = self.running()
-        self.musterd.send_signal(signal.SIGSTOP)
-        # The pause is part of the test: all leases have expired when musterd runs again.
-        time.sleep(2.5 * LEASE_S)
-        self.assertEqual(self.workers(), before)
-        self.musterd.send_signal(signal.SIGCONT)
-        self.kill("c")  # Now a node is really lost.
-        self.round_of(3, after=4, nodes="abd")
-        self.assertEqual(len(self.starts()), 7)
-        self.tell("finish")
-        self.ends(a=0, b=0, d=0)
 
 
 if __name__ == "__main__":

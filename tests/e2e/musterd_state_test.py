@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 
-from mixed import LEASE_S, MUSTERD, MusterdTest, have_torch
+from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest, have_torch
 from native_peer import OtherNode
 from nodes import TORCH_PYTHON
 from support import PATIENCE_S, SOURCE, main, wait_for
@@ -63,6 +63,7 @@ class Restarts(StateTest):
         first = {e["node"]: e["RANK"] for e in self.round_of(3)}
         self.stop_musterd()
         self.kill("b")
+        self.lease_s = SHORT_LEASE_S  # After it, the killed node counts as lost.
         self.start_musterd()
         again = self.round_of(2, after=3, nodes="ac")
         self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in again}, {"0"})
@@ -273,7 +274,7 @@ class FullDisk(StateTest):
         self.addCleanup(err.close)
         self.musterd = subprocess.Popen(
             ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=4m x "$1" && exec "$0" --bind=127.0.0.1 --port=0 '
-             f'--lease-seconds={LEASE_S} --state-dir="$1"', MUSTERD, str(self.state)],
+             f'--lease-seconds={self.lease_s} --state-dir="$1"', MUSTERD, str(self.state)],
             stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment())
         self.addCleanup(self.musterd.wait)
         self.addCleanup(self.musterd.kill)

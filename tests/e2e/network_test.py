@@ -8,12 +8,11 @@ import sys
 import time
 
 import lan
+from mixed import LONG_LEASE_S, SHORT_LEASE_S
 from nodes import REACH, TORCH_PYTHON, NodesTest
 from support import MUSTER, PATIENCE_S, main, wait_for
 
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
-LEASE_S = 2
-CONF = f"--rdzv-conf=lease={LEASE_S},last_call_timeout=3"
 # How long a cable is unplugged. Before it is back, the other nodes must have continued with the
 # job.
 OUTAGE_S = 20.0
@@ -22,6 +21,7 @@ OUTAGE_S = 20.0
 class NetworkTest(NodesTest):
     """A node's tag is the name of its host."""
     meeting_point = None
+    lease_s = LONG_LEASE_S
 
     def setUp(self):
         super().setUp()
@@ -49,6 +49,9 @@ class NetworkTest(NodesTest):
         self.meeting_point = addresses[names[0]]
         return addresses
 
+    def conf(self, more=""):
+        return f"--rdzv-conf=lease={self.lease_s},last_call_timeout=3{more}"
+
     def endpoint(self):
         return f"{self.meeting_point}:{self.port}"
 
@@ -57,7 +60,7 @@ class NetworkTest(NodesTest):
         err = open(self.dir / "err.musterd", "ab")
         self.addCleanup(err.close)
         process = subprocess.Popen([*self.net.on(name), os.path.abspath(MUSTERD), f"--port={self.port}",
-                                    f"--lease-seconds={LEASE_S}"],
+                                    f"--lease-seconds={self.lease_s}"],
                                    stdin=subprocess.DEVNULL, stdout=err, stderr=err,
                                    env=self.environment())
         self.addCleanup(process.wait)
@@ -83,7 +86,7 @@ class Meeting(NetworkTest):
     def test_by_ipv4_address(self):
         addresses = self.hosts("abc")
         for tag in "cba":
-            self.node(tag, 3, CONF, "--nproc-per-node=2")
+            self.node(tag, 3, self.conf(), "--nproc-per-node=2")
         workers = self.round_of(6)
         self.assertEqual(workers[0]["node"], "a")  # The host is rank 0.
         self.assertEqual(self.masters(workers), {addresses["a"]})
@@ -96,7 +99,7 @@ class Meeting(NetworkTest):
             self.host(name, f"fd77::{i}/64")
         self.meeting_point = "[fd77::1]"
         for tag in "cba":
-            self.node(tag, 3, CONF)
+            self.node(tag, 3, self.conf())
         workers = self.round_of(3)
         self.assertEqual(self.masters(workers), {"fd77::1"})
         self.tell("finish")
@@ -106,8 +109,8 @@ class Meeting(NetworkTest):
         for i, name in enumerate("ab", 1):
             self.host(name, f"fd77::{i}/64")
         self.meeting_point = "[fd77::1]"
-        self.node("a", 2, CONF, "--node-rank=1")
-        self.node("b", 2, CONF, "--node-rank=0")
+        self.node("a", 2, self.conf(), "--node-rank=1")
+        self.node("b", 2, self.conf(), "--node-rank=0")
         self.assertEqual(self.masters(self.round_of(2)), {"fd77::2"})
         self.tell("finish")
         self.ends(a=0, b=0)
@@ -120,8 +123,8 @@ class Meeting(NetworkTest):
         self.net.swallow("b", "fd77::1")
         self.meeting_point = "rendezvous"
         # This test is not about the workers' addresses.
-        self.node("a", 2, CONF, "--local-addr=10.77.0.1")
-        self.node("b", 2, CONF)
+        self.node("a", 2, self.conf(), "--local-addr=10.77.0.1")
+        self.node("b", 2, self.conf())
         self.round_of(2)
         self.tell("finish")
         self.ends(a=0, b=0)
@@ -141,10 +144,10 @@ class Meeting(NetworkTest):
 
     def test_where_the_name_server_does_not_answer(self):
         self.silent_name_servers()
-        self.node("b", 2, CONF)
+        self.node("b", 2, self.conf())
         # The node's look-up of its own name has not been answered.
         self.says("b", "waiting for the rendezvous")
-        self.node("a", 2, CONF)
+        self.node("a", 2, self.conf())
         self.round_of(2)
         self.tell("finish")
         self.ends(a=0, b=0)
@@ -153,7 +156,7 @@ class Meeting(NetworkTest):
         self.silent_name_servers()
         self.meeting_point = "rendezvous"
         for tag, conf in (("a", ""), ("b", ",is_host=false")):
-            self.node(tag, 2, CONF + ",read_timeout=2" + conf)
+            self.node(tag, 2, self.conf(",read_timeout=2" + conf))
         self.ends(a=1, b=1)
         for tag in "ab":
             self.assertIn("no name server has answered in time", self.read(f"err.{tag}"))
@@ -161,7 +164,7 @@ class Meeting(NetworkTest):
     def test_a_signal_while_no_name_server_answers(self):
         self.silent_name_servers()
         self.meeting_point = "rendezvous"
-        self.node("a", 2, CONF)
+        self.node("a", 2, self.conf())
         self.says("a", "waiting for the rendezvous")
         self.nodes["a"].send_signal(signal.SIGTERM)
         self.ends(a=-signal.SIGTERM)
@@ -175,7 +178,7 @@ class Meeting(NetworkTest):
             self.net.connect(name, "train", f"10.78.0.{i}/24")
         self.meeting_point = "10.78.0.1"
         for tag in ("b", "c", "head"):
-            self.node(tag, 3, CONF)
+            self.node(tag, 3, self.conf())
         workers = self.round_of(3)
         self.assertEqual(workers[0]["node"], "head")
         self.assertEqual(self.masters(workers), {"10.78.0.1"})
@@ -189,7 +192,7 @@ class Meeting(NetworkTest):
         self.host("b", "10.77.0.2/24", hosts="10.77.0.1 head\n")
         self.meeting_point = "head"
         for tag, extra in nodes:
-            self.node(tag, len(nodes), CONF, *extra, *more)
+            self.node(tag, len(nodes), self.conf(), *extra, *more)
         workers = self.round_of(len(nodes))
         self.tell("finish")
         self.ends(**{tag: 0 for tag, _ in nodes})
@@ -209,10 +212,10 @@ class Meeting(NetworkTest):
         self.host("b", "10.77.0.2/24", hosts="10.77.0.1 head\n")
         self.launchers["guest"] = self.launchers["head"]
         self.meeting_point = "head"
-        self.node("head", 3, CONF, "--node-rank=1")
+        self.node("head", 3, self.conf(), "--node-rank=1")
         self.says("head", "waiting for")
-        self.node("guest", 3, CONF, "--node-rank=0")
-        self.node("b", 3, CONF, "--node-rank=2")
+        self.node("guest", 3, self.conf(), "--node-rank=0")
+        self.node("b", 3, self.conf(), "--node-rank=2")
         self.assertEqual([e["node"] for e in self.round_of(3)], ["guest", "head", "b"])
         self.tell("finish")
         self.ends(head=0, guest=0, b=0)
@@ -220,9 +223,9 @@ class Meeting(NetworkTest):
     def test_the_host_may_call_itself_localhost(self):
         self.hosts("ab")
         away, self.meeting_point = self.meeting_point, "localhost"
-        self.node("a", 2, CONF)
+        self.node("a", 2, self.conf())
         self.meeting_point = away
-        self.node("b", 2, CONF)
+        self.node("b", 2, self.conf())
         workers = self.round_of(2)
         self.assertEqual(self.masters([e for e in workers if e["node"] == "b"]), {away})
         self.tell("finish")
@@ -236,10 +239,10 @@ class Meeting(NetworkTest):
         self.host("t", "10.77.0.2/24", hosts="10.77.0.2 t\n")
         self.launchers["t"] = [*self.net.on("t"), TORCH_PYTHON, "-m", "torch.distributed.run"]
         self.meeting_point = "localhost"
-        self.node("a", 2, CONF, "--max-restarts=1", env={"PYTHON_EXEC": TORCH_PYTHON})
+        self.node("a", 2, self.conf(), "--max-restarts=1", env={"PYTHON_EXEC": TORCH_PYTHON})
         self.says("a", "waiting for")
         self.meeting_point = "10.77.0.1"
-        self.node("t", 2, CONF, "--max-restarts=1")
+        self.node("t", 2, self.conf(), "--max-restarts=1")
         self.assertEqual(self.masters(self.round_of(2)), {"10.77.0.1"})
         self.tell("exit.a", "7")
         self.assertEqual(self.masters(self.round_of(2, after=2, nodes="at")), {"10.77.0.1"})
@@ -253,10 +256,12 @@ class Meeting(NetworkTest):
 
 
 class Outages(NetworkTest):
+    lease_s = SHORT_LEASE_S
+
     def test_a_cable_that_is_out_for_a_while(self):
         self.hosts("abc")
         for tag in "abc":
-            self.node(tag, "2:3", CONF)
+            self.node(tag, "2:3", self.conf())
         self.round_of(3)
         begin = time.monotonic()
         self.net.unplug("c")
@@ -279,14 +284,14 @@ class Outages(NetworkTest):
         self.hosts("mabc")
         self.musterd_on("m")
         for rank, tag in enumerate("abc"):
-            self.node(tag, "2:3", CONF, f"--node-rank={rank}")
+            self.node(tag, "2:3", self.conf(), f"--node-rank={rank}")
         first = self.round_of(3)
         self.assertEqual(self.masters(first), {"10.77.0.2"})
         self.net.vanish("a")  # Rank 0, which has the store.
         second = self.round_of(2, after=3, nodes="bc")
         self.assertNotEqual(self.masters(second), {"10.77.0.2"})
         self.host("a", "10.77.0.77/24")
-        self.node("a", "2:3", CONF, "--node-rank=0")
+        self.node("a", "2:3", self.conf(), "--node-rank=0")
         third = self.round_of(3, after=5, nodes="abc")
         self.assertEqual({e["TORCHELASTIC_RESTART_COUNT"] for e in third}, {"0"})
         self.tell("finish")
@@ -295,19 +300,19 @@ class Outages(NetworkTest):
     def test_a_machine_that_vanishes_from_a_full_job_is_waited_for(self):
         self.hosts("abc")
         for tag in "abc":
-            self.node(tag, 3, CONF)
+            self.node(tag, 3, self.conf())
         self.round_of(3)
         self.net.vanish("b")
         self.says("a", "waiting for")
         self.host("b", "10.77.0.77/24")
-        self.node("b", 3, CONF)
+        self.node("b", 3, self.conf())
         self.round_of(3, after=3, nodes="abc")
         self.tell("finish")
         self.ends(a=0, b=0, c=0)
 
     def one_way(self, sender, receiver, addresses):
         for tag in "abc":
-            self.node(tag, "2:3", CONF)
+            self.node(tag, "2:3", self.conf())
         self.round_of(3)
         self.net.swallow(sender, addresses[receiver])
         self.round_of(2, after=3, nodes="ab")
@@ -340,7 +345,7 @@ class Outages(NetworkTest):
         self.hosts("mabc")
         self.musterd_on("m")
         for rank, tag in enumerate("abc"):
-            self.node(tag, "2:3", CONF, f"--node-rank={rank}")
+            self.node(tag, "2:3", self.conf(), f"--node-rank={rank}")
         self.round_of(3)
         self.net.unplug("a")  # Rank 0, which has the store.
         self.round_of(2, after=3, nodes="bc")
@@ -370,12 +375,13 @@ class Outages(NetworkTest):
             return ""
 
     def test_a_rendezvous_that_is_started_on_another_machine(self):
+        self.lease_s = LONG_LEASE_S  # No node is lost.
         for i, name in enumerate("mnab", 1):
             self.host(name, f"10.77.0.{i}/24", hosts="10.77.0.1 rendezvous\n")
         self.meeting_point = "rendezvous"
         musterd = self.musterd_on("m")
         for tag in "ab":
-            self.node(tag, 2, CONF)
+            self.node(tag, 2, self.conf())
         self.round_of(2)
         musterd.kill()
         for tag in "ab":
@@ -392,7 +398,7 @@ class Outages(NetworkTest):
         self.meeting_point = "rendezvous"
         self.musterd_on("m")
         for tag in "ab":
-            self.node(tag, 2, CONF)
+            self.node(tag, 2, self.conf())
         self.round_of(2)
         if lost_in_silence:
             for tag in "ab":
@@ -424,7 +430,7 @@ class Gloo(NetworkTest):
 
     def reduce(self, **environment):
         for tag in "ab":
-            self.node(tag, 2, CONF, "--max-restarts=1",
+            self.node(tag, 2, self.conf(), "--max-restarts=1",
                       env={"PYTHON_EXEC": TORCH_PYTHON, **environment})
         self.round_of(2)
         self.tell("exit.b", "7")

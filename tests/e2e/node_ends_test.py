@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from musterd_job_test import MUSTERD, MusterdTest
+from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest
 from nodes import NodesTest
 from support import MUSTER, agent_of, main, wait_for
 
@@ -106,8 +106,9 @@ class Waiting(NodesTest):
         self.assertIn("heartbeat_timeout has no effect", self.read("err.a"))
 
 
-class AtMusterd(MusterdTest):
-    conf = "lease=30,is_host=false"  # musterd's lease is 2 s.
+class Lease(MusterdTest):
+    lease_s = SHORT_LEASE_S
+    conf = "lease=30,is_host=false"
 
     def test_a_node_keeps_alive_by_the_hosts_lease(self):
         for tag in "ab":
@@ -125,6 +126,8 @@ class AtMusterd(MusterdTest):
         self.tell("finish")
         self.ends(a=0, b=0)
 
+
+class AtMusterd(MusterdTest):
     def test_a_lost_node_is_noted(self):
         for tag in "ab":
             self.node(tag, 2)

@@ -91,7 +91,8 @@ class OtherUser(MusterTest):
                 place.chmod(0o777 if place == path else 0o755)
         for _ in range(3):
             self.assertEqual(as_nobody(INTRUDER, str(path)), "b''")
-        self.assertEqual(self.read("err").count("worker_channel_refused uid=65534"), 1, self.read("err"))
+        refused = "worker_channel_refused uid=65534"
+        wait_for(lambda: refused in self.read("err"), "a line about the other user")
         with socket.socket(socket.AF_UNIX) as own:  # The job's own user is served.
             own.connect(str(path))
             own.settimeout(0.3)
@@ -99,6 +100,7 @@ class OtherUser(MusterTest):
             with self.assertRaises(TimeoutError):
                 own.recv(1)
         self.finish(process)
+        self.assertEqual(self.read("err").count(refused), 1, self.read("err"))
 
     def test_folders_and_files_in_shared_places_are_this_users_alone(self):
         process = self.job("-t3", f"--log-dir={self.shared}/logs", "--failure-report", f"{self.shared}/report.json")

@@ -59,10 +59,12 @@ class Systemd(unittest.TestCase):
         self.mark = self.end_of_journal()
 
     def end_of_journal(self):
+        self.machine.run("journalctl", "--sync")
         return self.machine.journal("-n0", "--show-cursor").split("-- cursor: ")[-1].strip()
 
     def journal(self, unit, mark=None):
         """The lines of this unit, and of systemd about it, from this test or since the mark."""
+        self.machine.run("journalctl", "--sync")  # journald may not have read all lines yet.
         return self.machine.journal("-o", "cat", f"--after-cursor={mark or self.mark}",
                                     f"--unit={unit}")
 

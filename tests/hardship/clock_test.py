@@ -11,7 +11,7 @@ import sys
 import time
 
 from hardship import HardshipTest, skip_all
-from mixed import LEASE_S, MUSTERD, MusterdTest
+from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest
 from support import main, wait_for
 
 LIBRARY = os.environ.get("MUSTER_SHIFTED_CLOCK", "")
@@ -178,27 +178,39 @@ time.sleep(1000)
         self.assertTrue(found, self.read("err"))
         self.assertTrue(4 <= float(found[1]) < 60, found[0])
 
-    def test_the_shutdown_timeout(self):
-        """A worker that saves has its time, and one that does not end is killed after it."""
-        script = self.script("worker.sh", """#!/bin/sh
-[ $LOCAL_RANK = 1 ] && trap '' TERM
-[ $LOCAL_RANK = 0 ] && trap 'echo $LOCAL_RANK >> stopping; until [ -e save ]; do sleep 0.02; done; touch saved; exit 0' TERM
-echo $LOCAL_RANK >> ready
-while :; do sleep 0.02; done
-""")
-        process = self.begin("--no-python", "--nproc-per-node=2", "--shutdown-timeout=5", script)
-        self.ready(2)
-        begin = time.monotonic()
+    def begin_stop(self, timeout_s, text, has_arrived):
+        """Starts a worker, and sends SIGTERM. When it has arrived, the clock is set."""
+        process = self.begin("--no-python", f"--shutdown-timeout={timeout_s}", self.script("worker.sh", text))
+        self.ready(1)
+        self.terminated_at = time.monotonic()
         process.terminate()
-        wait_for(lambda: self.read("stopping"), "the signal to arrive")
+        wait_for(has_arrived, "the signal to arrive")
         set_forth_and_back(self.clock, between=lambda: time.sleep(0.1))
         self.clock.set(HOURS_S)
+        return process
+
+    def test_the_time_to_save(self):
+        """It is longer than this test, and shorter than the shift of the clock."""
+        process = self.begin_stop(1000, """#!/bin/sh
+trap 'echo $LOCAL_RANK >> stopping; until [ -e save ]; do sleep 0.02; done; touch saved; exit 0' TERM
+echo $LOCAL_RANK >> ready
+while :; do sleep 0.02; done
+""", lambda: self.read("stopping"))
         (self.dir / "save").touch()
         self.assertEqual(self.end_of(process, 30), 1)
         self.assertTrue((self.dir / "saved").exists())
-        self.assertGreater(time.monotonic() - begin, 4.9)
+
+    def test_the_shutdown_timeout(self):
+        """A worker that does not end is killed after it."""
+        process = self.begin_stop(5, """#!/bin/sh
+trap '' TERM
+echo $LOCAL_RANK >> ready
+while :; do sleep 0.02; done
+""", lambda: "closing signal SIGTERM" in self.read("err"))
+        self.assertEqual(self.end_of(process, 30), 1)
+        self.assertGreater(time.monotonic() - self.terminated_at, 4.9)
         failures = {one["rank"]: one for one in self.report()["failures"]}
-        self.assertEqual((failures[1]["signal"], failures[1]["victim"]), ("SIGKILL", True))
+        self.assertEqual((failures[0]["signal"], failures[0]["victim"]), ("SIGKILL", True))
 
     def test_an_agent_that_is_stopped_is_not_lost(self):
         process = self.begin(*self.plain("""
@@ -285,7 +297,7 @@ os.abort() if rank == "1" else sys.exit(3)
                 self.assertEqual([(one["rank"], one["exitcode"]) for one in report["failures"]], [(0, 3), (1, -6)])
 
 
-class Nodes(MusterdTest):
+class NodesTest(MusterdTest):
     """Two nodes and musterd: leases, keep-alives and generations do not depend on the wall clock."""
 
     def setUp(self):
@@ -304,13 +316,28 @@ class Nodes(MusterdTest):
         self.tell("finish")
         self.ends(a=0, b=0)
 
+
+class Leases(NodesTest):
+    lease_s = SHORT_LEASE_S  # Each shift lasts for longer.
+
     def test_leases(self):
         for tag in "ab":
             self.node(tag, 2)
         self.round_of(2)
-        set_forth_and_back(self.clock, between=lambda: time.sleep(1.5 * LEASE_S))
+        set_forth_and_back(self.clock, between=lambda: time.sleep(1.5 * self.lease_s))
         self.check_undisturbed(2)
 
+    def test_an_agent_that_hosts(self):
+        self.stop_musterd()
+        self.conf = f"lease={self.lease_s},last_call_timeout=3"
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        set_forth_and_back(self.clock, between=lambda: time.sleep(1.5 * self.lease_s))
+        self.check_undisturbed(2)
+
+
+class Nodes(NodesTest):
     def test_a_restart_after_the_clock_was_set_back(self):
         for tag in "ab":
             self.node(tag, 2, "--max-restarts=2")
@@ -331,15 +358,6 @@ class Nodes(MusterdTest):
         self.says("ab", "lost the rendezvous")
         self.start_musterd()
         wait_for(lambda: " nodes=2 restarts=" in self.read(f"err.musterd{self.musterds}"), "the round to be resumed")
-        self.check_undisturbed(2)
-
-    def test_an_agent_that_hosts(self):
-        self.stop_musterd()
-        self.conf = f"lease={LEASE_S},last_call_timeout=3"
-        for tag in "ab":
-            self.node(tag, 2)
-        self.round_of(2)
-        set_forth_and_back(self.clock, between=lambda: time.sleep(1.5 * LEASE_S))
         self.check_undisturbed(2)
 
 

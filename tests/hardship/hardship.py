@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 
 for folder in ("e2e", "support"):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / folder))
@@ -21,6 +22,8 @@ from support import MusterTest, agent_of, shim_of, wait_for  # noqa: E402
 support.MAY_SKIP = os.environ.get("MUSTER_NO_SKIP") != "1"
 
 END_BOUND_S = 60  # For the end of a job, where a test names no bound of its own.
+# muster takes signals for one event if they arrive within a second (agent/core/signal_events.h).
+BETWEEN_EVENTS_S = 1.1
 
 
 def descriptors(pid):
@@ -59,6 +62,12 @@ def state_of(pid):
         except OSError:  # It has ended.
             pass
     return found
+
+
+def pending_signals(pid):
+    """The mask of signals that were sent to the process and not yet taken by it."""
+    with open(f"/proc/{pid}/status") as f:
+        return int(re.search(r"ShdPnd:\s+([0-9a-f]+)", f.read())[1], 16)
 
 
 def names_below(*folders):
@@ -160,6 +169,24 @@ class HardshipTest(MusterTest):
             return process.wait(bound_s)
         states = {name: state_of(pid) for name, pid in processes_of_muster(process.pid).items() if pid}
         self.fail(f"muster has not ended after {bound_s} s: {states}\n{self.read('err')}")
+
+    def send_second_event(self, process):
+        """Sends SIGTERM as a second event. The test has seen an effect of the first one: muster has already read its
+        clock for that event."""
+        time.sleep(BETWEEN_EVENTS_S)
+        process.terminate()
+
+    def end_by_signals(self, process, bound_s):
+        """Sends SIGTERM every 1.1 s until muster ends. Returns its exit status. Fails after `bound_s`.
+
+        A muster that is off the CPU may receive two of these signals within a second. Then one more signal is sent."""
+        end = time.monotonic() + bound_s
+        while process.poll() is None:
+            self.assertLess(time.monotonic(), end, f"signals do not end muster\n{self.read('err')}")
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(BETWEEN_EVENTS_S)
+        return process.returncode
 
     def mount(self, never=()):
         """Mounts a file system that can fall silent, self.fs. Returns its folder. It never answers these requests."""

@@ -110,9 +110,8 @@ class Stuck(ConsoleTest):
         self.ready(1)
         process.send_signal(signal.SIGTERM)
         wait_for(lambda: len(self.token.processes()) <= 3, "the end of the worker", 15)
-        time.sleep(1.2)  # Not one event: somebody has become impatient.
-        process.send_signal(signal.SIGTERM)
-        process.wait(15)
+        self.send_second_event(process)  # Somebody has become impatient.
+        self.end_of(process, 15)
 
     def test_a_stuck_stdout_is_counted_when_somebody_is_impatient(self):
         _, stuck = self.fill_pipe()
@@ -167,10 +166,10 @@ class Stuck(ConsoleTest):
         agent = wait_for(lambda: hardship.processes_of_muster(process.pid)["agent"], "the agent")
         time.sleep(2)
         self.assertLess(hardship.memory_kb(agent), 20_000)
-        for _ in range(2):
-            process.send_signal(signal.SIGTERM)
-            time.sleep(2)  # As events of their own.
-        process.wait(15)
+        process.send_signal(signal.SIGTERM)
+        wait_for(lambda: len(self.token.processes()) <= 3, "the end of the worker", 15)
+        self.send_second_event(process)
+        self.end_of(process, 15)
 
 
 class StuckAtTheEnd(ConsoleTest):
@@ -286,23 +285,22 @@ class FullDisk(ConsoleTest):
         self.assertEqual(int(lost[1]), prefixed)
 
     def test_logs_of_a_full_disk_go_on_when_there_is_room(self):
-        process = self.pipe_muster("--no-python", "-r1", f"--log-dir={self.disk}", "sh", "-c",
-                                   "echo x > ready; while [ ! -e go ]; do sleep 0.05; done; "
-                                   "seq 1 1000; sleep 0.3; echo x >> ready; "
-                                   "while [ ! -e more ]; do sleep 0.05; done; echo last")
+        with open(self.dir / "err", "wb") as err:
+            process = self.pipe_muster("--no-python", "-r1", f"--log-dir={self.disk}", "sh", "-c",
+                                       "echo x > ready; while [ ! -e go ]; do sleep 0.05; done; seq 1 1000; "
+                                       "while [ ! -e more ]; do sleep 0.05; done; echo last", stderr=err)
         self.ready(1)
         self.fill()
         (self.dir / "go").touch()
-        self.ready(2)
+        # The log thread has failed to write. The numbers are one write of the worker: none of them comes later.
+        wait_for(lambda: "the disk of the logs is full" in self.read("err"), "the log thread to meet the full disk")
         (self.disk / "fill").unlink()
         (self.dir / "more").touch()
-        _, err = process.communicate(timeout=PATIENCE_S)
-        self.assertEqual(process.returncode, 0)
+        self.assertEqual(self.end_of(process), 0)
         text = next(self.disk.rglob("stdout.log")).read_text()
         self.assertTrue(text.endswith("last\n"), text[-200:])
         missing = re.search(r"\[muster: (\d+) bytes are missing here", text)
         self.assertTrue(missing, text[-200:])
-        self.assertIn(b"the disk of the logs is full", err)
 
 
 class Odd(ConsoleTest):

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 
-from hardship import HardshipTest, agent_of
+from hardship import END_BOUND_S, HardshipTest, agent_of, pending_signals, shim_of
 from support import MUSTER, Terminal, main, wait_for
 
 WORKER = """#!/bin/sh
@@ -13,11 +13,14 @@ trap 'echo saved >> saved; exit 0' TERM HUP
 echo $LOCAL_RANK >> ready
 while :; do sleep 0.05; done
 """
+# Saves until the gate `save` opens. Only a second event ends it before: the tests set a long --shutdown-timeout.
 SLOW_SAVE = """#!/bin/sh
-trap 'sleep 6; echo saved >> saved; exit 0' TERM HUP INT
+exec 3< never 4< save
+trap 'echo $LOCAL_RANK >> saving; read line <&4; echo saved >> saved; exit 0' TERM HUP INT
 echo $LOCAL_RANK >> ready
-while :; do sleep 0.05; done
+read line <&3
 """
+LONG_SHUTDOWN = "--shutdown-timeout=1000"
 # Writes more than a log thread reads at once, and less than its pipe takes.
 WRITER = """#!/bin/sh
 trap 'echo last; echo last >&2; exit 0' TERM
@@ -69,12 +72,7 @@ class Agent(HardshipTest):
     def test_a_stopped_agent_and_signal_after_signal(self):
         process = self.begin()
         os.kill(agent_of(process.pid), signal.SIGSTOP)
-        begin = time.monotonic()
-        while process.poll() is None and time.monotonic() < begin + 60:
-            process.terminate()
-            time.sleep(1.1)  # Each is a wish of its own.
-        self.assertEqual(process.wait(1), 1)
-        self.assertLess(time.monotonic() - begin, 20)
+        self.assertEqual(self.end_by_signals(process, 20), 1)
         self.check_report("the agent")
         self.assert_nothing_left()
 
@@ -132,33 +130,48 @@ class Agent(HardshipTest):
     def test_what_a_killed_agent_had_not_teed_is_in_the_logs(self):
         self.check_rescued("--tee=3")
 
+    def begin_slow_save(self):
+        self.save = self.gate("save")
+        self.gate("never")
+        return self.begin(SLOW_SAVE, LONG_SHUTDOWN)
+
+    def wait_for_saving(self, workers=2):
+        wait_for(lambda: len(self.read("saving").split()) == workers, "the workers to save")
+
     def test_the_second_signal_of_one_event_is_not_impatience(self):
-        process = self.begin(SLOW_SAVE)
-        process.send_signal(signal.SIGHUP)
-        time.sleep(0.05)
-        process.send_signal(signal.SIGHUP)
-        process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        process = self.begin_slow_save()
+        # The front passes the signals on at any pace. The shim reads all three together, so its clock says one event.
+        shim = shim_of(process.pid)
+        os.kill(shim, signal.SIGSTOP)
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):
+            process.send_signal(number)
+            wait_for(lambda: pending_signals(process.pid) == 0, "the front to take the signal")
+        os.kill(shim, signal.SIGCONT)
+        self.wait_for_saving()
+        self.save.open()
+        self.assertEqual(self.end_of(process), 1)
         self.assertEqual(self.read("saved").split(), ["saved"] * 2)
 
     def test_a_second_wish_kills(self):
-        process = self.begin(SLOW_SAVE)
+        process = self.begin_slow_save()
         process.terminate()
-        time.sleep(2)  # More than a second, on a busy machine, too: a second event.
-        process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.wait_for_saving()
+        self.send_second_event(process)
+        self.assertEqual(self.end_of(process), 1)
         self.assertEqual(self.read("saved"), "")
 
     def test_ctrl_c_twice_by_hand_kills(self):
+        self.gate("save")
+        self.gate("never")
         script = self.script("worker.sh", SLOW_SAVE)
-        terminal = Terminal([MUSTER, "--no-python", str(script)], env=self.environment(),
+        terminal = Terminal([MUSTER, "--no-python", LONG_SHUTDOWN, str(script)], env=self.environment(),
                             cwd=self.dir)
         self.addCleanup(terminal.close)
         self.ready(1)
         terminal.type(b"\x03")
-        wait_for(lambda: "SIGINT" in terminal.read(), "the first ctrl-C to be taken")
+        self.wait_for_saving(workers=1)
         terminal.type(b"\x03")
-        wait_for(lambda: (terminal.read(), terminal.process.poll() is not None)[1], "the end")
+        wait_for(lambda: (terminal.read(), terminal.process.poll() is not None)[1], "the end", END_BOUND_S)
         self.assertEqual(self.read("saved"), "")
 
     def test_a_child_whose_first_thread_has_ended_is_killed(self):

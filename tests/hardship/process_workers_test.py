@@ -32,7 +32,7 @@ PROCESSES_OF_MANY = 3 + 2 + 1000  # Muster's three, the two parents, the childre
 
 # Ignores SIGTERM, and its descendants fork until they are killed: ten parents have a child each 0.2 s, and ten
 # chains consist of one process, which lives for 0.2 s and then leaves a child. Each has a session of its own. All end
-# by themselves after 150 s, which is later than any bound of the test.
+# by themselves after 150 s, which is later than any bound of the test. The worker itself writes a mark on SIGTERM.
 SLOW_FORKS = """
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -64,6 +64,7 @@ for number in range(20):
     time.sleep(0.01)  # So that they do not fork at the same time.
     if fork() == 0:
         be_a_parent() if number % 2 else be_a_chain()
+signal.signal(signal.SIGTERM, lambda *_: open("stopping", "w").close())
 open("ready", "w").write("0\\n")
 be_a_parent()
 """
@@ -107,9 +108,9 @@ while not os.path.exists("finish"):
 
 
 class HardToEnd(HardshipTest):
-    def begin(self, *command):
+    def begin(self, *command, shutdown_timeout_s=1):
         (self.dir / "ready").unlink(missing_ok=True)
-        process = self.start("--shutdown-timeout=1", *command)
+        process = self.start(f"--shutdown-timeout={shutdown_timeout_s}", *command)
         self.ready(1)
         return process
 
@@ -137,14 +138,16 @@ class HardToEnd(HardshipTest):
     def test_processes_that_fork_slowly_during_the_stop_and_the_kill(self):
         for name, code in ((None, 1), ("front", -signal.SIGKILL), ("shim", 1), ("agent", 1)):
             with self.subTest(killed=name):
-                process = self.begin(self.script("slow.py", SLOW_FORKS))
+                # Without a killed process, the stop lasts until the second event.
+                process = self.begin(self.script("slow.py", SLOW_FORKS), shutdown_timeout_s=1 if name else 1000)
                 if name:
                     os.kill(processes_of_muster(process.pid)[name], signal.SIGKILL)
                 else:
                     process.terminate()
+                    wait_for(lambda: (self.dir / "stopping").exists(), "the stop to reach the worker")
                     before = len(self.read("born"))
-                    # They ignore SIGTERM: each of them has been born since.
                     wait_for(lambda: len(self.read("born")) > before + 20, "children during the stop")
+                    self.send_second_event(process)
                 self.assertEqual(self.end_of(process), code)
                 wait_for(lambda: not self.token.processes(), "the end of all", 30)
 

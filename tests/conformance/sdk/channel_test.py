@@ -176,10 +176,16 @@ class Channel(unittest.TestCase):
 
     def test_the_sdk(self):
         variables = os.environ | {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "2"}
+        began = time.monotonic()
         worker = subprocess.Popen([PROBE, "work", "1000"], text=True, stdout=subprocess.PIPE,
                                   env=variables)
         self.expect("progress 2")
-        self.command("preempt 25")
+        self.agent.stdin.write("preempt 25\n")
+        self.agent.stdin.flush()
+        more = list(iter(lambda: self.lines.get(timeout=LIMIT_S), "done preempt"))
+        self.assertEqual(set(more) - {"progress 2"}, set())
+        # The worker sends a report each 100 ms at most. A worker that is off the CPU between its steps sends several.
+        self.assertLessEqual(len(more), (time.monotonic() - began) / 0.1)
         output, _ = worker.communicate(timeout=LIMIT_S)
         self.assertEqual(worker.returncode, 0)
         left_s = float(output.split()[1])

@@ -196,6 +196,7 @@ Table run_lost_peer(const std::string& variant) {
   const std::string how = variant.substr(comma + 1);
   torch::nn::Linear net(3, 2);
   DistributedDataParallel ddp(net);  // Afterwards all ranks are connected.
+  std::ofstream(folder + "/connected." + std::to_string(get_rank())) << "yes";
   Table table;
   std::string text;
   if (how == "backward") {
@@ -211,7 +212,9 @@ Table run_lost_peer(const std::string& variant) {
     text = error_of([&] { with_buffers(torch::ones({4, 3})); });
   } else if (how == "timeout") {
     if (get_rank() == 1) {
-      while (!std::filesystem::exists(folder + "/done"))
+      // Rank 0 may have failed to connect.
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      while (!std::filesystem::exists(folder + "/done") && std::chrono::steady_clock::now() < limit)
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       std::_Exit(0);
     }
