@@ -87,17 +87,18 @@ class MixedTest(TorchrunTest):
 class MusterdTest(TorchrunTest):
     """All nodes meet at musterd."""
     run_id = "job"
-    conf = f"lease={LEASE_S},last_call_timeout=3,is_host=false"
+    # Jobs with "3:4" count their rounds: the first one must wait for the fourth node, which may come late on a busy
+    # machine. No job waits for the end of the last call, unless fewer nodes than the maximum come at first.
+    conf = f"lease={LEASE_S},last_call_timeout=600,is_host=false"
     musterd_options = []
 
     def setUp(self):
         super().setUp()
         self.worker.write_text(REACH + self.worker.read_text())
-        self.port = 0
         self.start_musterd()
 
     def start_musterd(self):
-        """Starts musterd on the same port as before."""
+        """Starts musterd on `self.port`. The kernel gives that port to no outgoing connection while musterd is away."""
         self.musterds = getattr(self, "musterds", 0) + 1
         name = f"err.musterd{self.musterds}"
         err = open(self.dir / name, "wb")

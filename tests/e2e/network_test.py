@@ -13,7 +13,7 @@ from support import MUSTER, PATIENCE_S, main, wait_for
 
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 LEASE_S = 2
-CONF = f"--rdzv-conf=lease={LEASE_S},last_call_timeout=3"
+CONF = f"--rdzv-conf=lease={LEASE_S},last_call_timeout=600"
 # How long a cable is unplugged. Before it is back, the other nodes must have continued with the
 # job.
 OUTAGE_S = 20.0
