@@ -8,8 +8,10 @@ the output of each agent (NODE.log), and steps.svg into it.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -27,15 +29,23 @@ class Failed(Exception):
     """The job did not do what was expected. The text says what is missing."""
 
 
+def free_port() -> int:
+    """Returns a port that no process uses. The kernel gives it to no outgoing connection in the meantime."""
+    first_of_kernel = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    while True:
+        port = random.randrange(10000, max(first_of_kernel, 20000))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 class Job:
     """The nodes of the job, and the events for the picture."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.folder = arguments.folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.nodes: dict[str, subprocess.Popen] = {}
         self.events: list[tuple[float, str]] = []
 
@@ -68,10 +78,20 @@ class Job:
             time.sleep(0.01)
 
     def wait_for_steps(self, count: int, processes: int) -> None:
-        """Waits until `count` more steps were done by so many processes."""
-        done = len(self.steps())
+        """Waits until `count` steps were done by so many processes."""
         self.wait_for(f"{count} steps of {processes} processes", lambda: sum(
-            step.processes == processes for step in self.steps()[done:]) >= count)
+            step.processes == processes for step in self.steps()) >= count)
+
+    def hold_after(self, step: int) -> None:
+        """Lets the job do its steps up to this one. Otherwise, on a busy machine, it could be over too early."""
+        partial = self.folder / ".hold.partial"
+        partial.write_text(f"{step}\n", encoding="utf-8")
+        partial.replace(self.folder / "hold")
+
+    def starts(self, processes: int) -> int:
+        """Returns how often so many processes have begun or gone on: then rank 0 prints a line."""
+        return sum(log.read_text(encoding="utf-8", errors="replace").count(f"{processes} processes ")
+                   for log in self.folder.glob("*.log"))
 
     def listens(self) -> bool:
         with socket.socket() as client:
@@ -84,7 +104,9 @@ class Job:
 
     def run(self) -> None:
         # With the default settings, the last step of a phase is between two snapshots.
-        phase = self.arguments.steps * 3 // 11
+        steps = self.arguments.steps
+        phase = steps * 3 // 11
+        self.hold_after(steps * 4 // 11)
         self.start("a")  # Node a hosts the rendezvous because it starts first.
         self.wait_for("node a to listen", self.listens)
         self.start("b")
@@ -93,11 +115,15 @@ class Job:
         self.print_event(f"step {self.steps()[-1].number} of 3 processes: kill -9 of node c",
                          "kill -9 of node c")
         self.nodes.pop("c").send_signal(signal.SIGKILL)
+        self.hold_after(steps * 8 // 11)
         self.wait_for_steps(phase, processes=2)
         self.print_event(f"step {self.steps()[-1].number} of 2 processes: node d is started",
                          "node d is started")
+        starts = self.starts(processes=3)
         self.start("d")
-        self.wait_for_steps(1, processes=3)
+        self.hold_after(steps - 1)
+        self.wait_for("three processes to go on", lambda: self.starts(processes=3) > starts)
+        (self.folder / "hold").unlink()
         self.wait_for("the end of all nodes", lambda: all(
             process.poll() == 0 for process in self.nodes.values()))
 

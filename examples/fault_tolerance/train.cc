@@ -79,6 +79,12 @@ void log_step(const std::filesystem::path& folder, std::int64_t step, double los
                  muster::get_world_size(), loss);
 }
 
+// Whether this step may be done now: run.py can write the last one that may into the file hold.
+bool may_do(const std::filesystem::path& folder, std::int64_t step) {
+  std::int64_t last = 0;
+  return !(std::ifstream(folder / "hold") >> last) || step <= last;
+}
+
 int train(const Arguments& arguments) {
   const muster::ProcessGroupScope job("gloo");
   const int size = muster::get_world_size();
@@ -98,6 +104,8 @@ int train(const Arguments& arguments) {
                : text_of("%d processes begin", size));
   double loss = 0;
   for (std::int64_t step = done + 1; step <= arguments.steps; ++step) {
+    while (!may_do(arguments.folder, step))
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     loss = train_step(ddp, optimizer, step);
     // The sleep stands for the computation of a larger model.
     std::this_thread::sleep_for(std::chrono::duration<double>(arguments.pause));

@@ -80,6 +80,14 @@ def load(path, model, optimizer):
     return found[0]["steps"]
 
 
+def may_do(folder, step):
+    """Whether this step may be done now: run.py can write the last one that may into the file hold."""
+    try:
+        return step <= int((folder / "hold").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return True
+
+
 def train(arguments):
     rank, size = dist.get_rank(), dist.get_world_size()
     if BATCH % size != 0:
@@ -93,6 +101,8 @@ def train(arguments):
         print(f"{size} processes go on after step {done}" if done else f"{size} processes begin",
               flush=True)
     for step in range(done + 1, arguments.steps + 1):
+        while not may_do(arguments.folder, step):
+            time.sleep(0.01)
         loss = train_step(ddp, optimizer, step)
         time.sleep(arguments.pause)  # Stands for the computation of a larger model.
         if rank == 0:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Kills muster or its agent with SIGKILL at each system call before the first worker starts, and
 checks that no directory and no pipe is left. Needs ptrace."""
+import contextlib
 import ctypes
 import os
 import signal
@@ -128,7 +129,8 @@ class EarlyKill(MusterTest):
         pids = [process.pid, shim_of(process.pid), agent_of(process.pid)]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in pids:
-                os.kill(pid, number)
+                with contextlib.suppress(ProcessLookupError):  # The agent may die with the shim.
+                    os.kill(pid, number)
         process.wait()
         self.assert_nothing_left()
         left = self.directories()
@@ -157,13 +159,19 @@ class EarlyKill(MusterTest):
 
     def test_only_agent_and_shim_hold_the_locks(self):
         process = self.waiting_job(**self.TIMERS)
-        holders = []
-        for pid in {*self.token.processes(), process.pid, shim_of(process.pid), agent_of(process.pid)}:
-            for fd in os.listdir(f"/proc/{pid}/fd"):
-                path = os.readlink(f"/proc/{pid}/fd/{fd}")
-                if os.path.isdir(path) and os.path.basename(path).startswith("muster_"):
-                    holders.append(pid)
-        self.assertEqual(sorted(holders), sorted([agent_of(process.pid), shim_of(process.pid)] * 2))
+        owners = [agent_of(process.pid), shim_of(process.pid)] * 2
+
+        def holders():
+            found = []
+            for pid in {*self.token.processes(), process.pid, *owners}:
+                for fd in os.listdir(f"/proc/{pid}/fd"):
+                    with contextlib.suppress(OSError):  # The descriptor may have been closed meanwhile.
+                        path = os.readlink(f"/proc/{pid}/fd/{fd}")
+                        if os.path.isdir(path) and os.path.basename(path).startswith("muster_"):
+                            found.append(pid)
+            return sorted(found)
+        # At its start, the agent also opens the folders for a moment to look for those of dead owners.
+        wait_for(lambda: holders() == sorted(owners), "two locks of the agent, two of the shim and no others")
         process.terminate()
         process.wait(60)
         self.assertEqual(self.directories(), [])

@@ -96,9 +96,12 @@ class Hang(MusterTest):
         python = SOURCE / ".venv/bin/python"
         if not py_spy() or not python_has_torch(python):
             self.skipTest("no torch in .venv, or no py-spy")
-        script = self.script("train.py", """import threading, torch, torch.distributed as dist
+        # The ranks load torch at different speeds. Until all are there, each one prints, so that none seems to hang.
+        script = self.script("train.py", """import os, threading, time, torch, torch.distributed as dist
 def broken_augmentation():
     threading.Event().wait()
+open("up." + os.environ["RANK"], "w").close()
+while not all(os.path.exists(f"up.{rank}") for rank in range(3)): print("waits", flush=True); time.sleep(0.05)
 dist.init_process_group("gloo")
 for step in range(1000):
     if step == 20 and dist.get_rank() == 1: broken_augmentation()
@@ -109,7 +112,7 @@ for step in range(1000):
                                     expect=1)
         if "not permitted" in err:
             self.skipTest("ptrace is not permitted here")
-        self.assertRegex(err, r"local rank 0 .*train.py:7\), inside all_reduce .*; stacks: ")
+        self.assertRegex(err, r"local rank 0 .*train.py:9\), inside all_reduce .*; stacks: ")
         self.assertRegex(err, r"local rank 1 .* hangs: .* stands at broken_augmentation .*2 more idle")
         self.assertRegex(err, r"(?s)Root Cause.*rank +: 1 ")
 

@@ -104,11 +104,30 @@ class Logs(MusterTest):
         self.assertEqual(sorted(self.logs()), ["attempt_0/0/stdout.log", "attempt_0/1/stdout.log"])
 
     def test_partial_lines_are_not_glued_together(self):
+        # An unfinished line is shown after 250 ms without output, and a line of the other rank would end it. So each
+        # rank prints alone, and stays until the other one has printed.
+        script = self.script("partial.sh", "#!/bin/sh\nuntil [ -e go.$RANK ]; do sleep 0.01; done\n"
+                                           "printf a; printf b; printf 'c\\nd'\n"
+                                           "until [ -e end ]; do sleep 0.01; done\n")
+        process = self.start("--standalone", "--nproc-per-node=2", "-t1", "--no-python", script)
+        shown = []
+        for rank in (1, 0):
+            (self.dir / f"go.{rank}").touch()
+            shown += [f"[default{rank}]:abc", f"[default{rank}]:d"]
+            wait_for(lambda: self.read("out").splitlines() == shown, f"the lines of rank {rank}")
+        (self.dir / "end").touch()
+        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(self.read("out").splitlines(), shown)
+
+    def test_partial_lines_of_two_ranks_at_once_are_not_mixed(self):
         script = self.script("partial.sh", "#!/bin/sh\nprintf a; printf b; printf 'c\\nd'\n")
         _, out, _ = self.run_muster("--standalone", "--nproc-per-node=2", "-t1", "--no-python",
                                     script, expect=0)
-        self.assertEqual(sorted(out.splitlines()), ["[default0]:abc", "[default0]:d",
-                                                    "[default1]:abc", "[default1]:d"])
+        for rank in range(2):
+            prefix = f"[default{rank}]:"
+            own = [line.removeprefix(prefix) for line in out.splitlines() if line.startswith(prefix)]
+            self.assertEqual("".join(own), "abcd", out)
+            self.assertEqual(own[-1], "d", out)
 
     def test_a_lot_of_output_arrives_whole_and_in_order(self):
         # Each write has a few whole lines and fits into a pipe at once, so no line is cut even if
@@ -276,7 +295,7 @@ class Usage(MusterTest):
 class Signals(MusterTest):
     def test_each_handled_signal_goes_to_the_workers_and_ends_the_job_with_1(self):
         script = self.script("catch.py", """
-import os, signal, sys
+import os, signal, sys, time
 def caught(number, frame):
     with open("caught", "w") as f:
         f.write(signal.Signals(number).name)
@@ -285,7 +304,7 @@ for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"):
     signal.signal(getattr(signal, name), caught)
 open("ready", "w").write("x")
 while True:
-    signal.pause()
+    time.sleep(0.05)  # Not signal.pause(): a signal that arrives just before that call would not end it.
 """)
         for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"):
             with self.subTest(signal=name):

@@ -114,7 +114,7 @@ ENTRY_POINTS = {
     "other": "builtins:dict",
 }
 
-# Rank 1 fails once, after rank 0 has printed. A line is one write: print() would make two, and the
+# Rank 1 fails once, after rank 0 has printed and has written its error file. A line is one write: print() would make two, and the
 # other rank's line could come between them.
 WORKER = """
 import os, sys, time
@@ -122,9 +122,9 @@ rank, attempt = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
 os.write(1, f"loss {rank} of {attempt}, {os.environ['ATTEMPTS']}\\n".encode())
 os.write(1, f"rank {rank}: other\\n".encode())
 os.write(2, f"error {rank} of {attempt}\\n".encode())
-open(f"printed.{rank}.{attempt}", "w").close()
 with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as f:
     f.write('{"message": "as planned"}')
+open(f"printed.{rank}.{attempt}", "w").close()
 while attempt == "0" and not (rank == "1" and os.path.exists("printed.0.0")):
     time.sleep(0.01)
 sys.exit(attempt == "0")

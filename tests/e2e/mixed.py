@@ -90,18 +90,21 @@ class MusterdTest(TorchrunTest):
     """All nodes meet at musterd."""
     run_id = "job"
     lease_s = LONG_LEASE_S
-    conf = None  # Of the nodes' --rdzv-conf. None: as below.
+    # Of the nodes' --rdzv-conf. None: as in setUp(). Jobs with "3:4" count their rounds: the first one must wait for the
+    # fourth node, which may come late on a busy machine. No job waits for the end of the last call, unless fewer nodes
+    # than the maximum come at first.
+    conf = None
     musterd_options = []
 
     def setUp(self):
         super().setUp()
         self.worker.write_text(REACH + self.worker.read_text())
         if self.conf is None:
-            self.conf = f"lease={self.lease_s},last_call_timeout=3,is_host=false"
+            self.conf = f"lease={self.lease_s},last_call_timeout=600,is_host=false"
         self.start_musterd()
 
     def start_musterd(self):
-        """Starts musterd on the same port as before."""
+        """Starts musterd on `self.port`. The kernel gives that port to no outgoing connection while musterd is away."""
         self.musterds = getattr(self, "musterds", 0) + 1
         name = f"err.musterd{self.musterds}"
         err = open(self.dir / name, "wb")

@@ -45,10 +45,12 @@ class MusterHosts(MixedTest):
         self.ends(a=0, b=0, t=0)
 
     def test_a_killed_muster_node_is_missed_at_once(self):
-        self.node("a", "2:3", self.host, "--local-addr=127.0.0.1")
+        # The first round waits for the third node. The second one does not wait for the end of the last call.
+        host, no_host = (conf.replace("timeout=3", "timeout=600") for conf in (self.host, self.no_host))
+        self.node("a", "2:3", host, "--local-addr=127.0.0.1")
         self.listens("a")
-        self.node("b", "2:3", self.no_host, "--local-addr=127.0.0.1")
-        self.node("t", "2:3", self.no_host, "--local-addr=127.0.0.1")
+        self.node("b", "2:3", no_host, "--local-addr=127.0.0.1")
+        self.node("t", "2:3", no_host, "--local-addr=127.0.0.1")
         self.round_of(3)
         self.kill("b")
         self.round_of(2, after=3, nodes="at")

@@ -131,7 +131,7 @@ class OutOfTheRoundsOnDisk(OutOfTheRounds):
 
     def test_a_restarted_musterd_knows_it(self):
         for tag in "ab":
-            self.node(tag, "1:2", "--max-restarts=3", "--rdzv-conf=last_call_timeout=5")
+            self.node(tag, "1:2", "--max-restarts=3")
         self.round_of(2)
         self.run_is("running")
         name = self.names()["b"]["name"]

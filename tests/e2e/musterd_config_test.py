@@ -13,6 +13,9 @@ import unittest
 
 from support import PATIENCE_S, SOURCE, wait_for
 
+sys.path.insert(0, str(SOURCE / "tests/support"))
+from ports import free_port  # noqa: E402
+
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 # Options that name the file, or that end the program before it serves.
 NOT_IN_FILE = {"help", "version", "config", "check-config", "completion"}
@@ -136,8 +139,7 @@ class File(ConfigTest):
         self.assertIn("[info]", self.log())
 
     def test_the_file_counts(self):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         self.write({"bind": ["127.0.0.1"], "port": port})
         self.assertEqual(self.start(), f"127.0.0.1:{port}")
 

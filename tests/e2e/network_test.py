@@ -50,7 +50,7 @@ class NetworkTest(NodesTest):
         return addresses
 
     def conf(self, more=""):
-        return f"--rdzv-conf=lease={self.lease_s},last_call_timeout=3{more}"
+        return f"--rdzv-conf=lease={self.lease_s},last_call_timeout=600{more}"
 
     def endpoint(self):
         return f"{self.meeting_point}:{self.port}"

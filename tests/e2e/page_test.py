@@ -8,6 +8,7 @@ import importlib.resources
 import json
 import os
 import shutil
+import statistics
 import sys
 import unittest
 
@@ -78,7 +79,7 @@ class Live(PageTest):
         self.worker.write_text(f"import sys\nprint({said!r}, file=sys.stderr, flush=True)\n" + self.worker.read_text())
         page = self.page()
         self.shows(page, "#live", "live")
-        self.assertTrue(page.is_visible("#no-runs"))
+        page.wait_for_selector("#no-runs", state="visible")
         self.node("a", "2", "--max-restarts=3", "--nproc-per-node=2")
         self.shows(page, "#state", "gathering")  # The only run is selected automatically.
         self.shows(page, "#missing-list", "1 more node must come")
@@ -281,19 +282,19 @@ class Use(PageTest):
         page.route("**/nodes", lambda route: route.fulfill(json=answer))
         self.shows(page, "#node-counts", "1000")
         self.picture(page, "thousand")
-        worst_ms = page.evaluate("""async () => {
-            let worst = 0;
+        times_ms = page.evaluate("""async () => {
+            const times = [];
             for (let i = 0; i < 10; ++i) {
               const begin = performance.now();
               showNodes();
               document.body.getBoundingClientRect();
-              worst = Math.max(worst, performance.now() - begin);
+              times.push(performance.now() - begin);
               await new Promise((done) => requestAnimationFrame(done));
             }
-            return worst;
+            return times;
         }""")
-        # An update takes 20 ms on an idle machine.
-        self.assertLess(worst_ms, 500, "one update of 1,000 nodes")
+        # An update takes 20 ms on an idle machine. On a busy one the browser may be off the CPU during some of them.
+        self.assertLess(statistics.median(times_ms), 500, f"updates of 1,000 nodes: {times_ms}")
         self.no_complaints()
 
 
