@@ -38,7 +38,7 @@ class EarlierAttempts {
 
  private:
   std::vector<AttemptCause> kept_;
-  std::size_t left_out_ = 0;  // The number of causes that came after the first kFirstKept.
+  std::size_t left_out_ = 0;  // The number of causes left out after the first kFirstKept.
 };
 
 }  // namespace muster

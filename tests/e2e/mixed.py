@@ -90,17 +90,17 @@ class MusterdTest(TorchrunTest):
     """All nodes meet at musterd."""
     run_id = "job"
     lease_s = LONG_LEASE_S
-    # Of the nodes' --rdzv-conf. None: as in setUp(). Jobs with "3:4" count their rounds: the first one must wait for the
-    # fourth node, which may come late on a busy machine. No job waits for the end of the last call, unless fewer nodes
-    # than the maximum come at first.
-    conf = None
+    # Jobs with "3:4" count their rounds: the first one must wait for the fourth node, which may come late on a busy
+    # machine. No job waits for the end of the last call, unless fewer nodes than the maximum come at first.
+    last_call_s = 600
+    conf = None  # Of the nodes' --rdzv-conf. None: as in setUp().
     musterd_options = []
 
     def setUp(self):
         super().setUp()
         self.worker.write_text(REACH + self.worker.read_text())
         if self.conf is None:
-            self.conf = f"lease={self.lease_s},last_call_timeout=600,is_host=false"
+            self.conf = f"lease={self.lease_s},last_call_timeout={self.last_call_s},is_host=false"
         self.start_musterd()
 
     def start_musterd(self):

@@ -269,7 +269,7 @@ class OtherLimits(MixedTest):
 
 class AtMusterd(MusterdTest):
     """All nodes are torchrun's. musterd's rendezvous alone avoids those failures that it can."""
-    conf = MusterdTest.conf.replace("timeout=600", "timeout=3")  # Two of "2:3" nodes begin without the third.
+    last_call_s = 3  # Two of "2:3" nodes begin without the third.
 
     def start(self, tag, number, nnodes, *more):
         self.node(tag, nnodes, f"--local-addr=127.0.0.{number}", *more)

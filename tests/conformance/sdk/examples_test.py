@@ -7,6 +7,7 @@ the SDK is missing.
 
 import argparse
 import concurrent.futures
+import functools
 import os
 import pathlib
 import re
@@ -65,6 +66,22 @@ def run(*command, **settings):
     return done.stdout.splitlines()
 
 
+def again_without_a_port(play):
+    """torchrun tells rank 0 a port that was free a moment before. If another program has taken it, the job is played again.
+    muster holds the port."""
+    @functools.wraps(play)
+    def job(launcher, *arguments, **settings):
+        for _ in range(9 if launcher == "torchrun" else 0):
+            try:
+                return play(launcher, *arguments, **settings)
+            except AssertionError as error:
+                if "EADDRINUSE" not in str(error) and "address already in use" not in str(error):
+                    raise
+        return play(launcher, *arguments, **settings)
+    return job
+
+
+@again_without_a_port
 def launch(launcher, program, *arguments, restarts=0):
     return run(LAUNCHERS[launcher], "--standalone", f"--nproc-per-node={RANKS}",
                f"--max-restarts={restarts}", *words(program), *arguments)
@@ -74,6 +91,7 @@ def words(program):
     return [program] if program.suffix == ".py" else ["--no-python", program]
 
 
+@again_without_a_port
 def agents(launcher, processes, flags_of, *command):
     """Runs a job of two agents with `processes` workers each. Returns its sorted lines."""
     with concurrent.futures.ThreadPoolExecutor(2) as nodes:
