@@ -41,7 +41,8 @@ using namespace std::chrono_literals;
 constexpr Duration kKillLimit = 30s;  // A process in an uninterruptible wait may outlast this.
 constexpr Duration kImpatientKillLimit = 3s;  // kKillLimit after a third signal.
 constexpr int kKillRescanMs = 20;             // A new scan finds children of the last scan's time.
-constexpr Duration kAgentEndLimit = 2s;       // From the end of the job to the agent's SIGKILL.
+constexpr Duration kAgentEndLimit =
+    2s;  // From the job's end to the agent's SIGKILL, and from that to its end.
 constexpr int kSignalsUntilKill = 3;  // Then the shim kills, even if the agent does not react.
 constexpr std::chrono::milliseconds kReportLimit{5000};  // The files' server may not answer.
 
@@ -114,10 +115,13 @@ class Shim {
       wait_while(kReportLimit, [this] { return rescue_.process() > 0; });
       explain_lost_agent();
     }
-    const bool exited_well =
-        agent_reaped_ && agent_status_.si_code == CLD_EXITED && agent_status_.si_status == 0;
-    outcome_.files_removed = !agent_gone_ && exited_well;
-    if (front_gone_ && outcome_.files_removed == 0) setup_.remove_files();
+    outcome_.files_removed = !agent_gone_ && agent_reaped_ && agent_status_.si_code == CLD_EXITED &&
+                             agent_status_.si_status == 0;
+    if (front_gone_ && outcome_.files_removed == 0) {
+      // A pipe whose reader lives is not removed.
+      wait_while(kAgentEndLimit, [this] { return !agent_reaped_; });
+      setup_.remove_files();
+    }
     [[maybe_unused]] const auto error = send_message(setup_.front_socket, outcome_);
   }
 
