@@ -41,8 +41,7 @@ using namespace std::chrono_literals;
 constexpr Duration kKillLimit = 30s;  // A process in an uninterruptible wait may outlast this.
 constexpr Duration kImpatientKillLimit = 3s;  // kKillLimit after a third signal.
 constexpr int kKillRescanMs = 20;             // A new scan finds children of the last scan's time.
-constexpr Duration kAgentEndLimit =
-    2s;  // From the job's end to the agent's SIGKILL, and from that to its end.
+constexpr Duration kAgentEndLimit = 2s;       // To the agent's SIGKILL, and from that to its end.
 constexpr int kSignalsUntilKill = 3;  // Then the shim kills, even if the agent does not react.
 constexpr std::chrono::milliseconds kReportLimit{5000};  // The files' server may not answer.
 
