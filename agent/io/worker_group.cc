@@ -100,6 +100,7 @@ void WorkerGroup::adopt(LogPump& pump, AttemptFiles made) {
 
 std::vector<Variables> WorkerGroup::announce(const RoundFacts& round) const {
   std::vector<Variables> all;
+  all.reserve(static_cast<std::size_t>(options_.local_world_size));
   for (int rank = 0; rank < options_.local_world_size; ++rank)
     all.push_back(announced_env(context_.environment, options_, round, LocalRank{rank}));
   return all;

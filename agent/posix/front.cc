@@ -10,6 +10,7 @@
 #include <chrono>
 #include <string>
 
+#include "agent/posix/bounded_child.h"
 #include "agent/posix/child_signals.h"
 #include "agent/posix/job_cleanup.h"
 #include "agent/posix/shim_protocol.h"

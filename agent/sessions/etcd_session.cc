@@ -149,7 +149,7 @@ void EtcdSession::begin_native(FoundHost found) {
   auto native = native_session(std::move(found), host, inner_handlers(),
                                {.hosts_rendezvous = host_.is_here(),
                                 .host = host_options(),
-                                .endpoints = {*searched_endpoint_},
+                                .endpoints = {searched_endpoint_},
                                 .locate_host = [this] { return host_location(); },
                                 .host_text = etcd_text()});
   native_ = native.get();

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <boost/asio/awaitable.hpp>
@@ -31,9 +30,8 @@ class EtcdSession final : public SearchingSession {
   std::string etcd_text() const;
 
   EtcdHost host_;
-  NativeSession* native_ = nullptr;  // The inner session. Null until it exists.
-  std::optional<RendezvousEndpoint>
-      searched_endpoint_;  // Where this node last looked for the host.
+  NativeSession* native_ = nullptr;       // The inner session. Null until it exists.
+  RendezvousEndpoint searched_endpoint_;  // Where this node last looked for the host.
 };
 
 }  // namespace muster

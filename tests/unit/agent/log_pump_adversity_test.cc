@@ -233,17 +233,21 @@ TEST_CASE_METHOD(LogPumpTest,
                  "[unit][agent]") {
   std::atomic<bool> works = false;
   std::atomic<bool> end = false;
-  pump->run([&] {
-    works = true;
-    while (!end) {
-    }
-  });
+  std::promise<void> ended;
+  pump->run(
+      [&] {
+        works = true;
+        while (!end) {
+        }
+      },
+      [&] { ended.set_value(); });
   while (!works)
     std::this_thread::yield();
   const auto until = Clock::now() + 50ms;
   while (Clock::now() < until)
     CHECK(pump->blocked_for() == 0s);
   end = true;
+  ended.get_future().wait();
 }
 
 TEST_CASE("log_mailbox: messages of many threads come out in their order, none is lost",
