@@ -96,7 +96,8 @@ MUSTER_IN_CHILD long set_up(const ChildPlan& plan, SpawnStep& step) {
   step = SpawnStep::Affinity;
   // The worker's threads and children inherit the CPU mask.
   const std::span<const std::byte> cpus = options.cpu_mask;
-  if (cpus.begin() != cpus.end()) {
+  // With sanitizers, the iterators of a span would use a stack that the parent uses as well.
+  if (!cpus.empty()) {
     result =
         raw_call(SYS_sched_setaffinity, 0, static_cast<long>(cpus.size()), address(cpus.data()));
     if (result < 0) return result;
