@@ -167,6 +167,16 @@ class NodesTest(MusterTest):
                 raise AssertionError(f"{tag} does not end\n{self.all_output()}") from None
             self.assertEqual(code, expected, f"{tag}\n{self.all_output()}")
 
+    def a_job_that_restarts(self):
+        """Plays a job of two nodes with one restart, to its end."""
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=1")
+        self.round_of(2)
+        self.tell("exit.a", "3")
+        self.round_of(2, after=2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
     def kill(self, tag):
         os.kill(self.nodes[tag].pid, signal.SIGKILL)
         self.nodes[tag].wait()

@@ -96,15 +96,6 @@ class TlsTest(MusterdTest):
         self.assertEqual(done.returncode, expect, f"{words}\n{done.stdout}\n{done.stderr}\n{self.all_output()}")
         return done.stdout + done.stderr
 
-    def a_job_that_restarts(self):
-        for tag in "ab":
-            self.node(tag, 2, "--max-restarts=1")
-        self.round_of(2)
-        self.tell("exit.a", "3")
-        self.round_of(2, after=2)
-        self.tell("finish")
-        self.ends(a=0, b=0)
-
 
 class Nodes(TlsTest):
     def test_a_job_that_restarts_and_ends(self):

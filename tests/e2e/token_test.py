@@ -60,13 +60,7 @@ class MusterdAway(TokenJob):
 
 class AtMusterd(TokenJob):
     def test_a_job_that_restarts_and_ends(self):
-        for tag in "ab":
-            self.node(tag, 2, "--max-restarts=1")
-        self.round_of(2)
-        self.tell("exit.a", "3")
-        self.round_of(2, after=2)
-        self.tell("finish")
-        self.ends(a=0, b=0)
+        self.a_job_that_restarts()
 
     def test_the_service_managers_credential_is_the_default(self):
         self.stop_musterd()
@@ -119,13 +113,7 @@ class RunTokens(TokenJob):
         self.assertFalse(self.refused("other", common))
         own = write_token(self.dir, self.own)  # The nodes of TokenJob read this file.
         self.assertTrue(self.refused("other", own))
-        for tag in "ab":
-            self.node(tag, 2, "--max-restarts=1")
-        self.round_of(2)
-        self.tell("exit.a", "3")
-        self.round_of(2, after=2)
-        self.tell("finish")
-        self.ends(a=0, b=0)
+        self.a_job_that_restarts()
 
     def test_the_list_is_read_again_at_a_reload(self):
         own = write_token(self.dir, self.own, "own")
