@@ -91,7 +91,8 @@ Duration LogLoop::blocked_for() const {
   if (since == 0) return Duration(0);
   std::string stat;
   std::getline(std::ifstream("/proc/self/task/" + std::to_string(thread_id_) + "/stat"), stat);
-  if (parse_stat(stat).state == 'R') return Duration(0);
+  // The turn may have ended meanwhile: a thread that waits for events sleeps as well.
+  if (parse_stat(stat).state == 'R' || busy_since_ns_ != since) return Duration(0);
   return now().time_since_epoch() - std::chrono::nanoseconds(since);
 }
 
