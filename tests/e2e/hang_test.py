@@ -6,7 +6,6 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
 import sys
 
 from support import MUSTER, SOURCE, MusterTest, main, python_has_torch, wait_for

@@ -2,7 +2,6 @@
 """Tests --logs-specs: plug-ins that decide the layout of the logs. They are in a made-up
 distribution, and torchrun runs them for comparison."""
 import json
-import os
 import pathlib
 import signal
 import subprocess

@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 
 from support import MusterTest, main, wait_for
 

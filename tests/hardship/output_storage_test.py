@@ -7,7 +7,7 @@ import sys
 import time
 
 from hardship import HardshipTest
-from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
+from support import PATIENCE_S, MusterTest, main, wait_for
 
 
 class Silent(HardshipTest):

@@ -2,7 +2,6 @@
 """The agent dies, hangs or is stopped: muster ends all the same, in order, and says how."""
 import os
 import signal
-import subprocess
 import time
 
 from hardship import END_BOUND_S, HardshipTest, agent_of, pending_signals, shim_of

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """Storage that hangs below what muster and its workers read and write: three signals end muster anyway, and so do 30 s."""
-import os
 import pathlib
 import signal
 import subprocess
