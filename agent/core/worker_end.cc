@@ -7,7 +7,9 @@
 namespace muster {
 
 std::string exit_text(const WorkerExit& exit) {
-  if (exit.killed) return "was killed by " + signal_name(exit.status);
+  const std::string signal = exit.killed ? signal_name(exit.status) : "";
+  if (exit.killed)
+    return "was killed by " + (signal.empty() ? "signal " + std::to_string(exit.status) : signal);
   return "exited with " + std::to_string(exit.status);
 }
 

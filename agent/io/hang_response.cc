@@ -115,9 +115,8 @@ bool HangResponse::check() {
   if (!watch_ || workers_.running().empty()) return false;
   std::vector<IdleWorker> idle =
       watch_->detector.observe(family_activity(workers_.running()), now());
-  if (idle.empty()) return true;
-  watch_->stop();
-  if (stacks_.busy()) return true;  // They are being written: the hang will be seen again.
+  // If stacks are being written already, the next check finds the hang again.
+  if (idle.empty() || stacks_.busy()) return true;
   on_idle(std::move(idle));
   return false;
 }
@@ -156,9 +155,25 @@ void HangResponse::on_idle(std::vector<IdleWorker> idle) {
           [this, attempt = attempt_, idle = std::move(idle)](const auto& evidence) {
             log_evidence(evidence);
             if (attempt != attempt_) return;  // The attempt has ended meanwhile.
+            if (!all_run(idle)) return watch_again();
             const LocalRank hung = choose_hung_worker(idle, evidence);
             handlers_.on_hung(hung, hang_text(hung, idle, evidence));
           });
+}
+
+bool HangResponse::all_run(const std::vector<IdleWorker>& idle) const {
+  return std::all_of(idle.begin(), idle.end(), [this](const IdleWorker& worker) {
+    return workers_.running().contains(worker.rank);
+  });
+}
+
+/// An idle worker has ended by itself while the stacks were written, so it did not hang. The others
+/// may have waited for it.
+void HangResponse::watch_again() {
+  spdlog::warn(
+      "an idle worker has ended by itself meanwhile: no worker is ended, and the watch for "
+      "hangs goes on");
+  if (watch_) watch_->check.begin();
 }
 
 void HangResponse::collect(std::string why, StackCollector::Done done) {

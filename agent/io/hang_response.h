@@ -48,6 +48,8 @@ class HangResponse : public WorkerObserver {
  private:
   bool check();
   void on_idle(std::vector<IdleWorker> idle);
+  bool all_run(const std::vector<IdleWorker>& idle) const;
+  void watch_again();
   void collect(std::string why, StackCollector::Done done);
 
   const WorkerTable& workers_;

@@ -37,6 +37,23 @@ while True:
     print(rank)
 """
 
+# Takes the place of py-spy: it waits until the file "seen" exists, for a few seconds at most.
+SLOW_PY_SPY = """#!/bin/sh
+touch asked
+for i in $(seq 100); do [ -e seen ] && exit; sleep 0.05; done
+"""
+
+# Takes the place of py-spy: it lets rank 0 end, and waits until rank 0 has ended. It shows rank 1 as
+# waiting for other ranks, so that muster prefers to end rank 0.
+HELPFUL_PY_SPY = """#!/bin/sh
+if [ "$*" = "dump --full-filenames --pid $(cat rank0)" ]; then
+    echo > fifo
+    while [ -e /proc/$(cat rank0) ]; do sleep 0.05; done
+else
+    printf 'Thread 1 (idle): "MainThread"\n    wait (/x/torch/distributed/y.py:1)\n'
+fi
+"""
+
 
 def py_spy():
     found = [p for p in (SOURCE / ".venv/bin/py-spy", shutil.which("py-spy")) if p]
@@ -78,6 +95,39 @@ class Hang(MusterTest):
         self.assertIn("  it hung: no report of progress for 2", err)
         # The workers' socket has been removed.
         self.assertEqual(list(self.dir.glob("logs/*/channel")), [])
+
+    def run_with_py_spy(self, tool, body, *args, **more):
+        (self.dir / "bin").mkdir()
+        self.script("bin/py-spy", tool)
+        script = self.script("worker.py", body)
+        return self.start("--standalone", "--nproc-per-node=2", "--log-dir=logs", *args, script,
+                          env={"PATH": f"{self.dir}/bin:/bin:/usr/bin"}, **more)
+
+    def test_a_hang_while_stacks_are_written_is_found_later(self):
+        # A person asks for stacks. While py-spy runs, the worker that spins breaks its promise of progress.
+        spinner = SPINNER.replace("while True:", """end = time.monotonic() + 3
+while not os.path.exists("asked"): tell(type="progress", step=2); time.sleep(0.01)
+while True:
+    if time.monotonic() > end: open("seen", "w").close()""")
+        process = self.run_with_py_spy(SLOW_PY_SPY, "open('ready', 'a').write('x\\n')\n" + spinner,
+                                       "-r3", "--hang-timeout=1")
+        self.ready(2)
+        process.send_signal(signal.SIGUSR2)
+        self.assertEqual(process.wait(60), 1)
+        self.assertIn("  it hung: no report of progress for ", self.read("err"))
+
+    def test_the_watch_goes_on_if_the_hanging_worker_ends_by_itself(self):
+        os.mkfifo(self.dir / "fifo")
+        process = self.run_with_py_spy(HELPFUL_PY_SPY, """import os, threading
+if os.environ["RANK"] == "0":
+    print(os.getpid(), file=open("rank0", "w"))
+    open("fifo").read()
+else: threading.Event().wait()
+""", "--hang-timeout=1")
+        self.assertEqual(process.wait(60), 1)
+        err = self.read("err")
+        self.assertIn("an idle worker has ended by itself meanwhile", err)
+        self.assertRegex(err, r"(?s)Root Cause.*rank +: 1 .*  it hung: no output and no CPU time for ")
 
     def test_the_line_is_named(self):
         if not py_spy():
