@@ -29,6 +29,7 @@ muster_add_tests(agent_core_tests unit
     unit/agent/uninterruptible_test.cc
     unit/agent/watched_time_test.cc
     unit/agent/worker_command_test.cc
+    unit/agent/worker_end_test.cc
     unit/agent/worker_env_test.cc
     unit/agent/worker_lines_test.cc
     unit/agent/worker_table_test.cc

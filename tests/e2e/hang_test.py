@@ -96,12 +96,11 @@ class Hang(MusterTest):
         # The workers' socket has been removed.
         self.assertEqual(list(self.dir.glob("logs/*/channel")), [])
 
-    def run_with_py_spy(self, tool, body, *args, **more):
-        (self.dir / "bin").mkdir()
-        self.script("bin/py-spy", tool)
-        script = self.script("worker.py", body)
-        return self.start("--standalone", "--nproc-per-node=2", "--log-dir=logs", *args, script,
-                          env={"PATH": f"{self.dir}/bin:/bin:/usr/bin"}, **more)
+    def run_with_py_spy(self, tool, body, *args):
+        self.script("py-spy", tool)  # muster looks beside the workers' program first.
+        script = self.script("worker.py", f"#!{sys.executable}\n{body}")
+        return self.start("--standalone", "--nproc-per-node=2", "--log-dir=logs", "--no-python",
+                          *args, script)
 
     def test_a_hang_while_stacks_are_written_is_found_later(self):
         # A person asks for stacks. While py-spy runs, the worker that spins breaks its promise of progress.
