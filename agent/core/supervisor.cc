@@ -30,7 +30,6 @@ SupervisorActions Supervisor::on(const RendezvousCompleted& event, Instant) {
   state_ = State::Starting;
   job_decides_ = event.job_restarts.has_value();
   restarts_ = event.job_restarts.value_or(restarts_);
-  restart_ordered_ = false;
   slots_.assign(static_cast<std::size_t>(settings_.local_world_size), Slot::Asked);
   hung_.reset();
   outcome_ = Finish{.why = Finish::Why::Succeeded, .started = true};
@@ -41,9 +40,7 @@ SupervisorActions Supervisor::on(const RendezvousFailed& event, Instant) {
   rendezvous_error_ = event.reason;
   job_over_ = true;  // The other nodes can be told nothing any more.
   const bool waits = state_ == State::Joining;
-  const bool restarts =
-      next_ == Next::Restart || (restart_ordered_ && outcome_.why == Finish::Why::Succeeded);
-  if (waits || restarts) need_round();
+  if (waits || next_ == Next::Restart) need_round();
   return waits || state_ == State::Leaving ? finish() : SupervisorActions{};
 }
 
@@ -60,10 +57,7 @@ void Supervisor::need_round() {
 }
 
 SupervisorActions Supervisor::on(const RestartOrdered&, Instant now) {
-  const bool starting = state_ == State::Starting;
-  if (starting) restart_ordered_ = true;
-  if (starting && !rendezvous_error_.empty()) need_round();
-  if (state_ != State::Running) return {};  // Already stopping, joining or leaving.
+  if (!has_workers()) return {};  // Already stopping, joining or leaving.
   need_round();
   return stop(SIGTERM, now);
 }
@@ -79,10 +73,11 @@ SupervisorActions Supervisor::on(const JobEnded& event, Instant now) {
     if (!event.succeeded) record_job_failure(event);
     return finish();
   }
-  if (event.succeeded) return {};  // No other node waits for this one, nor this one for others.
+  next_ = Next::Finish;  // No round follows.
+  // After a success no other node waits for this one: workers that run go on.
+  if (event.succeeded) return {};
   record_job_failure(event);
-  next_ = Next::Finish;
-  return state_ == State::Running ? stop(SIGTERM, now) : SupervisorActions{};
+  return has_workers() ? stop(SIGTERM, now) : SupervisorActions{};
 }
 
 // A failure on this node takes precedence over the job's failure.
@@ -115,8 +110,8 @@ SupervisorActions Supervisor::on(const WorkerEnded& event, Instant now) {
     if (state_ == State::Running) deadline_.reset();
   }
   SupervisorActions actions;
-  const bool first_failure = (state_ == State::Starting || state_ == State::Running) &&
-                             outcome_.why == Finish::Why::Succeeded && !event.exit.ok();
+  const bool first_failure =
+      has_workers() && outcome_.why == Finish::Why::Succeeded && !event.exit.ok();
   if (first_failure) {
     outcome_.why = Finish::Why::WorkerFailed;
     actions.push_back(AnnounceFailure{event.rank, event.exit, settings_.max_restarts - restarts_});
@@ -126,17 +121,14 @@ SupervisorActions Supervisor::on(const WorkerEnded& event, Instant now) {
   return actions;
 }
 
-// In Starting, all decisions wait until each start is answered: a stop that overtook a start would
-// miss that worker.
 SupervisorActions Supervisor::after_worker_change(Instant now) {
   switch (state_) {
     case State::Starting:
-      if (any(Slot::Asked)) return {};
-      state_ = State::Running;
+      if (!any(Slot::Asked)) state_ = State::Running;
       [[fallthrough]];
     case State::Running:
-      if (outcome_.why == Finish::Why::Succeeded && !restart_ordered_)
-        return any(Slot::Alive) ? SupervisorActions{} : kill();
+      if (outcome_.why == Finish::Why::Succeeded)
+        return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : kill();
       decide_restart();
       return stop(SIGTERM, now);
     case State::Stopping:
@@ -151,15 +143,11 @@ SupervisorActions Supervisor::after_worker_change(Instant now) {
 }
 
 void Supervisor::decide_restart() {
-  if (job_over_) return;
-  if (outcome_.why == Finish::Why::Succeeded) {  // RestartOrdered.
-    next_ = Next::Restart;
-  } else if (outcome_.why == Finish::Why::WorkerFailed) {
-    // If the job decides, it answers the failure with the next round or with JobEnded.
-    if (!job_decides_ && restarts_ >= settings_.max_restarts) return;
-    if (!job_decides_) ++restarts_;
-    next_ = Next::Restart;
-  }
+  if (job_over_ || outcome_.why != Finish::Why::WorkerFailed) return;
+  // If the job decides, it answers the failure with the next round or with JobEnded.
+  if (!job_decides_ && restarts_ >= settings_.max_restarts) return;
+  if (!job_decides_) ++restarts_;
+  next_ = Next::Restart;
 }
 
 // Only the hung worker is signalled. It then counts as the failure, and the others as its victims.
@@ -274,6 +262,10 @@ SupervisorActions Supervisor::finish() {
   state_ = State::Done;
   deadline_.reset();
   return {outcome_};
+}
+
+bool Supervisor::has_workers() const {
+  return state_ == State::Starting || state_ == State::Running;
 }
 
 bool Supervisor::any(Slot wanted) const {

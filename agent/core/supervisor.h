@@ -179,6 +179,7 @@ class Supervisor {
   SupervisorActions kill();
   SupervisorActions report_end();
   SupervisorActions finish();
+  bool has_workers() const;  // In Starting or Running.
   bool any(Slot slot) const;
   Slot& slot(LocalRank rank);
 
@@ -193,7 +194,6 @@ class Supervisor {
   int restarts_ = 0;
   std::string rendezvous_error_;  // Empty: the rendezvous has not failed.
   bool job_decides_ = false;      // The rendezvous decides about restarts, not this node.
-  bool restart_ordered_ = false;  // RestartOrdered came in Starting, and is handled after it.
   bool job_over_ = false;         // No other node needs a report from this node any more.
   bool work_done_ = false;        // All workers had succeeded when a signal ended the job.
   bool signalled_ = false;        // A signal has arrived: the next one kills at once.

@@ -139,7 +139,10 @@ void SupervisionPlay::worker(const Words& words) {
       else
         throw BadLine(words[i] + "?");
     }
-    return feed(WorkerStarted{rank});
+    feed(WorkerStarted{rank});
+    // As in the shim: a signal that came before the program ran is sent now.
+    if (supervisor_->state() == Supervisor::State::Stopping) send(rank, stop_signal_);
+    return;
   }
   if (verb == "cannot-be-started") return feed(WorkerStartFailed{rank, rest(words, 2)});
   if (!worker.is_alive) throw BadLine(name(rank) + " is not alive");

@@ -1,6 +1,6 @@
-// The supervisor with a simulated shim and simulated workers: starts that fail; workers that fail,
-// end slowly, ignore SIGTERM or leave children; signals at any moment; reports that come late. The
-// invariants are checked at every step. MUSTER_SEED=<seed> runs one seed again.
+// The supervisor with a simulated shim and simulated workers: starts that fail or hang; workers
+// that fail, end slowly, ignore SIGTERM or leave children; signals at any moment; reports that come
+// late. The invariants are checked at every step. MUSTER_SEED=<seed> runs one seed again.
 
 #include <deque>
 #include <map>
@@ -40,6 +40,7 @@ class World {
         failing_(prng_.chance(70)),
         signalling_(prng_.chance(40)),
         start_failing_(prng_.chance(15)),
+        start_hanging_(prng_.chance(15)),
         stubborn_(prng_.chance(50)),
         hanging_(prng_.chance(30)),
         has_peers_(prng_.chance(40)),
@@ -60,6 +61,20 @@ class World {
   void feed(const SupervisorEvent& event) {
     for (const SupervisorAction& action : supervisor_.step(event, now_))
       std::visit([this](const auto& a) { apply(a); }, action);
+    // Workers are stopped at once, also if a start is not answered yet.
+    if (ends_attempt(event)) REQUIRE_FALSE(has_workers());
+  }
+
+  bool has_workers() const {
+    return supervisor_.state() == Supervisor::State::Starting ||
+           supervisor_.state() == Supervisor::State::Running;
+  }
+
+  static bool ends_attempt(const SupervisorEvent& event) {
+    if (const auto* ended = std::get_if<JobEnded>(&event)) return !ended->succeeded;
+    if (const auto* ended = std::get_if<WorkerEnded>(&event)) return !ended->exit.ok();
+    return std::holds_alternative<RestartOrdered>(event) ||
+           std::holds_alternative<WorkerStartFailed>(event);
   }
 
   // Runs the next event: a due report, the end of a worker, a signal, or the deadline.
@@ -68,6 +83,8 @@ class World {
     if (!reports_.empty()) next = std::min(next, reports_.front().first);
     for (const auto& [rank, worker] : alive_)
       next = std::min(next, worker.ends_at);
+    for (const auto& [rank, starts_at] : hanging_starts_)
+      next = std::min(next, starts_at);
     if (const auto deadline = supervisor_.next_deadline()) next = std::min(next, *deadline);
     if (joining_until_) next = std::min(next, *joining_until_);
     if (signalling_ && prng_.chance(10)) {
@@ -79,9 +96,11 @@ class World {
       return feed(WorkerHung{LocalRank{
           static_cast<int>(prng_.below(static_cast<std::uint64_t>(settings_.local_world_size)))}});
     if (leaving_until_) next = std::min(next, *leaving_until_);
-    if (has_peers_ && prng_.chance(4)) return feed(RestartOrdered{});
-    if (has_peers_ && prng_.chance(1)) return end_job();
-    if (has_peers_ && prng_.chance(1)) return fail_rendezvous();
+    if (has_peers_ && !job_ended_) {  // After the end of the job the session sends nothing more.
+      if (prng_.chance(4)) return feed(RestartOrdered{});
+      if (prng_.chance(1)) return end_job(prng_.chance(50));
+      if (prng_.chance(1)) return fail_rendezvous();
+    }
     REQUIRE(next != Instant::max());  // Otherwise the supervisor waits for nothing: a hang.
     now_ = std::max(now_, next);
     if (joining_until_ && now_ >= *joining_until_) {
@@ -92,6 +111,7 @@ class World {
       leaving_until_.reset();
       return feed(JobEnded{.succeeded = prng_.chance(80), .reason = "elsewhere"});
     }
+    finish_starts();
     end_workers();
     if (!reports_.empty() && reports_.front().first <= now_) {
       const SupervisorEvent event = reports_.front().second;
@@ -104,7 +124,7 @@ class World {
   void answer_join() {
     if (prng_.chance(3)) return fail_rendezvous();
     if (!job_decides_) return feed(RendezvousCompleted{});
-    if (job_restarts_ > settings_.max_restarts) return end_job();
+    if (job_restarts_ > settings_.max_restarts) return end_job(false);
     feed(RendezvousCompleted{.job_restarts = job_restarts_});
   }
 
@@ -113,9 +133,25 @@ class World {
     feed(RendezvousFailed{"no"});
   }
 
-  void end_job() {
-    job_failed_ = true;
-    feed(JobEnded{.succeeded = false, .reason = "elsewhere"});
+  void end_job(bool succeeded) {
+    job_ended_ = true;
+    job_failed_ = job_failed_ || !succeeded;
+    joining_until_.reset();  // The rendezvous answers nothing any more.
+    feed(JobEnded{.succeeded = succeeded, .reason = "elsewhere"});
+  }
+
+  void finish_starts() {
+    std::erase_if(hanging_starts_, [this](const auto& start) {
+      if (start.second <= now_) start_worker(start.first);
+      return start.second <= now_;
+    });
+  }
+
+  /// A signal that came before the worker's program ran is sent to it now.
+  void start_worker(int rank) {
+    alive_[rank] = draw_worker();
+    report(WorkerStarted{LocalRank{rank}});
+    if (stop_signal_ != 0) send(alive_[rank], stop_signal_);
   }
 
   void end_workers() {
@@ -139,6 +175,7 @@ class World {
   void apply(const JoinRendezvous&) {
     REQUIRE(alive_.empty());
     REQUIRE_FALSE(rendezvous_failed_);
+    REQUIRE_FALSE(job_ended_);
     joining_until_ = now_ + ms(prng_.below(3000));
   }
 
@@ -147,17 +184,20 @@ class World {
     REQUIRE(alive_.empty());
     REQUIRE(action.restart_count == (job_decides_ ? job_restarts_ : failures_));
     REQUIRE(action.restart_count <= settings_.max_restarts);
-    REQUIRE_FALSE(job_failed_);
+    REQUIRE_FALSE(job_ended_);
     REQUIRE(signals_ == 0);
     ++attempts_;
+    stop_signal_ = 0;
     for (int rank = 0; rank < settings_.local_world_size; ++rank) {
       if (start_failing_ && prng_.chance(10)) {
         start_failed_ = true;
         report(WorkerStartFailed{LocalRank{rank}, "no such file"});
         continue;
       }
-      alive_[rank] = draw_worker();
-      report(WorkerStarted{LocalRank{rank}});
+      if (start_hanging_ && prng_.chance(30))
+        hanging_starts_[rank] = now_ + ms(prng_.below(100'000));
+      else
+        start_worker(rank);
     }
   }
 
@@ -170,12 +210,15 @@ class World {
   }
 
   void apply(const SignalWorkers& action) {
-    for (auto& [rank, worker] : alive_) {
-      if (worker.ignores_signals || worker.ends_at <= now_ + worker.takes_to_end) continue;
-      worker.ends_at = now_ + worker.takes_to_end;
-      worker.end =
-          prng_.chance(20) ? WorkerExit{} : WorkerExit{.killed = true, .status = action.number};
-    }
+    stop_signal_ = action.number;
+    for (auto& [rank, worker] : alive_)
+      send(worker, action.number);
+  }
+
+  void send(Worker& worker, int number) {
+    if (worker.ignores_signals || worker.ends_at <= now_ + worker.takes_to_end) return;
+    worker.ends_at = now_ + worker.takes_to_end;
+    worker.end = prng_.chance(20) ? WorkerExit{} : WorkerExit{.killed = true, .status = number};
   }
 
   void apply(const EndWorker& action) {
@@ -190,6 +233,8 @@ class World {
   }
 
   void apply(const KillEverything&) {
+    for (const auto& [rank, starts_at] : std::exchange(hanging_starts_, {}))
+      start_worker(rank);
     for (auto& [rank, worker] : alive_)
       report(WorkerEnded{LocalRank{rank}, {.killed = true, .status = 9}});
     alive_.clear();
@@ -227,11 +272,11 @@ class World {
                            finish_->why == Finish::Why::Signalled));
     else  // The end is not reported if the job has ended, this node left, or there is no
           // rendezvous.
-      CHECK((job_failed_ || left_ || rendezvous_failed_));
+      CHECK((job_ended_ || left_ || rendezvous_failed_));
     CHECK_FALSE(supervisor_.next_deadline());
     switch (finish_->why) {
       case Finish::Why::Succeeded:
-        CHECK(failures_ <= attempts_ - 1);
+        CHECK((job_ended_ || failures_ <= attempts_ - 1));
         CHECK((has_peers_ || failures_ == attempts_ - 1));
         break;
       case Finish::Why::JobFailed:
@@ -252,7 +297,7 @@ class World {
         CHECK(signals_ > 0);
         break;
     }
-    if (!job_failed_ && !rendezvous_failed_ && signals_ == 0 &&
+    if (!job_ended_ && !rendezvous_failed_ && signals_ == 0 &&
         finish_->why == Finish::Why::WorkerFailed && finish_->reason.empty())
       CHECK(failures_ == settings_.max_restarts + 1);          // All restarts were used.
     CHECK(supervisor_.step(SignalArrived{15}, now_).empty());  // After the end nothing happens.
@@ -260,10 +305,13 @@ class World {
 
   testing::Prng prng_;
   SupervisorSettings settings_;
-  bool failing_, signalling_, start_failing_, stubborn_, hanging_, has_peers_, job_decides_;
+  bool failing_, signalling_, start_failing_, start_hanging_, stubborn_, hanging_, has_peers_,
+      job_decides_;
   Supervisor supervisor_;
   Instant now_{};
   std::map<int, Worker> alive_;
+  std::map<int, Instant> hanging_starts_;  // By rank: when the worker's program runs.
+  int stop_signal_ = 0;                    // The signal of this attempt's stop; 0: none.
   std::deque<std::pair<Instant, SupervisorEvent>> reports_;
   std::optional<Instant> joining_until_;
   std::optional<Instant> second_signal_at_;
@@ -275,6 +323,7 @@ class World {
   std::optional<Instant> leaving_until_;
   std::optional<bool> reported_;
   bool left_ = false;
+  bool job_ended_ = false;
   bool job_failed_ = false;
   bool rendezvous_failed_ = false;
   bool start_failed_ = false;

@@ -123,19 +123,38 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: time in which the machine stood st
   }
 }
 
-TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure is acted on once every start is answered",
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a stop does not wait for a start that hangs",
                  "[unit][agent]") {
   happens(RendezvousCompleted{});
   happens(WorkerStarted{LocalRank{0}});
-  only<AnnounceFailure>(happens(WorkerEnded{LocalRank{0}, kBad}));
-  last<SignalWorkers>(happens(WorkerStarted{LocalRank{1}}));
+  SECTION("after a failure") {
+    const SupervisorActions actions = happens(WorkerEnded{LocalRank{0}, kBad});
+    REQUIRE(actions.size() == 2);
+    CHECK(std::holds_alternative<AnnounceFailure>(actions[0]));
+    CHECK(std::holds_alternative<SignalWorkers>(actions[1]));
+  }
+  SECTION("when the job has failed elsewhere") {
+    only<SignalWorkers>(happens(JobEnded{.succeeded = false, .reason = "b failed"}));
+    CHECK(happens(WorkerEnded{LocalRank{0}, kBad}).empty());
+  }
+  SECTION("when a restart is ordered") {
+    only<SignalWorkers>(happens(RestartOrdered{}));
+    CHECK(happens(WorkerEnded{LocalRank{0}, kBad}).empty());
+  }
+  SECTION("but a success does") {
+    CHECK(happens(WorkerEnded{LocalRank{0}, kGood}).empty());
+    CHECK(happens(WorkerStarted{LocalRank{1}}).empty());
+    only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kGood}));
+    return;
+  }
+  only<KillEverything>(after(30s, TimePassed{}));
 }
 
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a command that cannot be started is not tried again",
                  "[unit][agent]") {
   happens(RendezvousCompleted{});
-  CHECK(happens(WorkerStartFailed{LocalRank{0}, "no such file"}).empty());
-  only<SignalWorkers>(happens(WorkerStarted{LocalRank{1}}));
+  only<SignalWorkers>(happens(WorkerStartFailed{LocalRank{0}, "no such file"}));
+  CHECK(happens(WorkerStarted{LocalRank{1}}).empty());
   only<KillEverything>(happens(WorkerEnded{LocalRank{1}, {.killed = true, .status = kTerm}}));
   const Finish finish = end(false);
   CHECK(finish.why == Finish::Why::StartFailed);
@@ -262,8 +281,8 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a restart that is ordered costs no
   SECTION("while they start") {
     happens(RendezvousCompleted{});
     happens(WorkerStarted{LocalRank{0}});
-    CHECK(happens(RestartOrdered{}).empty());
-    only<SignalWorkers>(happens(WorkerStarted{LocalRank{1}}));
+    only<SignalWorkers>(happens(RestartOrdered{}));
+    CHECK(happens(WorkerStarted{LocalRank{1}}).empty());
     happens(WorkerEnded{LocalRank{0}, kGood});
   }
   only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kGood}));
@@ -320,6 +339,25 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a job that failed elsewhere is ove
     const SupervisorActions actions = happens(failed);
     CHECK(only<Finish>(actions).why == Finish::Why::Succeeded);
     CHECK(only<Finish>(actions).reason == failed.reason);
+  }
+}
+
+TEST_CASE_METHOD(SupervisorTest, "supervisor: no round follows the end of the job",
+                 "[unit][agent]") {
+  run();
+  const JobEnded succeeded{.succeeded = true, .reason = ""};
+  SECTION("a restart was ordered, and the others have ended without this node") {
+    only<SignalWorkers>(happens(RestartOrdered{}));
+    CHECK(happens(succeeded).empty());
+    happens(WorkerEnded{LocalRank{0}, kGood});
+    only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kGood}));
+    CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::Succeeded);
+  }
+  SECTION("a worker has failed here") {
+    last<SignalWorkers>(happens(WorkerEnded{LocalRank{0}, kBad}));
+    only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kGood}));
+    CHECK(happens(succeeded).empty());
+    CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::WorkerFailed);
   }
 }
 
