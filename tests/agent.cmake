@@ -46,6 +46,10 @@ muster_add_tests(agent_io_tests unit
   SOURCES unit/agent/error_file_io_test.cc unit/agent/owned_folder_test.cc
   LINK muster_agent_io)
 
+muster_add_tests(agent_hang_tests unit
+  SOURCES unit/agent/hang_response_test.cc
+  LINK muster_agent_io)
+
 muster_add_tests(agent_watchdogs_tests unit
   SOURCES unit/agent/watchdogs_test.cc
   LINK muster_agent_io)

@@ -94,8 +94,22 @@ HangResponse::HangResponse(boost::asio::io_context& loop, WorkerTable& workers,
   if (timeout > Duration(0)) watch_.emplace(loop, timeout, [this] { return check(); });
 }
 
+// A worker of the last attempt may have reported progress until it was killed.
+void HangResponse::attempt_begins() {
+  if (watch_) watch_->stop();
+  is_watching_ = true;
+}
+
 void HangResponse::worker_started(const RunningWorker&) {
+  hung_.reset();
   if (watch_) watch_->check.begin();
+}
+
+// A worker that was found to hang can still end with success. Then the watch for the others goes
+// on.
+void HangResponse::worker_ended(const RunningWorker& worker, const WorkerExit&) {
+  if (hung_ == worker.rank) hung_.reset();
+  if (watch_ && is_watching_) watch_->check.begin();
 }
 
 void HangResponse::progressed(LocalRank rank) {
@@ -108,11 +122,12 @@ void HangResponse::ended_progress(LocalRank rank) {
 
 void HangResponse::attempt_ends() {
   ++attempt_;
+  is_watching_ = false;
   if (watch_) watch_->stop();
 }
 
 bool HangResponse::check() {
-  if (!watch_ || workers_.running().empty()) return false;
+  if (!watch_ || workers_.running().empty() || hung_) return false;
   std::vector<IdleWorker> idle =
       watch_->detector.observe(family_activity(workers_.running()), now());
   // If stacks are being written already, the next check finds the hang again.
@@ -154,26 +169,21 @@ void HangResponse::on_idle(std::vector<IdleWorker> idle) {
   collect(rank + " had " + what,
           [this, attempt = attempt_, idle = std::move(idle)](const auto& evidence) {
             log_evidence(evidence);
-            if (attempt != attempt_) return;  // The attempt has ended meanwhile.
-            if (!all_run(idle)) return watch_again();
-            const LocalRank hung = choose_hung_worker(idle, evidence);
-            handlers_.on_hung(hung, hang_text(hung, idle, evidence));
+            if (attempt == attempt_) end_hung_worker(idle, evidence);
           });
 }
 
-bool HangResponse::all_run(const std::vector<IdleWorker>& idle) const {
-  return std::all_of(idle.begin(), idle.end(), [this](const IdleWorker& worker) {
+void HangResponse::end_hung_worker(const std::vector<IdleWorker>& idle,
+                                   const std::vector<StackCollector::Evidence>& evidence) {
+  const bool all_run = std::all_of(idle.begin(), idle.end(), [this](const IdleWorker& worker) {
     return workers_.running().contains(worker.rank);
   });
-}
-
-/// An idle worker has ended by itself while the stacks were written, so it did not hang. The others
-/// may have waited for it.
-void HangResponse::watch_again() {
-  spdlog::warn(
-      "an idle worker has ended by itself meanwhile: no worker is ended, and the watch for "
-      "hangs goes on");
-  if (watch_) watch_->check.begin();
+  if (!all_run)  // The others may have waited for it.
+    return spdlog::warn(
+        "an idle worker has ended by itself meanwhile: no worker is ended, and the "
+        "watch for hangs goes on");
+  hung_ = choose_hung_worker(idle, evidence);
+  handlers_.on_hung(*hung_, hang_text(*hung_, idle, evidence));
 }
 
 void HangResponse::collect(std::string why, StackCollector::Done done) {

@@ -30,7 +30,9 @@ class HangResponse : public WorkerObserver {
   HangResponse(boost::asio::io_context& loop, WorkerTable& workers,
                const std::vector<std::string>& environment, Duration timeout, Handlers handlers);
 
+  void attempt_begins() override;
   void worker_started(const RunningWorker& worker) override;
+  void worker_ended(const RunningWorker& worker, const WorkerExit& exit) override;
   /// Workers that are being stopped are not watched for hangs.
   void attempt_ends() override;
   /// A worker has reported progress.
@@ -48,14 +50,16 @@ class HangResponse : public WorkerObserver {
  private:
   bool check();
   void on_idle(std::vector<IdleWorker> idle);
-  bool all_run(const std::vector<IdleWorker>& idle) const;
-  void watch_again();
+  void end_hung_worker(const std::vector<IdleWorker>& idle,
+                       const std::vector<StackCollector::Evidence>& evidence);
   void collect(std::string why, StackCollector::Done done);
 
   const WorkerTable& workers_;
   Handlers handlers_;
   StackCollector stacks_;
   std::optional<DetectorWatch<HangDetector>> watch_;  // Nothing if the timeout is 0.
+  bool is_watching_ = false;  // From the beginning of the attempt until its workers are stopped.
+  std::optional<LocalRank> hung_;  // This worker is being ended.
   int attempt_ = 0;
   bool has_written_ = false;
 };

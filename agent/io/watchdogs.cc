@@ -24,10 +24,17 @@ Watchdogs::Watchdogs(boost::asio::io_context& io, WorkerTable& workers,
 }
 
 void Watchdogs::worker_started(const RunningWorker&) {
+  is_watching_ = true;
   if (states_) states_->check.begin();
 }
 
+// A stuck worker can still end with success. Then the watch for the others goes on.
+void Watchdogs::worker_ended(const RunningWorker&, const WorkerExit&) {
+  if (states_ && is_watching_) states_->check.begin();
+}
+
 void Watchdogs::attempt_ends() {
+  is_watching_ = false;
   if (states_) states_->stop();
 }
 

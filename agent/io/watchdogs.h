@@ -33,6 +33,7 @@ class Watchdogs : public WorkerObserver {
             std::function<char(pid_t)> read_state = process_state);
 
   void worker_started(const RunningWorker& worker) override;
+  void worker_ended(const RunningWorker& worker, const WorkerExit& exit) override;
   /// Ends the watch for stuck workers. File timers go on.
   void attempt_ends() override;
 
@@ -46,6 +47,7 @@ class Watchdogs : public WorkerObserver {
   std::function<char(pid_t)> read_state_;
   std::optional<FileTimer> timers_;
   std::optional<DetectorWatch<UninterruptibleDetector>> states_;  // Nothing if not enabled.
+  bool is_watching_ = false;  // From the first start of an attempt until its workers are stopped.
 };
 
 }  // namespace muster

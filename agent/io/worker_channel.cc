@@ -240,6 +240,8 @@ void WorkerChannel::preempt(Instant deadline) {
 void WorkerChannel::reset() {
   preemption_.reset();
   overdue_.cancel();
+  // Also closes connections that wait in the kernel's queue. An error occurs in accept() again.
+  [[maybe_unused]] const auto error = accept_waiting();
   for (const auto& connection : connections_)
     connection->detach();
   connections_.clear();

@@ -299,6 +299,24 @@ TEST_CASE_METHOD(StateWatchTest, "watchdogs: a worker in D is reported once, ano
   CHECK(stuck.size() == 1);
 }
 
+TEST_CASE_METHOD(StateWatchTest, "watchdogs: the watch outlives a stuck worker's success",
+                 "[unit][uninterruptible]") {
+  watch("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0.15");
+  REQUIRE(stuck.size() == 1);
+  workers.attempt_ends();
+  workers.attempt_begins();
+  workers.started(LocalRank{0}, 11);
+  workers.started(LocalRank{1}, 11);
+  io.restart();
+  io.run_for(kPatience);
+  REQUIRE(stuck.size() == 2);
+  workers.ended(stuck[1], {});
+  io.restart();
+  io.run_for(kPatience);
+  REQUIRE(stuck.size() == 3);
+  CHECK(stuck[2] != stuck[1]);
+}
+
 TEST_CASE_METHOD(StateWatchTest, "watchdogs: nobody looks for D unless the environment asks",
                  "[unit][uninterruptible]") {
   watch(GENERATE("B=1", "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=x"));
