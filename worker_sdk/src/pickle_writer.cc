@@ -175,7 +175,8 @@ void write_pickle_file(const c10::IValue& value,
   write_record("data.pkl", pickle.text.data(), pickle.text.size());
   write_record("byteorder", "little", 6);
   for (std::size_t i = 0; i < pickle.tensors.size(); ++i) {
-    const at::Tensor whole = pickle.tensors[i].cpu().contiguous();
+    // A conjugated or negated view shares the memory of its original, which has other numbers.
+    const at::Tensor whole = pickle.tensors[i].cpu().resolve_conj().resolve_neg().contiguous();
     write_record("data/" + std::to_string(i), whole.const_data_ptr(), whole.nbytes());
   }
   archive.writeEndOfFile();

@@ -90,12 +90,16 @@ void run_tensor_object(Table& table) {
     c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
     dict.insert("weight", own_rows().t());
     dict.insert("empty", torch::empty({0, 3}, torch::kInt64));
+    dict.insert("conjugate", torch::complex(own_rows(), own_rows() + 1).conj());
+    dict.insert("negated", torch::_neg_view(own_rows()));
     dict.insert("name", "layer");
     value = dict;
   }
   const auto dict = broadcast_object(value, 0).toGenericDict();
   table["object_weight"] = dict.at("weight").toTensor().contiguous();
   table["object_empty"] = dict.at("empty").toTensor();
+  table["object_conjugate"] = dict.at("conjugate").toTensor();
+  table["object_negated"] = dict.at("negated").toTensor();
   table["object_name"] = text_tensor(dict.at("name").toStringRef());
 }
 
