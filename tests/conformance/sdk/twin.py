@@ -246,7 +246,7 @@ class Net(nn.Module):
     def forward(self, x):
         hidden = torch.relu(self.norm(self.first(x)))
         hidden = torch.relu(self.shared(torch.relu(self.shared(hidden))))
-        return self.frozen(self.last(hidden))
+        return self.frozen(self.last(hidden)), None
 
 
 def make_ddp(net, variant):
@@ -280,8 +280,8 @@ def run_ddp(variant):
         optimizer.zero_grad()
         if variant == "no_sync":
             with ddp.no_sync():
-                ddp(torch.randn(5, 8)).square().mean().backward()
-        ddp(torch.randn(5, 8)).square().mean().backward()
+                ddp(torch.randn(5, 8))[0].square().mean().backward()
+        ddp(torch.randn(5, 8))[0].square().mean().backward()
         for name, parameter in net.named_parameters():
             if parameter.grad is not None:
                 table[f"{step}.{name}"] = parameter.grad.clone()
