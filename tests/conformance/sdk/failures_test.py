@@ -108,7 +108,8 @@ class Failures(Folder):
                 self.assertRegex(text_of(table[name]).replace("\n", " "),
                                  pattern.replace("RANK", str(rank)), name)
             for name, text in (("object_of_itself", "more than 100 containers"),
-                               ("object_of_no_kind", "a Device cannot be written: expected tensors")):
+                               ("object_of_no_kind", "a Device cannot be written: expected tensors"),
+                               ("object_without_elements", "Cannot copy out of meta tensor")):
                 sent = text_of(table[name])
                 if rank == 0:
                     self.assertIn('muster::Error: broadcast_object in group "0", rank 0 of 2: ' + text, sent)

@@ -172,6 +172,9 @@ Table run_wrong_calls() {
   const c10::IValue device{c10::Device(c10::kCPU)};
   note("object_of_no_kind",
        error_of([&] { broadcast_object(get_rank() == 0 ? device : c10::IValue(), 0); }));
+  const c10::IValue meta{torch::empty({2}, torch::device(torch::kMeta))};
+  note("object_without_elements",
+       error_of([&] { broadcast_object(get_rank() == 0 ? meta : c10::IValue(), 0); }));
   const ProcessGroup pair = new_group({0, 1});
   barrier(pair);  // Otherwise the other rank may still be connecting.
   destroy_process_group(pair);
