@@ -246,6 +246,15 @@ class Snapshots(Folder):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.splitlines()
 
+    def start_tool(self, *words, **variables):
+        """Starts the tool. Its "pause" waits for a line of input."""
+        process = subprocess.Popen([TOOLS, "snapshots", str(self.folder), "3", *words], text=True,
+                                   env=os.environ | variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
     def epochs(self):
         return [int(name[11:19]) for name in self.files()]
 
@@ -269,6 +278,20 @@ class Snapshots(Folder):
         for path in sorted(self.folder.iterdir(), reverse=True):
             shutil.copyfile(path, path.with_suffix(".copy"))
             path.with_suffix(".copy").rename(path)
+        self.assertEqual(self.run_tool(3, "load"), ["epoch 4, scale 4, refused 0"])
+
+    def test_order_goes_on_while_older_files_cannot_be_read(self):
+        writer = self.start_tool("save:98", "save:99", "pause", "save:4")
+        self.assertEqual([writer.stdout.readline() for _ in range(3)], ["saved\n", "saved\n", "paused\n"])
+        whole = {epoch: self.path(epoch).read_bytes() for epoch in (98, 99)}
+        for epoch in whole:
+            self.path(epoch).unlink()
+            self.path(epoch).symlink_to(self.path(epoch))  # Cannot be opened, not even by root.
+        out, _ = writer.communicate("on\n", timeout=LIMIT_S)
+        self.assertEqual(out, "saved\n")
+        for epoch, content in whole.items():
+            self.path(epoch).unlink()
+            self.path(epoch).write_bytes(content)
         self.assertEqual(self.run_tool(3, "load"), ["epoch 4, scale 4, refused 0"])
 
     def test_refused_files_take_no_place(self):
@@ -352,13 +375,7 @@ class Snapshots(Folder):
 
     def test_a_process_that_was_replaced_writes_no_more(self):
         def start(generation, *words):
-            process = subprocess.Popen(
-                [TOOLS, "snapshots", str(self.folder), "3", *words], text=True,
-                env={**os.environ, "TORCHELASTIC_RUN_ID": "r", "MUSTER_GENERATION": str(generation)},
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            self.addCleanup(process.communicate)
-            self.addCleanup(process.kill)
-            return process
+            return self.start_tool(*words, TORCHELASTIC_RUN_ID="r", MUSTER_GENERATION=str(generation))
 
         old = start(1, "save:1", "pause", "save:3")
         self.assertEqual([old.stdout.readline() for _ in range(2)], ["saved\n", "paused\n"])
