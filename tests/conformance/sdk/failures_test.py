@@ -164,6 +164,22 @@ class Failures(Folder):
             self.assertTrue(table["unchanged"])
             self.assertEqual(float(table["sum"]), 3)
 
+    def test_all_ranks_load_or_refuse_what_a_foreign_snapshot_has_besides(self):
+        large = torch.ones(8192)  # Larger than the tensors that are sent with the outline.
+        nested = large
+        for _ in range(99):
+            nested = [nested]
+        weight = torch.arange(6.0).reshape(2, 3)
+        whole = {"model": {"weight": weight, "bias": torch.ones(2)}, "optimizer": None, "epoch": 1, "rng": []}
+        for more, error in ((nested, "^no error$"),
+                            ({large: 1}, "the snapshot has a dict with a tensor as key"),
+                            ("muster: large tensor 0 6 5", "the snapshot has a text of muster's own")):
+            torch.save(whole | {"more": more}, self.folder / "checkpoint-00000001.pt")
+            for rank, table in enumerate(run_tables(RANKS, "cc", "checkpoint_foreign", str(self.folder))):
+                self.assertRegex(text_of(table["error"]), error, f"rank {rank}")
+                self.assertEqual(torch.equal(table["weight"], weight), error == "^no error$")
+                self.assertEqual(float(table["sum"]), 2)
+
     def test_a_load_needs_one_tensors_memory_beside_the_model(self):
         for table in run_tables(RANKS, "cc", "checkpoint_memory", str(self.folder / "snapshots")):
             self.assertTrue(table["same"])
