@@ -99,8 +99,11 @@ class PickleWriter {
   }
 
   void string(std::string_view value) {
-    text += 'X';
-    little_endian(value.size(), 4);
+    if (!is_text_size(value.size()))
+      throw Error("a text of " + std::to_string(value.size()) +
+                  " bytes cannot be written: expected less than 4 GiB.");
+    text += 'X';  // BINUNICODE
+    little_endian(value.size(), kTextSizeBytes);
     text += value;
   }
 
