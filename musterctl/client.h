@@ -11,7 +11,9 @@
 
 namespace muster::ctl {
 
-/// The time limit for an answer, including the time to connect.
+/// The time limit for an answer, including the time to connect. The time to look up the host's name
+/// counts, too, but a look-up that takes longer goes on: the resolver has limits of its own, which
+/// resolv.conf sets (by default 10 s for each server that does not answer).
 inline constexpr int kAnswerSeconds = 10;
 
 /// A musterd, and the token for requests to it.

@@ -1,5 +1,7 @@
 #include "muster/agent.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -33,6 +35,7 @@ class Channel {
     const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
     if (fd_ < 0 || (last_report_ && now - *last_report_ < kLeastBetweenReports)) return;
+    if (is_half_full()) return;
     last_report_ = now;
     send("{\"type\":\"progress\",\"step\":" + std::to_string(step) + "}\n");
   }
@@ -64,6 +67,18 @@ class Channel {
       return close();
     send("{\"type\":\"hello\",\"local_rank\":" + std::to_string(rank ? std::atoi(rank) : 0) +
          "}\n");
+  }
+
+  // Whether the agent has not read for a long time. Reports leave the other half of the socket's
+  // buffer to the lines that must not be lost: ends_itself, which is sent once, and progress_end,
+  // which is sent once after a report.
+  bool is_half_full() const {
+    int queued_bytes = 0;
+    int capacity_bytes = 0;
+    socklen_t size = sizeof capacity_bytes;
+    return ::ioctl(fd_, SIOCOUTQ, &queued_bytes) == 0 &&
+           ::getsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &capacity_bytes, &size) == 0 &&
+           queued_bytes > capacity_bytes / 2;
   }
 
   // If the socket accepts only a part of a line, closes the channel: the agent could not read the

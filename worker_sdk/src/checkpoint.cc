@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <functional>
@@ -200,7 +201,9 @@ void Checkpoints::write_newest(const torch::nn::Module& model,
   auto others = folder.list();
   const SnapshotWriter own = this_writer();
   check_generation(others, own);
-  const std::int64_t order = others.empty() ? std::int64_t{1} : others.front().order + 1;
+  // A file that cannot be read at the moment counts as 0, also one that this process has written.
+  const std::int64_t newest = others.empty() ? 0 : others.front().order;
+  const std::int64_t order = std::max(newest, newest_order_.value_or(0)) + 1;
   Dict snapshot(c10::StringType::get(), c10::AnyType::get());
   snapshot.insert("model", module_state(model));
   snapshot.insert("optimizer", optimizer == nullptr ? c10::IValue() : optimizer_state(*optimizer));

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <locale>
+#include <sstream>
+#include <string_view>
 
 #include "muster/collectives.h"
 #include "muster/error.h"
@@ -13,10 +16,9 @@ namespace muster {
 namespace {
 
 constexpr std::int64_t kFailureBytes = 1024;
-// The outline that is sent has this tuple in place of a large tensor: (kLarge, index, dtype,
-// sizes).
-constexpr const char* kLarge = "muster: large tensor";
-constexpr std::size_t kLargeParts = 4;
+// The outline that is sent has a text in place of a large tensor: kLarge, dtype, sizes. A tuple
+// would be one more container, and the snapshot may be nested to the limit already.
+constexpr std::string_view kLarge = "muster: large tensor";
 
 c10::Device transfer_device(const ProcessGroup& group) {
   return has_backend(*group.torch_group(), torch::kCPU) ? torch::kCPU : torch::kCUDA;
@@ -34,8 +36,10 @@ class OutlineMapper {
       throw Error("the snapshot has more than " + std::to_string(kMaxOutlineValues) + " values.");
     if (value.isGenericDict()) {
       c10::impl::GenericDict to(c10::AnyType::get(), c10::AnyType::get());
-      for (const auto& entry : value.toGenericDict())
+      for (const auto& entry : value.toGenericDict()) {
+        if (entry.key().isTensor()) throw Error("the snapshot has a dict with a tensor as key.");
         to.insert(entry.key(), map(entry.value()));
+      }
       return to;
     }
     if (value.isList()) {
@@ -44,17 +48,11 @@ class OutlineMapper {
         to.push_back(map(element));
       return to;
     }
-    if (!value.isTuple() || is_large(value)) return leaf_(value);
+    if (!value.isTuple()) return leaf_(value);
     std::vector<c10::IValue> to;
     for (const c10::IValue& element : value.toTupleRef().elements())
       to.push_back(map(element));
     return c10::ivalue::Tuple::create(std::move(to));
-  }
-
-  static bool is_large(const c10::IValue& value) {
-    if (!value.isTuple()) return false;
-    const auto& parts = value.toTupleRef().elements();
-    return parts.size() == kLargeParts && parts[0].isString() && parts[0].toStringRef() == kLarge;
   }
 
  private:
@@ -62,23 +60,27 @@ class OutlineMapper {
   std::size_t values_ = 0;
 };
 
-at::Tensor outlined_tensor(const c10::IValue& placeholder) {
-  const auto& parts = placeholder.toTupleRef().elements();
-  std::vector<std::int64_t> sizes;
-  for (const c10::IValue& size : parts[3].toTupleRef().elements())
-    sizes.push_back(size.toInt());
-  return at::empty(sizes,
-                   at::dtype(static_cast<c10::ScalarType>(parts[2].toInt())).device(at::kMeta));
+bool is_large(const c10::IValue& value) {
+  return value.isString() && value.toStringRef().starts_with(kLarge);
 }
 
-c10::IValue placeholder_of(const at::Tensor& tensor, std::size_t index) {
-  std::vector<c10::IValue> sizes;
+std::string placeholder_of(const at::Tensor& tensor) {
+  std::string text =
+      std::string(kLarge) + ' ' + std::to_string(static_cast<int>(tensor.scalar_type()));
   for (const std::int64_t size : tensor.sizes())
-    sizes.emplace_back(size);
-  return c10::ivalue::Tuple::create({c10::IValue(kLarge),
-                                     c10::IValue(static_cast<std::int64_t>(index)),
-                                     c10::IValue(static_cast<std::int64_t>(tensor.scalar_type())),
-                                     c10::ivalue::Tuple::create(std::move(sizes))});
+    text += ' ' + std::to_string(size);
+  return text;
+}
+
+at::Tensor outlined_tensor(const std::string& placeholder) {
+  std::istringstream numbers(placeholder.substr(kLarge.size()));
+  numbers.imbue(std::locale::classic());
+  int type = 0;
+  numbers >> type;
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = 0; numbers >> size;)
+    sizes.push_back(size);
+  return at::empty(sizes, at::dtype(static_cast<c10::ScalarType>(type)).device(at::kMeta));
 }
 
 }  // namespace
@@ -98,33 +100,33 @@ void share_failures(const std::string& failure, const ProcessGroup& group) {
 
 SnapshotStream::SnapshotStream(const PickleFile* file, ProcessGroup group)
     : file_(file), group_(std::move(group)) {
-  c10::IValue sent;
+  std::string sent;
   std::string failure;
   if (file_ != nullptr) {
     try {
       OutlineMapper to_sent([this](const c10::IValue& value) -> c10::IValue {
-        if (OutlineMapper::is_large(value))
-          throw Error("the snapshot has a tuple of muster's own.");
+        if (is_large(value)) throw Error("the snapshot has a text of muster's own.");
         if (!value.isTensor() || !value.toTensor().defined()) return value;
         const at::Tensor& tensor = value.toTensor();
         if (tensor.nbytes() <= kInlineTensorBytes) return file_->read(tensor);
         in_file_.push_back(tensor);
-        return placeholder_of(tensor, in_file_.size() - 1);
+        return placeholder_of(tensor);
       });
-      sent = to_sent.map(file_->outline());
+      // All that can fail on rank 0 alone comes before share_failures().
+      sent = write_pickle(to_sent.map(file_->outline()));
     } catch (const std::exception& error) {
       failure = error.what();
     }
   }
   share_failures(failure, group_);
-  sent = broadcast_object(sent, group_.global_rank(0), group_);
+  sent = broadcast_bytes(sent, group_.global_rank(0), group_);
   OutlineMapper from_sent([this](const c10::IValue& value) -> c10::IValue {
-    if (!OutlineMapper::is_large(value)) return value;
-    large_.push_back(outlined_tensor(value));
+    if (!is_large(value)) return value;
+    large_.push_back(outlined_tensor(value.toStringRef()));
     index_of_[large_.back().unsafeGetTensorImpl()] = large_.size() - 1;
     return large_.back();
   });
-  outline_ = from_sent.map(sent);
+  outline_ = from_sent.map(read_pickle(sent));
   copies_.resize(large_.size());
 }
 

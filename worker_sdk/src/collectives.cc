@@ -288,10 +288,13 @@ c10::IValue broadcast_object(const c10::IValue& value, int src, const ProcessGro
   if (group.group_rank(src) == group.rank()) {
     try {
       bytes = write_pickle(value);
-    } catch (const Error& error) {
+    } catch (const c10::Error& error) {
+      failure = error.what_without_backtrace();
+    } catch (const std::exception& error) {
       failure = error.what();
-      bytes = write_pickle(c10::IValue());  // The other members wait for a value.
     }
+    // The other members wait for a value.
+    if (!failure.empty()) bytes = write_pickle(c10::IValue());
   }
   bytes = broadcast_bytes(bytes, src, group);
   if (!failure.empty()) throw Error(here() + failure);

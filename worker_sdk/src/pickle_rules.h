@@ -2,6 +2,7 @@
 // LibTorch. Private.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,6 +30,14 @@ TorchName torch_name(const pickle::Graph& graph, pickle::Ref of);
 /// The largest depth of nested containers in a file. States of models and optimizers have a much
 /// smaller depth, and recursive functions can handle this depth.
 inline constexpr int kMaxContainerDepth = 100;
+
+/// A text in a pickle begins with its size, in so many bytes.
+inline constexpr int kTextSizeBytes = 4;
+
+/// Whether the size of a text fits.
+constexpr bool is_text_size(std::size_t bytes) {
+  return bytes >> (8 * kTextSizeBytes) == 0;
+}
 
 /// The limits for a pickle of any size. The memory of the values is proportional to its bytes.
 pickle::PickleLimits tensor_pickle_limits();

@@ -99,8 +99,11 @@ class PickleWriter {
   }
 
   void string(std::string_view value) {
-    text += 'X';
-    little_endian(value.size(), 4);
+    if (!is_text_size(value.size()))
+      throw Error("a text of " + std::to_string(value.size()) +
+                  " bytes cannot be written: expected less than 4 GiB.");
+    text += 'X';  // BINUNICODE
+    little_endian(value.size(), kTextSizeBytes);
     text += value;
   }
 
@@ -175,7 +178,8 @@ void write_pickle_file(const c10::IValue& value,
   write_record("data.pkl", pickle.text.data(), pickle.text.size());
   write_record("byteorder", "little", 6);
   for (std::size_t i = 0; i < pickle.tensors.size(); ++i) {
-    const at::Tensor whole = pickle.tensors[i].cpu().contiguous();
+    // A conjugated or negated view shares the memory of its original, which has other numbers.
+    const at::Tensor whole = pickle.tensors[i].cpu().resolve_conj().resolve_neg().contiguous();
     write_record("data/" + std::to_string(i), whole.const_data_ptr(), whole.nbytes());
   }
   archive.writeEndOfFile();

@@ -6,6 +6,9 @@
 //     channel_probe report STEPS          a worker's end: reports, and prints whether a notice is
 //                                         there
 //     channel_probe work STEPS            as report, but waits for the notice
+//     channel_probe alternate STEPS       reports and withdraws its promise of reports in each
+//     step,
+//                                         and asks for the notice at the end
 //     channel_probe ask                   asks once for each line of its input
 //     channel_probe train FOLDER HOW      a worker under muster, see train()
 #include <unistd.h>
@@ -119,6 +122,15 @@ int report(int steps) {
   return 0;
 }
 
+int alternate(int steps) {
+  for (int step = 0; step < steps; ++step) {
+    muster::report_progress(step);
+    muster::end_progress();
+  }
+  print_line(muster::preemption_deadline() ? "notice" : "no notice");
+  return 0;
+}
+
 int work(int steps) {
   for (int step = 0; step < steps; ++step)
     muster::report_progress(step);
@@ -181,11 +193,13 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "listen" && argc == 4) return listen(argv[2], std::stoi(argv[3]));
   if (mode == "report" && argc == 3) return report(std::stoi(argv[2]));
+  if (mode == "alternate" && argc == 3) return alternate(std::stoi(argv[2]));
   if (mode == "work" && argc == 3) return work(std::stoi(argv[2]));
   if (mode == "ask" && argc == 2) return ask();
   if (mode == "train" && argc == 4)
     return muster::record([argv] { return train(argv[2], argv[3]); });
-  std::cerr << "usage: channel_probe listen PATH WORKERS | report STEPS | work STEPS | ask\n"
+  std::cerr << "usage: channel_probe listen PATH WORKERS | report STEPS | alternate STEPS\n"
+               "       channel_probe work STEPS | ask\n"
                "       channel_probe train FOLDER save|hang|slow|throw|segv\n";
   return 2;
 }

@@ -198,6 +198,26 @@ class Channel(unittest.TestCase):
         self.expect("progress 1")
         self.expect("progress_end 1")
 
+    def test_the_sdk_keeps_room_for_its_promises_while_the_agent_does_not_read(self):
+        path = self.path + ".slow"
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(path)
+        listener.listen()
+        listener.settimeout(LIMIT_S)
+        variables = os.environ | {"MUSTER_WORKER_CHANNEL": path, "LOCAL_RANK": "1"}
+        # Many more lines than a socket takes.
+        done = subprocess.run([PROBE, "alternate", "20000"], timeout=LIMIT_S, env=variables, capture_output=True)
+        self.assertEqual((done.returncode, done.stdout), (0, b"no notice\n"))
+        agent, _ = listener.accept()
+        self.addCleanup(agent.close)
+        with agent.makefile() as stream:
+            kinds = [json.loads(line)["type"] for line in stream]
+        # The last reports are lost. What the agent must know is not.
+        count = len(kinds) // 2 - 1
+        self.assertLess(count, 20000)
+        self.assertEqual(kinds, ["hello"] + count * ["progress", "progress_end"] + ["ends_itself"])
+
     def test_the_sdk_without_an_agent(self):
         for path in ("", self.path + ".none", "/" + "x" * 200):
             with self.subTest(path):

@@ -108,7 +108,8 @@ class Failures(Folder):
                 self.assertRegex(text_of(table[name]).replace("\n", " "),
                                  pattern.replace("RANK", str(rank)), name)
             for name, text in (("object_of_itself", "more than 100 containers"),
-                               ("object_of_no_kind", "a Device cannot be written: expected tensors")):
+                               ("object_of_no_kind", "a Device cannot be written: expected tensors"),
+                               ("object_without_elements", "Cannot copy out of meta tensor")):
                 sent = text_of(table[name])
                 if rank == 0:
                     self.assertIn('muster::Error: broadcast_object in group "0", rank 0 of 2: ' + text, sent)
@@ -162,6 +163,22 @@ class Failures(Folder):
             self.assertRegex(text_of(table["error"]), "^rank 1: .*weight is 2x3 there and 2x4 here")
             self.assertTrue(table["unchanged"])
             self.assertEqual(float(table["sum"]), 3)
+
+    def test_all_ranks_load_or_refuse_what_a_foreign_snapshot_has_besides(self):
+        large = torch.ones(8192)  # Larger than the tensors that are sent with the outline.
+        nested = large
+        for _ in range(99):
+            nested = [nested]
+        weight = torch.arange(6.0).reshape(2, 3)
+        whole = {"model": {"weight": weight, "bias": torch.ones(2)}, "optimizer": None, "epoch": 1, "rng": []}
+        for more, error in ((nested, "^no error$"),
+                            ({large: 1}, "the snapshot has a dict with a tensor as key"),
+                            ("muster: large tensor 0 6 5", "the snapshot has a text of muster's own")):
+            torch.save(whole | {"more": more}, self.folder / "checkpoint-00000001.pt")
+            for rank, table in enumerate(run_tables(RANKS, "cc", "checkpoint_foreign", str(self.folder))):
+                self.assertRegex(text_of(table["error"]), error, f"rank {rank}")
+                self.assertEqual(torch.equal(table["weight"], weight), error == "^no error$")
+                self.assertEqual(float(table["sum"]), 2)
 
     def test_a_load_needs_one_tensors_memory_beside_the_model(self):
         for table in run_tables(RANKS, "cc", "checkpoint_memory", str(self.folder / "snapshots")):
@@ -245,6 +262,15 @@ class Snapshots(Folder):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.splitlines()
 
+    def start_tool(self, *words, **variables):
+        """Starts the tool. Its "pause" waits for a line of input."""
+        process = subprocess.Popen([TOOLS, "snapshots", str(self.folder), "3", *words], text=True,
+                                   env=os.environ | variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
     def epochs(self):
         return [int(name[11:19]) for name in self.files()]
 
@@ -268,6 +294,20 @@ class Snapshots(Folder):
         for path in sorted(self.folder.iterdir(), reverse=True):
             shutil.copyfile(path, path.with_suffix(".copy"))
             path.with_suffix(".copy").rename(path)
+        self.assertEqual(self.run_tool(3, "load"), ["epoch 4, scale 4, refused 0"])
+
+    def test_order_goes_on_while_older_files_cannot_be_read(self):
+        writer = self.start_tool("save:98", "save:99", "pause", "save:4")
+        self.assertEqual([writer.stdout.readline() for _ in range(3)], ["saved\n", "saved\n", "paused\n"])
+        whole = {epoch: self.path(epoch).read_bytes() for epoch in (98, 99)}
+        for epoch in whole:
+            self.path(epoch).unlink()
+            self.path(epoch).symlink_to(self.path(epoch))  # Cannot be opened, not even by root.
+        out, _ = writer.communicate("on\n", timeout=LIMIT_S)
+        self.assertEqual(out, "saved\n")
+        for epoch, content in whole.items():
+            self.path(epoch).unlink()
+            self.path(epoch).write_bytes(content)
         self.assertEqual(self.run_tool(3, "load"), ["epoch 4, scale 4, refused 0"])
 
     def test_refused_files_take_no_place(self):
@@ -351,13 +391,7 @@ class Snapshots(Folder):
 
     def test_a_process_that_was_replaced_writes_no_more(self):
         def start(generation, *words):
-            process = subprocess.Popen(
-                [TOOLS, "snapshots", str(self.folder), "3", *words], text=True,
-                env={**os.environ, "TORCHELASTIC_RUN_ID": "r", "MUSTER_GENERATION": str(generation)},
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            self.addCleanup(process.communicate)
-            self.addCleanup(process.kill)
-            return process
+            return self.start_tool(*words, TORCHELASTIC_RUN_ID="r", MUSTER_GENERATION=str(generation))
 
         old = start(1, "save:1", "pause", "save:3")
         self.assertEqual([old.stdout.readline() for _ in range(2)], ["saved\n", "paused\n"])

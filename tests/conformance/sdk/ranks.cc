@@ -39,6 +39,8 @@ int run(int argc, char** argv) {
     table = run_checkpoint_memory(argv[2]);
   else if (test == "checkpoint_misfit")
     table = run_checkpoint_misfit(argv[2]);
+  else if (test == "checkpoint_foreign")
+    table = run_checkpoint_foreign(argv[2]);
   else if (test == "checkpoint_wait")
     table = run_checkpoint_wait(argv[2]);
   else if (test == "extra")

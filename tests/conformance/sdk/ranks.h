@@ -26,6 +26,7 @@ Table run_subgroup_checkpoint(const std::string& folder);
 Table run_checkpoint(const std::string& variant);
 Table run_checkpoint_memory(const std::string& folder);
 Table run_checkpoint_misfit(const std::string& folder);
+Table run_checkpoint_foreign(const std::string& folder);
 Table run_checkpoint_wait(const std::string& folder);
 
 }  // namespace muster::testing

@@ -95,6 +95,18 @@ Table run_checkpoint_misfit(const std::string& folder) {
   return table;
 }
 
+// Loads the snapshot that the test has put there, into Linear(3, 2).
+Table run_checkpoint_foreign(const std::string& folder) {
+  torch::nn::Linear net(3, 2);
+  Table table;
+  table["error"] = error_text([&] { Checkpoints({.folder = folder}).load(*net, nullptr); });
+  table["weight"] = net->weight.detach();
+  // The process group still works.
+  table["sum"] = torch::ones({1});
+  all_reduce(table["sum"]);
+  return table;
+}
+
 // Rank 0 hangs in the file system (a pipe without a writer) until rank 1 has timed out.
 Table run_checkpoint_wait(const std::string& folder) {
   const std::string pipe = folder + "/checkpoint-00000001.pt";

@@ -90,12 +90,16 @@ void run_tensor_object(Table& table) {
     c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
     dict.insert("weight", own_rows().t());
     dict.insert("empty", torch::empty({0, 3}, torch::kInt64));
+    dict.insert("conjugate", torch::complex(own_rows(), own_rows() + 1).conj());
+    dict.insert("negated", torch::_neg_view(own_rows()));
     dict.insert("name", "layer");
     value = dict;
   }
   const auto dict = broadcast_object(value, 0).toGenericDict();
   table["object_weight"] = dict.at("weight").toTensor().contiguous();
   table["object_empty"] = dict.at("empty").toTensor();
+  table["object_conjugate"] = dict.at("conjugate").toTensor();
+  table["object_negated"] = dict.at("negated").toTensor();
   table["object_name"] = text_tensor(dict.at("name").toStringRef());
 }
 
@@ -168,6 +172,9 @@ Table run_wrong_calls() {
   const c10::IValue device{c10::Device(c10::kCPU)};
   note("object_of_no_kind",
        error_of([&] { broadcast_object(get_rank() == 0 ? device : c10::IValue(), 0); }));
+  const c10::IValue meta{torch::empty({2}, torch::device(torch::kMeta))};
+  note("object_without_elements",
+       error_of([&] { broadcast_object(get_rank() == 0 ? meta : c10::IValue(), 0); }));
   const ProcessGroup pair = new_group({0, 1});
   barrier(pair);  // Otherwise the other rank may still be connecting.
   destroy_process_group(pair);

@@ -194,6 +194,7 @@ class Files(Compare):
                 saved = torch.load(file, weights_only=True)
                 self.assertEqual((saved["epoch"], saved["note"]), (5, "text"))
                 self.assertEqual(saved["more"], [1, (2.5, None, True)])
+                self.assertEqual((saved["conjugate"].tolist(), saved["negated"].tolist()), ([1 - 2j], [-3.0]))
                 net = self.net()
                 net.load_state_dict(saved["model"])
                 optimizer = make(net.parameters())

@@ -84,7 +84,8 @@ void train(torch::nn::Sequential& net, torch::optim::Optimizer& optimizer, int s
   }
 }
 
-// {"model": …, "optimizer": …, "epoch": 5, "note": "text", "more": [1, (2.5, None, True)]}
+// {"model": …, "optimizer": …, "epoch": 5, "note": "text", "more": [1, (2.5, None, True)],
+//  "conjugate": [1-2i], "negated": [-3]}
 c10::IValue everything(const torch::nn::Sequential& net, const torch::optim::Optimizer& optimizer) {
   c10::impl::GenericDict all(c10::StringType::get(), c10::AnyType::get());
   all.insert("model", module_state(*net));
@@ -95,6 +96,8 @@ c10::IValue everything(const torch::nn::Sequential& net, const torch::optim::Opt
   more.push_back(std::int64_t{1});
   more.push_back(c10::ivalue::Tuple::create({2.5, c10::IValue(), true}));
   all.insert("more", more);
+  all.insert("conjugate", torch::complex(torch::ones(1), torch::full(1, 2.0)).conj());
+  all.insert("negated", torch::_neg_view(torch::full(1, 3.0)));
   return all;
 }
 

@@ -193,10 +193,13 @@ def run_extra(variant):
     table["scalar"] = scalar
     objects = [None]
     if rank == 0:
-        objects = [{"weight": mine().t(), "empty": torch.empty(0, 3, dtype=torch.int64), "name": "layer"}]
+        objects = [{"weight": mine().t(), "empty": torch.empty(0, 3, dtype=torch.int64), "name": "layer",
+                    "conjugate": torch.complex(mine(), mine() + 1).conj(), "negated": torch._neg_view(mine())}]
     dist.broadcast_object_list(objects, 0)
     table["object_weight"] = objects[0]["weight"].contiguous()
     table["object_empty"] = objects[0]["empty"]
+    table["object_conjugate"] = objects[0]["conjugate"].resolve_conj()
+    table["object_negated"] = objects[0]["negated"].resolve_neg()
     table["object_name"] = torch.tensor(list(objects[0]["name"].encode()), dtype=torch.uint8)
     dist.barrier()
     return table
@@ -243,7 +246,7 @@ class Net(nn.Module):
     def forward(self, x):
         hidden = torch.relu(self.norm(self.first(x)))
         hidden = torch.relu(self.shared(torch.relu(self.shared(hidden))))
-        return self.frozen(self.last(hidden))
+        return self.frozen(self.last(hidden)), None
 
 
 def make_ddp(net, variant):
@@ -277,8 +280,8 @@ def run_ddp(variant):
         optimizer.zero_grad()
         if variant == "no_sync":
             with ddp.no_sync():
-                ddp(torch.randn(5, 8)).square().mean().backward()
-        ddp(torch.randn(5, 8)).square().mean().backward()
+                ddp(torch.randn(5, 8))[0].square().mean().backward()
+        ddp(torch.randn(5, 8))[0].square().mean().backward()
         for name, parameter in net.named_parameters():
             if parameter.grad is not None:
                 table[f"{step}.{name}"] = parameter.grad.clone()

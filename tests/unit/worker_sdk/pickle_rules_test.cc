@@ -51,6 +51,13 @@ TEST_CASE("pickle rules: the storage and the key of a tensor are found", "[unit]
   CHECK(pickle::class_name(graph, id.type) == "torch.FloatStorage");
 }
 
+TEST_CASE("pickle rules: a text has less than 4 GiB", "[unit][sdk]") {
+  CHECK(is_text_size(0));
+  CHECK(is_text_size(0xffffffff));
+  CHECK_FALSE(is_text_size(0x100000000));
+  CHECK_FALSE(is_text_size(0x100000001));
+}
+
 TEST_CASE("pickle rules: nothing else is called or made", "[unit][sdk]") {
   CHECK(refusal("cos\nsystem\n\x8c\2id\x85R") == "has a call of os.system, which is not executed");
   CHECK(refusal("c__main__\nPoint\n)\x81") == "has an object of the class __main__.Point");

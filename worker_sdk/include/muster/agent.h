@@ -14,8 +14,9 @@ namespace muster {
 
 /// Tells the agent that this process makes progress. `step` is shown to people, and may be any
 /// number that grows. The function may be called in every step: it sends at most ten reports a
-/// second. It never waits and never fails, even if the agent has ended or does not read. Any rank
-/// and any thread may call it.
+/// second. It never waits and never fails, even if the agent has ended or does not read. While the
+/// agent does not read, reports may be dropped, but the calls of the other functions are not lost.
+/// Any rank and any thread may call it.
 ///
 /// The first call is a promise of further reports. With --hang-timeout, a program that has reported
 /// progress and then sends no report for that time counts as hanging. This holds even if it uses

@@ -23,8 +23,8 @@ struct SnapshotWriter;  // Private.
 
 /// Writes `value` to a file beside `path`, syncs it, and renames it to `path`. A reader finds the
 /// old file or the new one, also after a power cut. Tensors may be on any device. Only ONE process
-/// may call it for a path at a time. Throws Error with the path and the system's reason. Python
-/// reads the file with torch.load(path).
+/// may call it for a path at a time. A text must have less than 4 GiB. Throws Error with the path
+/// and the reason. Python reads the file with torch.load(path).
 /// (Python: torch.save, which does not sync and rename.)
 void save_file(const std::filesystem::path& path, const c10::IValue& value);
 

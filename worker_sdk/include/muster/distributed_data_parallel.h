@@ -68,7 +68,8 @@ concept RangeLike = requires(Value& value) {
 };
 
 /// Calls `visitor` for every tensor in the output of forward(): a tensor, or containers, tuples and
-/// optionals of tensors. For your own type, declare visit_tensors(YourType&, visitor) beside it.
+/// optionals of tensors. A tensor may be undefined, as Python's outputs may be None. For your own
+/// type, declare visit_tensors(YourType&, visitor) beside it.
 template <class Value, class Visitor>
 void visit(Value& value, Visitor& visitor) {
   if constexpr (std::is_same_v<Value, torch::Tensor>) {
@@ -155,7 +156,9 @@ class DistributedDataParallel : public DistributedDataParallelBase {
     before_forward();
     auto output = module_->forward(place(std::forward<Inputs>(inputs))...);
     std::vector<torch::Tensor*> tensors;
-    auto collect = [&tensors](torch::Tensor& tensor) { tensors.push_back(&tensor); };
+    auto collect = [&tensors](torch::Tensor& tensor) {
+      if (tensor.defined()) tensors.push_back(&tensor);
+    };
     ddp_detail::visit(output, collect);
     after_forward(tensors);
     return output;
