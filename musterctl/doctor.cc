@@ -64,12 +64,50 @@ void check_host_name(const DoctorFacts& facts, Checks& checks) {
   checks.push_back(std::move(check));
 }
 
-// NCCL's variable has prefixes of names, with "^" in front for all others, or with "=" in front
-// exact names. Gloo's variable has exact names.
-bool names_an_interface(const std::string& word, const DoctorFacts& facts, bool exact) {
-  return std::any_of(facts.interfaces.begin(), facts.interfaces.end(), [&](const auto& entry) {
-    return exact ? entry.first == word : entry.first.starts_with(word);
-  });
+// The words of a list "eth0,ib0:4711" without their ports, which NCCL allows.
+std::vector<std::string> names_in(std::string_view list) {
+  std::vector<std::string> names;
+  while (!list.empty()) {
+    const std::string_view word = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), word.size() + 1));
+    const std::string_view name = word.substr(0, word.find(':'));
+    if (!name.empty()) names.emplace_back(name);
+  }
+  return names;
+}
+
+std::string no_interface(const std::vector<std::string>& names) {
+  std::string text = "there is no interface ";
+  for (const std::string& name : names)
+    text.append(name == names.front() ? "'" : ", '").append(name).append("'");
+  return text + " that is up";
+}
+
+// NCCL's list has prefixes of names, or with "=" in front whole names. NCCL uses all interfaces
+// that match any of them; with "^" in front, all that match none. One is enough for NCCL.
+std::string problem_for_nccl(std::string_view list, const DoctorFacts& facts) {
+  if (list.size() < 2) return {};  // NCCL ignores such a value.
+  const bool excludes = list.starts_with('^');
+  if (excludes) list.remove_prefix(1);
+  const bool whole = list.starts_with('=');
+  if (whole) list.remove_prefix(1);
+  const std::vector<std::string> words = names_in(list);
+  const auto is_used = [&](const auto& interface) {
+    const auto matches = [&](const std::string& word) {
+      return whole ? interface.first == word : interface.first.starts_with(word);
+    };
+    return std::any_of(words.begin(), words.end(), matches) != excludes;
+  };
+  if (words.empty() || std::any_of(facts.interfaces.begin(), facts.interfaces.end(), is_used))
+    return {};
+  return excludes ? "this leaves out every interface that is up" : no_interface(words);
+}
+
+// Gloo's list has whole names, and Gloo fails if any of them is missing.
+std::string problem_for_gloo(std::string_view list, const DoctorFacts& facts) {
+  std::vector<std::string> missing = names_in(list);
+  std::erase_if(missing, [&](const auto& name) { return facts.interfaces.count(name) > 0; });
+  return missing.empty() ? std::string() : no_interface(missing);
 }
 
 void check_interfaces(const DoctorFacts& facts, Checks& checks) {
@@ -79,18 +117,11 @@ void check_interfaces(const DoctorFacts& facts, Checks& checks) {
     names.push_back(name);
   for (const auto& [variable, value] : facts.interface_variables) {
     Check check{"interface", Verdict::Ok, std::string(variable).append("=").append(value), ""};
-    std::string_view list = value;
-    const bool nccl = variable.starts_with("NCCL");
-    const bool excluded = nccl && list.starts_with('^');
-    const bool exact = !nccl || list.starts_with('=');
-    if (nccl && (excluded || list.starts_with('='))) list.remove_prefix(1);
-    while (!list.empty() && !excluded) {
-      std::string word(list.substr(0, list.find(',')));
-      list.remove_prefix(std::min(list.size(), word.size() + 1));
-      word.resize(std::min(word.size(), word.find(':')));  // NCCL allows interface:port.
-      if (names_an_interface(word, facts, exact)) continue;
+    const std::string problem = variable.starts_with("NCCL") ? problem_for_nccl(value, facts)
+                                                             : problem_for_gloo(value, facts);
+    if (!problem.empty()) {
       check.verdict = Verdict::Failure;
-      check.found += ": there is no interface '" + word + "' that is up";
+      check.found += ": " + problem;
       check.remedy = "unset " + variable + ", or name one of " + joined(names);
     }
     checks.push_back(std::move(check));

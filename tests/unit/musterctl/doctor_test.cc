@@ -77,6 +77,27 @@ TEST_CASE_METHOD(DoctorTest, "doctor: interfaces are named as Gloo and NCCL read
   CHECK_THAT(check("interface").remedy, Catch::Contains("eth0, lo"));
 }
 
+TEST_CASE_METHOD(DoctorTest, "doctor: NCCL needs one interface that matches any word of its list",
+                 "[unit][musterctl]") {
+  const auto verdict = [&](const std::string& value) {
+    facts.interface_variables = {{"NCCL_SOCKET_IFNAME", value}};
+    return check("interface").verdict;
+  };
+  for (const char* right : {"eth,ib", "ib,eth", "=ib0,eth0", "=eth0:4711,ib0", "^ib,docker", "^eth",
+                            "^=eth", "ib,,eth", "", "^", "="}) {
+    INFO(right);
+    CHECK(verdict(right) == Verdict::Ok);
+  }
+  for (const char* wrong : {"ib,mlx", "=ib0,eth", "=eth,lo0", "^eth,lo", "^=eth0,lo"}) {
+    INFO(wrong);
+    CHECK(verdict(wrong) == Verdict::Failure);
+  }
+  CHECK(verdict("ib,mlx") == Verdict::Failure);
+  CHECK_THAT(check("interface").found, Catch::Contains("'ib', 'mlx'"));
+  CHECK(verdict("^eth,lo") == Verdict::Failure);
+  CHECK_THAT(check("interface").found, Catch::Contains("leaves out every interface"));
+}
+
 TEST_CASE_METHOD(DoctorTest, "doctor: docker's small /dev/shm is found", "[unit][musterctl]") {
   facts.shm_bytes = facts.shm_free_bytes = std::uint64_t{64} << 20;
   CHECK(check("shared_memory").verdict == Verdict::Warning);
