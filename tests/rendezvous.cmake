@@ -6,6 +6,7 @@ muster_add_tests(rendezvous_unit_tests unit
     unit/rendezvous/json_integer_test.cc
     unit/rendezvous/limit_advice_test.cc
     unit/rendezvous/linger_test.cc
+    unit/rendezvous/proc_cgroup_test.cc
     unit/rendezvous/shared_bytes_test.cc
     unit/rendezvous/store_table_test.cc
   LINK muster_rendezvous_wire)

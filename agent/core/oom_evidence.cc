@@ -22,12 +22,6 @@ std::optional<std::int64_t> leading_number(std::string_view text) {
   return number;
 }
 
-bool names_memory(std::string_view controllers) {
-  while (!controllers.empty())
-    if (next_field(controllers, ',') == "memory") return true;
-  return false;
-}
-
 std::string mebibytes(std::int64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%.0f MiB", static_cast<double>(bytes) / (1 << 20));
@@ -35,19 +29,6 @@ std::string mebibytes(std::int64_t bytes) {
 }
 
 }  // namespace
-
-std::optional<MemoryCgroup> memory_cgroup(std::string_view proc_cgroup) {
-  std::optional<MemoryCgroup> unified;
-  while (!proc_cgroup.empty()) {
-    std::string_view path = next_field(proc_cgroup, '\n');
-    const std::string_view number = next_field(path, ':');
-    const std::string_view controllers = next_field(path, ':');
-    if (path.empty()) continue;
-    if (names_memory(controllers)) return MemoryCgroup{std::string(path), false};
-    if (number == "0" && controllers.empty()) unified = MemoryCgroup{std::string(path), true};
-  }
-  return unified;
-}
 
 std::optional<std::int64_t> oom_kill_count(std::string_view text) {
   while (!text.empty()) {

@@ -12,16 +12,6 @@
 
 namespace muster {
 
-/// The directory of a process in the memory controller: "/job/step" for a line "0::/job/step"
-/// (cgroup v2) or "4:memory:/job/step" (v1, which takes precedence if both exist) of
-/// /proc/PID/cgroup.
-struct MemoryCgroup {
-  std::string path;
-  bool is_v2 = false;
-  bool operator==(const MemoryCgroup&) const = default;
-};
-std::optional<MemoryCgroup> memory_cgroup(std::string_view proc_cgroup);
-
 /// The counter oom_kill from memory.events (v2) or memory.oom_control (v1). Both files have lines
 /// "name value".
 std::optional<std::int64_t> oom_kill_count(std::string_view text);

@@ -9,6 +9,7 @@
 #include <chrono>
 
 #include "agent/posix/process_scan.h"
+#include "rendezvous/core/proc_cgroup.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/owned_fd.h"
 
@@ -18,8 +19,6 @@ namespace {
 constexpr std::size_t kMaxFileBytes = 64 << 10;
 constexpr std::size_t kMaxRecordBytes = 8 << 10;  // Linux: CONSOLE_EXT_LOG_MAX of printk.
 constexpr int kMaxRecords = 1 << 20;              // More than any buffer of the kernel holds.
-// In cgroup v1 a limit above this means no limit: PAGE_COUNTER_MAX, with pages of any size.
-constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
 
 std::string read_all(const std::string& path) {
   return read_proc_file(path.c_str(), kMaxFileBytes);
@@ -34,7 +33,7 @@ std::optional<std::int64_t> limit_of(const std::string& dir, bool is_v2) {
   std::int64_t bytes = 0;
   if (std::from_chars(text.data(), text.data() + text.size(), bytes).ec != std::errc{})
     return std::nullopt;  // "max": no limit.
-  return bytes < kNoLimit ? std::optional(bytes) : std::nullopt;
+  return bytes < kNoMemoryLimitV1 ? std::optional(bytes) : std::nullopt;
 }
 
 // The kernel log's lines about killed processes. Empty if the log is not readable.
@@ -59,7 +58,7 @@ void OomWatch::begin() {
   constexpr std::int64_t kClockSlackUs = 1'000'000;  // The kernel's log has a clock of its own.
   began_us_ = now().time_since_epoch() / std::chrono::microseconds(1) - kClockSlackUs;
   dir_.clear();
-  const auto cgroup = memory_cgroup(read_all("/proc/self/cgroup"));
+  const auto cgroup = controller_cgroup(read_all("/proc/self/cgroup"), "memory");
   if (!cgroup) return;
   is_v2_ = cgroup->is_v2;
   // In a container the path may be the host's, but the mount begins at the container's cgroup.

@@ -14,6 +14,7 @@
 #include "agent/core/stat_text.h"
 #include "musterctl/gpu_errors.h"
 #include "musterctl/process_texts.h"
+#include "rendezvous/core/proc_cgroup.h"
 #include "rendezvous/core/tls_allow.h"
 #include "rendezvous/net/c10d_allow.h"
 #include "tests/fuzz/shown_text.h"
@@ -47,7 +48,7 @@ void read_kernel_log(std::string_view text) {
     testing::check_shown_line(xid.text);
     if (xid.times == 0) std::abort();
   }
-  static_cast<void>(memory_cgroup(text));
+  static_cast<void>(controller_cgroup(text, "memory"));
   static_cast<void>(oom_kill_count(text));
   if (const auto message = kernel_message(text))
     if (message->text.find('\n') != std::string_view::npos) std::abort();

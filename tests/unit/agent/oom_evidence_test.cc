@@ -11,15 +11,6 @@ constexpr std::string_view kRecord =
     "3,1063,5140900123,-;Memory cgroup out of memory: Killed process 4711 (python) "
     "total-vm:221368kB, anon-rss:64128kB\n SUBSYSTEM=memory\n";
 
-TEST_CASE("oom: the memory cgroup of v1 goes before the unified one", "[unit][oom]") {
-  CHECK(memory_cgroup("5:cpu,cpuacct:/a\n4:memory:/job/1\n0::/x\n") ==
-        MemoryCgroup{"/job/1", false});
-  CHECK(memory_cgroup("4:hugetlb,memory:/both\n") == MemoryCgroup{"/both", false});
-  CHECK(memory_cgroup("0::/slurm/job:7\n") == MemoryCgroup{"/slurm/job:7", true});
-  CHECK_FALSE(memory_cgroup("5:cpu:/a\n1:name=systemd:/s\n"));
-  CHECK_FALSE(memory_cgroup(""));
-}
-
 TEST_CASE("oom: the counter is read from both versions' files", "[unit][oom]") {
   CHECK(oom_kill_count("low 0\nhigh 3\nmax 9\noom 4\noom_kill 2\noom_group_kill 1\n") == 2);
   CHECK(oom_kill_count("oom_kill_disable 0\nunder_oom 0\noom_kill 12\n") == 12);
