@@ -223,25 +223,25 @@ void check_limits(const DoctorFacts& facts, Checks& checks) {
 void check_cgroup(const DoctorFacts& facts, Checks& checks) {
   Check check{"cgroup", Verdict::Ok, "no limits", ""};
   std::vector<std::string> found;
-  if (facts.cgroup_memory_max) {
-    const std::uint64_t now = facts.cgroup_memory_now.value_or(0);
-    found.push_back("memory " + size_text(now) + " of " + size_text(*facts.cgroup_memory_max));
-    if (now > *facts.cgroup_memory_max / 10 * 9) {
+  const CgroupLimits& limits = facts.cgroup;
+  if (limits.memory_max) {
+    const std::uint64_t used = limits.memory_used.value_or(0);
+    found.push_back("memory " + size_text(used) + " of " + size_text(*limits.memory_max));
+    if (used > *limits.memory_max / 10 * 9) {
       check.verdict = Verdict::Warning;
       check.remedy =
-          "more than nine tenths are used: the kernel kills a worker at the limit. Raise "
-          "memory.max, or start fewer workers";
+          "more than nine tenths are used: the kernel kills a worker at the limit. Raise the "
+          "limit, or start fewer workers";
     }
   }
-  if (facts.cgroup_cores) {
+  if (limits.cores) {
     char text[64];
-    std::snprintf(text, sizeof text, "%.1f of %u cores", *facts.cgroup_cores, facts.cores);
+    std::snprintf(text, sizeof text, "%.1f of %u cores", *limits.cores, facts.cores);
     found.emplace_back(text);
   }
-  if (facts.cgroup_pids_max)
-    found.push_back(std::to_string(*facts.cgroup_pids_max) + " processes and threads");
+  if (limits.pids_max) found.push_back(std::to_string(*limits.pids_max) + " processes and threads");
   if (!found.empty()) check.found = joined(found);
-  if (facts.cgroup_pids_max && *facts.cgroup_pids_max < 512) {
+  if (limits.pids_max && *limits.pids_max < 512) {
     check.verdict = Verdict::Warning;
     check.remedy = "threads of ranks and data loaders count as well: raise pids.max or TasksMax=";
   }

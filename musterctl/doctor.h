@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "musterctl/cgroup_limits.h"
 #include "musterctl/gpu_errors.h"
 #include "musterctl/gpu_health.h"
 
@@ -45,10 +46,7 @@ struct DoctorFacts {
   GpuErrors gpu_errors = {};
   std::optional<unsigned> torch_gpus;  // The number that torch sees; nothing: it was not asked.
   std::string visible_gpus;            // CUDA_VISIBLE_DEVICES, if it is set and not empty.
-  std::optional<std::uint64_t> cgroup_memory_max;
-  std::optional<std::uint64_t> cgroup_memory_now;
-  std::optional<double> cgroup_cores;
-  std::optional<std::uint64_t> cgroup_pids_max;
+  CgroupLimits cgroup = {};
   std::vector<FolderFacts> folders;
   bool asked_python = true;  // False: the next four are not known.
   std::string python;        // Its path; empty: none on PATH.

@@ -12,6 +12,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -24,20 +25,6 @@ namespace muster::ctl {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::optional<std::uint64_t> number_in(const std::string& path) {
-  const std::string line = first_line(path);
-  if (line.empty() || line.find_first_not_of("0123456789") != std::string::npos)
-    return std::nullopt;  // The file has "max", or does not exist.
-  return std::strtoull(line.c_str(), nullptr, 10);
-}
 
 void gather_names(DoctorFacts& facts) {
   facts.host_name = own_host_name();
@@ -102,35 +89,10 @@ void gather_limits(DoctorFacts& facts) {
   add("memlock", RLIMIT_MEMLOCK);
 }
 
-// Reads cgroup 2 only; without it, the facts stay empty.
-void gather_cgroup(DoctorFacts& facts) {
+CgroupLimits own_cgroup_limits() {
   std::ifstream file("/proc/self/cgroup");
-  std::string own;
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("0::")) own = line.substr(3);
-  if (own.empty()) return;
-  const fs::path root = "/sys/fs/cgroup";
-  fs::path folder = root.string() + own;
-  // The smallest limit of this cgroup and its ancestors counts.
-  for (;; folder = folder.parent_path()) {
-    const auto memory = number_in(folder / "memory.max");
-    if (memory && (!facts.cgroup_memory_max || *memory < *facts.cgroup_memory_max)) {
-      facts.cgroup_memory_max = memory;
-      facts.cgroup_memory_now = number_in(folder / "memory.current");
-    }
-    const auto pids = number_in(folder / "pids.max");
-    if (pids && (!facts.cgroup_pids_max || *pids < *facts.cgroup_pids_max))
-      facts.cgroup_pids_max = pids;
-    double quota = 0;
-    double period = 0;
-    const std::string cpu = first_line(folder / "cpu.max");
-    if (std::sscanf(cpu.c_str(), "%lf %lf", &quota, &period) == 2 && period > 0 &&
-        (!facts.cgroup_cores || quota / period < *facts.cgroup_cores))
-      facts.cgroup_cores = quota / period;
-    if (folder == root || !folder.has_relative_path() ||
-        folder.string().size() <= root.string().size())
-      return;
-  }
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return read_cgroup_limits(text, "/sys/fs/cgroup");
 }
 
 FolderFacts gather_folder(const std::string& what, const std::string& path) {
@@ -238,7 +200,7 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
   gather_limits(facts);
   facts.cores = std::max(1U, std::thread::hardware_concurrency());
   facts.gpus = count_folders("/proc/driver/nvidia/gpus", "");
-  gather_cgroup(facts);
+  facts.cgroup = own_cgroup_limits();
   const char* temporary = std::getenv("TMPDIR");
   facts.folders.push_back(
       gather_folder("TMPDIR", temporary != nullptr && *temporary != '\0' ? temporary : "/tmp"));

@@ -1,6 +1,7 @@
 # Tests of musterctl: its output, and the program with a real musterd and real jobs.
 muster_add_tests(musterctl_tests unit
   SOURCES
+    unit/musterctl/cgroup_limits_test.cc
     unit/musterctl/http_text_test.cc
     unit/musterctl/doctor_test.cc
     unit/musterctl/gpu_errors_test.cc

@@ -45,7 +45,7 @@ TEST_CASE_METHOD(DoctorTest, "doctor: whatever is not well has a remedy", "[unit
            .endpoints = {{.what = "rendezvous", .endpoint = "x:1", .error = "refused"}},
            .limits = {{"nofile", 256}, {"nproc", 10}, {"memlock", 65536}},
            .gpus = 8,
-           .cgroup_pids_max = 100,
+           .cgroup = {.pids_max = 100},
            .folders = {{"TMPDIR", "/nowhere", false, 0}}};
   for (const Check& one : judge(facts)) {
     INFO(one.name << ": " << one.found);
@@ -120,10 +120,10 @@ TEST_CASE_METHOD(DoctorTest, "doctor: a clock that is off is a warning, then a f
 
 TEST_CASE_METHOD(DoctorTest, "doctor: memory that is nearly used up is found",
                  "[unit][musterctl]") {
-  facts.cgroup_memory_max = 10 * kGiB;
-  facts.cgroup_memory_now = 5 * kGiB;
+  facts.cgroup.memory_max = 10 * kGiB;
+  facts.cgroup.memory_used = 5 * kGiB;
   CHECK(check("cgroup").verdict == Verdict::Ok);
-  facts.cgroup_memory_now = 10 * kGiB - 1;
+  facts.cgroup.memory_used = 10 * kGiB - 1;
   CHECK(check("cgroup").verdict == Verdict::Warning);
 }
 
