@@ -1,5 +1,6 @@
 #include "musterctl/cgroup_limits.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -31,12 +32,27 @@ bool is_lower(const std::optional<Number>& found, const std::optional<Number>& l
   return found && (!lowest || *found < *lowest);
 }
 
+// Pages of files in memory.stat, descendants included. Pages of /dev/shm are not among them, as the
+// kernel cannot free those.
+std::uint64_t file_bytes(const fs::path& folder, bool is_v2) {
+  const std::string prefix = is_v2 ? "" : "total_";
+  std::ifstream file(folder / "memory.stat");
+  std::uint64_t bytes = 0;
+  std::string name;
+  for (std::uint64_t value = 0; file >> name >> value;)
+    if (name == prefix + "active_file" || name == prefix + "inactive_file") bytes += value;
+  return bytes;
+}
+
 void read_memory(const fs::path& folder, bool is_v2, CgroupLimits& limits) {
   const auto max = number_in(folder / (is_v2 ? "memory.max" : "memory.limit_in_bytes"));
   if (!is_lower(max, limits.memory_max)) return;
   if (!is_v2 && *max >= static_cast<std::uint64_t>(kNoMemoryLimitV1)) return;
   limits.memory_max = max;
   limits.memory_used = number_in(folder / (is_v2 ? "memory.current" : "memory.usage_in_bytes"));
+  // The two files are read one after the other, and may not fit together.
+  if (limits.memory_used)
+    *limits.memory_used -= std::min(*limits.memory_used, file_bytes(folder, is_v2));
 }
 
 void read_cores(const fs::path& folder, bool is_v2, CgroupLimits& limits) {

@@ -12,7 +12,8 @@ namespace muster::ctl {
 /// A limit that is not set, or cannot be read, has no value.
 struct CgroupLimits {
   std::optional<std::uint64_t> memory_max;
-  /// The memory that counts against memory_max. Nothing without memory_max.
+  /// The memory that counts against memory_max, without pages of files: the kernel frees those
+  /// before it kills a process. Nothing without memory_max.
   std::optional<std::uint64_t> memory_used;
   std::optional<double> cores;
   std::optional<std::uint64_t> pids_max;

@@ -226,7 +226,8 @@ void check_cgroup(const DoctorFacts& facts, Checks& checks) {
   const CgroupLimits& limits = facts.cgroup;
   if (limits.memory_max) {
     const std::uint64_t used = limits.memory_used.value_or(0);
-    found.push_back("memory " + size_text(used) + " of " + size_text(*limits.memory_max));
+    found.push_back("memory " + size_text(used) + " (without cached files) of " +
+                    size_text(*limits.memory_max));
     if (used > *limits.memory_max / 10 * 9) {
       check.verdict = Verdict::Warning;
       check.remedy =

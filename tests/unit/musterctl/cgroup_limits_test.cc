@@ -73,4 +73,27 @@ TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: a container of v1 has its lim
   CHECK(found.memory_used == 4000U);
 }
 
+TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: pages of files are not counted as used",
+                 "[unit][musterctl]") {
+  SECTION("v2") {
+    write("memory.max", "8000\n");
+    write("memory.current", "7900\n");
+    write("memory.stat", "anon 900\nfile 7000\nshmem 500\ninactive_file 4000\nactive_file 2500\n");
+    CHECK(limits("0::/\n").memory_used == 1400U);
+  }
+  SECTION("v1, with the cgroups below") {
+    write("memory/memory.limit_in_bytes", "8000\n");
+    write("memory/memory.usage_in_bytes", "7900\n");
+    write("memory/memory.stat",
+          "inactive_file 1\nactive_file 2\ntotal_inactive_file 4000\ntotal_active_file 2500\n");
+    CHECK(limits("4:memory:/\n").memory_used == 1400U);
+  }
+  SECTION("more than are used, as the files are read one after the other") {
+    write("memory.max", "8000\n");
+    write("memory.current", "100\n");
+    write("memory.stat", "inactive_file 200\n");
+    CHECK(limits("0::/\n").memory_used == 0U);
+  }
+}
+
 }  // namespace muster::ctl::testing
