@@ -269,7 +269,7 @@ void check_folders(const DoctorFacts& facts, Checks& checks) {
 void check_programs(const DoctorFacts& facts, Checks& checks) {
   Check python{"python", Verdict::Ok, facts.python + " is " + facts.python_version, ""};
   if (facts.python.empty()) {
-    python = {"python", Verdict::Note, "no python3 on PATH, and no PYTHON_EXEC",
+    python = {"python", Verdict::Note, facts.python_problem,
               "for Python scripts: activate the job's environment and run this again"};
   } else if (facts.torch_version.empty()) {
     python.verdict = Verdict::Note;

@@ -48,8 +48,9 @@ struct DoctorFacts {
   std::string visible_gpus;            // CUDA_VISIBLE_DEVICES, if it is set and not empty.
   CgroupLimits cgroup = {};
   std::vector<FolderFacts> folders;
-  bool asked_python = true;  // False: the next four are not known.
-  std::string python;        // Its path; empty: none on PATH.
+  bool asked_python = true;    // False: the next five are not known.
+  std::string python;          // Its path; empty: see python_problem.
+  std::string python_problem;  // Why Python has not answered, as a sentence; empty: it has.
   std::string python_version;
   std::string torch_version;  // Empty: not found.
   std::string nccl_version;   // Of NCCL's Python package; empty: none.

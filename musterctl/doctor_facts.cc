@@ -13,12 +13,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
 #include "musterctl/interfaces.h"
+#include "musterctl/python_program.h"
 #include "musterctl/run_text.h"
 
 namespace muster::ctl {
@@ -108,28 +108,22 @@ FolderFacts gather_folder(const std::string& what, const std::string& path) {
   return folder;
 }
 
-std::string output_of(const char* command) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command, "r"), ::pclose);
-  std::string text;
-  std::array<char, 512> piece{};
-  while (pipe && text.size() < 4096 &&
-         std::fgets(piece.data(), static_cast<int>(piece.size()), pipe.get()) != nullptr)
-    text += piece.data();
-  return text;
-}
+// Reads the metadata only: importing torch takes seconds.
+constexpr const char* kVersions =
+    "import sys, importlib.metadata as m\n"
+    "print(sys.executable); print(\"Python \" + sys.version.split()[0])\n"
+    "def version(*names):\n"
+    "  for name in names:\n"
+    "    try: return m.version(name)\n"
+    "    except m.PackageNotFoundError: pass\n"
+    "  return \"\"\n"
+    "print(version(\"torch\"))\n"
+    "print(version(\"nvidia-nccl-cu13\", \"nvidia-nccl-cu12\"))";
 
 void gather_python(DoctorFacts& facts) {
-  // Reads the metadata only: importing torch takes seconds.
-  const std::string text = output_of(
-      "timeout 10 \"${PYTHON_EXEC:-python3}\" -c 'import sys, importlib.metadata as m\n"
-      "print(sys.executable); print(\"Python \" + sys.version.split()[0])\n"
-      "def version(*names):\n"
-      "  for name in names:\n"
-      "    try: return m.version(name)\n"
-      "    except m.PackageNotFoundError: pass\n"
-      "  return \"\"\n"
-      "print(version(\"torch\"))\n"
-      "print(version(\"nvidia-nccl-cu13\", \"nvidia-nccl-cu12\"))' 2>/dev/null </dev/null");
+  const PythonAnswer answer = run_python(kVersions, std::chrono::seconds(10));
+  facts.python_problem = answer.problem;
+  const std::string& text = answer.output;
   std::array<std::string, 4> lines;
   std::size_t begin = 0;
   for (std::string& line : lines) {
@@ -145,11 +139,10 @@ void gather_python(DoctorFacts& facts) {
 
 // Imports torch, which takes seconds: called only if there are GPUs.
 void gather_torch_gpus(DoctorFacts& facts) {
-  const std::string text = output_of(
-      "timeout 60 \"${PYTHON_EXEC:-python3}\" -c 'import torch; "
-      "print(torch.cuda.device_count())' 2>/dev/null </dev/null");
+  const PythonAnswer answer =
+      run_python("import torch; print(torch.cuda.device_count())", std::chrono::seconds(60));
   unsigned count = 0;
-  if (std::sscanf(text.c_str(), "%u", &count) == 1) facts.torch_gpus = count;
+  if (std::sscanf(answer.output.c_str(), "%u", &count) == 1) facts.torch_gpus = count;
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr)
     facts.visible_gpus = visible;
 }

@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 from http_test import HttpTest
@@ -213,6 +214,28 @@ class Doctor(CtlTest):
         self.assertNotIn("python", quick)
         self.assertNotIn("endpoint", quick)
         self.assertIn("shared_memory", quick)
+
+    def python_check(self, **env):
+        done = subprocess.run([MUSTERCTL, "doctor", "--json"], capture_output=True, text=True, timeout=PATIENCE_S,
+                              env={**os.environ, **env}, check=False)
+        self.assertEqual(done.stderr, "")
+        return next(check for check in json.loads(done.stdout)["checks"] if check["name"] == "python")
+
+    def test_python_is_found_on_an_image_without_coreutils(self):
+        programs = self.dir / "programs"
+        programs.mkdir()
+        (programs / "python3").symlink_to(sys.executable)
+        self.assertRegex(self.python_check(PATH=str(programs))["found"], rf"^{programs}/python3 is Python 3\.\d+")
+
+    def test_why_python_has_not_answered(self):
+        program = self.dir / "program"
+        self.assertEqual(self.python_check(PATH=str(self.dir))["found"], "no python3 on PATH, and no PYTHON_EXEC")
+        self.assertEqual(self.python_check(PYTHON_EXEC=str(program))["found"], f"PYTHON_EXEC={program} is not there")
+        program.write_text("#!/bin/sh\nexit 3\n")
+        self.assertEqual(self.python_check(PYTHON_EXEC=str(program))["found"], f"PYTHON_EXEC={program} cannot be executed")
+        program.chmod(0o755)
+        self.assertEqual(self.python_check(PYTHON_EXEC=str(program))["found"],
+                         f"PYTHON_EXEC={program} has ended with exit status 3")
 
     def test_what_is_wrong_is_1_with_a_remedy(self):
         bad = {"GLOO_SOCKET_IFNAME": "nosuch0"}
