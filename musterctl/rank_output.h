@@ -16,9 +16,9 @@ namespace muster::ctl {
 /// An answer of musterd about a rank.
 struct Piece {
   std::string bytes;
-  std::int64_t offset = 0;       // Of the first byte, in the file.
+  std::int64_t offset = 0;       // Of the first byte, in the log (NodeAsked::offset).
   std::int64_t next_offset = 0;  // Of the byte after the last one.
-  std::int64_t size = 0;         // Of the whole file.
+  std::int64_t size = 0;         // The offset of the log's end.
   int attempt = 0;               // How often the node has started its workers.
 };
 /// Pure. The error is a sentence.

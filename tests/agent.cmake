@@ -43,7 +43,10 @@ muster_add_tests(agent_logs_tests threads
   LINK muster_agent_logs)
 
 muster_add_tests(agent_io_tests unit
-  SOURCES unit/agent/error_file_io_test.cc unit/agent/owned_folder_test.cc
+  SOURCES
+    unit/agent/error_file_io_test.cc
+    unit/agent/node_answers_test.cc
+    unit/agent/owned_folder_test.cc
   LINK muster_agent_io)
 
 muster_add_tests(agent_hang_tests unit

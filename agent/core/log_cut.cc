@@ -56,4 +56,20 @@ LogRange LogCut::marker_place() const {
   return {head_end_ - length, length};
 }
 
+std::int64_t LogCut::position_of(std::int64_t offset) const {
+  return removed_ == 0 || offset < marker_place().offset ? offset : offset + shift();
+}
+
+LogRange LogCut::readable(std::int64_t position, std::int64_t size) const {
+  if (removed_ > 0) {
+    const LogRange marker = marker_place();
+    const std::int64_t head_end = std::min(marker.offset, size);
+    if (position < head_end) return {position, head_end - position};
+    position -= shift();
+    if (position < marker.end()) position = marker.offset;
+  }
+  const std::int64_t offset = std::clamp<std::int64_t>(position, 0, size);
+  return {offset, size - offset};
+}
+
 }  // namespace muster

@@ -47,7 +47,19 @@ class LogCut {
   /// The range of the marker: the last bytes of the head.
   LogRange marker_place() const;
 
+  // A reader that comes back later has a position, which counts the removed bytes, too: a cut does
+  // not change the position of a byte that is left.
+  /// The position of the byte at `offset` in the file. The end of the file has a position, too.
+  std::int64_t position_of(std::int64_t offset) const;
+  /// The part of a file of `size` bytes to read for a reader at `position`: it has no gap, and ends
+  /// at the marker or at the file's end. If the byte at `position` was removed, it begins with the
+  /// marker. If there is no such byte yet, it is empty.
+  LogRange readable(std::int64_t position, std::int64_t size) const;
+
  private:
+  // How much farther up the bytes after the marker would be without the cuts.
+  std::int64_t shift() const { return removed_ == 0 ? 0 : removed_ - marker_place().length; }
+
   std::int64_t max_;
   std::int64_t head_end_ = 0;  // Set by the first cut.
   std::int64_t removed_ = 0;

@@ -33,24 +33,28 @@ constexpr const char* kNoFile =
 
 }  // namespace
 
-NodeAnswered read_piece(const std::string& path, std::int64_t offset) {
+NodeAnswered read_piece(const std::string& path, std::int64_t position, const LogCut& cut) {
   const OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat about {};
   if (!fd.is_open() || ::fstat(fd.get(), &about) != 0) return cannot_read(path);
+  const std::int64_t size = about.st_size;
+  if (position < 0) position = cut.position_of(std::max<std::int64_t>(size + position, 0));
+  const LogRange range = cut.readable(position, size);
   NodeAnswered piece;
-  piece.size = about.st_size;
-  piece.offset = std::clamp<std::int64_t>(offset < 0 ? piece.size + offset : offset, 0, piece.size);
+  piece.size = cut.position_of(size);
+  piece.offset = cut.position_of(range.offset);
   piece.bytes.resize(
-      static_cast<std::size_t>(std::min<std::int64_t>(piece.size - piece.offset, kMaxPieceBytes)));
-  const ssize_t got = ::pread(fd.get(), piece.bytes.data(), piece.bytes.size(), piece.offset);
+      static_cast<std::size_t>(std::min<std::int64_t>(range.length, kMaxPieceBytes)));
+  const ssize_t got = ::pread(fd.get(), piece.bytes.data(), piece.bytes.size(), range.offset);
   if (got < 0) return cannot_read(path);
   piece.bytes.resize(static_cast<std::size_t>(got));
   return piece;
 }
 
-void NodeAnswers::read(std::string path, std::int64_t offset, int attempt, Done done) {
-  work_.pump().run([&io = io_, path = std::move(path), offset, attempt, done = std::move(done)] {
-    NodeAnswered piece = read_piece(path, offset);
+void NodeAnswers::read(LogSource source, std::int64_t position, int attempt, Done done) {
+  work_.pump().run([&io = io_, source = std::move(source), position, attempt,
+                    done = std::move(done)] {
+    NodeAnswered piece = read_piece(source.path, position, source.cut ? *source.cut : LogCut(0));
     piece.attempt = attempt;
     boost::asio::post(io, [piece = std::move(piece), done] { done(piece); });
   });
@@ -60,15 +64,16 @@ void NodeAnswers::answer(const NodeAsked& asked, const WorkerGroup& group, int a
   const LocalRank rank{asked.local_rank};
   if (!group.has(rank)) return done(no_answer("the workers of this node have not been started"));
   if (asked.what == NodeAsked::What::Log) {
-    const std::string& path = group.log_file(rank, asked.from_stderr);
-    if (path.empty())
+    const WorkerLogs logs = group.logs()[static_cast<std::size_t>(asked.local_rank)];
+    const LogSource& source = asked.from_stderr ? logs.err : logs.out;
+    if (source.path.empty())
       return done(no_answer((asked.from_stderr ? "stderr" : "stdout") + std::string(kNoFile)));
     // An offset in the log of another attempt means nothing here.
     const bool is_same = asked.attempt == 0 || asked.attempt == attempt;
-    return read(path, is_same ? asked.offset : 0, attempt, std::move(done));
+    return read(source, is_same ? asked.offset : 0, attempt, std::move(done));
   }
   hangs_.request_stacks(rank, [this, attempt, done](const StackCollector::Evidence& seen) {
-    if (!seen.file.empty()) return read(seen.file, 0, attempt, done);
+    if (!seen.file.empty()) return read({.path = seen.file}, 0, attempt, done);
     done(no_answer(seen.problem));
   });
 }

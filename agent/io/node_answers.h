@@ -7,6 +7,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "agent/core/log_cut.h"
 #include "agent/io/hang_response.h"
 #include "agent/io/log_work.h"
 #include "agent/io/worker_group.h"
@@ -25,14 +26,17 @@ class NodeAnswers {
   void answer(const NodeAsked& asked, const WorkerGroup& group, int attempt, Done done);
 
  private:
-  void read(std::string path, std::int64_t offset, int attempt, Done done);
+  void read(LogSource source, std::int64_t position, int attempt, Done done);
 
   boost::asio::io_context& io_;
   LogWork& work_;
   HangResponse& hangs_;
 };
 
-/// At most kMaxPieceBytes of a file, from `offset`. A negative offset counts from the file's end.
-NodeAnswered read_piece(const std::string& path, std::int64_t offset);
+/// At most kMaxPieceBytes of a file, from a position on (LogCut). A negative one counts from the
+/// file's end. `cut`: if the log thread writes the file, what it has removed; only that thread may
+/// then call this.
+NodeAnswered read_piece(const std::string& path, std::int64_t position,
+                        const LogCut& cut = LogCut(0));
 
 }  // namespace muster

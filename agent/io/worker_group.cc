@@ -41,6 +41,11 @@ void find_oom_victims(const OomWatch& watch, std::vector<ExplainedEnd>& ends) {
     }
 }
 
+LogSource source_of(const StreamPlan& stream, const AttemptFiles& made) {
+  const auto file = made.files.find(stream.file);
+  return {stream.file, file == made.files.end() ? nullptr : file->second->cut()};
+}
+
 }  // namespace
 
 WorkerGroup::WorkerGroup(const AgentOptions& options, Context context,
@@ -94,6 +99,7 @@ void WorkerGroup::adopt(LogPump& pump, AttemptFiles made) {
     member.log = log;
     member.end.local_rank = log.local_rank;
     member.end.rank = round_.ranks.global_rank(log.local_rank);
+    member.files = {member.end.rank, source_of(log.out, made), source_of(log.err, made)};
   }
   streams_.begin(pump, std::move(made));
 }
@@ -168,6 +174,13 @@ void WorkerGroup::ended(const ShimReport& report) {
 
 void WorkerGroup::record_signal(const ShimReport& report) {
   record_sent_signal(at(LocalRank{report.worker}).end, report);
+}
+
+std::vector<WorkerLogs> WorkerGroup::logs() const {
+  std::vector<WorkerLogs> logs;
+  for (const Member& member : members_)
+    logs.push_back(member.files);
+  return logs;
 }
 
 std::vector<StackCollector::Target> WorkerGroup::living() const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "agent/core/agent_options.h"
 #include "agent/core/exit_report.h"
+#include "agent/core/log_cut.h"
 #include "agent/core/log_plan.h"
 #include "agent/core/worker_env.h"
 #include "agent/io/log_work.h"
@@ -22,6 +24,18 @@
 #include "agent/posix/shim_protocol.h"
 
 namespace muster {
+
+/// A worker's log file, for readers that may come later.
+struct LogSource {
+  std::string path;                             // Empty: its output goes to no file.
+  std::shared_ptr<const LogCut> cut = nullptr;  // LogFile::cut(); null: a worker writes the file.
+};
+/// The log files of one worker.
+struct WorkerLogs {
+  GlobalRank rank;
+  LogSource out = {};
+  LogSource err = {};
+};
 
 class WorkerGroup {
  public:
@@ -74,10 +88,8 @@ class WorkerGroup {
   int pid(LocalRank rank) const { return at(rank).end.pid; }
   /// Why muster ended this worker; empty if muster did not.
   const std::string& ended_because(LocalRank rank) const { return at(rank).end.ended_because; }
-  /// The file that gets one of the worker's streams; empty if no file does.
-  const std::string& log_file(LocalRank rank, bool is_stderr) const {
-    return is_stderr ? at(rank).log.err.file : at(rank).log.out.file;
-  }
+  /// The log files of this attempt's workers, by local rank.
+  std::vector<WorkerLogs> logs() const;
   /// The running workers, whose stacks can be collected.
   std::vector<StackCollector::Target> living() const;
   const std::string& program() const { return program_; }
@@ -91,6 +103,7 @@ class WorkerGroup {
   struct Member {
     ExplainedEnd end;
     WorkerLogPlan log;
+    WorkerLogs files;
   };
   Member& at(LocalRank rank) { return members_[static_cast<std::size_t>(rank.value)]; }
   const Member& at(LocalRank rank) const { return members_[static_cast<std::size_t>(rank.value)]; }

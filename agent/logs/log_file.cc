@@ -73,7 +73,9 @@ std::string describe_disk(int fd) {
 }
 
 LogFile::LogFile(std::string path, Begin begin, LogFileOptions options)
-    : path_(std::move(path)), options_(std::move(options)), cut_(options_.max_bytes) {
+    : path_(std::move(path)),
+      options_(std::move(options)),
+      cut_(std::make_shared<LogCut>(options_.max_bytes)) {
   open(begin);
 }
 
@@ -169,10 +171,10 @@ bool LogFile::has_room() const {
 void LogFile::cut_over_limit() {
   if (!regular_ || options_.max_bytes == 0 || size_ <= options_.max_bytes) return;
   const std::int64_t real_size = size();
-  if (real_size < size_) cut_.reset();  // Another process has truncated the file.
+  if (real_size < size_) cut_->reset();  // Another process has truncated the file.
   size_ = real_size;
   catch_up_readers();
-  if (const auto range = cut_.over_limit(size_, min_reader_offset())) remove(*range);
+  if (const auto range = cut_->over_limit(size_, min_reader_offset())) remove(*range);
 }
 
 // Removes bytes that have been shown; if there are none, bytes that have not been shown.
@@ -189,8 +191,8 @@ bool LogFile::make_room(int error) {
   if (!regular_) return false;
   size_ = size();
   catch_up_readers();
-  auto range = cut_.for_space(size_, min_reader_offset());
-  if (!range) range = cut_.for_space(size_, size_);
+  auto range = cut_->for_space(size_, min_reader_offset());
+  if (!range) range = cut_->for_space(size_, size_);
   if (!range || !remove(*range)) return false;
   lost_ += range->length;
   if (!std::exchange(warned_, true))
@@ -210,9 +212,9 @@ bool LogFile::remove(const LogRange& range) {
     return false;
   }
   size_ -= range.length;
-  cut_.removed(range);
-  const std::string marker = removal_marker(cut_.removed_bytes());
-  if (::pwrite(cut_file_.get(), marker.data(), marker.size(), cut_.marker_place().offset) < 0)
+  cut_->removed(range);
+  const std::string marker = removal_marker(cut_->removed_bytes());
+  if (::pwrite(cut_file_.get(), marker.data(), marker.size(), cut_->marker_place().offset) < 0)
     spdlog::debug("log_not_marked path=\"{}\" reason=\"{}\"", path_, reason_text(errno));
   for (FollowedFile* const reader : readers_)
     reader->removed(range);

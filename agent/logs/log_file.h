@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,8 @@ class LogFile {
   /// False for a FIFO or a device, which a log-specs plug-in may have chosen.
   bool is_regular() const { return regular_; }
   int fd() const { return file_.get(); }
+  /// What was removed from the file. Only the log thread may read it; it outlives this object.
+  std::shared_ptr<const LogCut> cut() const { return cut_; }
 
   /// Appends at the file's end. Bytes that cannot be written are dropped and counted, and the next
   /// append() tries again. It then first writes a line that says how many bytes are missing there.
@@ -79,7 +82,7 @@ class LogFile {
   OwnedFd cut_file_;  // For remove().
   bool regular_ = false;
   int error_ = 0;
-  LogCut cut_;
+  std::shared_ptr<LogCut> cut_;
   std::vector<FollowedFile*> readers_;
   std::int64_t size_ = 0;     // The file's size as far as this object knows.
   std::int64_t missing_ = 0;  // Bytes dropped since the last byte that was written.

@@ -63,7 +63,8 @@ struct NodeAsked {
   What what = What::Log;
   int local_rank = 0;
   bool from_stderr = false;
-  std::int64_t offset = 0;  // In the log file; negative: so many bytes before its end.
+  /// In the log, where removed bytes count as well; negative: so many bytes before the file's end.
+  std::int64_t offset = 0;
   /// The attempt whose log `offset` is about, as the number of starts. If the newest attempt is
   /// another one, its log is read from the beginning. 0: the newest attempt.
   int attempt = 0;
@@ -74,8 +75,8 @@ struct NodeAnswered {
   std::uint64_t number = 0;
   std::string error;        // Why there is no answer, as a sentence; empty: `bytes` is the answer.
   std::string bytes;        // As they are in the file; not always UTF-8.
-  std::int64_t offset = 0;  // Of the first byte.
-  std::int64_t size = 0;    // The size of the whole file when it was read.
+  std::int64_t offset = 0;  // Of the first byte, as in NodeAsked.
+  std::int64_t size = 0;    // The offset of the file's end when it was read.
   int attempt = 0;
 };
 

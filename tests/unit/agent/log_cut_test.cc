@@ -63,6 +63,53 @@ TEST_CASE("log cut: a full disk takes most of the middle, also below the limit",
   CHECK(next->offset == kMinCutBytes * 8);
 }
 
+TEST_CASE("log cut: a reader's position stays right over all cuts", "[unit][logs]") {
+  const auto marker_bytes = static_cast<std::int64_t>(removal_marker(0).size());
+  LogCut log(kLimit);
+  CHECK(log.readable(100, 1000) == LogRange{100, 900});
+  CHECK(log.position_of(1000) == 1000);
+  std::int64_t written = kLimit + 1000;
+  std::int64_t size = written;
+  for (int i = 0; i < 3; ++i) {
+    const auto cut = log.over_limit(size, kAll);
+    REQUIRE(cut);
+    log.removed(*cut);
+    size -= cut->length;
+    const std::int64_t head = kLimit / 4;
+    const std::int64_t marker = head - marker_bytes;
+    // The end of the file has the position of all bytes that were ever written.
+    CHECK(log.position_of(size) == written);
+    CHECK(log.readable(written, size) == LogRange{size, 0});
+    CHECK(log.readable(written - 10, size) == LogRange{size - 10, 10});
+    // The first byte below the marker is the first one that was not removed.
+    CHECK(log.readable(log.position_of(head), size) == LogRange{head, size - head});
+    // A piece of the head ends at the marker. What follows it begins with the marker.
+    CHECK(log.readable(0, size) == LogRange{0, marker});
+    CHECK(log.readable(marker - 1, size) == LogRange{marker - 1, 1});
+    for (const std::int64_t removed : {marker, head, head + 1000, log.position_of(head) - 1}) {
+      INFO(removed);
+      CHECK(log.readable(removed, size) == LogRange{marker, size - marker});
+    }
+    CHECK(log.position_of(marker) + marker_bytes == log.position_of(head));
+    // A position behind the end waits there.
+    CHECK(log.readable(written + 5, size) == LogRange{size, 0});
+    written += kLimit;
+    size += kLimit;
+  }
+}
+
+TEST_CASE("log cut: a reader of a log that somebody truncates reads on at its new end",
+          "[unit][logs]") {
+  LogCut log(kLimit);
+  log.removed(*log.over_limit(kLimit * 2, kAll));
+  for (const std::int64_t size : {std::int64_t{0}, kLimit / 8}) {
+    const LogRange rest = log.readable(kLimit * 2, size);
+    CHECK(rest == LogRange{size, 0});
+    CHECK(log.position_of(rest.offset) == size);
+    CHECK(log.readable(0, size) == LogRange{0, size});
+  }
+}
+
 TEST_CASE("log cut: a log that somebody truncates begins anew", "[unit][logs]") {
   LogCut log(kLimit);
   log.removed(*log.over_limit(kLimit * 2, kAll));
