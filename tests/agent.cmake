@@ -1,6 +1,7 @@
 muster_add_tests(agent_core_tests unit
   SOURCES
     unit/agent/agent_watch_test.cc
+    unit/agent/attempt_logs_test.cc
     unit/agent/earlier_attempts_test.cc
     unit/agent/end_cause_test.cc
     unit/agent/error_file_test.cc

@@ -281,10 +281,8 @@ class Agent {
             [this](std::int64_t generation, std::optional<Instant> whole_at) {
               workers_store_.set_reach_answer(generation, whole_at);
             },
-        .on_asked =
-            [this](const NodeAsked& asked, auto done) {
-              answers_.answer(asked, group_, reporter_.starts(), std::move(done));
-            }};
+        .on_asked = [this](const auto& asked,
+                           auto done) { answers_.answer(asked, std::move(done)); }};
   }
 
   void on_round(const SessionRound& round) {
@@ -360,6 +358,7 @@ class Agent {
   // Each request is sent before the next is prepared: the shim starts that worker meanwhile.
   void send_starts() {
     start_pending_ = false;
+    answers_.attempt_begins(reporter_.starts(), group_.logs());
     for (int rank = 0; rank < options_.local_world_size; ++rank) {
       auto start = group_.make_start(work_.pump(), LocalRank{rank});
       if (!start) return fail_starts(start.error().reason, rank);

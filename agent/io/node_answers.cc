@@ -51,31 +51,36 @@ NodeAnswered read_piece(const std::string& path, std::int64_t position, const Lo
   return piece;
 }
 
-void NodeAnswers::read(LogSource source, std::int64_t position, int attempt, Done done) {
-  work_.pump().run([&io = io_, source = std::move(source), position, attempt,
-                    done = std::move(done)] {
-    NodeAnswered piece = read_piece(source.path, position, source.cut ? *source.cut : LogCut(0));
-    piece.attempt = attempt;
-    boost::asio::post(io, [piece = std::move(piece), done] { done(piece); });
+NodeAnswered read_first(const std::vector<LogPart>& parts) {
+  NodeAnswered piece;
+  for (const LogPart& part : parts) {
+    piece =
+        read_piece(part.source.path, part.position, part.source.cut ? *part.source.cut : LogCut(0));
+    piece.attempt = part.attempt;
+    if (!piece.bytes.empty()) break;
+  }
+  return piece;
+}
+
+void NodeAnswers::read(std::vector<LogPart> parts, Done done) {
+  work_.pump().run([&io = io_, parts = std::move(parts), done = std::move(done)] {
+    boost::asio::post(io, [piece = read_first(parts), done] { done(piece); });
   });
 }
 
-void NodeAnswers::answer(const NodeAsked& asked, const WorkerGroup& group, int attempt, Done done) {
+void NodeAnswers::answer(const NodeAsked& asked, Done done) {
   const LocalRank rank{asked.local_rank};
-  if (!group.has(rank)) return done(no_answer("the workers of this node have not been started"));
+  if (!logs_.has(rank)) return done(no_answer("the workers of this node have not been started"));
   if (asked.what == NodeAsked::What::Log) {
-    const WorkerLogs logs = group.logs()[static_cast<std::size_t>(asked.local_rank)];
-    const LogSource& source = asked.from_stderr ? logs.err : logs.out;
-    if (source.path.empty())
-      return done(no_answer((asked.from_stderr ? "stderr" : "stdout") + std::string(kNoFile)));
-    // An offset in the log of another attempt means nothing here.
-    const bool is_same = asked.attempt == 0 || asked.attempt == attempt;
-    return read(source, is_same ? asked.offset : 0, attempt, std::move(done));
+    auto parts = logs_.parts(asked);
+    if (!parts.empty()) return read(std::move(parts), std::move(done));
+    return done(no_answer((asked.from_stderr ? "stderr" : "stdout") + std::string(kNoFile)));
   }
-  hangs_.request_stacks(rank, [this, attempt, done](const StackCollector::Evidence& seen) {
-    if (!seen.file.empty()) return read({.path = seen.file}, 0, attempt, done);
-    done(no_answer(seen.problem));
-  });
+  hangs_.request_stacks(
+      rank, [this, attempt = logs_.newest(), done](const StackCollector::Evidence& seen) {
+        if (!seen.file.empty()) return read({{{.path = seen.file}, 0, attempt}}, done);
+        done(no_answer(seen.problem));
+      });
 }
 
 }  // namespace muster

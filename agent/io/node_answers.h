@@ -4,13 +4,15 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 
+#include "agent/core/attempt_logs.h"
 #include "agent/core/log_cut.h"
 #include "agent/io/hang_response.h"
 #include "agent/io/log_work.h"
-#include "agent/io/worker_group.h"
 #include "rendezvous/core/node_report.h"
 
 namespace muster {
@@ -21,16 +23,20 @@ class NodeAnswers {
   NodeAnswers(boost::asio::io_context& io, LogWork& work, HangResponse& hangs)
       : io_(io), work_(work), hangs_(hangs) {}
 
-  /// `attempt` is how often the workers were started. `done` is called once, on the loop, unless
-  /// the log thread hangs or the job ends before.
-  void answer(const NodeAsked& asked, const WorkerGroup& group, int attempt, Done done);
+  /// Attempt `number`, the number of starts, begins.
+  void attempt_begins(int number, std::vector<WorkerLogs> workers) {
+    logs_.begin(number, std::move(workers));
+  }
+  /// `done` is called once, on the loop, unless the log thread hangs or the job ends before.
+  void answer(const NodeAsked& asked, Done done);
 
  private:
-  void read(LogSource source, std::int64_t position, int attempt, Done done);
+  void read(std::vector<LogPart> parts, Done done);
 
   boost::asio::io_context& io_;
   LogWork& work_;
   HangResponse& hangs_;
+  AttemptLogs logs_;
 };
 
 /// At most kMaxPieceBytes of a file, from a position on (LogCut). A negative one counts from the
@@ -38,5 +44,8 @@ class NodeAnswers {
 /// then call this.
 NodeAnswered read_piece(const std::string& path, std::int64_t position,
                         const LogCut& cut = LogCut(0));
+
+/// Reads the first of the parts that has bytes to read, or else the last one. `parts` is not empty.
+NodeAnswered read_first(const std::vector<LogPart>& parts);
 
 }  // namespace muster

@@ -4,15 +4,14 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "agent/core/agent_options.h"
+#include "agent/core/attempt_logs.h"
 #include "agent/core/exit_report.h"
-#include "agent/core/log_cut.h"
 #include "agent/core/log_plan.h"
 #include "agent/core/worker_env.h"
 #include "agent/io/log_work.h"
@@ -24,18 +23,6 @@
 #include "agent/posix/shim_protocol.h"
 
 namespace muster {
-
-/// A worker's log file, for readers that may come later.
-struct LogSource {
-  std::string path;                             // Empty: its output goes to no file.
-  std::shared_ptr<const LogCut> cut = nullptr;  // LogFile::cut(); null: a worker writes the file.
-};
-/// The log files of one worker.
-struct WorkerLogs {
-  GlobalRank rank;
-  LogSource out = {};
-  LogSource err = {};
-};
 
 class WorkerGroup {
  public:
@@ -81,10 +68,6 @@ class WorkerGroup {
   /// Records why muster ends this worker, for the failure report: "it hung: …".
   void explain(LocalRank rank, std::string why) { at(rank).end.ended_because = std::move(why); }
 
-  /// Whether this attempt has a worker of this rank. Before the first attempt there is none.
-  bool has(LocalRank rank) const {
-    return rank.value >= 0 && static_cast<std::size_t>(rank.value) < members_.size();
-  }
   int pid(LocalRank rank) const { return at(rank).end.pid; }
   /// Why muster ended this worker; empty if muster did not.
   const std::string& ended_because(LocalRank rank) const { return at(rank).end.ended_because; }

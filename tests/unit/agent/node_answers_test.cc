@@ -87,4 +87,22 @@ TEST_CASE_METHOD(NodeAnswersTest,
   CHECK(read_piece(path, position, *file.cut()).bytes == piece.bytes);
 }
 
+TEST_CASE_METHOD(NodeAnswersTest,
+                 "node answers: the last words of an attempt come before the next attempt",
+                 "[unit][agent]") {
+  const auto part = [&](int attempt, std::int64_t position, const std::string& text) {
+    const std::string file = (dir / std::to_string(attempt)).string();
+    std::ofstream(file) << text;
+    return LogPart{{file}, position, attempt};
+  };
+  NodeAnswered piece = read_first({part(1, 5, "beginTraceback"), part(2, 0, "again")});
+  CHECK((piece.bytes == "Traceback" && piece.attempt == 1 && piece.offset == 5));
+  piece = read_first({part(1, 14, "beginTraceback"), part(2, 0, ""), part(3, 0, "again")});
+  CHECK((piece.bytes == "again" && piece.attempt == 3 && piece.offset == 0));
+  piece = read_first({part(1, 3, "all"), part(2, 0, "")});
+  CHECK((piece.bytes.empty() && piece.attempt == 2 && piece.error.empty()));
+  piece = read_first({{{(dir / "removed").string()}, 7, 1}, part(2, 0, "again")});
+  CHECK((piece.bytes == "again" && piece.attempt == 2 && piece.error.empty()));
+}
+
 }  // namespace muster::testing
