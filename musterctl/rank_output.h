@@ -20,6 +20,7 @@ struct Piece {
   std::int64_t next_offset = 0;  // Of the byte after the last one.
   std::int64_t size = 0;         // The offset of the log's end.
   int attempt = 0;               // How often the node has started its workers.
+  std::string node = {};         // Its name; empty: musterd is older.
 };
 /// Pure. The error is a sentence.
 boost::system::result<Piece, ClientError> parse_piece(std::string_view json);
@@ -41,6 +42,12 @@ struct OutputEnd {
   int exit_code = 0;
   std::string reason = {};
 };
+
+/// What is to be said when a run that was followed has ended: its node cannot be asked any more for
+/// the rank's last lines. `run`: the run, as musterd's JSON, or empty. `shown`: the end of what was
+/// shown. The result is empty if it is known that nothing is missing. Pure.
+std::string end_text(const std::string& run, const OutputRequest& request,
+                     const std::string& shown);
 
 /// Calls `print` with each piece. `print` returns false when the reader of the output is gone.
 OutputEnd show_output(const Service& service, const OutputRequest& request,

@@ -78,6 +78,7 @@ struct NodeAnswered {
   std::int64_t offset = 0;  // Of the first byte, as in NodeAsked.
   std::int64_t size = 0;    // The offset of the file's end when it was read.
   int attempt = 0;
+  std::string node = {};  // The node's name. The host knows it: it is not in the node's message.
 };
 
 }  // namespace muster

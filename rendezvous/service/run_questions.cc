@@ -14,10 +14,12 @@ void RunService::receive(ConnectionId from, Client& client, NodeReport report, I
   if (!client.node.empty()) client.run->reports.add(client.node, std::move(report), now);
 }
 
-void RunService::receive(ConnectionId from, NodeAnswered answered) {
+void RunService::receive(ConnectionId from, const Client& client, NodeAnswered answered) {
   const auto asked = questions_.find(answered.number);
   if (asked == questions_.end() || asked->second.value != from.value) return;  // Too late.
   questions_.erase(asked);
+  if (const NodeName* name = client.run->rendezvous->name_of(from))
+    answered.node = to_string(*name);
   effects_.emplace_back(QuestionAnswered{std::move(answered)});
 }
 

@@ -272,7 +272,8 @@ NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
             "native message: reach came to a rendezvous"};
   if (auto* report = std::get_if<NodeReport>(&*request))
     receive(from, client, std::move(*report), time.now);
-  if (auto* answered = std::get_if<NodeAnswered>(&*request)) receive(from, std::move(*answered));
+  if (auto* answered = std::get_if<NodeAnswered>(&*request))
+    receive(from, client, std::move(*answered));
   if (auto* join = std::get_if<NodeJoined>(&*request)) join->resumes = client.resumes;
   std::visit(
       [&](auto& event) {

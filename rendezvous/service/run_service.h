@@ -312,7 +312,7 @@ class RunService {
                         Time time) const;
   // run_questions.cc: reports of nodes, and questions to them.
   void receive(ConnectionId from, Client& client, NodeReport report, Instant now);
-  void receive(ConnectionId from, NodeAnswered answered);
+  void receive(ConnectionId from, const Client& client, NodeAnswered answered);
   void end_questions(ConnectionId client);
   std::optional<ConnectionId> native_client(const Run& run, const NodeName& name) const;
 

@@ -217,7 +217,8 @@ std::string nodes_json(const RunView& view) {
 }
 
 std::string answer_json(const NodeAnswered& answer) {
-  return text_of({{"attempt", answer.attempt},
+  return text_of({{"node", answer.node},
+                  {"attempt", answer.attempt},
                   {"offset", answer.offset},
                   {"next_offset", answer.offset + static_cast<std::int64_t>(answer.bytes.size())},
                   {"size", answer.size},

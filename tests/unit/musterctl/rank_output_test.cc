@@ -25,11 +25,61 @@ TEST_CASE("musterctl logs: a piece as musterd tells it", "[unit][musterctl]") {
   CHECK(piece->next_offset == 100);
   CHECK(piece->size == 200);
   CHECK(piece->attempt == 3);
+  CHECK(piece->node.empty());
+  answer.node = "b_2_0";
+  CHECK(parse_piece(answer_json(answer))->node == "b_2_0");
+  // An older musterd does not name the node.
+  CHECK(parse_piece(R"({"base64":"","offset":5,"next_offset":5,"size":5,"attempt":1})")
+            ->node.empty());
   for (const char* bad :
        {"", "[]", "{}", R"({"base64":"!","offset":0,"next_offset":0,"attempt":0})",
         R"({"base64":"","offset":5,"next_offset":4,"attempt":0})",
         R"({"base64":"","offset":"x","next_offset":4,"attempt":0})"})
     CHECK_FALSE(parse_piece(bad).has_value());
+}
+
+TEST_CASE("musterctl logs: what is said when a followed run has ended", "[unit][musterctl]") {
+  RunView view;
+  view.summary.id = "job";
+  view.summary.round = 7;
+  view.summary.first_failure = RunEvent{.kind = RunEvent::Kind::RoundRestarts, .number = 4};
+  FailureReport report{.round = 7, .rank = 3, .exit = "exited with 1"};
+  report.stderr_end = "  File \"x.py\"\nValueError: boom\n";
+  view.first_failure_report = report;
+  OutputRequest request{.run = "job", .rank = 3, .from_stderr = true};
+  const std::string missing =
+      "--- the last lines of rank 3 may be missing here: they are in the log file on its node "
+      "---\n";
+  SECTION("the node has reported the last lines of its failed worker") {
+    const std::string reported =
+        "--- the last lines of rank 3 as its node has reported them ---\n" + report.stderr_end;
+    CHECK(end_text(run_json(view), request, "step 17\n") == reported);
+    CHECK(end_text(run_json(view), request, "") == reported);
+  }
+  SECTION("they have been shown already") {
+    CHECK(end_text(run_json(view), request, "Traceback\n" + report.stderr_end).empty());
+  }
+  SECTION("the report is about another stream, rank or round") {
+    request.from_stderr = false;
+    CHECK(end_text(run_json(view), request, "") == missing);
+    request.from_stderr = true;
+    view.first_failure_report->rank = 2;
+    CHECK(end_text(run_json(view), request, "") == missing);
+    view.first_failure_report->rank = 3;
+    view.first_failure_report->round = 6;
+    CHECK(end_text(run_json(view), request, "") == missing);
+  }
+  SECTION("there is no report, or musterd does not answer") {
+    view.first_failure_report.reset();
+    CHECK(end_text(run_json(view), request, "") == missing);
+    for (const char* answer : {"", "[]", "{}", R"({"first_failure_report": {"rank": "x"}})"})
+      CHECK(end_text(answer, request, "") == missing);
+  }
+  SECTION("a terminal is not steered") {
+    request.on_terminal = true;
+    view.first_failure_report->stderr_end = "\x1b[31mboom\n";
+    CHECK_THAT(end_text(run_json(view), request, ""), Contains("\\x1b[31mboom\n"));
+  }
 }
 
 TEST_CASE("musterctl why: what the node has told of its failed worker", "[unit][musterctl]") {

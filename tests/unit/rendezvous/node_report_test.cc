@@ -257,7 +257,9 @@ TEST_CASE_METHOD(RunServiceTest,
   tell(1, NodeAnswered{.from = {}, .number = 5, .error = "from the wrong node"});
   CHECK(answers().empty());
   tell(2, NodeAnswered{.from = {}, .number = 5, .error = {}, .bytes = "log"});
-  REQUIRE(answers().size() == 1);
+  const auto log = answers();
+  REQUIRE(log.size() == 1);
+  CHECK((log[0].bytes == "log" && log[0].node == "host2_2_0"));
   tell(2, NodeAnswered{.from = {}, .number = 5, .error = {}, .bytes = "again"});
   CHECK(answers().empty());
   // A question ends when its node's connection closes, or when its caller no longer needs it.
