@@ -121,8 +121,9 @@ void Finder::find_logs() {
   const LogOptions& log = plan_.log;
   if (log.discard) {
     for (const OptionField& field :
-         Fields{&Flags::redirects, &Flags::tee, &Flags::duplicate_stdout_filters,
-                &Flags::duplicate_stderr_filters, &Flags::log_max_bytes})
+         Fields{&Flags::redirects, &Flags::tee, &Flags::local_ranks_filter,
+                &Flags::duplicate_stdout_filters, &Flags::duplicate_stderr_filters,
+                &Flags::log_max_bytes})
       if (flags_.source(field) != Source::Default)
         add(field, " has no effect with the log directory /dev/null");
     return;

@@ -28,7 +28,7 @@ def record(error):
 
 def status_of(system_exit):
     """The exit status that the interpreter would return for this SystemExit."""
-    if system_exit.code is None:
+    if system_exit.code is None or system_exit.code == 0:  # Also 0.0, as under @record.
         return 0
     if isinstance(system_exit.code, int):
         return system_exit.code & 0xff

@@ -24,6 +24,7 @@ muster_add_tests(agent_core_tests unit
     unit/agent/stack_text_test.cc
     unit/agent/stat_text_test.cc
     unit/agent/stop_lines_test.cc
+    unit/agent/strict_json_test.cc
     unit/agent/string_template_test.cc
     unit/agent/tail_ring_test.cc
     unit/agent/timer_table_test.cc

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/core/strict_json.h"
 #include "rendezvous/core/json_integer.h"
 
 namespace muster {
@@ -16,11 +17,7 @@ using Json = nlohmann::ordered_json;  // Keeps the order of the keys.
 constexpr std::int64_t kFirstPlausibleSecond = 1'000'000'000;
 constexpr std::int64_t kLastPlausibleSecond = 9'999'999'999;
 
-// Writes into `json`, or returns the defect. (The function does not return a Result, because Json
-// converts implicitly from any type, errors included.)
-std::optional<ErrorFileDefect> parse(std::string_view text, Json& json) {
-  if (text.size() > kMaxErrorFileBytes) return ErrorFileDefect::TooLarge;
-  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return ErrorFileDefect::Empty;
+std::optional<ErrorFileDefect> parse_json(std::string_view text, Json& json) {
   bool too_deep = false;
   // The parser stops at deep nesting, because nlohmann's dump() and copies are recursive.
   const auto limit_depth = [&too_deep](int depth, Json::parse_event_t, Json&) {
@@ -38,6 +35,17 @@ std::optional<ErrorFileDefect> parse(std::string_view text, Json& json) {
   } catch (const Json::exception&) {
     return ErrorFileDefect::NotJson;
   }
+}
+
+// Writes into `json`, or returns the defect. (The function does not return a Result, because Json
+// converts implicitly from any type, errors included.)
+std::optional<ErrorFileDefect> parse(std::string_view text, Json& json) {
+  if (text.size() > kMaxErrorFileBytes) return ErrorFileDefect::TooLarge;
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return ErrorFileDefect::Empty;
+  const auto defect = parse_json(text, json);
+  if (!defect || *defect == ErrorFileDefect::TooDeep) return defect;
+  const std::string strict = strict_json(text);  // @record's writer is Python.
+  return strict == text ? defect : parse_json(strict, json);
 }
 
 const Json* member(const Json& json, const char* name) {
@@ -132,6 +140,10 @@ boost::system::result<ErrorRecord, ErrorFileDefect> read_error_file(std::string_
     record.timestamp_s = as_timestamp(member(*extra, "timestamp"));
   }
   return record;
+}
+
+bool parse_error_file(std::string_view text, nlohmann::ordered_json& json) {
+  return !parse(text, json) && message_of(json) != nullptr;
 }
 
 std::string write_error_file(const ErrorRecord& record) {

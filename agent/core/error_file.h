@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include <boost/system/result.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace muster {
 
@@ -40,6 +41,9 @@ std::string_view describe(ErrorFileDefect defect);
 
 /// Accepts every form that torchrun reads, and also forms that make torchrun crash. Never throws.
 boost::system::result<ErrorRecord, ErrorFileDefect> read_error_file(std::string_view text);
+
+/// The whole file as JSON. False if read_error_file() would return a defect.
+bool parse_error_file(std::string_view text, nlohmann::ordered_json& json);
 
 /// Returns a file in the form that @record writes, which any parent like torchrun can read.
 std::string write_error_file(const ErrorRecord& record);

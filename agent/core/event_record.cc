@@ -71,11 +71,9 @@ std::string event_line(const EventContext& context, std::string_view state, cons
 // The error file's JSON, or torch's replacement for a worker that left no readable error file.
 Json raw_error(const WorkerEvent& event) {
   if (!event.failed) return nullptr;
-  if (read_error_file(event.error_text)) {
-    const Json data = Json::parse(event.error_text, nullptr, /*allow_exceptions=*/false);
-    if (!data.is_discarded()) return python_json(data);
-  }
-  Json data = {{"message", "<NONE>"}};
+  Json data;
+  if (parse_error_file(event.error_text, data)) return python_json(data);
+  data = {{"message", "<NONE>"}};
   if (event.exit_code >= 0)
     data["errorTraits"] = {{"category", "system_terminated_error"}, {"retryability", "False"}};
   return python_json(data);

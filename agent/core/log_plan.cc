@@ -12,8 +12,10 @@ constexpr std::size_t kMaxRunIdBytes = 200;
 constexpr std::string_view kDefaultPrefix = "[${role_name}${local_rank}]:";
 constexpr std::string_view kDevNull = "/dev/null";
 
+// As under torchrun, the filter has no effect with --log-dir /dev/null.
 bool is_shown(const LogOptions& log, LocalRank rank) {
-  return log.local_ranks_filter.empty() || log.local_ranks_filter.contains(rank.value);
+  return log.discard || log.local_ranks_filter.empty() ||
+         log.local_ranks_filter.contains(rank.value);
 }
 
 StreamPlan to_file(std::string file, bool tee) {

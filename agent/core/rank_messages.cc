@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/core/strict_json.h"
 #include "rendezvous/core/json_integer.h"
 
 namespace muster {
@@ -26,7 +27,8 @@ std::string encode_role_info(const RoleInfo& info) {
 }
 
 boost::system::result<RoleInfo, RankMessageError> decode_role_info(std::string_view text) {
-  const json message = json::parse(text, nullptr, false);
+  // Python may have written a role that is not UTF-8.
+  const json message = json::parse(strict_json(text), nullptr, false);
   if (!message.is_object()) return RankMessageError{"it is not a JSON object"};
   const auto role = message.find("role");
   if (role == message.end() || !role->is_string()) return RankMessageError{"role is not a text"};

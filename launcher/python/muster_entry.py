@@ -70,7 +70,8 @@ def command_line(args, parser):
     if hasattr(args, "use_env"):  # Only the parser of torch.distributed.launch has this option.
         program = "muster-launch"
         words += ["--use-env"] if args.use_env else []
-    words += [args.training_script, *args.training_script_args]
+    # Before the script: the parser drops this "--", and then no other one, nor reads the script as an option.
+    words += ["--", args.training_script, *args.training_script_args]
     return program, [str(word) for word in words]
 
 

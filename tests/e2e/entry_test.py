@@ -161,6 +161,8 @@ for pet in ({}, {"PET_NPROC_PER_NODE": "4"}, {"PET_STANDALONE": "1", "PET_LOG_DI
     for line in lines:
         os.environ.update(pet)
         args = get_args_parser().parse_args([*line, "script.py", "--x", "-y"])
+        args.training_script_args.insert(0, "--")
+        if "-m" in line: args.training_script = "-n"  # Only a program can say so.
         for name in pet:  # A program may change what a variable said.
             if name == "PET_STANDALONE": args.standalone = False
         program, words = muster_entry.command_line(args, get_args_parser())

@@ -201,6 +201,11 @@ class Lines(MusterTest):
         _, _, err = self.run_muster("--standalone", "--no-python", "sh", "-c", "exit 3", expect=1)
         self.assertRegex(err, r"\(pid: \d+\) of binary: sh\n")
 
+    def test_every_zero_of_a_script_is_a_success(self):
+        for code in ("0.0", "None", "False"):
+            script = self.script("ends.py", f"import sys\nsys.exit({code})\n")
+            self.run_muster("--standalone", "--run-path", script, expect=0)
+
     def test_run_path_shows_the_first_failure_alone(self):
         script = self.script("one.py", "import os, time\n"
                              "if os.environ['RANK'] == '0': raise ValueError('boom')\n"

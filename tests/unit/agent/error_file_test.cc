@@ -69,6 +69,20 @@ TEST_CASE("error_file: odd fields are shown rather than dropped", "[unit][agent]
   CHECK(read(R"({"message": {"errorCode": "-9"}})").error_code == -9);
 }
 
+TEST_CASE("error_file: what Python writes and JSON does not have is read", "[unit][agent]") {
+  const std::string text =
+      R"({"message": {"message": "no file 'caf\udce9'", "loss": NaN, "extraInfo": )"
+      R"({"py_callstack": "Traceback", "timestamp": "1795252105"}}})";
+  const auto record = read_error_file(text);
+  REQUIRE(record.has_value());
+  CHECK(record->message == "no file 'caf\xef\xbf\xbd'");
+  CHECK(record->traceback == "Traceback");
+  const auto merged = merge_error_file(text, 3);
+  REQUIRE(merged.has_value());
+  CHECK(read_error_file(*merged)->error_code == 3);
+  CHECK(read_error_file(text.substr(0, text.size() - 9)).error() == ErrorFileDefect::Torn);
+}
+
 TEST_CASE("error_file: why a file is unreadable has a name", "[unit][agent]") {
   CHECK(defect("") == ErrorFileDefect::Empty);
   CHECK(defect(" \n") == ErrorFileDefect::Empty);

@@ -138,6 +138,7 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: --log-dir /dev/null makes nothing and r
   options.log.discard = true;
   options.log.redirects.all = options.log.tee.all = {.out = true, .err = true};
   options.log.duplicate_stdout_filters = {"loss"};
+  options.log.local_ranks_filter = {1};
   const AttemptLogPlan plan = this->plan();
   CHECK(plan.directories.empty());
   CHECK(plan.filtered_stdout.empty());
