@@ -125,7 +125,9 @@ if(MUSTER_OPENSSL)
 endif()
 if(MUSTER_OPENSSL)
   muster_add_tests(tls_unit_tests unit
-    SOURCES unit/rendezvous/tls_engine_test.cc
+    SOURCES
+      unit/rendezvous/tls_engine_test.cc
+      unit/rendezvous/tls_flood_test.cc
     LINK muster_rendezvous_tls)
   muster_add_tests(tls_pump_tests threads
     SOURCES conformance/rendezvous/tls_pump_test.cc
