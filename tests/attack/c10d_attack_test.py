@@ -221,6 +221,16 @@ class RunsApart(TokenTest):
             self.shut_out(self.node("127.0.0.6"), data)
         self.assertIn("a key of another run than this client's", self.check_log())
 
+    def test_no_node_begins_a_run_whose_state_is_a_key_of_another_run(self):
+        self.start("--c10d-allow=members,loopback")
+        key = self.STATE_A + b".0/MASTER_ADDR"
+        node = self.node()
+        self.refused(node, node.enter("a.0/MASTER_ADDR"), "looks like a key of a round")
+        rank0 = self.node()
+        rank0.send(request(SET, key, "10.0.0.1") + request(GET, key))
+        self.assertEqual(rank0.receive_text(), b"10.0.0.1")
+        self.check_log()
+
     def test_without_a_token_it_is_as_under_torch(self):
         self.musterd = Musterd(self.dir)
         self.addCleanup(self.musterd.stop)
