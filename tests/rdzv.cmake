@@ -145,6 +145,7 @@ set_tests_properties(http_page PROPERTIES LABELS nodes TIMEOUT 600 SKIP_RETURN_C
 
 muster_add_tests(rendezvous_door_tests threads
   SOURCES
+    conformance/rendezvous/door_faults_test.cc
     conformance/rendezvous/doors_test.cc
     conformance/rendezvous/native_client_test.cc
   LINK muster_rendezvous_net)

@@ -72,6 +72,7 @@ void StoreServer::Impl::on_events(std::span<const epoll_event> events, Instant n
   for (const epoll_event& event : events)
     if (set_.is_open()) guard(connection_at(event.data.u64), [&] { on_event(event); });
   if (!resume_.empty() && set_.is_open()) resume_yielded();
+  if (set_.is_open()) apply_pending_effects();
   record_runs();
 }
 
@@ -102,8 +103,7 @@ void StoreServer::Impl::resume_yielded() {
       slot.connection->resume();
       end_slice();
       update_slot(slot_of(id));
-      if (shared_.runs) apply_run_effects();
-      enforce_unread_limit();
+      finish_event();
     });
   }
   if (!resume_.empty()) resume_later();
@@ -165,8 +165,21 @@ void StoreServer::Impl::on_event(const epoll_event& event) {
     connection->on_hang_up();
   end_slice();
   update_slot(slots_[tag & 0xffffffff]);
+  finish_event();
+}
+
+/// Applies the effects of an event, keeps the limits, and applies the effects of the connections
+/// that were closed for it.
+void StoreServer::Impl::finish_event() {
   if (shared_.runs) apply_run_effects();
   enforce_unread_limit();
+  apply_pending_effects();
+}
+
+/// An effect names connections by their numbers, and a new connection gets the number of a closed
+/// one. So no effect may be left when a connection is accepted.
+void StoreServer::Impl::apply_pending_effects() {
+  if (shared_.runs && shared_.runs->has_effects()) apply_run_effects();
 }
 
 void StoreServer::Impl::wake(ConnectionId id) {

@@ -44,6 +44,7 @@ void StoreServer::Impl::accept_from(std::size_t listener) {
 }
 
 void StoreServer::Impl::admit(OwnedFd fd, const tcp::endpoint& peer) {
+  apply_pending_effects();
   ++accepted_;
   const char* refused = nullptr;
   std::string_view cause;  // For the metrics.

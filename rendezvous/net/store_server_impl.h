@@ -123,6 +123,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void set_now(Instant now) { now_ = shared_.now = now; }
   void begin_runs();
   void apply_run_effects();
+  void apply_pending_effects();
+  void finish_event();
   // store_server_state.cc: the state that outlives this process.
   void begin_state();
   bool may_serve();
