@@ -1,10 +1,13 @@
-// A server with a rendezvous, when limits close several connections at once.
+// A server with a rendezvous, when limits close several connections at once and memory runs out.
 
 #include <poll.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -42,6 +45,28 @@ bool eventually(const std::function<bool()>& done) {
     if (done()) return true;
   return false;
 }
+
+/// A state that is durable at once. While `fails` is set, no memory is left for it.
+class FailingState : public RunState {
+ public:
+  StoredState load() override { return {}; }
+  void listen(std::function<void(const StateReport&)> on_report) override {
+    report_ = std::move(on_report);
+  }
+  void record(StateChanges changes) override {
+    if (fails) {
+      ++failed;
+      throw std::bad_alloc();
+    }
+    if (report_) report_({changes.number, ""});
+  }
+
+  std::atomic<bool> fails{false};
+  std::atomic<int> failed{0};
+
+ private:
+  std::function<void(const StateReport&)> report_;
+};
 
 }  // namespace
 
@@ -86,6 +111,42 @@ TEST_CASE("doors: a message for a node that a limit has closed reaches no new co
   CHECK_FALSE(newcomer.readable(100));
   CHECK(server.stats().connections == 2);
   CHECK(contains(server.stop(), "limit queued_total_bytes"));
+}
+
+TEST_CASE("doors: a turn for which no memory is left does not stop the server",
+          "[conformance][rendezvous]") {
+  const auto state = std::make_shared<FailingState>();
+  DoorServer server({}, {.state = state});
+  state->fails = true;
+  NativeNode node(server.port());
+  node.hello();
+  node.join("node", for_nodes(1));
+  REQUIRE(eventually([&] { return state->failed > 0; }));
+  state->fails = false;
+  DoorClient other(server.port());
+  other.send(kHello);
+  for (int i = 0; i < 3; ++i) {  // The handler of a timer may serve one of them.
+    other.send(kPing);
+    CHECK(other.receive(4) == kPong);
+  }
+  CHECK(contains(server.stop(), "handler_failed"));
+}
+
+TEST_CASE("doors: the deadlines go on after one for which no memory was left",
+          "[conformance][rendezvous]") {
+  const auto state = std::make_shared<FailingState>();
+  DoorServer server({.setup = {.lease = 200ms}}, {.validate_within = 1s, .state = state});
+  NativeNode node(server.port());
+  node.hello();
+  node.join("node", for_nodes(1));
+  node.round();
+  REQUIRE(eventually([&] { return runs_a_round(server); }));
+  state->fails = true;  // The next change is the end of this node's lease, in the timer's handler.
+  REQUIRE(eventually([&] { return state->failed > 0; }));
+  state->fails = false;
+  DoorClient silent(server.port());
+  CHECK(silent.closed());
+  CHECK(contains(server.stop(), "no VALIDATE in time"));
 }
 
 }  // namespace muster::testing
