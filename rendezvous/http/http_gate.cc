@@ -83,7 +83,10 @@ std::optional<Reply> HttpGate::refusal_of_stranger(const Route* route, const Req
   if (route != nullptr && for_operators(*route)) return refusal_of_operator(request);
   const Credentials credentials{.authorization = request[beast::http::field::authorization],
                                 .cookie = request[beast::http::field::cookie]};
-  if (shared_.access.may_read(credentials, now())) return std::nullopt;
+  if (shared_.access.may_read(credentials, now())) {
+    has_proven_ = shared_.access.has_token();
+    return std::nullopt;
+  }
   return ask_for_token(request);
 }
 
@@ -96,8 +99,10 @@ std::optional<Reply> HttpGate::refusal_of_operator(const Request& request) {
     const std::string method(request.method_string());
     const std::string target(request.target());
     const HttpChange change{.method = method, .target = target, .nonce = nonce};
-    if (shared_.access.may_change(change, request[beast::http::field::authorization]))
+    if (shared_.access.may_change(change, request[beast::http::field::authorization])) {
+      has_proven_ = true;
       return std::nullopt;
+    }
     return ask_for_token(request);
   }
   const std::string host(request[beast::http::field::host]);

@@ -149,7 +149,10 @@ asio::awaitable<bool> Session::serve_one() {
   parser.header_limit(kMaxHeaderBytes);
   parser.body_limit(kMaxBodyBytes);
   stream_.expires_after(kRequestWithin);
+  std::optional<IdleConnections::Place> idle;
+  if (!gate_.has_proven()) idle.emplace(shared_->idle, gate_.peer(), [this] { stream_.cancel(); });
   const auto [ec, bytes] = co_await beast::http::async_read(stream_, buffer_, parser, kNoThrow);
+  idle.reset();
   if (ec) {
     auto reply = reply_to(ec);
     if (!reply) co_return false;
