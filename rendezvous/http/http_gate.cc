@@ -57,6 +57,10 @@ RunScope HttpGate::scope() const {
   return shared_.tls_rules ? shared_.tls_rules->scope_of(peer_names()) : RunScope();
 }
 
+bool HttpGate::may_read_on() const {
+  return shared_.access.may_read({stream_authorization_, stream_cookie_}, now());
+}
+
 /// The answer is the same whether the run is known here or not: only clients that may join the run
 /// may learn that.
 std::optional<Reply> HttpGate::refusal_of_run(const Route& route) {
@@ -85,6 +89,10 @@ std::optional<Reply> HttpGate::refusal_of_stranger(const Route* route, const Req
                                 .cookie = request[beast::http::field::cookie]};
   if (shared_.access.may_read(credentials, now())) {
     has_proven_ = shared_.access.has_token();
+    if (route != nullptr && std::holds_alternative<EventStream>(*route)) {
+      stream_authorization_ = credentials.authorization;
+      stream_cookie_ = credentials.cookie;
+    }
     return std::nullopt;
   }
   return ask_for_token(request);

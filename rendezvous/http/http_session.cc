@@ -413,6 +413,7 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
     }
     pause.expires_after(kStreamInterval);
     co_await pause.async_wait(kNoThrow);
+    if (!gate_.may_read_on()) co_return;
     // A reload may have changed which runs this client may see.
     if (id.empty()) wanted.scope = gate_.scope();
     if (!id.empty() && !gate_.scope().admits(id)) co_return;
