@@ -144,8 +144,8 @@ ConfigReload::ConfigReload(boost::asio::io_context& loop, OptionValues values,
 void ConfigReload::wait() {
   signals_.async_wait([this](const boost::system::error_code& ec, int) {
     if (ec) return;
+    wait();  // First, because an exception of reload() must not end the reloads.
     reload();
-    wait();
   });
 }
 

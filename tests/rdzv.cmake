@@ -125,7 +125,9 @@ if(MUSTER_OPENSSL)
 endif()
 if(MUSTER_OPENSSL)
   muster_add_tests(tls_unit_tests unit
-    SOURCES unit/rendezvous/tls_engine_test.cc
+    SOURCES
+      unit/rendezvous/tls_engine_test.cc
+      unit/rendezvous/tls_flood_test.cc
     LINK muster_rendezvous_tls)
   muster_add_tests(tls_pump_tests threads
     SOURCES conformance/rendezvous/tls_pump_test.cc
@@ -143,6 +145,7 @@ set_tests_properties(http_page PROPERTIES LABELS nodes TIMEOUT 600 SKIP_RETURN_C
 
 muster_add_tests(rendezvous_door_tests threads
   SOURCES
+    conformance/rendezvous/door_faults_test.cc
     conformance/rendezvous/doors_test.cc
     conformance/rendezvous/native_client_test.cc
   LINK muster_rendezvous_net)

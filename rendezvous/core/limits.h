@@ -86,6 +86,10 @@ struct ConnectionLimits {
   std::size_t queued_total_bytes = std::size_t{256} << 20;
 };
 
+/// Unread replies of a client that was not let in yet, which asks for PING only. Beyond that, the
+/// server closes it.
+inline constexpr std::size_t kMaxStrangerQueuedBytes = std::size_t{4} << 10;
+
 /// The share of one run in a server that serves many. Nodes of one run: kMaxMembers.
 struct RunLimits {
   /// Connections of its nodes, and of clients whose first key of any run belongs to this run.

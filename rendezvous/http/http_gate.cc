@@ -57,6 +57,10 @@ RunScope HttpGate::scope() const {
   return shared_.tls_rules ? shared_.tls_rules->scope_of(peer_names()) : RunScope();
 }
 
+bool HttpGate::may_read_on() const {
+  return shared_.access.may_read({stream_authorization_, stream_cookie_}, now());
+}
+
 /// The answer is the same whether the run is known here or not: only clients that may join the run
 /// may learn that.
 std::optional<Reply> HttpGate::refusal_of_run(const Route& route) {
@@ -83,7 +87,14 @@ std::optional<Reply> HttpGate::refusal_of_stranger(const Route* route, const Req
   if (route != nullptr && for_operators(*route)) return refusal_of_operator(request);
   const Credentials credentials{.authorization = request[beast::http::field::authorization],
                                 .cookie = request[beast::http::field::cookie]};
-  if (shared_.access.may_read(credentials, now())) return std::nullopt;
+  if (shared_.access.may_read(credentials, now())) {
+    has_proven_ = shared_.access.has_token();
+    if (route != nullptr && std::holds_alternative<EventStream>(*route)) {
+      stream_authorization_ = credentials.authorization;
+      stream_cookie_ = credentials.cookie;
+    }
+    return std::nullopt;
+  }
   return ask_for_token(request);
 }
 
@@ -96,8 +107,10 @@ std::optional<Reply> HttpGate::refusal_of_operator(const Request& request) {
     const std::string method(request.method_string());
     const std::string target(request.target());
     const HttpChange change{.method = method, .target = target, .nonce = nonce};
-    if (shared_.access.may_change(change, request[beast::http::field::authorization]))
+    if (shared_.access.may_change(change, request[beast::http::field::authorization])) {
+      has_proven_ = true;
       return std::nullopt;
+    }
     return ask_for_token(request);
   }
   const std::string host(request[beast::http::field::host]);

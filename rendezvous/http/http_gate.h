@@ -30,6 +30,13 @@ class HttpGate {
   /// The runs that the client may see and change, by the current rules. To be called only after the
   /// first request has come.
   RunScope scope() const;
+  /// Whether the client has proven the token in an earlier request of this connection, by the key,
+  /// a cookie or a proof. Always false without a token.
+  bool has_proven() const { return has_proven_; }
+  const boost::asio::ip::address& peer() const { return peer_; }
+  /// Whether the key or cookie of the connection's stream of events still lets the client read: a
+  /// session ends while a stream goes on.
+  bool may_read_on() const;
   /// Creates a link for a browser, for a client that may change.
   Reply new_login();
   /// Answers a browser that follows a link.
@@ -48,6 +55,9 @@ class HttpGate {
   bool secure_;
   std::shared_ptr<TlsStatus> tls_;  // Null: no TLS.
   std::string nonce_;               // The nonce for the proof of the next change. Empty: none.
+  bool has_proven_ = false;
+  std::string stream_authorization_;  // These fields of the request for a stream of events.
+  std::string stream_cookie_;
 };
 
 }  // namespace muster::http

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -240,7 +241,10 @@ asio::awaitable<void> HttpServer::Impl::accept_all() {
     const auto address = unmapped(peer.address());
     const auto known = open_of_.find(address);
     const std::size_t of_peer = known == open_of_.end() ? 0 : known->second;
-    if (shared_->figures.connections >= kMaxConnections || of_peer >= kMaxConnectionsPerAddress) {
+    const bool peer_is_full = of_peer >= kMaxConnectionsPerAddress;
+    const bool is_full = peer_is_full || shared_->figures.connections >= kMaxConnections;
+    // Otherwise a few strangers that keep connections open would shut out probes and operators.
+    if (is_full && !shared_->idle.close_oldest(peer_is_full ? &address : nullptr)) {
       ++shared_->figures.refused;
       continue;  // The destructor closes the socket.
     }
@@ -269,8 +273,15 @@ asio::awaitable<bool> HttpServer::Impl::begin(tcp::socket& socket, HttpPeer& pee
   if (!shared_->tls) co_return true;
   asio::steady_timer limit(loop_);
   limit.expires_after(kRequestWithin);
+  const auto shared = shared_;  // This coroutine may be destroyed after this object.
+  std::optional<IdleConnections::Place> idle;
+  idle.emplace(shared->idle, peer.address, [&socket] {
+    boost::system::error_code ignored;
+    socket.cancel(ignored);
+  });
   const auto done =
       co_await (socket.async_wait(tcp::socket::wait_read, kNoThrow) || limit.async_wait(kNoThrow));
+  idle.reset();
   if (done.index() != 0) co_return false;
   unsigned char first = 0;
   if (::recv(socket.native_handle(), &first, 1, MSG_PEEK) != 1) co_return false;

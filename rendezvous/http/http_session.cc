@@ -149,7 +149,10 @@ asio::awaitable<bool> Session::serve_one() {
   parser.header_limit(kMaxHeaderBytes);
   parser.body_limit(kMaxBodyBytes);
   stream_.expires_after(kRequestWithin);
+  std::optional<IdleConnections::Place> idle;
+  if (!gate_.has_proven()) idle.emplace(shared_->idle, gate_.peer(), [this] { stream_.cancel(); });
   const auto [ec, bytes] = co_await beast::http::async_read(stream_, buffer_, parser, kNoThrow);
+  idle.reset();
   if (ec) {
     auto reply = reply_to(ec);
     if (!reply) co_return false;
@@ -410,6 +413,7 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
     }
     pause.expires_after(kStreamInterval);
     co_await pause.async_wait(kNoThrow);
+    if (!gate_.may_read_on()) co_return;
     // A reload may have changed which runs this client may see.
     if (id.empty()) wanted.scope = gate_.scope();
     if (!id.empty() && !gate_.scope().admits(id)) co_return;

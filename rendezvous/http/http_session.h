@@ -16,6 +16,7 @@
 #include "rendezvous/http/http_metrics.h"
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/http/http_server.h"
+#include "rendezvous/http/idle_connections.h"
 #include "rendezvous/http/view_source.h"
 #include "rendezvous/net/log_limiter.h"
 #include "rendezvous/tls/tls_pump.h"
@@ -56,6 +57,7 @@ struct Shared {
   Operate operate;
   Ask questions;
   HttpFigures figures;
+  IdleConnections idle;  // Without those that have proven the token.
   std::size_t streams = 0;
   /// The number of open connections that have asked for a change. Before the server ends, it gives
   /// them a short time to read the answer, because the change may be the reason for the end.

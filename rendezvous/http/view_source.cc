@@ -16,9 +16,8 @@ asio::awaitable<SharedView> ViewSource::get(ViewRequest request) {
                 [at = now()](const auto& entry) { return at - entry.second.fetched_at > kFresh; });
   if (const auto known = cache_.find(request); known != cache_.end()) co_return known->second.view;
   const auto waiter = std::make_shared<Waiter>(loop_.get_executor());
-  const auto [waiters, is_new] = waiting_.try_emplace(request);
-  if (is_new) queue_.push_back(request);
-  waiters->second.push_back(waiter);
+  if (!waiting_.contains(request)) queue_.push_back(request);
+  waiting_[request].push_back(waiter);
   fetch_next();
   const auto view = co_await waiter->wait(kAnswerWithin);
   if (const auto late = waiting_.find(request); !view && late != waiting_.end())
@@ -28,23 +27,25 @@ asio::awaitable<SharedView> ViewSource::get(ViewRequest request) {
 
 void ViewSource::fetch_next() {
   if (busy_ || queue_.empty()) return;
-  busy_ = true;
-  ViewRequest request = std::move(queue_.front());
-  queue_.pop_front();
+  const ViewRequest request = queue_.front();
   // The callback holds only a weak reference, because the other loop may end later than this one.
   fetch_(request, [weak = weak_from_this(), &loop = loop_, request](SharedView view) {
     asio::post(loop, [weak, request, view = std::move(view)] {
       if (const auto self = weak.lock()) self->on_fetched(request, view);
     });
   });
+  queue_.pop_front();  // Only now: without memory, fetch_() throws, and the request is sent later.
+  busy_ = true;
 }
 
 void ViewSource::on_fetched(const ViewRequest& request, const SharedView& view) {
-  cache_[request] = {view, now()};
-  auto waiters = waiting_.extract(request);
+  // First what later requests need, because what needs memory may throw.
+  const auto waiters = waiting_.extract(request);
+  busy_ = false;
   if (!waiters.empty())
     for (const auto& waiter : waiters.mapped())
       waiter->deliver(view);
+  cache_[request] = {view, now()};
   next_.expires_after(kGap);
   next_.async_wait([weak = weak_from_this()](const boost::system::error_code& ec) {
     const auto self = weak.lock();
@@ -52,6 +53,7 @@ void ViewSource::on_fetched(const ViewRequest& request, const SharedView& view) 
     self->busy_ = false;
     self->fetch_next();
   });
+  busy_ = true;
 }
 
 }  // namespace muster::http

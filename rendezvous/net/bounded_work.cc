@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <exception>
 #include <memory>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -52,7 +52,7 @@ bool begin(const std::shared_ptr<Pending>& pending) {
       pending->done.store(true, std::memory_order_release);
       ::eventfd_write(pending->returned.get(), 1);
     }).detach();
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // No thread, or no memory for it.
     begun = false;
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -171,13 +171,7 @@ void Connection::feed(std::string_view bytes) {
 std::size_t Connection::serve(std::string_view bytes, ByteBuffer* buffer) {
   std::size_t served = 0;
   while (served < bytes.size() && !ended_ && !held_) {
-    if (out().size() > shared_.connections.queued_bytes) {
-      send(out());
-      if (out().size() > shared_.connections.queued_bytes) {
-        paused_ = true;
-        break;
-      }
-    }
+    if (!has_room_for_replies()) break;
     const std::string_view rest = bytes.substr(served);
     const auto complete = decoder_.scan(rest);
     if (!complete) {
@@ -196,6 +190,26 @@ std::size_t Connection::serve(std::string_view bytes, ByteBuffer* buffer) {
     decoder_.next();
   }
   return served;
+}
+
+/// Whether further replies may be queued. If not, pauses a client that was let in, and closes any
+/// other: all strangers together must not use up the memory for the unread replies of clients.
+bool Connection::has_room_for_replies() {
+  const std::size_t for_all = shared_.connections.queued_bytes;
+  if (out().size() <= std::min(for_all, kMaxStrangerQueuedBytes)) return true;
+  const bool let_in = validated();
+  const std::size_t limit = let_in ? for_all : kMaxStrangerQueuedBytes;
+  if (out().size() > limit) send(out());
+  if (out().size() <= limit) return true;
+  if (let_in) {
+    paused_ = true;
+    return false;
+  }
+  refuse(fmt::format("it reads no replies before it is let in: limit {} bytes", limit),
+         "replies are not read before it is let in");
+  out().clear();
+  done_ = true;
+  return false;
 }
 
 /// Serves the complete request at the front of `bytes`, and subtracts its cost from the slice.

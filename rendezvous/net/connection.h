@@ -168,6 +168,7 @@ class Connection {
   void read_into_buffer();
   void feed(std::string_view bytes);
   std::size_t serve(std::string_view bytes, ByteBuffer* buffer);
+  bool has_room_for_replies();
   void serve_one(const Request& request);
   void serve_in_slice(std::string_view bytes, ByteBuffer* buffer);
   bool must_yield() const;

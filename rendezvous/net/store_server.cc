@@ -24,6 +24,7 @@ using boost::system::error_code;
 
 namespace {
 
+constexpr Duration kRetryDeadlines = std::chrono::milliseconds(200);
 constexpr std::uint32_t kGenerations = std::uint32_t{1} << 31;  // Below kListenerTag in a tag.
 
 /// A random number for RoundComplete::life. It is below 2^52, so that JSON readers that use doubles
@@ -60,7 +61,12 @@ boost::system::result<void, ListenError> StoreServer::Impl::start() {
 void StoreServer::Impl::wait_for_events() {
   set_.async_wait([self = shared_from_this()](const error_code& ec) {
     if (ec || !self->set_.is_open()) return;
-    self->set_.run_turn(self->serve_);
+    try {
+      self->set_.run_turn(self->serve_);
+    } catch (...) {  // Out of memory: the loop logs it. The next events are served all the same.
+      if (self->set_.is_open()) self->wait_for_events();
+      throw;
+    }
     if (self->set_.is_open()) self->wait_for_events();
   });
 }
@@ -72,6 +78,7 @@ void StoreServer::Impl::on_events(std::span<const epoll_event> events, Instant n
   for (const epoll_event& event : events)
     if (set_.is_open()) guard(connection_at(event.data.u64), [&] { on_event(event); });
   if (!resume_.empty() && set_.is_open()) resume_yielded();
+  if (set_.is_open()) apply_pending_effects();
   record_runs();
 }
 
@@ -102,8 +109,7 @@ void StoreServer::Impl::resume_yielded() {
       slot.connection->resume();
       end_slice();
       update_slot(slot_of(id));
-      if (shared_.runs) apply_run_effects();
-      enforce_unread_limit();
+      finish_event();
     });
   }
   if (!resume_.empty()) resume_later();
@@ -165,8 +171,21 @@ void StoreServer::Impl::on_event(const epoll_event& event) {
     connection->on_hang_up();
   end_slice();
   update_slot(slots_[tag & 0xffffffff]);
+  finish_event();
+}
+
+/// Applies the effects of an event, keeps the limits, and applies the effects of the connections
+/// that were closed for it.
+void StoreServer::Impl::finish_event() {
   if (shared_.runs) apply_run_effects();
   enforce_unread_limit();
+  apply_pending_effects();
+}
+
+/// An effect names connections by their numbers, and a new connection gets the number of a closed
+/// one. So no effect may be left when a connection is accepted.
+void StoreServer::Impl::apply_pending_effects() {
+  if (shared_.runs && shared_.runs->has_effects()) apply_run_effects();
 }
 
 void StoreServer::Impl::wake(ConnectionId id) {
@@ -328,7 +347,8 @@ void StoreServer::Impl::check_drained() {
   asio::post(set_.executor(), std::exchange(drained_, nullptr));
 }
 
-void StoreServer::Impl::arm_timer() {
+/// Sets the timer to the next deadline, but not to a time before `earliest`.
+void StoreServer::Impl::arm_timer(Instant earliest) {
   std::optional<Instant> next = accept_again_;
   const auto also = [&](std::optional<Instant> other) {
     if (other && (!next || *other < *next)) next = other;
@@ -337,6 +357,7 @@ void StoreServer::Impl::arm_timer() {
   if (drained_) also(drained_by_);
   for (const DeadlineList* list : {&unvalidated_, &stalled_})
     if (const auto* first = list->first()) also(first->at);
+  if (next) next = std::max(*next, earliest);
   timer_at_ = next;
   if (!next) return;
   timer_.expires_at(to_steady(*next));
@@ -348,6 +369,16 @@ void StoreServer::Impl::arm_timer() {
 void StoreServer::Impl::on_timer() {
   if (!may_serve()) return;
   const Duration late = timer_at_ ? muster::now() - *timer_at_ : Duration::zero();
+  try {
+    handle_deadlines(late);
+  } catch (...) {  // Out of memory: the loop logs it. The deadlines are handled a little later.
+    if (set_.is_open()) arm_timer(muster::now() + kRetryDeadlines);
+    throw;
+  }
+  if (set_.is_open()) arm_timer();
+}
+
+void StoreServer::Impl::handle_deadlines(Duration late) {
   // After a pause longer than a lease (the machine was stopped or starved), the keep-alives of that
   // time wait to be read. They are read before any node is taken for silent.
   for (std::size_t looks = 0; looks <= slots_.size(); ++looks) {
@@ -380,7 +411,6 @@ void StoreServer::Impl::on_timer() {
     record_runs();
   }
   if (drained_) check_drained();
-  arm_timer();
 }
 
 void StoreServer::Impl::close_all() {

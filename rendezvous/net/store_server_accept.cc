@@ -26,7 +26,7 @@ constexpr Duration kAcceptRetry = std::chrono::milliseconds(200);
 
 void StoreServer::Impl::accept_from(std::size_t listener) {
   if (accept_again_) return;
-  for (int i = 0; i < kAcceptsAtOnce && set_.is_open(); ++i) {
+  for (int i = 0; i < kAcceptsAtOnce && set_.is_open() && !accept_again_; ++i) {
     tcp::endpoint peer;
     socklen_t size = static_cast<socklen_t>(peer.capacity());
     OwnedFd fd(
@@ -44,6 +44,7 @@ void StoreServer::Impl::accept_from(std::size_t listener) {
 }
 
 void StoreServer::Impl::admit(OwnedFd fd, const tcp::endpoint& peer) {
+  apply_pending_effects();
   ++accepted_;
   const char* refused = nullptr;
   std::string_view cause;  // For the metrics.
@@ -70,12 +71,14 @@ void StoreServer::Impl::admit(OwnedFd fd, const tcp::endpoint& peer) {
   }
   const ConnectionId id{free_slots_.back()};
   Slot& slot = slot_of(id);
-  if (!set_.add(fd.get(), EPOLLIN, tag_of(slot, id))) {
+  auto connection = std::make_unique<Connection>(shared_, std::move(fd), id, peer);
+  if (!set_.add(connection->fd(), EPOLLIN, tag_of(slot, id))) {
+    const int error = errno;  // ENOSPC: the user's descriptors in all epoll sets are limited, too.
     if (of_peer->second == 0) open_of_.erase(of_peer);
-    return pause_accepting(errno);
+    return pause_accepting(error);
   }
   free_slots_.pop_back();
-  slot.connection = std::make_unique<Connection>(shared_, std::move(fd), id, peer);
+  slot.connection = std::move(connection);
   slot.connection->watched = {.read = true};
   ++open_;
   ++of_peer->second;

@@ -117,12 +117,15 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
     close(slot, {std::string(reason), reason});
   }
   void close_all();
-  void arm_timer();
+  void arm_timer(Instant earliest = {});
   void on_timer();
+  void handle_deadlines(Duration late);
   void read_clock() { set_now(muster::now()); }
   void set_now(Instant now) { now_ = shared_.now = now; }
   void begin_runs();
   void apply_run_effects();
+  void apply_pending_effects();
+  void finish_event();
   // store_server_state.cc: the state that outlives this process.
   void begin_state();
   bool may_serve();

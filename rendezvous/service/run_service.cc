@@ -4,6 +4,7 @@
 
 #include "rendezvous/core/seconds_text.h"
 #include "rendezvous/service/run_guard.h"
+#include "rendezvous/wire/state_key.h"
 
 namespace muster {
 namespace {
@@ -300,6 +301,10 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
     return refuse("run id " + hello.run_id + " is not served here, only " + options_.only_run);
   if (draining_) return refuse("the rendezvous is ending: run " + hello.run_id + " is over here");
   const std::string key = std::string(kStateKeyPrefix) + hello.run_id;
+  // Otherwise the state of this run would stand in the place of a key of another run's round.
+  if (!is_state_key(key))
+    return refuse("run id " + hello.run_id +
+                  " looks like a key of a round of another run: take one without \".NUMBER/\"");
   Run* run = find(key);
   if (run == nullptr) run = make_run(key, peer_address);
   if (run == nullptr) return refuse(full());

@@ -29,6 +29,8 @@ OpensslEngine::OpensslEngine(const OpensslLibrary& library, SSL_CTX* context, Tl
   // These calls fail only if there is no memory. Then a std::string would fail, too.
   MUSTER_CHECK(ssl_ != nullptr && incoming_ != nullptr && outgoing_ != nullptr);
   library_.set_bio(ssl_, incoming_, outgoing_);
+  library_.set_msg_callback(ssl_, on_message);
+  library_.ssl_ctrl(ssl_, SSL_CTRL_SET_MSG_CALLBACK_ARG, 0, this);
   if (side_ == TlsSide::Server) {
     library_.set_accept_state(ssl_);
     return;
@@ -53,6 +55,22 @@ void OpensslEngine::receive(std::string_view ciphertext) {
   if (state_ == State::Failed) return;
   const int written = library_.bio_write(incoming_, ciphertext.data(), to_int(ciphertext.size()));
   MUSTER_CHECK(written == to_int(ciphertext.size()));  // A memory BIO accepts all bytes.
+  received_bytes_ += ciphertext.size();
+}
+
+/// Called by OpenSSL for each record and each message, before it handles the message.
+void OpensslEngine::on_message(int sent, int, int type, const void*, std::size_t, SSL*,
+                               void* engine) {
+  if (sent == 0 && type == SSL3_RT_HANDSHAKE) static_cast<OpensslEngine*>(engine)->count_message();
+}
+
+/// After too many messages (key updates, above all), drops the bytes that have come: SSL_read()
+/// would handle all messages among them before it returns.
+void OpensslEngine::count_message() {
+  if (state_ == State::Handshake) return;  // OpenSSL bounds the messages of a handshake.
+  if (++messages_ <= kFreeMessages + received_bytes_ / kBytesPerMessage) return;
+  too_many_messages_ = true;
+  library_.bio_ctrl(incoming_, BIO_CTRL_RESET, 0, nullptr);
 }
 
 void OpensslEngine::end_of_input() {
@@ -75,8 +93,18 @@ void OpensslEngine::continue_handshake() {
 std::size_t OpensslEngine::read(char* to, std::size_t most) {
   if (state_ == State::Handshake) continue_handshake();
   if (state_ != State::Open) return 0;
+  const std::size_t before = outgoing_bytes();
   library_.err_clear();
   const int got = library_.read(ssl_, to, to_int(most));
+  answer_bytes_ += outgoing_bytes() - before;
+  if (too_many_messages_) {
+    fail_with(TlsFailure::Kind::Refused, "it sends key updates or tickets without data, on and on");
+    return 0;
+  }
+  if (answer_bytes_ > kMaxAnswerBytes) {
+    fail_with(TlsFailure::Kind::Refused, "it asks for key updates, and reads no answers to them");
+    return 0;
+  }
   if (got > 0) return static_cast<std::size_t>(got);
   fail(got);
   return 0;
@@ -96,9 +124,14 @@ void OpensslEngine::close() {
   library_.shutdown(ssl_);
 }
 
-std::string OpensslEngine::take_outgoing() {
+std::size_t OpensslEngine::outgoing_bytes() const {
   const long pending = library_.bio_ctrl(outgoing_, BIO_CTRL_PENDING, 0, nullptr);
-  std::string bytes(static_cast<std::size_t>(std::max(pending, 0L)), '\0');
+  return static_cast<std::size_t>(std::max(pending, 0L));
+}
+
+std::string OpensslEngine::take_outgoing() {
+  std::string bytes(outgoing_bytes(), '\0');
+  answer_bytes_ = 0;
   if (!bytes.empty()) library_.bio_read(outgoing_, bytes.data(), to_int(bytes.size()));
   return bytes;
 }

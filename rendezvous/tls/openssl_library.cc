@@ -41,6 +41,7 @@ std::string OpensslLibrary::open() {
       find_function(library, "SSL_new", ssl_new) && find_function(library, "SSL_free", ssl_free) &&
       find_function(library, "SSL_ctrl", ssl_ctrl) &&
       find_function(library, "SSL_set_bio", set_bio) &&
+      find_function(library, "SSL_set_msg_callback", set_msg_callback) &&
       find_function(library, "SSL_set_connect_state", set_connect_state) &&
       find_function(library, "SSL_set_accept_state", set_accept_state) &&
       find_function(library, "SSL_get0_param", get0_param) &&

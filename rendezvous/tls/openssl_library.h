@@ -33,6 +33,7 @@ struct OpensslLibrary {
   decltype(&::SSL_free) ssl_free = nullptr;
   decltype(&::SSL_ctrl) ssl_ctrl = nullptr;
   decltype(&::SSL_set_bio) set_bio = nullptr;
+  decltype(&::SSL_set_msg_callback) set_msg_callback = nullptr;
   decltype(&::SSL_set_connect_state) set_connect_state = nullptr;
   decltype(&::SSL_set_accept_state) set_accept_state = nullptr;
   decltype(&::SSL_get0_param) get0_param = nullptr;

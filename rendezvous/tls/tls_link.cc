@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -91,8 +92,8 @@ void TlsLink::time_out() {
 }
 
 void TlsLink::read_tcp() {
-  std::array<char, 2 * kPieceBytes> bytes;
-  const ssize_t got = ::recv(tcp_.get(), bytes.data(), bytes.size(), 0);
+  std::array<char, kMostReadBytes> bytes;
+  const ssize_t got = ::recv(tcp_.get(), bytes.data(), read_bytes_, 0);
   if (got < 0 && is_temporary(errno)) return;
   if (got <= 0) tcp_ended_ = true;
   if (phase_ == Phase::Closing) {
@@ -100,21 +101,32 @@ void TlsLink::read_tcp() {
     return;
   }
   if (got < 0) return fail({TlsFailure::Kind::Lost, std::strerror(errno)});
+  decrypted_bytes_ = decrypted_pieces_ = 0;
   if (got > 0)
     engine_->receive({bytes.data(), static_cast<std::size_t>(got)});
   else
     engine_->end_of_input();
   deliver();
+  const bool small_records = decrypted_bytes_ < kSmallRecordBytes * decrypted_pieces_;
+  read_bytes_ = small_records ? kLeastReadBytes : std::min(2 * read_bytes_, kMostReadBytes);
 }
 
 // Decrypts, and passes on as many bytes as the plain side accepts.
 void TlsLink::deliver() {
   std::array<char, kPieceBytes> bytes;
   while (send_to_plain()) {
-    const std::size_t got = engine_->read(bytes.data(), bytes.size());
+    // Small records are put together: a system call for each of them would cost more than they do.
+    std::size_t size = 0;
+    while (size < bytes.size()) {
+      const std::size_t got = engine_->read(bytes.data() + size, bytes.size() - size);
+      if (got == 0) break;
+      size += got;
+      ++decrypted_pieces_;
+    }
     record_peer_names();
-    if (got == 0) break;
-    to_plain_.assign(bytes.data(), got);
+    if (size == 0) break;
+    decrypted_bytes_ += size;
+    to_plain_.assign(bytes.data(), size);
   }
   if (phase_ == Phase::Over) return;
   if (phase_ == Phase::Handshake && engine_->state() != TlsEngine::State::Handshake)

@@ -19,6 +19,11 @@ namespace muster {
 class TlsLink {
  public:
   static constexpr std::size_t kPieceBytes = std::size_t{16} << 10;
+  /// The work for one read from TCP grows with the number of records in it, and other connections
+  /// wait meanwhile. So a read is large only for a peer whose records are not small.
+  static constexpr std::size_t kLeastReadBytes = std::size_t{4} << 10;
+  static constexpr std::size_t kMostReadBytes = 2 * kPieceBytes;
+  static constexpr std::size_t kSmallRecordBytes = std::size_t{1} << 10;
 
   enum class Phase {
     Handshake,
@@ -73,6 +78,9 @@ class TlsLink {
   TlsFailure failure_;
   std::string to_tcp_;    // Ciphertext that was not passed to TCP yet.
   std::string to_plain_;  // Plaintext that was not passed to the plain side yet.
+  std::size_t read_bytes_ = kLeastReadBytes;  // How many bytes the next read from TCP takes.
+  std::size_t decrypted_bytes_ = 0;
+  std::size_t decrypted_pieces_ = 0;  // At least the number of records.
   bool peer_names_recorded_ = false;
   bool tcp_ended_ = false;
   bool tcp_broken_ = false;  // Nothing can be sent any more.

@@ -4,11 +4,31 @@
     c10d_attack_test.py [-v] [CLASS.test_NAME ...]      (MUSTERD_BIN names the program)
 """
 import contextlib
+import select
+import socket
+import threading
+import time
 
 from hostile import (ADD, COMPARE_SET, DELETE_KEY, GET, HELLO, LIST_KEYS, MULTI_GET, MULTI_SET, NO_STATE, SET, STATE_KEY,
-                     WAIT, Client, Musterd, hello, keys_request, main, request, text, u64)
+                     WAIT, Client, Memory, Musterd, hello, keys_request, main, request, text, u64)
 from token_peers import Node, TokenTest
-from support import wait_for
+from support import PATIENCE_S, wait_for
+
+
+class Deaf(Node):
+    def __init__(self, port, address):
+        self.sent = [0]
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_304)
+        self.socket.bind((address, 0))
+        self.socket.connect(("127.0.0.1", port))
+        self.send(HELLO)
+
+    def is_closed_unread(self):
+        """Whether the server closes the connection, though nothing is read."""
+        watch = select.poll()
+        watch.register(self.socket, 0)
+        return bool(watch.poll(PATIENCE_S * 1_000))
 
 
 class C10dDoor(TokenTest):
@@ -46,6 +66,49 @@ class C10dDoor(TokenTest):
         self.start("--validate-seconds=1")
         client = self.node_that(lambda node: self.assertTrue(node.ping()), 1, self.STRANGER)
         self.assertTrue(client.is_closed())
+
+    def test_strangers_that_ping_and_read_nothing_hold_4_kib_each(self):
+        self.start("--c10d-allow=127.0.0.1", "--max-queued-total-bytes=16777216")
+        value = b"v" * (8 << 20)
+        slow = self.let_in("127.0.0.1")  # Its large reply may wait to be read.
+        slow.send(request(SET, "big", value) + b"\x0dPING")
+        self.assertEqual(slow.receive(4), b"PING")
+        slow.send(request(GET, "big"))
+        memory = Memory(self.musterd.process.pid)
+        self.addCleanup(memory.stop)
+        pings = b"\x0dPING" * 200_000
+        for _ in range(20):
+            stranger = self.deaf(self.STRANGER)
+            stranger.send(pings * 8, 0.5)
+            self.assertTrue(stranger.is_closed_unread())
+        self.assertLess(memory.most, 8 << 20)
+        self.assertEqual(slow.receive_text(), value)
+        log = self.check_log()
+        self.assertIn("reads no replies before it is let in: limit 4096 bytes", log)
+        self.assertNotIn("has the most of all unread replies", log)
+
+    def test_a_client_that_may_come_is_paused_and_not_closed_when_it_reads_late(self):
+        self.start("--c10d-allow=127.0.0.1", "--max-queued-bytes=65536")
+        client = self.deaf("127.0.0.1")
+        pings = 2_000_000
+        sender = threading.Thread(target=client.send, args=(b"\x0dPING" * pings, 60))
+        sender.start()
+        time.sleep(0.5)
+        reader = client.socket.dup()
+        reader.settimeout(60)
+        got = 0
+        while got < 4 * pings:
+            part = reader.recv(1 << 20)
+            self.assertTrue(part, self.check_log())
+            got += len(part)
+        sender.join()
+        reader.close()
+
+    def deaf(self, address):
+        """A client for which the kernel keeps few bytes that it has not read."""
+        client = Deaf(self.musterd.port, address=address)
+        self.addCleanup(client.close)
+        return client
 
     def test_the_address_of_a_member_may_come_as_long_as_it_is_one(self):
         self.start()
@@ -157,6 +220,16 @@ class RunsApart(TokenTest):
                      request(COMPARE_SET, STATE_KEY + b"new", b"", NO_STATE)):
             self.shut_out(self.node("127.0.0.6"), data)
         self.assertIn("a key of another run than this client's", self.check_log())
+
+    def test_no_node_begins_a_run_whose_state_is_a_key_of_another_run(self):
+        self.start("--c10d-allow=members,loopback")
+        key = self.STATE_A + b".0/MASTER_ADDR"
+        node = self.node()
+        self.refused(node, node.enter("a.0/MASTER_ADDR"), "looks like a key of a round")
+        rank0 = self.node()
+        rank0.send(request(SET, key, "10.0.0.1") + request(GET, key))
+        self.assertEqual(rank0.receive_text(), b"10.0.0.1")
+        self.check_log()
 
     def test_without_a_token_it_is_as_under_torch(self):
         self.musterd = Musterd(self.dir)

@@ -3,6 +3,8 @@
 
     tls_attack_test.py [-v] [CLASS.test_NAME ...]      (MUSTERD_BIN names the program)
 """
+import _ssl
+import ctypes
 import os
 import pathlib
 import re
@@ -15,7 +17,7 @@ import threading
 import time
 import unittest
 
-from hostile import HELLO, Memory, Musterd, chance_of, hello, join, main
+from hostile import HELLO, SLOWNESS, Memory, Musterd, chance_of, hello, join, main, patience_s
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from support import PATIENCE_S, wait_for
@@ -37,6 +39,43 @@ def client_hello(context):
     raise AssertionError("a handshake without a server")
 
 
+def processor_s(pid):
+    """The time that the threads of a process have run."""
+    return sum(int(path.read_text().split()[0]) for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
+class KeyUpdates:
+    """A client that sends key updates, which Python's ssl has no call for, so it calls libssl itself."""
+    SSL_POINTER_AT = 24  # In CPython's PySSLSocket, behind the object's head and the pointer to the socket.
+
+    def __init__(self, line, context, count):
+        self.line = line
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        secure = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        while True:
+            try:
+                secure.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                line.sendall(outgoing.read())
+                incoming.write(line.recv(1 << 16))
+        line.sendall(outgoing.read())
+        libssl = ctypes.CDLL(getattr(_ssl, "__file__", None))  # Its functions are those of the library that Python uses.
+        pointer = ctypes.c_void_p.from_address(id(secure._sslobj) + self.SSL_POINTER_AT)
+        for _ in range(count):
+            if libssl.SSL_key_update(pointer, 1) != 1 or libssl.SSL_do_handshake(pointer) != 1:
+                raise AssertionError("libssl makes no key update")
+        self.bytes = outgoing.read()
+
+    def send(self):
+        """As many of them as musterd takes."""
+        self.line.settimeout(1)
+        try:
+            self.line.sendall(self.bytes)
+        except OSError:
+            pass
+
+
 class TlsAttack(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -48,13 +87,16 @@ class TlsAttack(unittest.TestCase):
         cls.first = client_hello(cls.context)
 
     def setUp(self):
+        self.lines = []
+        self.start()
+
+    def start(self, validate_s=VALIDATE_S):
         self.musterd = Musterd(self.dir, f"--tls-cert={self.dir}/server.pem", f"--tls-key={self.dir}/server.key",
-                               f"--validate-seconds={VALIDATE_S}", "--lease-seconds=600")
+                               f"--validate-seconds={validate_s}", "--lease-seconds=600")
         self.addCleanup(self.musterd.stop)
         self.node = self.member()
         self.memory = Memory(self.musterd.process.pid)
         self.addCleanup(self.memory.stop)
-        self.lines = []
 
     def plain(self):
         line = socket.create_connection(("127.0.0.1", self.musterd.port), PATIENCE_S)
@@ -206,6 +248,22 @@ class TlsAttack(unittest.TestCase):
             pass
         self.lines.append(line)
         self.nobody_has_noticed()
+
+    def test_a_flood_of_key_updates_costs_others_no_time(self):
+        """Each record of 27 bytes asks musterd for new keys and an answer: far more work than the attacker has."""
+        self.musterd.stop()
+        self.start(validate_s=600)  # No flood is closed because it took long to prepare.
+        floods = [KeyUpdates(self.plain(), self.context, 1_200) for _ in range(60)]
+        before_s = processor_s(self.musterd.process.pid)
+        for flood in floods:
+            flood.send()
+        others_s = self.member_is_let_in_beside_them()
+        self.lines = [flood.line for flood in floods]
+        self.all_are_closed()
+        # All 72,000 updates cost a second of processor time.
+        self.assertLess(processor_s(self.musterd.process.pid) - before_s, 0.3 * SLOWNESS)
+        self.assertLess(others_s, patience_s())
+        self.assertRegex(self.nobody_has_noticed(), r'tls_failed peer=127\.0\.0\.1 reason="it sends key updates')
 
     def test_a_flood_of_connections_that_come_and_go(self):
         for i in range(600):

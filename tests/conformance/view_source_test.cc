@@ -1,6 +1,7 @@
 #include "rendezvous/http/view_source.h"
 
 #include <chrono>
+#include <new>
 #include <vector>
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -21,8 +22,12 @@ struct ViewSourceTest {
   };
 
   asio::awaitable<void> ask(ViewRequest request) {
-    const SharedView view = co_await source->get(std::move(request));
-    answers.push_back(view);
+    try {
+      const SharedView view = co_await source->get(std::move(request));
+      answers.push_back(view);
+    } catch (const std::bad_alloc&) {
+      ++failed;
+    }
   }
   void get(const std::string& run) {
     spawn_task(loop.get_executor(), "get", ask({.what = ViewRequest::What::Run, .run = run}));
@@ -47,8 +52,11 @@ struct ViewSourceTest {
   asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(loop);
   std::vector<Taken> taken;
   std::vector<SharedView> answers;
+  bool has_memory = true;  // If not, no request can be sent to the runs' loop.
+  int failed = 0;
   std::shared_ptr<ViewSource> source = std::make_shared<ViewSource>(
       loop, [this](ViewRequest request, std::function<void(SharedView)> done) {
+        if (!has_memory) throw std::bad_alloc();
         taken.push_back({std::move(request), std::move(done)});
       });
 };
@@ -99,6 +107,19 @@ TEST_CASE_METHOD(ViewSourceTest, "view source: one view at a time is taken from 
   REQUIRE(until_taken(3));
   answer(2);
   CHECK(until_answered(3));
+}
+
+TEST_CASE_METHOD(ViewSourceTest,
+                 "view source: views come again after one for which no memory was left",
+                 "[threads][http]") {
+  has_memory = false;
+  get("a");
+  CHECK(failed == 1);
+  has_memory = true;
+  get("a");
+  REQUIRE(taken.size() == 1);
+  answer(0);
+  CHECK(until_answered(1));
 }
 
 TEST_CASE_METHOD(ViewSourceTest, "view source: a loop that does not answer is told as such",

@@ -9,8 +9,9 @@ import os
 import re
 import subprocess
 import threading
+import time
 
-from http_test import HttpTest
+from http_test import HttpTest, Stream
 from mixed import MUSTERD
 from support import PATIENCE_S, main, wait_for
 
@@ -195,6 +196,21 @@ class Browser(TokenTest):
         name = self.as_stranger(self.cookie())[1]["Set-Cookie"].split(";")[0]
         for headers in ({"Cookie": name}, {"Authorization": f"Bearer {READ_KEY}"}):
             self.assertEqual(self.as_stranger("/api/v1/runs", Host="evil.example.org", **headers)[0], 421)
+
+    def test_a_stream_of_events_ends_with_its_session(self):
+        name = self.as_stranger(self.cookie())[1]["Set-Cookie"].split(";")[0]
+        stream = Stream(self, "/api/v1/events", {"Cookie": name})
+        self.assertEqual(stream.next()[0], "runs")
+        line = self.connection()
+        for _ in range(64):  # So many sessions are kept: the next one ends the oldest.
+            _, nonce, _ = self.post(line, target="/api/v1/login")
+            status, _, link = self.post(line, proof(nonce, target="/api/v1/login"), "/api/v1/login")
+            self.assertEqual(status, 200)
+            self.assertEqual(self.as_stranger(link["path"])[0], 303)
+        self.assertEqual(self.as_stranger("/api/v1/runs", Cookie=name)[0], 401)
+        end = time.monotonic() + PATIENCE_S
+        while stream.reply.readline():  # Comments, as long as it goes on.
+            self.assertLess(time.monotonic(), end, "the stream goes on")
 
     def test_sessions_end_with_musterd(self):
         name = self.as_stranger(self.cookie())[1]["Set-Cookie"].split(";")[0]

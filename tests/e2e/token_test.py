@@ -5,6 +5,7 @@ import hmac
 import http.client
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -14,6 +15,9 @@ import time
 from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest
 from nodes import REACH, NodesTest
 from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "attack"))
+import token_peers
 
 TOKEN = "canary-token-0123456789abcdefghijklmnop"
 
@@ -114,6 +118,13 @@ class RunTokens(TokenJob):
         own = write_token(self.dir, self.own)  # The nodes of TokenJob read this file.
         self.assertTrue(self.refused("other", own))
         self.a_job_that_restarts()
+
+    def test_the_common_token_begins_no_run_whose_state_is_a_key_of_this_run(self):
+        node = token_peers.Node(self.port)
+        self.addCleanup(node.close)
+        answer = node.enter("job.0/MASTER_ADDR", TOKEN)
+        self.assertEqual(answer["type"], "refused", answer)
+        self.assertIn("looks like a key of a round of another run", answer["text"])
 
     def test_the_list_is_read_again_at_a_reload(self):
         own = write_token(self.dir, self.own, "own")

@@ -22,6 +22,7 @@
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/guarded_loop.h"
 #include "rendezvous/net/store_server.h"
 #include "rendezvous/wire/native_codec.h"
 #include "tests/support/blocking_client.h"
@@ -48,7 +49,7 @@ class DoorServer {
     server_ = std::make_unique<StoreServer>(loop_, std::move(options));
     REQUIRE(server_->start().has_value());
     port_ = server_->port();
-    thread_ = std::thread([this] { loop_.run(); });
+    thread_ = std::thread([this] { run_guarded(loop_, "test"); });
   }
   DoorServer(const DoorServer&) = delete;
   DoorServer& operator=(const DoorServer&) = delete;

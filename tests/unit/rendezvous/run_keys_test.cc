@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "rendezvous/wire/state_key.h"
+#include "tests/unit/rendezvous/run_service_fixture.h"
 
 namespace muster::testing {
 namespace {
@@ -32,6 +33,24 @@ TEST_CASE("run keys: a run's own key is one that its nodes read a state from",
   for (const char* key : {"/torch.rendezvous.job", "/torch.rendezvous.job.0/x",
                           "/torch.rendezvous.a/b.3/x", "/torch.rendezvous.job.0.7/x"})
     CHECK(is_state_key(run_of_key(key)));
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: no node begins a run whose state is a key of another run",
+                 "[unit][rendezvous]") {
+  hello(1, "victim");
+  for (const char* run_id :
+       {"victim.0/MASTER_ADDR", "victim.12//torchelastic/agent/terminal_state/last_member",
+        "other.7/x", "a/b.3/c.d"}) {
+    INFO(run_id);
+    const auto answer = tell(2, NativeHello{kNativeProtocolVersion, "9.9", run_id});
+    REQUIRE(std::holds_alternative<NativeRefused>(*answer.reply));
+    CHECK_THAT(std::get<NativeRefused>(*answer.reply).text,
+               Catch::Contains("looks like a key of a round"));
+    CHECK_THAT(answer.close, Catch::Contains(run_id));
+    CHECK_FALSE(service->has_state(std::string(kStateKeyPrefix) + run_id));
+  }
+  hello(3, "victim.0");
+  hello(4, "a/b.c/1.d");
 }
 
 }  // namespace
