@@ -347,7 +347,8 @@ void StoreServer::Impl::check_drained() {
   asio::post(set_.executor(), std::exchange(drained_, nullptr));
 }
 
-/// Sets the timer to the next deadline, but not to a time before `earliest`.
+/// Sets the timer to the next deadline, but not to a time before `earliest`. A deadline that has
+/// passed already is no sign that the timer fires late.
 void StoreServer::Impl::arm_timer(Instant earliest) {
   std::optional<Instant> next = accept_again_;
   const auto also = [&](std::optional<Instant> other) {
@@ -357,7 +358,7 @@ void StoreServer::Impl::arm_timer(Instant earliest) {
   if (drained_) also(drained_by_);
   for (const DeadlineList* list : {&unvalidated_, &stalled_})
     if (const auto* first = list->first()) also(first->at);
-  if (next) next = std::max(*next, earliest);
+  if (next) next = std::max({*next, earliest, muster::now()});
   timer_at_ = next;
   if (!next) return;
   timer_.expires_at(to_steady(*next));

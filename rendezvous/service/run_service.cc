@@ -191,7 +191,9 @@ void RunService::finish_change(Run& run, Instant now) {
   if (run.rendezvous->members() > 0) also(now + options_.setup.lease / kWakesPerLease);
   also(run.turns.next_deadline());
   also(run.repeat_master);
-  if (run.notify_pending && !run.waiting.empty()) also(run.notify_at);
+  // The reason to notify may have come after that time. A deadline in the past would look like a
+  // timer that fires late.
+  if (run.notify_pending && !run.waiting.empty()) also(std::max(run.notify_at, now));
   if (run.deserted && run.clients.empty()) also(*run.deserted + options_.forget_after);
   if (next == run.deadline) return;
   if (run.deadline) deadlines_.erase({*run.deadline, run.key});

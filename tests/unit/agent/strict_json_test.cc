@@ -8,7 +8,7 @@ namespace {
 TEST_CASE("strict_json: what is JSON stays as it is", "[unit][agent]") {
   for (const char* text :
        {"", "{}", R"({"a": [1, -2.5e3, true, null], "b": "x\"\\NaN"})", R"("😀 é -Infinity \u00e9")",
-        "no JSON", R"("\)", R"("\u12)", R"("\ud83d\ude00")", "[1.2.3, 5e400e]", "-"})
+        "no JSON", R"("\)", R"("\u12)", R"("\ud83d\ude00")", "[1.2.3, 5ee]", "-"})
     CHECK(strict_json(text) == text);
 }
 

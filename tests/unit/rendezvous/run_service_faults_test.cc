@@ -206,6 +206,19 @@ TEST_CASE_METHOD(RunServiceTest, "runs: no freeze is so short that it makes node
   CHECK(service->rendezvous("job")->members() == 2);
 }
 
+TEST_CASE_METHOD(RunServiceTest, "runs: a node that joins after a long wait makes no freeze",
+                 "[unit][rendezvous]") {
+  hello(1);
+  join(1, 3);
+  for (int second = 0; second < 10; ++second) {
+    service->time_passed(at(1s));
+    take();
+  }
+  hello(2);
+  join(2, 3);
+  CHECK(*service->next_deadline() >= now);
+}
+
 TEST_CASE_METHOD(RunServiceTest, "runs: after a freeze of the host every lease begins anew",
                  "[unit][rendezvous]") {
   two_in_a_round();
