@@ -77,7 +77,7 @@ Result RequestDecoder::scan(std::string_view bytes) {
   while (phase_ != Phase::Complete) {
     if (bytes.size() < wanted_) return false;
     if (const Result stepped = step(bytes); !stepped) return stepped;
-    if (wanted_ > limits_->request_bytes) return fault(ParseFault::RequestTooLong);
+    if (!native_ && wanted_ > limits_->request_bytes) return fault(ParseFault::RequestTooLong);
   }
   return true;
 }
@@ -156,13 +156,17 @@ void RequestDecoder::next_field() {
 }
 
 // Reads the length of a string. The limits are checked before any memory is used for the string.
+// Native messages have limits of their own, which do not change with musterd's options.
 Result RequestDecoder::read_length(std::string_view bytes, bool is_key) {
   const std::uint64_t length = boost::endian::load_little_u64(at(bytes, scanned_));
-  const bool is_short = native_messages_ < limits_->short_native_messages;
-  if (native_ && length > (is_short ? kMaxHelloBytes : kMaxNativeBytes))
-    return fault(ParseFault::NativeTooLong);
-  if (is_key && length > limits_->key_bytes) return fault(ParseFault::KeyTooLong);
-  if (!is_key && length > limits_->value_bytes) return fault(ParseFault::ValueTooLong);
+  if (native_) {
+    const bool is_short = native_messages_ < limits_->short_native_messages;
+    if (length > (is_short ? kMaxHelloBytes : kMaxNativeBytes))
+      return fault(ParseFault::NativeTooLong);
+  } else {
+    if (is_key && length > limits_->key_bytes) return fault(ParseFault::KeyTooLong);
+    if (!is_key && length > limits_->value_bytes) return fault(ParseFault::ValueTooLong);
+  }
   scanned_ += 8;
   if (list_left_ == 0) fields_[field_] = Field{scanned_, static_cast<std::size_t>(length)};
   phase_ = Phase::Body;

@@ -228,6 +228,25 @@ TEST_CASE("codec: a hello has a lower limit than later native messages", "[unit]
   CHECK(third.scan(head(kMaxNativeBytes + 1)).error().fault == ParseFault::NativeTooLong);
 }
 
+TEST_CASE("codec: the limits of store requests do not apply to native messages", "[unit][codec]") {
+  const CodecLimits limits{.value_bytes = 1, .request_bytes = 6, .native_door = true};
+  const std::string hello = "m" + text(std::string(100, ' '));
+  RequestDecoder decoder(limits);
+  REQUIRE(look(decoder, hello) == Seen::Whole);
+  CHECK(decoder.native_message(hello).size() == 100);
+  decoder.next();
+  CHECK(look(decoder, "m" + u64(kMaxNativeBytes)) == Seen::Part);
+  // They apply to other clients of the same server.
+  RequestDecoder other(limits);
+  REQUIRE(look(other, kValidate) == Seen::Whole);
+  other.next();
+  CHECK(other.scan(code(Query::Ping) + "abcd").has_value());
+  other.next();
+  CHECK(other.scan(code(Query::ListKeys)).has_value());
+  other.next();
+  CHECK(other.scan(code(Query::QueueLen)).error().fault == ParseFault::RequestTooLong);
+}
+
 TEST_CASE_METHOD(CodecTest, "codec: a fault names its place in the stream", "[unit][codec]") {
   const std::string ping = code(Query::Ping) + "abcd";
   REQUIRE(look(decoder, ping) == Seen::Whole);
