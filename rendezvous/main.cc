@@ -267,12 +267,14 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
                          [&] { return serving ? status_of(*serving) : leadership->standing_by(); });
   const TlsFiles tls_files = arguments.tls;
   const TlsFiles state_tls_files = arguments.state_tls;
+  const std::string run_tokens_file = arguments.run_tokens_file;
   ConfigReload reload(loop, std::move(command_line.values), kChangeable, [&] {
     if (tls) reload_tls(*tls, tls_files);
     if (state_tls) reload_tls(*state_tls, state_tls_files);
-    MusterdCommandLine again = read_again(words);
-    if ((tls || state_tls) && again.config.file.empty())
-      return ConfigReading{};  // Without a configuration file, only the certificates are reloaded.
+    MusterdCommandLine again = read_again(words, run_tokens_file);
+    // Without a configuration file, only the files that the options name are read again.
+    if (again.config.file.empty() && !tls && !state_tls && run_tokens_file.empty())
+      again.errors.emplace_back("no --config was given");
     return ConfigReading{std::move(again.values), std::move(again.errors),
                          [&, changed = std::move(again.arguments)] {
                            if (tls_rules) tls_rules->set(changed.tls_allow);

@@ -292,12 +292,13 @@ void read_command_line(CLI::App& app, const std::vector<std::string>& words,
   read.values = option_values(app);
 }
 
-MusterdCommandLine read_again(const std::vector<std::string>& words) {
+MusterdCommandLine read_again(const std::vector<std::string>& words,
+                              const std::string& run_tokens_file) {
   MusterdCommandLine read;
   CLI::App app;
   try {
     read_command_line(app, words, read);
-    if (read.config.file.empty()) read.errors.emplace_back("no --config was given");
+    read.arguments.run_tokens_file = run_tokens_file;
     if (std::string wrong = read_run_tokens(read.arguments); !wrong.empty())
       read.errors.push_back(std::move(wrong));
   } catch (const CLI::ParseError& error) {
