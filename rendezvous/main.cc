@@ -61,9 +61,10 @@ void announce(const HttpServing& http) {
 // The status line that `systemctl status` shows.
 std::string status_of(const StoreServer& server) {
   const StoreServerStats stats = server.stats();
-  std::string text =
-      fmt::format("listening on {}, {} connections, {} keys", to_text(server.endpoints().front()),
-                  stats.connections, stats.keys);
+  const auto endpoints = server.endpoints();
+  if (endpoints.empty()) return "stopped: another musterd may lead";
+  std::string text = fmt::format("listening on {}, {} connections, {} keys",
+                                 to_text(endpoints.front()), stats.connections, stats.keys);
   if (!stats.state_problem.empty())
     text += "; THE STATE IS NOT RECORDED, new runs are refused: " + stats.state_problem;
   return text;

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 from etcd_cluster import EtcdCluster, have_etcd, text_of
 from native_peer import OtherNode
@@ -17,6 +18,7 @@ from support import PATIENCE_S, main, wait_for
 
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 LEASE_S = 6  # On a busy machine etcd takes a second to answer.
+SHORT_LEASE_S = 3
 
 
 class SharedTest(NodesTest):
@@ -43,12 +45,12 @@ class SharedTest(NodesTest):
     def address(self):
         return "etcd://" + ",".join(f"127.0.0.1:{port}" for port in self.etcd.clients) + self.prefix
 
-    def musterd(self, name, *options, env=None):
+    def musterd(self, name, *options, lease=LEASE_S, env=None):
         err = open(self.dir / f"err.musterd.{name}", "ab")
         self.addCleanup(err.close)
         process = subprocess.Popen(
             [MUSTERD, "--bind=127.0.0.1", f"--port={self.ports[name]}", f"--state={self.address()}",
-             f"--leader-lease-seconds={LEASE_S}", *options],
+             f"--leader-lease-seconds={lease}", *options],
             stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment(**(env or {})))
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -234,6 +236,39 @@ class Musterds(SharedTest):
         self.assertFalse(self.listens("x"))
         self.assertEqual(len(self.starts()), 4, self.all_output())
         self.finishes()
+
+    def test_a_suspended_leader_beside_a_service_manager_stands_by(self):
+        """The first client's event stops the server. The status for the service manager is due before the loop knows
+        why."""
+        self.notify_socket()
+        self.musterd("x", lease=SHORT_LEASE_S,
+                     env={"NOTIFY_SOCKET": str(self.dir / "notify"), "WATCHDOG_USEC": "400000"})
+        for times in (1, 2, 3):
+            self.musterd_says("x", "listening on", times)
+            peer = OtherNode(self.ports["x"])
+            self.addCleanup(peer.close)
+            self.musterds["x"].send_signal(signal.SIGSTOP)
+            peer.connection.sendall(b"\x0d" + b"late")
+            wait_for(lambda: self.etcd.entry(self.prefix + "/leader") is None, "the end of the lease")
+            self.musterds["x"].send_signal(signal.SIGCONT)
+            self.assertTrue(peer.is_closed())
+            wait_for(lambda times=times: self.read("err.musterd.x").count("leadership_lost") >= times or
+                     self.musterds["x"].poll() is not None, "the end of the leadership")
+            self.assertIsNone(self.musterds["x"].poll(), self.all_output())
+
+    def notify_socket(self):
+        """A service manager that reads all messages."""
+        told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        told.bind(str(self.dir / "notify"))
+
+        def read():
+            while told.recv(4096):
+                pass
+        reader = threading.Thread(target=read)
+        reader.start()
+        self.addCleanup(told.close)
+        self.addCleanup(reader.join)
+        self.addCleanup(told.shutdown, socket.SHUT_RD)
 
     def test_a_deleted_key_ends_the_leadership(self):
         self.musterd("x")
