@@ -38,6 +38,11 @@ bool may_work_elsewhere(const EtcdRefusal& refusal) {
          refusal.code == kGrpcDeadlineExceeded || refusal.code == kGrpcUnavailable;
 }
 
+/// Whether every other member would give the same error.
+bool is_same_elsewhere(const EtcdError& error) {
+  return error.refused || error.too_long;
+}
+
 /// Turns on TCP keep-alive: a machine that vanishes does not close its connection, and a watch may
 /// be silent for long. Also turns off Nagle's algorithm.
 void find_dead_peers(tcp::socket& socket) {
@@ -93,6 +98,12 @@ EtcdError EtcdChannel::broken(const error_code& ec) const {
   if (failure.kind != TlsFailure::Kind::None) {
     EtcdError error = failed("TLS: " + failure.reason);
     error.tls_refused = failure.kind == TlsFailure::Kind::Refused;
+    return error;
+  }
+  if (ec == beast::http::error::body_limit || ec == beast::http::error::buffer_overflow) {
+    EtcdError error =
+        failed("its answer is longer than " + std::to_string(kMostEtcdReplyBytes) + " bytes");
+    error.too_long = true;
     return error;
   }
   const bool closed =
@@ -207,11 +218,12 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::ask(std::string path, std:
     // An idle connection may have been closed meanwhile. That does not mean that the member is
     // down: it is tried once more on a new connection.
     const bool at_once = now() - begun < per_member / 2;
-    if (!answer && !answer.error().refused && was_open && at_once) {
+    if (!answer && !is_same_elsewhere(answer.error()) && was_open && at_once) {
       wire_.reset();
       answer = co_await exchange_with_token(path, body, per_member);
     }
-    if (answer || answer.error().refused) co_return answer;
+    if (!answer && answer.error().too_long) wire_.reset();  // The rest of the answer is not read.
+    if (answer || is_same_elsewhere(answer.error())) co_return answer;
     reasons += (reasons.empty() ? "" : "; ") + answer.error().text;
     all_refuse_tls = all_refuse_tls && answer.error().tls_refused;
     next_member();

@@ -67,8 +67,6 @@ void EtcdElection::stand_by(const std::string& why) {
   handlers_.on_standing_by(why);
 }
 
-/// Reports why etcd cannot be used. Each try may fail for another reason, so not every reason is
-/// reported.
 void EtcdElection::report_trouble(const std::string& why) {
   if (trouble_at_ && now() - *trouble_at_ < kReportTroubleAgainAfter) return;
   trouble_at_ = now();

@@ -59,6 +59,9 @@ class EtcdElection {
   bool is_lost() const { return lost_; }
   /// This host does not lead any more, for example because a guarded write was refused.
   void lose(const std::string& why);
+  /// Calls on_standing_by if the reason has changed, but not for each of many reasons: each try may
+  /// fail for another one.
+  void report_trouble(const std::string& why);
   /// Revokes the lease, so that the next host can lead at once.
   boost::asio::awaitable<void> resign();
 
@@ -73,7 +76,6 @@ class EtcdElection {
   void stand_by(const std::string& why);
   void read_error(const EtcdError& error);
   void report_leader(const std::string& value);
-  void report_trouble(const std::string& why);
   void extend(std::int64_t asked_at_ns, std::int64_t seconds);
   Duration member_timeout() const;
 
