@@ -151,6 +151,14 @@ class Script(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue((self.folder / "made here/SHA256SUMS").exists(), done.stdout)
 
+    def test_a_folder_that_compilers_cannot_be_given_is_refused_at_once(self):
+        for name in ("with a blank", "with#sign"):
+            done = self.package(self.folder / name / "muster", "--arch=x86_64")
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn(f"{self.folder / name}/muster: the path has a blank", done.stderr)
+            self.assertEqual(done.stdout, "")
+
+
 class Skips(unittest.TestCase):
     """packages_test.py, if Debian's servers cannot be reached."""
 
