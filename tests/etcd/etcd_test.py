@@ -303,7 +303,8 @@ class Musterds(SharedTest):
     def test_what_cannot_be(self):
         for options, said in ((("--state=etcds://h/p",), "TLS"), (("--state=etcd://u:p@h/p",), "password"),
                               (("--state=/var/lib",), "etcd://HOST"),
-                              (("--state=etcd://h/p", "--state-dir=/tmp"), "leave one of them out")):
+                              (("--state=etcd://h/p", "--state-dir=/tmp"), "leave one of them out"),
+                              (("--leader-lease-seconds=5",), "is for etcd; give --state, too")):
             done = subprocess.run([MUSTERD, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
             self.assertEqual(done.returncode, 2, done)
             self.assertIn(said, done.stderr)
