@@ -330,6 +330,7 @@ int run(int argc, char** argv) {
       "Serves the c10d TCPStore through which PyTorch processes find each other, and the "
       "rendezvous of jobs.",
       "musterd"};
+  hold_back_reloads();
   const std::vector<std::string> words(argv + 1, argv + argc);
   MusterdCommandLine read;
   try {
