@@ -28,16 +28,6 @@ using EtcdRequest = beast::http::request<beast::http::string_body>;
 
 namespace {
 
-// gRPC's codes (grpc/status.h) of errors where another member may succeed.
-constexpr std::int64_t kGrpcCancelled = 1;
-constexpr std::int64_t kGrpcDeadlineExceeded = 4;
-constexpr std::int64_t kGrpcUnavailable = 14;
-
-bool may_work_elsewhere(const EtcdRefusal& refusal) {
-  return refusal.code == 0 || refusal.code == kGrpcCancelled ||
-         refusal.code == kGrpcDeadlineExceeded || refusal.code == kGrpcUnavailable;
-}
-
 /// Whether every other member would give the same error.
 bool is_same_elsewhere(const EtcdError& error) {
   return error.refused || error.too_long;
@@ -174,7 +164,7 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string
   EtcdError error =
       failed(refusal.text.empty() ? "it answers HTTP " + std::to_string(response.result_int())
                                   : printable_text(refusal.text));
-  error.refused = !may_work_elsewhere(refusal);
+  error.refused = !may_pass(refusal);
   error.token_refused = is_token_refused(refusal);
   co_return error;
 }
