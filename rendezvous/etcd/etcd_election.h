@@ -62,12 +62,14 @@ class EtcdElection {
   /// Calls on_standing_by if the reason has changed, but not for each of many reasons: each try may
   /// fail for another one.
   void report_trouble(const std::string& why);
-  /// Revokes the lease, so that the next host can lead at once.
+  /// Ends the leadership by this host's own wish: on_lost is not called. Revokes the lease, so that
+  /// the next host can lead at once.
   boost::asio::awaitable<void> resign();
 
  private:
   boost::asio::awaitable<void> campaign();
   boost::asio::awaitable<bool> take_key();
+  boost::asio::awaitable<void> revoke_lease();
   boost::asio::awaitable<EtcdResult<EtcdRange>> read_key(EtcdChannel& channel);
   boost::asio::awaitable<void> pause(boost::asio::steady_timer& timer);
   boost::asio::awaitable<void> keep_lease();
