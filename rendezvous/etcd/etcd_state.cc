@@ -239,6 +239,8 @@ asio::awaitable<EtcdResult<void>> EtcdState::load_all() {
     const auto kept = co_await write_again(*all);
     if (!kept) co_return kept.error();
   }
+  const auto removed = co_await apply_pieces(split_changes(records_.removal_of_orphans()));
+  if (!removed) co_return removed.error();
   for (const StoredRun& run : state->runs)
     ended_ = run.record.outcome.has_value();
   loaded_ = *std::move(state);

@@ -309,6 +309,15 @@ class Musterds(SharedTest):
             self.assertEqual(done.returncode, 2, done)
             self.assertIn(said, done.stderr)
 
+    def test_nodes_of_no_run_are_removed(self):
+        """What an end of the records leaves behind that was interrupted. A later run of that name must not get them."""
+        member = {"name": {"addr": "10.0.0.1", "pid": 1, "local_id": 0}, "standing": "member", "native": True,
+                  "local_world_size": 1, "role": "default", "spare": False, "hosts_rendezvous": False}
+        self.etcd.put(self.prefix + "/member/job/10.0.0.1_1_0", json.dumps(member))
+        self.musterd("x")
+        self.musterd_says("x", "listening on")
+        self.assertEqual(self.etcd.keys(self.prefix + "/member/"), {})
+
     def test_more_changes_than_a_transaction_takes(self):
         count = 150
         self.pair("--lease-seconds=600")  # These nodes send nothing more after they have joined.
